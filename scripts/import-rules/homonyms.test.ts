@@ -4,18 +4,8 @@ import type { SourceFile } from './check.ts'
 import { codeOnly, lineAt } from './scan.ts'
 import { readSources } from './sources.ts'
 
-/** Names that had two declarations when this rule came. Take one out when it has one; never add one. */
-const KNOWN: ReadonlySet<string> = new Set(
-  `
-    Addresses Answer Arrival Ask Asked Call Collected Connection Context Correspondent Deliveries Delivery
-    DrainOptions Driver DriverOptions Figures Findings Form Frame Groups Journal KeptMessage KeyRing Line Link Mailbox
-    Measured Member MemoryStore Mesh Order Outcome Peer Pool Pools Post Postgres Preparation Profile Progress Rate
-    Reading Recipient Request RequestOptions Roster Row Scenario Share SpacePlace Spread Stage Standing Surroundings
-    Target Terms Verdict Waiting Whispers WriteOutcome
-  `
-    .trim()
-    .split(/\s+/),
-)
+/** Names with two declarations; remove a name when one of them is renamed. */
+const KNOWN: ReadonlySet<string> = new Set(['Member'])
 
 /** Test support and vectors may call a thing what a test calls it. */
 const NO_PRODUCT = /\.(test|bench)\.tsx?$|\.d\.ts$|\/(test|vectors)\/|\/(testing|conformance)[^/]*$/

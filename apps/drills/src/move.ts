@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import type { BrokerProgram } from '@sealpost/broker-program'
 import type { EmbeddedPostgres } from '@sealpost/embedded-pg'
 import { wholeNumber } from '@sealpost/harness/command/options'
-import { enrolMesh, generateMesh, identityOf, type Mesh } from '@sealpost/harness/members/mesh'
+import { enrolMesh, generateMesh, identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { startOwnPostgres } from '@sealpost/harness/postgres/own-postgres'
 import { atRate } from '@sealpost/harness/programs/at-rate'
 import { newBrokerKeyFile, startOwnBroker } from '@sealpost/harness/programs/own-broker'
@@ -131,14 +131,14 @@ interface Cell {
 }
 
 class TwoCells {
-  readonly mesh: Mesh
+  readonly mesh: MeshMembers
   readonly #old: Cell
   readonly #new: Cell
   readonly #teardown: Teardown
   /** Addresses of the new cell, as peers learned them. */
   #learned: readonly string[] = []
 
-  private constructor(mesh: Mesh, cells: { readonly old: Cell; readonly new: Cell }, teardown: Teardown) {
+  private constructor(mesh: MeshMembers, cells: { readonly old: Cell; readonly new: Cell }, teardown: Teardown) {
     this.mesh = mesh
     this.#old = cells.old
     this.#new = cells.new

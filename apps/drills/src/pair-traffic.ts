@@ -1,6 +1,6 @@
 /** Pairs of peers in which one sends numbers to the other at a steady rate, whatever happens to their brokers. */
 import type { BrokerProgram } from '@sealpost/broker-program'
-import { enrolMesh, generateMesh, identityOf, type Mesh, type SecretKeys } from '@sealpost/harness/members/mesh'
+import { enrolMesh, generateMesh, identityOf, type MeshMembers, type SecretKeys } from '@sealpost/harness/members/mesh'
 import { atRate } from '@sealpost/harness/programs/at-rate'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { waitUntil } from '@sealpost/harness/programs/wait-until'
@@ -117,7 +117,7 @@ export class PairTraffic {
   }
 }
 
-async function openPairs({ meshId, secrets }: Mesh, { url, brokerKey }: BrokerProgram): Promise<Pair[]> {
+async function openPairs({ meshId, secrets }: MeshMembers, { url, brokerKey }: BrokerProgram): Promise<Pair[]> {
   const halves = secrets.filter((_, i) => i % 2 === 0).slice(0, secrets.length >> 1)
   return Promise.all(halves.map((from, i) => Pair.open({ url, brokerKey, meshId }, { from, to: secrets[2 * i + 1]! })))
 }

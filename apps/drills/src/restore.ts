@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import type { BrokerProgram } from '@sealpost/broker-program'
 import { type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
 import { wholeNumber } from '@sealpost/harness/command/options'
-import { enrolMesh, generateMesh, identityOf, type Mesh } from '@sealpost/harness/members/mesh'
+import { enrolMesh, generateMesh, identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { backUp, restore } from '@sealpost/harness/postgres/backup'
 import { newBrokerKeyFile, startOwnBroker } from '@sealpost/harness/programs/own-broker'
 import { type Teardown, temporaryFolder } from '@sealpost/harness/programs/teardown'
@@ -130,14 +130,14 @@ type EventOf<T extends PeerEvent['type']> = Extract<PeerEvent, { type: T }>
 
 /** What outlives the database: the peers, their keys and what they received. */
 class DrillPeers {
-  readonly mesh: Mesh
+  readonly mesh: MeshMembers
   readonly #keyFile: string
   readonly #teardown: Teardown
   #port = '0'
   readonly #received = new Map<Role, number[]>(ROLES.map((role) => [role, []]))
   readonly #events = new Map<Role, PeerEvent[]>(ROLES.map((role) => [role, []]))
 
-  private constructor(mesh: Mesh, keyFile: string, teardown: Teardown) {
+  private constructor(mesh: MeshMembers, keyFile: string, teardown: Teardown) {
     this.mesh = mesh
     this.#keyFile = keyFile
     this.#teardown = teardown

@@ -27,7 +27,7 @@ import { type Report, tell } from './report/tell.ts'
 import { printGroup, runGroup } from './run/group.ts'
 import { printIdle, runIdle } from './run/idle.ts'
 import { isClean, type LoadResult, resultOf, withBaseline } from './run/result.ts'
-import { newMeshes, type Outcome, runOnce } from './run/run.ts'
+import { type LoadOutcome, newMeshes, runOnce } from './run/run.ts'
 import { runScenarios } from './scenarios/run.ts'
 import { isSteady, runSoak } from './soak/soak.ts'
 import { printSoak } from './soak/soak-report.ts'
@@ -95,7 +95,7 @@ interface Here {
   readonly display: Display
 }
 
-async function reportOf(plans: Plan[], baselines: Outcome[], here: Here): Promise<Report> {
+async function reportOf(plans: Plan[], baselines: LoadOutcome[], here: Here): Promise<Report> {
   const { options } = here
   const paint = paintOf()
   if (options.idle !== null) return reportIdle(plans[0]!, paint, here)
@@ -117,7 +117,7 @@ async function reportOf(plans: Plan[], baselines: Outcome[], here: Here): Promis
 
 interface Run {
   readonly result: LoadResult
-  readonly spans: Outcome['verdict']['spans']
+  readonly spans: LoadOutcome['verdict']['spans']
 }
 
 function pageOf(runs: readonly Run[]): Report['page'] {
@@ -147,9 +147,9 @@ async function reportSoak(soak: SoakOptions, plan: Plan, paint: ReportOptions, h
 
 type Surroundings = Pick<Here, 'options' | 'display'>
 
-async function runBaselines(plans: Plan[], against: Yardstick, surroundings: Surroundings): Promise<Outcome[]> {
+async function runBaselines(plans: Plan[], against: Yardstick, surroundings: Surroundings): Promise<LoadOutcome[]> {
   const { options, display } = surroundings
-  const outcomes: Outcome[] = []
+  const outcomes: LoadOutcome[] = []
   for (const plan of plans) {
     display.step(`baseline: the same client against ${YARDSTICK_NAMES[against]}`)
     const mesh = await generateMesh(plan.peers)
@@ -163,7 +163,7 @@ async function runBaselines(plans: Plan[], against: Yardstick, surroundings: Sur
   return outcomes
 }
 
-async function runHere(plan: Plan, { environment, options, display }: Here): Promise<Outcome> {
+async function runHere(plan: Plan, { environment, options, display }: Here): Promise<LoadOutcome> {
   const meshes = await newMeshes({ plan, target: environment }, teardown)
   const spans = options.htmlFile ? { spanMs: SPAN_MS } : {}
   return runOnce({ plan, meshes, target: environment, options, display, ...spans }, teardown)

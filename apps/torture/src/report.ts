@@ -1,7 +1,7 @@
 /** The report a person reads: one line for each scenario, and below them why one did not hold. */
 import type { Colors } from '@sealpost/harness/report/text'
 import { count, orDash, plainTable } from '@sealpost/harness/report/text'
-import type { Line } from './judgement/verdict.ts'
+import type { VerdictLine } from './judgement/verdict.ts'
 
 const HEAD = [
   'scenario',
@@ -22,7 +22,7 @@ const HEAD = [
   'came again',
 ]
 
-export function printLines(lines: readonly Line[], paint: Colors): string {
+export function printLines(lines: readonly VerdictLine[], paint: Colors): string {
   const table = plainTable(HEAD, paint)
   for (const line of lines) table.push(cellsOf(line, paint))
   if (lines.length > 1) table.push(cellsOf(totalOf(lines), paint))
@@ -32,9 +32,9 @@ export function printLines(lines: readonly Line[], paint: Colors): string {
   return [table.toString(), ...(reasons.length > 0 ? ['', ...reasons] : [])].join('\n')
 }
 
-export function totalOf(lines: readonly Line[]): Line {
-  const sum = (of: (line: Line) => number) => lines.reduce((total, line) => total + of(line), 0)
-  const sums = <K extends string>(of: (line: Line) => Readonly<Record<K, number>>): Record<K, number> => {
+export function totalOf(lines: readonly VerdictLine[]): VerdictLine {
+  const sum = (of: (line: VerdictLine) => number) => lines.reduce((total, line) => total + of(line), 0)
+  const sums = <K extends string>(of: (line: VerdictLine) => Readonly<Record<K, number>>): Record<K, number> => {
     const names = Object.keys(of(lines[0]!)) as K[]
     return Object.fromEntries(names.map((name) => [name, sum((line) => of(line)[name])])) as Record<K, number>
   }
@@ -57,7 +57,7 @@ export function totalOf(lines: readonly Line[]): Line {
   }
 }
 
-function cellsOf(line: Line, paint: Colors): string[] {
+function cellsOf(line: VerdictLine, paint: Colors): string[] {
   const { breaches, repeats, scenario, outcome } = line
   const bad = (n: number) => (n === 0 ? '0' : paint.red(count(n)))
   const seconds = (ms: number | null) => orDash(ms, (value) => (value / 1000).toFixed(1))
@@ -77,7 +77,7 @@ function cellsOf(line: Line, paint: Colors): string[] {
   ]
 }
 
-const marks = (paint: Colors): Record<Line['outcome'], string> => ({
+const marks = (paint: Colors): Record<VerdictLine['outcome'], string> => ({
   held: paint.green('✔'),
   broken: paint.red('✘'),
   invalid: paint.yellow('?'),

@@ -6,11 +6,11 @@ import { count } from '@sealpost/harness/report/text'
 import { clockMs } from '@sealpost/sdk'
 import { OperatingError, seededRandom } from '@sealpost/std'
 import { SETTINGS } from './cluster/brokers.ts'
-import { type Measure, Stage, type StageSetting } from './cluster/stage.ts'
+import { type Measure, TortureCluster, type TortureClusterOptions } from './cluster/stage.ts'
 import { historyOf } from './judgement/history.ts'
 import { readLedger } from './judgement/ledger.ts'
-import { type Bounds, type Line, linesOf, type Noticed, skippedLine } from './judgement/verdict.ts'
-import type { Fault, Scenario } from './scenario.ts'
+import { type Bounds, linesOf, type Noticed, skippedLine, type VerdictLine } from './judgement/verdict.ts'
+import type { Fault, TortureScenario } from './scenario.ts'
 
 export interface RunOptions {
   readonly seed: number
@@ -25,7 +25,12 @@ export const NO_TIME = 'no time was left for it: give more --minutes'
 const PROGRESS_EVERY_MS = 10_000
 
 /** Says every ten seconds how far the messages are. */
-async function withProgress<T>(stage: Stage, phase: string, tell: (step: string) => void, work: () => Promise<T>) {
+async function withProgress<T>(
+  stage: TortureCluster,
+  phase: string,
+  tell: (step: string) => void,
+  work: () => Promise<T>,
+) {
   const show = () => {
     const { acked, pending } = stage.population.progress
     tell(`${phase}: ${count(acked)} messages acked, ${count(pending)} not yet`)
@@ -39,13 +44,13 @@ const CALM_ACKS = { short: 100, full: 500 } as const
 
 /** On one stage, in an order that the seed chooses. */
 export async function runScenarios(
-  scenarios: readonly Scenario[],
-  setting: StageSetting,
+  scenarios: readonly TortureScenario[],
+  setting: TortureClusterOptions,
   options: RunOptions,
   teardown: Teardown,
-): Promise<Line[]> {
+): Promise<VerdictLine[]> {
   const { seed, measure, tell, recoveryMs } = options
-  const stage = await Stage.open(setting, { random: seededRandom(seed), measure }, teardown)
+  const stage = await TortureCluster.open(setting, { random: seededRandom(seed), measure }, teardown)
   const { noticed, struck } = await withProgress(stage, 'faults', tell, () => play(stage, scenarios, options))
   tell('draining')
   const left = await withProgress(stage, 'draining', tell, () => stage.drain())
@@ -63,8 +68,8 @@ export async function runScenarios(
 }
 
 async function play(
-  stage: Stage,
-  scenarios: readonly Scenario[],
+  stage: TortureCluster,
+  scenarios: readonly TortureScenario[],
   { measure, tell, endMs }: RunOptions,
 ): Promise<Played> {
   const missed = new Map<string, string>()
@@ -100,7 +105,11 @@ interface Played {
 }
 
 /** Each once, in a drawn order; then drawn ones. The first has its turn in any case, the others until the time is over. */
-function* turns(stage: Stage, scenarios: readonly Scenario[], endMs: number | null): Generator<Scenario> {
+function* turns(
+  stage: TortureCluster,
+  scenarios: readonly TortureScenario[],
+  endMs: number | null,
+): Generator<TortureScenario> {
   const waiting = [...scenarios]
   const draw = () => waiting.splice(stage.random.below(waiting.length), 1)[0]!
   yield draw()
@@ -109,7 +118,7 @@ function* turns(stage: Stage, scenarios: readonly Scenario[], endMs: number | nu
 }
 
 /** @returns why it hit nothing, or null */
-async function strike(scenario: Scenario, stage: Stage, journal: Faults): Promise<string | null> {
+async function strike(scenario: TortureScenario, stage: TortureCluster, journal: Faults): Promise<string | null> {
   try {
     await scenario.strike(stage, journal.of(scenario.name))
     return null
@@ -122,13 +131,13 @@ async function strike(scenario: Scenario, stage: Stage, journal: Faults): Promis
 
 /** Writes the faults down, so that what follows can be told from what they caused. */
 class Faults {
-  readonly #stage: Stage
+  readonly #stage: TortureCluster
   #no = 0
   #isOpen = false
   #programs: readonly number[] = []
   #ackedBefore: number[] = []
 
-  constructor(stage: Stage) {
+  constructor(stage: TortureCluster) {
     this.#stage = stage
   }
 

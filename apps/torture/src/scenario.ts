@@ -1,8 +1,8 @@
 /** What a scenario is: something that breaks, and the moment from which it no longer does. */
 import { OperatingError } from '@sealpost/std'
-import type { Measure, Stage, StageSetting } from './cluster/stage.ts'
+import type { Measure, TortureCluster, TortureClusterOptions } from './cluster/stage.ts'
 
-export interface Scenario {
+export interface TortureScenario {
   readonly name: string
   /** One line for `--list`. */
   readonly summary: string
@@ -13,11 +13,11 @@ export interface Scenario {
   /** Why it can't be done on this machine; null: it can. */
   readonly obstacle?: () => string | null
   /** One round. */
-  strike(stage: Stage, fault: Fault): Promise<void>
+  strike(stage: TortureCluster, fault: Fault): Promise<void>
 }
 
 export interface Alone {
-  readonly setting?: Partial<StageSetting>
+  readonly setting?: Partial<TortureClusterOptions>
   /** A path that its strikes need. */
   readonly place?: string
   /** Takes away what was made for it. */

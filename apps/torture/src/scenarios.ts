@@ -1,5 +1,5 @@
 /** All scenarios, in the order of their lines. */
-import type { Scenario } from './scenario.ts'
+import type { TortureScenario } from './scenario.ts'
 import { brokerKill, brokerStop, herd, rollingDeploy } from './scenarios/brokers.ts'
 import { backendStop, postgresImmediate, postgresKill, postgresRestart, terminateStorm } from './scenarios/databases.ts'
 import { clockBroker, clockDatabase, diskFull } from './scenarios/machines.ts'
@@ -8,7 +8,7 @@ import { mailBomb, neverReading, peerStop, poison, slowConsumer } from './scenar
 import { powerLoss, storePowerLoss } from './scenarios/power.ts'
 import { sockets } from './scenarios/sockets.ts'
 
-export const SCENARIOS: readonly Scenario[] = [
+export const SCENARIOS: readonly TortureScenario[] = [
   brokerKill,
   brokerStop,
   rollingDeploy,

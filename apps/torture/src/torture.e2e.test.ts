@@ -1,7 +1,7 @@
 /** The torture in its short form: every scenario once, by a seed that is printed, with whatever else runs on this machine. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import type { Line } from './judgement/verdict.ts'
+import type { VerdictLine } from './judgement/verdict.ts'
 import { SCENARIOS } from './scenarios.ts'
 
 const SCRIPT = join(import.meta.dirname, '../../../scripts/torture.ts')
@@ -21,9 +21,9 @@ async function run(words: readonly string[]) {
   return { code: await child.exited, out, err }
 }
 
-async function torture(names: readonly string[]): Promise<{ lines: Line[]; err: string }> {
+async function torture(names: readonly string[]): Promise<{ lines: VerdictLine[]; err: string }> {
   const { code, out, err } = await run([...SHORT, ...names.flatMap((name) => ['--scenario', name])])
-  const { lines, seed } = JSON.parse(out || '{"lines":[]}') as { lines: Line[]; seed: number }
+  const { lines, seed } = JSON.parse(out || '{"lines":[]}') as { lines: VerdictLine[]; seed: number }
   const reasons = lines.flatMap(({ scenario, reasons }) => reasons.map((reason) => `${scenario}: ${reason}`))
   expect(code, `seed ${seed}\n${reasons.join('\n')}\n${err}`).toBe(0)
   return { lines, err }
@@ -49,7 +49,7 @@ test('it ends with its minutes: what had no turn is skipped, and its progress is
   timeout: SLOW,
 }, async () => {
   const { out, err } = await run(['--minutes', '0.2', '--rate', '100', '--recover-within', '0', '--json'])
-  const { lines } = JSON.parse(out) as { lines: Line[] }
+  const { lines } = JSON.parse(out) as { lines: VerdictLine[] }
   expect(lines.map(({ scenario }) => scenario)).toEqual(SCENARIOS.map(({ name }) => name))
   const skipped = lines.filter(({ outcome }) => outcome === 'skipped').map(({ scenario }) => scenario)
   expect(skipped).toEqual(expect.arrayContaining(ALONE.map(({ name }) => name)))

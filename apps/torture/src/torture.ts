@@ -3,11 +3,11 @@
 import { Teardown } from '@sealpost/harness/programs/teardown'
 import { clockMs } from '@sealpost/sdk'
 import { type Budget, budgetOf, minutesText } from './budget.ts'
-import type { Measure, StageSetting } from './cluster/stage.ts'
-import { type Line, skippedLine } from './judgement/verdict.ts'
+import type { Measure, TortureClusterOptions } from './cluster/stage.ts'
+import { skippedLine, type VerdictLine } from './judgement/verdict.ts'
 import type { TortureOptions } from './options.ts'
 import { NO_TIME, type RunOptions, runScenarios } from './run.ts'
-import type { Scenario } from './scenario.ts'
+import type { TortureScenario } from './scenario.ts'
 import { SCENARIOS } from './scenarios.ts'
 
 export interface Torture extends Omit<TortureOptions, 'seed' | 'list' | 'json'> {
@@ -16,9 +16,9 @@ export interface Torture extends Omit<TortureOptions, 'seed' | 'list' | 'json'> 
 }
 
 /** @returns a line for each scenario that was asked for, in the order of `SCENARIOS` */
-export async function torture(options: Torture, teardown: Teardown): Promise<Line[]> {
+export async function torture(options: Torture, teardown: Teardown): Promise<VerdictLine[]> {
   const asked = SCENARIOS.filter(({ name }) => options.scenario.length === 0 || options.scenario.includes(name))
-  const lines: Line[] = []
+  const lines: VerdictLine[] = []
   const can = asked.filter(({ name, obstacle }) => {
     const reason = obstacle?.() ?? null
     if (reason !== null) lines.push(skippedLine(name, reason))
@@ -29,7 +29,7 @@ export async function torture(options: Torture, teardown: Teardown): Promise<Lin
   const run = timed(options, totalMs)
   const budget = totalMs === null ? null : budgetOf(totalMs, alone.length)
   run.tell(`seed ${options.seed}: ${mixed.length} kinds of faults mixed, then ${alone.length} alone`)
-  const part = async (scenarios: readonly Scenario[], place: Parameters<Budget['partEndMs']>[0]) => {
+  const part = async (scenarios: readonly TortureScenario[], place: Parameters<Budget['partEndMs']>[0]) => {
     const endMs = budget?.partEndMs(place) ?? null
     if (place.isAlone && endMs !== null && !budget!.hasRoom(endMs))
       return scenarios.map(({ name }) => skippedLine(name, NO_TIME))
@@ -52,11 +52,11 @@ function timed(options: Torture, totalMs: number | null): Torture {
 }
 
 async function runOn(
-  scenarios: readonly Scenario[],
+  scenarios: readonly TortureScenario[],
   { seed, measure, rate, recoverWithin, tell }: Torture,
   endMs: number | null,
   teardown: Teardown,
-): Promise<Line[]> {
+): Promise<VerdictLine[]> {
   const recoveryMs = recoverWithin === 0 ? null : recoverWithin * 1000
   const own = new Teardown()
   const end = teardown.add({ end: () => own.run(), kill: () => own.kill() })
@@ -73,10 +73,10 @@ async function runOn(
 
 /** The stage of most scenarios: two brokers, two programs of peers for each of them, two meshes. */
 function settingOf(
-  scenarios: readonly Scenario[],
+  scenarios: readonly TortureScenario[],
   measure: Measure,
   { rate, seed }: { rate: number; seed: number },
-): StageSetting {
+): TortureClusterOptions {
   const crowd = Math.max(0, ...scenarios.map((scenario) => scenario.crowd?.[measure] ?? 0))
   const cast = { peers: measure === 'short' ? 6 : 10, isWriting: true, sleepers: 1 }
   const silent = crowd > 0 ? [{ peers: crowd, isWriting: false, sleepers: 0 }] : []

@@ -39,8 +39,8 @@ interface ContextOptions {
  * From a send that was let through to its ack, or to its push where that follows the commit at once; and from a push to
  * its settle, of the first in a frame.
  */
-export type Stage = 'ack' | 'push' | 'settle'
-export type Timed = (stage: Stage, tookMs: Millis) => void
+export type TimedStage = 'ack' | 'push' | 'settle'
+export type Timed = (stage: TimedStage, tookMs: Millis) => void
 
 /** They are waited for at the door until there is where to send them. */
 const MOVING_RETRY_MS: Millis = 200

@@ -9,24 +9,24 @@ import type {
   CloseCode,
   Committed,
   FrameOf,
-  Measured,
   Member,
   PoolEntry,
   Release,
+  SenderBacklog,
   Settle,
 } from '@sealpost/protocol'
 import { type MeshId, type Millis, type PeerKey, type PeerNo, unreachable } from '@sealpost/std'
 import { Context, type Counters, type Timed } from './context.ts'
 import { Deliveries } from './deliver/deliveries.ts'
 import { RemoteLeases } from './deliver/remote-leases.ts'
-import { type FoundGroups, Groups } from './directory/groups.ts'
+import { type FoundGroups, GroupDirectory } from './directory/groups.ts'
 import type { Reply, Request, RevokedMember } from './directory/request-types.ts'
 import { isRated, isRequest, MemberRequests } from './directory/requests.ts'
 import type { SpaceFacts } from './directory/space-cache.ts'
 import { UserDirectory } from './directory/users.ts'
 import type { ClaimResult, ClaimWant, Effects } from './effects.ts'
 import { LiveSession, type SocketId } from './model.ts'
-import { Pools } from './pools/pools.ts'
+import { PoolDispatcher } from './pools/pools.ts'
 import { EphemeralMessages, Presence } from './presence/presence.ts'
 import type { PendingAppend } from './send/pending-append.ts'
 import { Router } from './send/router.ts'
@@ -66,7 +66,7 @@ export class Engine {
   private readonly remoteLeases: RemoteLeases
   private readonly router: Router
   private readonly ephemeral: EphemeralMessages
-  private readonly pools: Pools
+  private readonly pools: PoolDispatcher
   private readonly users: UserDirectory
   private readonly requests: MemberRequests
   private readonly placement = new MeshPlacement()
@@ -81,12 +81,12 @@ export class Engine {
       const session = this.sessions.get(live.socket)
       if (session) this.refuse(session, code, retryAfterMs)
     }
-    this.pools = new Pools(this.context)
+    this.pools = new PoolDispatcher(this.context)
     this.users = new UserDirectory(this.context)
     this.validity = new SessionValidity(this.context)
     this.deliveries = new Deliveries(this.context, this.pools)
     this.remoteLeases = new RemoteLeases(this.context, this.deliveries)
-    const groups = new Groups(this.context)
+    const groups = new GroupDirectory(this.context)
     this.presence = new Presence(this.context)
     this.ephemeral = new EphemeralMessages(this.context, this.presence)
     const { deliveries, remoteLeases, presence, validity, ephemeral, pools, users } = this
@@ -331,7 +331,7 @@ export class Engine {
   }
 
   /** What waits for a recipient or in the mesh, by sender; `null`: the database did not answer. */
-  measured(meshId: MeshId, scope: PeerNo | 'mesh', found: readonly Measured[] | null): void {
+  measured(meshId: MeshId, scope: PeerNo | 'mesh', found: readonly SenderBacklog[] | null): void {
     const mesh = this.context.meshes.find(meshId)
     const owner = scope === 'mesh' ? mesh?.whole : (mesh?.byNo.get(scope) ?? mesh?.pools.numbered(scope))
     if (owner) this.context.quotas.measured(owner, found)

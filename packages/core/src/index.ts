@@ -1,5 +1,5 @@
 /** The engine: pure and synchronous. Drivers do the waiting. */
-export type { Counters, Stage, Timed } from './context.ts'
+export type { Counters, Timed, TimedStage } from './context.ts'
 export type { FoundGroups } from './directory/groups.ts'
 export * from './directory/request-types.ts'
 export type { SpaceFacts } from './directory/space-cache.ts'

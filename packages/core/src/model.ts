@@ -23,7 +23,7 @@ import { type ConsentRule, ruleOf } from './directory/consent.ts'
 import { SpaceCache } from './directory/space-cache.ts'
 import type { EngineLimits } from './limits.ts'
 import { RemotePresence } from './presence/remote-presence.ts'
-import { type Mailbox, type Owner, unknownMailbox } from './send/quotas.ts'
+import { type MailboxUsage, type Owner, unknownMailbox } from './send/quotas.ts'
 import { type Pace, TokenBucket } from './send/rate.ts'
 import type { SendRequest, SentItem } from './send/send-request.ts'
 
@@ -31,7 +31,7 @@ import type { SendRequest, SentItem } from './send/send-request.ts'
 export type SocketId = number
 
 /** What a user's devices share. */
-export interface Share {
+export interface UserShare {
   /** Bytes of envelopes from their sessions here that wait for a commit. */
   inFlightBytes: number
   /** Envelopes, and bytes, that they may send; null without limits, and before the first session. */
@@ -47,7 +47,7 @@ export interface RemoteSession {
   readonly untilMs: Millis
 }
 
-export interface Peer {
+export interface PeerState {
   readonly peer: PeerNo
   readonly peerKey: PeerKey
   /** The user that owns the device, or the peer itself. Consent is between users, and a user has one share of each quota. */
@@ -65,9 +65,9 @@ export interface Peer {
   rule: ConsentRule | null
   consentVersion: number
   /** What waits for it, as far as this shard knows. */
-  readonly mailbox: Mailbox
+  readonly mailbox: MailboxUsage
   /** One object for all devices of its user. */
-  readonly share: Share
+  readonly share: UserShare
   /** Another shard announced a change of its consent. */
   isStale: boolean
   /** The lookup is too old after this time, unless the peer is live here: then no other shard changes it. */
@@ -81,8 +81,8 @@ const WHOLE_MESH = 0 as PeerNo
 
 export class Mesh {
   readonly meshId: MeshId
-  readonly byKey = new Map<PeerKey, Peer>()
-  readonly byNo = new Map<PeerNo, Peer>()
+  readonly byKey = new Map<PeerKey, PeerState>()
+  readonly byNo = new Map<PeerNo, PeerState>()
   readonly pools = new PoolTable()
   /** What waits in the whole mesh, as far as this shard knows. */
   readonly whole: Owner = { peer: WHOLE_MESH, mailbox: unknownMailbox() }
@@ -92,7 +92,7 @@ export class Mesh {
   /** Sessions that want presence updates of every peer. */
   readonly watchers = new Set<LiveSession>()
   readonly remotePresence = new RemotePresence()
-  private readonly shares = new Map<PeerNo, Share>()
+  private readonly shares = new Map<PeerNo, UserShare>()
   /** Groups that sessions here asked about, changed or wrote to: their epoch, and until when it counts as known. */
   private readonly groups = new Map<GroupId, { epoch: number; goodUntilMs: Millis }>()
 
@@ -101,7 +101,7 @@ export class Mesh {
   }
 
   /** Adds a member, or updates a known one. */
-  add(member: Member, nowMs: Millis): Peer {
+  add(member: Member, nowMs: Millis): PeerState {
     const peer = this.byKey.get(member.peerKey) ?? this.place(member)
     if (!member.consent) return peer
     peer.goodUntilMs = nowMs + GOOD_FOR_MS
@@ -121,7 +121,7 @@ export class Mesh {
   }
 
   /** Undefined: the peer must be looked up, perhaps once more. */
-  find(peerKey: PeerKey, nowMs: Millis): Peer | undefined {
+  find(peerKey: PeerKey, nowMs: Millis): PeerState | undefined {
     const peer = this.byKey.get(peerKey)
     return peer && !peer.isStale && (peer.live || nowMs < peer.goodUntilMs) ? peer : undefined
   }
@@ -157,16 +157,16 @@ export class Mesh {
   }
 
   /** The database no longer has the peer as a recipient; the next send looks it up again. */
-  forget(peer: Peer): void {
+  forget(peer: PeerState): void {
     if (peer.live) return
     for (const [key, known] of this.byKey) if (known === peer) this.byKey.delete(key)
     this.byNo.delete(peer.peer)
   }
 
-  private place({ peer: no, peerKey, user }: Member): Peer {
+  private place({ peer: no, peerKey, user }: Member): PeerState {
     const share = this.shares.get(user) ?? { inFlightBytes: 0, sends: null, sentBytes: null, retries: null }
     this.shares.set(user, share)
-    const peer: Peer = {
+    const peer: PeerState = {
       peer: no,
       peerKey,
       user,
@@ -188,7 +188,7 @@ export class Mesh {
 }
 
 /** Replies of the database overtake one another, so the newest consent stays. */
-function setConsent(peer: Peer, consent: Consent): void {
+function setConsent(peer: PeerState, consent: Consent): void {
   if (consent.version < peer.consentVersion) return
   peer.consentVersion = consent.version
   peer.rule = ruleOf(peer.user, consent)
@@ -197,7 +197,7 @@ function setConsent(peer: Peer, consent: Consent): void {
 /** A session's place in a pool. */
 export interface Seat {
   readonly live: LiveSession
-  readonly pool: Pool
+  readonly pool: PoolState
   credit: number
   /** Pushed and not settled. Lapsed deliveries count: a member that hangs over one gets no other. */
   readonly held: Set<DeliveryId>
@@ -207,7 +207,7 @@ export interface Seat {
   servedAt: number
 }
 
-export class Pool {
+export class PoolState {
   readonly poolId: PoolId
   /** Its number as a recipient. */
   readonly peer: PeerNo
@@ -235,12 +235,12 @@ export class Pool {
 
 /** The pools of a mesh that sessions here write to or work for. */
 export class PoolTable {
-  private readonly byId = new Map<PoolId, Pool>()
-  private readonly byNo = new Map<PeerNo, Pool>()
+  private readonly byId = new Map<PoolId, PoolState>()
+  private readonly byNo = new Map<PeerNo, PoolState>()
 
   /** Replies of the database overtake one another, so the newest statement stays. */
-  add(entry: PoolEntry, nowMs: Millis): Pool {
-    const pool = this.byId.get(entry.poolId) ?? new Pool(entry)
+  add(entry: PoolEntry, nowMs: Millis): PoolState {
+    const pool = this.byId.get(entry.poolId) ?? new PoolState(entry)
     this.byId.set(pool.poolId, pool)
     this.byNo.set(pool.peer, pool)
     pool.goodUntilMs = nowMs + GOOD_FOR_MS
@@ -258,7 +258,7 @@ export class PoolTable {
   }
 
   /** Undefined: the pool must be looked up, perhaps once more. */
-  find(poolId: PoolId, nowMs: Millis): Pool | undefined {
+  find(poolId: PoolId, nowMs: Millis): PoolState | undefined {
     const pool = this.byId.get(poolId)
     return pool && nowMs < pool.goodUntilMs ? pool : undefined
   }
@@ -269,11 +269,11 @@ export class PoolTable {
     if (pool && pool.epoch < epoch) pool.goodUntilMs = 0
   }
 
-  numbered(pool: PeerNo): Pool | undefined {
+  numbered(pool: PeerNo): PoolState | undefined {
     return this.byNo.get(pool)
   }
 
-  get(poolId: PoolId): Pool | undefined {
+  get(poolId: PoolId): PoolState | undefined {
     return this.byId.get(poolId)
   }
 }
@@ -300,7 +300,7 @@ const phaseOf = (peer: PeerNo): number => (peer * 0.618034) % 1
 interface SessionPlace {
   readonly socket: SocketId
   readonly mesh: Mesh
-  readonly peer: Peer
+  readonly peer: PeerState
   readonly epoch: number
   readonly credit: number
   readonly nowMs: Millis
@@ -311,7 +311,7 @@ interface SessionPlace {
 export class LiveSession {
   readonly socket: SocketId
   readonly mesh: Mesh
-  readonly peer: Peer
+  readonly peer: PeerState
   readonly credit: Credit
   /** Names its user in limits that all sessions of the user's devices share. */
   readonly name: string

@@ -4,7 +4,7 @@
  * statements only: another peer's can fail or hang.
  */
 import type { DeliveryRef, Extension, Reject, Retry, SessionRef, Settle } from '@sealpost/protocol'
-import { Batcher, type Queue, type Recipient } from '@sealpost/queue'
+import { Batcher, type Queue, type RecipientRef } from '@sealpost/queue'
 import type { MeshId, Millis, PeerNo } from '@sealpost/std'
 import type { BackgroundTimers, Failures } from './background.ts'
 import type { CommitLoop } from './commit-loop.ts'
@@ -33,7 +33,7 @@ export interface EndPorts {
   /** These rejects are committed, and their senders asked for receipts. */
   receiptsCommitted(receipts: readonly Settle[]): void
   /** A delivery that this recipient gave back is ready again. */
-  retryDue(recipient: Recipient): void
+  retryDue(recipient: RecipientRef): void
 }
 
 export class DeliveryEnds {
@@ -80,13 +80,13 @@ export class DeliveryEnds {
   }
 
   /** Calls `now` at once if nothing of this peer is pending, otherwise `later` when it is committed. */
-  whenCommitted(peer: Recipient, now: () => void, later: () => void): void {
+  whenCommitted(peer: RecipientRef, now: () => void, later: () => void): void {
     if (this.#isPending(peer)) this.#ports.failures.start(this.committed(peer, WAIT_MAX_MS).then(later))
     else now()
   }
 
   /** Resolves with whether everything that the peer ended so far is committed; with `false` after `withinMs` at the latest. */
-  async committed(peer: Recipient, withinMs: Millis): Promise<boolean> {
+  async committed(peer: RecipientRef, withinMs: Millis): Promise<boolean> {
     if (!this.#isPending(peer)) return true
     return new Promise((resolve) => {
       const cancel = this.#ports.clock.after(withinMs, () => resolve(false))
@@ -97,11 +97,11 @@ export class DeliveryEnds {
     })
   }
 
-  #isPending(peer: Recipient): boolean {
+  #isPending(peer: RecipientRef): boolean {
     return this.#underWayOf(peer).size > 0 || this.#ports.commits.hasSettlesOf(peer)
   }
 
-  #underWayOf({ meshId, peer }: Recipient): ReadonlySet<Promise<boolean>> {
+  #underWayOf({ meshId, peer }: RecipientRef): ReadonlySet<Promise<boolean>> {
     return this.#underWay.get(nameOf(meshId, peer)) ?? NOTHING
   }
 

@@ -30,7 +30,7 @@ import type {
   Settle,
 } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
-import type { Batch, Recipient } from '@sealpost/queue'
+import type { Batch, RecipientRef } from '@sealpost/queue'
 import { type MeshId, type Millis, type PeerNo, type ShardId, unreachable } from '@sealpost/std'
 import { BackgroundTimers, Failures } from './background.ts'
 import { ClaimLoop, type ClaimLoopOptions } from './claim-loop.ts'
@@ -343,7 +343,7 @@ export class Driver implements Effects {
     if (this.#isClaiming) this.#pullClaims()
   }
 
-  #released({ meshId, peer }: Recipient): void {
+  #released({ meshId, peer }: RecipientRef): void {
     this.step(() => this.engine.hints.wake(meshId, peer))
     this.hint({ type: 'wake', meshId, peer })
   }

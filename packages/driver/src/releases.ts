@@ -2,7 +2,7 @@
  * Releases delayed envelopes when they are due: at the time that an envelope named, at the time that the last release named,
  * and every quarter of a minute in any case, since another shard may have stored one.
  */
-import type { Queue, Recipient, Swept } from '@sealpost/queue'
+import type { Queue, RecipientRef, Swept } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
 import type { BackgroundTimers, Failures } from './background.ts'
 import type { Cancel, Clock, DriverReport } from './ports.ts'
@@ -17,7 +17,7 @@ export interface ReleasePorts {
   readonly queue: Pick<Queue, 'releaseDue'>
   readonly failures: Failures
   /** This recipient's queue has something new. */
-  released(recipient: Recipient): void
+  released(recipient: RecipientRef): void
 }
 
 export class Releases {

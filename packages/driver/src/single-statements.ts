@@ -1,7 +1,7 @@
 /** Statements that wait alone: each is one call of the queue or of the members' requests, and one call of the engine. */
 import { type Engine, type EngineLimits, type Request, replyFrom, type SocketId, type Sought } from '@sealpost/core'
-import type { DeliveryRef, FrameOf, Measured, Release, SessionRef, Settle } from '@sealpost/protocol'
-import { Batcher, type Queue, type Recipient } from '@sealpost/queue'
+import type { DeliveryRef, FrameOf, Release, SenderBacklog, SessionRef, Settle } from '@sealpost/protocol'
+import { Batcher, type Queue, type RecipientRef } from '@sealpost/queue'
 import type { DeliveryId, MeshId, Millis, PeerNo } from '@sealpost/std'
 import type { Failures } from './background.ts'
 import type { Clock, Prover, RequestServices } from './ports.ts'
@@ -28,7 +28,7 @@ export interface SingleStatementPorts {
 export class SingleStatements {
   readonly #ports: SingleStatementPorts
   readonly #limits: Pick<EngineLimits, 'mailbox' | 'mesh'>
-  readonly #measures: Batcher<Recipient, Measured[]>
+  readonly #measures: Batcher<RecipientRef, SenderBacklog[]>
 
   constructor(ports: SingleStatementPorts, limits: Pick<EngineLimits, 'mailbox' | 'mesh'>) {
     this.#ports = ports
@@ -85,7 +85,7 @@ export class SingleStatements {
     this.#run('tell', queue.tellPushed(deliveries), () => engine.receiptsCommitted(deliveries))
   }
 
-  forgetLost({ meshId, peer }: Recipient, ids: readonly DeliveryId[]): void {
+  forgetLost({ meshId, peer }: RecipientRef, ids: readonly DeliveryId[]): void {
     this.#run('told', this.#ports.queue.toldLost(meshId, peer, ids))
   }
 
@@ -100,7 +100,7 @@ export class SingleStatements {
 
   measure(meshId: MeshId, scope: PeerNo | 'mesh'): void {
     const { engine, queue } = this.#ports
-    const measured = (found: Measured[] | null) => engine.measured(meshId, scope, found)
+    const measured = (found: SenderBacklog[] | null) => engine.measured(meshId, scope, found)
     const countMax = (this.#limits.mesh?.countMax ?? 0) + 1
     const statement =
       scope === 'mesh' ? queue.measureMesh(meshId, countMax) : this.#measures.add({ meshId, peer: scope })

@@ -215,7 +215,7 @@ export type Claimed =
   | { readonly status: 'away' }
 
 /** The waiting deliveries of one sender for one recipient, delayed ones included and receipts excluded. */
-export interface Measured {
+export interface SenderBacklog {
   readonly sender: PeerNo
   readonly count: number
   readonly bytes: number

@@ -14,7 +14,6 @@ import type {
   Extension,
   KeyBindingEntry,
   Lost,
-  Measured,
   Member,
   PoolClaimed,
   PoolEntry,
@@ -24,6 +23,7 @@ import type {
   RemoteClaimed,
   RemoteWant,
   Retry,
+  SenderBacklog,
   SessionRef,
   SessionStatus,
   Settle,
@@ -74,16 +74,16 @@ export interface Queue {
   findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]>
   toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void>
   /** What waits for each recipient, of each sender; it looks at `max` deliveries of one recipient at most. */
-  measure(recipients: readonly Recipient[], max: number): Promise<Measured[][]>
+  measure(recipients: readonly RecipientRef[], max: number): Promise<SenderBacklog[][]>
   /** The same in the whole of a mesh, dead letters included; it looks at `max` rows of each kind at most. */
-  measureMesh(meshId: MeshId, max: number): Promise<Measured[]>
+  measureMesh(meshId: MeshId, max: number): Promise<SenderBacklog[]>
   /** Looks at the next rows of the queue and of the ledger, and moves out what is over. Call it again and again. */
   sweep(): Promise<Swept>
   findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]>
   findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]>
 }
 
-export interface Recipient {
+export interface RecipientRef {
   readonly meshId: MeshId
   readonly peer: PeerNo
 }
@@ -95,7 +95,7 @@ export interface Batch {
 
 export interface Released {
   /** Whose queues have something new. */
-  readonly recipients: readonly Recipient[]
+  readonly recipients: readonly RecipientRef[]
   /** Until the next one is due; null: there is none. */
   readonly nextInMs: Millis | null
 }

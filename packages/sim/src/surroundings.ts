@@ -3,7 +3,7 @@ import type { EngineLimits, GroupEntry } from '@sealpost/core'
 import type { Driver } from '@sealpost/driver'
 import type { Hint } from '@sealpost/protocol/hints'
 import type { QueueOptions } from '@sealpost/queue'
-import type { MemoryStore } from '@sealpost/queue/memory'
+import type { MemoryDatabase } from '@sealpost/queue/memory'
 import type { MeshId, Millis, PeerKey, Random } from '@sealpost/std'
 import type { VirtualClock } from './clock.ts'
 import type { SimulatedLink } from './network.ts'
@@ -26,7 +26,7 @@ export interface Surroundings {
   readonly ends: Ends
   readonly oracle: Oracle
   readonly inside: Inside
-  readonly store: MemoryStore
+  readonly store: MemoryDatabase
   readonly path: DatabasePath
   readonly overlaps: Overlaps
   readonly vault: Vault

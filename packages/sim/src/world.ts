@@ -5,7 +5,7 @@
 import { defaultLimits, type EngineLimits, type GroupEntry } from '@sealpost/core'
 import type { Hint } from '@sealpost/protocol/hints'
 import { defaultQueueOptions, type QueueOptions } from '@sealpost/queue'
-import { MemoryStore, type StoredDelivery } from '@sealpost/queue/memory'
+import { MemoryDatabase, type StoredDelivery } from '@sealpost/queue/memory'
 import {
   type MeshId,
   type Millis,
@@ -71,7 +71,7 @@ class World implements Surroundings {
   readonly shards: (ShardLife | null)[] = []
   readonly random: Random
   readonly plan: FaultPlan
-  readonly store: MemoryStore
+  readonly store: MemoryDatabase
   readonly path: DatabasePath
   readonly ends: Ends
   readonly turns: BoxKeyTurns
@@ -93,7 +93,7 @@ class World implements Surroundings {
     this.consents = new Consents(seed)
     const leaver = { meshId: MESHES[0]!, peer: PEERS as PeerNo, peerKey: keyOf(PEERS) }
     this.revocations = new Revocations(seed, leaver)
-    this.store = new MemoryStore(() => this.clock.nowMs + this.databaseSkewMs)
+    this.store = new MemoryDatabase(() => this.clock.nowMs + this.databaseSkewMs)
     this.path = new DatabasePath(this)
     this.overlaps = new Overlaps(this, seed)
     this.hints = new HintPath(this)

@@ -46,7 +46,7 @@ export interface Figures {
   readonly brokerMbBusy: number
   readonly sessionKb: number
   readonly peerBytes: number
-  readonly waiting: Line
+  readonly waiting: LinearCost
   /** More than one byte for each: it is a part of the row, and of the page images after a checkpoint. */
   readonly walPerPayloadByte: number
   /** Of a remembered message: alone in its commit, and with others of its sender. */
@@ -55,7 +55,7 @@ export interface Figures {
 }
 
 /** `base + perByte × payload bytes`. */
-export interface Line {
+export interface LinearCost {
   readonly base: number
   readonly perByte: number
 }

@@ -4,7 +4,7 @@ import { markdownTable } from '@sealpost/harness/report/markdown'
 import { count, figure } from '@sealpost/harness/report/text'
 import { type EarlierRun, PUBLISHED, RERUN, RERUN_PER_SECOND } from '@sealpost/loadtest/report/earlier'
 import type { LoadResult } from '@sealpost/loadtest/run/result'
-import type { Figures } from '@sealpost/loadtest/scenarios/scenario'
+import type { ScenarioFigures } from '@sealpost/loadtest/scenarios/scenario'
 import type { Measured, Results } from './results.ts'
 
 /** Peers of the small bursts, as far as both sources have figures. */
@@ -75,7 +75,7 @@ function pacedCell(results: Results): string | null {
 
 function crowdCell(results: Results): string | null {
   const [scenario] = results.connections?.connections?.result.scenarios ?? []
-  const { e2eMsP99, kbPerSession }: Partial<Figures> = scenario?.figures ?? {}
+  const { e2eMsP99, kbPerSession }: Partial<ScenarioFigures> = scenario?.figures ?? {}
   return e2eMsP99 === undefined || kbPerSession === undefined
     ? null
     : `**${figure(e2eMsP99)} ms**; ${figure(kbPerSession)} kB`

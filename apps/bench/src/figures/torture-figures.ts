@@ -1,11 +1,11 @@
 /** What is kept of a run of `scripts/torture.ts`. */
-import type { Line } from '@sealpost/torture/verdict'
+import type { VerdictLine } from '@sealpost/torture/verdict'
 
 /** As `--json` prints it. */
 export interface TortureReport {
   readonly seed: number
-  readonly lines: readonly Line[]
-  readonly total: Line
+  readonly lines: readonly VerdictLine[]
+  readonly total: VerdictLine
 }
 
 export interface TortureFigures {

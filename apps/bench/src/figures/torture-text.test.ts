@@ -1,11 +1,11 @@
-import type { Line } from '@sealpost/torture/verdict'
+import type { VerdictLine } from '@sealpost/torture/verdict'
 import { expect, test } from 'vitest'
 import type { Measured } from './results.ts'
 import { tortureFigures } from './torture-figures.ts'
 import { tortureCell, tortureClause } from './torture-text.ts'
 
 const breaches = { lost: 0, duplicated: 0, misordered: 0, misdelivered: 0, tampered: 0, struck: 0, unanswered: 0 }
-const line = (rounds: number) => ({ rounds, breaches, acked: 100 }) as unknown as Line
+const line = (rounds: number) => ({ rounds, breaches, acked: 100 }) as unknown as VerdictLine
 const report = { seed: 13, lines: [line(2), line(7), line(0)], total: { ...line(9), acked: 5_300 } }
 const measured = (torture = tortureFigures(report)): Measured => ({
   command: 'bun scripts/torture.ts --minutes 5 --seed 13',

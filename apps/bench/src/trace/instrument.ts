@@ -7,14 +7,14 @@ import { type ParserOptions, parse } from '@babel/parser'
 /** Receives the reports of instrumented code, as the global `__trace`. */
 export interface Reporter {
   /** @returns the frame that the other three calls name */
-  enter(functionId: number): Frame
-  leave(frame: Frame): void
+  enter(functionId: number): CallFrame
+  leave(frame: CallFrame): void
   /** Leaves the frame until its awaited value is there. */
-  suspend<T>(frame: Frame, value: T): T
-  resume<T>(frame: Frame, value: T): T
+  suspend<T>(frame: CallFrame, value: T): T
+  resume<T>(frame: CallFrame, value: T): T
 }
 
-export interface Frame {
+export interface CallFrame {
   /** Which call of the recording it is; -1 outside of a recording. */
   readonly call: number
 }
@@ -23,9 +23,9 @@ export interface Frame {
  * A reporter that keeps the stack of calls. `entered` returns the number of the call; a recorder that is off returns -1.
  * Behind a rejected await the frame is not on the stack, so leaving it changes nothing.
  */
-export function stackReporter(entered: (functionId: number, caller: Frame | undefined) => number) {
-  const stack: Frame[] = []
-  const leave = (frame: Frame) => {
+export function stackReporter(entered: (functionId: number, caller: CallFrame | undefined) => number) {
+  const stack: CallFrame[] = []
+  const leave = (frame: CallFrame) => {
     if (stack.includes(frame)) stack.length = stack.lastIndexOf(frame)
   }
   const reporter: Reporter = {

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { BrokerProgram } from '@sealpost/broker-program'
 import { startEmbedded } from '@sealpost/embedded-pg'
-import { generateMesh, identityOf, type Mesh } from '@sealpost/harness/members/mesh'
+import { generateMesh, identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { startOwnBroker } from '@sealpost/harness/programs/own-broker'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { generateSigningKeys, ready } from '@sealpost/identity'
@@ -106,7 +106,7 @@ async function openTracedBroker(teardown: Teardown) {
   return { mesh, broker, recordings }
 }
 
-async function enrol(databaseUrl: string, { meshId, bindings }: Mesh): Promise<void> {
+async function enrol(databaseUrl: string, { meshId, bindings }: MeshMembers): Promise<void> {
   const db = await openDatabase(databaseUrl, { connections: 1 })
   try {
     await createMesh(db, { meshId, name: 'trace' })

@@ -6,18 +6,18 @@ import { readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { instrument, stackReporter } from './instrument.ts'
 
-export type Call = readonly [functionNo: number, callerNo: number]
+export type TracedCall = readonly [functionNo: number, callerNo: number]
 
 export interface Recording {
   /** The functions that were entered, each once. */
   readonly functions: readonly { readonly file: string; readonly name: string }[]
   /** Each call in order: the index of the function and that of the calling call, -1 for a call by the platform. */
-  readonly calls: readonly Call[]
+  readonly calls: readonly TracedCall[]
 }
 
 const ROOT = join(import.meta.dirname, '../../../..')
 const functions: { file: string; name: string }[] = []
-let calls: Call[] | null = null
+let calls: TracedCall[] | null = null
 let isInInterval = false
 
 const { reporter, stack } = stackReporter((functionId, caller) =>
@@ -61,7 +61,7 @@ process.on('SIGUSR2', () => {
   }
 })
 
-function recordingOf(made: readonly Call[]): Recording {
+function recordingOf(made: readonly TracedCall[]): Recording {
   const ids = [...new Set(made.map(([id]) => id))]
   const numbers = new Map(ids.map((id, i) => [id, i]))
   return {

@@ -1,5 +1,5 @@
 /** The broker's metrics: counters of the engine, sizes and durations of commits and claims. */
-import type { Counters, Stage } from '@sealpost/core'
+import type { Counters, TimedStage } from '@sealpost/core'
 import type { Claimed, CloseCode } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
@@ -131,7 +131,7 @@ export class Metrics {
     this.traces?.commitFailed(batch, tookMs)
   }
 
-  timed(stage: Stage, tookMs: Millis): void {
+  timed(stage: TimedStage, tookMs: Millis): void {
     this.stages[stage].observe(tookMs / 1000)
   }
 

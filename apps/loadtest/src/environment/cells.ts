@@ -10,7 +10,7 @@ import { writeKeyFile } from '@sealpost/identity/key-file'
 import { migrate } from '@sealpost/schema'
 import { OperatingError } from '@sealpost/std'
 
-export interface Postgres {
+export interface PostgresServer {
   readonly url: string
   readonly failed: Promise<never>
   /** Ends one that was started here, before the end of the test. */
@@ -19,7 +19,7 @@ export interface Postgres {
 
 export const never = new Promise<never>(() => undefined)
 /** Whoever gave it knows it; it may hold a password. */
-const given = (url: string): Postgres => ({ url, failed: never, stop: () => Promise.resolve() })
+const given = (url: string): PostgresServer => ({ url, failed: never, stop: () => Promise.resolve() })
 
 export interface PostgresOptions {
   readonly databaseUrl: string | undefined
@@ -34,7 +34,7 @@ const COUNTING = { settings: { shared_preload_libraries: 'pg_stat_statements' } 
 export async function openPostgres(
   { databaseUrl, isCounting, tell }: PostgresOptions,
   teardown: Teardown,
-): Promise<Postgres> {
+): Promise<PostgresServer> {
   if (databaseUrl) return given(databaseUrl)
   tell('starting an embedded PostgreSQL')
   const server = await teardown.starting(startEmbedded(isCounting ? COUNTING : {}), (started) => ({

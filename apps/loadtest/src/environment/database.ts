@@ -1,6 +1,6 @@
 /** What a load test asks of the database itself: facts for the report, counters, and what is left in the queue. */
 
-import type { Mesh } from '@sealpost/harness/members/mesh'
+import type { MeshMembers } from '@sealpost/harness/members/mesh'
 import { type Database, openDatabase } from '@sealpost/pg'
 import type { MeshId } from '@sealpost/std'
 import { addMembers, createMesh, readStatementStats, type StatementStats } from '@sealpost/store'
@@ -102,13 +102,13 @@ export class LoadDatabase {
     return readStatementStats(this.#db, STATEMENTS)
   }
 
-  async seed(mesh: Mesh): Promise<void> {
+  async seed(mesh: MeshMembers): Promise<void> {
     await createMesh(this.#db, { meshId: mesh.meshId, name: 'load test' })
     await this.enroll(mesh)
   }
 
   /** Into a mesh that is there already. */
-  async enroll({ meshId, bindings }: Mesh): Promise<void> {
+  async enroll({ meshId, bindings }: MeshMembers): Promise<void> {
     for (let at = 0; at < bindings.length; at += CHUNK) {
       await addMembers(this.#db, meshId, bindings.slice(at, at + CHUNK))
     }

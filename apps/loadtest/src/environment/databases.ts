@@ -1,6 +1,6 @@
 /** The Postgres servers of a test, one for each cell, asked as if they were one. */
 
-import type { Mesh } from '@sealpost/harness/members/mesh'
+import type { MeshMembers } from '@sealpost/harness/members/mesh'
 import type { MeshId } from '@sealpost/std'
 import type { StatementStats } from '@sealpost/store'
 import { type DatabaseCounters, LoadDatabase, type PostgresFacts, type RelationFacts } from './database.ts'
@@ -34,7 +34,7 @@ export class Databases {
     return this.#cells[0]!.relations()
   }
 
-  async seed(mesh: Mesh, cell: number): Promise<void> {
+  async seed(mesh: MeshMembers, cell: number): Promise<void> {
     await this.#cells[cell]!.seed(mesh)
   }
 
@@ -49,7 +49,7 @@ export class Databases {
   }
 
   /** Into a mesh of the first. */
-  async enroll(members: Mesh): Promise<void> {
+  async enroll(members: MeshMembers): Promise<void> {
     await this.#cells[0]!.enroll(members)
   }
 

@@ -20,7 +20,7 @@ export interface Shard extends BrokerAddress {
 }
 
 /** What a run needs of its surroundings. */
-export interface Target {
+export interface RunTarget {
   /** Those of the first cell first. */
   readonly shards: readonly Shard[]
   readonly postmasterPids: readonly number[]
@@ -30,7 +30,7 @@ export interface Target {
   readonly failed: Promise<never>
 }
 
-export interface Environment extends Target {
+export interface Environment extends RunTarget {
   readonly databases: Databases
   /** Of the first cell. */
   readonly databaseUrl: string

@@ -30,7 +30,7 @@ export interface FrontSetup {
 }
 
 export type Envelope = FrameOf<'send'>['envelopes'][number]
-export type Delivery = FrameOf<'push'>['deliveries'][number]
+export type RelayedDelivery = FrameOf<'push'>['deliveries'][number]
 type Ack = FrameOf<'ack'>['items'][number]
 
 /** What does something with envelopes; it acks to the sender and pushes to the recipient through `Front`. */
@@ -51,7 +51,7 @@ class Session {
   peerKey: PeerKey | undefined
   hello: FrameOf<'hello'> | undefined
   acks: Ack[] = []
-  pushes: Delivery[] = []
+  pushes: RelayedDelivery[] = []
   isDirty = false
 }
 
@@ -115,7 +115,7 @@ export class Front {
     return this.#online.has(peer)
   }
 
-  push(recipient: PeerKey, delivery: Delivery): void {
+  push(recipient: PeerKey, delivery: RelayedDelivery): void {
     const session = this.#online.get(recipient)
     if (!session) return
     session.pushes.push(delivery)

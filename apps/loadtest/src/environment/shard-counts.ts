@@ -16,7 +16,7 @@ export interface ShardCounts {
 }
 
 /** How deliveries came to their sessions. */
-export type Deliveries = Pick<ShardCounts, 'leasedOnInsert' | 'claimed' | 'collected'>
+export type DeliveryPaths = Pick<ShardCounts, 'leasedOnInsert' | 'claimed' | 'collected'>
 
 const NAMES: Readonly<Record<keyof ShardCounts, string>> = {
   accepted: 'sealpost_envelopes_accepted_total',
@@ -36,10 +36,10 @@ export const since = (first: ShardCounts | null | undefined, last: ShardCounts |
   first && last ? eachCount((name) => last[name] - first[name]) : null
 
 /** Of all brokers together; null when one of them is unknown. */
-export function deliveriesOf(shards: readonly (ShardCounts | null)[]): Deliveries | null {
+export function deliveriesOf(shards: readonly (ShardCounts | null)[]): DeliveryPaths | null {
   const known = shards.filter((counts) => counts !== null)
   if (known.length < shards.length) return null
-  const sum = (name: keyof Deliveries) => known.reduce((total, counts) => total + counts[name], 0)
+  const sum = (name: keyof DeliveryPaths) => known.reduce((total, counts) => total + counts[name], 0)
   return { leasedOnInsert: sum('leasedOnInsert'), claimed: sum('claimed'), collected: sum('collected') }
 }
 

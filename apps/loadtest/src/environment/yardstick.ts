@@ -1,6 +1,6 @@
 /** What a run may be measured against: the same peers, the same protocol, another way with envelopes behind it. */
 import { join } from 'node:path'
-import type { BrokerAddress, Mesh } from '@sealpost/harness/members/mesh'
+import type { BrokerAddress, MeshMembers } from '@sealpost/harness/members/mesh'
 import { Child } from '@sealpost/harness/programs/child'
 import { postmasterOf } from '@sealpost/harness/programs/process-facts'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
@@ -9,14 +9,14 @@ import { toHex } from '@sealpost/std'
 import { YARDSTICK_NAMES, type Yardstick } from '../command/command.ts'
 import { openPostgres } from './cells.ts'
 import { LoadDatabase } from './database.ts'
-import type { Target } from './environment.ts'
+import type { RunTarget } from './environment.ts'
 import type { FrontSetup } from './front.ts'
 
 const FILES: Readonly<Record<Yardstick, string>> = { relay: 'relay.ts', 'plain-sql': 'plain-queue.ts' }
 
 export interface YardstickSetup {
   readonly against: Yardstick
-  readonly mesh: Mesh
+  readonly mesh: MeshMembers
   /** Words for Bun. */
   readonly words: readonly string[]
   readonly databaseUrl: string | undefined
@@ -27,7 +27,7 @@ export interface YardstickSetup {
 export async function openYardstick(
   setup: YardstickSetup,
   teardown: Teardown,
-): Promise<Target & { stop(): Promise<void> }> {
+): Promise<RunTarget & { stop(): Promise<void> }> {
   const { against, mesh, words } = setup
   const storage = against === 'relay' ? null : await openStorage(setup, teardown)
   await ready()

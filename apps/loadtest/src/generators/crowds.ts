@@ -1,6 +1,6 @@
 /** The crowd of silent peers from the script's side: spread evenly over a few programs (`crowd.ts`). */
 import { join } from 'node:path'
-import type { BrokerAddress, Mesh } from '@sealpost/harness/members/mesh'
+import type { BrokerAddress, MeshMembers } from '@sealpost/harness/members/mesh'
 import { Child } from '@sealpost/harness/programs/child'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
@@ -9,7 +9,7 @@ import { sharesOf } from './plan.ts'
 
 export interface CrowdSetup {
   /** Its members are the crowd. */
-  readonly mesh: Mesh
+  readonly mesh: MeshMembers
   readonly place: BrokerAddress
   readonly programs: number
   /** Words for Bun. */

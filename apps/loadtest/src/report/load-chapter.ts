@@ -5,7 +5,7 @@ import { isClean, type LoadResult } from '../run/result.ts'
 import type { SpanLatencies } from '../run/verdict.ts'
 import { generatorCheck } from '../scenarios/effort.ts'
 import { spectrumGraph } from '../scenarios/latency.ts'
-import type { Graph, Sheet, Spread } from '../scenarios/scenario.ts'
+import type { Graph, HistogramChart, Sheet } from '../scenarios/scenario.ts'
 import { usageGraphs } from '../scenarios/spent.ts'
 import { clockNotes, deliveriesText, keysText, latencyRows, wholeLatency } from './clocks.ts'
 import type { Chapter } from './page.ts'
@@ -106,7 +106,7 @@ function factsOf(result: LoadResult): Chapter['facts'] {
   ]
 }
 
-function histogram({ e2eBins, rate }: LoadResult): Spread {
+function histogram({ e2eBins, rate }: LoadResult): HistogramChart {
   const bars = e2eBins.map(([upToMs, messages]) => [figure(upToMs), messages] as const)
   return {
     title: 'Messages by latency',

@@ -22,10 +22,10 @@ export interface Page {
   /** The command, complete. */
   readonly command: string
   readonly chapters: readonly Chapter[]
-  readonly surroundings: Surroundings
+  readonly surroundings: RunConditions
 }
 
-export interface Surroundings {
+export interface RunConditions {
   readonly postgresVersion: string
   readonly durability: { readonly fsync: string; readonly synchronousCommit: string }
   readonly gitSha: string
@@ -132,7 +132,7 @@ function rangeOf(lines: Graph['lines']): { min?: number; max?: number } {
   return places.length === 0 ? {} : { min: Math.min(...places), max: Math.max(...places) }
 }
 
-function machineOf(machine: Machine, { postgresVersion, durability, gitSha, limits }: Surroundings): string {
+function machineOf(machine: Machine, { postgresVersion, durability, gitSha, limits }: RunConditions): string {
   const { fsync, synchronousCommit } = durability
   return `<section><h2>Measured on</h2>${listOf([
     ['machine', `${machine.cores} cores (${machine.cpu}), ${machine.memoryGb} GB of memory, ${machine.system}`],

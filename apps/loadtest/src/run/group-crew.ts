@@ -5,7 +5,7 @@
  */
 
 import type { BrokerAddress } from '@sealpost/harness/members/mesh'
-import { identityOf, type Mesh } from '@sealpost/harness/members/mesh'
+import { identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { Latencies } from '@sealpost/harness/report/latencies'
 import { ready } from '@sealpost/identity'
 import type { Form } from '@sealpost/protocol'
@@ -17,7 +17,7 @@ import type { Plan } from '../generators/plan.ts'
 
 export interface CrewSetup {
   readonly plan: Plan
-  readonly mesh: Mesh
+  readonly mesh: MeshMembers
   readonly place: BrokerAddress
   readonly form: Form
   /** Of each sender in a turn. */

@@ -4,7 +4,7 @@
  * word, which others may share; the CPU of client, broker and Postgres is what the two ways are compared by.
  */
 
-import type { Mesh } from '@sealpost/harness/members/mesh'
+import type { MeshMembers } from '@sealpost/harness/members/mesh'
 import { postgresFacts, processFacts } from '@sealpost/harness/programs/process-facts'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, figure, orDash, plainTable } from '@sealpost/harness/report/text'
@@ -58,7 +58,7 @@ const PAIRS = 6
 
 export async function runGroup(setup: GroupSetup, teardown: Teardown): Promise<GroupResult> {
   const { plan, target, options, display } = setup
-  const [mesh] = (await newMeshes(setup, teardown)) as [Mesh]
+  const [mesh] = (await newMeshes(setup, teardown)) as [MeshMembers]
   const crew = new GroupCrew({ plan, mesh, place: target.shards[0]!, form: options.form, sends: options.group! })
   teardown.add({ end: () => crew.close() })
   display.step(`connecting ${plan.peers} peers`)

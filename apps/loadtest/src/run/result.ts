@@ -4,10 +4,10 @@ import type { ProcessUsage, ResourceUsage, UsageSample } from '@sealpost/harness
 import type { LoadOptions } from '../command/arguments.ts'
 import type { Yardstick } from '../command/command.ts'
 import type { Environment } from '../environment/environment.ts'
-import { type Deliveries, deliveriesOf, type ShardCounts } from '../environment/shard-counts.ts'
+import { type DeliveryPaths, deliveriesOf, type ShardCounts } from '../environment/shard-counts.ts'
 import { crossShareOf } from '../generators/plan.ts'
 import { shardOf } from '../generators/spread.ts'
-import type { Outcome } from './run.ts'
+import type { LoadOutcome } from './run.ts'
 import type { Verdict } from './verdict.ts'
 
 export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'stepsMs'> {
@@ -52,7 +52,7 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'step
   readonly walBytesPerMessage: number | null
   readonly leftInQueue: number | null
   /** How the run's deliveries came to their recipients; null where a broker's metrics can't be read. */
-  readonly deliveries: Deliveries | null
+  readonly deliveries: DeliveryPaths | null
   readonly duplicatesHidden: number
   readonly reconnects: number
   readonly tampered: number
@@ -94,7 +94,7 @@ const BUSY_SHARE = 0.9
 /** @param share - of a core, of the busiest program that makes the load */
 export const wasLimit = (share: number): boolean => share > BUSY_SHARE
 
-export function resultOf(outcome: Outcome, environment: Environment, options: LoadOptions): LoadResult {
+export function resultOf(outcome: LoadOutcome, environment: Environment, options: LoadOptions): LoadResult {
   const { plan, usage, database } = outcome
   const { spans: _, arrivingMs: __, stepsMs: ___, ...verdict } = outcome.verdict
   const { facts, version } = environment
@@ -134,7 +134,7 @@ export function resultOf(outcome: Outcome, environment: Environment, options: Lo
   }
 }
 
-export function withBaseline(result: LoadResult, outcome: Outcome, baselineKind: Yardstick): LoadResult {
+export function withBaseline(result: LoadResult, outcome: LoadOutcome, baselineKind: Yardstick): LoadResult {
   const { wallMs, ackMs, e2eMs, callToPushMs, delivered, lost, outOfOrder } = outcome.verdict
   const { loadgenCpuSeconds, loadgenCpuShare } = generatorFigures(outcome)
   const messagesPerSecond = perSecond(outcome)
@@ -164,7 +164,7 @@ export function isClean(result: LoadResult): boolean {
   return faults === 0 && delivered === total
 }
 
-function perSecond({ verdict: { delivered, wallMs } }: Outcome): number {
+function perSecond({ verdict: { delivered, wallMs } }: LoadOutcome): number {
   return wallMs === 0 ? 0 : (delivered * 1000) / wallMs
 }
 
@@ -179,15 +179,15 @@ function brokerFigures({ brokers: shards }: ResourceUsage) {
   }
 }
 
-function shardResults({ plan, usage, shardCounts }: Outcome): ShardResult[] {
+function shardResults({ plan, usage, shardCounts }: LoadOutcome): ShardResult[] {
   const peers = usage.brokers.map(() => 0)
   for (let peer = 0; peer < plan.peers; peer++) peers[shardOf(plan, peer)]! += 1
   return usage.brokers.map((shard, i) => ({ peers: peers[i]!, ...shardCounts[i], ...shard }))
 }
 
-function generatorFigures({ generators, verdict, plan }: Outcome) {
+function generatorFigures({ generators, verdict, plan }: LoadOutcome) {
   const seconds = Math.max(verdict.wallMs, 1) / 1000
-  const sum = (pick: (of: Outcome['generators'][number]) => number) => generators.reduce((n, of) => n + pick(of), 0)
+  const sum = (pick: (of: LoadOutcome['generators'][number]) => number) => generators.reduce((n, of) => n + pick(of), 0)
   const loadgenCpuSeconds = sum((of) => of.cpuSeconds)
   const loadgenCpuShareMax = Math.max(...generators.map((of) => of.cpuSeconds)) / seconds
   const refused: Record<string, number> = {}

@@ -2,7 +2,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { generateMesh, type Mesh } from '@sealpost/harness/members/mesh'
+import { generateMesh, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { peakRssMb } from '@sealpost/harness/programs/process-facts'
 import { ResourceMonitor, type ResourceUsage } from '@sealpost/harness/programs/resource-usage'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
@@ -11,7 +11,7 @@ import type { LoadOptions } from '../command/arguments.ts'
 import { profileWords } from '../command/profile.ts'
 import type { Display } from '../command/progress.ts'
 import type { DatabaseCounters } from '../environment/database.ts'
-import type { Environment, Target } from '../environment/environment.ts'
+import type { Environment, RunTarget } from '../environment/environment.ts'
 import { countsOf, type ShardCounts, since } from '../environment/shard-counts.ts'
 import { Fleet, type FleetSetup } from '../generators/fleet.ts'
 import type { Collected } from '../generators/orders.ts'
@@ -19,7 +19,7 @@ import type { Plan } from '../generators/plan.ts'
 import { cellOf, firstOf } from '../generators/spread.ts'
 import { judge, type Verdict } from './verdict.ts'
 
-export interface Outcome {
+export interface LoadOutcome {
   readonly plan: Plan
   readonly startMs: number
   readonly verdict: Verdict
@@ -38,8 +38,8 @@ export interface Outcome {
 export interface RunSetup {
   readonly plan: Plan
   /** As many as the plan says. */
-  readonly meshes: readonly Mesh[]
-  readonly target: Target
+  readonly meshes: readonly MeshMembers[]
+  readonly target: RunTarget
   readonly options: LoadOptions
   readonly display: Display
   /** The length of a span to be judged on its own. */
@@ -53,9 +53,9 @@ export interface RunSetup {
 export async function newMeshes(
   { plan, target }: { plan: Plan; target: Environment },
   teardown: Teardown,
-): Promise<Mesh[]> {
+): Promise<MeshMembers[]> {
   const outlivesUs = !target.isDatabaseOurs
-  const meshes: Mesh[] = []
+  const meshes: MeshMembers[] = []
   for (let i = 0; i < plan.spread.meshes; i++) {
     const mesh = await generateMesh(firstOf(plan, i + 1) - firstOf(plan, i))
     if (outlivesUs) teardown.add({ end: () => target.databases.forget(mesh.meshId) })
@@ -70,7 +70,7 @@ const STATISTICS_MS = 1_100
 /** Settlements follow the last delivery within a commit or two. */
 const SETTLE_WITHIN_MS = 5_000
 
-export async function runOnce(setup: RunSetup, teardown: Teardown): Promise<Outcome> {
+export async function runOnce(setup: RunSetup, teardown: Teardown): Promise<LoadOutcome> {
   const { target } = setup
   const folder = await mkdtemp(join(tmpdir(), 'sealpost-load-'))
   const removeFolder = teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
@@ -84,7 +84,7 @@ export async function runOnce(setup: RunSetup, teardown: Teardown): Promise<Outc
   }
 }
 
-async function measure(fleet: Fleet, setup: RunSetup): Promise<Outcome> {
+async function measure(fleet: Fleet, setup: RunSetup): Promise<LoadOutcome> {
   const { plan, meshes, target, options, display, spanMs = null } = setup
   display.step(`connecting ${plan.peers} peers`)
   await fleet.connect()
@@ -140,7 +140,7 @@ async function exchangeKeys(fleet: Fleet, display: Display) {
   return { messages, ms: clockMs() - startMs }
 }
 
-async function counters(fleet: Fleet, { databases }: Target): Promise<DatabaseCounters | null> {
+async function counters(fleet: Fleet, { databases }: RunTarget): Promise<DatabaseCounters | null> {
   if (!databases) return null
   await Bun.sleep(STATISTICS_MS)
   await fleet.tap()

@@ -39,7 +39,7 @@ export interface Check {
   readonly sentence: string
 }
 
-export interface Line {
+export interface GraphLine {
   readonly name: string
   readonly points: readonly (readonly [x: number, y: number])[]
 }
@@ -49,11 +49,11 @@ export interface Graph {
   /** What it counts; or an axis with labels of its own. */
   readonly x: string | Axis
   readonly y: string
-  readonly lines: readonly Line[]
+  readonly lines: readonly GraphLine[]
 }
 
 /** Bars of a histogram. */
-export interface Spread {
+export interface HistogramChart {
   readonly title: string
   readonly x: string
   readonly y: string
@@ -70,12 +70,12 @@ export interface Findings {
   readonly sheets: readonly Sheet[]
   readonly facts: readonly Fact[]
   readonly checks: readonly Check[]
-  readonly graphs: readonly (Graph | Spread)[]
+  readonly graphs: readonly (Graph | HistogramChart)[]
   /** Whatever a program may want to compare, by name. */
-  readonly figures: Figures
+  readonly figures: ScenarioFigures
 }
 
-export interface Figures {
+export interface ScenarioFigures {
   readonly [name: string]: number
   /** Of a core, of the busiest program that made the load. */
   readonly generatorShare: number

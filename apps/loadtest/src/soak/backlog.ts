@@ -5,7 +5,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { generateMesh, type Mesh } from '@sealpost/harness/members/mesh'
+import { generateMesh, type MeshMembers } from '@sealpost/harness/members/mesh'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { clockMs } from '@sealpost/sdk'
 import type { MeshId } from '@sealpost/std'
@@ -41,14 +41,14 @@ export const STEP = 100_000
 export class Backlog {
   readonly #setup: BacklogSetup
   readonly #plan: Plan
-  readonly #members: Mesh
+  readonly #members: MeshMembers
   readonly #folder: string
   readonly #teardown: Teardown
   readonly #records: Records[] = []
   #called = 0
   #storedPerSecond = 0
 
-  private constructor(setup: BacklogSetup, members: Mesh, folder: string, teardown: Teardown) {
+  private constructor(setup: BacklogSetup, members: MeshMembers, folder: string, teardown: Teardown) {
     const { payloadBytes, seed, peers } = setup.options
     this.#setup = setup
     this.#plan = {

@@ -10,7 +10,7 @@ import type { LoadOptions, SoakOptions } from '../command/arguments.ts'
 import type { Display } from '../command/progress.ts'
 import type { Environment } from '../environment/environment.ts'
 import type { Plan } from '../generators/plan.ts'
-import { newMeshes, type Outcome, runOnce } from '../run/run.ts'
+import { type LoadOutcome, newMeshes, runOnce } from '../run/run.ts'
 import { Backlog, type Drained } from './backlog.ts'
 import { type Hold, rowsOf, type SoakRow, type SoakVerdict, soakVerdicts, spanSecondsOf } from './soak-judge.ts'
 import { type SoakSample, SoakWatch, uncountedOf } from './soak-watch.ts'
@@ -47,7 +47,7 @@ const ALONE_SECONDS = 60
 export async function runSoak(
   setup: SoakSetup,
   teardown: Teardown,
-): Promise<{ outcome: Outcome; figures: SoakFigures }> {
+): Promise<{ outcome: LoadOutcome; figures: SoakFigures }> {
   const { soak, plan, target, options, display } = setup
   const uncounted = await uncountedOf(target)
   const aloneMs = soak.backlog > 0 ? await runAlone(setup, teardown) : null

@@ -2,7 +2,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { identityOf, type Mesh } from '@sealpost/harness/members/mesh'
+import { identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import type { Database } from '@sealpost/pg'
@@ -11,11 +11,11 @@ import { clockMs } from '@sealpost/sdk'
 import { OperatingError, type Random } from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
 import { LedgerWriter } from '../judgement/ledger.ts'
-import { type Invited, invite, type Member, Population, type PopulationSetting } from '../peers/population.ts'
+import { type Invited, invite, Population, type PopulationMember, type PopulationSetting } from '../peers/population.ts'
 import { type BrokerSetting, Brokers } from './brokers.ts'
 import { Postgres, type PostgresSetting } from './postgres.ts'
 
-export interface StageSetting extends BrokerSetting, PopulationSetting {
+export interface TortureClusterOptions extends BrokerSetting, PopulationSetting {
   readonly postgres: PostgresSetting
   /** Messages a second, as long as the peers keep up. */
   readonly rate: number
@@ -34,7 +34,7 @@ const WAITED_TOO_LONG_MS = 300_000
 const LOOK_MS = 20
 const CHUNK = 1000
 
-export class Stage {
+export class TortureCluster {
   readonly postgres: Postgres
   readonly brokers: Brokers
   readonly population: Population
@@ -42,13 +42,13 @@ export class Stage {
   readonly ledgerFiles: readonly string[]
   readonly random: Random
   readonly measure: Measure
-  readonly #setting: StageSetting
-  readonly #meshes: readonly Mesh[]
+  readonly #setting: TortureClusterOptions
+  readonly #meshes: readonly MeshMembers[]
 
   private constructor(
-    parts: Pick<Stage, 'postgres' | 'brokers' | 'population' | 'ledger' | 'ledgerFiles'>,
-    { setting, meshes }: { setting: StageSetting; meshes: readonly Mesh[] },
-    chance: Pick<Stage, 'random' | 'measure'>,
+    parts: Pick<TortureCluster, 'postgres' | 'brokers' | 'population' | 'ledger' | 'ledgerFiles'>,
+    { setting, meshes }: { setting: TortureClusterOptions; meshes: readonly MeshMembers[] },
+    chance: Pick<TortureCluster, 'random' | 'measure'>,
   ) {
     this.postgres = parts.postgres
     this.brokers = parts.brokers
@@ -62,10 +62,10 @@ export class Stage {
   }
 
   static async open(
-    setting: StageSetting,
-    chance: Pick<Stage, 'random' | 'measure'>,
+    setting: TortureClusterOptions,
+    chance: Pick<TortureCluster, 'random' | 'measure'>,
     teardown: Teardown,
-  ): Promise<Stage> {
+  ): Promise<TortureCluster> {
     const folder = await mkdtemp(join(tmpdir(), 'sealpost-torture-'))
     teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
     const { seed, bodyBytes, casts } = setting
@@ -81,7 +81,7 @@ export class Stage {
     const around = { urls, brokerKey: brokers.key, ledgerFiles, bodyBytes, seed }
     const population = await Population.open(invited, around, teardown)
     const parts = { postgres, brokers, population, ledger, ledgerFiles: [ownFile, ...ledgerFiles] }
-    return new Stage(parts, { setting, meshes: invited.meshes }, chance)
+    return new TortureCluster(parts, { setting, meshes: invited.meshes }, chance)
   }
 
   get place(): string | undefined {
@@ -89,19 +89,19 @@ export class Stage {
   }
 
   /** Peers that write, and are there from the start. */
-  get writers(): Member[] {
+  get writers(): PopulationMember[] {
     return this.population.members.filter(({ isWriting, isSleeper }) => isWriting && !isSleeper)
   }
-  get sleepers(): Member[] {
+  get sleepers(): PopulationMember[] {
     return this.population.members.filter(({ isSleeper }) => isSleeper)
   }
   /** Peers that are silent, and come when a scenario calls them. */
-  get crowd(): Member[] {
+  get crowd(): PopulationMember[] {
     return this.population.members.filter(({ isWriting }) => !isWriting)
   }
 
   /** Writes the key file of a member, enrolled at the broker of its program. */
-  async writeKeyFileOf({ no, meshNo, program }: Member, path: string): Promise<void> {
+  async writeKeyFileOf({ no, meshNo, program }: PopulationMember, path: string): Promise<void> {
     const { meshId, secrets } = this.#meshes[meshNo]!
     const identity = identityOf(secrets[Math.floor(no / this.#meshes.length)]!)
     const authority = new URL(this.brokers.frontUrl(program)).host
@@ -109,7 +109,7 @@ export class Stage {
     await writeKeyFile(path, { kind: 'peer', identity, formerBoxKeys: [], enrolment })
   }
 
-  queuedFor({ key }: Member): Promise<number> {
+  queuedFor({ key }: PopulationMember): Promise<number> {
     return this.postgres.countQueuedFor(key)
   }
 
@@ -184,7 +184,7 @@ async function enrol({ url, db }: Pick<Postgres, 'url' | 'db'>, { meshes }: Invi
   for (const [i, mesh] of meshes.entries()) await enrolMesh(db, mesh, `torture ${i}`)
 }
 
-async function enrolMesh(db: Database, { meshId, bindings }: Mesh, name: string): Promise<void> {
+async function enrolMesh(db: Database, { meshId, bindings }: MeshMembers, name: string): Promise<void> {
   await createMesh(db, { meshId, name })
   for (let at = 0; at < bindings.length; at += CHUNK) await addMembers(db, meshId, bindings.slice(at, at + CHUNK))
 }

@@ -21,16 +21,16 @@ export interface Repeat {
   readonly cause: Cause
 }
 
-export interface Findings {
+export interface HistoryFindings {
   readonly breaches: readonly Breach[]
   readonly repeats: readonly Repeat[]
 }
 
-export interface Terms {
+export interface CheckOptions {
   readonly leaseMs: number
 }
 
-export function findingsOf(history: History, terms: Terms): Findings {
+export function findingsOf(history: History, terms: CheckOptions): HistoryFindings {
   const repeats: Repeat[] = []
   const breaches = [
     ...lost(history),
@@ -97,7 +97,7 @@ function* misordered(history: History, by: 'firstPushed' | 'firstGot'): Generato
 }
 
 /** Another push of an envelope has one of the causes of P7, a higher attempt, and the same id in the queue. */
-function* repeated(history: History, { leaseMs }: Terms, repeats: Repeat[]): Generator<Breach> {
+function* repeated(history: History, { leaseMs }: CheckOptions, repeats: Repeat[]): Generator<Breach> {
   for (const [envelopeId, list] of history.pushes)
     for (const [i, push] of list.entries()) {
       if (i === 0) continue

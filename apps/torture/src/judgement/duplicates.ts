@@ -11,7 +11,7 @@ export const CAUSES = ['session', 'lease', 'fence', 'clock', 'retry'] as const
  */
 export type Cause = (typeof CAUSES)[number]
 
-export interface Context {
+export interface RepeatContext {
   readonly history: Pick<History, 'breaks' | 'stalls' | 'brokerFailuresMs' | 'putOffAtMs'>
   readonly envelopeId: string
   readonly leaseMs: number
@@ -25,7 +25,7 @@ const FAILURE_REACH_MS = 8000
 const SETS_CLOCK = /^clock/
 
 /** `null`: nothing allows it. */
-export function causeOf(push: Push, before: Push, { history, envelopeId, leaseMs }: Context): Cause | null {
+export function causeOf(push: Push, before: Push, { history, envelopeId, leaseMs }: RepeatContext): Cause | null {
   const { breaks, brokerFailuresMs, putOffAtMs } = history
   if (push.deliveryId !== before.deliveryId || push.attempt === before.attempt) return null
   if (isClockSet(breaks, before.atMs - ON_ITS_WAY_MS, push.atMs)) return 'clock' // a lease that was over when it was given: the claim of it may come before its birth
@@ -38,7 +38,7 @@ export function causeOf(push: Push, before: Push, { history, envelopeId, leaseMs
 }
 
 /** The earliest moment at which the lease of a push can have begun: what stands still holds up what was claimed before. */
-function leasedByMs(pushedAtMs: number, stalls: Context['history']['stalls']): number {
+function leasedByMs(pushedAtMs: number, stalls: RepeatContext['history']['stalls']): number {
   let atMs = pushedAtMs - ON_ITS_WAY_MS
   for (const { fromMs, untilMs } of stalls)
     if (fromMs <= pushedAtMs && untilMs >= pushedAtMs - ON_ITS_WAY_MS) atMs = Math.min(atMs, fromMs - ON_ITS_WAY_MS)

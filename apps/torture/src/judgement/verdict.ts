@@ -1,18 +1,18 @@
 /** What is said of each scenario at the end: the figures of its time, and whether the promises held in it. */
-import { type Breach, findingsOf, noRepeats, type Rule, type Terms } from './checker.ts'
+import { type Breach, type CheckOptions, findingsOf, noRepeats, type Rule } from './checker.ts'
 import type { Cause } from './duplicates.ts'
 import type { Break, History } from './history.ts'
 
-export type Outcome =
+export type ScenarioOutcome =
   | 'held'
   | 'broken'
   /** Its fault hit nothing, or too little was sent: it shows nothing. */
   | 'invalid'
   | 'skipped'
 
-export interface Line {
+export interface VerdictLine {
   readonly scenario: string
-  readonly outcome: Outcome
+  readonly outcome: ScenarioOutcome
   /** Why it is not `held`: at most a few sentences. */
   readonly reasons: readonly string[]
   readonly rounds: number
@@ -41,7 +41,7 @@ export interface Noticed {
   readonly brokerRssMb: number | null
 }
 
-export interface Bounds extends Terms {
+export interface Bounds extends CheckOptions {
   /** The longest a recovery may take; null: as long as it takes. */
   readonly recoveryMs: number | null
 }
@@ -51,7 +51,12 @@ const REASONS_MAX = 5
 const noBreaches = () => Object.fromEntries(RULES.map((rule) => [rule, 0])) as Record<Rule, number>
 
 /** A line for each of these scenarios, in their order. What happened before the first fault counts for the first. */
-export function linesOf(history: History, scenarios: readonly string[], noticed: Noticed, bounds: Bounds): Line[] {
+export function linesOf(
+  history: History,
+  scenarios: readonly string[],
+  noticed: Noticed,
+  bounds: Bounds,
+): VerdictLine[] {
   const breaks = [...history.breaks].sort((a, b) => a.fromMs - b.fromMs)
   const scenarioAt = (ms: number): string => breaks.findLast(({ fromMs }) => fromMs <= ms)?.scenario ?? scenarios[0]!
   const drafts = new Map(scenarios.map((scenario) => [scenario, draftOf(scenario)]))
@@ -74,13 +79,13 @@ export function linesOf(history: History, scenarios: readonly string[], noticed:
   return all.map((draft) => finished(draft, draft.acked > 0 || isEmpty ? noticed : { ...noticed, faults: [] }))
 }
 
-export const skippedLine = (scenario: string, reason: string): Line => ({
+export const skippedLine = (scenario: string, reason: string): VerdictLine => ({
   ...draftOf(scenario),
   outcome: 'skipped',
   reasons: [reason],
 })
 
-type Draft = { -readonly [K in keyof Line]: Line[K] } & {
+type Draft = { -readonly [K in keyof VerdictLine]: VerdictLine[K] } & {
   reasons: string[]
   breaches: Record<Rule, number>
   repeats: Record<Cause, number>
@@ -135,7 +140,7 @@ function noteRecovery(one: Break, acks: readonly Ack[], draft: Draft | undefined
     draft.reasons.push(`the first new ack came ${Math.round(ms)} ms after the fault`)
 }
 
-function finished(draft: Draft, { faults, missed, brokerRssMb }: Noticed): Line {
+function finished(draft: Draft, { faults, missed, brokerRssMb }: Noticed): VerdictLine {
   const { scenario } = draft
   const miss = missed.get(scenario) ?? (draft.rounds === 0 || draft.acked === 0 ? 'too little happened' : undefined)
   const reasons = [...draft.reasons, ...faults]

@@ -4,9 +4,9 @@ import { Teardown } from '@sealpost/harness/programs/teardown'
 import { scratchDatabase } from '@sealpost/schema/testing'
 import { afterEach, expect, test } from 'vitest'
 import type { Rule } from '../judgement/checker.ts'
-import type { Line } from '../judgement/verdict.ts'
+import type { VerdictLine } from '../judgement/verdict.ts'
 import { runScenarios } from '../run.ts'
-import type { Scenario } from '../scenario.ts'
+import type { TortureScenario } from '../scenario.ts'
 import { brokerKill } from '../scenarios/brokers.ts'
 import { answerLost } from '../scenarios/networks.ts'
 import { PLANT_NAMES, type Plant } from './plants.ts'
@@ -15,7 +15,7 @@ const WORDS = ['--preload', join(import.meta.dirname, 'plants.ts')]
 const SLOW = 240_000
 
 /** Nothing breaks but what is planted. */
-const calm: Scenario = {
+const calm: TortureScenario = {
   name: 'calm',
   summary: '',
   strike: async (stage, fault) => {
@@ -26,7 +26,7 @@ const calm: Scenario = {
 }
 
 /** Mail for somebody who is away, whose time passes. */
-const expiry: Scenario = {
+const expiry: TortureScenario = {
   name: 'expiry',
   summary: '',
   strike: async (stage, fault) => {
@@ -41,7 +41,7 @@ const expiry: Scenario = {
 }
 
 /** A lost answer shows the plant only if its commit held envelopes: on a busy machine two in a row held settles alone. */
-const manyAnswersLost: Scenario = {
+const manyAnswersLost: TortureScenario = {
   ...answerLost,
   strike: async (stage, fault) => {
     for (let i = 0; i < 4; i++) await answerLost.strike(stage, fault)
@@ -49,7 +49,7 @@ const manyAnswersLost: Scenario = {
 }
 
 /** What each plant is noticed by, and what must break for it to show. */
-const NOTICED: Readonly<Record<Plant, { readonly rule: Rule; readonly during?: Scenario }>> = {
+const NOTICED: Readonly<Record<Plant, { readonly rule: Rule; readonly during?: TortureScenario }>> = {
   'acks before the commit': { rule: 'lost', during: brokerKill },
   'drops a push': { rule: 'misordered' },
   'pushes twice': { rule: 'duplicated' },
@@ -66,7 +66,10 @@ afterEach(async () => {
   for (const teardown of teardowns.splice(0)) await teardown.run()
 })
 
-async function run(scenario: Scenario, planted: { words?: string[]; env?: Record<string, string> }): Promise<Line> {
+async function run(
+  scenario: TortureScenario,
+  planted: { words?: string[]; env?: Record<string, string> },
+): Promise<VerdictLine> {
   const teardown = new Teardown()
   teardowns.push(teardown)
   const database = await scratchDatabase()

@@ -4,11 +4,11 @@ import { clockMs, connect, type Message, type Peer, type PeerEvent, SealpostErro
 import { fromHex, type PeerKey } from '@sealpost/std'
 import type { Kind, LedgerWriter } from '../judgement/ledger.ts'
 import { bodyOf, saidIn } from './body.ts'
-import type { Preparation, Role } from './orders.ts'
+import type { PeerSetup, Role } from './orders.ts'
 import { STRANGER, tapped } from './tap.ts'
 
 /** What all peers of one program share. */
-export interface Surroundings extends Omit<Preparation, 'roles' | 'ledgerFile' | 'seed'> {
+export interface ActorContext extends Omit<PeerSetup, 'roles' | 'ledgerFile' | 'seed'> {
   readonly ledger: LedgerWriter
   readonly numberOf: (key: PeerKey) => number | undefined
   readonly tally: { sent: number; acked: number; got: number }
@@ -22,13 +22,13 @@ export class Actor {
   /** Its application is at work on each message for so long. */
   dawdleMs = 0
   readonly #role: Role
-  readonly #around: Surroundings
+  readonly #around: ActorContext
   readonly #counts = new Map<number, number>()
   #peer: Peer | null = null
   #life = 0
   #sessionsBefore = 0
 
-  constructor(role: Role, around: Surroundings) {
+  constructor(role: Role, around: ActorContext) {
     this.no = role.no
     this.#role = role
     this.#around = around

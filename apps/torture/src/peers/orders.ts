@@ -11,7 +11,7 @@ export interface Role {
   readonly secret: SecretKeys
 }
 
-export interface Preparation {
+export interface PeerSetup {
   readonly ledgerFile: string
   readonly url: string
   readonly brokerKey: PeerKey
@@ -24,8 +24,8 @@ export interface Preparation {
   readonly seed: number
 }
 
-export type Order =
-  | ({ readonly do: 'prepare' } & Preparation)
+export type PeerCommand =
+  | ({ readonly do: 'prepare' } & PeerSetup)
   /** Answered when each has its first session. */
   | { readonly do: 'join'; readonly peers: readonly number[] }
   | { readonly do: 'leave'; readonly peers: readonly number[] }
@@ -38,7 +38,7 @@ export type Order =
   /** Writes down what is in memory. */
   | { readonly do: 'flush' }
 
-export interface Progress {
+export interface PeerProgress {
   readonly sent: number
   readonly acked: number
   /** Messages that its applications got, once each. */
@@ -49,7 +49,7 @@ export interface Progress {
   readonly joined: number
 }
 
-export type Answer =
-  | ({ readonly did: 'progress' } & Progress)
-  | { readonly did: Exclude<Order['do'], 'pace' | 'dawdle'> }
+export type PeerReply =
+  | ({ readonly did: 'progress' } & PeerProgress)
+  | { readonly did: Exclude<PeerCommand['do'], 'pace' | 'dawdle'> }
   | { readonly did: 'fail'; readonly reason: string }

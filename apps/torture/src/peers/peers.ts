@@ -6,7 +6,7 @@ import { clockMs } from '@sealpost/sdk'
 import { type PeerKey, type Random, seededRandom } from '@sealpost/std'
 import { LedgerWriter } from '../judgement/ledger.ts'
 import { Actor } from './actor.ts'
-import type { Answer, Order, Preparation, Progress } from './orders.ts'
+import type { PeerCommand, PeerProgress, PeerReply, PeerSetup } from './orders.ts'
 
 const PROGRESS_MS = 100
 const SEND_EVERY_MS = 10
@@ -20,7 +20,7 @@ const BURST_CHUNK = 64
 
 class Troupe {
   readonly #actors = new Map<number, Actor>()
-  readonly #correspondents: Preparation['correspondents']
+  readonly #correspondents: PeerSetup['correspondents']
   readonly #ledger: LedgerWriter
   readonly #random: Random
   readonly #tally = { sent: 0, acked: 0, got: 0 }
@@ -28,7 +28,7 @@ class Troupe {
   #due = 0
   #lookedAtMs = clockMs()
 
-  constructor({ ledgerFile, roles, seed, ...shared }: Preparation) {
+  constructor({ ledgerFile, roles, seed, ...shared }: PeerSetup) {
     const numbers = new Map(shared.keys.map((key, no) => [key, no]))
     const numberOf = (key: PeerKey) => numbers.get(key)
     this.#ledger = new LedgerWriter(ledgerFile)
@@ -39,7 +39,7 @@ class Troupe {
     setInterval(() => this.#sendDue(), SEND_EVERY_MS)
   }
 
-  get progress(): Progress {
+  get progress(): PeerProgress {
     const actors = [...this.#actors.values()]
     return {
       ...this.#tally,
@@ -66,7 +66,7 @@ class Troupe {
     this.#due = 0
   }
 
-  async burst({ from, to, count, kind }: Extract<Order, { do: 'burst' }>): Promise<void> {
+  async burst({ from, to, count, kind }: Extract<PeerCommand, { do: 'burst' }>): Promise<void> {
     const actor = this.#actors.get(from)!
     for (let i = 0; i < count; ) {
       for (const end = Math.min(count, i + BURST_CHUNK); i < end; i++) actor.write(to, kind)
@@ -106,8 +106,8 @@ class Troupe {
 
 function listen(): void {
   let troupe: Troupe | undefined
-  const answer = (words: Answer) => void process.send?.(words)
-  const obey = async (order: Order): Promise<void> => {
+  const answer = (words: PeerReply) => void process.send?.(words)
+  const obey = async (order: PeerCommand): Promise<void> => {
     if (order.do === 'prepare') {
       await ready()
       troupe = new Troupe(order)
@@ -126,7 +126,7 @@ function listen(): void {
     answer({ did: 'fail', reason: error instanceof Error ? String(error.stack) : String(error) })
     setTimeout(() => process.exit(1), 50)
   }
-  process.on('message', (order: Order) => void obey(order).catch(fail))
+  process.on('message', (order: PeerCommand) => void obey(order).catch(fail))
   process.on('uncaughtException', fail)
   process.on('unhandledRejection', fail)
   process.on('disconnect', () => process.exit(0)) // whoever started it is gone

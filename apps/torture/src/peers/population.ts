@@ -1,10 +1,10 @@
 /** The peers of a run, from the script's side: programs of their own, told what to do and asked for their progress. */
 import { join } from 'node:path'
-import { generateMesh, type Mesh } from '@sealpost/harness/members/mesh'
+import { generateMesh, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { Child } from '@sealpost/harness/programs/child'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { OperatingError, type PeerKey } from '@sealpost/std'
-import type { Answer, Order, Progress } from './orders.ts'
+import type { PeerCommand, PeerProgress, PeerReply } from './orders.ts'
 
 /** A program of peers. */
 export interface Cast {
@@ -17,7 +17,7 @@ export interface Cast {
   readonly isDirect?: boolean
 }
 
-export interface Member {
+export interface PopulationMember {
   readonly no: number
   readonly program: number
   readonly meshNo: number
@@ -32,12 +32,12 @@ export interface PopulationSetting {
 }
 
 export interface Invited {
-  readonly meshes: readonly Mesh[]
-  readonly members: readonly Member[]
+  readonly meshes: readonly MeshMembers[]
+  readonly members: readonly PopulationMember[]
 }
 
 const FILE = join(import.meta.dirname, 'peers.ts')
-const NOTHING: Progress = { sent: 0, acked: 0, got: 0, pending: 0, online: 0, joined: 0 }
+const NOTHING: PeerProgress = { sent: 0, acked: 0, got: 0, pending: 0, online: 0, joined: 0 }
 
 /** Members of the meshes in turn, so that every program has peers of each. */
 export async function invite({ casts, meshes: count }: PopulationSetting): Promise<Invited> {
@@ -50,14 +50,14 @@ export async function invite({ casts, meshes: count }: PopulationSetting): Promi
   )
   const sizes = Array.from({ length: count }, (_, meshNo) => members.filter((_, no) => no % count === meshNo).length)
   const meshes = await Promise.all(sizes.map((size) => generateMesh(size)))
-  const numbered = members.map((member, no): Member => {
+  const numbered = members.map((member, no): PopulationMember => {
     const meshNo = no % count
     return { ...member, no, meshNo, key: meshes[meshNo]!.peerKeys[Math.floor(no / count)]! }
   })
   return { meshes, members: numbered }
 }
 
-export interface Surroundings {
+export interface ProgramOptions {
   /** By program. */
   readonly urls: readonly string[]
   readonly brokerKey: PeerKey
@@ -67,14 +67,17 @@ export interface Surroundings {
 }
 
 export class Population {
-  readonly members: readonly Member[]
-  readonly #programs: readonly Child<Order, Answer>[]
-  readonly #latest: Progress[]
+  readonly members: readonly PopulationMember[]
+  readonly #programs: readonly Child<PeerCommand, PeerReply>[]
+  readonly #latest: PeerProgress[]
   readonly #failed = Promise.withResolvers<never>()
 
-  private constructor(members: readonly Member[], programs: number) {
+  private constructor(members: readonly PopulationMember[], programs: number) {
     this.members = members
-    this.#programs = Array.from({ length: programs }, (_, i) => new Child<Order, Answer>(`Program ${i} of peers`, FILE))
+    this.#programs = Array.from(
+      { length: programs },
+      (_, i) => new Child<PeerCommand, PeerReply>(`Program ${i} of peers`, FILE),
+    )
     this.#latest = this.#programs.map(() => NOTHING)
     this.#failed.promise.catch(() => undefined) // told to whoever waits for a program
     for (const [i, program] of this.#programs.entries())
@@ -85,7 +88,7 @@ export class Population {
     for (const { died } of this.#programs) died.catch((error) => this.#failed.reject(error))
   }
 
-  static async open(invited: Invited, around: Surroundings, teardown: Teardown): Promise<Population> {
+  static async open(invited: Invited, around: ProgramOptions, teardown: Teardown): Promise<Population> {
     const { members, meshes } = invited
     const keys = members.map(({ key }) => key)
     const population = new Population(members, around.urls.length)
@@ -114,13 +117,14 @@ export class Population {
     return this.#programs.length
   }
 
-  get progress(): Progress {
-    const sum = { ...NOTHING } as { -readonly [K in keyof Progress]: number }
-    for (const one of this.#latest) for (const name of Object.keys(sum) as (keyof Progress)[]) sum[name] += one[name]
+  get progress(): PeerProgress {
+    const sum = { ...NOTHING } as { -readonly [K in keyof PeerProgress]: number }
+    for (const one of this.#latest)
+      for (const name of Object.keys(sum) as (keyof PeerProgress)[]) sum[name] += one[name]
     return sum
   }
 
-  progressOf(program: number): Progress {
+  progressOf(program: number): PeerProgress {
     return this.#latest[program]!
   }
 
@@ -133,11 +137,11 @@ export class Population {
   }
 
   /** Resolves when each of them has its first session. */
-  join(members: readonly Member[]): Promise<unknown> {
+  join(members: readonly PopulationMember[]): Promise<unknown> {
     return this.#those(members, 'join')
   }
 
-  leave(members: readonly Member[]): Promise<unknown> {
+  leave(members: readonly PopulationMember[]): Promise<unknown> {
     return this.#those(members, 'leave')
   }
 
@@ -148,11 +152,11 @@ export class Population {
       this.#programs[program]!.send({ do: 'pace', perSecond: perSecond / Math.max(1, writing.size) })
   }
 
-  burst(words: Omit<Extract<Order, { do: 'burst' }>, 'do'>): Promise<unknown> {
+  burst(words: Omit<Extract<PeerCommand, { do: 'burst' }>, 'do'>): Promise<unknown> {
     return this.#one(this.members[words.from]!.program, { do: 'burst', ...words })
   }
 
-  dawdle(members: readonly Member[], forMs: number): void {
+  dawdle(members: readonly PopulationMember[], forMs: number): void {
     for (const [program, peers] of byProgram(members)) this.#programs[program]!.send({ do: 'dawdle', peers, forMs })
   }
 
@@ -166,17 +170,17 @@ export class Population {
     return this.#failed.promise
   }
 
-  #those(members: readonly Member[], what: 'join' | 'leave'): Promise<unknown> {
+  #those(members: readonly PopulationMember[], what: 'join' | 'leave'): Promise<unknown> {
     return Promise.all([...byProgram(members)].map(([program, peers]) => this.#one(program, { do: what, peers })))
   }
 
-  #all(did: Order['do'], orderOf: (program: number) => Order): Promise<unknown> {
+  #all(did: PeerCommand['do'], orderOf: (program: number) => PeerCommand): Promise<unknown> {
     return Promise.all(this.#programs.map((_, program) => this.#one(program, orderOf(program), did)))
   }
 
-  #one(program: number, order: Order, did: string = order.do): Promise<unknown> {
+  #one(program: number, order: PeerCommand, did: string = order.do): Promise<unknown> {
     const child = this.#programs[program]!
-    const answered = child.nextReply((answer): answer is Answer => answer.did === did)
+    const answered = child.nextReply((answer): answer is PeerReply => answer.did === did)
     child.send(order)
     return Promise.race([answered, this.#failed.promise])
   }
@@ -190,7 +194,7 @@ export class Population {
   }
 }
 
-function byProgram(members: readonly Member[]): Map<number, number[]> {
+function byProgram(members: readonly PopulationMember[]): Map<number, number[]> {
   const found = new Map<number, number[]>()
   for (const { program, no } of members) found.set(program, [...(found.get(program) ?? []), no])
   return found

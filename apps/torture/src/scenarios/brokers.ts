@@ -1,20 +1,20 @@
 /** Brokers that die, hang, or are replaced. */
 
-import type { Stage } from '../cluster/stage.ts'
-import type { Scenario } from '../scenario.ts'
+import type { TortureCluster } from '../cluster/stage.ts'
+import type { TortureScenario } from '../scenario.ts'
 import { missed } from '../scenario.ts'
 
 /** Something is on its way to it, so that its end can lose something. */
-async function midBurst(stage: Stage, broker: number): Promise<void> {
+async function midBurst(stage: TortureCluster, broker: number): Promise<void> {
   const programs = stage.brokers.programsOf(broker)
   await stage.until('its peers have sent what is not answered yet', () =>
     programs.some((program) => stage.population.progressOf(program).pending > 0),
   )
 }
 
-const brokerOf = (stage: Stage) => stage.random.below(stage.brokers.count)
+const brokerOf = (stage: TortureCluster) => stage.random.below(stage.brokers.count)
 
-export const brokerKill: Scenario = {
+export const brokerKill: TortureScenario = {
   name: 'broker-kill',
   summary: 'kill -9 of a broker in the middle of a burst',
   strike: async (stage, fault) => {
@@ -28,7 +28,7 @@ export const brokerKill: Scenario = {
   },
 }
 
-export const brokerStop: Scenario = {
+export const brokerStop: TortureScenario = {
   name: 'broker-stop',
   summary: 'SIGSTOP of a broker, longer than its heartbeat, and SIGCONT',
   strike: async (stage, fault) => {
@@ -43,7 +43,7 @@ export const brokerStop: Scenario = {
   },
 }
 
-export const rollingDeploy: Scenario = {
+export const rollingDeploy: TortureScenario = {
   name: 'rolling-deploy',
   summary: 'every broker in turn is replaced by a new one under load, and ended by SIGTERM',
   strike: async (stage, fault) => {
@@ -56,7 +56,7 @@ export const rollingDeploy: Scenario = {
   },
 }
 
-export const herd: Scenario = {
+export const herd: TortureScenario = {
   name: 'herd',
   summary: 'a broker is killed under 2,000 sessions, which all come back at once',
   crowd: { short: 200, full: 2000 },

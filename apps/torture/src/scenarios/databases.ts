@@ -1,10 +1,10 @@
 /** A Postgres that dies, hangs, or throws its clients out. */
 
-import type { Stage } from '../cluster/stage.ts'
-import type { Scenario } from '../scenario.ts'
+import type { TortureCluster } from '../cluster/stage.ts'
+import type { TortureScenario } from '../scenario.ts'
 import { missed } from '../scenario.ts'
 
-function outage(name: string, summary: string, end: (stage: Stage) => Promise<void>): Scenario {
+function outage(name: string, summary: string, end: (stage: TortureCluster) => Promise<void>): TortureScenario {
   return {
     name,
     summary,
@@ -33,7 +33,7 @@ export const postgresRestart = outage('postgres-restart', 'fast shutdown of Post
   stage.postgres.stop(),
 )
 
-export const backendStop: Scenario = {
+export const backendStop: TortureScenario = {
   name: 'backend-stop',
   summary: 'SIGSTOP of a Postgres backend of a broker, perhaps in the middle of a statement, and SIGCONT',
   strike: async (stage, fault) => {
@@ -47,7 +47,7 @@ export const backendStop: Scenario = {
   },
 }
 
-export const terminateStorm: Scenario = {
+export const terminateStorm: TortureScenario = {
   name: 'terminate-storm',
   summary: "pg_terminate_backend on all the brokers' connections, again and again",
   strike: async (stage, fault) => {

@@ -3,8 +3,8 @@ import { spawnSync } from 'node:child_process'
 import { chmodSync, closeSync, mkdtempSync, openSync, rmSync, writeFileSync, writeSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Stage } from '../cluster/stage.ts'
-import type { Scenario } from '../scenario.ts'
+import type { TortureCluster } from '../cluster/stage.ts'
+import type { TortureScenario } from '../scenario.ts'
 import { missed } from '../scenario.ts'
 
 const DISK_BYTES = 224 * 1024 * 1024
@@ -28,7 +28,7 @@ function unmount(folder: string): void {
   rmSync(folder, { recursive: true, force: true })
 }
 
-export const diskFull: Scenario = {
+export const diskFull: TortureScenario = {
   name: 'disk-full',
   summary: 'the disk of Postgres is full, and then has space again',
   obstacle: () => {
@@ -105,9 +105,9 @@ function clockScenario(
   summary: string,
   parts: {
     settingOf: (environment: Record<string, string>) => object
-    clockMs: (stage: Stage) => Promise<number>
+    clockMs: (stage: TortureCluster) => Promise<number>
   },
-): Scenario {
+): TortureScenario {
   return {
     name,
     summary,

@@ -1,7 +1,7 @@
 /** Networks that are slow, cut, silent, or lose an answer. Each link is a proxy (`proxy.ts`). */
 import type { TcpProxy } from '@sealpost/harness/programs/proxy'
-import type { Stage } from '../cluster/stage.ts'
-import type { Fault, Scenario } from '../scenario.ts'
+import type { TortureCluster } from '../cluster/stage.ts'
+import type { Fault, TortureScenario } from '../scenario.ts'
 import { missed } from '../scenario.ts'
 
 /** Of this size a request to Postgres carries envelopes: a commit. */
@@ -14,19 +14,19 @@ interface Broken {
 }
 
 /** The link of a broker with Postgres, or of a program of peers with its broker. */
-const linkOf = (stage: Stage): Broken => (stage.random.chance(0.5) ? databaseLink(stage) : peerLink(stage))
+const linkOf = (stage: TortureCluster): Broken => (stage.random.chance(0.5) ? databaseLink(stage) : peerLink(stage))
 
-function databaseLink(stage: Stage): Broken {
+function databaseLink(stage: TortureCluster): Broken {
   const broker = stage.random.below(stage.brokers.count)
   return { proxy: stage.brokers.link(broker), programs: stage.brokers.programsOf(broker) }
 }
 
-function peerLink(stage: Stage): Broken {
+function peerLink(stage: TortureCluster): Broken {
   const { program } = stage.pick(stage.writers)
   return { proxy: stage.brokers.fronts[program]!, programs: [program] }
 }
 
-async function whileDown({ proxy, programs }: Broken, stage: Stage, fault: Fault): Promise<void> {
+async function whileDown({ proxy, programs }: Broken, stage: TortureCluster, fault: Fault): Promise<void> {
   if (proxy.linkCount === 0) throw missed('There was no connection to cut.')
   fault.begins(programs)
   proxy.set({ is: 'down' })
@@ -36,7 +36,7 @@ async function whileDown({ proxy, programs }: Broken, stage: Stage, fault: Fault
   fault.ends()
 }
 
-export const networkCut: Scenario = {
+export const networkCut: TortureScenario = {
   name: 'network-cut',
   summary: 'connections are reset and new ones refused, between peers and broker and between broker and Postgres',
   strike: async (stage, fault) => {
@@ -46,7 +46,7 @@ export const networkCut: Scenario = {
   },
 }
 
-export const networkDelay: Scenario = {
+export const networkDelay: TortureScenario = {
   name: 'network-delay',
   summary: 'every piece of bytes takes up to 150 ms, on a link of each kind',
   strike: async (stage, fault) => {
@@ -61,7 +61,7 @@ export const networkDelay: Scenario = {
   },
 }
 
-export const halfOpen: Scenario = {
+export const halfOpen: TortureScenario = {
   name: 'half-open',
   summary: 'connections carry nothing any more and nobody is told; they must find out',
   strike: async (stage, fault) => {
@@ -77,7 +77,7 @@ export const halfOpen: Scenario = {
   },
 }
 
-export const answerLost: Scenario = {
+export const answerLost: TortureScenario = {
   name: 'answer-lost',
   summary: 'a commit reaches Postgres and its answer does not reach the broker, again and again',
   strike: async (stage, fault) => {

@@ -1,11 +1,11 @@
 /** Peers that hang, are slow, never read, are away, or die of a message. */
 
-import type { Stage } from '../cluster/stage.ts'
-import type { Scenario } from '../scenario.ts'
+import type { TortureCluster } from '../cluster/stage.ts'
+import type { TortureScenario } from '../scenario.ts'
 
-const programOf = (stage: Stage) => stage.pick(stage.writers).program
+const programOf = (stage: TortureCluster) => stage.pick(stage.writers).program
 
-export const peerStop: Scenario = {
+export const peerStop: TortureScenario = {
   name: 'peer-stop',
   summary: 'SIGSTOP of a program of peers, and SIGCONT',
   strike: async (stage, fault) => {
@@ -19,7 +19,7 @@ export const peerStop: Scenario = {
   },
 }
 
-export const slowConsumer: Scenario = {
+export const slowConsumer: TortureScenario = {
   name: 'slow-consumer',
   summary: 'the applications of a quarter of the peers take their time for each message',
   strike: async (stage, fault) => {
@@ -32,7 +32,7 @@ export const slowConsumer: Scenario = {
   },
 }
 
-export const neverReading: Scenario = {
+export const neverReading: TortureScenario = {
   name: 'never-reading',
   summary: 'the sockets of a program of peers are not read any more, and then again',
   strike: async (stage, fault) => {
@@ -46,7 +46,7 @@ export const neverReading: Scenario = {
   },
 }
 
-export const mailBomb: Scenario = {
+export const mailBomb: TortureScenario = {
   name: 'mail-bomb',
   summary: 'one peer sends thousands of messages to one that is away, which then fetches them',
   strike: async (stage, fault) => {
@@ -62,7 +62,7 @@ export const mailBomb: Scenario = {
   },
 }
 
-export const poison: Scenario = {
+export const poison: TortureScenario = {
   name: 'poison',
   summary: 'messages that their recipient throws at every attempt, until they are dead letters',
   strike: async (stage, fault) => {

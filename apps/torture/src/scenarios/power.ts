@@ -1,10 +1,10 @@
 /** Power loss: programs die at once, and everything they wrote without fsync is gone. */
 import { join } from 'node:path'
 import { cutPower, mountLazyFolder, powerObstacle } from '@sealpost/harness/programs/lazyfs'
-import type { Scenario } from '../scenario.ts'
+import type { TortureScenario } from '../scenario.ts'
 import { cutStores, killPeers } from './stores.ts'
 
-export const powerLoss: Scenario = {
+export const powerLoss: TortureScenario = {
   name: 'power-loss',
   summary: 'Postgres dies, and what it had written without fsync is gone',
   obstacle: powerObstacle,
@@ -26,7 +26,7 @@ export const powerLoss: Scenario = {
   },
 }
 
-export const storePowerLoss: Scenario = {
+export const storePowerLoss: TortureScenario = {
   name: 'store-power-loss',
   summary: 'a sender and a recipient die, and what their file stores had written without fsync is gone',
   obstacle: powerObstacle,

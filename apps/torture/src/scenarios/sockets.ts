@@ -2,8 +2,8 @@
 
 import { peakRssMb } from '@sealpost/harness/programs/process-facts'
 import { OperatingError } from '@sealpost/std'
-import type { Measure, StageSetting } from '../cluster/stage.ts'
-import type { Scenario } from '../scenario.ts'
+import type { Measure, TortureClusterOptions } from '../cluster/stage.ts'
+import type { TortureScenario } from '../scenario.ts'
 
 const RSS_MB_MAX = 512
 const IDLE_PROGRAMS = 4
@@ -14,7 +14,7 @@ const SIZES: Readonly<Record<Measure, { idle: number; deaf: number; bodyBytes: n
 /** Programs of peers: one that writes and reads, one that writes and stops reading, and the idle ones. */
 const DEAF = 1
 
-function settingFor(measure: Measure): Partial<StageSetting> {
+function settingFor(measure: Measure): Partial<TortureClusterOptions> {
   const { idle, deaf, bodyBytes } = SIZES[measure]
   const silent = { peers: idle / IDLE_PROGRAMS, isWriting: false, sleepers: 0, isDirect: true }
   return {
@@ -30,7 +30,7 @@ function settingFor(measure: Measure): Partial<StageSetting> {
   }
 }
 
-export const sockets: Scenario = {
+export const sockets: TortureScenario = {
   name: 'sockets',
   summary: `10,000 idle sessions and 200 that never read: the broker stays under ${RSS_MB_MAX} MB`,
   alone: (measure) => ({ setting: settingFor(measure) }),

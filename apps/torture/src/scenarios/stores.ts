@@ -7,8 +7,8 @@ import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { cutPower } from '@sealpost/harness/programs/lazyfs'
 import { OperatingError } from '@sealpost/std'
-import type { Stage } from '../cluster/stage.ts'
-import type { Member } from '../peers/population.ts'
+import type { TortureCluster } from '../cluster/stage.ts'
+import type { PopulationMember } from '../peers/population.ts'
 import type { Fault } from '../scenario.ts'
 
 const PROGRAM = join(import.meta.dirname, '../../../../packages/sdk/src/test/peer-process.ts')
@@ -16,7 +16,7 @@ const TEXTS_PER_RUN = 500
 /** The first write that begins after a handler returned may have been under way; the second one holds its mark. */
 const WRITES_UNTIL_MARKED = 2
 
-export async function cutStores(stage: Stage, fault: Fault): Promise<void> {
+export async function cutStores(stage: TortureCluster, fault: Fault): Promise<void> {
   const pair = await StoredPair.open(stage)
   const cuts = stage.amount(2, 12)
   for (let cut = 0; cut < cuts; cut++) {
@@ -48,7 +48,7 @@ type Words = Readonly<Record<'sender' | 'recipient', readonly string[]>>
 
 /** One sender and one recipient whose processes come and go over the same two stores. */
 class StoredPair {
-  readonly recipient: Member
+  readonly recipient: PopulationMember
   readonly #words: Words
   readonly #kept: string[] = []
   readonly #handled = new Set<string>()
@@ -56,17 +56,17 @@ class StoredPair {
   #posted = 0
   #latest = -1
 
-  private constructor(recipient: Member, words: Words) {
+  private constructor(recipient: PopulationMember, words: Words) {
     this.recipient = recipient
     this.#words = words
   }
 
-  static async open(stage: Stage): Promise<StoredPair> {
+  static async open(stage: TortureCluster): Promise<StoredPair> {
     const from = stage.pick(stage.crowd)
     const to = stage.pick(stage.crowd.filter(({ meshNo, no }) => meshNo === from.meshNo && no !== from.no))
     const folder = join(stage.place!, crypto.randomUUID())
     mkdirSync(folder)
-    const filesOf = async (member: Member) => {
+    const filesOf = async (member: PopulationMember) => {
       const keyFile = join(dirname(stage.place!), `${crypto.randomUUID()}.json`) // outside the mount: keys are not cut
       await stage.writeKeyFileOf(member, keyFile)
       return [keyFile, join(folder, `${member.no}.store`)]

@@ -97,7 +97,7 @@ export const deadCount = ({ deadLetters }: { deadLetters: number }): string =>
   deadLetters < 1000 ? count(deadLetters) : '1,000+'
 
 /** What a view asks for, and how far that is: every view shows all three states. */
-export type Asked<T> =
+export type Fetched<T> =
   | { readonly state: 'loading' }
   | { readonly state: 'failed'; readonly why: string }
   /** `why`: asking again failed; what is shown is from before. */
@@ -109,15 +109,15 @@ export const whyOf = (error: unknown): string => {
 }
 
 /** Asks at once, whenever `about` changes, every `everyMs`, and when told to. */
-export function useAsked<T>(about: string, ask: () => Promise<T>, everyMs = 5000): [Asked<T>, () => void] {
-  const [asked, setAsked] = useState<Asked<T>>({ state: 'loading' })
+export function useAsked<T>(about: string, ask: () => Promise<T>, everyMs = 5000): [Fetched<T>, () => void] {
+  const [asked, setAsked] = useState<Fetched<T>>({ state: 'loading' })
   const current = useRef(about)
   const asking = useRef(ask)
   current.current = about
   asking.current = ask
   const again = useCallback(async () => {
     const before = current.current
-    const answered = (next: (was: Asked<T>) => Asked<T>) => before === current.current && setAsked(next)
+    const answered = (next: (was: Fetched<T>) => Fetched<T>) => before === current.current && setAsked(next)
     try {
       const value = await asking.current()
       answered(() => ({ state: 'ready', value, why: null }))

@@ -1,7 +1,7 @@
 /** Who is here, and which view they look at. */
 import type { Me } from '@sealpost/operator'
 import { useEffect, useMemo, useState } from 'preact/hooks'
-import { Api, type Asked, age, forgetToken, keepToken, takeToken, useAsked, useLive } from './api.ts'
+import { Api, age, type Fetched, forgetToken, keepToken, takeToken, useAsked, useLive } from './api.ts'
 import { Problem } from './parts.tsx'
 import { AuditView, DatabaseView } from './views/database.tsx'
 import { DeadLettersView } from './views/dead-letters.tsx'
@@ -97,7 +97,7 @@ function Signed({ api, leave }: SignedProps) {
   )
 }
 
-function Waiting({ me, leave }: { me: Asked<Me>; leave: () => void }) {
+function Waiting({ me, leave }: { me: Fetched<Me>; leave: () => void }) {
   return (
     <main class="sign-in card">
       <h1>Sealpost console</h1>

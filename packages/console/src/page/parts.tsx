@@ -3,7 +3,7 @@ import type { Flow, MeshState, Sample } from '@sealpost/operator'
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import uPlot from 'uplot'
-import { type Asked, deadCount, short, whyOf } from './api.ts'
+import { deadCount, type Fetched, short, whyOf } from './api.ts'
 
 /** Loading, failed, empty or there. */
 export function Shown<T>({
@@ -12,7 +12,7 @@ export function Shown<T>({
   empty,
   children,
 }: {
-  asked: Asked<T>
+  asked: Fetched<T>
   isEmpty?: (value: T) => boolean
   empty?: string
   children: (value: T) => ComponentChildren

@@ -50,7 +50,7 @@ export interface Window {
 }
 
 /** A claim to be made: how much, and of which delivery ids. */
-export interface Asked extends Window, Pick<Want, 'ids' | 'priorityMax' | 'virtualTimes' | 'collected'> {}
+export interface ClaimRequest extends Window, Pick<Want, 'ids' | 'priorityMax' | 'virtualTimes' | 'collected'> {}
 
 /** What one sender has on its way to the recipient, or waiting for it. */
 interface SenderLane {
@@ -241,7 +241,7 @@ export class Credit {
   }
 
   /** How much to claim now, if it is the moment; it counts as started then. */
-  startClaim(at: { readonly lastId: number; readonly nowMs: Millis; nextTick(): number }): Asked | null {
+  startClaim(at: { readonly lastId: number; readonly nowMs: Millis; nextTick(): number }): ClaimRequest | null {
     if (this.asked || this.isFenced || this.isCongested || this.suspect !== null) return null
     if (!this.mayWait && this.waiting === 0) return null
     const { freeCount, freeBytes, window } = this

@@ -14,8 +14,8 @@ import {
 import type { DeliveryId, Millis } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { ClaimWantOf } from '../effects.ts'
-import { deliveryRef, type LiveSession, Pool, refOf } from '../model.ts'
-import type { Pools } from '../pools/pools.ts'
+import { deliveryRef, type LiveSession, PoolState, refOf } from '../model.ts'
+import type { PoolDispatcher } from '../pools/pools.ts'
 import type { PendingAppend } from '../send/pending-append.ts'
 import { Pace } from '../send/rate.ts'
 import { SessionLocations } from '../shards/homes.ts'
@@ -48,9 +48,9 @@ export interface RoutedRemoteWant extends ClaimWantOf<'remote'> {
 export class Deliveries {
   readonly locations: SessionLocations
   private readonly context: Context
-  private readonly pools: Pools
+  private readonly pools: PoolDispatcher
 
-  constructor(context: Context, pools: Pools) {
+  constructor(context: Context, pools: PoolDispatcher) {
     this.context = context
     this.pools = pools
     this.locations = new SessionLocations(context)
@@ -67,7 +67,7 @@ export class Deliveries {
     const { to, toLive, notBeforeMs } = append
     if (toLive) {
       if (toLive.credit.admitAppend(append.sender, append.byteCount)) append.insertLeaseEpoch = toLive.epoch
-    } else if (notBeforeMs === 0 && !(to instanceof Pool)) append.remoteLeaseEpoch = this.locations.epochOf(to)
+    } else if (notBeforeMs === 0 && !(to instanceof PoolState)) append.remoteLeaseEpoch = this.locations.epochOf(to)
   }
 
   /** A commit with these appends begins. */
@@ -392,7 +392,7 @@ export class Deliveries {
     { meshId, recipient: peer, to, toLive, insertLeaseEpoch, remoteLeaseEpoch }: PendingAppend,
     stored: Stored,
   ): void {
-    if (to instanceof Pool) return this.pools.wake(meshId, peer)
+    if (to instanceof PoolState) return this.pools.wake(meshId, peer)
     const live = this.context.meshes.find(meshId)?.byNo.get(peer)?.live
     if (!live && stored.isLeased)
       this.context.effects.hint({ type: 'born', meshId, peer, epoch: remoteLeaseEpoch, id: stored.id })

@@ -12,7 +12,7 @@ import type { GroupEntry } from './request-types.ts'
 /** `null`: there is no such group. */
 export type FoundGroups = ReadonlyMap<GroupId, GroupEntry | null>
 
-export class Groups {
+export class GroupDirectory {
   private readonly context: Context
 
   constructor(context: Context) {

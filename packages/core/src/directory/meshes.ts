@@ -2,7 +2,7 @@
 import type { Member } from '@sealpost/protocol'
 import { assert, type MeshId, type Millis } from '@sealpost/std'
 import type { Effects } from '../effects.ts'
-import { type LiveSession, Mesh, type Peer } from '../model.ts'
+import { type LiveSession, Mesh, type PeerState } from '../model.ts'
 
 /**
  * How long a mesh without sessions stays known. Each HTTP request is a session: without this, every request would find all
@@ -24,7 +24,7 @@ export class MeshRegistry {
   }
 
   /** Makes the session its peer's live one. An older one must have left. */
-  enter(member: Member, nowMs: Millis, session: (mesh: Mesh, peer: Peer) => LiveSession): LiveSession {
+  enter(member: Member, nowMs: Millis, session: (mesh: Mesh, peer: PeerState) => LiveSession): LiveSession {
     const mesh = this.open(member.meshId, nowMs)
     const peer = mesh.add(member, nowMs)
     assert(peer.live === null, 'one live session for each peer')
@@ -34,7 +34,7 @@ export class MeshRegistry {
   }
 
   /** Adds a session that only sends; the peer may have others. */
-  enterSender(member: Member, nowMs: Millis, session: (mesh: Mesh, peer: Peer) => LiveSession): LiveSession {
+  enterSender(member: Member, nowMs: Millis, session: (mesh: Mesh, peer: PeerState) => LiveSession): LiveSession {
     const mesh = this.open(member.meshId, nowMs)
     const sender = session(mesh, mesh.add(member, nowMs))
     mesh.liveCount += 1

@@ -17,7 +17,7 @@ import {
 import type { DeliveryId, MeshId, PeerNo } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { ClaimWantOf } from '../effects.ts'
-import { deliveryRef, type LiveSession, type Pool, type Seat } from '../model.ts'
+import { deliveryRef, type LiveSession, type PoolState, type Seat } from '../model.ts'
 
 /** In one claim. A member is dealt few at a time, since each may be as large as an envelope can be. */
 const SLOTS_MAX = 64
@@ -25,14 +25,14 @@ const SLOTS_OF_SEAT_MAX = 8
 
 /** A want that remembers whose slots these are. */
 interface SeatedWant extends ClaimWantOf<'pool'> {
-  readonly of: Pool
+  readonly of: PoolState
   readonly seats: readonly Seat[]
 }
 
-export class Pools {
+export class PoolDispatcher {
   private readonly context: Context
   /** Nobody knows what their last claim did. */
-  private readonly failed = new Set<Pool>()
+  private readonly failed = new Set<PoolState>()
 
   constructor(context: Context) {
     this.context = context
@@ -74,7 +74,7 @@ export class Pools {
   }
 
   /** What the database says of a pool now; who is not in it any more gets up. */
-  learn({ mesh }: Pick<LiveSession, 'mesh'>, entry: PoolEntry): Pool {
+  learn({ mesh }: Pick<LiveSession, 'mesh'>, entry: PoolEntry): PoolState {
     const pool = mesh.pools.add(entry, this.context.nowMs)
     for (const seat of [...pool.seats.values()])
       if (!pool.members.has(seat.live.peer.peerKey)) this.disconnectMember(seat)
@@ -159,18 +159,18 @@ export class Pools {
   }
 
   /** Who is free here has room for fewer, has no box, or takes only what is urgent. */
-  private passOn(meshId: MeshId, pool: Pool): void {
+  private passOn(meshId: MeshId, pool: PoolState): void {
     pool.unserved = 0
     this.context.effects.hint({ type: 'wake', meshId, peer: pool.peer })
   }
 
-  private seat(live: LiveSession, pool: Pool, credit: number): void {
+  private seat(live: LiveSession, pool: PoolState, credit: number): void {
     const seat: Seat = { live, pool, credit, held: new Set(), mayFind: true, servedAt: 0 }
     live.seats.set(pool.peer, seat)
     pool.seats.set(live, seat)
   }
 
-  private look(meshId: MeshId, pool: Pool): void {
+  private look(meshId: MeshId, pool: PoolState): void {
     if (pool.isClaiming) return
     const seats = this.freeSlots(pool)
     if (seats.length === 0) return
@@ -190,7 +190,7 @@ export class Pools {
   }
 
   /** A seat for each slot, in the order in which they are to be served. */
-  private freeSlots(pool: Pool): Seat[] {
+  private freeSlots(pool: PoolState): Seat[] {
     const slots: { seat: Seat; load: number }[] = []
     for (const seat of pool.seats.values()) {
       const room = seat.mayFind ? Math.min(this.roomOf(seat), pool.isWary ? 1 : SLOTS_OF_SEAT_MAX) : 0
@@ -248,7 +248,7 @@ export class Pools {
 }
 
 /** It may be sealed to a key that the member had before. */
-function boxFor(member: PeerNo, { members }: Pool, { envelope }: Delivery): Uint8Array | null {
+function boxFor(member: PeerNo, { members }: PoolState, { envelope }: Delivery): Uint8Array | null {
   return readBoxes(envelope)?.find(({ peer }) => members.get(peer) === member)?.box ?? null
 }
 

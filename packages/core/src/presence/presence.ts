@@ -9,7 +9,7 @@ import { EPHEMERAL_HINT_BYTES_MAX, type Hint, type HintOf } from '@sealpost/prot
 import type { MeshId, PeerKey, PeerNo, ShardId } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import { chunks, type PresenceItem } from '../deliver/outgoing.ts'
-import type { LiveSession, Mesh, Peer } from '../model.ts'
+import type { LiveSession, Mesh, PeerState } from '../model.ts'
 
 /** A member in session, as an operator sees it. */
 export interface LivePeer {
@@ -77,7 +77,7 @@ export class Presence {
     this.changed(live.peer, live.mesh)
   }
 
-  changed(peer: Peer, mesh: Mesh): void {
+  changed(peer: PeerState, mesh: Mesh): void {
     if (mesh.watchers.size > 0) this.push(mesh, this.itemFor(mesh, peer.peerKey))
     if (mesh.remotePresence.isRequested) this.hint(mesh, peer)
   }
@@ -147,7 +147,7 @@ export class Presence {
     }
   }
 
-  private hint({ meshId }: Mesh, peer: Peer): void {
+  private hint({ meshId }: Mesh, peer: PeerState): void {
     const epoch = peer.live?.epoch ?? peer.epoch
     const moment = this.context.nextTick()
     const hint: Hint = { type: 'presence', meshId, epoch, moment, ...itemOf(peer) }
@@ -166,7 +166,7 @@ const SNAPSHOT_EVERY_MS = 2_000
 
 const offline = (peer: PeerKey): PresenceItem => ({ peer, isOnline: false, availability: 'idle', summary: '' })
 
-function itemOf({ peerKey, live }: Peer): PresenceItem {
+function itemOf({ peerKey, live }: PeerState): PresenceItem {
   return live
     ? { peer: peerKey, isOnline: true, availability: live.availability, summary: live.summary }
     : offline(peerKey)

@@ -1,11 +1,11 @@
 /** What the router hands to the queue. */
 import type { Append } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
-import type { LiveSession, Peer, Pool } from '../model.ts'
+import type { LiveSession, PeerState, PoolState } from '../model.ts'
 import type { SendRequest } from './send-request.ts'
 
 /** A member, or a pool of members. */
-export type Recipient = Peer | Pool
+export type RecipientState = PeerState | PoolState
 
 /** An append that remembers its request and its sessions, so that its outcome needs no lookup. */
 export interface PendingAppend extends Append {
@@ -14,7 +14,7 @@ export interface PendingAppend extends Append {
   /** Set when the commit begins: the commit before it may have shown more. */
   insertLeaseFloor: number
   readonly from: LiveSession
-  readonly to: Recipient
+  readonly to: RecipientState
   readonly request: SendRequest
   /** The recipient's session whose credit counts this envelope. */
   readonly toLive: LiveSession | null

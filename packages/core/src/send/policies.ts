@@ -2,9 +2,9 @@
 import type { NackCode } from '@sealpost/protocol'
 import type { GroupId, PeerKey, PoolId, SpaceId } from '@sealpost/std'
 import type { Context } from '../context.ts'
-import type { Groups } from '../directory/groups.ts'
+import type { GroupDirectory } from '../directory/groups.ts'
 import type { LiveSession } from '../model.ts'
-import type { Recipient } from './pending-append.ts'
+import type { RecipientState } from './pending-append.ts'
 import type { BroadcastRequest, PoolRequest, SendRequest, SentItem } from './send-request.ts'
 
 /** What a router looks up before it can route. */
@@ -17,7 +17,7 @@ export interface Unknowns {
 
 export interface SendPolicy<R extends SendRequest> {
   /** Undefined: it must be looked up. */
-  recipientOf(from: LiveSession, request: R): Recipient | undefined
+  recipientOf(from: LiveSession, request: R): RecipientState | undefined
   /** Whether everything that `refusalOf` reads was looked up lately. */
   isKnown(from: LiveSession, request: R): boolean
   /** Adds what must be looked up. */
@@ -28,14 +28,14 @@ export interface SendPolicy<R extends SendRequest> {
 /** A broadcast goes to members; its group and the space that records it have a say. */
 export class BroadcastPolicy implements SendPolicy<BroadcastRequest> {
   readonly #context: Context
-  readonly #groups: Groups
+  readonly #groups: GroupDirectory
 
-  constructor(context: Context, groups: Groups) {
+  constructor(context: Context, groups: GroupDirectory) {
     this.#context = context
     this.#groups = groups
   }
 
-  recipientOf(from: LiveSession, { item }: BroadcastRequest): Recipient | undefined {
+  recipientOf(from: LiveSession, { item }: BroadcastRequest): RecipientState | undefined {
     return from.mesh.find(item.recipient, this.#context.nowMs)
   }
 
@@ -72,7 +72,7 @@ export class PoolPolicy implements SendPolicy<PoolRequest> {
     this.#context = context
   }
 
-  recipientOf({ mesh }: LiveSession, { item }: PoolRequest): Recipient | undefined {
+  recipientOf({ mesh }: LiveSession, { item }: PoolRequest): RecipientState | undefined {
     return mesh.pools.find(poolOf(item), this.#context.nowMs)
   }
 

@@ -7,7 +7,7 @@
  * comparisons. Sends of other shards are seen at the next measurement, and the first send to an unmeasured mailbox passes: a
  * quota can be exceeded by that much.
  */
-import type { Measured } from '@sealpost/protocol'
+import type { SenderBacklog } from '@sealpost/protocol'
 import type { MeshId, Millis, PeerNo } from '@sealpost/std'
 
 export interface MailboxLimits {
@@ -29,7 +29,7 @@ interface Amounts extends Amount {
 }
 
 /** What this shard knows of a mailbox. */
-export interface Mailbox {
+export interface MailboxUsage {
   /** What the last measurement found, and what was sent since it began. */
   held: Amounts
   /** Sends that the running measurement, or the last one, may have missed. */
@@ -49,7 +49,7 @@ export const FULL_RETRY_MS = 5000
 
 const NOTHING: Readonly<Amount> = { count: 0, bytes: 0 }
 const nothing = (): Amounts => ({ count: 0, bytes: 0, bySender: new Map() })
-export const unknownMailbox = (): Mailbox => ({
+export const unknownMailbox = (): MailboxUsage => ({
   held: nothing(),
   fresh: nothing(),
   inFlight: nothing(),
@@ -57,7 +57,7 @@ export const unknownMailbox = (): Mailbox => ({
   startedAtMs: -Infinity,
 })
 
-export type Owner = { readonly peer: PeerNo; readonly mailbox: Mailbox }
+export type Owner = { readonly peer: PeerNo; readonly mailbox: MailboxUsage }
 export class Mailboxes {
   private readonly limits: MailboxLimits | null
   private readonly measure: (meshId: MeshId, recipient: PeerNo) => void
@@ -116,7 +116,7 @@ export class Mailboxes {
   }
 
   /** `null`: the database did not answer. */
-  measured({ mailbox }: Pick<Owner, 'mailbox'>, found: readonly Measured[] | null): void {
+  measured({ mailbox }: Pick<Owner, 'mailbox'>, found: readonly SenderBacklog[] | null): void {
     if (mailbox.measurement !== 'running') return
     mailbox.measurement = found ? 'done' : 'none'
     if (!found) return
@@ -204,7 +204,7 @@ export class Quotas {
   }
 
   /** `owner`: the recipient, or a mesh's `whole`. `null`: the database did not answer. */
-  measured(owner: Owner, found: readonly Measured[] | null): void {
+  measured(owner: Owner, found: readonly SenderBacklog[] | null): void {
     this.mailboxes.measured(owner, found)
   }
 }

@@ -26,12 +26,12 @@ import {
 import type { Millis, PeerKey } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { Deliveries } from '../deliver/deliveries.ts'
-import { type FoundGroups, type Groups, membershipOf } from '../directory/groups.ts'
+import { type FoundGroups, type GroupDirectory, membershipOf } from '../directory/groups.ts'
 import type { SpaceFacts } from '../directory/space-cache.ts'
-import { type LiveSession, Pool } from '../model.ts'
-import type { Pools } from '../pools/pools.ts'
+import { type LiveSession, PoolState } from '../model.ts'
+import type { PoolDispatcher } from '../pools/pools.ts'
 import type { Presence } from '../presence/presence.ts'
-import type { PendingAppend, Recipient } from './pending-append.ts'
+import type { PendingAppend, RecipientState } from './pending-append.ts'
 import { BroadcastPolicy, PoolPolicy, poolOf, type SendPolicy, type Unknowns } from './policies.ts'
 import { FULL_RETRY_MS } from './quotas.ts'
 import { type Broadcast, type PoolBody, PRIORITY_NUMBERS, type SendRequest, type SentItem } from './send-request.ts'
@@ -60,8 +60,8 @@ const BUSY: Refusal = { code: 'busy', retryAfterMs: BUSY_RETRY_MS }
 
 interface RouterParts {
   readonly deliveries: Deliveries
-  readonly groups: Groups
-  readonly pools: Pools
+  readonly groups: GroupDirectory
+  readonly pools: PoolDispatcher
   readonly presence: Presence
 }
 
@@ -70,8 +70,8 @@ export class Router {
   isOverloaded = false
   private readonly context: Context
   private readonly deliveries: Deliveries
-  private readonly groups: Groups
-  private readonly pools: Pools
+  private readonly groups: GroupDirectory
+  private readonly pools: PoolDispatcher
   private readonly presence: Presence
   private readonly policies: { readonly broadcast: BroadcastPolicy; readonly pool: PoolPolicy }
   private waiting = 0
@@ -252,18 +252,18 @@ export class Router {
     return this.policies[kind] as SendPolicy<SendRequest>
   }
 
-  private refusalByRecipient(to: Recipient, from: LiveSession, { kind, terms }: SendRequest): NackCode | null {
+  private refusalByRecipient(to: RecipientState, from: LiveSession, { kind, terms }: SendRequest): NackCode | null {
     if (to.rule !== null && !to.rule.admits(from.peer.user)) return 'not_allowed'
     if (!terms?.ifOnline || kind === 'pool') return null
-    return this.presence.isOnline(from.mesh, (to as Exclude<Recipient, Pool>).peerKey) ? null : 'no_responder'
+    return this.presence.isOnline(from.mesh, (to as Exclude<RecipientState, PoolState>).peerKey) ? null : 'no_responder'
   }
 
   /** Another shard may have a session of the recipient. */
-  private isInDoubt({ mesh }: LiveSession, to: Recipient): boolean {
+  private isInDoubt({ mesh }: LiveSession, to: RecipientState): boolean {
     return !to.live && !this.presence.isKnown(mesh)
   }
 
-  private appendOf(from: LiveSession, to: Recipient, request: SendRequest): PendingAppend {
+  private appendOf(from: LiveSession, to: RecipientState, request: SendRequest): PendingAppend {
     const { nowMs, limits } = this.context
     const { item, terms } = request
     const notBeforeMs = terms?.notBeforeMs ?? 0
@@ -339,7 +339,7 @@ export class Router {
         return this.answered(from, request)
       }
       case 'unknown_recipient':
-        if (to instanceof Pool) from.mesh.pools.expect(to.poolId, Number.POSITIVE_INFINITY)
+        if (to instanceof PoolState) from.mesh.pools.expect(to.poolId, Number.POSITIVE_INFINITY)
         else from.mesh.forget(to)
         return this.refuse(from, request, 'unknown_recipient', 0)
       case 'away':
@@ -390,9 +390,9 @@ export class Router {
 }
 
 /** A pool message is readable by the members that it has boxes for and that the pool still has. */
-function bodyOf({ kind, body }: Exclude<SendRequest, { kind: 'direct' }>, to: Recipient): SharedBody {
+function bodyOf({ kind, body }: Exclude<SendRequest, { kind: 'direct' }>, to: RecipientState): SharedBody {
   if (kind !== 'pool') return body.shared
-  const { members } = to as Pool
+  const { members } = to as PoolState
   return { ...body.shared, readers: body.toPool.readers.flatMap((key) => members.get(key) ?? []) }
 }
 

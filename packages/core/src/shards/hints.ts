@@ -9,7 +9,7 @@ import type { Deliveries } from '../deliver/deliveries.ts'
 import type { RemoteLeases } from '../deliver/remote-leases.ts'
 import type { UserDirectory } from '../directory/users.ts'
 import type { Mesh } from '../model.ts'
-import type { Pools } from '../pools/pools.ts'
+import type { PoolDispatcher } from '../pools/pools.ts'
 import type { EphemeralMessages, Presence } from '../presence/presence.ts'
 import type { SessionValidity } from '../session/session-scan.ts'
 
@@ -23,7 +23,7 @@ type Stale =
 export interface HintParts {
   readonly deliveries: Deliveries
   readonly remoteLeases: RemoteLeases
-  readonly pools: Pools
+  readonly pools: PoolDispatcher
   readonly validity: SessionValidity
   readonly presence: Presence
   readonly ephemeral: EphemeralMessages

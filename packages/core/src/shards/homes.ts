@@ -6,7 +6,7 @@
 import type { HintOf } from '@sealpost/protocol/hints'
 import type { MeshId, Millis, ShardId } from '@sealpost/std'
 import type { Context } from '../context.ts'
-import type { LiveSession, Peer } from '../model.ts'
+import type { LiveSession, PeerState } from '../model.ts'
 
 /** A shard that peers can dial. */
 export interface LiveShard {
@@ -167,7 +167,7 @@ export class SessionLocations {
   }
 
   /** The epoch to lease under; 0: none. */
-  epochOf({ live, remoteSession }: Peer): number {
+  epochOf({ live, remoteSession }: PeerState): number {
     return !live && remoteSession && this.context.nowMs < remoteSession.untilMs ? remoteSession.epoch : 0
   }
 

@@ -2,7 +2,7 @@
 import { generateIdentity, type Invite, readInvite, ready } from '@sealpost/identity'
 import type { Identity, Membership } from '@sealpost/sdk'
 import { join } from '@sealpost/sdk/join'
-import { Archive, type Profile } from './archive.ts'
+import { Archive, type StoredProfile } from './archive.ts'
 import type { Chat } from './chat.ts'
 import { otherHome, takeInvite } from './invite-link.ts'
 import { Mailbox } from './mailbox.ts'
@@ -72,17 +72,17 @@ class App {
     if (link) return this.#show({ name: 'other broker', link })
     const former = await this.#archive.profile()
     const identity = former?.identity ?? generateIdentity()
-    const profile: Profile = { identity, stage: { name: 'invited', invite: text } }
+    const profile: StoredProfile = { identity, stage: { name: 'invited', invite: text } }
     await this.#archive.keepProfile(profile)
     this.#invited(profile, text, { isJoining: false, problem: null })
   }
 
-  #invited(profile: Profile, invite: string, state: { isJoining: boolean; problem: string | null }): void {
+  #invited(profile: StoredProfile, invite: string, state: { isJoining: boolean; problem: string | null }): void {
     const joinAs = (name: string) => this.#guard(this.#join(profile, invite, name))
     this.#show({ name: 'invited', broker: location.host, ...state, join: joinAs })
   }
 
-  async #join(profile: Profile, invite: string, name: string): Promise<void> {
+  async #join(profile: StoredProfile, invite: string, name: string): Promise<void> {
     this.#invited(profile, invite, { isJoining: true, problem: null })
     const membership = await join({ invite, identity: profile.identity, name }).catch((error: unknown) => {
       this.#invited(profile, invite, { isJoining: false, problem: wordsFor(error) })

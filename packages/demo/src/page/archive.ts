@@ -1,10 +1,10 @@
 /** What this browser keeps beside the outbox: the keys, the membership, the lines of every conversation. */
 import type { Identity, Membership, PeerKey } from '@sealpost/sdk'
 import { type DBSchema, deleteDB, type IDBPDatabase, openDB } from 'idb'
-import type { Fate, Line, LineFile, ReceivedLine, WrittenLine } from './chat.ts'
+import type { ChatLine, Fate, LineFile, ReceivedLine, WrittenLine } from './chat.ts'
 
 /** The identity is kept before the first attempt to join: after a lost answer the same one has to ask again. */
-export interface Profile {
+export interface StoredProfile {
   readonly identity: Identity
   readonly stage:
     | { readonly name: 'invited'; readonly invite: string }
@@ -18,9 +18,9 @@ export interface PeerRecord {
 }
 
 interface Tables extends DBSchema {
-  profile: { key: 'own'; value: Profile }
+  profile: { key: 'own'; value: StoredProfile }
   peers: { key: PeerKey; value: PeerRecord }
-  lines: { key: number; value: Line; indexes: { envelopeId: string } }
+  lines: { key: number; value: ChatLine; indexes: { envelopeId: string } }
 }
 
 const NAME = 'sealpost demo'
@@ -28,7 +28,7 @@ const VERSION = 1
 /** The broker forgets a message once it is settled, and that is once it is here. */
 const STRICT = { durability: 'strict' } as const
 
-type Unnumbered<L extends Line> = Omit<L, 'no'>
+type Unnumbered<L extends ChatLine> = Omit<L, 'no'>
 
 export class Archive {
   readonly #db: IDBPDatabase<Tables>
@@ -49,16 +49,16 @@ export class Archive {
     return new Archive(db)
   }
 
-  profile(): Promise<Profile | undefined> {
+  profile(): Promise<StoredProfile | undefined> {
     return this.#db.get('profile', 'own')
   }
 
-  async keepProfile(profile: Profile): Promise<void> {
+  async keepProfile(profile: StoredProfile): Promise<void> {
     const { store, done } = this.#db.transaction('profile', 'readwrite', STRICT)
     await Promise.all([store.put(profile, 'own'), done])
   }
 
-  async load(): Promise<{ lines: Line[]; peers: PeerRecord[] }> {
+  async load(): Promise<{ lines: ChatLine[]; peers: PeerRecord[] }> {
     const [lines, peers] = await Promise.all([this.#db.getAll('lines'), this.#db.getAll('peers')])
     return { lines, peers }
   }
@@ -67,13 +67,13 @@ export class Archive {
   async received(line: Unnumbered<ReceivedLine>): Promise<ReceivedLine | null> {
     const { store, done } = this.#db.transaction('lines', 'readwrite', STRICT)
     const isKnown = (await store.index('envelopeId').getKey(line.envelopeId)) !== undefined
-    const no = isKnown ? null : await store.add(line as Line)
+    const no = isKnown ? null : await store.add(line as ChatLine)
     await done
     return no === null ? null : { ...line, no }
   }
 
   async written(line: Unnumbered<WrittenLine>): Promise<WrittenLine> {
-    return { ...line, no: await this.#db.add('lines', line as Line) }
+    return { ...line, no: await this.#db.add('lines', line as ChatLine) }
   }
 
   async decided(line: WrittenLine, fate: Fate): Promise<WrittenLine> {

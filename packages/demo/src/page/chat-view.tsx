@@ -1,6 +1,6 @@
 /** The chat: on a wide screen the list beside the conversation, on a narrow one either. */
 import { useEffect, useRef } from 'preact/hooks'
-import { type Chat, type Link, unreadInAll } from './chat.ts'
+import { type Chat, type LinkStatus, unreadInAll } from './chat.ts'
 import { Conversation } from './conversation.tsx'
 import { CloseIcon, Logo } from './icons.tsx'
 import type { Mailbox } from './mailbox.ts'
@@ -29,7 +29,7 @@ export function ChatView({ chat, mailbox }: ChatParts) {
             </button>
           </div>
         )}
-        <LinkState link={chat.link} />
+        <ConnectionStatus link={chat.link} />
         {chat.open === null ? (
           <NothingOpen />
         ) : (
@@ -60,7 +60,7 @@ function useBackButton({ open }: Chat, mailbox: Mailbox): void {
 
 const IN_CONVERSATION = 'conversation'
 
-function LinkState({ link }: { link: Link }) {
+function ConnectionStatus({ link }: { link: LinkStatus }) {
   return (
     <p class="link-state" role="status" data-link={link.name}>
       {linkWords(link)}
@@ -68,7 +68,7 @@ function LinkState({ link }: { link: Link }) {
   )
 }
 
-function linkWords(link: Link): string {
+function linkWords(link: LinkStatus): string {
   switch (link.name) {
     case 'connecting':
     case 'online':

@@ -4,10 +4,10 @@ import type { EnvelopeId, Millis } from '@sealpost/std'
 
 export interface Chat {
   readonly me: { readonly key: PeerKey; readonly name: string }
-  readonly link: Link
+  readonly link: LinkStatus
   /** Everybody but oneself, in the order of their names. Who left stays for as long as there are lines. */
-  readonly peers: readonly Correspondent[]
-  readonly lines: ReadonlyMap<PeerKey, readonly Line[]>
+  readonly peers: readonly ChatPartner[]
+  readonly lines: ReadonlyMap<PeerKey, readonly ChatLine[]>
   /** With each peer, the number of the last line that was seen. */
   readonly readNos: ReadonlyMap<PeerKey, number>
   readonly open: PeerKey | null
@@ -16,19 +16,19 @@ export interface Chat {
   readonly notice: string | null
 }
 
-export type Link =
+export type LinkStatus =
   | { readonly name: 'connecting' | 'online' | 'away' }
   /** The broker won't have us back. */
   | { readonly name: 'over'; readonly reason: string }
 
-export interface Correspondent {
+export interface ChatPartner {
   readonly peer: PeerKey
   /** The broker's word, and no identity. */
   readonly name: string
   readonly isMember: boolean
 }
 
-export type Line = ReceivedLine | WrittenLine
+export type ChatLine = ReceivedLine | WrittenLine
 
 interface AnyLine {
   /** Ascends in the order in which the lines of all conversations came here. */
@@ -65,7 +65,7 @@ export type Fate =
   | { readonly name: 'unsure' }
   | { readonly name: 'failed'; readonly code: SealpostCode }
 
-export function withLine(chat: Chat, line: Line): Chat {
+export function withLine(chat: Chat, line: ChatLine): Chat {
   const lines = new Map(chat.lines)
   lines.set(line.peer, [...linesWith(chat, line.peer).filter(({ no }) => no !== line.no), line].sort(byNo))
   const peers = chat.peers.some(({ peer }) => peer === line.peer)
@@ -95,7 +95,7 @@ export function withMembers(chat: Chat, members: readonly MemberEntry[]): Chat {
 
 /** The line of a message that came before. */
 export function receivedLine(chat: Chat, peer: PeerKey, envelopeId: EnvelopeId): ReceivedLine | undefined {
-  const isIt = (line: Line): line is ReceivedLine => line.kind === 'received' && line.envelopeId === envelopeId
+  const isIt = (line: ChatLine): line is ReceivedLine => line.kind === 'received' && line.envelopeId === envelopeId
   return linesWith(chat, peer).find(isIt)
 }
 
@@ -105,7 +105,7 @@ export function withRead(chat: Chat, peer: PeerKey): Chat {
   return last ? { ...chat, readNos: new Map(chat.readNos).set(peer, last.no) } : chat
 }
 
-export function linesWith(chat: Chat, peer: PeerKey): readonly Line[] {
+export function linesWith(chat: Chat, peer: PeerKey): readonly ChatLine[] {
   return chat.lines.get(peer) ?? []
 }
 
@@ -140,6 +140,5 @@ function writtenLines(chat: Chat): WrittenLine[] {
   return [...chat.lines.values()].flat().filter((line) => line.kind === 'written')
 }
 
-const byNo = (a: Line, b: Line): number => a.no - b.no
-const byName = (a: Correspondent, b: Correspondent): number =>
-  a.name.localeCompare(b.name) || (a.peer < b.peer ? -1 : 1)
+const byNo = (a: ChatLine, b: ChatLine): number => a.no - b.no
+const byName = (a: ChatPartner, b: ChatPartner): number => a.name.localeCompare(b.name) || (a.peer < b.peer ? -1 : 1)

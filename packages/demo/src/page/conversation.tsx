@@ -2,7 +2,7 @@
 import { fingerprint } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/sdk'
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks'
-import { type Fate, type Line, type LineFile, linesWith, nameOf } from './chat.ts'
+import { type ChatLine, type Fate, type LineFile, linesWith, nameOf } from './chat.ts'
 import type { ChatParts } from './chat-view.tsx'
 import { Composer } from './composer.tsx'
 import { BackIcon, ClockIcon, StoredIcon } from './icons.tsx'
@@ -96,7 +96,7 @@ function keepAtEnd(box: HTMLElement, isAtEnd: { current: boolean }): () => void 
 const NEAR_PX = 80
 
 interface LineParts {
-  readonly line: Line
+  readonly line: ChatLine
   readonly mailbox: Mailbox
   readonly from: string
   readonly isNewDay: boolean
@@ -180,5 +180,5 @@ function FateView({ fate }: { fate: Fate }) {
   }
 }
 
-const dayOf = (line: Line | undefined): string | undefined =>
+const dayOf = (line: ChatLine | undefined): string | undefined =>
   line && new Date(line.atMs).toLocaleDateString([], { weekday: 'long', day: 'numeric', month: 'long' })

@@ -1,6 +1,6 @@
 /** Who is in the mesh, with what each wrote last and how much of it is unread; below, oneself. */
 import { fingerprint } from '@sealpost/identity'
-import { type Chat, type Correspondent, linesWith, nameOf, unreadFrom } from './chat.ts'
+import { type Chat, type ChatPartner, linesWith, nameOf, unreadFrom } from './chat.ts'
 import type { ChatParts } from './chat-view.tsx'
 import { ChevronIcon, Logo } from './icons.tsx'
 import type { Mailbox } from './mailbox.ts'
@@ -29,7 +29,7 @@ export function PeerList({ chat, mailbox }: ChatParts) {
   )
 }
 
-function PeerRow({ entry: { peer, isMember }, chat, mailbox }: ChatParts & { entry: Correspondent }) {
+function PeerRow({ entry: { peer, isMember }, chat, mailbox }: ChatParts & { entry: ChatPartner }) {
   const unread = unreadFrom(chat, peer)
   const last = linesWith(chat, peer).at(-1)
   return (

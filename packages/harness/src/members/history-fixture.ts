@@ -4,7 +4,7 @@ import { type Database, DatabaseError, openDatabase } from '@sealpost/pg'
 import { type Base, REPLAY_SESSION } from '@sealpost/replay'
 import type { SpaceRef } from '@sealpost/std'
 import { HttpReader } from './http-reader.ts'
-import { type BrokerAddress, enrolMesh, generateMesh, type Mesh } from './mesh.ts'
+import { type BrokerAddress, enrolMesh, generateMesh, type MeshMembers } from './mesh.ts'
 
 export interface SpaceSize {
   readonly entries: number
@@ -15,7 +15,7 @@ export interface SpaceSize {
 
 export interface FilledSpace extends SpaceSize {
   readonly ref: SpaceRef
-  readonly mesh: Mesh
+  readonly mesh: MeshMembers
   /** One for each member, with a token for the whole run: a peer may request only a few. */
   readonly readers: readonly HttpReader[]
   /** The time of the last event, in microseconds since 1970. */
@@ -74,7 +74,7 @@ export class HistoryFixture {
   }
 
   /** The same for a mesh that exists. */
-  async fillSpaceOf({ meshId }: Pick<Mesh, 'meshId'>, size: SpaceSize): Promise<{ ref: SpaceRef; base: Base }> {
+  async fillSpaceOf({ meshId }: Pick<MeshMembers, 'meshId'>, size: SpaceSize): Promise<{ ref: SpaceRef; base: Base }> {
     const ref = { meshId, spaceId: meshId }
     await this.#found(ref, size)
     await this.#write(ref, size)
@@ -138,7 +138,10 @@ export class HistoryFixture {
   }
 
   /** Fills the history with messages, the newest of them now. */
-  async fillMessages({ meshId }: Mesh, { messages, bytes }: { messages: number; bytes: number }): Promise<SpaceRef> {
+  async fillMessages(
+    { meshId }: MeshMembers,
+    { messages, bytes }: { messages: number; bytes: number },
+  ): Promise<SpaceRef> {
     const ref = { meshId, spaceId: meshId }
     await this.#found(ref, { entries: 0, bytes: 0, events: messages })
     await this.#run(
@@ -160,7 +163,7 @@ export class HistoryFixture {
 }
 
 /** One for each member. @throws OperatingError `no_token` */
-export function readersOf({ meshId, secrets }: Mesh, { url, brokerKey }: BrokerAddress): Promise<HttpReader[]> {
+export function readersOf({ meshId, secrets }: MeshMembers, { url, brokerKey }: BrokerAddress): Promise<HttpReader[]> {
   return Promise.all(secrets.map((keys) => HttpReader.enter({ url, brokerKey, meshId }, keys)))
 }
 

@@ -23,7 +23,7 @@ export interface SealedItem {
 }
 
 /** The result of a send: `stored`, `duplicate`, or the code of a refusal. */
-export type Outcome = 'stored' | 'duplicate' | (string & {})
+export type HttpSendOutcome = 'stored' | 'duplicate' | (string & {})
 
 export interface HttpReply {
   readonly code?: string | undefined
@@ -80,18 +80,18 @@ export class HttpSender {
   }
 
   /** Never rejects: a broken connection is the outcome `connection_lost`. */
-  async post(item: SealedItem): Promise<Outcome> {
+  async post(item: SealedItem): Promise<HttpSendOutcome> {
     const { outcome } = await this.#post(item)
     return outcome
   }
 
   /** Repeats the request as the broker asks. Never rejects. */
-  async postWithRetries(item: SealedItem, count: RetryCount): Promise<Outcome> {
+  async postWithRetries(item: SealedItem, count: RetryCount): Promise<HttpSendOutcome> {
     const { outcome } = await withRetries(() => this.#post(item), count)
     return outcome
   }
 
-  async #post(item: SealedItem): Promise<HttpReply & { readonly outcome: Outcome }> {
+  async #post(item: SealedItem): Promise<HttpReply & { readonly outcome: HttpSendOutcome }> {
     try {
       const headers = { authorization: `Bearer ${this.token}` }
       const sent = (await postJson(`${this.url}/v1/send`, { envelopes: [item] }, headers)) as SendReply

@@ -25,7 +25,7 @@ export interface BrokerAddress {
 }
 
 /** Members by their number: the arrays are parallel. */
-export interface Mesh {
+export interface MeshMembers {
   readonly meshId: MeshId
   readonly peerKeys: readonly PeerKey[]
   readonly secrets: readonly SecretKeys[]
@@ -38,7 +38,7 @@ const MEMBERS_AT_ONCE = 1000
 export const newMeshId = (): MeshId => toHex(crypto.getRandomValues(new Uint8Array(16))) as MeshId
 
 /** Generates members, for a new mesh or for one that has others. */
-export async function generateMesh(members: number, meshId: MeshId = newMeshId()): Promise<Mesh> {
+export async function generateMesh(members: number, meshId: MeshId = newMeshId()): Promise<MeshMembers> {
   await ready()
   const identities = Array.from({ length: members }, generateIdentity)
   return {
@@ -58,7 +58,11 @@ export const identityOf = ({ signing, box }: SecretKeys): Identity => ({
 })
 
 /** The members from number `first` up to, but not including, `end`. */
-export function sliceOf({ meshId, peerKeys, secrets, bindings }: Mesh, first: number, end?: number): Mesh {
+export function sliceOf(
+  { meshId, peerKeys, secrets, bindings }: MeshMembers,
+  first: number,
+  end?: number,
+): MeshMembers {
   return {
     meshId,
     peerKeys: peerKeys.slice(first, end),
@@ -68,7 +72,7 @@ export function sliceOf({ meshId, peerKeys, secrets, bindings }: Mesh, first: nu
 }
 
 /** Creates the mesh in the database and adds its members. */
-export async function enrolMesh(database: Database | string, mesh: Mesh, name: string): Promise<void> {
+export async function enrolMesh(database: Database | string, mesh: MeshMembers, name: string): Promise<void> {
   const db = typeof database === 'string' ? await openDatabase(database, { connections: 1 }) : database
   try {
     await createMesh(db, { meshId: mesh.meshId, name })
@@ -79,7 +83,7 @@ export async function enrolMesh(database: Database | string, mesh: Mesh, name: s
 }
 
 /** Adds members to a mesh that exists. */
-export async function enrolMembers(db: Database, { meshId, bindings }: Mesh): Promise<void> {
+export async function enrolMembers(db: Database, { meshId, bindings }: MeshMembers): Promise<void> {
   for (let at = 0; at < bindings.length; at += MEMBERS_AT_ONCE)
     await addMembers(db, meshId, bindings.slice(at, at + MEMBERS_AT_ONCE))
 }

@@ -1,7 +1,7 @@
 /** Acting at a steady rate. */
 import { clockMs } from '@sealpost/sdk'
 
-export interface Rate {
+export interface SteadyRate {
   /** Default: now. */
   readonly startMs?: number
   readonly perSecond: number
@@ -15,7 +15,7 @@ export interface Rate {
  * @returns how many acts there were, when all of them have ended. Rejects as the first one does
  */
 export async function atRate(
-  { startMs = clockMs(), perSecond, until }: Rate,
+  { startMs = clockMs(), perSecond, until }: SteadyRate,
   act: (turn: number, dueAtMs: number) => Promise<unknown> | undefined,
 ): Promise<number> {
   const acts: (Promise<unknown> | undefined)[] = []

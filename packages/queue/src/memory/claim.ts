@@ -28,10 +28,10 @@ import {
   strike,
   withinBytes,
 } from './rules.ts'
-import { bodyKey, type MemoryStore, type StoredDelivery, type StoredMember, type StoredPool } from './store.ts'
+import { bodyKey, type MemoryDatabase, type StoredDelivery, type StoredMember, type StoredPool } from './store.ts'
 
 interface Place {
-  readonly store: MemoryStore
+  readonly store: MemoryDatabase
   readonly options: QueueOptions
 }
 
@@ -96,17 +96,17 @@ export function collectFor(
 
 const isAlone = ({ attempts }: StoredDelivery): boolean => attempts >= ALONE_AFTER_ATTEMPTS
 
-function sizeOf(store: MemoryStore, row: StoredDelivery): number {
+function sizeOf(store: MemoryDatabase, row: StoredDelivery): number {
   return row.envelope.length + (row.bodyId === null ? 0 : store.bodies.get(bodyKey(row))!.bytes.length)
 }
 
 /** The statements of `sql/pools.ts` in plain code. */
 export class MemoryPools {
-  private readonly store: MemoryStore
+  private readonly store: MemoryDatabase
   private readonly shard: ShardId
   private readonly options: QueueOptions
 
-  constructor(store: MemoryStore, shard: ShardId, options: QueueOptions) {
+  constructor(store: MemoryDatabase, shard: ShardId, options: QueueOptions) {
     this.store = store
     this.shard = shard
     this.options = options

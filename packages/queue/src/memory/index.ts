@@ -6,7 +6,6 @@ import type {
   Extension,
   KeyBindingEntry,
   Lost,
-  Measured,
   Member,
   PoolClaimed,
   PoolEntry,
@@ -16,21 +15,22 @@ import type {
   RemoteClaimed,
   RemoteWant,
   Retry,
+  SenderBacklog,
   SessionRef,
   SessionStatus,
   Want,
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, PeerKey, PeerNo, PoolId, ShardId } from '@sealpost/std'
-import type { Batch, Queue, QueueOptions, Recipient, Released, Swept } from '../queue.ts'
+import type { Batch, Queue, QueueOptions, RecipientRef, Released, Swept } from '../queue.ts'
 import { MemoryShard } from './memory.ts'
 import { isReceipt } from './rules.ts'
-import { type MemoryStore, type StoredDeadLetter, type StoredDelivery, standingIn } from './store.ts'
+import { type MemoryDatabase, type StoredDeadLetter, type StoredDelivery, standingIn } from './store.ts'
 
 export * from './index.ts'
 export * from './memory.ts'
 export * from './store.ts'
 
-export function queueFor(store: MemoryStore, shard: ShardId, options: QueueOptions): Queue {
+export function queueFor(store: MemoryDatabase, shard: ShardId, options: QueueOptions): Queue {
   return new MemoryQueue(new MemoryShard(store, shard, options))
 }
 
@@ -86,10 +86,10 @@ export class MemoryQueue implements Queue {
   async findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]> {
     return this.shard.findLost(meshId, peer, max)
   }
-  async measure(recipients: readonly Recipient[], max: number): Promise<Measured[][]> {
+  async measure(recipients: readonly RecipientRef[], max: number): Promise<SenderBacklog[][]> {
     return recipients.map((recipient) => measureIn(this.shard.store, recipient, max))
   }
-  async measureMesh(meshId: MeshId, max: number): Promise<Measured[]> {
+  async measureMesh(meshId: MeshId, max: number): Promise<SenderBacklog[]> {
     return measureMeshIn(this.shard.store, meshId, max)
   }
   async toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
@@ -110,21 +110,21 @@ export class MemoryQueue implements Queue {
 }
 
 /** `MEASURE` for one recipient. */
-export function measureIn(store: MemoryStore, { meshId, peer }: Recipient, max: number): Measured[] {
+export function measureIn(store: MemoryDatabase, { meshId, peer }: RecipientRef, max: number): SenderBacklog[] {
   const waiting = (store.find(meshId, peer)?.deliveries ?? []).filter((row) => !isReceipt(row))
   const delayed = store.delayed.filter((row) => row.meshId === meshId && row.recipient === peer)
   return bySender(store, [...waiting.slice(0, max), ...delayed.slice(0, max)])
 }
 
 /** `MEASURE_MESH`. */
-export function measureMeshIn(store: MemoryStore, meshId: MeshId, max: number): Measured[] {
+export function measureMeshIn(store: MemoryDatabase, meshId: MeshId, max: number): SenderBacklog[] {
   const waiting = [...store.deliveries()].filter((row) => row.meshId === meshId && !isReceipt(row))
   const delayed = store.delayed.filter((row) => row.meshId === meshId)
   const dead = store.deadLetters.filter((row) => row.meshId === meshId)
   return bySender(store, [...waiting.slice(0, max), ...delayed.slice(0, max), ...dead.slice(0, max)])
 }
 
-function bySender(store: MemoryStore, rows: readonly (StoredDelivery | StoredDeadLetter)[]): Measured[] {
+function bySender(store: MemoryDatabase, rows: readonly (StoredDelivery | StoredDeadLetter)[]): SenderBacklog[] {
   const found = new Map<PeerNo, { sender: PeerNo; count: number; bytes: number }>()
   for (const row of rows) {
     const of = found.get(row.sender) ?? { sender: row.sender, count: 0, bytes: 0 }
@@ -137,7 +137,7 @@ function bySender(store: MemoryStore, rows: readonly (StoredDelivery | StoredDea
 
 type Sized = Pick<StoredDeadLetter, 'meshId' | 'sender' | 'bodyId' | 'envelope'>
 
-function bytesOf(store: MemoryStore, { meshId, sender, bodyId, envelope }: Sized): number {
+function bytesOf(store: MemoryDatabase, { meshId, sender, bodyId, envelope }: Sized): number {
   const body = bodyId === null ? undefined : store.bodies.get(`${meshId} ${sender} ${bodyId}`)
   return (envelope?.length ?? 0) + (body?.bytes.length ?? 0)
 }

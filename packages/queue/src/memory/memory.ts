@@ -43,11 +43,11 @@ import {
   isFinal,
   isSameBytes,
   mergeOutcomes,
-  type Outcome,
   outcomesAfter,
   Parties,
   type Party,
   pendingOf,
+  type StatementOutcome,
   type StatementOutcomes,
   secondOf,
 } from '../postgres/commit-batch.ts'
@@ -61,7 +61,7 @@ import {
   keepMessages,
   type LedgerRow,
   ledgerKey,
-  type MemoryStore,
+  type MemoryDatabase,
   type StoredDelivery,
   type StoredMember,
 } from './store.ts'
@@ -75,7 +75,7 @@ const RECEIPT_TTL_MS = 14 * 86_400_000
 
 /** One shard's statements, each applied at once and whole. */
 export class MemoryShard {
-  readonly store: MemoryStore
+  readonly store: MemoryDatabase
   readonly shard: ShardId
   readonly options: QueueOptions
   readonly pools: MemoryPools
@@ -83,7 +83,7 @@ export class MemoryShard {
   private readonly ids = new DeliveryIds()
   private place: DeliveryRef = QUEUE_START
 
-  constructor(store: MemoryStore, shard: ShardId, options: QueueOptions) {
+  constructor(store: MemoryDatabase, shard: ShardId, options: QueueOptions) {
     this.store = store
     this.shard = shard
     this.options = options
@@ -146,7 +146,7 @@ export class MemoryShard {
     const firstId = this.store.drawBlock() * ID_BLOCK + 1
     this.ids.usedUpTo(firstId + appends.length - 1)
     this.keepBodies(appends)
-    const decisions = appends.map((append, i): Outcome => {
+    const decisions = appends.map((append, i): StatementOutcome => {
       const id = (firstId + i) as DeliveryId
       const earlier = this.store.findEarlier(append)
       if (earlier) return outcomeOfResend(earlier, append)
@@ -338,7 +338,7 @@ export class MemoryShard {
   }
 
   /** One ledger row for each sender and second. */
-  private remember(appends: readonly Append[], decisions: readonly Outcome[]): void {
+  private remember(appends: readonly Append[], decisions: readonly StatementOutcome[]): void {
     const rows = new Map<string, { meshId: MeshId; entries: LedgerRow['entries'][number][]; fromMs: Millis }>()
     appends.forEach(({ meshId, sender, recipient, priority, envelopeId, envelope, notBeforeMs }, i) => {
       const outcome = decisions[i]!

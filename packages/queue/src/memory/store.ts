@@ -103,7 +103,7 @@ export interface LedgerRow {
   writtenNo: number
 }
 
-export interface Mesh {
+export interface StoredMesh {
   readonly members: Map<PeerNo, StoredMember>
   readonly byKey: Map<PeerKey, StoredMember>
   readonly pools: Map<PeerNo, StoredPool>
@@ -123,7 +123,7 @@ export const ledgerKey = (sender: PeerNo, envelopeId: EnvelopeId): string => `${
 const REMOVED_MAX = 256
 
 /** What several shards share. `clock` is the database's. */
-export class MemoryStore {
+export class MemoryDatabase {
   readonly deadLetters: StoredDeadLetter[] = []
   /** By mesh, sender and id. */
   readonly bodies = new Map<string, StoredBody>()
@@ -134,7 +134,7 @@ export class MemoryStore {
   /** Of spaces that keep messages, by mesh and space. */
   private readonly spaces = new Map<string, StoredSpace>()
   private readonly clock: () => Millis
-  private readonly meshes = new Map<MeshId, Mesh>()
+  private readonly meshes = new Map<MeshId, StoredMesh>()
   private lastBlock = 0
   private lastReceipt = 0
   private lastPeer = 0
@@ -254,7 +254,7 @@ export class MemoryStore {
     for (const [, mesh] of sorted(this.meshes)) for (const [, member] of sorted(mesh.members)) yield* member.deliveries
   }
 
-  allMeshes(): Iterable<Mesh> {
+  allMeshes(): Iterable<StoredMesh> {
     return this.meshes.values()
   }
 
@@ -268,7 +268,7 @@ export class MemoryStore {
     for (const entry of entries) ledgerByKey.set(entry.key, entry)
   }
 
-  forget({ ledger, ledgerByKey }: Mesh, row: LedgerRow): void {
+  forget({ ledger, ledgerByKey }: StoredMesh, row: LedgerRow): void {
     ledger.delete(row)
     for (const entry of row.entries) if (ledgerByKey.get(entry.key) === entry) ledgerByKey.delete(entry.key)
   }
@@ -383,7 +383,7 @@ export interface StoredMessage {
   readonly body: Uint8Array
 }
 
-export function keepMessages(store: MemoryStore, appends: readonly Append[]): void {
+export function keepMessages(store: MemoryDatabase, appends: readonly Append[]): void {
   const messages = recordedMessagesOf(appends)
   if (messages.length === 0) return
   const queued = new Set([...store.deliveries()].map(bodyKey))
@@ -403,7 +403,7 @@ export function keepMessages(store: MemoryStore, appends: readonly Append[]): vo
 }
 
 /** `CHECK_SESSIONS` for one session. */
-export function standingIn(store: MemoryStore, shard: ShardId, { meshId, peer, epoch }: SessionRef): SessionStatus {
+export function standingIn(store: MemoryDatabase, shard: ShardId, { meshId, peer, epoch }: SessionRef): SessionStatus {
   const member = store.find(meshId, peer)
   if (!member) return { peerKey: null, isRevoked: false, isElsewhere: false }
   const { binding, isRevoked, session } = member

@@ -215,22 +215,22 @@ function compare(a: Party, b: Party): number {
  * it with the ledger. An append that stays pending fails the whole commit: to nack one envelope while those behind it are
  * stored would change the order.
  */
-export type Outcome = AppendOutcome | { readonly status: 'pending' }
+export type StatementOutcome = AppendOutcome | { readonly status: 'pending' }
 
 /** The result of one statement: an outcome for each append, in their order. */
 export interface StatementOutcomes {
-  readonly outcomes: readonly Outcome[]
+  readonly outcomes: readonly StatementOutcome[]
   readonly enqueuedAtMs: Millis
 }
 
-export const PENDING: Outcome = { status: 'pending' }
+export const PENDING: StatementOutcome = { status: 'pending' }
 
 /** The outcomes of the optimistic statement, in the order of the batch. `stored` is `null` if it was in doubt and changed nothing. */
 export function outcomesAfter(
   appends: readonly Append[],
   optimistic: readonly Append[],
   stored: readonly AppendOutcome[] | null,
-): readonly Outcome[] {
+): readonly StatementOutcome[] {
   const outcomes = new Map(stored && optimistic.map((append, i) => [append, stored[i]!]))
   return appends.map((append) => outcomes.get(append) ?? PENDING)
 }
@@ -260,9 +260,9 @@ export function mergeOutcomes(
   return { outcomes, enqueuedAtMs: first.enqueuedAtMs || checked.enqueuedAtMs }
 }
 
-export const isFinal = (outcome: Outcome): outcome is AppendOutcome => outcome.status !== 'pending'
+export const isFinal = (outcome: StatementOutcome): outcome is AppendOutcome => outcome.status !== 'pending'
 
-function outcomeOfTwin(twin: Append, append: Append, outcome: Outcome): Outcome {
+function outcomeOfTwin(twin: Append, append: Append, outcome: StatementOutcome): StatementOutcome {
   if (outcome.status !== 'stored' && outcome.status !== 'duplicate') return outcome
   const isSame = twin.recipient === append.recipient && twin.priority === append.priority
   return { status: isSame && isSameBytes(twin.envelope, append.envelope) ? 'duplicate' : 'id_reused' }

@@ -17,7 +17,6 @@ import {
   fingerprintOf,
   isFinal,
   mergeOutcomes,
-  type Outcome,
   outcomesAfter,
   Parties,
   type Party,
@@ -25,6 +24,7 @@ import {
   pendingOf,
   type RecordedMessage,
   recordedMessagesOf,
+  type StatementOutcome,
   type StatementOutcomes,
   secondOf,
 } from './commit-batch.ts'
@@ -222,7 +222,7 @@ function rangesOf(leased: readonly Party[]): { firsts: number[]; lasts: number[]
   return { firsts: leased.map(({ leasedFrom }, i) => lasts[i]! - leasedFrom.length + 1), lasts }
 }
 
-function outcomeOf(status: string, id: DeliveryId): Outcome {
+function outcomeOf(status: string, id: DeliveryId): StatementOutcome {
   switch (status) {
     case '+':
       return { status: 'stored', id, isLeased: false, isExpected: false }

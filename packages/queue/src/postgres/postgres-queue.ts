@@ -6,7 +6,6 @@ import type {
   Extension,
   KeyBindingEntry,
   Lost,
-  Measured,
   Member,
   PoolClaimed,
   PoolEntry,
@@ -16,6 +15,7 @@ import type {
   RemoteClaimed,
   RemoteWant,
   Retry,
+  SenderBacklog,
   SessionRef,
   SessionStatus,
   Want,
@@ -30,7 +30,7 @@ import {
   type ShardId,
   toHex,
 } from '@sealpost/std'
-import type { Queue, QueueOptions, Recipient, Released, Swept } from '../queue.ts'
+import type { Queue, QueueOptions, RecipientRef, Released, Swept } from '../queue.ts'
 import * as statements from '../sql/sql.ts'
 import { arrayOf, heldBy, keysOf } from './binary.ts'
 import { claim, claimPools, collect } from './claim.ts'
@@ -148,7 +148,7 @@ export class PostgresQueue implements Queue {
     return this.sessionOpener.findLost(meshId, peer, max)
   }
 
-  async measure(recipients: readonly Recipient[], max: number): Promise<Measured[][]> {
+  async measure(recipients: readonly RecipientRef[], max: number): Promise<SenderBacklog[][]> {
     const rows = await this.run<MeasuredRow>(
       statements.MEASURE.bind({
         meshes: arrayOf(recipients.map(({ meshId }) => meshId)),
@@ -156,13 +156,13 @@ export class PostgresQueue implements Queue {
         max,
       }),
     )
-    const measured = recipients.map((): Measured[] => [])
+    const measured = recipients.map((): SenderBacklog[] => [])
     for (const { n, sender, count, bytes } of rows) measured[n - 1]!.push({ sender, count, bytes })
     return measured
   }
 
-  async measureMesh(mesh: MeshId, max: number): Promise<Measured[]> {
-    const rows = await this.run<Measured>(statements.MEASURE_MESH.bind({ mesh, max }))
+  async measureMesh(mesh: MeshId, max: number): Promise<SenderBacklog[]> {
+    const rows = await this.run<SenderBacklog>(statements.MEASURE_MESH.bind({ mesh, max }))
     return rows.map(({ sender, count, bytes }) => ({ sender, count, bytes }))
   }
 
@@ -235,7 +235,7 @@ interface DueRow {
   next_seconds: number | null
 }
 
-interface MeasuredRow extends Measured {
+interface MeasuredRow extends SenderBacklog {
   n: number
 }
 

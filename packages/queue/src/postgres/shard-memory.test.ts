@@ -1,12 +1,12 @@
 import type { Append } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, MeshId, PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import type { Outcome } from './commit-batch.ts'
+import type { StatementOutcome } from './commit-batch.ts'
 import { LastAcknowledged } from './shard-memory.ts'
 
-const STORED: Outcome = { status: 'stored', id: 1 as DeliveryId, isLeased: false, isExpected: true }
-const RESENT: Outcome = { status: 'duplicate' }
-const REFUSED: Outcome = { status: 'unknown_recipient' }
+const STORED: StatementOutcome = { status: 'stored', id: 1 as DeliveryId, isLeased: false, isExpected: true }
+const RESENT: StatementOutcome = { status: 'duplicate' }
+const REFUSED: StatementOutcome = { status: 'unknown_recipient' }
 
 const append = (no: number) =>
   ({

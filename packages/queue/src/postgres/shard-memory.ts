@@ -2,7 +2,7 @@
 import type { Append } from '@sealpost/protocol'
 import { type EnvelopeId, ID_BLOCK, type MeshId, type Millis, type PeerNo } from '@sealpost/std'
 import type { AckedEnvelope } from '@sealpost/store'
-import { type Outcome, type Party, secondOf } from './commit-batch.ts'
+import { type Party, type StatementOutcome, secondOf } from './commit-batch.ts'
 
 export class ShardMemory {
   readonly marks = new SenderMarks()
@@ -31,7 +31,7 @@ export type CtidOf = (meshId: MeshId, sender: PeerNo) => string | undefined
 
 const SENDERS_MAX = 20_000
 /** Outcomes of a sender or recipient that is revoked, or of a mesh that moved: the sender stays in doubt. */
-const IN_DOUBT_STILL: ReadonlySet<Outcome['status']> = new Set(['unknown_recipient', 'away'])
+const IN_DOUBT_STILL: ReadonlySet<StatementOutcome['status']> = new Set(['unknown_recipient', 'away'])
 
 /** A sender's high-water mark: its last envelope id, and the place of the row with it. */
 export interface SenderMark {
@@ -55,7 +55,7 @@ export class SenderMarks {
   }
 
   /** A checked statement decided these outcomes and left the marks at these places. */
-  learn(appends: readonly Append[], outcomes: readonly Outcome[], ctidOf: CtidOf): void {
+  learn(appends: readonly Append[], outcomes: readonly StatementOutcome[], ctidOf: CtidOf): void {
     appends.forEach(({ meshId, sender, envelopeId }, i) => {
       const mark = this.find(meshId, sender)
       const ctid = ctidOf(meshId, sender)
@@ -154,7 +154,7 @@ export class LastAcknowledged {
    * A checked statement decided these outcomes. What it stored came after the duplicates that it saw. If it stored nothing, a
    * duplicate may have come after everything that is noted here, by another shard.
    */
-  decided(appends: readonly Append[], outcomes: readonly Outcome[]): void {
+  decided(appends: readonly Append[], outcomes: readonly StatementOutcome[]): void {
     const stored = outcomes.findIndex(({ status }) => status === 'stored')
     if (stored >= 0) return this.stored(withoutBytes(appends[stored]!))
     const resent = appends.filter((_, i) => outcomes[i]!.status === 'duplicate')

@@ -1,17 +1,17 @@
 /** The memory queue as a world for the conformance suite. */
 import type { MeshId, PeerKey, PeerNo } from '@sealpost/std'
-import { MemoryStore, queueFor } from '../memory/index.ts'
+import { MemoryDatabase, queueFor } from '../memory/index.ts'
 import { type QueueWorld, textOf } from './conformance-world.ts'
 
 export interface MemoryWorld extends QueueWorld {
-  readonly store: MemoryStore
+  readonly store: MemoryDatabase
   /** The member gets this number. */
   addNumbered(meshId: MeshId, peerKey: PeerKey, peer: PeerNo): void
 }
 
 export function memoryWorld(): MemoryWorld {
   let nowMs = 1_700_000_000_000
-  const store = new MemoryStore(() => nowMs)
+  const store = new MemoryDatabase(() => nowMs)
   const bindingOf = (peer: PeerKey) => ({
     peer,
     boxKey: new Uint8Array(32),

@@ -4,7 +4,7 @@
  */
 import type { ConsentReply, RevokedMember } from '@sealpost/core'
 import { type Append, type Consent, type FrameOf, type Member, OPEN } from '@sealpost/protocol'
-import type { MemoryStore } from '@sealpost/queue/memory'
+import type { MemoryDatabase } from '@sealpost/queue/memory'
 import { type MeshId, type PeerKey, type PeerNo, seededRandom } from '@sealpost/std'
 import type { Oracle } from './oracle.ts'
 
@@ -31,7 +31,7 @@ export class Consents {
   }
 
   change(
-    store: MemoryStore,
+    store: MemoryDatabase,
     { meshId, peer }: { meshId: MeshId; peer: PeerNo },
     { changes }: Pick<FrameOf<'consent'>, 'changes'>,
   ): ConsentReply {
@@ -93,7 +93,7 @@ export class Revocations {
     this.leaver = leaver
   }
 
-  commit(store: MemoryStore, oracle: Oracle): RevokedMember[] {
+  commit(store: MemoryDatabase, oracle: Oracle): RevokedMember[] {
     store.revokeMember(this.leaver.meshId, this.leaver.peer)
     if (!this.isDone) oracle.revoked()
     this.isDone = true

@@ -6,7 +6,7 @@
 import type { GroupEntry } from '@sealpost/core'
 import type { Correspondent, EnvelopeDraft } from '@sealpost/identity'
 import type { FrameOf, KeyBindingEntry } from '@sealpost/protocol'
-import type { MemoryStore } from '@sealpost/queue/memory'
+import type { MemoryDatabase } from '@sealpost/queue/memory'
 import type { CryptoPort, GroupCrypto, OpenVerdict, PoolCrypto } from '@sealpost/sdk'
 import {
   type EnvelopeId,
@@ -183,7 +183,7 @@ export class BoxKeyTurns {
   }
 
   /** The newest binding applies, and the same one may be repeated. */
-  bind(store: MemoryStore, { meshId, peer }: Owner, bind: FrameOf<'bind'>): FrameOf<'bound'>['outcome'] {
+  bind(store: MemoryDatabase, { meshId, peer }: Owner, bind: FrameOf<'bind'>): FrameOf<'bound'>['outcome'] {
     const member = store.findByKey(meshId, peer)!
     const { boxKey, boxEpoch, notAfterMs, signature } = bind
     const former = member.binding

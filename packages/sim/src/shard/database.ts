@@ -4,7 +4,7 @@
  */
 import type { Settle, Want } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
-import type { MemoryStore } from '@sealpost/queue/memory'
+import type { MemoryDatabase } from '@sealpost/queue/memory'
 import { type MeshId, type Millis, type PeerKey, type Random, seededRandom } from '@sealpost/std'
 import type { VirtualClock } from '../clock.ts'
 import type { Oracle } from '../oracle/oracle.ts'
@@ -88,7 +88,7 @@ export interface Mover {
 interface OverlapParts {
   readonly clock: VirtualClock
   readonly plan: FaultPlan
-  readonly store: MemoryStore
+  readonly store: MemoryDatabase
 }
 
 /**

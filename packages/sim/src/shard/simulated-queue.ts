@@ -10,7 +10,6 @@ import type {
   Extension,
   KeyBindingEntry,
   Lost,
-  Measured,
   Member,
   PoolClaimed,
   PoolEntry,
@@ -20,6 +19,7 @@ import type {
   RemoteClaimed,
   RemoteWant,
   Retry,
+  SenderBacklog,
   SessionRef,
   SessionStatus,
   Want,
@@ -31,7 +31,7 @@ import {
   mergeOutcomes,
   pendingOf,
   type Queue,
-  type Recipient,
+  type RecipientRef,
   type Released,
   type Swept,
 } from '@sealpost/queue'
@@ -156,11 +156,11 @@ export class SimulatedQueue implements Queue {
   toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
     return this.ask('reported', () => this.statements.toldLost(meshId, peer, ids))
   }
-  measure(recipients: readonly Recipient[], max: number): Promise<Measured[][]> {
+  measure(recipients: readonly RecipientRef[], max: number): Promise<SenderBacklog[][]> {
     const { store } = this.statements
     return this.ask('measure', () => recipients.map((recipient) => measureIn(store, recipient, max)))
   }
-  measureMesh(meshId: MeshId, max: number): Promise<Measured[]> {
+  measureMesh(meshId: MeshId, max: number): Promise<SenderBacklog[]> {
     return this.ask('measure', () => measureMeshIn(this.statements.store, meshId, max))
   }
   sweep(): Promise<Swept> {

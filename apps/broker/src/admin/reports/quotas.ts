@@ -4,7 +4,7 @@
  */
 import type { Quota, QuotaList } from '@sealpost/operator'
 import type { Database } from '@sealpost/pg'
-import type { Measured } from '@sealpost/protocol'
+import type { SenderBacklog } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
 import type { MeshId, Millis, PeerKey, PeerNo } from '@sealpost/std'
 import {
@@ -257,10 +257,13 @@ function useOf([name, setting]: (typeof OF_MEMBERS)[number], largest: readonly Q
 type By = 'count' | 'bytes'
 const NOBODY = { sender: null, count: 0, bytes: 0 }
 
-const sumOf = (by: By, measured: readonly Measured[]): number => measured.reduce((sum, one) => sum + one[by], 0)
+const sumOf = (by: By, measured: readonly SenderBacklog[]): number => measured.reduce((sum, one) => sum + one[by], 0)
 
-const largestBy = (by: By, measured: readonly Measured[]): Omit<Measured, 'sender'> & { sender: PeerNo | null } =>
-  measured.reduce<Omit<Measured, 'sender'> & { sender: PeerNo | null }>(
+const largestBy = (
+  by: By,
+  measured: readonly SenderBacklog[],
+): Omit<SenderBacklog, 'sender'> & { sender: PeerNo | null } =>
+  measured.reduce<Omit<SenderBacklog, 'sender'> & { sender: PeerNo | null }>(
     (most, one) => (one[by] > most[by] ? one : most),
     NOBODY,
   )

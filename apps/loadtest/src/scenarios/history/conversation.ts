@@ -1,7 +1,7 @@
 /** A group whose members react to its messages, while others keep the counts: all in this process. */
 
 import type { MeshAddress } from '@sealpost/harness/members/http-sender'
-import { identityOf, type Mesh } from '@sealpost/harness/members/mesh'
+import { identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { Latencies } from '@sealpost/harness/report/latencies'
 import { clockMs, connect } from '@sealpost/sdk'
 import { openReactions, openState, type Reactions, type State, setSpace } from '@sealpost/sdk/state'
@@ -49,7 +49,7 @@ export class Conversation {
   readonly #awaited = new Map<string, Map<PeerKey, number>>()
 
   /** The first of the mesh write, the last but one hear every change, and the last one is the newcomer. */
-  static async open(place: MeshAddress, mesh: Mesh, size: ConversationSize): Promise<Conversation> {
+  static async open(place: MeshAddress, mesh: MeshMembers, size: ConversationSize): Promise<Conversation> {
     const tampers: string[] = []
     const onEvent = ({ reason }: { reason: string }) => void tampers.push(reason)
     const places = mesh.secrets.map((keys) => ({ ...place, identity: identityOf(keys) }))

@@ -1,6 +1,6 @@
 /** Members react to messages whose reactions become more and more, while others keep the counts of each message. */
 
-import type { Mesh } from '@sealpost/harness/members/mesh'
+import type { MeshMembers } from '@sealpost/harness/members/mesh'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, figure } from '@sealpost/harness/report/text'
 import { clockMs } from '@sealpost/sdk'
@@ -39,7 +39,7 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   const writers = Math.min(peers, WRITERS_MAX)
   const base = { payloadBytes: options.payloadBytes, seed: options.seed, isOneWay: false, spread: ALONE }
   const plan: Plan = { ...base, peers: writers + LIVE + 1, total: 0, rate: null }
-  const [mesh] = (await newMeshes({ plan, target }, teardown)) as [Mesh]
+  const [mesh] = (await newMeshes({ plan, target }, teardown)) as [MeshMembers]
   display.step(`${count(plan.peers)} members come to a conversation`)
   const place = { ...target.shards[0]!, meshId: mesh.meshId }
   const opening = Conversation.open(place, mesh, { writers, messages: Math.max(1, Math.round(seconds)) })

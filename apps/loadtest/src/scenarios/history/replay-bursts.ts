@@ -23,10 +23,14 @@ export interface Burst {
   readonly rssGrowthMb: number
 }
 
-export type Form = 'records' | 'lines'
+export type HistoryForm = 'records' | 'lines'
 const ACCEPT = { records: 'application/octet-stream', lines: 'application/x-ndjson' } as const
 
-export async function readBurst(target: Environment, { space, atOnce, warm }: Round, form: Form): Promise<Burst> {
+export async function readBurst(
+  target: Environment,
+  { space, atOnce, warm }: Round,
+  form: HistoryForm,
+): Promise<Burst> {
   const { readers } = space
   await Promise.all(Array.from({ length: LANES }, (_, lane) => warm.readers[lane]!.read(pathOf(warm), ACCEPT[form])))
   const pid = target.shards[0]!.pid

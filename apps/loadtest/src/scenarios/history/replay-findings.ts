@@ -45,7 +45,7 @@ export interface Crowd {
   readonly liveIsClean: boolean
 }
 
-export interface Measured {
+export interface ReplayMeasurements {
   readonly rows: readonly Row[]
   readonly crowd: Crowd
   readonly made: Refresh
@@ -55,7 +55,7 @@ export interface Measured {
 
 const ratioOf = ({ oursMs, copyMs }: Row): number => oursMs / copyMs
 
-export function findingsOf(measured: Measured): Findings {
+export function findingsOf(measured: ReplayMeasurements): Findings {
   const { rows, crowd, made, isQuick, share } = measured
   const worst = Math.max(...rows.map(ratioOf))
   const largest = rows.filter(({ atOnce }) => atOnce === 1).at(-1)!
@@ -115,7 +115,7 @@ function graphsOf(rows: readonly Row[], { burst, atOnce }: Crowd): Graph[] {
   return [{ title: 'One answer alone', x: 'entries', y: 'seconds', lines }, crowd]
 }
 
-function checksOf({ rows, crowd, made, isQuick, share }: Measured, crowdRatio: number): Check[] {
+function checksOf({ rows, crowd, made, isQuick, share }: ReplayMeasurements, crowdRatio: number): Check[] {
   const wholes: Check[] = [
     { about: 'mail', isMet: rows.every(({ isWhole }) => isWhole), sentence: 'Every answer came to its end.' },
     {

@@ -18,7 +18,7 @@ import { newMeshes, runOnce } from '../../run/run.ts'
 import { Effort } from '../effort.ts'
 import { secondsFor } from '../percentiles.ts'
 import type { Findings, Scenario, ScenarioSetup } from '../scenario.ts'
-import { type Burst, copyBurst, type Form, type Round, readBurst } from './replay-bursts.ts'
+import { type Burst, copyBurst, type HistoryForm, type Round, readBurst } from './replay-bursts.ts'
 import { type Crowd, findingsOf, RATIO_MAX, type Refresh, type Row } from './replay-findings.ts'
 
 export const replay: Scenario = {
@@ -113,7 +113,7 @@ async function refresh(ground: HistoryFixture, { ref, entries }: FilledSpace): P
 async function measure({ display }: ScenarioSetup, place: Place, round: Round): Promise<Row> {
   const { space, atOnce } = round
   const [ours, lines, copies]: [Burst[], Burst[], number[]] = [[], [], []]
-  const read = async (form: Form): Promise<Burst> => {
+  const read = async (form: HistoryForm): Promise<Burst> => {
     await place.restart()
     return readBurst(place.target, round, form)
   }

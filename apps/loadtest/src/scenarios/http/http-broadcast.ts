@@ -3,7 +3,7 @@
 import {
   postJson as ask,
   type HttpSender,
-  type Outcome,
+  type HttpSendOutcome,
   type SendReply as Sent,
 } from '@sealpost/harness/members/http-sender'
 import { type KeyBinding, sealBody, sealEnvelope } from '@sealpost/identity'
@@ -31,7 +31,7 @@ export async function broadcast(
   { sealer, url, token }: HttpSender,
   { group, epoch }: Roster,
   { to, body }: { readonly to: readonly KeyBinding[]; readonly body: Uint8Array },
-): Promise<Outcome[]> {
+): Promise<HttpSendOutcome[]> {
   const sealed = sealBody(body)
   const sentAtMs = Date.now()
   const note = { group, groupEpoch: epoch }

@@ -9,7 +9,7 @@ import { paced } from '../paced.ts'
 import { latencyCheck, samplesFor, secondsFor } from '../percentiles.ts'
 import { type Findings, type Graph, type Scenario, type ScenarioSetup, sizeOf } from '../scenario.ts'
 import type { Ledger } from './ledger.ts'
-import { Stage } from './stage.ts'
+import { HttpStage } from './stage.ts'
 
 const RATES = [100, 250, 500, 1_000, 2_000, 4_000, 8_000]
 const SPLITS = 3
@@ -40,7 +40,7 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   const { options, display } = setup
   const { peers: senders, seconds } = sizeOf(setup, { peers: 50, seconds: 10 }, { peers: 50, seconds: 3 })
   const listeners = Math.min(LISTENERS, senders)
-  const stage = await Stage.open(setup, { listeners, senders }, teardown)
+  const stage = await HttpStage.open(setup, { listeners, senders }, teardown)
   await stage.exchange(Array.from({ length: senders }, (_, i) => [i, i % listeners]))
   const attempts = await searchCeiling(searchOf(setup), async (rate) => {
     const lasts = options.asked.seconds ?? Math.max(seconds, secondsFor(99, rate))
@@ -62,7 +62,7 @@ interface Load {
   readonly seconds: number
 }
 
-async function oneRate({ target }: ScenarioSetup, stage: Stage, load: Load): Promise<Round> {
+async function oneRate({ target }: ScenarioSetup, stage: HttpStage, load: Load): Promise<Round> {
   const { ledger, startMs } = stage.begin()
   const effort = new Effort()
   const sending: Promise<void>[] = []
@@ -86,7 +86,7 @@ function isHeld(round: Round): boolean {
   return isComplete(round) && failedCount === 0 && (ack.count < samplesFor(99) || ack.at(99) <= P99_MS_MAX)
 }
 
-function findingsOf(attempts: readonly Tried[], { senders, listeners }: Stage): Findings {
+function findingsOf(attempts: readonly Tried[], { senders, listeners }: HttpStage): Findings {
   const best = highestGood(attempts)
   const bad = lowestBad(attempts)
   const share = Math.max(...attempts.map(({ found }) => found.share))

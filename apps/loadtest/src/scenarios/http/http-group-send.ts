@@ -13,7 +13,7 @@ import { latencyCheck, secondsFor } from '../percentiles.ts'
 import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from '../scenario.ts'
 import { broadcast, type Roster, rosterOf } from './http-broadcast.ts'
 import type { Ledger } from './ledger.ts'
-import { Stage } from './stage.ts'
+import { HttpStage } from './stage.ts'
 
 const SENDERS = 5
 /** Of all senders together. */
@@ -36,7 +36,11 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   const full = { peers: 50, seconds: Math.max(60, secondsFor(95, PER_SECOND)) }
   const { peers, seconds } = sizeOf(setup, full, { peers: 20, seconds: 5 })
   const members = Math.min(peers, MEMBERS_MAX)
-  const stage = await Stage.open(setup, { listeners: members, senders: SENDERS, others: 1, isToAll: true }, teardown)
+  const stage = await HttpStage.open(
+    setup,
+    { listeners: members, senders: SENDERS, others: 1, isToAll: true },
+    teardown,
+  )
   display.step(`${SENDERS} groups of ${members} members and their sender`)
   const crew = new Crew(stage, await Promise.race([groupsOf(setup, stage), target.failed]))
   await crew.exchange()
@@ -53,7 +57,7 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
 }
 
 /** The one beside them owns the groups: one for each sender, with all who listen. */
-async function groupsOf({ target }: ScenarioSetup, { mesh, listeners, others, senders }: Stage): Promise<Roster[]> {
+async function groupsOf({ target }: ScenarioSetup, { mesh, listeners, others, senders }: HttpStage): Promise<Roster[]> {
   const [place] = target.shards
   const [keys] = others.secrets
   const owner = await connect({ ...place!, meshId: mesh.meshId, identity: identityOf(keys!) })
@@ -71,10 +75,10 @@ async function groupsOf({ target }: ScenarioSetup, { mesh, listeners, others, se
 class Crew {
   /** From when a message was due until it was stored for all. */
   answers = new Latencies()
-  readonly #stage: Stage
+  readonly #stage: HttpStage
   readonly #rosters: readonly Roster[]
 
-  constructor(stage: Stage, rosters: readonly Roster[]) {
+  constructor(stage: HttpStage, rosters: readonly Roster[]) {
     this.#stage = stage
     this.#rosters = rosters
   }

@@ -8,7 +8,7 @@ import { failuresOf, graphOf } from '../latency.ts'
 import { latencyCheck } from '../percentiles.ts'
 import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from '../scenario.ts'
 import type { Ledger } from './ledger.ts'
-import { Stage } from './stage.ts'
+import { HttpStage } from './stage.ts'
 
 /** The share of the time in which the workers come one by one; the other two phases share the rest. */
 const RAMP = 1 / 5
@@ -44,7 +44,7 @@ const rateOf = ({ ledger, seconds }: Played): number => ledger.acked / seconds
 async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> {
   const { target, display } = setup
   const { peers: workers, seconds } = sizeOf(setup, { peers: 10, seconds: 300 }, { peers: 10, seconds: 10 })
-  const stage = await Stage.open(setup, { listeners: 1, senders: workers }, teardown)
+  const stage = await HttpStage.open(setup, { listeners: 1, senders: workers }, teardown)
   await stage.exchange(Array.from({ length: workers }, (_, i) => [i, 0]))
   const each = (seconds * (1 - RAMP)) / 2
   const phases: Phase[] = [
@@ -61,7 +61,7 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   return findingsOf(played, { workers, dropped: stage.listeners.dropped, share: effort.share })
 }
 
-async function play(stage: Stage, { seconds, everyMs, isRamp = false }: Phase): Promise<Ledger> {
+async function play(stage: HttpStage, { seconds, everyMs, isRamp = false }: Phase): Promise<Ledger> {
   const { ledger, startMs } = stage.begin()
   const untilMs = startMs + seconds * 1000
   const { senders } = stage

@@ -9,7 +9,7 @@ import { paced } from '../paced.ts'
 import { latencyCheck } from '../percentiles.ts'
 import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from '../scenario.ts'
 import type { Ledger } from './ledger.ts'
-import { Stage } from './stage.ts'
+import { HttpStage } from './stage.ts'
 
 const ACTIVE = 50
 /** Messages a second to each. */
@@ -30,7 +30,7 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   const { peers, seconds } = sizeOf(setup, { peers: 2_000, seconds: 30 }, { peers: 300, seconds: 5 })
   const active = Math.min(ACTIVE, Math.ceil(peers / 2))
   const silent = peers - active
-  const stage = await Stage.open(setup, { listeners: active, senders: active, others: silent }, teardown)
+  const stage = await HttpStage.open(setup, { listeners: active, senders: active, others: silent }, teardown)
   const {
     failed,
     shards: [place],

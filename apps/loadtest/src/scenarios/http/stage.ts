@@ -2,7 +2,7 @@
 
 import type { RetryCount } from '@sealpost/harness/members/http-sender'
 import { HttpSender, type SealedItem } from '@sealpost/harness/members/http-sender'
-import type { Mesh } from '@sealpost/harness/members/mesh'
+import type { MeshMembers } from '@sealpost/harness/members/mesh'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { clockMs } from '@sealpost/sdk'
 import { Bodies } from '../../generators/body.ts'
@@ -22,12 +22,12 @@ export interface StageSize {
   readonly isToAll?: boolean
 }
 
-export class Stage {
-  readonly mesh: Mesh
+export class HttpStage {
+  readonly mesh: MeshMembers
   readonly listeners: Listeners
   readonly senders: readonly HttpSender[]
   /** The members beside listeners and senders. */
-  readonly others: Mesh
+  readonly others: MeshMembers
   /** How often the broker put its peers off. */
   readonly putOffs: RetryCount
   readonly #bodies: Bodies
@@ -35,7 +35,7 @@ export class Stage {
   #ledger: Ledger
 
   /** Everybody is there, and has a token; nothing was sent. */
-  static async open(setup: ScenarioSetup, size: StageSize, teardown: Teardown): Promise<Stage> {
+  static async open(setup: ScenarioSetup, size: StageSize, teardown: Teardown): Promise<HttpStage> {
     const { target, options, display } = setup
     const { listeners, senders, others = 0, isToAll = false } = size
     const { payloadBytes, seed } = options
@@ -43,12 +43,12 @@ export class Stage {
       ...{ peers: listeners + senders + others, total: 0, rate: null, payloadBytes, seed },
       ...{ isOneWay: false, spread: ALONE },
     }
-    const [mesh] = (await newMeshes({ plan, target }, teardown)) as [Mesh]
+    const [mesh] = (await newMeshes({ plan, target }, teardown)) as [MeshMembers]
     const [place] = target.shards
     const bodies = new Bodies(plan)
     const putOffs = { retries: 0 }
     display.step(`${listeners} listen, ${senders} send by HTTP`)
-    let stage: Stage | undefined
+    let stage: HttpStage | undefined
     const take = (number: number, atMs: number, listener: number) => stage?.arrived(number, atMs, listener)
     const { meshId } = mesh
     const secrets = mesh.secrets.slice(0, listeners)
@@ -58,7 +58,7 @@ export class Stage {
       .map((keys) => HttpSender.enter({ ...place!, meshId }, keys, putOffs))
     const there = Promise.all([listening, Promise.all(entering)])
     const [opened, entered] = await Promise.race([there, target.failed])
-    stage = new Stage(partOf(mesh, 0), {
+    stage = new HttpStage(partOf(mesh, 0), {
       listeners: opened,
       senders: entered,
       others: partOf(mesh, listeners + senders),
@@ -70,8 +70,8 @@ export class Stage {
   }
 
   private constructor(
-    mesh: Mesh,
-    parts: Pick<Stage, 'listeners' | 'senders' | 'others' | 'putOffs'> & {
+    mesh: MeshMembers,
+    parts: Pick<HttpStage, 'listeners' | 'senders' | 'others' | 'putOffs'> & {
       readonly bodies: Bodies
       readonly isToAll: boolean
     },
@@ -129,7 +129,7 @@ export class Stage {
 
 const EXCHANGE_WITHIN_MS = 30_000
 
-function partOf(mesh: Mesh, first: number): Mesh {
+function partOf(mesh: MeshMembers, first: number): MeshMembers {
   const { meshId, peerKeys, secrets, bindings } = mesh
   return { meshId, peerKeys: peerKeys.slice(first), secrets: secrets.slice(first), bindings: bindings.slice(first) }
 }

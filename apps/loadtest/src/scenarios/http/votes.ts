@@ -8,7 +8,7 @@ import { Effort, generatorCheck } from '../effort.ts'
 import { latencySheet, spectrumGraph } from '../latency.ts'
 import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from '../scenario.ts'
 import type { Ledger } from './ledger.ts'
-import { Stage } from './stage.ts'
+import { HttpStage } from './stage.ts'
 
 export const votes: Scenario = {
   name: 'votes',
@@ -25,7 +25,7 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   const { target, options, display } = setup
   const each = options.asked.messages ?? VOTES_EACH
   const { peers } = sizeOf(setup, { peers: 100, seconds: 0 }, { peers: 50, seconds: 0 })
-  const stage = await Stage.open(setup, { listeners: 1, senders: peers }, teardown)
+  const stage = await HttpStage.open(setup, { listeners: 1, senders: peers }, teardown)
   await stage.exchange(Array.from({ length: peers }, (_, i) => [i, 0]))
   display.step(`${peers} peers vote ${each} times each`)
   const { ledger, startMs } = stage.begin()

@@ -5,7 +5,7 @@ import { mkdtemp, open, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { BrokerProgram } from '@sealpost/broker-program'
-import type { BrokerAddress, Mesh } from '@sealpost/harness/members/mesh'
+import type { BrokerAddress, MeshMembers } from '@sealpost/harness/members/mesh'
 import { startOwnBroker } from '@sealpost/harness/programs/own-broker'
 import { processFacts } from '@sealpost/harness/programs/process-facts'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
@@ -101,7 +101,7 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
 class FileStage {
   readonly #place: BrokerAddress
   readonly #pid: number | null
-  readonly #mesh: Mesh
+  readonly #mesh: MeshMembers
   readonly #bytes: number
   readonly #folder: string
   readonly #hash: string
@@ -110,7 +110,7 @@ class FileStage {
   static async open({ target, options }: ScenarioSetup, bytes: number, teardown: Teardown): Promise<FileStage> {
     const { payloadBytes, seed } = options
     const plan = { peers: 2, total: 0, rate: null, payloadBytes, seed, isOneWay: false, spread: ALONE }
-    const [mesh] = (await newMeshes({ plan, target }, teardown)) as [Mesh]
+    const [mesh] = (await newMeshes({ plan, target }, teardown)) as [MeshMembers]
     const folder = await teardown.starting(mkdtemp(join(tmpdir(), 'sealpost-files-')), (made) => ({
       end: () => rm(made, { recursive: true, force: true }),
     }))
@@ -121,7 +121,7 @@ class FileStage {
   }
 
   private constructor(
-    parts: { place: BrokerAddress; pid: number | null; mesh: Mesh; bytes: number; folder: string; hash: string },
+    parts: { place: BrokerAddress; pid: number | null; mesh: MeshMembers; bytes: number; folder: string; hash: string },
     teardown: Teardown,
   ) {
     this.#place = parts.place

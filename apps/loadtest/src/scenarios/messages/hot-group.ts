@@ -1,6 +1,6 @@
 /** Everybody writes to one group, and the same to ten groups of the same members, in turns: is one group a bottleneck? */
 
-import type { Mesh } from '@sealpost/harness/members/mesh'
+import type { MeshMembers } from '@sealpost/harness/members/mesh'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
 import { count, figure } from '@sealpost/harness/report/text'
@@ -78,7 +78,7 @@ async function sideOf(
   const { target, options, display } = setup
   const { payloadBytes, seed, form } = options
   const plan: Plan = { peers: members, total: 0, rate: null, payloadBytes, seed, isOneWay: false, spread: ALONE }
-  const [mesh] = (await newMeshes({ plan, target }, teardown)) as [Mesh]
+  const [mesh] = (await newMeshes({ plan, target }, teardown)) as [MeshMembers]
   const crew = new GroupCrew({ plan, mesh, place: target.shards[0]!, form, sends: SENDS, groups })
   teardown.add({ end: () => crew.close() })
   const side = new Side(groups, crew)

@@ -16,7 +16,7 @@ import { httpCeiling } from '../http/http-ceiling.ts'
 import { httpGroupSend } from '../http/http-group-send.ts'
 import { httpSend } from '../http/http-send.ts'
 import { roundtrip } from '../http/roundtrip.ts'
-import { Stage } from '../http/stage.ts'
+import { HttpStage } from '../http/stage.ts'
 import { votes } from '../http/votes.ts'
 import { failuresOf, graphOf } from '../latency.ts'
 import { paced } from '../paced.ts'
@@ -71,7 +71,7 @@ const LATE_MS = 15_000
 
 async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> {
   const { peers, seconds } = sizeOf(setup, { peers: 100, seconds: 60 }, { peers: 100, seconds: 10 })
-  const probe = new Probe(await Stage.open(setup, { listeners: 1, senders: 1 }, teardown))
+  const probe = new Probe(await HttpStage.open(setup, { listeners: 1, senders: 1 }, teardown))
   await probe.prepare()
   setup.display.step(`${PARTS.length} workloads at once`)
   const effort = new Effort()
@@ -119,12 +119,12 @@ const silent: Display = { step: () => undefined, begin: () => undefined, update:
 
 /** Sends to one listener, come what may, and knows of each second whether one of its sends was stored in it. */
 class Probe {
-  readonly #stage: Stage
+  readonly #stage: HttpStage
   readonly #good = new Set<number>()
   #startMs = 0
   #endMs = 0
 
-  constructor(stage: Stage) {
+  constructor(stage: HttpStage) {
     this.#stage = stage
   }
 

@@ -1,6 +1,6 @@
 /** Small frames both ways all the time, as of a transcription, while others come and ask for the broker's health. */
 
-import type { Mesh } from '@sealpost/harness/members/mesh'
+import type { MeshMembers } from '@sealpost/harness/members/mesh'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
 import { count, figure, orDash } from '@sealpost/harness/report/text'
@@ -66,7 +66,7 @@ async function oneRound(
   const plan: Plan = { ...base, peers, total: rate * seconds, rate }
   const meshes = await newMeshes({ plan, target }, teardown)
   const joining = { ...base, peers: Math.max(2, JOINS_A_SECOND * seconds), total: 0, rate: null }
-  const [crowd] = (await newMeshes({ plan: joining, target }, teardown)) as [Mesh]
+  const [crowd] = (await newMeshes({ plan: joining, target }, teardown)) as [MeshMembers]
   const beside = await Beside.open(setup, crowd, teardown)
   const began = { onStart: () => beside.begin(seconds) }
   const outcome = await runOnce({ plan, meshes, target, options, display, ...began }, teardown)
@@ -85,7 +85,7 @@ class Beside {
   #isOver = false
 
   /** Its program is started before the frames: a start takes a core for half a second. */
-  static async open(setup: ScenarioSetup, mesh: Mesh, teardown: Teardown): Promise<Beside> {
+  static async open(setup: ScenarioSetup, mesh: MeshMembers, teardown: Teardown): Promise<Beside> {
     const { target, options } = setup
     const { failed } = target
     const opening = { mesh, place: target.shards[0]!, programs: 1, words: profileWords(options), failed }
