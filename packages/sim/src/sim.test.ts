@@ -6,7 +6,7 @@ const SEEDS = 300
 /** About 15 s of CPU, on a processor that may be slow and shared. */
 const SLOW = { timeout: 600_000 }
 
-/** States that must be seen. `keeping` needs a store, which `durable-outbox-model.test.ts` has. */
+/** States that must be seen. */
 const STATES = [
   'arrivals: wait for a key',
   'arrivals: wait for an earlier one',
@@ -38,6 +38,8 @@ const STATES = [
   'outbox entry: atRest, may be stored',
   'outbox entry: inFlight',
   'outbox entry: inFlight, may be stored',
+  'outbox entry: keeping',
+  'outbox entry: sealed',
   'outbox: a lane is paused',
   'outbox: the broker leaves',
   'session: greeted',

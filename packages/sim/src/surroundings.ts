@@ -12,6 +12,7 @@ import type { Inside } from './oracle/inside.ts'
 import type { Consents, HeardConsents, Revocations } from './oracle/membership.ts'
 import type { Oracle } from './oracle/oracle.ts'
 import type { BoxKeyTurns, Vault } from './peer/crypto.ts'
+import type { Disks } from './peer/simulated-store.ts'
 import type { Chances, Ends, FaultPlan } from './plan.ts'
 import type { DatabasePath, Overlaps } from './shard/database.ts'
 
@@ -30,6 +31,7 @@ export interface Surroundings {
   readonly path: DatabasePath
   readonly overlaps: Overlaps
   readonly vault: Vault
+  readonly disks: Disks
   readonly turns: BoxKeyTurns
   readonly consents: Consents
   readonly revocations: Revocations

@@ -3,9 +3,10 @@
  * what happened, or the first broken promise.
  */
 import { defaultLimits, type EngineLimits, type GroupEntry } from '@sealpost/core'
+import { ALONE_AFTER_ATTEMPTS } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import { defaultQueueOptions, type QueueOptions } from '@sealpost/queue'
-import { MemoryDatabase, type StoredDelivery } from '@sealpost/queue/memory'
+import { isFree, MemoryDatabase, type StoredDelivery } from '@sealpost/queue/memory'
 import {
   type MeshId,
   type Millis,
@@ -22,9 +23,11 @@ import { Consents, Revocations } from './oracle/membership.ts'
 import { Oracle, Violation } from './oracle/oracle.ts'
 import { BoxKeyTurns, boxKeyOf, groupOf, POOL, type Vault } from './peer/crypto.ts'
 import { SimPeer } from './peer/sim-peer.ts'
+import { Disks } from './peer/simulated-store.ts'
 import { type Chances, drawPlan, Ends, type FaultPlan } from './plan.ts'
 import { DatabasePath, Overlaps } from './shard/database.ts'
 import { ShardLife } from './shard/shard-life.ts'
+import type { SimulatedConnection } from './shard/simulated-connection.ts'
 import { LEASE_MS, type Surroundings } from './surroundings.ts'
 
 export interface RunOutcome {
@@ -47,12 +50,21 @@ const DRAIN_MS = 60_000 + 120_000
 const SENDS = 14
 const PEERS = 3
 const CHECK_MS = 3_000
+const POLL_MS = 2_000
+/** P3, without the lease: a poll and five seconds. */
+const WAITS_MS_MAX = POLL_MS + 5_000
+/** A statement in flight, and two of these. In worlds with a fast database a returned delivery need not wait for a poll. */
+const FAST_DATABASE_MS = 40
+const RETURNED_MS_MAX = 500
+/** After a lost statement: its timeout, and a fence. */
+const LOST_MS_MAX = 2_000
+const LOOK_MS = 100
 const MESHES = ['a1', 'a2'].map((digits) => digits.repeat(16) as MeshId)
 
 const limitsOfSim: EngineLimits = {
   ...defaultLimits,
   heartbeatMs: 2_000,
-  pollMs: 2_000,
+  pollMs: POLL_MS,
   leaseMs: LEASE_MS,
   inFlightMax: 6,
   rate: null,
@@ -60,6 +72,11 @@ const limitsOfSim: EngineLimits = {
   mailbox: null, // keeps the worlds of seeds that once failed
 }
 const queueOptionsOfSim: QueueOptions = { ...defaultQueueOptions, leaseMs: LEASE_MS }
+
+interface Taker {
+  readonly life: ShardLife
+  readonly connection: SimulatedConnection
+}
 
 class World implements Surroundings {
   readonly seed: number
@@ -75,6 +92,7 @@ class World implements Surroundings {
   readonly path: DatabasePath
   readonly ends: Ends
   readonly turns: BoxKeyTurns
+  readonly disks: Disks
   readonly consents: Consents
   readonly overlaps: Overlaps
   readonly revocations: Revocations
@@ -89,6 +107,7 @@ class World implements Surroundings {
     this.random = seededRandom(seed)
     this.plan = drawPlan(this.random)
     this.ends = new Ends(seed)
+    this.disks = new Disks(this.clock, seed)
     this.turns = new BoxKeyTurns(seed)
     this.consents = new Consents(seed)
     const leaver = { meshId: MESHES[0]!, peer: PEERS as PeerNo, peerKey: keyOf(PEERS) }
@@ -125,6 +144,7 @@ class World implements Surroundings {
     this.shards.forEach((shard, n) => {
       this.shards[n] = shard ?? this.startShard()
     })
+    this.watchWaiting()
     const endMs = this.clock.nowMs + DRAIN_MS
     const isOver = () => this.oracle.isDone && this.queued() === 0 && !this.isLeaverServed()
     while (this.clock.nowMs < endMs && !isOver()) this.step()
@@ -132,6 +152,44 @@ class World implements Surroundings {
     const drainedInMs = this.clock.nowMs - START_MS - FAULTS_MS
     this.oracle.finish(drainedInMs, this.queued())
     return drainedInMs
+  }
+
+  /** After the faults: no delivery waits for long while its recipient's session has room and is pushed nothing else. */
+  private watchWaiting(): void {
+    const { clock, store, plan, oracle, path } = this
+    const isPunctual = plan.databaseMs <= FAST_DATABASE_MS && plan.clockJumps === 0
+    const mostMsOf = ({ id, lease }: StoredDelivery, { life, connection }: Taker) => {
+      const isWoken = lease?.epoch === null && life.watch.hasReturned(id, connection.welcomedAtMs)
+      const isUndisturbed = isPunctual && (lease?.untilMs ?? 0) > path.lostAtMs + LOST_MS_MAX
+      return isWoken && isUndisturbed ? RETURNED_MS_MAX : WAITS_MS_MAX
+    }
+    const since = new Map<StoredDelivery, Millis>()
+    const look = () => {
+      for (const row of store.deliveries()) {
+        const taker = this.takerOf(row)
+        if (!taker) {
+          since.delete(row)
+          continue
+        }
+        const sinceMs = Math.max(since.get(row) ?? clock.nowMs, taker.connection.pushedAtMs)
+        since.set(row, sinceMs)
+        oracle.waits(row, { forMs: clock.nowMs - sinceMs, mostMs: mostMsOf(row, taker) })
+      }
+      clock.after(LOOK_MS, look)
+    }
+    look()
+  }
+
+  /** Returns the recipient's shard and connection if its session may take this delivery now. */
+  private takerOf(row: StoredDelivery): Taker | null {
+    const { session, isPool, isRevoked } = this.store.find(row.meshId, row.recipient)!
+    if (isPool || isRevoked || !isFree(row, session.epoch, this.store.nowMs)) return null
+    if (row.expiresAtMs <= this.store.nowMs || row.strikes >= this.ends.strikes.strikesMax) return null
+    if (row.attempts >= ALONE_AFTER_ATTEMPTS) return null
+    const life = this.shards.find((shard) => shard?.shard === session.shard)
+    const connection = life?.connectionFor(row.meshId, row.recipient)
+    const mayTake = connection?.epoch === session.openedEpoch && connection.mayTake(row.priority)
+    return life && connection && mayTake ? { life, connection } : null
   }
 
   /** An error without a caller. The world ends with it. */

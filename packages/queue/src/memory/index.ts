@@ -26,8 +26,8 @@ import { MemoryShard } from './memory.ts'
 import { isReceipt } from './rules.ts'
 import { type MemoryDatabase, type StoredDeadLetter, type StoredDelivery, standingIn } from './store.ts'
 
-export * from './index.ts'
 export * from './memory.ts'
+export { isFree } from './rules.ts'
 export * from './store.ts'
 
 export function queueFor(store: MemoryDatabase, shard: ShardId, options: QueueOptions): Queue {

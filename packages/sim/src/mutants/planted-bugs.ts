@@ -107,7 +107,7 @@ const deliveryEnds: readonly PlantedBug[] = [
     from: 'for (const extension of extensions) this.#track(extension, this.#extensions.add(extension))',
     to: 'return void extensions',
     breaks: /^driver: an extension waits/,
-    firstSeed: 70,
+    firstSeed: 45,
   },
   {
     name: 'a reject is lost',
@@ -247,6 +247,20 @@ const claims: readonly PlantedBug[] = [
     breaks: /^P6/,
   },
   {
+    name: 'a retried delivery wakes no one',
+    package: 'driver',
+    from: 'if (afterMs <= RETRY_WAKE_MAX_MS)',
+    to: 'if (afterMs < 0)',
+    breaks: /^P3: delivery .* waits/,
+  },
+  {
+    name: 'a settled delivery is settled before its mark is stored',
+    package: 'sdk',
+    from: 'if (!this.#writer) return this.#settleIfCurrent(message)',
+    to: 'return this.#settleIfCurrent(message)',
+    breaks: /^P2/,
+  },
+  {
     name: 'a broadcast is overtaken by later messages',
     package: 'sim',
     from: 'this.driver.step(() => this.engine.received(connection.socket, frame))',
@@ -256,7 +270,7 @@ const claims: readonly PlantedBug[] = [
   {
     name: 'hints only, no poll',
     package: 'sim',
-    from: 'pollMs: 2_000',
+    from: 'pollMs: POLL_MS',
     to: 'pollMs: Infinity',
     breaks: /^P3/,
   },
@@ -283,7 +297,7 @@ const statements: readonly PlantedBug[] = [
     from: 'births.every((recipient) => this.isCaughtUp(recipient))',
     to: 'true',
     breaks: /^P6/,
-    firstSeed: 225,
+    firstSeed: 240,
   },
   {
     name: 'claims ignore leases',
@@ -328,7 +342,7 @@ const statements: readonly PlantedBug[] = [
     from: 'member.isRevoked || member.session.epoch !== epoch',
     to: 'member.isRevoked',
     breaks: /^P3.*superseded/,
-    firstSeed: 100,
+    firstSeed: 20,
   },
   {
     name: 'a takeover keeps the epoch',
@@ -420,7 +434,7 @@ const members: readonly PlantedBug[] = [
     from: 'member.isRevoked || member.session.epoch !== epoch',
     to: 'member.session.epoch !== epoch',
     breaks: /^revocation/,
-    firstSeed: 30,
+    firstSeed: 200,
   },
   {
     name: 'former keys are forgotten',

@@ -17,7 +17,11 @@ const SHUTDOWN_MAX_MS: Millis = 6_000
 /** Rounding, and the millisecond that the driver adds to a pause. */
 const SLACK_MS: Millis = 2
 
-type Item = Append | Settle | { readonly delivery: DeliveryRef }
+interface Named {
+  readonly delivery: DeliveryRef
+}
+
+type Item = Append | Settle | Named
 type Kind = 'append' | 'settle' | 'retry' | 'reject' | 'extension' | 'release'
 
 interface Owed {
@@ -112,6 +116,7 @@ export class DriverWatch {
   private readonly openedAtMs = new Map<SessionRef, Millis>()
   /** The epoch of each lease that the driver received. */
   private readonly leases = new Map<string, number>()
+  private readonly returnedAtMs = new Map<DeliveryId, Millis>()
   private readonly voided = new Map<string, number>()
 
   constructor(clock: VirtualClock, isOver: () => boolean) {
@@ -129,15 +134,18 @@ export class DriverWatch {
     this.commits.accept('settle', [settle], SETTLE_WITHIN_MS)
   }
 
-  asked(kind: keyof DriverWatch['lines'], items: readonly { readonly delivery: DeliveryRef }[]): void {
+  asked(kind: keyof DriverWatch['lines'], items: readonly Named[]): void {
     this.lines[kind].accept(kind, items)
   }
 
   /** A statement of the queue other than a commit. */
-  async during<T>(kind: keyof DriverWatch['lines'], items: readonly Item[], statement: () => Promise<T>): Promise<T> {
+  async during<T>(kind: keyof DriverWatch['lines'], items: readonly Named[], statement: () => Promise<T>): Promise<T> {
     this.lines[kind].begin(items)
+    for (const { delivery } of items) this.returnedAtMs.delete(delivery.id)
     try {
-      return await statement()
+      const result = await statement()
+      if (kind === 'retry') for (const { delivery } of items) this.returnedAtMs.set(delivery.id, this.clock.nowMs)
+      return result
     } finally {
       this.lines[kind].end(items)
     }
@@ -168,6 +176,11 @@ export class DriverWatch {
     this.commits.end(appends)
     this.commits.refuse('append')
     this.commits.repeat(settles, pauseMs)
+  }
+
+  /** Whether this shard committed a retry of the delivery since then, and so wakes its recipient after the pause. */
+  hasReturned(id: DeliveryId, sinceMs: Millis): boolean {
+    return (this.returnedAtMs.get(id) ?? -Infinity) >= sinceMs
   }
 
   /** The engine opens a session. */

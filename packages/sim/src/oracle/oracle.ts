@@ -226,6 +226,11 @@ export class Oracle {
     }
   }
 
+  /** A delivery that its recipient's session could take has waited for this long. */
+  waits({ id, recipient }: StoredDelivery, { forMs, mostMs }: { forMs: Millis; mostMs: Millis }): void {
+    must(forMs <= mostMs, 'P3', () => `delivery ${id} to ${recipient} waits for ${forMs} ms, and its session has room`)
+  }
+
   ended(to: PeerKey, code: string): void {
     must(false, 'P3', () => `peer ${to.slice(-2)} stopped permanently: ${code}`)
   }

@@ -7,6 +7,7 @@ import type { SendDoubts } from '../oracle/oracle.ts'
 import { BROKER_KEY } from '../shard/shard-life.ts'
 import type { Surroundings } from '../surroundings.ts'
 import { bodyOf, boxKeyOf, GROUP_ID, KeyRing, POOL, sendOf, textOfSends, vaultCrypto } from './crypto.ts'
+import type { SimulatedStore } from './simulated-store.ts'
 
 export class SimPeer implements PeerEffects {
   readonly meshId: MeshId
@@ -14,6 +15,7 @@ export class SimPeer implements PeerEffects {
   private readonly world: Surroundings
   private readonly engine: PeerEngine
   private readonly ring = new KeyRing()
+  private readonly store: SimulatedStore | null
   private link: SimulatedLink | null = null
   private home: number
   private isFlushDue = false
@@ -43,6 +45,7 @@ export class SimPeer implements PeerEffects {
       world.oracle.sealed(sendOf(body, this.others, draft.to.peerKey), draft.envelopeId)
       return crypto.seal(draft)
     }
+    this.store = world.disks.create(() => this.run(() => this.engine.storeWritten()))
     this.engine = new PeerEngine(
       this,
       { ...crypto, seal },
@@ -55,6 +58,7 @@ export class SimPeer implements PeerEffects {
         random: random.next,
         window: 1 + random.below(8),
         credit: 1 + random.below(6),
+        ...(this.store && { store: this.store }),
       },
     )
   }
@@ -280,7 +284,7 @@ export class SimPeer implements PeerEffects {
   }
 
   private reject(message: Message, no: number): void {
-    this.world.oracle.rejected(no)
+    this.whenMarked(message, () => this.world.oracle.rejected(no))
     this.world.oracle.mark('handler rejects')
     message.reject('not for me')
   }
@@ -314,8 +318,14 @@ export class SimPeer implements PeerEffects {
   }
 
   private settle(message: Message, no: number): void {
-    this.world.oracle.settled(no)
+    this.whenMarked(message, () => this.world.oracle.settled(no))
     message.settle()
+  }
+
+  /** With a store, the application has settled a message when its mark is stored. */
+  private whenMarked(message: Message, settled: () => void): void {
+    if (this.store) this.store.whenMarked(message, settled)
+    else settled()
   }
 
   private returnForRetry(message: Message, no: number): void {

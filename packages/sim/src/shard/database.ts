@@ -19,7 +19,8 @@ export class DatabasePath {
   private readonly plan: FaultPlan
   private readonly oracle: Oracle
   areFaultsOn = true
-  hasLost = false
+  /** When the last statement or reply was lost. */
+  lostAtMs: Millis = -Infinity
   private brokenUntilMs: Millis = 0
 
   constructor(parts: { clock: VirtualClock; random: Random; plan: FaultPlan; oracle: Oracle }) {
@@ -32,7 +33,7 @@ export class DatabasePath {
   ask<T>(name: string, apply: () => T, answered: (answer: T) => void, failed: () => void): void {
     const fate = this.drawFate()
     if (fate !== 'sound') {
-      this.hasLost = true
+      this.lostAtMs = this.clock.nowMs
       this.oracle.mark(`${name}: ${fate}`)
       this.clock.after(TIMEOUT_MS, failed)
     }

@@ -20,7 +20,7 @@ import {
   type Settle,
 } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
-import type { MeshId, Millis, PeerKey, ShardId } from '@sealpost/std'
+import type { MeshId, Millis, PeerKey, PeerNo, ShardId } from '@sealpost/std'
 import type { SimulatedLink } from '../network.ts'
 import { DriverWatch } from '../oracle/driver-watch.ts'
 import { HeardConsents } from '../oracle/membership.ts'
@@ -45,7 +45,7 @@ export class ShardLife implements ShardRun {
   isOver = false
   private readonly queue: SimulatedQueue
   private readonly requests: SimulatedRequests
-  private readonly shard: ShardId
+  readonly shard: ShardId
   private readonly connections = new Map<string, SimulatedConnection>()
   private readonly followed = new Set<MeshId>()
   private listener: Parameters<HintBus['subscribe']>[0] | null = null
@@ -122,11 +122,11 @@ export class ShardLife implements ShardRun {
     this.driver.step(() => this.engine.received(connection.socket, frame))
   }
 
-  /** Whether the recipient's session here is not to be disturbed. */
-  isResting({ meshId, recipient }: Append): boolean {
+  /** Returns the newest open connection of this member. */
+  connectionFor(meshId: MeshId, no: PeerNo): SimulatedConnection | undefined {
     const isOf = ({ peer, member, isOpen }: SimulatedConnection) =>
-      isOpen && peer?.meshId === meshId && member?.peer === recipient
-    return [...this.connections.values()].findLast(isOf)?.isResting === true
+      isOpen && peer?.meshId === meshId && member?.peer === no
+    return [...this.connections.values()].findLast(isOf)
   }
 
   after(delayMs: Millis, run: () => void): void {
@@ -213,7 +213,8 @@ class WatchedDriver extends Driver {
   override append(append: Append): void {
     const { heard, watch, world } = this.life
     if (heard.bars(append)) world.oracle.unwelcome()
-    if (append.insertLeaseEpoch !== 0 && this.life.isResting(append)) world.oracle.disturbed()
+    if (append.insertLeaseEpoch !== 0 && this.life.connectionFor(append.meshId, append.recipient)?.isResting)
+      world.oracle.disturbed()
     watch.append(append)
     super.append(append)
   }

@@ -13,6 +13,7 @@ import type { DeliveryId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import type { SimulatedLink } from '../network.ts'
 import { LEASE_MS, type ShardRun } from '../surroundings.ts'
 
+const LAPSES_WITHIN_MS: Millis = 4_000
 const PING_MS: Millis = 50
 const CLOGGED_MS_MAX: Millis = 400
 
@@ -24,9 +25,14 @@ export class SimulatedConnection implements Connection {
   peer: { readonly meshId: MeshId; readonly peerKey: PeerKey; readonly credit: number } | null = null
   member: Member | null = null
   epoch = 0
+  welcomedAtMs: Millis = Infinity
   isResting = false
+  /** Its last push of own mail. */
+  pushedAtMs: Millis = -Infinity
   /** Pushed and unsettled deliveries with their times; those of pools do not count here. */
   readonly #outstanding = new Map<DeliveryId, Millis>()
+  /** Until when their leases were extended. */
+  readonly #extended = new Map<DeliveryId, Millis>()
   readonly #shard: ShardRun
 
   constructor(shard: ShardRun, link: SimulatedLink, authority: string) {
@@ -35,10 +41,21 @@ export class SimulatedConnection implements Connection {
     this.authority = authority
   }
 
+  /** Whether its session has room for another delivery; an outstanding one leaves its place at a poll after its lease. */
+  mayTake(priority: number): boolean {
+    if (!this.link.isWhole || (this.isResting && priority > 0)) return false
+    const fromMs = this.#shard.world.clock.nowMs - LAPSES_WITHIN_MS
+    const isHeld = ([id, atMs]: [DeliveryId, Millis]) => Math.max(atMs + LEASE_MS, this.#extended.get(id) ?? 0) > fromMs
+    return [...this.#outstanding].filter(isHeld).length < this.peer!.credit
+  }
+
   noteReceived(frame: ClientFrame): void {
     if (frame.type === 'auth') this.peer = { meshId: frame.meshId, peerKey: frame.peerKey, credit: frame.credit }
     if (frame.type === 'status') this.isResting = frame.availability === 'dnd'
     if (frame.type === 'settle') for (const id of frame.ids) this.#outstanding.delete(id)
+    if (frame.type === 'extend')
+      for (const id of frame.ids)
+        if (this.#outstanding.has(id)) this.#extended.set(id, this.#shard.world.clock.nowMs + frame.forMs)
     if (frame.type === 'retry' || frame.type === 'reject')
       for (const { id } of frame.items) this.#outstanding.delete(id)
   }
@@ -102,7 +119,10 @@ export class SimulatedConnection implements Connection {
 
   #watch(frame: ServerFrame): void {
     const { oracle, store, clock } = this.#shard.world
-    if (frame.type === 'welcome') this.epoch = frame.epoch
+    if (frame.type === 'welcome') {
+      this.epoch = frame.epoch
+      this.welcomedAtMs = clock.nowMs
+    }
     if (!this.peer) return
     const { meshId, peerKey, credit } = this.peer
     if (frame.type === 'nack') for (const { code } of frame.items) oracle.mark(`nack: ${code}`)
@@ -117,6 +137,7 @@ export class SimulatedConnection implements Connection {
     for (const delivery of own) this.#shard.watch.pushed(this.member!, delivery)
     const ids = [...own, ...(frame.type === 'receipts' ? frame.items : [])].map(({ id }) => id)
     if (ids.length === 0) return
+    this.pushedAtMs = clock.nowMs
     for (const id of ids) this.#outstanding.set(id, clock.nowMs)
     // After a lease time a delivery takes no credit any more.
     const fromMs = clock.nowMs - LEASE_MS

@@ -213,7 +213,7 @@ export function watchLeaver(world: Surroundings, session: EndedSession, isShardO
   oracle.mark('pool: a holder left')
   const leftAtMs = clock.nowMs
   clock.after(LEAVES_WITHIN_STATEMENTS * plan.databaseMs + LEAVES_WITHIN_MS, () => {
-    if (isShardOver() || path.hasLost || overlaps.mayLackSince(leftAtMs)) return
+    if (isShardOver() || path.lostAtMs > -Infinity || overlaps.mayLackSince(leftAtMs)) return
     for (const [row, lease] of heldBy(world, session)) if (held.get(row) === lease) oracle.keptByLeaver(row)
   })
 }
