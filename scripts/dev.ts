@@ -1,6 +1,6 @@
 /**
  * A broker to play with: a Postgres whose data stays in `.sealpost/` of the working folder, a broker on port 7450 or the
- * next free one, and a mesh `dev` with two peers whose keys lie beside it. Runs until Ctrl-C; the next start goes on from
+ * next free one, and a mesh `dev` with two peers whose keys lie beside it. Runs until Ctrl-C; the next start continues from
  * there.
  *
  *   bun scripts/dev.ts           PORT names another port, 0 any free one
@@ -74,7 +74,7 @@ async function startBroker(databaseUrl: string): Promise<BrokerProgram> {
   return startOwnBroker({ databaseUrl, env, onLine: (line) => process.stdout.write(`${line}\n`) }, teardown)
 }
 
-/** The key files are the truth: whoever of them is not in the database yet, be it a fresh one, is enrolled there. */
+/** The key files are the truth: a peer that is not in the database yet, be it a fresh one, is enrolled there. */
 async function enrolPeers(databaseUrl: string, url: string, brokerKey: PeerKey): Promise<PeerKeyFile[]> {
   const existing = PEERS.map(fileOf).find(existsSync)
   const meshId = existing ? ((await readPeer(existing)).enrolment?.meshId ?? newMeshId()) : newMeshId()

@@ -1,5 +1,5 @@
 /**
- * Runs the fuzzers: `bun scripts/fuzz.ts --inputs 10000000 --seed 7`. So many hostile inputs go to the decoders of frames, and
+ * Runs the fuzzers: `bun scripts/fuzz.ts --inputs 10000000 --seed 7`. That number of hostile inputs goes to the decoders of frames, and
  * for each hundred of them one to each other reader: invites, groups' statements, key bindings, envelopes, notes, key files,
  * addresses, and a peer of the SDK whose broker means ill. The first input that breaks a rule is printed with its seed, and
  * the exit code is 1.
@@ -17,7 +17,7 @@ const ROUND = 100_000
 
 const options = new Command('fuzz')
   .description('Feeds hostile inputs to everything that reads what comes from outside.')
-  .option('--inputs <n>', 'so many for the decoders of frames', wholeNumber, 1_000_000)
+  .option('--inputs <n>', 'the number for the decoders of frames', wholeNumber, 1_000_000)
   .option('--seed <n>', 'of the first round; each round after it has the next', wholeNumber)
   .parse()
   .opts<{ inputs: number; seed?: number }>()

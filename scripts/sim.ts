@@ -10,7 +10,7 @@ const SEED_MAX = 2 ** 31
 const program = new Command('sim')
   .description('Runs the real driver, engine and SDK in simulated worlds, each made from a seed.')
   .option('--seed <n>', 'replay this one', wholeNumber)
-  .option('--seeds <n>', 'run so many', wholeNumber, 500)
+  .option('--seeds <n>', 'the number of seeds', wholeNumber, 500)
   .option('--from <n>', 'the first of them', wholeNumber)
   .option('--verbose', 'print faults and marks of each world')
   .parse()

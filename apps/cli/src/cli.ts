@@ -58,7 +58,7 @@ function isCoded(error: unknown): error is OperatingError | SealpostError {
   return error instanceof OperatingError || error instanceof SealpostError
 }
 
-/** Whoever read our output has gone, as `head` does. */
+/** The reader of our output has closed it, as `head` does. */
 function isBrokenPipe(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === 'EPIPE'
 }

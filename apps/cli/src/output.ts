@@ -43,7 +43,7 @@ export class Output {
     this.#errPaint = paintFor(screens.err)
   }
 
-  /** Somebody looks at a terminal, and may be shown what changes. */
+  /** Someone looks at a terminal, and may be shown what changes. */
   get isInteractive(): boolean {
     return this.#screens.err.isTTY === true && !this.#isQuiet && !this.isJson
   }

@@ -99,7 +99,7 @@ const aligned = (rows: readonly (readonly [string, string])[]): string => {
 
 const FOOT = `${examples(
   'sealpost up                                  a broker on this machine, with its database',
-  'sealpost invite create                       a line for somebody to join with',
+  'sealpost invite create                       a line for someone to join with',
   'sealpost join sealpost1:…                    what they do with it',
   'sealpost chat bob',
   'git diff | sealpost send bob',

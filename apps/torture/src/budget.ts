@@ -11,7 +11,7 @@ const PART_MS_MIN = 10_000
 const REST_SHARE = 0.15
 
 export interface Budget {
-  /** When the part that begins now is to be over, with so many others to come. */
+  /** When the part that begins now is to be over, with this number of parts to come. */
   partEndMs(part: { readonly isAlone: boolean; readonly aloneAfter: number }): number
   /** Whether a part that must end then can still begin. */
   hasRoom(endMs: number): boolean

@@ -161,10 +161,10 @@ class Faults {
     this.#isOpen = false
     const { population, ledger } = this.#stage
     this.#ackedBefore = this.#programs.map((program) => population.progressOf(program).acked)
-    ledger.write({ atMs: clockMs(), e: 'mended', no: this.#no })
+    ledger.write({ atMs: clockMs(), e: 'repaired', no: this.#no })
   }
 
-  /** Somebody whom the last fault had reached has an ack again. */
+  /** Someone whom the last fault had reached has an ack again. */
   async recovered(): Promise<void> {
     const { population } = this.#stage
     await this.#stage.until('those whom the fault had reached are served again', () =>

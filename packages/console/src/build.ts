@@ -18,7 +18,7 @@ await build({
   build: { outDir: fresh, emptyOutDir: true, assetsInlineLimit: 0, modulePreload: false, target: 'es2023' },
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
 })
-await rename(fresh, folder).catch(() => rm(fresh, { recursive: true })) // somebody else was faster
+await rename(fresh, folder).catch(() => rm(fresh, { recursive: true })) // someone else was faster
 for (const name of await readdir(dirname(folder)))
   if (/^[0-9a-f]{16}$/.test(name) && join(dirname(folder), name) !== folder)
     await rm(join(dirname(folder), name), { recursive: true, force: true })

@@ -74,7 +74,7 @@ export const CONSOLE_FOLDER = `${CONSOLE_PATH}/`
 /** No text becomes code. */
 const ALLOWS = { trustedTypes: "'none'" }
 
-/** `failed`: told why the page could not be made; whoever asked is told that it is not there. */
+/** `failed` receives why the page could not be made; the request gets `not found`. */
 export function openConsole(failed: (error: OperatingError) => void): Console {
   let page: Promise<ServedPage> | null = null
   const make = async () =>

@@ -41,12 +41,12 @@ export interface SessionCheck {
  */
 export type SendOutcome = 'sent' | 'buffered' | 'dropped'
 
-/** Those that somebody writes to and that are not known, or were not asked about lately. */
+/** Those that someone writes to and that are not known, or were not asked about lately. */
 export interface Sought {
   readonly peers: readonly PeerKey[]
   readonly groups: readonly GroupId[]
   readonly pools: readonly PoolId[]
-  /** Of whoever writes. */
+  /** The sender's. */
   readonly spaces: readonly PeerSpace[]
 }
 

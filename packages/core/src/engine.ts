@@ -239,8 +239,8 @@ export class Engine {
   }
 
   /**
-   * `epoch` is the session's; `null`: somebody else was faster, the peer is revoked since, or the database did not
-   * answer. One answer for all: whoever comes again is told what is the matter.
+   * `epoch` is the session's; `null`: someone else was faster, the peer is revoked since, or the database did not
+   * answer. One answer for all: the next attempt learns the reason.
    */
   opened(socket: SocketId, epoch: number | null): void {
     const session = this.sessions.get(socket)
@@ -250,7 +250,7 @@ export class Engine {
     this.context.flush()
   }
 
-  /** `null`: too many wait, or the database did not answer. Whoever comes again with the same invite is let in once. */
+  /** `null`: too many wait, or the database did not answer. A retry with the same invite is admitted once. */
   enrolled(socket: SocketId, enrolment: Enrolment | null): void {
     const session = this.sessions.get(socket)
     if (session?.state.name !== 'enrolling') return
@@ -429,7 +429,7 @@ export class Engine {
     const { member, credit, proof } = opening
     const { nowMs, limits, meshes, effects } = this.context
     const rival = meshes.find(member.meshId)?.byKey.get(member.peerKey)?.live
-    // Answers of two openings may come in either order; the epoch says which session is the newer one.
+    // The answers of two openings may come in either order; the epoch says which session is the newer one.
     if (rival && rival.epoch > epoch) return this.refuse(session, 'superseded')
     if (rival) this.context.end(rival, 'superseded')
     const tick = this.context.nextTick()

@@ -37,7 +37,7 @@ function want(...wants: number[]): void {
   }
 }
 
-/** Answers the statement under way. */
+/** Completes the statement under way. */
 async function answer(): Promise<void> {
   const { wants, answer } = statements.at(-1)!
   answer.resolve(wants.map((each) => `of ${each}`))

@@ -16,7 +16,7 @@ const SETTLE_WITHIN_MS: Millis = 20
 const BACK_OFF_MIN_MS: Millis = 50
 const BACK_OFF_MAX_MS: Millis = 1000
 
-/** Commits of so many appends may be followed by a pause. */
+/** Commits of at least this number of appends may be followed by a pause. */
 const PACED_FROM = 64
 const PACED_BELOW = 1_000
 const PAUSE_MAX_MS: Millis = 15

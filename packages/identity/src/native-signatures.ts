@@ -1,5 +1,5 @@
 /**
- * Ed25519 of the platform, for whoever checks many signatures: 107 µs for the two of a handshake, where libsodium's
+ * Ed25519 of the platform, for programs that check many signatures: 107 µs for the two of a handshake, where libsodium's
  * WebAssembly takes 523 µs. A signature made here is byte for byte libsodium's.
  *
  * Two may differ over a signature made to divide them, so what is kept and checked by others is checked with libsodium

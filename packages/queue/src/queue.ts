@@ -47,7 +47,7 @@ export interface Queue {
   /**
    * This shard serves the peer from now on, under a new epoch. `session` names the one that was read (`findMembers`):
    * without it an opening that timed out and is applied late would end the session its peer has opened since. `null`:
-   * not a member, revoked, or the epoch has passed: somebody opened or fenced meanwhile.
+   * not a member, revoked, or the epoch has passed: someone opened or fenced meanwhile.
    */
   open(session: SessionRef): Promise<number | null>
   /** A new epoch for a session of this shard, which voids its leases. `null`: it is served elsewhere. */

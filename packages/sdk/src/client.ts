@@ -11,7 +11,7 @@ import { Peer } from './peer.ts'
 import { loadStore, type PeerStore } from './stores/store.ts'
 
 /**
- * Answers as soon as its store is read, whether the broker can be reached or not: for a peer that posts while it is
+ * Resolves as soon as its store is read, whether the broker can be reached or not: for a peer that posts while it is
  * offline. Whether it is let in, `closed` and the events tell.
  * @throws SealpostError `store_foreign`, `store_corrupt`, `store_failed`
  */

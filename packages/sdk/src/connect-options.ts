@@ -13,7 +13,7 @@ export interface ConnectOptions {
    * are brokers of one cluster: dialled in turn until one answers, which may send the peer to where its mesh is at home.
    */
   readonly url: string | readonly string[]
-  /** The pinned key, from the invite or the operator; whoever can't prove it is refused. */
+  /** The pinned key, from the invite or the operator; a server that can't prove it is refused. */
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
   readonly identity: Identity
@@ -26,7 +26,7 @@ export interface ConnectOptions {
   /** Unsettled deliveries the broker may have pushed. Default 512. */
   readonly credit?: number
   /**
-   * Whether the lease of a message goes on while the promise of its handler, or the loop that has it, is at work: it may
+   * Whether the lease of a message continues while the promise of its handler, or the loop that has it, is at work: it may
    * take minutes then. One that never ends holds its message as long as its session lasts. Default true.
    */
   readonly autoExtend?: boolean

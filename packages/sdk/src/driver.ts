@@ -35,7 +35,7 @@ const ORIGIN_MS = performance.timeOrigin
 /** Timers take no longer one (2^31 - 1 ms). */
 const TIMER_MAX_MS = 3_600_000
 const CLOSE_WITHIN_MS = 2_000
-/** A flush waits until nothing more was asked for in so many microtasks: `await` and `for await` take a few each. */
+/** A flush waits until nothing more was asked for in this number of microtasks: `await` and `for await` take a few each. */
 const QUIET_TURNS = 8
 const TURNS_MAX = 256
 
@@ -222,7 +222,7 @@ export class PeerDriver implements PeerEffects {
     if (this.#closing.size === 0) this.#whenClosed?.()
   }
 
-  /** Moves the timer only when it would ring too late: an early ring finds nothing due and sets it anew. */
+  /** Moves the timer only when it would ring too late: an early ring finds nothing due and sets it again. */
   #arm(): void {
     const { wakeAtMs } = this.engine
     if (wakeAtMs >= this.#timerAtMs && wakeAtMs !== Infinity) return

@@ -288,7 +288,7 @@ export class PeerEngine {
     this.enqueue(this.#requests.begin(request, this.#nowMs))
   }
 
-  /** To whoever is there to hear it; answers the id by which `ephemeralFailed` names it. @throws SealpostError `body_too_large` */
+  /** For connected recipients. Returns the id by which `ephemeralFailed` names it. @throws SealpostError `body_too_large` */
   sendEphemeral(to: PeerKey, body: Uint8Array): EnvelopeId {
     return this.#ephemeral.say(this.users.statements.current(to), body, this.#nowMs)
   }
@@ -309,7 +309,7 @@ export class PeerEngine {
     return this.#standing.presence
   }
 
-  /** The application is at work on this message: its lease goes on for as long as that takes. */
+  /** The application is at work on this message: its lease continues for as long as that takes. */
   holdLease(message: Message): void {
     this.arrivals.hold(message)
   }

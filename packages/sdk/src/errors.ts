@@ -26,7 +26,7 @@ export type HttpRefusalCode =
  * - `closed`: the peer was closed before this was attempted.
  * - `outbox_full`: too much waits already; nothing of this message was taken.
  * - `body_too_large`: over `BODY_BYTES_MAX`.
- * - `wrong_broker`: whoever answered does not hold the pinned key.
+ * - `wrong_broker`: the server does not hold the pinned key.
  * - `key_refused`: the directory's key binding for this peer is forged, expired, older than one seen, or unusable.
  * - `own_key_missing`: the directory names a box key of this peer that it was not given, and mail sealed to it came. The
  *   peer ended before it rejected anything: start it with the key file from after the rotation.

@@ -33,7 +33,7 @@ export type PeerEvent =
    * in front of your own addresses: after a move the old cell may be gone.
    */
   | ({ type: 'addresses' } & KnownAddresses)
-  /** Whoever answered there is not believed. It is passed over. */
+  /** The server there did not prove its key. It is skipped. */
   | { type: 'shard_refused'; url: string; reason: ShardRefusal }
   /** That one can't be reached: another broker is asked to serve this peer. */
   | { type: 'home_unreachable'; url: string }
@@ -46,7 +46,7 @@ export type PeerEvent =
    */
   | { type: 'gap'; sender: PeerKey; envelopeId: EnvelopeId; missing: number }
   /**
-   * The message follows another one of its sender than the one that was handed out before it: somebody else holds one of
+   * The message follows another one of its sender than the one that was handed out before it: someone else holds one of
    * the two box keys, or the sender was restored from a copy. It is handed out.
    */
   | { type: 'forked'; sender: PeerKey; envelopeId: EnvelopeId }
@@ -89,7 +89,7 @@ export type PeerEvent =
   | { type: 'pool_left'; pool: PoolId; reason: 'not_in_pool' | 'unknown_pool' | 'too_many' }
   /** What became of a message that was sent with `receipts`. */
   | ({ type: 'receipt' } & DeliveryReceipt)
-  /** Somebody came, left or changed, for those who watch. After `disconnected` everybody counts as offline. */
+  /** Someone came, left or changed, for those who watch. After `disconnected` everybody counts as offline. */
   | ({ type: 'presence' } & PresenceEntry)
   | ({ type: 'ephemeral' } & EphemeralMessage)
   /** An ephemeral message reached nobody: `no_responder`, `connection_lost` without a session, or the code of a refusal. */

@@ -279,7 +279,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * From then on, as far as mail sent later goes. Writing to somebody, or answering, allows nobody.
+   * From then on, as far as mail sent later goes. Writing to someone, or answering, allows nobody.
    * @throws SealpostError `unknown_recipient` for keys that were never members, and then the rest is done;
    *   `too_many_named`
    */

@@ -10,7 +10,7 @@ import type { Member } from './stage.ts'
 
 export interface HonestOrder {
   readonly open?: { readonly target: Target; readonly members: readonly Member[]; readonly probe: Probe }
-  /** Measure for so many seconds. */
+  /** Seconds of a measurement. */
   readonly seconds?: number
 }
 

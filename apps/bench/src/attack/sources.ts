@@ -1,7 +1,7 @@
 /** What attacks are made of: raw connections from any address of 127.0.0.0/8, and a pace. */
 import { connect, type Socket } from 'node:net'
 
-/** Acts so many times a second, evenly, and doesn't wait for one before the next. */
+/** Acts at this rate per second, evenly, and doesn't wait for one before the next. */
 export async function atPace(perSecond: number, signal: AbortSignal, act: (no: number) => void): Promise<void> {
   const startedAt = performance.now()
   for (let no = 0; !signal.aborted; no++) {
@@ -11,7 +11,7 @@ export async function atPace(perSecond: number, signal: AbortSignal, act: (no: n
   }
 }
 
-/** Acts again and again, in so many loops at a time. */
+/** Acts again and again, in this number of concurrent loops. */
 export async function inLoops(count: number, signal: AbortSignal, act: (no: number) => Promise<void>): Promise<void> {
   const loop = async (no: number) => {
     while (!signal.aborted) await act(no)

@@ -1,4 +1,4 @@
-/** Attacks by whoever reaches the port and has no key: sockets and requests before anything is proven. */
+/** Attacks by clients that reach the port and have no key: sockets and requests before anything is proven. */
 import type { Socket } from 'node:net'
 import { WireClient } from '@sealpost/broker/testing-wire'
 import type { Attack, AttackContext } from './attack.ts'

@@ -148,7 +148,7 @@ function sizeFigures({ peerBytes, stored, handshake }: Sizes) {
 }
 
 /**
- * What a message costs when a broker is given so many a second: between the measured rates on a line of logarithms,
+ * What a message costs when a broker is given this number a second: between the measured rates on a line of logarithms,
  * outside of them as at the nearest.
  */
 export function costAt({ costs }: Figures, perSecond: number): CostPoint {

@@ -86,7 +86,7 @@ export interface CellShare {
 }
 
 /**
- * apps/broker opens so many: one that writes mail and one that writes entries, one that claims, three that ask, two for
+ * apps/broker opens this number: one that writes mail and one that writes entries, one that claims, three that ask, two for
  * operators, one for hints, two for attachments, two for history, two for its pages and two for long answers of it.
  */
 export const CONNECTIONS_PER_BROKER = 17

@@ -78,8 +78,8 @@ export function readOptions(words: readonly string[]): CapacityOptions {
   const given = command
     .option('--simulate', 'check placement and the loss of a broker by simulation, for this load')
     .option('--json', 'the plan as JSON')
-    .option('--measure', 'measure sizes in the database and handshakes anew, into docs/benchmarks/sizes.json')
-    .option('--render', 'write the tables of docs/CAPACITY.md anew')
+    .option('--measure', 'measure sizes in the database and handshakes again, into docs/benchmarks/sizes.json')
+    .option('--render', 'rewrite the tables of docs/CAPACITY.md')
     .parse(words, { from: 'user' })
     .opts<Record<string, number | boolean | undefined>>()
   return {

@@ -20,7 +20,7 @@ export interface StormSetup {
 }
 
 export interface StormOutcome {
-  /** Seconds until so many of the peers are served again. */
+  /** Seconds until this share of the peers is served again. */
   readonly halfBackSeconds: number
   readonly mostBackSeconds: number
   readonly allBackSeconds: number

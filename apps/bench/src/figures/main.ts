@@ -78,7 +78,7 @@ async function measureAll(options: BenchOptions, folder: string): Promise<Result
   teardown.add({
     end: () => {
       ending.abort()
-      return working.catch(() => undefined) // told to whoever waits for it
+      return working.catch(() => undefined) // the waiting caller reports it
     },
   })
   await working

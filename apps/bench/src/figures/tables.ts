@@ -50,7 +50,7 @@ function machineText(results: Results): string | null {
   return `Measured on ${date}: ${hardware}; ${software}; Bun ${bun}; ${commitsText(results)}.`
 }
 
-/** Parts are measured anew one by one, each as a whole. */
+/** Parts are measured again one by one, each as a whole. */
 function commitsText(results: Results): string {
   const shaOf = ([, runs]: [string, Results[string]]) => Object.values(runs)[0]?.machine.gitSha ?? 'unknown'
   const parts = Map.groupBy(Object.entries(results), shaOf)

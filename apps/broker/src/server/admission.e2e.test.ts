@@ -43,7 +43,7 @@ describe('before a key is proven', () => {
     expect([answer.status, JSON.parse(answer.body).code]).toEqual([status, code])
   }) // biome-ignore format: a table
 
-  test('one address has so many bytes parsed, over HTTP and sockets together', async () => {
+  test('the bytes parsed for one address are limited, over HTTP and sockets together', async () => {
     const many = { REQUESTS_PER_SECOND: '10000', REQUESTS_BURST: '10000', UPGRADES_BURST: '10000' }
     await using limited = await World.open({ LIMITS: 'on', RATE_PER_SECOND: '10000', RATE_BURST: '10000', ...many })
     const wire = '['.repeat(8).padEnd(UNPROVEN_FRAME_BYTES_MAX)

@@ -288,7 +288,7 @@ export class PaceWatch {
     this.#wait()
   }
 
-  /** So many bytes more. A burst gives no more time than the start did, beside that of its own bytes. */
+  /** Adds `bytes`. A burst gives no more time than the start did, beside that of its own bytes. */
   passed(bytes: number): void {
     const nowMs = performance.now()
     const { bytesPerSecond, startMs } = this.#pace

@@ -223,7 +223,7 @@ export class Descriptors {
     this.#log.info('descriptors.free')
   }
 
-  /** At most so many; fewer when there are no more. */
+  /** At most this number; fewer when there are no more. */
   #take(count: number): number[] {
     const taken: number[] = []
     try {

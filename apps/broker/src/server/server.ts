@@ -276,7 +276,7 @@ function routes(parts: HttpParts, ready: () => string): Hono {
   return app
 }
 
-/** Names what a path asks for by the route that answers it, so that nothing of what somebody made up is told; else `other`. */
+/** Names what a path asks for by the route that answers it, so that nothing of what someone made up is told; else `other`. */
 export function routesOf({
   routes,
 }: {

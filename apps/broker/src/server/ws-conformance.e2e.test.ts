@@ -39,7 +39,7 @@ async function closeOf(client: WireClient): Promise<string> {
   return String((await client.closed).code)
 }
 
-/** All that came before the answer to a last question: the session goes on. */
+/** All that came before the answer to a last question: the session continues. */
 async function heardBy(client: WireClient): Promise<string> {
   client.send({ type: 'ping', ref: FENCE })
   const types: string[] = []

@@ -42,16 +42,16 @@ const close = (code?: number, reason: string | Uint8Array = '') => {
   return raw(FIN | CLOSE, Buffer.concat([Uint8Array.from(head), Buffer.from(reason as Uint8Array)]))
 }
 
-/** A `ping` of the protocol in so many bytes. */
+/** A `ping` of the protocol with this length. */
 /** Only some types may be so large: a `send` of nothing is read whole, and refused as malformed. */
 const largeText = (size: number): string => '{"type":"send","items":[]}'.padEnd(size)
 const padded = (bytes = 0) => '{"type":"ping","ref":7}'.padEnd(bytes)
-/** A `send` in so many bytes, of which 61 are not the envelope's. Its time to live is refused before anybody is looked up. */
+/** A `send` with this length, of which 61 are not the envelope's. Its time to live is refused before anybody is looked up. */
 function sendOf(bytes: number): Uint8Array {
   const item = envelopeTo('ab'.repeat(32) as PeerKey, { ttlSeconds: 0xffffffff, envelope: new Uint8Array(bytes - 61) })
   return encode('binary', sendFrame(item)) as Uint8Array
 }
-/** In fragments of so many bytes. */
+/** In fragments of this length. */
 const fragments = (payload: string, bytes: number): Uint8Array[] => {
   const pieces = payload.match(new RegExp(`.{1,${bytes}}`, 'gs'))!
   return pieces.map((piece, i) => raw((i === pieces.length - 1 ? FIN : 0) | (i === 0 ? TEXT : CONTINUATION), piece))

@@ -107,7 +107,7 @@ test('a broker that is killed half way costs one chunk at most', async () => {
   await files.close()
 })
 
-test('an upload goes on in a later life, and only with the same file', async () => {
+test('an upload continues in a later life, and only with the same file', async () => {
   const [ann, bob] = [await world.enrol(), await world.enrol()]
   const [path, bytes] = [join(folder, 'plan.bin'), whole()]
   await writeFile(path, bytes)
@@ -131,7 +131,7 @@ test('an upload goes on in a later life, and only with the same file', async () 
   for (const { files } of [first, second]) await files.close()
 })
 
-test('a download goes on in a later life, under a name that leads nowhere else', async () => {
+test('a download continues in a later life, under a name that leads nowhere else', async () => {
   const [ann, bob] = [await world.enrol(), await world.enrol()]
   const bytes = whole()
   await using sender = new Attachments(ann)
@@ -163,7 +163,7 @@ test('with a bucket the chunks lie there, and come from there', async () => {
   await s3.close()
 })
 
-test('a peer, and a mesh, has room for so many, and again when one is gone', async () => {
+test('a peer, and a mesh, has limited room, and room again when one is gone', async () => {
   await using small = await World.open({ LIMITS: 'on', ATTACHMENTS_PER_PEER: '1', ATTACHMENTS_PER_MESH: '2' })
   const places = [await small.enrol(), await small.enrol(), await small.enrol()] as const
   await using ann = new Attachments(places[0])

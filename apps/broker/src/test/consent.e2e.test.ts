@@ -17,7 +17,7 @@ afterAll(() => world[Symbol.asyncDispose]())
 const keyOf = ({ identity }: Place): PeerKey => identity.signing.publicKey
 const NOT_ALLOWED = { code: 'not_allowed', isRetryable: false }
 
-/** Somebody whose consent is in question, and two who would like to write. */
+/** Someone whose consent is in question, and two who would like to write. */
 async function scene() {
   const [owner, friend, stranger] = [await world.enrol(), await world.enrol(), await world.enrol()]
   return { owner, friend, stranger }

@@ -83,7 +83,7 @@ test('H56: a reader that never reads costs a bounded memory, loses nothing and d
   for (const client of [sender, bystander, back]) client.destroy()
 })
 
-test('a reader that stops for a while goes on where it was, in the same session', async () => {
+test('a reader that stops for a while resumes where it was, in the same session', async () => {
   await using world = await World.open({ LEASE_MS: '300000' })
   const place = await world.enrol()
   const sender = await WireClient.enter(await world.enrol())

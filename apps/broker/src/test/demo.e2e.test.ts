@@ -225,7 +225,7 @@ test('an invite for another name of the broker leads there, and keeps its secret
   await expectNoComplaints()
 })
 
-test('one tab at a time has the keys, and the next one goes on when it is closed', async () => {
+test('one tab at a time has the keys, and the next one continues when it is closed', async () => {
   const bea = await newcomer('bea')
   const second = await bea.page.context().newPage()
   await second.goto(`${world.broker.httpUrl}/demo/`)

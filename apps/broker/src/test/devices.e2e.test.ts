@@ -235,7 +235,7 @@ test('an invite lets in one device, however many come at once; said again by tha
   expect(await answerTo((hello) => enrolFrame(invite, hello, { identity: winner }))).toBe('enrolled')
 })
 
-test('a member is no device, a device has none, and there is room for so many', async () => {
+test('a member is no device, a device has none, and a user has room for a few', async () => {
   const { alice, bob, places } = await people()
   const invite = () => alice.users.inviteDevice('phone')
   await expect(joinAsDevice({ invite: invite(), identity: places.bob.identity })).rejects.toMatchObject({

@@ -107,7 +107,7 @@ test('spaces make no second name', async () => {
   client.destroy()
 })
 
-test('a mesh takes so many members, and revoking one makes room', async () => {
+test('a mesh takes a limited number of members, and revoking one makes room', async () => {
   await using small = await World.open({ LIMITS: 'on', MEMBERS_MAX: '2' })
   const boss = await small.enrolAdmin('boss')
   const { url, brokerKey, meshId } = boss

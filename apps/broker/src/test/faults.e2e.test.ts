@@ -143,7 +143,7 @@ async function expectAlive(world: World): Promise<void> {
   from.destroy()
 }
 
-test.concurrent('Postgres is killed and comes back: the broker waits, and everything goes on', async () => {
+test.concurrent('Postgres is killed and comes back: the broker waits, and everything continues', async () => {
   await using postgres = await ownPostgres()
   await using world = await World.open({}, { url: postgres.url, drop: async () => {} })
   const traffic = await Traffic.start(world)

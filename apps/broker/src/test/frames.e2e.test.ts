@@ -24,7 +24,7 @@ async function expectNoHarm(secret?: string): Promise<void> {
   expect(world.broker.log.filter((line) => line.level === 'error')).toEqual([])
 }
 
-describe('answers an envelope with a nack, and the session goes on', () => {
+describe('answers an envelope with a nack, and the session continues', () => {
   const answersTo = async (client: WireClient, ...items: Parameters<typeof sendFrame>) => {
     client.send(sendFrame(...items))
     const answers = new Map<string, NackCode | 'stored' | 'duplicate'>()

@@ -1,4 +1,4 @@
-/** H97 to H99: attachments by HTTP: rooms that are none, chunks that are others, and files of somebody else. */
+/** H97 to H99: attachments by HTTP: rooms that are none, chunks that are others, and files of someone else. */
 import { hash256 } from '@sealpost/identity'
 import { type Act, type Arena, hostileRows, MARK } from './hostile.ts'
 import { type Answer, ask, HttpPeer } from './http.ts'
@@ -46,7 +46,7 @@ const given = (chunk: string, length: number): Act =>
 const request = (method: string, rest: (scene: Scene) => string): Act =>
   withRoom((scene) => ask(scene.url + rest(scene), { method, headers: scene.peer.headers }))
 
-/** The same asked by somebody else of the mesh. */
+/** The same asked by someone else of the mesh. */
 const asStranger = (act: (scene: Scene) => Promise<Answer>): Act =>
   withRoom(async (scene) => act({ ...scene, peer: await HttpPeer.enter(await scene.arena.world.enrol()) }))
 

@@ -1,4 +1,4 @@
-/** H34 to H45: who says to be somebody. */
+/** H34 to H45: false identities. */
 import { bindBoxKey, generateIdentity, type Identity } from '@sealpost/identity'
 import type { MeshId, PeerKey } from '@sealpost/std'
 import { addMembers } from '@sealpost/store'

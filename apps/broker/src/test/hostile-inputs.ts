@@ -17,7 +17,7 @@ export const hostileInputs = [
   ...valueRows,
 ]
 
-/** The list has so many. */
+/** The length of the list. */
 export const INPUTS = 99
 
 /** Beside the table: the file with a test whose title begins with the number. */

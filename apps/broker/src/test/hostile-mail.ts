@@ -99,7 +99,7 @@ async function afterSettlement(arena: Arena): Promise<string> {
   return `${first}, ${second}`
 }
 
-/** A settle of what does not exist, and again so many times: nothing happens. */
+/** A settle of what does not exist, and again `count` times: nothing happens. */
 function ignored(again: number): Act {
   return async (arena) => {
     const client = await arena.session()
@@ -134,7 +134,7 @@ async function ofAnother(arena: Arena): Promise<string> {
   return row!.n === 1 ? 'it stays' : 'it is gone'
 }
 
-/** In JSON, which has no count that could lie: the encoder would refuse so many. */
+/** In JSON, which has no count that could lie: the encoder would refuse the number. */
 function broadcastTo(count: number): Act {
   return async (arena) => {
     const to = await arena.world.enrol()

@@ -215,7 +215,7 @@ export async function answersTo(client: WireClient, ...items: SendItem[]): Promi
   return items.map(({ envelopeId }) => answers.get(envelopeId)).join(', ')
 }
 
-/** Envelopes for an absent member, from a session that goes on. */
+/** Envelopes for an absent member, from a session that continues. */
 export const sending =
   (itemsFor: (to: Place, arena: Arena) => readonly SendItem[] | Promise<readonly SendItem[]>): Act =>
   async (arena) => {

@@ -105,7 +105,7 @@ export class HttpPeer {
     return ask(`${this.url}/v1/inbox?${query}`, { headers: this.headers, ...(signal && { signal }) })
   }
 
-  /** Polls until so many came. */
+  /** Polls until this number came. */
   async deliveries(count: number, query = 'waitSeconds=10'): Promise<HttpDelivery[]> {
     const found: HttpDelivery[] = []
     while (found.length < count) {

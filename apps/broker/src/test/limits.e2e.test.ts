@@ -22,7 +22,7 @@ const refusedOf = (ask: () => Promise<HttpAnswer>): Promise<HttpAnswer> =>
 const isRefused = ({ status }: HttpAnswer) => status === 429
 
 describe('one address', () => {
-  test('H18: opens so many connections in a burst, and is told when to come again', async () => {
+  test('H18: opens a limited number of connections in a burst, and is told when to come again', async () => {
     await using world = await World.open({ LIMITS: 'on', UPGRADES_PER_SECOND: '1', UPGRADES_BURST: '3' })
     for (let i = 0; i < 3; i++) expect((await upgradeAt(world)).status).toBe(101)
     const refused = await refusedOf(() => upgradeAt(world))
@@ -31,7 +31,7 @@ describe('one address', () => {
     expect(await world.broker.metric('sealpost_requests_refused_total{code="rate_limited"}')).toBeGreaterThan(0)
   })
 
-  test('H18: has so many connections without a proven key; a member makes room', async () => {
+  test('H18: has a limited number of connections without a proven key; a member makes room', async () => {
     await using world = await World.open({ LIMITS: 'on', UNAUTHENTICATED_PER_IP: '2' })
     const members = [await WireClient.enter(await world.enrol()), await WireClient.enter(await world.enrol())]
     const strangers = [await WireClient.open(world.broker.url), await WireClient.open(world.broker.url)]
@@ -86,7 +86,7 @@ describe('one connection', () => {
   })
 })
 
-test('a process that is over its memory lets nobody in, says so, and goes on with those it has', async () => {
+test('a process that is over its memory lets nobody in, says so, and continues with those it has', async () => {
   await using world = await World.open({ LIMITS: 'on', MEMORY_BYTES_MAX: '1' })
   await expect.poll(() => world.broker.metric('sealpost_overloaded')).toBe(1)
   const later = await upgradeAt(world)
@@ -129,7 +129,7 @@ describe('a mailbox', () => {
     for (const client of [one, two]) client.destroy()
   })
 
-  test('H54: takes so much of one sender and so much in all, and goes on when its owner has read', async () => {
+  test('H54: takes so much of one sender and so much in all, and continues when its owner has read', async () => {
     await using world = await World.open({ LIMITS: 'on', MAILBOX_PER_SENDER_MAX: '20', MAILBOX_MAX: '30' })
     const absent = await world.enrol()
     const [one, two] = [await WireClient.enter(await world.enrol()), await WireClient.enter(await world.enrol())]

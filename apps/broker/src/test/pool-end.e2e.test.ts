@@ -32,7 +32,7 @@ test('nobody writes to it again, its members leave it, and it is listed no more'
   await Promise.all([ann, bob, cat].map((peer) => peer.close()))
 })
 
-test('one peer founds so many pools, and ends none to found more', async () => {
+test('one peer founds a limited number of pools, and ends none to found more', async () => {
   await using world = await World.open({ POOLS_PER_OWNER: '2' })
   const [annPlace, bobPlace] = [await world.enrol(), await world.enrol()]
   const [ann, bob] = [await connect(annPlace), await connect(bobPlace)]

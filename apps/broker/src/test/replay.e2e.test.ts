@@ -100,7 +100,7 @@ describe('an answer', () => {
     expect(all.at(-2)!.at).toBe(momentOf(MANY + 1).replace('.000Z', '.000000Z'))
   })
 
-  test('of a moment is what stood then, and goes on behind any seq', async () => {
+  test('of a moment is what stood then, and continues behind any seq', async () => {
     const at = momentOf(9)
     expect(between(await lines('state', { at })).map(textOf)).toEqual(
       Array.from({ length: 9 }, (_, i) => `value ${i + 1}`),

@@ -26,7 +26,7 @@ function turned(place: Place, box = generateBoxKeys(place.identity.box.epoch + 1
   return { ...place, identity: { ...place.identity, box }, formerBoxKeys: [place.identity.box] }
 }
 
-/** Rotates with nothing to receive, so that what waits goes on waiting. */
+/** Rotates with nothing to receive, so that what waits keeps waiting. */
 async function rotate(place: Place): Promise<ReturnType<typeof turned>> {
   const next = turned(place)
   await using peer = await connect({ ...place, credit: 0 })
@@ -131,7 +131,7 @@ test('H45: a binding that this very peer did not sign for this mesh is refused',
   client.destroy()
 })
 
-test('an epoch that the database can not hold is refused, and the session goes on', async () => {
+test('an epoch that the database can not hold is refused, and the session continues', async () => {
   const { alice } = await rolesOf()
   const box = generateBoxKeys(2 ** 31)
   const { boxKey, boxEpoch, notAfterMs, signature } = bindBoxKey({ ...alice.identity, box }, alice.meshId, 4e12)

@@ -219,7 +219,7 @@ describe('a key file that can not be used', () => {
     await expectEnd({ BROKER_KEY_FILE: pathOf('peer') }, 1, `The key file ${pathOf('peer')} is not a broker's.`)
   })
 
-  test('it is open to others: the broker says so and goes on', async () => {
+  test('it is open to others: the broker says so and continues', async () => {
     const path = await brokerKeyFile(folder)
     await chmod(path, 0o644)
     const broker = await BrokerProcess.start({ ...good, BROKER_KEY_FILE: path })

@@ -58,7 +58,7 @@ test('what is rejected is a dead letter with the reason, and its sender is told'
   await close(alice, bob)
 })
 
-test('the lease of what is in work goes on for as long as that takes', async () => {
+test('the lease of what is in work continues for as long as that takes', async () => {
   await using world = await World.open({ ...BRISK, LEASE_MS })
   const sender = await enter(await world.enrol())
   const busy = await enter(await world.enrol())

@@ -103,7 +103,7 @@ test('mail to a key that was thrown away is a dead letter, its sender is told, a
     expect(told.all('receipt')[0]).toMatchObject({ envelopeId, event: 'rejected' })
     expect(heard.all('tamper')).toMatchObject([{ sender: writer.key, envelopeId, reason: 'does_not_open' }])
     await writer.send(reader.key, 'to the second')
-    await until('it goes on with what opens', () => heard.texts.length === 1)
+    await until('it continues with what opens', () => heard.texts.length === 1)
   }
   expect(await detailsOf(before)).toEqual(['does_not_open'])
 

@@ -93,7 +93,7 @@ describe('plain HTTP', () => {
   })
 })
 
-test('H57, H59: one address may hold so many connections and no more, until one leaves', async () => {
+test('H57, H59: one address may hold a limited number of connections, until one leaves', async () => {
   await using limited = await World.open({ ...LIMITED, SOCKETS_PER_IP: '5' })
   const clients = await Promise.all(Array.from({ length: 5 }, () => WireClient.open(limited.broker.url)))
   const next = () => rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority))
@@ -114,7 +114,7 @@ test('with the limits as they are, the 101st connection of an address is refused
   for (const client of clients) client.destroy()
 })
 
-describe('so many connections may be without a proven key, in all', () => {
+describe('a limited number of connections may be without a proven key, in all', () => {
   const upgradeFrom = (limited: World, address: string) =>
     rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority, [`X-Forwarded-For: ${address}`]))
 

@@ -98,7 +98,7 @@ export class World implements AsyncDisposable {
     return this.place(identity, meshId)
   }
 
-  /** That there are so many for the next calls of `enrol`: in one statement, where each would be a commit of its own. */
+  /** Prepares this number of members for the next calls of `enrol`: in one statement instead of one commit each. */
   async enrolAhead(count: number): Promise<void> {
     const identities = Array.from({ length: count - this.ahead.length }, generateIdentity)
     await addMembers(

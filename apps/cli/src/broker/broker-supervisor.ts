@@ -30,7 +30,7 @@ export class BrokerSupervisor implements AsyncDisposable {
     this.first = current
     this.#current = current
     this.gaveUp = this.#keep(options, events)
-    this.gaveUp.catch(() => undefined) // whoever waits for it is told
+    this.gaveUp.catch(() => undefined) // the waiting caller reports it
   }
 
   /** @throws OperatingError `broker_not_started`, `port_taken` */

@@ -7,8 +7,8 @@ test.each([
   ['CORP/alice (admin)', 'CORPalice admin'],
   ['--rf', 'rf'],
   ['zoë', 'zo'],
-  ['日本', 'somebody'],
-  ['NV2N-HQ7V', 'somebody'],
+  ['日本', 'someone'],
+  ['NV2N-HQ7V', 'someone'],
   [`${'x'.repeat(63)} y`, 'x'.repeat(63)],
 ])('the account %j makes the name %j', (account, name) => {
   expect(userName(account)).toBe(name)

@@ -96,7 +96,7 @@ export function userName(account = userInfo().username): string {
     .replace(/^[ -]+/, '')
     .slice(0, NAME_LENGTH_MAX)
   const name = tidyName(given)
-  return isChosenName(name) ? name : 'somebody'
+  return isChosenName(name) ? name : 'someone'
 }
 
 interface UpOptions {
@@ -338,7 +338,7 @@ async function print(
       ['database', `DATABASE_URL=${shellUrl}`],
     ])}
 
-Invite somebody, in another terminal:  sealpost invite create
+Invite someone, in another terminal:  sealpost invite create
 Ctrl-C ends the broker and its database; what they keep stays in the folder.`,
   )
 }

@@ -59,7 +59,7 @@ export class McpInbox {
     return [...this.#held.values()]
   }
 
-  /** For `peer.onMessage`: the message is the agent's until the promise resolves, and its lease goes on as long. */
+  /** For `peer.onMessage`: the message is the agent's until the promise resolves, and its lease continues as long. */
   add(message: Message): Promise<void> {
     const held = this.#hold(message)
     this.#ring()

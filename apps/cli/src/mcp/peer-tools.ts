@@ -25,7 +25,7 @@ export const NOTICE =
 
 export const peerShape = z.object({
   name: z.string().nullable().describe('as this profile pinned it; null when there is none. Not proven'),
-  key: z.string().describe('proven: whoever holds this key wrote it, or vouches for the device that did'),
+  key: z.string().describe('proven: the holder of this key wrote it, or vouches for the device that did'),
   fingerprint: z.string(),
 })
 

@@ -68,7 +68,7 @@ export class ToolContext {
 
   /** The contacts as they are now, with the names of these senders in it where there are any. */
   async introduce(messages: readonly UnsettledMessage[], session: PeerSession): Promise<Contacts> {
-    // Read anew: other commands pin names meanwhile.
+    // Read again: other commands pin names meanwhile.
     const contacts = await this.readContacts()
     const names = new SenderNames({ ...session, contacts }, this.shell.output)
     for (const sender of new Set(messages.map(({ message }) => message.user))) {
@@ -124,7 +124,7 @@ function notAllowed(recipients: readonly string[]): OperatingError {
 export type Effect = keyof typeof EFFECTS
 
 interface EffectSpec {
-  /** Words of the agent leave for somebody. */
+  /** Words of the agent leave for someone. */
   readonly speaks: boolean
   readonly hints: ToolAnnotations
 }

@@ -34,7 +34,7 @@ function addCommand(run: RunAction): Command {
     .addHelpText(
       'after',
       `
-Whoever has the line before you use it can become this device: hand it over yourself. Afterwards "device list" shows it.
+Anyone who gets the line before you use it can become this device: hand it over yourself. Afterwards "device list" shows it.
 ${examples('sealpost device add phone', 'sealpost device add laptop --expires 10m --no-qr')}`,
     )
     .action(run(add))

@@ -73,7 +73,7 @@ function sendCommand(run: RunAction): Command {
     .argument('[TEXT]', 'the message; without it and without --file it is read from stdin')
     .option(
       '-f, --file <PATH>',
-      'a file that goes with it, of any size; sent again after a cut it goes on where it was',
+      'a file that goes with it, of any size; sent again after a cut it resumes where it was',
     )
     .option('--keep', 'keep it in the history of the group, which "sealpost space open --messages" begins')
     .addOption(new Option('--priority <PRIORITY>', 'how urgent').choices(PRIORITIES).default('next'))

@@ -40,7 +40,7 @@ interface CreateOptions {
 
 function createCommand(run: RunAction): Command {
   return new Command('create')
-    .description('make an invite: one line, and a QR code of it; whoever has it can use it')
+    .description('make an invite: one line, and a QR code of it; anyone who has it can use it')
     .option('--uses <N>', 'how many it lets in', parseInteger(1, 65_535), 1)
     .addOption(durationOption('--expires <TIME>', 'how long it is good, like 2h or 7d', '24h'))
     .addOption(new Option('--role <ROLE>', 'what they may do').choices(['member', 'admin']).default('member'))

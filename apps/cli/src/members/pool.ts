@@ -66,7 +66,7 @@ interface SendOptions {
 function sendCommand(run: RunAction): Command {
   return new Command('send')
     .description(
-      'send a message to whoever of a pool is free: TEXT, a file, or stdin; done when the broker has stored it',
+      'send a message to a free worker of a pool: TEXT, a file, or stdin; done when the broker has stored it',
     )
     .argument(...POOLS.argument)
     .argument('[TEXT]', 'the message; without it and without --file it is read from stdin')

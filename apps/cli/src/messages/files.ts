@@ -16,7 +16,7 @@ export interface SentFile {
   readonly text: string
   readonly name: string
   readonly bytes: number
-  /** When the message is on its way: another upload of the same file begins anew. */
+  /** When the message is on its way: another upload of the same file starts over. */
   done(): Promise<void>
 }
 
@@ -49,7 +49,7 @@ async function openSource(path: string) {
   }
 }
 
-/** A name for the log that says nothing of the file; one that was written anew has another. */
+/** A name for the log that says nothing of the file; one that was rewritten has another. */
 async function keyOf(path: string, to: string): Promise<string> {
   const { mtimeMs, size } = await stat(path)
   return createHash('sha256').update(JSON.stringify([await realpath(path), mtimeMs, size, to])).digest('hex').slice(0, 32) // biome-ignore format: one thing

@@ -144,7 +144,7 @@ function senderLabelOf(
   return deviceLabel === null ? labelOf(contacts, person) : `${labelOf(contacts, person)}/${deviceLabel}`
 }
 
-/** Answers what takes the events of one peer. Being away is told once, and so is the return. */
+/** Returns a listener for the events of one peer. Being away is told once, and so is the return. */
 export function peerEventReporter(output: Output, contacts: Contacts): (event: PeerEvent) => void {
   let isAway = false
   return (event) => {
@@ -172,7 +172,7 @@ function report(event: PeerEvent, output: Output, contacts: Contacts): void {
       return
     case 'forked':
       return output.warn(
-        `Two messages in the name of ${label(event.sender)} claim one place: somebody else may hold its box key, or yours.`,
+        `Two messages in the name of ${label(event.sender)} claim one place: someone else may hold its box key, or yours.`,
       )
     case 'tamper':
       return output.warn(

@@ -32,7 +32,7 @@ export function sendCommand(run: RunAction): Command {
     .argument('[TEXT]', 'the message; without it and without --file it is read from stdin')
     .option(
       '-f, --file <PATH>',
-      'a file that goes with it, of any size; sent again after a cut it goes on where it was',
+      'a file that goes with it, of any size; sent again after a cut it resumes where it was',
     )
     .addOption(new Option('--priority <PRIORITY>', 'how urgent').choices(PRIORITIES).default('next'))
     .option('--ttl <TIME>', 'how long the broker keeps it for an absent peer, like 2h or 14d', parseDuration)

@@ -65,7 +65,7 @@ function tokenOf({ SEALPOST_ADMIN_TOKEN, SEALPOST_ADMIN_TOKEN_FILE }: Settings['
   }
 }
 
-/** A token for whoever owns the folder, in the place of the one before; they can read the database's password there, too. */
+/** A token for the owner of the folder, in place of the former one; the owner can read the database's password there, too. */
 export async function saveOwnerAccess(db: Database, folder: string, url: string): Promise<void> {
   const path = fileIn(folder)
   const former = await readJsonFile(path, isSavedAccess)

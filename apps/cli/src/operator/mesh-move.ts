@@ -33,7 +33,7 @@ export function meshCommand(run: RunAction): Command {
 
 function moveCommand(run: RunAction): Command {
   return new Command('move')
-    .description('move a mesh, with all that is queued; what was interrupted goes on')
+    .description('move a mesh, with all that is queued; an interrupted move resumes')
     .argument('<MESH>', 'its id, 32 hex digits', meshId)
     .requiredOption('--to <CELL>', 'the cell it is to live in')
     .option('--undo', 'instead: let it stay where it is, which is possible until it has left')

@@ -31,7 +31,7 @@ export function viewCommands(run: RunAction): Command[] {
       .addHelpText('after', example('overview', 'overview --watch --json'))
       .action(run(overview)),
     new Command('history').description('the last half hour, a line for each two seconds').addHelpText('after', example('history --json')).action(run(history)), // biome-ignore format: one thing
-    new Command('meshes').description('list the meshes and how their mail flows, those that need somebody first').addHelpText('after', example('meshes')).action(run(meshes)), // biome-ignore format: one thing
+    new Command('meshes').description('list the meshes and how their mail flows, those that need someone first').addHelpText('after', example('meshes')).action(run(meshes)), // biome-ignore format: one thing
     ofMesh('mesh', 'one mesh, and for whom most waits')
       .addCommand(createMeshCommand(run))
       .addCommand(inviteAdminCommand(run))
@@ -56,7 +56,7 @@ export function viewCommands(run: RunAction): Command[] {
       .action(run(audit)),
     new Command('console')
       .description(
-        'print a link that opens the console, with the token behind the #; whoever has the link may what you may',
+        'print a link that opens the console, with the token behind the #; anyone who has the link has your rights',
       )
       .addHelpText('after', example('console'))
       .action(run(consoleLink)),

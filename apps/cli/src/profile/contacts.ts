@@ -92,7 +92,7 @@ export function keyChanged(name: string, keys: { pinned: PeerKey; offered: PeerK
     `THE KEY OF ${escapeName(name)} IS NOT THE ONE YOU KNOW. Nothing was sent.
   known     ${fingerprint(keys.pinned)}
   directory ${fingerprint(keys.offered)}
-Somebody may be posing as ${escapeName(name)}, or they have moved to a new key. Compare the fingerprint with them in another way;
+Someone may be posing as ${escapeName(name)}, or they have moved to a new key. Compare the fingerprint with them in another way;
 if it is theirs: sealpost peers --accept '${escapeName(name)}'`,
   )
 }

@@ -4,7 +4,7 @@ import type { Peer, PeerKey } from '@sealpost/sdk'
 import type { Profile } from './profile.ts'
 
 /**
- * Said again after a crash or a lost answer, it goes on with the key it began with.
+ * Said again after a crash or a lost answer, it continues with the key it began with.
  * @returns the epoch of the new key
  * @throws those of `Peer.lookup`, `Peer.rotateBoxKey` and the key file
  */

@@ -46,7 +46,7 @@ function rotateCommand(run: RunAction): Command {
       `
 Mail that was sealed to the key before is still opened: that key stays in the key file for 60 days. So make a new copy of
 the key file if you keep one. With --identity your name, role, consent, devices and waiting mail stay yours; groups name keys,
-so their owners put your new one in. Said again after it broke off, it goes on where it was.
+so their owners put your new one in. Said again after it broke off, it resumes where it was.
 ${examples('sealpost key rotate', 'sealpost key rotate --identity')}`,
     )
     .action(run(rotate))

@@ -170,7 +170,7 @@ test('a new one is typed twice, and not empty', async () => {
   expect(await new Passphrase({ file }).choose()).toBe('from the file')
 })
 
-test('a locked profile opens with its passphrase; whoever has keys is not asked for a new one', async () => {
+test('a locked profile opens with its passphrase; a profile with keys asks for no new one', async () => {
   const profile = new Profile({ home: folder }, 'locked', new Passphrase(person('secret', 'secret')))
   const identity = await profile.makeLockedKeys()
   const again = new Profile({ home: folder }, 'locked', new Passphrase(person('secret')))

@@ -33,7 +33,7 @@ export interface GroupCalls {
   createGroup(params: { name: string; members: readonly PeerKey[] }): Promise<GroupFacts>
   changeGroup(params: GroupChange): Promise<GroupFacts>
   deleteGroup(params: { group: GroupId }): Promise<null>
-  /** Answers when the broker has stored it for each member, or refused it. */
+  /** Resolves when the broker has stored it for each member, or refused it. */
   sendToGroup(params: GroupSendParams): Promise<readonly MemberResult[]>
 }
 
@@ -91,7 +91,7 @@ export interface PoolCalls {
   createPool(params: { name: string; members: readonly PeerKey[] }): Promise<PoolFacts>
   changePool(params: PoolChange): Promise<PoolFacts>
   deletePool(params: { pool: PoolId }): Promise<null>
-  /** Answers when the broker has stored it. */
+  /** Resolves when the broker has stored it. */
   sendToPool(params: PoolSendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
 }
 

@@ -69,11 +69,11 @@ export interface SessionFacts {
 }
 
 export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls {
-  /** Answers when the message is kept in the profile: it leaves now or later, once. */
+  /** Resolves when the message is kept in the profile: it leaves now or later, once. */
   enqueue(params: SendParams): Promise<null>
-  /** Answers when the broker has stored it. */
+  /** Resolves when the broker has stored it. */
   send(params: SendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
-  /** Answers when the other peer has. */
+  /** Resolves when the other peer has settled it. */
   request(params: RequestParams): Promise<RequestResult>
   /** For as long as this session lasts. */
   setStatus(status: Status): Promise<null>
@@ -82,11 +82,11 @@ export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls {
   revokeInvite(inviteId: InviteId): Promise<null>
   /** An empty update only asks. */
   consent(update: ConsentUpdate): Promise<ConsentState>
-  /** Answers the epoch of the new key. */
+  /** Resolves with the epoch of the new key. */
   rotateBoxKey(params: null): Promise<number>
-  /** Answers the new identity key; the session is over then. */
+  /** Resolves with the new identity key; the session is over then. */
   rotateIdentity(params: null): Promise<PeerKey>
-  /** Answers once the broker was reached. */
+  /** Resolves once the broker was reached. */
   sessionFacts(params: null): Promise<SessionFacts>
 }
 
@@ -175,9 +175,9 @@ export interface DeviceCalls {
   /** Of a person; null: of this one. */
   devices(person: PeerKey | null): Promise<readonly Device[]>
   removeDevice(device: PeerKey): Promise<null>
-  /** Answers when the broker has stored it for each device of the person, or refused it. */
+  /** Resolves when the broker has stored it for each device of the person, or refused it. */
   sendToEveryDevice(params: SendParams): Promise<readonly MemberResult[]>
-  /** Answers which device has it. */
+  /** Resolves with the device that has it. */
   sendToFreeDevice(params: SendParams): Promise<PeerKey>
 }
 

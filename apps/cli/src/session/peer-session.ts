@@ -213,7 +213,7 @@ function failureOf(peer: Peer): Promise<never> {
   const failed = peer.closed.then((error) => {
     throw error ?? new OperatingError('closed', 'This peer was closed.')
   })
-  failed.catch(() => undefined) // told to whoever waits for it
+  failed.catch(() => undefined) // the waiting caller reports it
   return failed
 }
 

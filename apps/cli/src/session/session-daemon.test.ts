@@ -65,7 +65,7 @@ test('a call that was taken is answered before the daemon is given up, and then 
   await expect(callSessionDaemon(profile, 'send', params)).rejects.toMatchObject({ code: 'daemon_gone' })
 })
 
-test('whoever calls while the daemon is given up is answered, or told that nobody is there', async () => {
+test('a call while the daemon closes is answered, or learns that no daemon runs', async () => {
   const fates = new Set<string>()
   for (let round = 0; round < 20; round++) {
     held!.serve(callsWith(async () => receipt))

@@ -31,7 +31,7 @@ export async function startSessionDaemon(profile: Profile): Promise<SessionDaemo
   const lock = await lockSession(profile)
   if (!lock) return null
   const ready = Promise.withResolvers<PeerCalls>()
-  ready.promise.catch(() => undefined) // told to whoever calls
+  ready.promise.catch(() => undefined) // the calls report it
   const server = createServer((request, response) => void respond(request, response, ready.promise))
   try {
     await rm(path, { force: true }) // of one that was killed
@@ -68,7 +68,7 @@ function unwritable({ folder }: Profile, cause: unknown): OperatingError {
 }
 
 /**
- * Asks whoever holds the daemon.
+ * Asks the process that runs the daemon.
  * @throws OperatingError `daemon_gone` when nobody took the call, `maybe_sent` when that is unknown, and what the call throws
  */
 export async function callSessionDaemon<M extends Method>(
@@ -106,14 +106,14 @@ function listen(server: Server, path: string): Promise<void> {
 }
 
 async function close(server: Server, path: string): Promise<void> {
-  await serveWaitingClients(path).catch(() => undefined) // somebody has removed the folder, and with it all ways in
+  await serveWaitingClients(path).catch(() => undefined) // someone has removed the folder, and with it all ways in
   await new Promise<void>((resolve) => {
     server.close(() => resolve())
     server.closeIdleConnections()
   })
 }
 
-/** Whoever has found the socket is heard, and nobody finds it any more: one who is cut off can't tell what was done. */
+/** Removes the socket, then serves the clients that have found it: a client that is cut off can't tell what was done. */
 async function serveWaitingClients(path: string): Promise<void> {
   const hidden = join(dirname(path), 'session.closing')
   await rename(path, hidden)

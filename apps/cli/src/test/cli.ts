@@ -49,7 +49,7 @@ export class Machine implements AsyncDisposable {
     return running.ended()
   }
 
-  /** A command that goes on. */
+  /** A command that continues. */
   start(words: readonly string[], env: Readonly<Record<string, string>> = {}): Running {
     const running = new Running(words, { ...this.environment, ...env })
     this.#running.add(running)
@@ -165,7 +165,7 @@ export async function ownerUrl({ facts }: Up): Promise<string> {
   return `postgres://sealpost:${password}@127.0.0.1:${facts.postgresPort}/postgres`
 }
 
-/** Somebody joins by an invite of the default profile. */
+/** Someone joins by an invite of the default profile. */
 export async function letIn(machine: Machine, name: string): Promise<void> {
   const invited = await machine.run(['invite', 'create', '--quiet'])
   if (invited.code !== 0) throw new Error(invited.stderr)

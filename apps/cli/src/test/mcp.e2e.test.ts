@@ -366,7 +366,7 @@ describe('words that try to be more than words', () => {
     expect(message.text).toContain('\\u{e006f}')
   })
 
-  test('are marked anew each time, and bytes that are no text are not taken for it', async () => {
+  test('are marked again each time, and bytes that are no text are not taken for it', async () => {
     const name = await newMember()
     await using agent = await Agent.start(machine, ['--profile', name])
     const stdin = new Uint8Array([0, 255, 254])

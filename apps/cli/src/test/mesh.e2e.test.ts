@@ -85,7 +85,7 @@ async function fill(db: Database): Promise<void> {
   )
 }
 
-/** Whoever writes down this phase waits, and so can be killed in the middle of it. @returns what lets it go on */
+/** The process that records this phase waits, so a test can kill it there. @returns a function that lets it continue */
 async function holdAt(db: Database, phase: string): Promise<() => Promise<unknown>> {
   const lock = await openDatabase((db as Database & { url: string }).url, { ...unhurried, connections: 1 })
   await statement(lock, `select pg_advisory_lock(${HELD})`)

@@ -1,4 +1,4 @@
-/** Pools from the command line: work for whoever is free. */
+/** Pools from the command line: work for free workers. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { letIn, Machine, startUp } from './cli.ts'
 
@@ -14,7 +14,7 @@ afterEach(() => machine[Symbol.asyncDispose]())
 
 const json = ({ stdout }: { stdout: string }) => JSON.parse(stdout)
 
-test('work is given to whoever listens, and to each once', async () => {
+test('each worker that listens gets work, and each message goes to one', async () => {
   const made = json(await machine.run(['pool', 'create', 'crew', 'bob', 'carol', '--json']))
   expect(made).toMatchObject({ name: 'crew', epoch: 1 })
   expect(made.members).toHaveLength(2)

@@ -13,7 +13,7 @@ afterEach(() => machine[Symbol.asyncDispose]())
 
 const ANSWER_CMD = 'if [ "$SEALPOST_IS_REQUEST" ]; then tr a-z A-Z; else cat; fi'
 
-test('a question is answered by what a command prints, whoever holds the session', async () => {
+test('a question is answered by what a command prints, in every process that holds the session', async () => {
   const bob = machine.start(['listen', '--exec', ANSWER_CMD, '--reply', '--profile', 'bob'])
   await bob.until('it listens', ({ stderr }) => stderr.includes('listening'))
   expect(await machine.run(['request', 'bob', 'hello'])).toMatchObject({ code: 0, stdout: 'HELLO\n' })

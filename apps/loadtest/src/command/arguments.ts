@@ -195,5 +195,5 @@ function faultOfSize({ sweep }: Given, of: Sized): string | null {
   if (fewest < of.spread.meshes * 2) return `${of.spread.meshes} meshes need two peers each`
   if (sweep && of.peers < SWEEP_PEERS[0]!) return `--sweep begins with ${SWEEP_PEERS[0]} peers`
   const hasNumbers = (of.rate ?? 0) * of.seconds < EXCHANGE
-  return hasNumbers ? null : 'so many messages have no numbers: a lower rate, or less time'
+  return hasNumbers ? null : 'too many messages to number: choose a lower rate or less time'
 }

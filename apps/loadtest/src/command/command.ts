@@ -161,11 +161,11 @@ export function loadTestCommand(): Command {
     .option('--quick', 'scenarios in their short form')
     .option('--shards <N>', 'brokers on one Postgres, all started here', wholeNumber(1, 16), 1)
     .option('--meshes <K>', 'peers write within one of K meshes; default: one for each shard', wholeNumber(1, 1_000))
-    .option('--cells <C>', 'Postgres servers with so many shards each, all started here', wholeNumber(1, 8), 1)
+    .option('--cells <C>', 'Postgres servers with that number of shards each, all started here', wholeNumber(1, 8), 1)
     .option('--cross <SHARE>', 'this share of a mesh sits on other shards than the rest of it', share, 0)
     .option(
       '--agents <PLACES>',
-      'host:port,… of agents that run the generators, so many each; clocks are compared',
+      'host:port,… of agents that run the generators, the same number each; clocks are compared',
       hostPorts,
     )
     .option('--agent [PLACE]', `be such an agent at host:port; default: ${AGENT_PLACE}`)

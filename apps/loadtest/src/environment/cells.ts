@@ -1,4 +1,4 @@
-/** The brokers that are started for a test, and their Postgres servers: so many shards for each cell. */
+/** The brokers that are started for a test, and their Postgres servers, with the same number of shards for each cell. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -18,7 +18,7 @@ export interface PostgresServer {
 }
 
 export const never = new Promise<never>(() => undefined)
-/** Whoever gave it knows it; it may hold a password. */
+/** The caller knows its own URL; it may hold a password. */
 const given = (url: string): PostgresServer => ({ url, failed: never, stop: () => Promise.resolve() })
 
 export interface PostgresOptions {
@@ -98,6 +98,6 @@ function failure<T>(ended: Promise<T>, sentenceOf: (lastWords: T) => string): Pr
   const failed = ended.then((lastWords) => {
     throw new OperatingError('environment_died', sentenceOf(lastWords))
   })
-  failed.catch(() => undefined) // told to whoever waits for it
+  failed.catch(() => undefined) // the waiting caller reports it
   return failed
 }

@@ -68,7 +68,7 @@ export async function openEnvironment(options: EnvironmentOptions, teardown: Tea
   const facts = await databases.facts()
   const brokerKey = (options.brokerKey ?? version.brokerKey) as PeerKey
   const failed = Promise.race([...cells, ...brokers].map((each) => each.failed))
-  failed.catch(() => undefined) // told to whoever waits for it
+  failed.catch(() => undefined) // the waiting caller reports it
   return {
     shards: brokers.map(({ url, pid, adminUrl }) => ({ url, pid, adminUrl, brokerKey })),
     postmasterPids: facts.flatMap(({ backendPid }) => postmasterOf(backendPid) ?? []),

@@ -233,7 +233,7 @@ export function serve(open: (setup: FrontSetup) => Promise<Front>): void {
   })
   process.on('disconnect', async () => {
     await front?.close()
-    process.exit(0) // whoever started it is gone
+    process.exit(0) // the parent is gone
   })
   for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the script ends it
 }

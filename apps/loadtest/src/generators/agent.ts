@@ -1,7 +1,7 @@
 /**
  * A program that runs generators for a load test on another machine: `--agent` starts it there, `--agents` names it to
  * the test. Each WebSocket is one generator, orders and answers go through it as JSON, and its records are fetched by
- * HTTP at the end. Whoever knows the token can make this machine send messages anywhere, so there is always one.
+ * HTTP at the end. Anyone who knows the token can make this machine send messages anywhere, so there is always one.
  */
 import { timingSafeEqual } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -30,7 +30,7 @@ const ORDER_BYTES_MAX = 256 * 1024 * 1024
 
 type Socket = ServerWebSocket<Guest>
 
-/** One generator of somebody's test. */
+/** One generator of someone's test. */
 class Guest {
   readonly recordsId = crypto.randomUUID()
   readonly #prefix: string
@@ -60,7 +60,7 @@ class Guest {
 
 const say = (socket: Socket, answer: AgentAnswer): void => void socket.send(JSON.stringify(answer))
 
-/** Serves until the script ends. @returns what to tell whoever started it. @throws OperatingError `agent_not_started` */
+/** Serves until the script ends. @returns what to print for the user. @throws OperatingError `agent_not_started` */
 export async function serveAgent(options: AgentOptions, teardown: Teardown): Promise<string> {
   const { host, port } = options
   const token = options.token ?? crypto.randomUUID()

@@ -17,9 +17,9 @@ export interface CrowdShare {
 
 export type CrowdOrder =
   | ({ readonly do: 'prepare' } & CrowdShare)
-  /** Come, until so many are there. */
+  /** Come, until this number is there. */
   | { readonly do: 'grow'; readonly to: number }
-  /** So many go, and come again. */
+  /** This number leaves, and comes again. */
   | { readonly do: 'churn'; readonly count: number }
   | { readonly do: 'look' }
   | { readonly do: 'leave' }
@@ -108,7 +108,7 @@ function listen(): void {
     answer({ did: order.do })
   }
   process.on('message', (order: CrowdOrder) => void obey(order))
-  process.on('disconnect', () => process.exit(0)) // whoever started it is gone
+  process.on('disconnect', () => process.exit(0)) // the parent is gone
   for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the script ends it
 }
 

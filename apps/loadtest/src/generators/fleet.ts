@@ -56,7 +56,7 @@ export class Fleet {
         if (answer.did === 'fail') this.#failed.reject(failure(generator.name, answer.reason))
       })
     })
-    this.#failed.promise.catch(() => undefined) // told to whoever waits for a generator
+    this.#failed.promise.catch(() => undefined) // reported to the callers that wait for a generator
   }
 
   /** Of each generator; they are here once all is collected. */

@@ -252,7 +252,7 @@ function listen(): void {
   process.on('message', (order: Order) => void obey(order).catch(fail))
   process.on('uncaughtException', fail)
   process.on('unhandledRejection', fail)
-  process.on('disconnect', () => process.exit(0)) // whoever started it is gone
+  process.on('disconnect', () => process.exit(0)) // the parent is gone
   for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the script ends it
 }
 

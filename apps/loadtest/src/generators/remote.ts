@@ -33,7 +33,7 @@ export class RemoteGenerator implements Link {
     this.name = `${name} at ${agent}`
     this.#options = options
     this.died = this.#hasDied.promise
-    this.died.catch(() => undefined) // told to whoever waits for it
+    this.died.catch(() => undefined) // the waiting caller reports it
     const headers = { authorization: `Bearer ${token}` }
     this.#socket = new WebSocket(`ws://${agent}/`, { headers } as unknown as string[])
     this.#socket.onmessage = ({ data }) => {

@@ -110,7 +110,7 @@ function histogram({ e2eBins, rate }: LoadResult): HistogramChart {
   const bars = e2eBins.map(([upToMs, messages]) => [figure(upToMs), messages] as const)
   return {
     title: 'Messages by latency',
-    x: `${rate === null ? 'send' : 'due'} → push, up to so many milliseconds`,
+    x: `${rate === null ? 'send' : 'due'} → push, in milliseconds, up to`,
     y: 'messages',
     bars,
   }

@@ -165,7 +165,7 @@ async function untilSettled(setup: RunSetup, withinMs: number): Promise<number |
   return 0
 }
 
-/** The kernel remembers the very peak; of a broker that was there before, it would be somebody else's. */
+/** The kernel remembers the very peak; of a broker that was there before, it would be someone else's. */
 function withKernelPeak(usage: ResourceUsage, { target, options }: RunSetup): ResourceUsage {
   if (options.brokerUrls.length > 0 || options.isSweep) return usage
   const peakOf = (i: number) => {

@@ -59,7 +59,7 @@ export interface Run {
   readonly records: readonly Records[]
   /** The length of a span to be judged on its own; null: none. */
   readonly spanMs: number | null
-  /** So many arrivals are timed together. */
+  /** This number of arrivals is timed together. */
   readonly arrivalStep?: number
 }
 

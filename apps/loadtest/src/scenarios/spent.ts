@@ -18,7 +18,7 @@ export function usageGraphs(samples: readonly UsageSample[]): Graph[] {
   ]
 }
 
-/** A program that was started anew meanwhile has no sum. */
+/** A program that was restarted meanwhile has no sum. */
 export function usageSheet({ brokers: shards, postgres }: ResourceUsage, seconds: number): Sheet {
   const row = (name: string, { cpuSeconds, rssMbPeak, fdMax }: ProcessUsage) => {
     const cores = cpuSeconds === null ? null : cpuSeconds / Math.max(1, seconds)

@@ -1,4 +1,4 @@
-/** Looks at storage and broker once a second, as long as a soak goes on. */
+/** Looks at storage and broker once a second, as long as a soak runs. */
 
 import { processFacts } from '@sealpost/harness/programs/process-facts'
 import { clockMs } from '@sealpost/sdk'

@@ -119,7 +119,7 @@ export class Brokers {
     return `ws://127.0.0.1:${this.fronts[program]!.port}`
   }
 
-  /** Of the broker itself, as long as it is not started anew. */
+  /** Of the broker itself, as long as it is not restarted. */
   urlFor(program: number): string {
     return this.#places[program % this.count]!.process!.url
   }

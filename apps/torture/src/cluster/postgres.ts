@@ -33,7 +33,7 @@ export class Postgres {
   readonly url: string
   readonly #options: EmbeddedOptions
   readonly #db: Database
-  /** `null`: it is somebody else's. */
+  /** `null`: it is someone else's. */
   #server: EmbeddedPostgres | null
   #hasEnded = false
 

@@ -131,7 +131,7 @@ export class TortureCluster {
     this.population.pace(this.#setting.rate)
   }
 
-  /** Traffic goes on: so many were acked from now on. @throws OperatingError `stuck` */
+  /** Waits until traffic continues: this number was acked from now on. @throws OperatingError `stuck` */
   acks(count: number): Promise<void> {
     const from = this.population.progress.acked
     return this.until(`${count} more messages are acked`, () => this.population.progress.acked >= from + count)

@@ -119,7 +119,7 @@ test('a lease may have run out while its push was held up', async () => {
     .sent(0)
     .acked(0)
     .add({ e: 'fault', no: 1, scenario: 'peer-stop', peers: [1] })
-  book.after(LEASE_MS).add({ e: 'mended', no: 1 }).pushed(0).got(0).pushed(0, { attempt: 2 })
+  book.after(LEASE_MS).add({ e: 'repaired', no: 1 }).pushed(0).got(0).pushed(0, { attempt: 2 })
   expect(await book.findings()).toEqual({ rules: [], causes: ['lease'] })
 })
 

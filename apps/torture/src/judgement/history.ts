@@ -33,7 +33,7 @@ export interface Sent {
   envelopeId: string | null
 }
 
-/** From its beginning to its end; one that was never mended ends with the run. */
+/** From its beginning to its end; one that was never repaired ends with the run. */
 export interface Break {
   readonly no: number
   readonly scenario: string
@@ -109,13 +109,13 @@ class Scribe {
         return void this.#stoodStill.push({ fromMs: event.sinceMs, untilMs: event.atMs })
       case 'fault':
         return void this.#breaks.set(event.no, { ...event, fromMs: event.atMs, untilMs: Infinity })
-      case 'mended':
+      case 'repaired':
         this.#breaks.get(event.no)!.untilMs = event.atMs
         return
       case 'broker failed':
         return void this.#brokerFailures.push(event.atMs)
       case 'settled':
-        return // for whoever reads the ledger
+        return // for a reader of the ledger
     }
   }
 

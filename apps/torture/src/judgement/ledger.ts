@@ -51,7 +51,7 @@ export type LedgerEvent = { readonly atMs: number } & (
   | { readonly e: 'stood still'; readonly sinceMs: number }
   /** `peers`: whom it reaches; null: all. */
   | { readonly e: 'fault'; readonly no: number; readonly scenario: string; readonly peers: readonly number[] | null }
-  | { readonly e: 'mended'; readonly no: number }
+  | { readonly e: 'repaired'; readonly no: number }
   /** The broker logged that something of the database failed. */
   | { readonly e: 'broker failed'; readonly event: string }
 )

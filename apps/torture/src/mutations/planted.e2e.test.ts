@@ -25,7 +25,7 @@ const calm: TortureScenario = {
   },
 }
 
-/** Mail for somebody who is away, whose time passes. */
+/** Mail for someone who is away, whose time passes. */
 const expiry: TortureScenario = {
   name: 'expiry',
   summary: '',

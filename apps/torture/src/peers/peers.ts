@@ -10,7 +10,7 @@ import type { PeerCommand, PeerProgress, PeerReply, PeerSetup } from './orders.t
 
 const PROGRESS_MS = 100
 const SEND_EVERY_MS = 10
-/** One in so many has a short time to live. */
+/** One in this number has a short time to live. */
 const BRIEF_ONE_IN = 40
 const JOINING_AT_ONCE = 16
 /** A program that hears its own clock this much late stood still. */
@@ -129,7 +129,7 @@ function listen(): void {
   process.on('message', (order: PeerCommand) => void obey(order).catch(fail))
   process.on('uncaughtException', fail)
   process.on('unhandledRejection', fail)
-  process.on('disconnect', () => process.exit(0)) // whoever started it is gone
+  process.on('disconnect', () => process.exit(0)) // the parent is gone
   for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the script ends it
 }
 

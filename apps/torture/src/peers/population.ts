@@ -79,7 +79,7 @@ export class Population {
       (_, i) => new Child<PeerCommand, PeerReply>(`Program ${i} of peers`, FILE),
     )
     this.#latest = this.#programs.map(() => NOTHING)
-    this.#failed.promise.catch(() => undefined) // told to whoever waits for a program
+    this.#failed.promise.catch(() => undefined) // reported to the callers that wait for a program
     for (const [i, program] of this.#programs.entries())
       program.onReply((answer) => {
         if (answer.did === 'progress') this.#latest[i] = answer

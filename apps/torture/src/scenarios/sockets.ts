@@ -21,7 +21,7 @@ function settingFor(measure: Measure): Partial<TortureClusterOptions> {
     brokers: 1,
     meshes: 1,
     bodyBytes,
-    env: { LEASE_MS: '60000' }, // so many that a program of them settles what is pushed only after a while
+    env: { LEASE_MS: '60000' }, // there are many, and their program settles what is pushed only after a while
     casts: [
       { peers: 12, isWriting: true, sleepers: 0 },
       { peers: deaf, isWriting: true, sleepers: 0 },

@@ -58,7 +58,7 @@ function FlowBadge({ flow }: { flow: Flow }) {
   )
 }
 
-/** What was given up is nobody's flow, and still wants somebody. */
+/** What was given up is nobody's flow, and still wants someone. */
 export function MeshBadges({ mesh }: { mesh: MeshState }) {
   const isQuiet = mesh.flow === 'flowing' && mesh.deadLetters > 0
   return (

@@ -293,7 +293,7 @@ export class Credit {
     )
   }
 
-  /** Answers whether it was a look at everything, and has found all there was. */
+  /** Returns whether it looked at everything and found all there was. */
   claimAnswered(answer: { mayHaveMore: boolean }): boolean {
     const isComplete = this.scanning !== null && !answer.mayHaveMore
     this.asked = null
@@ -307,7 +307,7 @@ export class Credit {
     return isComplete
   }
 
-  /** Answers false when a fence is under way already. */
+  /** Returns false when a fence is under way already. */
   startFence(): boolean {
     this.returned()
     this.remoteLeases.reset()
@@ -341,7 +341,7 @@ export class Credit {
     this.heldBytes += unsettled.byteCount
   }
 
-  /** Answers what goes on, or nothing when this session holds no such delivery. */
+  /** Returns the delivery whose lease was extended, or undefined when this session holds no such delivery. */
   extended(id: DeliveryId, untilMs: Millis): Unsettled | undefined {
     const unsettled = this.unsettled.get(id)
     if (!unsettled || unsettled.isLapsed) return undefined
@@ -349,7 +349,7 @@ export class Credit {
     return unsettled
   }
 
-  /** Answers what was settled, or nothing when this session holds no such delivery. */
+  /** Returns what was settled, or undefined when this session holds no such delivery. */
   settled(id: DeliveryId): Unsettled | undefined {
     const unsettled = this.unsettled.get(id)
     if (!unsettled) return undefined

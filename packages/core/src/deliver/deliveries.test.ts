@@ -136,7 +136,7 @@ test.each([
 const LIMITED = { rate: { perSecond: 200, burst: 400 } }
 const idsFrom = (first: number, count: number) => Array.from({ length: count }, (_, i) => (first + i) as DeliveryId)
 
-test('who goes on settling what it does not hold is shown out, and one window of it is harmless', () => {
+test('who keeps settling what it does not hold is shown out, and one window of it is harmless', () => {
   const at = world(LIMITED)
   enterCaughtUp(at)
   const settle = () => at.engine.received(2, { type: 'settle', ids: idsFrom(1, 1000) })

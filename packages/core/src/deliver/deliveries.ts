@@ -287,7 +287,7 @@ export class Deliveries {
     return Math.min(RETRY_AFTER_MAX_MS, peer.share.retries.take(this.context.nowMs))
   }
 
-  /** The session named so many deliveries that it does not hold. */
+  /** The session named this number of deliveries that it does not hold. */
   private strayed(live: LiveSession, count: number): void {
     if (count === 0) return
     this.context.counters.settledForeign += count

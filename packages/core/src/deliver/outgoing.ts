@@ -196,7 +196,7 @@ function carried<T>(items: T[], bytesOf: (item: T) => number): T[][] {
 
 /**
  * Weighted fairness between the priorities of one recipient: each delivery moves its priority back by its cost
- * (`PRIORITY_COSTS`), and a claim takes whoever is furthest in front. So a flood of `now` takes 16 of 21 places, never all. A
+ * (`PRIORITY_COSTS`), and a claim takes the sender furthest in front. So a flood of `now` takes 16 of 21 places, never all. A
  * priority that had nothing to send does not save up for later: at most one delivery of it comes at once.
  */
 export class WeightedFairQueue {

@@ -1,4 +1,4 @@
-/** When a block may be collected from, and where that goes on. */
+/** When a block may be collected from, and where that resumes. */
 import type { Delivery } from '@sealpost/protocol'
 import { type DeliveryId, ID_BLOCK } from '@sealpost/std'
 import { expect, test } from 'vitest'

@@ -82,7 +82,7 @@ test('a version that was not offered is refused', () => {
   expect(closes).toEqual([[2, 'version_unsupported']])
 })
 
-test('whoever revokes is asked about as the session it is', () => {
+test('a revocation is checked for the session that sends it', () => {
   const { engine, enter, requests } = world()
   enter(3)
   engine.received(3, { ...revoke, invites: ['ab'.repeat(16) as InviteId] })

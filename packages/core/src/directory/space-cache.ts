@@ -12,7 +12,7 @@ export interface SpaceFacts {
 
 /** How long another shard's change may stay unseen here. */
 const GOOD_FOR_MS: Millis = 15_000
-/** Most of so many would be ids that are no space's. */
+/** With more, most would be ids that are no space's. */
 const SPACES_MAX = 2000
 
 export class SpaceCache {
@@ -29,7 +29,7 @@ export class SpaceCache {
     this.spaces.set(facts.spaceId, { facts, goodUntilMs: nowMs + GOOD_FOR_MS })
   }
 
-  /** It is to be read anew. */
+  /** It is to be read again. */
   doubt(spaceId: SpaceId): void {
     this.spaces.delete(spaceId)
   }

@@ -19,7 +19,7 @@ function people() {
   return place
 }
 
-test('what is signed about users goes before the keys that somebody asked for', () => {
+test('what is signed about users goes before the keys that someone asked for', () => {
   const { reply, sent } = people()
   const users = { statements: [bytes(1)], removals: [bytes(2)], successions: [bytes(3)] }
   reply<'lookup'>(3, lookup(2), { bindings: [], users })

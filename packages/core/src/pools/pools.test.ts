@@ -1,4 +1,4 @@
-/** Who of a pool is given what, and what becomes of it when somebody leaves. */
+/** Who of a pool is given what, and what becomes of it when someone leaves. */
 import {
   ALONE_AFTER_ATTEMPTS,
   type ClientFrame,
@@ -135,7 +135,7 @@ test('what a leaver held goes back, when its session ends and when it leaves', (
   expect(its.settles).toEqual([])
 })
 
-test('what is dealt to somebody who left meanwhile goes back, too', () => {
+test('what is dealt to someone who left meanwhile goes back, too', () => {
   const its = crew()
   its.join(2, 1)
   its.engine.closed(2)
@@ -251,7 +251,7 @@ test('a member that turned to another key is known by each of them, and has what
   expect(its.joined().map(([, outcome]) => outcome)).toEqual(['joined', 'left', 'joined', 'joined'])
 })
 
-test('what nobody here was given is told to other shards, also when somebody here was free', () => {
+test('what nobody here was given is told to other shards, also when someone here was free', () => {
   const its = crew()
   its.join(2, 1)
   its.deal()

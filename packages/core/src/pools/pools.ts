@@ -87,7 +87,7 @@ export class PoolDispatcher {
     this.context.meshes.find(meshId)!.pools.numbered(poolNo)!.unserved += count
   }
 
-  /** Something may wait for the pool. Answers whether somebody is free here. */
+  /** Something may wait for the pool. Answers whether someone is free here. */
   noticed(meshId: MeshId, poolNo: PeerNo): boolean {
     const pool = this.context.meshes.find(meshId)?.pools.numbered(poolNo)
     if (!pool) return false

@@ -28,7 +28,7 @@ function twoShards() {
   })
   const [here, there] = shards as [ReturnType<typeof world>, ReturnType<typeof world>]
   there.engine.closed(1)
-  /** What was said reaches the other shard, and answers to it come back; then whoever waits has waited long enough. */
+  /** What was said reaches the other shard, and answers to it come back; then all waiting callers have waited long enough. */
   const meet = () => {
     for (let next = said.shift(); next; next = said.shift())
       shards[1 - SHARDS.indexOf(next.from)]!.engine.hints.heard(next.from, [next.hint])
@@ -112,7 +112,7 @@ test('peers of a shard that is gone, or that says nothing any more, are offline'
   news()
   for (const atMs of [10_000, 20_000, 30_000, 40_000]) {
     pass(atMs)
-    meet() // asked anew, and told
+    meet() // asked again, and told
   }
   expect(news()).toEqual([])
   for (const atMs of [50_000, 60_000, 70_000]) pass(atMs)
@@ -189,7 +189,7 @@ test('H65: a whisper of one whom the recipient bars, or to nobody, is not passed
   expect(there.sent).toMatchObject([{ type: 'pushEphemeral' }])
 })
 
-test('what another shard changed is read anew', () => {
+test('what another shard changed is read again', () => {
   const { here } = twoShards()
   here.enter(2)
   here.send(sendOf(1, 2))

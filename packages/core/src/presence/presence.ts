@@ -1,7 +1,7 @@
 /**
  * Who is online, and what they say of themselves. In memory only: nobody stores a heartbeat.
  *
- * Other shards are asked about a mesh while somebody here wants to know: who watches it, whispers in it, or sends to
+ * Other shards are asked about a mesh while someone here wants to know: who watches it, whispers in it, or sends to
  * those who are online. They then say who is there, and every change, until they are asked no more.
  */
 import { type Availability, type FrameOf, type NackCode, PRIORITY_MAX } from '@sealpost/protocol'
@@ -105,7 +105,7 @@ export class Presence {
     if (mesh.remotePresence.wait(act)) this.context.effects.awaitPresence(mesh.meshId)
   }
 
-  /** The same for whoever has no session yet. */
+  /** The same for a peer that has no session yet. */
   whenMeshKnown(meshId: MeshId, act: () => void): void {
     this.whenKnown(this.context.meshes.open(meshId, this.context.nowMs), act)
   }
@@ -172,7 +172,7 @@ function itemOf({ peerKey, live }: PeerState): PresenceItem {
     : offline(peerKey)
 }
 
-/** Ephemeral envelopes: to whoever is there to hear them, on whichever shard. Nothing of them is stored. */
+/** Ephemeral envelopes go to connected recipients, on any shard. Nothing of them is stored. */
 type EphemeralItem = FrameOf<'sendEphemeral'>['items'][number]
 
 export class EphemeralMessages {

@@ -10,7 +10,7 @@ interface RemotePeer extends PresenceItem {
   readonly untilMs: Millis
 }
 
-/** Asked once in so long while somebody here wants to know. */
+/** Asked once in so long while someone here wants to know. */
 const ASK_EVERY_MS = 10_000
 /** What was said or asked counts for so long: two questions may be lost. */
 const GOOD_FOR_MS = 30_000
@@ -43,7 +43,7 @@ export class RemotePresence {
     this.requestedUntilMs = nowMs + GOOD_FOR_MS
   }
 
-  /** Notes that somebody here wants to know. Answers whether others are to be asked, once more. */
+  /** Notes that someone here wants to know. Answers whether others are to be asked, once more. */
   request(nowMs: Millis): boolean {
     if (nowMs - this.askedAtMs < ASK_EVERY_MS) return false
     if (!this.isWatching(nowMs)) this.isAnswered = false
@@ -56,7 +56,7 @@ export class RemotePresence {
     return this.isAnswered && this.isWatching(nowMs)
   }
 
-  /** Answers whether it is the first that waits. */
+  /** Returns whether it is the first that waits. */
   wait(act: () => void): boolean {
     if (this.waiting.length >= WAITING_MAX) act()
     else this.waiting.push(act)
@@ -70,7 +70,7 @@ export class RemotePresence {
     for (const act of waiting) act()
   }
 
-  /** Answers whether it is news. What a former session, or the same one before, is said to be counts no more. */
+  /** Returns whether it is news. What a former session, or the same one before, is said to be counts no more. */
   learn(
     shard: ShardId,
     { peer, epoch, moment, isOnline, availability, summary }: HintOf<'presence'>,

@@ -76,7 +76,7 @@ test('another look comes after a quarter of a quota, while there is room, and ta
   expect(isFull(to)).toBe(false)
 })
 
-test('a full mailbox is looked into anew, but not at every send', () => {
+test('a full mailbox is measured again, but not at every send', () => {
   const to = owner()
   addMany(to, 1)
   mailboxes.measured(to, [{ sender: ann, count: 12, bytes: 0 }])
@@ -118,7 +118,7 @@ test('one sender too many for a mailbox is refused, may come again, and what fol
   expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(2)])
 })
 
-test('a mesh that is full refuses whoever writes to whomever in it, and goes on when something has left it', () => {
+test('a full mesh refuses every send, and accepts sends when something has left it', () => {
   const { engine, appends, send, nacks } = world({
     mailbox: null,
     mesh: { ...MESH_LIMITS, countMax: 10, bytesMax: 1_000 },
@@ -139,7 +139,7 @@ test('a mesh that is full refuses whoever writes to whomever in it, and goes on 
   expect(nacks().at(-1)).toMatchObject({ envelopeId: idOf(4), code: 'mailbox_full' })
 })
 
-test('one sender fills its share of a mesh only, whoever its recipients are', () => {
+test('one sender fills its share of a mesh only, for any recipients', () => {
   const { engine, appends, send, nacks } = world({ mailbox: null, mesh: { ...MESH_LIMITS, perSenderMax: 3 } })
   send(sendOf(1, 2))
   engine.resolved(1, [keyOf(2), keyOf(3)], [memberOf(2), memberOf(3)])

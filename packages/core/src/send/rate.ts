@@ -73,7 +73,7 @@ export class TokenBucket {
   }
 
   /**
-   * Takes `cost` tokens, or answers after how many milliseconds there will be so many. 0 means taken. What costs more than
+   * Takes `cost` tokens, or returns after how many milliseconds there will be enough. 0 means taken. What costs more than
    * a whole burst is let through when the bucket is full: it could never be otherwise.
    */
   take(nowMs: Millis, cost = 1): Millis {

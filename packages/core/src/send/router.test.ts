@@ -42,7 +42,7 @@ test('a socket is not read while much of its peer waits to be stored, and is aga
   expect(nacks().map(({ code }) => code)).toEqual(['unavailable', 'unavailable', 'unavailable'])
 })
 
-test('who is no member is refused, and the rest goes on', () => {
+test('who is no member is refused, and the rest continues', () => {
   const { engine, appends, send, nacks } = world()
   send(sendOf(1, 2), sendOf(2, 3))
   engine.resolved(1, [keyOf(2), keyOf(3)], [memberOf(3)])
@@ -85,7 +85,7 @@ test('what is held up behind another recipient heeds a bar that was set before i
   expect(appends.map((append) => append.envelopeId)).toEqual([idOf(2)])
 })
 
-test('who goes on after very many refusals for being too fast is shown out', () => {
+test('who continues after very many refusals for being too fast is shown out', () => {
   const { engine, closes, send, nacks } = world({ rate: { perSecond: 1, burst: 1 } })
   for (let n = 0; n < 2_000; n++) send(sendOf(n + 1, 2))
   expect(closes).toEqual([])

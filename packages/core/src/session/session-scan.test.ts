@@ -22,7 +22,7 @@ test('many sessions are looked at in parts, each once a round', () => {
   expect(pings.length).toBe(SESSIONS)
 })
 
-test('a round that is late goes on where it was', () => {
+test('a round that is late resumes where it was', () => {
   const { engine, pings } = crowd()
   engine.advance(15_000)
   engine.tick()

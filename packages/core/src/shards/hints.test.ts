@@ -71,7 +71,7 @@ test.each([superseded(3), revoked])('H65: a hint $type that is not true ends not
   expect(closes).toEqual([])
 })
 
-test('a hint of a former epoch, of another mesh or of somebody who is not here asks nothing', () => {
+test('a hint of a former epoch, of another mesh or of someone who is not here asks nothing', () => {
   const { engine, checks } = hearing()
   const elsewhere = { ...revoked, meshId: 'ff'.repeat(16) as MeshId }
   engine.hints.heard(OTHER, [superseded(2), elsewhere, { ...revoked, peer: 2 as PeerNo }])

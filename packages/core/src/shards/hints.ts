@@ -122,7 +122,7 @@ export class Hints {
         return this.forget(this.context.meshes.find(hint.meshId), hint)
       case 'shards':
       case 'happened':
-        return // whoever it is for hears it beside the engine
+        return // its receiver reads it outside the engine
       default:
         unreachable(hint)
     }

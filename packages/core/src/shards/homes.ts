@@ -154,7 +154,7 @@ function rotate(bits: number, by: number): number {
 
 /** What was said counts for so long, */
 const GOOD_FOR_MS = 30_000
-/** is said anew to whoever still goes by it, */
+/** is sent again to the peers that still use it, */
 const RENEW_AFTER_MS = 10_000
 /** and at most so often to who does not. */
 const REPEAT_AFTER_MS = 1_000
@@ -178,12 +178,12 @@ export class SessionLocations {
     else known.remoteSession = null
   }
 
-  /** Somebody stored mail for this session and does not know that it is here. */
+  /** Someone stored mail for this session and does not know that it is here. */
   announce(live: LiveSession): void {
     this.announceAfter(live, REPEAT_AFTER_MS)
   }
 
-  /** Somebody knows. */
+  /** Someone knows. */
   renew(live: LiveSession): void {
     this.announceAfter(live, RENEW_AFTER_MS)
   }

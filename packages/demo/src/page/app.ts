@@ -10,7 +10,7 @@ import { wordsFor } from './words.ts'
 
 export type Screen =
   | { readonly name: 'opening' }
-  /** Another tab has the keys and the outbox; this one goes on when that is closed. */
+  /** Another tab has the keys and the outbox; this one continues when that is closed. */
   | { readonly name: 'elsewhere' }
   | { readonly name: 'broken'; readonly reason: string }
   | { readonly name: 'uninvited'; readonly problem: string | null; readonly use: (link: string) => void }

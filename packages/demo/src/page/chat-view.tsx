@@ -84,7 +84,7 @@ function NothingOpen() {
   return (
     <div class="nothing">
       <Logo />
-      <p>Choose somebody to write to. Only the two of you can read it.</p>
+      <p>Choose someone to write to. Only the two of you can read it.</p>
     </div>
   )
 }

@@ -124,7 +124,7 @@ export function nameOf(chat: Chat, peer: PeerKey): string {
   return known?.name || `peer-${peer.slice(0, 8)}`
 }
 
-/** The line that waits under this number of the outbox. Numbers may begin anew once an outbox was empty. */
+/** The line that waits under this number of the outbox. Numbers may start over once an outbox was empty. */
 export function waitingLine(chat: Chat, outboxNo: number): WrittenLine | undefined {
   return writtenLines(chat).find(({ fate }) => fate.name === 'waiting' && fate.outboxNo === outboxNo)
 }

@@ -39,7 +39,7 @@ export interface MailboxOptions {
 }
 
 const OUTBOX = 'sealpost outbox'
-/** Nobody tells who joins, so we ask while somebody looks. */
+/** Nobody tells who joins, so we ask while someone looks. */
 const MEMBERS_EVERY_MS = 10_000
 /** These ends of a connection are for the outbox to remember, not for a line. */
 const IS_KEPT: readonly string[] = ['kept_for_later', 'closed']
@@ -221,7 +221,7 @@ export class Mailbox {
     }
   }
 
-  /** Whoever looks at a conversation has read it. */
+  /** A conversation on the screen counts as read. */
   #read(): void {
     const { open } = this.#chat
     if (open === null || document.visibilityState === 'hidden') return
@@ -275,7 +275,7 @@ function noticeOf(event: PeerEvent, chat: Chat): string | null {
     case 'gap':
       return `Messages of ${nameOf(chat, event.sender)} are missing.`
     case 'forked':
-      return `Two messages in the name of ${nameOf(chat, event.sender)} claim one place: somebody else may hold a key.`
+      return `Two messages in the name of ${nameOf(chat, event.sender)} claim one place: someone else may hold a key.`
     case 'tamper':
       return `A message that claims to be of ${nameOf(chat, event.sender)} was forged or damaged. It is not shown.`
     case 'key_changed':

@@ -13,7 +13,7 @@ export function ScreenView({ screen }: { screen: Screen }) {
     case 'elsewhere':
       return (
         <Card title="Open in another tab">
-          <p>One tab at a time holds the keys. Close the other one, and this one goes on.</p>
+          <p>One tab at a time holds the keys. Close the other one, and this one continues.</p>
         </Card>
       )
     case 'broken':

@@ -4,9 +4,9 @@ import { SealpostError } from '@sealpost/sdk'
 const WORDS: Readonly<Record<string, string>> = {
   invite_malformed: 'This is no invite, or a part of it is missing. Copy the whole link.',
   invite_refused: 'This invite can’t be used: it is used up, over, or was taken back. Ask for a new one.',
-  name_taken: 'Somebody here has this name. Choose another one.',
+  name_taken: 'Someone here has this name. Choose another one.',
   name_malformed: 'A name is 1 to 64 letters, digits and signs, without accents, emoji and / , * ( ).',
-  wrong_broker: 'Whoever answered is not the broker of this invite. Nothing was told to it.',
+  wrong_broker: 'The server is not the broker of this invite. Nothing was sent to it.',
   connection_lost: 'The broker can’t be reached. Try again in a moment.',
   try_later: 'The broker is busy. Try again in a moment.',
   restarting: 'The broker is starting. Try again in a moment.',

@@ -45,7 +45,7 @@ export const CHUNK_BYTES_MAX = 256 * 1024
 /** 16 GiB in the largest chunks. */
 export const CHUNKS_MAX = 65_536
 
-/** How a file of so many bytes lies in sealed chunks. An empty one has one chunk. */
+/** How a file of this length lies in sealed chunks. An empty one has one chunk. */
 export function chunkLayout(
   bytes: number,
   chunkBytes: number,
@@ -72,7 +72,7 @@ export interface OpenedChunk {
 export class ChunkStream {
   readonly #state: ReturnType<typeof sodium.crypto_secretstream_xchacha20poly1305_init_pull>
 
-  /** Whoever seals draws the header, too: libsodium's own beginning of a sealing stream is this, with 24 random bytes. */
+  /** The sealer draws the header, too: libsodium's own beginning of a sealing stream is this, with 24 random bytes. */
   constructor({ key, header }: Pick<Attachment, 'key' | 'header'>) {
     this.#state = sodium.crypto_secretstream_xchacha20poly1305_init_pull(header, key)
   }

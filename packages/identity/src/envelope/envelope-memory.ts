@@ -53,7 +53,7 @@ export class EnvelopeMemory {
     return copyBytes(this.bytes, this.#hash, 16)
   }
 
-  /** Boxes the plaintext of so many bytes; the envelope is the caller's own. */
+  /** Boxes a plaintext of this length; the envelope is the caller's own. */
   seal(length: number, nonce: Uint8Array, sharedKey: Uint8Array): Uint8Array {
     const { bytes, plaintextAt } = this
     const envelope = this.#envelope
@@ -64,7 +64,7 @@ export class EnvelopeMemory {
     return bytes.slice(envelope, plaintextAt + length)
   }
 
-  /** Answers whether the key opens the envelope; then its plaintext stands in the memory. */
+  /** Returns whether the key opens the envelope; then its plaintext stands in the memory. */
   open(sealed: Uint8Array, sharedKey: Uint8Array): boolean {
     this.load(sealed)
     return this.openLoaded(sealed.length, sharedKey)

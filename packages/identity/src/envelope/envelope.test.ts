@@ -117,7 +117,7 @@ test('a short envelope leaves nothing of a longer one before it', () => {
   expect(openEnvelope(opener, envelope, expected).ok).toBe(true)
 })
 
-test('the memory grows with an envelope, and goes on serving small ones', () => {
+test('the memory grows with an envelope, and continues serving small ones', () => {
   const { sealer, opener, draft, expected } = world()
   const pages = rawSodium().HEAPU8.length
   const body = new Uint8Array(pages).fill(7)

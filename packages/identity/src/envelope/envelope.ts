@@ -79,7 +79,7 @@ export function sealInStream(sealer: Sealer, draft: EnvelopeDraft): SealedEnvelo
 }
 
 const NOTE_LENGTH_BYTES = 2
-/** Filled anew for each envelope, which holds a copy. */
+/** Filled again for each envelope, which holds a copy. */
 const freshNonce = new Uint8Array(NONCE_BYTES)
 
 /** For test vectors only, where the nonce is given. */
@@ -92,7 +92,7 @@ export function sealWithNonce(sealer: Sealer, draft: EnvelopeDraft, nonce: Uint8
   return { envelope: memory.seal(length, nonce, sharedKey), headerHash }
 }
 
-/** Answers how long the plaintext is that stands in the memory now. */
+/** Returns the length of the plaintext that stands in the memory now. */
 function writePlaintext(
   memory: EnvelopeMemory,
   sealer: Sealer,

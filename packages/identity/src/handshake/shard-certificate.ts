@@ -15,7 +15,7 @@ export interface ShardCertificateTerms {
   readonly shardKey: PeerKey
   /** Where the shard is dialled, in the form of `normalizeAuthority`: one to four. */
   readonly authorities: readonly string[]
-  /** Good up to and including this time, by the clock of whoever reads it, ms since 1970. */
+  /** Good up to and including this time, by the reader's clock, ms since 1970. */
   readonly notAfterMs: Millis
 }
 
@@ -50,7 +50,7 @@ export function readShardCertificate(bytes: Uint8Array): ShardCertificate | null
   return { ...claim, bytes }
 }
 
-/** Whether whoever has this key may be believed under this name. */
+/** Whether this key may use this name. */
 export function checkShardCertificate(
   bytes: Uint8Array,
   expected: { clusterKey: PeerKey; shardKey: PeerKey; authority: string; nowMs: Millis },

@@ -163,7 +163,7 @@ function malformed(reason: string): OperatingError {
 
 /**
  * What a newcomer signs when it uses an invite: the transcript of this very connection, the invite, the name it asks for
- * and its key binding. Whoever gets hold of the frame can neither use it on another connection nor become a member with
+ * and its key binding. A thief of the frame can neither use it on another connection nor become a member with
  * another key or name.
  *
  * Signed: T("enrol"), lp(BLAKE2b-256(invite)), lp(name), lp(signature of the key binding).

@@ -13,7 +13,7 @@ export interface IdentityRotation {
   readonly meshId: MeshId
   readonly former: PeerKey
   readonly successor: PeerKey
-  /** By the clock of whoever turned its key, ms since 1970. */
+  /** By the clock of the peer that rotated its key, ms since 1970. */
   readonly atMs: Millis
 }
 

@@ -98,7 +98,7 @@ export function fingerprint(publicKey: PeerKey): string {
 
 const inGroups = (digits: string): string => digits.match(/.{4}/g)!.join('-')
 
-/** A fingerprint as somebody typed it, with or without hyphens and in any case; `null` when it is none, or not all of one. */
+/** A fingerprint as someone typed it, with or without hyphens and in any case; `null` when it is none, or not all of one. */
 export function readFingerprint(text: string): string | null {
   if (!/^[0-9a-z]{4}(?:-[0-9a-z]{4}){7}$|^[0-9a-z]{32}$/i.test(text)) return null
   const digits = text.replaceAll('-', '').toUpperCase().replaceAll('O', '0').replaceAll(/[IL]/g, '1')

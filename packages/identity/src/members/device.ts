@@ -198,7 +198,7 @@ const NOT_AFTER_DEFAULT_MS = 10 * 365 * 24 * 3_600_000
 export const isDeviceInvite = (text: string): boolean => text.trim().startsWith(PREFIX)
 
 /**
- * The text of a new invite for one device. Whoever reads it until it is used can become that device.
+ * The text of a new invite for one device. Anyone who reads it before it is used can become that device.
  * @throws OperatingError `authority_malformed` when the URL is none a client can dial
  */
 export function createDeviceInvite(user: SigningKeys, terms: DeviceInviteTerms): string {

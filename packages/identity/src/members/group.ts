@@ -77,7 +77,7 @@ export function readMemberList(
   return { ...roster, bytes: bytes.slice() }
 }
 
-/** Null unless every field is as it should be; whoever signed it. Never throws. */
+/** Null unless every field is valid; does not check the signature. Never throws. */
 function memberListFields(kind: MemberListKind, bytes: Uint8Array): MemberListFields | null {
   return bytes.length > SIGNATURE_BYTES ? fieldsOf(kind, bytes.subarray(0, bytes.length - SIGNATURE_BYTES)) : null
 }

@@ -1,5 +1,5 @@
 /**
- * An invite: one line that lets whoever has it become a member of a mesh. An admin makes it alone, without asking a
+ * An invite: one line that lets its holder become a member of a mesh. An admin makes it alone, without asking a
  * broker; the broker checks the signature, and that the issuer is an admin, when it is used. It names the broker and its
  * key, so that a newcomer pins the right one.
  *
@@ -54,7 +54,7 @@ const URL_MAX = 255
 const NOT_AFTER_DEFAULT_MS = 24 * 3600_000
 
 /**
- * The text of a new invite. Whoever reads it can use it: show it once, and keep only its id, which revokes it.
+ * The text of a new invite. Anyone who reads it can use it: show it once, and keep only its id, which revokes it.
  * @throws OperatingError `authority_malformed` when the URL is none a client can dial
  */
 export function createInvite(issuer: SigningKeys, terms: InviteTerms): string {

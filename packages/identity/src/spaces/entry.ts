@@ -93,7 +93,7 @@ export function sealEntryWith(author: SigningKeys, draft: EntryDraft, keys: Entr
   return { ...header, bytes, hash: hash256(bytes) }
 }
 
-/** What a header says, whoever signed it; null unless these bytes may be an entry. Never throws. */
+/** Reads a header without checking its signature; null unless these bytes may be an entry. Never throws. */
 export function entryFields(bytes: Uint8Array): EntryHeader | null {
   if (bytes.length < BYTES_MIN || bytes.length > ENTRY_BYTES_MAX) return null
   const reader = new FieldReader(bytes)

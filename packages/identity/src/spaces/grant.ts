@@ -84,7 +84,7 @@ export interface KeyGrant extends KeyScope {
   readonly keys: readonly { readonly keyEpoch: number; readonly key: Uint8Array }[]
 }
 
-/** Older ones are left out: so many rotations take years. */
+/** Older ones are left out: this number of rotations takes years. */
 export const GRANT_KEYS_MAX = 1024
 /** Of one box. */
 export const GRANT_BYTES_MAX = 64 * 1024

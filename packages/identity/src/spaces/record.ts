@@ -94,7 +94,7 @@ export function sealRecordWith(
   return { ...header, bytes, hash: hash256(bytes) }
 }
 
-/** What a header says, whoever signed it; null unless these bytes may be a record. Never throws. */
+/** Reads a header without checking its signature; null unless these bytes may be a record. Never throws. */
 export function recordFields(bytes: Uint8Array): RecordHeader | null {
   if (bytes.length < BYTES_MIN || bytes.length > RECORD_BYTES_MAX) return null
   const reader = new FieldReader(bytes)

@@ -219,7 +219,7 @@ export function poolTests(stageOf: () => Stage): void {
       expect(await crew.texts([cat])).toEqual(['1'])
     })
 
-    test('goes on when its holder extends it, and only then', async () => {
+    test('continues when its holder extends it, and only then', async () => {
       const crew = await Crew.gather(stageOf())
       const { stage, bob, cat } = crew
       const [first, second] = await stage.store(crew.task('1'), crew.task('2'))

@@ -1,7 +1,7 @@
 /**
  * Both queues side by side under random commands, compared after each of them: this is what lets the simulator trust
  * the memory queue. Times are multiples of ten seconds and limits lie five seconds beside them, and what the server's
- * clock goes on by itself is taken back (`holdClock`), so that it decides nothing however slow the machine is.
+ * clock advances by itself is taken back (`holdClock`), so that it decides nothing however slow the machine is.
  */
 
 import {
@@ -72,7 +72,7 @@ const append = fc.record({
   priority: fc.nat(2),
   ttlSeconds: fc.constantFrom(45, 3605),
   birth: fc.constantFrom('none', 'current', 'current', 'elsewhere', 'elsewhere', 'stale'),
-  /** A look begins at the delivery stored so many before the last one; null: at the start. */
+  /** A look begins at the delivery stored this number before the last one; null: at the start. */
   begin: fc.option(fc.nat(4)),
   body: fc.constantFrom(null, null, null, '11', '22'),
   wish: fc.constantFrom(...RECEIPT_WISHES),

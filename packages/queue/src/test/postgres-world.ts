@@ -131,7 +131,7 @@ class PostgresWorld implements QueueWorld {
     assert(peer !== undefined, `${byteaText(peerKey)} is a member`)
   }
 
-  /** The server's clock goes on as it likes; what it wrote is moved into the past. */
+  /** The server's clock advances as it likes; what it wrote is moved into the past. */
   advance: QueueWorld['advance'] = async (byMs) => {
     const back = (column: string) => `${column} = ${column} - make_interval(secs => ${byMs / 1000})`
     const columns = ['enqueued_at', 'expires_at', 'lease_until', 'first_strike_at']

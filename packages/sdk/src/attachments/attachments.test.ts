@@ -133,7 +133,7 @@ describe('a life that ends', () => {
     expect(broker.puts).toBe(3)
   })
 
-  test('leaves nothing to seal anew with other bytes: not even the chunk that was under way', async () => {
+  test('leaves nothing to seal again with other bytes: not even the chunk that was under way', async () => {
     const { broker, resume } = await dying(1)
     for (const at of [0, PLAIN + 3]) {
       const changed = THREE.with(at, THREE[at]! ^ 1)

@@ -81,7 +81,7 @@ export interface TransferProgress {
 }
 
 export interface UploadOptions {
-  /** Who may fetch it: peers, or the members of a group, whoever they are by then. */
+  /** Who may fetch it: peers, or the members of a group at the time of the download. */
   readonly to: PeerKey | readonly PeerKey[] | { readonly group: GroupId }
   /** As its readers are told. 1 to 255 bytes. */
   readonly name: string
@@ -92,7 +92,7 @@ export interface UploadOptions {
   /** Of each sealed chunk, 4 KiB to 256 KiB; the most unless told. */
   readonly chunkBytes?: number
   readonly onProgress?: (progress: TransferProgress) => void
-  /** With it an upload goes on in a later life. Remove it when the message that names the file is on its way. */
+  /** With it an upload continues in a later life. Remove it when the message that names the file is on its way. */
   readonly resume?: UploadLog
   readonly signal?: AbortSignal
 }
@@ -117,7 +117,7 @@ function checkOptions(options: UploadOptions, { bytes }: AttachmentSource): void
   const { name, type = '', to, chunkBytes = CHUNK_BYTES_MAX } = options
   check(isAttachmentName(name), 'name has 1 to 255 bytes')
   check(isAttachmentType(type), 'type has at most 127 characters of printable ASCII')
-  check(recipientsOf(to).length > 0, 'to names somebody')
+  check(recipientsOf(to).length > 0, 'to names someone')
   check(Number.isSafeInteger(bytes) && bytes >= 0, 'a source says how many bytes it has')
   const isInRange = Number.isInteger(chunkBytes) && chunkBytes >= CHUNK_BYTES_MIN && chunkBytes <= CHUNK_BYTES_MAX
   check(isInRange, `chunkBytes is from ${CHUNK_BYTES_MIN} to ${CHUNK_BYTES_MAX}`)
@@ -191,7 +191,7 @@ interface Sending {
   readonly options: UploadOptions
 }
 
-/** All are sealed anew, in their order; those that are missing are sent. Answers the hash of the whole. */
+/** All are sealed again, in their order; those that are missing are sent. Returns the hash of the whole. */
 async function sendChunks(calls: AttachmentBroker, sending: Sending): Promise<Uint8Array> {
   const { source, record, present, options } = sending
   const { chunks, plainBytes } = layoutOf(record)
@@ -236,7 +236,7 @@ export interface AttachmentSource {
 export const sourceOf = (given: Blob | AttachmentSource): AttachmentSource =>
   'stream' in given && 'size' in given ? { bytes: given.size, stream: () => given.stream() } : given
 
-/** Pieces of so many bytes each, but for the last one; an empty one for nothing at all. No byte is read ahead of need. */
+/** Pieces of this length each, but for the last one; an empty one for nothing at all. No byte is read ahead of need. */
 export async function* inPieces(
   stream: AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>,
   pieceBytes: number,

@@ -1,6 +1,6 @@
 /**
  * Where a peer dials next: the addresses its application gave, the home that a shard named, and the shards it was told of
- * for the time when that one is gone. None of them is trusted for being named: whoever answers proves the pinned key.
+ * for the time when that one is gone. None of them is trusted for being named: each server proves the pinned key.
  *
  * A mesh may move to another cell, and the old one may be gone later. So the addresses that the new cell announces, and the
  * broker that served last, outlive the session, and with a store the process. No certificate does: a shard with a key of its
@@ -23,7 +23,7 @@ export interface ShardAddress {
   readonly authority: string
   /** `given` by the application, announced by the `cell`, `told` by a shard for later, or the `home` that one sent us to. */
   readonly from: 'given' | 'cell' | 'told' | 'home'
-  /** Of its key, as whoever sent us there has it. */
+  /** Its key, as the redirect named it. */
   readonly certificate: Uint8Array | null
 }
 
@@ -44,7 +44,7 @@ const NOTHING_KNOWN: KnownAddresses = { cell: [], home: null }
 const HOPS_MAX = 3
 /** Of those that served us. */
 const SERVED_MAX = 4
-/** Who did not answer is not asked again by somebody else's word for so long. */
+/** Who did not answer is not asked again by someone else's word for so long. */
 const DOWN_FOR_MS: Millis = 10_000
 
 export class ShardAddresses {
@@ -126,7 +126,7 @@ export class ShardAddresses {
 
   /**
    * The one that was dialled does not answer. Answers whether another one is dialled next; if not, all were tried, and it
-   * begins anew with the first.
+   * starts over with the first.
    */
   next(nowMs: Millis): boolean {
     const { authority } = this.#dialled

@@ -160,7 +160,7 @@ describe('moving', () => {
     expect(world.log).toContain('home_unreachable')
   })
 
-  test('one that can not serve the peer either, whose mesh lives in another cell, is asked anew where that is', () => {
+  test('one that can not serve the peer either, whose mesh lives in another cell, is asked again where that is', () => {
     const world = new World()
     world.greet()
     moved(world)
@@ -213,7 +213,7 @@ describe('moving', () => {
     expect(world.urls).toEqual(['wss://broker.example', 'wss://broker.example', HOME])
   })
 
-  test('a steady session that is sent on is begun anew at once; a short one after a pause', () => {
+  test('a steady session that is sent on begins again at once; a short one after a pause', () => {
     const world = new World()
     world.goLive()
     world.refuse('moved', 0, 5_000)
@@ -253,7 +253,7 @@ describe('coming back', () => {
     expect(Math.max(...perSlot.values())).toBeLessThan(most)
   })
 
-  test('whoever was cut off is back within 5 s of a broker that was away for a few seconds', () => {
+  test('a peer that was cut off is back within 5 s of a broker that was away for a few seconds', () => {
     for (let seed = 1; seed <= 200; seed++) {
       const world = new World(seededRandom(seed).next)
       const backAtMs = 100 * (seed % 100)
@@ -318,7 +318,7 @@ describe('coming back', () => {
     expect(Math.max(...fourths)).toBeGreaterThan(5_000)
   })
 
-  test('failures without an answer do not lengthen the wait of whoever is then put off', () => {
+  test('failures without an answer do not lengthen the wait of a peer that is then put off', () => {
     const world = new World()
     world.connection.start(0)
     for (let i = 0; i < 8; i++) {
@@ -408,7 +408,7 @@ describe('liveness', () => {
     expect(world.log.at(-1)).toBe('lost heartbeat_missed')
   })
 
-  test('anything heard starts it anew', () => {
+  test('anything heard restarts it', () => {
     const world = new World()
     world.goLive()
     world.connection.tick(HEARTBEAT_MS)

@@ -110,7 +110,7 @@ export class BrokerConnection {
     this.state = { name: 'greeting', deadlineMs, sessionByMs }
   }
 
-  /** Answers the frame if it is one for the live session. */
+  /** Returns the frame if it is one for the live session. */
   received(dialNo: number, frame: ServerFrame, nowMs: Millis): ServerFrame | null {
     if (dialNo !== this.dialNo) return null
     const { state } = this
@@ -379,7 +379,7 @@ export class BrokerConnection {
       this.#putOffs = 0
     }
     const isSentOn = code === 'moved' && isSteady
-    // A mesh of another cell can't stay here: whoever can't be served is told anew where to go.
+    // A mesh of another cell can't stay here: a peer that can't be served is redirected again.
     if (code === 'try_later') this.#addresses.asksToStay = false
     const isTurned = isAway(state, code) && this.#turn(code, nowMs)
     const retryInMs = isSentOn ? 0 : isTurned ? this.#drawTurn(code) : this.#drawRetry()
@@ -437,7 +437,7 @@ export function codeOfClose(closeNumber: number): RefusalCode | undefined {
 }
 
 export function wrongBroker(): SealpostError {
-  return new SealpostError('wrong_broker', 'Whoever answered does not hold the pinned key of this broker.')
+  return new SealpostError('wrong_broker', 'The server does not hold the pinned key of this broker.')
 }
 
 /** Epochs grow with each session: a database that gives one again has lost the opening of the last one, and what followed it. */

@@ -66,7 +66,7 @@ test('a membership is what `connect` needs, under a name of the key unless one i
   await expect.poll(() => its.broker.sockets.size).toBe(0)
 })
 
-test('whoever can not prove the key of the invite is not believed, before or after', async () => {
+test('a server that can not prove the key of the invite is not believed, before or after', async () => {
   const its = world((socket, enrol) => its.enrolled(socket, enrol, generateSigningKeys()))
   await expect(join(its.options())).rejects.toMatchObject({ code: 'wrong_broker' })
   const other = its.options({ brokerKey: generateSigningKeys().publicKey })

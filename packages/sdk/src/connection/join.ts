@@ -141,7 +141,7 @@ interface Greeting {
   readonly certificate: Uint8Array | null
 }
 
-/** What is signed with whoever greets. @throws SealpostError `wrong_broker`, `version_unsupported`, as `Dial.next` */
+/** The transcript to sign for a greeting. @throws SealpostError `wrong_broker`, `version_unsupported`, as `Dial.next` */
 async function greetingOf(dial: Dial, door: Door, identity: Identity): Promise<Transcript> {
   const first = await dial.next('hello', 'certificate')
   if (first.type === 'hello') return transcriptOf(door, identity, { hello: first, certificate: null })

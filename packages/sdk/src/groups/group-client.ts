@@ -95,7 +95,7 @@ export class GroupClient {
     return group !== undefined && group.epoch > epoch && !isGroupMember(group, peer)
   }
 
-  /** Members that a former life still owed a message: it goes on with them. */
+  /** Members that a former life still owed a message: it continues with them. */
   restore(): void {
     for (const message of this.#ports.bodies?.restored.values() ?? []) this.#sends.restore(message, this.#tellerOf(0))
   }

@@ -35,9 +35,9 @@ export interface GroupMessage {
   readonly record?: Uint8Array | undefined
   /** To whom it was addressed; empty for one of a former life. */
   readonly members: readonly PeerKey[]
-  /** It was sealed anew for the members of now; a second time it is not. */
+  /** It was sealed again for the current members; a second time it is not. */
   readonly isSecond: boolean
-  /** Their envelopes were refused since the group has changed: they are to get it sealed anew. */
+  /** Their envelopes were refused since the group has changed: they are to get it sealed again. */
   readonly owed: Set<PeerKey>
 }
 

@@ -1,6 +1,6 @@
 /**
  * Messages to groups: sealed once, and one envelope for each member in the ordinary lane to that member. When the broker
- * says that the group has changed, what was refused is sealed anew for the members of now, once. Pure and synchronous.
+ * says that the group has changed, what was refused is sealed again for the current members, once. Pure and synchronous.
  */
 import { type GroupStatement, isGroupEnded, type Note } from '@sealpost/identity'
 import { BODY_BYTES_MAX } from '@sealpost/protocol'
@@ -150,7 +150,7 @@ export class GroupSender {
     for (const peer of owed) if (!served.has(peer)) teller.ended({ peer, receipt: null, error })
   }
 
-  /** This life is over; with a store the next one goes on. */
+  /** This life is over; with a store the next one continues. */
   #giveUp({ owed }: GroupMessage, teller: SendObserver, error: SealpostError): void {
     for (const peer of owed) teller.ended({ peer, receipt: null, error: this.#ports.endOf(error) })
   }
@@ -212,7 +212,7 @@ export class GroupOpener {
     return { ok: true, header, headerHash, note, body, group: among }
   }
 
-  /** Whoever knows a pool may send to it: the sender's box is all there is to believe. */
+  /** Every member that knows a pool may send to it: only the sender's box is proof. */
   #openForPool({ body }: PushedDelivery, opened: OpenedEnvelope, note: Note): OpenedMessage | { flaw: string } {
     if (!body) return { flaw: 'no_body' }
     if (note.group !== undefined || note.user !== undefined) return { flaw: 'two_audiences' }

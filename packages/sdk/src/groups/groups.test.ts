@@ -24,7 +24,7 @@ function crew() {
 }
 
 describe('the statements', () => {
-  test('asks for nothing before it is used, and then in each session anew', () => {
+  test('asks for nothing before it is used, and then again in each session', () => {
     const { statements, asked, list } = groupWorld()
     statements.connected()
     expect(asked).toEqual([])
@@ -152,7 +152,7 @@ describe('a message to a group', () => {
     expect(world.asked).toHaveLength(1)
   })
 
-  test('that is to be kept has a record, made anew when it is sealed anew', () => {
+  test('that is to be kept has a record, made again when it is sealed again', () => {
     const world = crew()
     const { recorder, notes } = fakeRecorder()
     const { groupId } = world.group

@@ -176,7 +176,7 @@ export class Groups {
     return group
   }
 
-  /** Answers whether it stands; false when it came too late, unless that is to be thrown. */
+  /** Returns whether it stands; false when it came too late, unless that is to be thrown. */
   async #set(group: GroupStatement, isLast = true): Promise<boolean> {
     const { outcome } = await this.#ports.ask({ type: 'setGroup', statement: group.bytes })
     if (outcome === 'done') this.#ports.tell((client) => client.add(group))
@@ -229,7 +229,7 @@ export class Group extends MemberList<GroupStatement> {
     return isGroupEnded(this.now)
   }
   /**
-   * Ends it for good: whoever writes to it from then on gets `unknown_group`. What was sent before still arrives.
+   * Ends it for good: later sends to it get `unknown_group`. What was sent before still arrives.
    * @throws SealpostError `not_owner`
    */
   delete(): Promise<void> {
@@ -248,7 +248,7 @@ export class Group extends MemberList<GroupStatement> {
   }
 }
 
-/** Puts the answers of all members together. A promise for each of them is made when somebody looks at them. */
+/** Puts the answers of all members together. A promise for each of them is made when someone looks at them. */
 class Gathering {
   readonly #resolve: (posted: PendingGroupSend) => void
   readonly #expected = new Set<PeerKey>()

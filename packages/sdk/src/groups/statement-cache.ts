@@ -47,7 +47,7 @@ export abstract class StatementCache<Id extends string, Statement extends { read
     return this.#known.get(id)
   }
 
-  /** Reads all of them anew, and calls back when that is done: in the next session, if there is none. */
+  /** Reads all of them again, and calls back when that is done: in the next session, if there is none. */
   refresh(done: Waiter): void {
     if (this.#floor) this.#latecomers.push(done)
     else {
@@ -120,13 +120,13 @@ export interface GroupStatementsPorts {
   readonly emit: (event: PeerEvent) => void
   /** Asks for the statements behind one. Answer: `listed`, or `close`. */
   readonly ask: (after: GroupId) => void
-  /** A group is another one now or has ended, or is known for the first time and goes on. */
+  /** A group is another one now or has ended, or is known for the first time and continues. */
   readonly changed: (group: GroupStatement) => void
 }
 
 /**
  * The groups of the mesh. Nothing is asked before they are used for the first time; from then on all of them are, in each
- * session anew.
+ * session again.
  */
 export class GroupStatements extends StatementCache<GroupId, GroupStatement> {
   #isUsed = false

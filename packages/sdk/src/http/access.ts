@@ -184,7 +184,7 @@ export class HttpAddresses<Token> {
   }
 }
 
-/** A broker that runs answers in far less: a stopped one must not use up the patience of whoever waits. */
+/** A broker that runs answers in far less: a stopped one must not use up the caller's patience. */
 const ANSWER_WITHIN_MS = 8_000
 /** A chunk of 256 KiB takes so long over a slow line, before the broker can answer. */
 const BYTES_PER_MS = 16
@@ -270,7 +270,7 @@ export interface HttpAsk {
   readonly path: string
   readonly json?: object
   readonly bytes?: Uint8Array
-  /** It is not said again when no answer came: whoever asks looks first what became of it. */
+  /** Not repeated when no answer came: the caller first checks what became of it. */
   readonly isOnce?: boolean
   readonly signal?: AbortSignal | undefined
 }

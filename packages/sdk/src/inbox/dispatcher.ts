@@ -1,5 +1,5 @@
 /**
- * Messages on their way into the application: to its handler, or to whoever iterates, or kept until there is one. The
+ * Messages on their way into the application: to its handler or its iterator, or kept until there is one. The
  * broker's credit bounds how many are kept.
  */
 

@@ -17,7 +17,7 @@ import { addBounded, HashChain, SequenceTracker } from './sequence-tracker.ts'
 /**
  * `fresh`: hand it out. `redriven`: hand it out; the application rejected an earlier delivery of it. `duplicate`: it was settled before, settle it again. `{ running }`: the application has it now;
  * settle it when that ends. `{ rejected }`: it was rejected before, reject it again for that reason. `{ gap }`: hand it
- * out; so many are missing before it. `taken`: another message holds its place; throw it away. `forked`: hand it out; it
+ * out; this number is missing before it. `taken`: another message holds its place; throw it away. `forked`: hand it out; it
  * follows another message than the one that was there before it.
  */
 export type InboxVerdict<Held> = 'fresh' | 'redriven' | 'taken' | 'forked' | { readonly gap: number } | Repeated<Held>

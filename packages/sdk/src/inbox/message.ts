@@ -73,7 +73,7 @@ const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 
 export class Message {
-  /** Proven by the box; whoever holds this key wrote it. */
+  /** Proven by the box: the holder of this key wrote it. */
   readonly sender: PeerKey
   /** Who vouches for the sender as a device of its own, proven by that user's signature; otherwise the sender itself. */
   readonly user: PeerKey
@@ -204,7 +204,7 @@ export class Message {
   }
 
   /**
-   * Answers its sender, in its thread and at its priority. Resolves when the answer is stored; the message itself is not
+   * Replies to its sender, in its thread and at its priority. Resolves when the answer is stored; the message itself is not
    * settled by it.
    * @throws SealpostError as `send`; `no_auto_reply`
    */

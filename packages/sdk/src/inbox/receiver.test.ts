@@ -54,7 +54,7 @@ describe('around a turn of box keys', () => {
     expect(scene.shown.at(-1)!.atMs).toBeGreaterThanOrEqual(15_000 + GRACE_MS)
   })
 
-  test('what is put off is waited for in a new session, too, since its pause goes on there', () => {
+  test('what is put off is waited for in a new session, too, since its pause continues there', () => {
     const scene = turnedTwice()
     scene.advance(5_000)
     scene.send('first')

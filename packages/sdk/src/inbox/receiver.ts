@@ -51,7 +51,7 @@ type ReceiverFrame = FrameOf<'settle'> | FrameOf<'retry'> | FrameOf<'reject'> | 
 
 /** Settled ids wait so long for others, or for a frame they can go with: one of their own for each is a write and a read. */
 const SETTLE_WITHIN_MS = 100
-/** And till they are so many: what waits here fills the window. */
+/** And until this number waits: what waits here fills the window. */
 const SETTLES_MAX = 64
 /** A larger message takes much of the bytes that the broker pushes, so it is settled at once. */
 const ALONE_BYTES = 4_096
@@ -137,7 +137,7 @@ export class Receiver implements MessageActions {
     }
   }
 
-  /** A sender's key came: what waited for it goes on, in its order. */
+  /** A sender's key came: what waited for it continues, in its order. */
   unlock(sender: PeerKey, nowMs: Millis): void {
     const waiting = this.parked.get(sender)
     if (!waiting) return
@@ -183,7 +183,7 @@ export class Receiver implements MessageActions {
     this.#ports.effects.flushSoon()
   }
 
-  /** The application is at work on it: its lease goes on until it is settled, rejected or given back. */
+  /** The application is at work on it: its lease continues until it is settled, rejected or given back. */
   hold(message: Message): void {
     if (message.state === 'open' && this.#leases.hold(message)) this.#ports.effects.flushSoon()
   }

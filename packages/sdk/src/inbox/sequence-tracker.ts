@@ -37,7 +37,7 @@ export class SequenceTracker {
     return this.#highest === 0 ? 0 : Math.max(0, seq - this.#highest - 1)
   }
 
-  /** -1: seen before. Otherwise it is new, and so many are missing between it and the highest one before it. */
+  /** -1: seen before. Otherwise it is new, and this number is missing between it and the highest one before it. */
   note(seq: number): number {
     const highest = this.#highest
     if (seq <= highest) return this.#fill(seq) ? 0 : -1
@@ -103,7 +103,7 @@ export function addBounded<T>(set: Set<T>, item: T, max: number): T | undefined 
 
 /**
  * The newest link of one stream. Each envelope names the hash of the header before it, so that two envelopes for one place
- * show, whoever made them: a thief of a box key, who can write in its owner's name, or a sender that was restored from a
+ * show, with either cause: a thief of a box key, who can write in its owner's name, or a sender that was restored from a
  * copy. Only what came in this life of the process is known.
  */
 

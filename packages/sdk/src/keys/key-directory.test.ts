@@ -87,7 +87,7 @@ describe('asking', () => {
     expect(world.keys.takeFrames(5_000)).toMatchObject([{ peers: [BOB, CAROL] }])
   })
 
-  test('a new session asks anew', () => {
+  test('a new session asks again', () => {
     const world = new World()
     world.keys.find(BOB, 0)
     world.keys.takeFrames(0)

@@ -19,7 +19,7 @@ export interface KnownKey extends Correspondent {
 export interface KeyDirectoryPorts {
   readonly crypto: Pick<CryptoPort, 'checkBinding'>
   readonly epochs: Pick<KeyEpochs, 'of' | 'raise'>
-  /** The peer's key is known, for the first time or anew. */
+  /** The peer's key is known, for the first time or again. */
   readonly learned: (peer: PeerKey, key: KnownKey) => void
   readonly refused: (peer: PeerKey, reason: KeyRefusal) => void
   /** Whether another identity key has followed this one, and is this peer's now. */
@@ -92,7 +92,7 @@ export class KeyDirectory {
     return this.#known.get(peer)?.formers ?? []
   }
 
-  /** Answers whether all keys of this peer were asked for; false when that was done just now. */
+  /** Returns whether all keys of this peer were asked for; false when that was done just now. */
   recheck(peer: PeerKey, nowMs: Millis): boolean {
     const wish = this.#open.get(peer)
     if (wish?.isHistory) wish.isStale = true

@@ -25,7 +25,7 @@ export interface PeerKeysPorts {
   /** The directory names a box key of this peer that it was not given. */
   readonly ownKeyMissing: (error: SealpostError) => void
   readonly emit: (event: PeerEvent) => void
-  /** The peer's key is known: what waits for it goes on. */
+  /** The peer's key is known: what waits for it continues. */
   readonly unlock: (peer: PeerKey) => void
   /** No believable key. */
   readonly refuse: (peer: PeerKey, error: SealpostError) => void

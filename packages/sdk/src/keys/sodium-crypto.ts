@@ -88,7 +88,7 @@ export function sodiumCrypto(
   }
 }
 
-/** Of all peers of a process: whoever comes again goes on above what it sent. */
+/** Of all peers of a process: a peer that returns continues above what it sent. */
 const newEnvelopeId = envelopeIds()
 const randomBytes = (length: number): Uint8Array => crypto.getRandomValues(new Uint8Array(length))
 

@@ -91,7 +91,7 @@ describe('lanes', () => {
     expect(heads(world.take())).toEqual([true])
   })
 
-  test('after a retryable nack the lane waits for all answers, then goes on from the lowest', () => {
+  test('after a retryable nack the lane waits for all answers, then continues from the lowest', () => {
     const world = online()
     for (let i = 0; i < 4; i++) world.post(BOB)
     const items = world.take()
@@ -108,7 +108,7 @@ describe('lanes', () => {
     expect(again[0]!.envelope).toBe(items[1]!.envelope)
   })
 
-  test('another lane goes on meanwhile', () => {
+  test('another lane continues meanwhile', () => {
     const world = online()
     world.post(BOB)
     world.nack(world.take(), 'rate_limited', 1000)
@@ -358,7 +358,7 @@ describe('after a restore', () => {
     expect(world.outbox.isHeldUp).toBe(false)
   })
 
-  test('a lane that has to pause meanwhile goes on from where it was', () => {
+  test('a lane that has to pause meanwhile continues from where it was', () => {
     const world = online({ window: 4 })
     for (let n = 0; n < 8; n++) world.post(BOB)
     for (let said = world.take(); said.length > 0; said = world.take()) world.ack(said)

@@ -3,7 +3,7 @@
  *
  * The window bounds what is unacknowledged; past it messages wait unsealed. With the broker these rules hold:
  * - A nack that may be retried bars its lane there until an item with `isHead` comes. So the lane pauses here, waits for
- *   the answers of all it has in flight, and goes on from its lowest unanswered entry, in order.
+ *   the answers of all it has in flight, and continues from its lowest unanswered entry, in order.
  * - A new session knows nothing of the old one: everything unanswered is said again, in the order it was sealed, and no
  *   more of it at a time than the window.
  * - `isHead` goes with an item before which nothing of its lane is in flight.
@@ -70,7 +70,7 @@ export class Outbox {
   #unansweredBytes = 0
   readonly #sentLately = new RecentlyAcked()
   #waitingCount = 0
-  /** Answers that the broker owes in this session. */
+  /** The answers that the broker owes in this session. */
   owedCount = 0
   #outgoing: OutgoingItem[] = []
   /** Whether any of them has terms or a shared body. */
@@ -205,7 +205,7 @@ export class Outbox {
     for (const lane of this.#lanes.get(recipient) ?? []) if (lane) this.#refuseWaiting(lane, error)
   }
 
-  /** The recipient goes by another key now: what waits for it is posted anew. */
+  /** The recipient goes by another key now: what waits for it is posted again. */
   follow(former: PeerKey, post: (waiting: OutgoingMessage) => void): void {
     for (const lane of this.#lanes.get(former) ?? [])
       for (let waiting = lane?.waiting.shift(); waiting; waiting = lane?.waiting.shift()) {
@@ -215,7 +215,7 @@ export class Outbox {
       }
   }
 
-  /** Goes on with what may go on, and answers the frames for it. */
+  /** Sends what may be sent now, and returns the frames for it. */
   takeFrames(nowMs: Millis): SendFrame[] {
     if (!this.#limits) return []
     if (!this.isLeaving) {
@@ -367,7 +367,7 @@ export class Outbox {
     this.#justKept = []
   }
 
-  /** In a lane that pauses they stay, and are said when it goes on. */
+  /** In a lane that pauses they stay, and are said when it continues. */
   #launchUnsaid(nowMs: Millis): void {
     for (const entry of this.#unsaid) {
       if (this.unanswered.size - this.#unsaid.size >= this.#window) return

@@ -103,7 +103,7 @@ export class PersistentOutbox {
   readonly #writer: StoreWriter
   #lastNo: number
 
-  /** Numbers begin at the clock's microseconds, so that a store that was emptied does not begin anew. */
+  /** Numbers begin at the clock's microseconds, so that a store that was emptied does not start over. */
   constructor(writer: StoreWriter, nowMs: Millis) {
     this.#writer = writer
     this.bodies = new SharedBodyStore(writer)

@@ -13,7 +13,7 @@ const BYTES_MAX = 4 * 1024 * 1024
 const NO_BODY = new Uint8Array(0)
 const nobody = (): void => undefined
 
-/** Nor the promise of whoever sent it: they would stay as long as the sealed bytes. */
+/** Nor the sender's promise: they would stay as long as the sealed bytes. */
 function withoutBody({ to, priority, ttlSeconds, terms, note, bodyId, message }: OutgoingMessage): OutgoingMessage {
   const kept = { to, priority, ttlSeconds, terms, note, bodyId, body: NO_BODY, accepted: nobody, refused: nobody }
   return message ? { ...kept, message } : kept

@@ -52,7 +52,7 @@ export function packMixed(items: readonly OutgoingItem[]): SendFrame[] {
 const NO_GROUP = '0'.repeat(32) as GroupId
 
 /**
- * What the broker may have stored already names no group when it is said again: refused as stale it would be sealed anew,
+ * What the broker may have stored already names no group when it is said again: refused as stale it would be sealed again,
  * and come twice.
  */
 function packBroadcasts(items: readonly GroupItem[]): BroadcastFrame[] {

@@ -18,7 +18,7 @@ const statement = (epoch: number, members: readonly number[]): PoolStatement =>
     members: members.map(keyOf),
   })
 
-test('what was prepared for former members says so: the broker refuses it, and it is sealed anew', () => {
+test('what was prepared for former members says so: the broker refuses it, and it is sealed again', () => {
   const random = () => 0.5
   const crypto = fakeCrypto({ peerKey: keyOf(1), meshId: MESH, boxKey: new Uint8Array(32), random })
   const asked: PoolId[] = []

@@ -48,7 +48,7 @@ export interface PoolSenderPorts {
 
 interface Entry {
   readonly send: PoolSend
-  /** It was sealed anew since the pool changed; a second time it is not. */
+  /** It was sealed again since the pool changed; a second time it is not. */
   isSecond: boolean
   state: 'preparing' | 'waiting' | 'said' | 'done'
   /** The pool by which these were chosen, and whose boxes it gets. */
@@ -243,7 +243,7 @@ export class PoolSender {
     this.#ports.counters[entry.state === 'said' ? 'resent' : 'sent'] += 1
     entry.state = 'said'
     sealed.sayAtMs = Infinity
-    // Refused as stale, what is stored already would be sealed anew and come twice.
+    // Refused as stale, what is stored already would be sealed again and come twice.
     return sealed.mayBeStored ? { ...sealed.frame, rosterEpoch: 0 } : sealed.frame
   }
 

@@ -163,7 +163,7 @@ export class Pools {
     return pool
   }
 
-  /** Answers whether it stands; false when it came too late, unless that is to be thrown. */
+  /** Returns whether it stands; false when it came too late, unless that is to be thrown. */
   async #set(pool: PoolStatement, isLast = true): Promise<boolean> {
     const { outcome } = await this.#ports.ask({ type: 'setPool', statement: pool.bytes })
     if (outcome === 'done') this.#ports.tell(({ statements }) => statements.add(pool))

@@ -46,7 +46,7 @@ export class EphemeralClient {
     this.#ports = ports
   }
 
-  /** Answers the id by which `ephemeralFailed` names it. @throws SealpostError `body_too_large` */
+  /** Returns the id by which `ephemeralFailed` names it. @throws SealpostError `body_too_large` */
   say(to: PeerKey, body: Uint8Array, nowMs: Millis): EnvelopeId {
     if (body.length > BODY_BYTES_MAX)
       throw new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`)

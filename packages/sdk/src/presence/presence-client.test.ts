@@ -52,7 +52,7 @@ test('a change is told once, and everybody is offline without a session', () => 
   expect(told.at(-1)).toEqual(entry(ANN))
 })
 
-test('who looks away and back again begins anew', () => {
+test('who looks away and back again starts over', () => {
   const standing = new PresenceClient(() => undefined)
   standing.connected()
   standing.watch(true)

@@ -36,7 +36,7 @@ export class PresenceClient {
     this.#isStatusSaid = false
   }
 
-  /** What is known grows old when nobody watches: whoever watches again begins with what the broker says then. */
+  /** What is known grows old when nobody watches: a new watch begins with the broker's next report. */
   watch(isWatching: boolean): void {
     if (isWatching === this.#isWatching) return
     this.#isWatching = isWatching

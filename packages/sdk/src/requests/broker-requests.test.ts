@@ -18,7 +18,7 @@ function world() {
   return { questions, heard, ask: () => questions.send(question, handler), roster }
 }
 
-test('a question goes out once, and its answer reaches whoever asked', () => {
+test('a question goes out once, and its answer reaches each caller', () => {
   const { questions, heard, ask, roster } = world()
   ask()
   ask()
@@ -69,7 +69,7 @@ test('the end of the peer is the end of its questions', () => {
 const keyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
 const entry = (n: number) => ({ peer: keyOf(n), name: `peer ${n}`, role: 'member' as const })
 
-/** Answers each question as `answer` says, and writes the questions down. */
+/** Replies to each question as `answer` says, and records the questions. */
 function asking(answer: (question: { type: string; after?: PeerKey }) => Partial<FrameOf<'roster' | 'revoked'>>) {
   const asked: unknown[] = []
   const ask = (async (question: { type: string }) => {

@@ -34,7 +34,7 @@ export class PeerRequests {
     this.#current = current
   }
 
-  /** Answers what is to be posted for it. */
+  /** Returns what is to be posted for it. */
   begin({ timeoutMs, replied: answered, ...post }: PeerRequest, nowMs: Millis): OutgoingMessage {
     const { to, refused } = post
     const open: Open = { to, replied: answered, refused, deadlineMs: nowMs + timeoutMs, envelopeId: null }

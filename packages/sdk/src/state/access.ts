@@ -108,7 +108,7 @@ export class Access {
     return this.#ports.wait(backoffMs(tries, this.#ports.random), this.#either(signal))
   }
 
-  /** A peer has only so many tokens at a time. */
+  /** A peer has a limited number of tokens at a time. */
   async close(): Promise<void> {
     const given = await this.#addresses.takeTokens()
     const back = { method: 'DELETE', path: '/v1/token' } as const

@@ -19,11 +19,11 @@ import type { SpaceKeyRing } from './space-service.ts'
  * - `entry_forged`: not signed by its author, of another key, space or mesh, or sealed with an older key than its
  *   predecessor.
  * - `space_forged`: terms of the space that its owner did not sign, or older ones than were seen.
- * - `grant_forged`: keys from somebody who does not belong to the space, or that contradict those known. These are not
+ * - `grant_forged`: keys from someone who does not belong to the space, or that contradict those known. These are not
  *   taken, and nothing ends.
  * - `key_refused`: a box key of `author` that it did not sign, or an older one than was seen. It is given no keys of the
  *   space, and nothing ends.
- * - `history_gap`: events are missing between two others. Reading goes on.
+ * - `history_gap`: events are missing between two others. Reading continues.
  */
 export type Tamper =
   | 'state_rolled_back'

@@ -89,7 +89,7 @@ export function timeText(us: number): string {
   return `${new Date(ms).toISOString().slice(0, -1)}${String(us - ms * 1000).padStart(3, '0')}Z`
 }
 
-/** Answers in lines that are taken up again where they were cut, until the broker has said that one is whole. */
+/** Reads replies in lines that are resumed where they were cut, until the broker has said that one is whole. */
 export interface EventStreamPorts {
   readonly calls: { stream(question: StreamQuery): Promise<AsyncIterable<StreamLine>> }
   readonly pause: (tries: number, signal?: AbortSignal) => Promise<void>

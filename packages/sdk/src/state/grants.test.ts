@@ -7,7 +7,7 @@ const code = (of: string) => expect.objectContaining({ code: of })
 const valuesOf = async (member: Awaited<ReturnType<Space['open']>>) =>
   (await all(member.state.list())).map((entry) => entry.text())
 
-test('the first member makes the keys, and each one that comes is given them by whoever sees it', async () => {
+test('the first member makes the keys, and each new member gets them from a member that sees it', async () => {
   const space = await Space.make({ historyFor: 'all' })
   const ann = await space.open(space.owner)
   await ann.state.set('topic', 'tea')

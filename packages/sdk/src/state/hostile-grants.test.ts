@@ -1,4 +1,4 @@
-/** What a hostile broker says to get the keys of a space to somebody who may not have them. */
+/** What a hostile broker says to get the keys of a space to someone who may not have them. */
 import { generateBoxKeys, type Identity, NO_LINK, newSpaceKey, openGrant, sealGrant } from '@sealpost/identity'
 import { expect, test } from 'vitest'
 import { KeyEpochs } from '../keys/key-epochs.ts'

@@ -42,7 +42,7 @@ async function caught(member: Member, reading: Promise<unknown>, expected: strin
   expect(member.told.map(({ type }) => type)).toContain(expected)
 }
 
-test('an older value is a rollback, for whoever has seen a newer one', async () => {
+test('an older value is a rollback for a member that has seen a newer one', async () => {
   const its = await world()
   expect((await its.bob.state.get('topic'))?.text()).toBe('three')
   handOut(its, its.values.two)
@@ -167,7 +167,7 @@ test('a value with one byte changed, or with another author, is forged', async (
   }
 })
 
-test('a value of another key, space or mesh is forged, whoever signed it', async () => {
+test('a value of another key, space or mesh is forged, with any signature', async () => {
   const its = await world()
   handOut(its, its.values.other)
   await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
@@ -246,7 +246,7 @@ test('an event that is left out, put in twice or out of turn is noticed', async 
   await caught(its.bob, take(replaced(its, 2).state.watch({ after: 0 }), 4), 'state_rolled_back')
 })
 
-test('events that are cut off at the end of a history are a gap, for whoever has heard of them', async () => {
+test('events that are cut off at the end of a history are a gap for a member that has heard of them', async () => {
   const its = await world()
   expect((await its.bob.state.status()).lastSeq).toBe(4)
   its.broker.bend = (lines) => lines.filter(({ seq }) => Number(seq) <= 2)
@@ -273,7 +273,7 @@ function replaced(its: Awaited<ReturnType<typeof world>>, seq: number): Member {
   return its.bob
 }
 
-test('two entries that have changed places in the list are a rollback, for whoever has seen them', async () => {
+test('two entries that have changed places in the list are a rollback for a member that has seen them', async () => {
   const its = await world()
   await all(its.bob.state.list())
   its.broker.bend = (lines) => lines.map((line, n) => ({ ...line, value: lines[lines.length - 1 - n]!.value }))
@@ -312,7 +312,7 @@ test('terms that the owner did not sign, or older ones, are not believed', async
   await caught(its.bob, its.bob.state.maintainKeys(), 'space_forged')
 })
 
-test('in a group the owner is whoever signed the group, also for one who sees it for the first time', async () => {
+test('in a group the owner is the signer of the group, also for one who sees it for the first time', async () => {
   const space = await Space.make({}, { inGroup: 1 })
   const [, bob] = [...space.broker.members.values()]
   const mallory = space.broker.join()
@@ -321,7 +321,7 @@ test('in a group the owner is whoever signed the group, also for one who sees it
   await expect(space.open(bob)).rejects.toThrow(code('space_forged'))
 })
 
-test('keys granted by a stranger, for somebody else or for another space are not taken', async () => {
+test('keys granted by a stranger, for someone else or for another space are not taken', async () => {
   const space = await Space.make({}, { inGroup: 1 })
   const [, bobsKeys] = [...space.broker.members.values()] as [never, never]
   const { broker } = space
@@ -353,7 +353,7 @@ test('keys granted by a stranger, for somebody else or for another space are not
     broker.give((bobsKeys as typeof stranger).signing.publicKey, box, 1)
     const bob = await space.open(bobsKeys)
     expect([bob.state.hasKeys, bob.told.map(({ type }) => type)]).toEqual([false, ['grant_forged']])
-    expect(broker.grants).toEqual([]) // somebody is to grant anew
+    expect(broker.grants).toEqual([]) // a member is to grant again
   }
 })
 

@@ -21,7 +21,7 @@ async function world() {
   return { space, broker: space.broker, ann, bob }
 }
 
-test('the newest values and events are withheld, from whoever has heard of none of them', async () => {
+test('the newest values and events are withheld from a member that has heard of none of them', async () => {
   const { broker, bob } = await world()
   const isOld = ({ seq }: { seq?: unknown }) => Number(seq) <= 2
   broker.bend = (lines) => lines.filter(isOld)

@@ -82,7 +82,7 @@ test('one that was refused between others is not missed, whenever these were sea
   expect(bob.told).toEqual([])
 })
 
-test('one of many at once is missed when its stream goes on', async () => {
+test('one of many at once is missed when its stream continues', async () => {
   const { space, ann, bob } = await crew()
   for (const sealed of ['1', '2', '3'].map((text) => seal(space, ann, text))) sealed.store()
   for (const text of ['4', '5', '6', '7']) say(space, ann, text)

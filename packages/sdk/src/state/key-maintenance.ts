@@ -1,6 +1,6 @@
 /**
  * Keeps the keys of a space where they belong: takes the grants made to this member, makes those that others lack, and
- * turns to a new key when somebody has left, or has come where newcomers may not read what was before. Whichever member
+ * turns to a new key when someone has left, or has come where newcomers may not read what was before. Whichever member
  * sees it first does it; the broker's compare-and-set on the key epoch decides between two.
  *
  * In a group the owner's statement decides who has left: a broker that denies a departure changes nothing. In the space of
@@ -32,7 +32,7 @@ export interface KeyMaintenanceParts {
   readonly identity: Identity
   readonly formerBoxKeys: readonly BoxKeys[]
   readonly keyEpochs: KeyEpochs
-  /** Who is to be the owner of a space of the whole mesh; null: whoever is when it is first seen. */
+  /** Who is to be the owner of a space of the whole mesh; null: the owner when it is first seen. */
   readonly owner: PeerKey | null
   readonly tell: (told: TamperReport) => void
 }
@@ -99,7 +99,7 @@ export class KeyMaintenance {
     const isOfMesh = (calls.spaceId as string) === calls.meshId
     if (!isOfMesh && !group) return 'the statement of its group is not to be had'
     const expected = group ? group.owner : (owner ?? known?.owner ?? space.owner)
-    if (space.owner !== expected) return 'its terms are signed by somebody else than its owner'
+    if (space.owner !== expected) return 'its terms are signed by someone else than its owner'
     if (space.epoch < (known?.epoch ?? 0)) return 'its terms are older than others seen before'
     return (group?.epoch ?? 0) < (known?.groupEpoch ?? 0) ? 'its group is older than one seen before' : null
   }
@@ -125,7 +125,7 @@ export class KeyMaintenance {
         if (!(await this.#give(status)) || round >= ROUNDS_MAX) return status
       } catch (error) {
         const isLate = error instanceof SealpostError && error.code === 'stale_epoch'
-        if (!isLate || round >= ROUNDS_MAX) throw error // somebody was first: look again
+        if (!isLate || round >= ROUNDS_MAX) throw error // someone was first: look again
       }
     }
   }
@@ -163,7 +163,7 @@ export class KeyMaintenance {
     const grant = this.#opened(box)
     if (!grant) return 'a grant does not open'
     if (grant.keyEpoch !== keyEpoch) return 'a grant is of another epoch than the broker says'
-    if (!this.#belongs(grant.granter)) return 'a grant is of somebody who does not belong to the space'
+    if (!this.#belongs(grant.granter)) return 'a grant is of someone who does not belong to the space'
     return this.#parts.ring.take({ ...grant, groupEpoch: Math.min(grant.groupEpoch, this.#group?.epoch ?? 0) })
   }
 
@@ -180,7 +180,7 @@ export class KeyMaintenance {
   }
 
   /**
-   * Whether somebody was given the newest key who does not belong to the group now, or may have been: only between two
+   * Whether someone was given the newest key who does not belong to the group now, or may have been: only between two
    * statements that follow each other does this member know all who were named.
    */
   async #mustTurn({ historyFor }: SpaceStatement): Promise<boolean> {
@@ -199,7 +199,7 @@ export class KeyMaintenance {
     return false
   }
 
-  /** Answers whether anything was given, so that another look is worth while. */
+  /** Returns whether anything was given, so that another look is worth while. */
   async #give(status: SpaceStatus): Promise<boolean> {
     const { ring } = this.#parts
     const { keyEpoch, departed, statement } = status
@@ -229,7 +229,7 @@ export class KeyMaintenance {
     const self = identity.signing.publicKey
     const boxKeys = await this.#boxKeys(members.map(({ peer }) => peer).filter((peer) => peer !== self))
     boxKeys.set(self, identity.box.publicKey)
-    // One's own goes with the first: whoever makes a key must not be without it.
+    // One's own goes with the first: the maker of a key must have it.
     const ordered = [...members].sort((a, b) => Number(b.peer === self) - Number(a.peer === self))
     if (next && ordered[0]?.peer !== self) return false // who does not belong to it makes no keys
     const grants = ordered.flatMap((member) => {

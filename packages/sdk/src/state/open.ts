@@ -1,4 +1,4 @@
-/** The doors: a space is set up by its owner, and opened by whoever belongs to it. */
+/** The doors: a space is set up by its owner, and opened by its members. */
 import { type BoxKeys, type Identity, ready, type SpaceStatement, signSpace } from '@sealpost/identity'
 import type { GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
@@ -30,7 +30,7 @@ export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
   /** Identity keys that this one has followed. */
   readonly formerKeys?: readonly PeerKey[]
   /**
-   * Who must have signed the terms of a mesh's space. Default: whoever had when it was opened first. Of a group it is the
+   * Who must have signed the terms of a mesh's space. Default: the signer when it was opened first. Of a group it is the
    * group's owner, always.
    */
   readonly owner?: PeerKey
@@ -164,7 +164,7 @@ function partsOf(options: OpenStateOptions, records: readonly StoreRecord[]): St
   return { identity, access, calls, ring, memory, reader, tending, writing, reading, stop: new AbortController() }
 }
 
-/** Until it is closed. What fails is tried again: whoever reads or writes is told. */
+/** Until it is closed. A failure is retried, and reported to readers and writers. */
 function keepTending(
   { tending, stop }: StateParts,
   { maintainKeysEveryMs: tendEveryMs = TEND_EVERY_MS, ports }: OpenStateOptions,

@@ -161,7 +161,7 @@ export class Reactions implements AsyncDisposable {
     this.#count(place, { revision, isSet, reactions })
   }
 
-  /** What another process of this member has written, or whoever wrote over it. */
+  /** What another process of this member has written, or another member over it. */
   async #learn(place: Place): Promise<void> {
     const entry = await this.#state.get(place.key)
     if (entry) this.#take(entry)

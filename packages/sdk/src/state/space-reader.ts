@@ -1,4 +1,4 @@
-/** Answers that come in lines, taken up again where they were cut; each line is believed or refused on its way. */
+/** Reads replies that come in lines, resumed where they were cut; each line is believed or refused on its way. */
 import {
   entryFields,
   hash256,
@@ -224,7 +224,7 @@ const keyHashOf = ({ value }: EventLine): string => toHex(value.subarray(37, 69)
 
 /**
  * What one reading of the history has passed: of each key and of each author's stream the last one, so that what is
- * missing between two, or put in twice, is noticed. It begins anew with each reading.
+ * missing between two, or put in twice, is noticed. It starts over with each reading.
  */
 interface Link {
   readonly place: number

@@ -117,7 +117,7 @@ export class SpaceService {
     await this.#access.ask({ method: 'DELETE', path: this.#path(`/grants/${keyEpoch}`) })
   }
 
-  /** They open nothing: somebody is to grant anew. */
+  /** They open nothing: a member is to grant again. */
   async grantAnew(keyEpoch: number): Promise<void> {
     await this.#access.ask({ method: 'DELETE', path: this.#path(`/grants/${keyEpoch}`), query: { replace: 'true' } })
   }

@@ -45,7 +45,7 @@ export interface StateParts {
   readonly tending: KeyMaintenance
   readonly writing: SpaceWriter
   readonly reading: SpaceReader
-  /** Ends what goes on beside the calls. */
+  /** Ends what runs beside the calls. */
   readonly stop: AbortController
 }
 
@@ -117,7 +117,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Every last value as it was at a moment. It goes on where it was cut.
+   * Every last value as it was at a moment. It resumes where it was cut.
    * @throws SealpostError `before_horizon`, `moment_in_future`; as `list`
    */
   async *replay({ at, signal }: { at: Moment; signal?: AbortSignal }): AsyncGenerator<StateEntry> {
@@ -135,7 +135,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Every change from now on, or behind the event of number `after`, until the loop is left. It goes on by itself after a
+   * Every change from now on, or behind the event of number `after`, until the loop is left. It resumes by itself after a
    * cut, with nothing left out. Where no history is kept, of several changes of a key meanwhile only the last one comes.
    */
   async *watch({ after, signal }: { after?: number; signal?: AbortSignal } = {}): AsyncGenerator<HistoryEvent> {
@@ -178,7 +178,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Believes anew what stands, for one key or for all: after an operator has restored the broker's database from an older
+   * Believes again what stands, for one key or for all: after an operator has restored the broker's database from an older
    * backup, which looks like any other rollback.
    */
   async forget(key?: string): Promise<void> {
@@ -237,5 +237,8 @@ export function checkedTerms({ historyFor = 'all', ...terms }: SpaceTerms): Pick
   const areWhole = keepSeconds > 0 === isKept && keepBytes > 0 === isKept && (isKept || !keepsMessages)
   if (isHistoryAudience(historyFor) && areBounds && areWhole)
     return { historyFor, keepSeconds, keepBytes, keepsMessages }
-  throw new SealpostError('space_malformed', 'A space keeps for so many seconds and bytes; with no history, for none.')
+  throw new SealpostError(
+    'space_malformed',
+    'The seconds and bytes that a space keeps are positive; with no history, both are 0.',
+  )
 }

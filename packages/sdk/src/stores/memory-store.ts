@@ -1,4 +1,4 @@
-/** Keeps in memory, so for as long as somebody holds the object: for tests, and to hand a peer's state to its next life. */
+/** Keeps in memory, so for as long as someone holds the object: for tests, and to hand a peer's state to its next life. */
 import { SealpostError } from '../errors.ts'
 import type { PeerStore, StoreChange, StoreRecord } from './store.ts'
 

@@ -55,7 +55,7 @@ export class StoreWriter {
   }
 }
 
-/** A store that is written in the background, one batch at a time; whoever needs to know that all is kept can wait. */
+/** A store that is written in the background, one batch at a time; a caller that needs to know that all is kept can wait. */
 export class WriteBehindStore {
   readonly #store: PeerStore
   readonly #writer: StoreWriter

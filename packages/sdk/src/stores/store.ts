@@ -2,7 +2,7 @@
  * What a peer keeps beyond its process: posts without an answer, what of each sender was settled, and the newest epochs of
  * box keys. A store knows
  * records by their key and nothing of their meaning. It is an effect: the engine asks for a batch of changes to be kept,
- * and goes on when the answer comes.
+ * and continues when the answer comes.
  */
 import type { StreamId } from '@sealpost/identity'
 import type { DeliveryId, EnvelopeId, GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
@@ -81,7 +81,7 @@ export interface SharedBodyRecord {
   readonly bodyId: string
   readonly terms: GroupMessageTerms
   readonly isSecond: boolean
-  /** Members that are to get it sealed anew. */
+  /** Members that are to get it sealed again. */
   readonly owed: readonly PeerKey[]
   /** Of what the history is to keep; without it, and with 0, nothing is. */
   readonly recordBytes?: number

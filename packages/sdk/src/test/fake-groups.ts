@@ -1,4 +1,4 @@
-/** Groups without any secret, for tests and the simulator: a statement is JSON, and believed of whoever it names. */
+/** Groups without any secret, for tests and the simulator: a statement is JSON, and believed for the key it names. */
 import type { GroupStatement } from '@sealpost/identity'
 import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import type { GroupCrypto } from '../ports.ts'

@@ -7,7 +7,7 @@ const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 const NONE = new Uint8Array()
 
-/** Believed of whoever it names. */
+/** Believed for the key it names. */
 export function fakePoolStatement(pool: Omit<PoolStatement, 'bytes'>): PoolStatement {
   const whole = { ...pool, members: [...new Set(pool.members)].sort() }
   return { ...whole, bytes: encoder.encode(JSON.stringify(whole)) }

@@ -225,7 +225,7 @@ class HostileBroker implements PeerEffects {
     this.hear(this.made(pick(random, HARMLESS)))
   }
 
-  /** Good mail, with another id or from somebody else one time in four. */
+  /** Good mail, with another id or from someone else one time in four. */
   private pushed(): Push {
     const push = pick(this.random, this.mail)
     if (this.random.chance(0.75)) return push

@@ -269,7 +269,7 @@ const groupRows: GroupRow[] = [
     },
   },
   {
-    broker: 'lets in a message of somebody who was taken out',
+    broker: 'lets in a message of someone who was taken out',
     raises: [tamper('not_in_group')],
     shows: [],
     attack: async (crew) => {

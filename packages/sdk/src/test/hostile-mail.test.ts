@@ -367,7 +367,7 @@ describe('a broker that replays what a former life of a peer without a store set
   })
 })
 
-/** Somebody who has Alice's box key and not her signing key. */
+/** Someone who has Alice's box key and not her signing key. */
 function forgery(alice: Identity, bob: Identity, after: PushedDelivery, meshId: MeshId, text: string): PushedDelivery {
   const reader = new Sealer({ identity: bob, meshId })
   const [aliceEnd, bobEnd] = [alice, bob].map(({ signing, box }) => ({
@@ -390,7 +390,7 @@ function forgery(alice: Identity, bob: Identity, after: PushedDelivery, meshId: 
   return { ...after, id: 70 as DeliveryId, envelopeId: OTHER_ID, envelope }
 }
 
-test("a thief of the sender's box key who writes in her stream is noticed when she goes on", async () => {
+test("a thief of the sender's box key who writes in her stream is noticed when she continues", async () => {
   await using scene = new HostileScene()
   const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
   const [one, two, three] = await scene.mail(alice, scene.bob, '1', '2', '3')

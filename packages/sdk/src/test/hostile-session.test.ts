@@ -1,5 +1,5 @@
 /**
- * How a hostile broker, or somebody who answers in its place, begins and ends sessions, and exactly what its victim is told
+ * How a hostile broker, or someone who answers in its place, begins and ends sessions, and exactly what its victim is told
  * (security model 3.3). One row one test, over a real WebSocket.
  */
 import { generateSigningKeys, ready, signAsBroker, type Transcript } from '@sealpost/identity'

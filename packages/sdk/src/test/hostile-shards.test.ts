@@ -1,6 +1,6 @@
 /**
  * Whom a peer believes to be a shard of its cluster, when another shard sends it there and when it dials it itself; and
- * that whoever is not believed costs it no more than the way (security model 3.3). Over real WebSockets.
+ * that an impostor costs it no more than the connection (security model 3.3). Over real WebSockets.
  */
 import {
   generateIdentity,
@@ -62,7 +62,7 @@ const flipped = (bytes: Uint8Array) => bytes.with(50, bytes[50]! ^ 1)
 const impostors: { home: string; reason: ShardRefusal; certificate?: (scene: Scene) => Uint8Array }[] = [
   { home: 'has another key and no word for it', reason: 'wrong_key' },
   {
-    home: 'has a word of somebody else',
+    home: 'has a word of someone else',
     reason: 'certificate_foreign',
     certificate: (scene) => scene.certify({ by: generateSigningKeys() }),
   },

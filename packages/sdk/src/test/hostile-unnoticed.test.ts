@@ -198,7 +198,7 @@ describe('nobody notices a broker that', () => {
     expect(alarmsOf(after)).toEqual([])
   })
 
-  test('lets in a message to a group that names an older statement, of somebody who was never in it', async () => {
+  test('lets in a message to a group that names an older statement, of someone who was never in it', async () => {
     await using scene = new HostileScene()
     const dan = generateIdentity()
     const [mallory, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]

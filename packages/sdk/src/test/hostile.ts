@@ -16,7 +16,7 @@ import { events } from './client.ts'
 
 type Item = FrameOf<'send'>['envelopes'][number]
 
-/** Serves a broker in memory to whoever dials. */
+/** Serves a broker in memory to every client that connects. */
 export class ServedBroker extends TestingBroker implements AsyncDisposable {
   private readonly server: ReturnType<typeof serve>
 
@@ -61,7 +61,7 @@ export interface Side {
   readonly seen: readonly PeerEvent[]
   readonly shown: readonly string[]
   readonly next: ReturnType<typeof events>['next']
-  /** Resolves when so many messages were shown. */
+  /** Resolves when this number of messages was shown. */
   readonly shows: (count: number) => Promise<void>
   readonly socket: BrokerSocket
   /** What its application does with a message it is shown. */
@@ -142,7 +142,7 @@ export class HostileScene implements AsyncDisposable {
     return this.caught.slice(before)
   }
 
-  /** Waits until so many envelopes are in its hands. */
+  /** Waits until it holds this number of envelopes. */
   async catches(count: number): Promise<PushedDelivery[]> {
     while (this.caught.length < count) await this.news.promise
     return this.caught.slice(0, count)

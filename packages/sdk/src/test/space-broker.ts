@@ -53,7 +53,7 @@ export class SpaceBroker {
   bend: (lines: Json[], asked: Asked) => Json[] = (lines) => lines
   /** The same of any other answer. */
   bendAnswer: (answer: Json, asked: Asked) => Json = (answer) => answer
-  /** After so many lines the next stream is cut, once. */
+  /** After this number of lines the next stream is cut, once. */
   cutAfter: number | null = null
   /** Members that it serves as before, whatever the newest statement of the group says of them. */
   readonly keptIn = new Set<PeerKey>()
@@ -202,7 +202,7 @@ export class SpaceBroker {
     return json({})
   }
 
-  /** A box as if somebody had granted it. */
+  /** A box as if someone had granted it. */
   give(peer: PeerKey, box: Uint8Array, keyEpoch = this.keyEpoch): void {
     if (this.grants.some((grant) => grant.peer === peer && grant.keyEpoch === keyEpoch)) return
     this.grants.push({ peer, keyEpoch, box, isFetched: false })

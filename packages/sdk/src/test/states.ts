@@ -21,7 +21,7 @@ export class Space {
     this.owner = this.broker.join(owner)
   }
 
-  /** `inGroup`: so many more members, whom a statement names; otherwise it is the space of the whole mesh. */
+  /** `inGroup`: this number of further members, whom a statement names; otherwise it is the space of the whole mesh. */
   static async make(terms: SpaceTerms = {}, { inGroup = 0 } = {}): Promise<Space> {
     await ready()
     const space = new Space(new SpaceBroker().join())
@@ -55,7 +55,7 @@ export async function all<T>(these: AsyncIterable<T>): Promise<T[]> {
   return found
 }
 
-/** The first so many. */
+/** The first `count`. */
 export async function take<T>(these: AsyncGenerator<T>, count: number): Promise<T[]> {
   const found: T[] = []
   for await (const one of these) if (found.push(one) === count) break

@@ -80,7 +80,7 @@ describe('sending', () => {
   })
 
   test.each(['no_responder', 'too_many_hops', 'thread_exhausted', 'delay_too_long'] as const)(
-    '%s is an error of that code, and the lane goes on',
+    '%s is an error of that code, and the lane continues',
     async (code) => {
       const { world, alice, bob, close } = await two()
       world.broker.intercept = (socket, frame) => {
@@ -171,7 +171,7 @@ describe('receiving', () => {
     await close()
   })
 
-  test('the lease of a message goes on while its handler is at work, and no longer', async () => {
+  test('the lease of a message continues while its handler is at work, and no longer', async () => {
     const { world, alice, bob, close } = await two()
     world.broker.leaseMs = 40
     world.socketOf(bob).cut(1006)

@@ -116,7 +116,7 @@ export class TurnsScene {
     this.streams.set(priority, { no: this.streamOf(priority).no + 1, seq: 0 })
   }
 
-  /** The clock goes on; what is ready meanwhile is pushed again. */
+  /** The clock advances; what is ready meanwhile is pushed again. */
   advance(byMs: Millis): void {
     const untilMs = this.nowMs + byMs
     for (let next = this.nextBy(untilMs); next; next = this.nextBy(untilMs)) {
@@ -218,7 +218,7 @@ export class TurnsScene {
       else if (frame.type === 'settle') this.settles.push({ count: frame.ids.length, atMs: this.nowMs })
   }
 
-  /** Answers whether there was a question. */
+  /** Returns whether there was a question. */
   private ask(): boolean {
     const questions = this.peerKeys.directory.takeFrames(this.nowMs)
     for (const question of questions) this.answer(question)

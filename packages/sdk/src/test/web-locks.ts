@@ -15,7 +15,7 @@ export class TestingLocks implements LockManager {
     }
   }
 
-  /** Whoever held one is gone. */
+  /** All holders are gone. */
   crash(): void {
     this.held = new Set()
   }

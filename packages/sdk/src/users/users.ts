@@ -108,7 +108,7 @@ export class Users {
   }
 
   /**
-   * One line that lets one device join as a device of this user, by `joinAsDevice`. Nobody is asked for it. Whoever
+   * One line that lets one device join as a device of this user, by `joinAsDevice`. Nobody is asked for it. Anyone who
    * reads it before it is used can become that device: `devices` shows who did, and `removeDevice` ends it.
    * @throws SealpostError `label_malformed`
    */

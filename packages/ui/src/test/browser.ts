@@ -68,7 +68,7 @@ export class Person {
     await field.press('Enter')
   }
 
-  /** Resolves when so many of one's own lines have this fate. */
+  /** Resolves when this number of one's own lines has this fate. */
   async fate(fate: 'waiting' | 'stored', count: number): Promise<void> {
     await this.page
       .locator(`.fate[data-fate=${fate}]`)

@@ -15,7 +15,7 @@ export interface ConversationSize {
   readonly messages: number
 }
 
-/** What one aggregate takes with so many reactions. */
+/** What one aggregate takes with this number of reactions. */
 export interface Look {
   readonly reactions: number
   /** Of the message that has the most. */

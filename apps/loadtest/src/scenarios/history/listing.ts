@@ -58,7 +58,7 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   )
   const paged = [...paths, `${at}/spaces/${mesh.meshId}/members`]
   const tally: Tally = { latencies: new Latencies(), pages: 0, broken: 0, bytesMax: 0 }
-  // As whoever opens a conversation has seen the list before: the broker has not just started, and its connections stand.
+  // A member that opens a conversation has seen the list before: the broker has not just started, and its connections stand.
   for (const reader of readers) for (const path of paged.slice(1)) await reader.read(path)
   display.step('all open it at once')
   const rounds = setup.options.isQuick ? 1 : Math.ceil(samplesFor(95) / readers.length)

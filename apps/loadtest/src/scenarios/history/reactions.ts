@@ -101,7 +101,7 @@ function findingsOf(conversation: Conversation, { found, share, seconds }: Aroun
         'aggregate',
         'counted by the members: the broker knows neither which message a reaction is of, nor what it says',
       ],
-      ['from nothing', 'by a member that opens the reactions anew, and by one that reads every event of the history'],
+      ['from nothing', 'by a member that opens the reactions again, and by one that reads every event of the history'],
       ['found', `${count(found)} of ${count(stored)} by a member that opens them afterwards`],
     ],
     checks: [

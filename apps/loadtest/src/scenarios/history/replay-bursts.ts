@@ -1,4 +1,4 @@
-/** So many answers at once: from a broker by HTTP, and the same rows out of Postgres when nobody does anything with them. */
+/** Concurrent answers: from a broker by HTTP, and the same rows out of Postgres when nobody does anything with them. */
 import type { Readable } from 'node:stream'
 import type { FilledSpace } from '@sealpost/harness/members/history-fixture'
 import type { Reading } from '@sealpost/harness/members/http-reader'
@@ -13,7 +13,7 @@ const LANES = 2
 export interface Round {
   readonly space: FilledSpace
   readonly atOnce: number
-  /** A small one that is read before: whoever comes first pays for connections and code. */
+  /** A small one that is read before: the first read pays for connections and code. */
   readonly warm: FilledSpace
 }
 

@@ -77,7 +77,7 @@ export function findingsOf(measured: ReplayMeasurements): Findings {
       },
     ],
     facts: [
-      ['snapshot', `of ${count(largest.space.entries)} entries made anew in ${figure(made.seconds)} s`],
+      ['snapshot', `of ${count(largest.space.entries)} entries made again in ${figure(made.seconds)} s`],
       [
         'crowd',
         `${crowd.atOnce} at once in ${figure(crowd.burst.ms / 1000)} s, ${figure(crowdRatio)} × as many alone; RSS + ${figure(crowd.burst.rssGrowthMb)} MB; live p99 ${figure(crowd.liveP99Ms)} ms`,
@@ -124,7 +124,7 @@ function checksOf({ rows, crowd, made, isQuick, share }: ReplayMeasurements, cro
       sentence: 'So did all of the crowd.',
     },
     { about: 'mail', isMet: crowd.liveIsClean, sentence: 'Every message beside them arrived once.' },
-    { about: 'mail', isMet: made.isWhole, sentence: 'A snapshot was made anew, with every entry in it.' },
+    { about: 'mail', isMet: made.isWhole, sentence: 'A snapshot was made again, with every entry in it.' },
   ]
   if (isQuick) return [...wholes, generatorCheck(share)]
   const atMost = (sentence: string, value: number, max: number): Check => ({

@@ -67,7 +67,7 @@ export class Ledger {
     return Object.values(this.failures).reduce((a, b) => a + b, 0)
   }
 
-  /** Resolves when so many have arrived, or after a while without them. */
+  /** Resolves when this number has arrived, or after a while without them. */
   async until(count: number, withinMs: number): Promise<void> {
     if (this.delivered >= count) return
     const there = new Promise<void>((isThere) => {

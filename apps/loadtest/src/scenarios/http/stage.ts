@@ -16,7 +16,7 @@ import { Listeners } from './listeners.ts'
 export interface StageSize {
   readonly listeners: number
   readonly senders: number
-  /** Members beside them, for whoever needs more. */
+  /** Members beside them, for scenarios that need more. */
   readonly others?: number
   /** Each body goes to every listener, and has a number in the ledger for each of them. */
   readonly isToAll?: boolean

@@ -55,7 +55,7 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
 interface Voted {
   /** From a vote to both of its answers. */
   readonly again: Latencies
-  /** Answers that said so. */
+  /** The answers that said so. */
   readonly known: number
   readonly seconds: number
   /** Requests for tokens and sends that the broker put off, and that were repeated. */

@@ -37,7 +37,7 @@ export class FileLife {
     return this.#what
   }
 
-  /** So many bytes of the file, or its end. */
+  /** This number of bytes of the file, or its end. */
   async reached(bytes: number): Promise<void> {
     let isOver = false
     void this.#ended.then(() => (isOver = true))

@@ -27,7 +27,7 @@ const P99_MS_MAX = 100
 const JUDGED_RATE_MAX = 2_700
 const HEALTH_P99_MS_MAX = 200
 const JOINS_A_SECOND = 5
-/** In 20 seconds so many that their p99 is judged. */
+/** In 20 seconds enough that their p99 is judged. */
 const HEALTH_A_SECOND = 50
 
 export const stream: Scenario = {
@@ -73,7 +73,7 @@ async function oneRound(
   return { result: resultOf(outcome, target, options), ...(await beside.end()) }
 }
 
-/** What goes on beside the frames. */
+/** What happens beside the frames. */
 class Beside {
   readonly #setup: ScenarioSetup
   readonly #crowds: Crowds

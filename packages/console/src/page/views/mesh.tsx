@@ -240,7 +240,7 @@ function InvitesOf({ api, meshId, me }: MeshProps) {
   )
 }
 
-/** All meshes, a page at a time, those that need somebody first. */
+/** All meshes, a page at a time, those that need someone first. */
 const HEAD = ['Mesh, and how its mail is', '# Oldest', '# Waiting', '# Dead', '# Sessions', 'Since']
 
 export function MeshesView({ api }: { api: Api }) {

@@ -30,7 +30,7 @@ async function* streamFile(path: string, end: number): AsyncGenerator<Uint8Array
   }
 }
 
-/** One buffer for all of it: whoever reads takes a copy. */
+/** One buffer for all of it: the reader takes a copy. */
 async function* readFrom(file: FileHandle, end: number): AsyncGenerator<Uint8Array> {
   const buffer = new Uint8Array(READ_BYTES)
   for (let at = 0; at < end; ) {
@@ -62,7 +62,7 @@ export async function saveAttachment(
   try {
     await fetchInto(file, attachments, attachment, options).catch((error) => {
       if (error instanceof SealpostError && error.code === 'part_differs')
-        return anew(file, attachments, attachment, options)
+        return restart(file, attachments, attachment, options)
       throw error
     })
     await file.sync()
@@ -74,7 +74,7 @@ export async function saveAttachment(
 
 type Fetching = Omit<DownloadOptions, 'from'>
 
-async function anew(
+async function restart(
   file: FileHandle,
   attachments: Attachments,
   attachment: Attachment,

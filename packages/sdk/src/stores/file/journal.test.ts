@@ -14,7 +14,7 @@ function put(key: string, bytes: Uint8Array): StoreChange {
   return { key, record }
 }
 
-/** What stands in a store after so many batches, in short. */
+/** What stands in a store after this number of batches, in short. */
 type Contents = Record<string, string>
 
 function afterBatches(batches: readonly StoreChange[][], count: number): Contents {
@@ -201,7 +201,7 @@ describe('power cuts', () => {
 })
 
 describe('length', () => {
-  test('a file is written anew when more than half of it is obsolete, and no sooner', async () => {
+  test('a file is rewritten when more than half of it is obsolete, and no sooner', async () => {
     const disk = new TestingDisk()
     const journal = await StoreJournal.open(disk, PATH)
     const body = new Uint8Array(100_000)

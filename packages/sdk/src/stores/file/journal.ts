@@ -1,6 +1,6 @@
 /**
  * A store in one file that only grows: a head, then a frame for each batch. A batch counts when its frame is synced, and
- * is read back whole or not at all. What is obsolete is left behind when the file is written anew, which happens at each
+ * is read back whole or not at all. What is obsolete is left behind when the file is rewritten, which happens at each
  * opening and when more than half of it is.
  *
  *     head    "sealpost store 1" 16, salt 16, CRC-32 of the salt u32
@@ -81,11 +81,11 @@ const SALT_BYTES = 16
 const SALT_END = MAGIC.length + SALT_BYTES
 const HEAD_BYTES = SALT_END + 4
 const FRAME_HEAD_BYTES = 8
-/** Small files are not worth writing anew. */
+/** Small files are not worth rewriting. */
 const GARBAGE_BYTES_MIN = 1024 * 1024
 /** A larger batch behind a damaged one is not looked for: random bytes would make too many of them plausible. */
 const SOUGHT_BYTES_MAX = 1024 * 1024
-/** Of a file that is written anew, so that a long backlog isn't held in memory twice. */
+/** Of a file that is rewritten, so that a long backlog isn't held in memory twice. */
 const PIECE_BYTES = 1024 * 1024
 
 interface Kept {
