@@ -16,7 +16,7 @@ test.each([
   [['--nonsense'], '--nonsense'],
   [['--soak', '20'], 'a time like 90s, 20m or 1h'],
   [['--soak', '2s'], 'from 5 to'],
-  [['--soak', '24h', '--rate', '40000'], 'no numbers'],
+  [['--soak', '24h', '--rate', '40000'], 'too many messages to number'],
   [['--backlog', '5'], 'go with --soak'],
   [['--soak', '10s', '--hold-transaction', '10'], 'shorter than the soak'],
   [['--soak', '10s', '--sweep'], '--soak and --sweep exclude each other'],
