@@ -9,6 +9,8 @@ import { type ParameterValue, RequestBuffer } from './wire.ts'
 export interface PipelineStep {
   readonly text: string
   readonly parameters?: readonly ParameterValue[]
+  /** The parameters, instead, all in binary: each as an int32 length, -1 for null, and its bytes. */
+  readonly packed?: { readonly count: number; readonly bytes: Uint8Array }
   /** The input of a `COPY … FROM STDIN (FORMAT binary)`, with header and trailer. */
   readonly copied?: Uint8Array
   /**
@@ -129,10 +131,11 @@ class StepsRun extends PgQuery {
 
   submit(connection: Connection): void {
     const { request, statements } = this.#state
-    for (const { text, parameters = NO_PARAMETERS, copied, take } of this.#steps) {
+    for (const { text, parameters = NO_PARAMETERS, packed, copied, take } of this.#steps) {
       if (take) request.parse('', text)
       const statement = take ? '' : statements.prepare(request, text)
-      request.bind(statement, parameters, { isBinary: false })
+      if (packed) request.bindPacked(statement, packed)
+      else request.bind(statement, parameters, { isBinary: false })
       request.execute()
       if (copied) request.copyIn(copied)
     }

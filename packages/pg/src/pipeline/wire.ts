@@ -49,6 +49,19 @@ export class RequestBuffer {
     this.#end(start)
   }
 
+  /** Binds parameters that are all in binary, for a result in text format. */
+  bindPacked(statement: string, { count, bytes }: { readonly count: number; readonly bytes: Uint8Array }): void {
+    const start = this.#begin(BIND)
+    this.#cString('') // the unnamed portal
+    this.#cString(statement)
+    this.#int16(1) // one format for all parameters
+    this.#int16(1)
+    this.#int16(count)
+    this.#set(bytes)
+    this.#int16(0) // text columns
+    this.#end(start)
+  }
+
   execute(): void {
     const start = this.#begin(EXECUTE)
     this.#cString('')

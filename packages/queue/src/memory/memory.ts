@@ -39,13 +39,16 @@ import {
 import {
   admitInsertLease,
   bodiesOf,
+  type CertainBatch,
   certainOf,
   isFinal,
   isSameBytes,
+  isStoredSingly,
   mergeOutcomes,
   outcomesAfter,
   Parties,
   type Party,
+  PENDING,
   pendingOf,
   type StatementOutcome,
   type StatementOutcomes,
@@ -101,10 +104,10 @@ export class MemoryShard {
   commitAtOnce({ appends, settles }: Batch): StatementOutcomes {
     const { nowMs } = this.store
     this.settle(settles)
-    const { appends: sure } = certainOf(appends, this.marks)
-    const decisions = outcomesAfter(appends, sure, this.storeOptimistically(sure, nowMs))
+    const certain = certainOf(appends, this.marks)
+    const decisions = outcomesAfter(appends, certain.appends, this.storeOptimistically(certain, nowMs))
     this.remember(appends, decisions)
-    keepMessages(this.store, sure)
+    keepMessages(this.store, certain.appends)
     return { outcomes: decisions, enqueuedAtMs: Math.floor(nowMs) }
   }
 
@@ -115,29 +118,34 @@ export class MemoryShard {
     return this.ids.take(count)!
   }
 
-  /** `null` when anything is in doubt, and then nothing is done. */
-  private storeOptimistically(appends: readonly Append[], nowMs: Millis): AppendOutcome[] | null {
+  /** Leaves pending what is in doubt; in a commit of many that is all of it. */
+  private storeOptimistically(certain: CertainBatch, nowMs: Millis): StatementOutcome[] {
+    const { appends } = certain
     if (appends.length === 0) return []
     const firstId = this.takeIds(appends.length)
     const parties = new Parties()
     const isLeased = appends.map((append) => admitInsertLease(parties.find(append.meshId, append.recipient), append))
-    const births = parties.all.filter(({ leasedFrom }) => leasedFrom.length > 0)
-    const isSure =
-      appends.every((append) => this.isValid(append)) &&
-      this.areBodiesNew(appends) &&
-      this.areMarksKnown(appends) &&
-      births.every((recipient) => this.isCaughtUp(recipient))
-    if (!isSure) return null
-    for (const { meshId, sender, envelopeId } of appends) {
+    const isSingly = isStoredSingly(certain)
+    const areAllSure =
+      isSingly || (this.areBodiesNew(appends) && appends.every((append) => this.isSure(append, parties)))
+    if (areAllSure) this.keepBodies(appends)
+    // Before any is stored: a delivery of this commit is not an older one.
+    const isStored = appends.map((append) => areAllSure && (!isSingly || this.isSure(append, parties)))
+    return appends.map((append, i): StatementOutcome => {
+      if (!isStored[i]!) return PENDING
+      const { meshId, sender, envelopeId, remoteLeaseEpoch } = append
       this.marks.note(meshId, sender, moveMark(this.store.find(meshId, sender)!, envelopeId))
-    }
-    this.keepBodies(appends)
-    return appends.map((append, i): AppendOutcome => {
       const id = (firstId + i) as DeliveryId
-      const { remoteLeaseEpoch } = append
       this.store.add(this.rowOf(append, { id, isLeased: isLeased[i]!, remoteLeaseEpoch, nowMs }))
       return { status: 'stored', id, isLeased: isLeased[i]! || remoteLeaseEpoch !== 0, isExpected: true }
     })
+  }
+
+  /** The mark of the append's sender is known, its parties are members, and its lease on insert overtakes nothing. */
+  private isSure(append: Append, parties: Parties): boolean {
+    const recipient = parties.find(append.meshId, append.recipient)
+    const isLeased = recipient.leasedFrom.includes(append.sender)
+    return this.isValid(append) && this.isMarkKnown(append) && (!isLeased || this.isCaughtUp(recipient, append.sender))
   }
 
   /** `COMMIT_CHECKED` of `sql.ts`. No two of these appends are alike. */
@@ -329,12 +337,10 @@ export class MemoryShard {
       this.store.keepBody({ meshId, sender, ...body, storedAtMs: this.store.nowMs })
   }
 
-  private areMarksKnown(appends: readonly Append[]): boolean {
-    return appends.every(({ meshId, sender }) => {
-      const { envelopeId, ctid: place } = markOf(this.store.find(meshId, sender)!)
-      const known = this.marks.find(meshId, sender)
-      return known?.envelopeId === envelopeId && known.ctid === place
-    })
+  private isMarkKnown({ meshId, sender }: Append): boolean {
+    const { envelopeId, ctid: place } = markOf(this.store.find(meshId, sender)!)
+    const known = this.marks.find(meshId, sender)
+    return known?.envelopeId === envelopeId && known.ctid === place
   }
 
   /** One ledger row for each sender and second. */
@@ -363,7 +369,7 @@ export class MemoryShard {
     return this.store.find(meshId, peer)?.isRevoked === false
   }
 
-  private isCaughtUp({ meshId, peer, insertLeaseEpoch, insertLeaseFloor, leasedFrom }: Party): boolean {
+  private isCaughtUp({ meshId, peer, insertLeaseEpoch, insertLeaseFloor }: Party, sender: PeerNo): boolean {
     const member = this.store.find(meshId, peer)
     if (!member || !this.isCurrent(member, insertLeaseEpoch)) return false
     const { nowMs } = this.store
@@ -372,7 +378,7 @@ export class MemoryShard {
         row.id >= insertLeaseFloor &&
         !isReceipt(row) &&
         (isFree(row, insertLeaseEpoch, nowMs) || row.attempts === 0) &&
-        leasedFrom.includes(row.sender) &&
+        row.sender === sender &&
         row.expiresAtMs > nowMs &&
         !this.isStruckOut(row),
     )

@@ -20,12 +20,25 @@ export const uuids = (values: readonly string[]): Uint8Array => array('uuid', 16
 export class BinaryWriter {
   private buffer = Buffer.allocUnsafeSlow(64 * 1024)
   private at = 0
+  private cutAt = 0
 
   /** Returns the bytes since the last call. They are valid until the next write. */
   finish(): Uint8Array {
     const written = this.buffer.subarray(0, this.at)
     this.at = 0
     return written
+  }
+
+  /** Starts over, for several parts of one request; `cut` returns each. */
+  begin(): void {
+    this.at = 0
+    this.cutAt = 0
+  }
+  /** Returns the bytes since the last call or `begin`. They are valid until the next `begin`. */
+  cut(): Uint8Array {
+    const from = this.cutAt
+    this.cutAt = this.at
+    return this.buffer.subarray(from, this.at)
   }
 
   int16(value: number): void {
@@ -56,6 +69,17 @@ export class BinaryWriter {
   bigint(value: bigint): void {
     this.int32(8)
     this.at = this.room(8).writeBigInt64BE(value, this.at)
+  }
+  float8(value: number): void {
+    this.int32(8)
+    this.at = this.room(8).writeDoubleBE(value, this.at)
+  }
+  /** A `tid` in its text form: '(3,14)'. */
+  tid(text: string): void {
+    const comma = text.indexOf(',')
+    this.int32(6)
+    this.int32(Number(text.slice(1, comma)) | 0)
+    this.at = this.room(2).writeUInt16BE(Number(text.slice(comma + 1, -1)), this.at)
   }
   /** A bytea. */
   hex(digits: string): void {

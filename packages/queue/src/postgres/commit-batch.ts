@@ -124,6 +124,13 @@ export function certainOf(appends: readonly Append[], marks: Marks): CertainBatc
   return { appends: certain, parties: senders, hasBodies }
 }
 
+/** Up to this many appends, each of another sender, are faster to store by one statement each. */
+const SINGLY_MAX = 3
+
+/** Whether each append of the batch is stored by a statement of its own, so that one in doubt does not affect the others. */
+export const isStoredSingly = ({ appends, parties, hasBodies }: CertainBatch): boolean =>
+  appends.length <= SINGLY_MAX && !hasBodies && parties.sortedSenders().length === appends.length
+
 /** Finds two bodies under one id: the first counts, and the checked commit knows its length. */
 class Alikes {
   private readonly lengths = new Map<string, number>()
@@ -225,11 +232,11 @@ export interface StatementOutcomes {
 
 export const PENDING: StatementOutcome = { status: 'pending' }
 
-/** The outcomes of the optimistic statement, in the order of the batch. `stored` is `null` if it was in doubt and changed nothing. */
+/** The outcomes of the optimistic statement, in the order of the batch. `stored` is `null` if it changed nothing. */
 export function outcomesAfter(
   appends: readonly Append[],
   optimistic: readonly Append[],
-  stored: readonly AppendOutcome[] | null,
+  stored: readonly StatementOutcome[] | null,
 ): readonly StatementOutcome[] {
   const outcomes = new Map(stored && optimistic.map((append, i) => [append, stored[i]!]))
   return appends.map((append) => outcomes.get(append) ?? PENDING)

@@ -16,6 +16,7 @@ import {
   certainOf,
   fingerprintOf,
   isFinal,
+  isStoredSingly,
   mergeOutcomes,
   outcomesAfter,
   Parties,
@@ -28,13 +29,12 @@ import {
   type StatementOutcomes,
   secondOf,
 } from './commit-batch.ts'
-import { CopyRows, type DecidedBatch } from './copy-rows.ts'
+import { CopyRows, type DecidedBatch, type FailedAttemptLimits } from './copy-rows.ts'
 import type { CtidOf, ShardMemory } from './shard-memory.ts'
 
-/** Up to this many envelopes, each of another sender, are faster to admit one by one. */
-const SINGLY_MAX = 3
-/** The column of the senders' marks in the rows of both admitting statements. */
-const MARKS = 3
+/** The column of the mark's `ctid` in the row of `STORE_ONE`. */
+const SINGLE_MARK = 2
+const NO_TIMES: TextRow = ['0', '0']
 /** A checked statement races only with another of the same sender, and a peer sends through one session. */
 const CHECKED_TRIES = 3
 
@@ -49,13 +49,12 @@ export interface CommitParts {
 export class Commits {
   private readonly parts: CommitParts
   private readonly rows = new CopyRows()
-  /** The values of `LIMITS`. */
-  private readonly limits: { readonly failedAttemptsMax: string; readonly failedAttemptsSpanSeconds: string }
+  private readonly limits: FailedAttemptLimits
 
   constructor(parts: CommitParts) {
     this.parts = parts
     const { strikesMax, strikeSpanMs } = parts.options
-    this.limits = { failedAttemptsMax: String(strikesMax), failedAttemptsSpanSeconds: String(strikeSpanMs / 1000) }
+    this.limits = { max: strikesMax, spanSeconds: strikeSpanMs / 1000 }
   }
 
   /** See `Queue.commit`. */
@@ -68,7 +67,7 @@ export class Commits {
     const certain = certainOf(appends, this.parts.memory.marks)
     const isAll = certain.appends.length === appends.length
     const done = certain.appends.length > 0 ? await this.commitOptimistically(certain, settling) : null
-    if (done && isAll) return done
+    if (done && isAll && areAllFinal(done)) return done
     const outcomes = outcomesAfter(appends, certain.appends, done?.outcomes ?? null)
     return this.commitRest(appends, { outcomes, enqueuedAtMs: done?.enqueuedAtMs ?? 0 }, done ? NO_STEPS : settling)
   }
@@ -77,7 +76,7 @@ export class Commits {
   private async commitOptimistically(
     certain: CertainBatch,
     settling: readonly PipelineStep[],
-  ): Promise<Committed | null> {
+  ): Promise<StatementOutcomes | null> {
     const { memory, options } = this.parts
     const { appends, parties } = certain
     const firstId = memory.ids.take(appends.length) ?? (await this.takeFromNewBlock(appends.length))
@@ -85,32 +84,57 @@ export class Commits {
     for (const append of appends) isLeased.push(admitInsertLease(parties.find(append.meshId, append.recipient), append))
     const nowMs = memory.clock.nowMs
     const batch: DecidedBatch = { appends, senders: parties.sortedSenders(), isLeased, firstId, nowMs, options }
-    const isSingly = appends.length <= SINGLY_MAX && batch.senders.length === appends.length
-    const bodies = certain.hasBodies ? [this.rows.bodies(appends)] : NO_STEPS
+    return isStoredSingly(certain) ? this.storeSingly(batch, settling) : this.storeTogether(batch, certain, settling)
+  }
+
+  /** Stores each append by a statement of its own. Those in doubt stay pending; the others and the settles are done. */
+  private async storeSingly(batch: DecidedBatch, settling: readonly PipelineStep[]): Promise<StatementOutcomes> {
+    const { memory } = this.parts
+    const { appends, senders } = batch
+    const markOf = ({ meshId, sender }: Append) => memory.marks.find(meshId, sender)!
+    const { shard } = this.parts
+    const rows = await this.writeNew([...settling, ...this.rows.singles(batch, { markOf, shard, limits: this.limits })])
+    const outcomes: StatementOutcome[] = appends.map(() => PENDING)
+    const stored: Party[] = []
+    const ctids: string[] = []
+    let times: TextRow = NO_TIMES
+    for (let i = 0; i < senders.length; i++) {
+      const row = rows[settling.length + i]![0]
+      if (!row) continue
+      times = row
+      stored.push(senders[i]!)
+      ctids.push(row[SINGLE_MARK]!)
+      const place = senders[i]!.sent[0]!
+      outcomes[place] = storedOutcome(batch, place)
+    }
+    if (stored.length > 0) memory.committed({ appends, senders: stored }, ctids, Number(times[1]))
+    return { outcomes, enqueuedAtMs: Math.floor(Number(times[0])) }
+  }
+
+  /** Returns null if something was in doubt; then nothing was done. */
+  private async storeTogether(
+    batch: DecidedBatch,
+    { parties, hasBodies }: CertainBatch,
+    settling: readonly PipelineStep[],
+  ): Promise<StatementOutcomes | null> {
+    const { appends } = batch
+    const bodies = hasBodies ? [this.rows.bodies(appends)] : NO_STEPS
     const steps = [
       ...settling,
       ...bodies, // first, as in the checked commit, so that both lock in one order
-      ...(isSingly ? batch.senders.map((sender) => this.admitOne(batch, sender)) : [this.admit(batch, parties.all)]),
+      this.admit(batch, parties.all),
       this.rows.queue(batch),
       this.rows.ledger(batch),
-      ...(certain.hasBodies ? historySteps(appends) : NO_STEPS),
+      ...(hasBodies ? historySteps(appends) : NO_STEPS),
     ]
-    const rows = await this.write(steps).catch((error) => {
-      if (error instanceof DatabaseError && statements.IN_DOUBT.includes(error.sqlstate ?? '')) return null
-      memory.ids.abandon()
+    const rows = await this.writeNew(steps).catch((error) => {
+      if (isInDoubt(error)) return null
       throw error
     })
     if (!rows) return null
-    const admitted = rows.slice(settling.length + bodies.length)
-    const marks = isSingly ? [] : (admitted[0]![0]![MARKS] as string).split(' ')
-    if (isSingly) for (let i = 0; i < batch.senders.length; i++) marks.push(admitted[i]![0]![MARKS] as string)
-    const [, enqueuedAt, clock] = admitted[0]![0]!
-    memory.committed(batch, marks, Number(clock))
-    const outcomes: AppendOutcome[] = []
-    for (let i = 0; i < appends.length; i++) {
-      const isOnInsert = isLeased[i]! || appends[i]!.remoteLeaseEpoch !== 0
-      outcomes.push({ status: 'stored', id: (firstId + i) as DeliveryId, isLeased: isOnInsert, isExpected: true })
-    }
+    const [, enqueuedAt, clock, marks] = rows[settling.length + bodies.length]![0]!
+    this.parts.memory.committed(batch, marks!.split(' '), Number(clock))
+    const outcomes = appends.map((_, place) => storedOutcome(batch, place))
     return { outcomes, enqueuedAtMs: Math.floor(Number(enqueuedAt)) }
   }
 
@@ -143,28 +167,8 @@ export class Commits {
       lasts: int4s(lasts),
       leasedSenders: int4s(leased.flatMap((party) => party.leasedFrom)),
       shard,
-      ...this.limits,
-      nowMs: String(nowMs),
-    })
-  }
-
-  private admitOne({ appends, isLeased, nowMs }: DecidedBatch, { sent }: Party): PipelineStep {
-    const { shard, memory } = this.parts
-    const place = sent[0]!
-    const { meshId, sender, recipient, envelopeId, insertLeaseEpoch, insertLeaseFloor } = appends[place]!
-    const epoch = isLeased[place] ? insertLeaseEpoch : 0
-    const mark = memory.marks.find(meshId, sender)!
-    return statements.ADMIT_ONE.bind({
-      mesh: meshId,
-      sender: String(sender),
-      recipient: String(recipient),
-      envelopeId,
-      mark: mark.envelopeId,
-      markCtid: mark.ctid,
-      epoch: String(epoch),
-      floor: String(insertLeaseFloor),
-      shard,
-      ...this.limits,
+      failedAttemptsMax: String(this.limits.max),
+      failedAttemptsSpanSeconds: String(this.limits.spanSeconds),
       nowMs: String(nowMs),
     })
   }
@@ -182,10 +186,9 @@ export class Commits {
       if (rest.length > 0) decided = mergeOutcomes(appends, decided, await this.commitChecked(rest, steps))
       else if (steps.length > 0) await this.write(steps)
       steps = NO_STEPS
-      if (decided.outcomes.every(isFinal)) break
+      if (areAllFinal(decided)) break
     }
-    const outcomes = decided.outcomes.filter(isFinal)
-    if (outcomes.length === appends.length) return { outcomes, enqueuedAtMs: decided.enqueuedAtMs }
+    if (areAllFinal(decided)) return decided
     throw new OperatingError('commit_raced', 'Other shards stored envelopes of the same senders.', { retryable: true })
   }
 
@@ -205,12 +208,33 @@ export class Commits {
     return { outcomes, enqueuedAtMs: Math.floor(Number(atMs)) }
   }
 
+  /** Writes the steps of appends whose ids were taken from the block. */
+  private async writeNew(steps: readonly PipelineStep[]): Promise<TextRow[][]> {
+    try {
+      return await this.write(steps)
+    } catch (error) {
+      if (!isInDoubt(error)) this.parts.memory.ids.abandon()
+      throw error
+    }
+  }
+
   private write(steps: readonly PipelineStep[]): Promise<TextRow[][]> {
     return this.parts.writing.run((pipe) => pipe.run(steps))
   }
 }
 
 const NO_STEPS: readonly PipelineStep[] = []
+
+const isInDoubt = (error: unknown): boolean =>
+  error instanceof DatabaseError && statements.IN_DOUBT.includes(error.sqlstate ?? '')
+
+/** The outcome of an append that an optimistic commit stored. */
+function storedOutcome({ appends, isLeased, firstId }: DecidedBatch, place: number): AppendOutcome {
+  const isOnInsert = isLeased[place]! || appends[place]!.remoteLeaseEpoch !== 0
+  return { status: 'stored', id: (firstId + place) as DeliveryId, isLeased: isOnInsert, isExpected: true }
+}
+
+const areAllFinal = (done: StatementOutcomes): done is Committed => done.outcomes.every(isFinal)
 
 /** The range of each recipient's senders in the list of all senders, counted from 1. */
 function rangesOf(leased: readonly Party[]): { firsts: number[]; lasts: number[] } {

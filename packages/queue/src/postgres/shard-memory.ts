@@ -10,7 +10,7 @@ export class ShardMemory {
   readonly clock = new DatabaseClock()
   readonly lastAcknowledged = new LastAcknowledged()
 
-  /** An optimistic commit stored its whole batch. `ctids`: where the rows of the senders' marks are now. */
+  /** An optimistic commit stored the appends of these senders. `ctids`: where the rows of their marks are now. */
   committed(batch: CommittedBatch, ctids: readonly string[], clockMs: Millis): void {
     const { appends, senders } = batch
     for (let i = 0; i < senders.length; i++) {
@@ -18,7 +18,7 @@ export class ShardMemory {
       this.marks.note(meshId, peer, { envelopeId: appends[sent.at(-1)!]!.envelopeId, ctid: ctids[i]! })
     }
     this.clock.set(clockMs)
-    this.lastAcknowledged.stored(appends.at(-1)!)
+    this.lastAcknowledged.stored(appends[senders.at(-1)!.sent.at(-1)!]!)
   }
 }
 

@@ -5,7 +5,6 @@ import { scratchDatabase } from '@sealpost/schema/testing'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import {
   ADMIT,
-  ADMIT_ONE,
   CHECK_SESSIONS,
   CLAIM,
   CLAIM_POOLS,
@@ -29,6 +28,7 @@ import {
   SETTLE,
   SETTLE_IN_POOL,
   SETTLE_WITH_RECEIPT,
+  STORE_ONE,
   SWEEP_BODIES,
   SWEEP_LEDGER,
   SWEEP_QUEUE,
@@ -39,7 +39,7 @@ const ROWS = 200_000
 const statements = {
   SETTLE,
   ADMIT,
-  ADMIT_ONE,
+  STORE_ONE,
   COMMIT_CHECKED,
   CLAIM,
   COLLECT,
@@ -77,7 +77,7 @@ const BODY = 'shared_body_mesh_id_sender_body_id_pk'
 const WALKS = {
   SETTLE: [QUEUE],
   ADMIT: [MEMBER, PEER, QUEUE],
-  ADMIT_ONE: [MEMBER, PEER, QUEUE],
+  STORE_ONE: [MEMBER, PEER, QUEUE],
   COMMIT_CHECKED: [LEDGER, MARK, MEMBER],
   CLAIM: [QUEUE, PEER, MEMBER],
   OPEN: [PEER, MEMBER, MARK],

@@ -49,8 +49,8 @@ export const SESSION = {
 } as const
 
 /**
- * A commit is a transaction of these steps, sent in one write: `SETTLE`, then for appends `ADMIT`, or `ADMIT_ONE` for each,
- * `COPY_QUEUE` and `COPY_LEDGER`. The shard chooses the ids, the leases and the times.
+ * A commit is a transaction of these steps, sent in one write: `SETTLE`, then for appends `ADMIT`,
+ * `COPY_QUEUE` and `COPY_LEDGER`, or `STORE_ONE` for each of a few. The shard chooses the ids, the leases and the times.
  */
 
 /** One range of `ids` for each lane. Walks: message_queue's primary key. */
@@ -79,10 +79,10 @@ const CLOCK = 'extract(epoch from now()) * 1000, extract(epoch from clock_timest
  * An older delivery of these senders is free to claim, or was leased on insert by another shard; then this shard may not
  * lease a newer one on insert (P6).
  */
-const hasOlder = (at: Record<'mesh' | 'recipient' | 'floor' | 'senders' | 'epoch', string>) => `(select true
+const hasOlder = (at: Record<'mesh' | 'recipient' | 'floor' | 'isOfSenders' | 'epoch', string>) => `(select true
       from message_queue q
       where q.mesh_id = ${at.mesh} and q.recipient = ${at.recipient} and q.id >= ${at.floor}
-        and case when ${isFree('q', at.epoch)} or q.attempts = 0 then q.sender = any (${at.senders})
+        and case when ${isFree('q', at.epoch)} or q.attempts = 0 then ${at.isOfSenders}
           and q.expires_at > clock_timestamp() and not ${isStruckOut('q')}
           and not ${isReceipt('q')} else false end
       limit 1)`
@@ -130,33 +130,50 @@ select 1 / ((select count(*) from moved) = cardinality(:senders)
         as b(mesh_id, peer, epoch, first, last, floor)
       cross join lateral (select from session s where s.mesh_id = b.mesh_id and s.peer_no = b.peer and s.epoch = b.epoch
         and s.shard = :shard offset 0) s
-      where ${hasOlder({ mesh: 'b.mesh_id', recipient: 'b.peer', floor: 'b.floor', epoch: 'b.epoch', senders: '(:leasedSenders)[b.first:b.last]' })} is null
+      where ${hasOlder({ mesh: 'b.mesh_id', recipient: 'b.peer', floor: 'b.floor', epoch: 'b.epoch', isOfSenders: 'q.sender = any ((:leasedSenders)[b.first:b.last])' })} is null
     ) = cardinality(:leasedPeers) and ${IS_CLOCK_RIGHT})::int, ${CLOCK},
   (select string_agg(place::text, ' ' order by n) from moved)`,
 )
 
 /**
- * `ADMIT` for one envelope, in two thirds of the time: a small commit costs mostly the setup of its statements. `epoch`: of
- * the lease on insert, or 0.
+ * Stores one envelope of a sender: the checks of `ADMIT`, the row and its ledger entry in one statement. It returns the times
+ * and the new `ctid` of the mark, or no row if anything is in doubt; then it changed nothing, and the other steps of the
+ * transaction stand. `CopyRows.single` writes its parameters in this order. `attempts` is 1 for a lease on insert by this
+ * shard, otherwise 0.
+ *
+ * A wait for another transaction ends with the row that this one left, and the conditions on `m` are checked again there.
+ * The mark then differs, unless the other transaction stored nothing of the sender.
+ *
+ * Walks: the primary keys of member, session and message_queue.
  */
-export const ADMIT_ONE = sqlStatement(
-  `mesh uuid, sender int, recipient int, envelopeId uuid, mark uuid, markCtid tid, epoch bigint, floor bigint, shard uuid,
-    ${LIMITS}, nowMs float8`,
+export const STORE_ONE = sqlStatement(
+  `mesh uuid, sender int, recipient int, envelopeId uuid, mark uuid, markCtid tid, shard uuid, floor bigint, ${LIMITS},
+    at timestamptz, id bigint, priority smallint, attempts int, leaseEpoch bigint, leaseUntil timestamptz,
+    expiresAt timestamptz, terms bytea, envelope bytea, second bigint, keepUntil timestamptz, fingerprint bigint`,
   `
 with moved as (
   update sender_mark m set last_envelope_id = :envelopeId, version = m.version + 1
-  from (select m.* from sender_mark m where m.ctid = :markCtid offset 0) found
-  where m.ctid = :markCtid and found.mesh_id = :mesh and found.sender = :sender and found.last_envelope_id = :mark
+  where m.ctid = :markCtid and m.mesh_id = :mesh and m.sender = :sender and m.last_envelope_id = :mark
     and ${isOpen('m.version')}
-  returning m.ctid as place
-)
-select 1 / coalesce((select count(*) from moved) = 1
     and (select true from member where mesh_id = :mesh and peer_no = :sender and revoked_at is null)
     and (select true from member where mesh_id = :mesh and peer_no = :recipient and revoked_at is null)
-    and (:epoch = 0 or (select true from session
-        where mesh_id = :mesh and peer_no = :recipient and epoch = :epoch and shard = :shard)
-      and ${hasOlder({ mesh: ':mesh', recipient: ':recipient', floor: ':floor', epoch: ':epoch', senders: 'array[:sender]' })} is null
-    ) and ${IS_CLOCK_RIGHT}, false)::int, ${CLOCK}, (select place::text from moved)`,
+    and (:attempts = 0 or (select true from session
+        where mesh_id = :mesh and peer_no = :recipient and epoch = :leaseEpoch and shard = :shard)
+      and ${hasOlder({ mesh: ':mesh', recipient: ':recipient', floor: ':floor', epoch: ':leaseEpoch', isOfSenders: 'q.sender = :sender' })} is null)
+    and clock_timestamp() between :at - interval '1 s' and :at + interval '1 s'
+  returning m.ctid as place
+), queued as (
+  insert into message_queue (mesh_id, recipient, priority, id, sender, attempts, envelope_id, expires_at, lease_epoch,
+    lease_until, terms, envelope)
+  select :mesh, :recipient, :priority, :id, :sender, :attempts, :envelopeId, :expiresAt, :leaseEpoch, :leaseUntil,
+    :terms, :envelope from moved
+), remembered as (
+  insert into dedupe_ledger (mesh_id, sender, second, first_id, keep_until, envelope_ids, fingerprints, ids, recipients,
+    priorities)
+  select :mesh, :sender, :second, :id, :keepUntil, array[:envelopeId], array[:fingerprint], array[:id],
+    array[:recipient], array[:priority] from moved
+)
+select date_part('epoch', now()) * 1000, date_part('epoch', clock_timestamp()) * 1000, place::text from moved`,
 )
 
 /**

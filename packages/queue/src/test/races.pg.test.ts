@@ -90,6 +90,39 @@ test('a birth lease that waited for another shard sees what that one stored', as
   expect(await committing).toMatchObject([{ status: 'stored', isLeased: false }])
 })
 
+test('an append in doubt keeps neither the other appends of its commit nor the settles from being done', async () => {
+  const stage = await Stage.open(await worlds.next())
+  const session = await stage.openBob()
+  await stage.openFor(peerKeyOf(3))
+  await stage.storeAll('settled')
+  const [settled] = await stage.take(session)
+  const { epoch } = session
+  const older = stage.append('older')
+  const own = (statement: string) => worlds.admin.run((sql) => sql.unsafe(statement).simple())
+  await own(`update sender_mark set last_envelope_id = '${older.envelopeId}' where sender = ${stage.ann}`)
+  await own(`insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, expires_at, envelope)
+    values ('${MESH}', ${stage.bob}, 1, 5, ${stage.ann}, '${older.envelopeId}', now() + interval '1 hour', '\\x00')`)
+  const appends = [
+    stage.append('in doubt', { insertLeaseEpoch: epoch }),
+    stage.append('certain', { sender: stage.cat, insertLeaseEpoch: epoch }),
+  ]
+  const settles = [{ meshId: MESH, recipient: stage.bob, priority: settled!.priority, id: settled!.id }]
+  const { outcomes } = await stage.here.commit({ appends, settles })
+  expect(outcomes).toMatchObject([
+    { status: 'stored', isLeased: false },
+    { status: 'stored', isLeased: true },
+  ])
+  const rows = await worlds.admin.run(
+    (sql) => sql<{ sender: number; lease: number | null }[]>`
+      select sender, lease_epoch as lease from message_queue where recipient = ${stage.bob} order by sender, id`,
+  )
+  expect([...rows]).toEqual([
+    { sender: stage.ann, lease: null },
+    { sender: stage.ann, lease: null },
+    { sender: stage.cat, lease: epoch },
+  ])
+})
+
 test('H95: a shard that is wrong about the time goes by the clock of the database', async () => {
   const stage = await Stage.open(await worlds.next())
   const session = await stage.openBob()

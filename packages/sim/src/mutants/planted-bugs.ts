@@ -294,7 +294,7 @@ const statements: readonly PlantedBug[] = [
   {
     name: 'a lease on insert ignores waiting deliveries',
     package: 'queue',
-    from: 'births.every((recipient) => this.isCaughtUp(recipient))',
+    from: '(!isLeased || this.isCaughtUp(recipient, append.sender))',
     to: 'true',
     breaks: /^P6/,
     firstSeed: 240,
