@@ -20,7 +20,7 @@ import type { Recording } from './preload.ts'
 const BYTE_FILES = [
   ...['packages/protocol/src/layout.ts', 'packages/queue/src/postgres/binary.ts', 'packages/pg/src/pipeline/wire.ts'],
   ...['packages/protocol/src/cursor.ts', 'packages/protocol/src/items.ts'],
-  ...['packages/queue/src/postgres/copy-rows.ts', 'packages/std/src/hex.ts'],
+  ...['packages/queue/src/postgres/batch-writer.ts', 'packages/std/src/hex.ts'],
 ]
 /** What runs beside the messages: walks for operators, and replies to statements that postgres.js runs. */
 const BACKGROUND = ['apps/broker/src/admin/', 'packages/pg/src/column-types.ts']

@@ -7,7 +7,7 @@ import type { Delivery, DeliveryRef } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, PeerKey } from '@sealpost/std'
 
 /** Oids of the element types. */
-const ELEMENT = { int2: 21, int4: 23, int8: 20, uuid: 2950 } as const
+const ELEMENT = { int2: 21, int4: 23, int8: 20, tid: 27, uuid: 2950 } as const
 
 export const int2s = (values: readonly number[]): Uint8Array => array('int2', 2, values, putInt2)
 export const int4s = (values: readonly number[]): Uint8Array => array('int4', 4, values, putInt4)

@@ -68,7 +68,7 @@ export class Parties {
 
   /** In an order that all shards share, so that two transactions that lock in it can't wait for each other. */
   sortedSenders(): readonly Party[] {
-    return this.senders.length > 1 ? this.senders.sort(compare) : this.senders
+    return this.senders.length > 1 ? this.senders.sort(compareParties) : this.senders
   }
 
   private select(meshId: MeshId): void {
@@ -124,8 +124,8 @@ export function certainOf(appends: readonly Append[], marks: Marks): CertainBatc
   return { appends: certain, parties: senders, hasBodies }
 }
 
-/** Up to this many appends, each of another sender, are faster to store by one statement each. */
-const SINGLY_MAX = 3
+/** Up to this many appends, each of another sender, cost less by one statement each (docs/adr/0003-copy.md). */
+const SINGLY_MAX = 6
 
 /** Whether each append of the batch is stored by a statement of its own, so that one in doubt does not affect the others. */
 export const isStoredSingly = ({ appends, parties, hasBodies }: CertainBatch): boolean =>
@@ -212,7 +212,8 @@ export const secondOf = (id: EnvelopeId): number => Math.floor(Number.parseInt(i
 export const fingerprintOf = ({ envelope, recipient, priority }: Append): bigint =>
   BigInt.asIntN(64, Bun.hash.xxHash3(envelope, BigInt(recipient * 4 + priority)))
 
-function compare(a: Party, b: Party): number {
+/** By mesh, then by number. */
+export function compareParties(a: Party, b: Party): number {
   if (a.meshId !== b.meshId) return a.meshId < b.meshId ? -1 : 1
   return a.peer - b.peer
 }

@@ -8,6 +8,7 @@ import type { Append, AppendOutcome, Committed, DeliveryRef, Settle } from '@sea
 import { assert, type DeliveryId, type Millis, OperatingError, type ShardId } from '@sealpost/std'
 import type { Batch, QueueOptions } from '../queue.ts'
 import * as statements from '../sql/sql.ts'
+import { BatchWriter, type DecidedBatch } from './batch-writer.ts'
 import { arrayOf, int2s, int4s, int8s, uuids } from './binary.ts'
 import {
   admitInsertLease,
@@ -29,7 +30,6 @@ import {
   type StatementOutcomes,
   secondOf,
 } from './commit-batch.ts'
-import { CopyRows, type DecidedBatch, type FailedAttemptLimits } from './copy-rows.ts'
 import type { CtidOf, ShardMemory } from './shard-memory.ts'
 
 /** The column of the mark's `ctid` in the row of `STORE_ONE`. */
@@ -48,13 +48,11 @@ export interface CommitParts {
 
 export class Commits {
   private readonly parts: CommitParts
-  private readonly rows = new CopyRows()
-  private readonly limits: FailedAttemptLimits
+  private readonly writer: BatchWriter
 
   constructor(parts: CommitParts) {
     this.parts = parts
-    const { strikesMax, strikeSpanMs } = parts.options
-    this.limits = { max: strikesMax, spanSeconds: strikeSpanMs / 1000 }
+    this.writer = new BatchWriter(parts)
   }
 
   /** See `Queue.commit`. */
@@ -77,13 +75,13 @@ export class Commits {
     certain: CertainBatch,
     settling: readonly PipelineStep[],
   ): Promise<StatementOutcomes | null> {
-    const { memory, options } = this.parts
+    const { memory } = this.parts
     const { appends, parties } = certain
     const firstId = memory.ids.take(appends.length) ?? (await this.takeFromNewBlock(appends.length))
     const isLeased: boolean[] = []
     for (const append of appends) isLeased.push(admitInsertLease(parties.find(append.meshId, append.recipient), append))
     const nowMs = memory.clock.nowMs
-    const batch: DecidedBatch = { appends, senders: parties.sortedSenders(), isLeased, firstId, nowMs, options }
+    const batch: DecidedBatch = { appends, senders: parties.sortedSenders(), isLeased, firstId, nowMs }
     return isStoredSingly(certain) ? this.storeSingly(batch, settling) : this.storeTogether(batch, certain, settling)
   }
 
@@ -91,9 +89,7 @@ export class Commits {
   private async storeSingly(batch: DecidedBatch, settling: readonly PipelineStep[]): Promise<StatementOutcomes> {
     const { memory } = this.parts
     const { appends, senders } = batch
-    const markOf = ({ meshId, sender }: Append) => memory.marks.find(meshId, sender)!
-    const { shard } = this.parts
-    const rows = await this.writeNew([...settling, ...this.rows.singles(batch, { markOf, shard, limits: this.limits })])
+    const rows = await this.writeNew([...settling, ...this.writer.singles(batch)])
     const outcomes: StatementOutcome[] = appends.map(() => PENDING)
     const stored: Party[] = []
     const ctids: string[] = []
@@ -118,13 +114,13 @@ export class Commits {
     settling: readonly PipelineStep[],
   ): Promise<StatementOutcomes | null> {
     const { appends } = batch
-    const bodies = hasBodies ? [this.rows.bodies(appends)] : NO_STEPS
+    const bodies = hasBodies ? [this.writer.bodyRows(appends)] : NO_STEPS
     const steps = [
       ...settling,
       ...bodies, // first, as in the checked commit, so that both lock in one order
-      this.admit(batch, parties.all),
-      this.rows.queue(batch),
-      this.rows.ledger(batch),
+      this.writer.admission(batch, parties.all),
+      this.writer.queueRows(batch),
+      this.writer.ledgerRows(batch),
       ...(hasBodies ? historySteps(appends) : NO_STEPS),
     ]
     const rows = await this.writeNew(steps).catch((error) => {
@@ -144,33 +140,6 @@ export class Commits {
     const firstId = ids.take(count)
     assert(firstId !== null, 'a new block has room for a batch')
     return firstId
-  }
-
-  private admit({ appends, senders, nowMs }: DecidedBatch, all: readonly Party[]): PipelineStep {
-    const { shard, memory } = this.parts
-    const marks = senders.map(({ meshId, peer }) => memory.marks.find(meshId, peer)!)
-    const leased = all.filter((party) => party.leasedFrom.length > 0)
-    const { firsts, lasts } = rangesOf(leased)
-    return statements.ADMIT.bind({
-      senderMeshes: uuids(senders.map((sender) => sender.meshId)),
-      senders: int4s(senders.map((sender) => sender.peer)),
-      marks: uuids(marks.map(({ envelopeId }) => envelopeId)),
-      lastIds: uuids(senders.map((sender) => appends[sender.sent.at(-1)!]!.envelopeId)),
-      markCtids: arrayLiteral(marks.map(({ ctid }) => ctid)),
-      partyMeshes: uuids(all.map((party) => party.meshId)),
-      parties: int4s(all.map((party) => party.peer)),
-      leasedMeshes: uuids(leased.map((party) => party.meshId)),
-      leasedPeers: int4s(leased.map((party) => party.peer)),
-      leasedEpochs: int8s(leased.map((party) => party.insertLeaseEpoch)),
-      floors: int8s(leased.map((party) => party.insertLeaseFloor)),
-      firsts: int4s(firsts),
-      lasts: int4s(lasts),
-      leasedSenders: int4s(leased.flatMap((party) => party.leasedFrom)),
-      shard,
-      failedAttemptsMax: String(this.limits.max),
-      failedAttemptsSpanSeconds: String(this.limits.spanSeconds),
-      nowMs: String(nowMs),
-    })
   }
 
   /** @throws OperatingError `commit_raced` when other statements of the same senders were faster every time */
@@ -235,16 +204,6 @@ function storedOutcome({ appends, isLeased, firstId }: DecidedBatch, place: numb
 }
 
 const areAllFinal = (done: StatementOutcomes): done is Committed => done.outcomes.every(isFinal)
-
-/** The range of each recipient's senders in the list of all senders, counted from 1. */
-function rangesOf(leased: readonly Party[]): { firsts: number[]; lasts: number[] } {
-  let last = 0
-  const lasts = leased.map(({ leasedFrom }) => {
-    last += leasedFrom.length
-    return last
-  })
-  return { firsts: leased.map(({ leasedFrom }, i) => lasts[i]! - leasedFrom.length + 1), lasts }
-}
 
 function outcomeOf(status: string, id: DeliveryId): StatementOutcome {
   switch (status) {

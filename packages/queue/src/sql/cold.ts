@@ -195,7 +195,8 @@ export const CHECK_SESSIONS = sqlStatement(
 select r.n::int, m.peer_key, m.revoked_at is not null as is_revoked,
   s.epoch > r.epoch and s.shard is distinct from :shard as is_elsewhere, ${isFrozen('r.mesh_id')} as is_away
 from unnest(:meshes, :peers, :epochs) with ordinality as r(mesh_id, peer, epoch, n)
-left join lateral (select * from member m where m.mesh_id = r.mesh_id and m.peer_no = r.peer and m.peer_key is not null offset 0) m on true
+left join lateral (select * from member m where m.mesh_id = r.mesh_id and m.peer_no = r.peer offset 0) m
+  on m.peer_key is not null
 left join lateral (select * from session s where s.mesh_id = r.mesh_id and s.peer_no = r.peer offset 0) s on true`,
 )
 

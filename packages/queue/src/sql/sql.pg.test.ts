@@ -147,6 +147,10 @@ describe.each([
   })
 })
 
+test.each(['ADMIT', 'STORE_ONE'] as const)('%s finds a mark by its place, past all its former versions', (name) => {
+  for (const plan of [empty.get(name)!, grown.get(name)!]) expect(plan).toContain('Tid Scan on sender_mark m')
+})
+
 test.each(names)('growth does not change the plan of %s', (name) => {
   expect(grown.get(name)).toBe(empty.get(name))
 })

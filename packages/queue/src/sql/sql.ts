@@ -73,7 +73,7 @@ with gone as (${settled}
 )
 
 /** The time of the transaction and of the statement, in ms. */
-const CLOCK = 'extract(epoch from now()) * 1000, extract(epoch from clock_timestamp()) * 1000'
+const CLOCK = `date_part('epoch', now()) * 1000, date_part('epoch', clock_timestamp()) * 1000`
 
 /**
  * An older delivery of these senders is free to claim, or was leased on insert by another shard; then this shard may not
@@ -88,15 +88,20 @@ const hasOlder = (at: Record<'mesh' | 'recipient' | 'floor' | 'isOfSenders' | 'e
       limit 1)`
 
 /** The shard's clock is off by less than 1 s: leases and expiry use the database clock. */
-const IS_CLOCK_RIGHT = 'abs(extract(epoch from clock_timestamp()) * 1000 - :nowMs) < 1000'
+const IS_CLOCK_RIGHT = `clock_timestamp() between :at - interval '1 s' and :at + interval '1 s'`
+
+/** An index can't serve this comparison, so the planner can only find the mark by its `ctid`. */
+const isMarkOf = (mesh: string, sender: string) =>
+  `m.mesh_id is not distinct from ${mesh} and m.sender is not distinct from ${sender}`
 
 /**
  * Moves the senders' marks and checks what the shard assumed:
  * - Each mark is where this shard last saw it, so nobody else stored anything of the sender, and ids beyond it are new (P5).
  *   The comparison and the change are one step, so of two transactions with one envelope a single one stores it.
  * - All parties are members and not revoked.
- * - Sessions that get leases on insert are current, and nothing older of the same senders waits for them from `floors` on.
- *   `firsts` and `lasts` give the range of their senders in `leasedSenders`.
+ * - Sessions that get leases on insert are current: the epochs of each mesh, in the order of its peers, are `leasedEpochs` from
+ *   `leasedFirsts` to `leasedLasts`. Nothing older of the same senders waits for them from `floors` on; `firsts` and `lasts`
+ *   give the range of their senders in `leasedSenders`.
  * - The shard's clock is right.
  *
  * If any check fails, the statement divides by zero (`IN_DOUBT`) and the transaction changes nothing. Otherwise it returns 1,
@@ -104,34 +109,35 @@ const IS_CLOCK_RIGHT = 'abs(extract(epoch from clock_timestamp()) * 1000 - :nowM
  * wait for each other.
  *
  * A mark is found by its `ctid`. It changes with every commit, and while a snapshot is held, a search by key walks over all
- * its former versions. After a wait for another transaction, the `ctid` finds nothing, where a search would continue with an
- * old view of the other tables.
+ * its former versions. After a wait for another transaction, Postgres checks the conditions on `m` again on the version that
+ * this one left: the mark differs, unless the other transaction stored nothing of the sender.
  *
  * Walks: the primary keys of member, session and message_queue.
  */
 export const ADMIT = sqlStatement(
   `senderMeshes uuid[], senders int[], marks uuid[], lastIds uuid[], markCtids tid[], partyMeshes uuid[], parties int[],
-    leasedMeshes uuid[], leasedPeers int[], leasedEpochs bigint[], floors bigint[], firsts int[], lasts int[],
-    leasedSenders int[], shard uuid, ${LIMITS}, nowMs float8`,
+    leasedMeshes uuid[], leasedFirsts int[], leasedLasts int[], leasedPeerMeshes uuid[], leasedPeers int[],
+    leasedEpochs bigint[], floors bigint[], firsts int[], lasts int[], leasedSenders int[], shard uuid, ${LIMITS}, at timestamptz`,
   `
 with moved as (
   update sender_mark m set last_envelope_id = s.last, version = m.version + 1
   from unnest(:senderMeshes, :senders, :marks, :lastIds, :markCtids) with ordinality
     as s(mesh_id, sender, mark, last, place, n)
-  cross join lateral (select m.* from sender_mark m where m.ctid = s.place offset 0) found
-  where m.ctid = s.place and found.mesh_id = s.mesh_id and found.sender = s.sender and found.last_envelope_id = s.mark
+  where m.ctid = s.place and ${isMarkOf('s.mesh_id', 's.sender')} and m.last_envelope_id = s.mark
     and ${isOpen('m.version')}
   returning s.n, m.ctid as place
 )
 select 1 / ((select count(*) from moved) = cardinality(:senders)
     and (select count(*) from unnest(:partyMeshes, :parties) as p(mesh_id, peer) cross join lateral (select from member m
       where m.mesh_id = p.mesh_id and m.peer_no = p.peer and m.revoked_at is null offset 0) m) = cardinality(:parties)
-    and (select count(*) from unnest(:leasedMeshes, :leasedPeers, :leasedEpochs, :firsts, :lasts, :floors)
-        as b(mesh_id, peer, epoch, first, last, floor)
-      cross join lateral (select from session s where s.mesh_id = b.mesh_id and s.peer_no = b.peer and s.epoch = b.epoch
-        and s.shard = :shard offset 0) s
-      where ${hasOlder({ mesh: 'b.mesh_id', recipient: 'b.peer', floor: 'b.floor', epoch: 'b.epoch', isOfSenders: 'q.sender = any ((:leasedSenders)[b.first:b.last])' })} is null
-    ) = cardinality(:leasedPeers) and ${IS_CLOCK_RIGHT})::int, ${CLOCK},
+    and not exists (select from unnest(:leasedMeshes, :leasedFirsts, :leasedLasts) as l(mesh_id, first, last)
+      cross join lateral (select array_agg(s.epoch order by s.peer_no) as epochs from session s where s.mesh_id = l.mesh_id
+        and s.peer_no = any ((:leasedPeers)[l.first:l.last]) and s.shard = :shard offset 0) s
+      where s.epochs is distinct from (:leasedEpochs)[l.first:l.last])
+    and not exists (select from unnest(:leasedPeerMeshes, :leasedPeers, :leasedEpochs, :floors, :firsts, :lasts)
+        as b(mesh_id, peer, epoch, floor, first, last)
+      where ${hasOlder({ mesh: 'b.mesh_id', recipient: 'b.peer', floor: 'b.floor', epoch: 'b.epoch', isOfSenders: 'q.sender = any ((:leasedSenders)[b.first:b.last])' })})
+    and ${IS_CLOCK_RIGHT})::int, ${CLOCK},
   (select string_agg(place::text, ' ' order by n) from moved)`,
 )
 
@@ -140,9 +146,6 @@ select 1 / ((select count(*) from moved) = cardinality(:senders)
  * and the new `ctid` of the mark, or no row if anything is in doubt; then it changed nothing, and the other steps of the
  * transaction stand. `CopyRows.single` writes its parameters in this order. `attempts` is 1 for a lease on insert by this
  * shard, otherwise 0.
- *
- * A wait for another transaction ends with the row that this one left, and the conditions on `m` are checked again there.
- * The mark then differs, unless the other transaction stored nothing of the sender.
  *
  * Walks: the primary keys of member, session and message_queue.
  */
@@ -153,14 +156,14 @@ export const STORE_ONE = sqlStatement(
   `
 with moved as (
   update sender_mark m set last_envelope_id = :envelopeId, version = m.version + 1
-  where m.ctid = :markCtid and m.mesh_id = :mesh and m.sender = :sender and m.last_envelope_id = :mark
+  where m.ctid = :markCtid and ${isMarkOf(':mesh', ':sender')} and m.last_envelope_id = :mark
     and ${isOpen('m.version')}
     and (select true from member where mesh_id = :mesh and peer_no = :sender and revoked_at is null)
     and (select true from member where mesh_id = :mesh and peer_no = :recipient and revoked_at is null)
     and (:attempts = 0 or (select true from session
         where mesh_id = :mesh and peer_no = :recipient and epoch = :leaseEpoch and shard = :shard)
       and ${hasOlder({ mesh: ':mesh', recipient: ':recipient', floor: ':floor', epoch: ':leaseEpoch', isOfSenders: 'q.sender = :sender' })} is null)
-    and clock_timestamp() between :at - interval '1 s' and :at + interval '1 s'
+    and ${IS_CLOCK_RIGHT}
   returning m.ctid as place
 ), queued as (
   insert into message_queue (mesh_id, recipient, priority, id, sender, attempts, envelope_id, expires_at, lease_epoch,
@@ -173,7 +176,7 @@ with moved as (
   select :mesh, :sender, :second, :id, :keepUntil, array[:envelopeId], array[:fingerprint], array[:id],
     array[:recipient], array[:priority] from moved
 )
-select date_part('epoch', now()) * 1000, date_part('epoch', clock_timestamp()) * 1000, place::text from moved`,
+select ${CLOCK}, place::text from moved`,
 )
 
 /**
