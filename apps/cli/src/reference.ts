@@ -1,9 +1,9 @@
 /** The reference page of the command, from its tree: `docs/reference/cli.md`. A test compares them. */
 import type { Argument, Command, Option } from 'commander'
-import { eachCommand } from './completion.ts'
 import { exitReasons } from './exit-codes.ts'
 import { sealpost } from './program.ts'
 import { variables } from './settings.ts'
+import { eachCommand } from './shell.ts'
 
 export async function cliReference(): Promise<string> {
   const program = await sealpost(() => () => Promise.resolve())

@@ -30,11 +30,10 @@ import {
 } from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
 import { Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { whenAborted } from '../deadline.ts'
 import { saveOwnerAccess } from '../operator/admin-api.ts'
 import { isRecord, type Membership, type Profile, readJsonFile, writeJsonFile } from '../profile/profile.ts'
 import { parseInteger } from '../settings.ts'
+import { examples, type RunAction, type Shell, whenAborted } from '../shell.ts'
 import { BrokerSupervisor, listenWarning } from './broker-supervisor.ts'
 
 /** What `up` makes at the first start: a mesh, and the chosen profile as its first admin. Each step is safe to repeat. */

@@ -9,7 +9,7 @@ import { scratchDatabase } from '@sealpost/schema/testing'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { runCli } from '../cli.ts'
 import { readSettings } from '../settings.ts'
-import type { DoctorCheck } from './checks.ts'
+import type { DoctorCheck } from './doctor.ts'
 
 let folder: string
 let scratch: ScratchDatabase

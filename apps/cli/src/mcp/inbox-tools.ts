@@ -3,7 +3,7 @@
 import type { McpServer, ServerCapabilities } from '@modelcontextprotocol/server'
 import type { Millis } from '@sealpost/std'
 import { z } from 'zod'
-import { abortable } from '../deadline.ts'
+import { abortable } from '../shell.ts'
 import type { InboxCounts, UnsettledMessage } from './mail.ts'
 import { fencedMessages, labelMessage, messageShape, NOTICE } from './peer-tools.ts'
 import { type ToolContext, tool } from './tool.ts'

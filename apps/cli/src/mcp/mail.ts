@@ -6,8 +6,8 @@ import { createHash } from 'node:crypto'
 import type { Message } from '@sealpost/sdk'
 import { attachmentOf, type TransferProgress } from '@sealpost/sdk/attachments'
 import { type Millis, OperatingError } from '@sealpost/std'
-import type { Shell } from '../completion.ts'
 import { saveFile } from '../messages/files.ts'
+import type { Shell } from '../shell.ts'
 
 /** An agent's turn takes minutes; one that takes longer than this has lost what it read. */
 const READ_FOR_MS = 600_000

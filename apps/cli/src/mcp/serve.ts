@@ -4,15 +4,23 @@ import { McpServer } from '@modelcontextprotocol/server'
 import { StdioServerTransport, serveStdio } from '@modelcontextprotocol/server/stdio'
 import { Command } from 'commander'
 import manifest from '../../package.json'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { abortable } from '../deadline.ts'
 import { readJoinedProfile } from '../session/peer-session.ts'
 import { maxAgeOption } from '../settings.ts'
-import { MailNotifier, NOTIFIER_CAPABILITIES, registerInbox } from './inbox-tools.ts'
+import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
+import {
+  giveBackMessage,
+  MailNotifier,
+  NOTIFIER_CAPABILITIES,
+  readInbox,
+  registerInbox,
+  rejectMessage,
+  saveFileOf,
+  settleMessage,
+} from './inbox-tools.ts'
 import { McpInbox } from './mail.ts'
-import { NOTICE } from './peer-tools.ts'
-import { ToolContext } from './tool.ts'
-import { tools } from './tools.ts'
+import { listGroups, replyToMessage, requestAnswer, sendMessage, sendToGroup } from './message-tools.ts'
+import { listPeers, NOTICE, setStatus } from './peer-tools.ts'
+import { type Tool, ToolContext } from './tool.ts'
 
 export interface McpOptions {
   /** The names and keys that may be written to; null: everybody. */
@@ -122,4 +130,33 @@ async function mcp(shell: Shell, { to, send, files, maxAge }: McpCommandOptions)
   // Loaded here: no other command should wait for the SDK of the protocol.
   const { serveMcp } = await import('./serve.ts')
   await serveMcp(shell, { recipients: to ?? null, canSend: send, folder: files ?? null, maxAgeSeconds: maxAge })
+}
+
+/** The tools. A new one is a row here; `docs/MCP.md` is checked against this table. */
+
+export const tools: readonly Tool[] = [
+  listPeers,
+  sendMessage,
+  listGroups,
+  sendToGroup,
+  requestAnswer,
+  readInbox,
+  saveFileOf,
+  replyToMessage,
+  settleMessage,
+  giveBackMessage,
+  rejectMessage,
+  setStatus,
+]
+
+/** For `docs/MCP.md`. */
+export function toolsTable(): string {
+  return [
+    '| Tool | Effect | Input | What it does |',
+    '|---|---|---|---|',
+    ...tools.map(
+      ({ name, effect, inputNames, description }) =>
+        `| \`${name}\` | ${effect} | ${inputNames.map((input) => `\`${input}\``).join(', ')} | ${description} |`,
+    ),
+  ].join('\n')
 }

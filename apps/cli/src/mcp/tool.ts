@@ -3,11 +3,10 @@ import type { CallToolResult, McpServer, StandardSchemaWithJSON, ToolAnnotations
 import { SealpostError } from '@sealpost/sdk'
 import { OperatingError, type PeerKey } from '@sealpost/std'
 import type { z } from 'zod'
-import type { Shell } from '../completion.ts'
-import { abortable } from '../deadline.ts'
 import { resolveRecipient, SenderNames } from '../members/member-list.ts'
 import { Contacts } from '../profile/contacts.ts'
 import { openSession, type PeerSession, REACH_WITHIN_MS } from '../session/peer-session.ts'
+import { abortable, type Shell } from '../shell.ts'
 import { FileSaver, type McpInbox, type UnsettledMessage } from './mail.ts'
 
 /** What the tools work with: this profile, its session once it is ours, and the mail that came over it. */

@@ -4,11 +4,11 @@ import type { Device, PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { renderUnicodeCompact } from 'uqr'
-import { examples, type RunAction, type Shell } from '../completion.ts'
 import { escapeName } from '../output.ts'
 import { isPeerKey } from '../profile/contacts.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption } from '../settings.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 import { resolveRecipient } from './member-list.ts'
 
 export function deviceCommand(run: RunAction): Command {

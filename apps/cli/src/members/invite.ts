@@ -15,11 +15,10 @@ import { Command, Option } from 'commander'
 import { renderUnicodeCompact } from 'uqr'
 import { dialWarning } from '../broker/broker-supervisor.ts'
 import { ensureKeys, userName } from '../broker/up.ts'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { abortable, withDeadline } from '../deadline.ts'
 import { escapeName, type Output } from '../output.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption, parseInteger } from '../settings.ts'
+import { abortable, examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
 
 export function inviteCommand(run: RunAction): Command {
   return new Command('invite')

@@ -1,18 +1,15 @@
-/** The commands that groups and pools have alike: who is in, and who comes in or leaves. */
+/** Resolves recipients named on the command line, and defines the commands that groups and pools share. */
 
 import { fingerprint, readFingerprint } from '@sealpost/identity'
 import type { MemberEntry, PeerKey } from '@sealpost/sdk'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { abortable } from '../deadline.ts'
 import { labelOf } from '../messages/incoming-message.ts'
 import { escapeName, type Output } from '../output.ts'
 import { Contacts, isPeerKey, isUsableName, keyChanged } from '../profile/contacts.ts'
-import type { MemberListChange, MemberListFacts } from '../session/group-calls.ts'
+import type { MemberListChange, MemberListFacts } from '../session/peer-calls.ts'
 import { callPeer, type PeerSession } from '../session/peer-session.ts'
-
-/** Who is meant by a word on the command line: a key, its fingerprint, a name this profile knows, or one it now learns. */
+import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
 
 /**
  * A fingerprint means the key that it is of, and never a name. A pinned name means its key, whatever the directory says now;
@@ -122,12 +119,13 @@ export interface MemberListSpec<Facts extends Roster = Roster> {
   readonly argument: readonly [name: string, description: string]
   /** A name for the examples. */
   readonly example: string
-  readonly descriptions: Readonly<Record<'create' | 'list' | 'add' | 'remove', string>>
+  readonly descriptions: Readonly<Record<'create' | 'list' | 'add' | 'remove' | 'delete', string>>
   list(shell: Shell): Promise<readonly Facts[]>
   /** @throws OperatingError when none or several are meant */
   named(all: readonly Facts[], word: string): Facts
   create(shell: Shell, params: { readonly name: string; readonly members: readonly PeerKey[] }): Promise<Facts>
   change(shell: Shell, roster: Facts, change: MemberListChange): Promise<Facts>
+  delete(shell: Shell, roster: Facts): Promise<null>
 }
 
 const MEMBERS = ['<MEMBER...>', 'names, fingerprints, or keys of 64 hex digits'] as const
@@ -201,7 +199,21 @@ function changeCommand(run: RunAction, kind: MemberListSpec, verb: 'add' | 'remo
     )
 }
 
-/** A row for each. */
+export function deleteCommand<Facts extends Roster>(run: RunAction, kind: MemberListSpec<Facts>): Command {
+  const { noun, argument, example, descriptions } = kind
+  return new Command('delete')
+    .description(descriptions.delete)
+    .argument(...argument)
+    .addHelpText('after', examples(`sealpost ${noun} delete ${example}`))
+    .action(
+      run(async (shell, _options: object, word: string) => {
+        const roster = await findMemberList(shell, kind, word)
+        await kind.delete(shell, roster)
+        await shell.output.result({ deleted: roster.id }, () => `${escapeName(roster.name)} is deleted`)
+      }),
+    )
+}
+
 async function list({ output, profile }: Shell, all: readonly Roster[]): Promise<void> {
   const contacts = await Contacts.read(profile.contactsFile)
   const rowOf = ({ name, members, owner, id }: Roster) => [

@@ -3,11 +3,11 @@ import { fingerprint } from '@sealpost/identity'
 import type { Availability, ConsentState, ConsentUpdate, MemberEntry, PeerKey, PresenceEntry } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Argument, Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
 import { labelOf } from '../messages/incoming-message.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
 import { callPeer } from '../session/peer-session.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 import { resolveRecipient } from './member-list.ts'
 
 interface PeersOptions {

@@ -3,14 +3,13 @@ import { createInterface, type Interface } from 'node:readline'
 import type { Message, PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { abortable } from '../deadline.ts'
 import { resolveRecipient, SenderNames } from '../members/member-list.ts'
 import { escapeText } from '../output.ts'
 import { openSession, type PeerSession } from '../session/peer-session.ts'
 import { durationOption } from '../settings.ts'
+import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
+import { type FileOutcome, finishMessage, nextMessage, receiveFile, UnsavedFiles } from './files.ts'
 import { messageForPeople, messageForPrograms } from './incoming-message.ts'
-import { type FileOutcome, finishMessage, nextMessage, receiveFile, UnsavedFiles } from './received-files.ts'
 
 interface ChatOptions {
   readonly timeout: number

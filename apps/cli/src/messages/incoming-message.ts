@@ -6,7 +6,7 @@ import { attachmentOf } from '@sealpost/sdk/attachments'
 import type { PeerKey } from '@sealpost/std'
 import { escapeName, escapeText, type Output, type Paint } from '../output.ts'
 import type { Contacts } from '../profile/contacts.ts'
-import type { FileOutcome } from './received-files.ts'
+import type { FileOutcome } from './files.ts'
 
 const INDENT = '    '
 

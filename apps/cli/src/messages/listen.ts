@@ -3,15 +3,14 @@ import { spawn } from 'node:child_process'
 import type { Message } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { abortable } from '../deadline.ts'
 import { SenderNames } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
-import { findPool } from '../session/group-calls.ts'
+import { findPool } from '../session/peer-calls.ts'
 import { openSession, type PeerSession } from '../session/peer-session.ts'
 import { environmentForExec, maxAgeOption, parseInteger } from '../settings.ts'
+import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
+import { type FileOutcome, nextMessage, retryPause, SavedFiles, UnsavedFiles } from './files.ts'
 import { labelOf, messageForExec, messageForPeople, messageForPrograms } from './incoming-message.ts'
-import { type FileOutcome, nextMessage, retryPause, SavedFiles, UnsavedFiles } from './received-files.ts'
 
 interface ListenOptions {
   readonly exec?: string

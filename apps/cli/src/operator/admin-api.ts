@@ -8,10 +8,10 @@ import { isHex, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import { ADMIN_SCOPES, type AdminScope, addAdminToken, listAdminTokens, revokeAdminToken } from '@sealpost/store'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import type { ZodType } from 'zod'
-import { examples, type RunAction, type Shell } from '../completion.ts'
 import { escapeName } from '../output.ts'
 import { isRecord, readJsonFile, writeJsonFile } from '../profile/profile.ts'
 import { durationOption, type Settings } from '../settings.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 import { withDatabase } from './db.ts'
 
 /** How the commands of operators show figures to people. */

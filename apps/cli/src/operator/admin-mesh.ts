@@ -15,9 +15,9 @@ import { isChosenName, type MeshId, NAME_RULE, OperatingError, type PeerKey, tid
 import { addOperatorInvite, createMeshWithInvite, listShards, type OperatorInvite } from '@sealpost/store'
 import { Command } from 'commander'
 import { newMeshId } from '../broker/up.ts'
-import { examples, type RunAction, type Shell } from '../completion.ts'
 import { escapeName } from '../output.ts'
 import { durationOption } from '../settings.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 import { formatTime, parseHex } from './admin-api.ts'
 import { withDatabase } from './db.ts'
 

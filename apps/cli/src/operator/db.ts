@@ -4,7 +4,7 @@ import { migrate, prepareDatabase, type RoleLogin, roleStatements } from '@sealp
 import { OperatingError } from '@sealpost/std'
 import { beginIncarnation } from '@sealpost/store'
 import { Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 
 export function dbCommand(run: RunAction): Command {
   return new Command('db')

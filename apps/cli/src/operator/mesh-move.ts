@@ -16,7 +16,7 @@ import {
 import { DatabaseError } from '@sealpost/pg'
 import { isHex, type MeshId, OperatingError } from '@sealpost/std'
 import { Command, InvalidArgumentError } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 
 interface MoveOptions {
   readonly to: string

@@ -11,9 +11,9 @@ import { readKeyFile, writeKeyFile } from '@sealpost/identity/key-file'
 import { isHex, type MeshId, OperatingError } from '@sealpost/std'
 import { type ListedShard, listPins, listShards, pinMesh, unpinMesh } from '@sealpost/store'
 import { Command, InvalidArgumentError } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
 import { escapeName, type Output } from '../output.ts'
 import { durationOption } from '../settings.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 import { withDatabase } from './db.ts'
 
 export function shardCommand(run: RunAction): Command {

@@ -2,10 +2,10 @@
 import { fingerprint, ready } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/sdk'
 import { Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
 import { resolveRecipient } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
 import { callPeer } from '../session/peer-session.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 
 export function keyCommand(run: RunAction): Command {
   return new Command('key')

@@ -4,10 +4,10 @@ import { AVAILABILITIES } from '@sealpost/protocol'
 import { type Availability, validateStatus } from '@sealpost/sdk'
 import { Argument, Command } from 'commander'
 import { checkBroker } from '../broker/broker-supervisor.ts'
-import { examples, type RunAction, type Shell } from '../completion.ts'
 import { escapeName } from '../output.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { callSessionDaemon, isDaemonGone, startSessionDaemon } from '../session/session-daemon.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 import type { SavedStatus } from './profile.ts'
 
 export function statusCommand(run: RunAction): Command {

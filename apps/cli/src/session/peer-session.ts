@@ -4,17 +4,16 @@
  */
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { certificateUntrusted, openPeer, type Peer, type PeerEvent } from '@sealpost/sdk'
+import { beginBoxKeyRotation, beginIdentityRotation, completeBoxKeyRotation } from '@sealpost/identity/key-file'
+import { certificateUntrusted, openPeer, type Peer, type PeerEvent, type PeerKey } from '@sealpost/sdk'
 import { openFileStore } from '@sealpost/sdk/file-store'
 import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
 import { type Millis, OperatingError } from '@sealpost/std'
-import type { Shell } from '../completion.ts'
-import { abortable } from '../deadline.ts'
+import { receiveFile } from '../messages/files.ts'
 import { peerEventReporter } from '../messages/incoming-message.ts'
-import { receiveFile } from '../messages/received-files.ts'
 import { Contacts, openProfileKeyEpochs } from '../profile/contacts.ts'
-import { rotateBoxKey, rotateIdentity } from '../profile/key-rotation.ts'
 import type { Membership, Profile } from '../profile/profile.ts'
+import { abortable, type Shell } from '../shell.ts'
 import { meshPlaceOf, withStateAt } from '../state/open-state.ts'
 import { callsOf, type Durability, type PeerCalls } from './peer-calls.ts'
 import { callSessionDaemon, isDaemonGone, type SessionDaemon, startSessionDaemon } from './session-daemon.ts'
@@ -238,4 +237,35 @@ export interface JoinedProfile {
 export async function readJoinedProfile({ profile }: Shell): Promise<JoinedProfile> {
   const membership = await profile.readMembership()
   return { membership, contacts: await Contacts.read(profile.contactsFile) }
+}
+
+/** Rotations, with the key file in step: the next key is on disk before anybody can seal to it. */
+
+/**
+ * Said again after a crash or a lost answer, it continues with the key it began with.
+ * @returns the epoch of the new key
+ * @throws those of `Peer.lookup`, `Peer.rotateBoxKey` and the key file
+ */
+export async function rotateBoxKey(profile: Profile, peer: Peer): Promise<number> {
+  const published = await peer.lookupKey(peer.key)
+  const { next, file } = beginBoxKeyRotation(await profile.readKeyFile(), published)
+  await profile.replaceKeys(file)
+  await peer.rotateBoxKey(next)
+  await profile.replaceKeys(completeBoxKeyRotation(file, next, Date.now()))
+  return next.epoch
+}
+
+/**
+ * The next identity stands beside the key file until the broker has it. Said again after a crash or a lost answer, it goes
+ * on with the one it began with.
+ * @throws those of `Peer.lookup`, `Peer.rotateIdentity` and the key file
+ */
+export async function rotateIdentity(profile: Profile, peer: Peer): Promise<PeerKey> {
+  const { boxEpoch } = await peer.lookupKey(peer.key)
+  const file =
+    (await profile.findNextKeys()) ?? beginIdentityRotation(await profile.readKeyFile(), boxEpoch, Date.now())
+  await profile.writeNextKeys(file)
+  await peer.rotateIdentity(file.identity)
+  await profile.promoteNextKeys()
+  return file.identity.signing.publicKey
 }

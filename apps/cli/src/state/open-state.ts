@@ -8,8 +8,8 @@ import {
   setSpace,
 } from '@sealpost/sdk/state'
 import { OperatingError } from '@sealpost/std'
-import type { Shell } from '../completion.ts'
 import { openProfileKeyEpochs, SharedStore } from '../profile/contacts.ts'
+import type { Shell } from '../shell.ts'
 
 /** Where, and as whom, of a mesh. @throws OperatingError `profile_missing`, `not_joined` */
 export async function meshPlaceOf({ profile }: Shell): Promise<SpaceOptions> {

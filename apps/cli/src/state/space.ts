@@ -1,15 +1,11 @@
 /** `sealpost space`: whether, for whom and how long a mesh or a group keeps state and history. */
 
-import type { GroupId } from '@sealpost/sdk'
-import type { SpaceOptions, SpaceStatus, SpaceTerms, State } from '@sealpost/sdk/state'
-import { isHex } from '@sealpost/std'
+import type { SpaceStatus, SpaceTerms } from '@sealpost/sdk/state'
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { findGroup } from '../session/group-calls.ts'
-import { callPeer } from '../session/peer-session.ts'
 import { parseDuration } from '../settings.ts'
-import { declareSpace, meshPlaceOf, withStateAt } from './open-state.ts'
-import { instantText } from './state-view.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { declareSpace } from './open-state.ts'
+import { GROUP_OPTION, instantText, spacePlaceOf, withState } from './state.ts'
 
 export function spaceCommand(run: RunAction): Command {
   return new Command('space')
@@ -131,25 +127,4 @@ function size(text: string): number {
 function sizeText(bytes: number): string {
   const power = bytes < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(bytes) / 10))
   return `${Math.round((bytes / 1024 ** power) * 10) / 10} ${UNITS[power]}`
-}
-
-export const GROUP_OPTION = ['-g, --group <GROUP>', 'of this group, by its name or id, not of the whole mesh'] as const
-
-/** @throws OperatingError `unknown_group`, and as `meshPlaceOf` */
-export async function spacePlaceOf(shell: Shell, group: string | undefined): Promise<SpaceOptions> {
-  return { ...(await meshPlaceOf(shell)), ...(group !== undefined && { group: await groupIdOf(shell, group) }) }
-}
-
-/** @throws as `spacePlaceOf` and `withStateAt` */
-export async function withState<T>(
-  shell: Shell,
-  group: string | undefined,
-  use: (state: State) => Promise<T>,
-): Promise<T> {
-  return withStateAt(shell, await spacePlaceOf(shell, group), use)
-}
-
-async function groupIdOf(shell: Shell, word: string): Promise<GroupId> {
-  if (isHex(word, 16)) return word as string as GroupId
-  return findGroup(await callPeer(shell, { method: 'groups', params: null }), word).id
 }

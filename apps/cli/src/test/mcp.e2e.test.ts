@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { Client as ClientV1 } from '@modelcontextprotocol/sdk/client/index.js'
 import { StdioClientTransport as StdioTransportV1 } from '@modelcontextprotocol/sdk/client/stdio.js'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { tools } from '../mcp/tools.ts'
+import { tools } from '../mcp/serve.ts'
 import { letIn, Machine, startUp } from './cli.ts'
 import { Agent, type Revision } from './mcp.ts'
 

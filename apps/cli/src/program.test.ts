@@ -3,11 +3,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Command } from 'commander'
 import { afterAll, describe, expect, test } from 'vitest'
-import { runCli } from './cli.ts'
-import { eachCommand } from './completion.ts'
 import { platformStreams } from './output.ts'
-import { sealpost, sealpostFor } from './program.ts'
+import { runCli, sealpost, sealpostFor } from './program.ts'
 import { readSettings } from './settings.ts'
+import { eachCommand } from './shell.ts'
 
 const home = mkdtempSync(join(tmpdir(), 'sealpost-cli-test-'))
 afterAll(() => rmSync(home, { recursive: true, force: true }))

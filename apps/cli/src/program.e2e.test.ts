@@ -1,7 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { expect, test } from 'vitest'
-import { completionScript } from './completion.ts'
-import { sealpost } from './program.ts'
+import { completionScript, sealpost } from './program.ts'
 
 const program = await sealpost(() => () => Promise.resolve())
 
