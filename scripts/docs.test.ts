@@ -4,7 +4,7 @@
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
-import { allPages } from '@sealpost/docs/pages'
+import { allPages, anchorOf } from '@sealpost/docs/pages'
 import { describe, expect, test } from 'vitest'
 
 const ROOT = join(import.meta.dirname, '..')
@@ -27,14 +27,8 @@ const proseOf = (text: string): string => text.replace(/^```[\s\S]*?^```/gm, '')
 
 const linksOf = (text: string): string[] => [...proseOf(text).matchAll(/\]\(([^)\s]+)\)/g)].map(([, target]) => target!)
 
-/** As GitHub names it. */
 const anchorsOf = (page: string): string[] =>
-  [...readFileSync(page, 'utf8').matchAll(/^#+ (.+)$/gm)].map(([, title]) =>
-    title!
-      .toLowerCase()
-      .replace(/[^\p{L}\p{N} _-]/gu, '')
-      .replaceAll(' ', '-'),
-  )
+  [...readFileSync(page, 'utf8').matchAll(/^#+ (.+)$/gm)].map(([, title]) => anchorOf(title!))
 
 function isDead(page: string, link: string): boolean {
   if (/^[a-z]+:/.test(link)) return false

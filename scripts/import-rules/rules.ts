@@ -160,7 +160,7 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   'libsodium-wrappers-sumo': ['packages/identity/src/keys/key-file.ts'],
   pg: ['packages/pg/src/pipeline/'],
   'pg-copy-streams': ['packages/pg/src/pipeline/'],
-  uplot: ['packages/console/src/page/parts.tsx'],
+  uplot: ['packages/console/src/page/views/overview.tsx'],
   vite: ['packages/console/src/build.ts'],
   vitepress: ['apps/docs/'],
   pino: ['apps/broker/src/telemetry/log.ts'],

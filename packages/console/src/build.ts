@@ -1,4 +1,4 @@
-/** Makes the page: `bun apps/console/src/build.ts [FOLDER PUBLIC_PATH]`, by default where a broker looks for it. */
+/** Makes the page: `bun packages/console/src/build.ts [FOLDER PUBLIC_PATH]`, by default where a broker looks for it. */
 import { mkdir, mkdtemp, readdir, rename, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { build } from 'vite'

@@ -9,7 +9,7 @@ import { type Asset, type ServedPage, servePage } from '@sealpost/ui/served-page
 /**
  * The files of the page. They are made once for each state of the sources, in a process of its own: Vite is a large tool,
  * and a broker should hold none of it in its memory. Where nothing may be written they are made beforehand, by
- * `bun apps/console/src/build.ts`, as an image of a container is.
+ * `bun packages/console/src/build.ts`, as an image of a container is.
  */
 const HERE = import.meta.dirname
 const DIST = join(HERE, '../dist')

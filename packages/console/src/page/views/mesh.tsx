@@ -1,9 +1,27 @@
 /** One mesh: for whom mail waits, who belongs to it, its groups, its invites and what it keeps. */
 import type { GroupList, Invites, Me, MeshPage, MeshReport, PeerPage, PeerReport } from '@sealpost/operator'
 import { useState } from 'preact/hooks'
-import { type Api, age, count, deadCount, instant, named, plain, short, useAsked } from '../api.ts'
-import { FlowIcon, Key, MeshBadges, Num, Pager, Shown, Table, toneOf, useConfirm } from '../parts.tsx'
-import { KeptView } from './dead-letters.tsx'
+import {
+  type Api,
+  age,
+  count,
+  deadCount,
+  FlowIcon,
+  instant,
+  Key,
+  MeshBadges,
+  Num,
+  named,
+  Pager,
+  plain,
+  Shown,
+  short,
+  Table,
+  toneOf,
+  useAsked,
+  useConfirm,
+} from '../parts.tsx'
+import { KeptView } from './storage.tsx'
 
 interface MeshProps {
   readonly api: Api

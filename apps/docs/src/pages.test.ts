@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest'
-import { withLinks } from './links.ts'
-import { placeOf } from './pages.ts'
+import { placeOf, withLinks } from './pages.ts'
 
 const moved = (target: string) => `/${placeOf(target)}`
 
