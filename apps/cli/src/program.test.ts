@@ -4,28 +4,14 @@ import { join } from 'node:path'
 import type { Command } from 'commander'
 import { afterAll, describe, expect, test } from 'vitest'
 import { platformStreams } from './output.ts'
-import { runCli, sealpost, sealpostFor } from './program.ts'
-import { readSettings } from './settings.ts'
+import { sealpost, sealpostFor } from './program.ts'
 import { eachCommand } from './shell.ts'
+import { runHere } from './test/cli.ts'
 
 const home = mkdtempSync(join(tmpdir(), 'sealpost-cli-test-'))
 afterAll(() => rmSync(home, { recursive: true, force: true }))
 
-async function run(...words: string[]) {
-  const said = { out: '', err: '' }
-  const screen = (name: keyof typeof said) => ({
-    write: (text: string, written: () => void) => {
-      said[name] += text
-      written()
-    },
-  })
-  const code = await runCli(words, {
-    settings: readSettings({ SEALPOST_HOME: home, NO_COLOR: '1' }),
-    signal: new AbortController().signal,
-    screens: { out: screen('out'), err: screen('err') },
-  })
-  return { code, ...said }
-}
+const run = (...words: string[]) => runHere(words, { SEALPOST_HOME: home })
 
 describe('a wrong command line ends with 2 and one clear sentence', () => {
   test.each([
