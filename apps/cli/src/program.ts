@@ -15,7 +15,7 @@ import { eachCommand, examples, type GlobalOptions, type RunAction, runIn, type 
 type MakeCommand = (run: RunAction) => Command
 type CommandTable = Readonly<Record<string, () => Promise<MakeCommand>>>
 
-/** By the headings of the help, in its order. */
+/** By the headings of the help, in order. */
 const COMMANDS: Readonly<Record<string, CommandTable>> = {
   'Begin:': {
     up: async () => (await import('./broker/up.ts')).upCommand,
@@ -52,11 +52,14 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
   },
 }
 
-/** With every command. What commander says itself, help and usage errors, goes to `streams`. */
+/** Returns the program with every command. Help and usage errors go to `streams`. */
 export const sealpost = (run: RunAction, streams: OutputStreams = platformStreams): Promise<Command> =>
   programOf(run, streams, () => true)
 
-/** With the commands that stand among these words; every command when none does, or when their names are asked for. */
+/**
+ * Returns the program with the commands that `words` contains; with all of them if it contains none, or for
+ * completion.
+ */
 export function sealpostFor(words: readonly string[], run: RunAction, streams: OutputStreams): Promise<Command> {
   const isNamed = (name: string) => words.includes(name)
   const names = Object.values(COMMANDS).flatMap(Object.keys)
@@ -117,7 +120,7 @@ ${aligned(exitReasons.map(({ name, exitCode, meaning }) => [String(exitCode), `$
 
 export interface CliParts {
   readonly settings: Settings
-  /** Fires when the command is to end. */
+  /** Ends the command. */
   readonly signal: AbortSignal
   readonly screens?: OutputStreams
 }
@@ -148,7 +151,7 @@ export async function runCli(
 }
 
 function exitCodeFor(error: unknown, output: Output): number {
-  // commander has said it already, or was asked for help.
+  // Commander has already printed the error or the help.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodeOf('usage')
   if (!isCoded(error)) {
     if (isBrokenPipe(error)) return exitCodeOf('failure')
@@ -164,7 +167,7 @@ function isCoded(error: unknown): error is OperatingError | SealpostError {
   return error instanceof OperatingError || error instanceof SealpostError
 }
 
-/** The reader of our output has closed it, as `head` does. */
+/** The reader of our output has closed the pipe, as `head` does. */
 function isBrokenPipe(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === 'EPIPE'
 }
@@ -184,13 +187,13 @@ export function completionScript(shell: ShellName, program: Command): string {
   }
 }
 
-/** A command with what can follow it. */
+/** A command and its possible arguments. */
 interface Place {
   /** `dead list`; empty for the program itself. */
   readonly path: string
   readonly commands: readonly Command[]
   readonly options: readonly Option[]
-  /** What its first argument can be. */
+  /** The choices of its first argument. */
   readonly choices: readonly string[]
 }
 
@@ -256,7 +259,7 @@ function fishScript(program: Command, places: readonly Place[]): string {
   return lines.join('\n')
 }
 
-/** Its words were typed, and none of a command below it. */
+/** The command was typed, and no subcommand of it. */
 function conditionOf(path: string, commands: readonly Command[]): string {
   const typed = path === '' ? [] : path.split(' ').map((word) => `__fish_seen_subcommand_from ${word}`)
   const below = commands.map((command) => command.name())
@@ -292,7 +295,6 @@ export function completionCommand(run: RunAction, programOf: () => Command): Com
     .action(run((shell: Shell, _options: object, name: ShellName) => print(shell, completionScript(name, programOf()))))
 }
 
-/** The script is no answer in JSON. */
 function print({ output }: Shell, script: string): Promise<void> {
   return output.result({ script }, () => script)
 }

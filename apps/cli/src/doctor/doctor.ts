@@ -1,4 +1,7 @@
-/** `sealpost doctor`: looks at everything between this profile and a delivered message, and says what is wrong. */
+/**
+ * `sealpost doctor` checks everything between this profile and a delivered message; with `--database`, what an
+ * operator set up.
+ */
 
 import { readFile, stat } from 'node:fs/promises'
 import { settingErrors } from '@sealpost/broker-program'
@@ -49,13 +52,11 @@ function lineOf({ name, outcome, detail }: DoctorCheck, paint: Paint): string {
   return `${marks[outcome]}  ${name.padEnd(11)}  ${escapeName(detail)}`
 }
 
-/** The checks of `doctor`, in the order in which one needs the other. */
-
 export interface DoctorCheck {
   readonly name: string
   readonly outcome: 'ok' | 'warning' | 'failed' | 'skipped'
   readonly detail: string
-  /** Of a warning that scripts look for. */
+  /** For scripts that look for this warning. */
   readonly code?: string
 }
 
@@ -63,7 +64,7 @@ const CLOCK_OFF_MAX_MS = 5_000
 const ROUND_TRIP_WITHIN_MS = 10_000
 const ROUND_TRIP_TTL_SECONDS = 60
 
-/** Ends early where nothing further can be checked. */
+/** Each check depends on the previous ones; ends when no further check is possible. */
 export async function* checkAll(shell: Shell): AsyncGenerator<DoctorCheck> {
   const keys = await attempt('keys', () => checkKeys(shell))
   yield keys
@@ -138,7 +139,7 @@ function* brokerChecks(
       }
 }
 
-/** In a session of its own: another command's would be ended by it, so then there is none. */
+/** Opens a session of its own, which would end that of another command: skipped if there is one. */
 async function* sessionChecks(shell: Shell, { url, brokerKey, meshId }: Membership): AsyncGenerator<DoctorCheck> {
   const daemon = await startSessionDaemon(shell.profile)
   if (!daemon)
@@ -157,7 +158,7 @@ async function* sessionChecks(shell: Shell, { url, brokerKey, meshId }: Membersh
   }
 }
 
-/** Other mail that comes meanwhile stays unsettled, and comes again. */
+/** Other messages that arrive meanwhile stay unsettled and are redelivered. */
 async function checkRoundTrip(peer: Peer, signal: AbortSignal): Promise<DoctorCheck> {
   const startedAtMs = performance.now()
   const mark = crypto.randomUUID()
@@ -174,22 +175,19 @@ async function checkRoundTrip(peer: Peer, signal: AbortSignal): Promise<DoctorCh
   return { name: 'round trip', outcome: 'ok', detail: `a message to yourself was stored and delivered in ${tookMs} ms` }
 }
 
-/** The checks of `doctor --database`: what an operator's settings, machine and server may have wrong, and what to do about it. */
-
 type Found = Omit<DoctorCheck, 'name'>
 type Look = (db: Database, url: string) => Promise<Found>
 
 const DATABASE_CLOCK_OFF_MAX_MS = 1_000
-/** Beside those of clients a broker has some fifty. */
+/** A broker needs about fifty besides its connections. */
 const DESCRIPTORS_MIN = 4_096
-/** What a broker takes for an alarm, unless it is told otherwise. */
+/** The broker's default alarm limits. */
 const SNAPSHOT_SECONDS_MAX = 300
 const DEAD_ROWS_MAX = 200_000
 const HOT_TABLES = ['message_queue', 'session', 'sender_mark']
-/** Of the server's connections. */
 const CONNECTIONS_SHARE_MAX = 0.8
 const STATEMENT_P95_MS_MAX = 100
-/** Of fewer calls a percentile says little. */
+/** Fewer calls give no meaningful percentile. */
 const CALLS_MIN = 20
 const STATEMENTS = 200
 
@@ -212,7 +210,10 @@ const LOOKS: readonly (readonly [name: string, look: Look])[] = [
   ['statements', statements],
 ]
 
-/** One that can't be made is told, and the others go on. @throws DatabaseError when the database does not answer at all */
+/**
+ * A check that throws counts as failed, and the others continue. @throws DatabaseError if the database does not
+ * answer
+ */
 export async function* checkDatabase(url: string, environment: EnvironmentVariables): AsyncGenerator<DoctorCheck> {
   yield { name: 'settings', ...(await settings(environment)) }
   yield { name: 'file limit', ...(await fileLimit()) }
@@ -226,13 +227,13 @@ export async function* checkDatabase(url: string, environment: EnvironmentVariab
   }
 }
 
-/** What the pooler check finds when there is one: nothing behind it can be looked at. */
+/** Behind a pooler no further check is possible. */
 function pooledOrThrow(error: unknown): DoctorCheck {
   if (error instanceof DatabaseError && error.code === 'db_pooled') return { name: 'pooler', ...failed(error.message) }
   throw error
 }
 
-/** Those that this environment has; the broker's own may be another. */
+/** Checks the settings in this environment, which may differ from the broker's. */
 async function settings(environment: EnvironmentVariables): Promise<Found> {
   const errors = await settingErrors(environment)
   return errors.length === 0
@@ -319,7 +320,7 @@ async function claimPlan(_: Database, url: string): Promise<Found> {
   return failed(`${detail}: is an index missing, or a plan setting changed for this account (alter role … reset all)?`)
 }
 
-/** Of one that is open. */
+/** An open connection has already passed this check. */
 async function pooler(): Promise<Found> {
   return ok('each connection has a server process of its own')
 }

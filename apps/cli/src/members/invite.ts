@@ -1,4 +1,7 @@
-/** `sealpost invite`: how others get into the mesh. An admin makes an invite alone; the broker hears of it when it is used. */
+/**
+ * `sealpost invite` creates, shows and revokes invites. An admin creates one offline; the broker learns of it when it
+ * is used. `sealpost join` uses one.
+ */
 import {
   createInvite,
   fingerprint,
@@ -133,16 +136,15 @@ function describe(invite: Invite, output: Output): string {
 
 const uses = ({ usesMax }: Invite): string => (usesMax === 1 ? 'one' : `up to ${usesMax}`)
 
-/** By the clock of this place. */
+/** In local time. */
 const timeOf = ({ notAfterMs }: Invite): string => {
   const time = new Date(notAfterMs)
   return Number.isNaN(time.getTime()) ? 'for ever' : time.toLocaleString('sv-SE').slice(0, 16)
 }
 
-/** Two modules a character, in a frame of light ones, which readers of dark screens need. */
+/** Two modules per character, with the light border that scanners need on a dark screen. */
 const qrOf = (text: string): string => renderUnicodeCompact(text, { border: 2 })
 
-/** `sealpost join`: becomes a member of the mesh that an invite is for. One profile belongs to one mesh. */
 interface JoinOptions {
   readonly name?: string
   readonly timeout: number
@@ -166,7 +168,7 @@ async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Pro
   if (invite.trim() === '')
     throw new OperatingError('invite_malformed', 'The invite is empty: the command that was to print it has failed.')
   const isDevice = isDeviceInvite(invite)
-  const { url: dialled } = isDevice ? readDeviceInvite(invite) : readInvite(invite) // before keys are made for nothing
+  const { url: dialled } = isDevice ? readDeviceInvite(invite) : readInvite(invite) // fails before keys are generated
   const { profile, output } = asked
   const former = await profile.findMembership()
   if (former)

@@ -1,4 +1,4 @@
-/** Files on their way out and in, for commands: by HTTP, beside whichever command holds the session. */
+/** Uploads and downloads files over HTTP, independent of the session, and settles messages according to their files. */
 import { createHash } from 'node:crypto'
 import { mkdir, realpath, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
@@ -18,16 +18,16 @@ import type { Shell } from '../shell.ts'
 import { HTTP_PATIENCE_MS, meshPlaceOf } from '../state/open-state.ts'
 
 export interface SentFile {
-  /** The reference that the message is to carry. */
+  /** The reference for the message. */
   readonly text: string
   readonly name: string
   readonly bytes: number
-  /** When the message is on its way: another upload of the same file starts over. */
+  /** Call it once the message is sent: a later upload of the same file then starts over. */
   done(): Promise<void>
 }
 
 /**
- * One that was broken off, be it by a crash, is gone on with when the same file is sent to the same again.
+ * Uploads a file. Resumes an upload of the same file to the same recipients that was interrupted, even by a crash.
  * @throws OperatingError `file_missing`, `file_unreadable`; SealpostError as `Attachments.upload`
  */
 export async function uploadFile(shell: Shell, path: string, to: PeerKey | { group: GroupId }): Promise<SentFile> {
@@ -55,15 +55,15 @@ async function openSource(path: string) {
   }
 }
 
-/** A name for the log that says nothing of the file; one that was rewritten has another. */
+/** Names the log without revealing the file; a changed file has another name. */
 async function keyOf(path: string, to: string): Promise<string> {
   const { mtimeMs, size } = await stat(path)
   return createHash('sha256').update(JSON.stringify([await realpath(path), mtimeMs, size, to])).digest('hex').slice(0, 32) // biome-ignore format: one thing
 }
 
 /**
- * Under a name of its own, never over another file.
- * @returns where. @throws OperatingError `folder_unusable`; SealpostError as `Attachments.download`
+ * Saves a file under a unique name. @returns its path
+ * @throws OperatingError `folder_unusable`; SealpostError as `Attachments.download`
  */
 export async function saveFile(
   shell: Shell,
@@ -104,7 +104,7 @@ export interface TransferBar extends Disposable {
 const MIB = 2 ** 20
 const FORMAT = '{bar} {percentage} %  {done} of {size} MB  {what}'
 
-/** `what` is text of ours, or escaped. */
+/** `what` must be escaped. */
 export function openBar(
   { isInteractive }: Pick<Output, 'isInteractive'>,
   what: string,
@@ -137,16 +137,16 @@ export type FileOutcome =
   | { readonly name: 'saved'; readonly path: string }
   /** No folder was given. */
   | { readonly name: 'left' }
-  /** The broker can't give it now. */
+  /** The broker can't deliver it now. */
   | { readonly name: 'later'; readonly code: string }
-  /** The file can't be saved any more. */
+  /** The file is gone for good. */
   | { readonly name: 'lost'; readonly code: string }
 
 const LOST: readonly string[] = ['attachment_unknown', 'attachment_changed', 'attachment_truncated', 'chunk_missing']
-/** The reference is of a later version. */
+/** The reference has a later version. */
 const UNREADABLE = 'attachment_unreadable'
 
-/** @throws OperatingError `folder_unusable`; SealpostError as `Attachments.download`, unless a outcome covers it */
+/** @throws OperatingError `folder_unusable`; SealpostError as `Attachments.download`, unless an outcome covers it */
 export async function receiveFile(shell: Shell, message: Message, folder: string | undefined): Promise<FileOutcome> {
   if (message.attachment === null) return { name: 'none' }
   if (folder === undefined) return { name: 'left' }
@@ -166,24 +166,24 @@ export async function receiveFile(shell: Shell, message: Message, folder: string
 const RETRY_BASE_MS = 1_000
 const RETRY_MAX_MS = 300_000
 
-/** The pause before a message that failed is delivered again. */
+/** Returns the pause before a redelivery. */
 export const retryPause = ({ attempt }: Message): Millis =>
   Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** Math.min(attempt - 1, 16))
 
-/** Ends a message as its file allows: nothing is settled that was not saved. */
+/** Settles a message only if its file was saved; otherwise retries or rejects it. */
 export function finishMessage(message: Message, outcome: FileOutcome): void {
   if (outcome.name === 'left' || outcome.name === 'later') message.retry(retryPause(message))
   else if (outcome.name === 'lost') message.reject(outcome.code)
   else message.settle()
 }
 
-/** The SDK's iterator settles a message when it is asked for the next one, so each message has an iterator of its own. */
+/** The SDK's iterator settles a message on the next call, so each message gets its own iterator. */
 export const nextMessage = (peer: Peer): Promise<IteratorResult<Message, undefined>> =>
   peer[Symbol.asyncIterator]().next()
 
 const nameOf = ({ sender, envelopeId }: Message): string => `${sender} ${envelopeId}`
 
-/** Files of messages that may come again to this command: each file is saved once. */
+/** Saves the file of a redelivered message once. */
 export class SavedFiles {
   readonly #paths = new Map<string, string>()
 
@@ -196,7 +196,7 @@ export class SavedFiles {
     return outcome
   }
 
-  /** The message does not come again. */
+  /** Call it when the message will not be redelivered. */
   forget(message: Message): void {
     this.#paths.delete(nameOf(message))
   }

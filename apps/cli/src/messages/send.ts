@@ -110,14 +110,14 @@ async function sendToFree(asked: Shell, { timeout }: SendOptions, params: SendPa
   await say(shell, { to: device, stored: true }, `stored for ${fingerprint(device)}`)
 }
 
-/** Before anything is kept. */
+/** Resolves the recipient before anything is stored. */
 async function findRecipient(asked: Shell, { timeout }: SendOptions, to: string): Promise<PeerKey> {
   using shell = withDeadline(asked, timeout, `The broker did not say who ${escapeName(to)} is within ${timeout} s.`)
   return await resolveRecipient(shell, to, NO_LIMIT_MS)
 }
 
 const KEPT = 'It is kept, and leaves with the next command of this profile: do not send it again.'
-/** The deadline of the command counts. */
+/** The command's own deadline applies. */
 const NO_LIMIT_MS = 2 ** 31 - 1
 
 async function say({ output }: Shell, json: object, note: string): Promise<void> {
@@ -160,7 +160,7 @@ export function requestCommand(run: RunAction): Command {
     .action(run(request))
 }
 
-/** Unsettled mail may come before the answer. */
+/** Unsettled mail may precede the reply. */
 const CREDIT = 512
 
 async function request(shell: Shell, options: RequestOptions, to: string, text: string | undefined): Promise<void> {
@@ -195,7 +195,7 @@ async function show({ output }: Shell, { bodyBase64, outcome, ...answer }: Reque
   if (outcome.name === 'left' || outcome.name === 'later') throw new OperatingError('file_not_saved', NOT_SAVED)
 }
 
-/** The body of a message to be sent: a word of the command line, a file, or stdin. */
+/** The body of a message: an argument, a file, or stdin. */
 interface BodySource {
   readonly text: string | undefined
   /** `-` is stdin. */
@@ -211,7 +211,7 @@ export async function readBody({ text, file }: BodySource, stdin = process.stdin
   return collect(stdin)
 }
 
-/** The rest of what is too long is never read. */
+/** Stops reading at the limit. */
 async function collect(stream: AsyncIterable<Uint8Array | string>): Promise<Uint8Array> {
   const chunks: Buffer[] = []
   let size = 0

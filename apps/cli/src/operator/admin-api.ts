@@ -1,4 +1,4 @@
-/** Where the operators' interface of a broker is, and the token for it: of the environment, or what `sealpost up` left. */
+/** Calls the operator API, with the address and token from the environment or from `sealpost up`; manages tokens. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fingerprint } from '@sealpost/identity'
@@ -14,7 +14,6 @@ import { durationOption, type Settings } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import { withDatabase } from './db.ts'
 
-/** How the commands of operators show figures to people. */
 export function parseHex(bytes: number): (text: string) => string {
   return (text) => {
     if (isHex(text, bytes)) return text
@@ -65,7 +64,7 @@ function tokenOf({ SEALPOST_ADMIN_TOKEN, SEALPOST_ADMIN_TOKEN_FILE }: Settings['
   }
 }
 
-/** A token for the owner of the folder, in place of the former one; the owner can read the database's password there, too. */
+/** Replaces the token of the folder's owner, who can read the database's password there too. */
 export async function saveOwnerAccess(db: Database, folder: string, url: string): Promise<void> {
   const path = fileIn(folder)
   const former = await readJsonFile(path, isSavedAccess)
@@ -87,7 +86,7 @@ export interface AdminRequest<T> {
   readonly path: string
   readonly answer: ZodType<T>
   readonly query?: Readonly<Record<string, string | number | undefined>>
-  /** Makes it a change. */
+  /** Present for a change. */
   readonly body?: object
 }
 
@@ -120,7 +119,6 @@ function refusalOf(said: unknown): OperatingError {
   return new OperatingError(String(said.code), `${meaning.replace(/^./, (letter) => letter.toUpperCase())}.`)
 }
 
-/** `sealpost admin token`: who may use the operators' interface. It works on the database itself. */
 interface CreateOptions {
   readonly scope: AdminScope
   readonly mesh?: MeshId

@@ -1,4 +1,4 @@
-/** `sealpost admin`: for operators, all of what the operators' interface of a broker can do. */
+/** `sealpost admin`: the operator API of a broker, as commands. */
 
 import { setTimeout as delay } from 'node:timers/promises'
 import * as shapes from '@sealpost/operator'
@@ -157,7 +157,7 @@ function meshTable(output: Shell['output'], meshes: readonly shapes.MeshState[])
   return output.table(['MESH', 'NAME', 'MAIL', 'WAITS', 'OLDEST', 'DEAD LETTERS', 'SESSIONS', 'WHY'], rows)
 }
 
-/** Of dead letters: they are counted up to a thousand. */
+/** The broker counts dead letters up to a thousand. */
 const countOf = (deadLetters: number): string => (deadLetters < 1000 ? String(deadLetters) : '1000+')
 
 async function history(shell: Shell): Promise<void> {
@@ -180,7 +180,7 @@ async function history(shell: Shell): Promise<void> {
   )
 }
 
-/** Page after page, as each names the next. */
+/** Fetches all pages. */
 async function pages<Page extends { next: string | null }>(ask: (after?: string) => Promise<Page>): Promise<Page[]> {
   const found = [await ask()]
   for (let next = found[0]!.next; next !== null; next = found.at(-1)!.next) found.push(await ask(next))
@@ -241,7 +241,7 @@ async function invites(shell: Shell, _: object, meshId: string): Promise<void> {
   await shell.output.results(found, () => shell.output.table(['ID', 'ISSUER', 'USED', 'UNTIL (UTC)', ''], rows))
 }
 
-/** Nothing is known of one that was revoked before its first use. */
+/** An invite that was revoked before its first use has no known issuer. */
 const issuerOf = (issuer: string | null, name: string | null, usesMax: number | null): string => {
   if (issuer) return nameOrFingerprint(name, issuer)
   return usesMax === null ? '' : 'the operator'

@@ -1,4 +1,4 @@
-/** `sealpost mesh`: for operators with several cells, where a mesh lives, and its move from one to another. */
+/** `sealpost mesh` shows the cell of a mesh, and moves a mesh to another cell. */
 import { readFile } from 'node:fs/promises'
 import {
   type Cell,

@@ -1,4 +1,4 @@
-/** `sealpost shard`: for operators, the brokers on one database: which there are, what is at home where, and their keys. */
+/** `sealpost shard` lists the brokers on one database, pins meshes to them, and creates their keys and certificates. */
 import {
   generateSigningKeys,
   normalizeAuthority,

@@ -1,4 +1,6 @@
-/** What a command asks of its profile's peer, whichever command holds the session. Everything travels as JSON. */
+/**
+ * The calls between commands of a profile and its peer, in whichever command holds the session. All values are JSON.
+ */
 import type {
   ConsentState,
   ConsentUpdate,
@@ -27,7 +29,7 @@ export interface SendParams {
   readonly priority: Priority
   /** 0: the broker's default. */
   readonly ttlSeconds: number
-  /** The reference to a file that was uploaded. */
+  /** A reference to an uploaded file. */
   readonly attachment?: string
 }
 
@@ -35,7 +37,7 @@ export interface RequestParams extends SendParams {
   readonly timeoutMs: number
   /** Ask only a peer that is online. */
   readonly ifOnline: boolean
-  /** Where the file of the answer is saved, an absolute path. */
+  /** The folder for the reply's file, an absolute path. */
   readonly folder?: string
 }
 
@@ -44,14 +46,14 @@ export interface RequestResult {
   readonly sender: PeerKey
   readonly sentAtMs: number
   readonly bodyBase64: string
-  /** The other side says that what was asked for failed. */
+  /** The other peer reports that the request failed. */
   readonly isError: boolean
   readonly file: FileForPrograms | null
-  /** What became of the file. Unless it was saved, the answer comes again as a message. */
+  /** Unless the file was saved, the reply is redelivered as a message. */
   readonly outcome: FileOutcome
 }
 
-/** Everybody, and of those that are online what they say of themselves. */
+/** All members, and the presence of those that are online. */
 export interface Directory {
   readonly members: readonly MemberEntry[]
   readonly online: readonly PresenceEntry[]
@@ -61,39 +63,39 @@ export type Durability = 'fsync' | 'degraded'
 
 export interface SessionFacts {
   readonly durability: Durability
-  /** Sends without an answer yet. */
+  /** Unacknowledged sends. */
   readonly waiting: number
 }
 
 export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls {
-  /** Resolves when the message is kept in the profile: it leaves now or later, once. */
+  /** Resolves when the profile has stored the message, which is sent once, now or later. */
   enqueue(params: SendParams): Promise<null>
-  /** Resolves when the broker has stored it. */
+  /** Resolves when the broker has stored the message. */
   send(params: SendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
-  /** Resolves when the other peer has settled it. */
+  /** Resolves with the other peer's reply. */
   request(params: RequestParams): Promise<RequestResult>
-  /** For as long as this session lasts. */
+  /** For this session. */
   setStatus(status: Status): Promise<null>
   directory(params: null): Promise<Directory>
   members(params: null): Promise<readonly MemberEntry[]>
   revokeInvite(inviteId: InviteId): Promise<null>
-  /** An empty update only asks. */
+  /** An empty update changes nothing. */
   consent(update: ConsentUpdate): Promise<ConsentState>
   /** Resolves with the epoch of the new key. */
   rotateBoxKey(params: null): Promise<number>
-  /** Resolves with the new identity key; the session is over then. */
+  /** Resolves with the new identity key; then the session ends. */
   rotateIdentity(params: null): Promise<PeerKey>
-  /** Resolves once the broker was reached. */
+  /** Resolves when the session is connected. */
   sessionFacts(params: null): Promise<SessionFacts>
 }
 
-/** With the key file, which only the profile can open. */
+/** Rotations change the key file, which only the profile can open. */
 export interface Rotations {
   boxKey(): Promise<number>
   identity(): Promise<PeerKey>
 }
 
-/** What the profile gives to calls of its peer. */
+/** What calls need from their profile. */
 export interface CallDependencies {
   readonly online: Promise<Durability>
   readonly rotate: Rotations
@@ -148,7 +150,7 @@ export function callsOf(peer: Peer, { online, rotate, withStateOf, receiveFile }
   }
 }
 
-/** This peer itself is among those whom the broker tells of first. */
+/** The first presence report contains this peer itself. */
 async function onlineOf(peer: Peer): Promise<PresenceEntry[]> {
   const told = Promise.withResolvers<void>()
   const off = peer.watchPresence(({ peer: key, isOnline }) => {
@@ -169,12 +171,12 @@ export interface DeviceInviteParams {
 
 export interface DeviceCalls {
   inviteDevice(params: DeviceInviteParams): Promise<string>
-  /** Of a person; null: of this one. */
+  /** The devices of a person; null: of this peer's. */
   devices(person: PeerKey | null): Promise<readonly Device[]>
   removeDevice(device: PeerKey): Promise<null>
-  /** Resolves when the broker has stored it for each device of the person, or refused it. */
+  /** Resolves when the broker has stored or refused the message for each device. */
   sendToEveryDevice(params: SendParams): Promise<readonly MemberResult[]>
-  /** Resolves with the device that has it. */
+  /** Resolves with the device that received the message. */
   sendToFreeDevice(params: SendParams): Promise<PeerKey>
 }
 
@@ -195,8 +197,6 @@ export function deviceCallsOf({ users: persons }: Peer): DeviceCalls {
   }
 }
 
-/** What a command asks of its profile's peer about groups. Everything travels as JSON. */
-
 export type GroupFacts = MemberListFacts<GroupId>
 
 export interface GroupChange extends MemberListChange {
@@ -209,29 +209,29 @@ export interface GroupSendParams {
   readonly priority: Priority
   /** 0: the broker's default. */
   readonly ttlSeconds: number
-  /** In the history of the group. */
+  /** Records the message in the group's history. */
   readonly isKept: boolean
-  /** The reference to a file that was uploaded. */
+  /** A reference to an uploaded file. */
   readonly attachment?: string
 }
 
-/** `code`: why it is not stored for this member; null: it is. */
+/** `code`: why the message was not stored for this member; null: it was. */
 export interface MemberResult {
   readonly peer: PeerKey
   readonly code: SealpostCode | null
 }
 
 export interface GroupCalls {
-  /** Those the peer belongs to or owns. */
+  /** The groups that the peer belongs to or owns. */
   groups(params: null): Promise<readonly GroupFacts[]>
   createGroup(params: { name: string; members: readonly PeerKey[] }): Promise<GroupFacts>
   changeGroup(params: GroupChange): Promise<GroupFacts>
   deleteGroup(params: { group: GroupId }): Promise<null>
-  /** Resolves when the broker has stored it for each member, or refused it. */
+  /** Resolves when the broker has stored or refused the message for each member. */
   sendToGroup(params: GroupSendParams): Promise<readonly MemberResult[]>
 }
 
-/** Calls with the open state of a group. */
+/** Opens the state of a group for a call. */
 export type WithStateOf = <T>(group: GroupId, use: (state: State) => Promise<T>) => Promise<T>
 
 export function groupCallsOf({ groups }: Peer, withStateOf: WithStateOf): GroupCalls {
@@ -255,7 +255,7 @@ export function groupCallsOf({ groups }: Peer, withStateOf: WithStateOf): GroupC
 }
 
 /**
- * The one of these that a word of the command line means: a name, or an id of 32 hex digits.
+ * Finds the group that an argument names: by its name, or by its id of 32 hex digits.
  * @throws OperatingError `unknown_group`, `group_ambiguous`
  */
 export function findGroup(groups: readonly GroupFacts[], word: string): GroupFacts {
@@ -280,12 +280,12 @@ export interface PoolSendParams {
 }
 
 export interface PoolCalls {
-  /** All of the mesh. */
+  /** All pools of the mesh. */
   pools(params: null): Promise<readonly PoolFacts[]>
   createPool(params: { name: string; members: readonly PeerKey[] }): Promise<PoolFacts>
   changePool(params: PoolChange): Promise<PoolFacts>
   deletePool(params: { pool: PoolId }): Promise<null>
-  /** Resolves when the broker has stored it. */
+  /** Resolves when the broker has stored the message. */
   sendToPool(params: PoolSendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
 }
 
@@ -307,7 +307,7 @@ export function poolCallsOf({ pools }: Peer): PoolCalls {
 }
 
 /**
- * The one of these that a word of the command line means: a name, or an id of 64 hex digits.
+ * Finds the pool that an argument names: by its name, or by its id of 64 hex digits.
  * @throws OperatingError `unknown_pool`, `pool_ambiguous`
  */
 export function findPool<P extends Pick<PoolFacts, 'id' | 'name'>>(pools: readonly P[], word: string): P {
@@ -349,7 +349,7 @@ export interface MemberListChange {
   readonly remove: readonly PeerKey[]
 }
 
-/** @returns what it is then */
+/** Returns the changed list. */
 export async function changeMemberList<Id extends string>(
   roster: EditableMemberList<Id>,
   { add, remove }: MemberListChange,

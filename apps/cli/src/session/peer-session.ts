@@ -1,6 +1,6 @@
 /**
- * This profile's peer: what every command begins with that talks to the broker. It keeps what is to be sent and what was
- * received in the profile, so a message leaves later if the broker is away now, and is shown once.
+ * The session of the profile's peer, for every command that talks to the broker. The profile stores unsent and received
+ * messages, so a message is sent later if the broker is unavailable, and is shown once.
  */
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -20,21 +20,21 @@ import { callSessionDaemon, isDaemonGone, type SessionDaemon, startSessionDaemon
 
 export interface PeerSession extends JoinedProfile, AsyncDisposable {
   readonly peer: Peer
-  /** Rejects when the peer is over for good, with the reason. */
+  /** Rejects with the reason when the peer ends for good. */
   readonly failed: Promise<never>
 }
 
-/** What a command waits that wants one answer. */
+/** How long a single call waits. */
 export const REACH_WITHIN_MS = 10_000
-/** What other commands get to see their calls answered when this one ends. */
+/** The time for calls of other commands when this one ends. */
 const GRACE_MS = 2_000
-/** How long a command that lasts waits for one of the same profile that is just passing. */
+/** How long a long-running command waits for a short one of the same profile. */
 const PASSING_MS = 5_000
 const RETRY_EVERY_MS = 100
 
 /**
- * The session of this profile for as long as a command lasts, whether the broker is there yet or not; other commands ask
- * it through the daemon meanwhile. While another one holds it, this waits until `patience` ends, 5 s unless told.
+ * Opens the session of this profile for the duration of a command, even if the broker is unavailable; other commands use it
+ * through the daemon. If another command holds it, waits for it until `patience` ends, by default 5 s.
  * @throws OperatingError `profile_in_use`, and those of `readJoinedProfile`; SealpostError of the store
  */
 export async function openSession(shell: Shell, options: SessionOptions = {}): Promise<PeerSession> {
@@ -64,7 +64,7 @@ function inUse({ name }: Profile): OperatingError {
 type CallResult<M extends keyof PeerCalls> = Promise<Awaited<ReturnType<PeerCalls[M]>>>
 
 /**
- * One answer from this profile's peer: through the session of another command if there is one, else of one of our own.
+ * Makes one call: through the session of another command if there is one, otherwise in a new session.
  * @throws OperatingError `unreachable` after `withinMs`, and as `openSession`; SealpostError as the call
  */
 export async function callPeer<M extends keyof PeerCalls>(
@@ -81,7 +81,7 @@ export async function callPeer<M extends keyof PeerCalls>(
       await using session = await openAt(daemon, { shell, place, credit })
       patience.begin()
       const answer = session.calls[method](params as never) as CallResult<M>
-      // A session that ends with its answer has not failed.
+      // A session that ends with its reply has not failed.
       const ended = method === 'rotateIdentity' ? [] : [session.failed]
       return await abortable(Promise.race([answer, session.distrusted, ...ended]), signal)
     }
@@ -95,7 +95,7 @@ export async function callPeer<M extends keyof PeerCalls>(
   }
 }
 
-/** It is about the broker: what opening locked keys takes is not counted. */
+/** Opening locked keys does not count toward the time. */
 class Patience implements Disposable {
   readonly #controller = new AbortController()
   readonly #withinMs: Millis
@@ -124,13 +124,13 @@ function unreachable(): OperatingError {
 
 interface OpenedSession extends PeerSession {
   readonly calls: PeerCalls
-  /** Rejects when the platform does not trust the broker's certificate. The peer keeps dialling. */
+  /** Rejects if the platform does not trust the broker's certificate. The peer keeps retrying. */
   readonly distrusted: Promise<never>
 }
 
 interface Terms {
   readonly credit?: number
-  /** What was sealed longer ago is rejected. */
+  /** Older messages are rejected. */
   readonly maxAgeSeconds?: number | undefined
 }
 
@@ -153,7 +153,7 @@ async function openAt(daemon: SessionDaemon, { shell, place, credit, maxAgeSecon
     const store = await openFileStore(join(shell.profile.folder, 'messages'))
     const online = Promise.withResolvers<Durability>()
     const distrusted = Promise.withResolvers<never>()
-    distrusted.promise.catch(() => undefined) // for those who wait for one answer
+    distrusted.promise.catch(() => undefined) // single calls await it
     const news = peerEventReporter(shell.output, place.contacts)
     const onEvent = (event: PeerEvent) => {
       if (event.type === 'connected') online.resolve(event.durability)
@@ -203,7 +203,7 @@ async function openAt(daemon: SessionDaemon, { shell, place, credit, maxAgeSecon
   }
 }
 
-/** For commands that talk to the broker over HTTP, and for invites; the peer itself has it in its store. */
+/** For HTTP commands and for invites. The peer has the cell in its store. */
 async function noteCell({ profile, output }: Shell, cell: readonly string[]): Promise<void> {
   await profile.writeCell(cell).catch((error: Error) => output.warn(error.message))
 }
@@ -224,7 +224,7 @@ interface OpenResources {
 
 async function end({ daemon, peer, keyEpochs }: OpenResources): Promise<void> {
   await Promise.race([daemon.endCalls(), delay(GRACE_MS, undefined, { ref: false })])
-  await peer.close() // answers what still waits
+  await peer.close() // rejects pending calls
   await keyEpochs.close().finally(() => daemon.release())
 }
 
@@ -239,12 +239,11 @@ export async function readJoinedProfile({ profile }: Shell): Promise<JoinedProfi
   return { membership, contacts: await Contacts.read(profile.contactsFile) }
 }
 
-/** Rotations, with the key file in step: the next key is on disk before anybody can seal to it. */
-
 /**
- * Said again after a crash or a lost answer, it continues with the key it began with.
+ * Rotates the box key, and writes the next key to disk before anyone can seal to it. A repeated call after a crash or a lost
+ * reply continues with the same key.
  * @returns the epoch of the new key
- * @throws those of `Peer.lookup`, `Peer.rotateBoxKey` and the key file
+ * @throws as `Peer.lookup`, `Peer.rotateBoxKey` and the key file
  */
 export async function rotateBoxKey(profile: Profile, peer: Peer): Promise<number> {
   const published = await peer.lookupKey(peer.key)
@@ -256,9 +255,9 @@ export async function rotateBoxKey(profile: Profile, peer: Peer): Promise<number
 }
 
 /**
- * The next identity stands beside the key file until the broker has it. Said again after a crash or a lost answer, it goes
- * on with the one it began with.
- * @throws those of `Peer.lookup`, `Peer.rotateIdentity` and the key file
+ * Rotates the identity key. The next identity is in a file beside the key file until the broker has it; a repeated call after
+ * a crash or a lost reply continues with the same identity.
+ * @throws as `Peer.lookup`, `Peer.rotateIdentity` and the key file
  */
 export async function rotateIdentity(profile: Profile, peer: Peer): Promise<PeerKey> {
   const { boxEpoch } = await peer.lookupKey(peer.key)

@@ -1,4 +1,4 @@
-/** `sealpost space`: whether, for whom and how long a mesh or a group keeps state and history. */
+/** `sealpost space` sets and shows the terms under which a mesh or a group keeps state and history. */
 
 import type { SpaceStatus, SpaceTerms } from '@sealpost/sdk/state'
 import { Command, InvalidArgumentError, Option } from 'commander'
@@ -59,7 +59,7 @@ async function open(shell: Shell, options: OpenOptions): Promise<void> {
   await show(shell, group)
 }
 
-/** Else who asks for one more thing would give newcomers a past that was not meant for them. */
+/** Terms that the command does not name stay, so that a change does not reveal history to newcomers. */
 async function standingTerms(shell: Shell, group: string | undefined): Promise<SpaceTerms> {
   try {
     const { historyFor, keepSeconds, keepBytes, keepsMessages } = await withState(shell, group, async (state) => {
@@ -117,7 +117,7 @@ function factsOf({ statement, ...status }: SpaceStatus): [string, string][] {
 
 const UNITS = ['B', 'KB', 'MB', 'GB', 'TB'] as const
 
-/** `500MB`, `10GB`, or plain bytes. */
+/** Parses `500MB`, `10GB` or plain bytes. */
 function size(text: string): number {
   const [, digits, unit = 'B'] = /^(\d{1,9})(B|KB|MB|GB|TB)?$/i.exec(text) ?? []
   if (digits === undefined || Number(digits) === 0) throw new InvalidArgumentError('It is a size like 500MB or 10GB.')

@@ -1,4 +1,7 @@
-/** `sealpost state`: values that a mesh or a group shares, under keys that the broker can't read either. */
+/**
+ * `sealpost state` and `sealpost history`: values that a mesh or a group shares, and their changes. The broker can
+ * read neither keys nor values.
+ */
 import type { GroupId } from '@sealpost/sdk'
 import type { HistoryEvent, SpaceOptions, State, StateEntry } from '@sealpost/sdk/state'
 import { isHex, OperatingError } from '@sealpost/std'
@@ -125,7 +128,7 @@ function replayCommand(run: RunAction): Command {
     )
 }
 
-/** A row each, once all are there; with --json as they come. */
+/** Prints a table at the end; with --json, each entry as it arrives. */
 async function showAll(shell: Shell, entries: AsyncIterable<StateEntry>): Promise<void> {
   const { output } = shell
   const contacts = await Contacts.read(shell.profile.contactsFile)
@@ -167,7 +170,7 @@ function watchCommand(run: RunAction): Command {
     )
 }
 
-/** As they come. */
+/** Prints events as they arrive. */
 export async function showEvents(shell: Shell, events: AsyncGenerator<HistoryEvent>, count = Infinity): Promise<void> {
   const { output } = shell
   const contacts = await Contacts.read(shell.profile.contactsFile)
@@ -208,7 +211,7 @@ export function historyCommand(run: RunAction): Command {
 
 const INDENT = '    '
 
-/** `at` in UTC with microseconds, values as `text` or `bodyBase64`. */
+/** `at` is UTC with microseconds; values are `text` or `bodyBase64`. */
 export function eventForPrograms(event: HistoryEvent, contacts: Contacts): object {
   const { type, seq, author, sentAtMs } = event
   const common = { type, seq, at: instantText(event.atUs), author, name: contacts.nameOf(author) ?? null, sentAtMs }
