@@ -108,7 +108,7 @@ function Waiting({ me, leave }: { me: Fetched<Me>; leave: () => void }) {
   )
 }
 
-/** For a token of all meshes. */
+/** For a token that covers all meshes. */
 function Whole({ api, me, leave }: SignedProps & { me: Me }) {
   const [page = '', rest] = useRoute()
   const live = useLive(api)
@@ -176,7 +176,7 @@ function Frame({ page, me, leave, views, children }: FrameProps) {
   )
 }
 
-/** Not by a link: the fragment is the route. */
+/** Not a link, because the fragment is the route. */
 function toContent(): void {
   document.querySelector<HTMLElement>('#content')?.focus()
 }

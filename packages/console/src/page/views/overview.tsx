@@ -1,4 +1,4 @@
-/** Does mail flow, and if not, where and why. */
+/** The overview: whether mail flows, and if not, where and why. Also the list of shards. */
 import type { MeshState, Overview, Sample, Shards } from '@sealpost/operator'
 import { useEffect, useRef } from 'preact/hooks'
 import uPlot from 'uplot'
@@ -185,10 +185,10 @@ const Fact = ({ name, value }: { name: string; value: string }) => (
   </div>
 )
 
-/** A line for each series over the last half hour, drawn by uPlot in the colours of the page. */
+/** A line of the chart over the last half hour. */
 interface Series {
   readonly label: string
-  /** Of the page's colours for lines: `one`, `two` or `three`. */
+  /** One of the page's line colours. */
   readonly colour: 'one' | 'two' | 'three'
   readonly read: (sample: Sample) => number | null
 }
@@ -203,9 +203,9 @@ interface ChartProps {
 const HEIGHT = 180
 const AXIS_WIDTH = 58
 const NARROW = 26 * 16
-/** Less time than this is not stretched over a whole chart. */
+/** The shortest time span of a chart. */
 const SPAN_MIN_SECONDS = 120
-/** Between two lines of the grid, of figures that people read as whole ones. */
+/** Grid increments: whole numbers. */
 const INCREMENTS = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].flatMap((power) => [power, 2 * power, 5 * power])
 
 function Chart({ title, series, samples, format }: ChartProps) {
@@ -286,13 +286,13 @@ function optionsOf({ series, format, width }: Drawn): uPlot.Options {
   }
 }
 
-/** Before there is anything: of now. */
+/** Without samples the span ends now. */
 function spanOf({ data: [times] }: uPlot): [number, number] {
   const last = times.at(-1) ?? Date.now() / 1000
   return [Math.min(times[0] ?? last, last - SPAN_MIN_SECONDS), last]
 }
 
-/** The places of figures without a neighbour, which no line shows. */
+/** The indexes of samples without a neighbour, which a line would not show. */
 function isolated({ data }: uPlot, series: number): number[] {
   const values = data[series]!
   const isGap = (at: number) => (values[at] ?? null) === null
@@ -301,7 +301,6 @@ function isolated({ data }: uPlot, series: number): number[] {
 
 const clock = (seconds: number): string => new Date(seconds * 1000).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' }) // biome-ignore format: one thing
 
-/** The brokers on this database. */
 export function ShardsView({ api }: { api: Api }) {
   const [asked] = useAsked('shards', () => api.get<Shards>('/shards'), 3000)
   return (

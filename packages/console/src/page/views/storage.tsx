@@ -93,7 +93,7 @@ interface LettersProps {
   readonly api: Api
   readonly me: Me
   readonly letters: readonly DeadLetterReport[]
-  /** With those that were not redriven. */
+  /** Called with the dead letters that were not redriven. */
   readonly changed: (refused: Refused) => void
 }
 
@@ -150,7 +150,7 @@ function Letters({ api, me, letters, changed }: LettersProps) {
 }
 
 type Change = 'redrive' | 'purge'
-/** As the commands and the interface call it. */
+/** The reason's code, as in the CLI and the API. */
 const WORDS: Readonly<Record<Change, string>> = { redrive: 'Redrive', purge: 'Purge' }
 
 interface ChangesProps {
@@ -200,7 +200,7 @@ function LetterCells({ letter }: { letter: DeadLetterReport }) {
   )
 }
 
-/** What is kept of a mesh beside its mail: sizes and ages, never contents. */
+/** What a mesh stores besides mail: sizes and ages, never content. */
 const HEAD = ['Space', 'Owner', '# Values', '# Size', '# History', 'Kept since', '# Days', '# Snapshot age', 'ID']
 
 export function KeptView({ api, meshId }: { api: Api; meshId: string }) {
@@ -306,7 +306,7 @@ export function DatabaseView({ api }: { api: Api }) {
   )
 }
 
-/** Of one that has any it is told how many: for history, a day each. */
+/** The number of partitions of a partitioned table; history has one for each day. */
 function Partitions({ of: { partitions } }: { of: DatabaseReport['tables'][number] }) {
   if (partitions === 0) return null
   return <span class="quiet">{partitions === 1 ? '1 partition' : `${count(partitions)} partitions`}</span>
@@ -331,7 +331,6 @@ function Snapshots({ snapshots }: Pick<DatabaseReport, 'snapshots'>) {
   )
 }
 
-/** What operators changed. */
 const AUDIT_PAGE = 100
 
 export function AuditView({ api }: { api: Api }) {
@@ -368,6 +367,6 @@ export function AuditView({ api }: { api: Api }) {
   )
 }
 
-/** A key or an id is cut short. */
+/** Shortens keys and ids. */
 const subjectOf = (subject: string | null): string =>
   subject === null ? '–' : /^[0-9a-f]{32,}$/.test(subject) ? short(subject) : subject
