@@ -54,7 +54,7 @@ function sectionOf(command: Command, path: readonly string[]): string {
   return [
     `## \`${title}\``,
     `${command.description().replace(/^./, (letter) => letter.toUpperCase())}.${usage === title ? '' : ` Usage: ${code(usage)}`}`,
-    ...(rows.length > 0 ? [table(['', 'Meaning'], rows)] : []),
+    ...(rows.length > 0 ? [rows.map(([word, meaning]) => `- ${word}: ${meaning}`).join('\n')] : []),
     `\`\`\`sh no-run\n${examplesOf(command)}\n\`\`\``,
   ].join('\n\n')
 }

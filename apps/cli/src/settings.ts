@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
-import { OperatingError } from '@sealpost/std'
+import { isHex, OperatingError } from '@sealpost/std'
 import { InvalidArgumentError, Option } from 'commander'
 
 export interface Settings {
@@ -97,19 +97,17 @@ const PASSED = new Set([
 ])
 /** On Windows the case of a name varies between programs. */
 const PASSED_ON_WINDOWS = new Set([
+  ...['SYSTEMROOT', 'SYSTEMDRIVE', 'WINDIR', 'COMSPEC', 'PATH', 'PATHEXT', 'TEMP', 'TMP', 'OS'],
   ...[
-    'SYSTEMROOT',
-    'SYSTEMDRIVE',
-    'WINDIR',
-    'COMSPEC',
-    'PATH',
-    'PATHEXT',
-    'TEMP',
-    'TMP',
-    'OS',
     'PROCESSOR_ARCHITECTURE',
+    'NUMBER_OF_PROCESSORS',
+    'USERNAME',
+    'USERPROFILE',
+    'HOMEDRIVE',
+    'HOMEPATH',
+    'APPDATA',
+    'LOCALAPPDATA',
   ],
-  ...['NUMBER_OF_PROCESSORS', 'USERNAME', 'USERPROFILE', 'HOMEDRIVE', 'HOMEPATH', 'APPDATA', 'LOCALAPPDATA'],
   ...['ALLUSERSPROFILE', 'PUBLIC', 'PROGRAMDATA', 'PROGRAMFILES', 'PROGRAMFILES(X86)', 'PROGRAMW6432'],
   ...['COMMONPROGRAMFILES', 'COMMONPROGRAMFILES(X86)', 'COMMONPROGRAMW6432', 'PSMODULEPATH'],
 ])
@@ -182,6 +180,14 @@ export function parseInteger(min: number, max: number): (text: string) => number
     const number = Number(text)
     if (/^\d{1,15}$/.test(text) && number >= min && number <= max) return number
     throw new InvalidArgumentError(`It is a whole number from ${min} to ${max}.`)
+  }
+}
+
+/** Returns a parser for `bytes` bytes in hex. */
+export function parseHex(bytes: number): (text: string) => string {
+  return (text) => {
+    if (isHex(text, bytes)) return text
+    throw new InvalidArgumentError(`It is ${2 * bytes} hex digits.`)
   }
 }
 

@@ -4,22 +4,15 @@ import { join } from 'node:path'
 import { fingerprint } from '@sealpost/identity'
 import { wholeUnits } from '@sealpost/operator/texts'
 import type { Database } from '@sealpost/pg'
-import { isHex, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
+import { type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import { ADMIN_SCOPES, type AdminScope, addAdminToken, listAdminTokens, revokeAdminToken } from '@sealpost/store'
-import { Command, InvalidArgumentError, Option } from 'commander'
+import { Command, Option } from 'commander'
 import type { ZodType } from 'zod'
 import { escapeName } from '../output.ts'
 import { isRecord, readJsonFile, writeJsonFile } from '../profile/profile.ts'
-import { durationOption, type Settings } from '../settings.ts'
+import { durationOption, parseHex, type Settings } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import { withDatabase } from './db.ts'
-
-export function parseHex(bytes: number): (text: string) => string {
-  return (text) => {
-    if (isHex(text, bytes)) return text
-    throw new InvalidArgumentError(`It is ${2 * bytes} hex digits.`)
-  }
-}
 
 export const formatAge = (ms: number | null): string => (ms === null ? '' : wholeUnits(ms))
 

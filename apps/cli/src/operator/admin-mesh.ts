@@ -16,9 +16,9 @@ import { addOperatorInvite, createMeshWithInvite, listShards, type OperatorInvit
 import { Command } from 'commander'
 import { newMeshId } from '../broker/up.ts'
 import { escapeName } from '../output.ts'
-import { durationOption } from '../settings.ts'
+import { durationOption, parseHex } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
-import { formatTime, parseHex } from './admin-api.ts'
+import { formatTime } from './admin-api.ts'
 import { withDatabase } from './db.ts'
 
 interface InviteOptions {

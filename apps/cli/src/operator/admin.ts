@@ -6,7 +6,7 @@ import { binaryBytes } from '@sealpost/operator/texts'
 import { Command } from 'commander'
 import { z } from 'zod'
 import { escapeName } from '../output.ts'
-import { parseInteger } from '../settings.ts'
+import { parseHex, parseInteger } from '../settings.ts'
 import { examples, type RunAction, type Shell } from '../shell.ts'
 import {
   callAdmin,
@@ -15,7 +15,6 @@ import {
   formatMillis,
   formatTime,
   nameOrFingerprint,
-  parseHex,
   tokenCommand,
 } from './admin-api.ts'
 import { createMeshCommand, inviteAdminCommand } from './admin-mesh.ts'
