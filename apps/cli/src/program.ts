@@ -118,7 +118,7 @@ ${aligned(variables.map(({ name, meaning }) => [name, meaning.replaceAll('`', ''
 Exit codes:
 ${aligned(exitReasons.map(({ name, exitCode, meaning }) => [String(exitCode), `${name.replace('_', ' ')}: ${meaning}`]))}`
 
-export interface CliParts {
+interface CliParts {
   readonly settings: Settings
   /** Ends the command. */
   readonly signal: AbortSignal
@@ -172,8 +172,8 @@ function isBrokenPipe(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === 'EPIPE'
 }
 
-export const SHELLS = ['bash', 'zsh', 'fish'] as const
-export type ShellName = (typeof SHELLS)[number]
+const SHELLS = ['bash', 'zsh', 'fish'] as const
+type ShellName = (typeof SHELLS)[number]
 
 export function completionScript(shell: ShellName, program: Command): string {
   const places = placesOf(program)
@@ -280,7 +280,7 @@ function fishOption({ short, long, argChoices, required, description }: Option):
 
 const quoted = (text: string): string => `'${text.replace(/['\\]/g, '\\$&')}'`
 
-export function completionCommand(run: RunAction, programOf: () => Command): Command {
+function completionCommand(run: RunAction, programOf: () => Command): Command {
   return new Command('completion')
     .description('print the script with which a shell completes commands and options')
     .addArgument(new Argument('<SHELL>', 'the shell').choices(SHELLS))

@@ -9,7 +9,7 @@ import { certificateErrorCode } from '@sealpost/sdk'
 import type { Millis } from '@sealpost/std'
 import { isRecord } from '../profile/profile.ts'
 
-export interface BrokerSupervisorEvents {
+interface BrokerSupervisorEvents {
   readonly died: (lastWords: string, inMs: Millis) => void
   readonly restarted: (facts: BrokerFacts) => void
 }

@@ -214,7 +214,7 @@ const LOOKS: readonly (readonly [name: string, look: Look])[] = [
  * A check that throws counts as failed, and the others continue. @throws DatabaseError if the database does not
  * answer
  */
-export async function* checkDatabase(url: string, environment: EnvironmentVariables): AsyncGenerator<DoctorCheck> {
+async function* checkDatabase(url: string, environment: EnvironmentVariables): AsyncGenerator<DoctorCheck> {
   yield { name: 'settings', ...(await settings(environment)) }
   yield { name: 'file limit', ...(await fileLimit()) }
   const db = await openDatabase(url, { connections: 1, applicationName: 'sealpost doctor' }).catch(pooledOrThrow)

@@ -161,13 +161,13 @@ const EFFECTS = {
   },
 } satisfies Record<string, EffectSpec>
 
-export interface ToolResult<Output> {
+interface ToolResult<Output> {
   readonly content: Output
   /** For clients that pass only text to the model; default: the content as JSON. */
   readonly text?: string
 }
 
-export interface ToolSpec<Input extends z.ZodObject, Output extends z.ZodObject> {
+interface ToolSpec<Input extends z.ZodObject, Output extends z.ZodObject> {
   readonly name: string
   readonly title: string
   readonly description: string

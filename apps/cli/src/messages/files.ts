@@ -17,7 +17,7 @@ import { escapeName, type Output } from '../output.ts'
 import type { Shell } from '../shell.ts'
 import { HTTP_PATIENCE_MS, meshPlaceOf } from '../state/open-state.ts'
 
-export interface SentFile {
+interface SentFile {
   /** The reference for the message. */
   readonly text: string
   readonly name: string
@@ -97,7 +97,7 @@ async function openFiles(shell: Shell): Promise<Attachments> {
   return new Attachments(await meshPlaceOf(shell), { patienceMs: HTTP_PATIENCE_MS })
 }
 
-export interface TransferBar extends Disposable {
+interface TransferBar extends Disposable {
   update(progress: TransferProgress): void
 }
 

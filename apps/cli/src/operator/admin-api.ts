@@ -24,7 +24,7 @@ export const nameOrFingerprint = (name: string | null, key: string): string =>
   name ? escapeName(name) : fingerprint(key as PeerKey)
 export const formatMillis = (ms: number | null): string => (ms === null ? '–' : `${ms} ms`)
 
-export interface AdminAccess {
+interface AdminAccess {
   /** http://host:port */
   readonly url: string
   readonly token: string
@@ -74,7 +74,7 @@ function isSavedAccess(value: unknown): value is SavedAccess {
 
 const ANSWER_WITHIN_MS = 30_000
 
-export interface AdminRequest<T> {
+interface AdminRequest<T> {
   /** Below `/admin/v1`. */
   readonly path: string
   readonly answer: ZodType<T>

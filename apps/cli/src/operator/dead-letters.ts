@@ -17,7 +17,7 @@ import { callAdmin, nameOrFingerprint } from './admin-api.ts'
 import { withDatabase } from './db.ts'
 
 /** All given conditions must match. */
-export interface DeadLetterChoice {
+interface DeadLetterChoice {
   readonly ids?: readonly number[]
   readonly meshId?: MeshId
   readonly recipient?: PeerKey
@@ -25,7 +25,7 @@ export interface DeadLetterChoice {
   readonly olderThanSeconds?: number
 }
 
-export interface ShownDeadLetter {
+interface ShownDeadLetter {
   readonly id: number
   readonly meshName: string
   readonly reason: string
@@ -39,7 +39,7 @@ export interface ShownDeadLetter {
 }
 
 /** A source of dead letters: the database, or a broker. */
-export interface DeadLetterSource {
+interface DeadLetterSource {
   /** The command, without `sealpost`. */
   readonly name: string
   readonly description: string
@@ -57,7 +57,7 @@ interface FilterOptions {
   readonly all?: boolean
 }
 
-export function deadLetterCommand(run: RunAction, source: DeadLetterSource): Command {
+function deadLetterCommand(run: RunAction, source: DeadLetterSource): Command {
   const { name, description } = source
   const example = (...lines: string[]) => examples(...lines.map((line) => `sealpost ${name} ${line}`))
   return new Command('dead')

@@ -23,8 +23,7 @@ import { OperatingError } from '@sealpost/std'
 import { type FileOutcome, finishMessage } from '../messages/files.ts'
 import { type FileForPrograms, fileForPrograms } from '../messages/incoming-message.ts'
 
-export interface SendParams {
-  readonly to: PeerKey
+interface Outgoing {
   readonly bodyBase64: string
   readonly priority: Priority
   /** 0: the broker's default. */
@@ -33,7 +32,11 @@ export interface SendParams {
   readonly attachment?: string
 }
 
-export interface RequestParams extends SendParams {
+export interface SendParams extends Outgoing {
+  readonly to: PeerKey
+}
+
+interface RequestParams extends SendParams {
   readonly timeoutMs: number
   /** Ask only a peer that is online. */
   readonly ifOnline: boolean
@@ -61,7 +64,7 @@ export interface Directory {
 
 export type Durability = 'fsync' | 'degraded'
 
-export interface SessionFacts {
+interface SessionFacts {
   readonly durability: Durability
   /** Unacknowledged sends. */
   readonly waiting: number
@@ -96,7 +99,7 @@ export interface Rotations {
 }
 
 /** What calls need from their profile. */
-export interface CallDependencies {
+interface CallDependencies {
   readonly online: Promise<Durability>
   readonly rotate: Rotations
   readonly withStateOf: WithStateOf
@@ -164,12 +167,12 @@ async function onlineOf(peer: Peer): Promise<PresenceEntry[]> {
   }
 }
 
-export interface DeviceInviteParams {
+interface DeviceInviteParams {
   readonly label: string
   readonly joinByMs: number
 }
 
-export interface DeviceCalls {
+interface DeviceCalls {
   inviteDevice(params: DeviceInviteParams): Promise<string>
   /** The devices of a person; null: of this peer's. */
   devices(person: PeerKey | null): Promise<readonly Device[]>
@@ -180,7 +183,7 @@ export interface DeviceCalls {
   sendToFreeDevice(params: SendParams): Promise<PeerKey>
 }
 
-export function deviceCallsOf({ users: persons }: Peer): DeviceCalls {
+function deviceCallsOf({ users: persons }: Peer): DeviceCalls {
   return {
     inviteDevice: async ({ label, joinByMs }) => persons.inviteDevice(label, { joinByMs }),
     devices: (person) => persons.devices(person ?? undefined),
@@ -199,20 +202,14 @@ export function deviceCallsOf({ users: persons }: Peer): DeviceCalls {
 
 export type GroupFacts = MemberListFacts<GroupId>
 
-export interface GroupChange extends MemberListChange {
+interface GroupChange extends MemberListChange {
   readonly group: GroupId
 }
 
-export interface GroupSendParams {
+interface GroupSendParams extends Outgoing {
   readonly group: GroupId
-  readonly bodyBase64: string
-  readonly priority: Priority
-  /** 0: the broker's default. */
-  readonly ttlSeconds: number
   /** Records the message in the group's history. */
   readonly isKept: boolean
-  /** A reference to an uploaded file. */
-  readonly attachment?: string
 }
 
 /** `code`: why the message was not stored for this member; null: it was. */
@@ -221,7 +218,7 @@ export interface MemberResult {
   readonly code: SealpostCode | null
 }
 
-export interface GroupCalls {
+interface GroupCalls {
   /** The groups that the peer belongs to or owns. */
   groups(params: null): Promise<readonly GroupFacts[]>
   createGroup(params: { name: string; members: readonly PeerKey[] }): Promise<GroupFacts>
@@ -232,9 +229,9 @@ export interface GroupCalls {
 }
 
 /** Opens the state of a group for a call. */
-export type WithStateOf = <T>(group: GroupId, use: (state: State) => Promise<T>) => Promise<T>
+type WithStateOf = <T>(group: GroupId, use: (state: State) => Promise<T>) => Promise<T>
 
-export function groupCallsOf({ groups }: Peer, withStateOf: WithStateOf): GroupCalls {
+function groupCallsOf({ groups }: Peer, withStateOf: WithStateOf): GroupCalls {
   return {
     groups: async () => (await groups.list()).map(factsOf),
     createGroup: async ({ name, members }) => factsOf(await groups.create(name, members)),
@@ -267,19 +264,15 @@ export function findGroup(groups: readonly GroupFacts[], word: string): GroupFac
 
 export type PoolFacts = MemberListFacts<PoolId>
 
-export interface PoolChange extends MemberListChange {
+interface PoolChange extends MemberListChange {
   readonly pool: PoolId
 }
 
-export interface PoolSendParams {
+interface PoolSendParams extends Omit<Outgoing, 'attachment'> {
   readonly pool: PoolId
-  readonly bodyBase64: string
-  readonly priority: Priority
-  /** 0: the broker's default. */
-  readonly ttlSeconds: number
 }
 
-export interface PoolCalls {
+interface PoolCalls {
   /** All pools of the mesh. */
   pools(params: null): Promise<readonly PoolFacts[]>
   createPool(params: { name: string; members: readonly PeerKey[] }): Promise<PoolFacts>
@@ -289,7 +282,7 @@ export interface PoolCalls {
   sendToPool(params: PoolSendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
 }
 
-export function poolCallsOf({ pools }: Peer): PoolCalls {
+function poolCallsOf({ pools }: Peer): PoolCalls {
   return {
     pools: async () => (await pools.list()).map(factsOf),
     createPool: async ({ name, members }) => factsOf(await pools.create(name, members)),
@@ -325,19 +318,10 @@ export interface MemberListFacts<Id extends string> {
   readonly members: readonly PeerKey[]
 }
 
-export const factsOf = <Id extends string>({
-  id,
-  name,
-  epoch,
-  owner,
-  members,
-}: MemberListFacts<Id>): MemberListFacts<Id> => ({
-  id,
-  name,
-  epoch,
-  owner,
-  members,
-})
+function factsOf<Id extends string>(list: MemberListFacts<Id>): MemberListFacts<Id> {
+  const { id, name, epoch, owner, members } = list
+  return { id, name, epoch, owner, members }
+}
 
 interface EditableMemberList<Id extends string> extends MemberListFacts<Id> {
   add(...peers: PeerKey[]): Promise<void>
@@ -350,7 +334,7 @@ export interface MemberListChange {
 }
 
 /** Returns the changed list. */
-export async function changeMemberList<Id extends string>(
+async function changeMemberList<Id extends string>(
   roster: EditableMemberList<Id>,
   { add, remove }: MemberListChange,
 ): Promise<MemberListFacts<Id>> {

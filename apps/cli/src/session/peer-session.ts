@@ -228,7 +228,7 @@ async function end({ daemon, peer, keyEpochs }: OpenResources): Promise<void> {
   await keyEpochs.close().finally(() => daemon.release())
 }
 
-export interface JoinedProfile {
+interface JoinedProfile {
   readonly membership: Membership
   readonly contacts: Contacts
 }

@@ -171,7 +171,7 @@ function watchCommand(run: RunAction): Command {
 }
 
 /** Prints events as they arrive. */
-export async function showEvents(shell: Shell, events: AsyncGenerator<HistoryEvent>, count = Infinity): Promise<void> {
+async function showEvents(shell: Shell, events: AsyncGenerator<HistoryEvent>, count = Infinity): Promise<void> {
   const { output } = shell
   const contacts = await Contacts.read(shell.profile.contactsFile)
   for (let shown = 0; shown < count; shown++) {
@@ -212,7 +212,7 @@ export function historyCommand(run: RunAction): Command {
 const INDENT = '    '
 
 /** `at` is UTC with microseconds; values are `text` or `bodyBase64`. */
-export function eventForPrograms(event: HistoryEvent, contacts: Contacts): object {
+function eventForPrograms(event: HistoryEvent, contacts: Contacts): object {
   const { type, seq, author, sentAtMs } = event
   const common = { type, seq, at: instantText(event.atUs), author, name: contacts.nameOf(author) ?? null, sentAtMs }
   switch (event.type) {
@@ -228,7 +228,7 @@ export function eventForPrograms(event: HistoryEvent, contacts: Contacts): objec
 }
 
 /** `14:03:07 bob  topic = tea`. */
-export function eventForPeople(event: HistoryEvent, contacts: Contacts, paint: Paint): string {
+function eventForPeople(event: HistoryEvent, contacts: Contacts, paint: Paint): string {
   const time = new Date(event.atUs / 1000).toTimeString().slice(0, 8)
   const who = paint.bold(escapeName(labelOf(contacts, event.author)))
   return `${paint.dim(time)} ${who}  ${whatOf(event, paint)}`
@@ -247,7 +247,7 @@ function whatOf(event: HistoryEvent, paint: Paint): string {
   }
 }
 
-export function valueText(body: Uint8Array): string {
+function valueText(body: Uint8Array): string {
   const text = textOf({ body })
   return text === null ? `(${body.length} bytes that are no text; --json has them)` : escapeText(text, INDENT)
 }

@@ -199,9 +199,9 @@ export const jsonLinesOf = ({ stdout }: Printed): any[] =>
     .filter((line) => line !== '')
     .map((line) => JSON.parse(line))
 
-/** Returns the error that a command with --json reported. */
+/** Returns the error that a command with --json reported on the last line. */
 export const errorOf = ({ stderr }: Pick<Ended, 'stderr'>): { code: string; message: string } =>
-  jsonLinesOf({ stdout: stderr }).at(-1).error
+  JSON.parse(stderr.trim().split('\n').at(-1)!).error
 
 export const failureOf = (ended: Ended) => [ended.code, errorOf(ended).code]
 
