@@ -229,6 +229,7 @@ export const WORD_RULES: readonly WordRule[] = [
       'apps/broker/src/config/config.ts',
       'apps/cli/src/settings.ts',
       'drizzle.config.ts',
+      'vitest.config.ts',
       'scripts/',
       'apps/bench/',
       'apps/loadtest/',

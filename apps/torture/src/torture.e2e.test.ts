@@ -7,7 +7,7 @@ import { SCENARIOS } from './scenarios.ts'
 const SCRIPT = join(import.meta.dirname, '../../../scripts/torture.ts')
 const SLOW = 600_000
 /** Nothing is measured here: the machine may be as slow as it likes, and between the faults few messages are enough. */
-const SHORT = ['--measure', 'short', '--rate', '300', '--recover-within', '0', '--json']
+const SHORT = ['--measure', 'short', '--rate', '100', '--recover-within', '0', '--json']
 
 /** Of these a file system that forgets is in no package; the others are there where the command of CI was run. */
 const MAY_BE_SKIPPED =

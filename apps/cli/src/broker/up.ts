@@ -1,7 +1,6 @@
 /** `sealpost up` runs a broker with its own Postgres, for one machine or a small office. Ctrl-C stops both. */
 import { mkdir } from 'node:fs/promises'
 import { createServer } from 'node:net'
-import { userInfo } from 'node:os'
 import { join, resolve } from 'node:path'
 import { logLine } from '@sealpost/broker-program'
 import { type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
@@ -18,20 +17,19 @@ import {
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { openDatabase } from '@sealpost/pg'
 import { prepareDatabase } from '@sealpost/schema'
-import {
-  isChosenName,
-  isHex,
-  type MeshId,
-  NAME_LENGTH_MAX,
-  OperatingError,
-  type PeerKey,
-  tidyName,
-  toHex,
-} from '@sealpost/std'
+import { isHex, type MeshId, OperatingError, type PeerKey, tidyName, toHex } from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
 import { Command } from 'commander'
 import { saveOwnerAccess } from '../operator/admin-api.ts'
-import { isRecord, type Membership, type Profile, readJsonFile, writeJsonFile } from '../profile/profile.ts'
+import {
+  ensureKeys,
+  isRecord,
+  type Membership,
+  type Profile,
+  readJsonFile,
+  userName,
+  writeJsonFile,
+} from '../profile/profile.ts'
 import { parseInteger } from '../settings.ts'
 import { examples, type RunAction, type Shell, whenAborted } from '../shell.ts'
 import { BrokerSupervisor, listenWarning } from './broker-supervisor.ts'
@@ -51,12 +49,6 @@ interface FirstMesh {
 const BINDING_FOR_MS = 10 * 365 * 86_400_000
 
 export const newMeshId = (): MeshId => toHex(crypto.getRandomValues(new Uint8Array(16))) as MeshId
-
-/** Generates the profile's keys unless they exist. @returns its key */
-export async function ensureKeys(profile: Profile): Promise<PeerKey> {
-  const identity = profile.hasKeys ? (await profile.readKeys()).identity : await profile.makeKeys()
-  return identity.signing.publicKey
-}
 
 /** Enrols the admin and stores the membership in the profile. */
 async function enrolFirstAdmin(profile: Profile, mesh: FirstMesh): Promise<Membership> {
@@ -86,16 +78,6 @@ async function enrol(identity: Identity, { databaseUrl, meshId, meshName, name }
   } finally {
     await db.close()
   }
-}
-
-/** Returns the account's name without characters that a member's name can't have. */
-export function userName(account = userInfo().username): string {
-  const given = account
-    .replace(/[^ -~]|[/,*()]/g, '')
-    .replace(/^[ -]+/, '')
-    .slice(0, NAME_LENGTH_MAX)
-  const name = tidyName(given)
-  return isChosenName(name) ? name : 'someone'
 }
 
 interface UpOptions {

@@ -17,8 +17,8 @@ import { type InviteId, isHex, OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { renderUnicodeCompact } from 'uqr'
 import { dialWarning } from '../broker/broker-supervisor.ts'
-import { ensureKeys, userName } from '../broker/up.ts'
 import { escapeName, type Output } from '../output.ts'
+import { ensureKeys, userName } from '../profile/profile.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption, parseInteger } from '../settings.ts'
 import { abortable, examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
@@ -73,7 +73,7 @@ async function create({ profile, output }: Shell, options: CreateOptions): Promi
     role: options.role,
   })
   const invite = readInvite(text)
-  const qr = options.qr && !output.isJson ? qrOf(text) : ''
+  const qr = options.qr && !output.isJson && !output.isQuiet ? qrOf(text) : ''
   await output.result({ invite: text, ...factsOf(invite) }, () => text)
   if (qr) output.show(qr)
   output.info(`lets ${uses(invite)} in as ${invite.role} until ${timeOf(invite)}`)

@@ -12,6 +12,7 @@
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { chmod, mkdir, open, readFile, rename, unlink } from 'node:fs/promises'
+import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline/promises'
 import { Writable } from 'node:stream'
@@ -27,7 +28,15 @@ import {
 import { AVAILABILITIES, type Availability } from '@sealpost/protocol'
 import type { Membership, Status } from '@sealpost/sdk'
 import { lockStore, type StoreLock } from '@sealpost/sdk/file-store'
-import { isHex, type Millis, OperatingError } from '@sealpost/std'
+import {
+  isChosenName,
+  isHex,
+  type Millis,
+  NAME_LENGTH_MAX,
+  OperatingError,
+  type PeerKey,
+  tidyName,
+} from '@sealpost/std'
 import type { Settings } from '../settings.ts'
 
 interface PassphraseSources {
@@ -408,6 +417,22 @@ export class Profile {
       throw new OperatingError('profile_unwritable', `The folder ${this.folder} can't be made.`, { cause })
     }
   }
+}
+
+/** Generates the profile's keys unless they exist. @returns its key */
+export async function ensureKeys(profile: Profile): Promise<PeerKey> {
+  const identity = profile.hasKeys ? (await profile.readKeys()).identity : await profile.makeKeys()
+  return identity.signing.publicKey
+}
+
+/** Returns the account's name without characters that a member's name can't have. */
+export function userName(account = userInfo().username): string {
+  const given = account
+    .replace(/[^ -~]|[/,*()]/g, '')
+    .replace(/^[ -]+/, '')
+    .slice(0, NAME_LENGTH_MAX)
+  const name = tidyName(given)
+  return isChosenName(name) ? name : 'someone'
 }
 
 function isMembership(value: unknown): value is SavedMembership {

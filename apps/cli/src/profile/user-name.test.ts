@@ -1,6 +1,6 @@
 import { isChosenName } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { userName } from './up.ts'
+import { userName } from './profile.ts'
 
 test.each([
   ['alice', 'alice'],
