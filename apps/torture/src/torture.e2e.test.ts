@@ -2,7 +2,7 @@
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import type { VerdictLine } from './judgement/verdict.ts'
-import { SCENARIOS } from './scenarios.ts'
+import { SCENARIOS } from './torture.ts'
 
 const SCRIPT = join(import.meta.dirname, '../../../scripts/torture.ts')
 const SLOW = 600_000

@@ -2,8 +2,8 @@
 import { expect, test } from 'vitest'
 import type { Leftover } from '../cluster/postgres.ts'
 import { findingsOf } from './checker.ts'
-import { historyOf } from './history.ts'
 import type { Kind, LedgerEvent } from './ledger.ts'
+import { historyOf } from './ledger.ts'
 
 const LEASE_MS = 10_000
 

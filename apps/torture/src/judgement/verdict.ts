@@ -1,7 +1,8 @@
 /** What is said of each scenario at the end: the figures of its time, and whether the promises held in it. */
+
+import type { Cause } from './checker.ts'
 import { type Breach, type CheckOptions, findingsOf, noRepeats, type Rule } from './checker.ts'
-import type { Cause } from './duplicates.ts'
-import type { Break, History } from './history.ts'
+import type { Break, History } from './ledger.ts'
 
 export type ScenarioOutcome =
   | 'held'

@@ -5,10 +5,10 @@ import { scratchDatabase } from '@sealpost/schema/testing'
 import { afterEach, expect, test } from 'vitest'
 import type { Rule } from '../judgement/checker.ts'
 import type { VerdictLine } from '../judgement/verdict.ts'
+import type { TortureScenario } from '../run.ts'
 import { runScenarios } from '../run.ts'
-import type { TortureScenario } from '../scenario.ts'
-import { brokerKill } from '../scenarios/brokers.ts'
 import { answerLost } from '../scenarios/networks.ts'
+import { brokerKill } from '../scenarios/servers.ts'
 import { PLANT_NAMES, type Plant } from './plants.ts'
 
 const WORDS = ['--preload', join(import.meta.dirname, 'plants.ts')]

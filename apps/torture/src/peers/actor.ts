@@ -1,11 +1,18 @@
 /** One peer of the population: the real SDK, and a note in the ledger of everything it says and hears. */
 import { boxKeysFromSecret, signingKeysFromSeed } from '@sealpost/identity'
-import { clockMs, connect, type Message, type Peer, type PeerEvent, SealpostError } from '@sealpost/sdk'
+import { decodeClientFrame, decodeServerFrame } from '@sealpost/protocol'
+import {
+  clockMs,
+  connect,
+  type Message,
+  type Peer,
+  type PeerEvent,
+  SealpostError,
+  type WebSocketConstructor,
+} from '@sealpost/sdk'
 import { fromHex, type PeerKey } from '@sealpost/std'
-import type { Kind, LedgerWriter } from '../judgement/ledger.ts'
-import { bodyOf, saidIn } from './body.ts'
-import type { PeerSetup, Role } from './orders.ts'
-import { STRANGER, tapped } from './tap.ts'
+import type { Kind, LedgerWriter, PushedItem } from '../judgement/ledger.ts'
+import type { PeerSetup, Role } from './population.ts'
 
 /** What all peers of one program share. */
 export interface ActorContext extends Omit<PeerSetup, 'roles' | 'ledgerFile' | 'seed'> {
@@ -126,4 +133,78 @@ export class Actor {
     if (event.type === 'closed' && event.error)
       ledger.write({ atMs: clockMs(), e: 'alarm', peer: this.no, what: event.error.code, envelopeId: '' })
   }
+}
+
+export interface Said {
+  readonly from: number
+  readonly to: number
+  readonly n: number
+  readonly kind: Kind
+}
+
+const KINDS: readonly Kind[] = ['plain', 'brief', 'poison']
+const HEAD_BYTES = 16
+
+export function bodyOf({ from, to, n, kind }: Said, bytes: number): Uint8Array {
+  const body = new Uint8Array(Math.max(bytes, HEAD_BYTES))
+  const head = new DataView(body.buffer)
+  head.setUint32(0, from)
+  head.setUint32(4, to)
+  head.setUint32(8, n)
+  head.setUint32(12, KINDS.indexOf(kind))
+  for (let at = HEAD_BYTES; at < body.length; at++) body[at] = fillingAt(at, n + from)
+  return body
+}
+
+/** `null`: no such message was ever made. */
+export function saidIn(body: Uint8Array): Said | null {
+  if (body.length < HEAD_BYTES) return null
+  const head = new DataView(body.buffer, body.byteOffset, body.length)
+  const [from, to, n] = [head.getUint32(0), head.getUint32(4), head.getUint32(8)]
+  const kind = KINDS[head.getUint32(12)]
+  for (let at = HEAD_BYTES; at < body.length; at++) if (body[at] !== fillingAt(at, n + from)) return null
+  return kind === undefined ? null : { from, to, n, kind }
+}
+
+const fillingAt = (at: number, seed: number): number => (at * 31 + seed * 7) & 0xff
+
+export interface TapListener {
+  pushed(session: number, items: readonly PushedItem[]): void
+  settled(session: number, ids: readonly number[]): void
+}
+
+/** A sender that is none of the population. */
+export const STRANGER = -1
+
+export function tapped(listener: TapListener, numberOf: (key: PeerKey) => number | undefined): WebSocketConstructor {
+  let sessions = 0
+
+  const heard = (session: number, wire: ArrayBuffer): void => {
+    const decoded = decodeServerFrame('binary', new Uint8Array(wire))
+    if (!decoded.ok) return
+    const { frame } = decoded
+    if (frame.type !== 'push') return
+    const items = frame.deliveries.map(
+      ({ id, envelopeId, sender, attempt }): PushedItem => [id, envelopeId, numberOf(sender) ?? STRANGER, attempt],
+    )
+    listener.pushed(session, items)
+  }
+
+  class Tapped extends WebSocket {
+    readonly #session: number
+
+    constructor(url: string, protocols: string[]) {
+      super(url, protocols)
+      sessions += 1
+      this.#session = sessions
+      this.addEventListener('message', ({ data }) => heard(this.#session, data as ArrayBuffer))
+    }
+
+    override send(wire: string | Uint8Array<ArrayBuffer>): void {
+      const decoded = decodeClientFrame('binary', wire)
+      if (decoded.ok && decoded.frame.type === 'settle') listener.settled(this.#session, decoded.frame.ids)
+      super.send(wire)
+    }
+  }
+  return Tapped as unknown as WebSocketConstructor
 }

@@ -6,7 +6,7 @@ import { clockMs } from '@sealpost/sdk'
 import { type PeerKey, type Random, seededRandom } from '@sealpost/std'
 import { LedgerWriter } from '../judgement/ledger.ts'
 import { Actor } from './actor.ts'
-import type { PeerCommand, PeerProgress, PeerReply, PeerSetup } from './orders.ts'
+import type { PeerCommand, PeerProgress, PeerReply, PeerSetup } from './population.ts'
 
 const PROGRESS_MS = 100
 const SEND_EVERY_MS = 10

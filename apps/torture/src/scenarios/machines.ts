@@ -4,8 +4,8 @@ import { chmodSync, closeSync, mkdtempSync, openSync, rmSync, writeFileSync, wri
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TortureCluster } from '../cluster/stage.ts'
-import type { TortureScenario } from '../scenario.ts'
-import { missed } from '../scenario.ts'
+import type { TortureScenario } from '../run.ts'
+import { missed } from '../run.ts'
 
 const DISK_BYTES = 224 * 1024 * 1024
 const HOUR_S = 3600

@@ -1,8 +1,8 @@
 /** Networks that are slow, cut, silent, or lose an answer. Each link is a proxy (`proxy.ts`). */
 import type { TcpProxy } from '@sealpost/harness/programs/proxy'
 import type { TortureCluster } from '../cluster/stage.ts'
-import type { Fault, TortureScenario } from '../scenario.ts'
-import { missed } from '../scenario.ts'
+import type { Fault, TortureScenario } from '../run.ts'
+import { missed } from '../run.ts'
 
 /** Of this size a request to Postgres carries envelopes: a commit. */
 const COMMIT_BYTES = 600

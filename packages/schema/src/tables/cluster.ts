@@ -4,7 +4,7 @@
  */
 import { sql } from 'drizzle-orm'
 import { bigint, check, index, integer, pgTable, smallint, text, uuid } from 'drizzle-orm/pg-core'
-import { bytea, instant } from './columns.ts'
+import { bytea, instant } from '../drizzle.ts'
 import { mesh } from './members.ts'
 
 /** One row for the whole database. A new incarnation means that an older state may have been restored. */

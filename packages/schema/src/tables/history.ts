@@ -15,7 +15,7 @@ import {
   text,
   uuid,
 } from 'drizzle-orm/pg-core'
-import { bytea, count, instant } from './columns.ts'
+import { bytea, count, instant } from '../drizzle.ts'
 import { member } from './members.ts'
 
 /** Containers of entries and history: one of the mesh (with the mesh's id), and one per group (with the group's id). */

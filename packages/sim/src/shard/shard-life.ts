@@ -25,9 +25,8 @@ import type { SimulatedLink } from '../network.ts'
 import { DriverWatch } from '../oracle/driver-watch.ts'
 import { HeardConsents } from '../oracle/membership.ts'
 import type { ShardRun, ShardRunOptions, Surroundings } from '../surroundings.ts'
-import { SimulatedConnection } from './simulated-connection.ts'
+import { SimulatedConnection, SimulatedRequests } from './simulated-connection.ts'
 import { SimulatedQueue } from './simulated-queue.ts'
-import { SimulatedRequests } from './simulated-requests.ts'
 import { WatchedStatements, watchLeaver } from './watched-statements.ts'
 
 const SWEEP_MS: Millis = 3_000

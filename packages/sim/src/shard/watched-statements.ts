@@ -1,4 +1,5 @@
 /** The memory queue's statements, observed by the oracle, with the marks of a run. */
+
 import {
   type Append,
   type Claimed,

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
 import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { addMembers, createMesh } from '../meshes/members.ts'
+import { addMembers, createMesh } from '../meshes/meshes.ts'
 import { makeDevice, randomBinding, revokeMember } from '../test/members.ts'
 import { GROUPS_MAX, type GroupRow, listGroups, putGroup } from './groups.ts'
 

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
 import { GROUP_EPOCH_LAST, type MeshId, type PeerKey, type PoolId, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { addMembers, createMesh } from '../meshes/members.ts'
+import { addMembers, createMesh } from '../meshes/meshes.ts'
 import { makeDevice, randomBinding, revokeMember } from '../test/members.ts'
 import { listPools, POOLS_MAX, putGroup, putPool } from './groups.ts'
 

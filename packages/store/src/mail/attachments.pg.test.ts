@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
 import { type AttachmentId, type GroupId, type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
-import { addMembers, createMesh } from '../meshes/members.ts'
+import { addMembers, createMesh } from '../meshes/meshes.ts'
 import { makeDevice, randomBinding, revokeMember } from '../test/members.ts'
 import {
   type AttachmentSpec,

@@ -12,7 +12,7 @@ import {
 } from '@sealpost/std'
 import { beforeEach, expect, test } from 'vitest'
 import { putPool } from '../groups/groups.ts'
-import { addMembers, createMesh } from '../meshes/members.ts'
+import { addMembers, createMesh } from '../meshes/meshes.ts'
 import { makeDevice, revokeMember } from '../test/members.ts'
 import {
   deleteOldDeadLetters,

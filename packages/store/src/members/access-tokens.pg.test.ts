@@ -1,9 +1,9 @@
 import { databaseOfFile } from '@sealpost/schema/testing'
 import { type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { addMembers, createMesh } from '../meshes/members.ts'
+import { addMembers, createMesh } from '../meshes/meshes.ts'
 import { revokeMember } from '../test/members.ts'
-import { addAccessToken, findAccessToken, revokeAccessToken } from './access-tokens.ts'
+import { addAccessToken, findAccessToken, revokeAccessToken } from './key-bindings.ts'
 
 const db = await databaseOfFile({ connections: 2 })
 

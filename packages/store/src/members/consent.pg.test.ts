@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
 import { type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { addMembers, createMesh } from '../meshes/members.ts'
+import { addMembers, createMesh } from '../meshes/meshes.ts'
 import { randomBinding, revokeMember } from '../test/members.ts'
 import { changeConsent, findConsent, NAMED_MAX } from './membership.ts'
 

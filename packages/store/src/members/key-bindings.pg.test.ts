@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
 import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { addMembers, createMesh } from '../meshes/members.ts'
+import { addMembers, createMesh } from '../meshes/meshes.ts'
 import { revokeMember } from '../test/members.ts'
 import { type BindingRecord, findKeyHistory, replaceBinding } from './key-bindings.ts'
 

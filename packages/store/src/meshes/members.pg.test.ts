@@ -4,7 +4,7 @@ import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import type { MemberBinding } from '../members/key-bindings.ts'
 import { revokeMember } from '../test/members.ts'
-import { addMembers, createMesh } from './members.ts'
+import { addMembers, createMesh } from './meshes.ts'
 
 const db = await databaseOfFile()
 

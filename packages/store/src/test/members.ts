@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto'
 import type { Database } from '@sealpost/pg'
 import type { MeshId, PeerKey, PeerNo } from '@sealpost/std'
-import { revokePeer } from '../meshes/members.ts'
+import { revokePeer } from '../meshes/meshes.ts'
 
 /** The binding of a random box key. */
 export const randomBinding = (peerKey: PeerKey) => ({

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { budgetOf, minutesText } from './budget.ts'
+import { budgetOf, minutesText } from './torture.ts'
 
 const MINUTE = 60_000
 
