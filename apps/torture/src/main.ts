@@ -1,10 +1,10 @@
 /**
  * Breaks everything a broker rests on, under load, and joins what every peer saw into a verdict on every message.
  *
- *   bun scripts/torture.ts --minutes 5            --list names the scenarios, --help tells the rest
+ *   bun scripts/torture.ts --minutes 5            --list names the scenarios, --help lists the options
  *
- * The folders hold the parts: `cluster/` (Postgres and brokers), `peers/` (programs of peers), `scenarios/` (the faults),
- * `judgement/` (what happened, what may happen, and the verdict), `mutations/` (planted bugs that the checker must find).
+ * `cluster/` runs Postgres and brokers, `peers/` the programs of peers; `scenarios/` inject the faults; `judgement/` records
+ * what happened and checks it; `mutations/` plants bugs that the checker must find.
  */
 import { oneOf, wholeNumber } from '@sealpost/harness/command/options'
 import { endOnSignals, forever, Teardown } from '@sealpost/harness/programs/teardown'
@@ -12,29 +12,49 @@ import { type Colors, count, orDash, plainTable } from '@sealpost/harness/report
 import { OperatingError } from '@sealpost/std'
 import { Command, CommanderError, InvalidArgumentError, Option } from 'commander'
 import { createColors } from 'picocolors'
-import type { Measure } from './cluster/stage.ts'
 import type { VerdictLine } from './judgement/verdict.ts'
 import { NO_TIME } from './run.ts'
-import { SCENARIOS, torture } from './torture.ts'
+import { SCENARIOS, type TortureOptions, torture } from './torture.ts'
 
-export interface TortureOptions {
+interface CommandOptions extends TortureOptions {
   readonly seed?: number
-  readonly minutes: number
-  readonly scenario: readonly string[]
-  readonly measure: Measure
-  readonly rate: number
-  /** Seconds; 0: as long as it takes. */
-  readonly recoverWithin: number
   readonly list?: boolean
   readonly json?: boolean
 }
 
 const SEED_MAX = 2 ** 31
+const FIGURES = ['rounds', 'acked', 'delivered', 'queued', 'expired', 'dead'] as const
+type Figure = (typeof FIGURES)[number]
+const HEAD = [
+  'scenario',
+  '',
+  ...FIGURES,
+  'lost',
+  'unexplained',
+  'misordered',
+  'misdelivered',
+  'other',
+  'pause s',
+  'recovery s',
+  'came again',
+]
 
-/** Prints help or usage itself. @returns the exit code instead of options when there is nothing to run */
-export function readTortureOptions(words: readonly string[]): TortureOptions | number {
+const teardown = new Teardown()
+let exitCode: number | undefined
+
+endOnSignals(teardown)
+const options = readCommandOptions(process.argv.slice(2))
+if (typeof options === 'number') process.exit(options)
+const seed = options.seed ?? Math.floor(Math.random() * SEED_MAX)
+if (options.list) list()
+else await main(options)
+await teardown.run()
+process.exit(exitCode ?? 0)
+
+/** Prints help and usage itself. @returns the exit code instead of options if there is nothing to run */
+function readCommandOptions(words: readonly string[]): CommandOptions | number {
   try {
-    return tortureCommand().parse(words, { from: 'user' }).opts<TortureOptions>()
+    return tortureCommand().parse(words, { from: 'user' }).opts<CommandOptions>()
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
     throw error
@@ -81,27 +101,13 @@ function minutes(text: string): number {
   throw new InvalidArgumentError('It must be a number of minutes, at most a day.')
 }
 
-export const randomSeed = (): number => Math.floor(Math.random() * SEED_MAX)
-
-const teardown = new Teardown()
-let exitCode: number | undefined
-
-endOnSignals(teardown)
-const options = readTortureOptions(process.argv.slice(2))
-if (typeof options === 'number') process.exit(options)
-const seed = options.seed ?? randomSeed()
-if (options.list) list()
-else await main(options)
-await teardown.run()
-process.exit(exitCode ?? 0)
-
 function list(): void {
   const width = Math.max(...SCENARIOS.map(({ name }) => name.length))
   for (const { name, summary, alone } of SCENARIOS)
     console.log(`${name.padEnd(width)}  ${summary}${alone ? ' (alone)' : ''}`)
 }
 
-async function main(options: TortureOptions): Promise<void> {
+async function main(options: CommandOptions): Promise<void> {
   const tell = (step: string) => process.stderr.write(`${step}\n`)
   try {
     const lines = await torture({ ...options, seed, tell }, teardown)
@@ -116,33 +122,14 @@ async function main(options: TortureOptions): Promise<void> {
       process.stderr.write(`${left} of ${lines.length} scenarios had no turn in ${options.minutes} minutes.\n`)
     exitCode = isGood ? 0 : 1
   } catch (error) {
-    if (teardown.isRunning) await forever() // interrupted: whatever broke, broke because of that
+    if (teardown.isRunning) await forever() // the interruption caused the error
     process.stderr.write(`${error instanceof OperatingError ? error.message : String((error as Error).stack)}\n`)
     process.stderr.write(`The seed was ${seed}.\n`)
     exitCode = 1
   }
 }
 
-const HEAD = [
-  'scenario',
-  '',
-  'rounds',
-  'acked',
-  'delivered',
-  'queued',
-  'expired',
-  'dead',
-  'lost',
-  'unexplained',
-  'misordered',
-  'misdelivered',
-  'other',
-  'pause s',
-  'recovery s',
-  'came again',
-]
-
-export function printLines(lines: readonly VerdictLine[], paint: Colors): string {
+function printLines(lines: readonly VerdictLine[], paint: Colors): string {
   const table = plainTable(HEAD, paint)
   for (const line of lines) table.push(cellsOf(line, paint))
   if (lines.length > 1) table.push(cellsOf(totalOf(lines), paint))
@@ -152,7 +139,7 @@ export function printLines(lines: readonly VerdictLine[], paint: Colors): string
   return [table.toString(), ...(reasons.length > 0 ? ['', ...reasons] : [])].join('\n')
 }
 
-export function totalOf(lines: readonly VerdictLine[]): VerdictLine {
+function totalOf(lines: readonly VerdictLine[]): VerdictLine {
   const sum = (of: (line: VerdictLine) => number) => lines.reduce((total, line) => total + of(line), 0)
   const sums = <K extends string>(of: (line: VerdictLine) => Readonly<Record<K, number>>): Record<K, number> => {
     const names = Object.keys(of(lines[0]!)) as K[]
@@ -163,12 +150,7 @@ export function totalOf(lines: readonly VerdictLine[]): VerdictLine {
     scenario: 'all',
     outcome: lines.every(({ outcome }) => outcome === 'held' || outcome === 'skipped') ? 'held' : 'broken',
     reasons: [],
-    rounds: sum((line) => line.rounds),
-    acked: sum((line) => line.acked),
-    delivered: sum((line) => line.delivered),
-    queued: sum((line) => line.queued),
-    expired: sum((line) => line.expired),
-    dead: sum((line) => line.dead),
+    ...sums((line) => Object.fromEntries(FIGURES.map((name) => [name, line[name]])) as Record<Figure, number>),
     breaches: sums((line) => line.breaches),
     repeats: sums((line) => line.repeats),
     longestPauseMs: Math.max(...lines.map(({ longestPauseMs }) => longestPauseMs)),
@@ -181,25 +163,15 @@ function cellsOf(line: VerdictLine, paint: Colors): string[] {
   const { breaches, repeats, scenario, outcome } = line
   const bad = (n: number) => (n === 0 ? '0' : paint.red(count(n)))
   const seconds = (ms: number | null) => orDash(ms, (value) => (value / 1000).toFixed(1))
-  const numbers = [line.rounds, line.acked, line.delivered, line.queued, line.expired, line.dead].map(count)
+  const numbers = FIGURES.map((name) => count(line[name]))
   const { lost, duplicated, misordered, misdelivered, tampered, struck, unanswered } = breaches
   const broken = [lost, duplicated, misordered, misdelivered, tampered + struck + unanswered].map(bad)
   const again = Object.entries(repeats).filter(([, n]) => n > 0)
   const causes = again.map(([cause, n]) => `${cause} ${count(n)}`).join(', ') || '0'
-  return [
-    scenario,
-    marks(paint)[outcome],
-    ...numbers,
-    ...broken,
-    seconds(line.longestPauseMs),
-    seconds(line.recoveryMs),
-    causes,
-  ]
+  const times = [line.longestPauseMs, line.recoveryMs].map(seconds)
+  return [scenario, marks(paint)[outcome], ...numbers, ...broken, ...times, causes]
 }
 
-const marks = (paint: Colors): Record<VerdictLine['outcome'], string> => ({
-  held: paint.green('✔'),
-  broken: paint.red('✘'),
-  invalid: paint.yellow('?'),
-  skipped: paint.dim('–'),
-})
+function marks(paint: Colors): Record<VerdictLine['outcome'], string> {
+  return { held: paint.green('✔'), broken: paint.red('✘'), invalid: paint.yellow('?'), skipped: paint.dim('–') }
+}

@@ -1,4 +1,4 @@
-/** The torture in its short form: every scenario once, by a seed that is printed, with whatever else runs on this machine. */
+/** The torture in its short form: every scenario once, with a printed seed, whatever else runs on this machine. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import type { VerdictLine } from './judgement/verdict.ts'
@@ -6,10 +6,10 @@ import { SCENARIOS } from './torture.ts'
 
 const SCRIPT = join(import.meta.dirname, '../../../scripts/torture.ts')
 const SLOW = 600_000
-/** Nothing is measured here: the machine may be as slow as it likes, and between the faults few messages are enough. */
+/** Without limits of time, since the machine may be slow; few messages between the faults are enough. */
 const SHORT = ['--measure', 'short', '--rate', '300', '--recover-within', '0', '--json']
 
-/** Of these a file system that forgets is in no package; the others are there where the command of CI was run. */
+/** No package contains the file system of these two scenarios; CI installs what the others need. */
 const MAY_BE_SKIPPED =
   process.env.CI === 'true' ? ['power-loss', 'store-power-loss'] : SCENARIOS.map(({ name }) => name)
 const MIXED = SCENARIOS.filter(({ alone }) => !alone).map(({ name }) => name)
@@ -34,7 +34,6 @@ test('every fault that can be mixed: each promise holds', { timeout: SLOW }, asy
   expect(lines.map(({ scenario }) => scenario)).toEqual(MIXED)
   for (const { outcome, rounds, scenario } of lines)
     expect([scenario, outcome, rounds > 0]).toEqual([scenario, 'held', true])
-  // After each of them so much has to go through before the next one, however slow the machine is.
   expect(lines.reduce((sum, { acked }) => sum + acked, 0)).toBeGreaterThanOrEqual(100 * MIXED.length)
 })
 

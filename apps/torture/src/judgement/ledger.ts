@@ -1,21 +1,19 @@
 /**
- * The ledger: what happened to every message, one JSON line an event, each program its own file. Nothing is judged here;
- * `checker.ts` joins the lines afterwards. Peers are named by their number in the population, times are ms since 1970 by
- * a clock that no test sets (`clockMs`).
+ * The ledger: what happened to every message, one JSON line per event, one file per program. `historyOf` joins the files,
+ * `checker.ts` judges the result. Peers are named by their number in the population; times are ms since 1970 by a clock
+ * that no test sets (`clockMs`).
  */
 import { appendFileSync, createReadStream } from 'node:fs'
 import { createInterface } from 'node:readline'
 import type { Leftover } from '../cluster/postgres.ts'
 
-/** What the checker needs to know of a message besides who and when. */
 export type Kind =
   | 'plain'
-  /** Its time to live is a second or two. */
+  /** It lives for two seconds. */
   | 'brief'
-  /** Its recipient's handler throws, every time. */
+  /** Its recipient's handler always throws. */
   | 'poison'
 
-/** One delivery as it was pushed: its id in the queue, its envelope, its sender, and which attempt it is. */
 export type PushedItem = readonly [id: number, envelopeId: string, sender: number, attempt: number]
 
 /** `n` counts the messages from this sender to this recipient. */
@@ -33,8 +31,8 @@ export type LedgerEvent = { readonly atMs: number } & (
   | { readonly e: 'pushed'; readonly peer: number; readonly session: number; readonly items: readonly PushedItem[] }
   | { readonly e: 'settled'; readonly peer: number; readonly session: number; readonly ids: readonly number[] }
   /**
-   * The application has it. `isWhole`: the body is the one that was sent, to whom and by whom it says. `life` counts how
-   * often the peer was started: its inbox is as old as that.
+   * The application received it. `isWhole`: body, sender and recipient are those of the send. `life` counts the starts of
+   * the peer, each with a new inbox.
    */
   | ({
       readonly e: 'got'
@@ -46,20 +44,20 @@ export type LedgerEvent = { readonly atMs: number } & (
     } & Numbered)
   /** The application asked for another attempt. */
   | { readonly e: 'put off'; readonly peer: number; readonly envelopeId: string }
-  /** The SDK found something that no honest broker does. */
+  /** The SDK detected tampering. */
   | { readonly e: 'alarm'; readonly peer: number; readonly what: string; readonly envelopeId: string }
-  /** This program stood still: by the clock it should have run since `sinceMs`. */
+  /** This program did not run since `sinceMs`. */
   | { readonly e: 'stood still'; readonly sinceMs: number }
-  /** `peers`: whom it reaches; null: all. */
+  /** `peers`: the affected ones; null: all. */
   | { readonly e: 'fault'; readonly no: number; readonly scenario: string; readonly peers: readonly number[] | null }
   | { readonly e: 'repaired'; readonly no: number }
-  /** The broker logged that something of the database failed. */
+  /** The broker logged a failed database operation. */
   | { readonly e: 'broker failed'; readonly event: string }
 )
 
 const FLUSH_BYTES = 64 * 1024
 
-/** Buffered; a program that ends by itself calls `flush` before. */
+/** Buffers lines; call `flush` before the program ends. */
 export class LedgerWriter {
   readonly #file: string
   #lines: string[] = []
@@ -85,7 +83,6 @@ export class LedgerWriter {
   }
 }
 
-/** In the order in which each program wrote. */
 export async function* readLedger(files: readonly string[]): AsyncGenerator<LedgerEvent> {
   for (const file of files)
     for await (const line of createInterface({ input: createReadStream(file) })) yield JSON.parse(line) as LedgerEvent
@@ -117,11 +114,11 @@ export interface Sent {
   readonly sentAtMs: number
   ackedAtMs: number | null
   refusedWith: string | null
-  /** As its ack or its recipient's application says. */
+  /** From its ack or its recipient's application. */
   envelopeId: string | null
 }
 
-/** From its beginning to its end; one that was never repaired ends with the run. */
+/** A fault; one that was never repaired ends with the run. */
 export interface Break {
   readonly no: number
   readonly scenario: string
@@ -133,20 +130,20 @@ export interface Break {
 export interface History {
   readonly sent: readonly Sent[]
   readonly byEnvelope: ReadonlyMap<string, Sent>
-  /** In the order in which its recipient had them. */
+  /** By envelope, in the order of arrival. */
   readonly pushes: ReadonlyMap<string, readonly Push[]>
   readonly got: ReadonlyMap<string, readonly Got[]>
-  /** Envelopes as each peer first had them, in order: at its socket, and in its application. */
+  /** The order of first arrivals, at the socket and in the application. */
   readonly firstPushed: readonly (readonly [peer: number, envelopeId: string])[]
   readonly firstGot: readonly (readonly [peer: number, envelopeId: string])[]
-  /** Of what was said to nobody's knowledge: an application has it, and no peer has sent it. */
+  /** Envelopes that an application received and no peer sent. */
   readonly invented: readonly string[]
   readonly putOffAtMs: ReadonlyMap<string, readonly number[]>
   readonly alarms: readonly Extract<LedgerEvent, { e: 'alarm' }>[]
   readonly breaks: readonly Break[]
-  /** Times in which something stood still: a fault, or a program that had no processor. */
+  /** Times during which something may not have run: faults, and programs without a processor. */
   readonly stalls: readonly { readonly fromMs: number; readonly untilMs: number }[]
-  /** When a broker said that something of its database failed, ascending. */
+  /** Ascending times. */
   readonly brokerFailuresMs: readonly number[]
   readonly leftovers: ReadonlyMap<string, Leftover['reason']>
 }
@@ -201,7 +198,7 @@ class Scribe {
       case 'broker failed':
         return void this.#brokerFailures.push(event.atMs)
       case 'settled':
-        return // for a reader of the ledger
+        return // only for people who read the ledger
     }
   }
 

@@ -1,4 +1,7 @@
-/** One peer of the population: the real SDK, and a note in the ledger of everything it says and hears. */
+/**
+ * One peer of the population: the real SDK, which records every send and delivery in the ledger. A WebSocket of its own
+ * records pushes and settles too, because the SDK hides duplicates from the application.
+ */
 import { boxKeysFromSecret, signingKeysFromSeed } from '@sealpost/identity'
 import { decodeClientFrame, decodeServerFrame } from '@sealpost/protocol'
 import {
@@ -14,7 +17,6 @@ import { fromHex, type PeerKey } from '@sealpost/std'
 import type { Kind, LedgerWriter, PushedItem } from '../judgement/ledger.ts'
 import type { PeerSetup, Role } from './population.ts'
 
-/** What all peers of one program share. */
 export interface ActorContext extends Omit<PeerSetup, 'roles' | 'ledgerFile' | 'seed'> {
   readonly ledger: LedgerWriter
   readonly numberOf: (key: PeerKey) => number | undefined
@@ -26,14 +28,14 @@ const WAITING_MAX = 128
 
 export class Actor {
   readonly no: number
-  /** Its application is at work on each message for so long. */
+  /** How long the application works on each message. */
   dawdleMs = 0
   readonly #role: Role
   readonly #around: ActorContext
   readonly #counts = new Map<number, number>()
   #peer: Peer | null = null
   #life = 0
-  #sessionsBefore = 0
+  #sessions = 0
 
   constructor(role: Role, around: ActorContext) {
     this.no = role.no
@@ -50,32 +52,19 @@ export class Actor {
   get pending(): number {
     return this.#peer?.pendingCount ?? 0
   }
-  /** What is not taken yet says that the broker is away; an application would hold its breath, too. */
+  /** Stops writing while many sends are pending, like an application whose broker is away. */
   get mayWrite(): boolean {
     return this.#peer !== null && this.pending < WAITING_MAX
   }
 
-  /** Its keys are kept, its inbox and outbox are new: a program that was started again. */
+  /** Connects with the same keys and a new inbox and outbox, like a restarted program. */
   async join(): Promise<void> {
     if (this.#peer) return
     const { ledger, url, brokerKey, numberOf } = this.#around
     const { no, meshId, secret } = this.#role
     this.#life += 1
     const life = this.#life
-    const offset = this.#sessionsBefore
-    const sessionOf = (session: number) => {
-      this.#sessionsBefore = Math.max(this.#sessionsBefore, offset + session)
-      return offset + session
-    }
-    const webSocket = tapped(
-      {
-        pushed: (session, items) =>
-          ledger.write({ atMs: clockMs(), e: 'pushed', peer: no, session: sessionOf(session), items }),
-        settled: (session, ids) =>
-          ledger.write({ atMs: clockMs(), e: 'settled', peer: no, session: sessionOf(session), ids }),
-      },
-      numberOf,
-    )
+    const webSocket = recordingSocket({ ledger, numberOf, peer: no, nextSession: () => ++this.#sessions })
     const identity = {
       signing: signingKeysFromSeed(fromHex(secret.signing)),
       box: boxKeysFromSecret(fromHex(secret.box), 1),
@@ -123,7 +112,7 @@ export class Actor {
     if (message.attempt === 1) tally.got += 1
     if (kind !== 'poison') return this.dawdleMs > 0 ? Bun.sleep(this.dawdleMs) : undefined
     ledger.write({ atMs: clockMs(), e: 'put off', peer: this.no, envelopeId })
-    throw new Error('poison') // as an application does that dies of it
+    throw new Error('poison')
   }
 
   #note(event: PeerEvent): void {
@@ -135,6 +124,7 @@ export class Actor {
   }
 }
 
+/** A body names its sender, recipient and number; its filling follows from them. */
 export interface Said {
   readonly from: number
   readonly to: number
@@ -156,7 +146,7 @@ export function bodyOf({ from, to, n, kind }: Said, bytes: number): Uint8Array {
   return body
 }
 
-/** `null`: no such message was ever made. */
+/** @returns null if no actor made this body */
 export function saidIn(body: Uint8Array): Said | null {
   if (body.length < HEAD_BYTES) return null
   const head = new DataView(body.buffer, body.byteOffset, body.length)
@@ -168,43 +158,38 @@ export function saidIn(body: Uint8Array): Said | null {
 
 const fillingAt = (at: number, seed: number): number => (at * 31 + seed * 7) & 0xff
 
-export interface TapListener {
-  pushed(session: number, items: readonly PushedItem[]): void
-  settled(session: number, ids: readonly number[]): void
-}
-
-/** A sender that is none of the population. */
+/** A sender outside the population. */
 export const STRANGER = -1
 
-export function tapped(listener: TapListener, numberOf: (key: PeerKey) => number | undefined): WebSocketConstructor {
-  let sessions = 0
+interface Recording extends Pick<ActorContext, 'ledger' | 'numberOf'> {
+  readonly peer: number
+  readonly nextSession: () => number
+}
 
-  const heard = (session: number, wire: ArrayBuffer): void => {
-    const decoded = decodeServerFrame('binary', new Uint8Array(wire))
-    if (!decoded.ok) return
-    const { frame } = decoded
-    if (frame.type !== 'push') return
-    const items = frame.deliveries.map(
-      ({ id, envelopeId, sender, attempt }): PushedItem => [id, envelopeId, numberOf(sender) ?? STRANGER, attempt],
-    )
-    listener.pushed(session, items)
-  }
-
-  class Tapped extends WebSocket {
-    readonly #session: number
+function recordingSocket({ ledger, numberOf, peer, nextSession }: Recording): WebSocketConstructor {
+  class RecordingSocket extends WebSocket {
+    readonly #session = nextSession()
 
     constructor(url: string, protocols: string[]) {
       super(url, protocols)
-      sessions += 1
-      this.#session = sessions
-      this.addEventListener('message', ({ data }) => heard(this.#session, data as ArrayBuffer))
+      this.addEventListener('message', ({ data }) => this.#received(data as ArrayBuffer))
     }
 
     override send(wire: string | Uint8Array<ArrayBuffer>): void {
       const decoded = decodeClientFrame('binary', wire)
-      if (decoded.ok && decoded.frame.type === 'settle') listener.settled(this.#session, decoded.frame.ids)
+      if (decoded.ok && decoded.frame.type === 'settle')
+        ledger.write({ atMs: clockMs(), e: 'settled', peer, session: this.#session, ids: decoded.frame.ids })
       super.send(wire)
     }
+
+    #received(wire: ArrayBuffer): void {
+      const decoded = decodeServerFrame('binary', new Uint8Array(wire))
+      if (!decoded.ok || decoded.frame.type !== 'push') return
+      const items = decoded.frame.deliveries.map(
+        ({ id, envelopeId, sender, attempt }): PushedItem => [id, envelopeId, numberOf(sender) ?? STRANGER, attempt],
+      )
+      ledger.write({ atMs: clockMs(), e: 'pushed', peer, session: this.#session, items })
+    }
   }
-  return Tapped as unknown as WebSocketConstructor
+  return RecordingSocket as unknown as WebSocketConstructor
 }

@@ -1,4 +1,4 @@
-/** Power loss: programs die at once, and everything they wrote without fsync is gone. */
+/** Power loss: programs die at once and lose everything they wrote without fsync. */
 
 import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -20,7 +20,7 @@ export const powerLoss: TortureScenario = {
       end: async () => disk.unmount(),
     }
   },
-  strike: async (stage, fault) => {
+  inject: async (stage, fault) => {
     await stage.acks(50)
     fault.begins()
     await stage.postgres.killAll()
@@ -42,7 +42,7 @@ export const storePowerLoss: TortureScenario = {
     ]
     return { setting: { casts }, place: disk.path, end: () => killPeers().then(disk.unmount) }
   },
-  strike: cutStores,
+  inject: cutStores,
 }
 
 const PROGRAM = join(import.meta.dirname, '../../../../packages/sdk/src/test/peer-process.ts')
@@ -50,7 +50,12 @@ const TEXTS_PER_RUN = 500
 /** The first write that begins after a handler returned may have been under way; the second one holds its mark. */
 const WRITES_UNTIL_MARKED = 2
 
-export async function cutStores(stage: TortureCluster, fault: Fault): Promise<void> {
+/**
+ * Cuts the power of a sender and a recipient on file stores, again and again. This process reads what they report, so
+ * its record survives. Every message whose `post` resolved must arrive, in order, and a message whose mark was on disk
+ * must not be handled again.
+ */
+async function cutStores(stage: TortureCluster, fault: Fault): Promise<void> {
   const pair = await StoredPair.open(stage)
   const cuts = stage.amount(2, 12)
   for (let cut = 0; cut < cuts; cut++) {
@@ -76,23 +81,23 @@ interface Run {
 }
 
 const isBusy = ({ sender, recipient }: Run): boolean =>
-  sender.told('kept').length >= 100 && recipient.told('ended').length >= 20 && recipient.marked().length >= 10
+  sender.reported('kept').length >= 100 && recipient.reported('ended').length >= 20 && recipient.marked().length >= 10
 
-type Words = Readonly<Record<'sender' | 'recipient', readonly string[]>>
+type Args = Readonly<Record<'sender' | 'recipient', readonly string[]>>
 
 /** One sender and one recipient whose processes come and go over the same two stores. */
 class StoredPair {
   readonly recipient: PopulationMember
-  readonly #words: Words
+  readonly #args: Args
   readonly #kept: string[] = []
   readonly #handled = new Set<string>()
   readonly #marked = new Set<string>()
   #posted = 0
   #latest = -1
 
-  private constructor(recipient: PopulationMember, words: Words) {
+  private constructor(recipient: PopulationMember, args: Args) {
     this.recipient = recipient
-    this.#words = words
+    this.#args = args
   }
 
   static async open(stage: TortureCluster): Promise<StoredPair> {
@@ -113,20 +118,20 @@ class StoredPair {
   start(count: number): Run {
     const texts = Array.from({ length: count }, (_, i) => String(this.#posted + i))
     this.#posted += count
-    const { sender, recipient } = this.#words
+    const { sender, recipient } = this.#args
     return { sender: new Program([...sender, ...texts]), recipient: new Program(recipient) }
   }
 
   hasAll({ recipient }: Run): boolean {
-    const now = new Set(recipient.told('begun'))
+    const now = new Set(recipient.reported('begun'))
     return this.#kept.every((text) => this.#handled.has(text) || now.has(text))
   }
 
   /** Kills both and judges what they reported. @throws OperatingError `store_broken` */
   async kill({ sender, recipient }: Run): Promise<void> {
     await Promise.all([sender.kill(), recipient.kill()])
-    this.#kept.push(...sender.told('kept'))
-    for (const text of recipient.told('begun')) this.#judge(text)
+    this.#kept.push(...sender.reported('kept'))
+    for (const text of recipient.reported('begun')) this.#judge(text)
     for (const text of recipient.marked()) this.#marked.add(text)
   }
 
@@ -152,13 +157,13 @@ class Program {
   readonly #lines: (readonly [kind: string, value: string])[] = []
   readonly #read: Promise<void>
 
-  constructor(words: readonly string[]) {
-    this.#child = Bun.spawn([process.execPath, PROGRAM, ...words], { stdio: ['ignore', 'pipe', 'inherit'] })
+  constructor(args: readonly string[]) {
+    this.#child = Bun.spawn([process.execPath, PROGRAM, ...args], { stdio: ['ignore', 'pipe', 'inherit'] })
     this.#read = this.#collect()
     running.add(this)
   }
 
-  told(kind: string): string[] {
+  reported(kind: string): string[] {
     return this.#lines.flatMap(([each, value]) => (each === kind ? [value] : []))
   }
 

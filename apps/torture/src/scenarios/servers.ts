@@ -1,11 +1,13 @@
-/** Brokers that die, hang, or are replaced. */
-import type { TortureCluster } from '../cluster/stage.ts'
-import { missed, type TortureScenario } from '../run.ts'
+/** Brokers and Postgres servers that die, hang, are replaced, or lose their connections. */
 
-/** Something is on its way to it, so that its end can lose something. */
+import type { TortureCluster } from '../cluster/stage.ts'
+import type { TortureScenario } from '../run.ts'
+import { missed, stopProcess } from '../run.ts'
+
+/** Waits until the broker's peers have unanswered sends, so that its end can lose something. */
 async function midBurst(stage: TortureCluster, broker: number): Promise<void> {
   const programs = stage.brokers.programsOf(broker)
-  await stage.until('its peers have sent what is not answered yet', () =>
+  await stage.until('the peers of the broker have unanswered sends', () =>
     programs.some((program) => stage.population.progressOf(program).pending > 0),
   )
 }
@@ -15,7 +17,7 @@ const brokerOf = (stage: TortureCluster) => stage.random.below(stage.brokers.cou
 export const brokerKill: TortureScenario = {
   name: 'broker-kill',
   summary: 'kill -9 of a broker in the middle of a burst',
-  strike: async (stage, fault) => {
+  inject: async (stage, fault) => {
     const broker = brokerOf(stage)
     await midBurst(stage, broker)
     fault.begins(stage.brokers.programsOf(broker))
@@ -29,22 +31,21 @@ export const brokerKill: TortureScenario = {
 export const brokerStop: TortureScenario = {
   name: 'broker-stop',
   summary: 'SIGSTOP of a broker, longer than its heartbeat, and SIGCONT',
-  strike: async (stage, fault) => {
+  inject: async (stage, fault) => {
     const broker = brokerOf(stage)
     await midBurst(stage, broker)
-    const pid = stage.brokers.pid(broker)
-    fault.begins(stage.brokers.programsOf(broker))
-    process.kill(pid, 'SIGSTOP')
-    await Bun.sleep(stage.amount(1500, 8000))
-    process.kill(pid, 'SIGCONT')
-    fault.ends()
+    await stopProcess(stage, fault, {
+      pid: stage.brokers.pid(broker),
+      programs: stage.brokers.programsOf(broker),
+      longestMs: 8000,
+    })
   },
 }
 
 export const rollingDeploy: TortureScenario = {
   name: 'rolling-deploy',
   summary: 'every broker in turn is replaced by a new one under load, and ended by SIGTERM',
-  strike: async (stage, fault) => {
+  inject: async (stage, fault) => {
     for (let broker = 0; broker < stage.brokers.count; broker++) {
       fault.begins(stage.brokers.programsOf(broker))
       await stage.brokers.roll(broker)
@@ -58,19 +59,19 @@ export const herd: TortureScenario = {
   name: 'herd',
   summary: 'a broker is killed under 2,000 sessions, which all come back at once',
   crowd: { short: 200, full: 2000 },
-  strike: async (stage, fault) => {
+  inject: async (stage, fault) => {
     const { brokers, population, crowd } = stage
     const [program] = crowd.map((member) => member.program)
     const broker = program! % brokers.count
     await population.join(crowd)
     const online = () => population.progressOf(program!).online
-    await stage.until('the crowd is there', () => online() === crowd.length)
+    await stage.until('the crowd is online', () => online() === crowd.length)
     fault.begins(brokers.programsOf(broker))
     await brokers.kill(broker)
     await stage.until('the crowd has noticed', () => online() < crowd.length / 2)
     await brokers.start(broker)
     fault.ends()
-    await stage.until('all are back', () => online() === crowd.length)
+    await stage.until('the whole crowd is online again', () => online() === crowd.length)
     await population.leave(crowd)
     if (crowd.length < 2) throw missed('There was no crowd.')
   },
@@ -80,7 +81,7 @@ function outage(name: string, summary: string, end: (stage: TortureCluster) => P
   return {
     name,
     summary,
-    strike: async (stage, fault) => {
+    inject: async (stage, fault) => {
       await stage.acks(20)
       fault.begins()
       await end(stage)
@@ -108,21 +109,16 @@ export const postgresRestart = outage('postgres-restart', 'fast shutdown of Post
 export const backendStop: TortureScenario = {
   name: 'backend-stop',
   summary: 'SIGSTOP of a Postgres backend of a broker, perhaps in the middle of a statement, and SIGCONT',
-  strike: async (stage, fault) => {
-    const backends = await stage.postgres.backends()
-    const { pid } = stage.pick(backends)
-    fault.begins()
-    process.kill(pid, 'SIGSTOP')
-    await Bun.sleep(stage.amount(1500, 9000))
-    process.kill(pid, 'SIGCONT')
-    fault.ends()
+  inject: async (stage, fault) => {
+    const { pid } = stage.pick(await stage.postgres.backends())
+    await stopProcess(stage, fault, { pid, longestMs: 9000 })
   },
 }
 
 export const terminateStorm: TortureScenario = {
   name: 'terminate-storm',
   summary: "pg_terminate_backend on all the brokers' connections, again and again",
-  strike: async (stage, fault) => {
+  inject: async (stage, fault) => {
     let ended = 0
     fault.begins()
     for (let rounds = stage.amount(6, 20); rounds > 0; rounds--) {
