@@ -44,7 +44,6 @@ const columns = sql`name, replace(shard_id::text, '-', '') as "shardId", epoch::
 /**
  * Renews this shard's lease by `leaseMs`, and returns all live shards. A new process takes the name over from another
  * process; later it only keeps it.
- * @throws DatabaseError
  */
 export async function renewShardLease(
   db: Database,
@@ -79,7 +78,7 @@ export async function renewShardLease(
   return { leaseUntil, shards, pins: await listPins(db) }
 }
 
-/** Removes the shard, so that its meshes get another home at once. @throws DatabaseError */
+/** Removes the shard, so that its meshes get another home at once. */
 export async function removeShard(
   db: Database,
   { name, shardId }: Pick<ShardRegistration, 'name' | 'shardId'>,
@@ -87,12 +86,11 @@ export async function removeShard(
   await execute(db, sql`delete from ${shard} where ${shard.name} = ${name} and ${shard.shardId} = ${shardId}::uuid`)
 }
 
-/** Lists all known shards, including dead ones. @throws DatabaseError */
+/** Lists all known shards, including dead ones. */
 export function listShards(db: Database): Promise<ListedShard[]> {
   return execute<ListedShard>(db, sql`select ${columns} from ${shard} order by name`)
 }
 
-/** @throws DatabaseError */
 export async function listPins(db: Database): Promise<Map<MeshId, string>> {
   const rows = await execute<{ meshId: MeshId; name: string }>(
     db,
@@ -101,11 +99,7 @@ export async function listPins(db: Database): Promise<Map<MeshId, string>> {
   return new Map(rows.map(({ meshId, name }) => [meshId, name]))
 }
 
-/**
- * Makes the shard the home of the mesh whenever it is alive.
- * @returns false if there is no such mesh
- * @throws DatabaseError
- */
+/** Makes the shard the home of the mesh whenever it is alive. @returns false if there is no such mesh */
 export async function pinMesh(db: Database, meshId: MeshId, name: string): Promise<boolean> {
   const rows = await execute(
     db,
@@ -125,7 +119,7 @@ export async function pinMesh(db: Database, meshId: MeshId, name: string): Promi
   return rows.length > 0
 }
 
-/** @returns false if the mesh was not pinned @throws DatabaseError */
+/** @returns false if the mesh was not pinned */
 export async function unpinMesh(db: Database, meshId: MeshId): Promise<boolean> {
   const rows = await execute(
     db,

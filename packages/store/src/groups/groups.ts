@@ -22,7 +22,6 @@ export const GROUPS_MAX = 1000
  * Replaces an older statement of the group; repeating one has no effect. Stores an end even if it arrives before the
  * founding. A user and its devices together own at most `perOwnerMax` active groups.
  * @returns `stale` if the group has a statement of this epoch or a later one; `not_owner` also for a revoked member
- * @throws DatabaseError
  */
 export async function putGroup(
   db: Database,
@@ -103,7 +102,7 @@ interface GroupRange {
   readonly naming?: PeerKey
 }
 
-/** Lists groups by id, after one of them, including ended ones. @throws DatabaseError */
+/** Lists groups by id, after one of them, including ended ones. */
 export function listGroups(db: Database, meshId: MeshId, { after, limit, naming }: GroupRange): Promise<GroupRow[]> {
   // A statement contains 32-byte keys, 16-byte ids and a signature, so the bytes of a key occur only if it is listed.
   const named =
@@ -117,7 +116,7 @@ export function listGroups(db: Database, meshId: MeshId, { after, limit, naming 
   )
 }
 
-/** Returns those of the groups that exist. @throws DatabaseError */
+/** Returns those of the groups that exist. */
 export function findGroups(db: Database, meshId: MeshId, groups: readonly GroupId[]): Promise<GroupRow[]> {
   return execute<GroupRow>(
     db,
@@ -174,7 +173,6 @@ const ENDED_LISTED_FOR = sql`interval '7 days'`
  * become members of the pool. The first statement makes the pool a recipient, the last one ends it. A user and its
  * devices together own at most `perOwnerMax` pools; an ended one counts for another day.
  * @returns as `putGroup`
- * @throws DatabaseError
  */
 export async function putPool(
   db: Database,
@@ -255,7 +253,7 @@ async function tryPutPool(
   return row!.outcome
 }
 
-/** Lists pools by id, after one of them, including those that ended recently. @throws DatabaseError */
+/** Lists pools by id, after one of them, including those that ended recently. */
 export function listPools(
   db: Database,
   meshId: MeshId,
@@ -272,7 +270,7 @@ export function listPools(
   )
 }
 
-/** Returns the newest statement of a pool, or null. @throws DatabaseError */
+/** Returns the newest statement of a pool, or null. */
 export async function findPoolStatement(db: Database, meshId: MeshId, poolId: PoolId): Promise<Uint8Array | null> {
   const [row] = await execute<{ statement: Uint8Array }>(
     db,

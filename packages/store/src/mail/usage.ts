@@ -47,7 +47,7 @@ type Row = Omit<SpaceView, 'snapshot'> & {
   readonly snapshotBytes: number | null
 }
 
-/** Lists the largest first. @throws DatabaseError */
+/** Lists the largest first. */
 export async function listSpaceViews(db: Database, meshId: MeshId, limit: number): Promise<SpaceView[]> {
   const rows = await db.run(
     (sql) => sql<Row[]>`
@@ -79,7 +79,6 @@ export async function listSpaceViews(db: Database, meshId: MeshId, limit: number
   }))
 }
 
-/** @throws DatabaseError */
 export async function countAttachments(db: Database, meshId: MeshId): Promise<AttachmentStats> {
   const [row] = await db.run(
     (sql) => sql<AttachmentStats[]>`
@@ -104,7 +103,7 @@ export interface RetentionStats {
   readonly fileBytes: number
 }
 
-/** Reads small tables: one row per space, snapshot and file. @throws DatabaseError */
+/** Reads small tables: one row per space, snapshot and file. */
 export async function readRetentionStats(db: Database): Promise<RetentionStats> {
   const [row] = await db.run(
     (sql) => sql<RetentionStats[]>`
@@ -135,7 +134,6 @@ const DEAD_LETTERS_MAX = 100_000
 /**
  * Returns the largest use of each quota that is used at all. Pools that ended within a day count, as they do for the
  * quota.
- * @throws DatabaseError
  */
 export function findLargestUses(db: Database, meshId: MeshId): Promise<QuotaUse[]> {
   return db.run(
@@ -198,7 +196,6 @@ type PageRow = RecipientBacklog & { readonly priority: number; readonly id: numb
 /**
  * Counts waiting deliveries per recipient, page by page in the order of the queue's primary key: no statement is long
  * however full the queue is, and nothing is counted on the path of a message.
- * @throws DatabaseError
  */
 export async function readCensusPage(db: Database, from: CensusCursor, rows: number): Promise<CensusPage> {
   const q = messageQueue

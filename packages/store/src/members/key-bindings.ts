@@ -38,7 +38,6 @@ const FORMER_MAX = 16
  * Replaces the current binding, which becomes a former one; repeating the call has no effect. The caller has checked
  * the signature.
  * @returns `stale_epoch` if the binding is not newer, or the member is revoked
- * @throws DatabaseError
  */
 export async function replaceBinding(
   db: Database,
@@ -126,7 +125,7 @@ type IdentityRotationOutcome = 'done' | 'key_taken' | 'stale'
 
 const UNIQUE_VIOLATION = '23505'
 
-/** Rotates the key in one statement; repeating the call has no effect. @throws DatabaseError */
+/** Rotates the key in one statement; repeating the call has no effect. */
 export async function rotateIdentity(
   db: Database,
   owner: MemberRef,
@@ -199,7 +198,7 @@ async function rotate(
 /** How long mail to a former key still reaches its successor. */
 const FOLLOWED_DAYS = 60
 
-/** Returns the current key for each of the keys that was rotated. @throws DatabaseError */
+/** Returns the current key for each of the keys that was rotated. */
 export async function findSuccessors(
   db: Database,
   meshId: MeshId,
@@ -244,7 +243,6 @@ export interface AccessTokenHolder {
 /**
  * Stores a token, and deletes the peer's expired ones.
  * @returns its expiry in ms since 1970; null if the peer has too many valid tokens
- * @throws DatabaseError
  */
 export async function addAccessToken(db: Database, terms: NewAccessToken): Promise<Millis | null> {
   const { meshId, hash, peer, ttlSeconds, countMax } = terms
@@ -264,7 +262,7 @@ export async function addAccessToken(db: Database, terms: NewAccessToken): Promi
   return row ? Math.floor(row.at) : null
 }
 
-/** Returns undefined for an unknown, expired or revoked token, and for one of a revoked peer. @throws DatabaseError */
+/** Returns undefined for an unknown, expired or revoked token, and for one of a revoked peer. */
 export async function findAccessToken(db: Database, token: AccessTokenRef): Promise<AccessTokenHolder | undefined> {
   const [row] = await db.run(
     (sql) => sql<{ peer: PeerNo; person: PeerNo; key: Uint8Array; rest: number }[]>`
@@ -279,7 +277,6 @@ export async function findAccessToken(db: Database, token: AccessTokenRef): Prom
   return { peer: row.peer, person: row.person, peerKey: toHex(row.key) as PeerKey, remainingMs: row.rest }
 }
 
-/** @throws DatabaseError */
 export async function revokeAccessToken(db: Database, token: AccessTokenRef): Promise<void> {
   await db.run(
     (sql) => sql`

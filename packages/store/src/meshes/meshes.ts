@@ -93,7 +93,7 @@ const key = (bytes: PgColumn): SQL => sql`encode(${bytes}, 'hex')`
 const people = alias(member, 'person_member')
 const owners = alias(member, 'owner_member')
 
-/** Lists meshes by id, after `after`. @throws DatabaseError */
+/** Lists meshes by id, after `after`. */
 export function listMeshes(
   db: Database,
   { after, limit }: { after: MeshId | null; limit: number },
@@ -105,7 +105,7 @@ export function listMeshes(
   )
 }
 
-/** Returns those of the meshes that exist. @throws DatabaseError */
+/** Returns those of the meshes that exist. */
 export function findMeshes(db: Database, meshIds: readonly MeshId[]): Promise<MeshEntry[]> {
   return execute<MeshEntry>(db, sql`${meshFields} where ${mesh.meshId} = any (${arrayLiteral(meshIds)}::uuid[])`)
 }
@@ -113,7 +113,7 @@ export function findMeshes(db: Database, meshIds: readonly MeshId[]): Promise<Me
 const meshFields = sql`
   select ${hex(mesh.meshId)} as "meshId", ${mesh.name} as name, ${ms(mesh.createdAt)} as "createdAtMs" from ${mesh}`
 
-/** Counts up to `MEMBERS_COUNTED_MAX` members, without pools and revoked ones. @throws DatabaseError */
+/** Counts up to `MEMBERS_COUNTED_MAX` members, without pools and revoked ones. */
 export async function countMembers(db: Database, meshId: MeshId): Promise<number> {
   const [row] = await execute<{ members: number }>(
     db,
@@ -124,7 +124,7 @@ export async function countMembers(db: Database, meshId: MeshId): Promise<number
   return row!.members
 }
 
-/** Lists members by key, after `after`, including revoked ones and pools. @throws DatabaseError */
+/** Lists members by key, after `after`, including revoked ones and pools. */
 export function listPeers(
   db: Database,
   meshId: MeshId,
@@ -138,7 +138,6 @@ export function listPeers(
   )
 }
 
-/** @throws DatabaseError */
 export function findPeers(db: Database, meshId: MeshId, peers: readonly PeerNo[]): Promise<PeerEntry[]> {
   return execute<PeerEntry>(
     db,
@@ -159,7 +158,7 @@ const peerFields = sql`
   left join ${session} on ${session.meshId} = ${member.meshId} and ${session.peerNo} = ${member.peerNo}
   left join ${member} as ${people} on ${people.meshId} = ${member.meshId} and ${people.peerNo} = ${member.person}`
 
-/** Lists groups, including ended ones, and pools. @throws DatabaseError */
+/** Lists groups, including ended ones, and pools. */
 export function listGroupViews(db: Database, meshId: MeshId, limit: number): Promise<GroupView[]> {
   const ownerOf = (owned: PgColumn, ofMesh: PgColumn) =>
     sql`join ${member} as ${owners} on ${owners.meshId} = ${ofMesh} and ${owners.peerNo} = ${owned}`
@@ -181,7 +180,6 @@ export function listGroupViews(db: Database, meshId: MeshId, limit: number): Pro
 
 /**
  * Lists invites of the operator, and those of members that were used or revoked; others are unknown to the database.
- * @throws DatabaseError
  */
 export function listInvites(db: Database, meshId: MeshId, limit: number): Promise<InviteView[]> {
   return execute<InviteView>(
@@ -221,7 +219,7 @@ const inviteColumns = columnNames(invite.meshId, invite.inviteId, invite.hash, i
 const inviteValues = (meshId: MeshId, { inviteId, hash, usesMax, notAfterMs }: OperatorInvite) =>
   sql`${meshId}::uuid, ${inviteId}::uuid, ${byteaText(hash)}::bytea, ${usesMax}::int, to_timestamp(${notAfterMs}::float8 / 1000)`
 
-/** Creates a mesh and the invite for its first admin. @returns false if a mesh has this name @throws DatabaseError */
+/** Creates a mesh and the invite for its first admin. @returns false if a mesh has this name */
 export async function createMeshWithInvite(
   db: Database,
   { meshId, name, invite: first }: { meshId: MeshId; name: string; invite: OperatorInvite },
@@ -242,7 +240,7 @@ export async function createMeshWithInvite(
   return rows.length > 0
 }
 
-/** Stores another invite of the operator. @returns false if there is no such mesh @throws DatabaseError */
+/** Stores another invite of the operator. @returns false if there is no such mesh */
 export async function addOperatorInvite(db: Database, meshId: MeshId, added: OperatorInvite): Promise<boolean> {
   const rows = await execute(
     db,
@@ -315,7 +313,6 @@ export async function addMembers(db: Database, meshId: MeshId, bindings: readonl
  * Revokes a member and, for a user, its devices. The rows stay, so that the keys can't be enrolled again. Ignores
  * pools.
  * @returns the peers whose connections must end; empty if there is no such member
- * @throws DatabaseError
  */
 export function revokePeer(
   db: Database,
@@ -343,7 +340,7 @@ export function revokePeer(
   )
 }
 
-/** Revokes an invite, used or not; its members stay. @returns whether the mesh exists @throws DatabaseError */
+/** Revokes an invite, used or not; its members stay. @returns whether the mesh exists */
 export async function revokeInvite(
   db: Database,
   operator: Operator,
