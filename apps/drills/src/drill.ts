@@ -7,7 +7,6 @@ import { Command } from 'commander'
 export interface Drill<Options> {
   readonly name: string
   readonly description: string
-  /** Adds the drill's options to its command. */
   readonly configure: (command: Command) => Command
   readonly run: (options: Options, teardown: Teardown) => Promise<DrillReport>
 }

@@ -155,7 +155,6 @@ interface SiteParts {
 /** Two servers, the address that brokers know, and the brokers. */
 class ReplicatedSite {
   readonly brokers: BrokerProgram[] = []
-  /** The number of each event in the logs. */
   readonly events = new Map<string, number>()
   exits = 0
   readonly #parts: SiteParts
@@ -185,7 +184,6 @@ class ReplicatedSite {
     return site
   }
 
-  /** Of the primary. */
   get database(): Database {
     return this.#parts.database
   }

@@ -17,7 +17,6 @@ export interface HangOptions {
   readonly peers: number
   /** Messages per second, all pairs together. */
   readonly rate: number
-  /** How long each broker is stopped. */
   readonly seconds: number
 }
 
@@ -36,7 +35,6 @@ export interface Stop {
 }
 
 const SEND_MS_MAX = 8_000
-/** Traffic before and after each stop. */
 const CALM_MS = 3_000
 
 export const hangDrill: Drill<HangOptions> = {

@@ -51,7 +51,6 @@ const PAUSE_MS_MAX = 10_000
 const FINISH_WITHIN_MS = 300_000
 /** For a session, and without the old cell for all acks: a pair may pause for ten seconds. */
 const STUCK_AFTER_MS = 30_000
-/** Traffic before the move and after it. */
 const CALM_MS = 3_000
 const FILLED_AT_ONCE = 250
 

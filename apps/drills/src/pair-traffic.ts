@@ -80,7 +80,6 @@ export class PairTraffic {
     this.#sending.catch(() => undefined) // `finish` rejects
   }
 
-  /** Stops sending and waits until every message has arrived. */
   async finish(): Promise<TrafficResult> {
     for (const pair of this.#pairs) pair.isOver = true
     await this.#sending
@@ -136,7 +135,6 @@ class Pair {
   restored = 0
   reoffered = 0
   readonly ackedAtMs: Millis[] = []
-  /** One list for each of the two peers. */
   readonly outages: Outage[][] = []
   #longestSendMs: Millis = 0
   #longestReceiveMs: Millis = 0

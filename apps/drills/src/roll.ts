@@ -33,7 +33,6 @@ export interface RollResult extends TrafficResult {
 
 const SEND_MS_MAX = 2_000
 const SERVED_MS_MAX = 3_000
-/** Traffic before and after each replacement. */
 const CALM_MS = 3_000
 
 export const rollDrill: Drill<RollOptions> = {

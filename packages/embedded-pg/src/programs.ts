@@ -19,7 +19,6 @@ import { OperatingError } from '@sealpost/std'
 export interface Binaries {
   initdb: string
   postgres: string
-  /** For example '18.4'. */
   version: string
   environment: Record<string, string>
 }

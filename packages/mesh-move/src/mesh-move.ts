@@ -48,7 +48,6 @@ export interface MoveReport {
   readonly moveId: string
   /** This call finished a move that had begun before. */
   readonly isResumed: boolean
-  /** Of all tables. */
   readonly rows: number
   /** From the freeze until the mesh was active in the destination, by the source's clock. */
   readonly pauseMs: Millis

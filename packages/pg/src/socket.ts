@@ -17,7 +17,6 @@ import { isLoopback, isSocketDirectory, type TlsOptions } from './database-url.t
 
 export type SocketMode = 'plaintext' | 'tls_if_offered' | 'tls'
 
-/** How a connection reaches the server. */
 export interface Transport {
   readonly host: Host
   /** The TLS version; null without TLS. */

@@ -6,7 +6,6 @@ const SEEDS = 300
 /** About 15 s of CPU, on a processor that may be slow and shared. */
 const SLOW = { timeout: 600_000 }
 
-/** States that must be seen. */
 const STATES = [
   'arrivals: wait for a key',
   'arrivals: wait for an earlier one',

@@ -119,7 +119,6 @@ class World implements Surroundings {
     for (let n = 0; n < this.shardCount; n++) this.shards.push(this.startShard())
   }
 
-  /** Draws for one of the plan's probabilities; false after the fault period. */
   chance(fault: keyof Chances): boolean {
     return this.path.chance(this.plan[fault])
   }
@@ -191,7 +190,6 @@ class World implements Surroundings {
     return life && connection && mayTake ? { life, connection } : null
   }
 
-  /** An error without a caller. The world ends with it. */
   fail(error: unknown): void {
     this.fault ??= { error }
   }

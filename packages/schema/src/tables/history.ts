@@ -198,13 +198,11 @@ export const attachment = pgTable(
   ],
 )
 
-/** Sealed chunks of attachments. */
 export const attachmentChunk = pgTable(
   'attachment_chunk',
   {
     meshId: uuid('mesh_id').notNull(),
     attachmentId: uuid('attachment_id').notNull(),
-    /** From 0. */
     chunkNo: integer('chunk_no').notNull(),
     /** BLAKE2b-256 of the sealed bytes. */
     hash: bytea('hash').notNull(),

@@ -16,7 +16,6 @@ interface Edit {
 }
 
 export interface PlantedBug extends Edit {
-  /** The package. */
   readonly folder: string
 }
 

@@ -121,7 +121,6 @@ export class ShardLife implements ShardRun {
     this.driver.step(() => this.engine.received(connection.socket, frame))
   }
 
-  /** Returns the newest open connection of this member. */
   connectionFor(meshId: MeshId, no: PeerNo): SimulatedConnection | undefined {
     const isOf = ({ peer, member, isOpen }: SimulatedConnection) =>
       isOpen && peer?.meshId === meshId && member?.peer === no
@@ -192,7 +191,6 @@ export class ShardLife implements ShardRun {
   }
 }
 
-/** The driver, watched: what the engine asks of it. */
 class WatchedDriver extends Driver {
   private readonly life: ShardLife
 

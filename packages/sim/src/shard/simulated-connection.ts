@@ -48,7 +48,6 @@ export class SimulatedConnection implements Connection {
   epoch = 0
   welcomedAtMs: Millis = Infinity
   isResting = false
-  /** Its last push of own mail. */
   pushedAtMs: Millis = -Infinity
   /** Pushed and unsettled deliveries with their times; those of pools do not count here. */
   readonly #outstanding = new Map<DeliveryId, Millis>()

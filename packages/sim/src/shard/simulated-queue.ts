@@ -174,7 +174,6 @@ export class SimulatedQueue implements Queue {
     return this.ask('bindings', () => this.statements.findBindings(meshId, peers))
   }
 
-  /** One of the statements that the driver batches. */
   private watched<T>(...[kind, items, apply]: [...Parameters<DriverWatch['asked']>, apply: () => T]): Promise<T> {
     return this.shard.watch.during(kind, items, () => this.ask(kind, apply))
   }

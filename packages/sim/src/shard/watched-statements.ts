@@ -155,7 +155,6 @@ type PoolLeases = ReadonlyMap<
   { readonly row: StoredDelivery; readonly lease: NonNullable<StoredDelivery['lease']> }
 >
 
-/** The statements of pools: which lease is taken, and why it had ended. */
 class WatchedPools extends MemoryPools {
   private readonly world: Surroundings
 

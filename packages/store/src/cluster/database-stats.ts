@@ -50,7 +50,6 @@ export interface TableStats {
   /** By the server's count, about a second old. */
   readonly rows: number
   readonly deadRows: number
-  /** Including indexes. */
   readonly bytes: number
   readonly vacuumedAtMs: Millis | null
 }

@@ -5,7 +5,6 @@ import type { MeshId, Millis, PeerKey, ShardId } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
 import { auditColumns, auditValues } from '../operators/operators.ts'
 
-/** What a shard registers. */
 export interface ShardRegistration {
   readonly name: string
   readonly shardId: ShardId
@@ -24,7 +23,6 @@ export interface ListedShard extends ShardRegistration {
 export interface LiveShards {
   /** When this shard's lease ends, by the database clock to the microsecond; null if a newer process has its name. */
   readonly leaseUntil: string | null
-  /** Live shards, by name. */
   readonly shards: readonly ListedShard[]
   readonly pins: ReadonlyMap<MeshId, string>
 }
@@ -86,7 +84,6 @@ export async function removeShard(
   await execute(db, sql`delete from ${shard} where ${shard.name} = ${name} and ${shard.shardId} = ${shardId}::uuid`)
 }
 
-/** Lists all known shards, including dead ones. */
 export function listShards(db: Database): Promise<ListedShard[]> {
   return execute<ListedShard>(db, sql`select ${columns} from ${shard} order by name`)
 }

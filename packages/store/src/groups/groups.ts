@@ -116,7 +116,6 @@ export function listGroups(db: Database, meshId: MeshId, { after, limit, naming 
   )
 }
 
-/** Returns those of the groups that exist. */
 export function findGroups(db: Database, meshId: MeshId, groups: readonly GroupId[]): Promise<GroupRow[]> {
   return execute<GroupRow>(
     db,

@@ -39,7 +39,6 @@ interface Death {
   recipient?: number
 }
 
-/** From alice to bob. */
 async function die({
   id = 1,
   reason = 'strikes',

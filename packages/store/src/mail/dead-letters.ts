@@ -54,7 +54,6 @@ export interface DeadLetterFilter {
   readonly meshId?: MeshId
   readonly recipient?: PeerKey
   readonly reason?: string
-  /** Minimum age. */
   readonly olderThanSeconds?: number
 }
 

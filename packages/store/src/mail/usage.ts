@@ -89,7 +89,6 @@ export async function countAttachments(db: Database, meshId: MeshId): Promise<At
   return row!
 }
 
-/** Totals of all meshes. */
 export interface RetentionStats {
   readonly spaces: number
   readonly entries: number

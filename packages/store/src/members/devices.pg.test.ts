@@ -12,7 +12,6 @@ const db = await databaseOfFile({ connections: 4 })
 
 const FAR_MS = 4e12
 
-/** A mesh with one user. */
 async function person(name?: string) {
   const key = newKey()
   const { meshId, owner } = await newMeshOf(db, [{ ...randomBinding(key), ...(name === undefined ? {} : { name }) }])

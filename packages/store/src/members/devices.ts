@@ -38,9 +38,7 @@ export type DeviceOutcome =
     }
 
 export interface DeviceLimits {
-  /** Per user. */
   readonly devicesMax: number
-  /** In the mesh. */
   readonly membersMax?: number
 }
 

@@ -11,7 +11,6 @@ const binding = (boxEpoch: number): BindingRecord => ({
   ...{ boxEpoch, boxKey: randomBytes(32), notAfterMs: 1_900_000_000_000 + boxEpoch, signature: randomBytes(64) },
 })
 
-/** A member whose first binding is of epoch 1. */
 async function newMember() {
   const peerKey = newKey()
   const first = binding(1)

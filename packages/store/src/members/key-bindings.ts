@@ -31,7 +31,6 @@ export interface BindingRecord {
 export const BOX_EPOCH_MAX = 2 ** 31 - 1
 /** Messages sealed under a former key are delivered or expired by then. */
 const FORMER_DAYS = 60
-/** The number of former bindings that are kept. */
 const FORMER_MAX = 16
 
 /**
@@ -116,7 +115,6 @@ export function findKeyHistory(db: Database, meshId: MeshId, peerKey: PeerKey): 
 interface VerifiedIdentityRotation {
   readonly former: PeerKey
   readonly statement: Uint8Array
-  /** The binding of the new key. */
   readonly binding: MemberBinding & { readonly peerKey: PeerKey }
 }
 
@@ -226,17 +224,14 @@ export interface AccessTokenRef {
 export interface NewAccessToken extends AccessTokenRef {
   readonly peer: PeerNo
   readonly ttlSeconds: number
-  /** The limit of valid tokens per peer. */
   readonly countMax: number
 }
 
-/** The holder of a valid token. */
 export interface AccessTokenHolder {
   readonly peer: PeerNo
   readonly peerKey: PeerKey
   /** The user of a device; otherwise the peer itself. */
   readonly person: PeerNo
-  /** Until it expires. */
   readonly remainingMs: Millis
 }
 

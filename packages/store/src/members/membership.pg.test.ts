@@ -12,7 +12,6 @@ const ZERO = '0'.repeat(64) as PeerKey
 const newInviteId = () => toHex(randomBytes(16)) as InviteId
 const candidate = (name = `peer ${toHex(randomBytes(4))}`, peerKey = newKey()) => ({ ...randomBinding(peerKey), name })
 
-/** A new mesh with one admin. */
 async function mesh() {
   const issuer = newKey()
   const { meshId, owner: admin } = await newMeshOf(db, [{ ...randomBinding(issuer), name: 'admin', role: 'admin' }])

@@ -105,7 +105,6 @@ export function listMeshes(
   )
 }
 
-/** Returns those of the meshes that exist. */
 export function findMeshes(db: Database, meshIds: readonly MeshId[]): Promise<MeshEntry[]> {
   return execute<MeshEntry>(db, sql`${meshFields} where ${mesh.meshId} = any (${arrayLiteral(meshIds)}::uuid[])`)
 }

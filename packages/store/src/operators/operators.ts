@@ -98,7 +98,6 @@ export interface AdminTokenHolder {
   readonly name: string
   readonly scope: AdminScope
   readonly meshId: MeshId | null
-  /** Until it expires. */
   readonly remainingMs: Millis
 }
 

@@ -13,7 +13,6 @@ export async function newMesh(db: Database, name = 'a mesh'): Promise<MeshId> {
   return meshId
 }
 
-/** Enrols the members in a new mesh. */
 export async function newMeshOf(
   db: Database,
   bindings: readonly MemberBinding[],
@@ -23,7 +22,6 @@ export async function newMeshOf(
   return { meshId, numbers, owner: { meshId, peer: numbers[0]! } }
 }
 
-/** The binding of a random box key. */
 export const randomBinding = (peerKey: PeerKey = newKey(), boxEpoch = 1) => ({
   ...{ peerKey, boxKey: randomBytes(32), boxEpoch, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) },
 })
