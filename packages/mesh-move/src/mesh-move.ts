@@ -30,6 +30,9 @@ import {
   undoFreeze,
 } from './steps.ts'
 
+export { readStalledMoves, type StalledMoves } from './copy.ts'
+export type { MeshLocation, MovePhase, MoveRow } from './steps.ts'
+
 /** A cell, and the URL of its database as the owner of the tables. */
 interface MoveEndpoint {
   readonly cell: string

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { placeOf, plantedBugs } from './mutants/planted-bugs.ts'
+import { placeOf, plantedBugs } from './mutants/test/planted-bugs.ts'
 import { runSeed } from './world.ts'
 
 const SEEDS = 300

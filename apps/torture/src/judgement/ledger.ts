@@ -148,125 +148,123 @@ export interface History {
   readonly leftovers: ReadonlyMap<string, Leftover['reason']>
 }
 
+type Event<E extends LedgerEvent['e']> = Extract<LedgerEvent, { e: E }>
+
+/** Joins the events of all programs; each program's are in order. */
 export async function historyOf(
   events: AsyncIterable<LedgerEvent> | Iterable<LedgerEvent>,
   leftovers: readonly Leftover[],
 ): Promise<History> {
-  const scribe = new Scribe()
-  for await (const event of events) scribe.note(event)
-  return scribe.history(leftovers)
+  const joined = new JoinedEvents()
+  for await (const event of events) joined.add(event)
+  const { pushes, got, firstPushed, firstGot, putOffAtMs, alarms, brokerFailuresMs } = joined
+  const breaks = joined.breaksUntilEnd()
+  return {
+    ...{ pushes, got, firstPushed, firstGot, putOffAtMs, alarms, breaks },
+    ...joined.bySender(),
+    stalls: [...breaks, ...joined.stoodStill],
+    brokerFailuresMs: brokerFailuresMs.sort((a, b) => a - b),
+    leftovers: new Map(leftovers.map(({ envelopeId, reason }) => [envelopeId, reason])),
+  }
 }
 
-class Scribe {
+class JoinedEvents {
+  readonly pushes = new Map<string, Push[]>()
+  readonly got = new Map<string, Got[]>()
+  readonly firstPushed: [number, string][] = []
+  readonly firstGot: [number, string][] = []
+  readonly putOffAtMs = new Map<string, number[]>()
+  readonly alarms: Event<'alarm'>[] = []
+  readonly brokerFailuresMs: number[] = []
+  readonly stoodStill: { fromMs: number; untilMs: number }[] = []
   readonly #sent = new Map<string, Sent>()
   readonly #envelopes: [envelopeId: string, Numbered][] = []
-  readonly #pushes = new Map<string, Push[]>()
-  readonly #got = new Map<string, Got[]>()
-  readonly #firstPushed: [number, string][] = []
-  readonly #firstGot: [number, string][] = []
-  readonly #putOff = new Map<string, number[]>()
-  readonly #alarms: Extract<LedgerEvent, { e: 'alarm' }>[] = []
   readonly #breaks = new Map<number, Break>()
-  readonly #stoodStill: { fromMs: number; untilMs: number }[] = []
-  readonly #brokerFailures: number[] = []
-  readonly #answers: Extract<LedgerEvent, { e: 'acked' | 'refused' }>[] = []
+  readonly #replies: Event<'acked' | 'refused'>[] = []
   #lastMs = 0
 
-  note(event: LedgerEvent): void {
+  add(event: LedgerEvent): void {
     this.#lastMs = Math.max(this.#lastMs, event.atMs)
     switch (event.e) {
       case 'sent':
-        return this.#noteSent(event)
+        return this.#addSent(event)
       case 'acked':
       case 'refused':
-        return void this.#answers.push(event)
+        return void this.#replies.push(event)
       case 'pushed':
-        return this.#notePushed(event)
+        return this.#addPushed(event)
       case 'got':
-        return this.#noteGot(event)
+        return this.#addGot(event)
       case 'put off':
-        return add(this.#putOff, event.envelopeId, event.atMs)
+        return append(this.putOffAtMs, event.envelopeId, event.atMs)
       case 'alarm':
-        return void this.#alarms.push(event)
+        return void this.alarms.push(event)
       case 'stood still':
-        return void this.#stoodStill.push({ fromMs: event.sinceMs, untilMs: event.atMs })
+        return void this.stoodStill.push({ fromMs: event.sinceMs, untilMs: event.atMs })
       case 'fault':
         return void this.#breaks.set(event.no, { ...event, fromMs: event.atMs, untilMs: Infinity })
       case 'repaired':
         this.#breaks.get(event.no)!.untilMs = event.atMs
         return
       case 'broker failed':
-        return void this.#brokerFailures.push(event.atMs)
+        return void this.brokerFailuresMs.push(event.atMs)
       case 'settled':
         return // only for people who read the ledger
     }
   }
 
-  history(leftovers: readonly Leftover[]): History {
-    for (const answer of this.#answers) this.#noteAnswer(answer)
+  breaksUntilEnd(): Break[] {
+    return [...this.#breaks.values()].map((one) => ({ ...one, untilMs: Math.min(one.untilMs, this.#lastMs) }))
+  }
+
+  /** The recipient's program may have recorded an envelope before its sender's did. */
+  bySender(): Pick<History, 'sent' | 'byEnvelope' | 'invented'> {
+    for (const reply of this.#replies) this.#addReply(reply)
     const byEnvelope = new Map<string, Sent>()
     const invented: string[] = []
     for (const [envelopeId, numbered] of this.#envelopes) {
       const sent = this.#sent.get(keyOf(numbered))
-      if (!sent) {
-        invented.push(envelopeId)
-        continue
-      }
-      sent.envelopeId ??= envelopeId
-      byEnvelope.set(envelopeId, sent)
+      if (sent) {
+        sent.envelopeId ??= envelopeId
+        byEnvelope.set(envelopeId, sent)
+      } else invented.push(envelopeId)
     }
-    const breaks = [...this.#breaks.values()]
-    for (const one of breaks) one.untilMs = Math.min(one.untilMs, this.#lastMs)
-    return {
-      sent: [...this.#sent.values()],
-      byEnvelope,
-      pushes: this.#pushes,
-      got: this.#got,
-      firstPushed: this.#firstPushed,
-      firstGot: this.#firstGot,
-      invented,
-      putOffAtMs: this.#putOff,
-      alarms: this.#alarms,
-      breaks,
-      stalls: [...breaks, ...this.#stoodStill],
-      brokerFailuresMs: this.#brokerFailures.sort((a, b) => a - b),
-      leftovers: new Map(leftovers.map(({ envelopeId, reason }) => [envelopeId, reason])),
-    }
+    return { sent: [...this.#sent.values()], byEnvelope, invented }
   }
 
-  #noteSent({ from, to, n, kind, atMs }: Extract<LedgerEvent, { e: 'sent' }>): void {
+  #addSent({ from, to, n, kind, atMs }: Event<'sent'>): void {
     const sent = { from, to, n, kind, sentAtMs: atMs, ackedAtMs: null, refusedWith: null, envelopeId: null }
     this.#sent.set(keyOf(sent), sent)
   }
 
-  #noteAnswer(answer: Extract<LedgerEvent, { e: 'acked' | 'refused' }>): void {
-    const sent = this.#sent.get(keyOf(answer))!
-    if (answer.e === 'refused') {
-      sent.refusedWith = answer.code
+  #addReply(reply: Event<'acked' | 'refused'>): void {
+    const sent = this.#sent.get(keyOf(reply))!
+    if (reply.e === 'refused') {
+      sent.refusedWith = reply.code
       return
     }
-    sent.ackedAtMs = answer.atMs
-    sent.envelopeId = answer.envelopeId
-    this.#envelopes.push([answer.envelopeId, sent])
+    sent.ackedAtMs = reply.atMs
+    sent.envelopeId = reply.envelopeId
+    this.#envelopes.push([reply.envelopeId, sent])
   }
 
-  #notePushed({ peer, session, atMs, items }: Extract<LedgerEvent, { e: 'pushed' }>): void {
+  #addPushed({ peer, session, atMs, items }: Event<'pushed'>): void {
     for (const [deliveryId, envelopeId, sender, attempt] of items) {
-      if (!this.#pushes.has(envelopeId)) this.#firstPushed.push([peer, envelopeId])
-      add(this.#pushes, envelopeId, { atMs, peer, session, deliveryId, sender, attempt })
+      if (!this.pushes.has(envelopeId)) this.firstPushed.push([peer, envelopeId])
+      append(this.pushes, envelopeId, { atMs, peer, session, deliveryId, sender, attempt })
     }
   }
 
-  #noteGot({ atMs, peer, life, envelopeId, isWhole, from, to, n }: Extract<LedgerEvent, { e: 'got' }>): void {
-    if (!this.#got.has(envelopeId)) this.#firstGot.push([peer, envelopeId])
-    add(this.#got, envelopeId, { atMs, peer, life, isWhole })
+  #addGot({ atMs, peer, life, envelopeId, isWhole, from, to, n }: Event<'got'>): void {
+    if (!this.got.has(envelopeId)) this.firstGot.push([peer, envelopeId])
+    append(this.got, envelopeId, { atMs, peer, life, isWhole })
     this.#envelopes.push([envelopeId, { from, to, n }])
   }
 }
 
 const keyOf = ({ from, to, n }: Numbered): string => `${from}>${to}#${n}`
 
-function add<T>(map: Map<string, T[]>, key: string, value: T): void {
+function append<T>(map: Map<string, T[]>, key: string, value: T): void {
   const list = map.get(key)
   if (list) list.push(value)
   else map.set(key, [value])

@@ -9,9 +9,9 @@ import type { TortureScenario } from '../run.ts'
 import { runScenarios } from '../run.ts'
 import { answerLost } from '../scenarios/networks.ts'
 import { brokerKill } from '../scenarios/servers.ts'
-import { PLANT_NAMES, type Plant } from './plants.ts'
+import { PLANT_NAMES, type Plant } from './test/plants.ts'
 
-const PRELOAD = ['--preload', join(import.meta.dirname, 'plants.ts')]
+const PRELOAD = ['--preload', join(import.meta.dirname, 'test/plants.ts')]
 const SLOW = 240_000
 
 /** Injects nothing beside the planted bug. */

@@ -409,7 +409,7 @@ export const plantedBugs: readonly PlantedBug[] = Object.entries(PLANTED).flatMa
   edits.map((edit) => ({ ...edit, folder })),
 )
 
-const PACKAGES = resolve(import.meta.dirname, '../../..')
+const PACKAGES = resolve(import.meta.dirname, '../../../..')
 
 /** Returns the file that a bug edits, and its text. Throws unless the edited text occurs once. */
 export function placeOf({ name, folder, from }: PlantedBug): { path: string; text: string } {
