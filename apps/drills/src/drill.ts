@@ -11,7 +11,7 @@ export interface Drill<Options> {
   readonly run: (options: Options, teardown: Teardown) => Promise<DrillReport>
 }
 
-export interface DrillReport {
+interface DrillReport {
   /** What `--json` prints. */
   readonly result: object
   readonly checks: readonly DrillCheck[]

@@ -28,7 +28,7 @@ export interface FailoverOptions extends TrafficOptions {
   readonly address: 'moved' | 'several'
 }
 
-export interface FailoverResult extends TrafficResult {
+interface FailoverResult extends TrafficResult {
   /** Messages acknowledged before the kill that the standby had not received. */
   readonly ackedBeyondStandby: number
   /** Brokers that exited, without the one that the drill killed. */

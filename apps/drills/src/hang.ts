@@ -11,16 +11,16 @@ import { Cluster } from './cluster.ts'
 import type { Drill } from './drill.ts'
 import { deliveryCheck, PairTraffic, type TrafficOptions, type TrafficResult, trafficOptions } from './pair-traffic.ts'
 
-export interface HangOptions extends TrafficOptions {
+interface HangOptions extends TrafficOptions {
   readonly seconds: number
 }
 
-export interface HangResult extends TrafficResult {
+interface HangResult extends TrafficResult {
   /** One for each broker, in the order of the stops. */
   readonly stops: readonly Stop[]
 }
 
-export interface Stop {
+interface Stop {
   /** Peers that lost their session during the stop. */
   readonly peers: number
   /** From the call of `send` to its ack. */
@@ -52,7 +52,7 @@ export const hangDrill: Drill<HangOptions> = {
   },
 }
 
-export async function drillHang(options: HangOptions, teardown: Teardown): Promise<HangResult> {
+async function drillHang(options: HangOptions, teardown: Teardown): Promise<HangResult> {
   const cluster = await Cluster.open(options.brokers, teardown)
   const traffic = await PairTraffic.open(options.peers, cluster, teardown)
   traffic.begin(options.rate)

@@ -59,7 +59,7 @@ export function deliveryCheck(sent: number, { lost, duplicates, misordered }: De
 }
 
 /** How long a peer was without a session. */
-export interface Outage {
+interface Outage {
   readonly lostAtMs: Millis
   servedAtMs: Millis
 }

@@ -19,12 +19,12 @@ import type { PeerKey } from '@sealpost/std'
 import type { Drill } from './drill.ts'
 import { addCounts, countDeliveries, type DeliveryCounts, deliveryCheck } from './pair-traffic.ts'
 
-export interface RestoreOptions {
+interface RestoreOptions {
   /** Messages to each recipient: before the backup, after it, and after the restore. */
   readonly messages: number
 }
 
-export interface RestoreResult extends DeliveryCounts {
+interface RestoreResult extends DeliveryCounts {
   readonly acked: number
   /** Acknowledged after the backup, before the loss. */
   readonly ackedAfterBackup: number

@@ -11,7 +11,7 @@ import type { Drill } from './drill.ts'
 import { deliveryCheck, PairTraffic, type TrafficOptions, type TrafficResult, trafficOptions } from './pair-traffic.ts'
 
 /** A send takes from its call to its ack. */
-export interface RollResult extends TrafficResult {
+interface RollResult extends TrafficResult {
   readonly roll: { readonly longestSendMs: Millis; readonly tookMs: Millis }
   readonly kill: {
     readonly longestSendMs: Millis
@@ -48,7 +48,7 @@ export const rollDrill: Drill<TrafficOptions> = {
   },
 }
 
-export async function drillRoll(options: TrafficOptions, teardown: Teardown): Promise<RollResult> {
+async function drillRoll(options: TrafficOptions, teardown: Teardown): Promise<RollResult> {
   const cluster = await Cluster.open(options.brokers, teardown)
   const traffic = await PairTraffic.open(options.peers, cluster, teardown)
   traffic.begin(options.rate)

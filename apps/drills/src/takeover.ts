@@ -20,7 +20,7 @@ import type { MeshId, PeerKey } from '@sealpost/std'
 import { Cluster } from './cluster.ts'
 import type { Drill } from './drill.ts'
 
-export interface TakeoverOptions {
+interface TakeoverOptions {
   /** Each with a mesh of its own. */
   readonly runs: number
   readonly takeovers: number
@@ -28,7 +28,7 @@ export interface TakeoverOptions {
   readonly rate: number
 }
 
-export interface TakeoverResult {
+interface TakeoverResult {
   readonly sent: number
   readonly lost: number
   /** Messages that arrived out of place, over all connections or on one connection. */

@@ -26,7 +26,7 @@ export interface TortureScenario {
   inject(stage: TortureCluster, fault: Fault): Promise<void>
 }
 
-export interface Alone {
+interface Alone {
   readonly setting?: Partial<TortureClusterOptions>
   /** A path that `inject` needs. */
   readonly place?: string

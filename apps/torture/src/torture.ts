@@ -57,7 +57,7 @@ export interface TortureOptions {
   readonly recoverWithin: number
 }
 
-export interface Torture extends TortureOptions {
+interface Torture extends TortureOptions {
   readonly seed: number
   readonly tell: (step: string) => void
 }
@@ -150,7 +150,7 @@ const PART_MS_MIN = 10_000
 const REST_SHARE = 0.15
 
 /** Divides the time of a run, so that start-up, faults, drain and check of every part should end within it. */
-export interface Budget {
+interface Budget {
   /** Returns when a part that begins now must end; `aloneAfter` is the number of parts after it. */
   partEndMs(part: { readonly isAlone: boolean; readonly aloneAfter: number }): number
   /** Whether a part that must end at `endMs` can still begin. */

@@ -47,7 +47,7 @@ export interface Surroundings {
   fail(error: unknown): void
 }
 
-export interface Door {
+interface Door {
   connect(link: SimulatedLink): void
 }
 

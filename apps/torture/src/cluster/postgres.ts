@@ -19,7 +19,7 @@ export interface Leftover {
   readonly reason: 'expired' | 'strikes' | 'rejected' | null
 }
 
-export interface Backend {
+interface Backend {
   readonly pid: number
   /** The client's application name, such as `sealpost writing`. */
   readonly name: string

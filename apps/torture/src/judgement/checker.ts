@@ -14,12 +14,12 @@ export interface Breach {
 export type Rule = 'lost' | 'misdelivered' | 'misordered' | 'duplicated' | 'tampered' | 'struck' | 'unanswered'
 
 /** A redelivery and what permits it. */
-export interface Repeat {
+interface Repeat {
   readonly atMs: number
   readonly cause: Cause
 }
 
-export interface HistoryFindings {
+interface HistoryFindings {
   readonly breaches: readonly Breach[]
   readonly repeats: readonly Repeat[]
 }
@@ -137,7 +137,7 @@ function* struck({ leftovers, byEnvelope }: History): Generator<Breach> {
   }
 }
 
-export const CAUSES = ['session', 'lease', 'fence', 'clock', 'retry'] as const
+const CAUSES = ['session', 'lease', 'fence', 'clock', 'retry'] as const
 /**
  * Why a delivery was pushed again (P7), as far as the ledger shows it.
  *
@@ -149,7 +149,7 @@ export const CAUSES = ['session', 'lease', 'fence', 'clock', 'retry'] as const
  */
 export type Cause = (typeof CAUSES)[number]
 
-export interface RepeatContext {
+interface RepeatContext {
   readonly history: Pick<History, 'breaks' | 'stalls' | 'brokerFailuresMs' | 'putOffAtMs'>
   readonly envelopeId: string
   readonly leaseMs: number
@@ -163,7 +163,7 @@ const FAILURE_REACH_MS = 8000
 const SETS_CLOCK = /^clock/
 
 /** @returns null if nothing permits the push */
-export function causeOf(push: Push, before: Push, { history, envelopeId, leaseMs }: RepeatContext): Cause | null {
+function causeOf(push: Push, before: Push, { history, envelopeId, leaseMs }: RepeatContext): Cause | null {
   const { breaks, brokerFailuresMs, putOffAtMs } = history
   if (push.deliveryId !== before.deliveryId || push.attempt === before.attempt) return null
   // A lease on insert may lapse at once, and its message be claimed again before the first push.
@@ -184,5 +184,5 @@ function leasedByMs(pushedAtMs: number, stalls: RepeatContext['history']['stalls
   return atMs
 }
 
-export const isClockSet = (breaks: readonly Break[], afterMs: number, beforeMs: number): boolean =>
+const isClockSet = (breaks: readonly Break[], afterMs: number, beforeMs: number): boolean =>
   breaks.some(({ scenario, fromMs, untilMs }) => SETS_CLOCK.test(scenario) && fromMs <= beforeMs && untilMs >= afterMs)

@@ -99,7 +99,7 @@ export interface Push {
 }
 
 /** An envelope that reached its recipient's application. */
-export interface Got {
+interface Got {
   readonly atMs: number
   readonly peer: number
   readonly life: number

@@ -4,7 +4,7 @@ import type { Cause } from './checker.ts'
 import { type Breach, type CheckOptions, findingsOf, noRepeats, type Rule } from './checker.ts'
 import type { Break, History } from './ledger.ts'
 
-export type ScenarioOutcome =
+type ScenarioOutcome =
   | 'held'
   | 'broken'
   /** Its fault hit nothing, or too little was sent, so that it shows nothing. */

@@ -17,7 +17,7 @@ import { fromHex, type PeerKey } from '@sealpost/std'
 import type { Kind, LedgerWriter, PushedItem } from '../judgement/ledger.ts'
 import type { PeerSetup, Role } from './population.ts'
 
-export interface ActorContext extends Omit<PeerSetup, 'roles' | 'ledgerFile' | 'seed'> {
+interface ActorContext extends Omit<PeerSetup, 'roles' | 'ledgerFile' | 'seed'> {
   readonly ledger: LedgerWriter
   readonly numberOf: (key: PeerKey) => number | undefined
   readonly tally: { sent: number; acked: number; got: number }
@@ -125,7 +125,7 @@ export class Actor {
 }
 
 /** A body names its sender, recipient and number; its filling follows from them. */
-export interface Said {
+interface Said {
   readonly from: number
   readonly to: number
   readonly n: number
@@ -147,7 +147,7 @@ export function bodyOf({ from, to, n, kind }: Said, bytes: number): Uint8Array {
 }
 
 /** @returns null if no actor made this body */
-export function saidIn(body: Uint8Array): Said | null {
+function saidIn(body: Uint8Array): Said | null {
   if (body.length < HEAD_BYTES) return null
   const head = new DataView(body.buffer, body.byteOffset, body.length)
   const [from, to, n] = [head.getUint32(0), head.getUint32(4), head.getUint32(8)]
@@ -159,7 +159,7 @@ export function saidIn(body: Uint8Array): Said | null {
 const fillingAt = (at: number, seed: number): number => (at * 31 + seed * 7) & 0xff
 
 /** A sender outside the population. */
-export const STRANGER = -1
+const STRANGER = -1
 
 interface Recording extends Pick<ActorContext, 'ledger' | 'numberOf'> {
   readonly peer: number

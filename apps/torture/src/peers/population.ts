@@ -57,7 +57,7 @@ export type PeerReply =
   | { readonly did: 'fail'; readonly reason: string }
 
 /** A program of peers. */
-export interface Cast {
+interface Cast {
   readonly peers: number
   /** Peers write to all peers that write; the others are silent. */
   readonly isWriting: boolean
@@ -107,7 +107,7 @@ export async function invite({ casts, meshes: count }: PopulationSetting): Promi
   return { meshes, members: numbered }
 }
 
-export interface ProgramOptions {
+interface ProgramOptions {
   /** By program. */
   readonly urls: readonly string[]
   readonly brokerKey: PeerKey

@@ -149,7 +149,7 @@ const broken = (what: string) => new OperatingError('store_broken', `With stores
 const running = new Set<Program>()
 
 /** Kills the processes of an interrupted run, before their folder goes. */
-export const killPeers = async () => void (await Promise.all([...running].map((program) => program.kill())))
+const killPeers = async () => void (await Promise.all([...running].map((program) => program.kill())))
 
 /** One process of a peer; reports lines of JSON, one field each. */
 class Program {

@@ -388,7 +388,7 @@ export class Disks {
   }
 }
 
-export class SimulatedStore implements EngineStore {
+class SimulatedStore implements EngineStore {
   readonly records: readonly StoreRecord[] = []
   private readonly stored = new Map<string, StoreRecord>()
   private readonly later: (store: () => void) => void

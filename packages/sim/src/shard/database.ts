@@ -77,7 +77,7 @@ const HELD_MS_MAX = 3_000
 /** Held settles are committed in parts, within this time. */
 const WAITING_MS = 500
 
-export interface Mover {
+interface Mover {
   readonly meshId: MeshId
   readonly peerKey: PeerKey
   post(to: PeerKey, priority: 'next'): void
