@@ -15,8 +15,8 @@ const MAY_BE_SKIPPED =
 const MIXED = SCENARIOS.filter(({ alone }) => !alone).map(({ name }) => name)
 const ALONE = SCENARIOS.filter(({ alone }) => alone)
 
-async function run(words: readonly string[]) {
-  const child = Bun.spawn([process.execPath, SCRIPT, ...words], { stdio: ['ignore', 'pipe', 'pipe'] })
+async function run(args: readonly string[]) {
+  const child = Bun.spawn([process.execPath, SCRIPT, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
   const [out, err] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()])
   return { code: await child.exited, out, err }
 }
@@ -44,7 +44,7 @@ test.for(ALONE)('$name: each promise holds', { timeout: SLOW }, async ({ name, o
   expect(lines).toMatchObject([{ outcome: 'held', scenario: name }])
 })
 
-test('it ends with its minutes: what had no turn is skipped, and its progress is shown', {
+test('it ends after its minutes: scenarios without a turn are skipped, and its progress is shown', {
   timeout: SLOW,
 }, async () => {
   const { out, err } = await run(['--minutes', '0.2', '--rate', '100', '--recover-within', '0', '--json'])
@@ -57,7 +57,7 @@ test('it ends with its minutes: what had no turn is skipped, and its progress is
   expect(err).toContain(`scenarios had no turn in 0.2 minutes.`)
 })
 
-test('it lists its scenarios, and says so when there is none of a name', async () => {
+test('it lists its scenarios, and refuses an unknown name', async () => {
   const { out, code } = await run(['--list'])
   expect(code).toBe(0)
   for (const { name } of SCENARIOS) expect(out).toContain(`${name} `)

@@ -76,10 +76,7 @@ export class Spaces {
     this.#db = db
   }
 
-  /**
-   * Returns the space if this peer belongs to it, and null otherwise.
-   * @throws OperatingError
-   */
+  /** Returns the space if this peer belongs to it, and null otherwise. @throws OperatingError */
   async find({ meshId, peer }: MemberRef, spaceId: SpaceId): Promise<Space | null> {
     const [row] = await run<SpaceRow>(this.#db, FIND_SPACE, [meshId, spaceId, peer])
     return row ? spaceOf(meshId, row) : null
