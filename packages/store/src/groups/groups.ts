@@ -1,8 +1,16 @@
 /** The newest signed statement of each group, and who belongs to a space by it. Callers have checked the signatures. */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import { columnNames, execute, member, peerGroup, pool, session } from '@sealpost/schema'
-import { GROUP_EPOCH_LAST, type GroupId, type MemberRef, type MeshId, type PeerKey, type PoolId } from '@sealpost/std'
-import { sql } from 'drizzle-orm'
+import {
+  GROUP_EPOCH_LAST,
+  type GroupId,
+  type MemberRef,
+  type MeshId,
+  type PeerKey,
+  type PeerNo,
+  type PoolId,
+} from '@sealpost/std'
+import { type SQL, sql } from 'drizzle-orm'
 
 export interface GroupRow {
   readonly groupId: GroupId
@@ -54,11 +62,7 @@ async function tryPutGroup(
     sql`
       with former as materialized (
         select g.owner, g.statement from ${peerGroup} g where g.mesh_id = ${mesh} and g.group_id = ${groupId}::uuid
-      ), requester as (
-        select m.peer_no, coalesce(m.person, m.peer_no) as person from ${member} m
-        where m.mesh_id = ${mesh} and m.peer_no = ${peer}::int and m.revoked_at is null
-          and not exists (select from former f where f.owner <> m.peer_no)
-      ), room as (
+      ), requester as (${requesterOf(mesh, peer)}), room as (
         select case
           when ${isEnd} or exists (select from former) then null
           when (${going}) >= ${GROUPS_MAX} then 'too_many'
@@ -73,16 +77,25 @@ async function tryPutGroup(
         where ${peerGroup.epoch} < excluded.epoch and ${peerGroup.owner} = excluded.owner
         returning true
       )
-      select case
-        when not exists (select from requester) then 'not_owner'
-        when room.refusal is not null then room.refusal
-        when exists (select from put) then 'done'
-        when exists (select from former f where f.statement = ${bytes}) then 'done'
-        when exists (select from former) then 'stale' end as outcome
-      from room`,
+      ${outcomeOf(bytes)}`,
   )
   return row!.outcome
 }
+
+/** The requester, unless another member owns the former statement. */
+const requesterOf = (mesh: SQL, peer: PeerNo): SQL => sql`
+  select m.peer_no, coalesce(m.person, m.peer_no) as person from ${member} m
+  where m.mesh_id = ${mesh} and m.peer_no = ${peer}::int and m.revoked_at is null
+    and not exists (select from former f where f.owner <> m.peer_no)`
+
+const outcomeOf = (statement: SQL): SQL => sql`
+  select case
+    when not exists (select from requester) then 'not_owner'
+    when room.refusal is not null then room.refusal
+    when exists (select from put) then 'done'
+    when exists (select from former f where f.statement = ${statement}) then 'done'
+    when exists (select from former) then 'stale' end as outcome
+  from room`
 
 async function deleteOldEnds(db: Database, meshId: MeshId): Promise<void> {
   const mesh = sql`${meshId}::uuid`
@@ -206,11 +219,7 @@ async function tryPutPool(
       with former as materialized (
         select p.peer_no, p.owner, p.statement from ${member} m join ${pool} p using (mesh_id, peer_no)
         where m.mesh_id = ${mesh} and m.peer_key = ${key}
-      ), requester as (
-        select m.peer_no, coalesce(m.person, m.peer_no) as person from ${member} m
-        where m.mesh_id = ${mesh} and m.peer_no = ${peer}::int and m.revoked_at is null
-          and not exists (select from former f where f.owner <> m.peer_no)
-      ), room as (
+      ), requester as (${requesterOf(mesh, peer)}), room as (
         select case
           when ${isEnd} or exists (select from former) then null
           when ${POOLS_MAX} <= (select count(*) from ${pool} p join ${member} o on o.mesh_id = p.mesh_id and o.peer_no = p.owner
@@ -241,13 +250,7 @@ async function tryPutPool(
         update ${member} set ${columnNames(member.revokedAt)} = clock_timestamp()
         where ${isEnd} and ${member.meshId} = ${mesh} and ${member.peerNo} in (select peer_no from put)
       )
-      select case
-        when not exists (select from requester) then 'not_owner'
-        when room.refusal is not null then room.refusal
-        when exists (select from put) then 'done'
-        when exists (select from former f where f.statement = ${bytes}) then 'done'
-        when exists (select from former) then 'stale' end as outcome
-      from room`,
+      ${outcomeOf(bytes)}`,
   )
   return row!.outcome
 }
