@@ -31,7 +31,7 @@ test('brokers whose URL names both servers find the one that took over', { timeo
   expect(result.events).toMatchObject({ 'database.kept': 3, 'broker.ready': 3 })
 })
 
-test('a standby without the last commits takes over: each peer learns of it and resends, and every message arrives', {
+test('a standby takes over that misses commits: each peer is told, and what it had sent comes all the same', {
   timeout: 300_000,
 }, async () => {
   const result = await drill({ replication: 'asynchronous' })
