@@ -205,8 +205,7 @@ interface Owner {
   readonly peer: PeerKey
 }
 
-const isSame = (a: Uint8Array, b: Uint8Array): boolean =>
-  a.length === b.length && a.every((byte, i) => byte === b[i])
+const isSame = (a: Uint8Array, b: Uint8Array): boolean => a.length === b.length && a.every((byte, i) => byte === b[i])
 
 /** The box keys of one peer, as its device stores them. */
 export class KeyRing {
