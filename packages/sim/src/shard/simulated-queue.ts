@@ -1,6 +1,7 @@
 /**
- * The memory queue behind the simulated database path, where the oracle watches what the driver asks of it. Its promises settle at virtual times. One rejects if its
- * statement or its result was lost; whether the statement was, or still will be, applied is then unknown.
+ * The memory queue behind the simulated database path, where the oracle watches what the driver asks of it. Its promises
+ * settle at virtual times. One rejects if its statement or its result was lost; whether the statement was, or still will
+ * be, applied is then unknown.
  */
 import type {
   Append,
