@@ -4,9 +4,8 @@
 import { readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 
-export interface PlantedBug {
+interface Edit {
   readonly name: string
-  readonly package: 'core' | 'driver' | 'queue' | 'sdk' | 'sim'
   /** This text, which occurs once in the package, becomes `to`. */
   readonly from: string
   readonly to: string
@@ -16,10 +15,13 @@ export interface PlantedBug {
   readonly firstSeed?: number
 }
 
-const commits: readonly PlantedBug[] = [
+export interface PlantedBug extends Edit {
+  readonly folder: string
+}
+
+const driver: readonly Edit[] = [
   {
     name: 'ack before commit',
-    package: 'driver',
     from: 'committed = await queue.commit(batch)',
     to: `queue.commit(batch).catch(() => undefined)
       const stored = (_: unknown, i: number) => ({ status: 'stored', id: 1_000_000 + startedAtMs + i, isLeased: false, isExpected: true })
@@ -28,7 +30,6 @@ const commits: readonly PlantedBug[] = [
   },
   {
     name: 'ack of an unknown commit',
-    package: 'driver',
     from: 'return this.#failed(batch, error, startedAtMs)',
     to: `const stored = { status: 'stored', id: 1, isLeased: false, isExpected: true }
       committed = { outcomes: batch.appends.map(() => stored), enqueuedAtMs: 0 } as unknown as Committed`,
@@ -36,74 +37,61 @@ const commits: readonly PlantedBug[] = [
   },
   {
     name: 'the pause after a failed commit never ends',
-    package: 'driver',
     from: 'clock.after(pauseMs + 1, () => this.flushSoon())',
     to: '',
     breaks: /^driver: .* waits/,
   },
   {
     name: 'the pause after a failed commit is skipped',
-    package: 'driver',
     from: 'this.#pause(this.#backOffMs)',
     to: 'this.flushSoon()',
     breaks: /^driver: .* too early/,
   },
   {
     name: 'the back-off never grows',
-    package: 'driver',
     from: 'this.#backOffMs * 2',
     to: 'this.#backOffMs',
     breaks: /^driver: .* too early/,
   },
   {
     name: 'the back-off never resets',
-    package: 'driver',
     from: 'this.#backOffMs = 0\n    report.committed',
     to: 'report.committed',
     breaks: /^driver: .* waits/,
   },
   {
     name: 'appends behind a failed commit are stored',
-    package: 'driver',
     from: '...this.#appends]\n    this.#settles = [...(this.#inFlight?.settles ?? []), ...this.#settles]\n    this.#areSettlesDue = true\n    this.#appends = []',
     to: ']\n    this.#settles = [...(this.#inFlight?.settles ?? []), ...this.#settles]\n    this.#areSettlesDue = true',
     breaks: /^P6|^driver/,
   },
   {
     name: 'a failed commit forgets its settles',
-    package: 'driver',
     from: 'this.#settles = [...(this.#inFlight?.settles ?? []), ...this.#settles]',
     to: '',
     breaks: /^driver: a settle waits/,
   },
   {
     name: 'few settles wait for a commit of appends',
-    package: 'driver',
     from: 'this.#batches.callSettles()',
     to: '',
     breaks: /^driver: a settle waits/,
   },
   {
     name: 'a shutdown drops the last batch',
-    package: 'driver',
     from: 'while (!this.#commits.isIdle && clock',
     to: 'while (false && clock',
     breaks: /^driver: a shutdown/,
     firstSeed: 20,
   },
-]
-
-const deliveryEnds: readonly PlantedBug[] = [
   {
     name: 'an opening does not wait for the settles of the session before',
-    package: 'driver',
     from: 'await this.committed(session, WAIT_MAX_MS)\n',
     to: '',
     breaks: /^driver: a session opens/,
   },
   {
     name: 'extensions are not flushed',
-    package: 'driver',
     from: 'for (const extension of extensions) this.#track(extension, this.#extensions.add(extension))',
     to: 'return void extensions',
     breaks: /^driver: an extension waits/,
@@ -111,28 +99,18 @@ const deliveryEnds: readonly PlantedBug[] = [
   },
   {
     name: 'a reject is lost',
-    package: 'driver',
     from: 'const rejected = this.#rejects.add(reject)',
     to: 'const rejected = Promise.resolve(undefined)',
     breaks: /^P[38]|^driver: a reject waits/,
   },
   {
-    name: 'callers of a failed statement get no reply',
-    package: 'queue',
-    from: 'for (const { reject } of waiters) reject(error)',
-    to: '',
-    breaks: /^P3/,
-  },
-  {
     name: 'a settle sends no receipt',
-    package: 'driver',
     from: 'this.#commits.settle(delivery)',
     to: 'this.#commits.settle({ ...delivery, receiptTo: null })',
     breaks: /^P3|^driver/,
   },
   {
     name: 'settle on push',
-    package: 'driver',
     from: "return this.#connections.get(socket)?.send(frames) ?? 'sent'",
     to: `for (const frame of frames)
       if (frame.type === 'push')
@@ -144,45 +122,70 @@ const deliveryEnds: readonly PlantedBug[] = [
   },
   {
     name: 'a leaving member keeps its pool leases',
-    package: 'driver',
     from: 'return this.#statements.release(update.releases)',
     to: 'return',
     breaks: /^leavers|^driver: a release waits/,
   },
-]
-
-const claims: readonly PlantedBug[] = [
   {
     name: 'a failed claim is not reported',
-    package: 'driver',
     from: 'this.step(() => this.engine.claimFailed(wants))',
     to: '',
     breaks: /^P3/,
   },
   {
     name: 'wants that came during a claim wait for the next one',
-    package: 'driver',
     from: 'this.#isAsking = false\n    this.pull()',
     to: 'this.#isAsking = false',
     breaks: /^P3/,
   },
   {
     name: 'a failed fence is not repeated',
-    package: 'driver',
     from: '() => isConnected(socket) && this.fence(socket, session)',
     to: '() => isConnected(socket)',
     breaks: /^P3/,
   },
   {
     name: 'no fence after a lost reply',
-    package: 'driver',
     from: 'this.#statements.fence(socket, session)',
     to: 'this.#ports.clock.soon(() => this.step(() => this.engine.fenced(socket, session.epoch)))',
     breaks: /^P6/,
   },
   {
+    name: 'a retried delivery wakes no one',
+    from: 'if (afterMs <= RETRY_WAKE_MAX_MS)',
+    to: 'if (afterMs < 0)',
+    breaks: /^P3: delivery .* waits/,
+  },
+  {
+    name: 'delayed deliveries stay delayed',
+    from: 'this.#isReleasing = false\n    this.#schedule()',
+    to: 'this.#isReleasing = false',
+    breaks: /^P3/,
+  },
+  {
+    name: 'no sweeps',
+    from: 'this.#ports.failures.start(this.#sweep())',
+    to: '',
+    breaks: /^P3/,
+  },
+  {
+    name: 'the first failed sweep is the last one',
+    from: 'this.#isSweeping = false\n    if (!swept) return',
+    to: 'if (!swept) return\n    this.#isSweeping = false',
+    breaks: /^P3/,
+    firstSeed: 95,
+  },
+  {
+    name: 'no shard checks its sessions',
+    from: 'this.#statements.checkSessions(checks)',
+    to: '',
+    breaks: /^revocation/,
+  },
+]
+
+const core: readonly Edit[] = [
+  {
     name: 'the result of a claim before a fence is applied',
-    package: 'core',
     from: 'if (isCurrent) this.pushFound(live, deliveries)',
     to: 'this.pushFound(live, deliveries)',
     breaks: /^P7: .* void/,
@@ -190,7 +193,6 @@ const claims: readonly PlantedBug[] = [
   },
   {
     name: 'a fence keeps the parked deliveries',
-    package: 'core',
     from: 'live.takeParked() // void: they will be claimed again',
     to: '',
     breaks: /^P7: .* void/,
@@ -198,7 +200,6 @@ const claims: readonly PlantedBug[] = [
   },
   {
     name: 'a lease on insert passes a claim that may bring older mail',
-    package: 'core',
     from: 'if (this.asked === null) return false\n    return this.isAskedForAny',
     to: 'return false\n    return this.isAskedForAny',
     breaks: /^P6/,
@@ -206,81 +207,64 @@ const claims: readonly PlantedBug[] = [
   },
   {
     name: 'a recipient that is not to be disturbed gets leases on insert',
-    package: 'core',
     from: 'this.priorityMax === PRIORITY_MAX && this.mayLeaseOnInsert(lane)',
     to: 'this.mayLeaseOnInsert(lane)',
     breaks: /^dnd/,
   },
   {
     name: 'lapsed leases free no room',
-    package: 'core',
     from: 'if (!unsettled.isLapsed) this.release(unsettled)\n      unsettled.isLapsed',
     to: 'unsettled.isLapsed',
     breaks: /^P3/,
   },
   {
     name: 'credit is ignored',
-    package: 'core',
     from: 'return this.window.count - this.held - this.insertLeases - (this.asked?.count ?? 0)',
     to: 'return 1_000',
     breaks: /^credit/,
   },
   {
     name: 'a claim begins after known deliveries',
-    package: 'core',
     from: '? this.waitingIds : ANY_ID',
     to: '? { ...this.waitingIds, from: this.waitingIds.from + 1 } : ANY_ID',
     breaks: /^P6/,
   },
   {
     name: 'a dropped send is ignored',
-    package: 'core',
     from: "if (outcome === 'dropped') this.end(session, 'slow_consumer')",
     to: '',
     breaks: /^P[1-8]/,
   },
   {
     name: 'the sequence after a refusal is ignored',
-    package: 'core',
     from: 'return this.barred.size === 0 ||',
     to: 'return true ||',
     breaks: /^P6/,
   },
   {
-    name: 'a retried delivery wakes no one',
-    package: 'driver',
-    from: 'if (afterMs <= RETRY_WAKE_MAX_MS)',
-    to: 'if (afterMs < 0)',
-    breaks: /^P3: delivery .* waits/,
+    name: 'the session of a revoked peer continues',
+    from: 'disconnectMember: (member) => this.disconnectMember(member),',
+    to: 'disconnectMember: () => undefined,',
+    breaks: /^revocation/,
   },
   {
-    name: 'a settled delivery is settled before its mark is stored',
-    package: 'sdk',
-    from: 'if (!this.#writer) return this.#settleIfCurrent(message)',
-    to: 'return this.#settleIfCurrent(message)',
-    breaks: /^P2/,
-  },
-  {
-    name: 'a broadcast is overtaken by later messages',
-    package: 'sim',
-    from: 'this.driver.step(() => this.engine.received(connection.socket, frame))',
-    to: `this.after(frame.type === 'broadcast' ? 200 : 0, () => this.driver.step(() => this.engine.received(connection.socket, frame)))`,
-    breaks: /^P6/,
-  },
-  {
-    name: 'hints only, no poll',
-    package: 'sim',
-    from: 'pollMs: POLL_MS',
-    to: 'pollMs: Infinity',
-    breaks: /^P3/,
+    name: 'a consent is acknowledged and ignored',
+    from: 'if (peer.user === user) setConsent(peer, consent)',
+    to: 'if (peer.user === user) continue',
+    breaks: /^consent/,
   },
 ]
 
-/** In the memory queue they stand for bugs in the statements of Postgres. */
-const statements: readonly PlantedBug[] = [
+/** The memory queue stands for the statements of Postgres. */
+const queue: readonly Edit[] = [
+  {
+    name: 'callers of a failed statement get no reply',
+    from: 'for (const { reject } of waiters) reject(error)',
+    to: '',
+    breaks: /^P3/,
+  },
   {
     name: 'no dedupe',
-    package: 'queue',
     from: 'this.settle(settles)\n',
     to: `this.settle(settles)
     for (const mesh of this.store.allMeshes()) {
@@ -293,7 +277,6 @@ const statements: readonly PlantedBug[] = [
   },
   {
     name: 'a lease on insert ignores waiting deliveries',
-    package: 'queue',
     from: '(!isLeased || this.isCaughtUp(recipient, append.sender))',
     to: 'true',
     breaks: /^P6/,
@@ -301,14 +284,12 @@ const statements: readonly PlantedBug[] = [
   },
   {
     name: 'claims ignore leases',
-    package: 'queue',
     from: '.filter((row) => isFree(row, session.epoch, nowMs) || fresh.includes(row))',
     to: '',
     breaks: /^P7/,
   },
   {
     name: 'a short claim means an empty queue',
-    package: 'queue',
     from: 'const hasMore = ready.length >= limit || taken.length < ready.length',
     to: 'const hasMore = taken.length >= limit',
     breaks: /^P6/,
@@ -316,7 +297,6 @@ const statements: readonly PlantedBug[] = [
   },
   {
     name: 'a claim forgets the mesh',
-    package: 'queue',
     from: 'const free = [...deliveries, ...gone]',
     to: `const foreign = [...store.deliveries()].filter((row) => row.recipient === want.session.peer && row.meshId !== want.session.meshId)
   const free = [...deliveries, ...gone, ...foreign]`,
@@ -324,21 +304,18 @@ const statements: readonly PlantedBug[] = [
   },
   {
     name: 'a collect begins too late',
-    package: 'queue',
     from: '.filter((row) => ids.from <= row.id && row.id <= ids.to)\n    .filter((row) => isBornElsewhere',
     to: '.filter((row) => ids.from < row.id && row.id <= ids.to)\n    .filter((row) => isBornElsewhere',
     breaks: /^P[36]/,
   },
   {
     name: 'a pool deals held deliveries',
-    package: 'queue',
     from: 'if (lease === null || lease.untilMs <= this.store.nowMs) return true',
     to: 'return true',
     breaks: /^one holder/,
   },
   {
     name: 'an opening ignores the epoch',
-    package: 'queue',
     from: 'member.isRevoked || member.session.epoch !== epoch',
     to: 'member.isRevoked',
     breaks: /^P3.*superseded/,
@@ -346,125 +323,96 @@ const statements: readonly PlantedBug[] = [
   },
   {
     name: 'a takeover keeps the epoch',
-    package: 'queue',
     from: 'member.session.epoch += 2',
     to: 'if (epoch === 0) member.session.epoch = 2',
     breaks: /^P[367]/,
   },
   {
-    name: 'delayed deliveries stay delayed',
-    package: 'driver',
-    from: 'this.#isReleasing = false\n    this.#schedule()',
-    to: 'this.#isReleasing = false',
-    breaks: /^P3/,
-  },
-  {
-    name: 'no sweeps',
-    package: 'driver',
-    from: 'this.#ports.failures.start(this.#sweep())',
-    to: '',
-    breaks: /^P3/,
-  },
-  {
-    name: 'the first failed sweep is the last one',
-    package: 'driver',
-    from: 'this.#isSweeping = false\n    if (!swept) return',
-    to: 'if (!swept) return\n    this.#isSweeping = false',
-    breaks: /^P3/,
-    firstSeed: 95,
-  },
-  {
     name: 'an expired delivery leaves no dead letter',
-    package: 'queue',
     from: "this.bury(row, 'expired')",
     to: 'this.store.remove(row)',
     breaks: /^P[123]/,
   },
   {
     name: 'a dead letter sends no receipt',
-    package: 'queue',
     from: "...expired.map((row) => ({ row, event: 'expired' }) as const),",
     to: '',
     breaks: /^P3: no receipt/,
   },
   {
     name: 'one failed attempt is enough',
-    package: 'queue',
     from: 'return strikes >= strikesMax && firstStrikeAtMs !== null && firstStrikeAtMs <= nowMs - strikeSpanMs',
     to: 'return strikes > 0',
     breaks: /^P2: given up too early/,
   },
   {
     name: 'a waiting delivery is reported as lost',
-    package: 'queue',
     from: 'const lost = this.store.deadLetters.filter(',
     to: `const plain = this.store.find(meshId, peer)!.deliveries.filter(({ terms }) => terms === null)
     const waiting = plain.map((row) => ({ ...row, reason: 'expired' as const, isTold: false }))
     const lost = [...this.store.deadLetters, ...waiting].filter(`,
     breaks: /^P2: reported as expired/,
   },
-]
-
-/** Peers that leave, block others or rotate their box keys. */
-const members: readonly PlantedBug[] = [
-  {
-    name: 'the session of a revoked peer continues',
-    package: 'core',
-    from: 'disconnectMember: (member) => this.disconnectMember(member),',
-    to: 'disconnectMember: () => undefined,',
-    breaks: /^revocation/,
-  },
-  {
-    name: 'no shard checks its sessions',
-    package: 'driver',
-    from: 'this.#statements.checkSessions(checks)',
-    to: '',
-    breaks: /^revocation/,
-  },
   {
     name: 'a commit ignores revocations',
-    package: 'queue',
     from: 'return this.store.find(meshId, peer)?.isRevoked === false',
     to: 'return true',
     breaks: /^revocation/,
   },
   {
     name: 'an opening ignores revocations',
-    package: 'queue',
     from: 'member.isRevoked || member.session.epoch !== epoch',
     to: 'member.session.epoch !== epoch',
     breaks: /^revocation/,
     firstSeed: 200,
   },
+]
+
+const sdk: readonly Edit[] = [
+  {
+    name: 'a settled delivery is settled before its mark is stored',
+    from: 'if (!this.#writer) return this.#settleIfCurrent(message)',
+    to: 'return this.#settleIfCurrent(message)',
+    breaks: /^P2/,
+  },
+]
+
+const sim: readonly Edit[] = [
+  {
+    name: 'a broadcast is overtaken by later messages',
+    from: 'this.driver.step(() => this.engine.received(connection.socket, frame))',
+    to: `this.after(frame.type === 'broadcast' ? 200 : 0, () => this.driver.step(() => this.engine.received(connection.socket, frame)))`,
+    breaks: /^P6/,
+  },
+  {
+    name: 'hints only, no poll',
+    from: 'pollMs: POLL_MS',
+    to: 'pollMs: Infinity',
+    breaks: /^P3/,
+  },
   {
     name: 'former keys are forgotten',
-    package: 'sim',
     from: '...world.turns.formersOf({ meshId, peer }),',
     to: '',
     breaks: /^P3.*does_not_open/,
   },
   {
     name: 'a rotation is acknowledged and not stored',
-    package: 'sim',
     from: 'world.turns.bind(world.store, { meshId, peer: peerKey }, frame)',
     to: "(() => 'done')()",
     breaks: /^P3.*does_not_open/,
   },
-  {
-    name: 'a consent is acknowledged and ignored',
-    package: 'core',
-    from: 'if (peer.user === user) setConsent(peer, consent)',
-    to: 'if (peer.user === user) continue',
-    breaks: /^consent/,
-  },
 ]
 
-export const plantedBugs: readonly PlantedBug[] = [...commits, ...deliveryEnds, ...claims, ...statements, ...members]
+const PLANTED = { driver, core, queue, sdk, sim }
+export const plantedBugs: readonly PlantedBug[] = Object.entries(PLANTED).flatMap(([folder, edits]) =>
+  edits.map((edit) => ({ ...edit, folder })),
+)
 
-const PACKAGES = resolve(import.meta.dirname, '../../..')
+const PACKAGES = resolve(import.meta.dirname, '../../../..')
 
 /** Returns the file that a bug edits, and its text. Throws unless the edited text occurs once. */
-export function placeOf({ name, package: folder, from }: PlantedBug): { path: string; text: string } {
+export function placeOf({ name, folder, from }: PlantedBug): { path: string; text: string } {
   const root = join(PACKAGES, folder, 'src')
   const sources = [...new Bun.Glob('**/*.ts').scanSync(root)].filter((file) => !/test\b|mutants\//.test(file))
   const files = sources.map((file) => ({ path: join(root, file), text: readFileSync(join(root, file), 'utf8') }))

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { budgetOf, minutesText } from './budget.ts'
+import { budgetOf, minutesText } from './torture.ts'
 
 const MINUTE = 60_000
 
@@ -9,7 +9,7 @@ test('faults of all parts end before the time does, with some left for drain and
   const mixedEndMs = budget.partEndMs({ isAlone: false, aloneAfter: 4 })
   expect(mixedEndMs).toBe(1000 + 3 * MINUTE)
   expect(budget.faultsEndMs(mixedEndMs)).toBe(1000 + 0.85 * 3 * MINUTE)
-  nowMs = mixedEndMs + 20_000 // it took longer
+  nowMs = mixedEndMs + 20_000 // longer than planned
   for (let aloneAfter = 3; aloneAfter >= 0; aloneAfter--) {
     const endMs = budget.partEndMs({ isAlone: true, aloneAfter })
     expect(budget.hasRoom(endMs)).toBe(true)
@@ -20,13 +20,13 @@ test('faults of all parts end before the time does, with some left for drain and
   expect(budget.hasRoom(budget.partEndMs({ isAlone: true, aloneAfter: 0 }))).toBe(false)
 })
 
-test('parts that stand alone get no more than a minute, the mixed one all the rest', () => {
+test('each part that runs alone gets at most a minute, the mixed one the rest', () => {
   const budget = budgetOf(60 * MINUTE, 5, () => 0)
   expect(budget.partEndMs({ isAlone: false, aloneAfter: 5 })).toBe(55 * MINUTE)
   expect(budget.partEndMs({ isAlone: true, aloneAfter: 4 })).toBe(MINUTE)
 })
 
-test('a short time leaves no room for those that stand alone', () => {
+test('a short time leaves no room for parts that run alone', () => {
   const budget = budgetOf(12_000, 5, () => 0)
   expect(budget.hasRoom(budget.partEndMs({ isAlone: true, aloneAfter: 4 }))).toBe(false)
 })

@@ -3,13 +3,14 @@
  * splices, false lengths and, in JSON, values of another kind, unknown keys and unusual numbers. One input in ten is
  * random. The fuzzer checks the rules for each input, so a longer run is the same call with a larger number.
  */
+
 import { type Random, seededRandom, toHex } from '@sealpost/std'
 import { bytesOf, faultyBytes, faultyJson, faultyText, pick } from '@sealpost/std/testing'
-import { samples } from '../vectors/samples.ts'
-import { type Decoded, decodeClientFrame, decodeServerFrame, encode, encodeBinary, encodeJson } from './codec.ts'
-import { clientFrames, type Frame, type FrameKind, serverFrames } from './frames.ts'
-import type { Shape } from './layout.ts'
-import type { Form } from './limits.ts'
+import { samples } from '../../vectors/samples.ts'
+import { type Decoded, decodeClientFrame, decodeServerFrame, encode, encodeBinary, encodeJson } from '../codec.ts'
+import { clientFrames, type Frame, type FrameKind, serverFrames } from '../frames.ts'
+import type { Shape } from '../layout.ts'
+import type { Form } from '../limits.ts'
 
 export interface FuzzOptions {
   readonly seed: number

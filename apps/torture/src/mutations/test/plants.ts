@@ -1,6 +1,6 @@
 /**
- * Plants one fault in the broker that it is loaded into (`bun --preload`), for the test of the checker, which must notice
- * each. `PLANTED` names the fault. Nothing of this is in the product.
+ * Plants one bug in the broker that loads this file (`bun --preload`); the checker must find each one. `PLANTED` names
+ * the bug. The product contains nothing of this.
  */
 import { Driver } from '@sealpost/driver'
 import type { FrameOf, ServerFrame } from '@sealpost/protocol'
@@ -10,7 +10,7 @@ import type { DeliveryId } from '@sealpost/std'
 type Delivery = FrameOf<'push'>['deliveries'][number]
 type Twist = (deliveries: readonly Delivery[], socket: number) => Delivery[]
 
-/** One in this number. */
+/** One delivery in this number is affected. */
 const RARELY = 40
 const LATE_MS = 400
 const NO_ENVELOPE = '00000000-0000-0000-0000-000000000000'
@@ -19,7 +19,7 @@ let seen = 0
 const isTheOne = () => ++seen % RARELY === 0
 
 const PLANTS = {
-  /** It answers first, and stores when it gets to it. */
+  /** Replies first, and stores later. */
   'acks before the commit': () => {
     const { commit } = Commits.prototype
     Commits.prototype.commit = async function (batch) {
@@ -102,10 +102,9 @@ interface Inside {
   readonly db: QueueDatabases
 }
 
-/** What is private to it, and for nobody else to touch. */
 const insideOf = (queue: PostgresQueue) => queue as unknown as Inside
 
-/** Between the engine and the sockets: what it believes to have sent is not what goes out. */
+/** Changes pushes between the engine and the sockets. */
 function twistPushes(twist: Twist): void {
   const { send } = Driver.prototype
   Driver.prototype.send = function (socket, frames) {
