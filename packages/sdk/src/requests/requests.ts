@@ -1,7 +1,8 @@
 /**
- * What is asked of the broker in a live session and answered by one frame. A question is kept until its answer comes: it
- * is said again in the next session, and after a while without an answer, which a broker gives whose database is away.
- * So only what may be asked twice is asked here.
+ * Requests to the broker and to other peers.
+ *
+ * One frame answers a request to the broker. A request stays open until its reply comes: it is sent again in the next
+ * session, and after a while without a reply, as when the broker's database is away. So every request here is idempotent.
  */
 import {
   CONSENT_CHANGES_MAX,
@@ -10,8 +11,10 @@ import {
   type MemberRole,
   type ServerFrame,
 } from '@sealpost/protocol'
-import type { InviteId, Millis, PeerKey } from '@sealpost/std'
+import type { EnvelopeId, InviteId, Millis, PeerKey } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
+import type { Message } from '../inbox/message.ts'
+import type { OutgoingMessage, OutgoingTerms } from '../outbox/lane.ts'
 import { chunksOf } from '../outbox/send-frames.ts'
 
 const REPLIES = {
@@ -37,7 +40,7 @@ export interface ReplyHandler<Type extends BrokerRequestType = BrokerRequestType
   refused(error: SealpostError): void
 }
 
-interface Open {
+interface OpenBrokerRequest {
   readonly frame: FrameOf<BrokerRequestType>
   readonly handler: ReplyHandler
   /** In this session; Infinity: not yet. */
@@ -47,7 +50,7 @@ interface Open {
 const RESEND_AFTER_MS = 5_000
 
 export class BrokerRequests {
-  readonly #open = new Map<number, Open>()
+  readonly #open = new Map<number, OpenBrokerRequest>()
   #ref = 0
 
   send<Type extends BrokerRequestType>(question: BrokerRequestOf<Type>, handler: ReplyHandler<Type>): void {
@@ -179,4 +182,90 @@ function check({ outcome }: FrameOf<'consented'>): void {
 function stateOf({ policy, peers }: FrameOf<'consented'>): ConsentState {
   const named = (wanted: string) => peers.filter(({ verdict }) => verdict === wanted).map(({ peer }) => peer)
   return { policy, allowed: named('allowed'), blocked: named('blocked') }
+}
+
+/** One of its two answers is called. */
+export interface PeerRequest extends OutgoingTerms {
+  readonly body: Uint8Array
+  readonly timeoutMs: Millis
+  readonly replied: (answer: Message) => void
+  readonly refused: (error: SealpostError) => void
+}
+
+interface OpenPeerRequest extends Pick<PeerRequest, 'to' | 'replied' | 'refused'> {
+  readonly deadlineMs: Millis
+  /** Null until it is sealed. */
+  envelopeId: EnvelopeId | null
+}
+
+/**
+ * Requests to other peers that wait for a reply. A reply names the envelope of its request inside its box, so only the
+ * requested peer can have written it. Pure and synchronous.
+ */
+export class PeerRequests {
+  readonly #open = new Set<OpenPeerRequest>()
+  readonly #sealed = new Map<EnvelopeId, OpenPeerRequest>()
+  /** Not after the next deadline. Looking at all of them takes time, and this is asked for with every frame. */
+  wakeAtMs: Millis = Infinity
+
+  readonly #current: (peer: PeerKey) => PeerKey
+
+  /** `current`: the identity key of now, of one that others may have followed. */
+  constructor(current: (peer: PeerKey) => PeerKey = (peer) => peer) {
+    this.#current = current
+  }
+
+  /** Returns what is to be posted for it. */
+  begin({ timeoutMs, replied: answered, ...post }: PeerRequest, nowMs: Millis): OutgoingMessage {
+    const { to, refused } = post
+    const open: OpenPeerRequest = { to, replied: answered, refused, deadlineMs: nowMs + timeoutMs, envelopeId: null }
+    this.#open.add(open)
+    this.wakeAtMs = Math.min(this.wakeAtMs, open.deadlineMs)
+    return {
+      ...post,
+      sealed: (envelopeId) => {
+        if (!this.#open.has(open)) return
+        open.envelopeId = envelopeId
+        this.#sealed.set(envelopeId, open)
+      },
+      accepted: () => undefined,
+      refused: (error) => {
+        // It may be stored, and then an answer comes.
+        if (error.code !== 'maybe_sent' && this.#end(open)) refused(error)
+      },
+    }
+  }
+
+  /** Whether this answers one of them; it is that one's then. */
+  take(message: Message): boolean {
+    const { inReplyTo, sender } = message
+    const open = inReplyTo && this.#sealed.get(inReplyTo)
+    if (!open || this.#current(open.to) !== sender) return false
+    this.#end(open)
+    open.replied(message)
+    return true
+  }
+
+  expire(nowMs: Millis): void {
+    if (nowMs < this.wakeAtMs) return
+    for (const open of [...this.#open]) if (nowMs >= open.deadlineMs && this.#end(open)) open.refused(timedOut())
+    this.wakeAtMs = Infinity
+    for (const { deadlineMs } of this.#open) this.wakeAtMs = Math.min(this.wakeAtMs, deadlineMs)
+  }
+
+  close(error: SealpostError): void {
+    for (const open of [...this.#open]) if (this.#end(open)) open.refused(error)
+    this.wakeAtMs = Infinity
+  }
+
+  #end(open: OpenPeerRequest): boolean {
+    if (open.envelopeId) this.#sealed.delete(open.envelopeId)
+    return this.#open.delete(open)
+  }
+}
+
+function timedOut(): SealpostError {
+  return new SealpostError('timeout', 'No answer came in time. The request may still arrive, and be answered later.', {
+    isRetryable: true,
+  })
 }
