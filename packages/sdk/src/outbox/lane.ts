@@ -176,7 +176,7 @@ export class Lane {
 }
 
 /** Backups are not taken back by more than this without a word to everybody: the window that is promised. */
-export const KEEP_SENT_MS = 15 * 60_000
+const KEEP_SENT_MS = 15 * 60_000
 const COUNT_MAX = 4096
 const BYTES_MAX = 4 * 1024 * 1024
 const NO_BODY = new Uint8Array(0)

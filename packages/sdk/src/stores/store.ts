@@ -128,7 +128,7 @@ export interface KeyEpochRecord {
   readonly boxEpoch: number
 }
 
-/** What is remembered of a space (`state/space-memory.ts`): its terms, its keys, and the newest entry of each key. */
+/** What is remembered of a space (`state/entry-verifier.ts`): its terms, its keys, and the newest entry of each key. */
 export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
 
 /** Where the mesh was served last, which may be another cell than the one of the application's addresses. */
