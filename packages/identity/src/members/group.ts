@@ -220,9 +220,9 @@ const groupOf = <R extends MemberListFields>({ id, ...roster }: R) => ({ ...rost
  * A pool: a name and a list of members, of whom one takes each message. Its owner signs it as the owner of a group does.
  * The id is as long as a peer's key, because it is addressed like one; being a hash it is nobody's key.
  *
- * Bytes: as `signMemberList` writes them. Vector: packages/protocol/vectors/pool.json.
+ * Bytes: as `signMemberList` writes them. Vector: packages/protocol/vectors/pool.json. A pool has 1 to 64
+ * members; only the statement that ends it has none.
  */
-/** 1 to 64 members, and none exactly in the statement that ends it. */
 export interface PoolFields extends Omit<MemberListFields, 'id'> {
   readonly poolId: PoolId
 }
