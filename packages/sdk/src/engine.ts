@@ -1,7 +1,7 @@
 /**
- * A peer, all decisions and no waiting: connection, outbox, arrivals and key directory behind one synchronous surface.
- * Frames, socket events and the passing of time come in as calls, commands go out through `PeerEffects`. It reads no
- * clock and draws no random number of its own, so a simulator can drive it from a seed.
+ * The engine of a peer: it decides and never waits. Its parts (outbox, receiver, key directory and others) stand behind one
+ * synchronous surface. Frames, socket events and the time arrive as calls, and commands leave through `PeerEffects`. It reads
+ * no clock and draws no random number, so a simulator can drive it from a seed.
  */
 import type { ClientFrame, FrameOf, ServerFrame } from '@sealpost/protocol'
 import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
@@ -19,7 +19,7 @@ import type { OutgoingMessage } from './outbox/lane.ts'
 import { Outbox } from './outbox/outbox.ts'
 import { type Orphan, PersistentOutbox } from './outbox/persistent-outbox.ts'
 import { PoolClient } from './pools/pools.ts'
-import type { ConnectionTarget, CryptoPort, PeerEffects } from './ports.ts'
+import type { ConnectionTarget, CryptoPort, EnginePart, PeerEffects } from './ports.ts'
 import { EphemeralClient, PresenceClient, type Status } from './presence/presence-client.ts'
 import {
   type BrokerRequestOf,
@@ -52,29 +52,34 @@ export interface PeerEngineOptions extends ConnectionTarget {
   readonly keyEpochs?: KeyEpochs
 }
 
-/** A store as the engine sees it: what was in it, and where changes go. */
+/** The store of an engine: its records at the start, and a way to write changes. */
 export interface EngineStore {
   readonly records: readonly StoreRecord[]
-  /** Answer: `kept` or `keepFailed`. No further one is asked for before. */
+  /** Reply: `storeWritten` or `storeFailed`. The engine has one write in flight at most. */
   write(changes: StoreChange[]): void
 }
+
+/** As many settles leave with other frames; fewer wait for company, because a frame of its own costs more than the delay. */
+const SETTLES_WITH_FRAMES = 16
 
 export class PeerEngine {
   readonly #effects: PeerEffects
   readonly connection: BrokerConnection
   private readonly outbox: Outbox
-  /** Of the last session. */
+  /** The one of the last session. */
   #welcome: FrameOf<'welcome'> | null = null
-  private readonly arrivals: Receiver
+  private readonly receiver: Receiver
   readonly #keys: PeerKeys
-  readonly #questions = new BrokerRequests()
-  readonly #requests = new PeerRequests((peer) => this.users.statements.current(peer))
-  readonly #standing: PresenceClient
+  readonly #brokerRequests = new BrokerRequests()
+  readonly #peerRequests = new PeerRequests((peer) => this.users.statements.current(peer))
+  readonly #presence: PresenceClient
   readonly #ephemeral: EphemeralClient
   readonly groups: GroupClient
   readonly users: UserClient
   readonly pools: PoolClient
   readonly keyEpochs: KeyEpochs
+  /** In the order in which their frames are sent. */
+  readonly #parts: readonly EnginePart[]
   readonly #writer: StoreWriter | null
   #storeError: SealpostError | null = null
   #isEnding = false
@@ -117,7 +122,7 @@ export class PeerEngine {
     const outboxLimits = { window, windowBytes, waitingMax }
     this.outbox = new Outbox({ crypto, random, keyOf, counters, hasLeft, keptPosts }, outboxLimits)
     const keeping = writer && store ? { writer, records: store.records } : undefined
-    const isAnswer = (message: Message) => this.#requests.take(message)
+    const isAnswer = (message: Message) => this.#peerRequests.take(message)
     const enqueue = (reply: OutgoingMessage) => this.enqueue(reply)
     this.groups = new GroupClient({
       crypto: crypto.groups,
@@ -125,7 +130,7 @@ export class PeerEngine {
       emit,
       ask: requestBroker,
       post: enqueue,
-      unlock: (sender) => this.arrivals.unlock(sender, this.#nowMs),
+      unlock: (sender) => this.receiver.unlock(sender, this.#nowMs),
       bodies: keptPosts?.bodies ?? null,
       current: (peer) => this.users.statements.current(peer),
     })
@@ -139,12 +144,14 @@ export class PeerEngine {
     const { opening: groups } = this.groups
     const { statements: users } = this.users
     const worksForPools = () => this.pools.joins.isAny
-    this.arrivals = new Receiver(
+    this.receiver = new Receiver(
       { opening, groups, users, effects, counters, isAnswer, worksForPools, maxAgeMs, post: enqueue, credit },
       keeping,
     )
     this.#ephemeral = new EphemeralClient({ crypto, keys: directory, opening, effects, counters })
-    this.#standing = new PresenceClient((entry) => effects.emit({ type: 'presence', ...entry }))
+    this.#presence = new PresenceClient((entry) => effects.emit({ type: 'presence', ...entry }))
+    const { receiver, outbox, pools } = this
+    this.#parts = [receiver, this.#presence, this.#ephemeral, outbox, pools, this.#keys, this.#brokerRequests]
     if (store) this.outbox.restore(store.records, (record, message) => this.#orphan(record, message))
     this.connection = this.#connectionOf(crypto, options)
   }
@@ -152,7 +159,10 @@ export class PeerEngine {
   #connectionOf(crypto: CryptoPort, options: PeerEngineOptions): BrokerConnection {
     const { random, credit = 512, store } = options
     const isOwed = () =>
-      this.outbox.owedCount > 0 || this.pools.sender.pendingCount > 0 || this.#questions.isOpen || this.#keys.isOpen
+      this.outbox.owedCount > 0 ||
+      this.pools.sender.pendingCount > 0 ||
+      this.#brokerRequests.isOpen ||
+      this.#keys.isOpen
     const ports = {
       ...{ effects: this.#effects, crypto, random, isOwed },
       live: (welcome: FrameOf<'welcome'>) => this.#live(welcome),
@@ -167,12 +177,12 @@ export class PeerEngine {
   get state(): ConnectionState {
     return this.connection.state
   }
-  /** Sends without an answer. */
+  /** Messages that are neither acknowledged nor refused. */
   get pendingCount(): number {
     return this.outbox.pendingCount + this.pools.sender.pendingCount
   }
 
-  /** Tells the time. Call it before the other methods; a clock that goes back stands still here. */
+  /** Advances the engine's monotonic clock. Call it before the other methods. */
   advance(nowMs: Millis): void {
     if (nowMs > this.#nowMs) this.#nowMs = nowMs
   }
@@ -191,7 +201,7 @@ export class PeerEngine {
     if (taken) this.#receivedLive(taken)
   }
 
-  /** What came could not be decoded. */
+  /** A frame could not be decoded. */
   malformed(dialNo: number): void {
     this.connection.malformed(dialNo, this.#nowMs)
   }
@@ -205,32 +215,26 @@ export class PeerEngine {
     this.connection.tick(this.#nowMs)
     this.outbox.expire(this.#nowMs)
     this.pools.sender.expire(this.#nowMs)
-    this.#requests.expire(this.#nowMs)
-    this.arrivals.tick(this.#nowMs)
+    this.#peerRequests.expire(this.#nowMs)
+    this.receiver.tick(this.#nowMs)
     this.flush()
   }
 
-  /** The next time at which something is due without a cause from outside; Infinity for never. */
+  /** The next time at which something is due without a call from outside; Infinity for never. */
   get wakeAtMs(): Millis {
     if (this.state.name === 'closed') return Infinity
-    const ownAtMs = Math.min(this.connection.wakeAtMs, this.outbox.wakeAtMs, this.#requests.wakeAtMs)
-    if (this.state.name !== 'live') return Math.min(ownAtMs, this.pools.sender.wakeAtMs)
-    return Math.min(
-      ownAtMs,
-      this.pools.wakeAtMs,
-      this.#keys.directory.wakeAtMs,
-      this.#questions.wakeAtMs,
-      this.arrivals.wakeAtMs,
-    )
+    let atMs = Math.min(this.connection.wakeAtMs, this.#peerRequests.wakeAtMs)
+    for (const part of this.#parts) atMs = Math.min(atMs, part.wakeAtMs)
+    return atMs
   }
 
-  /** Sends what there is to send. */
+  /** Sends the frames that wait. */
   flush(): void {
     if (this.state.name === 'live') this.#transmit()
     this.#writer?.flush()
   }
 
-  /** The store has kept what it was asked to. */
+  /** The store has written the changes. */
   storeWritten(): void {
     this.#writer!.written()
     this.flush()
@@ -243,12 +247,12 @@ export class PeerEngine {
     this.connection.close()
   }
 
-  /** Nothing is asked of the store and nothing waits for it. */
+  /** Whether no write is in flight or due. */
   get isStoreIdle(): boolean {
     return this.#writer?.isIdle !== false
   }
 
-  /** Takes no further posts, so that the store can come to rest before `close`. */
+  /** Refuses further messages, so that the store becomes idle before `close`. */
   stopAccepting(): void {
     this.#isEnding = true
     this.flush()
@@ -256,25 +260,19 @@ export class PeerEngine {
 
   #transmit(): void {
     const nowMs = this.#nowMs
-    const count =
-      this.#say(this.arrivals.takeFrames(nowMs)) +
-      this.#say(this.#standing.takeFrames()) +
-      this.#say(this.#ephemeral.takeFrames()) +
-      this.#say(this.outbox.takeFrames(nowMs)) +
-      this.#say(this.pools.takeFrames(nowMs)) +
-      this.#say(this.#keys.directory.takeFrames(nowMs)) +
-      this.#say(this.#questions.takeFrames(nowMs))
+    let count = 0
+    for (const part of this.#parts) count += this.#transmitAll(part.takeFrames(nowMs))
     if (count === 0) return
-    this.#say(this.arrivals.takeSettles())
+    if (this.receiver.settlesWaiting >= SETTLES_WITH_FRAMES) this.#transmitAll(this.receiver.takeSettles())
     this.connection.sent(nowMs)
   }
 
-  #say(frames: readonly ClientFrame[]): number {
+  #transmitAll(frames: readonly ClientFrame[]): number {
     for (const frame of frames) this.#effects.transmit(frame)
     return frames.length
   }
 
-  /** Takes a message to be sent; one of its two answers is called, possibly at once when it is refused. */
+  /** Takes a message to be sent. Calls one of its two handlers, at once if it is refused. */
   enqueue(post: OutgoingMessage): void {
     if (this.#isEnding || this.state.name === 'closed') return post.refused(this.#endError())
     const to = this.users.statements.current(post.to)
@@ -282,9 +280,9 @@ export class PeerEngine {
     this.#effects.flushSoon()
   }
 
-  /** Posts a message and waits for the answer of its recipient. */
+  /** Sends a message and waits for the reply of its recipient. */
   requestPeer(request: PeerRequest): void {
-    this.enqueue(this.#requests.begin(request, this.#nowMs))
+    this.enqueue(this.#peerRequests.begin(request, this.#nowMs))
   }
 
   /** For connected recipients. Returns the id by which `ephemeralFailed` names it. @throws SealpostError `body_too_large` */
@@ -292,41 +290,41 @@ export class PeerEngine {
     return this.#ephemeral.say(this.users.statements.current(to), body, this.#nowMs)
   }
 
-  /** Said to the broker now and in each session from here on. */
+  /** Sends the status now and in each later session. */
   setStatus(status: Status): void {
-    this.#standing.say(status)
+    this.#presence.say(status)
     this.#effects.flushSoon()
   }
 
-  /** Whether to be told who is online. */
+  /** Subscribes to presence, or ends the subscription. */
   watchPresence(isWatching: boolean): void {
-    this.#standing.watch(isWatching)
+    this.#presence.watch(isWatching)
     this.#effects.flushSoon()
   }
 
   get presence(): ReadonlyMap<PeerKey, PresenceEntry> {
-    return this.#standing.presence
+    return this.#presence.presence
   }
 
-  /** The application is at work on this message: its lease continues for as long as that takes. */
+  /** Extends the lease of a message while the application works on it. */
   holdLease(message: Message): void {
-    this.arrivals.hold(message)
+    this.receiver.hold(message)
   }
 
-  /** Asks the broker what it answers with one frame; said again until it does. */
+  /** Sends a request that the broker replies to with one frame, and repeats it until the reply. */
   requestBroker<Type extends BrokerRequestType>(question: BrokerRequestOf<Type>, handler: ReplyHandler<Type>): void {
     if (this.state.name === 'closed') return handler.refused(this.#endError())
-    this.#questions.send(question, handler)
+    this.#brokerRequests.send(question, handler)
     this.#effects.flushSoon()
   }
 
-  /** The peer's checked box key, from memory or from the broker's directory. */
+  /** Looks up the peer's checked box key, in memory or in the broker's directory. */
   lookup(peer: PeerKey, waiter: KeyWaiter): void {
     if (this.state.name === 'closed') return waiter.refused(this.#endError())
     this.#keys.lookup(peer, waiter, this.#nowMs)
   }
 
-  /** Says what was settled, then ends everything. */
+  /** Sends the settles that wait, then closes the connection. */
   close(): void {
     this.flushSettles()
     this.connection.close()
@@ -338,8 +336,8 @@ export class PeerEngine {
   }
 
   flushSettles(): void {
-    const { arrivals, state } = this
-    if (state.name === 'live') this.#say([...arrivals.takeFrames(this.#nowMs), ...arrivals.takeSettles()])
+    const { receiver, state } = this
+    if (state.name === 'live') this.#transmitAll([...receiver.takeFrames(this.#nowMs), ...receiver.takeSettles()])
   }
 
   #receivedLive(frame: ServerFrame): void {
@@ -354,12 +352,12 @@ export class PeerEngine {
         this.pools.received(frame, this.#nowMs)
         return this.#effects.flushSoon()
       case 'push':
-        return this.arrivals.pushed(frame.deliveries, this.#nowMs)
+        return this.receiver.pushed(frame.deliveries, this.#nowMs)
       case 'pushWith':
       case 'pushBody':
-        return this.arrivals.pushedWith(frame.deliveries, this.#nowMs)
+        return this.receiver.pushedWith(frame.deliveries, this.#nowMs)
       case 'receipts':
-        return this.arrivals.receipted(frame.items)
+        return this.receiver.receipted(frame.items)
       case 'recovered':
         return this.#recovered(frame)
       case 'pushEphemeral':
@@ -367,7 +365,7 @@ export class PeerEngine {
       case 'ephemeralFailed':
         return this.#ephemeral.failed(frame.items)
       case 'presence':
-        return this.#standing.told(frame)
+        return this.#presence.told(frame)
       case 'directory':
         return this.#keys.directory.answered(frame, this.#nowMs)
       case 'keyHistory':
@@ -381,14 +379,14 @@ export class PeerEngine {
       case 'groupSet':
       case 'deviceRemoved':
       case 'succeeded':
-        return this.#questions.replied(frame)
+        return this.#brokerRequests.replied(frame)
       case 'poolJoined':
         return this.pools.received(frame, this.#nowMs)
       case 'groupList':
-        return frame.ref === 0 ? this.groups.told(frame) : this.#questions.replied(frame)
+        return frame.ref === 0 ? this.groups.told(frame) : this.#brokerRequests.replied(frame)
       case 'deviceList':
         this.users.statements.devicesPushed(frame)
-        return frame.ref === 0 ? undefined : this.#questions.replied(frame)
+        return frame.ref === 0 ? undefined : this.#brokerRequests.replied(frame)
       case 'successions':
         return this.users.statements.rotationsPushed(frame)
       case 'goaway':
@@ -400,17 +398,13 @@ export class PeerEngine {
 
   #live(welcome: FrameOf<'welcome'>): void {
     this.counters.sessions += 1
-    this.arrivals.connected(welcome)
-    this.#standing.connected()
-    this.#ephemeral.connected()
     this.groups.connected()
-    this.pools.connected(welcome)
     const { epoch, incarnation } = welcome
     const isRestored = this.#welcome !== null && isRestoredSince(this.#welcome, welcome)
     this.#welcome = welcome
-    if (isRestored) this.arrivals.restored()
+    if (isRestored) this.receiver.restored()
     const resent = isRestored ? this.#resendAcked() : 0
-    this.outbox.connected(welcome, this.#nowMs)
+    for (const part of this.#parts) part.connected?.(welcome, this.#nowMs)
     const durability = welcome.durability === 'fsync' ? 'fsync' : 'degraded'
     this.#effects.emit({ type: 'connected', epoch, incarnation, durability })
     if (isRestored) this.#effects.emit({ type: 'restored', incarnation, resent })
@@ -442,28 +436,19 @@ export class PeerEngine {
 
   #ended(error: SealpostError | null): void {
     this.#disconnected()
-    this.#requests.close(this.#endError())
-    this.outbox.close(this.#endError())
-    this.pools.close(this.#endError())
-    this.#keys.close(this.#endError())
-    this.#questions.close(this.#endError())
+    this.#peerRequests.close(this.#endError())
+    for (const part of this.#parts) part.close?.(this.#endError())
     this.#writer?.flush()
     this.#effects.emit({ type: 'closed', error: this.#storeError ?? error })
   }
 
   #disconnected(): void {
-    this.outbox.disconnected()
-    this.pools.disconnected()
-    this.arrivals.disconnected()
-    this.#standing.disconnected()
-    this.#ephemeral.disconnected()
-    this.#keys.disconnected()
-    this.#questions.disconnected()
+    for (const part of this.#parts) part.disconnected()
   }
 
   #unlock(peer: PeerKey): void {
     this.outbox.unlock(peer)
-    this.arrivals.unlock(peer, this.#nowMs)
+    this.receiver.unlock(peer, this.#nowMs)
     this.#ephemeral.unlock(peer, this.#nowMs)
   }
 
@@ -471,11 +456,11 @@ export class PeerEngine {
     if (error.code === 'unknown_recipient' && this.users.statements.current(peer) !== peer)
       this.outbox.follow(peer, (post) => this.enqueue(post))
     this.outbox.refuse(peer, error)
-    this.arrivals.refuse(peer, this.#nowMs)
+    this.receiver.refuse(peer, this.#nowMs)
     this.#ephemeral.refuse(peer, error.code)
   }
 
-  /** Nobody of this life waits for these: they are told as events. */
+  /** No caller of this process waits for these messages, so their outcomes are events. */
   #orphan({ terms: { to }, outboxNo }: OutboxRecord, message?: GroupMessage): Orphan {
     if (message) return this.groups.orphan(message, to, outboxNo)
     return {

@@ -21,9 +21,10 @@ import type {
   StreamId,
   Transcript,
 } from '@sealpost/identity'
-import type { ClientFrame, KeyBindingEntry } from '@sealpost/protocol'
+import type { ClientFrame, FrameOf, KeyBindingEntry } from '@sealpost/protocol'
 import type { EnvelopeId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import type { KnownAddresses } from './connection/addresses.ts'
+import type { SealpostError } from './errors.ts'
 import type { PeerEvent } from './events.ts'
 import type { Message, OpenVerdict } from './inbox/message.ts'
 
@@ -115,3 +116,20 @@ export interface UserKeys {
   removeDevice(device: PeerKey): Uint8Array
   rotateIdentity(next: Identity): Uint8Array
 }
+
+/** A part of the engine with frames of its own. */
+export interface EnginePart {
+  /** A session began. */
+  connected?(welcome: FrameOf<'welcome'>, nowMs: Millis): void
+  /** The session ended. Nothing is due until the next one, unless it is due offline. */
+  disconnected(): void
+  /** Returns the frames to send now; called in a session only. */
+  takeFrames(nowMs: Millis): readonly ClientFrame[]
+  /** When the part has frames without a further call, or has to be ticked; Infinity for never. */
+  readonly wakeAtMs: Millis
+  /** Refuses everything that waits for a reply. */
+  close?(error: SealpostError): void
+}
+
+/** Shared, so that a part with nothing to send makes no object. */
+export const NO_FRAMES: readonly never[] = []

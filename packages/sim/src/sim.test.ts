@@ -7,8 +7,8 @@ const SEEDS = 300
 const SLOW = { timeout: 600_000 }
 
 const STATES = [
-  'arrivals: wait for a key',
-  'arrivals: wait for an earlier one',
+  'receiver: wait for a key',
+  'receiver: wait for an earlier one',
   'connection: connecting',
   'connection: greeting',
   'connection: live',

@@ -400,6 +400,7 @@ test('what was pushed in a session that ended is extended once it was pushed aga
   const one = message(1, 0)
   leases.hold(one)
   leases.disconnected()
+  leases.connected(1000)
   expect(leases.takeFrames(600, SESSION + 1)).toEqual([])
   Object.assign(one, { deliveryId: 8, sessionNo: SESSION + 1 })
   expect(leases.takeFrames(1100, SESSION + 1)).toEqual([{ type: 'extend', ids: [8], forMs: 1000 }])
@@ -419,4 +420,13 @@ test('a broker that gives leases of no length does not make us ask without a pau
   expect(leases.wakeAtMs).toBe(110)
   expect(leases.takeFrames(110, SESSION)).toEqual([{ type: 'extend', ids: [1], forMs: 20 }])
   expect(leases.wakeAtMs).toBe(120)
+})
+
+test('between two sessions no lease is due', () => {
+  const leases = world()
+  leases.hold(message(1, 0))
+  leases.disconnected()
+  expect(leases.wakeAtMs).toBe(Infinity)
+  leases.connected(1000)
+  expect(leases.wakeAtMs).toBe(500)
 })

@@ -283,23 +283,36 @@ export class Leases {
   readonly #held = new Map<Message, Millis>()
   readonly #asked = new Map<Millis, DeliveryId[]>()
   #leaseMs: Millis = EXTEND_MS_MAX
-  /** Not after the next one is due: asked for with every frame. */
-  wakeAtMs: Millis = Infinity
+  #isConnected = false
+  /** Not after the next lease is due. */
+  #dueAtMs: Millis = Infinity
 
   connected(leaseMs: Millis): void {
+    this.#isConnected = true
     this.#leaseMs = Math.max(LEASE_MS_MIN, Math.min(leaseMs, EXTEND_MS_MAX))
   }
 
+  /** Nothing is due until the next session. */
   disconnected(): void {
+    this.#isConnected = false
     this.#asked.clear()
   }
 
-  /** For as long as the message is open. Answers whether it is due before `wakeAtMs` said. */
+  get wakeAtMs(): Millis {
+    return this.#isConnected ? this.#dueAtMs : Infinity
+  }
+
+  /** Whether `takeFrames` has extensions that the application requested. */
+  get isRequested(): boolean {
+    return this.#asked.size > 0
+  }
+
+  /** Extends the lease for as long as the message is open. Returns whether it is due before `wakeAtMs`. */
   hold(message: Message): boolean {
     const dueAtMs = message.receivedAtMs + this.#leaseMs / 2
     this.#held.set(message, dueAtMs)
-    if (dueAtMs >= this.wakeAtMs) return false
-    this.wakeAtMs = dueAtMs
+    if (dueAtMs >= this.#dueAtMs) return false
+    this.#dueAtMs = dueAtMs
     return true
   }
 
@@ -327,13 +340,13 @@ export class Leases {
   }
 
   #extendDue(nowMs: Millis, sessionNo: number): void {
-    this.wakeAtMs = Infinity
+    this.#dueAtMs = Infinity
     for (const [message, dueAtMs] of this.#held) {
       const isDue = nowMs >= dueAtMs
       if (isDue && message.sessionNo === sessionNo) this.extend(message, null)
       const nextAtMs = isDue ? nowMs + this.#leaseMs / 2 : dueAtMs
       this.#held.set(message, nextAtMs)
-      this.wakeAtMs = Math.min(this.wakeAtMs, nextAtMs)
+      this.#dueAtMs = Math.min(this.#dueAtMs, nextAtMs)
     }
   }
 }

@@ -15,7 +15,7 @@ import { RECHECK_MS } from '../keys/key-directory.ts'
 import type { EnvelopeOpener } from '../keys/peer-keys.ts'
 import type { OutgoingMessage } from '../outbox/lane.ts'
 import { chunksOf } from '../outbox/send-frames.ts'
-import type { PeerEffects } from '../ports.ts'
+import { type EnginePart, NO_FRAMES, type PeerEffects } from '../ports.ts'
 import type { StoreWriter } from '../stores/store.ts'
 import type { UserStatements } from '../users/users.ts'
 import { Deferrals } from './dispatcher.ts'
@@ -49,9 +49,9 @@ export interface ReceiverPorts {
 
 type ReceiverFrame = FrameOf<'settle'> | FrameOf<'retry'> | FrameOf<'reject'> | FrameOf<'extend'>
 
-/** Settled ids wait so long for others, or for a frame they can go with: one of their own for each is a write and a read. */
+/** A settle waits for others for this time: a frame for each would be a write and a read. */
 const SETTLE_WITHIN_MS = 100
-/** And until this number waits: what waits here fills the window. */
+/** Settles are due when this number waits, because they fill the window. */
 const SETTLES_MAX = 64
 /** A larger message takes much of the bytes that the broker pushes, so it is settled at once. */
 const ALONE_BYTES = 4_096
@@ -65,7 +65,7 @@ const POOL_RETRY_MS = 1_000
 /** A broker takes no time to live of more than 30 days by default, and clocks differ. */
 const MAX_AGE_MS = 31 * 24 * 3600_000
 
-export class Receiver implements MessageActions {
+export class Receiver implements EnginePart, MessageActions {
   readonly #ports: ReceiverPorts
   readonly #inbox: Inbox<Message>
   readonly #writer: StoreWriter | null
@@ -204,23 +204,31 @@ export class Receiver implements MessageActions {
     this.#ports.effects.flushSoon()
   }
 
-  takeFrames(nowMs: Millis): ReceiverFrame[] {
+  takeFrames(nowMs: Millis): readonly ReceiverFrame[] {
+    if (this.#settling.length > 0) this.#settleAtMs = Math.min(this.#settleAtMs, nowMs + SETTLE_WITHIN_MS)
+    const areSettlesDue = nowMs >= this.#settleAtMs
+    const isIdle = this.#retrying.length === 0 && this.#rejecting.length === 0 && !this.#leases.isRequested
+    if (!areSettlesDue && isIdle && nowMs < this.#leases.wakeAtMs) return NO_FRAMES
     const retrying = this.#retrying
     const rejecting = this.#rejecting
-    if (this.#settling.length > 0) this.#settleAtMs = Math.min(this.#settleAtMs, nowMs + SETTLE_WITHIN_MS)
     this.#retrying = []
     this.#rejecting = []
     return [
-      ...(nowMs >= this.#settleAtMs ? this.takeSettles() : []),
+      ...(areSettlesDue ? this.takeSettles() : []),
       ...chunksOf(retrying, BATCH_MAX).map((items) => ({ type: 'retry' as const, items })),
       ...chunksOf(rejecting, BATCH_MAX).map((items) => ({ type: 'reject' as const, items })),
       ...this.#leases.takeFrames(nowMs, this.#sessionNo),
     ]
   }
 
-  /** Due or not: when something else is said, or nothing more will be. */
-  takeSettles(): FrameOf<'settle'>[] {
+  get settlesWaiting(): number {
+    return this.#settling.length
+  }
+
+  /** Returns all settles, due or not. */
+  takeSettles(): readonly FrameOf<'settle'>[] {
     const settling = this.#settling
+    if (settling.length === 0) return NO_FRAMES
     this.#settling = []
     this.#settleAtMs = Infinity
     return chunksOf(settling, BATCH_MAX).map((ids) => ({ type: 'settle', ids }))

@@ -47,7 +47,9 @@ export class ReorderBuffer<M extends InLane> {
   }
 
   get wakeAtMs(): Millis {
-    return Math.min(...this.#held.map(({ dueAtMs }) => dueAtMs))
+    let atMs = Infinity
+    for (const { dueAtMs } of this.#held) atMs = Math.min(atMs, dueAtMs)
+    return atMs
   }
 
   /** Returns whether the message was held already, in which case this is another push of it. */

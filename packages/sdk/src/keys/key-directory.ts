@@ -8,7 +8,7 @@ import { type FrameOf, type KeyBindingEntry, LOOKUP_MAX } from '@sealpost/protoc
 import { isSameBytes, type Millis, type PeerKey } from '@sealpost/std'
 import type { KeyRefusal } from '../events.ts'
 import { chunksOf } from '../outbox/send-frames.ts'
-import type { CryptoPort } from '../ports.ts'
+import { type CryptoPort, NO_FRAMES } from '../ports.ts'
 import type { KeyEpochs } from './key-epochs.ts'
 
 /** A checked key of a peer. */
@@ -132,7 +132,8 @@ export class KeyDirectory {
     return this.#open.size > 0
   }
 
-  takeFrames(nowMs: Millis): KeyQuestion[] {
+  takeFrames(nowMs: Millis): readonly KeyQuestion[] {
+    if (this.#open.size === 0) return NO_FRAMES
     const isOverdue = nowMs >= this.wakeAtMs
     const peers = isOverdue ? [...this.#open.keys()] : [...this.#unsent]
     if (peers.length === 0) return []

@@ -7,7 +7,7 @@ import { type EnvelopeId, type Millis, type PeerKey, toHex } from '@sealpost/std
 import { refusedBy, SealpostError } from '../errors.ts'
 import type { KeyRefusal, PeerEvent } from '../events.ts'
 import type { OpenVerdict } from '../inbox/message.ts'
-import type { CryptoPort } from '../ports.ts'
+import type { CryptoPort, EnginePart } from '../ports.ts'
 import { KeyDirectory, type KnownKey } from './key-directory.ts'
 import type { KeyEpochs } from './key-epochs.ts'
 
@@ -32,7 +32,7 @@ export interface PeerKeysPorts {
   readonly flushSoon: () => void
 }
 
-export class PeerKeys {
+export class PeerKeys implements EnginePart {
   readonly directory: KeyDirectory
   readonly opening: EnvelopeOpener
   readonly #ports: PeerKeysPorts
@@ -90,6 +90,12 @@ export class PeerKeys {
 
   get isOpen(): boolean {
     return this.directory.isOpen
+  }
+
+  takeFrames: KeyDirectory['takeFrames'] = (nowMs) => this.directory.takeFrames(nowMs)
+
+  get wakeAtMs(): Millis {
+    return this.directory.wakeAtMs
   }
 
   disconnected(): void {

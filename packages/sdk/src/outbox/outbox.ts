@@ -17,7 +17,7 @@ import { isHex, type Millis, type PeerKey } from '@sealpost/std'
 import { finalRefusal, maybeSent, refusedBy, SealpostError } from '../errors.ts'
 import type { PeerCounters } from '../events.ts'
 import type { GroupMessage } from '../groups/group-message.ts'
-import type { CryptoPort } from '../ports.ts'
+import { type CryptoPort, type EnginePart, NO_FRAMES } from '../ports.ts'
 import type { StoreRecord } from '../stores/store.ts'
 import { Fifo, Lane, type OutboxEntry, type OutgoingMessage, RecentlyAcked } from './lane.ts'
 import type { OrphanOf, PersistentOutbox } from './persistent-outbox.ts'
@@ -55,7 +55,7 @@ export const RESEND_FOR_MS_MAX = 12 * 3_600_000
 /** Entries of one lane in a row, so that a long lane does not hold up the others. */
 const TURN_MAX = 16
 
-export class Outbox {
+export class Outbox implements EnginePart {
   readonly #options: OutboxOptions
   readonly #ports: OutboxPorts
   readonly #lanes = new Map<PeerKey, (Lane | undefined)[]>()
@@ -215,15 +215,15 @@ export class Outbox {
   }
 
   /** Sends what may be sent now, and returns the frames for it. */
-  takeFrames(nowMs: Millis): SendFrame[] {
-    if (!this.#limits) return []
+  takeFrames(nowMs: Millis): readonly SendFrame[] {
+    if (!this.#limits) return NO_FRAMES
     if (!this.isLeaving) {
       this.#resumeLanes(nowMs)
       this.#launchKept()
       this.#launchUnsaid(nowMs)
       this.#admit(nowMs)
     }
-    if (this.#outgoing.length === 0) return []
+    if (this.#outgoing.length === 0) return NO_FRAMES
     const items = this.#outgoing
     this.#outgoing = []
     if (!this.#isMixed) return packSends(items as SendItem[])

@@ -351,6 +351,11 @@ export class PoolJoins {
     }
   }
 
+  /** Whether no pool is joined or left. */
+  get isIdle(): boolean {
+    return this.#seats.size === 0 && this.#leaving.length === 0
+  }
+
   takeFrames(nowMs: Millis): FrameOf<'joinPool'>[] {
     const frames = this.#leaving
     this.#leaving = []

@@ -10,7 +10,7 @@ import { bytesOf } from '../inbox/message.ts'
 import type { Receipt } from '../outbox/lane.ts'
 import type { OutboxLimits } from '../outbox/outbox.ts'
 import { postTermsOf, type SendOptions } from '../outbox/send-frames.ts'
-import type { CryptoPort } from '../ports.ts'
+import { type CryptoPort, type EnginePart, NO_FRAMES } from '../ports.ts'
 import type { ReplyHandler, RequestBroker } from '../requests/requests.ts'
 import { PoolJoins, PoolSender, type PoolSenderPorts, unknownPool } from './pool-sender.ts'
 
@@ -21,7 +21,7 @@ interface PoolClientPorts extends Omit<PoolSenderPorts, 'statements'> {
   readonly ask: (question: { type: 'pools'; after: PoolId }, handler: ReplyHandler<'pools'>) => void
 }
 
-export class PoolClient {
+export class PoolClient implements EnginePart {
   readonly crypto: CryptoPort['pools']
   readonly statements: PoolStatements
   readonly sender: PoolSender
@@ -46,7 +46,8 @@ export class PoolClient {
     this.joins.disconnected()
   }
 
-  takeFrames(nowMs: Millis): (FrameOf<'sendPool'> | FrameOf<'joinPool'>)[] {
+  takeFrames(nowMs: Millis): readonly (FrameOf<'sendPool'> | FrameOf<'joinPool'>)[] {
+    if (this.joins.isIdle && this.sender.pendingCount === 0) return NO_FRAMES
     return [...this.joins.takeFrames(nowMs), ...this.sender.takeFrames(nowMs)]
   }
 

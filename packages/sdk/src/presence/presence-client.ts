@@ -10,7 +10,7 @@ import { addBounded } from '../inbox/sequence-tracker.ts'
 import type { KeyDirectory } from '../keys/key-directory.ts'
 import type { EnvelopeOpener } from '../keys/peer-keys.ts'
 import { packed } from '../outbox/send-frames.ts'
-import type { CryptoPort, PeerEffects } from '../ports.ts'
+import { type CryptoPort, type EnginePart, NO_FRAMES, type PeerEffects } from '../ports.ts'
 
 export interface Status {
   /** With `dnd` only what is sent as `now` is pushed; the rest waits. */
@@ -21,7 +21,7 @@ export interface Status {
   readonly declinesReceipts?: boolean
 }
 
-export class PresenceClient {
+export class PresenceClient implements EnginePart {
   readonly presence = new Map<PeerKey, PresenceEntry>()
   readonly #changed: (entry: PresenceEntry) => void
   #status: FrameOf<'status'> | null = null
@@ -61,7 +61,10 @@ export class PresenceClient {
     if (this.#isWatching) for (const entry of peers) this.#note(entry)
   }
 
-  takeFrames(): (FrameOf<'status'> | FrameOf<'watch'>)[] {
+  readonly wakeAtMs = Infinity
+
+  takeFrames(): readonly (FrameOf<'status'> | FrameOf<'watch'>)[] {
+    if (this.#isStatusSaid && this.#isWatching === this.#isWatched) return NO_FRAMES
     const frames: (FrameOf<'status'> | FrameOf<'watch'>)[] = []
     if (!this.#isStatusSaid) frames.push(this.#status!)
     if (this.#isWatching !== this.#isWatched) frames.push({ type: 'watch', isOn: this.#isWatching })
@@ -115,7 +118,7 @@ const ITEM_BYTES = 128
  * Sends and receives ephemeral messages. Each is sealed like any other, and its note marks it as ephemeral, so a broker can't
  * pass one off as mail, or mail as one.
  */
-export class EphemeralClient {
+export class EphemeralClient implements EnginePart {
   readonly #ports: EphemeralClientPorts
   #isLive = false
   #outgoing: Said[] = []
@@ -171,8 +174,10 @@ export class EphemeralClient {
     for (const { envelopeId } of lost) this.#lost(envelopeId, 'connection_lost')
   }
 
-  takeFrames(): FrameOf<'sendEphemeral'>[] {
-    if (this.#outgoing.length === 0) return []
+  readonly wakeAtMs = Infinity
+
+  takeFrames(): readonly FrameOf<'sendEphemeral'>[] {
+    if (this.#outgoing.length === 0) return NO_FRAMES
     const frames = packed(this.#outgoing, ({ envelope }) => envelope.length + ITEM_BYTES)
     this.#outgoing = []
     return frames.map((items) => ({ type: 'sendEphemeral', items }))

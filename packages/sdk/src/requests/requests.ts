@@ -16,6 +16,7 @@ import { refusedBy, SealpostError } from '../errors.ts'
 import type { Message } from '../inbox/message.ts'
 import type { OutgoingMessage, OutgoingTerms } from '../outbox/lane.ts'
 import { chunksOf } from '../outbox/send-frames.ts'
+import { type EnginePart, NO_FRAMES } from '../ports.ts'
 
 const REPLIES = {
   members: 'roster',
@@ -49,7 +50,7 @@ interface OpenBrokerRequest {
 
 const RESEND_AFTER_MS = 5_000
 
-export class BrokerRequests {
+export class BrokerRequests implements EnginePart {
   readonly #open = new Map<number, OpenBrokerRequest>()
   #ref = 0
 
@@ -64,7 +65,8 @@ export class BrokerRequests {
     return this.#open.size > 0
   }
 
-  takeFrames(nowMs: Millis): FrameOf<BrokerRequestType>[] {
+  takeFrames(nowMs: Millis): readonly FrameOf<BrokerRequestType>[] {
+    if (this.#open.size === 0) return NO_FRAMES
     const due = [...this.#open.values()].filter(
       ({ sentAtMs: askedAtMs }) => askedAtMs === Infinity || nowMs - askedAtMs >= RESEND_AFTER_MS,
     )

@@ -49,7 +49,7 @@ function markEngine(engine: Engine, oracle: Oracle): void {
 
 function markPeer(engine: PeerEngine, oracle: Oracle): void {
   const outbox = engine['outbox']
-  const arrivals = engine['arrivals']
+  const receiver = engine['receiver']
   oracle.mark(`connection: ${engine.state.name}`)
   for (const { place, mayBeStored } of outbox['unanswered'].values())
     oracle.mark(`outbox entry: ${place}${mayBeStored ? ', may be stored' : ''}`)
@@ -57,9 +57,9 @@ function markPeer(engine: PeerEngine, oracle: Oracle): void {
     'a lane is paused': outbox['paused'].size > 0,
     'the broker leaves': outbox['isLeaving'],
   })
-  markAll(oracle, 'arrivals', {
-    'wait for a key': arrivals['parked'].size > 0,
-    'wait for an earlier one': !arrivals['reorderBuffer'].isEmpty,
+  markAll(oracle, 'receiver', {
+    'wait for a key': receiver['parked'].size > 0,
+    'wait for an earlier one': !receiver['reorderBuffer'].isEmpty,
   })
 }
 
