@@ -42,7 +42,7 @@ export interface SessionCheck {
 export type SendOutcome = 'sent' | 'buffered' | 'dropped'
 
 /** Those that someone writes to and that are not known, or were not asked about lately. */
-export interface Sought {
+export interface Lookup {
   readonly peers: readonly PeerKey[]
   readonly groups: readonly GroupId[]
   readonly pools: readonly PoolId[]
@@ -136,7 +136,7 @@ export interface Effects {
   /** Measures what waits for a recipient, or in the whole mesh. Reply: `measured`. */
   measure(meshId: MeshId, scope: PeerNo | 'mesh'): void
   /** Find members by key, the newest statements of groups, pools, and spaces. Answer: `resolved`. */
-  resolve(socket: SocketId, meshId: MeshId, sought: Sought): void
+  resolve(socket: SocketId, meshId: MeshId, lookup: Lookup): void
   /** Carry out a request of a member. Reply: `replied`, or none when the database is away (the client asks again). */
   request(request: Request): void
   /** Say something to the other shards. It may be lost. */

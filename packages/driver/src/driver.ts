@@ -13,11 +13,11 @@ import {
   Engine,
   type EngineOptions,
   type HandshakeFrame,
+  type Lookup,
   type Request,
   type SendOutcome,
   type SessionRefusal,
   type SocketId,
-  type Sought,
 } from '@sealpost/core'
 import type {
   Append,
@@ -277,7 +277,7 @@ export class Driver implements Effects {
   measure(meshId: MeshId, scope: PeerNo | 'mesh'): void {
     this.#statements.measure(meshId, scope)
   }
-  resolve(socket: SocketId, meshId: MeshId, sought: Sought): void {
+  resolve(socket: SocketId, meshId: MeshId, sought: Lookup): void {
     this.#statements.resolve(socket, meshId, sought)
   }
   request(request: Request): void {

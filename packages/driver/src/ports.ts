@@ -4,10 +4,10 @@ import type {
   Authentication,
   Enrolment,
   FoundGroups,
+  Lookup,
   RequestTable,
   SendOutcome,
   SocketId,
-  Sought,
   SpaceFacts,
 } from '@sealpost/core'
 import type { Append, Claimed, CloseCode, FrameOf, Member, PoolEntry, ServerFrame } from '@sealpost/protocol'
@@ -71,7 +71,7 @@ export interface RequestServices {
   authenticate(prover: Prover, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): Promise<Authentication | null>
   /** `null`: too many wait. */
   enrol(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol' | 'enrolDevice'>): Promise<Enrolment | null>
-  resolve(meshId: MeshId, sought: Sought): Promise<Resolution>
+  resolve(meshId: MeshId, lookup: Lookup): Promise<Resolution>
   readonly table: RequestTable
 }
 

@@ -53,7 +53,7 @@ export interface Queue {
   /** A new epoch for a session of this shard, which voids its leases. `null`: it is served elsewhere. */
   fence(session: SessionRef): Promise<number | null>
   /** Whether sessions of this shard may go on. */
-  standings(sessions: readonly SessionRef[]): Promise<SessionStatus[]>
+  checkSessions(sessions: readonly SessionRef[]): Promise<SessionStatus[]>
   /** Free for another attempt after `afterMs`, at most 5 minutes, each with a strike. */
   retry(retries: readonly Retry[]): Promise<void>
   /** To the dead letters, with what the recipient said; the sender hears of it if it asked to. */
@@ -63,16 +63,16 @@ export interface Queue {
   /** Deals what waits in pools to members that are free; each may take one for each of its slots. */
   claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]>
   /** Free for the other members of their pools, at once and without a strike. */
-  giveBack(gifts: readonly Release[]): Promise<void>
+  release(releases: readonly Release[]): Promise<void>
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]>
   /** Puts a receipt `pushed` into the senders' queues. */
-  tellPushed(deliveries: readonly DeliveryRef[]): Promise<void>
-  strike(delivery: DeliveryRef): Promise<void>
+  notifyPushed(deliveries: readonly DeliveryRef[]): Promise<void>
+  countFailedAttempt(delivery: DeliveryRef): Promise<void>
   /** Puts what was delayed and is due into the queue. */
   releaseDue(): Promise<Released>
   /** What left the peer's queue unsettled and it was not told of, oldest first. */
   findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]>
-  toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void>
+  lostReported(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void>
   /** What waits for each recipient, of each sender; it looks at `max` deliveries of one recipient at most. */
   measure(recipients: readonly RecipientRef[], max: number): Promise<SenderBacklog[][]>
   /** The same in the whole of a mesh, dead letters included; it looks at `max` rows of each kind at most. */
@@ -113,9 +113,9 @@ export interface QueueOptions {
   readonly leaseMs: Millis
   /** A resend is known this long after its envelope was accepted, and for as long as that is queued. */
   readonly dedupeMs: Millis
-  /** A delivery with this many strikes, spread over at least `strikeSpanMs`, becomes a dead letter. */
-  readonly strikesMax: number
-  readonly strikeSpanMs: Millis
+  /** A delivery with this many strikes, spread over at least `failedAttemptsSpanMs`, becomes a dead letter. */
+  readonly failedAttemptsMax: number
+  readonly failedAttemptsSpanMs: Millis
   /** Rows one sweep looks at. */
   readonly sweepRows: number
 }
@@ -123,7 +123,7 @@ export interface QueueOptions {
 export const defaultQueueOptions: QueueOptions = {
   leaseMs: 30_000,
   dedupeMs: 24 * 3600_000,
-  strikesMax: 20,
-  strikeSpanMs: 10 * 60_000,
+  failedAttemptsMax: 20,
+  failedAttemptsSpanMs: 10 * 60_000,
   sweepRows: 5_000,
 }

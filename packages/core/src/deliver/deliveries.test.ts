@@ -161,7 +161,7 @@ test('what is given back faster than the rate comes back later, each one after t
   const at = world(LIMITED)
   const { engine, wants, retries } = at
   let next = 1
-  const giveBack = (count: number) => {
+  const release = (count: number) => {
     for (let given = 0; given < count; given += 10) {
       const numbers = idsFrom(next, 10) as number[]
       next += 10
@@ -171,16 +171,16 @@ test('what is given back faster than the rate comes back later, each one after t
     }
   }
   enterCaughtUp(at)
-  giveBack(2000)
+  release(2000)
   expect(new Set(retries.map(({ afterMs }) => afterMs))).toEqual(new Set([100]))
-  giveBack(100)
+  release(100)
   expect(retries.at(-1)!.afterMs).toBe(1000)
   engine.closed(2)
   enterCaughtUp(at)
-  giveBack(100)
+  release(100)
   expect(retries.at(-1)!.afterMs).toBe(2000)
   engine.advance(3000)
-  giveBack(10)
+  release(10)
   expect(retries.at(-1)!.afterMs).toBe(100)
 })
 

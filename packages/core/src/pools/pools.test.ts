@@ -11,7 +11,7 @@ import {
 import type { Hint } from '@sealpost/protocol/hints'
 import type { DeliveryId, PeerNo, PoolId } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import type { Sought } from '../effects.ts'
+import type { Lookup } from '../effects.ts'
 import { idOf, keyOf, MESH, world } from '../test/testing-world.ts'
 
 const POOL = 'f0'.repeat(32) as PoolId
@@ -31,10 +31,10 @@ const deliveryOf = (n: number, envelope = boxesFor(2, 3)): Delivery => ({
 function crew() {
   const its = world()
   const hints: PeerNo[] = []
-  const sought: Sought[] = []
+  const sought: Lookup[] = []
   Object.assign(its.effects, {
     hint: (hint: Hint) => void (hint.type === 'wake' && hints.push(hint.peer)),
-    resolve: (_: unknown, __: unknown, what: Sought) => void sought.push(what),
+    resolve: (_: unknown, __: unknown, what: Lookup) => void sought.push(what),
   })
   its.enter(2)
   its.enter(3)

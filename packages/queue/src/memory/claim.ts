@@ -17,15 +17,15 @@ import {
 import type { DeliveryId, MeshId, PeerKey, PeerNo, PoolId, ShardId } from '@sealpost/std'
 import type { QueueOptions } from '../queue.ts'
 import {
-  inTurn,
-  isBornElsewhere,
+  addFailedAttempt,
+  byVirtualTime,
+  hasFailedTooOften,
   isFree,
   isHeldBy,
   isLapsed,
-  isStruckOut,
+  isRemotelyLeased,
   isUncollected,
   LEASE_FUTURE_MAX_MS,
-  strike,
   withinBytes,
 } from './rules.ts'
 import { bodyKey, type MemoryDatabase, type StoredDelivery, type StoredMember, type StoredPool } from './store.ts'
@@ -36,7 +36,7 @@ interface Place {
 }
 
 /** The session must be current. Rows that are `gone` are picked and not returned: the statement sees an older snapshot. */
-export function takeFor(
+export function claimFor(
   { store, options }: Place,
   { session, deliveries }: StoredMember,
   want: Want,
@@ -49,15 +49,15 @@ export function takeFor(
     .sort(byPlace)
     .filter((row) => ids.from <= row.id && row.id <= ids.to && row.priority <= priorityMax)
     .filter((row) => isFree(row, session.epoch, nowMs) || fresh.includes(row))
-    .filter((row) => row.expiresAtMs > nowMs && !isStruckOut(row, options, nowMs))
-  const ready = inTurn(free, virtualTimes).slice(0, limit)
+    .filter((row) => row.expiresAtMs > nowMs && !hasFailedTooOften(row, options, nowMs))
+  const ready = byVirtualTime(free, virtualTimes).slice(0, limit)
   const lapsed = ready.filter((row) => row.attempts > 0 && isLapsed(row, session.epoch, nowMs))
   const oldest = lapsed.reduce<StoredDelivery | null>((min, row) => (min && min.id < row.id ? min : row), null)
   const claimSizeOf = (row: StoredDelivery) => (isAlone(row) ? Number.MAX_SAFE_INTEGER : sizeOf(store, row))
   const taken = withinBytes(ready, limitBytes, claimSizeOf)
     .filter((row, i) => i === 0 || !isAlone(row))
     .filter((row) => !gone.includes(row))
-  if (oldest && taken.includes(oldest)) strike(oldest, nowMs)
+  if (oldest && taken.includes(oldest)) addFailedAttempt(oldest, nowMs)
   const hasMore = ready.length >= limit || taken.length < ready.length
   const leased = taken.sort(byPlace).map((row): Delivery => {
     const mayHaveBeen = row.lease !== null && row.lease.epoch !== null && !fresh.includes(row)
@@ -78,12 +78,12 @@ export function collectFor(
   const sound = (row: StoredDelivery) => {
     const untilMs = row.lease?.untilMs ?? 0
     const isLong = untilMs > nowMs + options.leaseMs / 2 && untilMs <= nowMs + LEASE_FUTURE_MAX_MS
-    return isBornElsewhere(row, session.epoch) && isLong
+    return isRemotelyLeased(row, session.epoch) && isLong
   }
   const found = deliveries
     .filter((row) => ids.from <= row.id && row.id <= ids.to)
-    .filter((row) => isBornElsewhere(row, session.epoch) || isFree(row, session.epoch, nowMs))
-    .filter((row) => row.expiresAtMs > nowMs && !isStruckOut(row, options, nowMs))
+    .filter((row) => isRemotelyLeased(row, session.epoch) || isFree(row, session.epoch, nowMs))
+    .filter((row) => row.expiresAtMs > nowMs && !hasFailedTooOften(row, options, nowMs))
     .sort((a, b) => a.id - b.id)
     .slice(0, limit)
   const bar = found.findIndex((row) => !sound(row))
@@ -120,8 +120,8 @@ export class MemoryPools {
     })
   }
 
-  giveBack(gifts: readonly Release[]): void {
-    for (const { delivery, epoch } of gifts) {
+  release(releases: readonly Release[]): void {
+    for (const { delivery, epoch } of releases) {
       const row = this.store.findDelivery(delivery)
       if (isHeldBy(row, delivery, epoch)) row.lease = null
     }
@@ -172,14 +172,14 @@ export class MemoryPools {
     const free = this.store
       .find(want.meshId, want.pool)!
       .deliveries.filter((row) => row.priority <= priorityMax && !taken.has(row.id) && this.isFree(row, members))
-      .filter((row) => row.expiresAtMs > nowMs && !isStruckOut(row, this.options, nowMs))
+      .filter((row) => row.expiresAtMs > nowMs && !hasFailedTooOften(row, this.options, nowMs))
       .filter((row) => this.store.bodies.get(bodyKey(row))?.readers?.includes(member))
-    return inTurn(free, turns)[0]
+    return byVirtualTime(free, turns)[0]
   }
 
   private lease(row: StoredDelivery, { member, epoch }: PoolSlot): Delivery {
     const { nowMs } = this.store
-    if (row.lease && row.lease.untilMs <= nowMs && this.isHoldersSession(row)) strike(row, nowMs)
+    if (row.lease && row.lease.untilMs <= nowMs && this.isHoldersSession(row)) addFailedAttempt(row, nowMs)
     row.lease = { epoch, untilMs: nowMs + this.options.leaseMs, holder: member }
     row.attempts += 1
     return this.store.deliveryOf(row)

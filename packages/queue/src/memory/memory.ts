@@ -56,8 +56,16 @@ import {
 } from '../postgres/commit-batch.ts'
 import { DeliveryIds, later, type SenderMark, SenderMarks } from '../postgres/shard-memory.ts'
 import type { Batch, QueueOptions, Released, Swept } from '../queue.ts'
-import { collectFor, MemoryPools, takeFor } from './claim.ts'
-import { isFree, isHeldBy, isReceipt, isStruckOut, LEASE_FUTURE_MAX_MS, strike, wantsReceipt } from './rules.ts'
+import { claimFor, collectFor, MemoryPools } from './claim.ts'
+import {
+  addFailedAttempt,
+  hasFailedTooOften,
+  isFree,
+  isHeldBy,
+  isReceipt,
+  LEASE_FUTURE_MAX_MS,
+  wantsReceipt,
+} from './rules.ts'
 import {
   bodyKey,
   isBehind,
@@ -185,7 +193,7 @@ export class MemoryShard {
       const member = this.store.find(session.meshId, session.peer)
       if (!member || !this.isCurrent(member, session.epoch)) return { status: 'stale' }
       if (member.session.isLocked) return { status: 'locked' }
-      return takeFor(this, member, want, this.store.removedSince(asOf, member))
+      return claimFor(this, member, want, this.store.removedSince(asOf, member))
     })
   }
 
@@ -222,7 +230,7 @@ export class MemoryShard {
       if (!isHeldBy(row, delivery, epoch)) continue
       row.lease = { epoch: null, untilMs: this.store.nowMs + Math.min(afterMs, LEASE_FUTURE_MAX_MS) }
       row.attempts = Math.max(row.attempts, 1)
-      strike(row, this.store.nowMs)
+      addFailedAttempt(row, this.store.nowMs)
     }
   }
 
@@ -244,7 +252,7 @@ export class MemoryShard {
     }
   }
 
-  tellPushed(deliveries: readonly DeliveryRef[]): void {
+  notifyPushed(deliveries: readonly DeliveryRef[]): void {
     const rows = deliveries.flatMap((delivery) => this.store.findDelivery(delivery) ?? [])
     this.tell(rows.map((row) => ({ row, event: 'pushed' })))
   }
@@ -259,7 +267,7 @@ export class MemoryShard {
 
   findLost(meshId: MeshId, peer: PeerNo, max: number): Lost[] {
     const lost = this.store.deadLetters.filter(
-      (letter) => letter.meshId === meshId && letter.recipient === peer && !letter.isTold,
+      (letter) => letter.meshId === meshId && letter.recipient === peer && !letter.isReported,
     )
     const keyOf = (sender: PeerNo) => this.store.find(meshId, sender)!.binding.peer
     return lost
@@ -268,14 +276,14 @@ export class MemoryShard {
       .map(({ id, envelopeId, sender, reason }) => ({ id, envelopeId, sender: keyOf(sender), reason }))
   }
 
-  toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): void {
+  lostReported(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): void {
     for (const letter of this.store.deadLetters)
-      if (letter.meshId === meshId && letter.recipient === peer && ids.includes(letter.id)) letter.isTold = true
+      if (letter.meshId === meshId && letter.recipient === peer && ids.includes(letter.id)) letter.isReported = true
   }
 
-  strike(delivery: DeliveryRef): void {
+  countFailedAttempt(delivery: DeliveryRef): void {
     const row = this.store.findDelivery(delivery)
-    if (row) strike(row, this.store.nowMs)
+    if (row) addFailedAttempt(row, this.store.nowMs)
   }
 
   sweep(): Swept {
@@ -380,7 +388,7 @@ export class MemoryShard {
         (isFree(row, insertLeaseEpoch, nowMs) || row.attempts === 0) &&
         row.sender === sender &&
         row.expiresAtMs > nowMs &&
-        !this.isStruckOut(row),
+        !this.hasFailedTooOften(row),
     )
   }
 
@@ -400,29 +408,29 @@ export class MemoryShard {
       terms: append.terms,
       bodyId: append.body?.bodyId ?? null,
       attempts: given.isLeased ? 1 : 0,
-      strikes: 0,
-      firstStrikeAtMs: null,
+      failedAttempts: 0,
+      firstFailedAttemptAtMs: null,
       lease: epoch === 0 ? null : { epoch, untilMs: given.nowMs + this.options.leaseMs },
     }
   }
 
   private isDead(row: StoredDelivery): boolean {
     const { lease } = row
-    return this.isStruckOut(row) && (lease === null || lease.epoch === null || lease.untilMs <= this.store.nowMs)
+    return this.hasFailedTooOften(row) && (lease === null || lease.epoch === null || lease.untilMs <= this.store.nowMs)
   }
 
-  private isStruckOut(row: StoredDelivery): boolean {
-    return isStruckOut(row, this.options, this.store.nowMs)
+  private hasFailedTooOften(row: StoredDelivery): boolean {
+    return hasFailedTooOften(row, this.options, this.store.nowMs)
   }
 
   private bury(row: StoredDelivery, reason: Death, detail: string | null = null): void {
-    const { meshId, recipient, priority, id, envelopeId, sender, attempts, strikes } = row
+    const { meshId, recipient, priority, id, envelopeId, sender, attempts, failedAttempts } = row
     const envelope = reason === 'expired' ? null : row.envelope
     this.store.remove(row)
     if (row.terms && readMarking(row.terms)?.kind === 'receipt') return
     this.store.deadLetters.push({
-      ...{ meshId, recipient, priority, id, envelopeId, sender, attempts, strikes },
-      ...{ reason, detail, envelope, bodyId: envelope && row.bodyId, isTold: reason === 'rejected' },
+      ...{ meshId, recipient, priority, id, envelopeId, sender, attempts, failedAttempts },
+      ...{ reason, detail, envelope, bodyId: envelope && row.bodyId, isReported: reason === 'rejected' },
     })
   }
 
@@ -446,7 +454,7 @@ export class MemoryShard {
         ...{ id: this.store.drawReceiptId(), priority: 1 },
         ...{ envelope: new Uint8Array(), terms: encodeReceipt(event), bodyId: null },
         ...{ enqueuedAtMs: nowMs, expiresAtMs: nowMs + RECEIPT_TTL_MS },
-        ...{ attempts: 0, strikes: 0, firstStrikeAtMs: null, lease: null },
+        ...{ attempts: 0, failedAttempts: 0, firstFailedAttemptAtMs: null, lease: null },
       })
     })
   }

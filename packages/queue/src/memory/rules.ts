@@ -12,11 +12,11 @@ export function isFree({ lease }: StoredDelivery, epoch: number, nowMs: Millis):
   return lease.untilMs <= nowMs || lease.untilMs > nowMs + LEASE_FUTURE_MAX_MS
 }
 
-export const isBornElsewhere = ({ attempts, lease }: StoredDelivery, epoch: number): boolean =>
+export const isRemotelyLeased = ({ attempts, lease }: StoredDelivery, epoch: number): boolean =>
   attempts === 0 && lease?.epoch === epoch
 
 export const isUncollected = (row: StoredDelivery, epoch: number, collected: readonly number[]): boolean =>
-  isBornElsewhere(row, epoch) && !collected.some((id) => blockOf(id) === blockOf(row.id) && row.id <= id)
+  isRemotelyLeased(row, epoch) && !collected.some((id) => blockOf(id) === blockOf(row.id) && row.id <= id)
 
 export function isLapsed({ lease }: StoredDelivery, epoch: number, nowMs: Millis): boolean {
   return lease !== null && lease.epoch === epoch && lease.untilMs <= nowMs
@@ -45,7 +45,7 @@ export function wantsReceipt({ terms }: StoredDelivery): boolean {
 }
 
 /** What comes next, by each row's turn; the order of pushing is another matter. */
-export function inTurn(rows: readonly StoredDelivery[], turns: VirtualTimes): StoredDelivery[] {
+export function byVirtualTime(rows: readonly StoredDelivery[], turns: VirtualTimes): StoredDelivery[] {
   const counts = [0, 0, 0]
   return rows
     .map((row) => {
@@ -56,19 +56,23 @@ export function inTurn(rows: readonly StoredDelivery[], turns: VirtualTimes): St
     .map(({ row }) => row)
 }
 
-const STRIKES_COUNTED = 32_767
+const FAILED_ATTEMPTS_COUNTED = 32_767
 
-export function strike(row: StoredDelivery, nowMs: Millis): void {
-  row.strikes = Math.min(row.strikes + 1, STRIKES_COUNTED)
-  row.firstStrikeAtMs ??= nowMs
+export function addFailedAttempt(row: StoredDelivery, nowMs: Millis): void {
+  row.failedAttempts = Math.min(row.failedAttempts + 1, FAILED_ATTEMPTS_COUNTED)
+  row.firstFailedAttemptAtMs ??= nowMs
 }
 
-export function isStruckOut(
-  { strikes, firstStrikeAtMs }: StoredDelivery,
-  { strikesMax, strikeSpanMs }: Pick<QueueOptions, 'strikesMax' | 'strikeSpanMs'>,
+export function hasFailedTooOften(
+  { failedAttempts, firstFailedAttemptAtMs }: StoredDelivery,
+  { failedAttemptsMax, failedAttemptsSpanMs }: Pick<QueueOptions, 'failedAttemptsMax' | 'failedAttemptsSpanMs'>,
   nowMs: Millis,
 ): boolean {
-  return strikes >= strikesMax && firstStrikeAtMs !== null && firstStrikeAtMs <= nowMs - strikeSpanMs
+  return (
+    failedAttempts >= failedAttemptsMax &&
+    firstFailedAttemptAtMs !== null &&
+    firstFailedAttemptAtMs <= nowMs - failedAttemptsSpanMs
+  )
 }
 
 /** By the session of this epoch, in a pool by this member. */

@@ -36,8 +36,8 @@ export interface StoredDelivery extends DeliveryRef {
   readonly terms: Uint8Array | null
   readonly bodyId: string | null
   attempts: number
-  strikes: number
-  firstStrikeAtMs: Millis | null
+  failedAttempts: number
+  firstFailedAttemptAtMs: Millis | null
   /** Without an epoch it is put off, and nobody's; with a holder it is of a pool. */
   lease: { readonly epoch: number | null; readonly untilMs: Millis; readonly holder?: PeerNo } | null
 }
@@ -46,12 +46,12 @@ export interface StoredDeadLetter extends DeliveryRef {
   readonly envelopeId: EnvelopeId
   readonly sender: PeerNo
   readonly attempts: number
-  readonly strikes: number
+  readonly failedAttempts: number
   readonly reason: Death
   readonly detail: string | null
   readonly bodyId: string | null
   readonly envelope: Uint8Array | null
-  isTold: boolean
+  isReported: boolean
 }
 
 interface StoredBody {
@@ -403,7 +403,11 @@ export function keepMessages(store: MemoryDatabase, appends: readonly Append[]):
 }
 
 /** `CHECK_SESSIONS` for one session. */
-export function standingIn(store: MemoryDatabase, shard: ShardId, { meshId, peer, epoch }: SessionRef): SessionStatus {
+export function sessionStatusIn(
+  store: MemoryDatabase,
+  shard: ShardId,
+  { meshId, peer, epoch }: SessionRef,
+): SessionStatus {
   const member = store.find(meshId, peer)
   if (!member) return { peerKey: null, isRevoked: false, isElsewhere: false }
   const { binding, isRevoked, session } = member

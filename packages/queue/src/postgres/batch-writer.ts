@@ -127,9 +127,9 @@ export class BatchWriter {
   }
   /** The values of `LIMITS`. */
   #limits(): void {
-    const { strikesMax, strikeSpanMs } = this.#parts.options
-    this.#parameters.int4(strikesMax)
-    this.#parameters.float8(strikeSpanMs / 1000)
+    const { failedAttemptsMax, failedAttemptsSpanMs } = this.#parts.options
+    this.#parameters.int4(failedAttemptsMax)
+    this.#parameters.float8(failedAttemptsSpanMs / 1000)
   }
 
   /** `STORE_ONE` for each sender's one append, in the order in which all shards lock. */

@@ -15,7 +15,9 @@ import type { QueueOptions } from '../queue.ts'
 import { CLAIM, CLAIM_POOLS, COLLECT, SESSION } from '../sql/sql.ts'
 import { arrayOf, int2s, int4s, int8s, RowReader, readDelivery, uuids } from './binary.ts'
 
-type ClaimOptions = Pick<QueueOptions, 'leaseMs' | 'strikesMax' | 'strikeSpanMs'> & { readonly shard: ShardId }
+type ClaimOptions = Pick<QueueOptions, 'leaseMs' | 'failedAttemptsMax' | 'failedAttemptsSpanMs'> & {
+  readonly shard: ShardId
+}
 
 /** The results are in the order of the wants. */
 export async function claim(db: Pipeline, wants: readonly Want[], options: ClaimOptions): Promise<Claimed[]> {
@@ -128,10 +130,10 @@ interface Dealt {
   readonly delivery: Delivery
 }
 
-const shardAndLimits = ({ shard, strikesMax, strikeSpanMs }: ClaimOptions) => ({
+const shardAndLimits = ({ shard, failedAttemptsMax, failedAttemptsSpanMs }: ClaimOptions) => ({
   shard,
-  failedAttemptsMax: String(strikesMax),
-  failedAttemptsSpanSeconds: String(strikeSpanMs / 1000),
+  failedAttemptsMax: String(failedAttemptsMax),
+  failedAttemptsSpanSeconds: String(failedAttemptsSpanMs / 1000),
 })
 
 const sessionsOf = (wants: readonly RemoteWant[]) => ({

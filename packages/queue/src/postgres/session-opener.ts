@@ -39,12 +39,12 @@ interface Memory {
   readonly clock: DatabaseClock
 }
 
-interface Sought {
+interface MemberLookup {
   readonly meshId: MeshId
   readonly peerKey: PeerKey
 }
 
-const keyOf = ({ meshId, peerKey }: Sought): string => meshId + peerKey
+const keyOf = ({ meshId, peerKey }: MemberLookup): string => meshId + peerKey
 
 interface LostOf {
   readonly meshId: MeshId
@@ -56,12 +56,15 @@ export class SessionOpener {
   private readonly db: Database
   private readonly shard: ShardId
   private readonly memory: Memory
-  private readonly members = new Batcher((sought: readonly Sought[]) => this.rowsOf(sought), { max: ASKED_MAX, keyOf })
+  private readonly members = new Batcher((sought: readonly MemberLookup[]) => this.rowsOf(sought), {
+    max: ASKED_MAX,
+    keyOf,
+  })
   private readonly openings = new Batcher((read: readonly SessionRef[]) => this.openMany(read), { max: ASKED_MAX })
-  private readonly looks = new Batcher((sessions: readonly SessionRef[]) => this.standingsOf(sessions), {
+  private readonly checks = new Batcher((sessions: readonly SessionRef[]) => this.statusesOf(sessions), {
     max: ASKED_MAX,
   })
-  private readonly losses = new Batcher((asked: readonly LostOf[]) => this.lostOf(asked), { max: ASKED_MAX })
+  private readonly lostLookups = new Batcher((asked: readonly LostOf[]) => this.lostOf(asked), { max: ASKED_MAX })
 
   constructor(db: Database, shard: ShardId, memory: Memory) {
     this.db = db
@@ -90,12 +93,12 @@ export class SessionOpener {
     return (await this.openings.add(session)) ?? (await this.openAlone(session))
   }
 
-  standings(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
-    return Promise.all(sessions.map((session) => this.looks.add(session)))
+  checkSessions(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
+    return Promise.all(sessions.map((session) => this.checks.add(session)))
   }
 
   findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]> {
-    return this.losses.add({ meshId, peer, max })
+    return this.lostLookups.add({ meshId, peer, max })
   }
 
   /** Those that there are. */
@@ -104,7 +107,7 @@ export class SessionOpener {
     return rows.filter((row) => row !== null)
   }
 
-  private async rowsOf(sought: readonly Sought[]): Promise<(MemberRow | null)[]> {
+  private async rowsOf(sought: readonly MemberLookup[]): Promise<(MemberRow | null)[]> {
     const peerKeys = arrayLiteral(sought.map(({ peerKey }) => byteaText(peerKey)))
     const rows = await runPrepared<MemberRow>(
       this.db,
@@ -115,10 +118,10 @@ export class SessionOpener {
     return found
   }
 
-  private async standingsOf(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
+  private async statusesOf(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
     const found: SessionStatus[] = []
-    const rows = await runPrepared<StandingRow>(this.db, CHECK_SESSIONS.bind(this.sessionsOf(sessions)))
-    for (const row of rows) found[row.n - 1] = standingOf(row)
+    const rows = await runPrepared<SessionStatusRow>(this.db, CHECK_SESSIONS.bind(this.sessionsOf(sessions)))
+    for (const row of rows) found[row.n - 1] = statusOf(row)
     return found
   }
 
@@ -169,7 +172,7 @@ export class SessionOpener {
   }
 }
 
-interface StandingRow {
+interface SessionStatusRow {
   n: number
   /** Null: no such member. */
   peer_key: Uint8Array | null
@@ -178,7 +181,7 @@ interface StandingRow {
   is_away: boolean
 }
 
-function standingOf({ peer_key, is_revoked, is_elsewhere, is_away }: StandingRow): SessionStatus {
+function statusOf({ peer_key, is_revoked, is_elsewhere, is_away }: SessionStatusRow): SessionStatus {
   const standing = {
     peerKey: peer_key && keyText(peer_key),
     isRevoked: is_revoked,

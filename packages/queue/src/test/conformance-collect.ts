@@ -104,7 +104,7 @@ export function collectTests(stage: () => Stage): void {
       await stage().world.advance(suiteOptions.leaseMs + 1_000)
       expect(await claimTexts(stage(), session, collected)).toEqual(TEXTS.map((text) => [text, 2]))
       await stage().there.reject([{ delivery: refs[0]!, epoch: session.epoch, reason: '' }])
-      expect(await stage().world.deadLetters()).toMatchObject([{ strikes: 0 }])
+      expect(await stage().world.deadLetters()).toMatchObject([{ failedAttempts: 0 }])
     })
 
     test('is free under every other epoch; nobody knows then whether it was pushed', async () => {

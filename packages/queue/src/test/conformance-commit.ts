@@ -6,7 +6,7 @@ import { bytesOf, MESH, OTHER_MESH, peerKeyOf, type Stage, statusesOf, suiteOpti
 export function commitTests(stage: () => Stage): void {
   describe('a commit', () => dedupeTests(stage))
   describe('membership', () => memberTests(stage))
-  describe('a birth lease', () => birthTests(stage))
+  describe('a birth lease', () => insertLeaseTests(stage))
   describe('a settle', () => settleTests(stage))
 }
 
@@ -144,7 +144,7 @@ function memberTests(stage: () => Stage): void {
   })
 }
 
-function birthTests(stage: () => Stage): void {
+function insertLeaseTests(stage: () => Stage): void {
   const birth = async (text: string) => stage().append(text, { insertLeaseEpoch: (await stage().openBob()).epoch })
 
   test('is given when nothing waits, and keeps a claim off until it lapses', async () => {

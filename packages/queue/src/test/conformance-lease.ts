@@ -26,7 +26,7 @@ export function leaseTests(stage: () => Stage): void {
   describe('a claim', () => claimTests(stage))
   describe('a session', () => sessionTests(stage))
   describe('a retry', () => retryTests(stage))
-  describe('a strike', () => strikeTests(stage))
+  describe('a strike', () => failedAttemptTests(stage))
 }
 
 const LAPSE_MS = suiteOptions.leaseMs + 5_000
@@ -289,13 +289,13 @@ function sessionTests(stage: () => Stage): void {
 
   test('is told from one that another shard opened since, one of a revoked member, and one of nobody', async () => {
     const { here, there, world, cat, stranger } = stage()
-    const looks = async (session: SessionRef) => (await here.standings([session]))[0]!
+    const looks = async (session: SessionRef) => (await here.checkSessions([session]))[0]!
     const session = await stage().openBob()
     const catsEpoch = (await here.open(await stage().readSession(peerKeyOf(3))))!
     const cats = { meshId: MESH, peer: cat, epoch: catsEpoch }
     const good = { isRevoked: false, isElsewhere: false }
     const nobody = { ...session, peer: 1_000_000 as PeerNo }
-    expect(await here.standings([session, nobody, cats, { ...session, peer: stranger }])).toEqual([
+    expect(await here.checkSessions([session, nobody, cats, { ...session, peer: stranger }])).toEqual([
       { ...good, peerKey: peerKeyOf(2) },
       { ...good, peerKey: null },
       { ...good, peerKey: peerKeyOf(3) },
@@ -305,7 +305,7 @@ function sessionTests(stage: () => Stage): void {
     expect(await looks(session)).toMatchObject(good) // the answer to a fence may be on its way
     const elsewhere = await stage().openBob(there)
     expect(await looks({ ...session, epoch })).toMatchObject({ isElsewhere: true })
-    expect((await there.standings([elsewhere]))[0]).toMatchObject(good)
+    expect((await there.checkSessions([elsewhere]))[0]).toMatchObject(good)
     await world.revoke(MESH, peerKeyOf(3))
     expect(await looks(cats)).toMatchObject({ isRevoked: true })
   })
@@ -368,18 +368,18 @@ function retryTests(stage: () => Stage): void {
     await stage().here.retry([{ delivery: stage().refOf(a!), epoch: session.epoch, afterMs: 10_000 }])
     await stage().world.advance(20_000)
     await stage().take(session)
-    await expectStrikes(stage(), { a: 1 })
+    await expectFailedAttempts(stage(), { a: 1 })
   })
 }
 
-function strikeTests(stage: () => Stage): void {
+function failedAttemptTests(stage: () => Stage): void {
   test('goes to the oldest delivery whose lease lapsed in the session, not to those behind it', async () => {
     await stage().storeAll('a', 'b', 'c')
     const session = await stage().openBob()
     await stage().take(session)
     await stage().world.advance(LAPSE_MS)
     await stage().take(session)
-    await expectStrikes(stage(), { a: 1, b: 0, c: 0 })
+    await expectFailedAttempts(stage(), { a: 1, b: 0, c: 0 })
   })
 
   test('is not given by a takeover, an opening or a fence', async () => {
@@ -393,23 +393,23 @@ function strikeTests(stage: () => Stage): void {
     const epoch = (await stage().here.fence(back))!
     await stage().world.advance(LAPSE_MS)
     await stage().take({ ...back, epoch })
-    await expectStrikes(stage(), { a: 0 })
+    await expectFailedAttempts(stage(), { a: 0 })
   })
 
   test('said by the shard goes to the one it names', async () => {
     const [, b] = await stage().storeAll('a', 'b')
-    await stage().here.strike(stage().refOf(b!))
-    await stage().here.strike(stage().refOf(b!))
-    await stage().here.strike({ ...stage().refOf(b!), meshId: OTHER_MESH })
-    await expectStrikes(stage(), { a: 0, b: 2 })
+    await stage().here.countFailedAttempt(stage().refOf(b!))
+    await stage().here.countFailedAttempt(stage().refOf(b!))
+    await stage().here.countFailedAttempt({ ...stage().refOf(b!), meshId: OTHER_MESH })
+    await expectFailedAttempts(stage(), { a: 0, b: 2 })
   })
 }
 
 /** Strikes show in a dead letter only, so everything is left to expire. */
-async function expectStrikes(stage: Stage, expected: Readonly<Record<string, number>>): Promise<void> {
+async function expectFailedAttempts(stage: Stage, expected: Readonly<Record<string, number>>): Promise<void> {
   await stage.world.advance(3_700_000)
   for (let i = 0; i < 3; i++) await stage.here.sweep()
   const letters = await stage.world.deadLetters()
-  expect(letters.map((letter) => letter.strikes)).toEqual(Object.values(expected))
+  expect(letters.map((letter) => letter.failedAttempts)).toEqual(Object.values(expected))
   expect(statusesOf(await stage.storeAll('z'))).toEqual(['stored'])
 }

@@ -176,7 +176,7 @@ export function poolTests(stageOf: () => Stage): void {
       expect(await crew.texts([bob])).toEqual(['1'])
       await stage.world.advance(suiteOptions.leaseMs - 5_000)
       expect(await crew.texts([cat])).toEqual([null])
-      for (let lapse = 0; lapse < suiteOptions.strikesMax; lapse++) {
+      for (let lapse = 0; lapse < suiteOptions.failedAttemptsMax; lapse++) {
         await stage.world.advance(MINUTE)
         expect(await crew.texts([cat])).toEqual(['1'])
       }
@@ -190,9 +190,9 @@ export function poolTests(stageOf: () => Stage): void {
       const [outcome] = await stage.store(crew.task('1'))
       for (let turn = 0; turn < 5; turn++) {
         expect(await crew.texts([bob])).toEqual(['1'])
-        await stage.here.giveBack([crew.held(outcome!, cat)])
+        await stage.here.release([crew.held(outcome!, cat)])
         expect(await crew.texts([cat])).toEqual([null])
-        await stage.here.giveBack([crew.held(outcome!, bob)])
+        await stage.here.release([crew.held(outcome!, bob)])
         await stage.world.advance(MINUTE)
       }
       expect(await crew.texts([cat])).toEqual(['1'])

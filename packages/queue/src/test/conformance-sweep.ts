@@ -13,10 +13,10 @@ export function sweepTests(stage: () => Stage): void {
   describe('a look at what waits', () => measureTests(stage))
 }
 
-const { strikesMax, strikeSpanMs, dedupeMs, sweepRows } = suiteOptions
+const { failedAttemptsMax, failedAttemptsSpanMs, dedupeMs, sweepRows } = suiteOptions
 
-async function strikeOut(stage: Stage, ref: DeliveryRef): Promise<void> {
-  for (let i = 0; i < strikesMax; i++) await stage.here.strike(ref)
+async function failTooOften(stage: Stage, ref: DeliveryRef): Promise<void> {
+  for (let i = 0; i < failedAttemptsMax; i++) await stage.here.countFailedAttempt(ref)
 }
 
 function deathTests(stage: () => Stage): void {
@@ -35,9 +35,9 @@ function deathTests(stage: () => Stage): void {
         envelopeId: append.envelopeId,
         reason: 'expired',
         detail: null,
-        isTold: false,
+        isReported: false,
         attempts: 1,
-        strikes: 0,
+        failedAttempts: 0,
         hasEnvelope: false,
       },
     ])
@@ -46,23 +46,28 @@ function deathTests(stage: () => Stage): void {
 
   test('moves what has its strikes over their span into the dead letters, with its envelope', async () => {
     const [a] = await stage().storeAll('a', 'b')
-    await strikeOut(stage(), stage().refOf(a!))
+    await failTooOften(stage(), stage().refOf(a!))
     expect(await stage().here.sweep()).toMatchObject({ expired: 0, dead: 0 })
-    await stage().world.advance(strikeSpanMs + 5_000)
+    await stage().world.advance(failedAttemptsSpanMs + 5_000)
     expect(await stage().here.sweep()).toMatchObject({ expired: 0, dead: 1 })
     const [letter] = await stage().world.deadLetters()
-    expect(letter).toMatchObject({ reason: 'strikes', strikes: strikesMax, attempts: 0, hasEnvelope: true })
+    expect(letter).toMatchObject({
+      reason: 'strikes',
+      failedAttempts: failedAttemptsMax,
+      attempts: 0,
+      hasEnvelope: true,
+    })
     expect(await stage().takeTexts(await stage().openBob())).toEqual(['b'])
   })
 
   test('leaves a delivery that lacks a strike, and one that is leased', async () => {
     const [a, b] = await stage().storeAll('a', 'b')
-    for (let i = 1; i < strikesMax; i++) await stage().here.strike(stage().refOf(a!))
-    await stage().here.strike(stage().refOf(b!))
+    for (let i = 1; i < failedAttemptsMax; i++) await stage().here.countFailedAttempt(stage().refOf(a!))
+    await stage().here.countFailedAttempt(stage().refOf(b!))
     const session = await stage().openBob()
-    await stage().world.advance(strikeSpanMs + 5_000)
+    await stage().world.advance(failedAttemptsSpanMs + 5_000)
     await stage().take(session)
-    await strikeOut(stage(), stage().refOf(b!))
+    await failTooOften(stage(), stage().refOf(b!))
     expect(await stage().here.sweep()).toMatchObject({ dead: 0 })
     await stage().world.advance(suiteOptions.leaseMs + 5_000)
     expect(await stage().here.sweep()).toMatchObject({ dead: 1 })
@@ -70,27 +75,27 @@ function deathTests(stage: () => Stage): void {
 
   test('takes one that was put off', async () => {
     const [a] = await stage().storeAll('a')
-    await stage().here.strike(stage().refOf(a!))
+    await stage().here.countFailedAttempt(stage().refOf(a!))
     const session = await stage().openBob()
-    await stage().world.advance(strikeSpanMs + 5_000)
+    await stage().world.advance(failedAttemptsSpanMs + 5_000)
     await stage().take(session)
-    await strikeOut(stage(), stage().refOf(a!))
+    await failTooOften(stage(), stage().refOf(a!))
     await stage().here.retry([{ delivery: stage().refOf(a!), epoch: session.epoch, afterMs: 60_000 }])
     expect(await stage().here.sweep()).toMatchObject({ dead: 1 })
   })
 
   test('has no rival: what is struck out is claimed by nobody, whatever its lease', async () => {
     const [a] = await stage().storeAll('a', 'b')
-    await strikeOut(stage(), stage().refOf(a!))
-    await stage().world.advance(strikeSpanMs + 5_000)
+    await failTooOften(stage(), stage().refOf(a!))
+    await stage().world.advance(failedAttemptsSpanMs + 5_000)
     expect(await stage().takeTexts(await stage().openBob())).toEqual(['b'])
     expect(await stage().here.sweep()).toMatchObject({ dead: 1 })
   })
 
   test('takes expiry for the reason when both are true', async () => {
     const [a] = await stage().store(stage().append('a', { ttlSeconds: 60 }))
-    await strikeOut(stage(), stage().refOf(a!))
-    await stage().world.advance(strikeSpanMs + 5_000)
+    await failTooOften(stage(), stage().refOf(a!))
+    await stage().world.advance(failedAttemptsSpanMs + 5_000)
     expect(await stage().here.sweep()).toMatchObject({ expired: 1, dead: 0 })
     expect(await stage().world.deadLetters()).toMatchObject([{ reason: 'expired', hasEnvelope: false }])
   })

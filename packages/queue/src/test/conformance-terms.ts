@@ -49,9 +49,9 @@ function receiptTests(stage: () => Stage): void {
     const appends = ['a', 'b', 'c'].map((text) => stage().append(text, { terms: termsOf(), ttlSeconds: 3600 }))
     const brief = stage().append('brief', { terms: termsOf(), ttlSeconds: 60 })
     const [a, b] = await stage().store(...appends, brief)
-    await stage().here.tellPushed([stage().refOf(a!)])
-    for (let n = 0; n < suiteOptions.strikesMax; n++) await stage().here.strike(stage().refOf(b!))
-    await stage().world.advance(suiteOptions.strikeSpanMs + 65_000)
+    await stage().here.notifyPushed([stage().refOf(a!)])
+    for (let n = 0; n < suiteOptions.failedAttemptsMax; n++) await stage().here.countFailedAttempt(stage().refOf(b!))
+    await stage().world.advance(suiteOptions.failedAttemptsSpanMs + 65_000)
     await stage().here.sweep()
     const told = (await receiptsOfAnn(stage())).map(({ event, of }) => ({ event, of }))
     expect(told).toEqual([
@@ -94,7 +94,7 @@ function rejectTests(stage: () => Stage): void {
     await stage().take(session)
     await stage().here.reject([{ delivery: stage().refOf(a!), epoch: session.epoch, reason: 'not "mine"' }])
     expect(await stage().world.deadLetters()).toMatchObject([
-      { reason: 'rejected', detail: 'not "mine"', hasEnvelope: true, isTold: true },
+      { reason: 'rejected', detail: 'not "mine"', hasEnvelope: true, isReported: true },
     ])
     expect((await receiptsOfAnn(stage())).map(({ event }) => event)).toEqual(['rejected'])
   })
@@ -225,7 +225,7 @@ function lostTests(stage: () => Stage): void {
     expect(lost).toMatchObject([{ envelopeId: brief.envelopeId, sender: peerKeyOf(1), reason: 'expired' }])
     expect(await stage().here.findLost(MESH, stage().bob, 10)).toEqual(lost)
     expect(await stage().here.findLost(MESH, stage().cat, 10)).toEqual([])
-    await stage().here.toldLost(
+    await stage().here.lostReported(
       MESH,
       stage().bob,
       lost.map(({ id }) => id),

@@ -56,17 +56,17 @@ export interface DeadLetterFacts {
   readonly envelopeId: EnvelopeId
   readonly reason: string
   readonly detail: string | null
-  readonly isTold: boolean
+  readonly isReported: boolean
   readonly attempts: number
-  readonly strikes: number
+  readonly failedAttempts: number
   readonly hasEnvelope: boolean
 }
 
 export const suiteOptions: QueueOptions = {
   leaseMs: 30_000,
   dedupeMs: 600_000,
-  strikesMax: 3,
-  strikeSpanMs: 120_000,
+  failedAttemptsMax: 3,
+  failedAttemptsSpanMs: 120_000,
   sweepRows: 5,
 }
 

@@ -51,8 +51,8 @@ export function memoryWorld(): MemoryWorld {
     deadLetters: async () =>
       [...store.deadLetters]
         .sort((a, b) => a.id - b.id)
-        .map(({ id, recipient, envelopeId, reason, detail, attempts, strikes, envelope, isTold }) => ({
-          ...{ id, recipient, envelopeId, reason, detail, attempts, strikes, isTold },
+        .map(({ id, recipient, envelopeId, reason, detail, attempts, failedAttempts, envelope, isReported }) => ({
+          ...{ id, recipient, envelopeId, reason, detail, attempts, failedAttempts, isReported },
           hasEnvelope: envelope !== null,
         })),
     bodyCount: async () => store.bodies.size,

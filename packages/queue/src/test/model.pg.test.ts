@@ -41,8 +41,8 @@ const SEED = 20_261_121
 const options: QueueOptions = {
   leaseMs: 35_000,
   dedupeMs: 605_000,
-  strikesMax: 2,
-  strikeSpanMs: 125_000,
+  failedAttemptsMax: 2,
+  failedAttemptsSpanMs: 125_000,
   sweepRows: 3,
 }
 
@@ -120,7 +120,7 @@ const command = fc.oneof(
       afterMs: fc.constantFrom(0, 15_000, 1_800_000),
     }),
   },
-  { weight: 5, arbitrary: fc.record({ name: fc.constant('strike'), isHere, delivery: fc.nat(8) }) },
+  { weight: 5, arbitrary: fc.record({ name: fc.constant('countFailedAttempt'), isHere, delivery: fc.nat(8) }) },
   { weight: 15, arbitrary: fc.record({ name: fc.constant('sweep'), isHere }) },
   {
     weight: 15,
@@ -135,7 +135,7 @@ const command = fc.oneof(
     weight: 4,
     arbitrary: fc.record({ name: fc.constant('extend'), isHere, delivery: fc.nat(4), forMs: fc.nat(70_000) }),
   },
-  { weight: 4, arbitrary: fc.record({ name: fc.constant('tellPushed'), isHere, delivery: fc.nat(4) }) },
+  { weight: 4, arbitrary: fc.record({ name: fc.constant('notifyPushed'), isHere, delivery: fc.nat(4) }) },
   { weight: 5, arbitrary: fc.record({ name: fc.constant('release'), isHere }) },
   { weight: 4, arbitrary: fc.record({ name: fc.constant('lost'), isHere, to: place }) },
   { weight: 1, arbitrary: fc.record({ name: fc.constant('revoke'), to: place }) },
@@ -242,22 +242,22 @@ class Pair {
       case 'extend':
         await queue.extend(this.heldAt(one.delivery).map((held) => ({ ...held, forMs: one.forMs })))
         return null
-      case 'tellPushed':
-        await queue.tellPushed(this.refAt(one.delivery))
+      case 'notifyPushed':
+        await queue.notifyPushed(this.refAt(one.delivery))
         return null
       case 'release':
         return (await queue.releaseDue()).recipients.map(({ meshId, peer }) => `${meshId} ${peer}`).sort()
       case 'lost': {
         const lost = await queue.findLost(MESH, this.peers[one.to]!, 2)
-        await queue.toldLost(
+        await queue.lostReported(
           MESH,
           this.peers[one.to]!,
           lost.map(({ id }) => id),
         )
         return lost
       }
-      case 'strike':
-        for (const ref of this.refAt(one.delivery)) await queue.strike(ref)
+      case 'countFailedAttempt':
+        for (const ref of this.refAt(one.delivery)) await queue.countFailedAttempt(ref)
         return null
       case 'sweep':
         return queue.sweep()
@@ -357,17 +357,17 @@ interface RowFacts {
   priority: number
   id: number
   attempts: number
-  strikes: number
+  failedAttempts: number
   leaseEpoch: number | null
-  isStruck: boolean
+  hasFailed: boolean
 }
 
 function rowsInMemory({ store }: MemoryWorld): RowFacts[] {
   return [...store.deliveries()].map(
-    ({ meshId, recipient, priority, id, attempts, strikes, lease, firstStrikeAtMs }) => ({
-      ...{ meshId, recipient, priority, id, attempts, strikes },
+    ({ meshId, recipient, priority, id, attempts, failedAttempts, lease, firstFailedAttemptAtMs }) => ({
+      ...{ meshId, recipient, priority, id, attempts, failedAttempts },
       leaseEpoch: lease?.epoch ?? null,
-      isStruck: firstStrikeAtMs !== null,
+      hasFailed: firstFailedAttemptAtMs !== null,
     }),
   )
 }
@@ -375,8 +375,8 @@ function rowsInMemory({ store }: MemoryWorld): RowFacts[] {
 async function rowsInPostgres(): Promise<RowFacts[]> {
   const rows = await worlds.admin.run((sql) =>
     sql.unsafe<RowFacts[]>(
-      `select replace(mesh_id::text, '-', '') as "meshId", recipient, priority, id, attempts, strikes,
-         lease_epoch as "leaseEpoch", first_strike_at is not null as "isStruck"
+      `select replace(mesh_id::text, '-', '') as "meshId", recipient, priority, id, attempts, strikes as "failedAttempts",
+         lease_epoch as "leaseEpoch", first_strike_at is not null as "hasFailed"
        from message_queue order by mesh_id, recipient, priority, id`,
       [],
       { prepare: true },

@@ -157,8 +157,9 @@ class PostgresWorld implements QueueWorld {
   deadLetters: QueueWorld['deadLetters'] = () =>
     this.admin.run((sql) =>
       sql.unsafe<DeadLetterFacts[]>(
-        `select id, recipient, replace(envelope_id::text, '-', '') as "envelopeId", reason, detail, attempts, strikes,
-           told_at is not null as "isTold", envelope is not null as "hasEnvelope"
+        `select id, recipient, replace(envelope_id::text, '-', '') as "envelopeId", reason, detail, attempts,
+           strikes as "failedAttempts",
+           told_at is not null as "isReported", envelope is not null as "hasEnvelope"
          from dead_letter order by id`,
       ),
     )

@@ -175,7 +175,7 @@ test('a delivery struck as often as can be counted fails no statement it shares'
   )
   expect(await stage.takeTexts(session, 1, here)).toEqual(['a'])
   const delivery = stage.refOf(outcome!)
-  await here.strike(delivery)
+  await here.countFailedAttempt(delivery)
   await here.retry([{ delivery, epoch: session.epoch, afterMs: 0 }])
   expect(await stage.takeTexts(session, 1, here)).toEqual(['a'])
 })
@@ -198,7 +198,7 @@ test('a claim takes deliveries in the order in which a commit deletes them: that
   const stage = await Stage.open(await worlds.next())
   const session = await stage.openBob()
   const [first, second] = await stage.storeAll('first', 'second')
-  await stage.here.strike(stage.refOf(first!)) // its place is now behind that of the second
+  await stage.here.countFailedAttempt(stage.refOf(first!)) // its place is now behind that of the second
   const run = (text: string) => admin.run((sql) => sql.unsafe(text).simple())
   const lock = (stored: AppendOutcome, how = '') =>
     run(`select from message_queue where id = ${stage.refOf(stored).id} for update ${how}`)
