@@ -25,7 +25,7 @@ export interface BatchLimits {
   readonly appendsMax: number
   readonly appendBytesMax: number
   readonly settlesMax: number
-  /** As many settles are due without a call. */
+  /** This many settles are due without a call. */
   readonly settlesDueAt: number
 }
 
@@ -93,7 +93,7 @@ export class CommitLoop {
     return this.#batches.hasSettlesOf(recipient)
   }
 
-  /** Everything that comes in during this turn of the event loop joins one commit. */
+  /** Items that arrive during this turn of the event loop join one commit. */
   flushSoon(): void {
     if (this.#isFlushDue) return
     this.#isFlushDue = true

@@ -1,4 +1,7 @@
-/** What the driver runs on. The broker passes the real clock and Postgres, the simulator virtual time and its memory queue. */
+/**
+ * The ports of the driver. The broker passes the real clock and Postgres; the simulator passes virtual time and the
+ * memory queue.
+ */
 import type { Bus } from '@sealpost/bus'
 import type {
   Authentication,
@@ -49,7 +52,7 @@ export interface Connection {
 
 export type HintBus = Pick<Bus, 'replyMs' | 'publish' | 'follow' | 'unfollow' | 'subscribe'>
 
-/** The other end of a handshake. */
+/** The client of a handshake. */
 export interface Prover {
   readonly authority: string
   /** The connection still waits for the outcome. */
@@ -75,7 +78,7 @@ export interface RequestServices {
   readonly table: RequestTable
 }
 
-/** What happened, for logs and metrics. */
+/** Events for logs and metrics. */
 export interface DriverReport {
   /** A statement failed. Called at most once a second for each event. */
   failed(event: string, error: OperatingError): void

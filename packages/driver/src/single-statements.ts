@@ -1,4 +1,4 @@
-/** Statements that wait alone: each is one call of the queue or of the members' requests, and one call of the engine. */
+/** Statements outside the loops: each is one call of the queue or of the request services, and one call of the engine. */
 import { type Engine, type EngineLimits, type Lookup, type Request, replyFrom, type SocketId } from '@sealpost/core'
 import type { DeliveryRef, FrameOf, Release, SenderBacklog, SessionRef, Settle } from '@sealpost/protocol'
 import { Batcher, type Queue, type RecipientRef } from '@sealpost/queue'
@@ -9,7 +9,7 @@ import type { Clock, Prover, RequestServices } from './ports.ts'
 type SessionChecks = Parameters<Engine['validity']['checked']>[0]
 
 const FENCE_RETRY_MS: Millis = 500
-/** A full mailbox is 10,000 rows to count. */
+/** Recipients in one measurement: a full mailbox has 10,000 rows to count. */
 const MEASURED_MAX = 16
 
 export interface SingleStatementPorts {
@@ -21,7 +21,7 @@ export interface SingleStatementPorts {
   /** Runs a call of the engine. */
   step(decide: () => void): void
   isConnected(socket: SocketId): boolean
-  /** Opens a session when the statements of the one before are done. */
+  /** Opens a session after the statements of the former one are done. */
   before<T>(session: SessionRef, open: () => Promise<T>): Promise<T>
 }
 
@@ -67,7 +67,7 @@ export class SingleStatements {
     )
   }
 
-  /** Repeats the statement until it is done or the connection is over: without it the session gets no more mail. */
+  /** Repeats the statement until it succeeds or the connection ends: without a fence the session gets no more mail. */
   fence(socket: SocketId, session: SessionRef): void {
     const { engine, clock, queue, isConnected } = this.#ports
     const again = () => void clock.after(FENCE_RETRY_MS, () => isConnected(socket) && this.fence(socket, session))

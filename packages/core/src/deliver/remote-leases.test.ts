@@ -1,4 +1,4 @@
-/** Mail between peers of two shards: who says what to whom, and what is asked of the database for it. */
+/** Mail between peers of two shards: the hints between the shards, and the statements that they cause. */
 import type { Append, Delivery } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import { type DeliveryId, ID_BLOCK, type PeerNo, type ShardId } from '@sealpost/std'
@@ -17,7 +17,7 @@ const delivery = (n: number): Delivery => ({
   ...{ envelope: new Uint8Array(40), terms: null, body: null },
 })
 
-/** One peer is here, and has looked into its queue; of the other one it is known that there is such a member. */
+/** One peer is here and has scanned its queue; the other one is a known member. */
 function shard() {
   const its = world()
   const hints: Hint[] = []
@@ -32,7 +32,7 @@ function shard() {
     return wants
   }
   const hear = (...heard: Hint[]) => its.engine.hints.heard(OTHER, heard)
-  /** Sends to the other peer, and answers how that was stored. */
+  /** Sends to the other peer. Returns how the envelope was stored. */
   const store = (n: number, outcome: { isLeased: boolean; id: DeliveryId }): Append => {
     its.send(sendOf(n, 2))
     if (its.asked.length > 0) its.engine.resolved(1, its.asked.shift()!, [memberOf(2)])
@@ -45,7 +45,7 @@ function shard() {
   return { ...its, hints, collects, look, hear, store }
 }
 
-test('mail for a peer that nobody spoke of waits for a claim, and for one served elsewhere it is leased there', () => {
+test('mail for a peer that no shard announced waits for a claim, and mail for a peer of another shard is leased to it', () => {
   const { store, hear, hints } = shard()
   expect(store(1, { id: idIn(1), isLeased: false }).remoteLeaseEpoch).toBe(0)
   hear(serves(8))
@@ -56,7 +56,7 @@ test('mail for a peer that nobody spoke of waits for a claim, and for one served
   ])
 })
 
-test('what is said of a session counts until its end or a newer one, and for half a minute', () => {
+test("an announcement is valid until the session's end or a newer one, and for half a minute", () => {
   const { engine, store, hear } = shard()
   store(1, { id: idIn(1), isLeased: false })
   const epochAfter = (n: number, ...heard: Hint[]) => {
@@ -69,7 +69,7 @@ test('what is said of a session counts until its end or a newer one, and for hal
   expect(epochAfter(7)).toBe(0)
 })
 
-test('a shard says whom it serves when it is woken, not more than once a second, and that it ended', () => {
+test('a shard announces a session when it is woken, at most once a second, and the end of the session', () => {
   const { engine, hear, hints } = shard()
   const mine = (isOn: boolean): Hint => ({ type: 'serves', meshId: MESH, peer: HERE, epoch: EPOCH, isOn })
   const wake: Hint = { type: 'wake', meshId: MESH, peer: HERE }
@@ -82,7 +82,7 @@ test('a shard says whom it serves when it is woken, not more than once a second,
   expect(hints).toEqual([mine(true), mine(true), mine(true), mine(false)])
 })
 
-test('the first of a block is claimed, and what follows it collected and pushed in order', () => {
+test('the first delivery of a block is claimed, and the following ones are collected and pushed in order', () => {
   const { engine, hear, look, wants, collects, pushed } = shard()
   hear(born(idIn(1)))
   expect(collects).toEqual([])
@@ -96,7 +96,7 @@ test('the first of a block is claimed, and what follows it collected and pushed 
   expect([wants.length, collects.length]).toEqual([0, 1])
 })
 
-test('a claim looks when there is more than was collected, and says what was', () => {
+test('a claim follows a collect that left some, and names the collected deliveries', () => {
   const { engine, hear, look, wants, collects } = shard()
   hear(born(idIn(1)))
   look(delivery(1))
@@ -106,7 +106,7 @@ test('a claim looks when there is more than was collected, and says what was', (
   expect(wants).toMatchObject([{ collected: [idIn(2)], ids: { from: 0 } }])
 })
 
-test('a collect that failed is followed by a claim, and by no fence', () => {
+test('a failed collect is followed by a claim, not by a fence', () => {
   const { engine, hear, look, wants, collects } = shard()
   hear(born(idIn(1)))
   look(delivery(1))
@@ -115,7 +115,7 @@ test('a collect that failed is followed by a claim, and by no fence', () => {
   expect([wants.length, engine.counters.fences]).toEqual([1, 0])
 })
 
-test('H65: what was leased under another epoch makes a session look, and nothing more', () => {
+test('H65: a lease under another epoch makes a session claim, and nothing more', () => {
   const { hear, look, wants, collects } = shard()
   hear(born(idIn(1)))
   look(delivery(1))
@@ -123,7 +123,7 @@ test('H65: what was leased under another epoch makes a session look, and nothing
   expect([wants.length, collects.length]).toEqual([1, 0])
 })
 
-test('why a session is stale is asked by a claim', () => {
+test('a claim finds out why a session is stale', () => {
   const { engine, hear, look, wants, collects, closes } = shard()
   hear(born(idIn(1)))
   look(delivery(1))

@@ -1,4 +1,4 @@
-/** What goes beside an envelope, as far as the engine decides it. */
+/** Terms, receipts, presence and broadcasts, as the engine decides them. */
 import {
   ANY_ID,
   type ClientFrame,
@@ -24,7 +24,7 @@ const NO_TERMS: WithTerms['terms'] = {
 }
 const THREAD = 'ab'.repeat(16)
 
-/** Peers 1 and 2, who know each other; the first claim of 2 has found nothing. */
+/** Peers 1 and 2, which know each other; the first claim of 2 has found nothing. */
 function pair(limits: Partial<EngineLimits> = {}) {
   const at = world(limits)
   const { engine, enter, wants, sent } = at
@@ -57,8 +57,8 @@ const deliveryOf = (n: number, terms: Uint8Array | null): Delivery => ({
   body: null,
 })
 
-describe('not to be disturbed', () => {
-  test('has nothing born leased: what is urgent comes by claims', () => {
+describe('a recipient that accepts only urgent mail', () => {
+  test('gets no leases on insert: urgent mail takes claims', () => {
     const { engine, appends, wants, send, status } = pair()
     status(2, 'dnd')
     send(sendOf(2, 2, { priority: 'now' }))
@@ -68,13 +68,13 @@ describe('not to be disturbed', () => {
     expect(wants).toMatchObject([{ priorityMax: 0 }])
   })
 
-  test('claims only what is urgent, and everything again afterwards', () => {
+  test('claims only urgent mail, and all mail again afterwards', () => {
     const { engine, appends, wants, send, status } = pair()
     status(2, 'dnd')
     send(sendOf(1, 2))
     const stored = { status: 'stored', id: 1 as DeliveryId, isLeased: false, isExpected: true } as const
     engine.committed(appends.splice(0), { outcomes: [stored], enqueuedAtMs: 0 })
-    expect(wants).toEqual([]) // nothing that it would take
+    expect(wants).toEqual([]) // nothing that it accepts
     status(2, 'idle')
     expect(wants).toMatchObject([{ priorityMax: 2 }])
     wants.length = 0
@@ -94,7 +94,7 @@ describe('a send with terms', () => {
     expect(appends[1]).toMatchObject({ insertLeaseEpoch: 0, notBeforeMs: 9_000, terms: null })
   })
 
-  test('for a recipient that is away is refused at once, if asked so', () => {
+  test('for an offline recipient is refused at once if the sender asks for that', () => {
     const { engine, appends, nacks, sendWith } = pair()
     sendWith(1, 3, { ifOnline: true })
     engine.resolved(1, [keyOf(3)], [memberOf(3)])
@@ -103,7 +103,7 @@ describe('a send with terms', () => {
     expect(appends).toHaveLength(1)
   })
 
-  test('has a number of hops, and a thread its budget', () => {
+  test('is limited in hops, and by the rate of its thread', () => {
     const { nacks, appends, sendWith } = pair({ hopsMax: 3, threadRate: { perSecond: 0.1, burst: 2 } })
     sendWith(1, 2, { hops: 4 })
     for (const n of [2, 3, 4]) sendWith(n, 2, { thread: THREAD })
@@ -124,7 +124,7 @@ describe('receipts', () => {
     return at
   }
 
-  test('are made for a delivery whose sender asked, when it is pushed and when it is settled', () => {
+  test('are sent for the push and the settle of a delivery whose sender asked', () => {
     const { say, settles, pushedNotices } = claimedBy2(wishing('all'))
     expect(pushedNotices.map(({ id }) => id)).toEqual([7])
     say(2, { type: 'settle', ids: [7 as DeliveryId] })
@@ -141,9 +141,9 @@ describe('receipts', () => {
     expect(settles.map(({ receiptTo }) => receiptTo)).toEqual([null])
   })
 
-  test('are made for what is settled while it waits for another delivery of its sender', () => {
+  test('are sent for a delivery that is settled while it waits for another of its sender', () => {
     const { engine, say, send, claimed, pushed, settles } = pair()
-    send(sendOf(1, 2)) // born leased, and not answered yet
+    send(sendOf(1, 2)) // leased on insert, and not committed yet
     engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     claimed(deliveryOf(7, wishing('end')))
     expect(pushed()).toEqual([])
@@ -151,7 +151,7 @@ describe('receipts', () => {
     expect(settles).toMatchObject([{ id: 7, receiptTo: keyOf(1) }])
   })
 
-  test('come in a frame of their own, and are settled like mail', () => {
+  test('come in their own frame, and are settled like mail', () => {
     const { say, framesOf, settles } = claimedBy2(encodeReceipt('expired'))
     expect(framesOf('receipts')).toMatchObject([{ items: [{ id: 7, recipient: keyOf(1), event: 'expired', atMs: 5 }] }])
     say(2, { type: 'settle', ids: [7 as DeliveryId] })
@@ -160,7 +160,7 @@ describe('receipts', () => {
 })
 
 describe('a recipient', () => {
-  test('rejects and extends what it holds, and nothing else', () => {
+  test('rejects and extends deliveries that it holds, and no others', () => {
     const { engine, say, claimed, rejects, extensions } = pair()
     engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     claimed(deliveryOf(7, null), deliveryOf(8, null))
@@ -171,20 +171,20 @@ describe('a recipient', () => {
   })
 })
 
-describe('a whisper', () => {
+describe('an ephemeral message', () => {
   const whisper = (to: number): ClientFrame => ({
     type: 'sendEphemeral',
     items: [{ envelopeId: idOf(1), recipient: keyOf(to), envelope: new Uint8Array(40) }],
   })
 
-  test('is heard by who is there, and stored nowhere', () => {
+  test('is pushed to connected peers, and stored nowhere', () => {
     const { say, framesOf, appends } = pair()
     say(1, whisper(2))
     expect(framesOf('pushEphemeral')).toMatchObject([{ items: [{ sender: keyOf(1), envelopeId: idOf(1) }] }])
     expect(appends).toEqual([])
   })
 
-  test.each(['a stranger', 'one that is not to be disturbed'])('to %s is told to have been unheard', (whom) => {
+  test.each(['a stranger', 'a peer that accepts only urgent mail'])('to %s is reported as undelivered', (whom) => {
     const { say, framesOf, status } = pair()
     if (whom.startsWith('one')) status(2, 'dnd')
     say(1, whisper(whom.startsWith('one') ? 2 : 5))
@@ -194,7 +194,7 @@ describe('a whisper', () => {
 })
 
 describe('presence', () => {
-  test('is told to who watches: all as it is, then every change', () => {
+  test('is sent to watchers: a snapshot, then every change', () => {
     const { engine, say, status, enter, framesOf, sent } = pair()
     say(1, { type: 'watch', isOn: true })
     expect(framesOf('presence').flatMap(({ peers }) => peers.map(({ peer }) => peer))).toEqual([keyOf(1), keyOf(2)])
@@ -225,14 +225,14 @@ describe('a broadcast', () => {
     envelopes: [sendOf(1, 2), sendOf(2, 1)],
   })
 
-  test('is an append for each, all with the same body', () => {
+  test('is an append for each recipient, all with the same body', () => {
     const { say, appends } = pair()
     say(1, broadcast(1))
     expect(appends.map(({ recipient }) => recipient)).toEqual([2, 1])
     expect(appends[0]!.body).toBe(appends[1]!.body)
   })
 
-  test('takes of the window what it gives back', () => {
+  test('takes as much of the window as it frees', () => {
     const { engine, say, appends, wants, settles } = pair()
     for (let n = 1; n <= 100; n++) {
       say(1, { ...broadcast(1), envelopes: [sendOf(n, 2)] } as ClientFrame)
@@ -245,7 +245,7 @@ describe('a broadcast', () => {
     expect(wants.at(-1)!.limitBytes).toBe(defaultLimits.creditBytes)
   })
 
-  test('fills the window with its body: what a claim left behind waits for room', () => {
+  test('fills the window with its body: deliveries that a claim left wait for room', () => {
     const { engine, wants } = pair()
     engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     const body = new Uint8Array(defaultLimits.creditBytes)
@@ -268,7 +268,7 @@ describe('a broadcast', () => {
     expect(engine.waitingCount).toBe(2)
   })
 
-  test('has one turn of its thread, for all its envelopes', () => {
+  test('is charged once to the rate of its thread', () => {
     const { say, nacks } = pair({ threadRate: { perSecond: 0.1, burst: 1 } })
     const frame = broadcast(1) as Extract<ClientFrame, { type: 'broadcast' }>
     say(1, { ...frame, terms: { ...frame.terms, thread: THREAD } })
@@ -283,8 +283,8 @@ describe('a broadcast', () => {
   })
 })
 
-describe('what costs others is bounded', () => {
-  test('a session that asks for ever is shown out', () => {
+describe('limits', () => {
+  test('a session that sends requests without end is ended', () => {
     const { say, status, closes } = pair()
     for (let n = 0; n < 400; n++) status(2, 'idle')
     expect(closes).toEqual([])
@@ -293,7 +293,7 @@ describe('what costs others is bounded', () => {
     say(2, { type: 'watch', isOn: true }) // of a session that is over
   })
 
-  test('everybody who is there is told to one session once in a while', () => {
+  test('a session gets a presence snapshot only once in a while', () => {
     const { engine, say, framesOf } = pair()
     for (let n = 0; n < 10; n++) say(1, { type: 'watch', isOn: true })
     expect(framesOf('presence')).toHaveLength(1)

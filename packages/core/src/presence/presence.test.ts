@@ -1,4 +1,4 @@
-/** Two shards that hear each other by hints: who is online on the other one, and what that is good for. */
+/** Presence and ephemeral messages between two shards that exchange hints. */
 
 import type { FrameOf } from '@sealpost/protocol'
 import { type ClientFrame, NO_THREAD, type ServerFrame } from '@sealpost/protocol'
@@ -13,7 +13,7 @@ const IF_ONLINE = {
   ...{ hops: 0, noAutoReply: false, ifOnline: true },
 }
 
-/** Peer 1 is at both of them, where it watches or sends on the first; others come as a test says. */
+/** Peer 1 is on both shards, and watches or sends on the first; tests add others. */
 function twoShards() {
   const said: { from: ShardId; hint: Hint }[] = []
   const waiting: (() => void)[] = []
@@ -28,7 +28,7 @@ function twoShards() {
   })
   const [here, there] = shards as [ReturnType<typeof world>, ReturnType<typeof world>]
   there.engine.closed(1)
-  /** What was said reaches the other shard, and answers to it come back; then all waiting callers have waited long enough. */
+  /** Exchanges all hints and the replies to them, then ends the wait of all callers. */
   const meet = () => {
     for (let next = said.shift(); next; next = said.shift())
       shards[1 - SHARDS.indexOf(next.from)]!.engine.hints.heard(next.from, [next.hint])
@@ -60,7 +60,7 @@ const whisper = (n: number, to: number, bytes = 50): ClientFrame => ({
   items: [{ envelopeId: idOf(n), recipient: keyOf(to), envelope: new Uint8Array(bytes) }],
 })
 
-test('who watches hears of peers of another shard: those that are there, their changes, and that they left', () => {
+test('a watcher gets the peers of another shard: those online, their changes, and that they left', () => {
   const { there, meet, news, watch } = twoShards()
   there.enter(2)
   watch()
@@ -76,7 +76,7 @@ test('who watches hears of peers of another shard: those that are there, their c
   expect(news()).toEqual([[2, false, '']])
 })
 
-test('nobody is asked where no other shard is, and nobody told who did not ask', () => {
+test('without other shards no request is published, and only shards that asked get reports', () => {
   const { here, there, said, pass, watch } = twoShards()
   there.enter(2)
   expect(said).toEqual([])
@@ -86,7 +86,7 @@ test('nobody is asked where no other shard is, and nobody told who did not ask',
   expect(said).toEqual([])
 })
 
-test('a peer that moved is online all the time, and news of its former session count no more', () => {
+test('a peer that moved stays online, and reports of its former session are ignored', () => {
   const { here, there, said, meet, pass, news, watch } = twoShards()
   there.enter(2)
   watch()
@@ -104,7 +104,7 @@ test('a peer that moved is online all the time, and news of its former session c
   expect(news()).toEqual([[2, false, '']])
 })
 
-test('peers of a shard that is gone, or that says nothing any more, are offline', () => {
+test('peers of a shard that is dead, or that sends no reports, are offline', () => {
   const { here, there, meet, pass, news, watch } = twoShards()
   there.enter(2)
   watch()
@@ -112,7 +112,7 @@ test('peers of a shard that is gone, or that says nothing any more, are offline'
   news()
   for (const atMs of [10_000, 20_000, 30_000, 40_000]) {
     pass(atMs)
-    meet() // asked again, and told
+    meet() // requested again, and reported
   }
   expect(news()).toEqual([])
   for (const atMs of [50_000, 60_000, 70_000]) pass(atMs)
@@ -123,7 +123,7 @@ test('peers of a shard that is gone, or that says nothing any more, are offline'
   expect(news()).toEqual([[2, false, '']])
 })
 
-test('a send to those who are online waits until others have said who is, and keeps its order', () => {
+test('a send to online peers waits until other shards have reported theirs, and keeps its order', () => {
   const at = sending()
   at.there.enter(2)
   at.sendIfOnline(1, 2)
@@ -148,21 +148,21 @@ function sending() {
   return { ...at, sendIfOnline }
 }
 
-test('a whisper reaches a peer of another shard, if that would hear it here', () => {
+test('an ephemeral message reaches a peer of another shard, if it would reach it here', () => {
   const { there, meet, say, framesOf } = twoShards()
   const heard = () => there.sent.flatMap((frame) => (frame.type === 'pushEphemeral' ? frame.items : []))
   there.enter(2)
   say(whisper(1, 2))
   say(whisper(2, 3))
-  meet() // who is there
-  meet() // the whisper
+  meet() // the presence reports
+  meet() // the ephemeral message
   expect(heard()).toMatchObject([{ sender: keyOf(1), envelopeId: idOf(1) }])
   expect(framesOf('ephemeralFailed').flatMap(({ items }) => items)).toEqual([
     { envelopeId: idOf(2), code: 'no_responder' },
   ])
   say(whisper(3, 2, 4097))
   there.engine.received(2, status('', 'dnd'))
-  say(whisper(4, 2)) // said before it is heard of
+  say(whisper(4, 2)) // sent before it is known
   meet()
   say(whisper(5, 2))
   meet()
@@ -172,7 +172,7 @@ test('a whisper reaches a peer of another shard, if that would hear it here', ()
   )
 })
 
-test('H65: a whisper of one whom the recipient bars, or to nobody, is not passed on', () => {
+test('H65: an ephemeral message from a blocked sender, or to nobody, is not passed on', () => {
   const { there } = twoShards()
   there.enter(2)
   const consent = { policy: 'open', named: [9 as PeerNo], version: 1 } as const
@@ -189,7 +189,7 @@ test('H65: a whisper of one whom the recipient bars, or to nobody, is not passed
   expect(there.sent).toMatchObject([{ type: 'pushEphemeral' }])
 })
 
-test('what another shard changed is read again', () => {
+test('a change by another shard causes a lookup', () => {
   const { here } = twoShards()
   here.enter(2)
   here.send(sendOf(1, 2))
@@ -199,7 +199,7 @@ test('what another shard changed is read again', () => {
   expect(here.asked).toEqual([[keyOf(2)]])
 })
 
-test('who asked for a box key hears that another shard took a new one', () => {
+test('a session that asked for a box key learns that another shard accepted a new one', () => {
   const { here, say, framesOf } = twoShards()
   say({ type: 'lookup', ref: 1, peers: [keyOf(2)] })
   here.engine.hints.heard(

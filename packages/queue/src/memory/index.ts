@@ -1,4 +1,4 @@
-/** The promises of the interface around a shard of the memory queue. */
+/** Implements the asynchronous queue port on a shard of the memory queue. */
 import type {
   Claimed,
   Committed,
@@ -22,12 +22,11 @@ import type {
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, PeerKey, PeerNo, PoolId, ShardId } from '@sealpost/std'
 import type { Batch, Queue, QueueOptions, RecipientRef, Released, Swept } from '../queue.ts'
+import { isReceipt } from './claim.ts'
 import { MemoryShard } from './memory.ts'
-import { isReceipt } from './rules.ts'
 import { type MemoryDatabase, type StoredDeadLetter, type StoredDelivery, sessionStatusIn } from './store.ts'
 
 export * from './memory.ts'
-export { isFree } from './rules.ts'
 export * from './store.ts'
 
 export function queueFor(store: MemoryDatabase, shard: ShardId, options: QueueOptions): Queue {

@@ -214,7 +214,7 @@ export class PostgresQueue implements Queue {
   }
 }
 
-/** A connection each for writing and claiming, so that neither waits for the other, and a few for the rest. */
+/** One connection each for writing, claiming and collecting, so that none waits for another, and a pool for the rest. */
 export interface QueueDatabases {
   readonly writing: Pipeline
   readonly claiming: Pipeline
@@ -243,7 +243,7 @@ interface PoolRow {
   peer_no: PeerNo
   peer_key: Uint8Array
   epoch: number
-  /** Numbers and keys in turn, separated by spaces. */
+  /** Alternating peer numbers and keys, separated by spaces. */
   members: string | null
 }
 

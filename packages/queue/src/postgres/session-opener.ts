@@ -1,7 +1,7 @@
 /**
- * The statements for a peer that connects: its membership, its session, and its lost deliveries. Peers often connect
- * together, when a broker or a network returns, so concurrent requests share a statement. With a statement for each, 2,000
- * peers on a busy machine gave up before their turn came.
+ * The statements for a connecting peer: its membership, its session and its lost deliveries. Many peers reconnect
+ * together when a broker or a network returns, so concurrent requests share a statement. With a statement for each, 2,000
+ * peers on a busy machine timed out.
  */
 import { arrayLiteral, byteaText, type Database, runPrepared } from '@sealpost/pg'
 import {
@@ -29,10 +29,10 @@ import { CHECK_SESSIONS, FIND_LOST, FIND_MEMBERS, OPEN, OPEN_MANY } from '../sql
 import { arrayOf } from './binary.ts'
 import type { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
 
-/** So that one statement stays short, and its locks with it. */
+/** Keeps a statement, and its locks, short. */
 const ASKED_MAX = 256
 
-/** What an opening tells the shard. */
+/** The parts of a shard's memory that an opening updates. */
 interface Memory {
   readonly marks: SenderMarks
   readonly ids: DeliveryIds
@@ -88,7 +88,7 @@ export class SessionOpener {
       }))
   }
 
-  /** A row that was held by another statement is waited for here, by this peer alone. */
+  /** If another statement holds the row, waits for it alone: no other opening waits. */
   async open(session: SessionRef): Promise<number | null> {
     return (await this.openings.add(session)) ?? (await this.openAlone(session))
   }
@@ -101,7 +101,6 @@ export class SessionOpener {
     return this.lostLookups.add({ meshId, peer, max })
   }
 
-  /** Those that there are. */
   private async memberRows(meshId: MeshId, peers: readonly PeerKey[]): Promise<MemberRow[]> {
     const rows = await Promise.all(peers.map((peerKey) => this.members.add({ meshId, peerKey })))
     return rows.filter((row) => row !== null)
@@ -174,7 +173,7 @@ export class SessionOpener {
 
 interface SessionStatusRow {
   n: number
-  /** Null: no such member. */
+  /** Null if there is no such member. */
   peer_key: Uint8Array | null
   is_revoked: boolean
   is_elsewhere: boolean | null
@@ -217,11 +216,11 @@ interface MemberRow {
   box_epoch: number
   binding_not_after_ms: number
   binding_signature: Uint8Array
-  /** Two incarnations, or null. */
+  /** Two incarnations, separated by a space; null if the mesh never moved. */
   lineage: string | null
   consent_policy: ConsentPolicy
   consent_version: number
-  /** Numbers of peers, with commas. */
+  /** Peer numbers, separated by commas. */
   consent_named: string
 }
 

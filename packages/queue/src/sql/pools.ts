@@ -1,5 +1,5 @@
 /**
- * The statements of pools: how their deliveries come to members, and how they end.
+ * The statements of pools: deal, release and settle their deliveries, and look pools up.
  *
  * The lease of a pool's delivery names its holder, and the epoch with which the holder's session opened. It ends when it lapses,
  * when the holder opens a new session or releases it, and when the owner removes the holder from the pool.
@@ -47,12 +47,12 @@ const FIRST_OF_PRIORITY = `
         order by q.id limit 1`
 
 /**
- * Deals what waits in pools to free members, one delivery for each slot, the most urgent and oldest first. Only a current
+ * Deals deliveries of pools to free members, one delivery for each slot, the most urgent and oldest first. Only a current
  * member that is a reader of the envelope gets it. The statement locks the *pool's* session row, so one shard deals at a time;
- * another one that would have to wait gets the status `locked`.
+ * another that would wait gets the status `locked`.
  *
  * A statement may take its snapshot before another one deals, and lock after it. So the update compares the attempts again:
- * what another statement took meanwhile is picked and not dealt.
+ * a delivery that another statement took meanwhile is picked and not dealt.
  *
  * A delivery whose lease lapsed in a session that still exists gets a failed attempt.
  *
@@ -128,7 +128,7 @@ from ${named()}
 where q.ctid = r.ctid and ${isHeld('q')}`,
 )
 
-/** Leaves what another member holds meanwhile. Walks: message_queue's primary key. */
+/** Leaves deliveries that another member holds meanwhile. Walks: message_queue's primary key. */
 export const SETTLE_IN_POOL = sqlStatement(
   `${DELIVERIES}, holders int[]`,
   `

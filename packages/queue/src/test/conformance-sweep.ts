@@ -10,7 +10,7 @@ export function sweepTests(stage: () => Stage): void {
     walkTests(stage)
     ledgerTests(stage)
   })
-  describe('a look at what waits', () => measureTests(stage))
+  describe('a measurement', () => measureTests(stage))
 }
 
 const { failedAttemptsMax, failedAttemptsSpanMs, dedupeMs, sweepRows } = suiteOptions
@@ -20,7 +20,7 @@ async function failTooOften(stage: Stage, ref: DeliveryRef): Promise<void> {
 }
 
 function deathTests(stage: () => Stage): void {
-  test('moves what expired into the dead letters, without its envelope', async () => {
+  test('moves expired deliveries into the dead letters, without their envelopes', async () => {
     const append = stage().append('a', { ttlSeconds: 60 })
     const [a] = await stage().store(append, stage().append('b', { ttlSeconds: 90 }))
     const session = await stage().openBob()
@@ -44,7 +44,7 @@ function deathTests(stage: () => Stage): void {
     expect(await stage().takeTexts(session)).toEqual(['b'])
   })
 
-  test('moves what has its strikes over their span into the dead letters, with its envelope', async () => {
+  test('moves deliveries with too many failed attempts over their span into the dead letters, with their envelopes', async () => {
     const [a] = await stage().storeAll('a', 'b')
     await failTooOften(stage(), stage().refOf(a!))
     expect(await stage().here.sweep()).toMatchObject({ expired: 0, dead: 0 })
@@ -60,7 +60,7 @@ function deathTests(stage: () => Stage): void {
     expect(await stage().takeTexts(await stage().openBob())).toEqual(['b'])
   })
 
-  test('leaves a delivery that lacks a strike, and one that is leased', async () => {
+  test('leaves a delivery with one failed attempt too few, and one that is leased', async () => {
     const [a, b] = await stage().storeAll('a', 'b')
     for (let i = 1; i < failedAttemptsMax; i++) await stage().here.countFailedAttempt(stage().refOf(a!))
     await stage().here.countFailedAttempt(stage().refOf(b!))
@@ -73,7 +73,7 @@ function deathTests(stage: () => Stage): void {
     expect(await stage().here.sweep()).toMatchObject({ dead: 1 })
   })
 
-  test('takes one that was put off', async () => {
+  test('takes one whose retry is pending', async () => {
     const [a] = await stage().storeAll('a')
     await stage().here.countFailedAttempt(stage().refOf(a!))
     const session = await stage().openBob()
@@ -84,7 +84,7 @@ function deathTests(stage: () => Stage): void {
     expect(await stage().here.sweep()).toMatchObject({ dead: 1 })
   })
 
-  test('has no rival: what is struck out is claimed by nobody, whatever its lease', async () => {
+  test('has no rival: a delivery with too many failed attempts is claimed by nobody, whatever its lease', async () => {
     const [a] = await stage().storeAll('a', 'b')
     await failTooOften(stage(), stage().refOf(a!))
     await stage().world.advance(failedAttemptsSpanMs + 5_000)
@@ -92,7 +92,7 @@ function deathTests(stage: () => Stage): void {
     expect(await stage().here.sweep()).toMatchObject({ dead: 1 })
   })
 
-  test('takes expiry for the reason when both are true', async () => {
+  test('gives expiry as the reason when both are true', async () => {
     const [a] = await stage().store(stage().append('a', { ttlSeconds: 60 }))
     await failTooOften(stage(), stage().refOf(a!))
     await stage().world.advance(failedAttemptsSpanMs + 5_000)
@@ -119,7 +119,7 @@ function walkTests(stage: () => Stage): void {
     expect(await stage().world.deadLetters()).toHaveLength(2)
   })
 
-  test('each shard walks by itself', async () => {
+  test('scans independently on each shard', async () => {
     await stage().storeAll(...Array.from({ length: sweepRows + 1 }, (_, i) => `${i}`))
     expect((await stage().here.sweep()).isRound).toBe(false)
     expect((await stage().there.sweep()).isRound).toBe(false)
@@ -140,7 +140,7 @@ function ledgerTests(stage: () => Stage): void {
     expect(statusesOf(await stage().store(append))).toEqual(['stored'])
   })
 
-  test('keeps the id of what is still queued, for another while', async () => {
+  test('keeps the id of a queued delivery for another period', async () => {
     const append = stage().append('a')
     const [a] = await stage().store(append)
     await stage().world.advance(dedupeMs + 5_000)
@@ -199,7 +199,7 @@ function measureTests(stage: () => Stage): void {
     ])
   })
 
-  test('counts what waits in a mesh of each sender, for whomever in it and of nobody elsewhere', async () => {
+  test('counts the backlog of a mesh by sender, for all its recipients and no other mesh', async () => {
     const { ann, cat, here } = stage()
     const size = bytesOf('a').length
     const { enqueuedAtMs } = await here.commit({ appends: [stage().append('a')], settles: [] })
@@ -210,7 +210,7 @@ function measureTests(stage: () => Stage): void {
     expect(await here.measureMesh(OTHER_MESH, 100)).toEqual([])
   })
 
-  test('looks no further than it was told', async () => {
+  test('reads no more rows than its limit', async () => {
     await stage().store(...['a', 'b', 'c', 'd'].map((text) => stage().append(text)))
     expect((await measure(3))[0]).toMatchObject([{ count: 3 }])
     expect((await measure())[1]).toEqual([])

@@ -5,7 +5,7 @@ import { type QueueWorld, textOf } from './conformance-world.ts'
 
 export interface MemoryWorld extends QueueWorld {
   readonly store: MemoryDatabase
-  /** The member gets this number. */
+  /** Gives the member this number. */
   addNumbered(meshId: MeshId, peerKey: PeerKey, peer: PeerNo): void
 }
 

@@ -193,7 +193,7 @@ const core: readonly Edit[] = [
   },
   {
     name: 'a fence keeps the parked deliveries',
-    from: 'live.takeParked() // void: they will be claimed again',
+    from: 'live.takeParked() // their leases are void: they will be claimed again',
     to: '',
     breaks: /^P7: .* void/,
     firstSeed: 80,
