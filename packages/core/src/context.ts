@@ -75,7 +75,6 @@ export class Context {
   nowMs: Millis
   /** The highest delivery id that is committed; commits complete in the order of their ids. */
   lastId = 0
-  /** Deliveries pushed in this event whose senders asked for a receipt. */
   pushedWithReceipt: Settle[] = []
   /** The rate limit of each thread; null if it is off. */
   readonly threads: Rates | null

@@ -44,7 +44,6 @@ export interface EngineOptions extends Welcome {
   readonly cellUrls?: readonly string[]
 }
 
-/** Receives the results of claims of one kind. */
 interface Claimer {
   claimed(want: ClaimWant, claimed: ClaimResult['claimed']): void
   claimFailed(want: ClaimWant): void
@@ -116,7 +115,6 @@ export class Engine {
   get sessionCount(): number {
     return this.liveSessions
   }
-  /** Envelopes whose commit has no outcome yet. */
   get waitingCount(): number {
     return this.router.waitingCount
   }
@@ -217,7 +215,6 @@ export class Engine {
     this.over(session)
   }
 
-  /** A congested socket accepts frames again. */
   drained(socket: SocketId): void {
     const live = this.live(socket)
     if (!live) return

@@ -54,7 +54,6 @@ export interface PeerState {
   readonly user: PeerNo
   live: LiveSession | null
   remoteSession: RemoteSession | null
-  /** The epoch of its last session here. */
   epoch: number
   /**
    * The queue may hold mail that the peer sent before this tick and that this shard does not know of, through another
@@ -69,7 +68,6 @@ export interface PeerState {
   readonly mailbox: MailboxUsage
   /** One object for all devices of its user. */
   readonly share: UserShare
-  /** Another shard announced a change of its consent. */
   isStale: boolean
   /** The peer must be looked up again after this time, unless it is live here: then no other shard changes it. */
   goodUntilMs: Millis
@@ -88,7 +86,6 @@ export class Mesh {
   /** The backlog of the whole mesh, as far as this shard knows. */
   readonly whole: Owner = { peer: WHOLE_MESH, mailbox: unknownMailbox() }
   liveCount = 0
-  /** When the last session left. */
   idleSinceMs: Millis = 0
   /** Sessions that want presence updates of every peer. */
   readonly watchers = new Set<LiveSession>()
@@ -111,12 +108,10 @@ export class Mesh {
     return peer
   }
 
-  /** A user's consent holds for all its devices. */
   consented(user: PeerNo, consent: Consent): void {
     for (const peer of this.byNo.values()) if (peer.user === user) setConsent(peer, consent)
   }
 
-  /** The user's consent must be looked up again. */
   doubtConsent(user: PeerNo): void {
     for (const peer of this.byNo.values()) if (peer.user === user) peer.isStale = true
   }
@@ -127,7 +122,6 @@ export class Mesh {
     return peer && !peer.isStale && (peer.live || nowMs < peer.goodUntilMs) ? peer : undefined
   }
 
-  /** Returns 0 for an unknown group. */
   groupEpoch(groupId: GroupId): number {
     return this.groups.get(groupId)?.epoch ?? 0
   }
@@ -137,13 +131,11 @@ export class Mesh {
     return seen !== undefined && nowMs < seen.goodUntilMs
   }
 
-  /** The group must be looked up again. */
   doubtGroup(groupId: GroupId): void {
     const seen = this.groups.get(groupId)
     if (seen) seen.goodUntilMs = -Infinity
   }
 
-  /** Returns whether the epoch is new here. */
   groupSeen(groupId: GroupId, epoch: number, nowMs: Millis): boolean {
     const before = this.groupEpoch(groupId)
     if (this.groups.size >= 2 * GROUPS_MAX) this.groups.clear() // most of them are ids of no group
@@ -195,7 +187,6 @@ function setConsent(peer: PeerState, consent: Consent): void {
   peer.rule = ruleOf(peer.user, consent)
 }
 
-/** The membership of a session in a pool. */
 export interface Seat {
   readonly live: LiveSession
   readonly pool: PoolState
@@ -204,7 +195,6 @@ export interface Seat {
   readonly held: Set<DeliveryId>
   /** A delivery may wait that the member can take. */
   mayFind: boolean
-  /** The tick at which it was last dealt a delivery. */
   servedAt: number
 }
 
@@ -258,7 +248,6 @@ export class PoolTable {
     for (const pool of this.byId.values()) if ([...pool.members.values()].includes(member)) pool.goodUntilMs = 0
   }
 
-  /** Returns undefined if the pool must be looked up, perhaps again. */
   find(poolId: PoolId, nowMs: Millis): PoolState | undefined {
     const pool = this.byId.get(poolId)
     return pool && nowMs < pool.goodUntilMs ? pool : undefined
@@ -323,21 +312,16 @@ export class LiveSession {
   epoch: number
   /** The epoch of leases on pool deliveries; a fence does not change it. */
   readonly openedEpoch: number
-  /** Seats by the number of the pool. */
   readonly seats = new Map<PeerNo, Seat>()
   /** Pools that the session asked to join, with the `ref` of its last request, until the reply. */
   readonly joining = new Map<PoolId, number>()
-  /** Spaces that the session records messages in. */
   readonly spaces = new SpaceCache()
   polledAtMs: Millis
-  /** When the database last confirmed the session. */
   checkedAtMs: Millis
   /** The session gets no further presence snapshot before this time. */
   snapshotFromMs: Millis = 0
-  /** The last announcement of this session to other shards. */
   announcement: { readonly epoch: number; readonly atMs: Millis } | null = null
   readonly breachBucket: TokenBucket
-  /** Limits requests other than mail. */
   readonly requestBucket: TokenBucket
   /** Limits deliveries that the session names without holding them. */
   readonly strayBucket: TokenBucket
@@ -386,7 +370,6 @@ export class LiveSession {
     peer.share.sentBytes ??= byteRate && new TokenBucket(byteRate, nowMs)
   }
 
-  /** Whether the peer accepts priorities below `now`. */
   get isFree(): boolean {
     return this.availability !== 'dnd'
   }
@@ -403,7 +386,6 @@ export class LiveSession {
     return this.barred.size === 0 || no < (this.barred.get(laneOf(item)) ?? Number.POSITIVE_INFINITY)
   }
 
-  /** Bars the envelopes behind this one in its lane. */
   bar({ no, item }: SendRequest): void {
     const lane = laneOf(item)
     this.barred.set(lane, Math.min(no, this.barred.get(lane) ?? no))

@@ -52,7 +52,6 @@ export class Failures {
     this.#report = report
   }
 
-  /** Starts work that no caller waits for. */
   start(work: Promise<unknown>): void {
     work.catch((error) => this.#report.fault(error))
   }

@@ -43,7 +43,7 @@ export interface CommitPorts {
   readonly report: Pick<DriverReport, 'committed' | 'commitFailed' | 'fault'>
   readonly failures: Failures
   committed(batch: Batch, committed: Committed): void
-  /** These appends have no outcome, in their order. */
+  /** These appends, in order, have no outcome. */
   failed(appends: readonly Append[]): void
 }
 
@@ -205,7 +205,7 @@ export class CommitBatches {
     return this.#areSettlesDue
   }
 
-  /** The settles that wait join the next batch. */
+  /** Lets the waiting settles join the next batch. */
   callSettles(): void {
     this.#areSettlesDue = true
   }

@@ -52,7 +52,6 @@ export class DeliveryEnds {
     for (const retry of retries) this.#track(retry, this.#retries.add(retry))
   }
 
-  /** Reports `receiptsCommitted` when the last of these rejects is committed. */
   reject(rejects: readonly Reject[], withReceipt: readonly Settle[]): void {
     const ended = rejects.map((reject) => {
       const rejected = this.#rejects.add(reject)

@@ -70,7 +70,6 @@ export class Driver implements Effects {
   readonly #sweeps: Sweeps
   readonly #releases: Releases
   #lastSocket = 0
-  /** The engine wanted claims in this step. */
   #isClaiming = false
 
   constructor(ports: DriverPorts, options: DriverOptions) {

@@ -32,14 +32,12 @@ export type Cancel = () => void
 export interface Clock {
   /** Monotonic milliseconds: a clock that is set must not move a deadline. */
   nowMs(): Millis
-  /** Milliseconds since 1970. */
   wallMs(): Millis
   after(delayMs: Millis, run: () => void): Cancel
   /** Runs at the end of this turn of the event loop. */
   soon(run: () => void): void
 }
 
-/** One connection. */
 export interface Connection {
   readonly authority: string
   send(frames: readonly ServerFrame[]): SendOutcome

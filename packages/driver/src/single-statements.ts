@@ -18,7 +18,6 @@ export interface SingleStatementPorts {
   readonly queue: Queue
   readonly requests: RequestServices
   readonly failures: Failures
-  /** Runs a call of the engine. */
   step(decide: () => void): void
   isConnected(socket: SocketId): boolean
   /** Opens a session after the statements of the former one are done. */

@@ -3,7 +3,6 @@
  * together then cost a few statements instead of a few each, and no peer fills the pool of connections.
  */
 export interface BatcherOptions<Item> {
-  /** Most items in one statement. */
   readonly max: number
   /** Waiting items with the same key share one place and its result. Default: each item has its own place. */
   readonly keyOf?: (item: Item) => string
@@ -57,7 +56,7 @@ export class Batcher<Item, Result> {
     return taken
   }
 
-  /** Runs one statement. Returns what settles its waiters. */
+  /** Runs one statement. Returns a function that settles its waiters. */
   async #runFor(waiters: readonly Waiter<Item, Result>[]): Promise<() => void> {
     try {
       const results = await this.#run(waiters.map(({ item }) => item))

@@ -68,11 +68,13 @@ export interface Queue {
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]>
   /** Queues a `pushed` receipt for the sender of each delivery. */
   notifyPushed(deliveries: readonly DeliveryRef[]): Promise<void>
+  /** Counts a failed attempt of a delivery whose recipient's process may have crashed over it. */
   countFailedAttempt(delivery: DeliveryRef): Promise<void>
   /** Moves delayed deliveries that are due into the queue. */
   releaseDue(): Promise<Released>
   /** Finds deliveries that left the peer's queue unsettled and were not reported to it, oldest first. */
   findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]>
+  /** Marks lost deliveries as reported to the peer. */
   lostReported(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void>
   /** Counts the backlog of each recipient by sender, up to `max` deliveries of a recipient. */
   measure(recipients: readonly RecipientRef[], max: number): Promise<SenderBacklog[][]>
@@ -98,7 +100,6 @@ export interface Batch {
 }
 
 export interface Released {
-  /** Recipients of the released deliveries. */
   readonly recipients: readonly RecipientRef[]
   /** Time until the next delivery is due; null: none is delayed. */
   readonly nextInMs: Millis | null
@@ -107,7 +108,6 @@ export interface Released {
 export interface Swept {
   readonly expired: number
   readonly dead: number
-  /** Ledger rows that were deleted. */
   readonly forgotten: number
   /** The scan reached the end of the queue; the next one starts at its beginning. */
   readonly isRound: boolean
@@ -120,7 +120,6 @@ export interface QueueOptions {
   /** A delivery with this many failed attempts, spread over at least `failedAttemptsSpanMs`, becomes a dead letter. */
   readonly failedAttemptsMax: number
   readonly failedAttemptsSpanMs: Millis
-  /** Rows that one sweep scans. */
   readonly sweepRows: number
 }
 

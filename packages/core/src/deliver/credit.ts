@@ -18,7 +18,6 @@ export interface Unsettled {
   readonly priority: number
   readonly pushedAtMs: Millis
   readonly byteCount: number
-  /** The sender, if it asked for a receipt. */
   readonly receiptTo: PeerKey | null
   /** The pool that the delivery belongs to; it counts there, and its bytes count here. */
   readonly pool?: PeerNo | undefined
@@ -84,7 +83,6 @@ export class Credit {
   isCongested = false
   /** A delivery that may have crashed the recipient before (`ALONE_AFTER_ATTEMPTS`): nothing else is pushed beside it. */
   suspect: DeliveryId | null = null
-  /** The least urgent priority that the recipient accepts. */
   priorityMax = PRIORITY_MAX
   readonly fairQueue = new WeightedFairQueue()
   private window: Window
@@ -93,7 +91,6 @@ export class Credit {
   private heldBytes = 0
   private insertLeases = 0
   private insertLeaseBytes = 0
-  /** The claim in flight; null: none. */
   private asked: Window | null = null
   /** The scan that the claim in flight completes, if it picks fewer than its limit and returns all of them. */
   private scanning: Scan | null = null
@@ -104,7 +101,6 @@ export class Credit {
   private readonly lanes = new Map<PeerNo, SenderLane>()
   /** Deliveries known to wait. `mayWait`: others may wait, too; true at first. */
   private waiting = 0
-  /** The range of their ids. */
   private waitingIds: IdRange = NO_ID
   private mayWait = true
   /** The claim in flight may return mail of any sender. */
@@ -133,7 +129,6 @@ export class Credit {
     this.window = { ...this.window, count }
   }
 
-  /** A delivery may wait for this session. */
   noticeBacklog(): void {
     this.mayWait = true
   }
@@ -309,7 +304,6 @@ export class Credit {
     return isComplete
   }
 
-  /** Returns false if a fence is already in flight. */
   startFence(): boolean {
     this.returned()
     this.remoteLeases.reset()

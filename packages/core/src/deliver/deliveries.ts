@@ -34,7 +34,6 @@ const FORGET_AFTER_LEASES = 10
 /** A lease further ahead would count as granted before the database's clock jumped. */
 const EXTEND_MAX_MS = 4 * 60_000
 
-/** Lower than every delivery id. */
 const UNKNOWN_ID = 0
 
 /** A want that remembers its session, so that its result needs no lookup. */
@@ -56,7 +55,6 @@ export class Deliveries {
     this.locations = new SessionLocations(context)
   }
 
-  /** The session is over. */
   over(live: LiveSession): void {
     this.pools.sessionEnded(live)
     this.locations.ended(live)
@@ -70,7 +68,6 @@ export class Deliveries {
     } else if (notBeforeMs === 0 && !(to instanceof PoolState)) append.remoteLeaseEpoch = this.locations.epochOf(to)
   }
 
-  /** A commit with these appends begins. */
   commitStarts(appends: readonly PendingAppend[]): void {
     const { nowMs } = this.context
     for (const append of appends)
@@ -225,7 +222,6 @@ export class Deliveries {
     this.scheduleClaim(live)
   }
 
-  /** The recipient is still handling these deliveries. */
   extend(live: LiveSession, ids: readonly DeliveryId[], forMs: Millis): void {
     const { nowMs, counters, effects } = this.context
     const extensions: Extension[] = []

@@ -23,7 +23,6 @@ type Pushed = PushItem | WithTerms | WithBody
 type EphemeralItem = FrameOf<'pushEphemeral'>['items'][number]
 export type PresenceItem = FrameOf<'presence'>['peers'][number]
 
-/** The attempt has two bytes on the wire. */
 const ATTEMPT_MAX = 0xffff
 /** A frame that carries envelopes is bounded in bytes too (base64 in the readable form makes them a third longer). */
 const CARRIED_BYTES = FRAME_BYTES_MAX / 2
@@ -32,7 +31,6 @@ const ITEM_BYTES = 192
 export class Outgoing {
   private acks: FrameOf<'ack'>['items'] = []
   private nacks: FrameOf<'nack'>['items'] = []
-  /** Pushes of all kinds, in their order. */
   private deliveries: Pushed[] = []
   /** Whether all of them are plain: without terms and without a body. */
   private arePlain = true
@@ -76,7 +74,6 @@ export class Outgoing {
     this.ephemeralNacks.push({ envelopeId, code })
   }
 
-  /** Only the newest item of each peer is sent. */
   presence(item: PresenceItem): void {
     this.presences.set(item.peer, item)
   }

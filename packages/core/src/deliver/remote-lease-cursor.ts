@@ -20,7 +20,6 @@ export class RemoteLeaseCursor {
   private readonly unverifiedBlocks = new Set<number>()
   /** The last id seen of each verified block. */
   private readonly scannedBlocks = new Map<number, number>()
-  /** Blocks with deliveries to collect. */
   readonly readyBlocks = new Set<number>()
 
   /** A hint announced a delivery of the block. Returns false if a claim must find it. */
@@ -35,7 +34,6 @@ export class RemoteLeaseCursor {
     return true
   }
 
-  /** Returns the range to collect next. */
   takeReady(): IdRange | null {
     for (const block of this.readyBlocks) {
       this.readyBlocks.delete(block)

@@ -23,7 +23,7 @@ export class MeshRegistry {
     return this.meshes.get(meshId)
   }
 
-  /** Makes the session its peer's live session. An older one must have left. */
+  /** An older session of the peer must have left. */
   enter(member: Member, nowMs: Millis, session: (mesh: Mesh, peer: PeerState) => LiveSession): LiveSession {
     const mesh = this.open(member.meshId, nowMs)
     const peer = mesh.add(member, nowMs)
@@ -54,7 +54,7 @@ export class MeshRegistry {
     if (mesh.liveCount === 0) mesh.idleSinceMs = nowMs
   }
 
-  /** Forgets meshes that were idle for long. Call it about once a second. */
+  /** Call it about once a second. */
   forgetIdle(nowMs: Millis): void {
     for (const { meshId, liveCount, idleSinceMs } of this.meshes.values()) {
       if (liveCount > 0 || nowMs - idleSinceMs < IDLE_FOR_MS) continue

@@ -49,7 +49,6 @@ export type SuccessionReply =
   | { readonly outcome: 'done'; readonly successor: PeerKey; readonly statement: Uint8Array }
   | Refused<'succeeded'>
 
-/** The driver's reply to each request. */
 export interface Replies {
   lookup: { readonly bindings: readonly KeyBindingEntry[]; readonly users: SignedUserRecords }
   lookupHistory: readonly KeyBindingEntry[]

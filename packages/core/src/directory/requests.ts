@@ -21,7 +21,6 @@ import type {
   SignedUserRecords,
 } from './request-types.ts'
 
-/** The parts of the engine that the rows use. */
 export interface RequestParts {
   readonly live: (socket: SocketId) => LiveSession | null
   readonly send: (live: LiveSession, frames: readonly ServerFrame[]) => void
@@ -50,7 +49,6 @@ export interface RequestParts {
     deviceRemoved(requester: Requester, device: PeerKey, removal: Uint8Array): void
     succeeded(requester: Requester, statement: Uint8Array): void
   }
-  /** Ends every session of a member. */
   readonly disconnectMember: (member: RevokedMember) => void
 }
 

@@ -1,7 +1,6 @@
 /** Caches, for one session, whether the spaces that it writes to keep its messages. */
 import type { Millis, SpaceId } from '@sealpost/std'
 
-/** A space as one peer sees it. */
 export interface SpaceFacts {
   readonly spaceId: SpaceId
   /** The space exists, this peer belongs to it, and its messages are kept. */
@@ -18,7 +17,6 @@ const SPACES_MAX = 2000
 export class SpaceCache {
   private readonly spaces = new Map<SpaceId, { facts: SpaceFacts; goodUntilMs: Millis }>()
 
-  /** Returns undefined if the space must be looked up, perhaps again. */
   find(spaceId: SpaceId, nowMs: Millis): SpaceFacts | undefined {
     const seen = this.spaces.get(spaceId)
     return seen && nowMs < seen.goodUntilMs ? seen.facts : undefined
@@ -29,7 +27,6 @@ export class SpaceCache {
     this.spaces.set(facts.spaceId, { facts, goodUntilMs: nowMs + GOOD_FOR_MS })
   }
 
-  /** The space must be looked up again. */
   doubt(spaceId: SpaceId): void {
     this.spaces.delete(spaceId)
   }

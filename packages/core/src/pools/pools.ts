@@ -149,7 +149,7 @@ export class PoolDispatcher {
     this.failed.add(pool)
   }
 
-  /** About once a second. */
+  /** Call it about once a second. */
   tick(): void {
     for (const pool of this.failed) {
       const [live] = pool.seats.keys()

@@ -14,9 +14,7 @@ import type { LiveSession, Mesh, PeerState } from '../model.ts'
 export interface LivePeer {
   readonly peer: PeerNo
   readonly availability: Availability
-  /** Pushed and unsettled deliveries. */
   readonly unsettled: number
-  /** The socket's buffer is full. */
   readonly isCongested: boolean
 }
 
@@ -28,7 +26,6 @@ export class Presence {
     this.context = context
   }
 
-  /** Lists the connected members of this shard. */
   livePeers(meshId: MeshId): LivePeer[] {
     const peers = [...(this.context.meshes.find(meshId)?.byNo.values() ?? [])]
     return peers.flatMap(({ peer, live }) =>
@@ -108,7 +105,6 @@ export class Presence {
     this.whenKnown(this.context.meshes.open(meshId, this.context.nowMs), act)
   }
 
-  /** The other shards had time to report their peers. */
   repliesDue(meshId: MeshId): void {
     this.context.meshes.find(meshId)?.remotePresence.answered()
     this.context.flush()
@@ -124,7 +120,7 @@ export class Presence {
       this.push(mesh, this.itemFor(mesh, hint.peer))
   }
 
-  /** About once a second. */
+  /** Call it about once a second. */
   tick(): void {
     for (const mesh of this.context.meshes.all()) {
       for (const peerKey of mesh.remotePresence.forgetOld(this.context.nowMs, this.others))

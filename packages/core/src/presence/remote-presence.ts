@@ -26,7 +26,6 @@ export class RemotePresence {
   private isAnswered = false
   private requestedUntilMs: Millis = -Infinity
 
-  /** Returns the peer's presence if it has a session on another shard. */
   find(peerKey: PeerKey, nowMs: Millis): PresenceItem | undefined {
     const peer = this.peers.get(peerKey)
     return peer?.isOnline && nowMs < peer.untilMs ? peer : undefined

@@ -24,7 +24,6 @@ interface Amounts extends Amount {
   readonly bySender: Map<PeerNo, Amount>
 }
 
-/** A mailbox as this shard knows it. */
 export interface MailboxUsage {
   /** The result of the last measurement plus sends since it began. */
   held: Amounts
@@ -40,7 +39,6 @@ export interface MailboxUsage {
 const MEASURE_SHARE = 4
 /** Pause between two measurements of a mailbox that is full, or whose measurement failed. */
 const MEASURE_EVERY_MS = 1000
-/** The `retryAfterMs` of a `mailbox_full`. */
 export const FULL_RETRY_MS = 5000
 
 const NOTHING: Readonly<Amount> = { count: 0, bytes: 0 }
@@ -59,7 +57,6 @@ export class Mailboxes {
   private readonly measure: (meshId: MeshId, recipient: PeerNo) => void
   private readonly measureEveryMs: Millis
 
-  /** Without limits nothing is counted. */
   constructor(
     limits: MailboxLimits | null,
     measure: (meshId: MeshId, recipient: PeerNo) => void,
@@ -85,7 +82,6 @@ export class Mailboxes {
     return isFull
   }
 
-  /** Counts an append. */
   add(meshId: MeshId, owner: Owner, { sender, byteCount }: { sender: PeerNo; byteCount: number }, nowMs: Millis): void {
     const { limits } = this
     if (!limits) return

@@ -19,12 +19,10 @@ export class Rates {
     return { take: (nowMs, cost) => this.take(who, nowMs, cost) }
   }
 
-  /** As `TokenBucket.take`. */
   take(who: string, nowMs: Millis, cost = 1): Millis {
     return this.bucketOf(who, nowMs).take(nowMs, cost)
   }
 
-  /** As `TokenBucket.charge`. */
   charge(who: string, nowMs: Millis, cost: number): Millis {
     return this.bucketOf(who, nowMs).charge(nowMs, cost)
   }

@@ -47,7 +47,6 @@ const UNAVAILABLE_RETRY_MS = 1000
 /** The peers of a mesh that moves are redirected soon. */
 const MOVING_RETRY_MS = 500
 
-/** The results of a lookup other than members. */
 export interface Resolved {
   readonly groups: FoundGroups
   readonly pools: readonly PoolEntry[]
@@ -92,7 +91,6 @@ export class Router {
     this.policies = { broadcast: new BroadcastPolicy(context, groups), pool: new PoolPolicy(context) }
   }
 
-  /** Envelopes whose commit has no outcome yet. */
   get waitingCount(): number {
     return this.waiting
   }
@@ -164,7 +162,6 @@ export class Router {
     else this.refuse(from, request, refused.code, refused.retryAfterMs)
   }
 
-  /** All envelopes of a frame were accepted. */
   private taken(from: LiveSession): void {
     if (from.held.length > 0) this.resolveHeld(from)
     const { inFlightMax, inFlightBytesMax } = this.context.limits

@@ -66,7 +66,6 @@ export interface PoolMembershipRef {
   readonly readers: readonly PeerKey[]
 }
 
-/** A member, or a pool of members. */
 export type RecipientState = PeerState | PoolState
 
 /** An append that remembers its request and its sessions, so that its outcome needs no lookup. */
@@ -80,7 +79,6 @@ export interface PendingAppend extends Append {
   readonly request: SendRequest
   /** The recipient's session whose credit counts this envelope. */
   readonly toLive: LiveSession | null
-  /** Bytes of the envelope and its body. */
   readonly byteCount: number
   readonly routedAtMs: Millis
 }

@@ -39,7 +39,7 @@ export class SessionScan {
     return this.remaining !== null
   }
 
-  /** About once a second. */
+  /** Call it about once a second. */
   begin(): void {
     const { nowMs, limits } = this.context
     // A pause of this process does not count as silence of its peers.
@@ -95,7 +95,7 @@ export class SessionValidity {
     this.due.push(live)
   }
 
-  /** About once a second. */
+  /** Call it about once a second. */
   checkIfOld(live: LiveSession): void {
     if (this.context.nowMs - live.checkedAtMs >= this.context.limits.checkMs) this.check(live)
   }
@@ -108,8 +108,8 @@ export class SessionValidity {
   }
 
   /** `statuses` are in the order of the checks. */
-  checked(checks: readonly SessionCheck[], standings: readonly SessionStatus[]): void {
-    for (const [i, { live }] of checks.entries()) if (!live.isOver) this.apply(live, standings[i]!)
+  checked(checks: readonly SessionCheck[], statuses: readonly SessionStatus[]): void {
+    for (const [i, { live }] of checks.entries()) if (!live.isOver) this.apply(live, statuses[i]!)
     this.context.flush()
   }
 

@@ -39,7 +39,6 @@ export class Hints {
     this.parts = parts
   }
 
-  /** Another shard published these hints. */
   heard(from: ShardId, hints: readonly Hint[]): void {
     for (const hint of hints) this.take(from, hint)
     this.parts.validity.flush()

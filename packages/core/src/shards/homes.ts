@@ -8,7 +8,6 @@ import type { MeshId, Millis, ShardId } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { LiveSession, PeerState } from '../model.ts'
 
-/** A shard that peers can connect to. */
 export interface LiveShard {
   readonly name: string
   readonly shardId: ShardId
@@ -17,7 +16,6 @@ export interface LiveShard {
   readonly certificate: Uint8Array
 }
 
-/** The target of a redirect. */
 export type RedirectTarget = Pick<LiveShard, 'url' | 'certificate'>
 
 export interface Placement {
@@ -37,12 +35,10 @@ const ALTERNATIVES_MAX = 3
 export class MeshPlacement {
   private placement: Placement | null = null
   private readonly byName = new Map<string, LiveShard>()
-  /** When each process was first seen. */
   private readonly since = new Map<ShardId, Millis>()
   /** Homes looked up since the last change, by mesh. */
   private readonly known = new Map<MeshId, LiveShard | null>()
 
-  /** Applies a new placement. */
   placed(placement: Placement, nowMs: Millis): void {
     this.placement = placement
     this.byName.clear()
@@ -75,7 +71,6 @@ export class MeshPlacement {
     return other
   }
 
-  /** Returns when this process was first seen. */
   knownSince({ shardId }: LiveShard): Millis {
     return this.since.get(shardId) ?? Infinity
   }

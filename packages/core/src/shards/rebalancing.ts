@@ -92,7 +92,7 @@ export class Rebalancing {
     for (const session of [...this.ports.sessions.values()]) this.ports.refuse(session, code, retryAfterMs())
   }
 
-  /** About once a second. */
+  /** Call it about once a second. */
   tick(): void {
     this.closeAnswered()
     if (this.isClosing || !this.placement.redirectsHome) return

@@ -82,7 +82,6 @@ import {
 export * from './claim.ts'
 export * from './store.ts'
 
-/** As in `SWEEP_BODIES`. */
 const BODY_YOUNG_MS = 10 * 60_000
 const RECEIPT_TTL_MS = 14 * 86_400_000
 

@@ -28,7 +28,6 @@ import {
 import { isSameBytes, NO_ENVELOPE_ID, recordedMessagesOf } from '../postgres/commit-batch.ts'
 import type { SenderMark } from '../postgres/shard-memory.ts'
 
-/** One row of the queue. */
 export interface StoredDelivery extends DeliveryRef {
   readonly sender: PeerNo
   readonly envelopeId: EnvelopeId
@@ -82,9 +81,7 @@ export interface StoredMember {
   readonly peer: PeerNo
   binding: KeyBindingEntry
   readonly session: StoredSession
-  /** By priority, then oldest first. */
   readonly deliveries: StoredDelivery[]
-  /** The sender high-water mark. */
   lastEnvelopeId: EnvelopeId
   /** Counts changes of the mark; stands for its `ctid`. */
   markMoves: number
@@ -110,7 +107,6 @@ export interface StoredMesh {
   readonly byKey: Map<PeerKey, StoredMember>
   readonly pools: Map<PeerNo, StoredPool>
   readonly ledger: Set<LedgerRow>
-  /** By sender and envelope id. */
   readonly ledgerByKey: Map<string, LedgerRow['entries'][number]>
 }
 
@@ -127,11 +123,8 @@ const REMOVED_MAX = 256
 /** The database that several shards share. `clock` is its clock. */
 export class MemoryDatabase {
   readonly deadLetters: StoredDeadLetter[] = []
-  /** By mesh, sender and id. */
   readonly bodies = new Map<string, StoredBody>()
-  /** Sorted by due time. */
   delayed: readonly DelayedDelivery[] = []
-  /** Increases with each row that leaves the queue. */
   version = 0
   /** Spaces that keep messages, by mesh and space. */
   private readonly spaces = new Map<string, StoredSpace>()
@@ -179,7 +172,6 @@ export class MemoryDatabase {
     return peer
   }
 
-  /** Creates a pool or replaces its members. */
   setPool(meshId: MeshId, poolId: PoolId, { epoch, members }: StoredPool): PeerNo {
     const peer = poolId as string as PeerKey
     const pool = this.findByKey(meshId, peer)?.peer ?? this.addMember(meshId, { ...NO_BINDING, peer })
@@ -371,9 +363,7 @@ function sorted<K extends string | number, V>(map: ReadonlyMap<K, V>): [K, V][] 
 export const bodyKey = (of: { meshId: MeshId; sender: PeerNo; bodyId: string | null }): string =>
   `${of.meshId} ${of.sender} ${of.bodyId}`
 
-/** `RECORD_MESSAGES`. */
-
-/** An event of a space that is a message. */
+/** A message in the history of a space. */
 export interface StoredMessage {
   readonly meshId: MeshId
   readonly spaceId: SpaceId
@@ -385,6 +375,7 @@ export interface StoredMessage {
   readonly body: Uint8Array
 }
 
+/** `RECORD_MESSAGES`. */
 export function keepMessages(store: MemoryDatabase, appends: readonly Append[]): void {
   const messages = recordedMessagesOf(appends)
   if (messages.length === 0) return
@@ -416,7 +407,6 @@ export function sessionStatusIn(
   return { peerKey: binding.peer, isRevoked, isElsewhere: session.epoch > epoch && session.shard !== shard }
 }
 
-/** The outcome of an append under an id that was stored before. */
 export function outcomeOfResend({ ref, envelope }: LedgerRow['entries'][number], append: Append): AppendOutcome {
   const isSame =
     ref.recipient === append.recipient && ref.priority === append.priority && isSameBytes(envelope, append.envelope)

@@ -5,7 +5,6 @@
 import type { Append, AppendOutcome, MessageRecord, SharedBody } from '@sealpost/protocol'
 import type { EnvelopeId, MeshId, Millis, PeerNo } from '@sealpost/std'
 
-/** A distinct peer of a batch. */
 export interface Party {
   readonly meshId: MeshId
   readonly peer: PeerNo
@@ -91,7 +90,6 @@ export interface Marks {
   find(meshId: MeshId, sender: PeerNo): { readonly envelopeId: EnvelopeId } | undefined
 }
 
-/** The appends that are certainly new, and their senders. */
 export interface CertainBatch {
   readonly appends: readonly Append[]
   readonly parties: Parties
@@ -215,7 +213,6 @@ export const secondOf = (id: EnvelopeId): number => Math.floor(Number.parseInt(i
 export const fingerprintOf = ({ envelope, recipient, priority }: Append): bigint =>
   BigInt.asIntN(64, Bun.hash.xxHash3(envelope, BigInt(recipient * 4 + priority)))
 
-/** By mesh, then by number. */
 export function compareParties(a: Party, b: Party): number {
   if (a.meshId !== b.meshId) return a.meshId < b.meshId ? -1 : 1
   return a.peer - b.peer

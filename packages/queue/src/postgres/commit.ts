@@ -55,7 +55,6 @@ export class Commits {
     this.writer = new BatchWriter(parts)
   }
 
-  /** See `Queue.commit`. */
   async commit({ appends, settles }: Batch): Promise<Committed> {
     const settling = settles.length > 0 ? settleSteps(settles) : NO_STEPS
     if (appends.length === 0) {
@@ -199,7 +198,6 @@ const NO_STEPS: readonly PipelineStep[] = []
 const isInDoubt = (error: unknown): boolean =>
   error instanceof DatabaseError && statements.IN_DOUBT.includes(error.sqlstate ?? '')
 
-/** The outcome of an append that an optimistic commit stored. */
 function storedOutcome({ appends, isLeased, firstId }: DecidedBatch, place: number): AppendOutcome {
   const isOnInsert = isLeased[place]! || appends[place]!.remoteLeaseEpoch !== 0
   return { status: 'stored', id: (firstId + place) as DeliveryId, isLeased: isOnInsert, isExpected: true }
@@ -226,7 +224,6 @@ function outcomeOf(status: string, id: DeliveryId): StatementOutcome {
   }
 }
 
-/** Consecutive settles of one recipient and priority. */
 interface Run {
   readonly of: DeliveryRef
   readonly first: number
@@ -329,7 +326,6 @@ function startsOf(appends: readonly Append[]): number[] {
   })
 }
 
-/** Stores the shared bodies of a checked commit before their deliveries. */
 function bodySteps(appends: readonly Append[]): PipelineStep[] {
   const bodies = bodiesOf(appends)
   if (bodies.length === 0) return []

@@ -32,7 +32,6 @@ import type { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
 /** Keeps a statement, and its locks, short. */
 const ASKED_MAX = 256
 
-/** The parts of a shard's memory that an opening updates. */
 interface Memory {
   readonly marks: SenderMarks
   readonly ids: DeliveryIds
@@ -173,7 +172,6 @@ export class SessionOpener {
 
 interface SessionStatusRow {
   n: number
-  /** Null if there is no such member. */
   peer_key: Uint8Array | null
   is_revoked: boolean
   is_elsewhere: boolean | null

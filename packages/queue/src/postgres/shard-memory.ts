@@ -131,7 +131,6 @@ type Envelope = Pick<Append, 'meshId' | 'sender' | 'envelopeId'>
 export class LastAcknowledged {
   #envelopes: Envelope[] = []
   #isTooMany = false
-  /** Increases with each change. */
   #version = 0
 
   /** Null if there were more resends than are remembered. */
