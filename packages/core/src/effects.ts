@@ -145,7 +145,7 @@ export interface Effects {
   request(request: Request): void
   /** Publishes a hint to the other shards. It may be lost. */
   hint(hint: Hint): void
-  /** Subscribes to the hints about a mesh. Replies: `hints.heard`, `hints.listening`. */
+  /** Subscribes to the hints about a mesh. Replies: `hints.received`, `hints.subscribed`. */
   follow(meshId: MeshId): void
   /** Waits until the other shards had time to report who is online in the mesh. Reply: `presence.answered`. */
   awaitPresence(meshId: MeshId): void

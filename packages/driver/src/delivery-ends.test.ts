@@ -20,7 +20,7 @@ const upTo = (from: number, to: number) => Array.from({ length: to - from + 1 },
 let clock: ManualClock
 let timers: BackgroundTimers
 let statements: { readonly ids: number[]; readonly answer: PromiseWithResolvers<void> }[]
-let told: number[]
+let notified: number[]
 let failures: unknown[]
 let woken: number
 let settled: PromiseWithResolvers<void>
@@ -31,7 +31,7 @@ beforeEach(() => {
   clock = new ManualClock()
   timers = new BackgroundTimers(clock)
   statements = []
-  told = []
+  notified = []
   failures = []
   woken = 0
   settled = Promise.withResolvers()
@@ -46,7 +46,7 @@ beforeEach(() => {
     ...{ clock, timers, failures: new Failures(clock, { failed: report, fault: (error) => failures.push(error) }) },
     queue: { retry: statement, reject: statement, extend: statement },
     commits: { settled: () => settled.promise, hasSettlesOf: ({ peer }) => peer === settling },
-    receiptsCommitted: (all) => told.push(...all.map(({ id }) => Number(id))),
+    receiptsCommitted: (all) => notified.push(...all.map(({ id }) => Number(id))),
     retryDue: () => {
       woken += 1
     },
@@ -76,9 +76,9 @@ test('senders are notified when all rejects of their frame are committed', async
   ends.reject(upTo(1, 20).map(rejectOf), [toldOf(3)])
   await clock.turn()
   await answer()
-  expect(told).toEqual([])
+  expect(notified).toEqual([])
   await answer()
-  expect(told).toEqual([3])
+  expect(notified).toEqual([3])
 })
 
 test('a failed statement notifies no sender, stops no other statement, and is reported', async () => {
@@ -92,7 +92,7 @@ test('a failed statement notifies no sender, stops no other statement, and is re
   expect(await committed).toBe(false)
   expect(failures).toHaveLength(1)
   expect(statements.map(({ ids }) => ids.length)).toEqual([16, 4])
-  expect(told).toEqual([20])
+  expect(notified).toEqual([20])
 })
 
 test('a recipient is woken when its retry is due, unless the statement failed or the pause is long', async () => {

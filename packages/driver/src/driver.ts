@@ -304,8 +304,8 @@ export class Driver implements Effects {
       this.#continueScan()
     })
     this.#ports.bus.subscribe({
-      onHints: (from, hints) => this.step(() => this.engine.hints.heard(from, hints)),
-      onFollowing: (meshes) => this.step(() => this.engine.hints.listening(meshes)),
+      onHints: (from, hints) => this.step(() => this.engine.hints.received(from, hints)),
+      onFollowing: (meshes) => this.step(() => this.engine.hints.subscribed(meshes)),
     })
   }
 

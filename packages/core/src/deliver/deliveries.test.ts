@@ -111,7 +111,7 @@ test.each([
   ['had it for long, and a ping behind it was answered', 5_000, 20_000, [2]],
   ['had it for long, as far as is known: no ping behind it was answered', null, 20_000, []],
   ['had it for a moment', 5_000, 7_000, []],
-])('a recipient that leaves and %s', (_, pongAtMs, leftAtMs, struck) => {
+])('a recipient that leaves and %s', (_, pongAtMs, leftAtMs, failed) => {
   const at = world({ heartbeatMs: 4_000 })
   const { engine, appends, send, pushed, failedAttempts } = at
   enterCaughtUp(at)
@@ -130,7 +130,7 @@ test.each([
   if (pongAtMs !== null) engine.ponged(2)
   engine.advance(leftAtMs)
   engine.closed(2)
-  expect(failedAttempts.map(({ id }) => id)).toEqual(struck)
+  expect(failedAttempts.map(({ id }) => id)).toEqual(failed)
 })
 
 const LIMITED = { rate: { perSecond: 200, burst: 400 } }

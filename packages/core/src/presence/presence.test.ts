@@ -15,12 +15,12 @@ const IF_ONLINE = {
 
 /** Peer 1 is on both shards, and watches or sends on the first; tests add others. */
 function twoShards() {
-  const said: { from: ShardId; hint: Hint }[] = []
+  const published: { from: ShardId; hint: Hint }[] = []
   const waiting: (() => void)[] = []
   const shards = SHARDS.map((from, n) => {
     const its = world()
     Object.assign(its.effects, {
-      hint: (hint: Hint) => void said.push({ from, hint }),
+      hint: (hint: Hint) => void published.push({ from, hint }),
       awaitPresence: (meshId: MeshId) => void waiting.push(() => its.engine.presence.repliesDue(meshId)),
     })
     its.engine.presence.setOtherShards(new Set([SHARDS[1 - n]!]))
@@ -30,8 +30,8 @@ function twoShards() {
   there.engine.closed(1)
   /** Exchanges all hints and the replies to them, then ends the wait of all callers. */
   const meet = () => {
-    for (let next = said.shift(); next; next = said.shift())
-      shards[1 - SHARDS.indexOf(next.from)]!.engine.hints.heard(next.from, [next.hint])
+    for (let next = published.shift(); next; next = published.shift())
+      shards[1 - SHARDS.indexOf(next.from)]!.engine.hints.received(next.from, [next.hint])
     for (const done of waiting.splice(0)) done()
   }
   const pass = (toMs: number) => {
@@ -41,7 +41,7 @@ function twoShards() {
       engine.tick()
     }
   }
-  const say = (frame: ClientFrame) => here.engine.received(1, frame)
+  const sendFrame = (frame: ClientFrame) => here.engine.received(1, frame)
   const framesOf = <T extends ServerFrame['type']>(type: T) =>
     here.sent.filter((frame): frame is Extract<ServerFrame, { type: T }> => frame.type === type)
   const news = () => {
@@ -49,13 +49,13 @@ function twoShards() {
     here.sent.length = 0
     return items.map(({ peer, isOnline, summary }) => [Number.parseInt(peer, 16), isOnline, summary])
   }
-  const watch = () => say({ type: 'watch', isOn: true })
-  return { here, there, said, meet, pass, say, framesOf, news, watch }
+  const watch = () => sendFrame({ type: 'watch', isOn: true })
+  return { here, there, published, meet, pass, sendFrame, framesOf, news, watch }
 }
 
 const status = (summary: string, availability: 'idle' | 'dnd' = 'idle') =>
   ({ type: 'status', availability, summary, declinesReceipts: false }) as const
-const whisper = (n: number, to: number, bytes = 50): ClientFrame => ({
+const ephemeral = (n: number, to: number, bytes = 50): ClientFrame => ({
   type: 'sendEphemeral',
   items: [{ envelopeId: idOf(n), recipient: keyOf(to), envelope: new Uint8Array(bytes) }],
 })
@@ -77,27 +77,27 @@ test('a watcher gets the peers of another shard: those online, their changes, an
 })
 
 test('without other shards no request is published, and only shards that asked get reports', () => {
-  const { here, there, said, pass, watch } = twoShards()
+  const { here, there, published, pass, watch } = twoShards()
   there.enter(2)
-  expect(said).toEqual([])
+  expect(published).toEqual([])
   here.engine.presence.setOtherShards(new Set())
   watch()
   pass(60_000)
-  expect(said).toEqual([])
+  expect(published).toEqual([])
 })
 
 test('a peer that moved stays online, and reports of its former session are ignored', () => {
-  const { here, there, said, meet, pass, news, watch } = twoShards()
+  const { here, there, published, meet, pass, news, watch } = twoShards()
   there.enter(2)
   watch()
   meet()
   there.engine.received(2, status('late'))
-  const late = said.splice(0)
+  const late = published.splice(0)
   here.enter(2) // its epoch is the same here; the session is its peer's all the same
   there.engine.closed(2)
   news()
   meet()
-  for (const { from, hint } of late) here.engine.hints.heard(from, [hint, hint])
+  for (const { from, hint } of late) here.engine.hints.received(from, [hint, hint])
   expect(news()).toEqual([])
   here.engine.closed(2)
   pass(1_000)
@@ -144,29 +144,29 @@ function sending() {
   at.here.engine.resolved(1, [keyOf(2), keyOf(3)], [memberOf(2), memberOf(3)])
   at.here.appends.length = 0
   const sendIfOnline = (n: number, to: number) =>
-    at.say({ type: 'sendWith', envelopes: [{ send: sendOf(n, to), terms: IF_ONLINE }] })
+    at.sendFrame({ type: 'sendWith', envelopes: [{ send: sendOf(n, to), terms: IF_ONLINE }] })
   return { ...at, sendIfOnline }
 }
 
 test('an ephemeral message reaches a peer of another shard, if it would reach it here', () => {
-  const { there, meet, say, framesOf } = twoShards()
-  const heard = () => there.sent.flatMap((frame) => (frame.type === 'pushEphemeral' ? frame.items : []))
+  const { there, meet, sendFrame, framesOf } = twoShards()
+  const arrived = () => there.sent.flatMap((frame) => (frame.type === 'pushEphemeral' ? frame.items : []))
   there.enter(2)
-  say(whisper(1, 2))
-  say(whisper(2, 3))
+  sendFrame(ephemeral(1, 2))
+  sendFrame(ephemeral(2, 3))
   meet() // the presence reports
   meet() // the ephemeral message
-  expect(heard()).toMatchObject([{ sender: keyOf(1), envelopeId: idOf(1) }])
+  expect(arrived()).toMatchObject([{ sender: keyOf(1), envelopeId: idOf(1) }])
   expect(framesOf('ephemeralFailed').flatMap(({ items }) => items)).toEqual([
     { envelopeId: idOf(2), code: 'no_responder' },
   ])
-  say(whisper(3, 2, 4097))
+  sendFrame(ephemeral(3, 2, 4097))
   there.engine.received(2, status('', 'dnd'))
-  say(whisper(4, 2)) // sent before it is known
+  sendFrame(ephemeral(4, 2)) // sent before it is known
   meet()
-  say(whisper(5, 2))
+  sendFrame(ephemeral(5, 2))
   meet()
-  expect(heard()).toHaveLength(1)
+  expect(arrived()).toHaveLength(1)
   expect(framesOf('ephemeralFailed').flatMap(({ items }) => items.map(({ envelopeId }) => envelopeId))).toEqual(
     [2, 3, 5].map(idOf),
   )
@@ -183,9 +183,9 @@ test('H65: an ephemeral message from a blocked sender, or to nobody, is not pass
     ...{ type: 'ephemeral', meshId, recipient: keyOf(recipient), sender: keyOf(9), user: user as PeerNo },
     ...{ envelopeId: idOf(1), envelope: new Uint8Array(50) },
   })
-  there.engine.hints.heard(SHARDS[0]!, [forged(2, 9), forged(7, 1), forged(2, 1, 'ff'.repeat(16) as MeshId)])
+  there.engine.hints.received(SHARDS[0]!, [forged(2, 9), forged(7, 1), forged(2, 1, 'ff'.repeat(16) as MeshId)])
   expect(there.sent).toEqual([])
-  there.engine.hints.heard(SHARDS[0]!, [forged(2, 1)])
+  there.engine.hints.received(SHARDS[0]!, [forged(2, 1)])
   expect(there.sent).toMatchObject([{ type: 'pushEphemeral' }])
 })
 
@@ -194,15 +194,15 @@ test('a change by another shard causes a lookup', () => {
   here.enter(2)
   here.send(sendOf(1, 2))
   expect(here.asked).toEqual([])
-  here.engine.hints.heard(SHARDS[1]!, [{ type: 'staleConsent', meshId: MESH, user: 2 as PeerNo }])
+  here.engine.hints.received(SHARDS[1]!, [{ type: 'staleConsent', meshId: MESH, user: 2 as PeerNo }])
   here.send(sendOf(2, 2))
   expect(here.asked).toEqual([[keyOf(2)]])
 })
 
 test('a session that asked for a box key learns that another shard accepted a new one', () => {
-  const { here, say, framesOf } = twoShards()
-  say({ type: 'lookup', ref: 1, peers: [keyOf(2)] })
-  here.engine.hints.heard(
+  const { here, sendFrame, framesOf } = twoShards()
+  sendFrame({ type: 'lookup', ref: 1, peers: [keyOf(2)] })
+  here.engine.hints.received(
     SHARDS[1]!,
     [2, 3].map((n): Hint => ({ type: 'staleKey', meshId: MESH, peer: keyOf(n) })),
   )

@@ -57,7 +57,7 @@ test.each<[string, Hint, Partial<SessionStatus>, string]>([
   ['a mesh that was moved', revoked, { peerKey: null, isAway: true }, 'try_later'],
 ])('%s that another shard hints at ends the session when the database says so', (_, hint, standing, code) => {
   const { engine, checks, closes, answer } = hearing()
-  engine.hints.heard(OTHER, [hint])
+  engine.hints.received(OTHER, [hint])
   expect(checks.map((all) => all.map(({ session }) => session))).toEqual([[{ meshId: MESH, peer: 1, epoch: 2 }]])
   expect(closes).toEqual([])
   answer(standing)
@@ -66,7 +66,7 @@ test.each<[string, Hint, Partial<SessionStatus>, string]>([
 
 test.each([superseded(3), revoked])('H65: a false hint $type ends nothing', (hint) => {
   const { engine, closes, answer } = hearing()
-  engine.hints.heard(OTHER, [hint])
+  engine.hints.received(OTHER, [hint])
   answer({})
   expect(closes).toEqual([])
 })
@@ -74,7 +74,7 @@ test.each([superseded(3), revoked])('H65: a false hint $type ends nothing', (hin
 test('a hint about a former epoch, another mesh or a peer that is not here causes no check', () => {
   const { engine, checks } = hearing()
   const elsewhere = { ...revoked, meshId: 'ff'.repeat(16) as MeshId }
-  engine.hints.heard(OTHER, [superseded(2), elsewhere, { ...revoked, peer: 2 as PeerNo }])
+  engine.hints.received(OTHER, [superseded(2), elsewhere, { ...revoked, peer: 2 as PeerNo }])
   expect(checks).toEqual([])
 })
 

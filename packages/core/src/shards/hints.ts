@@ -39,14 +39,14 @@ export class Hints {
     this.parts = parts
   }
 
-  heard(from: ShardId, hints: readonly Hint[]): void {
+  received(from: ShardId, hints: readonly Hint[]): void {
     for (const hint of hints) this.take(from, hint)
     this.parts.validity.flush()
     this.context.flush()
   }
 
   /** The subscription to these meshes began now; earlier hints may have been lost. */
-  listening(meshes: readonly MeshId[]): void {
+  subscribed(meshes: readonly MeshId[]): void {
     for (const meshId of meshes) {
       const mesh = this.context.meshes.find(meshId)
       for (const { live } of mesh?.byNo.values() ?? []) if (live) this.parts.deliveries.scan(live)

@@ -192,8 +192,8 @@ export class SessionLocations {
   private announceAfter(live: LiveSession, afterMs: Millis): void {
     const { nowMs, limits } = this.context
     if (!limits.isInsertLeaseOn || live.credit.isFenced) return
-    const said = live.announcement
-    if (said?.epoch === live.epoch && nowMs - said.atMs < afterMs) return
+    const announced = live.announcement
+    if (announced?.epoch === live.epoch && nowMs - announced.atMs < afterMs) return
     live.announcement = { epoch: live.epoch, atMs: nowMs }
     this.hint(live, true)
   }

@@ -126,10 +126,10 @@ export function collectTests(stage: () => Stage): void {
       const { session } = await fromElsewhere(stage(), 'a')
       await stage().openFor(peerKeyOf(1), { queue: stage().there })
       const { there, cat } = stage()
-      const birth = { insertLeaseEpoch: session.epoch }
+      const withLease = { insertLeaseEpoch: session.epoch }
       await stage().openFor(peerKeyOf(3), { queue: there })
-      const ofCat = await there.commit({ appends: [stage().append('x', { ...birth, sender: cat })], settles: [] })
-      const ofAnn = await there.commit({ appends: [stage().append('b', birth)], settles: [] })
+      const ofCat = await there.commit({ appends: [stage().append('x', { ...withLease, sender: cat })], settles: [] })
+      const ofAnn = await there.commit({ appends: [stage().append('b', withLease)], settles: [] })
       expect([...statusesOf(ofCat.outcomes), ...statusesOf(ofAnn.outcomes)]).toEqual(['leased', 'stored'])
     })
 

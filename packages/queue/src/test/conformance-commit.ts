@@ -100,10 +100,10 @@ function memberTests(stage: () => Stage): void {
   test('an append to or from an unknown number, a member of another mesh or a revoked member stores nothing', async () => {
     const { stranger, cat, bob, world } = stage()
     await world.revoke(MESH, peerKeyOf(3))
-    const nobody = 1_000_000 as typeof bob
+    const unknownPeer = 1_000_000 as typeof bob
     const outcomes = await stage().store(
-      stage().append('a', { recipient: nobody }),
-      stage().append('b', { sender: nobody }),
+      stage().append('a', { recipient: unknownPeer }),
+      stage().append('b', { sender: unknownPeer }),
       stage().append('c', { recipient: stranger }),
       stage().append('d', { sender: stranger }),
       stage().append('e', { recipient: cat }),
@@ -145,7 +145,7 @@ function memberTests(stage: () => Stage): void {
 }
 
 function insertLeaseTests(stage: () => Stage): void {
-  const birth = async (text: string) => stage().append(text, { insertLeaseEpoch: (await stage().openBob()).epoch })
+  const withLease = async (text: string) => stage().append(text, { insertLeaseEpoch: (await stage().openBob()).epoch })
 
   test('is granted when nothing waits, and blocks claims until it lapses', async () => {
     const session = await stage().openBob()
@@ -170,10 +170,10 @@ function insertLeaseTests(stage: () => Stage): void {
   })
 
   test('is refused under a stale epoch, on another shard, and for an unknown session', async () => {
-    const stale = await birth('a')
+    const stale = await withLease('a')
     await stage().openBob()
     expect(statusesOf(await stage().store(stale))).toEqual(['stored'])
-    const elsewhere = await birth('b')
+    const elsewhere = await withLease('b')
     const { outcomes } = await stage().there.commit({ appends: [elsewhere], settles: [] })
     expect(statusesOf(outcomes)).toEqual(['stored'])
     expect(
@@ -183,18 +183,18 @@ function insertLeaseTests(stage: () => Stage): void {
 
   test('is refused while a delivery of the sender waits unclaimed, at any priority', async () => {
     await stage().store(stage().append('a', { priority: 2 }))
-    expect(statusesOf(await stage().store(await birth('b')))).toEqual(['stored'])
+    expect(statusesOf(await stage().store(await withLease('b')))).toEqual(['stored'])
   })
 
   test('is granted while only mail of other senders waits', async () => {
     await stage().store(stage().append('a', { sender: stage().cat }))
-    expect(statusesOf(await stage().store(await birth('b')))).toEqual(['leased'])
+    expect(statusesOf(await stage().store(await withLease('b')))).toEqual(['leased'])
   })
 
   test('is granted while only expired mail of the same sender waits', async () => {
     await stage().store(stage().append('a', { ttlSeconds: 60 }))
     await stage().world.advance(65_000)
-    expect(statusesOf(await stage().store(await birth('b')))).toEqual(['leased'])
+    expect(statusesOf(await stage().store(await withLease('b')))).toEqual(['leased'])
   })
 
   test('is refused while a lease of an older session or a lapsed one is not claimed again', async () => {
@@ -213,7 +213,7 @@ function insertLeaseTests(stage: () => Stage): void {
 
   test('is granted if the batch settles the waiting delivery', async () => {
     const [waiting] = await stage().storeAll('a')
-    const append = await birth('b')
+    const append = await withLease('b')
     const { outcomes } = await stage().commit([append], [stage().refOf(waiting!)])
     expect(statusesOf(outcomes)).toEqual(['leased'])
   })

@@ -289,25 +289,25 @@ function sessionTests(stage: () => Stage): void {
 
   test('is distinguished from one that another shard opened since, one of a revoked member, and one of an unknown peer', async () => {
     const { here, there, world, cat, stranger } = stage()
-    const looks = async (session: SessionRef) => (await here.checkSessions([session]))[0]!
+    const check = async (session: SessionRef) => (await here.checkSessions([session]))[0]!
     const session = await stage().openBob()
     const catsEpoch = (await here.open(await stage().readSession(peerKeyOf(3))))!
     const cats = { meshId: MESH, peer: cat, epoch: catsEpoch }
     const good = { isRevoked: false, isElsewhere: false }
-    const nobody = { ...session, peer: 1_000_000 as PeerNo }
-    expect(await here.checkSessions([session, nobody, cats, { ...session, peer: stranger }])).toEqual([
+    const unknownPeer = { ...session, peer: 1_000_000 as PeerNo }
+    expect(await here.checkSessions([session, unknownPeer, cats, { ...session, peer: stranger }])).toEqual([
       { ...good, peerKey: peerKeyOf(2) },
       { ...good, peerKey: null },
       { ...good, peerKey: peerKeyOf(3) },
       { ...good, peerKey: null },
     ])
     const epoch = (await here.fence(session))!
-    expect(await looks(session)).toMatchObject(good) // the reply to a fence may be on its way
+    expect(await check(session)).toMatchObject(good) // the reply to a fence may be on its way
     const elsewhere = await stage().openBob(there)
-    expect(await looks({ ...session, epoch })).toMatchObject({ isElsewhere: true })
+    expect(await check({ ...session, epoch })).toMatchObject({ isElsewhere: true })
     expect((await there.checkSessions([elsewhere]))[0]).toMatchObject(good)
     await world.revoke(MESH, peerKeyOf(3))
-    expect(await looks(cats)).toMatchObject({ isRevoked: true })
+    expect(await check(cats)).toMatchObject({ isRevoked: true })
   })
 
   test('that is reopened on the same shard is not affected by a late fence of the former one', async () => {

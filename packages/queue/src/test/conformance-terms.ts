@@ -53,8 +53,8 @@ function receiptTests(stage: () => Stage): void {
     for (let n = 0; n < suiteOptions.failedAttemptsMax; n++) await stage().here.countFailedAttempt(stage().refOf(b!))
     await stage().world.advance(suiteOptions.failedAttemptsSpanMs + 65_000)
     await stage().here.sweep()
-    const told = (await receiptsOfAnn(stage())).map(({ event, of }) => ({ event, of }))
-    expect(told).toEqual([
+    const reported = (await receiptsOfAnn(stage())).map(({ event, of }) => ({ event, of }))
+    expect(reported).toEqual([
       { event: 'pushed', of: appends[0]!.envelopeId },
       { event: 'struck_out', of: appends[1]!.envelopeId },
       { event: 'expired', of: brief.envelopeId },

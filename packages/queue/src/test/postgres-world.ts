@@ -96,7 +96,7 @@ class PostgresWorld implements QueueWorld {
       { meshId, peer },
       { poolId, epoch, members, statement: Uint8Array.of(epoch) },
     )
-    assert(outcome === 'done', `the pool was answered ${outcome}`)
+    assert(outcome === 'done', `the pool has the outcome ${outcome}`)
   }
 
   setSpace: QueueWorld['setSpace'] = async (meshId, spaceId, { owner, keepsMessages, members }) => {
@@ -113,7 +113,7 @@ class PostgresWorld implements QueueWorld {
     this.groupEpoch += 1
     const statement = new Uint8Array(Buffer.from(members.join(''), 'hex'))
     const outcome = await putGroup(this.admin, { meshId, peer }, { groupId, epoch: this.groupEpoch, statement })
-    assert(outcome === 'done', `the group was answered ${outcome}`)
+    assert(outcome === 'done', `the group has the outcome ${outcome}`)
   }
 
   keptMessages: QueueWorld['keptMessages'] = async (meshId, spaceId) => {
