@@ -223,7 +223,7 @@ test('a claim for known deliveries names their ids, and leaves other senders the
 test.each([
   ['an unknown id', [9, 0]],
   ['ids of two blocks', [9, ID_BLOCK + 9]],
-])('a claim for %s looks everywhere, and may bring mail of anybody', (_, ids) => {
+])('a claim for %s scans the whole queue, and may return mail of any sender', (_, ids) => {
   const credit = waitingFor(...ids)
   expect(credit.startClaim(AT)).toMatchObject(ANY)
   expect(credit.mayBring(BOB)).toBe(true)

@@ -134,7 +134,7 @@ describe('receipts', () => {
   test.each([
     ['its sender asked for none', null, false],
     ['the recipient declines them', wishing('all'), true],
-  ])('are not made when %s', (_, terms, declines) => {
+  ])('are not sent when %s', (_, terms, declines) => {
     const { sendFrame, settles, pushedNotices } = claimedBy2(terms, { declines })
     sendFrame(2, { type: 'settle', ids: [7 as DeliveryId] })
     expect(pushedNotices).toEqual([])

@@ -42,7 +42,7 @@ test.each<[string, (its: ReturnType<typeof world>) => void]>([
   ['was listed', ({ reply }) =>
     reply<'groups'>(1, { type: 'groups', ref: 1, after: GROUP }, { groups: [entry(3)], isLast: true })],
   ['was looked up', ({ engine }) => engine.resolved(1, [], [], new Map([[GROUP, entry(3)]]))],
-])('once it %s here, what is sealed for former members is refused', (_, learn) => {
+])('once a group %s here, mail sealed for former members is refused', (_, learn) => {
   const its = world()
   const { engine, nacks, appends } = its
   learn(its)
@@ -83,9 +83,9 @@ test('a body for no group causes no lookup', () => {
 })
 
 test.each<[string, ReturnType<typeof entry> | null]>([
-  ['never founded, or its end was forgotten', null],
-  ['ended', entry(GROUP_EPOCH_LAST)],
-])('for a group that was %s nothing is taken, whatever roster it names', (_, found) => {
+  ['never created, or whose deletion was forgotten', null],
+  ['deleted', entry(GROUP_EPOCH_LAST)],
+])('for a group that was %s all mail is refused, whatever epoch it names', (_, found) => {
   const { engine, nacks, appends, send } = world()
   engine.received(1, shared(1))
   engine.resolved(1, [], [], new Map([[GROUP, found]]))

@@ -42,7 +42,7 @@ test.each<[Enrolment | null, string]>([
   [{ status: 'name_taken' }, 'name_taken'],
   [{ status: 'revoked' }, 'revoked'],
   [null, 'try_later'],
-])('an enrolment that came to %j is refused', (outcome, code) => {
+])('an enrolment with the outcome %j is refused', (outcome, code) => {
   const { engine, closes } = asked()
   engine.enrolled(2, outcome)
   expect(closes).toEqual([[2, code]])

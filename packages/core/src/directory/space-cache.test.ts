@@ -43,8 +43,8 @@ test('a space is looked up periodically', () => {
 test.each<[string, (its: ReturnType<typeof world>) => void]>([
   ['the group was changed here', ({ reply }) => reply<'setGroup'>(2, setGroup, { outcome: 'done', group: entry })],
   ['another shard changed the group', ({ engine }) => engine.hints.received(OTHER, [{ type: 'staleGroup', meshId: MESH, group: GROUP }])],
-  ['another shard took other terms', ({ engine }) => engine.hints.received(OTHER, [{ type: 'staleSpace', meshId: MESH, space: GROUP }])],
-])('when %s the next message waits for another look', (_, change) => {
+  ['another shard accepted other terms', ({ engine }) => engine.hints.received(OTHER, [{ type: 'staleSpace', meshId: MESH, space: GROUP }])],
+])('when %s the next message waits for another lookup', (_, change) => {
   const its = spaced()
   const { engine, appends, nacks, spacesSought, answer } = its
   change(its)

@@ -35,7 +35,7 @@ test('the first send starts a measurement, and the backlog counts from its resul
 test.each([
   ['deliveries', [{ sender: bob, count: 40, bytes: 0 }]],
   ['bytes', [{ sender: bob, count: 1, bytes: 4000 }]],
-])('the quota of %s is that of all senders together', (_, found) => {
+])('the quota of %s counts all senders together', (_, found) => {
   const to = owner()
   addMany(to, 1)
   mailboxes.measured(to, found)

@@ -86,9 +86,9 @@ function withDevice(limits: Parameters<typeof world>[0]) {
 }
 
 test.each<[string, Parameters<typeof world>[0], string]>([
-  ['messages a second', { rate: { perSecond: 1, burst: 2 } }, 'rate_limited'],
-  ['bytes a second', { byteRate: { perSecond: 1, burst: 100_000 } }, 'rate_limited'],
-  ['bytes that wait to be stored', { inFlightBytesPerUserMax: 100_000 }, 'busy'],
+  ['messages per second', { rate: { perSecond: 1, burst: 2 } }, 'rate_limited'],
+  ['bytes per second', { byteRate: { perSecond: 1, burst: 100_000 } }, 'rate_limited'],
+  ['bytes in flight', { inFlightBytesPerUserMax: 100_000 }, 'busy'],
 ])('a user and its devices share %s, and others have their own', (_, limits, code) => {
   const { appends, nacks, device, user, other } = withDevice(limits)
   device()

@@ -52,10 +52,10 @@ const revoked: Hint = { type: 'revoked', meshId: MESH, peer: NO }
 test.each<[string, Hint, Partial<SessionStatus>, string]>([
   ['a newer session elsewhere', superseded(3), { isElsewhere: true }, 'superseded'],
   ['a revocation', revoked, { isRevoked: true }, 'revoked'],
-  ['another key in the place of the former', revoked, { peerKey: keyOf(7) }, 'superseded'],
-  ['a member that is gone', revoked, { peerKey: null }, 'revoked'],
-  ['a mesh that was moved', revoked, { peerKey: null, isAway: true }, 'try_later'],
-])('%s that another shard hints at ends the session when the database says so', (_, hint, standing, code) => {
+  ['a rotated key', revoked, { peerKey: keyOf(7) }, 'superseded'],
+  ['a deleted member', revoked, { peerKey: null }, 'revoked'],
+  ['a moved mesh', revoked, { peerKey: null, isAway: true }, 'try_later'],
+])('a hint of %s ends the session if the database confirms it', (_, hint, standing, code) => {
   const { engine, checks, closes, answer } = hearing()
   engine.hints.received(OTHER, [hint])
   expect(checks.map((all) => all.map(({ session }) => session))).toEqual([[{ meshId: MESH, peer: 1, epoch: 2 }]])

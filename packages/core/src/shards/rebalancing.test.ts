@@ -82,9 +82,9 @@ test("sessions don't all move at once", () => {
 })
 
 test.each([
-  ['where that is switched off', { movesSessions: false }],
-  ['of a shard that serves all', { servesAll: true }],
-])('none goes from here %s', (_, rules) => {
+  ['with rebalancing switched off', { movesSessions: false }],
+  ['from a shard that serves all meshes', { servesAll: true }],
+])('no session moves %s', (_, rules) => {
   const its = world()
   its.engine.placed(placement(NAMES, rules))
   after(its, 60_000)
