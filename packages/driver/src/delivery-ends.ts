@@ -84,7 +84,10 @@ export class DeliveryEnds {
     else now()
   }
 
-  /** Resolves with whether everything that the peer ended so far is committed; with `false` after `withinMs` at the latest. */
+  /**
+   * Resolves with whether everything that the peer ended so far is committed; with `false` after `withinMs` at the
+   * latest.
+   */
   async committed(peer: RecipientRef, withinMs: Millis): Promise<boolean> {
     if (!this.#isPending(peer)) return true
     return new Promise((resolve) => {

@@ -1,5 +1,8 @@
 /**
- * The port between a broker and its durable queue. Each method is one atomic statement, except a commit with resends, which takes a second one. If a method rejects with a `retryable` error, its outcome is unknown. Every method can be repeated: a statement that timed out and is applied late changes nothing, because the epochs and marks that it names have passed.
+ * The port between a broker and its durable queue. Each method is one atomic statement, except a commit with resends,
+ * which takes a second one. If a method rejects with a `retryable` error, its outcome is unknown. Every method can be
+ * repeated: a statement that timed out and is applied late changes nothing, because the epochs and marks that it names
+ * have passed.
  *
  * Two implementations pass one conformance suite: Postgres, and the simulator's memory.
  */

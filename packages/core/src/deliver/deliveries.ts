@@ -1,4 +1,7 @@
-/** Takes deliveries from the queue to their recipient: lease on insert or claim, push, settle; and fences after a lost reply. */
+/**
+ * Takes deliveries from the queue to their recipient: lease on insert or claim, push, settle; and fences after a lost
+ * reply.
+ */
 import {
   type AppendOutcome,
   byPlace,

@@ -1,7 +1,11 @@
 /**
- * Tracks the blocks of ids from which other shards lease deliveries to one session on insert. The ids of a block are committed in order, so new deliveries lie behind the last collected one, and none is missed if a hint is lost.
+ * Tracks the blocks of ids from which other shards lease deliveries to one session on insert. The ids of a block are
+ * committed in order, so new deliveries lie behind the last collected one, and none is missed if a hint is lost.
  *
- * A block may be collected from after a complete scan of the whole queue that began after a delivery of the block was seen. A sender writes to blocks drawn after everything that it stored through other shards was committed: the scan has returned that, and the deliveries in the block follow it (P6). Only the database establishes what was seen, never a hint.
+ * A block may be collected from after a complete scan of the whole queue that began after a delivery of the block was
+ * seen. A sender writes to blocks drawn after everything that it stored through other shards was committed: the scan has
+ * returned that, and the deliveries in the block follow it (P6). Only the database establishes what was seen, never a
+ * hint.
  */
 import type { Delivery, IdRange } from '@sealpost/protocol'
 import { blockOf, type DeliveryId, ID_BLOCK, type Millis } from '@sealpost/std'

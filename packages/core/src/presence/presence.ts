@@ -1,7 +1,8 @@
 /**
  * Presence of peers: online, availability and summary. In memory only: no heartbeat is stored.
  *
- * A shard asks the others about a mesh while a session here watches it, sends ephemeral messages in it, or sends only to online peers. The others then report their peers and every change, until the requests stop.
+ * A shard asks the others about a mesh while a session here watches it, sends ephemeral messages in it, or sends only to
+ * online peers. The others then report their peers and every change, until the requests stop.
  */
 import { type Availability, type FrameOf, type NackCode, PRIORITY_MAX } from '@sealpost/protocol'
 import { EPHEMERAL_HINT_BYTES_MAX, type Hint, type HintOf } from '@sealpost/protocol/hints'

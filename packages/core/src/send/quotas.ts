@@ -1,7 +1,11 @@
 /**
- * Bounds the backlog of a recipient and of a whole mesh, which counts as one large mailbox that includes the dead letters. Each sender has a share of both; a user's devices have one share together.
+ * Bounds the backlog of a recipient and of a whole mesh, which counts as one large mailbox that includes the dead
+ * letters. Each sender has a share of both; a user's devices have one share together.
  *
- * A measurement of the queue counts the backlog. Later sends of this shard are added; settles are not subtracted. After sends of a quarter of a quota the next measurement is due, so that it arrives while there is room. A send costs a few comparisons. Sends of other shards show at the next measurement, and the first send to an unmeasured mailbox passes, so a quota can be exceeded by that much.
+ * A measurement of the queue counts the backlog. Later sends of this shard are added; settles are not subtracted. After
+ * sends of a quarter of a quota the next measurement is due, so that it arrives while there is room. A send costs a few
+ * comparisons. Sends of other shards show at the next measurement, and the first send to an unmeasured mailbox passes, so
+ * a quota can be exceeded by that much.
  */
 import type { SenderBacklog } from '@sealpost/protocol'
 import type { MeshId, Millis, PeerNo } from '@sealpost/std'
@@ -10,7 +14,10 @@ export interface MailboxLimits {
   /** Deliveries that may wait for one recipient. */
   readonly countMax: number
   readonly bytesMax: number
-  /** Of these, from one sender: a user with all its devices. Without a bound on bytes, one sender with large envelopes fills the mailbox. */
+  /**
+   * Of these, from one sender: a user with all its devices. Without a bound on bytes, one sender with large envelopes
+   * fills the mailbox.
+   */
   readonly perSenderMax: number
   readonly bytesPerSenderMax: number
 }

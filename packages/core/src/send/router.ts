@@ -1,9 +1,10 @@
 /**
- * Takes envelopes from `send` to `ack`: checks the sender's limits, finds the recipient, passes an append to the queue and acks or nacks the envelope with its outcome.
+ * Takes envelopes from `send` to `ack`: checks the sender's limits, finds the recipient, passes an append to the queue
+ * and acks or nacks the envelope with its outcome.
  *
  * The broker stamps the sender; no frame can name another one. Envelopes of one session go to the queue in the order in
- * which they arrived. A refusal that the sender may retry bars the envelopes behind it in its lane, so that a resend keeps
- * the order.
+ * which they arrived. A refusal that the sender may retry bars the envelopes behind it in its lane, so that a resend
+ * keeps the order.
  */
 import {
   type Append,

@@ -188,7 +188,10 @@ from unnest(:meshes, :peerKeys) with ordinality as k(mesh_id, peer_key, n) cross
   select * from member p where p.mesh_id = m.mesh_id and p.peer_no = coalesce(m.person, m.peer_no) offset 0) p`,
 )
 
-/** Checks sessions of this shard; `n` is the place of the session in the request. Walks: member's, session's and mesh's primary keys. */
+/**
+ * Checks sessions of this shard; `n` is the place of the session in the request. Walks: member's, session's and mesh's
+ * primary keys.
+ */
 export const CHECK_SESSIONS = sqlStatement(
   'shard uuid, meshes uuid[], peers int[], epochs bigint[]',
   `
