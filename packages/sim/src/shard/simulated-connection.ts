@@ -8,13 +8,13 @@ import type {
   Enrolment,
   FoundGroups,
   FrameOfRequest,
+  Lookup,
   Replies,
   Requester,
   RequestTable,
   RequestType,
   SendOutcome,
   SocketId,
-  Lookup,
 } from '@sealpost/core'
 import type { Connection, Prover, RequestServices, Resolution } from '@sealpost/driver'
 import {
