@@ -235,8 +235,8 @@ function queueOptions(config: Config): QueueOptions {
     ...defaultQueueOptions,
     leaseMs: config.LEASE_MS,
     dedupeMs: config.DEDUPE_MS,
-    strikesMax: config.FAILED_ATTEMPTS_MAX,
-    strikeSpanMs: config.FAILED_ATTEMPTS_SPAN_MS,
+    failedAttemptsMax: config.FAILED_ATTEMPTS_MAX,
+    failedAttemptsSpanMs: config.FAILED_ATTEMPTS_SPAN_MS,
   }
 }
 

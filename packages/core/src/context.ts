@@ -1,4 +1,4 @@
-/** What the parts of one engine share: its effects, its limits, its clock, and who has something to be sent. */
+/** The parts of one engine share this: its effects, limits and clock, and the sessions with frames to send. */
 import { type CloseCode, type Delivery, readMarking, type ServerFrame, type Settle } from '@sealpost/protocol'
 import { assert, type Millis, type PeerNo } from '@sealpost/std'
 import { MeshRegistry } from './directory/meshes.ts'
@@ -36,15 +36,15 @@ interface ContextOptions {
 }
 
 /**
- * From a send that was let through to its ack, or to its push where that follows the commit at once; and from a push to
- * its settle, of the first in a frame.
+ * `ack`: from an accepted send to its ack. `push`: from the send to its push, if the commit leased it on insert.
+ * `settle`: from a push to its settle, for the first delivery of a frame.
  */
 export type TimedStage = 'ack' | 'push' | 'settle'
 export type Timed = (stage: TimedStage, tookMs: Millis) => void
 
-/** They are waited for at the door until there is where to send them. */
+/** Peers of a moving mesh come back after this time; by then the broker may know where to redirect them. */
 const MOVING_RETRY_MS: Millis = 200
-/** So that a large mesh does not come as one: about what a handshake takes. */
+/** Spreads the peers of a large mesh: about the duration of a handshake. */
 const MOVING_SPREAD_MS: Millis = 1
 
 export class Context {
@@ -73,14 +73,13 @@ export class Context {
   }
   readonly timed: Timed
   nowMs: Millis
-  /** The highest delivery id that a commit has answered; commits are answered in the order of their ids. */
+  /** The highest delivery id that is committed; commits complete in the order of their ids. */
   lastId = 0
-  /** Pushed in this event, to senders that want to hear of it. */
   pushedWithReceipt: Settle[] = []
-  /** What each thread may still cost. */
+  /** The rate limit of each thread; null if it is off. */
   readonly threads: Rates | null
   private logicalClock = 0
-  /** Ends a session, and says when to come again: set by the engine, which owns them. */
+  /** Ends a session, with the time after which its peer may reconnect. The engine sets it. */
   end: (session: LiveSession, code: CloseCode, retryAfterMs?: Millis) => void = () =>
     assert(false, 'the engine sets `end`')
   private readonly touched = new Set<LiveSession>()
@@ -95,7 +94,7 @@ export class Context {
     this.nowMs = nowMs
   }
 
-  /** The mesh of this session moves or was moved: all its peers are sent off, and told where to when they come again. */
+  /** Ends all sessions of a mesh that moves or has moved. Its peers are redirected when they reconnect. */
   meshMoving({ mesh }: LiveSession): void {
     let retryAfterMs = MOVING_RETRY_MS
     for (const { live } of [...mesh.byNo.values()]) {
@@ -105,19 +104,21 @@ export class Context {
     }
   }
 
-  /** Call it now and then. */
+  /** Call it about once a second. */
   forgetOld(): void {
     this.meshes.forgetIdle(this.nowMs)
     this.threads?.forgetFull(this.nowMs)
   }
 
-  /** Moments of this engine, to say what began before what. */
+  /** Advances the engine's logical clock, which orders the start of scans, sessions and commits. */
   nextTick(): number {
     this.logicalClock += 1
     return this.logicalClock
   }
 
-  /** Pushes a delivery to its session, unless the session holds it already. `pool`: the pool that the delivery is of. */
+  /**
+   * Pushes a delivery to its session, unless the session holds it already. `pool`: the pool that the delivery belongs to.
+   */
   push(live: LiveSession, delivery: Delivery, pool?: PeerNo): void {
     if (live.credit.isInHand(delivery.id, this.nowMs)) return
     this.counters.pushed += 1
@@ -135,7 +136,7 @@ export class Context {
     this.pushedWithReceipt.push({ meshId, recipient, priority, id, receiptTo: sender })
   }
 
-  /** The session has something to be sent; it goes out with everything else of this event. */
+  /** Marks a session with frames to send; `flush` sends them at the end of the event. */
   touch(session: LiveSession): void {
     if (!session.isOver) this.touched.add(session)
   }

@@ -1,6 +1,6 @@
 /**
- * What the engine commands. It never waits: each command is answered, if at all, by a later call of the engine's method
- * named beside it. `packages/driver` implements it.
+ * The commands of the engine. It never waits: a command with a reply names the engine method that the driver calls later.
+ * `packages/driver` implements this interface.
  */
 import type {
   Append,
@@ -29,24 +29,24 @@ import type { LiveSession, SocketId } from './model.ts'
 
 export type { SocketId } from './model.ts'
 
-/** A session whose validity the database is asked about. */
+/** A session whose validity the database checks. */
 export interface SessionCheck {
   readonly session: SessionRef
   readonly live: LiveSession
 }
 
 /**
- * `buffered`: taken, but the socket is full; the driver will call `drained`. `dropped`: not taken, and the connection
- * is over, since going on after a hole would break order.
+ * `buffered`: accepted, but the socket is full; the driver will call `drained`. `dropped`: not accepted, and the
+ * connection is over, since frames after a gap would break the order.
  */
 export type SendOutcome = 'sent' | 'buffered' | 'dropped'
 
-/** Those that someone writes to and that are not known, or were not asked about lately. */
-export interface Sought {
+/** Recipients and spaces of a send that this shard does not know, or looked up too long ago. */
+export interface Lookup {
   readonly peers: readonly PeerKey[]
   readonly groups: readonly GroupId[]
   readonly pools: readonly PoolId[]
-  /** The sender's. */
+  /** Spaces that the sender records messages in. */
   readonly spaces: readonly PeerSpace[]
 }
 
@@ -63,7 +63,7 @@ export interface SessionRefusal {
 
 export type HandshakeFrame = FrameOf<'auth' | 'enrol' | 'enrolDevice'>
 
-/** A change of deliveries that is no settle. What the database does not get to know is pushed again after its lease. */
+/** A change of deliveries other than a settle. If a change is lost, the delivery is pushed again after its lease. */
 export type DeliveryUpdate =
   /** Returns deliveries to the queue for another attempt. */
   | { readonly type: 'retry'; readonly retries: readonly Retry[] }
@@ -73,19 +73,19 @@ export type DeliveryUpdate =
   | { readonly type: 'extend'; readonly extensions: readonly Extension[] }
   /** Leaves deliveries of pools to other members. Reply: `released`. */
   | { readonly type: 'release'; readonly releases: readonly Release[] }
-  /** The recipient left while its oldest delivery had been with it for long. */
+  /** Counts a failed attempt: the recipient left while it held the delivery. */
   | { readonly type: 'failAttempt'; readonly delivery: DeliveryRef }
-  /** Sends the senders a receipt that these were pushed. Reply: `receiptsCommitted`. */
+  /** Sends receipts to the senders of these pushed deliveries. Reply: `receiptsCommitted`. */
   | { readonly type: 'notifyPushed'; readonly deliveries: readonly Settle[] }
-  /** The requester was sent these of its lost deliveries. */
+  /** Marks lost deliveries as reported to the requester. */
   | { readonly type: 'forgetLost'; readonly requester: Requester; readonly ids: readonly DeliveryId[] }
 
 interface Claims {
-  /** What waits for the session's own peer. */
+  /** Deliveries that wait for the session's own peer. */
   mailbox: { readonly want: Want; readonly claimed: Claimed }
-  /** What other shards leased to the session. */
+  /** Deliveries that other shards leased to the session on insert. */
   remote: { readonly want: RemoteWant; readonly claimed: RemoteClaimed }
-  /** What waits for a pool that sessions work for. */
+  /** Deliveries of a pool that sessions here work for. */
   pool: { readonly want: PoolWant; readonly claimed: PoolClaimed }
 }
 export type ClaimKind = keyof Claims
@@ -104,8 +104,9 @@ export interface Effects {
   /** Ends the connection, and sends the refusal if there is one. The driver need not call `closed`. */
   close(socket: SocketId, refusal: SessionRefusal | null): void
   ping(socket: SocketId): void
-  /** Stop and go on reading from a socket whose sender is ahead of the database. */
+  /** Stops reading from a socket whose sender is ahead of the database. */
   pause(socket: SocketId): void
+  /** Reads from a paused socket again. */
   resume(socket: SocketId): void
 
   /**
@@ -114,36 +115,39 @@ export interface Effects {
    * peer a member; reply: `enrolled`.
    */
   verify(socket: SocketId, hello: FrameOf<'hello'>, proof: HandshakeFrame): void
-  /** Make this shard the one that serves the peer, unless the epoch that was read has passed. Answer: `opened`. */
+  /** Opens the peer's session on this shard, unless its epoch has changed since it was read. Reply: `opened`. */
   open(socket: SocketId, session: SessionRef): void
-  /** Void every lease of the session by a new epoch, after an answer was lost. Answer: `fenced`, however late. */
+  /** Voids every lease of the session with a new epoch, after a reply was lost. Reply: `fenced`, however late. */
   fence(socket: SocketId, session: SessionRef): void
 
-  /** Checks whether these sessions are still valid. Reply: `standings.found`, or none when the database is away: they are checked again. */
+  /**
+   * Checks whether these sessions are still valid. Reply: `validity.checked`, or none if the database is away; the engine
+   * checks again later.
+   */
   checkSessions(checks: readonly SessionCheck[]): void
 
-  /** Store an envelope with the next group commit. Answer: `committed` or `commitFailed`, in the order of the appends. */
+  /** Stores an envelope with the next group commit. Reply: `committed` or `commitFailed`, in the order of the appends. */
   append(append: Append): void
-  /** Delete a delivery with the next group commit. No answer: what is not settled is pushed again. */
+  /** Deletes a delivery with a later group commit. There is no reply: a delivery that is not settled is pushed again. */
   settle(delivery: Settle): void
-  /** Call back when all that the peer of this session settled, rejected or gave back is committed, or after 2 s. */
+  /** Calls back when everything that the session's peer settled, rejected or retried is committed, or after 2 s. */
   whenSettled(session: SessionRef, then: () => void): void
-  /** Changes deliveries beside the group commit. */
+  /** Changes deliveries outside the group commit. */
   updateDeliveries(update: DeliveryUpdate): void
-  /** Claim with the next statement for wants of this kind. Reply: `claimed` or `claimFailed`. */
+  /** Adds the want to the next claim statement of its kind. Reply: `claimed` or `claimFailed`. */
   claim(want: ClaimWant): void
 
-  /** Measures what waits for a recipient, or in the whole mesh. Reply: `measured`. */
+  /** Measures the backlog of a recipient or of the whole mesh. Reply: `measured`. */
   measure(meshId: MeshId, scope: PeerNo | 'mesh'): void
-  /** Find members by key, the newest statements of groups, pools, and spaces. Answer: `resolved`. */
-  resolve(socket: SocketId, meshId: MeshId, sought: Sought): void
-  /** Carry out a request of a member. Reply: `replied`, or none when the database is away (the client asks again). */
+  /** Looks up members by key, and the newest statements of groups, pools and spaces. Reply: `resolved`. */
+  resolve(socket: SocketId, meshId: MeshId, lookup: Lookup): void
+  /** Carries out a member's request. Reply: `replied`, or none if the database is away (the client asks again). */
   request(request: Request): void
-  /** Say something to the other shards. It may be lost. */
+  /** Publishes a hint to the other shards. It may be lost. */
   hint(hint: Hint): void
-  /** Hear from now on what other shards say of this mesh, or no more. Answers: `hints.heard`, `hints.listening`. */
+  /** Subscribes to the hints about a mesh. Replies: `hints.received`, `hints.subscribed`. */
   follow(meshId: MeshId): void
-  /** Other shards were asked who is there, and are to have time to answer. Answer: `presence.answered`. */
+  /** Waits until the other shards had time to report who is online in the mesh. Reply: `presence.answered`. */
   awaitPresence(meshId: MeshId): void
   unfollow(meshId: MeshId): void
 }

@@ -1,7 +1,8 @@
 /**
- * The engine: every decision of a broker, and no waiting. Frames, answers of the database and the passing of time come
- * in as calls; commands go out through `Effects`. It is synchronous and reads no clock, so a simulator can drive it
- * from a seed. A session's life is here; the way of an envelope is in `router.ts`, that of a delivery in `deliveries.ts`.
+ * The engine makes every decision of a broker and never waits. Frames, database replies and the passage of time are
+ * calls; commands leave through `Effects`. It is synchronous and reads no clock, so a simulator can drive it from a seed.
+ * This file contains the life of a session; `router.ts` takes envelopes to the queue, `deliveries.ts` takes deliveries to
+ * their recipients.
  */
 import type {
   Append,
@@ -28,8 +29,8 @@ import type { ClaimResult, ClaimWant, Effects } from './effects.ts'
 import { LiveSession, type SocketId } from './model.ts'
 import { PoolDispatcher } from './pools/pools.ts'
 import { EphemeralMessages, Presence } from './presence/presence.ts'
-import type { PendingAppend } from './send/pending-append.ts'
 import { Router } from './send/router.ts'
+import type { PendingAppend } from './send/send-request.ts'
 import { type Authentication, type Enrolment, mobilityOf, Session, type Welcome, welcomeOf } from './session/session.ts'
 import { SessionScan, SessionValidity } from './session/session-scan.ts'
 import { Hints } from './shards/hints.ts'
@@ -43,7 +44,6 @@ export interface EngineOptions extends Welcome {
   readonly cellUrls?: readonly string[]
 }
 
-/** Takes results of one kind. */
 interface Claimer {
   claimed(want: ClaimWant, claimed: ClaimResult['claimed']): void
   claimFailed(want: ClaimWant): void
@@ -115,27 +115,29 @@ export class Engine {
   get sessionCount(): number {
     return this.liveSessions
   }
-  /** Envelopes that wait for their commit. */
   get waitingCount(): number {
     return this.router.waitingCount
   }
 
-  /** From now on sends are refused as `busy`, or taken again. */
+  /** While overloaded, the engine refuses sends as `busy`. */
   set isOverloaded(is: boolean) {
     this.router.isOverloaded = is
   }
 
-  /** Where meshes are at home now. Before it is said, and without it, they are at home here. */
+  /** Sets the homes of meshes. Before the first call, every mesh is at home here. */
   placed(placement: Placement): void {
     this.placement.placed(placement, this.context.nowMs)
   }
 
-  /** Tells the time, by a clock that never goes back. Call it before the other methods. */
+  /** Advances the engine's monotonic clock. Call it before the other methods. */
   advance(nowMs: Millis): void {
     this.context.nowMs = Math.max(nowMs, this.context.nowMs)
   }
 
-  /** About once a second: deadlines, heartbeats and the backstop poll; those that are left go on with `goOn`. */
+  /**
+   * Call it about once a second: starts a scan of deadlines, heartbeats and the backstop poll, which `continueScan`
+   * completes.
+   */
   tick(): void {
     this.scan.begin()
     this.pools.tick()
@@ -149,7 +151,7 @@ export class Engine {
     return this.scan.isUnderWay
   }
 
-  /** The next part of what a tick began, some 20 ms after the former one. */
+  /** Scans the next part of the sessions, some 20 ms after the part before. */
   continueScan(): void {
     this.scan.continueScan()
     this.context.flush()
@@ -160,7 +162,7 @@ export class Engine {
     this.context.effects.send(socket, [hello])
   }
 
-  /** A peer that proved its key in another way than by a handshake: it is welcomed like any other. */
+  /** Enters a peer that proved its key without a handshake, such as by an HTTP login. */
   proven(socket: SocketId, member: Member, credit: number): void {
     const session = new Session(socket, { name: 'opening', member, credit, proof: NO_PROOF }, this.context.nowMs)
     this.sessions.set(socket, session)
@@ -168,7 +170,7 @@ export class Engine {
     this.context.effects.open(socket, { meshId: member.meshId, peer: member.peer, epoch: member.sessionEpoch })
   }
 
-  /** The same for one that only sends: it takes no epoch, is given no mail, and ends no other session of its peer. */
+  /** Enters a session that only sends: it takes no epoch, receives nothing, and ends no other session of its peer. */
   provenSender(socket: SocketId, member: Member): void {
     const { nowMs, limits, meshes } = this.context
     const place = { socket, epoch: 0, credit: 0, nowMs, tick: this.context.nextTick() }
@@ -194,18 +196,18 @@ export class Engine {
     this.context.flush()
   }
 
-  /** The name under which all sessions of this one's member share their limits; undefined unless it is live. */
+  /** Returns the name under which all sessions of the session's user share limits; undefined unless the session is live. */
   limitNameOf(socket: SocketId): string | undefined {
     return this.live(socket)?.name
   }
 
-  /** What arrived could not be decoded, or its connection broke a rule its driver watches. */
+  /** A frame could not be decoded, or the connection broke a rule that the driver enforces. */
   refused(socket: SocketId, code: CloseCode): void {
     const session = this.sessions.get(socket)
     if (session) this.refuse(session, code)
   }
 
-  /** The other side ended the connection, or it broke. */
+  /** The connection was closed by the client, or broke. */
   closed(socket: SocketId): void {
     const session = this.sessions.get(socket)
     if (!session) return
@@ -213,7 +215,6 @@ export class Engine {
     this.over(session)
   }
 
-  /** A congested socket can be written again. */
   drained(socket: SocketId): void {
     const live = this.live(socket)
     if (!live) return
@@ -229,7 +230,7 @@ export class Engine {
     if (session?.state.name !== 'proving') return
     if (found === null) return this.refuse(session, 'try_later')
     if (found.cell && found.isSignatureGood) return this.rebalancing.redirectToCell(session, found.cell, found.proof)
-    // One answer for an unknown mesh, an unknown key and a bad signature: it must not tell which.
+    // One code for an unknown mesh, an unknown key and a bad signature: a client must not learn which.
     if (!found.member || !found.isSignatureGood) return this.refuse(session, 'auth_failed')
     if (found.member.isRevoked) return this.refuse(session, 'revoked')
     if (this.rebalancing.redirectsHome(session, found.member.meshId, found.proof)) return
@@ -239,8 +240,8 @@ export class Engine {
   }
 
   /**
-   * `epoch` is the session's; `null`: someone else was faster, the peer is revoked since, or the database did not
-   * answer. One answer for all: the next attempt learns the reason.
+   * `epoch`: the session's epoch; `null` if another opening was faster, the peer was revoked meanwhile, or the database
+   * did not answer. The code is the same for all three: the next attempt learns the reason.
    */
   opened(socket: SocketId, epoch: number | null): void {
     const session = this.sessions.get(socket)
@@ -250,7 +251,7 @@ export class Engine {
     this.context.flush()
   }
 
-  /** `null`: too many wait, or the database did not answer. A retry with the same invite is admitted once. */
+  /** `null`: too many enrolments wait, or the database did not answer. A retry with the same invite is safe. */
   enrolled(socket: SocketId, enrolment: Enrolment | null): void {
     const session = this.sessions.get(socket)
     if (session?.state.name !== 'enrolling') return
@@ -264,7 +265,7 @@ export class Engine {
     this.context.effects.close(socket, null)
   }
 
-  /** A commit of these appends begins. Completes them by what the commit before it has shown. */
+  /** A commit of these appends begins. Completes them from the outcome of the commit before. */
   commitStarts(appends: readonly Append[]): void {
     this.deliveries.commitStarts(appends as readonly PendingAppend[])
   }
@@ -281,7 +282,6 @@ export class Engine {
     this.rebalancing.closeAnswered()
   }
 
-  /** The results of one claim statement. */
   claimed(results: readonly ClaimResult[]): void {
     for (const { want, claimed } of results) this.claimerOf(want).claimed(want, claimed)
     this.context.flush()
@@ -292,13 +292,12 @@ export class Engine {
     this.context.flush()
   }
 
-  /** These deliveries of pools were released. */
   released(releases: readonly Release[]): void {
     this.pools.released(releases)
     this.context.flush()
   }
 
-  /** Settles and rejects that their senders want to hear of are committed. */
+  /** Settles and rejects whose senders asked for receipts are committed. */
   receiptsCommitted(settles: readonly Settle[]): void {
     this.deliveries.receiptsCommitted(settles)
     this.context.flush()
@@ -310,7 +309,10 @@ export class Engine {
     this.context.flush()
   }
 
-  /** `asked`: peers and pools; the others: what there is of all that was sought, and instead of former keys those that followed them. */
+  /**
+   * `asked`: the keys of peers and pools in the lookup. The other arguments are what was found; `successors` maps former
+   * keys to the keys that replaced them.
+   */
   resolved(
     socket: SocketId,
     asked: readonly string[],
@@ -330,14 +332,14 @@ export class Engine {
     this.context.flush()
   }
 
-  /** What waits for a recipient or in the mesh, by sender; `null`: the database did not answer. */
+  /** `found`: the backlog of a recipient or of the mesh, by sender; `null`: the database did not answer. */
   measured(meshId: MeshId, scope: PeerNo | 'mesh', found: readonly SenderBacklog[] | null): void {
     const mesh = this.context.meshes.find(meshId)
     const owner = scope === 'mesh' ? mesh?.whole : (mesh?.byNo.get(scope) ?? mesh?.pools.numbered(scope))
     if (owner) this.context.quotas.measured(owner, found)
   }
 
-  /** From here on nothing new is taken; what was taken is still answered. */
+  /** Refuses new work. Accepted sends still get their acks. */
   beginShutdown(retryAfterMs: Millis): void {
     this.router.isClosing = true
     this.rebalancing.beginShutdown(retryAfterMs)
@@ -373,7 +375,7 @@ export class Engine {
     this.context.effects.verify(session.socket, hello, enrol)
   }
 
-  /** Ends every session the member has here, or is about to have. */
+  /** Ends every session that the member has or is about to open here. */
   disconnectMember({ meshId, peer }: RevokedMember): void {
     this.context.effects.hint({ type: 'revoked', meshId, peer })
     for (const session of [...this.sessions.values()]) {
@@ -429,12 +431,12 @@ export class Engine {
     const { member, credit, proof } = opening
     const { nowMs, limits, meshes, effects } = this.context
     const rival = meshes.find(member.meshId)?.byKey.get(member.peerKey)?.live
-    // The answers of two openings may come in either order; the epoch says which session is the newer one.
+    // Replies of two openings may come in either order; the higher epoch is the newer session.
     if (rival && rival.epoch > epoch) return this.refuse(session, 'superseded')
     if (rival) this.context.end(rival, 'superseded')
     const tick = this.context.nextTick()
     const { meshId, peer } = member
-    // Where the last epoch was given here, no other shard can have a session of it.
+    // If this shard issued the last epoch, no other shard can have a session of the peer.
     const lastEpoch = meshes.find(meshId)?.byNo.get(peer)?.epoch ?? 0
     if (member.sessionEpoch !== lastEpoch) effects.hint({ type: 'superseded', meshId, peer, epoch })
     const live = meshes.enter(
@@ -444,7 +446,7 @@ export class Engine {
     )
     this.liveSessions += 1
     session.state = { name: 'live', live }
-    session.heardAtMs = nowMs // it had nothing to say while its session was opened
+    session.heardAtMs = nowMs // a peer need not send anything while its session is being opened
     this.context.send(live, [welcomeOf(this.options, member, { epoch, proof })])
     if (proof !== NO_PROOF) this.sendAddresses(live, meshId)
     this.requests.ask(live, { type: 'findLost' })

@@ -1,4 +1,4 @@
-/** What the engine bounds. The broker's configuration sets them; `docs/reference` lists defaults and units. */
+/** The limits of the engine. The broker's configuration sets them; `docs/reference` lists defaults and units. */
 import type { Millis } from '@sealpost/std'
 import type { MailboxLimits } from './send/quotas.ts'
 import type { Rate } from './send/rate.ts'
@@ -6,40 +6,46 @@ import type { Rate } from './send/rate.ts'
 export interface EngineLimits {
   /** From connection to `auth`. */
   readonly authWithinMs: Millis
-  /** A ping after so long without a word; no complete message and no pong for three times as long ends the session. */
+  /**
+   * A session that is silent for this long gets a ping; one without a complete message or a pong for three times as long
+   * ends.
+   */
   readonly heartbeatMs: Millis
-  /** Each session claims at least this often, hint or no hint. */
+  /** Each session claims at least this often, without any hint. */
   readonly pollMs: Millis
-  /** And asks the database whether it may go on. */
+  /** Each session is checked in the database at least this often. */
   readonly checkMs: Millis
   readonly leaseMs: Millis
-  /** A resend is known this long after its envelope was accepted. */
+  /** A resend is detected for this long after its envelope was accepted. */
   readonly dedupeMs: Millis
-  /** Unsettled deliveries a session may have, whatever credit it names. */
+  /** Unsettled deliveries of a session, whatever credit it asks for. */
   readonly creditMax: number
-  /** Bytes of unsettled deliveries a session may have: the bound of a socket that is never read. */
+  /** Bytes of unsettled deliveries of a session: the bound for a socket that its client never reads. */
   readonly creditBytes: number
   readonly envelopeBytesMax: number
   readonly ttlSecondsDefault: number
   readonly ttlSecondsMax: number
-  /** Envelopes of one session that wait to be stored; past it the socket is not read. */
+  /** Envelopes of one session that wait for their commit; beyond it the broker stops reading the socket. */
   readonly inFlightMax: number
-  /** Their bytes. A commit takes longer with them, and everybody's mail waits for it. */
+  /** Bytes of these envelopes. They make a commit longer, which delays everybody's mail. */
   readonly inFlightBytesMax: number
-  /** The same of all sessions of one user, on all its devices; past it envelopes are refused as `busy`. A request by HTTP can't be left unread. */
+  /**
+   * Bytes in flight of one user, over all its devices; beyond it envelopes are refused as `busy`, since an HTTP request
+   * can't be left unread.
+   */
   readonly inFlightBytesPerUserMax: number
-  /** Envelopes of all sessions that wait to be stored; past it they are refused as `busy`. */
+  /** Envelopes of all sessions that wait for their commit; beyond it envelopes are refused as `busy`. */
   readonly waitingMax: number
   readonly waitingBytesMax: number
-  /** Envelopes a peer may send in a second and in a burst; `null` switches the limit off. */
+  /** Envelopes of a peer per second and per burst; `null` switches the limit off. */
   readonly rate: Rate | null
-  /** And their bytes. */
+  /** Bytes of these envelopes. */
   readonly byteRate: Rate | null
-  /** Envelopes of one thread in a second and in a burst, of all its peers together; `null` switches the limit off. */
+  /** Envelopes of one thread per second and per burst, of all its peers together; `null` switches the limit off. */
   readonly threadRate: { readonly perSecond: number; readonly burst: number } | null
-  /** What may wait for one recipient; `null` switches the limit off. */
+  /** The backlog of one recipient; `null` switches the limit off. */
   readonly mailbox: MailboxLimits | null
-  /** What may wait in one mesh, its dead letters included; `null` switches the limit off. */
+  /** The backlog of one mesh, including its dead letters; `null` switches the limit off. */
   readonly mesh: MailboxLimits | null
   /** How often a thread may pass from peer to peer. */
   readonly hopsMax: number

@@ -1,6 +1,6 @@
 /**
- * What the parts of one engine share: meshes, their peers and pools, and the sessions that have proven a key. This file
- * holds state and the rules for its consistency; the parts in `send/`, `deliver/`, `pools/` and the others decide.
+ * The state that the parts of an engine share: meshes, their peers and pools, and authenticated sessions. This file keeps
+ * the state consistent; the parts in `send/`, `deliver/`, `pools/` and the other folders decide.
  */
 import {
   ALONE_AFTER_ATTEMPTS,
@@ -19,8 +19,8 @@ import {
 import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo, PoolId } from '@sealpost/std'
 import { Credit, type Unsettled } from './deliver/credit.ts'
 import { Outgoing, WeightedFairQueue } from './deliver/outgoing.ts'
-import { type ConsentRule, ruleOf } from './directory/consent.ts'
 import { SpaceCache } from './directory/space-cache.ts'
+import { type ConsentRule, ruleOf } from './directory/users.ts'
 import type { EngineLimits } from './limits.ts'
 import { RemotePresence } from './presence/remote-presence.ts'
 import { type MailboxUsage, type Owner, unknownMailbox } from './send/quotas.ts'
@@ -30,14 +30,14 @@ import type { SendRequest, SentItem } from './send/send-request.ts'
 /** One connection, numbered by its driver. A number is never used twice. */
 export type SocketId = number
 
-/** What a user's devices share. */
+/** Limits that the devices of a user share. */
 export interface UserShare {
-  /** Bytes of envelopes from their sessions here that wait for a commit. */
+  /** Bytes of envelopes that wait for their commit. */
   inFlightBytes: number
-  /** Envelopes, and bytes, that they may send; null without limits, and before the first session. */
+  /** The rate limit in envelopes; null if it is off, and before the first session. */
   sends: TokenBucket | null
   sentBytes: TokenBucket | null
-  /** Spreads their retries; null until the first one. */
+  /** Spreads the retries of deliveries; null until the first one. */
   retries: Pace | null
 }
 
@@ -54,29 +54,28 @@ export interface PeerState {
   readonly user: PeerNo
   live: LiveSession | null
   remoteSession: RemoteSession | null
-  /** Of its last session here. */
   epoch: number
   /**
-   * Mail that it sent before this tick, through another shard or in a commit whose outcome was lost, may be in the queue
-   * unseen. The tick is the start of its session, or its last commit with an unexpected outcome.
+   * The queue may hold mail that the peer sent before this tick and that this shard does not know of, through another
+   * shard or in a commit whose outcome was lost. The tick is the start of its session, or its last commit with an
+   * unexpected outcome.
    */
   knownSinceTick: number
-  /** Null: it accepts mail from everyone. */
+  /** Null: the peer accepts mail from everyone. */
   rule: ConsentRule | null
   consentVersion: number
-  /** What waits for it, as far as this shard knows. */
+  /** The peer's backlog, as far as this shard knows. */
   readonly mailbox: MailboxUsage
   /** One object for all devices of its user. */
   readonly share: UserShare
-  /** Another shard announced a change of its consent. */
   isStale: boolean
-  /** The lookup is too old after this time, unless the peer is live here: then no other shard changes it. */
+  /** The peer must be looked up again after this time, unless it is live here: then no other shard changes it. */
   goodUntilMs: Millis
 }
 
-/** How long a change that another shard made to a consent, a group or a pool may stay unseen here. */
+/** A change that another shard made to a consent, a group or a pool may stay unseen here for this long. */
 const GOOD_FOR_MS = 15_000
-/** In the place of a peer's number: the whole mesh. */
+/** Stands for the whole mesh where a peer number is expected. */
 const WHOLE_MESH = 0 as PeerNo
 
 export class Mesh {
@@ -84,16 +83,15 @@ export class Mesh {
   readonly byKey = new Map<PeerKey, PeerState>()
   readonly byNo = new Map<PeerNo, PeerState>()
   readonly pools = new PoolTable()
-  /** What waits in the whole mesh, as far as this shard knows. */
+  /** The backlog of the whole mesh, as far as this shard knows. */
   readonly whole: Owner = { peer: WHOLE_MESH, mailbox: unknownMailbox() }
   liveCount = 0
-  /** When the last session left. */
   idleSinceMs: Millis = 0
   /** Sessions that want presence updates of every peer. */
   readonly watchers = new Set<LiveSession>()
   readonly remotePresence = new RemotePresence()
   private readonly shares = new Map<PeerNo, UserShare>()
-  /** Groups that sessions here asked about, changed or wrote to: their epoch, and until when it counts as known. */
+  /** The epochs of groups that sessions here asked about, changed or wrote to. */
   private readonly groups = new Map<GroupId, { epoch: number; goodUntilMs: Millis }>()
 
   constructor(meshId: MeshId) {
@@ -110,23 +108,20 @@ export class Mesh {
     return peer
   }
 
-  /** A user's consent holds for all its devices. */
   consented(user: PeerNo, consent: Consent): void {
     for (const peer of this.byNo.values()) if (peer.user === user) setConsent(peer, consent)
   }
 
-  /** The user's consent must be looked up again. */
   doubtConsent(user: PeerNo): void {
     for (const peer of this.byNo.values()) if (peer.user === user) peer.isStale = true
   }
 
-  /** Undefined: the peer must be looked up, perhaps once more. */
+  /** Returns undefined if the peer must be looked up, perhaps again. */
   find(peerKey: PeerKey, nowMs: Millis): PeerState | undefined {
     const peer = this.byKey.get(peerKey)
     return peer && !peer.isStale && (peer.live || nowMs < peer.goodUntilMs) ? peer : undefined
   }
 
-  /** 0 for an unknown group. */
   groupEpoch(groupId: GroupId): number {
     return this.groups.get(groupId)?.epoch ?? 0
   }
@@ -136,13 +131,11 @@ export class Mesh {
     return seen !== undefined && nowMs < seen.goodUntilMs
   }
 
-  /** The group must be looked up again. */
   doubtGroup(groupId: GroupId): void {
     const seen = this.groups.get(groupId)
     if (seen) seen.goodUntilMs = -Infinity
   }
 
-  /** Returns whether the epoch is new here. */
   groupSeen(groupId: GroupId, epoch: number, nowMs: Millis): boolean {
     const before = this.groupEpoch(groupId)
     if (this.groups.size >= 2 * GROUPS_MAX) this.groups.clear() // most of them are ids of no group
@@ -150,13 +143,13 @@ export class Mesh {
     return epoch > before
   }
 
-  /** Mail to a rotated key is for its successor. */
+  /** Routes mail for a rotated key to its successor. */
   alias(former: PeerKey, successor: PeerKey): void {
     const peer = this.byKey.get(successor)
     if (peer) this.byKey.set(former, peer)
   }
 
-  /** The database no longer has the peer as a recipient; the next send looks it up again. */
+  /** Forgets a peer that the database no longer knows as a recipient; the next send looks it up again. */
   forget(peer: PeerState): void {
     if (peer.live) return
     for (const [key, known] of this.byKey) if (known === peer) this.byKey.delete(key)
@@ -187,29 +180,27 @@ export class Mesh {
   }
 }
 
-/** Replies of the database overtake one another, so the newest consent stays. */
+/** Keeps the newest consent: database replies can overtake one another. */
 function setConsent(peer: PeerState, consent: Consent): void {
   if (consent.version < peer.consentVersion) return
   peer.consentVersion = consent.version
   peer.rule = ruleOf(peer.user, consent)
 }
 
-/** A session's place in a pool. */
 export interface Seat {
   readonly live: LiveSession
   readonly pool: PoolState
   credit: number
-  /** Pushed and not settled. Lapsed deliveries count: a member that hangs over one gets no other. */
+  /** Pushed and unsettled deliveries. Lapsed ones count: a member that hangs on a delivery gets no other. */
   readonly held: Set<DeliveryId>
-  /** Something may wait that it can take. */
+  /** A delivery may wait that the member can take. */
   mayFind: boolean
-  /** The tick at which it was last dealt a delivery. */
   servedAt: number
 }
 
 export class PoolState {
   readonly poolId: PoolId
-  /** Its number as a recipient. */
+  /** The pool's number as a recipient. */
   readonly peer: PeerNo
   /** A pool has no session and no consent. */
   readonly live = null
@@ -218,13 +209,13 @@ export class PoolState {
   readonly fairQueue = new WeightedFairQueue()
   readonly mailbox = unknownMailbox()
   epoch = 0
-  /** By each key that they have or had. */
+  /** Members by each key that they have or had. */
   members: ReadonlyMap<PeerKey, PeerNo> = new Map()
   goodUntilMs: Millis = 0
   isClaiming = false
-  /** The last delivery dealt may end its holder's process (`ALONE_AFTER_ATTEMPTS`): a member gets one at a time. */
+  /** The last delivery may crash its holder (`ALONE_AFTER_ATTEMPTS`): each member gets one at a time. */
   isWary = false
-  /** Deliveries that arrived while a seat here was free and that no seat here took: other shards must be woken. */
+  /** Deliveries that arrived while a seat here was free, but went to no seat here: other shards must be woken. */
   unserved = 0
 
   constructor({ poolId, pool }: PoolEntry) {
@@ -238,32 +229,31 @@ export class PoolTable {
   private readonly byId = new Map<PoolId, PoolState>()
   private readonly byNo = new Map<PeerNo, PoolState>()
 
-  /** Replies of the database overtake one another, so the newest statement stays. */
+  /** Adds a pool or updates it to a newer statement; database replies can overtake one another. */
   add(entry: PoolEntry, nowMs: Millis): PoolState {
     const pool = this.byId.get(entry.poolId) ?? new PoolState(entry)
     this.byId.set(pool.poolId, pool)
     this.byNo.set(pool.peer, pool)
     pool.goodUntilMs = nowMs + GOOD_FOR_MS
     if (entry.epoch < pool.epoch) return pool
-    // Within an epoch the members stay, and can only get more keys.
+    // Within an epoch the members don't change; they can only get more keys.
     const known = entry.epoch === pool.epoch ? pool.members : []
     pool.epoch = entry.epoch
     pool.members = new Map([...known, ...entry.members.map(({ peerKey, peer }) => [peerKey, peer] as const)])
     return pool
   }
 
-  /** The member has another key: its pools must be looked up again. */
+  /** The member has a new key: its pools must be looked up again. */
   memberRotated(member: PeerNo): void {
     for (const pool of this.byId.values()) if ([...pool.members.values()].includes(member)) pool.goodUntilMs = 0
   }
 
-  /** Undefined: the pool must be looked up, perhaps once more. */
   find(poolId: PoolId, nowMs: Millis): PoolState | undefined {
     const pool = this.byId.get(poolId)
     return pool && nowMs < pool.goodUntilMs ? pool : undefined
   }
 
-  /** A statement of this epoch exists: an older one must be looked up again. */
+  /** A statement of this epoch exists: a pool with an older one must be looked up again. */
   expect(poolId: PoolId, epoch: number): void {
     const pool = this.byId.get(poolId)
     if (pool && pool.epoch < epoch) pool.goodUntilMs = 0
@@ -280,20 +270,23 @@ export class PoolTable {
 
 /** Each request costs a statement, or a frame for every watcher. */
 const REQUESTS = { perSecond: 20, burst: 400 }
-/** Each stray costs a lookup among the session's deliveries. A client that settles again what its former session held names a window. */
+/**
+ * Each settle of a delivery that the session doesn't hold costs a lookup. A client that repeats the settles of its former
+ * session names up to a window of them.
+ */
 const STRAYS = { perSecond: 500, burst: 20_000 }
 /** Each extension costs an update of a row. A client extends at most a window, three times per lease. */
 const EXTENSIONS = { perSecond: 500, burst: 10_000 }
-/** Rate refusals before the session ends. A sender that waits as long as it is told stays far below. */
+/** Rate refusals before the session ends. A sender that honours `retryAfterMs` stays far below. */
 const BREACHES = { perSecond: 10, burst: 2_000 }
-/** About 40 bytes each. */
+/** Looked-up keys of a session, about 40 bytes each. */
 const LOOKED_UP_MAX = 128
-/** A session that asks for more pools at once asks again. */
+/** Pools that a session may be joining at once; it asks for others later. */
 const JOINING_MAX = 2 * POOL_SEATS_MAX
 
 /**
- * Spreads the polls of sessions that began together, as after a restart: while dead rows can't go, one poll costs
- * milliseconds. Returns a share of the poll interval; consecutive peer numbers are far apart.
+ * Spreads the polls of sessions that began together, as after a restart: while vacuum can't remove dead rows, one poll
+ * costs milliseconds. Returns a share of the poll interval; consecutive peer numbers are far apart.
  */
 const phaseOf = (peer: PeerNo): number => (peer * 0.618034) % 1
 
@@ -307,59 +300,54 @@ interface SessionPlace {
   readonly tick: number
 }
 
-/** A session that has proven its key. One that only sends has no epoch and receives nothing. */
+/** An authenticated session. A session that only sends has no epoch and receives nothing. */
 export class LiveSession {
   readonly socket: SocketId
   readonly mesh: Mesh
   readonly peer: PeerState
   readonly credit: Credit
-  /** Names its user in limits that all sessions of the user's devices share. */
+  /** Names the user in limits that all sessions of the user's devices share. */
   readonly name: string
   isOver = false
   epoch: number
-  /** Pools lease to this session under it; a fence does not change it. */
+  /** The epoch of leases on pool deliveries; a fence does not change it. */
   readonly openedEpoch: number
-  /** By the number of the pool. */
   readonly seats = new Map<PeerNo, Seat>()
-  /** Pools that it asked to join, by the `ref` of its last request, until the reply. */
+  /** Pools that the session asked to join, with the `ref` of its last request, until the reply. */
   readonly joining = new Map<PoolId, number>()
-  /** Spaces that it records messages in. */
   readonly spaces = new SpaceCache()
   polledAtMs: Millis
-  /** When the database last confirmed the session. */
   checkedAtMs: Millis
-  /** When it may get another snapshot of the presence of all peers. */
+  /** The session gets no further presence snapshot before this time. */
   snapshotFromMs: Millis = 0
-  /** The last announcement of this session to other shards. */
   announcement: { readonly epoch: number; readonly atMs: Millis } | null = null
   readonly breachBucket: TokenBucket
-  /** Requests beside mail. */
   readonly requestBucket: TokenBucket
-  /** Deliveries that it names without holding them. */
+  /** Limits deliveries that the session names without holding them. */
   readonly strayBucket: TokenBucket
   readonly extensionBucket: TokenBucket
 
-  /** As a sender: envelopes between `send` and `ack`. */
+  /** Envelopes of this sender between `send` and `ack`. */
   inFlight = 0
   inFlightBytes = 0
   isPaused = false
-  /** It was redirected; what it still sends is refused. */
+  /** The session was redirected; further sends are refused. */
   isLeaving = false
-  /** Envelopes that wait, in order, for a lookup. */
+  /** Envelopes that wait for a lookup, in order. */
   held: SendRequest[] = []
   isResolving = false
   private sends = 0
-  /** By lane: the number of a refused envelope, which bars later ones until the sender starts again from it. */
+  /** By lane, the number of a refused envelope. It bars later ones until the sender resends from there. */
   private readonly barred = new Map<string, number>()
 
   readonly outgoing = new Outgoing()
   availability: Availability = 'idle'
   summary = ''
-  /** Its senders get no receipts. */
+  /** The peer declines that its senders get receipts. */
   declinesReceipts = false
-  /** Peers whose box keys it asked for; the eldest are forgotten. */
+  /** Peers whose box keys the session asked for; the oldest are forgotten. */
   private readonly lookedUp = new Set<PeerKey>()
-  /** Deliveries leased to this session that must wait for others of the same sender. */
+  /** Deliveries leased to this session that must wait for older ones of the same sender. */
   parked: Delivery[] = []
 
   constructor({ socket, mesh, peer, epoch, credit, nowMs, tick }: SessionPlace, limits: EngineLimits) {
@@ -382,12 +370,11 @@ export class LiveSession {
     peer.share.sentBytes ??= byteRate && new TokenBucket(byteRate, nowMs)
   }
 
-  /** Whether it accepts priorities below `now`. */
   get isFree(): boolean {
     return this.availability !== 'dnd'
   }
 
-  /** Returns the envelope's number. `isHead` opens its lane: nothing before it is outstanding. */
+  /** Numbers the envelope and returns the number. `isHead` reopens a barred lane: nothing before it is outstanding. */
   arrived(item: SentItem): number {
     this.sends += 1
     if (item.isHead && this.barred.size > 0) this.barred.delete(laneOf(item))
@@ -399,7 +386,6 @@ export class LiveSession {
     return this.barred.size === 0 || no < (this.barred.get(laneOf(item)) ?? Number.POSITIVE_INFINITY)
   }
 
-  /** Bars the envelopes behind this one in its lane. */
   bar({ no, item }: SendRequest): void {
     const lane = laneOf(item)
     this.barred.set(lane, Math.min(no, this.barred.get(lane) ?? no))
@@ -435,7 +421,7 @@ export class LiveSession {
     this.count(delivery, nowMs, { pool, isParked: false })
   }
 
-  /** Gives the delivery its place in the window; it is pushed later. */
+  /** Reserves room in the window for a delivery that is pushed later. */
   park(delivery: Delivery, nowMs: Millis): void {
     this.parked.push(delivery)
     this.count(delivery, nowMs, { isParked: true })
@@ -463,7 +449,10 @@ export class LiveSession {
     if (delivery.attempt > ALONE_AFTER_ATTEMPTS && !isParked) this.credit.suspect = id
   }
 
-  /** Returns the sender if it asked for a receipt. A parked delivery needs it, too: an earlier push of it may be settled. */
+  /**
+   * Returns the sender if it asked for a receipt. A parked delivery needs it too: the peer may settle an earlier push of
+   * it.
+   */
   private receiptTo({ terms, sender }: Delivery): PeerKey | null {
     if (terms === null || this.declinesReceipts) return null
     const marking = readMarking(terms)
@@ -480,7 +469,7 @@ export const refOf = (live: LiveSession): SessionRef => ({
   epoch: live.epoch,
 })
 
-/** How the queue names a delivery that a session holds: its own, or one of a pool. */
+/** Returns the queue's key of a delivery that the session holds, its own or a pool's. */
 export const deliveryRef = (
   { mesh: { meshId }, peer: { peer } }: LiveSession,
   id: DeliveryId,

@@ -1,4 +1,4 @@
-/** Work that no caller waits for: its timers, which end with the driver, and its failures. */
+/** Timers and failures of work that no caller waits for. */
 import { type Millis, OperatingError } from '@sealpost/std'
 import type { Cancel, Clock, DriverReport } from './ports.ts'
 
@@ -52,7 +52,6 @@ export class Failures {
     this.#report = report
   }
 
-  /** Starts work that no caller waits for. */
   start(work: Promise<unknown>): void {
     work.catch((error) => this.#report.fault(error))
   }

@@ -46,7 +46,7 @@ async function answer(): Promise<void> {
 
 const asked = () => statements.map(({ wants }) => wants)
 
-test('a quiet loop asks at once', () => {
+test('an idle loop starts a statement at once', () => {
   want(1)
   expect(asked()).toEqual([[1]])
   expect(clock.waitsMs).toEqual([])
@@ -58,7 +58,7 @@ test('a pull without a want does nothing', () => {
   expect(clock.waitsMs).toEqual([])
 })
 
-test('one statement is in flight at a time, and wants that came meanwhile share the next one', async () => {
+test('one statement is in flight at a time, and wants that arrive meanwhile share the next one', async () => {
   want(1)
   want(2, 3)
   expect(asked()).toEqual([[1]])
@@ -68,7 +68,7 @@ test('one statement is in flight at a time, and wants that came meanwhile share 
   expect(outcomes).toEqual(['found of 1'])
 })
 
-test('statements begin a tick apart, and one tick is scheduled for all who pull', async () => {
+test('statements begin a tick apart, and all pulls share one scheduled tick', async () => {
   want(1)
   await clock.advance(2)
   await answer()
@@ -79,7 +79,7 @@ test('statements begin a tick apart, and one tick is scheduled for all who pull'
   expect(asked()).toEqual([[1], [2, 3]])
 })
 
-test('a statement takes as many wants as are allowed, and the rest has the next tick', async () => {
+test('a statement takes at most its limit of wants, and the rest waits for the next tick', async () => {
   for (const each of [1, 2, 3, 4]) loop.want(each)
   loop.pull()
   expect(asked()).toEqual([[1, 2, 3]])
@@ -89,7 +89,7 @@ test('a statement takes as many wants as are allowed, and the rest has the next 
   expect(asked()).toEqual([[1, 2, 3], [4]])
 })
 
-test('after a failure the loop asks for the next wants', async () => {
+test('after a failure the loop continues with the next wants', async () => {
   want(1)
   want(2)
   statements[0]!.answer.reject(new OperatingError('away', 'The database is away.'))

@@ -1,7 +1,7 @@
 /**
- * Gathers what sessions want and asks for all of them in one statement, once a tick. A commit or a freed credit pulls the
- * tick forward, so a quiet broker asks at once; under load the tick bounds how often, and with that how many recipients share
- * a statement. One statement is in flight at a time. There is a loop each for claims, claims of pools, and collects.
+ * Gathers the wants of many sessions into one statement per tick. A commit or freed credit pulls the tick forward, so an
+ * idle broker claims at once; under load the tick bounds the rate of statements, so that many recipients share one. One
+ * statement is in flight at a time. Claims, pool claims and collects have a loop each.
  */
 import type { Millis } from '@sealpost/std'
 import type { Failures } from './background.ts'
@@ -39,7 +39,7 @@ export class ClaimLoop<Want, Result> {
     this.#waiting.push(want)
   }
 
-  /** Asks now if a tick has passed since the last statement began, otherwise when it has. */
+  /** Starts a statement if a tick has passed since the last one began, otherwise when it has. */
   pull(): void {
     if (this.#isAsking || this.#isScheduled || this.#waiting.length === 0) return
     const { clock, failures } = this.#ports

@@ -28,7 +28,7 @@ test('the first batch takes everything that waits', () => {
   expect(taken.map(idsOf)).toEqual([{ appends: [1, 2], settles: [1] }])
 })
 
-test('few settles join no commit and start none until they are called; many do', () => {
+test('few settles join no commit and start none until they are called due; many do', () => {
   batches = new CommitBatches({ ...LIMITS, settlesMax: 9, settlesDueAt: 3 })
   batches.settle(settle(1))
   batches.append(append(1))
@@ -47,7 +47,7 @@ test('few settles join no commit and start none until they are called; many do',
   expect(taken.map(idsOf)[2]).toEqual({ appends: [], settles: [2, 3, 4] })
 })
 
-test('who waits for settles is called when those taken before are committed, and not for later ones', () => {
+test('a waiter for settles is called when those taken before are committed, and not for later ones', () => {
   const done: string[] = []
   batches.whenSettled(() => done.push('nothing waits'))
   for (const n of [1, 2, 3]) batches.settle(settle(n))
@@ -63,7 +63,7 @@ test('who waits for settles is called when those taken before are committed, and
   }
 })
 
-test('whose settles wait, or are under way, is known by recipient, and by member of a pool', () => {
+test('waiting settles and those in flight are known by recipient, and by member of a pool', () => {
   const peer = settle(1).recipient
   const other = (peer + 1) as typeof peer
   const owes = () => [peer, other].map((who) => batches.hasSettlesOf({ meshId: MESH, peer: who }))
@@ -76,13 +76,13 @@ test('whose settles wait, or are under way, is known by recipient, and by member
   expect(owes()).toEqual([false, true])
 })
 
-test('there is no batch when nothing waits', () => {
+test('no batch is taken when nothing waits', () => {
   take()
   expect(taken).toEqual([])
   expect(batches.isIdle).toBe(true)
 })
 
-test('one commit is in flight at a time, and what came meanwhile is the next one', () => {
+test('one commit is in flight at a time, and items that arrive meanwhile are the next one', () => {
   batches.append(append(1))
   take()
   batches.append(append(2))
@@ -125,7 +125,7 @@ test('a broadcast goes with one commit, past the bounds', () => {
   expect(taken.map((batch) => idsOf(batch).appends)).toEqual([[1, 2, 3, 4], [5, 6]]) // biome-ignore format: short
 })
 
-test('a failed commit gives back its appends and all behind them, in order, and keeps the settles', () => {
+test('a failed commit returns its appends and all behind them, in order, and keeps the settles', () => {
   for (let n = 1; n <= 4; n++) batches.append(append(n))
   batches.settle(settle(1))
   take()

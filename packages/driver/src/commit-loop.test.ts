@@ -63,7 +63,7 @@ async function fail(): Promise<void> {
   await clock.turn()
 }
 
-test('appends of one turn share a commit, and those that come meanwhile share the next one', async () => {
+test('appends of one turn share a commit, and those that arrive meanwhile share the next one', async () => {
   await add(append(1), append(2))
   await add(append(3))
   await add(append(4))
@@ -92,7 +92,7 @@ test('a few settles are committed within 20 ms, and many at once', async () => {
   ])
 })
 
-test('settles that are waited for are committed at once', async () => {
+test('settles with a waiter are committed at once', async () => {
   loop.settle(settle(1))
   let isSettled = false
   void loop.settled().then(() => {
@@ -105,7 +105,7 @@ test('settles that are waited for are committed at once', async () => {
   expect(isSettled).toBe(true)
 })
 
-test('while commits fail the loop pauses, up to a second, and settles go again', async () => {
+test('while commits fail the loop pauses, up to a second, and settles are repeated', async () => {
   loop.settle(settle(1))
   await add(append(1))
   await clock.advance(20)
@@ -122,7 +122,7 @@ test('while commits fail the loop pauses, up to a second, and settles go again',
   expect(reports.slice(0, 2)).toEqual(['commit.failed', 'unknown 1'])
 })
 
-test('what comes during a back-off is committed at its end, or when the database is back', async () => {
+test('appends that arrive during a back-off are committed at its end, or when the database is back', async () => {
   await add(append(1))
   await fail()
   await add(append(2))

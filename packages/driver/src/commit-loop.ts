@@ -25,7 +25,7 @@ export interface BatchLimits {
   readonly appendsMax: number
   readonly appendBytesMax: number
   readonly settlesMax: number
-  /** As many settles are due without a call. */
+  /** This many settles are due without a call. */
   readonly settlesDueAt: number
 }
 
@@ -43,7 +43,7 @@ export interface CommitPorts {
   readonly report: Pick<DriverReport, 'committed' | 'commitFailed' | 'fault'>
   readonly failures: Failures
   committed(batch: Batch, committed: Committed): void
-  /** These appends have no outcome, in their order. */
+  /** These appends, in order, have no outcome. */
   failed(appends: readonly Append[]): void
 }
 
@@ -93,7 +93,7 @@ export class CommitLoop {
     return this.#batches.hasSettlesOf(recipient)
   }
 
-  /** Everything that comes in during this turn of the event loop joins one commit. */
+  /** Items that arrive during this turn of the event loop join one commit. */
   flushSoon(): void {
     if (this.#isFlushDue) return
     this.#isFlushDue = true
@@ -205,7 +205,7 @@ export class CommitBatches {
     return this.#areSettlesDue
   }
 
-  /** The settles that wait join the next batch. */
+  /** Lets the waiting settles join the next batch. */
   callSettles(): void {
     this.#areSettlesDue = true
   }

@@ -20,18 +20,18 @@ const upTo = (from: number, to: number) => Array.from({ length: to - from + 1 },
 let clock: ManualClock
 let timers: BackgroundTimers
 let statements: { readonly ids: number[]; readonly answer: PromiseWithResolvers<void> }[]
-let told: number[]
+let notified: number[]
 let failures: unknown[]
 let woken: number
 let settled: PromiseWithResolvers<void>
-/** Whose settles are not committed. */
+/** Peers with uncommitted settles. */
 let settling: PeerNo | null
 let ends: DeliveryEnds
 beforeEach(() => {
   clock = new ManualClock()
   timers = new BackgroundTimers(clock)
   statements = []
-  told = []
+  notified = []
   failures = []
   woken = 0
   settled = Promise.withResolvers()
@@ -46,14 +46,14 @@ beforeEach(() => {
     ...{ clock, timers, failures: new Failures(clock, { failed: report, fault: (error) => failures.push(error) }) },
     queue: { retry: statement, reject: statement, extend: statement },
     commits: { settled: () => settled.promise, hasSettlesOf: ({ peer }) => peer === settling },
-    receiptsCommitted: (all) => told.push(...all.map(({ id }) => Number(id))),
+    receiptsCommitted: (all) => notified.push(...all.map(({ id }) => Number(id))),
     retryDue: () => {
       woken += 1
     },
   })
 })
 
-/** Ends the statement under way, and lets the next one begin. */
+/** Completes the statement in flight, and lets the next one begin. */
 async function answer(): Promise<void> {
   statements.at(-1)!.answer.resolve()
   await clock.turn()
@@ -64,7 +64,7 @@ async function fail(): Promise<void> {
   await clock.turn()
 }
 
-test('rejects have one statement at a time, with few envelopes each', async () => {
+test('rejects run one statement at a time, with few envelopes each', async () => {
   ends.reject([rejectOf(1)], [])
   await clock.turn()
   for (const no of upTo(2, 40)) ends.reject([rejectOf(no)], [])
@@ -72,13 +72,13 @@ test('rejects have one statement at a time, with few envelopes each', async () =
   expect(statements.map(({ ids }) => ids)).toEqual([[1], upTo(2, 17), upTo(18, 33), upTo(34, 40)])
 })
 
-test('senders are told when all rejects of their frame are committed', async () => {
+test('senders are notified when all rejects of their frame are committed', async () => {
   ends.reject(upTo(1, 20).map(rejectOf), [toldOf(3)])
   await clock.turn()
   await answer()
-  expect(told).toEqual([])
+  expect(notified).toEqual([])
   await answer()
-  expect(told).toEqual([3])
+  expect(notified).toEqual([3])
 })
 
 test('a failed statement notifies no sender, stops no other statement, and is reported', async () => {
@@ -92,10 +92,10 @@ test('a failed statement notifies no sender, stops no other statement, and is re
   expect(await committed).toBe(false)
   expect(failures).toHaveLength(1)
   expect(statements.map(({ ids }) => ids.length)).toEqual([16, 4])
-  expect(told).toEqual([20])
+  expect(notified).toEqual([20])
 })
 
-test('a recipient is woken when what it gave back is due, unless the statement failed or that is long ahead', async () => {
+test('a recipient is woken when its retry is due, unless the statement failed or the pause is long', async () => {
   ends.retry([retryOf(1, 300), retryOf(2, 61_000)])
   await clock.turn()
   await answer()
@@ -129,7 +129,7 @@ test('a session opens when the statements of the session before are done, or aft
   expect(opened).toHaveLength(3)
 })
 
-/** When a ping of this peer is answered. */
+/** Resolves when a ping of this peer gets its pong. */
 function pongOf(peer: { readonly meshId: MeshId; readonly peer: PeerNo }): 'now' | 'later' {
   let when: 'now' | 'later' = 'later'
   const now = () => {
@@ -151,7 +151,7 @@ test("another peer's statement that hangs delays neither settle, pong nor sessio
   expect(await ends.before(ann, async () => 'opened')).toBe('opened')
 })
 
-test("another peer's statement that fails makes no settle fail, and stays in nobody's way", async () => {
+test("another peer's failed statement fails no settle and delays nobody", async () => {
   ends.retry([{ ...retryOf(1, 0), delivery: deliveryOf(1, bob) }])
   await clock.turn()
   settling = ann.peer
@@ -162,17 +162,17 @@ test("another peer's statement that fails makes no settle fail, and stays in nob
   expect(await ends.committed(bob, 60_000)).toBe(true)
 })
 
-test('a statement is awaited by every peer that it is about, and by none of another mesh', async () => {
+test('every peer of a statement waits for it, and none of another mesh', async () => {
   ends.extend([extensionOf(1, ann), extensionOf(2, bob)])
   expect([ann, bob, { ...ann, meshId: 'b0'.repeat(16) as MeshId }].map(pongOf)).toEqual(['later', 'later', 'now'])
 })
 
-test('a statement about a delivery of a pool is of the member that holds it', async () => {
+test('the statement of a pool delivery counts for the member that holds it', async () => {
   ends.extend([{ ...extensionOf(1, bob), delivery: { ...deliveryOf(1, bob), holder: ann.peer } }])
   expect([ann, bob].map(pongOf)).toEqual(['later', 'now'])
 })
 
-test('an end that is not committed in time is given up', async () => {
+test('the wait for an end that is not committed in time stops', async () => {
   ends.extend([extensionOf(1)])
   const committed = ends.committed(ann, 60_000)
   await clock.advance(60_000)

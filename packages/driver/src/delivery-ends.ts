@@ -1,7 +1,7 @@
 /**
- * How recipients end deliveries: settles join the group commit; retries, rejects and extensions have statements of their own.
- * A peer that settles, leaves and comes back at once must not be given the same mail again. Each peer waits for its own
- * statements only: another peer's can fail or hang.
+ * Ends deliveries for recipients: settles join the group commit; retries, rejects and extensions have their own batched
+ * statements. A peer that settles, leaves and reconnects at once must not get the same mail again. Each peer waits for
+ * its own statements only: another peer's may fail or hang.
  */
 import type { DeliveryRef, Extension, Reject, Retry, SessionRef, Settle } from '@sealpost/protocol'
 import { Batcher, type Queue, type RecipientRef } from '@sealpost/queue'
@@ -11,8 +11,8 @@ import type { CommitLoop } from './commit-loop.ts'
 import type { Clock } from './ports.ts'
 
 /**
- * A new session and a pong wait this long for what the peer settled before; later, the peer may be given some of it again.
- * A client that waits for a pong leaves its broker after 4.75 s.
+ * A new session and a pong wait at most this long for the peer's earlier settles; beyond it, the peer may get deliveries
+ * again. A client that waits for a pong leaves its broker after 4.75 s.
  */
 const WAIT_MAX_MS: Millis = 2_000
 const RETRIES_MAX = 1000
@@ -21,7 +21,7 @@ const RETRIES_MAX = 1000
  * the write-ahead log.
  */
 const REJECTS_MAX = 16
-/** A delivery that is put off for longer is found by the poll. */
+/** The poll finds a delivery with a longer pause. */
 const RETRY_WAKE_MAX_MS: Millis = 60_000
 
 export interface EndPorts {
@@ -32,7 +32,7 @@ export interface EndPorts {
   readonly failures: Failures
   /** These rejects are committed, and their senders asked for receipts. */
   receiptsCommitted(receipts: readonly Settle[]): void
-  /** A delivery that this recipient gave back is ready again. */
+  /** A delivery that this recipient retried is ready again. */
   retryDue(recipient: RecipientRef): void
 }
 
@@ -52,7 +52,6 @@ export class DeliveryEnds {
     for (const retry of retries) this.#track(retry, this.#retries.add(retry))
   }
 
-  /** Reports `receiptsCommitted` when the last of these rejects is committed. */
   reject(rejects: readonly Reject[], withReceipt: readonly Settle[]): void {
     const ended = rejects.map((reject) => {
       const rejected = this.#rejects.add(reject)
@@ -64,7 +63,7 @@ export class DeliveryEnds {
     this.#ports.failures.start(
       last.then(
         () => this.#ports.receiptsCommitted(withReceipt),
-        () => undefined, // they are pushed again
+        () => undefined, // the deliveries are pushed again
       ),
     )
   }
@@ -73,7 +72,7 @@ export class DeliveryEnds {
     for (const extension of extensions) this.#track(extension, this.#extensions.add(extension))
   }
 
-  /** Opens a session when everything that its peer ended in the session before is committed. */
+  /** Opens a session after the ends of its peer's former session are committed. */
   async before<T>(session: SessionRef, open: () => Promise<T>): Promise<T> {
     await this.committed(session, WAIT_MAX_MS)
     return open()
@@ -85,7 +84,10 @@ export class DeliveryEnds {
     else now()
   }
 
-  /** Resolves with whether everything that the peer ended so far is committed; with `false` after `withinMs` at the latest. */
+  /**
+   * Resolves with whether everything that the peer ended so far is committed; with `false` after `withinMs` at the
+   * latest.
+   */
   async committed(peer: RecipientRef, withinMs: Millis): Promise<boolean> {
     if (!this.#isPending(peer)) return true
     return new Promise((resolve) => {
@@ -150,5 +152,5 @@ export class DeliveryEnds {
 
 const NOTHING: ReadonlySet<Promise<boolean>> = new Set()
 const nameOf = (meshId: MeshId, peer: PeerNo): string => `${meshId}/${peer}`
-/** A delivery of a pool is under the member that holds it. */
+/** A delivery of a pool counts for the member that holds it. */
 const nameOfHolder = ({ meshId, recipient, holder }: DeliveryRef): string => nameOf(meshId, holder ?? recipient)

@@ -1,6 +1,6 @@
 /**
- * The driver: the only place of a shard that waits. It runs the engine on its ports: each effect of the engine becomes a call
- * here, each result a call of the engine. It decides nothing.
+ * The driver is the only part of a shard that waits. It turns each effect of the engine into a call of a port, and each
+ * result into a call of the engine. It decides nothing.
  */
 import {
   type ClaimKind,
@@ -13,11 +13,11 @@ import {
   Engine,
   type EngineOptions,
   type HandshakeFrame,
+  type Lookup,
   type Request,
   type SendOutcome,
   type SessionRefusal,
   type SocketId,
-  type Sought,
 } from '@sealpost/core'
 import type {
   Append,
@@ -41,7 +41,7 @@ import { Releases, Sweeps } from './releases.ts'
 import { SingleStatements } from './single-statements.ts'
 
 const TICK_MS: Millis = 1000
-/** Between two parts of what a tick began. */
+/** Pause between two parts of a session scan. */
 const SCAN_PAUSE_MS: Millis = 20
 const SHUTDOWN_WAIT_MAX_MS: Millis = 6000
 const SHUTDOWN_LOOK_MS: Millis = 10
@@ -70,7 +70,6 @@ export class Driver implements Effects {
   readonly #sweeps: Sweeps
   readonly #releases: Releases
   #lastSocket = 0
-  /** The engine wanted claims in this step. */
   #isClaiming = false
 
   constructor(ports: DriverPorts, options: DriverOptions) {
@@ -134,7 +133,7 @@ export class Driver implements Effects {
     return this.joined(connection, (socket) => this.engine.connected(socket, hello))
   }
 
-  /** A connection that `enter` makes known to the engine: one for HTTP has no handshake. */
+  /** Adds a connection without a handshake, such as one for HTTP; `enter` announces it to the engine. */
   joined(connection: Connection, enter: (socket: SocketId) => void): SocketId {
     this.#lastSocket += 1
     const socket = this.#lastSocket
@@ -153,7 +152,7 @@ export class Driver implements Effects {
     if (this.#isClaiming) this.#pullClaims()
   }
 
-  /** Ends a connection that broke a rule below the engine. */
+  /** Ends a connection that violated a rule of the transport. */
   refuse(socket: SocketId, code: CloseCode): void {
     this.step(() => this.engine.refused(socket, code))
   }
@@ -277,7 +276,7 @@ export class Driver implements Effects {
   measure(meshId: MeshId, scope: PeerNo | 'mesh'): void {
     this.#statements.measure(meshId, scope)
   }
-  resolve(socket: SocketId, meshId: MeshId, sought: Sought): void {
+  resolve(socket: SocketId, meshId: MeshId, sought: Lookup): void {
     this.#statements.resolve(socket, meshId, sought)
   }
   request(request: Request): void {
@@ -305,8 +304,8 @@ export class Driver implements Effects {
       this.#continueScan()
     })
     this.#ports.bus.subscribe({
-      onHints: (from, hints) => this.step(() => this.engine.hints.heard(from, hints)),
-      onFollowing: (meshes) => this.step(() => this.engine.hints.listening(meshes)),
+      onHints: (from, hints) => this.step(() => this.engine.hints.received(from, hints)),
+      onFollowing: (meshes) => this.step(() => this.engine.hints.subscribed(meshes)),
     })
   }
 
@@ -315,12 +314,12 @@ export class Driver implements Effects {
     this.step(() => this.engine.endShutdown(code, retryAfterMs))
   }
 
-  /** Peers of a broker that stops must not all come to others at once. */
+  /** Spreads the peers of a stopping broker over time. */
   #jitterMs(): Millis {
     return JITTER_MIN_MS + Math.floor(this.#ports.random() * this.engine.rebalancing.spreadMs)
   }
 
-  /** The engine decides how much of its scan a turn of the event loop can bear. */
+  /** Continues the engine's scan. The engine decides how many sessions one turn of the event loop scans. */
   #continueScan(): void {
     if (!this.engine.isScanning) return
     this.#timers.after(SCAN_PAUSE_MS, () => {

@@ -1,4 +1,4 @@
-/** The driver: everything of a shard that waits, over ports for time, the queue, connections, hints, requests and reports. */
+/** The driver performs all waiting of a shard, over ports for time, the queue, connections, hints, requests and reports. */
 export { type ClaimLoopOptions, defaultClaimLoopOptions } from './claim-loop.ts'
 export { type BatchLimits, CommitBatches, defaultBatchLimits } from './commit-loop.ts'
 export * from './driver.ts'

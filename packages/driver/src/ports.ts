@@ -1,13 +1,16 @@
-/** What the driver runs on. The broker passes the real clock and Postgres, the simulator virtual time and its memory queue. */
+/**
+ * The ports of the driver. The broker passes the real clock and Postgres; the simulator passes virtual time and the
+ * memory queue.
+ */
 import type { Bus } from '@sealpost/bus'
 import type {
   Authentication,
   Enrolment,
   FoundGroups,
+  Lookup,
   RequestTable,
   SendOutcome,
   SocketId,
-  Sought,
   SpaceFacts,
 } from '@sealpost/core'
 import type { Append, Claimed, CloseCode, FrameOf, Member, PoolEntry, ServerFrame } from '@sealpost/protocol'
@@ -29,14 +32,12 @@ export type Cancel = () => void
 export interface Clock {
   /** Monotonic milliseconds: a clock that is set must not move a deadline. */
   nowMs(): Millis
-  /** Milliseconds since 1970. */
   wallMs(): Millis
   after(delayMs: Millis, run: () => void): Cancel
   /** Runs at the end of this turn of the event loop. */
   soon(run: () => void): void
 }
 
-/** One connection. */
 export interface Connection {
   readonly authority: string
   send(frames: readonly ServerFrame[]): SendOutcome
@@ -49,7 +50,7 @@ export interface Connection {
 
 export type HintBus = Pick<Bus, 'replyMs' | 'publish' | 'follow' | 'unfollow' | 'subscribe'>
 
-/** The other end of a handshake. */
+/** The client of a handshake. */
 export interface Prover {
   readonly authority: string
   /** The connection still waits for the outcome. */
@@ -71,11 +72,11 @@ export interface RequestServices {
   authenticate(prover: Prover, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): Promise<Authentication | null>
   /** `null`: too many wait. */
   enrol(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol' | 'enrolDevice'>): Promise<Enrolment | null>
-  resolve(meshId: MeshId, sought: Sought): Promise<Resolution>
+  resolve(meshId: MeshId, lookup: Lookup): Promise<Resolution>
   readonly table: RequestTable
 }
 
-/** What happened, for logs and metrics. */
+/** Events for logs and metrics. */
 export interface DriverReport {
   /** A statement failed. Called at most once a second for each event. */
   failed(event: string, error: OperatingError): void

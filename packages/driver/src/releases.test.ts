@@ -43,7 +43,7 @@ test('releases at the time that an envelope named, and at the time that the last
   expect(askedAtMs).toEqual([100, 5_100, 5_800])
 })
 
-test('a time that is named during a release has its own, a tenth of a second later at least', async () => {
+test('a time set during a release gets its own release, at least a tenth of a second later', async () => {
   const late = Promise.withResolvers<Released>()
   answer = () => late.promise
   await clock.advance(200)
@@ -54,7 +54,7 @@ test('a time that is named during a release has its own, a tenth of a second lat
   expect(askedAtMs).toEqual([100, 3_300])
 })
 
-test('a failed release is repeated, and none begins after the end', async () => {
+test('a failed release is repeated, and none begins after shutdown', async () => {
   answer = () => Promise.reject(new OperatingError('away', 'The database is away.'))
   await clock.advance(15_100)
   expect(askedAtMs).toEqual([100, 15_100])

@@ -1,6 +1,6 @@
 /**
- * Releases delayed envelopes when they are due: at the time that an envelope named, at the time that the last release named,
- * and every quarter of a minute in any case, since another shard may have stored one.
+ * Releases delayed envelopes when they are due, and sweeps the queue. A release runs when the next known envelope is due,
+ * and every 15 s in any case, since another shard may have stored one.
  */
 import type { Queue, RecipientRef, Swept } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
@@ -16,7 +16,7 @@ export interface ReleasePorts {
   readonly timers: BackgroundTimers
   readonly queue: Pick<Queue, 'releaseDue'>
   readonly failures: Failures
-  /** This recipient's queue has something new. */
+  /** A delivery was added to this recipient's queue. */
   released(recipient: RecipientRef): void
 }
 
@@ -70,7 +70,7 @@ export interface SweepPorts {
 }
 
 export class Sweeps {
-  /** Live shards, this one included, as far as it knows: a shard that died is counted for a few seconds. */
+  /** Live shards, including this one; a shard that died counts for a few more seconds. */
   shardCount = 1
   readonly #ports: SweepPorts
   #ticks = 0

@@ -1,15 +1,15 @@
-/** Statements that wait alone: each is one call of the queue or of the members' requests, and one call of the engine. */
-import { type Engine, type EngineLimits, type Request, replyFrom, type SocketId, type Sought } from '@sealpost/core'
+/** Statements outside the loops: each is one call of the queue or of the request services, and one call of the engine. */
+import { type Engine, type EngineLimits, type Lookup, type Request, replyFrom, type SocketId } from '@sealpost/core'
 import type { DeliveryRef, FrameOf, Release, SenderBacklog, SessionRef, Settle } from '@sealpost/protocol'
 import { Batcher, type Queue, type RecipientRef } from '@sealpost/queue'
 import type { DeliveryId, MeshId, Millis, PeerNo } from '@sealpost/std'
 import type { Failures } from './background.ts'
 import type { Clock, Prover, RequestServices } from './ports.ts'
 
-type StandingChecks = Parameters<Engine['validity']['checked']>[0]
+type SessionChecks = Parameters<Engine['validity']['checked']>[0]
 
 const FENCE_RETRY_MS: Millis = 500
-/** A full mailbox is 10,000 rows to count. */
+/** Recipients in one measurement: a full mailbox has 10,000 rows to count. */
 const MEASURED_MAX = 16
 
 export interface SingleStatementPorts {
@@ -18,10 +18,9 @@ export interface SingleStatementPorts {
   readonly queue: Queue
   readonly requests: RequestServices
   readonly failures: Failures
-  /** Runs a call of the engine. */
   step(decide: () => void): void
   isConnected(socket: SocketId): boolean
-  /** Opens a session when the statements of the one before are done. */
+  /** Opens a session after the statements of the former one are done. */
   before<T>(session: SessionRef, open: () => Promise<T>): Promise<T>
 }
 
@@ -67,35 +66,35 @@ export class SingleStatements {
     )
   }
 
-  /** Repeats the statement until it is done or the connection is over: without it the session gets no more mail. */
+  /** Repeats the statement until it succeeds or the connection ends: without a fence the session gets no more mail. */
   fence(socket: SocketId, session: SessionRef): void {
     const { engine, clock, queue, isConnected } = this.#ports
     const again = () => void clock.after(FENCE_RETRY_MS, () => isConnected(socket) && this.fence(socket, session))
     this.#run('fence', queue.fence(session), (epoch) => engine.fenced(socket, epoch), again)
   }
 
-  checkSessions(checks: StandingChecks): void {
+  checkSessions(checks: SessionChecks): void {
     const { engine, queue } = this.#ports
     const sessions = checks.map(({ session }) => session)
-    this.#run('standing', queue.standings(sessions), (standings) => engine.validity.checked(checks, standings))
+    this.#run('checkSessions', queue.checkSessions(sessions), (statuses) => engine.validity.checked(checks, statuses))
   }
 
   notifyPushed(deliveries: readonly Settle[]): void {
     const { engine, queue } = this.#ports
-    this.#run('tell', queue.tellPushed(deliveries), () => engine.receiptsCommitted(deliveries))
+    this.#run('notifyPushed', queue.notifyPushed(deliveries), () => engine.receiptsCommitted(deliveries))
   }
 
   forgetLost({ meshId, peer }: RecipientRef, ids: readonly DeliveryId[]): void {
-    this.#run('told', this.#ports.queue.toldLost(meshId, peer, ids))
+    this.#run('lostReported', this.#ports.queue.lostReported(meshId, peer, ids))
   }
 
   failAttempt(delivery: DeliveryRef): void {
-    this.#run('strike', this.#ports.queue.strike(delivery))
+    this.#run('countFailedAttempt', this.#ports.queue.countFailedAttempt(delivery))
   }
 
   release(releases: readonly Release[]): void {
     const { engine, queue } = this.#ports
-    this.#run('give', queue.giveBack(releases), () => engine.released(releases))
+    this.#run('releaseToPool', queue.release(releases), () => engine.released(releases))
   }
 
   measure(meshId: MeshId, scope: PeerNo | 'mesh'): void {
@@ -107,7 +106,7 @@ export class SingleStatements {
     this.#run('measure', statement, measured, () => measured(null))
   }
 
-  resolve(socket: SocketId, meshId: MeshId, sought: Sought): void {
+  resolve(socket: SocketId, meshId: MeshId, sought: Lookup): void {
     const { engine, requests } = this.#ports
     const asked = [...sought.peers, ...sought.pools]
     this.#run(

@@ -22,7 +22,7 @@ beforeEach(() => {
   sweeps = new Sweeps({ queue: { sweep }, report, failures: new Failures(clock, report) })
 })
 
-/** Returns how many sweeps these ticks begin, each of which ends before the next tick with what was found. */
+/** Returns how many sweeps these ticks start. Each ends with `found` before the next tick. */
 async function sweepsOf(ticks: number, found: Swept): Promise<number> {
   const before = begun.length
   for (let i = 0; i < ticks; i++) {
@@ -33,7 +33,7 @@ async function sweepsOf(ticks: number, found: Swept): Promise<number> {
   return begun.length - before
 }
 
-test('of three shards each sweeps every third time', async () => {
+test('each of three shards sweeps every third time', async () => {
   expect(await sweepsOf(6, SOMETHING)).toBe(6)
   sweeps.shardCount = 3
   expect(await sweepsOf(6, SOMETHING)).toBe(2)
@@ -41,15 +41,15 @@ test('of three shards each sweeps every third time', async () => {
   expect(await sweepsOf(6, SOMETHING)).toBe(6)
 })
 
-test('a sweep that takes long is not begun twice', () => {
+test('a long sweep does not overlap another', () => {
   sweeps.tick()
   sweeps.tick()
   expect(begun.length).toBe(1)
 })
 
-test('where nothing is over sweeps become rarer, and where something is they come as often as they can', async () => {
+test('sweeps that find nothing become rarer, and those that find something run at the full rate', async () => {
   expect(await sweepsOf(1 + 2 + 4 + 4, NOTHING)).toBe(4)
   expect(await sweepsOf(4, SOMETHING)).toBe(1)
   expect(await sweepsOf(3, SOMETHING)).toBe(3)
-  expect(await sweepsOf(3, { ...NOTHING, isRound: false })).toBe(3) // there is more to walk
+  expect(await sweepsOf(3, { ...NOTHING, isRound: false })).toBe(3) // the scan has not reached the end
 })

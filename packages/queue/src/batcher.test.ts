@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { Batcher } from './batcher.ts'
 
-/** Notes what each statement was asked, and answers when it is told to. */
+/** Records the items of each statement, and completes it on command. */
 function statements(max: number, keyOf?: (item: number) => string) {
   const asked: { items: readonly number[]; answer: () => void; fail: (error: Error) => void }[] = []
   const batcher = new Batcher<number, string>(
@@ -19,7 +19,7 @@ const untilAsked = async (asked: readonly unknown[], count: number) => {
   while (asked.length < count) await Promise.resolve()
 }
 
-test('items added while a statement runs share the next one, and each gets its own answer', async () => {
+test('items added while a statement runs share the next one, and each gets its own result', async () => {
   const { asked, batcher } = statements(10)
   const first = batcher.add(1)
   await untilAsked(asked, 1)
@@ -32,7 +32,7 @@ test('items added while a statement runs share the next one, and each gets its o
   expect(asked.map(({ items }) => items)).toEqual([[1], [2, 3, 4]])
 })
 
-test('one statement takes as many items as it may', async () => {
+test('one statement takes at most its limit of items', async () => {
   const { asked, batcher } = statements(2)
   const answers = Promise.all([1, 2, 3].map((item) => batcher.add(item)))
   for (const no of [0, 1]) {
@@ -43,7 +43,7 @@ test('one statement takes as many items as it may', async () => {
   expect(asked.map(({ items }) => items)).toEqual([[1, 2], [3]])
 })
 
-test('a statement that fails fails those that shared it, and the next one is asked', async () => {
+test('a failed statement fails its items, and the next one runs', async () => {
   const { asked, batcher } = statements(2)
   const answers = Promise.allSettled([1, 2, 3].map((item) => batcher.add(item)))
   await untilAsked(asked, 1)
@@ -53,7 +53,7 @@ test('a statement that fails fails those that shared it, and the next one is ask
   expect((await answers).map(({ status }) => status)).toEqual(['rejected', 'rejected', 'fulfilled'])
 })
 
-test('items of one key share an answer, and only while they wait', async () => {
+test('items of one key share a result, but only while they wait', async () => {
   const { asked, batcher } = statements(10, String)
   const first = batcher.add(1)
   await untilAsked(asked, 1)
@@ -66,7 +66,7 @@ test('items of one key share an answer, and only while they wait', async () => {
   expect(asked.map(({ items }) => items)).toEqual([[1], [1, 2]])
 })
 
-test('a batcher is idle again when its last answer arrives', async () => {
+test('a batcher is idle again when its last result arrives', async () => {
   const { asked, batcher } = statements(10)
   expect(batcher.isIdle).toBe(true)
   const answer = batcher.add(1)

@@ -1,37 +1,36 @@
 /**
- * Batches statements: while one runs, new items wait and share the next one. Many peers that come back at once then cost a
- * few statements instead of a few each, and no peer fills the pool of connections.
+ * Batches items into statements: while one statement runs, new items wait and share the next. Peers that reconnect
+ * together then cost a few statements instead of a few each, and no peer fills the pool of connections.
  */
 export interface BatcherOptions<Item> {
-  /** Items of one statement. */
   readonly max: number
-  /** Items of one key that wait share one place and its answer. Default: each item has a place of its own. */
+  /** Waiting items with the same key share one place and its result. Default: each item has its own place. */
   readonly keyOf?: (item: Item) => string
 }
 
-export class Batcher<Item, Answer> {
-  readonly #run: (items: readonly Item[]) => Promise<readonly Answer[]>
+export class Batcher<Item, Result> {
+  readonly #run: (items: readonly Item[]) => Promise<readonly Result[]>
   readonly #max: number
   readonly #keyOf: (item: Item) => string | symbol
-  readonly #waiting = new Map<string | symbol, Waiter<Item, Answer>>()
+  readonly #waiting = new Map<string | symbol, Waiter<Item, Result>>()
   #isRunning = false
 
-  /** `run` returns an answer for each item, in their order. */
-  constructor(run: (items: readonly Item[]) => Promise<readonly Answer[]>, { max, keyOf }: BatcherOptions<Item>) {
+  /** `run` returns a result for each item, in their order. */
+  constructor(run: (items: readonly Item[]) => Promise<readonly Result[]>, { max, keyOf }: BatcherOptions<Item>) {
     this.#run = run
     this.#max = max
     this.#keyOf = keyOf ?? (() => Symbol())
   }
 
-  /** Nothing runs and nothing waits. */
+  /** Whether no statement runs and no item waits. */
   get isIdle(): boolean {
     return !this.#isRunning
   }
 
-  /** Rejects if the statement that took the item fails. */
-  add(item: Item): Promise<Answer> {
+  /** Resolves with the item's result; rejects if its statement fails. */
+  add(item: Item): Promise<Result> {
     const key = this.#keyOf(item)
-    const waiter = this.#waiting.get(key) ?? { item, ...Promise.withResolvers<Answer>() }
+    const waiter = this.#waiting.get(key) ?? { item, ...Promise.withResolvers<Result>() }
     this.#waiting.set(key, waiter)
     if (!this.#isRunning) void this.#runWaiting()
     return waiter.promise
@@ -47,8 +46,8 @@ export class Batcher<Item, Answer> {
     }
   }
 
-  #take(): Waiter<Item, Answer>[] {
-    const taken: Waiter<Item, Answer>[] = []
+  #take(): Waiter<Item, Result>[] {
+    const taken: Waiter<Item, Result>[] = []
     for (const [key, waiter] of this.#waiting) {
       if (taken.length === this.#max) break
       this.#waiting.delete(key)
@@ -57,12 +56,12 @@ export class Batcher<Item, Answer> {
     return taken
   }
 
-  /** Runs one statement. Returns what settles its waiters. */
-  async #runFor(waiters: readonly Waiter<Item, Answer>[]): Promise<() => void> {
+  /** Runs one statement. Returns a function that settles its waiters. */
+  async #runFor(waiters: readonly Waiter<Item, Result>[]): Promise<() => void> {
     try {
-      const answers = await this.#run(waiters.map(({ item }) => item))
+      const results = await this.#run(waiters.map(({ item }) => item))
       return () => {
-        for (const [i, { resolve }] of waiters.entries()) resolve(answers[i]!)
+        for (const [i, { resolve }] of waiters.entries()) resolve(results[i]!)
       }
     } catch (error) {
       return () => {
@@ -72,6 +71,6 @@ export class Batcher<Item, Answer> {
   }
 }
 
-interface Waiter<Item, Answer> extends PromiseWithResolvers<Answer> {
+interface Waiter<Item, Result> extends PromiseWithResolvers<Result> {
   readonly item: Item
 }

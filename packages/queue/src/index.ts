@@ -1,6 +1,6 @@
 /**
- * The queue: behind the interface of `queue.ts` the statements, all in `sql/`. `memory/` is the same queue without a
- * database, for the simulator.
+ * The durable queue: the port in `queue.ts`, its statements in `sql/`. `memory/` implements the port without a database,
+ * for the simulator.
  */
 export * from './batcher.ts'
 export * from './postgres/commit-batch.ts'

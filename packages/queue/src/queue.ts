@@ -1,8 +1,8 @@
 /**
- * The durable side: what a broker asks of its database. Each method is one statement, done whole or not at all, but
- * for a commit that meets resends, which takes a second one. When a method rejects with a `retryable` error, nobody knows
- * what was done; each can therefore be repeated, and a late twin of a statement that timed out can do no harm, because
- * the epochs and marks it names have passed.
+ * The port between a broker and its durable queue. Each method is one atomic statement, except a commit with resends,
+ * which takes a second one. If a method rejects with a `retryable` error, its outcome is unknown. Every method can be
+ * repeated: a statement that timed out and is applied late changes nothing, because the epochs and marks that it names
+ * have passed.
  *
  * Two implementations pass one conformance suite: Postgres, and the simulator's memory.
  */
@@ -32,52 +32,61 @@ import type {
 import type { DeliveryId, MeshId, Millis, PeerKey, PeerNo, PoolId } from '@sealpost/std'
 
 export interface Queue {
-  /** Stores and deletes, in one commit. Ids ascend in the order of the appends. */
+  /** Stores the appends and deletes the settled deliveries in one commit. Ids ascend in the order of the appends. */
   commit(batch: Batch): Promise<Committed>
   /**
-   * For each want, up to `limit` deliveries that nobody holds a valid lease on, by priority, then oldest first. Each
-   * gets a lease of `leaseMs` and counts an attempt; one not settled by then may be claimed again (P7).
+   * Claims up to `limit` deliveries without a valid lease for each want, by priority, then oldest first. Each gets a
+   * lease of `leaseMs` and counts an attempt; a delivery that is not settled by then may be claimed again (P7).
    */
   claim(wants: readonly Want[]): Promise<Claimed[]>
   /**
-   * For each want what other shards leased to its session at birth, in the order of ids. It changes nothing: asked again, it
-   * brings the same.
+   * Reads the deliveries that other shards leased to each want's session on insert, in the order of ids. It changes
+   * nothing, so repeating it returns the same.
    */
   collect(wants: readonly RemoteWant[]): Promise<RemoteClaimed[]>
   /**
-   * This shard serves the peer from now on, under a new epoch. `session` names the one that was read (`findMembers`):
-   * without it an opening that timed out and is applied late would end the session its peer has opened since. `null`:
-   * not a member, revoked, or the epoch has passed: someone opened or fenced meanwhile.
+   * Opens the peer's session on this shard and returns its new epoch. `session` contains the epoch that was read
+   * (`findMembers`): without it, an opening that timed out and is applied late would end the session that its peer opened
+   * since. Returns `null` for a peer that is no member or revoked, or if the epoch has passed: another session was opened
+   * or fenced meanwhile.
    */
   open(session: SessionRef): Promise<number | null>
-  /** A new epoch for a session of this shard, which voids its leases. `null`: it is served elsewhere. */
+  /** Voids the leases of a session of this shard and returns its new epoch, or `null` if another shard has the session. */
   fence(session: SessionRef): Promise<number | null>
-  /** Whether sessions of this shard may go on. */
-  standings(sessions: readonly SessionRef[]): Promise<SessionStatus[]>
-  /** Free for another attempt after `afterMs`, at most 5 minutes, each with a strike. */
+  /** Checks whether sessions of this shard are still valid. */
+  checkSessions(sessions: readonly SessionRef[]): Promise<SessionStatus[]>
+  /** Ends the leases and allows another attempt after `afterMs`, at most 5 minutes. Each counts a failed attempt. */
   retry(retries: readonly Retry[]): Promise<void>
-  /** To the dead letters, with what the recipient said; the sender hears of it if it asked to. */
+  /**
+   * Moves deliveries to the dead letters with the recipient's reason, and queues a receipt for each sender that asked for
+   * one.
+   */
   reject(rejects: readonly Reject[]): Promise<void>
-  /** The leases of what this session holds go on for `forMs` from now, at most 5 minutes. */
+  /** Extends leases that the session holds to `forMs` from now, at most 5 minutes. */
   extend(extensions: readonly Extension[]): Promise<void>
-  /** Deals what waits in pools to members that are free; each may take one for each of its slots. */
+  /** Deals the deliveries of pools to free members, one delivery for each slot. */
   claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]>
-  /** Free for the other members of their pools, at once and without a strike. */
-  giveBack(gifts: readonly Release[]): Promise<void>
+  /** Ends leases on pool deliveries, for other members to take them at once. Counts no failed attempt. */
+  release(releases: readonly Release[]): Promise<void>
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]>
-  /** Puts a receipt `pushed` into the senders' queues. */
-  tellPushed(deliveries: readonly DeliveryRef[]): Promise<void>
-  strike(delivery: DeliveryRef): Promise<void>
-  /** Puts what was delayed and is due into the queue. */
+  /** Queues a `pushed` receipt for the sender of each delivery. */
+  notifyPushed(deliveries: readonly DeliveryRef[]): Promise<void>
+  /** Counts a failed attempt of a delivery whose recipient's process may have crashed over it. */
+  countFailedAttempt(delivery: DeliveryRef): Promise<void>
+  /** Moves delayed deliveries that are due into the queue. */
   releaseDue(): Promise<Released>
-  /** What left the peer's queue unsettled and it was not told of, oldest first. */
+  /** Finds deliveries that left the peer's queue unsettled and were not reported to it, oldest first. */
   findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]>
-  toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void>
-  /** What waits for each recipient, of each sender; it looks at `max` deliveries of one recipient at most. */
+  /** Marks lost deliveries as reported to the peer. */
+  lostReported(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void>
+  /** Counts the backlog of each recipient by sender, up to `max` deliveries of a recipient. */
   measure(recipients: readonly RecipientRef[], max: number): Promise<SenderBacklog[][]>
-  /** The same in the whole of a mesh, dead letters included; it looks at `max` rows of each kind at most. */
+  /** Counts the backlog and the dead letters of a mesh by sender, up to `max` rows of each kind. */
   measureMesh(meshId: MeshId, max: number): Promise<SenderBacklog[]>
-  /** Looks at the next rows of the queue and of the ledger, and moves out what is over. Call it again and again. */
+  /**
+   * Scans the next rows of the queue and of the ledger, and removes those that have expired or failed too often. Call it
+   * periodically.
+   */
   sweep(): Promise<Swept>
   findMembers(meshId: MeshId, peers: readonly PeerKey[]): Promise<Member[]>
   findBindings(meshId: MeshId, peers: readonly PeerKey[]): Promise<KeyBindingEntry[]>
@@ -94,16 +103,14 @@ export interface Batch {
 }
 
 export interface Released {
-  /** Whose queues have something new. */
   readonly recipients: readonly RecipientRef[]
-  /** Until the next one is due; null: there is none. */
+  /** Time until the next delivery is due; null: none is delayed. */
   readonly nextInMs: Millis | null
 }
 
 export interface Swept {
   readonly expired: number
   readonly dead: number
-  /** Ledger rows whose time had passed. */
   readonly forgotten: number
   /** The scan reached the end of the queue; the next one starts at its beginning. */
   readonly isRound: boolean
@@ -111,19 +118,18 @@ export interface Swept {
 
 export interface QueueOptions {
   readonly leaseMs: Millis
-  /** A resend is known this long after its envelope was accepted, and for as long as that is queued. */
+  /** A resend is detected for this long after its envelope was accepted, and for as long as the delivery is queued. */
   readonly dedupeMs: Millis
-  /** A delivery with this many strikes, spread over at least `strikeSpanMs`, becomes a dead letter. */
-  readonly strikesMax: number
-  readonly strikeSpanMs: Millis
-  /** Rows one sweep looks at. */
+  /** A delivery with this many failed attempts, spread over at least `failedAttemptsSpanMs`, becomes a dead letter. */
+  readonly failedAttemptsMax: number
+  readonly failedAttemptsSpanMs: Millis
   readonly sweepRows: number
 }
 
 export const defaultQueueOptions: QueueOptions = {
   leaseMs: 30_000,
   dedupeMs: 24 * 3600_000,
-  strikesMax: 20,
-  strikeSpanMs: 10 * 60_000,
+  failedAttemptsMax: 20,
+  failedAttemptsSpanMs: 10 * 60_000,
   sweepRows: 5_000,
 }

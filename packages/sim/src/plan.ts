@@ -105,9 +105,9 @@ const ENDS_SALT = 0x0d1e5
  * suffice. It has a random source of its own, so that the worlds of older seeds stay as they are.
  */
 export class Ends {
-  /** `strikesMax` is out of reach in worlds without failed attempts. */
-  readonly strikes: Pick<QueueOptions, 'strikesMax' | 'strikeSpanMs'>
-  readonly areStrikesCounted: boolean
+  /** `failedAttemptsMax` is out of reach in worlds without failed attempts. */
+  readonly failedAttempts: Pick<QueueOptions, 'failedAttemptsMax' | 'failedAttemptsSpanMs'>
+  readonly areFailedAttemptsCounted: boolean
   private readonly random: Random
   private readonly expiring: number
 
@@ -115,10 +115,10 @@ export class Ends {
     this.random = seededRandom(seed ^ ENDS_SALT)
     const { random } = this
     this.expiring = random.chance(0.5) ? random.next() * 0.4 : 0
-    this.areStrikesCounted = random.chance(0.3)
-    this.strikes = this.areStrikesCounted
-      ? { strikesMax: 1 + random.below(3), strikeSpanMs: random.below(2_000) }
-      : { strikesMax: 1_000, strikeSpanMs: 0 }
+    this.areFailedAttemptsCounted = random.chance(0.3)
+    this.failedAttempts = this.areFailedAttemptsCounted
+      ? { failedAttemptsMax: 1 + random.below(3), failedAttemptsSpanMs: random.below(2_000) }
+      : { failedAttemptsMax: 1_000, failedAttemptsSpanMs: 0 }
   }
 
   drawTtlSeconds(): number {

@@ -182,7 +182,8 @@ class World implements Surroundings {
   private takerOf(row: StoredDelivery): Taker | null {
     const { session, isPool, isRevoked } = this.store.find(row.meshId, row.recipient)!
     if (isPool || isRevoked || !isFree(row, session.epoch, this.store.nowMs)) return null
-    if (row.expiresAtMs <= this.store.nowMs || row.strikes >= this.ends.strikes.strikesMax) return null
+    if (row.expiresAtMs <= this.store.nowMs || row.failedAttempts >= this.ends.failedAttempts.failedAttemptsMax)
+      return null
     if (row.attempts >= ALONE_AFTER_ATTEMPTS) return null
     const life = this.shards.find((shard) => shard?.shard === session.shard)
     const connection = life?.connectionFor(row.meshId, row.recipient)
@@ -244,7 +245,7 @@ class World implements Surroundings {
     const { waitingMax, perSecond, isInsertLeaseOn } = this.plan
     const rate = perSecond === null ? null : { perSecond, burst: 4 }
     const limits = { ...limitsOfSim, waitingMax, rate, isInsertLeaseOn, checkMs: CHECK_MS }
-    return new ShardLife(this, shard, { limits, queue: { ...queueOptionsOfSim, ...this.ends.strikes } })
+    return new ShardLife(this, shard, { limits, queue: { ...queueOptionsOfSim, ...this.ends.failedAttempts } })
   }
 
   private schedule(): void {

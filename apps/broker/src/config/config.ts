@@ -298,12 +298,12 @@ export const settings = {
     meaning: 'how long the broker recognizes a resend of an accepted envelope',
   }),
   FAILED_ATTEMPTS_MAX: setting(count('attempts', 32_767), {
-    fallback: defaultQueueOptions.strikesMax,
+    fallback: defaultQueueOptions.failedAttemptsMax,
     unit: 'attempts',
     meaning: 'the number of failed attempts after which a delivery becomes a dead letter',
   }),
   FAILED_ATTEMPTS_SPAN_MS: setting(ms(), {
-    fallback: defaultQueueOptions.strikeSpanMs,
+    fallback: defaultQueueOptions.failedAttemptsSpanMs,
     unit: 'ms',
     meaning: 'the minimum time between the first and the last of these failed attempts',
   }),

@@ -1,5 +1,5 @@
 /** Connects the driver's checks and lookups, and each request of a member, to the services. */
-import type { ConsentReply, Replies, Requester, RequestTable, SetPoolReply, Sought } from '@sealpost/core'
+import type { ConsentReply, Lookup, Replies, Requester, RequestTable, SetPoolReply } from '@sealpost/core'
 import type { RequestServices, Resolution } from '@sealpost/driver'
 import { checkKeyBinding, type PoolStatement, readPool } from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'
@@ -49,7 +49,7 @@ export function requestsOf(services: DirectoryServices): RequestServices {
 async function resolve(
   { queue, users, groups: groupService, cells, spaces: lookup }: DirectoryServices,
   meshId: MeshId,
-  sought: Sought,
+  sought: Lookup,
 ): Promise<Resolution> {
   const [{ members, successors }, groups, pools, spaces] = await Promise.all([
     users.findMembers(meshId, sought.peers),

@@ -11,7 +11,7 @@ const BOB = 2 as PeerNo
 const LIMITS = { leaseMs: LEASE_MS, isInsertLeaseOn: true }
 const stored = { sender: ANN, insertLeaseEpoch: 0, byteCount: 10, priority: 1 }
 const leased = { ...stored, insertLeaseEpoch: 7 }
-/** Where the queue stood when a claim began. */
+/** The engine's position when a claim began. */
 const AT = { nextTick: () => 1, lastId: 0, nowMs: 0 }
 const ANY = { ids: ANY_ID, priorityMax: 2, virtualTimes: [0, 0, 0], collected: [] }
 
@@ -34,19 +34,19 @@ const push = (credit: Credit, n: number, more: { byteCount?: number; pushedAtMs?
     ...more,
   })
 
-test('nothing is born leased before a claim found the queue empty', () => {
+test('nothing is leased on insert before a claim found the queue empty', () => {
   expect(new Credit(WINDOW, LIMITS).admitAppend(ANN, 10)).toBe(false)
   expect(caughtUp().admitAppend(ANN, 10)).toBe(true)
 })
 
-test('with birth leases off, nothing is born leased', () => {
+test('with leases on insert off, nothing is leased on insert', () => {
   const credit = new Credit(WINDOW, { ...LIMITS, isInsertLeaseOn: false })
   credit.startClaim(AT)
   credit.claimAnswered({ mayHaveMore: false })
   expect(credit.admitAppend(ANN, 10)).toBe(false)
 })
 
-test('after an envelope without a birth lease none of its sender is born until a claim has taken it', () => {
+test('after an envelope without a lease on insert, its sender gets none until a claim has taken it', () => {
   const credit = caughtUp({ count: 1, byteCount: 1000 })
   expect(credit.admitAppend(ANN, 10)).toBe(true)
   expect(credit.admitAppend(ANN, 10)).toBe(false) // no credit left
@@ -64,7 +64,7 @@ test('after an envelope without a birth lease none of its sender is born until a
   expect(credit.admitAppend(ANN, 10)).toBe(true)
 })
 
-test('mail of one sender that waits keeps no other sender from birth leases', () => {
+test('waiting mail of one sender keeps no other sender from leases on insert', () => {
   const credit = caughtUp({ count: 1, byteCount: 1000 })
   credit.admitAppend(ANN, 10)
   expect(credit.admitAppend(ANN, 10)).toBe(false)
@@ -76,7 +76,7 @@ test('mail of one sender that waits keeps no other sender from birth leases', ()
   expect(credit.admitAppend(BOB, 10)).toBe(true)
 })
 
-test('a claim for anything that may wait keeps every sender from birth leases', () => {
+test('a claim for any delivery keeps every sender from leases on insert', () => {
   const credit = caughtUp({ count: 100, byteCount: 1000 })
   credit.noticeBacklog()
   expect(credit.admitAppend(ANN, 10)).toBe(false)
@@ -86,7 +86,7 @@ test('a claim for anything that may wait keeps every sender from birth leases', 
   expect(credit.admitAppend(BOB, 10)).toBe(false)
 })
 
-test('one claim is in flight at most', () => {
+test('at most one claim is in flight', () => {
   const credit = caughtUp()
   credit.noticeBacklog()
   expect(credit.startClaim(AT)).toEqual({ ...WINDOW, ...ANY })
@@ -94,7 +94,7 @@ test('one claim is in flight at most', () => {
   expect(credit.startClaim(AT)).toBeNull()
 })
 
-test('what arrives while a claim is in flight asks for another one', () => {
+test('a delivery that arrives while a claim is in flight causes another claim', () => {
   const credit = new Credit(WINDOW, LIMITS)
   credit.startClaim(AT)
   credit.noticeBacklog()
@@ -115,14 +115,14 @@ test('unsettled deliveries fill the window, in number and in bytes', () => {
   expect(byBytes.settled(id(1))).toBeUndefined()
 })
 
-test('pushed again it counts once', () => {
+test('a delivery that is pushed again counts once', () => {
   const credit = caughtUp()
   for (let time = 0; time < 10; time++) push(credit, 1)
   credit.noticeBacklog()
   expect(credit.startClaim(AT)).toEqual({ count: 3, byteCount: 990, ...ANY })
 })
 
-test('a full window of lapsed leases does not stop a session for ever, and can still be settled', () => {
+test('a full window of lapsed leases does not block a session, and can still be settled', () => {
   const credit = caughtUp()
   for (let n = 1; n <= 4; n++) push(credit, n)
   credit.lapse(0, -LEASE_MS)
@@ -136,14 +136,14 @@ test('a full window of lapsed leases does not stop a session for ever, and can s
   expect(credit.startClaim(AT)).toEqual({ count: 3, byteCount: 990, ...ANY })
 })
 
-test('a lapsed delivery that never came back is forgotten', () => {
+test('a lapsed delivery that is never claimed again is forgotten', () => {
   const credit = caughtUp()
   push(credit, 1)
   credit.lapse(1, 1)
   expect(credit.settled(id(1))).toBeUndefined()
 })
 
-test('while a fence is under way nothing is claimed or born', () => {
+test('during a fence nothing is claimed or leased on insert', () => {
   const credit = caughtUp()
   expect(credit.startFence()).toBe(true)
   expect(credit.startFence()).toBe(false)
@@ -162,7 +162,7 @@ test('a congested socket gets nothing', () => {
   expect(credit.admitAppend(ANN, 10)).toBe(false)
 })
 
-test('credit of nothing claims nothing; a smaller window counts from then on', () => {
+test('a credit of 0 claims nothing; a smaller window applies at once', () => {
   const credit = new Credit({ count: 0, byteCount: 1000 }, LIMITS)
   expect(credit.startClaim(AT)).toBeNull()
   credit.resize(2)
@@ -171,13 +171,13 @@ test('credit of nothing claims nothing; a smaller window counts from then on', (
 
 const known = (knownSinceTick: number) => ({ knownSinceTick })
 
-test('what a look into the whole queue has seen, later looks may leave out', () => {
+test('later checks may skip what a scan of the whole queue has seen', () => {
   const credit = new Credit(WINDOW, LIMITS)
   credit.startClaim({ nextTick: () => 5, lastId: 70, nowMs: 0 })
-  expect(credit.scannedUpTo(known(4), 0)).toBe(0) // not before it came back
+  expect(credit.scannedUpTo(known(4), 0)).toBe(0) // not before the claim has returned
   credit.claimAnswered({ mayHaveMore: false })
   expect(credit.scannedUpTo(known(4), 0)).toBe(70)
-  expect(credit.scannedUpTo(known(6), 0)).toBe(0) // what it sent through another shard may have come since
+  expect(credit.scannedUpTo(known(6), 0)).toBe(0) // mail that it sent through another shard may have arrived since
 })
 
 test.each(['brought all it may', 'was cut short by a fence', 'went before something was given back'])(
@@ -192,7 +192,7 @@ test.each(['brought all it may', 'was cut short by a fence', 'went before someth
   },
 )
 
-test('a lease that may soon lapse ends what was seen', () => {
+test('a lease that may soon lapse ends the validity of a scan', () => {
   const credit = caughtUp({ count: 100, byteCount: 1000 })
   credit.noticeBacklog()
   credit.startClaim({ nextTick: () => 5, lastId: 70, nowMs: 0 })
@@ -213,7 +213,7 @@ function waitingFor(...ids: number[]): Credit {
   return credit
 }
 
-test('a claim for what is known to wait asks for those ids, and leaves other senders their birth leases', () => {
+test('a claim for known deliveries names their ids, and leaves other senders their leases on insert', () => {
   const credit = waitingFor(9, 12)
   expect(credit.startClaim(AT)).toMatchObject({ ids: { from: 9, to: 12 } })
   expect([ANN, BOB].map((sender) => credit.mayBring(sender))).toEqual([true, false])
@@ -221,9 +221,9 @@ test('a claim for what is known to wait asks for those ids, and leaves other sen
 })
 
 test.each([
-  ['an id nobody was told', [9, 0]],
+  ['an unknown id', [9, 0]],
   ['ids of two blocks', [9, ID_BLOCK + 9]],
-])('a claim for %s looks everywhere, and may bring mail of anybody', (_, ids) => {
+])('a claim for %s scans the whole queue, and may return mail of any sender', (_, ids) => {
   const credit = waitingFor(...ids)
   expect(credit.startClaim(AT)).toMatchObject(ANY)
   expect(credit.mayBring(BOB)).toBe(true)

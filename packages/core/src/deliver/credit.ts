@@ -1,12 +1,12 @@
 /**
- * What a recipient's session may be given next. Four ways lead to it, they share one window, and each sender's mail
- * takes one of them at a time, so that its order stays (P6):
+ * The credit of a recipient's session: decides which deliveries it may get next. Four paths share one window, and each
+ * sender's mail takes one of them at a time, to keep its order (P6):
  *
- * - a *claim* takes what waits in the queue; one is in flight at most, and its limit is taken out of the window;
- * - a *birth lease* lets an envelope through right after its commit, while nothing else of its sender is on its way to
- *   this recipient, waits for it, or may be in a claim that is in flight;
- * - a *collect* takes what another shard leased to it at birth, under the same bounds as a claim;
- * - a *fence* voids everything that was leased to the session, after an answer was lost.
+ * - a *claim* takes deliveries from the queue; at most one is in flight, and the window reserves its limit;
+ * - a *lease on insert* pushes an envelope right after its commit, while no other delivery of its sender is on its way to
+ *   this recipient, waits in the queue, or may be in the claim in flight;
+ * - a *collect* reads deliveries that another shard leased to the session on insert, within the same bounds as a claim;
+ * - a *fence* voids all leases of the session, after a reply was lost.
  */
 
 import { ANY_ID, type IdRange, PRIORITY_MAX, type RemoteWant, type Want } from '@sealpost/protocol'
@@ -19,49 +19,51 @@ export interface Unsettled {
   readonly priority: number
   readonly pushedAtMs: Millis
   readonly byteCount: number
-  /** Its sender, when that wants to hear of its end. */
   readonly receiptTo: PeerKey | null
-  /** Of this pool; it counts there, and its bytes here. */
+  /** The pool that the delivery belongs to; it counts there, and its bytes count here. */
   readonly pool?: PeerNo | undefined
-  /** It has its place in the window, and is pushed later. */
+  /** It has room in the window, and is pushed later. */
   readonly isParked: boolean
-  /** As if it was pushed then: its lease was extended. */
+  /** Replaces `pushedAtMs` for the lease, after an extension. */
   heldFromMs?: Millis
-  /** Its lease is over: it fills no room in the window, and may be pushed again. It can still be settled. */
+  /** Its lease has lapsed: it takes no room in the window, may be pushed again, and can still be settled. */
   isLapsed: boolean
 }
 
-/** The last look into the whole queue that found all there was. */
+/** The last scan of the whole queue that returned everything in it. */
 interface Scan {
   readonly tick: number
-  /** Whatever this shard stored under lower ids was leased to this session then, or gone. */
+  /** Deliveries that this shard stored under lower ids were then leased to this session, or gone. */
   readonly upTo: number
 }
 
 const NO_ID: IdRange = { from: Infinity, to: 0 }
 
-/** A claim that picks less than it asked for has emptied the queue; so it asks for a few more than are known. */
+/** A claim asks for a few more deliveries than are known: one that picks fewer than it asked for has emptied the queue. */
 const CLAIM_SPARE = 8
 
-/** What may be on its way to one recipient: deliveries, as it asked for, and bytes, as the broker's memory allows. */
+/**
+ * The bounds of what is on its way to one recipient: deliveries, as it asked for, and bytes, as the broker's memory
+ * allows.
+ */
 export interface Window {
   readonly count: number
   readonly byteCount: number
 }
 
-/** A claim to be made: how much, and of which delivery ids. */
+/** The size of a claim, and the delivery ids that it covers. */
 export interface ClaimRequest extends Window, Pick<Want, 'ids' | 'priorityMax' | 'virtualTimes' | 'collected'> {}
 
-/** What one sender has on its way to the recipient, or waiting for it. */
+/** One sender's deliveries on their way to the recipient, or waiting for it. */
 interface SenderLane {
   insertLeases: number
-  /** Without a birth lease, and not answered yet. */
+  /** Appends without a lease on insert, whose commit has no outcome yet. */
   plain: number
-  /** Stored since the last claim began; or the claim in flight may bring it. */
+  /** `in the queue`: stored since the last claim began. `in a claim`: the claim in flight may return it. */
   waits: 'no' | 'in the queue' | 'in a claim'
 }
 
-/** The same of what was leased elsewhere. */
+/** The size of a collect, and the delivery ids that it covers. */
 export interface RemoteClaim extends Window, Pick<RemoteWant, 'ids'> {}
 
 /** An append that `admitAppend` counted. */
@@ -77,35 +79,32 @@ export type CreditLimits = Pick<EngineLimits, 'leaseMs' | 'isInsertLeaseOn'>
 
 export class Credit {
   readonly remoteLeases = new RemoteLeaseCursor()
-  /** Pushed and not settled, oldest first. */
+  /** Pushed and unsettled deliveries, oldest first. */
   readonly unsettled = new Map<DeliveryId, Unsettled>()
   isCongested = false
-  /** May have ended the recipient's process before (`ALONE_AFTER_ATTEMPTS`): nothing else is given out beside it. */
+  /** A delivery that may have crashed the recipient before (`ALONE_AFTER_ATTEMPTS`): nothing else is pushed beside it. */
   suspect: DeliveryId | null = null
-  /** Nothing less urgent is given to it. */
   priorityMax = PRIORITY_MAX
   readonly fairQueue = new WeightedFairQueue()
   private window: Window
-  /** Of the unsettled, those whose lease may still hold. */
+  /** Unsettled deliveries whose lease may still be valid. */
   private held = 0
   private heldBytes = 0
   private insertLeases = 0
   private insertLeaseBytes = 0
-  /** What the claim in flight may bring. */
   private asked: Window | null = null
-  /** What the claim in flight will have seen, if it picks less than it may and brings all of that. */
+  /** The scan that the claim in flight completes, if it picks fewer than its limit and returns all of them. */
   private scanning: Scan | null = null
   private scanned: Scan | null = null
-  /** A fence is in flight: what was leased before is void. */
+  /** A fence is in flight: earlier leases are void. */
   isFenced = false
-  /** Senders with anything on its way. */
+  /** Senders with deliveries on their way. */
   private readonly lanes = new Map<PeerNo, SenderLane>()
-  /** Deliveries that are known to wait, and whether anything else may: true at first. */
+  /** Deliveries known to wait. `mayWait`: others may wait, too; true at first. */
   private waiting = 0
-  /** Their ids lie in it. */
   private waitingIds: IdRange = NO_ID
   private mayWait = true
-  /** The claim in flight may bring mail of any sender. */
+  /** The claim in flight may return mail of any sender. */
   private isAskedForAny = false
 
   private readonly limits: CreditLimits
@@ -122,7 +121,7 @@ export class Credit {
     return this.window.byteCount - this.heldBytes - this.insertLeaseBytes - (this.asked?.byteCount ?? 0)
   }
 
-  /** A claim in flight is passed by: at most it asks for all there is. */
+  /** Resizes the window. A claim in flight keeps its limit. */
   get hasBytesFree(): boolean {
     return this.window.byteCount > this.heldBytes + this.insertLeaseBytes
   }
@@ -131,15 +130,14 @@ export class Credit {
     this.window = { ...this.window, count }
   }
 
-  /** Something may wait for this session. */
   noticeBacklog(): void {
     this.mayWait = true
   }
 
-  /** Counts an envelope on its way to the queue; answers whether it may ask for a birth lease. */
+  /** Counts an envelope on its way to the queue. Returns whether it may ask for a lease on insert. */
   admitAppend(sender: PeerNo, byteCount: number): boolean {
     const lane = this.laneOf(sender)
-    // While some mail must wait, a birth would have to be checked against it: all goes by claims.
+    // While less urgent mail must wait, a lease on insert would have to be checked against it, so all mail takes claims.
     const isBorn = this.priorityMax === PRIORITY_MAX && this.mayLeaseOnInsert(lane)
     if (!isBorn) lane.plain += 1
     else {
@@ -163,7 +161,7 @@ export class Credit {
       return false
     if (this.suspect !== null) return false
     if (lane.plain > 0 || lane.waits !== 'no') return false
-    // What waits needs its room before it is claimed: leases on insert must not take every place as it falls free.
+    // Waiting deliveries need room before they are claimed: leases on insert must not take every place that becomes free.
     const free = this.window.count - this.held - this.insertLeases
     const freeBytes = this.window.byteCount - this.heldBytes - this.insertLeaseBytes
     const { asked } = this
@@ -171,15 +169,15 @@ export class Credit {
     return free > Math.min(this.waiting, this.window.count >> 2) && freeBytes > 0
   }
 
-  /** A claim costs much the same for one delivery as for many: it waits until so much of the window is free. */
+  /** Room that must be free before a claim: a claim costs much the same for one delivery as for many. */
   private get needed(): number {
     const many = this.window.count >> 2
     return this.mayWait ? many : Math.min(this.waiting, many)
   }
 
   /**
-   * The envelope's answer came. Without a lease it waits in the queue now, and `waitsFrom` is its id; 0 when older mail of
-   * its sender may wait too.
+   * An append has its outcome. Without a lease, its delivery waits in the queue, and `waitsFrom` is its id; 0 if older
+   * mail of the sender may wait, too.
    */
   appendLanded({ sender, insertLeaseEpoch, byteCount, priority }: LandedAppend, waitsFrom: number | null): void {
     const lane = this.lanes.get(sender)!
@@ -199,20 +197,20 @@ export class Credit {
     if (lane.insertLeases === 0 && lane.plain === 0 && lane.waits === 'no') this.lanes.delete(sender)
   }
 
-  /** Whether envelopes of this sender are on their way that will be pushed at once. */
+  /** Whether envelopes of this sender with a lease on insert are on their way. */
   hasInsertLeases(sender: PeerNo): boolean {
     return this.insertLeases > 0 && (this.lanes.get(sender)?.insertLeases ?? 0) > 0
   }
 
-  /** Whether the claim in flight may bring mail of this sender, older than what is born meanwhile. */
+  /** Whether the claim in flight may return mail of this sender that is older than leases on insert granted meanwhile. */
   mayBring(sender: PeerNo): boolean {
     if (this.asked === null) return false
     return this.isAskedForAny || this.lanes.get(sender)?.waits === 'in a claim'
   }
 
   /**
-   * Below this id nothing of the sender (see `Peer.knownSinceTick`) waits unclaimed; 0: unknown. It holds for what no lease
-   * has lapsed of, so it is given up well before the oldest of what was pushed comes to that.
+   * Returns an id below which no mail of the sender waits unclaimed (see `PeerState.knownSinceTick`); 0 if unknown. It is
+   * valid only while no lease has lapsed, so it is dropped well before the oldest pushed delivery's lease lapses.
    */
   scannedUpTo(sender: { knownSinceTick: number }, nowMs: Millis): number {
     return this.scanned && sender.knownSinceTick < this.scanned.tick && this.areLeasesFresh(nowMs)
@@ -221,8 +219,8 @@ export class Credit {
   }
 
   /**
-   * A birth was stored under this id. While nothing waits, all that this shard stored before it was leased to this session
-   * as well, or is gone, so the look before the next birth begins behind it.
+   * A delivery was leased on insert under this id. While nothing waits, all deliveries that this shard stored before it
+   * are leased to this session or gone, so the check of the next lease on insert begins behind it.
    */
   leasedOnInsert(id: DeliveryId): void {
     const isAllOurs = !this.asked && !this.mayWait && this.waiting === 0
@@ -234,19 +232,19 @@ export class Credit {
     return oldest === undefined || nowMs - oldest.pushedAtMs < this.limits.leaseMs / 2
   }
 
-  /** Deliveries were given back: they wait again. */
+  /** Deliveries were released: they wait again. */
   returned(): void {
     this.scanned = null
     this.mayWait = true
   }
 
-  /** How much to claim now, if it is the moment; it counts as started then. */
+  /** Starts a claim if the state allows one. Returns its size, or null. */
   startClaim(at: { readonly lastId: number; readonly nowMs: Millis; nextTick(): number }): ClaimRequest | null {
     if (this.asked || this.isFenced || this.isCongested || this.suspect !== null) return null
     if (!this.mayWait && this.waiting === 0) return null
     const { freeCount, freeBytes, window } = this
     if (freeCount < Math.max(1, this.needed) || freeBytes < window.byteCount >> 2) return null
-    // No more than what is known to wait, and a few: the rest of the window is left to births.
+    // Little more than is known to wait: the rest of the window remains for leases on insert.
     const known = this.mayWait ? freeCount : Math.min(freeCount, this.waiting + CLAIM_SPARE)
     const byteCount = this.mayWait ? freeBytes : freeBytes >> 1
     const ids = this.areAllKnown(at.nowMs) ? this.waitingIds : ANY_ID
@@ -259,19 +257,19 @@ export class Credit {
     this.scanning =
       this.isAskedForAny && this.priorityMax === PRIORITY_MAX ? { tick: at.nextTick(), upTo: at.lastId } : null
     for (const lane of this.lanes.values()) if (lane.waits === 'in the queue') lane.waits = 'in a claim'
-    this.waiting = 0 // before the claim, so that what arrives meanwhile counts again
+    this.waiting = 0 // before the claim, so that deliveries that arrive meanwhile count again
     this.waitingIds = NO_ID
     this.mayWait = false
     return asked
   }
 
-  /** How much to collect now, of what nothing that waits comes before; it counts as started then. */
+  /** Starts a collect if no older mail waits in the queue. Returns its size, or null. */
   startRemoteClaim(): RemoteClaim | null {
     if (this.remoteLeases.readyBlocks.size === 0 || this.asked || this.isFenced || this.isCongested) return null
     if (this.suspect !== null || this.mayWait || this.waiting > 0 || this.priorityMax !== PRIORITY_MAX) return null
     const { freeCount, freeBytes, window } = this
     if (freeCount < Math.max(1, window.count >> 2) || freeBytes < window.byteCount >> 2) return null
-    // Half of what is free is left to births.
+    // Half of the free room remains for leases on insert.
     const count = Math.max(1, freeCount >> 1)
     const byteCount = freeBytes >> 1
     this.asked = { count, byteCount }
@@ -280,8 +278,8 @@ export class Credit {
   }
 
   /**
-   * Ids that other shards gave may lie between two blocks of ours, and be newer than others that were never seen: to claim
-   * only those would turn the order round.
+   * Whether all waiting ids are in one block of this shard. Ids of other shards may lie between two of its blocks and be
+   * newer than unseen ones; claiming only the known range would reverse the order.
    */
   private areAllKnown(nowMs: Millis): boolean {
     const { from, to } = this.waitingIds
@@ -293,7 +291,7 @@ export class Credit {
     )
   }
 
-  /** Returns whether it looked at everything and found all there was. */
+  /** Returns whether the claim scanned the whole queue and returned everything in it. */
   claimAnswered(answer: { mayHaveMore: boolean }): boolean {
     const isComplete = this.scanning !== null && !answer.mayHaveMore
     this.asked = null
@@ -301,13 +299,12 @@ export class Credit {
     if (answer.mayHaveMore) this.mayWait = true
     else this.scanned = this.scanning ?? this.scanned
     for (const [sender, lane] of this.lanes) {
-      if (lane.waits === 'in a claim') lane.waits = 'no' // what may be left of it is anybody's
+      if (lane.waits === 'in a claim') lane.waits = 'no' // deliveries that remain may belong to any sender
       if (lane.insertLeases === 0 && lane.plain === 0 && lane.waits === 'no') this.lanes.delete(sender)
     }
     return isComplete
   }
 
-  /** Returns false when a fence is under way already. */
   startFence(): boolean {
     this.returned()
     this.remoteLeases.reset()
@@ -321,8 +318,8 @@ export class Credit {
   }
 
   /**
-   * The session was pushed it lately and holds it still: its lease was voided by a fence, or by a jump of the database's
-   * clock, and given to it again. Later than that it may be the session that lost it.
+   * Whether the session was pushed the delivery recently and still holds it: a fence or a jump of the database's clock
+   * voided its lease, and the session claimed it again. After half a lease, the session may have lost it.
    */
   isInHand(id: DeliveryId, nowMs: Millis): boolean {
     const unsettled = this.unsettled.get(id)
@@ -335,7 +332,7 @@ export class Credit {
   }
 
   pushed(id: DeliveryId, unsettled: Unsettled): void {
-    if (this.unsettled.has(id)) this.settled(id) // pushed again: it counts once
+    if (this.unsettled.has(id)) this.settled(id) // a delivery that is pushed again counts once
     this.unsettled.set(id, unsettled)
     if (unsettled.pool === undefined) this.held += 1
     this.heldBytes += unsettled.byteCount
@@ -359,7 +356,10 @@ export class Credit {
     return unsettled
   }
 
-  /** A suspect that reached its recipient before that does not end it at once: others may be given out beside it again. */
+  /**
+   * Clears a suspect that was pushed before `pushedBeforeMs`: it did not crash its recipient at once, so others may be
+   * pushed beside it.
+   */
   clearSuspect(pushedBeforeMs: Millis): void {
     const pushedAtMs = this.unsettledSuspect?.[1].pushedAtMs ?? -Infinity
     if (pushedAtMs < pushedBeforeMs) this.suspect = null
@@ -371,12 +371,12 @@ export class Credit {
   }
 
   /**
-   * Frees the room of what was pushed before `pushedBeforeMs`, a lease ago: without that a recipient that settled nothing
-   * of a full window would never be pushed anything again. What is very old is forgotten.
+   * Frees the room of deliveries pushed before `pushedBeforeMs`, a lease ago: otherwise a recipient that settles nothing
+   * of a full window would never get another push. Forgets very old ones.
    */
   lapse(pushedBeforeMs: Millis, forgetBeforeMs: Millis): void {
     for (const [id, unsettled] of this.unsettled) {
-      if (unsettled.pushedAtMs >= pushedBeforeMs) return // the oldest come first
+      if (unsettled.pushedAtMs >= pushedBeforeMs) return
       if (unsettled.heldFromMs !== undefined && unsettled.heldFromMs >= pushedBeforeMs) continue
       if (!unsettled.isLapsed) this.release(unsettled)
       unsettled.isLapsed = true

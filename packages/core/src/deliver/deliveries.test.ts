@@ -1,4 +1,4 @@
-/** Commits and claims are answered in either order; what one sender says is pushed in the order of ids. */
+/** Commits and claims complete in either order; mail of one sender is pushed in the order of ids. */
 import { ALONE_AFTER_ATTEMPTS, ANY_ID, type Claimed, type Delivery } from '@sealpost/protocol'
 import type { DeliveryId, PeerNo } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
@@ -33,7 +33,7 @@ function enterCaughtUp({ engine, wants, enter }: ReturnType<typeof world>): void
   engine.claimed([{ want: first!, claimed: claimedOf() }])
 }
 
-test('what is born leased waits for a claim that holds older mail of its sender, stored before the recipient came', () => {
+test('a delivery leased on insert waits for a claim that may return older mail of its sender, stored before the recipient connected', () => {
   const at = world()
   const { engine, appends, wants, send, pushed } = at
   send(sendOf(1, 2))
@@ -51,7 +51,7 @@ test('what is born leased waits for a claim that holds older mail of its sender,
   expect(pushed()).toEqual([1, 2])
 })
 
-test('what is born leased waits for a claim that a hint began', () => {
+test('a delivery leased on insert waits for a claim that a hint started', () => {
   const at = world()
   const { engine, appends, wants, send, pushed } = at
   enterCaughtUp(at)
@@ -63,7 +63,7 @@ test('what is born leased waits for a claim that a hint began', () => {
   expect(pushed()).toEqual([1, 2])
 })
 
-test('what a claim brings waits for what its sender has born leased before it', () => {
+test('a claimed delivery waits for earlier deliveries of its sender that were leased on insert', () => {
   const at = world()
   const { engine, appends, wants, send, pushed } = at
   enterCaughtUp(at)
@@ -76,7 +76,7 @@ test('what a claim brings waits for what its sender has born leased before it', 
   expect(pushed()).toEqual([1, 2])
 })
 
-test('nothing is born leased behind a claim that brought less than it picked, until the next claim', () => {
+test('nothing is leased on insert behind a claim that returned less than it picked, until the next claim', () => {
   const { engine, appends, wants, send, enter, pushed } = world()
   wants.length = 0
   enter(2)
@@ -90,7 +90,7 @@ test('nothing is born leased behind a claim that brought less than it picked, un
   expect(pushed()).toEqual([1, 2, 3])
 })
 
-test('what a claim brings again is pushed again only to one that may have lost it', () => {
+test('a delivery that is claimed again is pushed again only to a session that may have lost it', () => {
   const at = world()
   const { engine, appends, wants, send, pushed } = at
   enterCaughtUp(at)
@@ -108,10 +108,10 @@ test('what a claim brings again is pushed again only to one that may have lost i
 })
 
 test.each([
-  ['had it for long, and a ping behind it was answered', 5_000, 20_000, [2]],
-  ['had it for long, as far as is known: no ping behind it was answered', null, 20_000, []],
-  ['had it for a moment', 5_000, 7_000, []],
-])('a recipient that leaves and %s', (_, pongAtMs, leftAtMs, struck) => {
+  ['held the delivery for long, and answered a ping behind it', 5_000, 20_000, [2]],
+  ['may have held it for long, but answered no ping behind it', null, 20_000, []],
+  ['held it for a moment', 5_000, 7_000, []],
+])('the failed attempts when a recipient leaves that %s', (_, pongAtMs, leftAtMs, failed) => {
   const at = world({ heartbeatMs: 4_000 })
   const { engine, appends, send, pushed, failedAttempts } = at
   enterCaughtUp(at)
@@ -130,13 +130,13 @@ test.each([
   if (pongAtMs !== null) engine.ponged(2)
   engine.advance(leftAtMs)
   engine.closed(2)
-  expect(failedAttempts.map(({ id }) => id)).toEqual(struck)
+  expect(failedAttempts.map(({ id }) => id)).toEqual(failed)
 })
 
 const LIMITED = { rate: { perSecond: 200, burst: 400 } }
 const idsFrom = (first: number, count: number) => Array.from({ length: count }, (_, i) => (first + i) as DeliveryId)
 
-test('who keeps settling what it does not hold is shown out, and one window of it is harmless', () => {
+test('a session that keeps settling deliveries it does not hold is ended, and one window of them is harmless', () => {
   const at = world(LIMITED)
   enterCaughtUp(at)
   const settle = () => at.engine.received(2, { type: 'settle', ids: idsFrom(1, 1000) })
@@ -157,11 +157,11 @@ test.each([
   expect(at.closes).toEqual([[2, 'rate_exceeded']])
 })
 
-test('what is given back faster than the rate comes back later, each one after the other, also in another session', () => {
+test('retries beyond the rate are delayed one after the other, also in another session', () => {
   const at = world(LIMITED)
   const { engine, wants, retries } = at
   let next = 1
-  const giveBack = (count: number) => {
+  const release = (count: number) => {
     for (let given = 0; given < count; given += 10) {
       const numbers = idsFrom(next, 10) as number[]
       next += 10
@@ -171,23 +171,23 @@ test('what is given back faster than the rate comes back later, each one after t
     }
   }
   enterCaughtUp(at)
-  giveBack(2000)
+  release(2000)
   expect(new Set(retries.map(({ afterMs }) => afterMs))).toEqual(new Set([100]))
-  giveBack(100)
+  release(100)
   expect(retries.at(-1)!.afterMs).toBe(1000)
   engine.closed(2)
   enterCaughtUp(at)
-  giveBack(100)
+  release(100)
   expect(retries.at(-1)!.afterMs).toBe(2000)
   engine.advance(3000)
-  giveBack(10)
+  release(10)
   expect(retries.at(-1)!.afterMs).toBe(100)
 })
 
 describe('a delivery that was often attempted', () => {
   const suspect = { ...deliveryOf(1), attempt: ALONE_AFTER_ATTEMPTS + 1 }
 
-  /** Peer 2 enters, and is pushed it alone. */
+  /** Peer 2 enters, and is pushed the delivery alone. */
   function pushedAlone() {
     const at = world()
     at.wants.length = 0
@@ -198,13 +198,13 @@ describe('a delivery that was often attempted', () => {
     return at
   }
 
-  test('gets a strike when the connection of its recipient breaks off at once', () => {
+  test('gets a failed attempt when the connection of its recipient breaks at once', () => {
     const { engine, failedAttempts } = pushedAlone()
     engine.closed(2)
     expect(failedAttempts.map(({ id }) => id)).toEqual([1])
   })
 
-  test('gets none when it is settled, nor does anything pushed after it', () => {
+  test('gets no failed attempt when it is settled, nor does a later delivery', () => {
     const { engine, failedAttempts, wants } = pushedAlone()
     engine.received(2, { type: 'settle', ids: [1 as DeliveryId] })
     engine.claimed([{ want: wants.splice(0)[0]!, claimed: claimedOf(2) }])
@@ -212,7 +212,7 @@ describe('a delivery that was often attempted', () => {
     expect(failedAttempts).toEqual([])
   })
 
-  test('gets the strike when others are with its recipient, and they get none, however long they took', () => {
+  test('gets the failed attempt if its recipient holds others, and they get none, however long they took', () => {
     const { engine, wants, failedAttempts, enter } = world()
     wants.length = 0
     enter(2)
@@ -229,7 +229,7 @@ describe('a delivery that was often attempted', () => {
     expect(failedAttempts.map(({ id }) => id)).toEqual([1])
   })
 
-  test('gets a strike when its recipient falls silent, or comes again before its former session has ended', () => {
+  test('gets a failed attempt when its recipient falls silent, or reconnects before its former session has ended', () => {
     const silent = pushedAlone()
     for (let atMs = 10_000; atMs <= 120_000; atMs += 10_000) {
       silent.engine.advance(atMs)
@@ -242,7 +242,7 @@ describe('a delivery that was often attempted', () => {
     expect(superseded.failedAttempts.map(({ id }) => id)).toEqual([1])
   })
 
-  test('keeps others back until it is settled, or its recipient has had it for a while', () => {
+  test('holds others back until it is settled, or its recipient has held it for a while', () => {
     const { engine, wants, appends, send } = pushedAlone()
     engine.hints.wake(MESH, 2 as PeerNo)
     expect(wants).toEqual([])

@@ -1,4 +1,7 @@
-/** Takes deliveries from the queue to their recipient: lease on insert or claim, push, settle; and fences after a lost reply. */
+/**
+ * Takes deliveries from the queue to their recipient: lease on insert or claim, push, settle; and fences after a lost
+ * reply.
+ */
 import {
   type AppendOutcome,
   byPlace,
@@ -16,28 +19,27 @@ import type { Context } from '../context.ts'
 import type { ClaimWantOf } from '../effects.ts'
 import { deliveryRef, type LiveSession, PoolState, refOf } from '../model.ts'
 import type { PoolDispatcher } from '../pools/pools.ts'
-import type { PendingAppend } from '../send/pending-append.ts'
 import { Pace } from '../send/rate.ts'
+import type { PendingAppend } from '../send/send-request.ts'
 import { SessionLocations } from '../shards/homes.ts'
 import type { Unsettled } from './credit.ts'
 
-/** A recipient that leaves while its oldest delivery was with it for longer than this may have been ended by it. */
+/** If a recipient leaves after it held its oldest delivery for longer than this, the delivery may have crashed it. */
 const FAILED_ATTEMPT_AFTER_MS = 10_000
-/** A recipient that gives back what it can't take must not spin. */
+/** Keeps a recipient that retries what it can't handle from spinning. */
 const RETRY_AFTER_MIN_MS = 100
-/** Each retry costs an update of a row and another push, so past this rate they come back later. */
+/** Each retry costs an update of a row and another push, so beyond this rate retries are delayed further. */
 const RETRIES = { perSecond: 100, burst: 2_000 }
 const RETRY_AFTER_MAX_MS = 5 * 60_000
-/** A delivery that was neither settled nor claimed again for so long left the queue another way. */
+/** A delivery that was neither settled nor claimed again for this long left the queue another way. */
 const FORGET_AFTER_LEASES = 10
 
-/** A lease further ahead would count as given before the database's clock jumped. */
+/** A lease further ahead would count as granted before the database's clock jumped. */
 const EXTEND_MAX_MS = 4 * 60_000
 
-/** Before every delivery's id. */
 const UNKNOWN_ID = 0
 
-/** A want that remembers its session, so that its answer needs no lookup. */
+/** A want that remembers its session, so that its result needs no lookup. */
 interface RoutedWant extends ClaimWantOf<'mailbox'> {
   readonly live: LiveSession
 }
@@ -56,7 +58,6 @@ export class Deliveries {
     this.locations = new SessionLocations(context)
   }
 
-  /** The session is over. */
   over(live: LiveSession): void {
     this.pools.sessionEnded(live)
     this.locations.ended(live)
@@ -70,7 +71,6 @@ export class Deliveries {
     } else if (notBeforeMs === 0 && !(to instanceof PoolState)) append.remoteLeaseEpoch = this.locations.epochOf(to)
   }
 
-  /** A commit with these appends begins. */
   commitStarts(appends: readonly PendingAppend[]): void {
     const { nowMs } = this.context
     for (const append of appends)
@@ -78,7 +78,7 @@ export class Deliveries {
         append.insertLeaseFloor = append.toLive!.credit.scannedUpTo(append.from.peer, nowMs)
   }
 
-  /** An append has its outcome: pushes what was leased on insert, and claims what waits. */
+  /** An append has its outcome: pushes a delivery that was leased on insert, and starts a claim for one that waits. */
   stored(append: PendingAppend, outcome: AppendOutcome, enqueuedAtMs: Millis): void {
     const { toLive } = append
     if (outcome.status !== 'stored') this.landed(append, null)
@@ -95,7 +95,7 @@ export class Deliveries {
     this.scheduleClaim(toLive)
   }
 
-  /** The outcome of a commit was lost: a delivery may be leased to this session without its knowledge. */
+  /** The outcome of a commit was lost: a delivery may be leased to this session without the session knowing it. */
   lost(append: PendingAppend): void {
     const { toLive, insertLeaseEpoch } = append
     if (!toLive) return
@@ -114,8 +114,8 @@ export class Deliveries {
   }
 
   /**
-   * Starts a claim if the session has credit and none is in flight. `mayWait`: something may wait that the session does not
-   * know of, such as after a hint.
+   * Starts a claim if the session has credit and none is in flight. `mayWait`: a delivery may wait that the session does
+   * not know of, such as after a hint.
    */
   scheduleClaim(live: LiveSession, { mayWait = false } = {}): void {
     if (mayWait) live.credit.noticeBacklog()
@@ -152,7 +152,7 @@ export class Deliveries {
     const { nowMs, limits } = this.context
     if (isCurrent) live.credit.remoteLeases.scanned(deliveries, { isComplete, nowMs, staleMs: limits.leaseMs })
     if (isCurrent) this.pushFound(live, deliveries)
-    // A locked row is asked for again by the next drain tick, which paces it.
+    // The next claim tick repeats a want whose row was locked.
     this.scheduleClaim(live)
   }
 
@@ -163,7 +163,7 @@ export class Deliveries {
     this.fence(live)
   }
 
-  /** `epoch` is the session's new one; `null`: it is served elsewhere now. */
+  /** `epoch`: the session's new epoch; `null`: another shard has the session. */
   fenced(live: LiveSession, epoch: number | null): void {
     if (live.isOver) return
     if (epoch === null) return this.context.end(live, 'superseded')
@@ -178,7 +178,7 @@ export class Deliveries {
       mesh: { meshId },
       peer: { peer: recipient },
     } = live
-    const first = live.credit.unsettled.get(ids[0]!) // one of a frame: timing costs 1.5 µs
+    const first = live.credit.unsettled.get(ids[0]!) // one per frame: timing costs 1.5 µs
     if (first) timed('settle', nowMs - first.pushedAtMs)
     let strays = 0
     for (const id of ids) {
@@ -196,14 +196,14 @@ export class Deliveries {
     this.scheduleClaim(live)
   }
 
-  /** What it held, if it did. */
+  /** Returns the settled delivery if the session held it. */
   private ended(live: LiveSession, id: DeliveryId): Unsettled | undefined {
     const unsettled = live.credit.settled(id)
     if (unsettled && live.seats.size > 0) this.pools.deliveryEnded(live, id, unsettled.pool)
     return unsettled
   }
 
-  /** The recipient will not take these, for good. */
+  /** The recipient rejects these deliveries permanently. */
   reject(live: LiveSession, items: readonly { id: DeliveryId; reason: string }[]): void {
     const { counters, effects } = this.context
     const rejects: Reject[] = []
@@ -225,7 +225,6 @@ export class Deliveries {
     this.scheduleClaim(live)
   }
 
-  /** The recipient is still at work on these. */
   extend(live: LiveSession, ids: readonly DeliveryId[], forMs: Millis): void {
     const { nowMs, counters, effects } = this.context
     const extensions: Extension[] = []
@@ -242,14 +241,17 @@ export class Deliveries {
     if (extensions.length > 0) effects.updateDeliveries({ type: 'extend', extensions })
   }
 
-  /** A client that closes waits for the pong, so that its next session, at any broker, is not given again what it settled. */
+  /**
+   * A closing client waits for the pong, so that its next session, at any broker, doesn't get the settled deliveries
+   * again.
+   */
   pinged(live: LiveSession, ref: number): void {
     this.context.effects.whenSettled(refOf(live), () => {
       if (live.peer.live === live) this.context.send(live, [{ type: 'pong', ref }])
     })
   }
 
-  /** What was done with these is committed, and their senders have receipts waiting. */
+  /** The ends of these deliveries are committed, and receipts wait for their senders. */
   receiptsCommitted(settles: readonly Settle[]): void {
     for (const { meshId, receiptTo } of settles) {
       const peer = receiptTo ? this.context.meshes.find(meshId)?.byKey.get(receiptTo) : undefined
@@ -280,14 +282,14 @@ export class Deliveries {
     this.scheduleClaim(live)
   }
 
-  /** Of a user, so that a new session or another device gives no new burst. */
+  /** The limit is per user, so that a new session or another device brings no new burst. */
   private retryPauseMs({ peer }: LiveSession): Millis {
     if (!this.context.limits.rate) return 0
     peer.share.retries ??= new Pace(RETRIES)
     return Math.min(RETRY_AFTER_MAX_MS, peer.share.retries.take(this.context.nowMs))
   }
 
-  /** The session named this number of deliveries that it does not hold. */
+  /** Charges the session for deliveries that it named without holding them. */
   private strayed(live: LiveSession, count: number): void {
     if (count === 0) return
     this.context.counters.settledForeign += count
@@ -296,9 +298,9 @@ export class Deliveries {
   }
 
   /**
-   * The recipient's connection broke off: its suspect gets a strike; without one, the oldest delivery it had for long. A
-   * delivery that is no suspect and may never have arrived gets none: a network that swallows large frames would otherwise
-   * turn good mail into dead letters.
+   * The recipient's connection broke. Its suspect gets a failed attempt; without a suspect, the oldest delivery that it
+   * held for long. Other deliveries may never have arrived and get none: a network that swallows large frames would
+   * otherwise turn good mail into dead letters.
    */
   left(live: LiveSession, arrivedUntilMs: Millis): void {
     if (this.failSuspect(live)) return
@@ -311,8 +313,8 @@ export class Deliveries {
   }
 
   /**
-   * The broker ends the session. A machine that a message ends sends no close frame: its session falls silent, or the next one
-   * takes its place. Without a strike the suspect would block everything behind it for ever.
+   * The broker ends the session. A machine that a message crashes sends no close frame: its session falls silent, or the
+   * next one supersedes it. Without a failed attempt, the suspect would block everything behind it forever.
    */
   ending(live: LiveSession, code: CloseCode): void {
     if (code === 'superseded' || code === 'heartbeat_missed') this.failSuspect(live)
@@ -328,7 +330,7 @@ export class Deliveries {
     this.context.effects.updateDeliveries({ type: 'failAttempt', delivery })
   }
 
-  /** The backstop: looks into the queue, hint or no hint. What was pushed before `arrivedUntilMs` has arrived. */
+  /** The backstop poll: claims without a hint. Deliveries pushed before `arrivedUntilMs` have arrived. */
   poll(live: LiveSession, arrivedUntilMs: Millis): void {
     const { nowMs, limits } = this.context
     live.credit.lapse(nowMs - limits.leaseMs, nowMs - FORGET_AFTER_LEASES * limits.leaseMs)
@@ -336,16 +338,16 @@ export class Deliveries {
     this.scan(live)
   }
 
-  /** Something may wait for this session, or for a pool that it works for. */
+  /** A delivery may wait for this session, or for a pool that it works for. */
   scan(live: LiveSession): void {
     this.pools.refresh(live)
     this.scheduleClaim(live, { mayWait: true })
   }
 
   /**
-   * The replies of a claim and a commit come in either order, and each may hold older mail of a sender than the other. So a
-   * delivery leased on insert waits for a claim that may bring older mail, and a claimed one for inserts of the same
-   * sender; between them the ids give the order.
+   * Replies of claims and commits come in either order, and each may contain older mail of a sender than the other. So a
+   * delivery leased on insert waits for a claim that may return older mail, and a claimed one for inserts of the same
+   * sender. Ids order them.
    */
   private pushInserted(live: LiveSession, append: PendingAppend, id: DeliveryId, enqueuedAtMs: Millis): void {
     const { nowMs, counters } = this.context
@@ -385,8 +387,8 @@ export class Deliveries {
   }
 
   /**
-   * Makes the recipient's session claim, on any shard. A session that counted the append knows that it waits; but if its
-   * lease on insert was refused, the session holds an older delivery that it does not know of.
+   * Makes the recipient's session claim, on any shard. A session here that counted the append knows that it waits; if its
+   * lease on insert was refused, an older delivery waits that the session does not know of.
    */
   private wake(
     { meshId, recipient: peer, to, toLive, insertLeaseEpoch, remoteLeaseEpoch }: PendingAppend,
@@ -402,7 +404,7 @@ export class Deliveries {
 
   private fence(live: LiveSession): void {
     if (live.isOver || !live.credit.startFence()) return
-    live.takeParked() // void: they will be claimed again
+    live.takeParked() // their leases are void: they will be claimed again
     this.context.counters.fences += 1
     this.context.effects.fence(live.socket, refOf(live))
   }
@@ -412,7 +414,7 @@ type Stored = Extract<AppendOutcome, { status: 'stored' }>
 
 function inOrder(claimed: readonly Delivery[], parked: readonly Delivery[]): readonly Delivery[] {
   if (parked.length === 0) return claimed
-  return [...parked, ...claimed].sort(byPlace) // of one that is both, its first attempt counts
+  return [...parked, ...claimed].sort(byPlace) // of a delivery that is in both, the first attempt counts
 }
 
 /** The epoch under which the session holds a delivery. */

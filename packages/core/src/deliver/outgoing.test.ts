@@ -51,7 +51,7 @@ test('a frame of bodies stays within the limit of a frame', () => {
   ])
 })
 
-test('of a peer only the newest presence is told', () => {
+test('only the newest presence of a peer is sent', () => {
   const outgoing = new Outgoing()
   for (const summary of ['one', 'two'])
     outgoing.presence({ peer: keyOf(2), isOnline: true, availability: 'idle', summary })
@@ -59,7 +59,7 @@ test('of a peer only the newest presence is told', () => {
   expect(frame).toMatchObject({ type: 'presence', isSnapshot: false, peers: [{ summary: 'two' }] })
 })
 
-/** What a claim of `limit` takes when all of `backlog` waits without end: the rule of `CLAIM`. */
+/** The deliveries that a claim of `limit` takes from an endless `backlog`, by the rule of `CLAIM`. */
 function claimOf(times: WeightedFairQueue, limit: number, backlog: readonly number[]): { priority: number }[] {
   const next = [...times.now]
   return Array.from({ length: limit }, () => {
@@ -96,7 +96,7 @@ test('a flood of now never starves low, however small the window', () => {
   for (let n = 0; n < 100; n++) expect(servedOver(40, 1, [0, 2], times)[2]).toBeGreaterThan(0)
 })
 
-test('a priority that was silent for long saves up one delivery and no more', () => {
+test('a priority that was idle for long saves up one delivery and no more', () => {
   const times = new WeightedFairQueue()
   servedOver(1000, 1, [0], times)
   expect(servedOver(1, 1, [0, 2], times)).toEqual([0, 0, 1])

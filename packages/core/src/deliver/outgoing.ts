@@ -1,4 +1,4 @@
-/** What waits to be sent to one session, and the frames it goes in: as few as their limits allow. */
+/** Items that wait to be sent to one session, packed into as few frames as the frame limits allow. */
 import {
   BATCH_MAX,
   type Delivery,
@@ -23,7 +23,6 @@ type Pushed = PushItem | WithTerms | WithBody
 type EphemeralItem = FrameOf<'pushEphemeral'>['items'][number]
 export type PresenceItem = FrameOf<'presence'>['peers'][number]
 
-/** An attempt has two bytes on the wire. */
 const ATTEMPT_MAX = 0xffff
 /** A frame that carries envelopes is bounded in bytes too (base64 in the readable form makes them a third longer). */
 const CARRIED_BYTES = FRAME_BYTES_MAX / 2
@@ -32,9 +31,8 @@ const ITEM_BYTES = 192
 export class Outgoing {
   private acks: FrameOf<'ack'>['items'] = []
   private nacks: FrameOf<'nack'>['items'] = []
-  /** Pushes of all kinds, in their order. */
   private deliveries: Pushed[] = []
-  /** All of them are plain: without terms and without a body. */
+  /** Whether all of them are plain: without terms and without a body. */
   private arePlain = true
   private receipts: FrameOf<'receipts'>['items'] = []
   private ephemeral: EphemeralItem[] = []
@@ -76,7 +74,6 @@ export class Outgoing {
     this.ephemeralNacks.push({ envelopeId, code })
   }
 
-  /** The newest of a peer counts. */
   presence(item: PresenceItem): void {
     this.presences.set(item.peer, item)
   }
@@ -85,7 +82,9 @@ export class Outgoing {
     this.rotatedKeys.add(peer)
   }
 
-  /** Without news: a socket that is full gets them later, and of each peer only the newest. */
+  /**
+   * Returns and clears the waiting frames. A full socket takes no news: it gets them later, only the newest of each peer.
+   */
   takeFrames({ withNews } = { withNews: true }): ServerFrame[] {
     const frames: ServerFrame[] = []
     if (this.acks.length > 0) {
@@ -148,7 +147,7 @@ function itemOf(delivery: Delivery): PushItem {
 type Kind = 'push' | 'pushWith' | 'pushBody'
 const kindOf = (item: Pushed): Kind => ('body' in item ? 'pushBody' : 'terms' in item ? 'pushWith' : 'push')
 
-/** All items of a run are of one kind. */
+/** Makes the frame of a run, whose items are of one kind. */
 const frameOf = (run: Pushed[]) => ({ type: kindOf(run[0]!), deliveries: run }) as ServerFrame
 
 function sizeOf(item: Pushed | EphemeralItem): number {
@@ -195,14 +194,14 @@ function carried<T>(items: T[], bytesOf: (item: T) => number): T[][] {
 }
 
 /**
- * Weighted fairness between the priorities of one recipient: each delivery moves its priority back by its cost
- * (`PRIORITY_COSTS`), and a claim takes the sender furthest in front. So a flood of `now` takes 16 of 21 places, never all. A
- * priority that had nothing to send does not save up for later: at most one delivery of it comes at once.
+ * Weighted fair queueing between the priorities of one recipient: each delivery advances the virtual time of its priority
+ * by its cost (`PRIORITY_COSTS`), and a claim picks the lowest time. A flood of `now` takes 16 of 21 places, never all.
+ * An idle priority saves up at most one delivery.
  */
 export class WeightedFairQueue {
   private times: [number, number, number] = [0, 0, 0]
 
-  /** Where each priority stands, the one served last at 0 or behind. */
+  /** The virtual time of each priority; that of the last one served is at most 0. */
   get now(): VirtualTimes {
     return this.times
   }

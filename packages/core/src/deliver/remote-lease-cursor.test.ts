@@ -1,4 +1,4 @@
-/** When a block may be collected from, and where that resumes. */
+/** When a block may be collected from, and where the next collect begins. */
 import type { Delivery } from '@sealpost/protocol'
 import { type DeliveryId, ID_BLOCK } from '@sealpost/std'
 import { expect, test } from 'vitest'
@@ -8,7 +8,7 @@ const idIn = (block: number, n: number) => (block * ID_BLOCK + n) as DeliveryId
 const found = (...ids: DeliveryId[]) => ids.map((id) => ({ id }) as Delivery)
 const at = (isComplete: boolean, nowMs = 0) => ({ isComplete, nowMs, staleMs: 100 })
 
-/** It was heard of, and a complete look brought these of it. */
+/** The block was announced, and a complete scan returned these deliveries of it. */
 function knowing(...ids: DeliveryId[]): RemoteLeaseCursor {
   const collects = new RemoteLeaseCursor()
   for (const id of ids) collects.announced(id)
@@ -16,7 +16,7 @@ function knowing(...ids: DeliveryId[]): RemoteLeaseCursor {
   return collects
 }
 
-test('a block is collected from after a complete look has brought something of it', () => {
+test('a block is collected from after a complete scan has returned a delivery of it', () => {
   const collects = new RemoteLeaseCursor()
   expect(collects.announced(idIn(7, 1))).toBe(false)
   collects.scanned([], at(true))
@@ -31,13 +31,13 @@ test('a block is collected from after a complete look has brought something of i
   ])
 })
 
-test('a block that nobody spoke of is left to claims', () => {
+test('a block that was not announced is left to claims', () => {
   const collects = new RemoteLeaseCursor()
   collects.scanned(found(idIn(7, 3)), at(true))
   expect(collects.announced(idIn(7, 4))).toBe(false)
 })
 
-test('what is collected begins behind the last, ends with its block, and is asked for once', () => {
+test('a collect begins behind the last delivery, ends with the block, and is started once', () => {
   const collects = knowing(idIn(7, 3), idIn(8, 5))
   expect(collects.announced(idIn(7, 3))).toBe(true)
   expect(collects.takeReady()).toBe(null)
@@ -51,7 +51,7 @@ test('what is collected begins behind the last, ends with its block, and is aske
   expect([collects.readyBlocks.size > 0, collects.lastIds]).toEqual([false, [idIn(7, 9), idIn(8, 5)]])
 })
 
-test('a look finds all that was heard of before it, and raises what is known', () => {
+test('a scan covers everything announced before it, and advances the cursor', () => {
   const collects = knowing(idIn(7, 3))
   collects.announced(idIn(7, 9))
   collects.scanBegins()
@@ -60,13 +60,13 @@ test('a look finds all that was heard of before it, and raises what is known', (
   expect(collects.lastIds).toEqual([idIn(7, 9)])
 })
 
-test('under another epoch nothing is known', () => {
+test('a new epoch clears the cursor', () => {
   const collects = knowing(idIn(7, 3))
   collects.reset()
   expect([collects.lastIds, collects.announced(idIn(7, 4))]).toEqual([[], false])
 })
 
-test('as many blocks are kept as there may be shards, and none is forgotten while leases of it may hold', () => {
+test('one block is tracked for each possible shard, and none is forgotten while its leases may be valid', () => {
   const collects = new RemoteLeaseCursor()
   const take = (block: number, nowMs: number) => {
     collects.announced(idIn(block, 1))

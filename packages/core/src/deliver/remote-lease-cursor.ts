@@ -1,10 +1,11 @@
 /**
- * What one session knows of the blocks from which other shards lease to it at birth. The ids of a block are committed in
- * their order, so behind the last one that was collected lies what is new, and nothing of it is missed when a hint is lost.
+ * Tracks the blocks of ids from which other shards lease deliveries to one session on insert. The ids of a block are
+ * committed in order, so new deliveries lie behind the last collected one, and none is missed if a hint is lost.
  *
- * A block may be collected from once a look into the whole queue has been complete that began after something of the block
- * was seen. A sender writes into blocks drawn after all that it had stored through other shards was committed; so that look
- * has brought it, and what lies in the block comes behind it (P6). Only the database says what was seen, never a hint.
+ * A block may be collected from after a complete scan of the whole queue that began after a delivery of the block was
+ * seen. A sender writes to blocks drawn after everything that it stored through other shards was committed: the scan has
+ * returned that, and the deliveries in the block follow it (P6). Only the database establishes what was seen, never a
+ * hint.
  */
 import type { Delivery, IdRange } from '@sealpost/protocol'
 import { blockOf, type DeliveryId, ID_BLOCK, type Millis } from '@sealpost/std'
@@ -14,19 +15,18 @@ interface Block {
   readonly atMs: Millis
 }
 
-/** Of shards that lease to one peer, each has one at a time. More are left to claims. */
+/** Each shard that leases to the peer has one block at a time. Further blocks are left to claims. */
 const BLOCKS_MAX = 32
 
 export class RemoteLeaseCursor {
   private readonly collected = new Map<number, Block>()
-  /** Said to have something, and not collected from yet. */
+  /** Announced blocks that were not collected from yet. */
   private readonly unverifiedBlocks = new Set<number>()
-  /** Of these, the last id that was seen. */
+  /** The last id seen of each verified block. */
   private readonly scannedBlocks = new Map<number, number>()
-  /** Blocks with something to collect. */
   readonly readyBlocks = new Set<number>()
 
-  /** Something of its block is there. Answers false when a claim is to look for it. */
+  /** A hint announced a delivery of the block. Returns false if a claim must find it. */
   announced(id: DeliveryId): boolean {
     const block = blockOf(id)
     const known = this.collected.get(block)
@@ -38,7 +38,6 @@ export class RemoteLeaseCursor {
     return true
   }
 
-  /** What to collect next. */
   takeReady(): IdRange | null {
     for (const block of this.readyBlocks) {
       this.readyBlocks.delete(block)
@@ -47,7 +46,7 @@ export class RemoteLeaseCursor {
     return null
   }
 
-  /** A claim for everything begins; it finds all that was heard of. */
+  /** A claim for everything begins; it covers all announced blocks. */
   scanBegins(): void {
     this.readyBlocks.clear()
   }
@@ -57,7 +56,7 @@ export class RemoteLeaseCursor {
     return this.collected.size === 0 ? NONE : [...this.collected.values()].map(({ upTo }) => upTo)
   }
 
-  /** It ended, and brought these; complete: and nothing is left. */
+  /** A claim returned these deliveries. `isComplete`: it left none. */
   scanned(deliveries: readonly Delivery[], at: { isComplete: boolean; nowMs: Millis; staleMs: Millis }): void {
     for (const { id } of deliveries) {
       const block = blockOf(id)
@@ -75,7 +74,7 @@ export class RemoteLeaseCursor {
     this.collected.set(blockOf(from), { upTo, atMs: nowMs })
   }
 
-  /** The session has another epoch: whatever was leased to it is free. */
+  /** The session has a new epoch: all its leases are void. */
   reset(): void {
     this.collected.clear()
     this.unverifiedBlocks.clear()
@@ -84,7 +83,7 @@ export class RemoteLeaseCursor {
   }
 
   private begin(block: number, id: number, { nowMs, staleMs }: { nowMs: Millis; staleMs: Millis }): void {
-    // What was collected of a block must be known for as long as its leases hold.
+    // The cursor of a block is needed for as long as leases of it are valid.
     if (this.collected.size >= BLOCKS_MAX)
       for (const [old, { atMs }] of this.collected) if (nowMs - atMs > staleMs) this.collected.delete(old)
     this.unverifiedBlocks.delete(block)

@@ -1,4 +1,4 @@
-/** Mail between peers of two shards: who says what to whom, and what is asked of the database for it. */
+/** Mail between peers of two shards: the hints between the shards, and the statements that they cause. */
 import type { Append, Delivery } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import { type DeliveryId, ID_BLOCK, type PeerNo, type ShardId } from '@sealpost/std'
@@ -17,7 +17,7 @@ const delivery = (n: number): Delivery => ({
   ...{ envelope: new Uint8Array(40), terms: null, body: null },
 })
 
-/** One peer is here, and has looked into its queue; of the other one it is known that there is such a member. */
+/** One peer is here and has scanned its queue; the other one is a known member. */
 function shard() {
   const its = world()
   const hints: Hint[] = []
@@ -26,13 +26,13 @@ function shard() {
     hint: (hint: Hint) => void hints.push(hint),
   }
   Object.assign(its.effects, effects)
-  const look = (...deliveries: Delivery[]) => {
+  const scan = (...deliveries: Delivery[]) => {
     const wants = its.wants.splice(0)
     its.engine.claimed(wants.map((want) => ({ want, claimed: { status: 'claimed', deliveries, hasMore: false } })))
     return wants
   }
-  const hear = (...heard: Hint[]) => its.engine.hints.heard(OTHER, heard)
-  /** Sends to the other peer, and answers how that was stored. */
+  const receive = (...hints: Hint[]) => its.engine.hints.received(OTHER, hints)
+  /** Sends to the other peer. Returns how the envelope was stored. */
   const store = (n: number, outcome: { isLeased: boolean; id: DeliveryId }): Append => {
     its.send(sendOf(n, 2))
     if (its.asked.length > 0) its.engine.resolved(1, its.asked.shift()!, [memberOf(2)])
@@ -41,14 +41,14 @@ function shard() {
     its.engine.committed([append], { outcomes, enqueuedAtMs: 0 })
     return append
   }
-  look()
-  return { ...its, hints, collects, look, hear, store }
+  scan()
+  return { ...its, hints, collects, scan, receive, store }
 }
 
-test('mail for a peer that nobody spoke of waits for a claim, and for one served elsewhere it is leased there', () => {
-  const { store, hear, hints } = shard()
+test('mail for a peer that no shard announced waits for a claim, and mail for a peer of another shard is leased to it', () => {
+  const { store, receive, hints } = shard()
   expect(store(1, { id: idIn(1), isLeased: false }).remoteLeaseEpoch).toBe(0)
-  hear(serves(8))
+  receive(serves(8))
   expect(store(2, { id: idIn(2), isLeased: true }).remoteLeaseEpoch).toBe(8)
   expect(hints).toEqual([
     { type: 'wake', meshId: MESH, peer: THERE },
@@ -56,11 +56,11 @@ test('mail for a peer that nobody spoke of waits for a claim, and for one served
   ])
 })
 
-test('what is said of a session counts until its end or a newer one, and for half a minute', () => {
-  const { engine, store, hear } = shard()
+test("an announcement is valid until the session's end or a newer one, and for half a minute", () => {
+  const { engine, store, receive } = shard()
   store(1, { id: idIn(1), isLeased: false })
-  const epochAfter = (n: number, ...heard: Hint[]) => {
-    hear(...heard)
+  const epochAfter = (n: number, ...hints: Hint[]) => {
+    receive(...hints)
     return store(n, { id: idIn(n), isLeased: false }).remoteLeaseEpoch
   }
   expect([epochAfter(2, serves(8)), epochAfter(3, serves(6)), epochAfter(4, serves(6, false))]).toEqual([8, 8, 8])
@@ -69,65 +69,65 @@ test('what is said of a session counts until its end or a newer one, and for hal
   expect(epochAfter(7)).toBe(0)
 })
 
-test('a shard says whom it serves when it is woken, not more than once a second, and that it ended', () => {
-  const { engine, hear, hints } = shard()
+test('a shard announces a session when it is woken, at most once a second, and the end of the session', () => {
+  const { engine, receive, hints } = shard()
   const mine = (isOn: boolean): Hint => ({ type: 'serves', meshId: MESH, peer: HERE, epoch: EPOCH, isOn })
   const wake: Hint = { type: 'wake', meshId: MESH, peer: HERE }
-  hear(wake, wake)
+  receive(wake, wake)
   engine.advance(1_000)
-  hear(wake, born(idIn(1)))
+  receive(wake, born(idIn(1)))
   engine.advance(11_000)
-  hear(born(idIn(2)))
+  receive(born(idIn(2)))
   engine.closed(1)
   expect(hints).toEqual([mine(true), mine(true), mine(true), mine(false)])
 })
 
-test('the first of a block is claimed, and what follows it collected and pushed in order', () => {
-  const { engine, hear, look, wants, collects, pushed } = shard()
-  hear(born(idIn(1)))
+test('the first delivery of a block is claimed, and the following ones are collected and pushed in order', () => {
+  const { engine, receive, scan, wants, collects, pushed } = shard()
+  receive(born(idIn(1)))
   expect(collects).toEqual([])
-  look(delivery(1))
-  hear(born(idIn(3)))
+  scan(delivery(1))
+  receive(born(idIn(3)))
   expect([wants, collects]).toMatchObject([[], [{ ids: { from: idIn(2), to: 6 * ID_BLOCK - 1 } }]])
   const deliveries = [delivery(2), delivery(3)]
   engine.claimed([{ want: collects[0]!, claimed: { status: 'collected', deliveries, hasMore: false } }])
   expect(pushed()).toEqual([idIn(1), idIn(2), idIn(3)])
-  hear(born(idIn(3)))
+  receive(born(idIn(3)))
   expect([wants.length, collects.length]).toEqual([0, 1])
 })
 
-test('a claim looks when there is more than was collected, and says what was', () => {
-  const { engine, hear, look, wants, collects } = shard()
-  hear(born(idIn(1)))
-  look(delivery(1))
-  hear(born(idIn(3)))
+test('a claim follows a collect that left some, and names the collected deliveries', () => {
+  const { engine, receive, scan, wants, collects } = shard()
+  receive(born(idIn(1)))
+  scan(delivery(1))
+  receive(born(idIn(3)))
   const deliveries = [delivery(2)]
   engine.claimed([{ want: collects[0]!, claimed: { status: 'collected', deliveries, hasMore: true } }])
   expect(wants).toMatchObject([{ collected: [idIn(2)], ids: { from: 0 } }])
 })
 
-test('a collect that failed is followed by a claim, and by no fence', () => {
-  const { engine, hear, look, wants, collects } = shard()
-  hear(born(idIn(1)))
-  look(delivery(1))
-  hear(born(idIn(3)))
+test('a failed collect is followed by a claim, not by a fence', () => {
+  const { engine, receive, scan, wants, collects } = shard()
+  receive(born(idIn(1)))
+  scan(delivery(1))
+  receive(born(idIn(3)))
   engine.claimFailed(collects)
   expect([wants.length, engine.counters.fences]).toEqual([1, 0])
 })
 
-test('H65: what was leased under another epoch makes a session look, and nothing more', () => {
-  const { hear, look, wants, collects } = shard()
-  hear(born(idIn(1)))
-  look(delivery(1))
-  hear(born(idIn(2), EPOCH + 2))
+test('H65: a lease under another epoch makes a session claim, and nothing more', () => {
+  const { receive, scan, wants, collects } = shard()
+  receive(born(idIn(1)))
+  scan(delivery(1))
+  receive(born(idIn(2), EPOCH + 2))
   expect([wants.length, collects.length]).toEqual([1, 0])
 })
 
-test('why a session is stale is asked by a claim', () => {
-  const { engine, hear, look, wants, collects, closes } = shard()
-  hear(born(idIn(1)))
-  look(delivery(1))
-  hear(born(idIn(2)))
+test('a claim finds out why a session is stale', () => {
+  const { engine, receive, scan, wants, collects, closes } = shard()
+  receive(born(idIn(1)))
+  scan(delivery(1))
+  receive(born(idIn(2)))
   engine.claimed([{ want: collects[0]!, claimed: { status: 'stale' } }])
   expect([wants.length, closes]).toEqual([1, []])
 })

@@ -1,4 +1,7 @@
-/** Mail that other shards leased at birth to sessions of this one: heard of, collected without a claim, pushed. */
+/**
+ * Pushes mail that other shards leased to sessions of this one on insert: a hint announces it, and a collect reads it
+ * without a claim.
+ */
 import type { RemoteClaimed } from '@sealpost/protocol'
 import type { HintOf } from '@sealpost/protocol/hints'
 import type { Context } from '../context.ts'
@@ -18,7 +21,7 @@ export class RemoteLeases {
     const live = this.context.meshes.find(meshId)?.byNo.get(peer)?.live
     if (!live) return
     this.deliveries.locations.renew(live)
-    // Under an epoch that has passed it is free.
+    // A delivery leased under a former epoch is free, so a claim takes it.
     if (epoch !== live.epoch || !live.credit.remoteLeases.announced(id))
       this.deliveries.scheduleClaim(live, { mayWait: true })
     else this.deliveries.scheduleClaim(live)
@@ -28,7 +31,7 @@ export class RemoteLeases {
     this.take(want, collected)
   }
 
-  /** Nothing was leased, so nothing is to be voided. */
+  /** A collect leases nothing, so a failed one needs no fence. */
   claimFailed(want: ClaimWantOf<'remote'>): void {
     this.take(want, null)
   }
@@ -38,7 +41,7 @@ export class RemoteLeases {
     if (live.isOver) return
     const isCurrent = want.session.epoch === live.epoch && !live.credit.isFenced
     const found = isCurrent && collected?.status === 'collected' ? collected : null
-    // Of a session that is stale a claim says why: its peer is served elsewhere, or its mesh moves.
+    // If the session is stale, a claim finds the reason: another shard has the session, or its mesh moves.
     live.credit.claimAnswered({ mayHaveMore: found?.hasMore ?? true })
     if (found) {
       live.credit.remoteLeases.collectedOf(want.ids, found.deliveries, this.context.nowMs)

@@ -1,4 +1,4 @@
-/** What goes beside an envelope, as far as the engine decides it. */
+/** Terms, receipts, presence and broadcasts, as the engine decides them. */
 import {
   ANY_ID,
   type ClientFrame,
@@ -24,7 +24,7 @@ const NO_TERMS: WithTerms['terms'] = {
 }
 const THREAD = 'ab'.repeat(16)
 
-/** Peers 1 and 2, who know each other; the first claim of 2 has found nothing. */
+/** Peers 1 and 2, which know each other; the first claim of 2 has found nothing. */
 function pair(limits: Partial<EngineLimits> = {}) {
   const at = world(limits)
   const { engine, enter, wants, sent } = at
@@ -32,17 +32,17 @@ function pair(limits: Partial<EngineLimits> = {}) {
   for (const want of wants.splice(0))
     engine.claimed([{ want, claimed: { status: 'claimed', deliveries: [], hasMore: false } }])
   sent.length = 0
-  const say = (n: number, frame: ClientFrame) => engine.received(n, frame)
+  const sendFrame = (n: number, frame: ClientFrame) => engine.received(n, frame)
   const sendWith = (n: number, to: number, terms: Partial<WithTerms['terms']>, more = {}) =>
-    say(1, { type: 'sendWith', envelopes: [{ send: sendOf(n, to, more), terms: { ...NO_TERMS, ...terms } }] })
+    sendFrame(1, { type: 'sendWith', envelopes: [{ send: sendOf(n, to, more), terms: { ...NO_TERMS, ...terms } }] })
   const framesOf = <T extends ServerFrame['type']>(type: T) =>
     sent.filter((frame): frame is Extract<ServerFrame, { type: T }> => frame.type === type)
   const status = (n: number, availability: 'idle' | 'dnd', declinesReceipts = false) =>
-    say(n, { type: 'status', availability, summary: 'here', declinesReceipts })
+    sendFrame(n, { type: 'status', availability, summary: 'here', declinesReceipts })
   /** The newest claim brings these. */
   const claimed = (...deliveries: Delivery[]) =>
     engine.claimed([{ want: wants.splice(0).at(-1)!, claimed: { status: 'claimed', deliveries, hasMore: false } }])
-  return { ...at, say, sendWith, framesOf, status, claimed }
+  return { ...at, sendFrame, sendWith, framesOf, status, claimed }
 }
 
 const deliveryOf = (n: number, terms: Uint8Array | null): Delivery => ({
@@ -57,8 +57,8 @@ const deliveryOf = (n: number, terms: Uint8Array | null): Delivery => ({
   body: null,
 })
 
-describe('not to be disturbed', () => {
-  test('has nothing born leased: what is urgent comes by claims', () => {
+describe('a recipient that accepts only urgent mail', () => {
+  test('gets no leases on insert: urgent mail takes claims', () => {
     const { engine, appends, wants, send, status } = pair()
     status(2, 'dnd')
     send(sendOf(2, 2, { priority: 'now' }))
@@ -68,13 +68,13 @@ describe('not to be disturbed', () => {
     expect(wants).toMatchObject([{ priorityMax: 0 }])
   })
 
-  test('claims only what is urgent, and everything again afterwards', () => {
+  test('claims only urgent mail, and all mail again afterwards', () => {
     const { engine, appends, wants, send, status } = pair()
     status(2, 'dnd')
     send(sendOf(1, 2))
     const stored = { status: 'stored', id: 1 as DeliveryId, isLeased: false, isExpected: true } as const
     engine.committed(appends.splice(0), { outcomes: [stored], enqueuedAtMs: 0 })
-    expect(wants).toEqual([]) // nothing that it would take
+    expect(wants).toEqual([]) // nothing that it accepts
     status(2, 'idle')
     expect(wants).toMatchObject([{ priorityMax: 2 }])
     wants.length = 0
@@ -94,7 +94,7 @@ describe('a send with terms', () => {
     expect(appends[1]).toMatchObject({ insertLeaseEpoch: 0, notBeforeMs: 9_000, terms: null })
   })
 
-  test('for a recipient that is away is refused at once, if asked so', () => {
+  test('for an offline recipient is refused at once if the sender asks for that', () => {
     const { engine, appends, nacks, sendWith } = pair()
     sendWith(1, 3, { ifOnline: true })
     engine.resolved(1, [keyOf(3)], [memberOf(3)])
@@ -103,7 +103,7 @@ describe('a send with terms', () => {
     expect(appends).toHaveLength(1)
   })
 
-  test('has a number of hops, and a thread its budget', () => {
+  test('is limited in hops, and by the rate of its thread', () => {
     const { nacks, appends, sendWith } = pair({ hopsMax: 3, threadRate: { perSecond: 0.1, burst: 2 } })
     sendWith(1, 2, { hops: 4 })
     for (const n of [2, 3, 4]) sendWith(n, 2, { thread: THREAD })
@@ -124,79 +124,79 @@ describe('receipts', () => {
     return at
   }
 
-  test('are made for a delivery whose sender asked, when it is pushed and when it is settled', () => {
-    const { say, settles, pushedNotices } = claimedBy2(wishing('all'))
+  test('are sent for the push and the settle of a delivery whose sender asked', () => {
+    const { sendFrame, settles, pushedNotices } = claimedBy2(wishing('all'))
     expect(pushedNotices.map(({ id }) => id)).toEqual([7])
-    say(2, { type: 'settle', ids: [7 as DeliveryId] })
+    sendFrame(2, { type: 'settle', ids: [7 as DeliveryId] })
     expect(settles).toMatchObject([{ id: 7, receiptTo: keyOf(1) }])
   })
 
   test.each([
     ['its sender asked for none', null, false],
     ['the recipient declines them', wishing('all'), true],
-  ])('are not made when %s', (_, terms, declines) => {
-    const { say, settles, pushedNotices } = claimedBy2(terms, { declines })
-    say(2, { type: 'settle', ids: [7 as DeliveryId] })
+  ])('are not sent when %s', (_, terms, declines) => {
+    const { sendFrame, settles, pushedNotices } = claimedBy2(terms, { declines })
+    sendFrame(2, { type: 'settle', ids: [7 as DeliveryId] })
     expect(pushedNotices).toEqual([])
     expect(settles.map(({ receiptTo }) => receiptTo)).toEqual([null])
   })
 
-  test('are made for what is settled while it waits for another delivery of its sender', () => {
-    const { engine, say, send, claimed, pushed, settles } = pair()
-    send(sendOf(1, 2)) // born leased, and not answered yet
+  test('are sent for a delivery that is settled while it waits for another of its sender', () => {
+    const { engine, sendFrame, send, claimed, pushed, settles } = pair()
+    send(sendOf(1, 2)) // leased on insert, and not committed yet
     engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     claimed(deliveryOf(7, wishing('end')))
     expect(pushed()).toEqual([])
-    say(2, { type: 'settle', ids: [7 as DeliveryId] }) // of an earlier push
+    sendFrame(2, { type: 'settle', ids: [7 as DeliveryId] }) // of an earlier push
     expect(settles).toMatchObject([{ id: 7, receiptTo: keyOf(1) }])
   })
 
-  test('come in a frame of their own, and are settled like mail', () => {
-    const { say, framesOf, settles } = claimedBy2(encodeReceipt('expired'))
+  test('come in their own frame, and are settled like mail', () => {
+    const { sendFrame, framesOf, settles } = claimedBy2(encodeReceipt('expired'))
     expect(framesOf('receipts')).toMatchObject([{ items: [{ id: 7, recipient: keyOf(1), event: 'expired', atMs: 5 }] }])
-    say(2, { type: 'settle', ids: [7 as DeliveryId] })
+    sendFrame(2, { type: 'settle', ids: [7 as DeliveryId] })
     expect(settles).toHaveLength(1)
   })
 })
 
 describe('a recipient', () => {
-  test('rejects and extends what it holds, and nothing else', () => {
-    const { engine, say, claimed, rejects, extensions } = pair()
+  test('rejects and extends deliveries that it holds, and no others', () => {
+    const { engine, sendFrame, claimed, rejects, extensions } = pair()
     engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     claimed(deliveryOf(7, null), deliveryOf(8, null))
-    say(2, { type: 'extend', ids: [7, 7, 9].map((id) => id as DeliveryId), forMs: 60 * 60_000 })
-    say(2, { type: 'reject', items: [8, 9].map((id) => ({ id: id as DeliveryId, reason: 'no' })) })
+    sendFrame(2, { type: 'extend', ids: [7, 7, 9].map((id) => id as DeliveryId), forMs: 60 * 60_000 })
+    sendFrame(2, { type: 'reject', items: [8, 9].map((id) => ({ id: id as DeliveryId, reason: 'no' })) })
     expect(extensions).toMatchObject([{ delivery: { id: 7 }, forMs: 4 * 60_000 }])
     expect(rejects).toMatchObject([{ delivery: { id: 8 }, reason: 'no' }])
   })
 })
 
-describe('a whisper', () => {
-  const whisper = (to: number): ClientFrame => ({
+describe('an ephemeral message', () => {
+  const ephemeral = (to: number): ClientFrame => ({
     type: 'sendEphemeral',
     items: [{ envelopeId: idOf(1), recipient: keyOf(to), envelope: new Uint8Array(40) }],
   })
 
-  test('is heard by who is there, and stored nowhere', () => {
-    const { say, framesOf, appends } = pair()
-    say(1, whisper(2))
+  test('is pushed to connected peers, and stored nowhere', () => {
+    const { sendFrame, framesOf, appends } = pair()
+    sendFrame(1, ephemeral(2))
     expect(framesOf('pushEphemeral')).toMatchObject([{ items: [{ sender: keyOf(1), envelopeId: idOf(1) }] }])
     expect(appends).toEqual([])
   })
 
-  test.each(['a stranger', 'one that is not to be disturbed'])('to %s is told to have been unheard', (whom) => {
-    const { say, framesOf, status } = pair()
-    if (whom.startsWith('one')) status(2, 'dnd')
-    say(1, whisper(whom.startsWith('one') ? 2 : 5))
+  test.each(['a stranger', 'a peer that accepts only urgent mail'])('to %s is reported as undelivered', (recipient) => {
+    const { sendFrame, framesOf, status } = pair()
+    if (recipient.startsWith('a peer')) status(2, 'dnd')
+    sendFrame(1, ephemeral(recipient.startsWith('a peer') ? 2 : 5))
     expect(framesOf('ephemeralFailed')).toMatchObject([{ items: [{ envelopeId: idOf(1), code: 'no_responder' }] }])
     expect(framesOf('pushEphemeral')).toEqual([])
   })
 })
 
 describe('presence', () => {
-  test('is told to who watches: all as it is, then every change', () => {
-    const { engine, say, status, enter, framesOf, sent } = pair()
-    say(1, { type: 'watch', isOn: true })
+  test('is sent to watchers: a snapshot, then every change', () => {
+    const { engine, sendFrame, status, enter, framesOf, sent } = pair()
+    sendFrame(1, { type: 'watch', isOn: true })
     expect(framesOf('presence').flatMap(({ peers }) => peers.map(({ peer }) => peer))).toEqual([keyOf(1), keyOf(2)])
     sent.length = 0
     status(2, 'dnd')
@@ -208,7 +208,7 @@ describe('presence', () => {
       { peer: keyOf(3), isOnline: true },
     ])
     sent.length = 0
-    say(1, { type: 'watch', isOn: false })
+    sendFrame(1, { type: 'watch', isOn: false })
     status(3, 'dnd')
     expect(framesOf('presence')).toEqual([])
   })
@@ -225,27 +225,27 @@ describe('a broadcast', () => {
     envelopes: [sendOf(1, 2), sendOf(2, 1)],
   })
 
-  test('is an append for each, all with the same body', () => {
-    const { say, appends } = pair()
-    say(1, broadcast(1))
+  test('is an append for each recipient, all with the same body', () => {
+    const { sendFrame, appends } = pair()
+    sendFrame(1, broadcast(1))
     expect(appends.map(({ recipient }) => recipient)).toEqual([2, 1])
     expect(appends[0]!.body).toBe(appends[1]!.body)
   })
 
-  test('takes of the window what it gives back', () => {
-    const { engine, say, appends, wants, settles } = pair()
+  test('takes as much of the window as it frees', () => {
+    const { engine, sendFrame, appends, wants, settles } = pair()
     for (let n = 1; n <= 100; n++) {
-      say(1, { ...broadcast(1), envelopes: [sendOf(n, 2)] } as ClientFrame)
+      sendFrame(1, { ...broadcast(1), envelopes: [sendOf(n, 2)] } as ClientFrame)
       const stored = { status: 'stored', id: n as DeliveryId, isLeased: true, isExpected: true } as const
       engine.committed(appends.splice(0), { outcomes: [stored], enqueuedAtMs: 0 })
-      say(2, { type: 'settle', ids: [n as DeliveryId] })
+      sendFrame(2, { type: 'settle', ids: [n as DeliveryId] })
     }
     expect(settles).toHaveLength(100)
     engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     expect(wants.at(-1)!.limitBytes).toBe(defaultLimits.creditBytes)
   })
 
-  test('fills the window with its body: what a claim left behind waits for room', () => {
+  test('fills the window with its body: deliveries that a claim left wait for room', () => {
     const { engine, wants } = pair()
     engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     const body = new Uint8Array(defaultLimits.creditBytes)
@@ -257,55 +257,58 @@ describe('a broadcast', () => {
   })
 
   test('counts its body with the first that was not refused', () => {
-    const { engine, say, nacks, appends } = pair({ waitingBytesMax: 61_000 })
+    const { engine, sendFrame, nacks, appends } = pair({ waitingBytesMax: 61_000 })
     const frame = broadcast(1) as Extract<ClientFrame, { type: 'broadcast' }>
     const tooLong = { ...frame.envelopes[0]!, ttlSeconds: 999_999_999 }
-    say(1, { ...frame, envelopes: [tooLong, frame.envelopes[1]!] })
-    say(1, { ...frame, bodyId: 'ee'.repeat(32), envelopes: [sendOf(7, 2), sendOf(8, 2)] })
-    say(1, { type: 'send', envelopes: [sendOf(9, 2, { envelope: new Uint8Array(1_000) })] })
+    sendFrame(1, { ...frame, envelopes: [tooLong, frame.envelopes[1]!] })
+    sendFrame(1, { ...frame, bodyId: 'ee'.repeat(32), envelopes: [sendOf(7, 2), sendOf(8, 2)] })
+    sendFrame(1, { type: 'send', envelopes: [sendOf(9, 2, { envelope: new Uint8Array(1_000) })] })
     expect(nacks().map(({ code }) => code)).toEqual(['ttl_too_long', 'busy', 'busy'])
     expect(appends).toHaveLength(2)
     expect(engine.waitingCount).toBe(2)
   })
 
-  test('has one turn of its thread, for all its envelopes', () => {
-    const { say, nacks } = pair({ threadRate: { perSecond: 0.1, burst: 1 } })
+  test('is charged once to the rate of its thread', () => {
+    const { sendFrame, nacks } = pair({ threadRate: { perSecond: 0.1, burst: 1 } })
     const frame = broadcast(1) as Extract<ClientFrame, { type: 'broadcast' }>
-    say(1, { ...frame, terms: { ...frame.terms, thread: THREAD } })
+    sendFrame(1, { ...frame, terms: { ...frame.terms, thread: THREAD } })
     expect(nacks()).toEqual([])
   })
 
   test('larger than an envelope may be is refused as a whole', () => {
-    const { say, nacks, appends } = pair({ envelopeBytesMax: 50_000 })
-    say(1, broadcast(1))
+    const { sendFrame, nacks, appends } = pair({ envelopeBytesMax: 50_000 })
+    sendFrame(1, broadcast(1))
     expect(nacks().map(({ code }) => code)).toEqual(['envelope_too_large', 'envelope_too_large'])
     expect(appends).toEqual([])
   })
 })
 
-describe('what costs others is bounded', () => {
-  test('a session that asks for ever is shown out', () => {
-    const { say, status, closes } = pair()
+describe('limits', () => {
+  test('a session that sends requests without end is ended', () => {
+    const { sendFrame, status, closes } = pair()
     for (let n = 0; n < 400; n++) status(2, 'idle')
     expect(closes).toEqual([])
     status(2, 'idle')
     expect(closes).toEqual([[2, 'rate_exceeded']])
-    say(2, { type: 'watch', isOn: true }) // of a session that is over
+    sendFrame(2, { type: 'watch', isOn: true }) // of a session that is over
   })
 
-  test('everybody who is there is told to one session once in a while', () => {
-    const { engine, say, framesOf } = pair()
-    for (let n = 0; n < 10; n++) say(1, { type: 'watch', isOn: true })
+  test('a session gets a presence snapshot only once in a while', () => {
+    const { engine, sendFrame, framesOf } = pair()
+    for (let n = 0; n < 10; n++) sendFrame(1, { type: 'watch', isOn: true })
     expect(framesOf('presence')).toHaveLength(1)
     engine.advance(2_000)
-    say(1, { type: 'watch', isOn: true })
+    sendFrame(1, { type: 'watch', isOn: true })
     expect(framesOf('presence')).toHaveLength(2)
   })
 
   test('many refusals in one frame end a session once', () => {
-    const { say, closes } = pair({ rate: { perSecond: 1, burst: 1 } })
+    const { sendFrame, closes } = pair({ rate: { perSecond: 1, burst: 1 } })
     for (let batch = 0; batch < 3; batch++)
-      say(1, { type: 'send', envelopes: Array.from({ length: 1_000 }, (_, n) => sendOf(batch * 1_000 + n + 1, 2)) })
+      sendFrame(1, {
+        type: 'send',
+        envelopes: Array.from({ length: 1_000 }, (_, n) => sendOf(batch * 1_000 + n + 1, 2)),
+      })
     expect(closes).toEqual([[1, 'rate_exceeded']])
   })
 })

@@ -2,8 +2,8 @@ import { type Consent, type FrameOf, OPEN } from '@sealpost/protocol'
 import type { PeerNo } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
 import { idOf, keyOf, memberOf, sendOf, world } from '../test/testing-world.ts'
-import { ruleOf } from './consent.ts'
 import type { ConsentReply } from './request-types.ts'
+import { ruleOf } from './users.ts'
 
 const no = (n: number) => n as PeerNo
 const contacts = (version: number, ...named: number[]): Consent => ({
@@ -17,7 +17,7 @@ const asking = (policy: FrameOf<'consent'>['policy']): FrameOf<'consent'> => ({
   ...{ type: 'consent', ref: 5, policy, changes: [] },
 })
 
-test('most have no rule; a rule admits those allowed, or all but those blocked', () => {
+test('most peers have no rule; a rule admits only those allowed, or all but those blocked', () => {
   expect(ruleOf(no(1), OPEN)).toBe(null)
   const allowing = ruleOf(no(1), contacts(1, 2))!
   expect([1, 2, 3].map((n) => allowing.admits(no(n)))).toEqual([true, true, false])
@@ -25,7 +25,7 @@ test('most have no rule; a rule admits those allowed, or all but those blocked',
   expect([1, 2, 3].map((n) => refusing.admits(no(n)))).toEqual([true, false, true])
 })
 
-/** Peer 1 is live, and writes to peer 2, of whom it is looked up what is given. */
+/** Peer 1 is live and writes to peer 2, whose lookup returns the given consent. */
 function writing(consent: Consent | null = OPEN) {
   const its = world()
   let sent = 0
@@ -37,7 +37,7 @@ function writing(consent: Consent | null = OPEN) {
   return { ...its, send, answer, codes: () => its.nacks().map(({ code }) => code) }
 }
 
-test('an envelope is refused by the rule that came with the recipient, and by that one only', () => {
+test("an envelope is refused by its recipient's rule only", () => {
   const { send, answer, codes, appends } = writing(contacts(1))
   send()
   answer()
@@ -46,12 +46,12 @@ test('an envelope is refused by the rule that came with the recipient, and by th
   expect(appends).toEqual([])
 })
 
-test('a refusal bars nothing of its lane, and of two consents the newer one stands', () => {
+test('a refusal bars nothing in its lane, and the newer of two consents applies', () => {
   const { reply, answer, codes, appends, send } = writing(blocking(1, 1))
   const stands = (consent: Consent) => reply<'consent'>(2, asking('keep'), { ...ANSWER, consent })
   send()
   answer()
-  stands(OPEN) // was read before the block, and comes late
+  stands(OPEN) // read before the block, arrives late
   send({ isHead: false })
   expect([codes(), appends]).toEqual([['not_allowed', 'not_allowed'], []])
   stands(blocking(2))
@@ -59,8 +59,8 @@ test('a refusal bars nothing of its lane, and of two consents the newer one stan
   expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(3)])
 })
 
-describe('what another shard changed', () => {
-  test('is read again after 15 seconds, and what was sent meanwhile keeps its order', () => {
+describe('a consent that another shard changed', () => {
+  test('is looked up again after 15 seconds, and envelopes sent meanwhile keep their order', () => {
     const { engine, send, answer, codes, appends, asked } = writing()
     send()
     answer()
@@ -75,7 +75,7 @@ describe('what another shard changed', () => {
     expect(codes()).toEqual(['not_allowed', 'not_allowed'])
   })
 
-  test('needs not be asked for while the recipient is live here', () => {
+  test('needs no lookup while the recipient is live here', () => {
     const { engine, enter, send, asked, appends } = writing()
     enter(2)
     engine.advance(1e6)
@@ -84,7 +84,7 @@ describe('what another shard changed', () => {
   })
 })
 
-test('one that was never looked up, for it only sends, is looked up when it is written to', () => {
+test('of a peer that only sends is looked up when it is written to', () => {
   const { engine, send, answer, codes, asked } = writing(contacts(1))
   engine.provenSender(7, { ...memberOf(2), consent: null })
   send()
@@ -93,7 +93,7 @@ test('one that was never looked up, for it only sends, is looked up when it is w
   expect(codes()).toEqual(['not_allowed'])
 })
 
-test('one that was revoked since it was looked up is unknown', () => {
+test('of a peer revoked since its lookup is unknown', () => {
   const { engine, send, answer, codes } = writing()
   send()
   answer()
@@ -103,7 +103,7 @@ test('one that was revoked since it was looked up is unknown', () => {
   expect(codes()).toEqual(['unknown_recipient'])
 })
 
-test('a whisper that is not allowed is not heard', () => {
+test('an ephemeral message that the consent refuses is not pushed', () => {
   const { engine, enter, reply, sent } = writing()
   enter(2)
   reply<'consent'>(2, asking('contacts'), { ...ANSWER, consent: contacts(1) })
@@ -113,7 +113,7 @@ test('a whisper that is not allowed is not heard', () => {
   expect(sent.at(-1)).toEqual({ type: 'ephemeralFailed', items: [{ envelopeId: idOf(1), code: 'not_allowed' }] })
 })
 
-test('a new key is told to those who asked lately, and not to its owner', () => {
+test('a new key is sent to sessions that asked for it lately, and not to its owner', () => {
   const { engine, enter, reply, sent } = writing()
   for (const n of [2, 3]) enter(n)
   engine.received(1, { type: 'lookup', ref: 1, peers: [keyOf(2)] })

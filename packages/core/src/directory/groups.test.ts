@@ -14,7 +14,7 @@ function shared(rosterEpoch: number, group = GROUP): FrameOf<'broadcast'> {
   return { type: 'broadcast', group, rosterEpoch, ...body, terms, envelopes: [sendOf(1, 1), sendOf(2, 1)] }
 }
 
-test('who said a statement hears what became of it, the others that the group is another one', () => {
+test('the sender of a statement gets its outcome, the other sessions the new statement', () => {
   const { enter, reply, sent } = world()
   enter(2)
   enter(3)
@@ -28,7 +28,7 @@ test('who said a statement hears what became of it, the others that the group is
   expect(sent.map(({ type }) => type)).toEqual(['groupSet', 'groupSet'])
 })
 
-test('the others hear of it also when who said it has left', () => {
+test('the other sessions get it even if its sender has left', () => {
   const { engine, enter, reply, sent } = world()
   enter(2)
   engine.closed(1)
@@ -42,7 +42,7 @@ test.each<[string, (its: ReturnType<typeof world>) => void]>([
   ['was listed', ({ reply }) =>
     reply<'groups'>(1, { type: 'groups', ref: 1, after: GROUP }, { groups: [entry(3)], isLast: true })],
   ['was looked up', ({ engine }) => engine.resolved(1, [], [], new Map([[GROUP, entry(3)]]))],
-])('once it %s here, what is sealed for former members is refused', (_, learn) => {
+])('once a group %s here, mail sealed for former members is refused', (_, learn) => {
   const its = world()
   const { engine, nacks, appends } = its
   learn(its)
@@ -52,18 +52,18 @@ test.each<[string, (its: ReturnType<typeof world>) => void]>([
   expect(appends).toHaveLength(2)
 }) // biome-ignore format: a table
 
-test('an older answer of the database takes nothing back', () => {
+test('an older reply of the database reverts nothing', () => {
   const { engine, nacks } = world()
   for (const found of [entry(3), entry(2), null]) engine.resolved(1, [], [], new Map([[GROUP, found]]))
   engine.received(1, shared(2))
   expect(nacks()).toHaveLength(2)
 })
 
-test('of a group that was not read here lately nothing is stored before it is', () => {
+test('nothing is stored for a group before it was looked up recently', () => {
   const { engine, groupsSought, appends, nacks, send } = world()
   const answer = (epoch: number) => engine.resolved(1, [], [], new Map([[GROUP, entry(epoch)]]))
   engine.received(1, shared(1))
-  send(sendOf(7, 1)) // keeps its place behind
+  send(sendOf(7, 1)) // stays behind it
   expect([groupsSought, appends]).toEqual([[GROUP], []])
   answer(1)
   expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([1, 2, 7].map(idOf))
@@ -76,26 +76,26 @@ test('of a group that was not read here lately nothing is stored before it is', 
   expect(nacks().map(({ code }) => code)).toEqual(['stale_roster', 'stale_roster'])
 })
 
-test('a body for no group asks for none', () => {
+test('a body for no group causes no lookup', () => {
   const { engine, groupsSought, appends } = world()
   engine.received(1, shared(1, '0'.repeat(32) as GroupId))
   expect([groupsSought.length, appends.length]).toEqual([0, 2])
 })
 
 test.each<[string, ReturnType<typeof entry> | null]>([
-  ['never founded, or its end was forgotten', null],
-  ['ended', entry(GROUP_EPOCH_LAST)],
-])('for a group that was %s nothing is taken, whatever roster it names', (_, found) => {
+  ['never created, or whose deletion was forgotten', null],
+  ['deleted', entry(GROUP_EPOCH_LAST)],
+])('for a group that was %s all mail is refused, whatever epoch it names', (_, found) => {
   const { engine, nacks, appends, send } = world()
   engine.received(1, shared(1))
   engine.resolved(1, [], [], new Map([[GROUP, found]]))
   engine.received(1, shared(GROUP_EPOCH_LAST))
   expect(nacks().map(({ code }) => code)).toEqual(Array.from({ length: 4 }, () => 'unknown_group'))
-  send(sendOf(7, 1)) // nothing is barred by it
+  send(sendOf(7, 1)) // it bars nothing
   expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(7)])
 })
 
-test('what is founded after it was looked for in vain is written to at once', () => {
+test('a group that is created after a failed lookup can be written to at once', () => {
   const { engine, reply, appends } = world()
   engine.resolved(1, [], [], new Map([[GROUP, null]]))
   reply<'setGroup'>(1, setGroup, { outcome: 'done', group: entry(1) })
@@ -103,7 +103,7 @@ test('what is founded after it was looked for in vain is written to at once', ()
   expect(appends).toHaveLength(2)
 })
 
-test('of an end that another shard took the members are told, and it stays one', () => {
+test('members learn of a deletion that another shard accepted, and it is final', () => {
   const { engine, enter, sent, nacks } = world()
   enter(2)
   for (const found of [entry(3), entry(GROUP_EPOCH_LAST), null, entry(3)])
@@ -113,14 +113,14 @@ test('of an end that another shard took the members are told, and it stays one',
   expect(nacks().map(({ code }) => code)).toEqual(['unknown_group', 'unknown_group'])
 })
 
-test('without an answer of the database what waits for it may be said again', () => {
+test('if a lookup fails, the envelopes that waited for it may be resent', () => {
   const { engine, nacks } = world()
   engine.received(1, shared(1))
   engine.resolved(1, [], null)
   expect(nacks().map(({ code }) => code)).toEqual(['unavailable', 'out_of_sequence'])
 })
 
-test('what another shard took is told here when it is found, what was never known here is not', () => {
+test('a statement from another shard is sent when it is found, one of a group new to this shard is not', () => {
   const { engine, enter, sent } = world()
   enter(2)
   sent.length = 0

@@ -1,6 +1,6 @@
 /**
- * How far the groups of a mesh have come, as far as this shard knows: so that what is sealed for former members is
- * refused. What it learns of a group, by whichever way, it tells every live session of the mesh.
+ * Tracks the epochs of a mesh's groups, so that envelopes sealed for former members are refused. It sends every new
+ * statement that it learns to the live sessions of the mesh.
  */
 import type { FrameOf, NackCode } from '@sealpost/protocol'
 import { GROUP_EPOCH_LAST, type GroupId, type MeshId } from '@sealpost/std'
@@ -9,7 +9,7 @@ import type { LiveSession, Mesh } from '../model.ts'
 import type { MembershipRef } from '../send/send-request.ts'
 import type { GroupEntry } from './request-types.ts'
 
-/** `null`: there is no such group. */
+/** `null` stands for a group that does not exist. */
 export type FoundGroups = ReadonlyMap<GroupId, GroupEntry | null>
 
 export class GroupDirectory {
@@ -19,14 +19,17 @@ export class GroupDirectory {
     this.context = context
   }
 
-  /** What another shard took does not come here by itself: a group that is written to is looked up once in a while. */
+  /**
+   * A statement that another shard accepted does not reach this one by itself, so a group that is written to is looked up
+   * periodically.
+   */
   isKnown({ mesh }: LiveSession, membership: MembershipRef | null): boolean {
     return membership === null || mesh.isGroupKnown(membership.group, this.context.nowMs)
   }
 
   /**
-   * Why something that is sealed for this roster is not taken, of a group that was read. What was never founded is refused
-   * like what is over: a broker that has forgotten the end of a group must not take mail for its last members.
+   * Returns why a broadcast sealed for this membership is refused; the group must have been looked up. An unknown group
+   * is refused like a deleted one: a broker that has forgotten the deletion must not accept mail for the last members.
    */
   refusalOf({ mesh }: LiveSession, membership: MembershipRef | null): NackCode | null {
     if (membership === null) return null
@@ -35,7 +38,7 @@ export class GroupDirectory {
     return membership.epoch < epoch ? 'stale_roster' : null
   }
 
-  /** The group changed here: those who know it are sent the statement, except `requester`, who set it. */
+  /** The group changed here: sends the statement to the sessions that know it, except `requester`, who set it. */
   wasSet(meshId: MeshId, group: GroupEntry, requester: LiveSession | null): void {
     this.context.effects.hint({ type: 'staleGroup', meshId, group: group.groupId })
     const mesh = this.context.meshes.find(meshId)
@@ -47,7 +50,7 @@ export class GroupDirectory {
     for (const { groupId, epoch } of groups) mesh?.groupSeen(groupId, epoch, this.context.nowMs)
   }
 
-  /** Looked up: what is known here for the first time is no news to those who asked for themselves. */
+  /** Groups were looked up. A group that is new to this shard is not news for the sessions. */
   found(mesh: Mesh, groups: FoundGroups): void {
     for (const [groupId, group] of groups) {
       const isFirst = mesh.groupEpoch(groupId) === 0
@@ -59,7 +62,7 @@ export class GroupDirectory {
   private learned(mesh: Mesh, { groupId, epoch, statement }: GroupEntry, teller: LiveSession | null): void {
     if (!mesh.groupSeen(groupId, epoch, this.context.nowMs)) return
     for (const { live } of mesh.byNo.values()) {
-      live?.spaces.doubt(groupId) // who belongs to it may be another
+      live?.spaces.doubt(groupId) // its members may have changed
       if (live && live !== teller)
         this.context.send(live, [{ type: 'groupList', ref: 0, statements: [statement], isLast: true }])
     }

@@ -28,7 +28,7 @@ function asked() {
   return its
 }
 
-test('who was enrolled is told so, and let go without a refusal', () => {
+test('an enrolled peer gets a confirmation, and its connection closes without a refusal', () => {
   const { engine, sent, closes } = asked()
   engine.enrolled(2, { status: 'enrolled', name: 'two', proof: bytes })
   expect(sent.at(-1)).toEqual({ type: 'enrolled', name: 'two', proof: bytes })
@@ -42,13 +42,13 @@ test.each<[Enrolment | null, string]>([
   [{ status: 'name_taken' }, 'name_taken'],
   [{ status: 'revoked' }, 'revoked'],
   [null, 'try_later'],
-])('an enrolment that came to %j is refused', (outcome, code) => {
+])('an enrolment with the outcome %j is refused', (outcome, code) => {
   const { engine, closes } = asked()
   engine.enrolled(2, outcome)
   expect(closes).toEqual([[2, code]])
 })
 
-test('whose invite is for a mesh of another cell is sent there', () => {
+test('a peer whose invite is for a mesh of another cell is redirected there', () => {
   const { engine, sent, closes } = asked()
   const cell = { url: 'wss://south.example', certificate: new Uint8Array() }
   engine.enrolled(2, { status: 'moved', cell, proof: bytes })
@@ -56,7 +56,7 @@ test('whose invite is for a mesh of another cell is sent there', () => {
   expect(closes).toEqual([[2, 'moved']])
 })
 
-test('an answer that comes too late finds nobody', () => {
+test('a reply that comes too late has no effect', () => {
   const { engine, sent, closes } = asked()
   engine.advance(defaultLimits.authWithinMs)
   engine.tick()
@@ -89,7 +89,7 @@ test('a revocation is checked for the session that sends it', () => {
   expect(requests.at(-1)).toMatchObject({ socket: 3, requester: { peer: 3 }, frame: { type: 'revoke' } })
 })
 
-test('a revoked member is let go at once, whether live or about to be, and nobody else', () => {
+test('a revoked member is disconnected at once, also during its opening, and nobody else', () => {
   const { engine, enter, reply, sent, closes } = world()
   for (const n of [2, 3]) enter(n)
   const opening = { ...memberOf(4), sessionEpoch: 2 }
@@ -102,7 +102,7 @@ test('a revoked member is let go at once, whether live or about to be, and nobod
   expect(engine.sessionCount).toBe(2)
 })
 
-test('the time in which its session was opened is no silence of a peer', () => {
+test('the time in which its session is opened does not count as silence of a peer', () => {
   const { engine, closes } = world({ heartbeatMs: 1000 })
   engine.proven(4, { ...memberOf(4), sessionEpoch: 2 }, 10)
   const passTo = (endMs: number) => {
@@ -119,7 +119,7 @@ test('the time in which its session was opened is no silence of a peer', () => {
   expect(closes.filter(([socket]) => socket === 4)).toEqual([[4, 'heartbeat_missed']])
 })
 
-test('they are let go also when the asker has left, and one who revokes itself is answered first', () => {
+test('revoked members are disconnected even if the requester has left, and one that revokes itself gets its reply first', () => {
   const left = world()
   left.enter(2)
   left.engine.closed(1)
@@ -131,14 +131,14 @@ test('they are let go also when the asker has left, and one who revokes itself i
   expect(self.closes).toEqual([[1, 'revoked']])
 })
 
-test('one who is no admin is told so', () => {
+test('a requester that is no admin is refused', () => {
   const { reply, sent, closes } = world()
   reply<'revoke'>(1, revoke, { outcome: 'not_admin' })
   expect(sent.at(-1)).toEqual({ type: 'revoked', ref: 7, outcome: 'not_admin', unknown: [] })
   expect(closes).toEqual([])
 })
 
-test('a page of members goes out as it was found', () => {
+test('a page of members is sent as it was found', () => {
   const { reply, sent } = world()
   const members = [{ peer: keyOf(1), name: 'one', role: 'admin' as const }]
   reply<'members'>(1, { type: 'members', ref: 3, after: keyOf(0) }, { members, isLast: true })

@@ -5,8 +5,8 @@ import type { Effects } from '../effects.ts'
 import { type LiveSession, Mesh, type PeerState } from '../model.ts'
 
 /**
- * How long a mesh without sessions stays known. Each HTTP request is a session: without this, every request would find all
- * mailboxes unmeasured, and a send to an unmeasured mailbox passes.
+ * A mesh without sessions is remembered for this long. Each HTTP request is a session: otherwise every request would find
+ * all mailboxes unmeasured, and a send to an unmeasured mailbox passes.
  */
 const IDLE_FOR_MS = 10 * 60_000
 
@@ -23,7 +23,7 @@ export class MeshRegistry {
     return this.meshes.get(meshId)
   }
 
-  /** Makes the session its peer's live one. An older one must have left. */
+  /** An older session of the peer must have left. */
   enter(member: Member, nowMs: Millis, session: (mesh: Mesh, peer: PeerState) => LiveSession): LiveSession {
     const mesh = this.open(member.meshId, nowMs)
     const peer = mesh.add(member, nowMs)
@@ -33,7 +33,7 @@ export class MeshRegistry {
     return peer.live
   }
 
-  /** Adds a session that only sends; the peer may have others. */
+  /** Adds a session that only sends; its peer may have others. */
   enterSender(member: Member, nowMs: Millis, session: (mesh: Mesh, peer: PeerState) => LiveSession): LiveSession {
     const mesh = this.open(member.meshId, nowMs)
     const sender = session(mesh, mesh.add(member, nowMs))
@@ -54,7 +54,7 @@ export class MeshRegistry {
     if (mesh.liveCount === 0) mesh.idleSinceMs = nowMs
   }
 
-  /** Forgets meshes that were idle for long. Called about once a second. */
+  /** Call it about once a second. */
   forgetIdle(nowMs: Millis): void {
     for (const { meshId, liveCount, idleSinceMs } of this.meshes.values()) {
       if (liveCount > 0 || nowMs - idleSinceMs < IDLE_FOR_MS) continue

@@ -1,33 +1,33 @@
-/** The requests of members: what each asks, and what the driver replies. `requests.ts` has the engine's side. */
+/** The types of members' requests and of the driver's replies. `requests.ts` contains the engine's side. */
 import type { Consent, Frame, FrameOf, KeyBindingEntry, Lost, Member, PoolEntry } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import type { SocketId } from '../model.ts'
 
-/** Who sends a request, as its session has proven it. */
+/** The authenticated sender of a request. */
 export type Requester = Pick<Member, 'meshId' | 'peer' | 'peerKey' | 'user'>
 
 export type RevokedMember = Pick<Member, 'meshId' | 'peer' | 'peerKey'>
 
-/** A group's newest statement, whose signature was checked when it came. */
+/** A group's newest statement. Its signature was checked when the broker accepted it. */
 export interface GroupEntry {
   readonly groupId: GroupId
   readonly epoch: number
   readonly statement: Uint8Array
 }
 
-/** Statements about users. Each was checked when it came. */
+/** Statements about users. Their signatures were checked when the broker accepted them. */
 export interface SignedUserRecords {
   readonly statements: readonly Uint8Array[]
   readonly removals: readonly Uint8Array[]
   readonly successions: readonly Uint8Array[]
 }
 
-/** `not_admin`: the requester is no admin and names others than itself. */
+/** `not_admin`: the requester is no admin and names peers other than itself. */
 export type RevokeReply =
   | { readonly outcome: 'done'; readonly ended: readonly RevokedMember[] }
   | { readonly outcome: 'not_admin' }
 
-/** The consent after the change: with keys for its owner, with numbers for routing. */
+/** The consent after the change, with keys for its owner and with numbers for routing. */
 export interface ConsentReply extends Pick<FrameOf<'consented'>, 'outcome' | 'peers' | 'unknown'> {
   readonly consent: Consent
 }
@@ -49,7 +49,6 @@ export type SuccessionReply =
   | { readonly outcome: 'done'; readonly successor: PeerKey; readonly statement: Uint8Array }
   | Refused<'succeeded'>
 
-/** What the driver replies to each request. */
 export interface Replies {
   lookup: { readonly bindings: readonly KeyBindingEntry[]; readonly users: SignedUserRecords }
   lookupHistory: readonly KeyBindingEntry[]
@@ -61,12 +60,12 @@ export interface Replies {
   setGroup: SetGroupReply
   pools: { readonly statements: readonly Uint8Array[]; readonly isLast: boolean }
   setPool: SetPoolReply
-  /** `pool` is null if there is no such pool. */
+  /** `pool`: null if there is no such pool. */
   joinPool: { readonly pool: PoolEntry | null }
   devices: SignedUserRecords
   removeDevice: RemovalReply
   succeed: SuccessionReply
-  /** What the peer lost and was not told of, the oldest first. `isAll`: there is no more of it. */
+  /** Lost deliveries that were not reported to the peer, oldest first. `isAll`: there are no others. */
   findLost: { readonly lost: readonly Lost[]; readonly isAll: boolean }
 }
 
@@ -93,7 +92,7 @@ export type RequestTable = {
   readonly [Type in RequestType]: (requester: Requester, frame: FrameOfRequest<Type>) => Promise<Replies[Type] | null>
 }
 
-/** Looks the request up in a driver's table. */
+/** Gets the request's reply from a driver's table. */
 export function replyFrom(table: RequestTable, { requester, frame }: Request): Promise<Reply | null> {
   const reply = table[frame.type] as (requester: Requester, frame: Request['frame']) => Promise<Reply | null>
   return reply(requester, frame)

@@ -1,7 +1,7 @@
 /**
- * Requests of members, in one table. Each is one effect (`Effects.request`), one statement of the driver (`RequestTable`)
- * and one reply (`Engine.replied`); a row says what the request costs its session, which frames its reply becomes, and what
- * else the reply changes here.
+ * The table of members' requests. Each request is one effect (`Effects.request`), one statement of the driver
+ * (`RequestTable`) and one reply (`Engine.replied`). A row defines the limits of the request, the frames of its reply,
+ * and what the reply changes in this engine.
  */
 import type { ClientFrame, Consent, FrameOf, PoolEntry, ServerFrame } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
@@ -21,7 +21,6 @@ import type {
   SignedUserRecords,
 } from './request-types.ts'
 
-/** What the rows use of the engine. */
 export interface RequestParts {
   readonly live: (socket: SocketId) => LiveSession | null
   readonly send: (live: LiveSession, frames: readonly ServerFrame[]) => void
@@ -39,7 +38,7 @@ export interface RequestParts {
     wasSet(meshId: MeshId, group: GroupEntry, requester: LiveSession | null): void
   }
   readonly pools: {
-    /** Returns the reply when the session leaves the pool: that needs no statement. */
+    /** Returns the reply if the session leaves the pool, which needs no statement. */
     asked(live: LiveSession, frame: FrameOf<'joinPool'>): FrameOf<'poolJoined'> | undefined
     joined(live: LiveSession, frame: FrameOf<'joinPool'>, pool: PoolEntry | null): FrameOf<'poolJoined'>['outcome']
     wasSet(meshId: MeshId, pool: PoolEntry): void
@@ -50,12 +49,11 @@ export interface RequestParts {
     deviceRemoved(requester: Requester, device: PeerKey, removal: Uint8Array): void
     succeeded(requester: Requester, statement: Uint8Array): void
   }
-  /** Ends every session of a member. */
   readonly disconnectMember: (member: RevokedMember) => void
 }
 
 interface Row<Type extends RequestType> {
-  /** Before the request goes to the driver. Returns the reply if no statement is needed. */
+  /** Runs before the request goes to the driver. Returns the reply if no statement is needed. */
   readonly asked?: (live: LiveSession, frame: FrameOfRequest<Type>, parts: RequestParts) => ServerFrame | undefined
   /** The frames for the requester, while its session lasts. */
   readonly frames: (
@@ -64,7 +62,7 @@ interface Row<Type extends RequestType> {
     live: LiveSession,
     parts: RequestParts,
   ) => readonly ServerFrame[]
-  /** What the reply changes, also after the requester left. */
+  /** Applies the reply to this engine, even if the requester has left. */
   readonly applied?: (
     reply: Replies[Type],
     request: RequestOf<Type>,
@@ -175,10 +173,10 @@ type RequestFrame = FrameOf<Exclude<RequestType, keyof OwnRequests>>
 
 export const isRequest = (frame: ClientFrame): frame is RequestFrame => frame.type in ROWS
 
-/** These cost as much as a request: a frame to everybody who watches, or a commit to wait for. */
+/** Frames that cost as much as a request: a frame to every watcher, or a commit to wait for. */
 const COSTLY: ReadonlySet<ClientFrame['type']> = new Set(['status', 'watch', 'ping'])
 
-/** Whether the frame counts against what a session may ask for beside mail. */
+/** Whether the frame counts against the session's request limit. */
 export const isRated = (frame: ClientFrame): boolean => isRequest(frame) || COSTLY.has(frame.type)
 
 export class MemberRequests {
@@ -204,7 +202,7 @@ export class MemberRequests {
   }
 }
 
-/** A row of any type. That a row meets only requests and replies of its own type is what `ROWS` and `RequestOf` declare. */
+/** A row of any type. `ROWS` and `RequestOf` ensure that it meets only requests and replies of its own type. */
 interface AnyRow {
   asked?(live: LiveSession, frame: Request['frame'], parts: RequestParts): ServerFrame | undefined
   frames(reply: Reply, frame: Request['frame'], live: LiveSession, parts: RequestParts): readonly ServerFrame[]
@@ -221,7 +219,7 @@ const requesterOf = ({ mesh: { meshId }, peer: { peer, peerKey, user } }: LiveSe
 
 const NO_RECORDS: SignedUserRecords = { statements: [], removals: [], successions: [] }
 
-/** Signed records about users go before the keys that were asked for: nobody has to ask for them. */
+/** Sends signed records about users before the requested keys, so that nobody has to request them. */
 function introductions({ statements, removals, successions }: SignedUserRecords): ServerFrame[] {
   const frames: ServerFrame[] = []
   if (successions.length > 0) frames.push({ type: 'successions', statements: [...successions] })

@@ -1,4 +1,7 @@
-/** Whether a message is kept is looked up, believed for a while, and doubted when the space or its members may be others. */
+/**
+ * Whether a space keeps messages is looked up, cached for a while, and looked up again when the space or its members may
+ * have changed.
+ */
 import type { FrameOf } from '@sealpost/protocol'
 import { fromHex, type GroupId, type ShardId } from '@sealpost/std'
 import { expect, test } from 'vitest'
@@ -11,7 +14,7 @@ const RECORD = fromHex(`${'00'.repeat(5)}${MESH}${GROUP}${keyOf(1)}${BODY_ID}${'
 const entry = { groupId: GROUP, epoch: 2, statement: Uint8Array.of(2) }
 const setGroup: FrameOf<'setGroup'> = { type: 'setGroup', ref: 1, statement: Uint8Array.of(2) }
 
-/** Of a message that names no group, as when it is said again. */
+/** A message that names no group, as in a resend. */
 function kept(n: number): FrameOf<'broadcastKept'> {
   const terms = { receipts: 'none', thread: '00'.repeat(16), hops: 0, noAutoReply: false } as const
   const body = { bodyId: BODY_ID, body: new Uint8Array(60), record: RECORD }
@@ -29,7 +32,7 @@ function spaced() {
   return { ...its, answer }
 }
 
-test('a space is looked up once in a while', () => {
+test('a space is looked up periodically', () => {
   const { engine, appends, spacesSought } = spaced()
   expect(appends).toHaveLength(2)
   engine.advance(15_000)
@@ -39,9 +42,9 @@ test('a space is looked up once in a while', () => {
 
 test.each<[string, (its: ReturnType<typeof world>) => void]>([
   ['the group was changed here', ({ reply }) => reply<'setGroup'>(2, setGroup, { outcome: 'done', group: entry })],
-  ['another shard changed the group', ({ engine }) => engine.hints.heard(OTHER, [{ type: 'staleGroup', meshId: MESH, group: GROUP }])],
-  ['another shard took other terms', ({ engine }) => engine.hints.heard(OTHER, [{ type: 'staleSpace', meshId: MESH, space: GROUP }])],
-])('when %s the next message waits for another look', (_, change) => {
+  ['another shard changed the group', ({ engine }) => engine.hints.received(OTHER, [{ type: 'staleGroup', meshId: MESH, group: GROUP }])],
+  ['another shard accepted other terms', ({ engine }) => engine.hints.received(OTHER, [{ type: 'staleSpace', meshId: MESH, space: GROUP }])],
+])('when %s the next message waits for another lookup', (_, change) => {
   const its = spaced()
   const { engine, appends, nacks, spacesSought, answer } = its
   change(its)

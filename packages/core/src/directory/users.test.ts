@@ -19,7 +19,7 @@ function people() {
   return place
 }
 
-test('what is signed about users goes before the keys that someone asked for', () => {
+test('signed records about users are sent before the requested keys', () => {
   const { reply, sent } = people()
   const users = { statements: [bytes(1)], removals: [bytes(2)], successions: [bytes(3)] }
   reply<'lookup'>(3, lookup(2), { bindings: [], users })
@@ -33,13 +33,13 @@ test('what is signed about users goes before the keys that someone asked for', (
   expect(sent).toMatchObject([{ type: 'directory' }])
 })
 
-test('an answer about devices is answered by its ref', () => {
+test('a reply about devices carries the ref of its request', () => {
   const { reply, sent } = people()
   reply<'devices'>(3, { type: 'devices', ref: 9, peers: [keyOf(2)] }, { ...NOBODY, statements: [bytes(1)] })
   expect(sent).toEqual([{ type: 'deviceList', ref: 9, statements: [bytes(1)], removals: [] }])
 })
 
-test('a device that joined is news for its user and those who asked, and for nobody else', () => {
+test('a new device is reported to its user and to sessions that asked for it, and to nobody else', () => {
   const { engine, connect, sent } = people()
   engine.received(4, lookup(1))
   connect(5)
@@ -47,11 +47,11 @@ test('a device that joined is news for its user and those who asked, and for nob
   sent.length = 0
   const device = { meshId: MESH, user: keyOf(1), statement: bytes(6) }
   engine.enrolled(5, { status: 'enrolled', name: 'a/b', proof: bytes(0), device })
-  // To peers 1 and 4; then what the newcomer is told.
+  // To peers 1 and 4; then the reply to the new device.
   expect(sent.map(({ type }) => type)).toEqual(['deviceList', 'deviceList', 'enrolled'])
 })
 
-test('a removed device is let go, those who asked hear of it, and a refusal is an answer only', () => {
+test('a removed device is disconnected and sessions that asked for it are notified; a refusal is only a reply', () => {
   const { reply, sent, closes } = people()
   const removed = { meshId: MESH, peer: 2 as PeerNo, peerKey: keyOf(2) }
   reply<'removeDevice'>(1, remove, { outcome: 'unknown_device' })
@@ -62,7 +62,7 @@ test('a removed device is let go, those who asked hear of it, and a refusal is a
   expect(closes).toEqual([[2, 'revoked']])
 })
 
-test('a member that turned to another key comes back with it; mail to the former one is for it', () => {
+test('a member that rotated its key reconnects with the new one, and gets mail to the former one', () => {
   const { engine, reply, appends, asked, closes } = people()
   reply<'succeed'>(2, succeed, { outcome: 'key_taken' })
   expect(closes).toEqual([])
@@ -77,7 +77,7 @@ test('a member that turned to another key comes back with it; mail to the former
   expect([asked.length, appends.length]).toEqual([1, 3])
 })
 
-test("a sender is judged as its user, and a user's word holds at each of its devices", () => {
+test("consent applies to a sender's user, and a user's consent applies to all its devices", () => {
   const { engine, appends, sent } = world()
   const owned = (n: number, user: number) => ({ ...memberOf(n), user: user as PeerNo })
   const rule = { policy: 'contacts', named: [7 as PeerNo], version: 1 } as const

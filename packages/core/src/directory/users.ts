@@ -1,9 +1,9 @@
 /**
- * What this shard does when the keys, the devices or the consent of a user change: it applies the change to what it knows,
- * and sends the signed record to those who asked for one of the keys in this session, or watch the mesh.
+ * Applies changes of a user's keys, devices and consent to this shard's state, and sends the signed record to sessions
+ * that asked for one of the keys or watch the mesh.
  */
 import type { Consent, FrameOf, ServerFrame } from '@sealpost/protocol'
-import type { MeshId, PeerKey } from '@sealpost/std'
+import type { MeshId, PeerKey, PeerNo } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { LiveSession } from '../model.ts'
 import type { Requester } from './request-types.ts'
@@ -26,7 +26,7 @@ export class UserDirectory {
     this.#context.meshes.find(meshId)?.consented(user, consent)
   }
 
-  /** Sends the removal, also when the requester left meanwhile. */
+  /** Sends the removal, even if the requester has left meanwhile. */
   deviceRemoved({ meshId, peerKey }: Requester, device: PeerKey, removal: Uint8Array): void {
     const news: FrameOf<'deviceList'> = { type: 'deviceList', ref: 0, statements: [], removals: [removal] }
     this.#send({ meshId, keys: [peerKey, device] }, news)
@@ -36,7 +36,7 @@ export class UserDirectory {
     this.#send({ meshId, keys: [user] }, { type: 'deviceList', ref: 0, statements: [statement], removals: [] })
   }
 
-  /** The mail that waits, and what else belongs to the member, is its successor's: it comes back with the new key. */
+  /** The member's waiting mail and other property pass to its successor: the member reconnects with the new key. */
   succeeded({ meshId, peerKey, peer }: Requester, statement: Uint8Array): void {
     this.#send({ meshId, keys: [peerKey] }, { type: 'successions', statements: [statement] })
     const mesh = this.#context.meshes.find(meshId)
@@ -56,7 +56,7 @@ export class UserDirectory {
     }
   }
 
-  /** To the users themselves as well. */
+  /** Sends the record to the user's own devices, too. */
   #send({ meshId, keys }: { meshId: MeshId; keys: readonly PeerKey[] }, news: ServerFrame): void {
     for (const { live, peerKey } of this.#context.meshes.find(meshId)?.byNo.values() ?? [])
       if (live && (keys.includes(peerKey) || keys.some((key) => follows(live, key)))) this.#context.send(live, [news])
@@ -64,3 +64,25 @@ export class UserDirectory {
 }
 
 const follows = (live: LiveSession, key: PeerKey): boolean => live.hasLookedUp(key) || live.mesh.watchers.has(live)
+
+/** The rule that decides whose mail a peer accepts; the router checks it for each envelope. */
+export class ConsentRule {
+  private readonly named: ReadonlySet<PeerNo>
+  private readonly areNamedAdmitted: boolean
+
+  constructor(named: Iterable<PeerNo>, areNamedAdmitted: boolean) {
+    this.named = new Set(named)
+    this.areNamedAdmitted = areNamedAdmitted
+  }
+
+  /** `sender`: the user that the sender is or acts for. */
+  admits(sender: PeerNo): boolean {
+    return this.named.has(sender) === this.areNamedAdmitted
+  }
+}
+
+/** Returns null for the common rule: mail from everybody. A user may always write to itself and to its devices. */
+export function ruleOf(owner: PeerNo, { policy, named }: Consent): ConsentRule | null {
+  if (policy === 'contacts') return new ConsentRule([owner, ...named], true)
+  return named.length === 0 ? null : new ConsentRule(named, false)
+}

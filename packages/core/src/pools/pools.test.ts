@@ -1,4 +1,4 @@
-/** Who of a pool is given what, and what becomes of it when someone leaves. */
+/** Which member of a pool gets which delivery, and what happens to it when the member leaves. */
 import {
   ALONE_AFTER_ATTEMPTS,
   type ClientFrame,
@@ -11,7 +11,7 @@ import {
 import type { Hint } from '@sealpost/protocol/hints'
 import type { DeliveryId, PeerNo, PoolId } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import type { Sought } from '../effects.ts'
+import type { Lookup } from '../effects.ts'
 import { idOf, keyOf, MESH, world } from '../test/testing-world.ts'
 
 const POOL = 'f0'.repeat(32) as PoolId
@@ -31,10 +31,10 @@ const deliveryOf = (n: number, envelope = boxesFor(2, 3)): Delivery => ({
 function crew() {
   const its = world()
   const hints: PeerNo[] = []
-  const sought: Sought[] = []
+  const sought: Lookup[] = []
   Object.assign(its.effects, {
     hint: (hint: Hint) => void (hint.type === 'wake' && hints.push(hint.peer)),
-    resolve: (_: unknown, __: unknown, what: Sought) => void sought.push(what),
+    resolve: (_: unknown, __: unknown, what: Lookup) => void sought.push(what),
   })
   its.enter(2)
   its.enter(3)
@@ -66,7 +66,7 @@ function crew() {
   return { ...its, hints, sought, join, answer, deal, joined, members, send }
 }
 
-test('who joins is asked for; who may not hears why', () => {
+test('joining a pool looks it up; a refusal has a reason', () => {
   const its = crew()
   its.join(2, 1)
   its.join(3, 1, null)
@@ -81,7 +81,7 @@ test('who joins is asked for; who may not hears why', () => {
   ])
 })
 
-test('the least loaded is served first, and nobody is given more than it takes', () => {
+test('the least loaded member is served first, and nobody gets more than its credit', () => {
   const its = crew()
   its.join(2, 2)
   its.deal([0, deliveryOf(1)])
@@ -107,7 +107,7 @@ test('a member is pushed its own box, with the body', () => {
   expect(its.rejects).toMatchObject([{ delivery: { recipient: POOL_NO, id: 2, holder: 2 }, epoch: 2 }])
 })
 
-test('what a member says of a delivery names the pool and its holder', () => {
+test("a member's update of a delivery names the pool and its holder", () => {
   const its = crew()
   its.join(2, 2)
   its.deal([0, deliveryOf(1)], [1, deliveryOf(2)])
@@ -119,7 +119,7 @@ test('what a member says of a delivery names the pool and its holder', () => {
   expect(its.members()).toEqual([2])
 })
 
-test('what a leaver held goes back, when its session ends and when it leaves', () => {
+test('deliveries of a leaving member are released, when its session ends and when it leaves', () => {
   const its = crew()
   its.join(2, 1)
   its.deal([0, deliveryOf(1)])
@@ -135,7 +135,7 @@ test('what a leaver held goes back, when its session ends and when it leaves', (
   expect(its.settles).toEqual([])
 })
 
-test('what is dealt to someone who left meanwhile goes back, too', () => {
+test('deliveries dealt to a member that left meanwhile are released, too', () => {
   const its = crew()
   its.join(2, 1)
   its.engine.closed(2)
@@ -143,7 +143,7 @@ test('what is dealt to someone who left meanwhile goes back, too', () => {
   expect(its.releases).toMatchObject([{ delivery: { recipient: POOL_NO, id: 1, holder: 2 }, epoch: 2 }])
 })
 
-test('a slot whose pick another statement took is asked for again at once, and one that found nothing is not', () => {
+test('a slot whose pick another statement took is claimed for again at once, and one that found nothing is not', () => {
   const its = crew()
   its.join(2, 1)
   expect(its.poolWants).toHaveLength(1)
@@ -153,7 +153,7 @@ test('a slot whose pick another statement took is asked for again at once, and o
   expect(its.poolWants).toHaveLength(2)
 })
 
-test('what was often attempted is with its holder alone, and gets a strike when the connection breaks off', () => {
+test("a delivery with many attempts is its holder's only one, and gets a failed attempt when the connection breaks", () => {
   const its = crew()
   its.join(2, 4)
   expect(its.members()).toEqual([2, 2, 2, 2])
@@ -166,7 +166,7 @@ test('what was often attempted is with its holder alone, and gets a strike when 
   expect(its.failedAttempts).toMatchObject([{ recipient: POOL_NO, id: 2 }])
 })
 
-test('what was often attempted gets its strike beside mail of the holder, which gets none', () => {
+test('a delivery with many attempts gets the failed attempt, and other mail of its holder gets none', () => {
   const its = crew()
   its.join(2, 4)
   const want = its.wants.find(({ session }) => session.peer === 2)!
@@ -177,7 +177,7 @@ test('what was often attempted gets its strike beside mail of the holder, which 
   expect(its.failedAttempts).toMatchObject([{ recipient: POOL_NO, id: 4 }])
 })
 
-test('who is taken out gets up, whether a statement or a claim says so', () => {
+test('a removed member leaves its seat, whether a statement or a claim reports it', () => {
   const its = crew()
   its.join(2, 1)
   its.join(3, 1)
@@ -194,7 +194,7 @@ test('who is taken out gets up, whether a statement or a claim says so', () => {
   expect(its.joined().slice(3)).toEqual([[0, 'not_in_pool']])
 })
 
-test('with `dnd` only what is urgent is asked for', () => {
+test('with `dnd` only urgent mail is claimed', () => {
   const its = crew()
   its.engine.received(2, { type: 'status', availability: 'dnd', summary: '', declinesReceipts: false })
   its.join(2, 1)
@@ -204,7 +204,7 @@ test('with `dnd` only what is urgent is asked for', () => {
   expect(its.poolWants.at(-1)!.slots).toMatchObject([{ priorityMax: 2 }])
 })
 
-test('a claim that failed or met a lock is made again, and one claim is in flight at a time', () => {
+test('a claim that failed or met a lock is repeated, and one claim is in flight at a time', () => {
   const its = crew()
   its.join(2, 1)
   its.engine.hints.wake(MESH, POOL_NO)
@@ -217,7 +217,7 @@ test('a claim that failed or met a lock is made again, and one claim is in fligh
   expect(its.poolWants.length).toBe(3)
 })
 
-test('a message to a pool is stored for it once it was looked up, for the members that have a box', () => {
+test('a message to a pool is stored after the pool was looked up, for the members that have a box', () => {
   const its = crew()
   its.send()
   expect(its.sought).toMatchObject([{ peers: [], pools: [POOL] }])
@@ -225,7 +225,7 @@ test('a message to a pool is stored for it once it was looked up, for the member
   expect(its.appends).toMatchObject([{ recipient: POOL_NO, insertLeaseEpoch: 0, body: { readers: [2] } }])
 })
 
-test('a message to a pool is refused when nobody has a box, it is sealed for former members, or there is no pool', () => {
+test('a message to a pool is refused if no member has a box, if it is sealed for former members, or if the pool is unknown', () => {
   const its = crew()
   its.send({}, 1)
   its.engine.resolved(1, [POOL], [], undefined, undefined, [entry([4], 2)])
@@ -237,7 +237,7 @@ test('a message to a pool is refused when nobody has a box, it is sealed for for
   expect(its.closes).toEqual([[1, 'frame_malformed']])
 })
 
-test('a member that turned to another key is known by each of them, and has what was sealed to the former one', () => {
+test('a member that rotated its key is known by both, and gets messages sealed to the former one', () => {
   const its = crew()
   its.join(3, 1, entry([2, 3]))
   its.join(3, 0)
@@ -251,7 +251,7 @@ test('a member that turned to another key is known by each of them, and has what
   expect(its.joined().map(([, outcome]) => outcome)).toEqual(['joined', 'left', 'joined', 'joined'])
 })
 
-test('what nobody here was given is told to other shards, also when someone here was free', () => {
+test('a delivery that went to nobody here wakes other shards, even if a member here was free', () => {
   const its = crew()
   its.join(2, 1)
   its.deal()
@@ -268,7 +268,7 @@ test('what nobody here was given is told to other shards, also when someone here
   expect(its.hints).toEqual([POOL_NO])
 })
 
-test('who leaves before it is answered that it has joined is given nothing', () => {
+test('a member that leaves before the reply to its join gets nothing', () => {
   const its = crew()
   const frame = { type: 'joinPool', ref: 5, pool: POOL, credit: 1 } as const
   its.engine.received(2, frame)

@@ -1,7 +1,7 @@
 /**
- * Who works for a pool here, and what each of them is given. One claim for a pool is in flight at a time; it names the
- * members that are free, the least loaded first, and of these the one that was served longest ago. The database deals, so
- * that members on several shards share one pool.
+ * Dispatches the deliveries of pools to the members here. Each pool has one claim in flight, which names the free
+ * members, the least loaded first, then the one served longest ago. The database deals, so that members on several shards
+ * share one pool.
  */
 import {
   ALONE_AFTER_ATTEMPTS,
@@ -19,11 +19,11 @@ import type { Context } from '../context.ts'
 import type { ClaimWantOf } from '../effects.ts'
 import { deliveryRef, type LiveSession, type PoolState, type Seat } from '../model.ts'
 
-/** In one claim. A member is dealt few at a time, since each may be as large as an envelope can be. */
+/** Slots in one claim. A member is dealt few deliveries at a time, since each may have the maximum size. */
 const SLOTS_MAX = 64
 const SLOTS_OF_SEAT_MAX = 8
 
-/** A want that remembers whose slots these are. */
+/** A want that remembers the seats of its slots. */
 interface SeatedWant extends ClaimWantOf<'pool'> {
   readonly of: PoolState
   readonly seats: readonly Seat[]
@@ -31,14 +31,14 @@ interface SeatedWant extends ClaimWantOf<'pool'> {
 
 export class PoolDispatcher {
   private readonly context: Context
-  /** Nobody knows what their last claim did. */
+  /** Pools whose last claim has an unknown outcome. */
   private readonly failed = new Set<PoolState>()
 
   constructor(context: Context) {
     this.context = context
   }
 
-  /** With no credit the session leaves at once, and gets its reply. Otherwise the pool is looked up first. */
+  /** Without credit, the session leaves at once and gets its reply. Otherwise the pool is looked up first. */
   asked(live: LiveSession, frame: FrameOf<'joinPool'>): FrameOf<'poolJoined'> | undefined {
     if (frame.credit > 0) {
       live.joins(frame)
@@ -66,14 +66,14 @@ export class PoolDispatcher {
     return 'joined'
   }
 
-  /** A statement of its owner changed the pool here. */
+  /** The pool's owner changed it here. */
   wasSet(meshId: MeshId, entry: PoolEntry): void {
     this.context.effects.hint({ type: 'stalePool', meshId, pool: entry.poolId })
     const mesh = this.context.meshes.find(meshId)
     if (mesh) this.learn({ mesh }, entry)
   }
 
-  /** What the database says of a pool now; who is not in it any more gets up. */
+  /** Applies a pool's newest statement. Sessions of former members lose their seats. */
   learn({ mesh }: Pick<LiveSession, 'mesh'>, entry: PoolEntry): PoolState {
     const pool = mesh.pools.add(entry, this.context.nowMs)
     for (const seat of [...pool.seats.values()])
@@ -81,13 +81,13 @@ export class PoolDispatcher {
     return pool
   }
 
-  /** Something was stored for the pool or given back to it; with nobody free here, other shards hear of it. */
+  /** A delivery was stored for the pool or released. If no member here is free, wakes other shards. */
   wake(meshId: MeshId, poolNo: PeerNo, count = 1): void {
     if (!this.noticed(meshId, poolNo)) return this.context.effects.hint({ type: 'wake', meshId, peer: poolNo })
     this.context.meshes.find(meshId)!.pools.numbered(poolNo)!.unserved += count
   }
 
-  /** Something may wait for the pool. Answers whether someone is free here. */
+  /** A delivery may wait for the pool. Returns whether a member here is free. */
   noticed(meshId: MeshId, poolNo: PeerNo): boolean {
     const pool = this.context.meshes.find(meshId)?.pools.numbered(poolNo)
     if (!pool) return false
@@ -96,7 +96,7 @@ export class PoolDispatcher {
     return [...pool.seats.values()].some((seat) => this.roomOf(seat) > 0)
   }
 
-  /** The session may be able to take what it could not before. */
+  /** The session may accept deliveries that it could not accept before. */
   refresh(live: LiveSession): void {
     for (const seat of live.seats.values()) {
       seat.mayFind = true
@@ -104,13 +104,13 @@ export class PoolDispatcher {
     }
   }
 
-  /** It has ended one way or another what it held, of this pool or its own: there is room. */
+  /** The session ended deliveries of a pool or of its own, so it has room. */
   deliveryEnded(live: LiveSession, id: DeliveryId, poolNo: PeerNo | undefined): void {
     if (poolNo !== undefined) live.seats.get(poolNo)?.held.delete(id)
     for (const { pool } of live.seats.values()) this.look(live.mesh.meshId, pool)
   }
 
-  /** The session is over: what it held of pools goes to others. */
+  /** The session is over: releases its pool deliveries to other members. */
   sessionEnded(live: LiveSession): void {
     for (const seat of [...live.seats.values()]) this.leave(seat)
   }
@@ -129,7 +129,7 @@ export class PoolDispatcher {
     if (claimed.status === 'locked') for (const seat of seats) seat.mayFind = true
     else {
       const served = new Set(claimed.dealt.map(({ slot }) => slot))
-      // There may be more for a slot that got something, and for one whose pick another statement took.
+      // More may wait for a slot that got a delivery, and for one whose pick another statement took.
       for (const [slot, seat] of seats.entries()) if (claimed.hasMore || served.has(slot)) seat.mayFind = true
       pool.unserved = Math.max(0, pool.unserved - claimed.dealt.length)
       if (claimed.dealt.length > 0) pool.isWary = claimed.dealt.some(({ delivery }) => isSuspect(delivery))
@@ -141,7 +141,7 @@ export class PoolDispatcher {
     if (!pool.isClaiming && pool.unserved > 0) this.passOn(want.meshId, pool)
   }
 
-  /** What it may have dealt comes free with its leases. */
+  /** Deliveries that the claim may have dealt become free when their leases lapse. */
   claimFailed(want: ClaimWantOf<'pool'>): void {
     const { of: pool, seats } = want as SeatedWant
     pool.isClaiming = false
@@ -149,7 +149,7 @@ export class PoolDispatcher {
     this.failed.add(pool)
   }
 
-  /** About once a second. */
+  /** Call it about once a second. */
   tick(): void {
     for (const pool of this.failed) {
       const [live] = pool.seats.keys()
@@ -158,7 +158,7 @@ export class PoolDispatcher {
     this.failed.clear()
   }
 
-  /** Who is free here has room for fewer, has no box, or takes only what is urgent. */
+  /** The free members here have room for fewer, have no box, or accept only urgent priorities. */
   private passOn(meshId: MeshId, pool: PoolState): void {
     pool.unserved = 0
     this.context.effects.hint({ type: 'wake', meshId, peer: pool.peer })
@@ -189,7 +189,7 @@ export class PoolDispatcher {
     this.context.effects.claim(want)
   }
 
-  /** A seat for each slot, in the order in which they are to be served. */
+  /** Returns a seat for each slot, in serving order. */
   private freeSlots(pool: PoolState): Seat[] {
     const slots: { seat: Seat; load: number }[] = []
     for (const seat of pool.seats.values()) {
@@ -203,7 +203,7 @@ export class PoolDispatcher {
   private roomOf({ live, pool, held, credit }: Seat): number {
     const { unsettled, isCongested, hasBytesFree, suspect } = live.credit
     if (isCongested || !hasBytesFree || suspect !== null) return 0
-    for (const id of held) if (!unsettled.has(id)) held.delete(id) // very old, and forgotten
+    for (const id of held) if (!unsettled.has(id)) held.delete(id) // forgotten after a very long time
     if (pool.isWary && held.size > 0) return 0
     return Math.max(0, credit - held.size)
   }
@@ -211,7 +211,7 @@ export class PoolDispatcher {
   private deal({ live, pool, held }: Seat, delivery: Delivery): void {
     const current = live.seats.get(pool.peer)
     const ref = deliveryRef(live, delivery.id, { priority: delivery.priority, pool: pool.peer })
-    // It left while the claim was under way.
+    // The member left while the claim was in flight.
     if (current?.held !== held) return this.release([{ delivery: ref, epoch: live.openedEpoch }])
     const envelope = boxFor(live.peer.peer, pool, delivery)
     if (!envelope) {
@@ -223,7 +223,7 @@ export class PoolDispatcher {
     this.context.push(live, { ...delivery, envelope }, pool.peer)
   }
 
-  /** What it held goes back; what it settled is not its any more. */
+  /** Releases the deliveries that the member holds. */
   private leave({ live, pool, held }: Seat): void {
     live.seats.delete(pool.peer)
     pool.seats.delete(live)
@@ -247,7 +247,7 @@ export class PoolDispatcher {
   }
 }
 
-/** It may be sealed to a key that the member had before. */
+/** The message may be sealed to a former key of the member. */
 function boxFor(member: PeerNo, { members }: PoolState, { envelope }: Delivery): Uint8Array | null {
   return readBoxes(envelope)?.find(({ peer }) => members.get(peer) === member)?.box ?? null
 }

@@ -1,4 +1,4 @@
-/** Two shards that hear each other by hints: who is online on the other one, and what that is good for. */
+/** Presence and ephemeral messages between two shards that exchange hints. */
 
 import type { FrameOf } from '@sealpost/protocol'
 import { type ClientFrame, NO_THREAD, type ServerFrame } from '@sealpost/protocol'
@@ -13,14 +13,14 @@ const IF_ONLINE = {
   ...{ hops: 0, noAutoReply: false, ifOnline: true },
 }
 
-/** Peer 1 is at both of them, where it watches or sends on the first; others come as a test says. */
+/** Peer 1 is on both shards, and watches or sends on the first; tests add others. */
 function twoShards() {
-  const said: { from: ShardId; hint: Hint }[] = []
+  const published: { from: ShardId; hint: Hint }[] = []
   const waiting: (() => void)[] = []
   const shards = SHARDS.map((from, n) => {
     const its = world()
     Object.assign(its.effects, {
-      hint: (hint: Hint) => void said.push({ from, hint }),
+      hint: (hint: Hint) => void published.push({ from, hint }),
       awaitPresence: (meshId: MeshId) => void waiting.push(() => its.engine.presence.repliesDue(meshId)),
     })
     its.engine.presence.setOtherShards(new Set([SHARDS[1 - n]!]))
@@ -28,10 +28,10 @@ function twoShards() {
   })
   const [here, there] = shards as [ReturnType<typeof world>, ReturnType<typeof world>]
   there.engine.closed(1)
-  /** What was said reaches the other shard, and answers to it come back; then all waiting callers have waited long enough. */
+  /** Exchanges all hints and the replies to them, then ends the wait of all callers. */
   const meet = () => {
-    for (let next = said.shift(); next; next = said.shift())
-      shards[1 - SHARDS.indexOf(next.from)]!.engine.hints.heard(next.from, [next.hint])
+    for (let next = published.shift(); next; next = published.shift())
+      shards[1 - SHARDS.indexOf(next.from)]!.engine.hints.received(next.from, [next.hint])
     for (const done of waiting.splice(0)) done()
   }
   const pass = (toMs: number) => {
@@ -41,7 +41,7 @@ function twoShards() {
       engine.tick()
     }
   }
-  const say = (frame: ClientFrame) => here.engine.received(1, frame)
+  const sendFrame = (frame: ClientFrame) => here.engine.received(1, frame)
   const framesOf = <T extends ServerFrame['type']>(type: T) =>
     here.sent.filter((frame): frame is Extract<ServerFrame, { type: T }> => frame.type === type)
   const news = () => {
@@ -49,18 +49,18 @@ function twoShards() {
     here.sent.length = 0
     return items.map(({ peer, isOnline, summary }) => [Number.parseInt(peer, 16), isOnline, summary])
   }
-  const watch = () => say({ type: 'watch', isOn: true })
-  return { here, there, said, meet, pass, say, framesOf, news, watch }
+  const watch = () => sendFrame({ type: 'watch', isOn: true })
+  return { here, there, published, meet, pass, sendFrame, framesOf, news, watch }
 }
 
 const status = (summary: string, availability: 'idle' | 'dnd' = 'idle') =>
   ({ type: 'status', availability, summary, declinesReceipts: false }) as const
-const whisper = (n: number, to: number, bytes = 50): ClientFrame => ({
+const ephemeral = (n: number, to: number, bytes = 50): ClientFrame => ({
   type: 'sendEphemeral',
   items: [{ envelopeId: idOf(n), recipient: keyOf(to), envelope: new Uint8Array(bytes) }],
 })
 
-test('who watches hears of peers of another shard: those that are there, their changes, and that they left', () => {
+test('a watcher gets the peers of another shard: those online, their changes, and that they left', () => {
   const { there, meet, news, watch } = twoShards()
   there.enter(2)
   watch()
@@ -76,35 +76,35 @@ test('who watches hears of peers of another shard: those that are there, their c
   expect(news()).toEqual([[2, false, '']])
 })
 
-test('nobody is asked where no other shard is, and nobody told who did not ask', () => {
-  const { here, there, said, pass, watch } = twoShards()
+test('without other shards no request is published, and only shards that asked get reports', () => {
+  const { here, there, published, pass, watch } = twoShards()
   there.enter(2)
-  expect(said).toEqual([])
+  expect(published).toEqual([])
   here.engine.presence.setOtherShards(new Set())
   watch()
   pass(60_000)
-  expect(said).toEqual([])
+  expect(published).toEqual([])
 })
 
-test('a peer that moved is online all the time, and news of its former session count no more', () => {
-  const { here, there, said, meet, pass, news, watch } = twoShards()
+test('a peer that moved stays online, and reports of its former session are ignored', () => {
+  const { here, there, published, meet, pass, news, watch } = twoShards()
   there.enter(2)
   watch()
   meet()
   there.engine.received(2, status('late'))
-  const late = said.splice(0)
+  const late = published.splice(0)
   here.enter(2) // its epoch is the same here; the session is its peer's all the same
   there.engine.closed(2)
   news()
   meet()
-  for (const { from, hint } of late) here.engine.hints.heard(from, [hint, hint])
+  for (const { from, hint } of late) here.engine.hints.received(from, [hint, hint])
   expect(news()).toEqual([])
   here.engine.closed(2)
   pass(1_000)
   expect(news()).toEqual([[2, false, '']])
 })
 
-test('peers of a shard that is gone, or that says nothing any more, are offline', () => {
+test('peers of a shard that is dead, or that sends no reports, are offline', () => {
   const { here, there, meet, pass, news, watch } = twoShards()
   there.enter(2)
   watch()
@@ -112,7 +112,7 @@ test('peers of a shard that is gone, or that says nothing any more, are offline'
   news()
   for (const atMs of [10_000, 20_000, 30_000, 40_000]) {
     pass(atMs)
-    meet() // asked again, and told
+    meet() // requested again, and reported
   }
   expect(news()).toEqual([])
   for (const atMs of [50_000, 60_000, 70_000]) pass(atMs)
@@ -123,7 +123,7 @@ test('peers of a shard that is gone, or that says nothing any more, are offline'
   expect(news()).toEqual([[2, false, '']])
 })
 
-test('a send to those who are online waits until others have said who is, and keeps its order', () => {
+test('a send to online peers waits until other shards have reported theirs, and keeps its order', () => {
   const at = sending()
   at.there.enter(2)
   at.sendIfOnline(1, 2)
@@ -144,35 +144,35 @@ function sending() {
   at.here.engine.resolved(1, [keyOf(2), keyOf(3)], [memberOf(2), memberOf(3)])
   at.here.appends.length = 0
   const sendIfOnline = (n: number, to: number) =>
-    at.say({ type: 'sendWith', envelopes: [{ send: sendOf(n, to), terms: IF_ONLINE }] })
+    at.sendFrame({ type: 'sendWith', envelopes: [{ send: sendOf(n, to), terms: IF_ONLINE }] })
   return { ...at, sendIfOnline }
 }
 
-test('a whisper reaches a peer of another shard, if that would hear it here', () => {
-  const { there, meet, say, framesOf } = twoShards()
-  const heard = () => there.sent.flatMap((frame) => (frame.type === 'pushEphemeral' ? frame.items : []))
+test('an ephemeral message reaches a peer of another shard, if it would reach it here', () => {
+  const { there, meet, sendFrame, framesOf } = twoShards()
+  const arrived = () => there.sent.flatMap((frame) => (frame.type === 'pushEphemeral' ? frame.items : []))
   there.enter(2)
-  say(whisper(1, 2))
-  say(whisper(2, 3))
-  meet() // who is there
-  meet() // the whisper
-  expect(heard()).toMatchObject([{ sender: keyOf(1), envelopeId: idOf(1) }])
+  sendFrame(ephemeral(1, 2))
+  sendFrame(ephemeral(2, 3))
+  meet() // the presence reports
+  meet() // the ephemeral message
+  expect(arrived()).toMatchObject([{ sender: keyOf(1), envelopeId: idOf(1) }])
   expect(framesOf('ephemeralFailed').flatMap(({ items }) => items)).toEqual([
     { envelopeId: idOf(2), code: 'no_responder' },
   ])
-  say(whisper(3, 2, 4097))
+  sendFrame(ephemeral(3, 2, 4097))
   there.engine.received(2, status('', 'dnd'))
-  say(whisper(4, 2)) // said before it is heard of
+  sendFrame(ephemeral(4, 2)) // sent before it is known
   meet()
-  say(whisper(5, 2))
+  sendFrame(ephemeral(5, 2))
   meet()
-  expect(heard()).toHaveLength(1)
+  expect(arrived()).toHaveLength(1)
   expect(framesOf('ephemeralFailed').flatMap(({ items }) => items.map(({ envelopeId }) => envelopeId))).toEqual(
     [2, 3, 5].map(idOf),
   )
 })
 
-test('H65: a whisper of one whom the recipient bars, or to nobody, is not passed on', () => {
+test('H65: an ephemeral message from a blocked sender, or to nobody, is not passed on', () => {
   const { there } = twoShards()
   there.enter(2)
   const consent = { policy: 'open', named: [9 as PeerNo], version: 1 } as const
@@ -183,26 +183,26 @@ test('H65: a whisper of one whom the recipient bars, or to nobody, is not passed
     ...{ type: 'ephemeral', meshId, recipient: keyOf(recipient), sender: keyOf(9), user: user as PeerNo },
     ...{ envelopeId: idOf(1), envelope: new Uint8Array(50) },
   })
-  there.engine.hints.heard(SHARDS[0]!, [forged(2, 9), forged(7, 1), forged(2, 1, 'ff'.repeat(16) as MeshId)])
+  there.engine.hints.received(SHARDS[0]!, [forged(2, 9), forged(7, 1), forged(2, 1, 'ff'.repeat(16) as MeshId)])
   expect(there.sent).toEqual([])
-  there.engine.hints.heard(SHARDS[0]!, [forged(2, 1)])
+  there.engine.hints.received(SHARDS[0]!, [forged(2, 1)])
   expect(there.sent).toMatchObject([{ type: 'pushEphemeral' }])
 })
 
-test('what another shard changed is read again', () => {
+test('a change by another shard causes a lookup', () => {
   const { here } = twoShards()
   here.enter(2)
   here.send(sendOf(1, 2))
   expect(here.asked).toEqual([])
-  here.engine.hints.heard(SHARDS[1]!, [{ type: 'staleConsent', meshId: MESH, user: 2 as PeerNo }])
+  here.engine.hints.received(SHARDS[1]!, [{ type: 'staleConsent', meshId: MESH, user: 2 as PeerNo }])
   here.send(sendOf(2, 2))
   expect(here.asked).toEqual([[keyOf(2)]])
 })
 
-test('who asked for a box key hears that another shard took a new one', () => {
-  const { here, say, framesOf } = twoShards()
-  say({ type: 'lookup', ref: 1, peers: [keyOf(2)] })
-  here.engine.hints.heard(
+test('a session that asked for a box key learns that another shard accepted a new one', () => {
+  const { here, sendFrame, framesOf } = twoShards()
+  sendFrame({ type: 'lookup', ref: 1, peers: [keyOf(2)] })
+  here.engine.hints.received(
     SHARDS[1]!,
     [2, 3].map((n): Hint => ({ type: 'staleKey', meshId: MESH, peer: keyOf(n) })),
   )

@@ -1,8 +1,8 @@
 /**
- * Who is online, and what they say of themselves. In memory only: nobody stores a heartbeat.
+ * Presence of peers: online, availability and summary. In memory only: no heartbeat is stored.
  *
- * Other shards are asked about a mesh while someone here wants to know: who watches it, whispers in it, or sends to
- * those who are online. They then say who is there, and every change, until they are asked no more.
+ * A shard asks the others about a mesh while a session here watches it, sends ephemeral messages in it, or sends only to
+ * online peers. The others then report their peers and every change, until the requests stop.
  */
 import { type Availability, type FrameOf, type NackCode, PRIORITY_MAX } from '@sealpost/protocol'
 import { EPHEMERAL_HINT_BYTES_MAX, type Hint, type HintOf } from '@sealpost/protocol/hints'
@@ -11,13 +11,11 @@ import type { Context } from '../context.ts'
 import { chunks, type PresenceItem } from '../deliver/outgoing.ts'
 import type { LiveSession, Mesh, PeerState } from '../model.ts'
 
-/** A member in session, as an operator sees it. */
+/** A connected member, for operators. */
 export interface LivePeer {
   readonly peer: PeerNo
   readonly availability: Availability
-  /** Pushed to it, and not settled. */
   readonly unsettled: number
-  /** Its socket takes no more for now. */
   readonly isCongested: boolean
 }
 
@@ -29,7 +27,6 @@ export class Presence {
     this.context = context
   }
 
-  /** Who is in session here. */
   livePeers(meshId: MeshId): LivePeer[] {
     const peers = [...(this.context.meshes.find(meshId)?.byNo.values() ?? [])]
     return peers.flatMap(({ peer, live }) =>
@@ -46,14 +43,14 @@ export class Presence {
     )
   }
 
-  /** The other shards that are alive. Before it is said there are none, and nobody is asked. */
+  /** Sets the other live shards. Before the first call there are none, and no request is published. */
   setOtherShards(others: ReadonlySet<ShardId>): void {
     this.others = others
     this.tick()
     this.context.flush()
   }
 
-  /** From here on the session hears of every change in its mesh; first, of all as it is now. */
+  /** Subscribes the session to changes in its mesh, beginning with a snapshot. */
   watch(live: LiveSession, isOn: boolean): void {
     const { mesh } = live
     mesh.watchers.delete(live)
@@ -82,35 +79,33 @@ export class Presence {
     if (mesh.remotePresence.isRequested) this.hint(mesh, peer)
   }
 
-  /** It has a session, here or remotePresence. */
+  /** Whether the peer has a session on any shard. */
   isOnline(mesh: Mesh, peerKey: PeerKey): boolean {
     return this.itemFor(mesh, peerKey).isOnline
   }
 
-  /** The same by ids: see `seek`. */
   isServed(meshId: MeshId, peerKey: PeerKey): boolean {
     const mesh = this.context.meshes.find(meshId)
     return mesh !== undefined && this.isOnline(mesh, peerKey)
   }
 
-  /** Who is online elsewhere is known, as far as it can be. */
+  /** Whether this shard knows, as far as it can, which peers are online on other shards. */
   isKnown({ remotePresence }: Mesh): boolean {
     return this.others.size === 0 || remotePresence.isKnown(this.context.nowMs)
   }
 
-  /** Acts as soon as that is known, at once if it is. */
+  /** Calls `act` when `isKnown` holds, at once if it does. */
   whenKnown(mesh: Mesh, act: () => void): void {
     this.request(mesh)
     if (this.isKnown(mesh)) return act()
     if (mesh.remotePresence.wait(act)) this.context.effects.awaitPresence(mesh.meshId)
   }
 
-  /** The same for a peer that has no session yet. */
+  /** Like `whenKnown`, for a peer without a session. */
   whenMeshKnown(meshId: MeshId, act: () => void): void {
     this.whenKnown(this.context.meshes.open(meshId, this.context.nowMs), act)
   }
 
-  /** Other shards had time to say who is there. */
   repliesDue(meshId: MeshId): void {
     this.context.meshes.find(meshId)?.remotePresence.answered()
     this.context.flush()
@@ -126,7 +121,7 @@ export class Presence {
       this.push(mesh, this.itemFor(mesh, hint.peer))
   }
 
-  /** About once a second. */
+  /** Call it about once a second. */
   tick(): void {
     for (const mesh of this.context.meshes.all()) {
       for (const peerKey of mesh.remotePresence.forgetOld(this.context.nowMs, this.others))
@@ -161,7 +156,7 @@ export class Presence {
   }
 }
 
-/** All of a large mesh at once is dear. */
+/** A snapshot of a large mesh is expensive. */
 const SNAPSHOT_EVERY_MS = 2_000
 
 const offline = (peer: PeerKey): PresenceItem => ({ peer, isOnline: false, availability: 'idle', summary: '' })
@@ -172,7 +167,7 @@ function itemOf({ peerKey, live }: PeerState): PresenceItem {
     : offline(peerKey)
 }
 
-/** Ephemeral envelopes go to connected recipients, on any shard. Nothing of them is stored. */
+/** Pushes ephemeral messages to connected recipients, on any shard. They are not stored. */
 type EphemeralItem = FrameOf<'sendEphemeral'>['items'][number]
 
 export class EphemeralMessages {
@@ -193,7 +188,7 @@ export class EphemeralMessages {
     }
   }
 
-  /** Another shard's peer whispers to one that may be here. Who it says it is, its envelope proves to the recipient. */
+  /** An ephemeral message from a peer of another shard. Its envelope proves the sender to the recipient. */
   received({ meshId, recipient, sender, user, envelopeId, envelope }: HintOf<'ephemeral'>): void {
     const to = this.context.meshes.find(meshId)?.byKey.get(recipient)?.live
     if (to && this.refusalBy(to, user) === null) this.push(to, { sender, envelopeId, envelope })
@@ -234,7 +229,10 @@ export class EphemeralMessages {
     return to.credit.isCongested ? 'busy' : null
   }
 
-  /** What can't cross the bus finds nobody. Where nobody is, a stranger is not told that it would be refused. */
+  /**
+   * A message too large for the bus counts as undelivered. If the recipient is offline, a stranger must not learn that it
+   * would be refused.
+   */
   private remoteRefusal({ mesh, peer }: LiveSession, { recipient, envelope }: EphemeralItem): NackCode | null {
     const to = mesh.remotePresence.find(recipient, this.context.nowMs)
     if (!to) return 'no_responder'

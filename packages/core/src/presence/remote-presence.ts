@@ -1,4 +1,6 @@
-/** The peers of one mesh that other shards serve, as far as these have said so lately, and who wants to know of ours. */
+/**
+ * The peers of one mesh on other shards, as those reported them lately, and whether those shards want reports about ours.
+ */
 import type { HintOf } from '@sealpost/protocol/hints'
 import type { Millis, PeerKey, ShardId } from '@sealpost/std'
 import type { PresenceItem } from '../deliver/outgoing.ts'
@@ -10,11 +12,11 @@ interface RemotePeer extends PresenceItem {
   readonly untilMs: Millis
 }
 
-/** Asked once in so long while someone here wants to know. */
+/** Interval between two requests while a session here needs presence. */
 const ASK_EVERY_MS = 10_000
-/** What was said or asked counts for so long: two questions may be lost. */
+/** A report or a request is valid for this long, so two requests may be lost. */
 const GOOD_FOR_MS = 30_000
-/** More that wait for an answer are answered by what is known. */
+/** Beyond this number of waiters, further ones use what is known. */
 const WAITING_MAX = 1000
 
 export class RemotePresence {
@@ -24,7 +26,6 @@ export class RemotePresence {
   private isAnswered = false
   private requestedUntilMs: Millis = -Infinity
 
-  /** It has a session elsewhere. */
   find(peerKey: PeerKey, nowMs: Millis): PresenceItem | undefined {
     const peer = this.peers.get(peerKey)
     return peer?.isOnline && nowMs < peer.untilMs ? peer : undefined
@@ -34,7 +35,7 @@ export class RemotePresence {
     return [...this.peers.values()].filter((peer) => peer.isOnline && nowMs < peer.untilMs)
   }
 
-  /** Other shards want to hear of the peers that are here. */
+  /** Whether other shards want reports about the peers here. */
   get isRequested(): boolean {
     return this.requestedUntilMs > -Infinity
   }
@@ -43,7 +44,7 @@ export class RemotePresence {
     this.requestedUntilMs = nowMs + GOOD_FOR_MS
   }
 
-  /** Notes that someone here wants to know. Answers whether others are to be asked, once more. */
+  /** Notes that a session here needs presence. Returns whether to publish a request. */
   request(nowMs: Millis): boolean {
     if (nowMs - this.askedAtMs < ASK_EVERY_MS) return false
     if (!this.isWatching(nowMs)) this.isAnswered = false
@@ -51,12 +52,12 @@ export class RemotePresence {
     return true
   }
 
-  /** Others had time to say who is there, and have told every change since. */
+  /** Whether the other shards had time to report their peers, and have reported every change since. */
   isKnown(nowMs: Millis): boolean {
     return this.isAnswered && this.isWatching(nowMs)
   }
 
-  /** Returns whether it is the first that waits. */
+  /** Returns whether `act` is the first waiter. */
   wait(act: () => void): boolean {
     if (this.waiting.length >= WAITING_MAX) act()
     else this.waiting.push(act)
@@ -70,7 +71,7 @@ export class RemotePresence {
     for (const act of waiting) act()
   }
 
-  /** Returns whether it is news. What a former session, or the same one before, is said to be counts no more. */
+  /** Returns whether the report changes anything. Reports about a former session, and older ones, are ignored. */
   learn(
     shard: ShardId,
     { peer, epoch, moment, isOnline, availability, summary }: HintOf<'presence'>,
@@ -85,7 +86,7 @@ export class RemotePresence {
     return former.isOnline !== isOnline || former.availability !== availability || former.summary !== summary
   }
 
-  /** Forgets what is old or was said by nobody of these; answers who is not online any more because of it. */
+  /** Forgets expired reports and those of dead shards. Returns the peers that are no longer online as a result. */
   forgetOld(nowMs: Millis, others: ReadonlySet<ShardId>): PeerKey[] {
     if (this.requestedUntilMs <= nowMs) this.requestedUntilMs = -Infinity
     const gone: PeerKey[] = []

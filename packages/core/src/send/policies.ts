@@ -1,13 +1,12 @@
-/** What the router asks about envelopes with a shared body: broadcasts to groups and messages to pools. */
+/** The router's policies for envelopes with a shared body: broadcasts to groups and messages to pools. */
 import type { NackCode } from '@sealpost/protocol'
 import type { GroupId, PeerKey, PoolId, SpaceId } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { GroupDirectory } from '../directory/groups.ts'
 import type { LiveSession } from '../model.ts'
-import type { RecipientState } from './pending-append.ts'
-import type { BroadcastRequest, PoolRequest, SendRequest, SentItem } from './send-request.ts'
+import type { BroadcastRequest, PoolRequest, RecipientState, SendRequest, SentItem } from './send-request.ts'
 
-/** What a router looks up before it can route. */
+/** Recipients, groups and spaces that the router must look up. */
 export interface Unknowns {
   readonly peers: Set<PeerKey>
   readonly groups: Set<GroupId>
@@ -16,7 +15,7 @@ export interface Unknowns {
 }
 
 export interface SendPolicy<R extends SendRequest> {
-  /** Undefined: it must be looked up. */
+  /** Returns undefined if the recipient must be looked up. */
   recipientOf(from: LiveSession, request: R): RecipientState | undefined
   /** Whether everything that `refusalOf` reads was looked up lately. */
   isKnown(from: LiveSession, request: R): boolean
@@ -25,7 +24,7 @@ export interface SendPolicy<R extends SendRequest> {
   refusalOf(from: LiveSession, request: R): NackCode | null
 }
 
-/** A broadcast goes to members; its group and the space that records it have a say. */
+/** A broadcast goes to members. Its group and the space that records it can refuse it. */
 export class BroadcastPolicy implements SendPolicy<BroadcastRequest> {
   readonly #context: Context
   readonly #groups: GroupDirectory
@@ -91,5 +90,5 @@ export class PoolPolicy implements SendPolicy<PoolRequest> {
   }
 }
 
-/** A pool is addressed by its id, as a peer by its key. */
+/** The pool of an item: an item names a pool by its id as it names a peer by its key. */
 export const poolOf = ({ recipient }: SentItem): PoolId => recipient as string as PoolId

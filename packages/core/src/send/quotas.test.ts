@@ -22,7 +22,7 @@ function addMany(to: ReturnType<typeof owner>, count: number, sender = ann, nowM
 }
 const isFull = (to: ReturnType<typeof owner>, sender = ann, nowMs = 0) => mailboxes.isFull(MESH, to, sender, nowMs)
 
-test('the first send asks what waits, and what was there counts from the answer on', () => {
+test('the first send starts a measurement, and the backlog counts from its result on', () => {
   const to = owner()
   addMany(to, 1)
   expect(asked).toBe(1)
@@ -35,21 +35,21 @@ test('the first send asks what waits, and what was there counts from the answer 
 test.each([
   ['deliveries', [{ sender: bob, count: 40, bytes: 0 }]],
   ['bytes', [{ sender: bob, count: 1, bytes: 4000 }]],
-])('the quota of %s is that of all senders together', (_, found) => {
+])('the quota of %s counts all senders together', (_, found) => {
   const to = owner()
   addMany(to, 1)
   mailboxes.measured(to, found)
   expect([isFull(to, ann), isFull(to, bob)]).toEqual([true, true])
 })
 
-test('the bytes of one sender have a bound of their own, and leave room for others', () => {
+test('the bytes of one sender have their own bound, and leave room for others', () => {
   const to = owner()
   mailboxes.add(MESH, to, { sender: ann, byteCount: 400 }, 0)
   mailboxes.measured(to, [])
   mailboxes.add(MESH, to, { sender: ann, byteCount: 600 }, 0)
   expect([isFull(to, ann), isFull(to, bob)]).toEqual([true, false])
   mailboxes.measured(to, [{ sender: ann, count: 1, bytes: 200 }])
-  expect(isFull(to, ann)).toBe(true) // 1000 bytes were on their way when the look began
+  expect(isFull(to, ann)).toBe(true) // 1000 bytes were in flight when the measurement began
   mailboxes.landed(to, { sender: ann, byteCount: 400 })
   mailboxes.landed(to, { sender: ann, byteCount: 600 })
   isFull(to, ann, 1000)
@@ -57,7 +57,7 @@ test('the bytes of one sender have a bound of their own, and leave room for othe
   expect(isFull(to, ann, 1000)).toBe(false)
 })
 
-test('what is sent while a look is under way counts on top of its answer', () => {
+test('sends during a measurement are added to its result', () => {
   const to = owner()
   addMany(to, 1)
   addMany(to, 11)
@@ -66,12 +66,12 @@ test('what is sent while a look is under way counts on top of its answer', () =>
   expect(isFull(to)).toBe(true)
 })
 
-test('another look comes after a quarter of a quota, while there is room, and takes off what is gone', () => {
+test('the next measurement comes after a quarter of a quota, while there is room, and subtracts settled deliveries', () => {
   const to = owner()
   addMany(to, 1)
   mailboxes.measured(to, [{ sender: ann, count: 1, bytes: 10 }])
   addMany(to, 2)
-  expect(asked).toBe(2) // with what was on its way at the first look, a quarter of 12
+  expect(asked).toBe(2) // with those in flight at the first measurement, a quarter of 12
   mailboxes.measured(to, [])
   expect(isFull(to)).toBe(false)
 })
@@ -89,7 +89,7 @@ test('a full mailbox is measured again, but not at every send', () => {
   expect(isFull(to, ann, 1000)).toBe(false)
 })
 
-test('without an answer it asks again, but not at every send', () => {
+test('a failed measurement is repeated, but not at every send', () => {
   const to = owner()
   addMany(to, 1)
   mailboxes.measured(to, null)
@@ -99,7 +99,7 @@ test('without an answer it asks again, but not at every send', () => {
   expect(asked).toBe(2)
 })
 
-test('one sender too many for a mailbox is refused, may come again, and what follows in its lane waits for it', () => {
+test("an envelope beyond a mailbox's limit is refused and may be resent, and bars its lane meanwhile", () => {
   const { engine, appends, send, nacks } = world({ mailbox: { ...LIMITS, perSenderMax: 2 } })
   send(sendOf(1, 2))
   engine.resolved(1, [keyOf(2)], [memberOf(2)])
@@ -112,7 +112,7 @@ test('one sender too many for a mailbox is refused, may come again, and what fol
   ])
   engine.committed(appends.splice(0), { outcomes: [{ status: 'duplicate' }], enqueuedAtMs: 0 })
   engine.advance(1000)
-  send(sendOf(2, 2)) // asks for a look
+  send(sendOf(2, 2)) // starts a measurement
   engine.measured(MESH, 2 as PeerNo, [])
   send(sendOf(2, 2))
   expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(2)])
@@ -132,14 +132,14 @@ test('a full mesh refuses every send, and accepts sends when something has left 
   engine.committed(appends.splice(0), { outcomes: [{ status: 'duplicate' }], enqueuedAtMs: 0 })
   engine.advance(15_000)
   send(sendOf(2, 3))
-  resolve() // asks for a look
+  resolve() // starts a measurement
   engine.measured(MESH, 'mesh', [{ sender: bob, count: 2, bytes: 900 }])
   send(sendOf(2, 3), sendOf(3, 2), sendOf(4, 2, { isHead: false }))
   expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(2), idOf(3)])
   expect(nacks().at(-1)).toMatchObject({ envelopeId: idOf(4), code: 'mailbox_full' })
 })
 
-test('one sender fills its share of a mesh only, for any recipients', () => {
+test('one sender fills only its share of a mesh, for any recipients', () => {
   const { engine, appends, send, nacks } = world({ mailbox: null, mesh: { ...MESH_LIMITS, perSenderMax: 3 } })
   send(sendOf(1, 2))
   engine.resolved(1, [keyOf(2), keyOf(3)], [memberOf(2), memberOf(3)])

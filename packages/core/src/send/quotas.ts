@@ -1,11 +1,11 @@
 /**
- * Bounds what may wait for one recipient, and in a mesh as a whole, which counts like one large mailbox that also holds the
- * dead letters. A sender has a share of each; the sender is the user, so its devices have one share together.
+ * Bounds the backlog of a recipient and of a whole mesh, which counts as one large mailbox that includes the dead
+ * letters. Each sender has a share of both; a user's devices have one share together.
  *
- * A measurement of the queue says what waits. From then on, sends of this shard are counted on top; settles are not
- * counted off. After a quarter of a quota another measurement is due, so it arrives while there is room. A send costs a few
- * comparisons. Sends of other shards are seen at the next measurement, and the first send to an unmeasured mailbox passes: a
- * quota can be exceeded by that much.
+ * A measurement of the queue counts the backlog. Later sends of this shard are added; settles are not subtracted. After
+ * sends of a quarter of a quota the next measurement is due, so that it arrives while there is room. A send costs a few
+ * comparisons. Sends of other shards show at the next measurement, and the first send to an unmeasured mailbox passes, so
+ * a quota can be exceeded by that much.
  */
 import type { SenderBacklog } from '@sealpost/protocol'
 import type { MeshId, Millis, PeerNo } from '@sealpost/std'
@@ -14,7 +14,10 @@ export interface MailboxLimits {
   /** Deliveries that may wait for one recipient. */
   readonly countMax: number
   readonly bytesMax: number
-  /** Of these, from one sender: a user with all its devices. Without a bound on bytes, one sender with large envelopes fills the mailbox. */
+  /**
+   * Of these, from one sender: a user with all its devices. Without a bound on bytes, one sender with large envelopes
+   * fills the mailbox.
+   */
   readonly perSenderMax: number
   readonly bytesPerSenderMax: number
 }
@@ -28,13 +31,12 @@ interface Amounts extends Amount {
   readonly bySender: Map<PeerNo, Amount>
 }
 
-/** What this shard knows of a mailbox. */
 export interface MailboxUsage {
-  /** What the last measurement found, and what was sent since it began. */
+  /** The result of the last measurement plus sends since it began. */
   held: Amounts
-  /** Sends that the running measurement, or the last one, may have missed. */
+  /** Sends that the current or last measurement may have missed. */
   fresh: Amounts
-  /** Appends whose commit has no outcome: a measurement may see them or not. */
+  /** Appends whose commit has no outcome yet: a measurement may or may not see them. */
   inFlight: Amounts
   measurement: 'none' | 'running' | 'done'
   startedAtMs: Millis
@@ -42,9 +44,8 @@ export interface MailboxUsage {
 
 /** A measurement is due after sends of one quota divided by this. */
 const MEASURE_SHARE = 4
-/** Between two measurements of a mailbox that is full, or whose measurement failed. */
+/** Pause between two measurements of a mailbox that is full, or whose measurement failed. */
 const MEASURE_EVERY_MS = 1000
-/** The `retryAfterMs` of a `mailbox_full`. */
 export const FULL_RETRY_MS = 5000
 
 const NOTHING: Readonly<Amount> = { count: 0, bytes: 0 }
@@ -63,7 +64,6 @@ export class Mailboxes {
   private readonly measure: (meshId: MeshId, recipient: PeerNo) => void
   private readonly measureEveryMs: Millis
 
-  /** Without limits nothing is counted. */
   constructor(
     limits: MailboxLimits | null,
     measure: (meshId: MeshId, recipient: PeerNo) => void,
@@ -89,7 +89,6 @@ export class Mailboxes {
     return isFull
   }
 
-  /** Counts an append. */
   add(meshId: MeshId, owner: Owner, { sender, byteCount }: { sender: PeerNo; byteCount: number }, nowMs: Millis): void {
     const { limits } = this
     if (!limits) return

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { TokenBucket } from './rate.ts'
 
-test('a burst goes through, then the rate', () => {
+test('a burst passes, then the rate applies', () => {
   const bucket = new TokenBucket({ perSecond: 10, burst: 3 }, 0)
   expect([bucket.take(0), bucket.take(0), bucket.take(0)]).toEqual([0, 0, 0])
   expect(bucket.take(0)).toBe(100)
@@ -29,7 +29,7 @@ test('never lets through more than rate × time + burst, whatever the clock does
   )
 })
 
-test('says after how long there is a token again', () => {
+test('returns the time until the next token', () => {
   const bucket = new TokenBucket({ perSecond: 3, burst: 1 }, 0)
   bucket.take(0)
   const waitMs = bucket.take(0)

@@ -1,4 +1,4 @@
-/** Token buckets on the engine's own clock: libraries for this read a clock of theirs, which no seed could replay. */
+/** Token buckets on the engine's clock. Libraries read their own clock, which no seed can replay. */
 import type { Millis } from '@sealpost/std'
 
 export interface Rate {
@@ -6,7 +6,7 @@ export interface Rate {
   readonly burst: number
 }
 
-/** A bucket for each who takes, however many sessions it has. A full one says no more than none, and is forgotten. */
+/** One bucket for each name, shared by its sessions. A full bucket equals a new one, so it is forgotten. */
 export class Rates {
   private readonly rate: Rate
   private readonly buckets = new Map<string, TokenBucket>()
@@ -19,17 +19,15 @@ export class Rates {
     return { take: (nowMs, cost) => this.take(who, nowMs, cost) }
   }
 
-  /** As `TokenBucket.take`. */
   take(who: string, nowMs: Millis, cost = 1): Millis {
     return this.bucketOf(who, nowMs).take(nowMs, cost)
   }
 
-  /** As `TokenBucket.charge`. */
   charge(who: string, nowMs: Millis, cost: number): Millis {
     return this.bucketOf(who, nowMs).charge(nowMs, cost)
   }
 
-  /** Call it now and then. */
+  /** Call it about once a second. */
   forgetFull(nowMs: Millis): void {
     for (const [who, bucket] of this.buckets) if (bucket.isFull(nowMs)) this.buckets.delete(who)
   }
@@ -41,7 +39,7 @@ export class Rates {
   }
 }
 
-/** Spreads what comes faster than its rate: each turn is later than the one before, and none is refused. */
+/** Spaces out events that exceed a rate: each turn is later than the one before, and none is refused. */
 export class Pace {
   private readonly stepMs: Millis
   private readonly burstMs: Millis
@@ -52,7 +50,7 @@ export class Pace {
     this.burstMs = burst * this.stepMs
   }
 
-  /** Takes the next turn. Returns in how many milliseconds it is. */
+  /** Takes the next turn. Returns the milliseconds until it. */
   take(nowMs: Millis): Millis {
     this.nextAtMs = Math.max(this.nextAtMs, nowMs) + this.stepMs
     return Math.max(0, Math.ceil(this.nextAtMs - nowMs - this.burstMs))
@@ -73,8 +71,8 @@ export class TokenBucket {
   }
 
   /**
-   * Takes `cost` tokens, or returns after how many milliseconds there will be enough. 0 means taken. What costs more than
-   * a whole burst is let through when the bucket is full: it could never be otherwise.
+   * Takes `cost` tokens and returns 0, or returns the milliseconds until there are enough. A cost above the burst passes
+   * if the bucket is full; it could never pass otherwise.
    */
   take(nowMs: Millis, cost = 1): Millis {
     this.fill(nowMs)
@@ -84,10 +82,7 @@ export class TokenBucket {
     return 0
   }
 
-  /**
-   * Takes `cost` tokens whether or not they are there. Returns after how many milliseconds the bucket has none missing: 0
-   * while it has.
-   */
+  /** Takes `cost` tokens even if there are fewer. Returns the milliseconds until the deficit is refilled; 0 without one. */
   charge(nowMs: Millis, cost: number): Millis {
     this.fill(nowMs)
     this.tokens -= cost

@@ -28,7 +28,7 @@ test('bytes have a rate of their own, and one envelope of any size passes a full
   expect(appends.map((append) => append.envelopeId)).toEqual([idOf(1), idOf(2)])
 })
 
-test('a socket is not read while much of its peer waits to be stored, and is again when half of it is answered', () => {
+test("a socket is not read while much of its peer's mail waits for a commit, and is read again when half of it is acked", () => {
   const reading: string[] = []
   const { engine, effects, appends, send, nacks } = world()
   effects.pause = (socket) => reading.push(`pause ${socket}`)
@@ -42,7 +42,7 @@ test('a socket is not read while much of its peer waits to be stored, and is aga
   expect(nacks().map(({ code }) => code)).toEqual(['unavailable', 'unavailable', 'unavailable'])
 })
 
-test('who is no member is refused, and the rest continues', () => {
+test('an envelope to an unknown recipient is refused, and the rest continues', () => {
   const { engine, appends, send, nacks } = world()
   send(sendOf(1, 2), sendOf(2, 3))
   engine.resolved(1, [keyOf(2), keyOf(3)], [memberOf(3)])
@@ -50,7 +50,7 @@ test('who is no member is refused, and the rest continues', () => {
   expect(appends.map((append) => append.envelopeId)).toEqual([idOf(2)])
 })
 
-test('when the database does not answer, what waits is refused, and so is what follows in its lane', () => {
+test('when a lookup fails, the envelopes that wait for it are refused, and so are later ones in their lanes', () => {
   const { engine, appends, send, nacks } = world()
   send(sendOf(1, 2), sendOf(2, 2, { isHead: false }))
   engine.resolved(1, [keyOf(2)], null)
@@ -61,7 +61,7 @@ test('when the database does not answer, what waits is refused, and so is what f
   expect(appends.map((append) => append.envelopeId)).toEqual([idOf(1)])
 })
 
-test('the head of a lane that was held up does not lift the bar of a later refusal', () => {
+test('the head of a held lane does not lift the bar of a later refusal', () => {
   const { engine, appends, send, nacks } = world({ rate: { perSecond: 1, burst: 1 } })
   send(sendOf(1, 2), sendOf(2, 2, { isHead: false }))
   engine.resolved(1, [keyOf(2)], [memberOf(2)])
@@ -72,7 +72,7 @@ test('the head of a lane that was held up does not lift the bar of a later refus
   expect(appends.map((append) => append.envelopeId)).toEqual([idOf(1)])
 })
 
-test('what is held up behind another recipient heeds a bar that was set before it', () => {
+test('an envelope held behind another recipient respects a bar that was set before it', () => {
   const { engine, appends, send, nacks } = world()
   send(sendOf(1, 1))
   send(sendOf(2, 2), sendOf(3, 1, { isHead: false }))
@@ -85,7 +85,7 @@ test('what is held up behind another recipient heeds a bar that was set before i
   expect(appends.map((append) => append.envelopeId)).toEqual([idOf(2)])
 })
 
-test('who continues after very many refusals for being too fast is shown out', () => {
+test('a sender that ignores very many rate refusals is disconnected', () => {
   const { engine, closes, send, nacks } = world({ rate: { perSecond: 1, burst: 1 } })
   for (let n = 0; n < 2_000; n++) send(sendOf(n + 1, 2))
   expect(closes).toEqual([])
@@ -95,7 +95,7 @@ test('who continues after very many refusals for being too fast is shown out', (
   expect(engine.sessionCount).toBe(0)
 })
 
-test('an envelope of a mesh that moves ends the session, which is told where to when it comes again', () => {
+test('an envelope of a moving mesh ends the session, which is redirected when it reconnects', () => {
   const { engine, appends, send, closes } = world()
   send(sendOf(1, 1), sendOf(2, 1, { isHead: false }))
   engine.committed(appends.splice(0), { outcomes: [{ status: 'away' }, { status: 'away' }], enqueuedAtMs: 0 })

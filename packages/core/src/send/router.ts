@@ -1,10 +1,10 @@
 /**
- * Takes envelopes from `send` to `ack`: checks the sender's limits, finds the recipient, hands an append to the queue and
- * answers with its outcome.
+ * Takes envelopes from `send` to `ack`: checks the sender's limits, finds the recipient, passes an append to the queue
+ * and acks or nacks the envelope with its outcome.
  *
  * The broker stamps the sender; no frame can name another one. Envelopes of one session go to the queue in the order in
- * which they arrived. A refusal that the sender may retry bars the envelopes behind it in its lane, so that a resend keeps
- * the order.
+ * which they arrived. A refusal that the sender may retry bars the envelopes behind it in its lane, so that a resend
+ * keeps the order.
  */
 import {
   type Append,
@@ -31,22 +31,28 @@ import type { SpaceFacts } from '../directory/space-cache.ts'
 import { type LiveSession, PoolState } from '../model.ts'
 import type { PoolDispatcher } from '../pools/pools.ts'
 import type { Presence } from '../presence/presence.ts'
-import type { PendingAppend, RecipientState } from './pending-append.ts'
 import { BroadcastPolicy, PoolPolicy, poolOf, type SendPolicy, type Unknowns } from './policies.ts'
 import { FULL_RETRY_MS } from './quotas.ts'
-import { type Broadcast, type PoolBody, PRIORITY_NUMBERS, type SendRequest, type SentItem } from './send-request.ts'
+import {
+  type Broadcast,
+  type PendingAppend,
+  type PoolBody,
+  PRIORITY_NUMBERS,
+  type RecipientState,
+  type SendRequest,
+  type SentItem,
+} from './send-request.ts'
 
 const BUSY_RETRY_MS = 200
 const UNAVAILABLE_RETRY_MS = 1000
 /** The peers of a mesh that moves are redirected soon. */
 const MOVING_RETRY_MS = 500
 
-/** What was looked up beside members. */
 export interface Resolved {
   readonly groups: FoundGroups
   readonly pools: readonly PoolEntry[]
   readonly spaces: readonly SpaceFacts[]
-  /** Of the keys asked for, those that were rotated, with their successors, which are among the members. */
+  /** Rotated keys of the lookup, with their successors, which are among the members. */
   readonly successors: ReadonlyMap<PeerKey, PeerKey>
 }
 
@@ -86,7 +92,6 @@ export class Router {
     this.policies = { broadcast: new BroadcastPolicy(context, groups), pool: new PoolPolicy(context) }
   }
 
-  /** Envelopes whose commit has no outcome yet. */
   get waitingCount(): number {
     return this.waiting
   }
@@ -117,7 +122,7 @@ export class Router {
     this.taken(from)
   }
 
-  /** One body for many recipients, each with an envelope that holds the key to it. */
+  /** Routes a broadcast: one body for many recipients, each with an envelope that holds the key to it. */
   broadcast(from: LiveSession, frame: FrameOf<'broadcast'> | FrameOf<'broadcastKept'>): void {
     const { bodyId, body: bytes, envelopes } = frame
     const record = 'record' in frame ? recordOf(from, frame) : undefined
@@ -130,7 +135,7 @@ export class Router {
     this.taken(from)
   }
 
-  /** Stored once, for any member of the pool. */
+  /** Routes a message to a pool; it is stored once, for any member. */
   sendPool(from: LiveSession, { rosterEpoch, bodyId, body: bytes, terms, send: item }: FrameOf<'sendPool'>): void {
     const readers = readBoxes(item.envelope)?.map(({ peer }) => peer)
     if (!readers) return this.context.end(from, 'frame_malformed')
@@ -158,7 +163,6 @@ export class Router {
     else this.refuse(from, request, refused.code, refused.retryAfterMs)
   }
 
-  /** Every envelope of a frame was taken. */
   private taken(from: LiveSession): void {
     if (from.held.length > 0) this.resolveHeld(from)
     const { inFlightMax, inFlightBytesMax } = this.context.limits
@@ -167,7 +171,7 @@ export class Router {
     this.context.effects.pause(from.socket)
   }
 
-  /** Keys that were asked for and are not among the members are unknown in this mesh. `null`: the database did not answer. */
+  /** `asked` keys without a member are unknown in this mesh. `members`: null if the database did not answer. */
   resolved(
     from: LiveSession,
     asked: readonly string[],
@@ -203,7 +207,7 @@ export class Router {
     for (const [i, append] of (appends as readonly PendingAppend[]).entries()) {
       const outcome = outcomes[i]!
       this.landed(append)
-      // Otherwise the queue holds mail of the sender that arrived another way.
+      // Otherwise the queue contains mail of the sender that this shard does not know of.
       const isExpected = outcome.status === 'stored' ? outcome.isExpected : outcome.status !== 'duplicate'
       if (!isExpected) append.from.peer.knownSinceTick = this.context.nextTick()
       this.deliveries.stored(append, outcome, enqueuedAtMs)
@@ -211,7 +215,7 @@ export class Router {
     }
   }
 
-  /** These may be stored or not. Their senders send them again, under the same ids. */
+  /** The commit's outcome is unknown. The senders resend the envelopes under the same ids. */
   commitFailed(appends: readonly Append[]): void {
     for (const append of appends as readonly PendingAppend[]) {
       this.landed(append)
@@ -240,7 +244,7 @@ export class Router {
     }
     const append = this.appendOf(from, to, request)
     this.deliveries.admit(append)
-    // A lease on insert is bounded by the credit of its session.
+    // The session's credit bounds leases on insert.
     if (append.insertLeaseEpoch === 0) quotas.add(append, nowMs)
     this.waiting += 1
     this.waitingBytes += request.inFlightBytes

@@ -1,6 +1,10 @@
-/** An envelope on its way from its sender's frame to the queue. Its kind decides who checks it; see `policies.ts`. */
-import type { FrameOf, SendTerms, SharedBody } from '@sealpost/protocol'
-import type { GroupId, PeerKey } from '@sealpost/std'
+/**
+ * An envelope on its way from its sender's frame to the queue: first a request, whose kind selects its policy
+ * (`policies.ts`), then an append.
+ */
+import type { Append, FrameOf, SendTerms, SharedBody } from '@sealpost/protocol'
+import type { GroupId, Millis, PeerKey } from '@sealpost/std'
+import type { LiveSession, PeerState, PoolState } from '../model.ts'
 
 export type SentItem = FrameOf<'send'>['envelopes'][number]
 
@@ -13,7 +17,7 @@ interface Request {
   inFlightBytes: number
 }
 
-/** An envelope with its whole message in it: the plain case, which no policy concerns. */
+/** An envelope that contains its whole message. No policy applies. */
 export interface DirectRequest extends Request {
   readonly kind: 'direct'
   readonly body: null
@@ -37,7 +41,7 @@ interface Body {
   readonly shared: SharedBody
   /** The bytes of the body count once: with the first envelope that was not refused. */
   countedBy: SendRequest | null
-  /** The thread has paid for all envelopes of the body. */
+  /** The thread's rate limit was charged, once for all envelopes of the body. */
   hasPaidThread: boolean
 }
 
@@ -60,6 +64,23 @@ export interface MembershipRef {
 export interface PoolMembershipRef {
   readonly epoch: number
   readonly readers: readonly PeerKey[]
+}
+
+export type RecipientState = PeerState | PoolState
+
+/** An append that remembers its request and its sessions, so that its outcome needs no lookup. */
+export interface PendingAppend extends Append {
+  insertLeaseEpoch: number
+  remoteLeaseEpoch: number
+  /** Set when the commit begins, from the outcome of the commit before. */
+  insertLeaseFloor: number
+  readonly from: LiveSession
+  readonly to: RecipientState
+  readonly request: SendRequest
+  /** The recipient's session whose credit counts this envelope. */
+  readonly toLive: LiveSession | null
+  readonly byteCount: number
+  readonly routedAtMs: Millis
 }
 
 /** Priorities as the queue orders them. */

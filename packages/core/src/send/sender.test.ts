@@ -1,9 +1,9 @@
-/** Sessions that only send, beside the one that receives. */
+/** Sessions that only send, next to the one that receives. */
 import type { PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { idOf, keyOf, MESH, memberOf, sendOf, world } from '../test/testing-world.ts'
 
-test('one that only sends ends no other session of its peer, and is nobody to push to', () => {
+test('a session that only sends ends no other session of its peer, and gets no pushes', () => {
   const { engine, appends, wants } = world()
   const before = wants.length
   engine.provenSender(7, memberOf(1))
@@ -19,7 +19,7 @@ test('one that only sends ends no other session of its peer, and is nobody to pu
   expect(engine.presence.isServed(MESH, keyOf(1))).toBe(true)
 })
 
-test('a peer that only sends is not served', () => {
+test('a peer that only sends gets no mail', () => {
   const { engine } = world()
   engine.provenSender(7, memberOf(2))
   expect(engine.presence.isServed(MESH, keyOf(2))).toBe(false)
@@ -36,7 +36,7 @@ test('a refusal bars the lane of its own session only', () => {
   expect(appends).toHaveLength(1)
 })
 
-test('all sessions of a peer share its rate, and a new one brings no new burst', () => {
+test('all sessions of a peer share its rate, and a new session brings no new burst', () => {
   const { engine, appends, send, nacks } = world({ rate: { perSecond: 1, burst: 3 } })
   send(sendOf(1, 1), sendOf(2, 1))
   engine.provenSender(7, memberOf(1))
@@ -52,7 +52,7 @@ test('all sessions of a peer share its rate, and a new one brings no new burst',
   expect(appends).toHaveLength(4)
 })
 
-test('what waits to be stored of all sessions of a peer is bounded, and of others is not counted', () => {
+test("the bytes in flight of all sessions of a peer are bounded together, and those of others don't count", () => {
   const { engine, appends, enter, nacks } = world({ inFlightBytesPerUserMax: 100_000 })
   enter(2)
   const sendAs = (socket: number, n: number) => {
@@ -69,7 +69,7 @@ test('what waits to be stored of all sessions of a peer is bounded, and of other
   expect(appends.at(-1)!.envelopeId).toBe(idOf(5))
 })
 
-/** Enters 3 as a device of 1, and answers how each of the two sends to 2. */
+/** Enters 3 as a device of 1. Returns how each of the two sends to 2. */
 function withDevice(limits: Parameters<typeof world>[0]) {
   const made = world(limits)
   const { engine, connect } = made
@@ -86,9 +86,9 @@ function withDevice(limits: Parameters<typeof world>[0]) {
 }
 
 test.each<[string, Parameters<typeof world>[0], string]>([
-  ['messages a second', { rate: { perSecond: 1, burst: 2 } }, 'rate_limited'],
-  ['bytes a second', { byteRate: { perSecond: 1, burst: 100_000 } }, 'rate_limited'],
-  ['bytes that wait to be stored', { inFlightBytesPerUserMax: 100_000 }, 'busy'],
+  ['messages per second', { rate: { perSecond: 1, burst: 2 } }, 'rate_limited'],
+  ['bytes per second', { byteRate: { perSecond: 1, burst: 100_000 } }, 'rate_limited'],
+  ['bytes in flight', { inFlightBytesPerUserMax: 100_000 }, 'busy'],
 ])('a user and its devices share %s, and others have their own', (_, limits, code) => {
   const { appends, nacks, device, user, other } = withDevice(limits)
   device()
@@ -101,7 +101,7 @@ test.each<[string, Parameters<typeof world>[0], string]>([
   expect(appends).toHaveLength(3)
 })
 
-test('a user and its devices share one part of a mailbox and of a mesh', () => {
+test('a user and its devices share one quota of a mailbox and of a mesh', () => {
   const many = { countMax: 100, bytesMax: 1e9, perSenderMax: 100, bytesPerSenderMax: 1e9 }
   for (const limits of [
     { mailbox: { ...many, perSenderMax: 2 }, mesh: many },
@@ -118,7 +118,7 @@ test('a user and its devices share one part of a mailbox and of a mesh', () => {
   }
 })
 
-test('a mailbox that is full stays so when nobody of its mesh is here between two sends', () => {
+test('a full mailbox stays full when its mesh has no session here between two sends', () => {
   const { engine, appends, nacks } = world({
     mailbox: { countMax: 2, bytesMax: 1000, perSenderMax: 2, bytesPerSenderMax: 1000 },
   })
@@ -140,11 +140,11 @@ test('a mailbox that is full stays so when nobody of its mesh is here between tw
   sendAt(8, 500)
   sendAt(9, 30_000)
   expect(nacks().map(({ code }) => code)).toEqual(['mailbox_full', 'mailbox_full'])
-  sendAt(10, 11 * 60_000) // nobody came for ten minutes: the mesh was forgotten
+  sendAt(10, 11 * 60_000) // no session for ten minutes: the mesh was forgotten
   expect(nacks()).toHaveLength(2)
 })
 
-test('a key that was proven elsewhere is welcomed when its session is open', () => {
+test('a key that was proven without a handshake gets its welcome when its session is open', () => {
   const { engine, sent } = world()
   engine.proven(7, { ...memberOf(2), sessionEpoch: 4 }, 10)
   expect(engine.presence.isServed(MESH, keyOf(2))).toBe(false)
@@ -153,7 +153,7 @@ test('a key that was proven elsewhere is welcomed when its session is open', () 
   expect(sent.at(-1)).toMatchObject({ type: 'welcome', epoch: 5 })
 })
 
-test('one that is revoked is not let in', () => {
+test('a revoked peer is refused', () => {
   const { engine } = world()
   engine.proven(7, { ...memberOf(2), isRevoked: true }, 10)
   engine.opened(7, 5)

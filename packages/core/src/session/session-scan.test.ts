@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { sendOf, world } from '../test/testing-world.ts'
 
-/** More than one look, and fewer than three. */
+/** More than one part of a scan, and fewer than three. */
 const SESSIONS = 450
 
 function crowd() {
@@ -10,7 +10,7 @@ function crowd() {
   return its
 }
 
-test('many sessions are looked at in parts, each once a round', () => {
+test('many sessions are scanned in parts, each once a round', () => {
   const { engine, pings } = crowd()
   engine.advance(15_000)
   engine.tick()
@@ -22,7 +22,7 @@ test('many sessions are looked at in parts, each once a round', () => {
   expect(pings.length).toBe(SESSIONS)
 })
 
-test('a round that is late resumes where it was', () => {
+test('a late round resumes where it stopped', () => {
   const { engine, pings } = crowd()
   engine.advance(15_000)
   engine.tick()
@@ -32,7 +32,7 @@ test('a round that is late resumes where it was', () => {
   expect(pings.length).toBe(2 * before)
 })
 
-test('who leaves during a round is not looked at any more', () => {
+test('a session that ends during a round is not scanned', () => {
   const { engine, pings } = crowd()
   engine.advance(15_000)
   engine.tick()
@@ -42,7 +42,7 @@ test('who leaves during a round is not looked at any more', () => {
   expect(pings.length).toBe(SESSIONS - 1)
 })
 
-test('a pause of the process is no silence, not even for those who are looked at last', () => {
+test('a pause of the process does not count as silence, not even for sessions scanned last', () => {
   const { engine } = crowd()
   engine.advance(15_000)
   engine.tick()

@@ -1,6 +1,6 @@
 /**
- * Looks at every session once a second: deadlines, heartbeats, the backstop poll. Some at a time: ten thousand at once
- * would keep the event loop, and ask the database, for longer than anybody's mail should wait for them.
+ * Scans every session once a second for deadlines, heartbeats and the backstop poll. It scans in parts: ten thousand
+ * sessions at once would block the event loop, and load the database, for too long.
  */
 import type { CloseCode, SessionStatus } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
@@ -18,7 +18,7 @@ interface Ports {
 }
 
 const SCANNED_MIN = 200
-/** A round has its last look well before the next one begins, when there is one in every 20 ms. */
+/** Parts of a round. At one part every 20 ms, a round ends well before the next one begins. */
 const PARTS_PER_SCAN = 25
 
 export class SessionScan {
@@ -26,7 +26,7 @@ export class SessionScan {
   private readonly ports: Ports
   private begunAtMs: Millis
   private resumedAtMs: Millis = 0
-  /** What is left of a round; a map's iterator leaves out who has gone. */
+  /** The rest of the round. A map's iterator skips sessions that ended meanwhile. */
   private remaining: Iterator<Session> | null = null
 
   constructor(context: Context, ports: Ports) {
@@ -39,10 +39,10 @@ export class SessionScan {
     return this.remaining !== null
   }
 
-  /** About once a second. */
+  /** Call it about once a second. */
   begin(): void {
     const { nowMs, limits } = this.context
-    // A pause of this process is no silence of its peers'.
+    // A pause of this process does not count as silence of its peers.
     if (nowMs - this.begunAtMs > limits.heartbeatMs) this.resumedAtMs = nowMs
     this.begunAtMs = nowMs
     this.remaining ??= this.ports.sessions.values()
@@ -72,7 +72,7 @@ export class SessionScan {
       session.pinged(nowMs)
       effects.ping(session.socket)
     }
-    // Its pings wait in a socket that is not read: without a sign of life it would leave for another broker.
+    // The client's pings wait in a socket that the broker doesn't read. Without a pong, it would leave for another broker.
     if (live.isPaused) this.context.send(live, [{ type: 'pong', ref: 0 }])
     this.ports.validity.checkIfOld(live)
     if (nowMs - live.polledAtMs < limits.pollMs) return
@@ -89,27 +89,27 @@ export class SessionValidity {
     this.context = context
   }
 
-  /** Something may have ended it. */
+  /** The session may have been superseded or revoked. */
   check(live: LiveSession): void {
     live.checkedAtMs = this.context.nowMs
     this.due.push(live)
   }
 
-  /** About once a second. */
+  /** Call it about once a second. */
   checkIfOld(live: LiveSession): void {
     if (this.context.nowMs - live.checkedAtMs >= this.context.limits.checkMs) this.check(live)
   }
 
-  /** All that was asked for, as one question. */
+  /** Sends all due checks as one statement. */
   flush(): void {
     if (this.due.length === 0) return
     this.context.effects.checkSessions(this.due.map((live) => ({ session: refOf(live), live })))
     this.due = []
   }
 
-  /** In the order of the checks. */
-  checked(checks: readonly SessionCheck[], standings: readonly SessionStatus[]): void {
-    for (const [i, { live }] of checks.entries()) if (!live.isOver) this.apply(live, standings[i]!)
+  /** `statuses` are in the order of the checks. */
+  checked(checks: readonly SessionCheck[], statuses: readonly SessionStatus[]): void {
+    for (const [i, { live }] of checks.entries()) if (!live.isOver) this.apply(live, statuses[i]!)
     this.context.flush()
   }
 

@@ -1,6 +1,8 @@
 import type { DeliveryId } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { sendOf, world } from '../test/testing-world.ts'
+import { defaultLimits } from '../limits.ts'
+import { memberOf, sendOf, world } from '../test/testing-world.ts'
+import { welcomeOf } from './session.ts'
 
 const PING = { type: 'ping', ref: 1 } as const
 
@@ -11,7 +13,7 @@ function tickAt(engine: ReturnType<typeof world>['engine'], ...seconds: number[]
   }
 }
 
-test('who says something of itself is pinged only when it falls silent', () => {
+test('a peer that sends frames is pinged only when it falls silent', () => {
   const { engine, pings } = world()
   for (const second of [10, 20, 30]) {
     tickAt(engine, second)
@@ -23,7 +25,7 @@ test('who says something of itself is pinged only when it falls silent', () => {
   expect(pings).toEqual([1])
 })
 
-test('who holds deliveries is pinged behind them, whatever it says', () => {
+test('a peer that holds deliveries is pinged behind them, whatever it sends', () => {
   const { engine, pings, wants, enter, appends, send } = world()
   enter(2)
   engine.claimed(
@@ -38,4 +40,19 @@ test('who holds deliveries is pinged behind them, whatever it says', () => {
   for (const socket of [1, 2]) engine.received(socket, PING)
   tickAt(engine, 15)
   expect(pings).toEqual([2])
+})
+
+const HERE = '0a'.repeat(16)
+const incarnationFor = (lineage?: { incarnation: string; cameIn: string }) =>
+  welcomeOf(
+    { limits: defaultLimits, incarnation: HERE, durability: 'fsync' },
+    { ...memberOf(1), ...(lineage && { lineage }) },
+    { epoch: 2, proof: new Uint8Array(64) },
+  ).incarnation
+
+test("a moved mesh gets its former incarnation until its cell's incarnation changes", () => {
+  const incarnation = '0b'.repeat(16)
+  expect(incarnationFor()).toBe(HERE)
+  expect(incarnationFor({ incarnation, cameIn: HERE })).toBe(incarnation)
+  expect(incarnationFor({ incarnation, cameIn: '0c'.repeat(16) })).toBe(HERE)
 })

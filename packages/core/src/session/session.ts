@@ -1,4 +1,4 @@
-/** One connection, from its greeting to its end, and the handshake between. */
+/** One connection: its handshake, its state and its end. */
 import type { FrameOf, Member } from '@sealpost/protocol'
 import type { Millis, ShardId } from '@sealpost/std'
 import type { NewDevice } from '../directory/users.ts'
@@ -6,7 +6,7 @@ import type { EngineLimits } from '../limits.ts'
 import type { LiveSession, SocketId } from '../model.ts'
 import type { RedirectTarget } from '../shards/homes.ts'
 
-/** The states in their order. Every state can become `over`, which is final; `enrolling` only that. */
+/** The states in their order. Every state can become `over`, which is final; `enrolling` can become nothing else. */
 export type SessionState =
   | { readonly name: 'greeted'; readonly hello: FrameOf<'hello'> }
   | { readonly name: 'enrolling' }
@@ -15,7 +15,10 @@ export type SessionState =
   | { readonly name: 'live'; readonly live: LiveSession }
   | { readonly name: 'over' }
 
-/** Whether it may be redirected to another shard: an HTTP request can't be, and a client that could not reach the shard is not redirected to it again. */
+/**
+ * Whether the session may be redirected to another shard. An HTTP request can't be, and a client that could not reach a
+ * shard is not redirected to it again.
+ */
 export type Mobility =
   | { readonly name: 'fixed' }
   | { readonly name: 'mobile' }
@@ -62,17 +65,17 @@ export class Session {
   }
 }
 
-/** What the driver found of a peer that sent `auth`. */
+/** The driver's reply to an `auth`. */
 export interface Authentication {
   readonly member: Member | null
   readonly isSignatureGood: boolean
   /** The broker's own signature over this handshake. */
   readonly proof: Uint8Array
-  /** The cell of its mesh, if that is another one: then no member is known here. */
+  /** The cell of the mesh, if it is another one; then `member` is unknown here. */
   readonly cell?: RedirectTarget | null
 }
 
-/** The outcome of an enrolment. `proof`: the broker's signature over it. `moved`: another cell has the mesh of the invite. */
+/** The outcome of an enrolment. `proof`: the broker's signature over it. `moved`: the invite's mesh is in another cell. */
 export type Enrolment =
   | { readonly status: 'enrolled'; readonly name: string; readonly proof: Uint8Array; readonly device?: NewDevice }
   | { readonly status: 'moved'; readonly cell: RedirectTarget; readonly proof: Uint8Array }
@@ -87,7 +90,7 @@ export type EnrolRefusal =
   | 'too_many_devices'
   | 'too_many_members'
 
-/** What a `welcome` says of the broker. */
+/** The broker's properties in a `welcome`. */
 export interface Welcome {
   readonly limits: EngineLimits
   readonly incarnation: string

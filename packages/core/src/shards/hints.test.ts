@@ -1,4 +1,4 @@
-/** What another shard says is a hint: it can make a session look into its own queue, and nothing else. */
+/** A hint from another shard can make a session claim from its own queue, and nothing else. */
 import type { SessionStatus } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import type { MeshId, PeerNo, ShardId } from '@sealpost/std'
@@ -10,7 +10,7 @@ const OTHER = '0f'.repeat(16) as ShardId
 const NO = 1 as PeerNo
 const GOOD: SessionStatus = { peerKey: keyOf(1), isRevoked: false, isElsewhere: false }
 
-/** A world that writes down what is asked of the database and said to other shards. */
+/** A world that records the commands to the database and the hints to other shards. */
 function hearing() {
   const its = world()
   const checks: (readonly SessionCheck[])[] = []
@@ -34,7 +34,7 @@ test('H65: a hint of an unknown mesh, or for a peer that is not here, does nothi
   expect([wants, sent]).toEqual([[], []])
 })
 
-test('H65: a hint that nobody sent costs one look, for the mail of that very peer', () => {
+test('H65: a forged hint costs one claim, for the mail of that peer', () => {
   const { engine, wants, sent } = world()
   engine.claimed(
     wants.splice(0).map((want) => ({ want, claimed: { status: 'claimed', deliveries: [], hasMore: false } })),
@@ -52,33 +52,33 @@ const revoked: Hint = { type: 'revoked', meshId: MESH, peer: NO }
 test.each<[string, Hint, Partial<SessionStatus>, string]>([
   ['a newer session elsewhere', superseded(3), { isElsewhere: true }, 'superseded'],
   ['a revocation', revoked, { isRevoked: true }, 'revoked'],
-  ['another key in the place of the former', revoked, { peerKey: keyOf(7) }, 'superseded'],
-  ['a member that is gone', revoked, { peerKey: null }, 'revoked'],
-  ['a mesh that was moved', revoked, { peerKey: null, isAway: true }, 'try_later'],
-])('%s that another shard hints at ends the session when the database says so', (_, hint, standing, code) => {
+  ['a rotated key', revoked, { peerKey: keyOf(7) }, 'superseded'],
+  ['a deleted member', revoked, { peerKey: null }, 'revoked'],
+  ['a moved mesh', revoked, { peerKey: null, isAway: true }, 'try_later'],
+])('a hint of %s ends the session if the database confirms it', (_, hint, standing, code) => {
   const { engine, checks, closes, answer } = hearing()
-  engine.hints.heard(OTHER, [hint])
+  engine.hints.received(OTHER, [hint])
   expect(checks.map((all) => all.map(({ session }) => session))).toEqual([[{ meshId: MESH, peer: 1, epoch: 2 }]])
   expect(closes).toEqual([])
   answer(standing)
   expect(closes).toEqual([[1, code]])
 })
 
-test.each([superseded(3), revoked])('H65: a hint $type that is not true ends nothing', (hint) => {
+test.each([superseded(3), revoked])('H65: a false hint $type ends nothing', (hint) => {
   const { engine, closes, answer } = hearing()
-  engine.hints.heard(OTHER, [hint])
+  engine.hints.received(OTHER, [hint])
   answer({})
   expect(closes).toEqual([])
 })
 
-test('a hint of a former epoch, of another mesh or of someone who is not here asks nothing', () => {
+test('a hint about a former epoch, another mesh or a peer that is not here causes no check', () => {
   const { engine, checks } = hearing()
   const elsewhere = { ...revoked, meshId: 'ff'.repeat(16) as MeshId }
-  engine.hints.heard(OTHER, [superseded(2), elsewhere, { ...revoked, peer: 2 as PeerNo }])
+  engine.hints.received(OTHER, [superseded(2), elsewhere, { ...revoked, peer: 2 as PeerNo }])
   expect(checks).toEqual([])
 })
 
-test('every session is asked about now and then, hint or no hint', () => {
+test('every session is checked periodically, without a hint', () => {
   const { engine, checks, closes, answer, enter } = hearing()
   enter(2)
   for (let atMs = 1_000; atMs <= 10_000; atMs += 1_000) {
@@ -95,14 +95,14 @@ test('every session is asked about now and then, hint or no hint', () => {
   expect(() => answer({ isRevoked: true })).not.toThrow()
 })
 
-test('an opening is told to other shards unless the last epoch was given here', () => {
+test('an opening is published to other shards unless this shard issued the last epoch', () => {
   const { engine, hints } = hearing()
   const open = (socket: number, sessionEpoch: number, epoch: number) => {
     engine.proven(socket, { ...memberOf(5), sessionEpoch }, 10)
     engine.opened(socket, epoch)
   }
   open(5, 0, 1) // its first
-  open(6, 1, 2) // takes over from the one here
+  open(6, 1, 2) // supersedes the session here
   engine.closed(6)
   open(7, 2, 3)
   expect(hints).toEqual([])
@@ -111,7 +111,7 @@ test('an opening is told to other shards unless the last epoch was given here', 
   expect(hints).toEqual([{ type: 'superseded', meshId: MESH, peer: 5, epoch: 5 }])
 })
 
-test('a revocation is told to other shards', () => {
+test('a revocation is published to other shards', () => {
   const { reply, hints } = hearing()
   const frame = { type: 'revoke' as const, ref: 1, members: [keyOf(2)], invites: [] }
   reply<'revoke'>(1, frame, { outcome: 'done', ended: [memberOf(2)] })

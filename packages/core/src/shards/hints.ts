@@ -1,6 +1,6 @@
 /**
- * What is heard of other shards, and of this one's own clocks and sweeps. All of it are hints: they make a session look,
- * and the database decides what it finds.
+ * Handles hints from other shards and from this shard's own timers and sweeps. A hint only makes a session look into the
+ * database, which decides.
  */
 import type { Hint, HintOf } from '@sealpost/protocol/hints'
 import { type MeshId, type PeerNo, type ShardId, type SpaceId, unreachable } from '@sealpost/std'
@@ -39,15 +39,14 @@ export class Hints {
     this.parts = parts
   }
 
-  /** Another shard said these. */
-  heard(from: ShardId, hints: readonly Hint[]): void {
+  received(from: ShardId, hints: readonly Hint[]): void {
     for (const hint of hints) this.take(from, hint)
     this.parts.validity.flush()
     this.context.flush()
   }
 
-  /** What was said of these meshes before now may have been lost. */
-  listening(meshes: readonly MeshId[]): void {
+  /** The subscription to these meshes began now; earlier hints may have been lost. */
+  subscribed(meshes: readonly MeshId[]): void {
     for (const meshId of meshes) {
       const mesh = this.context.meshes.find(meshId)
       for (const { live } of mesh?.byNo.values() ?? []) if (live) this.parts.deliveries.scan(live)
@@ -55,12 +54,11 @@ export class Hints {
     this.context.flush()
   }
 
-  /** This shard's own word for what another one would hear as a hint. */
   changed(hint: HintOf<'staleSpace'>): void {
     this.forget(this.context.meshes.find(hint.meshId), hint)
   }
 
-  /** Something may wait for this peer or pool. */
+  /** A delivery may wait for this peer or pool. */
   wake(meshId: MeshId, peer: PeerNo): void {
     const live = this.context.meshes.find(meshId)?.byNo.get(peer)?.live
     if (live) this.parts.deliveries.scheduleClaim(live, { mayWait: true })
@@ -73,15 +71,15 @@ export class Hints {
     if (live) this.parts.deliveries.locations.announce(live)
   }
 
-  /** Its session here may be over. */
+  /** The peer's session here may have been superseded or revoked. */
   private doubt(hint: HintOf<'superseded'> | HintOf<'revoked'>): void {
     const mesh = this.context.meshes.find(hint.meshId)
     const peer = mesh?.byNo.get(hint.peer)
-    if (hint.type === 'revoked' && peer) mesh!.forget(peer) // but not one that is live
+    if (hint.type === 'revoked' && peer) mesh!.forget(peer) // a live peer is checked instead
     if (peer?.live && (hint.type === 'revoked' || peer.live.epoch < hint.epoch)) this.parts.validity.check(peer.live)
   }
 
-  /** What was read before may be something else now. */
+  /** Earlier lookups may be outdated. */
   private forget(mesh: Mesh | undefined, hint: Stale): void {
     switch (hint.type) {
       case 'staleConsent':
@@ -122,14 +120,14 @@ export class Hints {
         return this.forget(this.context.meshes.find(hint.meshId), hint)
       case 'shards':
       case 'happened':
-        return // its receiver reads it outside the engine
+        return // its subscriber handles it outside the engine
       default:
         unreachable(hint)
     }
   }
 }
 
-/** What it is, and who belongs to it. */
+/** The space's statement and members may be outdated. */
 function doubtSpace(mesh: Mesh | undefined, spaceId: SpaceId): void {
   for (const { live } of mesh?.byNo.values() ?? []) live?.spaces.doubt(spaceId)
 }

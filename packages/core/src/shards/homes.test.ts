@@ -24,7 +24,7 @@ const HEIR = homeOf(MESH, NAMES.filter((name) => name !== HOME))! // biome-ignor
 const urlOf = (name: string) => shardOf(name).url
 
 describe('homes', () => {
-  test('before anything is known, and alone, a mesh is at home here', () => {
+  test('without a placement, and on a single shard, a mesh is at home here', () => {
     const homes = new MeshPlacement()
     expect(homes.otherHome(MESH)).toBe(null)
     homes.placed(placementOf('a', ['a']), 0)
@@ -32,7 +32,7 @@ describe('homes', () => {
     expect(homes.alternativesFor(MESH)).toEqual([])
   })
 
-  test('every shard names the same home, and the home itself none', () => {
+  test('every other shard names the same home, and the home itself names none', () => {
     for (const self of NAMES) {
       const homes = new MeshPlacement()
       homes.placed(placementOf(self, NAMES), 0)
@@ -40,13 +40,13 @@ describe('homes', () => {
     }
   })
 
-  test('a shard that nobody can dial sends everybody elsewhere', () => {
+  test('a shard without a public address redirects everybody', () => {
     const homes = new MeshPlacement()
     homes.placed(placementOf('hidden', NAMES), 0)
     expect(homes.otherHome(MESH)?.name).toBe(HOME)
   })
 
-  test('a change counts at once, and a pin before the rest', () => {
+  test('a change applies at once, and a pin takes precedence', () => {
     const homes = new MeshPlacement()
     homes.placed(placementOf(OTHER, NAMES), 0)
     expect(homes.otherHome(MESH)?.name).toBe(HOME)
@@ -56,14 +56,14 @@ describe('homes', () => {
     expect(homes.otherHome(MESH)?.name).toBe(HEIR === OTHER ? undefined : HEIR)
   })
 
-  test('a shard that serves all sends nobody elsewhere', () => {
+  test('a shard that serves all meshes redirects nobody', () => {
     const homes = new MeshPlacement()
     homes.placed({ ...placementOf(OTHER, NAMES), servesAll: true }, 0)
     expect(homes.otherHome(MESH)).toBe(null)
     expect(homes.alternativesFor(MESH)[0]).toBe(urlOf(HOME))
   })
 
-  test('the others are told in the order in which they would be its home', () => {
+  test('alternatives come in the order in which they would be the home', () => {
     const homes = new MeshPlacement()
     homes.placed(placementOf(HOME, NAMES), 0)
     expect(homes.alternativesFor(MESH)[0]).toBe(urlOf(HEIR))
@@ -72,7 +72,7 @@ describe('homes', () => {
     expect(homes.alternativesFor(MESH)[0]).toBe(urlOf(HOME))
   })
 
-  test('a process is known since it was first seen; another life of its name is another one', () => {
+  test('a process is known since it was first seen; a restart under its name is a new process', () => {
     const homes = new MeshPlacement()
     homes.placed(placementOf(OTHER, NAMES), 100)
     homes.placed(placementOf(OTHER, NAMES), 200)
@@ -96,27 +96,27 @@ describe('a peer that proves its key', () => {
     return its
   }
 
-  test('is told the home of its mesh, and let go', () => {
+  test('is redirected to the home of its mesh', () => {
     const { sent, closes, engine } = arrived(OTHER)
     expect(sent.at(-1)).toEqual({ type: 'moved', url: urlOf(HOME), certificate: NONE, proof })
     expect(closes).toEqual([[2, 'moved']])
     expect(engine.sessionCount).toBe(1)
   })
 
-  test('is served at home, and hears who else is there', () => {
+  test('is served at home, and gets the alternatives', () => {
     const { sent, engine } = arrived(HOME)
     engine.opened(2, 1)
     expect(sent.map(({ type }) => type)).toEqual(['hello', 'welcome', 'shards'])
   })
 
-  test('is served anywhere when it can not reach the home', () => {
+  test("is served on any shard if it can't reach the home", () => {
     const { sent, engine, closes } = arrived(OTHER, ['home_unreachable'])
     engine.opened(2, 1)
     expect(sent.map(({ type }) => type)).toContain('welcome')
     expect(closes).toEqual([])
   })
 
-  test('hears nothing of shards when its signature is bad', () => {
+  test('learns nothing about shards if its signature is bad', () => {
     const its = world()
     its.engine.placed(placementOf(OTHER, NAMES))
     its.connect(2)

@@ -1,6 +1,6 @@
 /**
- * Where meshes are at home, as far as this shard knows. Only an optimisation: two shards that serve one mesh at once are
- * slower, never wrong, because every claim names the epoch of a session.
+ * The homes of meshes, as this shard knows them. Placement is only an optimisation: two shards that serve one mesh at
+ * once are slower, never wrong, because every claim names the epoch of a session.
  */
 
 import type { HintOf } from '@sealpost/protocol/hints'
@@ -8,41 +8,37 @@ import type { MeshId, Millis, ShardId } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { LiveSession, PeerState } from '../model.ts'
 
-/** A shard that peers can dial. */
 export interface LiveShard {
   readonly name: string
   readonly shardId: ShardId
   readonly url: string
-  /** Of its own key; empty when it has that of the cluster. */
+  /** Certificate of the shard's own key; empty if it uses the cluster's key. */
   readonly certificate: Uint8Array
 }
 
-/** Where a peer is sent. */
 export type RedirectTarget = Pick<LiveShard, 'url' | 'certificate'>
 
 export interface Placement {
   readonly self: ShardId
-  /** This shard serves every mesh, at home here or not: who dials it did not choose it. */
+  /** This shard serves every mesh, because its clients did not choose it by address. */
   readonly servesAll: boolean
-  /** Sessions go where the home of their mesh is when that has changed. */
+  /** Sessions move when the home of their mesh changes. */
   readonly movesSessions: boolean
-  /** Those that are alive and can be dialled, this one among them if it is so. */
+  /** The live shards that peers can connect to, including this one if they can. */
   readonly shards: readonly LiveShard[]
   readonly pins: ReadonlyMap<MeshId, string>
 }
 
-/** Whom a peer hears of beside the shard that serves it: more than one of them is seldom away at a time. */
+/** Alternative shards that a peer learns: more than one is seldom away at a time. */
 const ALTERNATIVES_MAX = 3
 
 export class MeshPlacement {
   private placement: Placement | null = null
   private readonly byName = new Map<string, LiveShard>()
-  /** Since when each process is known. */
   private readonly since = new Map<ShardId, Millis>()
-  /** Of meshes that were asked about since the last change. */
+  /** Homes looked up since the last change, by mesh. */
   private readonly known = new Map<MeshId, LiveShard | null>()
 
-  /** Takes what is true from now on. */
   placed(placement: Placement, nowMs: Millis): void {
     this.placement = placement
     this.byName.clear()
@@ -59,12 +55,12 @@ export class MeshPlacement {
     return this.byName.size > Number(this.isListed)
   }
 
-  /** Whether a session may be at home elsewhere than it is. */
+  /** Whether the home of a mesh here may be another shard. */
   get redirectsHome(): boolean {
     return this.placement?.movesSessions === true && !this.placement.servesAll && this.hasOthers
   }
 
-  /** The home of a mesh, if that is another shard; null: it is at home here, or nothing is known. */
+  /** Returns the home of a mesh if it is another shard; null if it is this shard or unknown. */
   otherHome(meshId: MeshId): LiveShard | null {
     const found = this.known.get(meshId)
     if (found !== undefined) return found
@@ -75,12 +71,14 @@ export class MeshPlacement {
     return other
   }
 
-  /** Since when this process is known here. */
   knownSince({ shardId }: LiveShard): Millis {
     return this.since.get(shardId) ?? Infinity
   }
 
-  /** Where else the mesh can be served: the first would be its home without this shard, the second without that one. */
+  /**
+   * Returns alternative addresses for the mesh: the shard that would be its home without this one, then without that one
+   * too.
+   */
   alternativesFor(meshId: MeshId): string[] {
     const names = new Set(this.byName.keys())
     for (const { name, shardId } of this.byName.values()) if (shardId === this.placement?.self) names.delete(name)
@@ -106,10 +104,10 @@ export class MeshPlacement {
 const KNOWN_MAX = 10_000
 
 /**
- * The name of the shard where the peers of a mesh should be: `pin` if that shard lives, else the name that scores highest
- * with the mesh (rendezvous hashing: a shard that comes or goes moves only the meshes it gains or loses). The order
- * of the names does not matter. Nothing if there are no names. Placement only saves work, so its hash withstands no attack:
- * who makes many meshes may choose ids that share a home, and a pin takes them apart.
+ * Returns the name of a mesh's home: `pin` if that shard is alive, otherwise the name with the highest score (rendezvous
+ * hashing: a shard that joins or leaves moves only the meshes that it gains or loses). The order of the names does not
+ * matter; without names there is no home. The hash resists no attack, since placement only saves work: a tenant with many
+ * meshes may choose ids that share a home, and a pin separates them.
  */
 export function homeOf(meshId: MeshId, shardNames: Iterable<string>, pin?: string): string | undefined {
   const meshHash = absorb(0, meshId)
@@ -125,7 +123,7 @@ export function homeOf(meshId: MeshId, shardNames: Iterable<string>, pin?: strin
   return home
 }
 
-/** The steps of MurmurHash3 (public domain), a block for each UTF-16 unit: `Math.imul` is the same on every platform. */
+/** MurmurHash3 (public domain), one block for each UTF-16 unit: `Math.imul` is the same on every platform. */
 function absorb(seed: number, text: string): number {
   let hash = seed
   for (let at = 0; at < text.length; at++) {
@@ -135,7 +133,7 @@ function absorb(seed: number, text: string): number {
   return hash ^ text.length
 }
 
-/** Its finalizer: each bit of the result depends on every bit of the hash. */
+/** MurmurHash3's finalizer: each bit of the result depends on every bit of the hash. */
 function mix(hash: number): number {
   let mixed = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b)
   mixed = Math.imul(mixed ^ (mixed >>> 13), 0xc2b2ae35)
@@ -146,19 +144,18 @@ function rotate(bits: number, by: number): number {
   return (bits << by) | (bits >>> (32 - by))
 }
 
-/**
- * Which shard serves whom, as shards tell each other: to a peer of which another one has said so, mail is leased at birth,
- * and that shard collects it without a claim. What is said may be wrong or old; then the lease is under an epoch that has
- * passed, and the delivery as free as without one.
- */
-
-/** What was said counts for so long, */
+/** An announcement is valid for this long. */
 const GOOD_FOR_MS = 30_000
-/** is sent again to the peers that still use it, */
+/** Renews an announcement that senders still use. */
 const RENEW_AFTER_MS = 10_000
-/** and at most so often to who does not. */
+/** Least time between two announcements to shards that don't know of the session. */
 const REPEAT_AFTER_MS = 1_000
 
+/**
+ * The sessions of other shards, as they announce them. Mail for such a session is leased to it on insert, and its shard
+ * collects the mail without a claim. An announcement may be wrong or outdated; then the lease has a former epoch, and the
+ * delivery is free.
+ */
 export class SessionLocations {
   private readonly context: Context
 
@@ -166,7 +163,7 @@ export class SessionLocations {
     this.context = context
   }
 
-  /** The epoch to lease under; 0: none. */
+  /** Returns the epoch to lease under; 0 for no lease. */
   epochOf({ live, remoteSession }: PeerState): number {
     return !live && remoteSession && this.context.nowMs < remoteSession.untilMs ? remoteSession.epoch : 0
   }
@@ -178,12 +175,12 @@ export class SessionLocations {
     else known.remoteSession = null
   }
 
-  /** Someone stored mail for this session and does not know that it is here. */
+  /** Another shard stored mail without knowing that this session is here: announces it. */
   announce(live: LiveSession): void {
     this.announceAfter(live, REPEAT_AFTER_MS)
   }
 
-  /** Someone knows. */
+  /** Another shard knows of this session: renews the announcement before it expires. */
   renew(live: LiveSession): void {
     this.announceAfter(live, RENEW_AFTER_MS)
   }
@@ -195,8 +192,8 @@ export class SessionLocations {
   private announceAfter(live: LiveSession, afterMs: Millis): void {
     const { nowMs, limits } = this.context
     if (!limits.isInsertLeaseOn || live.credit.isFenced) return
-    const said = live.announcement
-    if (said?.epoch === live.epoch && nowMs - said.atMs < afterMs) return
+    const announced = live.announcement
+    if (announced?.epoch === live.epoch && nowMs - announced.atMs < afterMs) return
     live.announcement = { epoch: live.epoch, atMs: nowMs }
     this.hint(live, true)
   }

@@ -5,7 +5,7 @@ import { homeOf } from './homes.ts'
 const MESHES = 20_000
 const meshIds = seededIds(MESHES)
 
-test('the homes of some meshes are written down: shards of different versions must agree', () => {
+test('the homes of some meshes are fixed: shards of different versions must agree', () => {
   const names = ['broker-a:7450', 'broker-b:7450', 'broker-c:7450', 'schlüssel.example:443']
   const homes = [0, 1, 2, 3, 4, 5].map((digit) => names.indexOf(homeOf(`${digit}`.repeat(32) as MeshId, names) ?? ''))
   expect(homes).toEqual([3, 3, 0, 0, 2, 0])
@@ -19,28 +19,28 @@ test.each([2, 3, 10, 100])('%i shards share the meshes evenly', (count) => {
   expect(chiSquare).toBeLessThan(count - 1 + 4 * Math.sqrt(2 * count))
 })
 
-test('ids that follow one another are shared evenly too', () => {
+test('consecutive ids are shared evenly, too', () => {
   const inOrder = Array.from({ length: MESHES }, (_, i) => i.toString(16).padStart(32, '0') as MeshId)
   const homes = Map.groupBy(inOrder, (meshId) => homeOf(meshId, namesOf(4)) ?? '')
   for (const { length } of homes.values()) expect(Math.abs(length - MESHES / 4)).toBeLessThan(MESHES * 0.02)
 })
 
-describe('a shard that comes', () => {
+describe('a shard that joins', () => {
   const before = namesOf(9)
   const moved = meshIds.filter((meshId) => homeOf(meshId, before) !== homeOf(meshId, [...before, 'new:7450']))
 
-  test('takes its share and no mesh changes between others', () => {
+  test('takes its share, and no mesh moves between others', () => {
     expect(moved.every((meshId) => homeOf(meshId, [...before, 'new:7450']) === 'new:7450')).toBe(true)
     expect(Math.abs(moved.length - MESHES / 10)).toBeLessThan(MESHES * 0.01)
   })
 
-  test('takes about as much from each of the others', () => {
+  test('takes about the same number from each of the others', () => {
     const losses = Map.groupBy(moved, (meshId) => homeOf(meshId, before))
     for (const { length } of losses.values()) expect(Math.abs(length - MESHES / 90)).toBeLessThan(MESHES * 0.005)
   })
 })
 
-test('the meshes of a shard that goes spread over those that stay', () => {
+test('the meshes of a shard that leaves spread over those that remain', () => {
   const homeless = meshIds.filter((meshId) => homeOf(meshId, namesOf(5)) === namesOf(5)[2])
   const left = namesOf(5).toSpliced(2, 1)
   const heirs = Map.groupBy(homeless, (meshId) => homeOf(meshId, left))
@@ -51,7 +51,7 @@ test('the meshes of a shard that goes spread over those that stay', () => {
   }
 })
 
-test('the order in which the names are known, and a name known twice, change nothing', () => {
+test('the order of the names, and a repeated name, change nothing', () => {
   const names = namesOf(7)
   for (const meshId of meshIds.slice(0, 500)) {
     const home = homeOf(meshId, names)
@@ -60,7 +60,7 @@ test('the order in which the names are known, and a name known twice, change not
   }
 })
 
-test('a pin holds while its shard lives', () => {
+test('a pin applies while its shard is alive', () => {
   for (const meshId of meshIds.slice(0, 100)) {
     expect(homeOf(meshId, namesOf(3), 'shard-1:7450')).toBe('shard-1:7450')
     expect(homeOf(meshId, namesOf(3), 'gone:7450')).toBe(homeOf(meshId, namesOf(3)))

@@ -28,7 +28,7 @@ const after = ({ engine }: World, ms: number) => {
 }
 const goaways = ({ sent }: World) => sent.filter(({ type }) => type === 'goaway').length
 
-test('a session goes to the home of its mesh when that has been there for a while', () => {
+test('a session moves to the home of its mesh once that shard has been up for a while', () => {
   const its = world()
   its.engine.placed(placement([HERE]))
   after(its, 20_000)
@@ -39,7 +39,7 @@ test('a session goes to the home of its mesh when that has been there for a whil
   expect([goaways(its), its.closes]).toEqual([1, [[1, 'moved']]])
 })
 
-test('what it has sent is answered first, and nothing more is taken', () => {
+test('its accepted sends are acked first, and nothing more is accepted', () => {
   const its = world()
   its.engine.resolved(1, [keyOf(2)], [memberOf(2)])
   its.send(sendOf(1, 2))
@@ -57,7 +57,7 @@ test('what it has sent is answered first, and nothing more is taken', () => {
   expect(its.closes).toEqual([[1, 'moved']])
 })
 
-test('one whose sends are not answered goes all the same after five seconds', () => {
+test('a session whose sends get no acks moves after five seconds', () => {
   const its = world()
   its.send(sendOf(1, 2))
   its.engine.resolved(1, [keyOf(2)], [memberOf(2)])
@@ -69,7 +69,7 @@ test('one whose sends are not answered goes all the same after five seconds', ()
   expect(its.closes).toEqual([[1, 'moved']])
 })
 
-test('not all go at once', () => {
+test("sessions don't all move at once", () => {
   const its = world()
   for (let n = 2; n <= 25; n++) its.enter(n)
   its.engine.placed(placement(NAMES))
@@ -82,16 +82,16 @@ test('not all go at once', () => {
 })
 
 test.each([
-  ['where that is switched off', { movesSessions: false }],
-  ['of a shard that serves all', { servesAll: true }],
-])('none goes from here %s', (_, rules) => {
+  ['with rebalancing switched off', { movesSessions: false }],
+  ['from a shard that serves all meshes', { servesAll: true }],
+])('no session moves %s', (_, rules) => {
   const its = world()
   its.engine.placed(placement(NAMES, rules))
   after(its, 60_000)
   expect(its.closes).toEqual([])
 })
 
-test('one that could not reach the home is sent there no more, but to another one', () => {
+test('a session that could not reach the home is redirected there no more, but to another home', () => {
   const its = world()
   its.engine.placed(placement(NAMES))
   its.engine.closed(1)
@@ -108,7 +108,7 @@ test('one that could not reach the home is sent there no more, but to another on
   expect(its.closes).toEqual([[2, 'moved']])
 })
 
-test('peers of a shard that stops come to others sooner than back to one that is alone', () => {
+test('peers of a stopping shard reconnect to others sooner than to a shard that is alone', () => {
   const its = world()
   const alone = its.engine.rebalancing.spreadMs
   its.engine.placed(placement(NAMES))

@@ -1,6 +1,6 @@
 /**
- * Sessions that this shard sends away: all of them when it stops, and a few at a time when the home of their mesh is
- * another one. None is ended before what it has sent is answered.
+ * Redirects sessions to other shards: all of them at shutdown, and a few at a time when their mesh has another home. No
+ * session ends before its accepted sends are acked.
  */
 import type { CloseCode } from '@sealpost/protocol'
 import type { MeshId, Millis } from '@sealpost/std'
@@ -15,21 +15,21 @@ interface Ports {
   readonly refuse: (session: Session, code: CloseCode, retryAfterMs: Millis) => void
 }
 
-/** A home that has just begun may be about to end again. */
+/** A home that just started may stop again soon. */
 const SETTLED_AFTER_MS: Millis = 10_000
-/** In each second: a share of all, so that a home is not stampeded, and some at least. */
+/** Redirects per second: a share of all sessions, so that they don't overwhelm the home, but at least a few. */
 const SHARE_PER_TICK = 1 / 30
 const MOVES_MIN = 10
-/** An answer that takes longer is one the session does not wait for. */
+/** A session waits no longer than this for its acks. */
 const ANSWERED_WITHIN_MS: Millis = 5000
 const TRY_LATER_MS: Millis = 2000
-/** How far apart peers come back to a broker that stops, when there is no other one to go to. */
+/** Interval between peers that reconnect to a restarting broker without an alternative. */
 const SPREAD_MAX_MS: Millis = 1900
 const SPREAD_MIN_MS: Millis = 200
-/** Those that went elsewhere cost about so much of others' time each: a handshake and the opening of a session. */
+/** Interval between peers that reconnect to other shards: the cost of a handshake and of opening a session. */
 const SPREAD_PER_SESSION_MS = 0.2
 
-/** A peer that comes back to another incarnation sends again what was acknowledged lately: up to 4,096 envelopes. */
+/** Interval between peers that reconnect to another incarnation: each resends the recently acked envelopes, up to 4,096. */
 const DISMISSED_WITHIN_MS = 500
 const DISMISSED_PER_SESSION_MS = 5
 const DISMISSED_WITHIN_MS_MAX: Millis = 15_000
@@ -38,7 +38,7 @@ export class Rebalancing {
   private readonly context: Context
   private readonly placement: MeshPlacement
   private readonly ports: Ports
-  /** Told to go, and when its time is over. */
+  /** Redirected sessions, with their deadlines. */
   readonly leaving = new Map<Session, Millis>()
   private isClosing = false
 
@@ -48,19 +48,19 @@ export class Rebalancing {
     this.ports = ports
   }
 
-  /** Within how long all peers of this shard come to others when it stops. */
+  /** The time over which the peers of this shard reconnect when it stops. */
   get spreadMs(): Millis {
     if (!this.placement.hasOthers) return SPREAD_MAX_MS
     return Math.min(SPREAD_MAX_MS, Math.max(SPREAD_MIN_MS, this.ports.sessions.size * SPREAD_PER_SESSION_MS))
   }
 
-  /** Within how long all peers of this shard come back to it under another incarnation. */
+  /** The time over which the peers of this shard reconnect to another incarnation. */
   get dismissMs(): Millis {
     const withinMs = DISMISSED_WITHIN_MS + this.ports.sessions.size * DISMISSED_PER_SESSION_MS
     return Math.min(DISMISSED_WITHIN_MS_MAX, withinMs)
   }
 
-  /** A peer that has proven its key is told where its mesh is at home, unless that is here or it can't get there. */
+  /** Redirects an authenticated peer to the home of its mesh, unless that is this shard or the peer can't reach it. */
   redirectsHome(session: Session, meshId: MeshId, proof: Uint8Array): boolean {
     const home = this.placement.otherHome(meshId)
     if (session.mobility.name === 'stranded') session.mobility = { name: 'stranded', from: home?.shardId ?? null }
@@ -69,7 +69,7 @@ export class Rebalancing {
     return true
   }
 
-  /** Its mesh lives in another cell, where alone it can be served. */
+  /** Redirects a peer to the cell of its mesh, which alone can serve it. */
   redirectToCell(session: Session, cell: RedirectTarget, proof: Uint8Array): void {
     if (session.mobility.name === 'mobile') this.redirect(session, cell, proof)
     else this.ports.refuse(session, 'try_later', TRY_LATER_MS)
@@ -80,7 +80,7 @@ export class Rebalancing {
     this.ports.refuse(session, 'moved', 0)
   }
 
-  /** The shard stops: nothing new is taken, and what was taken is still answered. */
+  /** The shard stops: refuses new sends, and redirects sessions whose accepted sends are acked. */
   beginShutdown(retryAfterMs: Millis): void {
     this.isClosing = true
     this.leaving.clear()
@@ -92,7 +92,7 @@ export class Rebalancing {
     for (const session of [...this.ports.sessions.values()]) this.ports.refuse(session, code, retryAfterMs())
   }
 
-  /** About once a second. */
+  /** Call it about once a second. */
   tick(): void {
     this.closeAnswered()
     if (this.isClosing || !this.placement.redirectsHome) return
@@ -105,7 +105,7 @@ export class Rebalancing {
     }
   }
 
-  /** What sessions have sent may have been answered: those that waited for it go. */
+  /** Ends redirected sessions whose sends are all acked. */
   closeAnswered(): void {
     for (const [session, untilMs] of this.leaving) {
       const { state } = session

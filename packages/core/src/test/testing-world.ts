@@ -1,4 +1,4 @@
-/** A world for tests of the engine: no database, no socket, everything it asks for in lists. */
+/** A world for engine tests, without database or sockets: it records the engine's effects in lists. */
 import {
   type Append,
   type ClientFrame,
@@ -44,7 +44,7 @@ export const sendOf = (n: number, to: number, more: Partial<Send> = {}): Send =>
 })
 
 const ignored = () => undefined
-/** What most tests don't look at. */
+/** Effects that most tests ignore. */
 const SILENT = {
   pause: ignored,
   resume: ignored,
@@ -60,7 +60,7 @@ const SILENT = {
   unfollow: ignored,
 }
 
-/** By what was done to deliveries. */
+/** Delivery updates by type. */
 const noUpdates = () => ({
   rejects: [] as Reject[],
   failedAttempts: [] as DeliveryRef[],
@@ -91,7 +91,7 @@ function recordUpdate(its: ReturnType<typeof noUpdates>, update: DeliveryUpdate)
   }
 }
 
-/** Effects that only write down what the engine asks for. */
+/** Effects that only record the engine's commands. */
 function recording() {
   const its = {
     ...noUpdates(),
@@ -134,7 +134,7 @@ function recording() {
   return { ...its, effects }
 }
 
-/** An engine with one live peer on socket 1, whose effects are written down. */
+/** An engine with one live peer on socket 1, and its recorded effects. */
 export function world(limits: Partial<EngineLimits> = {}) {
   const its = recording()
   const engine = new Engine(its.effects, {
@@ -156,7 +156,7 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const send = (...envelopes: Send[]) => engine.received(1, { type: 'send', envelopes })
   const nacks = () => its.sent.flatMap((frame) => (frame.type === 'nack' ? frame.items : []))
   const pushed = () => its.sent.flatMap((frame) => (frame.type === 'push' ? frame.deliveries.map(({ id }) => id) : []))
-  /** The reply to a request of the peer of this number, made on the socket of the same number. */
+  /** Replies to a request of peer `n`, made on the socket of the same number. */
   const reply = <Type extends RequestType>(n: number, frame: FrameOfRequest<Type>, replied: Replies[Type]) => {
     const { meshId, peer, peerKey, user } = memberOf(n)
     engine.replied({ socket: n, requester: { meshId, peer, peerKey, user }, frame } as Request, replied)

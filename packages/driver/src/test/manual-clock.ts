@@ -1,8 +1,8 @@
-/** A clock that only a test moves. */
+/** A clock that advances only when a test moves it. */
 import type { Millis } from '@sealpost/std'
 import type { Clock } from '../ports.ts'
 
-/** More promises than any part waits for one behind another. */
+/** Exceeds the longest chain of promises in any part. */
 const PROMISES_DEEP = 30
 
 interface Timer {
@@ -35,12 +35,12 @@ export class ManualClock implements Clock {
     this.#soon.push(run)
   }
 
-  /** Times at which timers fire, from now. */
+  /** Times until the timers fire, from now. */
   get waitsMs(): readonly Millis[] {
     return this.#timers.map(({ atMs }) => atMs - this.#nowMs)
   }
 
-  /** Ends turns of the event loop until no promise and no `soon` has anything left to do. */
+  /** Runs turns of the event loop until no promise and no `soon` callback remains. */
   async turn(): Promise<void> {
     do {
       for (const run of this.#soon.splice(0)) run()
@@ -48,7 +48,7 @@ export class ManualClock implements Clock {
     } while (this.#soon.length > 0)
   }
 
-  /** Moves the time on, and fires what is due on the way at its time. */
+  /** Advances the time and fires due timers in order, each at its time. */
   async advance(byMs: Millis): Promise<void> {
     const untilMs = this.#nowMs + byMs
     await this.turn()

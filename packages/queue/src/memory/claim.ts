@@ -1,9 +1,10 @@
-/** What sessions are given of their queues: `CLAIM` and `COLLECT` in plain code. */
+/** The statements `CLAIM`, `COLLECT` and `CLAIM_POOLS` in plain code. */
 import {
   ALONE_AFTER_ATTEMPTS,
   byPlace,
   type Claimed,
   type Delivery,
+  type DeliveryRef,
   type PoolClaimed,
   type PoolEntry,
   type PoolSlot,
@@ -12,22 +13,21 @@ import {
   type Release,
   type RemoteClaimed,
   type RemoteWant,
+  readMarking,
+  type VirtualTimes,
   type Want,
 } from '@sealpost/protocol'
-import type { DeliveryId, MeshId, PeerKey, PeerNo, PoolId, ShardId } from '@sealpost/std'
-import type { QueueOptions } from '../queue.ts'
 import {
-  inTurn,
-  isBornElsewhere,
-  isFree,
-  isHeldBy,
-  isLapsed,
-  isStruckOut,
-  isUncollected,
-  LEASE_FUTURE_MAX_MS,
-  strike,
-  withinBytes,
-} from './rules.ts'
+  blockOf,
+  type DeliveryId,
+  type MeshId,
+  type Millis,
+  type PeerKey,
+  type PeerNo,
+  type PoolId,
+  type ShardId,
+} from '@sealpost/std'
+import type { QueueOptions } from '../queue.ts'
 import { bodyKey, type MemoryDatabase, type StoredDelivery, type StoredMember, type StoredPool } from './store.ts'
 
 interface Place {
@@ -35,8 +35,11 @@ interface Place {
   readonly options: QueueOptions
 }
 
-/** The session must be current. Rows that are `gone` are picked and not returned: the statement sees an older snapshot. */
-export function takeFor(
+/**
+ * `CLAIM` for a current session. `gone`: rows that are picked and not returned, because the statement sees an older
+ * snapshot.
+ */
+export function claimFor(
   { store, options }: Place,
   { session, deliveries }: StoredMember,
   want: Want,
@@ -49,15 +52,15 @@ export function takeFor(
     .sort(byPlace)
     .filter((row) => ids.from <= row.id && row.id <= ids.to && row.priority <= priorityMax)
     .filter((row) => isFree(row, session.epoch, nowMs) || fresh.includes(row))
-    .filter((row) => row.expiresAtMs > nowMs && !isStruckOut(row, options, nowMs))
-  const ready = inTurn(free, virtualTimes).slice(0, limit)
+    .filter((row) => row.expiresAtMs > nowMs && !hasFailedTooOften(row, options, nowMs))
+  const ready = byVirtualTime(free, virtualTimes).slice(0, limit)
   const lapsed = ready.filter((row) => row.attempts > 0 && isLapsed(row, session.epoch, nowMs))
   const oldest = lapsed.reduce<StoredDelivery | null>((min, row) => (min && min.id < row.id ? min : row), null)
   const claimSizeOf = (row: StoredDelivery) => (isAlone(row) ? Number.MAX_SAFE_INTEGER : sizeOf(store, row))
   const taken = withinBytes(ready, limitBytes, claimSizeOf)
     .filter((row, i) => i === 0 || !isAlone(row))
     .filter((row) => !gone.includes(row))
-  if (oldest && taken.includes(oldest)) strike(oldest, nowMs)
+  if (oldest && taken.includes(oldest)) addFailedAttempt(oldest, nowMs)
   const hasMore = ready.length >= limit || taken.length < ready.length
   const leased = taken.sort(byPlace).map((row): Delivery => {
     const mayHaveBeen = row.lease !== null && row.lease.epoch !== null && !fresh.includes(row)
@@ -68,7 +71,7 @@ export function takeFor(
   return { status: 'claimed', deliveries: leased, hasMore }
 }
 
-/** The same. */
+/** `COLLECT` for a current session. */
 export function collectFor(
   { store, options }: Place,
   { session, deliveries }: StoredMember,
@@ -78,12 +81,12 @@ export function collectFor(
   const sound = (row: StoredDelivery) => {
     const untilMs = row.lease?.untilMs ?? 0
     const isLong = untilMs > nowMs + options.leaseMs / 2 && untilMs <= nowMs + LEASE_FUTURE_MAX_MS
-    return isBornElsewhere(row, session.epoch) && isLong
+    return isRemotelyLeased(row, session.epoch) && isLong
   }
   const found = deliveries
     .filter((row) => ids.from <= row.id && row.id <= ids.to)
-    .filter((row) => isBornElsewhere(row, session.epoch) || isFree(row, session.epoch, nowMs))
-    .filter((row) => row.expiresAtMs > nowMs && !isStruckOut(row, options, nowMs))
+    .filter((row) => isRemotelyLeased(row, session.epoch) || isFree(row, session.epoch, nowMs))
+    .filter((row) => row.expiresAtMs > nowMs && !hasFailedTooOften(row, options, nowMs))
     .sort((a, b) => a.id - b.id)
     .slice(0, limit)
   const bar = found.findIndex((row) => !sound(row))
@@ -120,8 +123,8 @@ export class MemoryPools {
     })
   }
 
-  giveBack(gifts: readonly Release[]): void {
-    for (const { delivery, epoch } of gifts) {
+  release(releases: readonly Release[]): void {
+    for (const { delivery, epoch } of releases) {
       const row = this.store.findDelivery(delivery)
       if (isHeldBy(row, delivery, epoch)) row.lease = null
     }
@@ -172,14 +175,14 @@ export class MemoryPools {
     const free = this.store
       .find(want.meshId, want.pool)!
       .deliveries.filter((row) => row.priority <= priorityMax && !taken.has(row.id) && this.isFree(row, members))
-      .filter((row) => row.expiresAtMs > nowMs && !isStruckOut(row, this.options, nowMs))
+      .filter((row) => row.expiresAtMs > nowMs && !hasFailedTooOften(row, this.options, nowMs))
       .filter((row) => this.store.bodies.get(bodyKey(row))?.readers?.includes(member))
-    return inTurn(free, turns)[0]
+    return byVirtualTime(free, turns)[0]
   }
 
   private lease(row: StoredDelivery, { member, epoch }: PoolSlot): Delivery {
     const { nowMs } = this.store
-    if (row.lease && row.lease.untilMs <= nowMs && this.isHoldersSession(row)) strike(row, nowMs)
+    if (row.lease && row.lease.untilMs <= nowMs && this.isHoldersSession(row)) addFailedAttempt(row, nowMs)
     row.lease = { epoch, untilMs: nowMs + this.options.leaseMs, holder: member }
     row.attempts += 1
     return this.store.deliveryOf(row)
@@ -204,3 +207,81 @@ export class MemoryPools {
 }
 
 const NO_POOL: StoredPool = { epoch: 0, members: [] }
+
+/** As in `sql/parts.ts`: a lease further ahead than this counts as lapsed. */
+export const LEASE_FUTURE_MAX_MS = 5 * 60_000
+
+export function isFree({ lease }: StoredDelivery, epoch: number, nowMs: Millis): boolean {
+  if (lease === null || (lease.epoch !== null && lease.epoch < epoch)) return true
+  return lease.untilMs <= nowMs || lease.untilMs > nowMs + LEASE_FUTURE_MAX_MS
+}
+
+export const isRemotelyLeased = ({ attempts, lease }: StoredDelivery, epoch: number): boolean =>
+  attempts === 0 && lease?.epoch === epoch
+
+export const isUncollected = (row: StoredDelivery, epoch: number, collected: readonly number[]): boolean =>
+  isRemotelyLeased(row, epoch) && !collected.some((id) => blockOf(id) === blockOf(row.id) && row.id <= id)
+
+export function isLapsed({ lease }: StoredDelivery, epoch: number, nowMs: Millis): boolean {
+  return lease !== null && lease.epoch === epoch && lease.untilMs <= nowMs
+}
+
+/** Returns the rows up to the one that reaches the limit. */
+export function withinBytes(
+  rows: readonly StoredDelivery[],
+  limitBytes: number,
+  sizeOf: (row: StoredDelivery) => number,
+): StoredDelivery[] {
+  let byteCount = 0
+  return rows.filter((row) => {
+    const isWithin = byteCount < limitBytes
+    byteCount += sizeOf(row)
+    return isWithin
+  })
+}
+
+export const isReceipt = ({ terms }: StoredDelivery): boolean =>
+  terms !== null && readMarking(terms)?.kind === 'receipt'
+
+export function wantsReceipt({ terms }: StoredDelivery): boolean {
+  const marking = terms && readMarking(terms)
+  return marking?.kind === 'terms' && marking.terms.receipts !== 'none'
+}
+
+/** Sorts rows by virtual time, the order in which a claim picks them. They are pushed in another order (`byPlace`). */
+export function byVirtualTime(rows: readonly StoredDelivery[], turns: VirtualTimes): StoredDelivery[] {
+  const counts = [0, 0, 0]
+  return rows
+    .map((row) => {
+      counts[row.priority]! += 1
+      return { row, turn: turns[row.priority]! + PRIORITY_COSTS[row.priority]! * counts[row.priority]! }
+    })
+    .sort((a, b) => a.turn - b.turn || a.row.priority - b.row.priority)
+    .map(({ row }) => row)
+}
+
+const FAILED_ATTEMPTS_COUNTED = 32_767
+
+export function addFailedAttempt(row: StoredDelivery, nowMs: Millis): void {
+  row.failedAttempts = Math.min(row.failedAttempts + 1, FAILED_ATTEMPTS_COUNTED)
+  row.firstFailedAttemptAtMs ??= nowMs
+}
+
+export function hasFailedTooOften(
+  { failedAttempts, firstFailedAttemptAtMs }: StoredDelivery,
+  { failedAttemptsMax, failedAttemptsSpanMs }: Pick<QueueOptions, 'failedAttemptsMax' | 'failedAttemptsSpanMs'>,
+  nowMs: Millis,
+): boolean {
+  return (
+    failedAttempts >= failedAttemptsMax &&
+    firstFailedAttemptAtMs !== null &&
+    firstFailedAttemptAtMs <= nowMs - failedAttemptsSpanMs
+  )
+}
+
+/** Whether the session of this epoch holds the lease; in a pool, also whether this member does. */
+export const isHeldBy = (
+  row: StoredDelivery | undefined,
+  { holder }: DeliveryRef,
+  epoch: number,
+): row is StoredDelivery => row?.lease?.epoch === epoch && row.lease.holder === holder

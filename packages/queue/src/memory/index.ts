@@ -1,4 +1,4 @@
-/** The promises of the interface around a shard of the memory queue. */
+/** Implements the asynchronous queue port on a shard of the memory queue. */
 import type {
   Claimed,
   Committed,
@@ -22,12 +22,11 @@ import type {
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, PeerKey, PeerNo, PoolId, ShardId } from '@sealpost/std'
 import type { Batch, Queue, QueueOptions, RecipientRef, Released, Swept } from '../queue.ts'
+import { isReceipt } from './claim.ts'
 import { MemoryShard } from './memory.ts'
-import { isReceipt } from './rules.ts'
-import { type MemoryDatabase, type StoredDeadLetter, type StoredDelivery, standingIn } from './store.ts'
+import { type MemoryDatabase, type StoredDeadLetter, type StoredDelivery, sessionStatusIn } from './store.ts'
 
 export * from './memory.ts'
-export { isFree } from './rules.ts'
 export * from './store.ts'
 
 export function queueFor(store: MemoryDatabase, shard: ShardId, options: QueueOptions): Queue {
@@ -56,8 +55,8 @@ export class MemoryQueue implements Queue {
   async fence(session: SessionRef): Promise<number | null> {
     return this.shard.fence(session)
   }
-  async standings(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
-    return sessions.map((session) => standingIn(this.shard.store, this.shard.shard, session))
+  async checkSessions(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
+    return sessions.map((session) => sessionStatusIn(this.shard.store, this.shard.shard, session))
   }
   async retry(retries: readonly Retry[]): Promise<void> {
     this.shard.retry(retries)
@@ -71,14 +70,14 @@ export class MemoryQueue implements Queue {
   async claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]> {
     return this.shard.pools.claim(wants)
   }
-  async giveBack(gifts: readonly Release[]): Promise<void> {
-    this.shard.pools.giveBack(gifts)
+  async release(releases: readonly Release[]): Promise<void> {
+    this.shard.pools.release(releases)
   }
   async findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]> {
     return this.shard.pools.find(meshId, pools)
   }
-  async tellPushed(deliveries: readonly DeliveryRef[]): Promise<void> {
-    this.shard.tellPushed(deliveries)
+  async notifyPushed(deliveries: readonly DeliveryRef[]): Promise<void> {
+    this.shard.notifyPushed(deliveries)
   }
   async releaseDue(): Promise<Released> {
     return this.shard.releaseDue()
@@ -92,11 +91,11 @@ export class MemoryQueue implements Queue {
   async measureMesh(meshId: MeshId, max: number): Promise<SenderBacklog[]> {
     return measureMeshIn(this.shard.store, meshId, max)
   }
-  async toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
-    this.shard.toldLost(meshId, peer, ids)
+  async lostReported(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
+    this.shard.lostReported(meshId, peer, ids)
   }
-  async strike(delivery: DeliveryRef): Promise<void> {
-    this.shard.strike(delivery)
+  async countFailedAttempt(delivery: DeliveryRef): Promise<void> {
+    this.shard.countFailedAttempt(delivery)
   }
   async sweep(): Promise<Swept> {
     return this.shard.sweep()

@@ -1,11 +1,10 @@
 /**
- * The queue without a database: `sql.ts` said again in plain code, statement by statement, for the simulator and for
- * tests. The store and its shards are synchronous, so that the caller decides when a statement is applied and
- * when its answer arrives, if it does; `MemoryQueue` puts the promises of the interface around them.
+ * The queue without a database: each statement of `sql/` in plain code, for the simulator and for tests. The store and
+ * its shards are synchronous, so that the caller decides when a statement is applied, and whether and when its reply
+ * arrives. `MemoryQueue` wraps them in promises.
  */
 import {
   type Append,
-  type AppendOutcome,
   type Claimed,
   type Committed,
   type Death,
@@ -28,7 +27,6 @@ import {
 } from '@sealpost/protocol'
 import {
   type DeliveryId,
-  type EnvelopeId,
   ID_BLOCK,
   type MeshId,
   type Millis,
@@ -42,7 +40,6 @@ import {
   type CertainBatch,
   certainOf,
   isFinal,
-  isSameBytes,
   isStoredSingly,
   mergeOutcomes,
   outcomesAfter,
@@ -54,10 +51,20 @@ import {
   type StatementOutcomes,
   secondOf,
 } from '../postgres/commit-batch.ts'
-import { DeliveryIds, later, type SenderMark, SenderMarks } from '../postgres/shard-memory.ts'
+import { DeliveryIds, later, SenderMarks } from '../postgres/shard-memory.ts'
 import type { Batch, QueueOptions, Released, Swept } from '../queue.ts'
-import { collectFor, MemoryPools, takeFor } from './claim.ts'
-import { isFree, isHeldBy, isReceipt, isStruckOut, LEASE_FUTURE_MAX_MS, strike, wantsReceipt } from './rules.ts'
+import {
+  addFailedAttempt,
+  claimFor,
+  collectFor,
+  hasFailedTooOften,
+  isFree,
+  isHeldBy,
+  isReceipt,
+  LEASE_FUTURE_MAX_MS,
+  MemoryPools,
+  wantsReceipt,
+} from './claim.ts'
 import {
   bodyKey,
   isBehind,
@@ -65,6 +72,9 @@ import {
   type LedgerRow,
   ledgerKey,
   type MemoryDatabase,
+  markOf,
+  moveMark,
+  outcomeOfResend,
   type StoredDelivery,
   type StoredMember,
 } from './store.ts'
@@ -72,11 +82,10 @@ import {
 export * from './claim.ts'
 export * from './store.ts'
 
-/** As in `SWEEP_BODIES`. */
 const BODY_YOUNG_MS = 10 * 60_000
 const RECEIPT_TTL_MS = 14 * 86_400_000
 
-/** One shard's statements, each applied at once and whole. */
+/** The statements of one shard; each is atomic. */
 export class MemoryShard {
   readonly store: MemoryDatabase
   readonly shard: ShardId
@@ -100,7 +109,7 @@ export class MemoryShard {
     return { outcomes: decided.outcomes.filter(isFinal), enqueuedAtMs: decided.enqueuedAtMs }
   }
 
-  /** The settles, and what is certainly new; the rest is left undecided. */
+  /** Applies the settles and the appends that are certainly new. The others stay pending. */
   commitAtOnce({ appends, settles }: Batch): StatementOutcomes {
     const { nowMs } = this.store
     this.settle(settles)
@@ -118,7 +127,7 @@ export class MemoryShard {
     return this.ids.take(count)!
   }
 
-  /** Leaves pending what is in doubt; in a commit of many that is all of it. */
+  /** Leaves appends in doubt pending; in a commit of many, one in doubt leaves all of them pending. */
   private storeOptimistically(certain: CertainBatch, nowMs: Millis): StatementOutcome[] {
     const { appends } = certain
     if (appends.length === 0) return []
@@ -129,7 +138,7 @@ export class MemoryShard {
     const areAllSure =
       isSingly || (this.areBodiesNew(appends) && appends.every((append) => this.isSure(append, parties)))
     if (areAllSure) this.keepBodies(appends)
-    // Before any is stored: a delivery of this commit is not an older one.
+    // Decided before any append is stored: deliveries of the same commit don't count as older ones.
     const isStored = appends.map((append) => areAllSure && (!isSingly || this.isSure(append, parties)))
     return appends.map((append, i): StatementOutcome => {
       if (!isStored[i]!) return PENDING
@@ -141,14 +150,14 @@ export class MemoryShard {
     })
   }
 
-  /** The mark of the append's sender is known, its parties are members, and its lease on insert overtakes nothing. */
+  /** Whether the sender's mark is known, both parties are members, and the lease on insert overtakes no older delivery. */
   private isSure(append: Append, parties: Parties): boolean {
     const recipient = parties.find(append.meshId, append.recipient)
     const isLeased = recipient.leasedFrom.includes(append.sender)
     return this.isValid(append) && this.isMarkKnown(append) && (!isLeased || this.isCaughtUp(recipient, append.sender))
   }
 
-  /** `COMMIT_CHECKED` of `sql.ts`. No two of these appends are alike. */
+  /** `COMMIT_CHECKED`. The appends have distinct envelope ids. */
   commitChecked(appends: readonly Append[]): StatementOutcomes {
     const { nowMs } = this.store
     const firstId = this.store.drawBlock() * ID_BLOCK + 1
@@ -171,7 +180,7 @@ export class MemoryShard {
     }
     this.marks.learn(appends, decisions, (meshId, sender) => {
       const member = this.store.find(meshId, sender)
-      return member && placeOf(member)
+      return member && markOf(member).ctid
     })
     this.remember(appends, decisions)
     keepMessages(this.store, appends)
@@ -185,7 +194,7 @@ export class MemoryShard {
       const member = this.store.find(session.meshId, session.peer)
       if (!member || !this.isCurrent(member, session.epoch)) return { status: 'stale' }
       if (member.session.isLocked) return { status: 'locked' }
-      return takeFor(this, member, want, this.store.removedSince(asOf, member))
+      return claimFor(this, member, want, this.store.removedSince(asOf, member))
     })
   }
 
@@ -222,7 +231,7 @@ export class MemoryShard {
       if (!isHeldBy(row, delivery, epoch)) continue
       row.lease = { epoch: null, untilMs: this.store.nowMs + Math.min(afterMs, LEASE_FUTURE_MAX_MS) }
       row.attempts = Math.max(row.attempts, 1)
-      strike(row, this.store.nowMs)
+      addFailedAttempt(row, this.store.nowMs)
     }
   }
 
@@ -233,7 +242,7 @@ export class MemoryShard {
       this.bury(row, 'rejected', reason)
       return [{ row, event: 'rejected' } as const]
     })
-    this.tell(rejected)
+    this.sendReceipts(rejected)
   }
 
   extend(extensions: readonly Extension[]): void {
@@ -244,9 +253,9 @@ export class MemoryShard {
     }
   }
 
-  tellPushed(deliveries: readonly DeliveryRef[]): void {
+  notifyPushed(deliveries: readonly DeliveryRef[]): void {
     const rows = deliveries.flatMap((delivery) => this.store.findDelivery(delivery) ?? [])
-    this.tell(rows.map((row) => ({ row, event: 'pushed' })))
+    this.sendReceipts(rows.map((row) => ({ row, event: 'pushed' })))
   }
 
   releaseDue(): Released {
@@ -259,7 +268,7 @@ export class MemoryShard {
 
   findLost(meshId: MeshId, peer: PeerNo, max: number): Lost[] {
     const lost = this.store.deadLetters.filter(
-      (letter) => letter.meshId === meshId && letter.recipient === peer && !letter.isTold,
+      (letter) => letter.meshId === meshId && letter.recipient === peer && !letter.isReported,
     )
     const keyOf = (sender: PeerNo) => this.store.find(meshId, sender)!.binding.peer
     return lost
@@ -268,14 +277,14 @@ export class MemoryShard {
       .map(({ id, envelopeId, sender, reason }) => ({ id, envelopeId, sender: keyOf(sender), reason }))
   }
 
-  toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): void {
+  lostReported(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): void {
     for (const letter of this.store.deadLetters)
-      if (letter.meshId === meshId && letter.recipient === peer && ids.includes(letter.id)) letter.isTold = true
+      if (letter.meshId === meshId && letter.recipient === peer && ids.includes(letter.id)) letter.isReported = true
   }
 
-  strike(delivery: DeliveryRef): void {
+  countFailedAttempt(delivery: DeliveryRef): void {
     const row = this.store.findDelivery(delivery)
-    if (row) strike(row, this.store.nowMs)
+    if (row) addFailedAttempt(row, this.store.nowMs)
   }
 
   sweep(): Swept {
@@ -290,7 +299,7 @@ export class MemoryShard {
     const dead = seen.filter((row) => !expired.includes(row) && this.isDead(row))
     for (const row of expired) this.bury(row, 'expired')
     for (const row of dead) this.bury(row, 'strikes')
-    this.tell([
+    this.sendReceipts([
       ...expired.map((row) => ({ row, event: 'expired' }) as const),
       ...dead.map((row) => ({ row, event: 'struck_out' }) as const),
     ])
@@ -352,7 +361,7 @@ export class MemoryShard {
       const group = `${meshId} ${sender} ${secondOf(envelopeId)}`
       const row = rows.get(group) ?? { meshId, entries: [], fromMs: this.store.nowMs }
       row.fromMs = Math.max(row.fromMs, notBeforeMs)
-      rows.delete(group) // the row is as old as its last envelope
+      rows.delete(group) // a row is as old as its last envelope
       rows.set(group, row)
       const ref = { meshId, recipient, priority, id: outcome.id }
       row.entries.push({ key: ledgerKey(sender, envelopeId), ref, envelope })
@@ -380,7 +389,7 @@ export class MemoryShard {
         (isFree(row, insertLeaseEpoch, nowMs) || row.attempts === 0) &&
         row.sender === sender &&
         row.expiresAtMs > nowMs &&
-        !this.isStruckOut(row),
+        !this.hasFailedTooOften(row),
     )
   }
 
@@ -400,44 +409,44 @@ export class MemoryShard {
       terms: append.terms,
       bodyId: append.body?.bodyId ?? null,
       attempts: given.isLeased ? 1 : 0,
-      strikes: 0,
-      firstStrikeAtMs: null,
+      failedAttempts: 0,
+      firstFailedAttemptAtMs: null,
       lease: epoch === 0 ? null : { epoch, untilMs: given.nowMs + this.options.leaseMs },
     }
   }
 
   private isDead(row: StoredDelivery): boolean {
     const { lease } = row
-    return this.isStruckOut(row) && (lease === null || lease.epoch === null || lease.untilMs <= this.store.nowMs)
+    return this.hasFailedTooOften(row) && (lease === null || lease.epoch === null || lease.untilMs <= this.store.nowMs)
   }
 
-  private isStruckOut(row: StoredDelivery): boolean {
-    return isStruckOut(row, this.options, this.store.nowMs)
+  private hasFailedTooOften(row: StoredDelivery): boolean {
+    return hasFailedTooOften(row, this.options, this.store.nowMs)
   }
 
   private bury(row: StoredDelivery, reason: Death, detail: string | null = null): void {
-    const { meshId, recipient, priority, id, envelopeId, sender, attempts, strikes } = row
+    const { meshId, recipient, priority, id, envelopeId, sender, attempts, failedAttempts } = row
     const envelope = reason === 'expired' ? null : row.envelope
     this.store.remove(row)
     if (row.terms && readMarking(row.terms)?.kind === 'receipt') return
     this.store.deadLetters.push({
-      ...{ meshId, recipient, priority, id, envelopeId, sender, attempts, strikes },
-      ...{ reason, detail, envelope, bodyId: envelope && row.bodyId, isTold: reason === 'rejected' },
+      ...{ meshId, recipient, priority, id, envelopeId, sender, attempts, failedAttempts },
+      ...{ reason, detail, envelope, bodyId: envelope && row.bodyId, isReported: reason === 'rejected' },
     })
   }
 
   private settle(settles: readonly Settle[]): void {
-    const told = settles.flatMap((settle) => {
+    const withReceipt = settles.flatMap((settle) => {
       const row = this.store.findDelivery(settle)
       if (settle.holder !== undefined && row?.lease?.holder !== settle.holder) return []
       this.store.remove(settle)
       return row && settle.receiptTo ? [{ row, event: 'settled' } as const] : []
     })
-    this.tell(told)
+    this.sendReceipts(withReceipt)
   }
 
-  /** A receipt for the sender of each that asked for one. */
-  private tell(ended: readonly { row: StoredDelivery; event: ReceiptEvent }[]): void {
+  /** Queues a receipt for each sender that asked for one. */
+  private sendReceipts(ended: readonly { row: StoredDelivery; event: ReceiptEvent }[]): void {
     const { nowMs } = this.store
     const wanted = ended.filter(({ row }) => wantsReceipt(row)).sort((a, b) => a.row.id - b.row.id)
     wanted.forEach(({ row, event }) => {
@@ -446,7 +455,7 @@ export class MemoryShard {
         ...{ id: this.store.drawReceiptId(), priority: 1 },
         ...{ envelope: new Uint8Array(), terms: encodeReceipt(event), bodyId: null },
         ...{ enqueuedAtMs: nowMs, expiresAtMs: nowMs + RECEIPT_TTL_MS },
-        ...{ attempts: 0, strikes: 0, firstStrikeAtMs: null, lease: null },
+        ...{ attempts: 0, failedAttempts: 0, firstFailedAttemptAtMs: null, lease: null },
       })
     })
   }
@@ -484,20 +493,4 @@ const QUEUE_START: DeliveryRef = {
   recipient: 0 as PeerNo,
   priority: 0,
   id: 0 as DeliveryId,
-}
-
-/** A mark that changes stands elsewhere afterwards. */
-const placeOf = ({ markMoves }: StoredMember): string => String(markMoves)
-const markOf = (member: StoredMember): SenderMark => ({ envelopeId: member.lastEnvelopeId, ctid: placeOf(member) })
-
-function moveMark(member: StoredMember, envelopeId: EnvelopeId): SenderMark {
-  member.lastEnvelopeId = envelopeId
-  member.markMoves += 1
-  return markOf(member)
-}
-
-function outcomeOfResend({ ref, envelope }: LedgerRow['entries'][number], append: Append): AppendOutcome {
-  const isSame =
-    ref.recipient === append.recipient && ref.priority === append.priority && isSameBytes(envelope, append.envelope)
-  return { status: isSame ? 'duplicate' : 'id_reused' }
 }

@@ -1,9 +1,10 @@
 /**
- * The tables of the memory queue: members with their sessions and what waits for them, ledger and dead letters. It
- * decides nothing; `memory.ts` holds the statements.
+ * The tables of the memory queue: members with their sessions and deliveries, the ledger and the dead letters.
+ * `memory.ts` contains the statements.
  */
 import {
   type Append,
+  type AppendOutcome,
   type Death,
   type Delivery,
   type DeliveryRef,
@@ -24,9 +25,9 @@ import {
   type ShardId,
   type SpaceId,
 } from '@sealpost/std'
-import { NO_ENVELOPE_ID, recordedMessagesOf } from '../postgres/commit-batch.ts'
+import { isSameBytes, NO_ENVELOPE_ID, recordedMessagesOf } from '../postgres/commit-batch.ts'
+import type { SenderMark } from '../postgres/shard-memory.ts'
 
-/** One row of the queue. */
 export interface StoredDelivery extends DeliveryRef {
   readonly sender: PeerNo
   readonly envelopeId: EnvelopeId
@@ -36,9 +37,9 @@ export interface StoredDelivery extends DeliveryRef {
   readonly terms: Uint8Array | null
   readonly bodyId: string | null
   attempts: number
-  strikes: number
-  firstStrikeAtMs: Millis | null
-  /** Without an epoch it is put off, and nobody's; with a holder it is of a pool. */
+  failedAttempts: number
+  firstFailedAttemptAtMs: Millis | null
+  /** Without an epoch, the delivery pauses before its next attempt; with a holder, it belongs to a pool. */
   lease: { readonly epoch: number | null; readonly untilMs: Millis; readonly holder?: PeerNo } | null
 }
 
@@ -46,12 +47,12 @@ export interface StoredDeadLetter extends DeliveryRef {
   readonly envelopeId: EnvelopeId
   readonly sender: PeerNo
   readonly attempts: number
-  readonly strikes: number
+  readonly failedAttempts: number
   readonly reason: Death
   readonly detail: string | null
   readonly bodyId: string | null
   readonly envelope: Uint8Array | null
-  isTold: boolean
+  isReported: boolean
 }
 
 interface StoredBody {
@@ -71,7 +72,7 @@ interface StoredSession {
   shard: ShardId | null
   epoch: number
   openedEpoch: number
-  /** Another statement holds the row: claims pass it by. */
+  /** Another statement holds the row; claims skip it. */
   isLocked: boolean
 }
 
@@ -80,11 +81,9 @@ export interface StoredMember {
   readonly peer: PeerNo
   binding: KeyBindingEntry
   readonly session: StoredSession
-  /** By priority, then oldest first. */
   readonly deliveries: StoredDelivery[]
-  /** As a sender: its mark, the highest envelope id seen. */
   lastEnvelopeId: EnvelopeId
-  /** How often that was set. */
+  /** Counts changes of the mark; stands for its `ctid`. */
   markMoves: number
   isRevoked: boolean
   isPool: boolean
@@ -95,11 +94,11 @@ export interface StoredPool {
   readonly members: readonly PeerNo[]
 }
 
-/** What one commit stored of one sender, within a second of its envelope ids. */
+/** Envelopes that one commit stored for one sender, with ids of the same second. */
 export interface LedgerRow {
   readonly entries: readonly { readonly key: string; readonly ref: DeliveryRef; readonly envelope: Uint8Array }[]
   keepUntilMs: Millis
-  /** Tells apart rows of one time, in the order in which they were written. */
+  /** Orders rows of the same time as they were written. */
   writtenNo: number
 }
 
@@ -108,7 +107,6 @@ export interface StoredMesh {
   readonly byKey: Map<PeerKey, StoredMember>
   readonly pools: Map<PeerNo, StoredPool>
   readonly ledger: Set<LedgerRow>
-  /** By sender and envelope id. */
   readonly ledgerByKey: Map<string, LedgerRow['entries'][number]>
 }
 
@@ -119,19 +117,16 @@ interface StoredSpace {
 
 export const ledgerKey = (sender: PeerNo, envelopeId: EnvelopeId): string => `${sender} ${envelopeId}`
 
-/** A statement overlaps with few others: of rows that were removed, these many are remembered. */
+/** Removed rows that are remembered: a statement overlaps with few others. */
 const REMOVED_MAX = 256
 
-/** What several shards share. `clock` is the database's. */
+/** The database that several shards share. `clock` is its clock. */
 export class MemoryDatabase {
   readonly deadLetters: StoredDeadLetter[] = []
-  /** By mesh, sender and id. */
   readonly bodies = new Map<string, StoredBody>()
-  /** The one that is due next comes first. */
   delayed: readonly DelayedDelivery[] = []
-  /** Grows with each row that leaves the queue. */
   version = 0
-  /** Of spaces that keep messages, by mesh and space. */
+  /** Spaces that keep messages, by mesh and space. */
   private readonly spaces = new Map<string, StoredSpace>()
   private readonly clock: () => Millis
   private readonly meshes = new Map<MeshId, StoredMesh>()
@@ -155,7 +150,7 @@ export class MemoryDatabase {
     this.meshes.set(meshId, { ...tables, ledger: new Set(), ledgerByKey: new Map() })
   }
 
-  /** `peer` is its number; a fresh one unless it is given. */
+  /** `peer`: its number; default: the next free one. */
   addMember(meshId: MeshId, binding: KeyBindingEntry, peer = (this.lastPeer + 1) as PeerNo): PeerNo {
     const mesh = this.meshes.get(meshId)
     assert(mesh && !mesh.byKey.has(binding.peer) && !mesh.members.has(peer), 'a member is added once, to a mesh')
@@ -177,7 +172,6 @@ export class MemoryDatabase {
     return peer
   }
 
-  /** Founds a pool, or changes its members to these. */
   setPool(meshId: MeshId, poolId: PoolId, { epoch, members }: StoredPool): PeerNo {
     const peer = poolId as string as PeerKey
     const pool = this.findByKey(meshId, peer)?.peer ?? this.addMember(meshId, { ...NO_BINDING, peer })
@@ -186,7 +180,7 @@ export class MemoryDatabase {
     return pool
   }
 
-  /** A space that keeps messages, or none of them: those of its members, or of everybody in the mesh. */
+  /** Creates or changes a space. Without `members`, it keeps messages of everybody in the mesh. */
   setSpace(meshId: MeshId, spaceId: SpaceId, space: Omit<StoredSpace, 'events'> & { keepsMessages: boolean }): void {
     const { keepsMessages, members } = space
     const events = this.eventsOf(meshId, spaceId) ?? []
@@ -194,7 +188,7 @@ export class MemoryDatabase {
     else this.spaces.delete(meshId + spaceId)
   }
 
-  /** Undefined where none are kept. */
+  /** Returns undefined for a space that keeps no messages. */
   eventsOf(meshId: MeshId, spaceId: SpaceId): StoredMessage[] | undefined {
     return this.spaces.get(meshId + spaceId)?.events
   }
@@ -211,7 +205,7 @@ export class MemoryDatabase {
     this.find(meshId, peer)!.isRevoked = true
   }
 
-  /** Another statement's lock on the peer's session row, until `unlock`. */
+  /** Locks the peer's session row, as another statement would, until `unlock`. */
   lock(meshId: MeshId, peer: PeerNo): void {
     this.find(meshId, peer)!.session.isLocked = true
   }
@@ -228,7 +222,7 @@ export class MemoryDatabase {
     return this.meshes.get(meshId)?.byKey.get(peerKey)
   }
 
-  /** Of those not revoked, in their order. */
+  /** Returns keys of members that are not revoked, in ascending order. */
   keysAfter(meshId: MeshId, after: PeerKey, limit: number): PeerKey[] {
     const members = [...(this.meshes.get(meshId)?.byKey.values() ?? [])].filter(
       (member) => !(member.isRevoked || member.isPool),
@@ -241,7 +235,7 @@ export class MemoryDatabase {
     return this.find(meshId, recipient)?.deliveries.find((row) => row.id === id && row.priority === priority)
   }
 
-  /** Whether it waits, or left a dead letter. */
+  /** Whether the envelope is queued, delayed or a dead letter. */
   isStored(meshId: MeshId, sender: PeerNo, envelopeId: EnvelopeId): boolean {
     const isIt = (row: StoredDelivery | StoredDeadLetter) =>
       row.envelopeId === envelopeId && row.sender === sender && row.meshId === meshId
@@ -249,7 +243,7 @@ export class MemoryDatabase {
     return this.deadLetters.some(isIt) || this.delayed.some(isIt)
   }
 
-  /** Everything that waits, in the order of the primary key. */
+  /** All queued deliveries, in the order of the primary key. */
   *deliveries(): Iterable<StoredDelivery> {
     for (const [, mesh] of sorted(this.meshes)) for (const [, member] of sorted(mesh.members)) yield* member.deliveries
   }
@@ -300,7 +294,7 @@ export class MemoryDatabase {
     this.bodies.set(key, { ...body, ...this.bodies.get(key), storedAtMs: body.storedAtMs })
   }
 
-  /** As a claim answers it. */
+  /** Returns the delivery as a claim does. */
   deliveryOf(row: StoredDelivery): Delivery {
     return {
       id: row.id,
@@ -315,7 +309,7 @@ export class MemoryDatabase {
     }
   }
 
-  /** Lets go what nothing names any more. */
+  /** Deletes bodies that nothing refers to. */
   sweepBodies(youngerMs: Millis): void {
     const named = new Set<string>()
     for (const row of [...this.deliveries(), ...this.deadLetters, ...this.delayed])
@@ -345,17 +339,17 @@ export class MemoryDatabase {
     if (this.removed.length > REMOVED_MAX) this.removed.shift()
   }
 
-  /** Rows that a statement sees whose snapshot is of that version, and that it can't change any more. */
+  /** Returns removed rows that a statement with a snapshot of this version still sees, but can't change. */
   removedSince(version: number, { meshId, peer }: StoredMember): StoredDelivery[] {
     const isOfPeer = ({ row }: { row: StoredDelivery }) => row.meshId === meshId && row.recipient === peer
     return this.removed.filter((one) => one.version > version && isOfPeer(one)).map(({ row }) => row)
   }
 }
 
-/** Of a pool: nobody can prove its key. */
+/** The binding of a pool: nobody can prove its key. */
 const NO_BINDING = { boxKey: new Uint8Array(32), boxEpoch: 0, notAfterMs: 0, signature: new Uint8Array(64) }
 
-/** Whether `a` stands behind `b` in the order of the queue's primary key. */
+/** Whether `a` follows `b` in the order of the queue's primary key. */
 export function isBehind(a: DeliveryRef, b: DeliveryRef): boolean {
   if (a.meshId !== b.meshId) return a.meshId > b.meshId
   if (a.recipient !== b.recipient) return a.recipient > b.recipient
@@ -369,13 +363,11 @@ function sorted<K extends string | number, V>(map: ReadonlyMap<K, V>): [K, V][] 
 export const bodyKey = (of: { meshId: MeshId; sender: PeerNo; bodyId: string | null }): string =>
   `${of.meshId} ${of.sender} ${of.bodyId}`
 
-/** `RECORD_MESSAGES`. */
-
-/** An event of a space that is a message. */
+/** A message in the history of a space. */
 export interface StoredMessage {
   readonly meshId: MeshId
   readonly spaceId: SpaceId
-  /** From 1, in each space. */
+  /** Counts from 1 in each space. */
   readonly seq: number
   readonly sender: PeerNo
   readonly bodyId: string
@@ -383,6 +375,7 @@ export interface StoredMessage {
   readonly body: Uint8Array
 }
 
+/** `RECORD_MESSAGES`. */
 export function keepMessages(store: MemoryDatabase, appends: readonly Append[]): void {
   const messages = recordedMessagesOf(appends)
   if (messages.length === 0) return
@@ -403,9 +396,32 @@ export function keepMessages(store: MemoryDatabase, appends: readonly Append[]):
 }
 
 /** `CHECK_SESSIONS` for one session. */
-export function standingIn(store: MemoryDatabase, shard: ShardId, { meshId, peer, epoch }: SessionRef): SessionStatus {
+export function sessionStatusIn(
+  store: MemoryDatabase,
+  shard: ShardId,
+  { meshId, peer, epoch }: SessionRef,
+): SessionStatus {
   const member = store.find(meshId, peer)
   if (!member) return { peerKey: null, isRevoked: false, isElsewhere: false }
   const { binding, isRevoked, session } = member
   return { peerKey: binding.peer, isRevoked, isElsewhere: session.epoch > epoch && session.shard !== shard }
+}
+
+export function outcomeOfResend({ ref, envelope }: LedgerRow['entries'][number], append: Append): AppendOutcome {
+  const isSame =
+    ref.recipient === append.recipient && ref.priority === append.priority && isSameBytes(envelope, append.envelope)
+  return { status: isSame ? 'duplicate' : 'id_reused' }
+}
+
+/** A changed mark has another `ctid`, as in Postgres. */
+const placeOf = ({ markMoves }: StoredMember): string => String(markMoves)
+export const markOf = (member: StoredMember): SenderMark => ({
+  envelopeId: member.lastEnvelopeId,
+  ctid: placeOf(member),
+})
+
+export function moveMark(member: StoredMember, envelopeId: EnvelopeId): SenderMark {
+  member.lastEnvelopeId = envelopeId
+  member.markMoves += 1
+  return markOf(member)
 }

@@ -11,15 +11,13 @@ import { BinaryWriter } from './binary.ts'
 import { bodiesOf, compareParties, fingerprintOf, type Party, secondOf } from './commit-batch.ts'
 import type { SenderMarks } from './shard-memory.ts'
 
-/** A batch whose ids and leases are decided. */
 export interface DecidedBatch {
   readonly appends: readonly Append[]
   readonly senders: readonly Party[]
   /** For each append, whether its lease on insert was admitted. */
   readonly isLeased: readonly boolean[]
-  /** Ids of the appends follow one another. */
   readonly firstId: number
-  /** The database clock, as well as it is known here. */
+  /** The database clock, as estimated by this shard. */
   readonly nowMs: Millis
 }
 
@@ -32,7 +30,7 @@ interface WriterParts {
 const ADMIT_PARAMETERS = 21
 const STORE_ONE_PARAMETERS = 22
 
-/** Writes one commit after the other: a commit begins when the one before it has its outcome or lost its connection. */
+/** Writes one commit at a time: the next begins when the one before has its outcome or lost its connection. */
 export class BatchWriter {
   readonly #parts: WriterParts
   readonly #queue = new BinaryWriter()
@@ -44,7 +42,7 @@ export class BatchWriter {
     this.#parts = parts
   }
 
-  /** A body that exists already fails the commit; then the checked commit keeps the old one. */
+  /** An existing body fails the commit; then the checked commit keeps it. */
   bodyRows(appends: readonly Append[]): PipelineStep {
     const rows = this.#bodies
     rows.beginCopy()
@@ -127,9 +125,9 @@ export class BatchWriter {
   }
   /** The values of `LIMITS`. */
   #limits(): void {
-    const { strikesMax, strikeSpanMs } = this.#parts.options
-    this.#parameters.int4(strikesMax)
-    this.#parameters.float8(strikeSpanMs / 1000)
+    const { failedAttemptsMax, failedAttemptsSpanMs } = this.#parts.options
+    this.#parameters.int4(failedAttemptsMax)
+    this.#parameters.float8(failedAttemptsSpanMs / 1000)
   }
 
   /** `STORE_ONE` for each sender's one append, in the order in which all shards lock. */
@@ -223,7 +221,7 @@ interface Ranges {
   readonly lasts: readonly number[]
 }
 
-/** Parties of one mesh in a row, by number; for each mesh its range among them. */
+/** Parties sorted by mesh and number, and the range of each mesh among them. */
 interface PartiesByMesh extends Ranges {
   readonly parties: readonly Party[]
   readonly meshes: readonly MeshId[]
@@ -243,7 +241,7 @@ function byMesh(parties: readonly Party[]): PartiesByMesh {
   return { parties: sorted, meshes, ...rangesOf(counts) }
 }
 
-/** Ranges of these lengths, one after the other. */
+/** Returns consecutive ranges of these lengths. */
 function rangesOf(lengths: readonly number[]): Ranges {
   let last = 0
   const lasts = lengths.map((length) => {

@@ -81,7 +81,6 @@ export class BinaryWriter {
     this.int32(Number(text.slice(1, comma)) | 0)
     this.at = this.room(2).writeUInt16BE(Number(text.slice(comma + 1, -1)), this.at)
   }
-  /** A bytea. */
   hex(digits: string): void {
     this.int32(digits.length / 2)
     this.at += this.room(digits.length / 2).write(digits, this.at, 'hex')

@@ -1,4 +1,4 @@
-/** Claims on Postgres: the wants as parameters of `CLAIM`, `COLLECT` and `CLAIM_POOLS`, and their rows as deliveries. */
+/** Runs `CLAIM`, `COLLECT` and `CLAIM_POOLS`: binds the wants as parameters and reads the rows as deliveries. */
 import { arrayLiteral, type Database, openDatabase, type Pipeline } from '@sealpost/pg'
 import {
   byPlace,
@@ -15,7 +15,9 @@ import type { QueueOptions } from '../queue.ts'
 import { CLAIM, CLAIM_POOLS, COLLECT, SESSION } from '../sql/sql.ts'
 import { arrayOf, int2s, int4s, int8s, RowReader, readDelivery, uuids } from './binary.ts'
 
-type ClaimOptions = Pick<QueueOptions, 'leaseMs' | 'strikesMax' | 'strikeSpanMs'> & { readonly shard: ShardId }
+type ClaimOptions = Pick<QueueOptions, 'leaseMs' | 'failedAttemptsMax' | 'failedAttemptsSpanMs'> & {
+  readonly shard: ShardId
+}
 
 /** The results are in the order of the wants. */
 export async function claim(db: Pipeline, wants: readonly Want[], options: ClaimOptions): Promise<Claimed[]> {
@@ -74,7 +76,7 @@ export async function collect(
   return wants.map((want, i) => collectedOf(want, results[i]))
 }
 
-/** Of a current session, up to the first delivery that only a claim may take. */
+/** The deliveries of a current session, up to the first that only a claim may take. */
 interface CollectResult {
   readonly deliveries: Delivery[]
   isBarred: boolean
@@ -128,10 +130,10 @@ interface Dealt {
   readonly delivery: Delivery
 }
 
-const shardAndLimits = ({ shard, strikesMax, strikeSpanMs }: ClaimOptions) => ({
+const shardAndLimits = ({ shard, failedAttemptsMax, failedAttemptsSpanMs }: ClaimOptions) => ({
   shard,
-  failedAttemptsMax: String(strikesMax),
-  failedAttemptsSpanSeconds: String(strikeSpanMs / 1000),
+  failedAttemptsMax: String(failedAttemptsMax),
+  failedAttemptsSpanSeconds: String(failedAttemptsSpanMs / 1000),
 })
 
 const sessionsOf = (wants: readonly RemoteWant[]) => ({
@@ -154,19 +156,19 @@ const QUEUE_KEY = 'message_queue_mesh_id_recipient_priority_id_pk'
 
 /** The server's plan of the claim, to diagnose slow claims. */
 interface ClaimPlan {
-  /** It walks the queue's primary key and scans no table. */
+  /** The plan walks the queue's primary key and scans no table. */
   readonly isGood: boolean
-  /** Tables that it scans. */
+  /** Tables that the plan scans. */
   readonly scanned: readonly string[]
   readonly text: string
 }
 
-/** Plans the claim as a broker's connections do, and claims nothing. @throws DatabaseError */
+/** Returns the claim's plan on a broker's connection, without claiming anything. @throws DatabaseError */
 export async function claimPlanOf(databaseUrl: string): Promise<ClaimPlan> {
   const db = await openDatabase(databaseUrl, { connections: 1, applicationName: 'sealpost doctor', settings: SESSION })
   try {
     const text = await explain(db)
-    // The list of meshes is scanned: it is one row each.
+    // A scan of `mesh` is expected: it has one row for each mesh.
     const scanned = [...text.matchAll(/Seq Scan on (\w+)/g)]
       .map(([, table]) => table!)
       .filter((name) => name !== 'mesh')

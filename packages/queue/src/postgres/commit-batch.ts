@@ -1,22 +1,24 @@
 /**
- * A batch of appends by its peers. Appends that are certainly new go to the optimistic commit, the others to the checked one.
- * All appends of a sender go the same way, so that their order stays.
+ * Splits a batch by sender: appends that are certainly new go to the optimistic commit, the others to the checked one.
+ * All appends of a sender go the same way, to keep their order.
  */
 import type { Append, AppendOutcome, MessageRecord, SharedBody } from '@sealpost/protocol'
 import type { EnvelopeId, MeshId, Millis, PeerNo } from '@sealpost/std'
 
-/** A distinct peer of a batch. */
 export interface Party {
   readonly meshId: MeshId
   readonly peer: PeerNo
-  /** As a sender: the places of its appends in the batch. */
+  /** Places of its appends in the batch, as a sender. */
   sent: readonly number[]
-  /** Its envelope ids ascend, the first from its high-water mark. */
+  /** Its envelope ids ascend from its high-water mark. */
   isCertainlyNew: boolean
   lastId: EnvelopeId
-  /** As a recipient: the epoch of its leases on insert, and the senders of appends with and without a lease, with repetitions. */
+  /**
+   * As a recipient, the epoch of its leases on insert. `leasedFrom` and `plainFrom`: the senders of its appends with and
+   * without a lease, with repetitions.
+   */
   insertLeaseEpoch: number
-  /** The lowest of its appends with a lease. */
+  /** The lowest floor among its appends with a lease. */
   insertLeaseFloor: number
   leasedFrom: readonly PeerNo[]
   plainFrom: readonly PeerNo[]
@@ -24,7 +26,7 @@ export interface Party {
 
 const NONE: readonly never[] = []
 
-/** Adds to a list that shares one empty array until its first item: most parties of a batch use one list of three. */
+/** Appends to a list. All empty lists share one array: most parties of a batch use one list of three. */
 function added<T>(items: readonly T[], item: T): readonly T[] {
   if (items.length === 0) return [item]
   ;(items as T[]).push(item)
@@ -58,7 +60,7 @@ export class Parties {
     return party
   }
 
-  /** Notes the sender of the append at this place of the batch. */
+  /** Adds the append at this place of the batch to its sender. */
   sent(meshId: MeshId, sender: PeerNo, place: number): Party {
     const party = this.find(meshId, sender)
     if (party.sent.length === 0) this.senders.push(party)
@@ -66,7 +68,7 @@ export class Parties {
     return party
   }
 
-  /** In an order that all shards share, so that two transactions that lock in it can't wait for each other. */
+  /** Returns the senders in an order that all shards share, so that two transactions that lock in it can't deadlock. */
   sortedSenders(): readonly Party[] {
     return this.senders.length > 1 ? this.senders.sort(compareParties) : this.senders
   }
@@ -80,7 +82,7 @@ export class Parties {
   }
 }
 
-/** Before every id of an envelope. */
+/** Sorts before every envelope id. */
 export const NO_ENVELOPE_ID = '0'.repeat(32) as EnvelopeId
 
 /** The high-water marks of senders: the last envelope id of each. */
@@ -88,7 +90,6 @@ export interface Marks {
   find(meshId: MeshId, sender: PeerNo): { readonly envelopeId: EnvelopeId } | undefined
 }
 
-/** The appends that are certainly new, and their senders. */
 export interface CertainBatch {
   readonly appends: readonly Append[]
   readonly parties: Parties
@@ -124,17 +125,17 @@ export function certainOf(appends: readonly Append[], marks: Marks): CertainBatc
   return { appends: certain, parties: senders, hasBodies }
 }
 
-/** Up to this many appends, each of another sender, cost less by one statement each (docs/adr/0003-copy.md). */
+/** Up to this many appends of different senders cost less as one statement each (docs/adr/0003-copy.md). */
 const SINGLY_MAX = 6
 
-/** Whether each append of the batch is stored by a statement of its own, so that one in doubt does not affect the others. */
+/** Whether each append of the batch gets its own statement, so that one in doubt does not affect the others. */
 export const isStoredSingly = ({ appends, parties, hasBodies }: CertainBatch): boolean =>
   appends.length <= SINGLY_MAX && !hasBodies && parties.sortedSenders().length === appends.length
 
-/** Finds two bodies under one id: the first counts, and the checked commit knows its length. */
+/** Detects different bodies under one id. The first counts, and the checked commit knows its length. */
 class Alikes {
   private readonly lengths = new Map<string, number>()
-  /** The envelopes of a broadcast come in a row, with one object for their body. */
+  /** Envelopes of a broadcast are consecutive and share one body object. */
   private last: SharedBody | null = null
   private isLastAlike = true
 
@@ -149,7 +150,7 @@ class Alikes {
   }
 }
 
-/** Within a batch, the appends of one sender to one recipient that have a lease on insert come before those without. */
+/** Admits the append's lease on insert, unless an earlier append of the same sender to the recipient has none. */
 export function admitInsertLease(recipient: Party, { insertLeaseEpoch, insertLeaseFloor, sender }: Append): boolean {
   if (recipient.insertLeaseEpoch === 0) recipient.insertLeaseEpoch = insertLeaseEpoch
   const isAdmitted =
@@ -167,7 +168,7 @@ interface OwnedBody {
   readonly body: SharedBody
 }
 
-/** The shared bodies of these appends, each once, in an order that all shards share. */
+/** Returns the distinct shared bodies of these appends, in an order that all shards share. */
 export function bodiesOf(appends: readonly Append[]): OwnedBody[] {
   if (appends.every(({ body }) => !body)) return []
   const bodies = new Map<string, OwnedBody>()
@@ -188,7 +189,7 @@ export interface RecordedMessage extends MessageRecord {
   readonly bodyId: string
 }
 
-/** The recorded messages among these appends, each once, in their order. */
+/** Returns the distinct recorded messages among these appends, in order. */
 export function recordedMessagesOf(appends: readonly Append[]): RecordedMessage[] {
   if (appends.every(({ body }) => !body?.record)) return []
   const recorded = new Map<string, RecordedMessage>()
@@ -202,30 +203,29 @@ export function recordedMessagesOf(appends: readonly Append[]): RecordedMessage[
 
 const bodyKeyOf = (meshId: MeshId, sender: PeerNo, { bodyId }: SharedBody): string => `${meshId} ${sender} ${bodyId}`
 
-/** The 48 bits of a UUID v7 that count milliseconds, in steps of 1,024. An id of another kind has such bits, too. */
+/** Returns the 48-bit timestamp of a UUID v7 in steps of 1,024 ms. Ids of other kinds have such bits, too. */
 export const secondOf = (id: EnvelopeId): number => Math.floor(Number.parseInt(id.slice(0, 12), 16) / 1024)
 
 /**
- * Distinguishes a resend from another envelope under the same id. It is no cryptographic hash: a sender that makes two
- * envelopes with one fingerprint only keeps its own second one from being stored. Recipient and priority are the seed.
+ * Distinguishes a resend from another envelope under the same id. The hash need not be cryptographic: a sender that makes
+ * two envelopes collide only loses its own second one. Recipient and priority are the seed.
  */
 export const fingerprintOf = ({ envelope, recipient, priority }: Append): bigint =>
   BigInt.asIntN(64, Bun.hash.xxHash3(envelope, BigInt(recipient * 4 + priority)))
 
-/** By mesh, then by number. */
 export function compareParties(a: Party, b: Party): number {
   if (a.meshId !== b.meshId) return a.meshId < b.meshId ? -1 : 1
   return a.peer - b.peer
 }
 
 /**
- * A commit takes up to two statements. The optimistic one leaves pending whatever may be a resend; the checked one compares
- * it with the ledger. An append that stays pending fails the whole commit: to nack one envelope while those behind it are
- * stored would change the order.
+ * A commit takes up to two statements. The optimistic one leaves possible resends pending; the checked one compares them
+ * with the ledger. An append that stays pending fails the whole commit: storing the envelopes behind a nacked one would
+ * change the order.
  */
 export type StatementOutcome = AppendOutcome | { readonly status: 'pending' }
 
-/** The result of one statement: an outcome for each append, in their order. */
+/** The outcomes of one statement, in the order of its appends. */
 export interface StatementOutcomes {
   readonly outcomes: readonly StatementOutcome[]
   readonly enqueuedAtMs: Millis
@@ -233,7 +233,10 @@ export interface StatementOutcomes {
 
 export const PENDING: StatementOutcome = { status: 'pending' }
 
-/** The outcomes of the optimistic statement, in the order of the batch. `stored` is `null` if it changed nothing. */
+/**
+ * Returns the outcomes of the optimistic statement for the whole batch. `stored`: those of the appends it took; `null` if
+ * it changed nothing.
+ */
 export function outcomesAfter(
   appends: readonly Append[],
   optimistic: readonly Append[],
@@ -243,7 +246,9 @@ export function outcomesAfter(
   return appends.map((append) => outcomes.get(append) ?? PENDING)
 }
 
-/** The appends that the checked statement decides. Of several with one id only the first: the others follow its outcome. */
+/**
+ * Returns the appends for the checked statement. Of several with one id, only the first: its outcome decides the others.
+ */
 export function pendingOf(appends: readonly Append[], { outcomes }: StatementOutcomes): Append[] {
   const seen = new Set<string>()
   return appends.filter((append, i) => {
@@ -252,7 +257,7 @@ export function pendingOf(appends: readonly Append[], { outcomes }: StatementOut
   })
 }
 
-/** Completes the outcomes of the first statement by those of the checked one, which decided `pendingOf` the same batch. */
+/** Completes the outcomes of the first statement with those of the checked one. */
 export function mergeOutcomes(
   appends: readonly Append[],
   first: StatementOutcomes,

@@ -1,6 +1,6 @@
 /**
- * The commit of a batch, optimistic first: everything in it is new as far as this shard knows, so ids and leases are decided
- * here, the rows travel by `COPY`, and Postgres only checks. When Postgres objects, nothing was done, and the checked
+ * Commits a batch optimistically first: as far as this shard knows all appends are new, so it chooses ids and leases
+ * itself, sends the rows by `COPY`, and Postgres only checks. If a check fails, nothing changes, and the checked
  * statement decides.
  */
 import { arrayLiteral, byteaText, DatabaseError, type Pipeline, type PipelineStep, type TextRow } from '@sealpost/pg'
@@ -55,7 +55,6 @@ export class Commits {
     this.writer = new BatchWriter(parts)
   }
 
-  /** See `Queue.commit`. */
   async commit({ appends, settles }: Batch): Promise<Committed> {
     const settling = settles.length > 0 ? settleSteps(settles) : NO_STEPS
     if (appends.length === 0) {
@@ -70,7 +69,7 @@ export class Commits {
     return this.commitRest(appends, { outcomes, enqueuedAtMs: done?.enqueuedAtMs ?? 0 }, done ? NO_STEPS : settling)
   }
 
-  /** Returns null if something was in doubt; then nothing was done. */
+  /** Returns null, with nothing changed, if any append is in doubt. */
   private async commitOptimistically(
     certain: CertainBatch,
     settling: readonly PipelineStep[],
@@ -85,7 +84,9 @@ export class Commits {
     return isStoredSingly(certain) ? this.storeSingly(batch, settling) : this.storeTogether(batch, certain, settling)
   }
 
-  /** Stores each append by a statement of its own. Those in doubt stay pending; the others and the settles are done. */
+  /**
+   * Stores each append with its own statement. Appends in doubt stay pending; the others, and the settles, are committed.
+   */
   private async storeSingly(batch: DecidedBatch, settling: readonly PipelineStep[]): Promise<StatementOutcomes> {
     const { memory } = this.parts
     const { appends, senders } = batch
@@ -107,7 +108,7 @@ export class Commits {
     return { outcomes, enqueuedAtMs: Math.floor(Number(times[0])) }
   }
 
-  /** Returns null if something was in doubt; then nothing was done. */
+  /** Returns null, with nothing changed, if any append is in doubt. */
   private async storeTogether(
     batch: DecidedBatch,
     { parties, hasBodies }: CertainBatch,
@@ -197,7 +198,6 @@ const NO_STEPS: readonly PipelineStep[] = []
 const isInDoubt = (error: unknown): boolean =>
   error instanceof DatabaseError && statements.IN_DOUBT.includes(error.sqlstate ?? '')
 
-/** The outcome of an append that an optimistic commit stored. */
 function storedOutcome({ appends, isLeased, firstId }: DecidedBatch, place: number): AppendOutcome {
   const isOnInsert = isLeased[place]! || appends[place]!.remoteLeaseEpoch !== 0
   return { status: 'stored', id: (firstId + place) as DeliveryId, isLeased: isOnInsert, isExpected: true }
@@ -224,14 +224,13 @@ function outcomeOf(status: string, id: DeliveryId): StatementOutcome {
   }
 }
 
-/** Consecutive settles of one recipient and priority. */
 interface Run {
   readonly of: DeliveryRef
   readonly first: number
   last: number
 }
 
-/** One step for plain settles, one for those with a receipt, and one for those of pools. */
+/** Returns a step each for plain settles, settles with a receipt, and settles of pools. */
 function settleSteps(settles: readonly Settle[]): PipelineStep[] {
   const byKind = Map.groupBy(settles, ({ holder, receiptTo }) =>
     holder !== undefined ? 'pool' : receiptTo ? 'receipt' : 'plain',
@@ -254,7 +253,7 @@ function poolStep(settles: readonly Settle[]): PipelineStep {
   })
 }
 
-/** Settles of one recipient come together, so that neighbours share one walk over the index. */
+/** Settles of one recipient are adjacent, so that each run shares one walk of the index. */
 function settleStep(statement: typeof statements.SETTLE, settles: readonly DeliveryRef[]): PipelineStep {
   const runs: Run[] = []
   settles.forEach((settle, i) => {
@@ -318,7 +317,7 @@ function checkedStep(appends: readonly Append[], dedupeMs: Millis): CheckedStep 
   return { step, readMarks }
 }
 
-/** Where each envelope begins in all of them, counted from 1. */
+/** Returns where each envelope begins in their concatenation, counted from 1. */
 function startsOf(appends: readonly Append[]): number[] {
   let next = 1
   return appends.map(({ envelope }) => {
@@ -327,7 +326,6 @@ function startsOf(appends: readonly Append[]): number[] {
   })
 }
 
-/** Stores the shared bodies of a checked commit before their deliveries. */
 function bodySteps(appends: readonly Append[]): PipelineStep[] {
   const bodies = bodiesOf(appends)
   if (bodies.length === 0) return []

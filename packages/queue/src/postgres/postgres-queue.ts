@@ -94,8 +94,8 @@ export class PostgresQueue implements Queue {
     throw new OperatingError('mesh_away', 'The mesh is moving to another cell, or has moved.', { retryable: true })
   }
 
-  standings(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
-    return this.sessionOpener.standings(sessions)
+  checkSessions(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
+    return this.sessionOpener.checkSessions(sessions)
   }
 
   async retry(retries: readonly Retry[]): Promise<void> {
@@ -113,8 +113,8 @@ export class PostgresQueue implements Queue {
     await this.run(statements.EXTEND.bind({ ...heldBy(extensions), forSeconds }))
   }
 
-  async giveBack(gifts: readonly Release[]): Promise<void> {
-    await this.run(statements.RELEASE.bind(heldBy(gifts)))
+  async release(releases: readonly Release[]): Promise<void> {
+    await this.run(statements.RELEASE.bind(heldBy(releases)))
   }
 
   async findPools(meshId: MeshId, poolIds: readonly PoolId[]): Promise<PoolEntry[]> {
@@ -129,7 +129,7 @@ export class PostgresQueue implements Queue {
     }))
   }
 
-  async tellPushed(deliveries: readonly DeliveryRef[]): Promise<void> {
+  async notifyPushed(deliveries: readonly DeliveryRef[]): Promise<void> {
     await this.run(statements.NOTIFY_PUSHED.bind(keysOf(deliveries)))
   }
 
@@ -166,22 +166,22 @@ export class PostgresQueue implements Queue {
     return rows.map(({ sender, count, bytes }) => ({ sender, count, bytes }))
   }
 
-  async toldLost(mesh: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
+  async lostReported(mesh: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
     await this.run(statements.LOST_REPORTED.bind({ mesh, peer, ids: arrayOf(ids) }))
   }
 
-  async strike({ meshId: mesh, recipient, priority, id }: DeliveryRef): Promise<void> {
+  async countFailedAttempt({ meshId: mesh, recipient, priority, id }: DeliveryRef): Promise<void> {
     await this.run(statements.COUNT_FAILED_ATTEMPT.bind({ mesh, recipient, priority, id }))
   }
 
   async sweep(): Promise<Swept> {
-    const { sweepRows: max, strikesMax, strikeSpanMs, dedupeMs } = this.options
+    const { sweepRows: max, failedAttemptsMax, failedAttemptsSpanMs, dedupeMs } = this.options
     const [queue] = await this.run<SweepRow>(
       statements.SWEEP_QUEUE.bind({
         ...this.queueCursor,
         max,
-        failedAttemptsMax: strikesMax,
-        failedAttemptsSpanSeconds: strikeSpanMs / 1000,
+        failedAttemptsMax,
+        failedAttemptsSpanSeconds: failedAttemptsSpanMs / 1000,
       }),
     )
     const [ledger] = await this.run<{ forgotten: number }>(
@@ -214,7 +214,7 @@ export class PostgresQueue implements Queue {
   }
 }
 
-/** A connection each for writing and claiming, so that neither waits for the other, and a few for the rest. */
+/** One connection each for writing, claiming and collecting, so that none waits for another, and a pool for the rest. */
 export interface QueueDatabases {
   readonly writing: Pipeline
   readonly claiming: Pipeline
@@ -243,7 +243,7 @@ interface PoolRow {
   peer_no: PeerNo
   peer_key: Uint8Array
   epoch: number
-  /** Numbers and keys in turn, separated by spaces. */
+  /** Alternating peer numbers and keys, separated by spaces. */
   members: string | null
 }
 

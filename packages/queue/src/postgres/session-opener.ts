@@ -1,7 +1,7 @@
 /**
- * The statements for a peer that connects: its membership, its session, and its lost deliveries. Peers often connect
- * together, when a broker or a network returns, so concurrent requests share a statement. With a statement for each, 2,000
- * peers on a busy machine gave up before their turn came.
+ * The statements for a connecting peer: its membership, its session and its lost deliveries. Many peers reconnect
+ * together when a broker or a network returns, so concurrent requests share a statement. With a statement for each, 2,000
+ * peers on a busy machine timed out.
  */
 import { arrayLiteral, byteaText, type Database, runPrepared } from '@sealpost/pg'
 import {
@@ -29,22 +29,21 @@ import { CHECK_SESSIONS, FIND_LOST, FIND_MEMBERS, OPEN, OPEN_MANY } from '../sql
 import { arrayOf } from './binary.ts'
 import type { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
 
-/** So that one statement stays short, and its locks with it. */
+/** Keeps a statement, and its locks, short. */
 const ASKED_MAX = 256
 
-/** What an opening tells the shard. */
 interface Memory {
   readonly marks: SenderMarks
   readonly ids: DeliveryIds
   readonly clock: DatabaseClock
 }
 
-interface Sought {
+interface MemberLookup {
   readonly meshId: MeshId
   readonly peerKey: PeerKey
 }
 
-const keyOf = ({ meshId, peerKey }: Sought): string => meshId + peerKey
+const keyOf = ({ meshId, peerKey }: MemberLookup): string => meshId + peerKey
 
 interface LostOf {
   readonly meshId: MeshId
@@ -56,12 +55,15 @@ export class SessionOpener {
   private readonly db: Database
   private readonly shard: ShardId
   private readonly memory: Memory
-  private readonly members = new Batcher((sought: readonly Sought[]) => this.rowsOf(sought), { max: ASKED_MAX, keyOf })
+  private readonly members = new Batcher((sought: readonly MemberLookup[]) => this.rowsOf(sought), {
+    max: ASKED_MAX,
+    keyOf,
+  })
   private readonly openings = new Batcher((read: readonly SessionRef[]) => this.openMany(read), { max: ASKED_MAX })
-  private readonly looks = new Batcher((sessions: readonly SessionRef[]) => this.standingsOf(sessions), {
+  private readonly checks = new Batcher((sessions: readonly SessionRef[]) => this.statusesOf(sessions), {
     max: ASKED_MAX,
   })
-  private readonly losses = new Batcher((asked: readonly LostOf[]) => this.lostOf(asked), { max: ASKED_MAX })
+  private readonly lostLookups = new Batcher((asked: readonly LostOf[]) => this.lostOf(asked), { max: ASKED_MAX })
 
   constructor(db: Database, shard: ShardId, memory: Memory) {
     this.db = db
@@ -85,26 +87,25 @@ export class SessionOpener {
       }))
   }
 
-  /** A row that was held by another statement is waited for here, by this peer alone. */
+  /** If another statement holds the row, waits for it alone: no other opening waits. */
   async open(session: SessionRef): Promise<number | null> {
     return (await this.openings.add(session)) ?? (await this.openAlone(session))
   }
 
-  standings(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
-    return Promise.all(sessions.map((session) => this.looks.add(session)))
+  checkSessions(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
+    return Promise.all(sessions.map((session) => this.checks.add(session)))
   }
 
   findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]> {
-    return this.losses.add({ meshId, peer, max })
+    return this.lostLookups.add({ meshId, peer, max })
   }
 
-  /** Those that there are. */
   private async memberRows(meshId: MeshId, peers: readonly PeerKey[]): Promise<MemberRow[]> {
     const rows = await Promise.all(peers.map((peerKey) => this.members.add({ meshId, peerKey })))
     return rows.filter((row) => row !== null)
   }
 
-  private async rowsOf(sought: readonly Sought[]): Promise<(MemberRow | null)[]> {
+  private async rowsOf(sought: readonly MemberLookup[]): Promise<(MemberRow | null)[]> {
     const peerKeys = arrayLiteral(sought.map(({ peerKey }) => byteaText(peerKey)))
     const rows = await runPrepared<MemberRow>(
       this.db,
@@ -115,10 +116,10 @@ export class SessionOpener {
     return found
   }
 
-  private async standingsOf(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
+  private async statusesOf(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
     const found: SessionStatus[] = []
-    const rows = await runPrepared<StandingRow>(this.db, CHECK_SESSIONS.bind(this.sessionsOf(sessions)))
-    for (const row of rows) found[row.n - 1] = standingOf(row)
+    const rows = await runPrepared<SessionStatusRow>(this.db, CHECK_SESSIONS.bind(this.sessionsOf(sessions)))
+    for (const row of rows) found[row.n - 1] = statusOf(row)
     return found
   }
 
@@ -169,16 +170,15 @@ export class SessionOpener {
   }
 }
 
-interface StandingRow {
+interface SessionStatusRow {
   n: number
-  /** Null: no such member. */
   peer_key: Uint8Array | null
   is_revoked: boolean
   is_elsewhere: boolean | null
   is_away: boolean
 }
 
-function standingOf({ peer_key, is_revoked, is_elsewhere, is_away }: StandingRow): SessionStatus {
+function statusOf({ peer_key, is_revoked, is_elsewhere, is_away }: SessionStatusRow): SessionStatus {
   const standing = {
     peerKey: peer_key && keyText(peer_key),
     isRevoked: is_revoked,
@@ -214,11 +214,11 @@ interface MemberRow {
   box_epoch: number
   binding_not_after_ms: number
   binding_signature: Uint8Array
-  /** Two incarnations, or null. */
+  /** Two incarnations, separated by a space; null if the mesh never moved. */
   lineage: string | null
   consent_policy: ConsentPolicy
   consent_version: number
-  /** Numbers of peers, with commas. */
+  /** Peer numbers, separated by commas. */
   consent_named: string
 }
 

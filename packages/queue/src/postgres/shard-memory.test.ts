@@ -16,14 +16,14 @@ const append = (no: number) =>
   }) as Append
 const sendersOf = (last: LastAcknowledged) => last.envelopes?.map(({ sender }) => sender) ?? null
 
-test('the last one that was stored stands for all before it', () => {
+test('the last stored envelope stands for all before it', () => {
   const last = new LastAcknowledged()
   last.stored(append(1))
   last.stored(append(2))
   expect(sendersOf(last)).toEqual([2])
 })
 
-test('a resend may have been stored later by another shard, so it stands beside what was stored', () => {
+test('a resend may have been stored later by another shard, so it is kept with the stored envelope', () => {
   const last = new LastAcknowledged()
   last.stored(append(1))
   last.decided([append(2), append(3)], [RESENT, REFUSED])
@@ -31,14 +31,14 @@ test('a resend may have been stored later by another shard, so it stands beside 
   expect(sendersOf(last)).toEqual([1, 2, 4])
 })
 
-test('what a checked statement stores came after the duplicates that it saw', () => {
+test('an envelope that a checked statement stores follows the duplicates that it saw', () => {
   const last = new LastAcknowledged()
   last.decided([append(1)], [RESENT])
   last.decided([append(2), append(3)], [RESENT, STORED])
   expect(sendersOf(last)).toEqual([3])
 })
 
-test('what stored nothing and met no resend changes nothing', () => {
+test('a commit that stored nothing and met no resend changes nothing', () => {
   const last = new LastAcknowledged()
   last.stored(append(1))
   const { version } = last
@@ -47,7 +47,7 @@ test('what stored nothing and met no resend changes nothing', () => {
   expect(last.version).toBe(version)
 })
 
-test('too many resends in a row prove nothing, until something is stored', () => {
+test('too many consecutive resends prove nothing, until an envelope is stored', () => {
   const last = new LastAcknowledged()
   const many = Array.from({ length: 1_001 }, (_, no) => append(no))
   last.decided(
@@ -61,7 +61,7 @@ test('too many resends in a row prove nothing, until something is stored', () =>
   expect(sendersOf(last)).toEqual([2])
 })
 
-test('they are forgotten for a later commit, unless something was acknowledged since', () => {
+test('they are dropped for a later commit, unless an envelope was acknowledged since', () => {
   const last = new LastAcknowledged()
   last.stored(append(1))
   const { version } = last

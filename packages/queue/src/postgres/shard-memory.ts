@@ -1,4 +1,4 @@
-/** What a shard remembers from one commit to the next. Postgres checks whatever a wrong guess could harm. */
+/** State that a shard keeps from one commit to the next. Postgres checks every assumption that could do harm. */
 import type { Append } from '@sealpost/protocol'
 import { type EnvelopeId, ID_BLOCK, type MeshId, type Millis, type PeerNo } from '@sealpost/std'
 import type { AckedEnvelope } from '@sealpost/store'
@@ -10,7 +10,7 @@ export class ShardMemory {
   readonly clock = new DatabaseClock()
   readonly lastAcknowledged = new LastAcknowledged()
 
-  /** An optimistic commit stored the appends of these senders. `ctids`: where the rows of their marks are now. */
+  /** An optimistic commit stored the appends of these senders. `ctids`: the new places of their marks. */
   committed(batch: CommittedBatch, ctids: readonly string[], clockMs: Millis): void {
     const { appends, senders } = batch
     for (let i = 0; i < senders.length; i++) {
@@ -30,16 +30,16 @@ interface CommittedBatch {
 export type CtidOf = (meshId: MeshId, sender: PeerNo) => string | undefined
 
 const SENDERS_MAX = 20_000
-/** Outcomes of a sender or recipient that is revoked, or of a mesh that moved: the sender stays in doubt. */
+/** Outcomes that leave the sender in doubt: a party is revoked, or the mesh has moved. */
 const IN_DOUBT_STILL: ReadonlySet<StatementOutcome['status']> = new Set(['unknown_recipient', 'away'])
 
-/** A sender's high-water mark: its last envelope id, and the place of the row with it. */
+/** A sender's high-water mark: its last envelope id, and the `ctid` of its row. */
 export interface SenderMark {
   readonly envelopeId: EnvelopeId
   readonly ctid: string
 }
 
-/** The marks of senders that opened a session here. The least recent ones are forgotten. */
+/** The marks of senders that opened a session here. The least recent are dropped. */
 export class SenderMarks {
   private readonly marks = new Map<string, SenderMark>()
 
@@ -54,12 +54,12 @@ export class SenderMarks {
     if (this.marks.size > SENDERS_MAX) this.marks.delete(this.marks.keys().next().value!)
   }
 
-  /** A checked statement decided these outcomes and left the marks at these places. */
+  /** Learns the marks from a checked statement. `ctidOf`: the new place of each sender's mark. */
   learn(appends: readonly Append[], outcomes: readonly StatementOutcome[], ctidOf: CtidOf): void {
     appends.forEach(({ meshId, sender, envelopeId }, i) => {
       const mark = this.find(meshId, sender)
       const ctid = ctidOf(meshId, sender)
-      // With its mark, its next append would put an optimistic commit in doubt, and the appends of others with it.
+      // With a mark, the sender's next append would put an optimistic commit in doubt, together with the appends of others.
       if (IN_DOUBT_STILL.has(outcomes[i]!.status) || ctid === undefined) this.marks.delete(meshId + sender)
       else this.note(meshId, sender, { envelopeId: later(mark?.envelopeId, envelopeId), ctid })
     })
@@ -67,8 +67,8 @@ export class SenderMarks {
 }
 
 /**
- * The delivery ids of this shard, taken from a block in ascending order. The opening of a session and a checked commit bring a
- * newer block, so that whatever a sender stored through another shard has lower ids (see `delivery_block`).
+ * The delivery ids of this shard, taken from a block in ascending order. Opening a session and a checked commit bring a
+ * newer block, so that everything a sender stored through another shard has lower ids (see `delivery_block`).
  */
 export class DeliveryIds {
   private next = 0
@@ -86,8 +86,8 @@ export class DeliveryIds {
   }
 
   /**
-   * Leaves the block. A commit whose outcome was lost may still be applied: behind later ids of its block, its deliveries would
-   * look as if they had been collected.
+   * Abandons the block. A commit whose outcome was lost may still be applied, and behind later ids of the same block its
+   * deliveries would seem to be collected already.
    */
   abandon(): void {
     this.next = this.end
@@ -102,8 +102,8 @@ export class DeliveryIds {
 }
 
 /**
- * Estimates the database clock, which judges leases and expiry, from its last reply and our clock. It is late by the time
- * that the reply took; `ADMIT` refuses a wrong one.
+ * Estimates the database clock, which governs leases and expiry, from its last reply and the local clock. The estimate
+ * lags by the latency of the reply; `ADMIT` refuses one that is off by a second.
  */
 export class DatabaseClock {
   private aheadMs: Millis = 0
@@ -119,22 +119,21 @@ export class DatabaseClock {
 
 export const later = (a: EnvelopeId | undefined, b: EnvelopeId): EnvelopeId => (a !== undefined && a > b ? a : b)
 
-/** Duplicates in a row that are remembered. Beyond it nothing is proven until something new is stored. */
+/** Consecutive duplicates that are remembered. With more, nothing is proven until a new envelope is stored. */
 const RESENDS_MAX = 1_000
 
 type Envelope = Pick<Append, 'meshId' | 'sender' | 'envelopeId'>
 
 /**
- * The envelopes whose commits this shard acknowledged last. A server that has these has everything acknowledged before them,
- * because a standby replays commits in their order (docs/adr/0010-failover.md).
+ * The envelopes whose commits this shard acknowledged last. A server that contains them contains every earlier one,
+ * because a standby replays commits in order (docs/adr/0010-failover.md).
  */
 export class LastAcknowledged {
   #envelopes: Envelope[] = []
   #isTooMany = false
-  /** Changes with each note. */
   #version = 0
 
-  /** Null: more resends than are remembered. */
+  /** Null if there were more resends than are remembered. */
   get envelopes(): readonly AckedEnvelope[] | null {
     return this.#isTooMany ? null : this.#envelopes.map(acknowledgedOf)
   }
@@ -143,7 +142,7 @@ export class LastAcknowledged {
     return this.#version
   }
 
-  /** The commit of this envelope came after all that were noted before. */
+  /** Notes an envelope whose commit followed all that were noted before. */
   stored(envelope: Envelope): void {
     this.#envelopes = [envelope]
     this.#isTooMany = false
@@ -151,8 +150,8 @@ export class LastAcknowledged {
   }
 
   /**
-   * A checked statement decided these outcomes. What it stored came after the duplicates that it saw. If it stored nothing, a
-   * duplicate may have come after everything that is noted here, by another shard.
+   * Notes the outcomes of a checked statement. Envelopes that it stored follow the duplicates that it saw. If it stored
+   * none, another shard may have stored a duplicate after everything noted here.
    */
   decided(appends: readonly Append[], outcomes: readonly StatementOutcome[]): void {
     const stored = outcomes.findIndex(({ status }) => status === 'stored')
@@ -165,7 +164,7 @@ export class LastAcknowledged {
     this.#version += 1
   }
 
-  /** A later commit of another kind proves them, unless something was noted since this version. */
+  /** Drops the envelopes, because a later commit of another kind proves them, unless one was noted since this version. */
   forget(version: number): void {
     if (version !== this.#version) return
     this.#envelopes = []

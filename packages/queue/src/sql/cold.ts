@@ -85,8 +85,8 @@ from mesh m cross join lateral (select d.due_at from delayed_delivery d
 )
 
 /**
- * Finds what left these peers' queues unsettled and was not reported to them. `n` is the place of the peer in the request.
- * Walks: dead_letter_untold, member's primary key.
+ * Finds deliveries that left these peers' queues unsettled and were not reported to them. `n` is the place of the peer in
+ * the request. Walks: dead_letter_untold, member's primary key.
  */
 export const FIND_LOST = sqlStatement(
   'meshes uuid[], peers int[], limits int[]',
@@ -188,7 +188,10 @@ from unnest(:meshes, :peerKeys) with ordinality as k(mesh_id, peer_key, n) cross
   select * from member p where p.mesh_id = m.mesh_id and p.peer_no = coalesce(m.person, m.peer_no) offset 0) p`,
 )
 
-/** Checks sessions of this shard; `n` is the place of the session in the request. Walks: member's, session's and mesh's primary keys. */
+/**
+ * Checks sessions of this shard; `n` is the place of the session in the request. Walks: member's, session's and mesh's
+ * primary keys.
+ */
 export const CHECK_SESSIONS = sqlStatement(
   'shard uuid, meshes uuid[], peers int[], epochs bigint[]',
   `
@@ -231,7 +234,7 @@ const personOf = (mesh: string) =>
   `coalesce((select m.person from member m where m.mesh_id = ${mesh} and m.peer_no = s.sender), s.sender)`
 
 /**
- * Counts what waits in a mesh and its dead letters, by user, up to `max` rows of each kind. Walks: the primary keys of
+ * Counts the backlog and the dead letters of a mesh, by user, up to `max` rows of each kind. Walks: the primary keys of
  * message_queue, delayed_delivery, dead_letter and member.
  */
 export const MEASURE_MESH = sqlStatement(
@@ -253,8 +256,8 @@ group by 1`,
 )
 
 /**
- * Counts what waits for recipients, by user with all devices, up to `max` rows of each kind. It leaves out receipts, which
- * nobody can refuse. Walks: message_queue's primary key, delayed_delivery_recipient, member's primary key.
+ * Counts the backlog of recipients, by user with all devices, up to `max` rows of each kind. It leaves out receipts,
+ * which nobody can refuse. Walks: message_queue's primary key, delayed_delivery_recipient, member's primary key.
  */
 export const MEASURE = sqlStatement(
   'meshes uuid[], recipients int[], max int',

@@ -1,8 +1,8 @@
 /**
- * The statements of pools: how their deliveries come to members, and how they end.
+ * The statements of pools: deal, release and settle their deliveries, and look pools up.
  *
- * The lease of a pool's delivery names its holder, and the epoch with which the holder's session opened. It ends when it lapses,
- * when the holder opens a new session or releases it, and when the owner removes the holder from the pool.
+ * The lease of a pool's delivery names its holder, and the epoch with which the holder's session opened. It ends when it
+ * lapses, when the holder opens a new session or releases it, and when the owner removes the holder from the pool.
  */
 import { sqlStatement } from '@sealpost/pg'
 import { PRIORITY_COSTS } from '@sealpost/protocol'
@@ -47,18 +47,19 @@ const FIRST_OF_PRIORITY = `
         order by q.id limit 1`
 
 /**
- * Deals what waits in pools to free members, one delivery for each slot, the most urgent and oldest first. Only a current
- * member that is a reader of the envelope gets it. The statement locks the *pool's* session row, so one shard deals at a time;
- * another one that would have to wait gets the status `locked`.
+ * Deals deliveries of pools to free members, one delivery for each slot, the most urgent and oldest first. Only a current
+ * member that is a reader of the envelope gets it. The statement locks the *pool's* session row, so one shard deals at a
+ * time; another that would wait gets the status `locked`.
  *
- * A statement may take its snapshot before another one deals, and lock after it. So the update compares the attempts again:
- * what another statement took meanwhile is picked and not dealt.
+ * A statement may take its snapshot before another one deals, and lock after it. So the update compares the attempts
+ * again: a delivery that another statement took meanwhile is picked and not dealt.
  *
  * A delivery whose lease lapsed in a session that still exists gets a failed attempt.
  *
- * `turnsNow` to `turnsLow` are the virtual times of the pools. Slots come in the order in which they are served; `slotPools`
- * is the place of their pool, from 1. Returns, in binary, a row for each pool, one with the number of deliveries picked for
- * it, one for each slot whose peer is no member, and one for each delivery, in no order; slots are numbered from 1 among all.
+ * `turnsNow` to `turnsLow` are the virtual times of the pools. Slots come in the order in which they are served;
+ * `slotPools` is the place of their pool, from 1. Returns, in binary, a row for each pool, one with the number of
+ * deliveries picked for it, one for each slot whose peer is no member, and one for each delivery, in no order; slots are
+ * numbered from 1 among all.
  *
  * Walks: the primary keys of session, pool, message_queue, shared_body and member.
  */
@@ -128,7 +129,7 @@ from ${named()}
 where q.ctid = r.ctid and ${isHeld('q')}`,
 )
 
-/** Leaves what another member holds meanwhile. Walks: message_queue's primary key. */
+/** Leaves deliveries that another member holds meanwhile. Walks: message_queue's primary key. */
 export const SETTLE_IN_POOL = sqlStatement(
   `${DELIVERIES}, holders int[]`,
   `

@@ -66,7 +66,7 @@ const statements = {
   CHECK_SESSIONS,
 }
 
-/** The indexes each statement says it walks. */
+/** The indexes that each statement's comment names. */
 const QUEUE = 'message_queue_mesh_id_recipient_priority_id_pk'
 const LEDGER = 'dedupe_ledger_mesh_id_sender_second_first_id_pk'
 const MARK = 'sender_mark_sender'
@@ -128,7 +128,7 @@ afterAll(async () => {
   await scratch.drop()
 })
 
-test('a statement without its plan settings would be seen to go astray', async () => {
+test('a statement without its plan settings fails these checks', async () => {
   await execute(`set enable_seqscan = on; set enable_hashjoin = on; set enable_mergejoin = on`)
   const plan = await planOf('SWEEP_LEDGER')
   await execute(`set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off`)
@@ -147,15 +147,15 @@ describe.each([
   })
 })
 
-test.each(['ADMIT', 'STORE_ONE'] as const)('%s finds a mark by its place, past all its former versions', (name) => {
+test.each(['ADMIT', 'STORE_ONE'] as const)('%s finds a mark by its place, without reading former versions', (name) => {
   for (const plan of [empty.get(name)!, grown.get(name)!]) expect(plan).toContain('Tid Scan on sender_mark m')
 })
 
-test.each(names)('growth does not change the plan of %s', (name) => {
+test.each(names)('the plan of %s is the same on grown tables', (name) => {
   expect(grown.get(name)).toBe(empty.get(name))
 })
 
-/** Tables that are read from end to end. The list of meshes is: it is one row for each. */
+/** Tables with sequential scans. `mesh` may have one: it has one row for each mesh. */
 function scannedTables(plan: string): string[] {
   return [...plan.matchAll(/Seq Scan on (\w+)/g)].map((match) => match[1]!).filter((table) => table !== 'mesh')
 }

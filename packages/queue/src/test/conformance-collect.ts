@@ -1,4 +1,4 @@
-/** Conformance: what one shard leased at birth to a session of another, which collects it. */
+/** Conformance: deliveries that one shard leases on insert to a session of another, which collects them. */
 import {
   ANY_ID,
   type Append,
@@ -16,7 +16,7 @@ const TEXTS = ['a', 'b', 'c', 'd']
 
 export function collectTests(stage: () => Stage): void {
   describe('a collect', () => {
-    test('brings what was leased elsewhere, in its order, as its first attempt, and changes nothing', async () => {
+    test('returns deliveries leased by another shard, in order, as first attempts, and changes nothing', async () => {
       const { session, refs } = await fromElsewhere(stage(), 'a', 'b')
       const collected = await collect(stage(), session)
       expect(collected).toMatchObject({ status: 'collected', hasMore: false })
@@ -37,7 +37,7 @@ export function collectTests(stage: () => Stage): void {
       expect(textsOf(await collect(stage(), session))).toEqual([])
     })
 
-    test('brings the terms and the shared body of a broadcast', async () => {
+    test('returns the terms and the shared body of a broadcast', async () => {
       const body = { bodyId: 'ab'.repeat(32), bytes: bytesOf('for all') }
       const terms = new Uint8Array([1, 0, 7])
       const { session } = await fromElsewhere(stage(), { body, terms })
@@ -45,7 +45,7 @@ export function collectTests(stage: () => Stage): void {
       expect([textOf(delivery!.body!), delivery!.terms?.join()]).toEqual(['for all', '1,0,7'])
     })
 
-    test('brings what lies within its ids, as much as its limits allow, and says that there is more', async () => {
+    test('returns deliveries within its ids and limits, and reports that there are more', async () => {
       const { session, refs } = await fromElsewhere(stage(), ...TEXTS)
       const from = refs[1]!.id
       expect(await collect(stage(), session, { limit: 2 })).toMatchObject({ hasMore: true })
@@ -61,14 +61,14 @@ export function collectTests(stage: () => Stage): void {
       expect([textsOf(collected), collected]).toMatchObject([['a'], { hasMore: true }])
     })
 
-    test('leaves to a claim what has less than half of its lease left', async () => {
+    test('leaves deliveries with less than half of their lease left to a claim', async () => {
       const { session } = await fromElsewhere(stage(), 'a')
       await stage().world.advance(suiteOptions.leaseMs / 2 + 1_000)
       expect(await collect(stage(), session)).toEqual({ status: 'collected', deliveries: [], hasMore: true })
       expect(await claimTexts(stage(), session)).toEqual([['a', 1]])
     })
 
-    test('leaves what has expired, and does not end there', async () => {
+    test('skips expired deliveries', async () => {
       const { session } = await fromElsewhere(stage(), { ttlSeconds: 5 }, 'b')
       await stage().world.advance(6_000)
       expect(await collect(stage(), session)).toMatchObject({ hasMore: false })
@@ -84,7 +84,7 @@ export function collectTests(stage: () => Stage): void {
     })
   })
 
-  describe('what was leased elsewhere', () => {
+  describe('a delivery leased by another shard', () => {
     test('is claimed once, by a claim for everything', async () => {
       const { session } = await fromElsewhere(stage(), 'a', 'b')
       expect(await claimTexts(stage(), session)).toEqual([
@@ -94,7 +94,7 @@ export function collectTests(stage: () => Stage): void {
       expect(await claimTexts(stage(), session)).toEqual([])
     })
 
-    test('is not claimed again when it was collected, until that lease has lapsed; then without a strike', async () => {
+    test('is not claimed again after a collect until its lease has lapsed; then without a failed attempt', async () => {
       const { session, refs } = await fromElsewhere(stage(), ...TEXTS)
       const collected = [refs[1]!.id]
       expect(await claimTexts(stage(), session, [...collected, refs[1]!.id + 3 * ID_BLOCK])).toEqual([
@@ -104,10 +104,10 @@ export function collectTests(stage: () => Stage): void {
       await stage().world.advance(suiteOptions.leaseMs + 1_000)
       expect(await claimTexts(stage(), session, collected)).toEqual(TEXTS.map((text) => [text, 2]))
       await stage().there.reject([{ delivery: refs[0]!, epoch: session.epoch, reason: '' }])
-      expect(await stage().world.deadLetters()).toMatchObject([{ strikes: 0 }])
+      expect(await stage().world.deadLetters()).toMatchObject([{ failedAttempts: 0 }])
     })
 
-    test('is free under every other epoch; nobody knows then whether it was pushed', async () => {
+    test('is free under every other epoch, and may have been pushed', async () => {
       const { session } = await fromElsewhere(stage(), 'a')
       const next = await stage().openFor(peerKeyOf(2), { queue: stage().there })
       expect(next.epoch).toBeGreaterThan(session.epoch)
@@ -115,21 +115,21 @@ export function collectTests(stage: () => Stage): void {
       expect(await claimTexts(stage(), next)).toEqual([['a', 2]])
     })
 
-    test('can be put off, and comes again as the second attempt', async () => {
+    test('can be retried, and returns as the second attempt', async () => {
       const { session, refs } = await fromElsewhere(stage(), 'a')
       await stage().there.retry([{ delivery: refs[0]!, epoch: session.epoch, afterMs: 1_000 }])
       await stage().world.advance(2_000)
       expect(await claimTexts(stage(), session)).toEqual([['a', 2]])
     })
 
-    test('keeps later mail of its sender from a birth lease on the shard that serves its recipient', async () => {
+    test("keeps later mail of its sender from a lease on insert on the recipient's shard", async () => {
       const { session } = await fromElsewhere(stage(), 'a')
       await stage().openFor(peerKeyOf(1), { queue: stage().there })
       const { there, cat } = stage()
-      const birth = { insertLeaseEpoch: session.epoch }
+      const withLease = { insertLeaseEpoch: session.epoch }
       await stage().openFor(peerKeyOf(3), { queue: there })
-      const ofCat = await there.commit({ appends: [stage().append('x', { ...birth, sender: cat })], settles: [] })
-      const ofAnn = await there.commit({ appends: [stage().append('b', birth)], settles: [] })
+      const ofCat = await there.commit({ appends: [stage().append('x', { ...withLease, sender: cat })], settles: [] })
+      const ofAnn = await there.commit({ appends: [stage().append('b', withLease)], settles: [] })
       expect([...statusesOf(ofCat.outcomes), ...statusesOf(ofAnn.outcomes)]).toEqual(['leased', 'stored'])
     })
 
@@ -141,7 +141,7 @@ export function collectTests(stage: () => Stage): void {
   })
 }
 
-/** Ann sends these here, to bob, who is served there. */
+/** Ann sends these on this shard to bob, whose session is on the other one. */
 async function fromElsewhere(stage: Stage, ...drafts: (string | Partial<Append>)[]) {
   await stage.openFor(peerKeyOf(1))
   const session = await stage.openFor(peerKeyOf(2), { queue: stage.there })

@@ -1,4 +1,4 @@
-/** Conformance: what a commit stores, leases at birth and settles, and who is found. */
+/** Conformance: appends, leases on insert and settles of a commit, and lookups of members. */
 import { type Append, OPEN } from '@sealpost/protocol'
 import { describe, expect, test } from 'vitest'
 import { bytesOf, MESH, OTHER_MESH, peerKeyOf, type Stage, statusesOf, suiteOptions } from './conformance-world.ts'
@@ -6,12 +6,12 @@ import { bytesOf, MESH, OTHER_MESH, peerKeyOf, type Stage, statusesOf, suiteOpti
 export function commitTests(stage: () => Stage): void {
   describe('a commit', () => dedupeTests(stage))
   describe('membership', () => memberTests(stage))
-  describe('a birth lease', () => birthTests(stage))
+  describe('a lease on insert', () => insertLeaseTests(stage))
   describe('a settle', () => settleTests(stage))
 }
 
 function dedupeTests(stage: () => Stage): void {
-  test('answers each append in its order, with ascending ids', async () => {
+  test('returns an outcome for each append in order, with ascending ids', async () => {
     const outcomes = await stage().storeAll('a', 'b', 'c')
     expect(statusesOf(outcomes)).toEqual(['stored', 'stored', 'stored'])
     const ids = outcomes.map((outcome) => stage().refOf(outcome).id)
@@ -19,11 +19,11 @@ function dedupeTests(stage: () => Stage): void {
     expect(new Set(ids).size).toBe(3)
   })
 
-  test('without anything in it is answered', async () => {
+  test('of an empty batch succeeds', async () => {
     expect((await stage().commit([])).outcomes).toEqual([])
   })
 
-  test('tells the time it gave', async () => {
+  test('returns the time of its deliveries', async () => {
     const { enqueuedAtMs } = await stage().commit([stage().append('a')])
     const [delivery] = await stage().take(await stage().openBob())
     expect(delivery!.enqueuedAtMs).toBe(enqueuedAtMs)
@@ -36,7 +36,7 @@ function dedupeTests(stage: () => Stage): void {
     expect(await stage().takeTexts(await stage().openBob())).toEqual(['a'])
   })
 
-  test('knows a resend on another shard, with another time to live, and after it was settled', async () => {
+  test('detects a resend on another shard, with another time to live, and after a settle', async () => {
     const append = stage().append('a')
     const [first] = await stage().store(append)
     const resend = { ...append, ttlSeconds: 7 }
@@ -46,7 +46,7 @@ function dedupeTests(stage: () => Stage): void {
     expect(await stage().takeTexts(await stage().openBob())).toEqual([])
   })
 
-  test('refuses an id that was used for other bytes, another recipient or another priority', async () => {
+  test('refuses an id that was used with other bytes, another recipient or another priority', async () => {
     const append = stage().append('a')
     await stage().store(append)
     const changes = [
@@ -60,7 +60,7 @@ function dedupeTests(stage: () => Stage): void {
     expect(await stage().takeTexts(await stage().openBob())).toEqual(['a'])
   })
 
-  test('takes the same id from another sender and in another mesh', async () => {
+  test('accepts the same id from another sender and in another mesh', async () => {
     const append = stage().append('a')
     await stage().store(append)
     const { stranger, cat } = stage()
@@ -71,7 +71,7 @@ function dedupeTests(stage: () => Stage): void {
     expect(statusesOf(outcomes)).toEqual(['stored', 'stored'])
   })
 
-  test('stores ids that come out of order, and in another order in one batch', async () => {
+  test('stores ids that arrive out of order, also within a batch', async () => {
     const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((text) => stage().append(text)) as [Append, Append, Append, Append]
     expect(statusesOf(await stage().store(c))).toEqual(['stored'])
     expect(statusesOf(await stage().store(b, a, c, d))).toEqual(['stored', 'stored', 'duplicate', 'stored'])
@@ -79,13 +79,13 @@ function dedupeTests(stage: () => Stage): void {
     expect(await stage().takeTexts(await stage().openBob())).toEqual(['c', 'b', 'a', 'd'])
   })
 
-  test('does not take an id for known that was refused', async () => {
+  test('does not remember a refused id', async () => {
     const append = stage().append('a', { recipient: stage().stranger })
     expect(statusesOf(await stage().store(append))).toEqual(['unknown_recipient'])
     expect(statusesOf(await stage().store({ ...append, recipient: stage().bob }))).toEqual(['stored'])
   })
 
-  test('stores one of two alike in one batch, and tells another envelope under the same id', async () => {
+  test('stores one of two identical envelopes in a batch, and detects a different one under the same id', async () => {
     const append = stage().append('a')
     const other = { ...append, envelope: stage().append('b').envelope }
     const elsewhere = { ...append, recipient: stage().cat }
@@ -97,13 +97,13 @@ function dedupeTests(stage: () => Stage): void {
 }
 
 function memberTests(stage: () => Stage): void {
-  test('appends to or from nobody, a stranger or a revoked member store nothing', async () => {
+  test('an append to or from an unknown number, a member of another mesh or a revoked member stores nothing', async () => {
     const { stranger, cat, bob, world } = stage()
     await world.revoke(MESH, peerKeyOf(3))
-    const nobody = 1_000_000 as typeof bob
+    const unknownPeer = 1_000_000 as typeof bob
     const outcomes = await stage().store(
-      stage().append('a', { recipient: nobody }),
-      stage().append('b', { sender: nobody }),
+      stage().append('a', { recipient: unknownPeer }),
+      stage().append('b', { sender: unknownPeer }),
       stage().append('c', { recipient: stranger }),
       stage().append('d', { sender: stranger }),
       stage().append('e', { recipient: cat }),
@@ -114,7 +114,7 @@ function memberTests(stage: () => Stage): void {
     expect(await stage().takeTexts(await stage().openBob())).toEqual(['g'])
   })
 
-  test('a revoked member, a stranger and nobody can open no session', async () => {
+  test('a revoked member, a member of another mesh and an unknown number can open no session', async () => {
     const { here, stranger, world } = stage()
     await world.revoke(MESH, peerKeyOf(2))
     expect(await here.open({ meshId: MESH, peer: stage().bob, epoch: 0 })).toBeNull()
@@ -123,7 +123,7 @@ function memberTests(stage: () => Stage): void {
     expect(await here.open({ meshId: OTHER_MESH, peer: stranger, epoch: 0 })).toBeGreaterThan(0)
   })
 
-  test('members are found by key, in their mesh only, the revoked ones marked', async () => {
+  test('members are found by key, in their mesh only, with a mark on revoked ones', async () => {
     const { here, ann, cat, world } = stage()
     await world.revoke(MESH, peerKeyOf(3))
     const found = await here.findMembers(MESH, [1, 3, 4, 99].map(peerKeyOf))
@@ -134,7 +134,7 @@ function memberTests(stage: () => Stage): void {
     expect(await here.findMembers(MESH, [])).toEqual([])
   })
 
-  test('key bindings are found in their mesh only, and none of the revoked', async () => {
+  test('key bindings are found in their mesh only, and not those of revoked members', async () => {
     await stage().world.revoke(MESH, peerKeyOf(3))
     const found = await stage().here.findBindings(MESH, [1, 3, 4, 99].map(peerKeyOf))
     expect(found.map((binding) => binding.peer)).toEqual([peerKeyOf(1)])
@@ -144,10 +144,10 @@ function memberTests(stage: () => Stage): void {
   })
 }
 
-function birthTests(stage: () => Stage): void {
-  const birth = async (text: string) => stage().append(text, { insertLeaseEpoch: (await stage().openBob()).epoch })
+function insertLeaseTests(stage: () => Stage): void {
+  const withLease = async (text: string) => stage().append(text, { insertLeaseEpoch: (await stage().openBob()).epoch })
 
-  test('is given when nothing waits, and keeps a claim off until it lapses', async () => {
+  test('is granted when nothing waits, and blocks claims until it lapses', async () => {
     const session = await stage().openBob()
     const { epoch } = session
     const outcomes = await stage().store(
@@ -161,7 +161,7 @@ function birthTests(stage: () => Stage): void {
     expect(again.map((delivery) => delivery.attempt)).toEqual([2, 2])
   })
 
-  test('is given behind deliveries that are all leased to the same session', async () => {
+  test('is granted behind deliveries that are all leased to the same session', async () => {
     await stage().storeAll('a')
     const session = await stage().openBob()
     await stage().take(session)
@@ -169,11 +169,11 @@ function birthTests(stage: () => Stage): void {
     expect(statusesOf(outcomes)).toEqual(['leased'])
   })
 
-  test('is refused under a stale epoch, on another shard, and for one that never was', async () => {
-    const stale = await birth('a')
+  test('is refused under a stale epoch, on another shard, and for an unknown session', async () => {
+    const stale = await withLease('a')
     await stage().openBob()
     expect(statusesOf(await stage().store(stale))).toEqual(['stored'])
-    const elsewhere = await birth('b')
+    const elsewhere = await withLease('b')
     const { outcomes } = await stage().there.commit({ appends: [elsewhere], settles: [] })
     expect(statusesOf(outcomes)).toEqual(['stored'])
     expect(
@@ -181,20 +181,20 @@ function birthTests(stage: () => Stage): void {
     ).toEqual(['stored'])
   })
 
-  test('is refused while anything waits unclaimed, at whatever priority', async () => {
+  test('is refused while a delivery of the sender waits unclaimed, at any priority', async () => {
     await stage().store(stage().append('a', { priority: 2 }))
-    expect(statusesOf(await stage().store(await birth('b')))).toEqual(['stored'])
+    expect(statusesOf(await stage().store(await withLease('b')))).toEqual(['stored'])
   })
 
-  test('is given while only mail of other senders waits', async () => {
+  test('is granted while only mail of other senders waits', async () => {
     await stage().store(stage().append('a', { sender: stage().cat }))
-    expect(statusesOf(await stage().store(await birth('b')))).toEqual(['leased'])
+    expect(statusesOf(await stage().store(await withLease('b')))).toEqual(['leased'])
   })
 
-  test('is given while what waits of the same sender has expired', async () => {
+  test('is granted while only expired mail of the same sender waits', async () => {
     await stage().store(stage().append('a', { ttlSeconds: 60 }))
     await stage().world.advance(65_000)
-    expect(statusesOf(await stage().store(await birth('b')))).toEqual(['leased'])
+    expect(statusesOf(await stage().store(await withLease('b')))).toEqual(['leased'])
   })
 
   test('is refused while a lease of an older session or a lapsed one is not claimed again', async () => {
@@ -211,14 +211,14 @@ function birthTests(stage: () => Stage): void {
     ])
   })
 
-  test('is given when the batch settles what waits', async () => {
+  test('is granted if the batch settles the waiting delivery', async () => {
     const [waiting] = await stage().storeAll('a')
-    const append = await birth('b')
+    const append = await withLease('b')
     const { outcomes } = await stage().commit([append], [stage().refOf(waiting!)])
     expect(statusesOf(outcomes)).toEqual(['leased'])
   })
 
-  test('is refused to every envelope of a sender that has a resend in the batch', async () => {
+  test('is refused for every envelope of a sender with a resend in the batch', async () => {
     const resent = stage().append('a')
     const session = await stage().openBob()
     const [first] = await stage().store(resent)
@@ -237,7 +237,7 @@ function birthTests(stage: () => Stage): void {
     expect((await stage().takeTexts(session)).sort()).toEqual(['b', 'c'])
   })
 
-  test('is refused behind a plain append for the same recipient in the batch, and given before it', async () => {
+  test('is refused behind a plain append for the same recipient in the batch, and granted before it', async () => {
     const session = await stage().openBob()
     const { epoch } = session
     const outcomes = await stage().store(
@@ -249,7 +249,7 @@ function birthTests(stage: () => Stage): void {
     expect(await stage().takeTexts(session)).toEqual(['b', 'c'])
   })
 
-  test('is refused when a retried delivery is due, and given while it is put off', async () => {
+  test('is refused when a retried delivery is due, and granted during its pause', async () => {
     const session = await stage().openBob()
     const { epoch } = session
     const [first] = await stage().store(stage().append('a', { insertLeaseEpoch: epoch }))
@@ -261,7 +261,7 @@ function birthTests(stage: () => Stage): void {
 }
 
 function settleTests(stage: () => Stage): void {
-  test('removes the delivery with the commit it came in, and may be said twice', async () => {
+  test('removes the delivery with its commit, and can be repeated', async () => {
     const outcomes = await stage().storeAll('a', 'b')
     const ref = stage().refOf(outcomes[0]!)
     await stage().commit([stage().append('c')], [ref, ref])

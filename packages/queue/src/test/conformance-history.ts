@@ -1,4 +1,4 @@
-/** Conformance: messages that become events of a space in the commit of their deliveries. */
+/** Conformance: messages that are recorded as events of a space in the commit of their deliveries. */
 import type { Append, SharedBody } from '@sealpost/protocol'
 import type { GroupId } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
@@ -25,7 +25,7 @@ export function keptTests(stage: () => Stage): void {
     return stage().world.setSpace(MESH, spaceId, { ...space, ...group })
   }
 
-  describe('a message that is kept', () => {
+  describe('a recorded message', () => {
     test('is one event for all its deliveries, numbered in each space', async () => {
       await found()
       await found(GROUP)
@@ -38,7 +38,7 @@ export function keptTests(stage: () => Stage): void {
       expect(await kept(GROUP)).toEqual(['1 record b, body b'])
     })
 
-    test('is kept once when it is said again, with the same envelopes or with others, also after all was settled', async () => {
+    test('is recorded once when it is resent, with the same or other envelopes, also after all were settled', async () => {
       await found()
       await stage().openBob()
       const body = bodyOf('a')
@@ -52,21 +52,21 @@ export function keptTests(stage: () => Stage): void {
       expect(await kept()).toEqual(['1 record a, body a'])
     })
 
-    test('is none when none of its deliveries was stored', async () => {
+    test('is no event when none of its deliveries was stored', async () => {
       await found()
       const outcomes = await stage().store(stage().append('ticket', { body: bodyOf('a'), recipient: stage().stranger }))
       expect(statusesOf(outcomes)).toEqual(['unknown_recipient'])
       expect(await kept()).toEqual([])
     })
 
-    test('is delivered all the same where its space keeps none any more, or never was', async () => {
+    test('is delivered even if its space keeps no messages, or is unknown', async () => {
       await found(GROUP, false)
       const appends = [...toBoth(bodyOf('a', GROUP)), ...toBoth(bodyOf('b'))]
       expect(statusesOf(await stage().store(...appends))).toEqual(Array(4).fill('stored'))
       expect([await kept(), await kept(GROUP)]).toEqual([[], []])
     })
 
-    test('is delivered and not kept from the moment its sender does not belong to the group', async () => {
+    test('is delivered and not recorded once its sender no longer belongs to the group', async () => {
       await found(GROUP)
       await stage().store(...toBoth(bodyOf('before', GROUP)))
       await found(GROUP, true, [2, 3])
@@ -78,7 +78,7 @@ export function keptTests(stage: () => Stage): void {
       expect(await kept(GROUP)).toEqual(['1 record before, body before', '2 record again, body again'])
     })
 
-    test('goes beside others that are not', async () => {
+    test('shares a commit with messages that are not recorded', async () => {
       await found()
       await stage().openBob()
       const { record: _, ...plain } = bodyOf('plain')

@@ -1,4 +1,4 @@
-/** Conformance: claims and their leases, sessions and their epochs, retries and strikes. */
+/** Conformance: claims and their leases, sessions and their epochs, retries and failed attempts. */
 
 import {
   ALONE_AFTER_ATTEMPTS,
@@ -26,13 +26,13 @@ export function leaseTests(stage: () => Stage): void {
   describe('a claim', () => claimTests(stage))
   describe('a session', () => sessionTests(stage))
   describe('a retry', () => retryTests(stage))
-  describe('a strike', () => strikeTests(stage))
+  describe('a failed attempt', () => failedAttemptTests(stage))
 }
 
 const LAPSE_MS = suiteOptions.leaseMs + 5_000
 
 function claimTests(stage: () => Stage): void {
-  test('brings by priority, then oldest first, up to its limit', async () => {
+  test('returns deliveries by priority, then oldest first, up to its limit', async () => {
     const texts = ['1a', '2a', '0a', '1b', '0b', '2b']
     await stage().store(...texts.map((text) => stage().append(text, { priority: Number(text[0]) })))
     const session = await stage().openBob()
@@ -41,7 +41,7 @@ function claimTests(stage: () => Stage): void {
     expect(await stage().takeTexts(session, 4)).toEqual([])
   })
 
-  test('brings deliveries up to the one with which they reach its limit in bytes', async () => {
+  test('returns deliveries up to the one that reaches its limit in bytes', async () => {
     const sizes = [100, 60, 50, 40]
     await stage().store(
       ...sizes.map((size) => stage().append('', { envelope: bytesOf('x'.repeat(size)) })),
@@ -69,7 +69,7 @@ function claimTests(stage: () => Stage): void {
     expect(await take(51)).toEqual([false])
   })
 
-  test('brings everything a recipient is told', async () => {
+  test('returns all fields of a delivery', async () => {
     const append = stage().append('a', { priority: 2 })
     const { outcomes, enqueuedAtMs } = await stage().commit([append])
     const [delivery] = await stage().take(await stage().openBob())
@@ -84,7 +84,7 @@ function claimTests(stage: () => Stage): void {
     expect(Buffer.from(delivery!.envelope)).toEqual(Buffer.from(append.envelope))
   })
 
-  test('answers many wants in their order, each with its own recipient only', async () => {
+  test('returns the results of many wants in order, each for its own recipient only', async () => {
     const { cat, stranger, here } = stage()
     await stage().store(
       stage().append('to bob'),
@@ -116,7 +116,7 @@ function claimTests(stage: () => Stage): void {
     expect(texts).toEqual([['to cat'], [], ['to stranger'], ['to bob', 'to bob too']])
   })
 
-  test('leaves what is leased until the lease has lapsed, and counts attempts', async () => {
+  test('leaves a leased delivery until the lease has lapsed, and counts attempts', async () => {
     await stage().storeAll('a')
     const session = await stage().openBob()
     expect((await stage().take(session)).map((delivery) => delivery.attempt)).toEqual([1])
@@ -127,7 +127,7 @@ function claimTests(stage: () => Stage): void {
     expect(await stage().take(session)).toEqual([])
   })
 
-  test('H96: takes a lease from the future for lapsed: the clock jumped back', async () => {
+  test('H96: treats a lease from the future as lapsed: the clock jumped back', async () => {
     await stage().storeAll('a')
     const session = await stage().openBob()
     await stage().take(session)
@@ -135,7 +135,7 @@ function claimTests(stage: () => Stage): void {
     expect((await stage().take(session)).map((delivery) => delivery.attempt)).toEqual([2])
   })
 
-  test('brings a delivery that was often attempted alone, and what comes before it without it', async () => {
+  test('returns a delivery with many attempts alone, and earlier ones without it', async () => {
     const [, b] = await stage().storeAll('a', 'b', 'c')
     let session = await stage().openBob()
     for (let i = 0; i < ALONE_AFTER_ATTEMPTS; i++) {
@@ -156,13 +156,13 @@ function claimTests(stage: () => Stage): void {
     expect(await take()).toEqual([false, 'b7'])
   })
 
-  test('leaves what has expired', async () => {
+  test('leaves expired deliveries', async () => {
     await stage().store(stage().append('a', { ttlSeconds: 60 }), stage().append('b'))
     await stage().world.advance(65_000)
     expect(await stage().takeTexts(await stage().openBob())).toEqual(['b'])
   })
 
-  test('under a stale epoch, from another shard or for nobody is stale and takes nothing', async () => {
+  test('under a stale epoch, from another shard or for an unknown peer is stale and takes nothing', async () => {
     await stage().storeAll('a')
     const old = await stage().openBob()
     const session = await stage().openBob()
@@ -173,7 +173,7 @@ function claimTests(stage: () => Stage): void {
     expect(await stage().takeTexts(session)).toEqual(['a'])
   })
 
-  test('passes by a session row that another statement holds, and only that one', async () => {
+  test('skips a session row that another statement holds, and only that one', async () => {
     const { bob, cat, here, world } = stage()
     await stage().store(stage().append('a'), stage().append('b', { recipient: cat }))
     const session = await stage().openBob()
@@ -198,7 +198,7 @@ function claimTests(stage: () => Stage): void {
 }
 
 function sessionTests(stage: () => Stage): void {
-  test('opened elsewhere makes the former one stale and voids its leases', async () => {
+  test('opened on another shard makes the former one stale and voids its leases', async () => {
     await stage().storeAll('a', 'b')
     const former = await stage().openBob()
     await stage().take(former, 1)
@@ -212,7 +212,7 @@ function sessionTests(stage: () => Stage): void {
     ])
   })
 
-  test('is not opened by an epoch that is not the current one, and stays as it is', async () => {
+  test('is not opened with an epoch other than the current one, and does not change', async () => {
     await stage().storeAll('a')
     const former = await stage().openBob()
     const session = await stage().openBob()
@@ -222,7 +222,7 @@ function sessionTests(stage: () => Stage): void {
     expect(await stage().takeTexts(session)).toEqual(['a'])
   })
 
-  test('is opened by one of two that read the same epoch', async () => {
+  test('is opened by only one of two openings that read the same epoch', async () => {
     await stage().storeAll('a')
     const read = await stage().readSession(peerKeyOf(2))
     const epoch = await stage().there.open(read)
@@ -230,7 +230,7 @@ function sessionTests(stage: () => Stage): void {
     expect(await stage().takeTexts({ ...read, epoch: epoch! }, 9, stage().there)).toEqual(['a'])
   })
 
-  test('is opened together with others, each by its own epoch', async () => {
+  test('is opened together with others, each with its own epoch', async () => {
     const [ann, bob, cat] = await Promise.all([1, 2, 3].map((no) => stage().readSession(peerKeyOf(no))))
     const stale = { ...cat!, epoch: cat!.epoch + 1 }
     const epochs = await Promise.all([ann!, bob!, stale, bob!].map((read) => stage().here.open(read)))
@@ -249,7 +249,7 @@ function sessionTests(stage: () => Stage): void {
     await waiting
   })
 
-  test('is not opened by an epoch from before a fence', async () => {
+  test('is not opened with an epoch from before a fence', async () => {
     const read = await stage().openBob()
     const epoch = await stage().here.fence(read)
     expect(await stage().there.open(read)).toBeNull()
@@ -266,7 +266,7 @@ function sessionTests(stage: () => Stage): void {
     expect(await stage().takeTexts({ ...former, epoch: epoch! })).toEqual(['a'])
   })
 
-  test('fenced twice by the same epoch has one new epoch, whose leases stand', async () => {
+  test('fenced twice with the same epoch has one new epoch, whose leases are valid', async () => {
     await stage().storeAll('a')
     const former = await stage().openBob()
     const epoch = await stage().here.fence(former)
@@ -275,7 +275,7 @@ function sessionTests(stage: () => Stage): void {
     expect(await stage().take({ ...former, epoch: epoch! })).toEqual([])
   })
 
-  test('is not fenced by an old epoch, by another shard, or after it was opened elsewhere', async () => {
+  test('is not fenced with an old epoch, by another shard, or after it was opened on another shard', async () => {
     const first = await stage().openBob()
     const epoch = (await stage().here.fence(first))!
     await stage().here.fence({ ...first, epoch })
@@ -287,30 +287,30 @@ function sessionTests(stage: () => Stage): void {
     expect(await stage().here.fence({ ...session, meshId: OTHER_MESH })).toBeNull()
   })
 
-  test('is told from one that another shard opened since, one of a revoked member, and one of nobody', async () => {
+  test('is distinguished from one that another shard opened since, one of a revoked member, and one of an unknown peer', async () => {
     const { here, there, world, cat, stranger } = stage()
-    const looks = async (session: SessionRef) => (await here.standings([session]))[0]!
+    const check = async (session: SessionRef) => (await here.checkSessions([session]))[0]!
     const session = await stage().openBob()
     const catsEpoch = (await here.open(await stage().readSession(peerKeyOf(3))))!
     const cats = { meshId: MESH, peer: cat, epoch: catsEpoch }
     const good = { isRevoked: false, isElsewhere: false }
-    const nobody = { ...session, peer: 1_000_000 as PeerNo }
-    expect(await here.standings([session, nobody, cats, { ...session, peer: stranger }])).toEqual([
+    const unknownPeer = { ...session, peer: 1_000_000 as PeerNo }
+    expect(await here.checkSessions([session, unknownPeer, cats, { ...session, peer: stranger }])).toEqual([
       { ...good, peerKey: peerKeyOf(2) },
       { ...good, peerKey: null },
       { ...good, peerKey: peerKeyOf(3) },
       { ...good, peerKey: null },
     ])
     const epoch = (await here.fence(session))!
-    expect(await looks(session)).toMatchObject(good) // the answer to a fence may be on its way
+    expect(await check(session)).toMatchObject(good) // the reply to a fence may be on its way
     const elsewhere = await stage().openBob(there)
-    expect(await looks({ ...session, epoch })).toMatchObject({ isElsewhere: true })
-    expect((await there.standings([elsewhere]))[0]).toMatchObject(good)
+    expect(await check({ ...session, epoch })).toMatchObject({ isElsewhere: true })
+    expect((await there.checkSessions([elsewhere]))[0]).toMatchObject(good)
     await world.revoke(MESH, peerKeyOf(3))
-    expect(await looks(cats)).toMatchObject({ isRevoked: true })
+    expect(await check(cats)).toMatchObject({ isRevoked: true })
   })
 
-  test('reopened on the same shard is not affected by a late fence of the former one', async () => {
+  test('that is reopened on the same shard is not affected by a late fence of the former one', async () => {
     await stage().storeAll('a')
     const former = await stage().openBob()
     const session = await stage().openBob()
@@ -340,7 +340,7 @@ function retryTests(stage: () => Stage): void {
     expect(await stage().takeTexts(session)).toEqual(['a'])
   })
 
-  test('of a long time is not taken for a lease from before a jump of the clock', async () => {
+  test('with a long pause does not count as a lease from before a jump of the clock', async () => {
     const [a] = await stage().storeAll('a')
     const session = await stage().openBob()
     await stage().take(session)
@@ -361,28 +361,28 @@ function retryTests(stage: () => Stage): void {
     expect(await stage().takeTexts(session)).toEqual([])
   })
 
-  test('is one strike, also when its delivery is claimed again', async () => {
+  test('is one failed attempt, also when its delivery is claimed again', async () => {
     const [a] = await stage().storeAll('a')
     const session = await stage().openBob()
     await stage().take(session)
     await stage().here.retry([{ delivery: stage().refOf(a!), epoch: session.epoch, afterMs: 10_000 }])
     await stage().world.advance(20_000)
     await stage().take(session)
-    await expectStrikes(stage(), { a: 1 })
+    await expectFailedAttempts(stage(), { a: 1 })
   })
 }
 
-function strikeTests(stage: () => Stage): void {
-  test('goes to the oldest delivery whose lease lapsed in the session, not to those behind it', async () => {
+function failedAttemptTests(stage: () => Stage): void {
+  test('counts for the oldest delivery whose lease lapsed in the session, not for those behind it', async () => {
     await stage().storeAll('a', 'b', 'c')
     const session = await stage().openBob()
     await stage().take(session)
     await stage().world.advance(LAPSE_MS)
     await stage().take(session)
-    await expectStrikes(stage(), { a: 1, b: 0, c: 0 })
+    await expectFailedAttempts(stage(), { a: 1, b: 0, c: 0 })
   })
 
-  test('is not given by a takeover, an opening or a fence', async () => {
+  test('is not counted for a takeover, an opening or a fence', async () => {
     await stage().storeAll('a')
     const session = await stage().openBob()
     await stage().take(session)
@@ -393,23 +393,23 @@ function strikeTests(stage: () => Stage): void {
     const epoch = (await stage().here.fence(back))!
     await stage().world.advance(LAPSE_MS)
     await stage().take({ ...back, epoch })
-    await expectStrikes(stage(), { a: 0 })
+    await expectFailedAttempts(stage(), { a: 0 })
   })
 
-  test('said by the shard goes to the one it names', async () => {
+  test('counted by the shard is of the delivery that it names', async () => {
     const [, b] = await stage().storeAll('a', 'b')
-    await stage().here.strike(stage().refOf(b!))
-    await stage().here.strike(stage().refOf(b!))
-    await stage().here.strike({ ...stage().refOf(b!), meshId: OTHER_MESH })
-    await expectStrikes(stage(), { a: 0, b: 2 })
+    await stage().here.countFailedAttempt(stage().refOf(b!))
+    await stage().here.countFailedAttempt(stage().refOf(b!))
+    await stage().here.countFailedAttempt({ ...stage().refOf(b!), meshId: OTHER_MESH })
+    await expectFailedAttempts(stage(), { a: 0, b: 2 })
   })
 }
 
-/** Strikes show in a dead letter only, so everything is left to expire. */
-async function expectStrikes(stage: Stage, expected: Readonly<Record<string, number>>): Promise<void> {
+/** Only a dead letter shows failed attempts, so all deliveries are left to expire. */
+async function expectFailedAttempts(stage: Stage, expected: Readonly<Record<string, number>>): Promise<void> {
   await stage.world.advance(3_700_000)
   for (let i = 0; i < 3; i++) await stage.here.sweep()
   const letters = await stage.world.deadLetters()
-  expect(letters.map((letter) => letter.strikes)).toEqual(Object.values(expected))
+  expect(letters.map((letter) => letter.failedAttempts)).toEqual(Object.values(expected))
   expect(statusesOf(await stage.storeAll('z'))).toEqual(['stored'])
 }

@@ -1,4 +1,4 @@
-/** What a pool promises: one holder at a time, who may read it, and what ends a lease. */
+/** Conformance: pools. A delivery has one holder at a time, which may read it; how its lease ends. */
 import {
   type Append,
   type AppendOutcome,
@@ -29,7 +29,7 @@ const POOL = 'f0'.repeat(32) as PoolId
 const [ANN, BOB, CAT] = [1, 2, 3].map(peerKeyOf) as [PeerKey, PeerKey, PeerKey]
 const MINUTE = 60_000
 
-/** A pool of bob and cat, both of them connected here, and ann who sends to it. */
+/** A pool of bob and cat, both connected here, and its sender ann. */
 export class Crew {
   readonly stage: Stage
   readonly pool: PeerNo
@@ -51,7 +51,7 @@ export class Crew {
     return new Crew(stage, found!.pool, [await stage.openFor(BOB), await stage.openFor(CAT)])
   }
 
-  /** With boxes for bob and cat, unless `readers` says otherwise. */
+  /** `readers`: the members with boxes; default: bob and cat. */
   task(
     text: string,
     changes: Partial<Append> = {},
@@ -62,14 +62,14 @@ export class Crew {
     return this.stage.append(text, { recipient: this.pool, body, ...changes })
   }
 
-  /** One slot for each of these, in their order. */
+  /** Returns a want with one slot for each of these, in order. */
   async deal(members: readonly SessionRef[], queue: Queue = this.stage.here, priorityMax = PRIORITY_MAX) {
     const slots = members.map(({ peer, epoch }) => ({ member: peer, epoch, priorityMax }))
     const [answer] = await queue.claimPools([{ meshId: MESH, pool: this.pool, slots, virtualTimes: NO_VIRTUAL_TIMES }])
     return answer!
   }
 
-  /** What each slot got. */
+  /** Returns the texts that each slot got. */
   async texts(members: readonly SessionRef[], queue?: Queue): Promise<(string | null)[]> {
     return textsOf(await this.deal(members, queue), members.length)
   }
@@ -106,7 +106,7 @@ export function poolTests(stageOf: () => Stage): void {
       expect(await crew.texts([bob, cat])).toEqual(['4', null])
     })
 
-    test('is no peer: nobody finds it as one', async () => {
+    test('is not found as a peer', async () => {
       const { stage, pool } = await Crew.gather(stageOf())
       expect(await stage.here.findMembers(MESH, [POOL as string as PeerKey])).toEqual([])
       expect(await stage.here.findBindings(MESH, [POOL as string as PeerKey])).toEqual([])
@@ -120,7 +120,7 @@ export function poolTests(stageOf: () => Stage): void {
       expect(await stage.here.findPools(OTHER_MESH, [POOL])).toEqual([])
     })
 
-    test('gives a delivery only to who has a box, and is a member still', async () => {
+    test('deals a delivery only to a current member with a box', async () => {
       const crew = await Crew.gather(stageOf())
       const { stage, bob, cat } = crew
       await stage.store(
@@ -135,7 +135,7 @@ export function poolTests(stageOf: () => Stage): void {
       expect(await crew.texts([bob, cat])).toEqual([null, 'for cat'])
     })
 
-    test('deals urgent things first, and nothing less urgent than a slot takes', async () => {
+    test('deals urgent deliveries first, and none less urgent than a slot accepts', async () => {
       const crew = await Crew.gather(stageOf())
       const { bob, cat } = crew
       await crew.stage.store(
@@ -147,7 +147,7 @@ export function poolTests(stageOf: () => Stage): void {
       expect(await crew.texts([cat, cat])).toEqual(['now too', 'later'])
     })
 
-    test('one shard deals at a time', async () => {
+    test('is dealt by one shard at a time', async () => {
       const crew = await Crew.gather(stageOf())
       await crew.stage.store(crew.task('1'))
       await crew.stage.world.whileLocked(MESH, crew.pool, async () => {
@@ -169,14 +169,14 @@ export function poolTests(stageOf: () => Stage): void {
   })
 
   describe('the lease of a pool', () => {
-    test('ends for the others when it lapses, and that is a strike', async () => {
+    test('ends for other members when it lapses, and counts a failed attempt', async () => {
       const crew = await Crew.gather(stageOf())
       const { stage, bob, cat } = crew
       await stage.store(crew.task('1'))
       expect(await crew.texts([bob])).toEqual(['1'])
       await stage.world.advance(suiteOptions.leaseMs - 5_000)
       expect(await crew.texts([cat])).toEqual([null])
-      for (let lapse = 0; lapse < suiteOptions.strikesMax; lapse++) {
+      for (let lapse = 0; lapse < suiteOptions.failedAttemptsMax; lapse++) {
         await stage.world.advance(MINUTE)
         expect(await crew.texts([cat])).toEqual(['1'])
       }
@@ -184,15 +184,15 @@ export function poolTests(stageOf: () => Stage): void {
       expect(await crew.texts([bob, cat])).toEqual([null, null])
     })
 
-    test('ends at once when its holder gives it back, without a strike', async () => {
+    test('ends at once when its holder releases it, without a failed attempt', async () => {
       const crew = await Crew.gather(stageOf())
       const { stage, bob, cat } = crew
       const [outcome] = await stage.store(crew.task('1'))
       for (let turn = 0; turn < 5; turn++) {
         expect(await crew.texts([bob])).toEqual(['1'])
-        await stage.here.giveBack([crew.held(outcome!, cat)])
+        await stage.here.release([crew.held(outcome!, cat)])
         expect(await crew.texts([cat])).toEqual([null])
-        await stage.here.giveBack([crew.held(outcome!, bob)])
+        await stage.here.release([crew.held(outcome!, bob)])
         await stage.world.advance(MINUTE)
       }
       expect(await crew.texts([cat])).toEqual(['1'])
@@ -210,7 +210,7 @@ export function poolTests(stageOf: () => Stage): void {
       expect(await crew.texts([cat])).toEqual(['1'])
     })
 
-    test('ends when the owner takes its holder out', async () => {
+    test('ends when the owner removes its holder', async () => {
       const crew = await Crew.gather(stageOf())
       const { stage, bob, cat } = crew
       await stage.store(crew.task('1'))
@@ -233,10 +233,10 @@ export function poolTests(stageOf: () => Stage): void {
     })
   })
 
-  describe('of a delivery of a pool', () => {
+  describe('a delivery of a pool', () => {
     const told = encodeTerms({ receipts: 'end', thread: NO_THREAD, hops: 0, noAutoReply: false })
 
-    test('who holds it may settle it, and nobody else; its sender hears of it', async () => {
+    test('is settled by its holder only, and its sender gets a receipt', async () => {
       const crew = await Crew.gather(stageOf())
       const { stage, bob, cat } = crew
       const [outcome] = await stage.store(crew.task('1', { terms: told }))
@@ -255,7 +255,7 @@ export function poolTests(stageOf: () => Stage): void {
       expect(readMarking(receipt!.terms!)).toEqual({ kind: 'receipt', event: 'settled' })
     })
 
-    test("who holds it may put it off, and then it is anybody's", async () => {
+    test('is retried by its holder, and then any member may take it', async () => {
       const crew = await Crew.gather(stageOf())
       const { stage, bob, cat } = crew
       const [outcome] = await stage.store(crew.task('1'))
@@ -269,7 +269,7 @@ export function poolTests(stageOf: () => Stage): void {
       expect(await crew.texts([cat])).toEqual(['1'])
     })
 
-    test('who holds it may reject it', async () => {
+    test('is rejected by its holder', async () => {
       const crew = await Crew.gather(stageOf())
       const { stage, bob, cat } = crew
       const [outcome] = await stage.store(crew.task('1'))
@@ -282,7 +282,7 @@ export function poolTests(stageOf: () => Stage): void {
       ])
     })
 
-    test('a resend is one message, whatever became of it', async () => {
+    test('is stored once when it is resent, whatever its state', async () => {
       const crew = await Crew.gather(stageOf())
       const task = crew.task('1')
       expect(statusesOf(await crew.stage.store(task))).toEqual(['stored'])
@@ -290,7 +290,7 @@ export function poolTests(stageOf: () => Stage): void {
       expect(await crew.texts([crew.bob, crew.cat])).toEqual(['1', null])
     })
 
-    test('counts in the mailbox of the pool with its body, also while it is delayed', async () => {
+    test('counts in the backlog of the pool with its body, also while it is delayed', async () => {
       const crew = await Crew.gather(stageOf())
       const { stage, pool } = crew
       const now = crew.task('1')
@@ -302,7 +302,7 @@ export function poolTests(stageOf: () => Stage): void {
       ])
     })
 
-    test('one that is delayed is dealt when it is due, with its body', async () => {
+    test('that is delayed is dealt when it is due, with its body', async () => {
       const crew = await Crew.gather(stageOf())
       const { stage, bob } = crew
       const [now] = await stage.store(crew.task('at once'))

@@ -10,17 +10,17 @@ export function sweepTests(stage: () => Stage): void {
     walkTests(stage)
     ledgerTests(stage)
   })
-  describe('a look at what waits', () => measureTests(stage))
+  describe('a measurement', () => measureTests(stage))
 }
 
-const { strikesMax, strikeSpanMs, dedupeMs, sweepRows } = suiteOptions
+const { failedAttemptsMax, failedAttemptsSpanMs, dedupeMs, sweepRows } = suiteOptions
 
-async function strikeOut(stage: Stage, ref: DeliveryRef): Promise<void> {
-  for (let i = 0; i < strikesMax; i++) await stage.here.strike(ref)
+async function failTooOften(stage: Stage, ref: DeliveryRef): Promise<void> {
+  for (let i = 0; i < failedAttemptsMax; i++) await stage.here.countFailedAttempt(ref)
 }
 
 function deathTests(stage: () => Stage): void {
-  test('moves what expired into the dead letters, without its envelope', async () => {
+  test('moves expired deliveries into the dead letters, without their envelopes', async () => {
     const append = stage().append('a', { ttlSeconds: 60 })
     const [a] = await stage().store(append, stage().append('b', { ttlSeconds: 90 }))
     const session = await stage().openBob()
@@ -35,62 +35,67 @@ function deathTests(stage: () => Stage): void {
         envelopeId: append.envelopeId,
         reason: 'expired',
         detail: null,
-        isTold: false,
+        isReported: false,
         attempts: 1,
-        strikes: 0,
+        failedAttempts: 0,
         hasEnvelope: false,
       },
     ])
     expect(await stage().takeTexts(session)).toEqual(['b'])
   })
 
-  test('moves what has its strikes over their span into the dead letters, with its envelope', async () => {
+  test('moves deliveries with too many failed attempts over their span into the dead letters, with their envelopes', async () => {
     const [a] = await stage().storeAll('a', 'b')
-    await strikeOut(stage(), stage().refOf(a!))
+    await failTooOften(stage(), stage().refOf(a!))
     expect(await stage().here.sweep()).toMatchObject({ expired: 0, dead: 0 })
-    await stage().world.advance(strikeSpanMs + 5_000)
+    await stage().world.advance(failedAttemptsSpanMs + 5_000)
     expect(await stage().here.sweep()).toMatchObject({ expired: 0, dead: 1 })
     const [letter] = await stage().world.deadLetters()
-    expect(letter).toMatchObject({ reason: 'strikes', strikes: strikesMax, attempts: 0, hasEnvelope: true })
+    expect(letter).toMatchObject({
+      reason: 'strikes',
+      failedAttempts: failedAttemptsMax,
+      attempts: 0,
+      hasEnvelope: true,
+    })
     expect(await stage().takeTexts(await stage().openBob())).toEqual(['b'])
   })
 
-  test('leaves a delivery that lacks a strike, and one that is leased', async () => {
+  test('leaves a delivery with one failed attempt too few, and one that is leased', async () => {
     const [a, b] = await stage().storeAll('a', 'b')
-    for (let i = 1; i < strikesMax; i++) await stage().here.strike(stage().refOf(a!))
-    await stage().here.strike(stage().refOf(b!))
+    for (let i = 1; i < failedAttemptsMax; i++) await stage().here.countFailedAttempt(stage().refOf(a!))
+    await stage().here.countFailedAttempt(stage().refOf(b!))
     const session = await stage().openBob()
-    await stage().world.advance(strikeSpanMs + 5_000)
+    await stage().world.advance(failedAttemptsSpanMs + 5_000)
     await stage().take(session)
-    await strikeOut(stage(), stage().refOf(b!))
+    await failTooOften(stage(), stage().refOf(b!))
     expect(await stage().here.sweep()).toMatchObject({ dead: 0 })
     await stage().world.advance(suiteOptions.leaseMs + 5_000)
     expect(await stage().here.sweep()).toMatchObject({ dead: 1 })
   })
 
-  test('takes one that was put off', async () => {
+  test('takes one whose retry is pending', async () => {
     const [a] = await stage().storeAll('a')
-    await stage().here.strike(stage().refOf(a!))
+    await stage().here.countFailedAttempt(stage().refOf(a!))
     const session = await stage().openBob()
-    await stage().world.advance(strikeSpanMs + 5_000)
+    await stage().world.advance(failedAttemptsSpanMs + 5_000)
     await stage().take(session)
-    await strikeOut(stage(), stage().refOf(a!))
+    await failTooOften(stage(), stage().refOf(a!))
     await stage().here.retry([{ delivery: stage().refOf(a!), epoch: session.epoch, afterMs: 60_000 }])
     expect(await stage().here.sweep()).toMatchObject({ dead: 1 })
   })
 
-  test('has no rival: what is struck out is claimed by nobody, whatever its lease', async () => {
+  test('has no rival: a delivery with too many failed attempts is claimed by nobody, whatever its lease', async () => {
     const [a] = await stage().storeAll('a', 'b')
-    await strikeOut(stage(), stage().refOf(a!))
-    await stage().world.advance(strikeSpanMs + 5_000)
+    await failTooOften(stage(), stage().refOf(a!))
+    await stage().world.advance(failedAttemptsSpanMs + 5_000)
     expect(await stage().takeTexts(await stage().openBob())).toEqual(['b'])
     expect(await stage().here.sweep()).toMatchObject({ dead: 1 })
   })
 
-  test('takes expiry for the reason when both are true', async () => {
+  test('gives expiry as the reason when both are true', async () => {
     const [a] = await stage().store(stage().append('a', { ttlSeconds: 60 }))
-    await strikeOut(stage(), stage().refOf(a!))
-    await stage().world.advance(strikeSpanMs + 5_000)
+    await failTooOften(stage(), stage().refOf(a!))
+    await stage().world.advance(failedAttemptsSpanMs + 5_000)
     expect(await stage().here.sweep()).toMatchObject({ expired: 1, dead: 0 })
     expect(await stage().world.deadLetters()).toMatchObject([{ reason: 'expired', hasEnvelope: false }])
   })
@@ -114,7 +119,7 @@ function walkTests(stage: () => Stage): void {
     expect(await stage().world.deadLetters()).toHaveLength(2)
   })
 
-  test('each shard walks by itself', async () => {
+  test('scans independently on each shard', async () => {
     await stage().storeAll(...Array.from({ length: sweepRows + 1 }, (_, i) => `${i}`))
     expect((await stage().here.sweep()).isRound).toBe(false)
     expect((await stage().there.sweep()).isRound).toBe(false)
@@ -135,7 +140,7 @@ function ledgerTests(stage: () => Stage): void {
     expect(statusesOf(await stage().store(append))).toEqual(['stored'])
   })
 
-  test('keeps the id of what is still queued, for another while', async () => {
+  test('keeps the id of a queued delivery for another period', async () => {
     const append = stage().append('a')
     const [a] = await stage().store(append)
     await stage().world.advance(dedupeMs + 5_000)
@@ -194,7 +199,7 @@ function measureTests(stage: () => Stage): void {
     ])
   })
 
-  test('counts what waits in a mesh of each sender, for whomever in it and of nobody elsewhere', async () => {
+  test('counts the backlog of a mesh by sender, for all its recipients and no other mesh', async () => {
     const { ann, cat, here } = stage()
     const size = bytesOf('a').length
     const { enqueuedAtMs } = await here.commit({ appends: [stage().append('a')], settles: [] })
@@ -205,7 +210,7 @@ function measureTests(stage: () => Stage): void {
     expect(await here.measureMesh(OTHER_MESH, 100)).toEqual([])
   })
 
-  test('looks no further than it was told', async () => {
+  test('reads no more rows than its limit', async () => {
     await stage().store(...['a', 'b', 'c', 'd'].map((text) => stage().append(text)))
     expect((await measure(3))[0]).toMatchObject([{ count: 3 }])
     expect((await measure())[1]).toEqual([])

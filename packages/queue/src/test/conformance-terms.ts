@@ -1,4 +1,4 @@
-/** What senders ask for beside the envelope, and what recipients say of a delivery beside that it is settled. */
+/** Conformance: the terms that senders ask for, and rejects, extensions and reports of lost deliveries. */
 import {
   ANY_ID,
   encodeTerms,
@@ -21,19 +21,19 @@ export function termsTests(stage: () => Stage): void {
   describe('a delayed delivery', () => delayTests(stage))
   describe('priorities', () => priorityTests(stage))
   describe('an extended lease', () => extendTests(stage))
-  describe('what a peer lost', () => lostTests(stage))
+  describe('a lost delivery', () => lostTests(stage))
   describe('a broadcast', () => broadcastTests(stage))
 }
 
 function receiptTests(stage: () => Stage): void {
-  test('tell the sender that its mail was settled, once that is committed', async () => {
+  test('notify the sender of a settle, once that is committed', async () => {
     const asked = stage().append('a', { terms: termsOf() })
     const [a] = await stage().store(asked)
     await stage().commit([], [{ ...stage().refOf(a!), receiptTo: peerKeyOf(1) }])
     expect(await receiptsOfAnn(stage())).toEqual([{ event: 'settled', of: asked.envelopeId, from: peerKeyOf(2) }])
   })
 
-  test('are made for those who asked, and when the recipient lets it', async () => {
+  test('are sent to senders that asked, if the recipient permits it', async () => {
     const outcomes = await stage().store(
       stage().append('never asked'),
       stage().append('asks for none', { terms: termsOf({ receipts: 'none', hops: 1 }) }),
@@ -45,23 +45,23 @@ function receiptTests(stage: () => Stage): void {
     expect(await receiptsOfAnn(stage())).toEqual([])
   })
 
-  test('tell that it was pushed, expired or struck out', async () => {
+  test('report that a delivery was pushed, expired or failed too often', async () => {
     const appends = ['a', 'b', 'c'].map((text) => stage().append(text, { terms: termsOf(), ttlSeconds: 3600 }))
     const brief = stage().append('brief', { terms: termsOf(), ttlSeconds: 60 })
     const [a, b] = await stage().store(...appends, brief)
-    await stage().here.tellPushed([stage().refOf(a!)])
-    for (let n = 0; n < suiteOptions.strikesMax; n++) await stage().here.strike(stage().refOf(b!))
-    await stage().world.advance(suiteOptions.strikeSpanMs + 65_000)
+    await stage().here.notifyPushed([stage().refOf(a!)])
+    for (let n = 0; n < suiteOptions.failedAttemptsMax; n++) await stage().here.countFailedAttempt(stage().refOf(b!))
+    await stage().world.advance(suiteOptions.failedAttemptsSpanMs + 65_000)
     await stage().here.sweep()
-    const told = (await receiptsOfAnn(stage())).map(({ event, of }) => ({ event, of }))
-    expect(told).toEqual([
+    const reported = (await receiptsOfAnn(stage())).map(({ event, of }) => ({ event, of }))
+    expect(reported).toEqual([
       { event: 'pushed', of: appends[0]!.envelopeId },
       { event: 'struck_out', of: appends[1]!.envelopeId },
       { event: 'expired', of: brief.envelopeId },
     ])
   })
 
-  test('that wait keep no mail from its birth lease', async () => {
+  test('that wait keep no mail from its lease on insert', async () => {
     const [a] = await stage().store(stage().append('a', { terms: termsOf() }))
     await stage().commit([], [{ ...stage().refOf(a!), receiptTo: peerKeyOf(1) }])
     await stage().openFor(peerKeyOf(2))
@@ -70,7 +70,7 @@ function receiptTests(stage: () => Stage): void {
     expect(await stage().store(stage().append('reply', reply))).toMatchObject([{ isLeased: true }])
   })
 
-  test('end without a receipt or a dead letter of their own', async () => {
+  test('end without receipts or dead letters for themselves', async () => {
     const [a] = await stage().store(stage().append('a', { terms: termsOf() }))
     await stage().commit([], [{ ...stage().refOf(a!), receiptTo: peerKeyOf(1) }])
     await stage().world.advance(15 * 86_400_000)
@@ -88,18 +88,18 @@ function receiptTests(stage: () => Stage): void {
 }
 
 function rejectTests(stage: () => Stage): void {
-  test('goes to the dead letters with what was said, and its sender hears of it', async () => {
+  test('goes to the dead letters with its reason, and its sender gets a receipt', async () => {
     const [a] = await stage().store(stage().append('a', { terms: termsOf() }))
     const session = await stage().openBob()
     await stage().take(session)
     await stage().here.reject([{ delivery: stage().refOf(a!), epoch: session.epoch, reason: 'not "mine"' }])
     expect(await stage().world.deadLetters()).toMatchObject([
-      { reason: 'rejected', detail: 'not "mine"', hasEnvelope: true, isTold: true },
+      { reason: 'rejected', detail: 'not "mine"', hasEnvelope: true, isReported: true },
     ])
     expect((await receiptsOfAnn(stage())).map(({ event }) => event)).toEqual(['rejected'])
   })
 
-  test('stays when the session that rejects it is over', async () => {
+  test('stays queued when the session that rejects it is over', async () => {
     const [a] = await stage().storeAll('a')
     const session = await stage().openBob()
     await stage().take(session)
@@ -132,14 +132,14 @@ function delayTests(stage: () => Stage): void {
     expect((await stage().here.releaseDue()).recipients).toEqual([])
   })
 
-  test('is stored once, however often it is said', async () => {
+  test('is stored once, however often it is sent', async () => {
     const { enqueuedAtMs } = await stage().commit([stage().append('at once')])
     const later = stage().append('later', { notBeforeMs: enqueuedAtMs + 60_000 })
     expect((await stage().store(later)).map(({ status }) => status)).toEqual(['stored'])
     expect((await stage().store(later)).map(({ status }) => status)).toEqual(['duplicate'])
   })
 
-  test('is known as long after it is due as other mail', async () => {
+  test('is detected as a resend as long after its due time as other mail', async () => {
     const { enqueuedAtMs } = await stage().commit([stage().append('at once')])
     const waitMs = 3 * suiteOptions.dedupeMs
     const later = stage().append('later', { notBeforeMs: enqueuedAtMs + waitMs, ttlSeconds: waitMs })
@@ -185,13 +185,13 @@ function priorityTests(stage: () => Stage): void {
     expect(deliveries.map(({ envelope }) => textOf(envelope)).slice(14, 18)).toEqual(['0-14', '0-15', '1-0', '1-1'])
   })
 
-  test('that had their turn let the others pass', async () => {
+  test('that were served let the others pass', async () => {
     await storeOfEach(1)
     const deliveries = await claimed({ limit: 1, virtualTimes: [20, 10, 0] })
     expect(deliveries.map(({ envelope }) => textOf(envelope))).toEqual(['1-0'])
   })
 
-  test('less urgent than asked for stay in the queue', async () => {
+  test('less urgent than the want stay in the queue', async () => {
     await storeOfEach(2)
     const deliveries = await claimed({ priorityMax: 0 })
     expect(deliveries.map(({ envelope }) => textOf(envelope))).toEqual(['0-0', '0-1'])
@@ -199,7 +199,7 @@ function priorityTests(stage: () => Stage): void {
 }
 
 function extendTests(stage: () => Stage): void {
-  test('holds as long as was asked for, if its session holds it', async () => {
+  test('lasts for the requested time, if its session holds it', async () => {
     const [a, b] = await stage().storeAll('a', 'b')
     const session = await stage().openBob()
     await stage().take(session)
@@ -216,7 +216,7 @@ function extendTests(stage: () => Stage): void {
 }
 
 function lostTests(stage: () => Stage): void {
-  test('is told until it was heard', async () => {
+  test('is returned until it was reported', async () => {
     const brief = stage().append('brief', { ttlSeconds: 60 })
     await stage().store(brief, stage().append('lasting'))
     await stage().world.advance(65_000)
@@ -225,7 +225,7 @@ function lostTests(stage: () => Stage): void {
     expect(lost).toMatchObject([{ envelopeId: brief.envelopeId, sender: peerKeyOf(1), reason: 'expired' }])
     expect(await stage().here.findLost(MESH, stage().bob, 10)).toEqual(lost)
     expect(await stage().here.findLost(MESH, stage().cat, 10)).toEqual([])
-    await stage().here.toldLost(
+    await stage().here.lostReported(
       MESH,
       stage().bob,
       lost.map(({ id }) => id),
@@ -242,7 +242,7 @@ function broadcastTests(stage: () => Stage): void {
     return (await stage().take(session)).map((delivery) => delivery.body && new TextDecoder().decode(delivery.body))
   }
 
-  test.each(['known', 'unknown'])('by a sender %s here brings its body to each', async (how) => {
+  test.each(['known', 'unknown'])('by a sender %s here carries its body to each recipient', async (how) => {
     if (how === 'known') await stage().openFor(peerKeyOf(1))
     expect((await stage().store(...toBoth())).map(({ status }) => status)).toEqual(['stored', 'stored'])
     const whole = new TextDecoder().decode(body.bytes)
@@ -250,7 +250,7 @@ function broadcastTests(stage: () => Stage): void {
     expect(await textsFor(3)).toEqual([whole])
   })
 
-  test('said again, in part or as a whole, is stored once', async () => {
+  test('that is resent, in part or as a whole, is stored once', async () => {
     await stage().openFor(peerKeyOf(1))
     const [first, second] = toBoth()
     await stage().store(first!)
@@ -258,7 +258,7 @@ function broadcastTests(stage: () => Stage): void {
     expect((await stage().store(...toBoth())).map(({ status }) => status)).toEqual(['stored', 'stored'])
   })
 
-  test('counts with its body against what a claim may bring', async () => {
+  test("counts with its body against a claim's limit", async () => {
     await stage().store(stage().append('a', { body }), stage().append('b', { body }))
     const session = await stage().openBob()
     const want = {
@@ -273,7 +273,7 @@ function broadcastTests(stage: () => Stage): void {
     expect(claimed).toMatchObject({ deliveries: [{ priority: 1 }] })
   })
 
-  test('has the length of the body that is kept, whatever another one under its id has', async () => {
+  test('has the length of the stored body, whatever the length of another one under its id', async () => {
     await stage().openFor(peerKeyOf(1))
     const short = { ...body, bytes: body.bytes.slice(0, 50) }
     await stage().store(stage().append('a', { body }), stage().append('b', { body: short }))
@@ -291,7 +291,7 @@ function broadcastTests(stage: () => Stage): void {
     expect(claimed!.status === 'claimed' && claimed!.deliveries.map((one) => one.body?.length)).toEqual([140, 140])
   })
 
-  test('said again makes its body young', async () => {
+  test('that is resent renews the age of its body', async () => {
     const [first] = toBoth()
     const [a] = await stage().store(first!)
     await stage().commit([], [stage().refOf(a!)])
@@ -304,7 +304,7 @@ function broadcastTests(stage: () => Stage): void {
     expect(await stage().world.bodyCount()).toBe(1)
   })
 
-  test('keeps its body until nothing names it any more', async () => {
+  test('keeps its body until nothing refers to it', async () => {
     const [a, b] = await stage().store(...toBoth())
     const refs = [stage().refOf(a!), stage().refOf(b!, { recipient: stage().cat })]
     await stage().commit([], [refs[0]!])
@@ -318,7 +318,7 @@ function broadcastTests(stage: () => Stage): void {
   })
 }
 
-/** By their ids, which is the order in which they were made. */
+/** Sorted by id, the order in which they were sent. */
 async function receiptsOfAnn(stage: Stage) {
   const session = await stage.openFor(peerKeyOf(1))
   const deliveries = await stage.take(session)

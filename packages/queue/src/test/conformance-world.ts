@@ -1,4 +1,4 @@
-/** What the conformance suite needs around a queue, and the short words its tests are written in. */
+/** The world of the conformance suite: a queue's database and clock, and `Stage`, the fixture of its tests. */
 
 import {
   ANY_ID,
@@ -16,30 +16,30 @@ import {
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, PoolId, ShardId, SpaceId } from '@sealpost/std'
 import type { Queue, QueueOptions } from '../queue.ts'
 
-/** A database with nothing in it, whose time stands still but for `advance`. */
+/** An empty database, whose clock moves only by `advance`. */
 export interface QueueWorld {
   queueFor(shard: ShardId, options: QueueOptions): Queue
   addMesh(meshId: MeshId): Promise<void>
-  /** The other fields of its key binding are up to the world. */
+  /** The world chooses the other fields of the key binding. */
   addMember(meshId: MeshId, peerKey: PeerKey): Promise<PeerNo>
-  /** Founds a pool, or changes it. */
+  /** Creates a pool, or changes it. */
   setPool(
     meshId: MeshId,
     poolId: PoolId,
     pool: { owner: PeerNo; epoch: number; members: readonly PeerKey[] },
   ): Promise<void>
-  /** Founds a space, or changes it; of a group, with the members that it has from now on. */
+  /** Creates a space, or changes it. A group's space has `members`. */
   setSpace(meshId: MeshId, spaceId: SpaceId, space: SpaceOfWorld): Promise<void>
-  /** Messages that the space keeps, in their order: their numbers, records and bodies as text. */
+  /** Returns the messages that the space keeps, in order, with records and bodies as text. */
   keptMessages(meshId: MeshId, spaceId: SpaceId): Promise<{ seq: number; record: string; body: string }[]>
   revoke(meshId: MeshId, peerKey: PeerKey): Promise<void>
   /** Moves the database's clock; a negative time is a jump back. */
   advance(byMs: Millis): Promise<void>
   /** Runs `body` while another statement holds the session row. */
   whileLocked(meshId: MeshId, peer: PeerNo, body: () => Promise<void>): Promise<void>
-  /** By id. */
+  /** Returns the dead letters, by id. */
   deadLetters(): Promise<DeadLetterFacts[]>
-  /** Shared bodies that are stored. */
+  /** Returns the number of stored shared bodies. */
   bodyCount(): Promise<number>
   end(): Promise<void>
 }
@@ -56,17 +56,17 @@ export interface DeadLetterFacts {
   readonly envelopeId: EnvelopeId
   readonly reason: string
   readonly detail: string | null
-  readonly isTold: boolean
+  readonly isReported: boolean
   readonly attempts: number
-  readonly strikes: number
+  readonly failedAttempts: number
   readonly hasEnvelope: boolean
 }
 
 export const suiteOptions: QueueOptions = {
   leaseMs: 30_000,
   dedupeMs: 600_000,
-  strikesMax: 3,
-  strikeSpanMs: 120_000,
+  failedAttemptsMax: 3,
+  failedAttemptsSpanMs: 120_000,
   sweepRows: 5,
 }
 
@@ -78,14 +78,14 @@ export const OTHER_MESH = '1b'.repeat(16) as MeshId
 export const peerKeyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
 export const envelopeIdOf = (n: number) => n.toString(16).padStart(32, '0') as EnvelopeId
 
-/** At least as long as the smallest envelope there is. */
+/** Pads the text to the smallest length of an envelope. */
 export function bytesOf(text: string): Uint8Array {
   return new TextEncoder().encode(text.padEnd(40, '.'))
 }
 
 export const textOf = (bytes: Uint8Array): string => new TextDecoder().decode(bytes).replace(/\.+$/, '')
 
-/** Two shards, a mesh of three members, another one of one; no session yet. */
+/** A fixture of two shards, a mesh of three members and another mesh of one, without sessions. */
 export class Stage {
   readonly world: QueueWorld
   readonly here: Queue
@@ -116,7 +116,7 @@ export class Stage {
     return new Stage(world, members)
   }
 
-  /** From ann to bob, priority 1, for an hour, unless `changes` say otherwise. */
+  /** Makes an append from ann to bob with priority 1 and a time to live of an hour, apart from `changes`. */
   append(text: string, changes: Partial<Append> = {}): Append {
     this.lastEnvelope += 1
     return {
@@ -145,22 +145,22 @@ export class Stage {
     return this.here.commit({ appends, settles })
   }
 
-  /** Stores each text as an envelope of its own. */
+  /** Stores an envelope for each text. */
   storeAll(...texts: string[]): Promise<readonly AppendOutcome[]> {
     return this.store(...texts.map((text) => this.append(text)))
   }
 
-  /** With one of ann's, since only what a sender says in a session is known to be new. */
+  /** Opens sessions for ann and bob: only envelopes of a sender with a session are known to be new. */
   async openBob(queue: Queue = this.here): Promise<SessionRef> {
     await this.openFor(peerKeyOf(1), { queue })
     return this.openFor(peerKeyOf(2), { queue })
   }
 
-  /** As a broker does: by the epoch that was read. */
+  /** Opens a session as a broker does, with the epoch that it read. */
   async openFor(peerKey: PeerKey, place: { queue?: Queue; meshId?: MeshId } = {}): Promise<SessionRef> {
     const read = await this.readSession(peerKey, place.meshId)
     const epoch = await (place.queue ?? this.here).open(read)
-    if (epoch === null) throw new Error('nothing was opened')
+    if (epoch === null) throw new Error('no session was opened')
     return { ...read, epoch }
   }
 
@@ -184,10 +184,10 @@ export class Stage {
     return claimed!
   }
 
-  /** What a claim brought; throws on any answer but `claimed`. */
+  /** Claims and returns the deliveries. Throws if the status is not `claimed`. */
   async take(session: SessionRef, limit = 100, queue: Queue = this.here): Promise<readonly Delivery[]> {
     const claimed = await this.claim(session, limit, queue)
-    if (claimed.status !== 'claimed') throw new Error(`the claim was answered ${claimed.status}`)
+    if (claimed.status !== 'claimed') throw new Error(`the claim has the status ${claimed.status}`)
     return claimed.deliveries
   }
 
@@ -196,7 +196,7 @@ export class Stage {
   }
 
   refOf(outcome: AppendOutcome, changes: Partial<DeliveryRef> = {}): DeliveryRef {
-    if (outcome.status !== 'stored') throw new Error(`the append was answered ${outcome.status}`)
+    if (outcome.status !== 'stored') throw new Error(`the append has the status ${outcome.status}`)
     return { meshId: MESH, recipient: this.bob, priority: 1, id: outcome.id, ...changes }
   }
 }

@@ -1,4 +1,7 @@
-/** While a session holds a snapshot no dead row goes: what a commit changes each time must not walk over its former versions. */
+/**
+ * While a session holds a snapshot, vacuum removes no dead row: an update that each commit repeats must not walk over
+ * former versions.
+ */
 import { type Database, openDatabase } from '@sealpost/pg'
 import type { ScratchDatabase } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
@@ -25,7 +28,7 @@ afterAll(async () => {
   await scratch.drop()
 })
 
-test("a sender's mark moves on as cheaply after many moves", async () => {
+test("a sender's mark moves as cheaply after many moves", async () => {
   const meshId = `'${'1a'.repeat(16)}'::uuid`
   await execute(
     db,
@@ -37,7 +40,7 @@ test("a sender's mark moves on as cheaply after many moves", async () => {
   await execute(holding, 'begin isolation level repeatable read; select count(*) from mesh')
   const moves = `for n in 1..${MOVES} loop update sender_mark set version = version + 1; commit; end loop`
   await execute(db, `do $$ declare n int; begin ${moves}; end $$`)
-  // All of them, so that one whose page has no room for it is among them.
+  // All marks, so that one is among them whose page is full.
   const places = `(select array_agg(ctid) from sender_mark)`
   const plan = await execute(
     db,

@@ -1,4 +1,4 @@
-/** What only the database knows of a sender: that it is a device, and whose. */
+/** Measurements by user: only the database knows the user of a device. */
 import { makeDevice } from '@sealpost/store/testing'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { MESH, Stage } from './conformance-world.ts'
@@ -10,7 +10,7 @@ beforeAll(async () => {
 })
 afterAll(() => worlds.close())
 
-test('what a device sent counts as its person, in a mailbox and in a mesh', async () => {
+test('envelopes from a device count for its user, in a mailbox and in a mesh', async () => {
   const stage = await Stage.open(await worlds.next())
   const { here, ann, bob, cat } = stage
   await makeDevice(worlds.admin, MESH, cat, ann)

@@ -5,7 +5,7 @@ import { type QueueWorld, textOf } from './conformance-world.ts'
 
 export interface MemoryWorld extends QueueWorld {
   readonly store: MemoryDatabase
-  /** The member gets this number. */
+  /** Gives the member this number. */
   addNumbered(meshId: MeshId, peerKey: PeerKey, peer: PeerNo): void
 }
 
@@ -51,8 +51,8 @@ export function memoryWorld(): MemoryWorld {
     deadLetters: async () =>
       [...store.deadLetters]
         .sort((a, b) => a.id - b.id)
-        .map(({ id, recipient, envelopeId, reason, detail, attempts, strikes, envelope, isTold }) => ({
-          ...{ id, recipient, envelopeId, reason, detail, attempts, strikes, isTold },
+        .map(({ id, recipient, envelopeId, reason, detail, attempts, failedAttempts, envelope, isReported }) => ({
+          ...{ id, recipient, envelopeId, reason, detail, attempts, failedAttempts, isReported },
           hasEnvelope: envelope !== null,
         })),
     bodyCount: async () => store.bodies.size,

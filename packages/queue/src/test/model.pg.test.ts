@@ -1,7 +1,7 @@
 /**
- * Both queues side by side under random commands, compared after each of them: this is what lets the simulator trust
- * the memory queue. Times are multiples of ten seconds and limits lie five seconds beside them, and what the server's
- * clock advances by itself is taken back (`holdClock`), so that it decides nothing however slow the machine is.
+ * Runs both queues under the same random commands and compares them after each: so the simulator can trust the memory
+ * queue. Times are multiples of ten seconds, limits lie five seconds beside them, and `holdClock` reverts the advance of
+ * the server's clock, so that the speed of the machine decides nothing.
  */
 
 import {
@@ -34,15 +34,15 @@ import { type MemoryWorld, memoryWorld } from './memory-world.ts'
 import { type PostgresWorlds, postgresWorlds } from './postgres-world.ts'
 
 const RUNS = 40
-/** Of the five seconds between a time and a limit. */
+/** The tolerance within the five seconds between a time and a limit. */
 const DRIFT_MAX_MS = 1_000
 const SEED = 20_261_121
 
 const options: QueueOptions = {
   leaseMs: 35_000,
   dedupeMs: 605_000,
-  strikesMax: 2,
-  strikeSpanMs: 125_000,
+  failedAttemptsMax: 2,
+  failedAttemptsSpanMs: 125_000,
   sweepRows: 3,
 }
 
@@ -52,7 +52,7 @@ beforeAll(async () => {
 })
 afterAll(() => worlds.close())
 
-test(`the memory queue answers as Postgres does (seed ${SEED}, ${RUNS} runs)`, async () => {
+test(`the memory queue behaves as Postgres does (seed ${SEED}, ${RUNS} runs)`, async () => {
   const property = fc.asyncProperty(fc.array(command, { minLength: 20, maxLength: 60 }), async (commands) => {
     const pair = await Pair.open(worlds)
     for (const one of commands) await pair.run(one)
@@ -72,7 +72,7 @@ const append = fc.record({
   priority: fc.nat(2),
   ttlSeconds: fc.constantFrom(45, 3605),
   birth: fc.constantFrom('none', 'current', 'current', 'elsewhere', 'elsewhere', 'stale'),
-  /** A look begins at the delivery stored this number before the last one; null: at the start. */
+  /** A scan begins at the delivery stored this many before the last one; null: at the start. */
   begin: fc.option(fc.nat(4)),
   body: fc.constantFrom(null, null, null, '11', '22'),
   wish: fc.constantFrom(...RECEIPT_WISHES),
@@ -87,7 +87,7 @@ const want = fc.record({
   priorityMax: fc.constantFrom(PRIORITY_MAX, PRIORITY_MAX, 0),
   virtualTimes: fc.tuple(fc.nat(20), fc.nat(20), fc.nat(20)),
   begin: fc.option(fc.nat(4)),
-  /** What was collected ends with that one; null: nothing was. */
+  /** The last collected delivery, counted in the same way; null: none. */
   collected: fc.option(fc.nat(4)),
 })
 const command = fc.oneof(
@@ -120,7 +120,7 @@ const command = fc.oneof(
       afterMs: fc.constantFrom(0, 15_000, 1_800_000),
     }),
   },
-  { weight: 5, arbitrary: fc.record({ name: fc.constant('strike'), isHere, delivery: fc.nat(8) }) },
+  { weight: 5, arbitrary: fc.record({ name: fc.constant('countFailedAttempt'), isHere, delivery: fc.nat(8) }) },
   { weight: 15, arbitrary: fc.record({ name: fc.constant('sweep'), isHere }) },
   {
     weight: 15,
@@ -135,7 +135,7 @@ const command = fc.oneof(
     weight: 4,
     arbitrary: fc.record({ name: fc.constant('extend'), isHere, delivery: fc.nat(4), forMs: fc.nat(70_000) }),
   },
-  { weight: 4, arbitrary: fc.record({ name: fc.constant('tellPushed'), isHere, delivery: fc.nat(4) }) },
+  { weight: 4, arbitrary: fc.record({ name: fc.constant('notifyPushed'), isHere, delivery: fc.nat(4) }) },
   { weight: 5, arbitrary: fc.record({ name: fc.constant('release'), isHere }) },
   { weight: 4, arbitrary: fc.record({ name: fc.constant('lost'), isHere, to: place }) },
   { weight: 1, arbitrary: fc.record({ name: fc.constant('revoke'), to: place }) },
@@ -160,7 +160,7 @@ interface Twin {
   readonly there: Queue
 }
 
-/** The two queues, and what a broker would remember of them. */
+/** The two queues, and the state that a broker would keep of them. */
 class Pair {
   private readonly twins: readonly [Twin, Twin]
   private readonly peers: readonly PeerNo[]
@@ -242,22 +242,22 @@ class Pair {
       case 'extend':
         await queue.extend(this.heldAt(one.delivery).map((held) => ({ ...held, forMs: one.forMs })))
         return null
-      case 'tellPushed':
-        await queue.tellPushed(this.refAt(one.delivery))
+      case 'notifyPushed':
+        await queue.notifyPushed(this.refAt(one.delivery))
         return null
       case 'release':
         return (await queue.releaseDue()).recipients.map(({ meshId, peer }) => `${meshId} ${peer}`).sort()
       case 'lost': {
         const lost = await queue.findLost(MESH, this.peers[one.to]!, 2)
-        await queue.toldLost(
+        await queue.lostReported(
           MESH,
           this.peers[one.to]!,
           lost.map(({ id }) => id),
         )
         return lost
       }
-      case 'strike':
-        for (const ref of this.refAt(one.delivery)) await queue.strike(ref)
+      case 'countFailedAttempt':
+        for (const ref of this.refAt(one.delivery)) await queue.countFailedAttempt(ref)
         return null
       case 'sweep':
         return queue.sweep()
@@ -323,7 +323,7 @@ class Pair {
     return (begin !== null && this.refAt(begin)[0]?.id) || 0
   }
 
-  /** As its session of now would name it. */
+  /** Names the delivery with its current session. */
   private heldAt(n: number): { delivery: DeliveryRef; epoch: number }[] {
     return this.refAt(n).map((delivery) => ({ delivery, epoch: this.epochs.get(delivery.recipient) ?? 0 }))
   }
@@ -357,17 +357,17 @@ interface RowFacts {
   priority: number
   id: number
   attempts: number
-  strikes: number
+  failedAttempts: number
   leaseEpoch: number | null
-  isStruck: boolean
+  hasFailed: boolean
 }
 
 function rowsInMemory({ store }: MemoryWorld): RowFacts[] {
   return [...store.deliveries()].map(
-    ({ meshId, recipient, priority, id, attempts, strikes, lease, firstStrikeAtMs }) => ({
-      ...{ meshId, recipient, priority, id, attempts, strikes },
+    ({ meshId, recipient, priority, id, attempts, failedAttempts, lease, firstFailedAttemptAtMs }) => ({
+      ...{ meshId, recipient, priority, id, attempts, failedAttempts },
       leaseEpoch: lease?.epoch ?? null,
-      isStruck: firstStrikeAtMs !== null,
+      hasFailed: firstFailedAttemptAtMs !== null,
     }),
   )
 }
@@ -375,8 +375,8 @@ function rowsInMemory({ store }: MemoryWorld): RowFacts[] {
 async function rowsInPostgres(): Promise<RowFacts[]> {
   const rows = await worlds.admin.run((sql) =>
     sql.unsafe<RowFacts[]>(
-      `select replace(mesh_id::text, '-', '') as "meshId", recipient, priority, id, attempts, strikes,
-         lease_epoch as "leaseEpoch", first_strike_at is not null as "isStruck"
+      `select replace(mesh_id::text, '-', '') as "meshId", recipient, priority, id, attempts, strikes as "failedAttempts",
+         lease_epoch as "leaseEpoch", first_strike_at is not null as "hasFailed"
        from message_queue order by mesh_id, recipient, priority, id`,
       [],
       { prepare: true },

@@ -1,4 +1,4 @@
-/** What brokers may do with a mesh that moves from one database to another, and what of it arrives. */
+/** Commits and sessions of a mesh that moves from one database to another, and the mail that arrives. */
 import { type MoveOrder, moveMesh, undoMeshMove } from '@sealpost/mesh-move'
 import { openDatabase, openPipeline } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
@@ -49,7 +49,7 @@ beforeEach(async () => {
   return () => closeThere()
 })
 
-/** As if the mover had died once this phase was written down. */
+/** Stops the move as if the mover had died after recording this phase. */
 const moveUpTo = (phase: string) =>
   expect(
     moveMesh({
@@ -60,7 +60,7 @@ const moveUpTo = (phase: string) =>
     }),
   ).rejects.toThrow('died')
 
-/** What a queue says to a send of ann's, by its status. */
+/** Returns the status of a send by ann. */
 async function sendBy(queue: Queue, text: string): Promise<string> {
   const { outcomes } = await queue.commit({ appends: [stage.append(text)], settles: [] })
   return outcomes[0]!.status
@@ -79,7 +79,7 @@ async function openAt(queue: Queue): Promise<SessionRef> {
 
 const textsAt = async (queue: Queue) => stage.takeTexts(await openAt(queue), 1000, queue)
 
-test('what was queued arrives in its order, and what comes after it behind', async () => {
+test('queued mail arrives in order, and later mail behind it', async () => {
   await stage.storeAll('1', '2', '3')
   await stage.openBob()
   await stage.storeAll('4', '5')
@@ -90,7 +90,7 @@ test('what was queued arrives in its order, and what comes after it behind', asy
   expect(await stage.takeTexts(session, 1000, there)).toEqual(['1', '2', '3', '4', '5', '6'])
 })
 
-test('a resend of what was stored before the move is a duplicate behind it, also when it was settled', async () => {
+test('a resend of an envelope stored before the move is a duplicate after it, also when it was settled', async () => {
   const [kept, settled] = [stage.append('kept'), stage.append('settled')]
   const [, outcome] = await stage.store(kept, settled)
   await stage.commit([], [stage.refOf(outcome!)])
@@ -101,7 +101,7 @@ test('a resend of what was stored before the move is a duplicate behind it, also
 })
 
 describe.each(WHEN)('interrupted when it was %s', (phase) => {
-  test('the mesh is active in one place at most, and the same command brings it to its end', async () => {
+  test('the mesh is active in one cell at most, and the same command completes the move', async () => {
     const session = await stage.openBob()
     await stage.storeAll('before')
     await moveUpTo(phase)
@@ -113,7 +113,7 @@ describe.each(WHEN)('interrupted when it was %s', (phase) => {
     expect(await sendBy(stage.here, 'too late')).toBe('away')
   })
 
-  test('it can be undone before the turning point, and not behind it', async () => {
+  test('it can be undone before the turning point, and not after it', async () => {
     const session = await stage.openBob()
     await stage.storeAll('before')
     await moveUpTo(phase)
@@ -130,7 +130,7 @@ describe.each(WHEN)('interrupted when it was %s', (phase) => {
 })
 
 describe('while it is frozen', () => {
-  test('no session opens, is fenced or claims, and the senders of another mesh wait for nobody', async () => {
+  test("no session opens, is fenced or claims, and senders of another mesh don't wait", async () => {
     const session = await stage.openBob()
     await moveUpTo('frozen')
     const read = await stage.readSession(peerKeyOf(2))
@@ -142,7 +142,7 @@ describe('while it is frozen', () => {
     expect(statusesOf(outcomes)).toEqual(['away', 'stored'])
   })
 
-  test('a resend is known, and opens no way for what follows it', async () => {
+  test('a resend is detected, and lets no later envelope pass', async () => {
     await stage.openBob()
     const last = stage.append('last')
     await stage.store(last)
@@ -151,7 +151,7 @@ describe('while it is frozen', () => {
     expect(await sendBy(stage.here, 'next')).toBe('away')
   })
 
-  test('nobody is let in', async () => {
+  test('nobody can enrol', async () => {
     await moveUpTo('frozen')
     await expect(stage.world.addMember(MESH, peerKeyOf(9))).rejects.toMatchObject({
       code: 'db_not_executed',
@@ -161,7 +161,7 @@ describe('while it is frozen', () => {
   })
 })
 
-test('of sends in flight at the freeze those that were stored arrive, in their order, and no others', async () => {
+test('of the sends in flight at the freeze, exactly the stored ones arrive, in order', async () => {
   const other = new PostgresQueue({ ...worlds.databases, writing: worlds.rivalWriting }, THERE, suiteOptions)
   await stage.openBob()
   await stage.openFor(peerKeyOf(3), { queue: other })
@@ -173,7 +173,7 @@ test('of sends in flight at the freeze those that were stored arrive, in their o
   expect(arrived.filter((text) => text.startsWith('c'))).toEqual(ofCat)
 })
 
-/** One send behind the other, without a pause. @returns the texts of those that were stored */
+/** Sends envelopes one after another, without a pause. @returns the texts of those that were stored */
 async function sendUntilAway(queue: Queue, prefix: string, changes: Parameters<Stage['append']>[1]): Promise<string[]> {
   const stored: string[] = []
   for (let n = 1; ; n++) {
@@ -198,7 +198,7 @@ test('a commit that waited for the freeze stores nothing', async () => {
   expect(await textsAt(stage.here)).toEqual([])
 })
 
-test('it comes back, and goes again', async () => {
+test('it moves back, and away again', async () => {
   await stage.storeAll('1')
   await moveMesh(order)
   expect(await sendBy(there, '2')).toBe('stored')
@@ -210,8 +210,8 @@ test('it comes back, and goes again', async () => {
   expect(await textsAt(there)).toEqual(['1', '2', '3'])
 })
 
-describe('a move that can not be is refused before anybody waits', () => {
-  test('of a mesh that is not there, or lives elsewhere', async () => {
+describe('an impossible move is refused before anybody waits', () => {
+  test('of an unknown mesh, or one in another cell', async () => {
     await expect(moveMesh({ ...order, meshId: '77'.repeat(16) as typeof MESH })).rejects.toMatchObject({
       code: 'mesh_unknown',
     })
@@ -221,7 +221,7 @@ describe('a move that can not be is refused before anybody waits', () => {
     })
   })
 
-  test('to where such a mesh is already', async () => {
+  test('to a cell that already has the mesh', async () => {
     const db = await openDatabase(elsewhere.url, { ...unhurried, connections: 1 })
     await db.run((sql) => sql`insert into mesh (mesh_id, name) values (${MESH}, 'another')`)
     await db.close()

@@ -11,17 +11,17 @@ import { SESSION } from '../sql/sql.ts'
 import { type DeadLetterFacts, type QueueWorld, textOf } from './conformance-world.ts'
 
 export interface PostgresWorlds {
-  /** With all rights. */
+  /** A connection with all rights. */
   readonly url: string
   readonly admin: Database
   readonly databases: QueueDatabases
-  /** A second connection for writing: on one the two would only take turns. */
+  /** A second connection for writing: on one connection the two would only alternate. */
   readonly rivalWriting: Pipeline
   next(): Promise<QueueWorld>
   close(): Promise<void>
 }
 
-/** The queue's own connections have the rights of a broker and no others. */
+/** The queue's connections have only the rights of a broker. */
 export async function postgresWorlds(): Promise<PostgresWorlds> {
   const scratch = await scratchDatabase()
   const logins = await loginsOf(scratch.url)
@@ -96,7 +96,7 @@ class PostgresWorld implements QueueWorld {
       { meshId, peer },
       { poolId, epoch, members, statement: Uint8Array.of(epoch) },
     )
-    assert(outcome === 'done', `the pool was answered ${outcome}`)
+    assert(outcome === 'done', `the pool has the outcome ${outcome}`)
   }
 
   setSpace: QueueWorld['setSpace'] = async (meshId, spaceId, { owner, keepsMessages, members }) => {
@@ -109,12 +109,11 @@ class PostgresWorld implements QueueWorld {
     )
   }
 
-  /** What a statement is to the database: bytes in which the keys of the members stand. */
   private async setGroup(meshId: MeshId, groupId: GroupId, peer: PeerNo, members: readonly PeerKey[]): Promise<void> {
     this.groupEpoch += 1
     const statement = new Uint8Array(Buffer.from(members.join(''), 'hex'))
     const outcome = await putGroup(this.admin, { meshId, peer }, { groupId, epoch: this.groupEpoch, statement })
-    assert(outcome === 'done', `the group was answered ${outcome}`)
+    assert(outcome === 'done', `the group has the outcome ${outcome}`)
   }
 
   keptMessages: QueueWorld['keptMessages'] = async (meshId, spaceId) => {
@@ -131,7 +130,7 @@ class PostgresWorld implements QueueWorld {
     assert(peer !== undefined, `${byteaText(peerKey)} is a member`)
   }
 
-  /** The server's clock advances as it likes; what it wrote is moved into the past. */
+  /** Cancels the advance of the server's clock by moving the stored times into the past. */
   advance: QueueWorld['advance'] = async (byMs) => {
     const back = (column: string) => `${column} = ${column} - make_interval(secs => ${byMs / 1000})`
     const columns = ['enqueued_at', 'expires_at', 'lease_until', 'first_strike_at']
@@ -157,8 +156,9 @@ class PostgresWorld implements QueueWorld {
   deadLetters: QueueWorld['deadLetters'] = () =>
     this.admin.run((sql) =>
       sql.unsafe<DeadLetterFacts[]>(
-        `select id, recipient, replace(envelope_id::text, '-', '') as "envelopeId", reason, detail, attempts, strikes,
-           told_at is not null as "isTold", envelope is not null as "hasEnvelope"
+        `select id, recipient, replace(envelope_id::text, '-', '') as "envelopeId", reason, detail, attempts,
+           strikes as "failedAttempts",
+           told_at is not null as "isReported", envelope is not null as "hasEnvelope"
          from dead_letter order by id`,
       ),
     )
@@ -173,7 +173,7 @@ class PostgresWorld implements QueueWorld {
   end: QueueWorld['end'] = async () => undefined
 }
 
-/** Resolves when a statement waits for a lock in this database; others may be busy, too. */
+/** Resolves when a statement waits for a lock in this database. Other databases of the server may be busy, too. */
 export async function untilBlocked(worlds: PostgresWorlds): Promise<void> {
   const [row] = await worlds.databases.asking.run(
     (sql) => sql<{ count: number }[]>`

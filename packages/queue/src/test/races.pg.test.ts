@@ -1,6 +1,6 @@
 /**
- * What only real concurrency shows: two shards store the same envelopes at the same moment, as after a takeover with a
- * commit still on its way, while the recipient's shard asks for birth leases.
+ * Races that need real concurrency: two shards store the same envelopes at once, as after a takeover with a commit in
+ * flight, while the recipient's shard asks for leases on insert.
  */
 import type { Append, AppendOutcome, Claimed, Committed } from '@sealpost/protocol'
 import { OperatingError, seededRandom } from '@sealpost/std'
@@ -43,7 +43,7 @@ test(`envelopes stored by two shards at once are stored once and delivered in or
       .map((append) => ({ ...append, insertLeaseEpoch: 0 }))
     const isRace = random.chance(0.7)
     const rival = () => (isRace ? commitOfSender(there, late) : null)
-    // They alternate, because on some machines the first one always wins.
+    // The order alternates, because on some machines the first one always wins.
     const early = round % 2 === 0 ? rival() : null
     const [mine, theirs] = await Promise.all([commitOfSender(here, appends), early ?? rival()])
     if (theirs?.outcomes.some((outcome) => outcome.status === 'stored')) races += 1
@@ -75,7 +75,7 @@ test('two shards that open and claim for one peer at the same moment share nothi
   }
 })
 
-test('a birth lease that waited for another shard sees what that one stored', async () => {
+test('a lease on insert that waited for another shard sees the deliveries that it stored', async () => {
   const stage = await Stage.open(await worlds.next())
   const { epoch } = await stage.openBob()
   const [older, newer] = [stage.append('older'), stage.append('newer', { insertLeaseEpoch: epoch })]
@@ -90,7 +90,7 @@ test('a birth lease that waited for another shard sees what that one stored', as
   expect(await committing).toMatchObject([{ status: 'stored', isLeased: false }])
 })
 
-test('an append in doubt keeps neither the other appends of its commit nor the settles from being done', async () => {
+test('an append in doubt blocks neither the other appends of its commit nor the settles', async () => {
   const stage = await Stage.open(await worlds.next())
   const session = await stage.openBob()
   await stage.openFor(peerKeyOf(3))
@@ -123,7 +123,7 @@ test('an append in doubt keeps neither the other appends of its commit nor the s
   ])
 })
 
-test('H95: a shard that is wrong about the time goes by the clock of the database', async () => {
+test('H95: a shard with a wrong clock uses the clock of the database', async () => {
   const stage = await Stage.open(await worlds.next())
   const session = await stage.openBob()
   const { clock } = Reflect.get(stage.here, 'memory') as ShardMemory
@@ -147,7 +147,7 @@ test('two queues of one process do not mix up their rows', async () => {
   expect((await stage.takeTexts(await stage.openBob())).sort()).toEqual(['of ann', 'of cat'])
 })
 
-test('of openings at the same moment that read one epoch, one wins', async () => {
+test('of simultaneous openings that read one epoch, one wins', async () => {
   const stage = await Stage.open(await worlds.next())
   const here = new PostgresQueue(worlds.databases, HERE, suiteOptions)
   const there = new PostgresQueue({ ...worlds.databases, asking: worlds.admin }, THERE, suiteOptions)
@@ -164,7 +164,7 @@ test('of openings at the same moment that read one epoch, one wins', async () =>
   expect(wins.there).toBeGreaterThan(0)
 })
 
-test('a delivery struck as often as can be counted fails no statement it shares', async () => {
+test('a delivery with the maximum of failed attempts fails no statement that it shares', async () => {
   const stage = await Stage.open(await worlds.next())
   const here = new PostgresQueue(worlds.databases, HERE, suiteOptions)
   const [outcome] = await stage.storeAll('a')
@@ -175,12 +175,12 @@ test('a delivery struck as often as can be counted fails no statement it shares'
   )
   expect(await stage.takeTexts(session, 1, here)).toEqual(['a'])
   const delivery = stage.refOf(outcome!)
-  await here.strike(delivery)
+  await here.countFailedAttempt(delivery)
   await here.retry([{ delivery, epoch: session.epoch, afterMs: 0 }])
   expect(await stage.takeTexts(session, 1, here)).toEqual(['a'])
 })
 
-/** As the sender does when its envelopes are refused: all of them again, in order. */
+/** Resends all envelopes in order, as a sender does after a refusal. */
 async function commitOfSender(queue: Queue, appends: readonly Append[]): Promise<Committed> {
   try {
     return await queue.commit({ appends, settles: [] })
@@ -193,12 +193,12 @@ async function commitOfSender(queue: Queue, appends: readonly Append[]): Promise
   }
 }
 
-test('a claim takes deliveries in the order in which a commit deletes them: that of their places', async () => {
+test('a claim updates deliveries in the order in which a commit deletes them: by place', async () => {
   const { admin, databases } = worlds
   const stage = await Stage.open(await worlds.next())
   const session = await stage.openBob()
   const [first, second] = await stage.storeAll('first', 'second')
-  await stage.here.strike(stage.refOf(first!)) // its place is now behind that of the second
+  await stage.here.countFailedAttempt(stage.refOf(first!)) // its place is now behind that of the second
   const run = (text: string) => admin.run((sql) => sql.unsafe(text).simple())
   const lock = (stored: AppendOutcome, how = '') =>
     run(`select from message_queue where id = ${stage.refOf(stored).id} for update ${how}`)
@@ -215,7 +215,7 @@ test('a claim takes deliveries in the order in which a commit deletes them: that
   expect(await claiming).toEqual(['first', 'second'])
 })
 
-/** What the former session settles stays held back, as behind a slow flush, while the next session's claim has begun. */
+/** Holds the settles of the former session back, as behind a slow flush, while the next session's claim has begun. */
 async function claimDuringSettle(stage: Stage, settled: readonly AppendOutcome[], limit: number): Promise<Claimed> {
   const { admin } = worlds
   const session = await stage.openBob(stage.there)

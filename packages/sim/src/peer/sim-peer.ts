@@ -84,7 +84,7 @@ export class SimPeer implements PeerEffects {
   postToPool(): void {
     const { oracle } = this.world
     const terms = this.drawTerms()
-    const mayDie = this.world.ends.areStrikesCounted
+    const mayDie = this.world.ends.areFailedAttemptsCounted
     const isOfLeaver = this.world.revocations.isLeaver(this)
     const no = oracle.postedToPool({
       meshId: this.meshId,
@@ -135,7 +135,7 @@ export class SimPeer implements PeerEffects {
     const way = { meshId: this.meshId, from: this.peerKey, to }
     const mayBeRefused = this.world.isDoubtful(way)
     const isOfLeaver = this.world.revocations.isConcerned(way)
-    return { mayDie: this.world.ends.areStrikesCounted || mayBeRefused || isOfLeaver, mayBeRefused, isOfLeaver }
+    return { mayDie: this.world.ends.areFailedAttemptsCounted || mayBeRefused || isOfLeaver, mayBeRefused, isOfLeaver }
   }
 
   private postTo(to: PeerKey, priority: Priority): void {

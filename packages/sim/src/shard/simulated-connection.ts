@@ -8,13 +8,13 @@ import type {
   Enrolment,
   FoundGroups,
   FrameOfRequest,
+  Lookup,
   Replies,
   Requester,
   RequestTable,
   RequestType,
   SendOutcome,
   SocketId,
-  Sought,
 } from '@sealpost/core'
 import type { Connection, Prover, RequestServices, Resolution } from '@sealpost/driver'
 import {
@@ -215,7 +215,7 @@ export class SimulatedRequests implements RequestServices {
     return { status: 'invite_refused' }
   }
 
-  async resolve(meshId: MeshId, { peers, groups, pools }: Sought): Promise<Resolution> {
+  async resolve(meshId: MeshId, { peers, groups, pools }: Lookup): Promise<Resolution> {
     const { queue } = this.#parts
     const [members, foundPools] = await Promise.all([
       queue.findMembers(meshId, peers),

@@ -36,7 +36,7 @@ import {
   type Released,
   type Swept,
 } from '@sealpost/queue'
-import { type MemoryShard, measureIn, measureMeshIn, standingIn } from '@sealpost/queue/memory'
+import { type MemoryShard, measureIn, measureMeshIn, sessionStatusIn } from '@sealpost/queue/memory'
 import { type DeliveryId, type MeshId, OperatingError, type PeerKey, type PeerNo, type PoolId } from '@sealpost/std'
 import type { DriverWatch } from '../oracle/driver-watch.ts'
 import type { ShardRun, Surroundings } from '../surroundings.ts'
@@ -120,9 +120,9 @@ export class SimulatedQueue implements Queue {
     this.world.oracle.mark(epoch === null ? 'fence: served elsewhere' : 'fence: new epoch')
     return epoch
   }
-  standings(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
+  checkSessions(sessions: readonly SessionRef[]): Promise<SessionStatus[]> {
     const { store, shard } = this.statements
-    return this.ask('standings', () => sessions.map((session) => standingIn(store, shard, session)))
+    return this.ask('checkSessions', () => sessions.map((session) => sessionStatusIn(store, shard, session)))
   }
   retry(retries: readonly Retry[]): Promise<void> {
     return this.watched('retry', retries, () => this.statements.retry(retries))
@@ -136,17 +136,17 @@ export class SimulatedQueue implements Queue {
   claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]> {
     return this.ask('deal', () => this.statements.pools.claim(wants))
   }
-  giveBack(releases: readonly Release[]): Promise<void> {
-    return this.watched('release', releases, () => this.statements.pools.giveBack(releases))
+  release(releases: readonly Release[]): Promise<void> {
+    return this.watched('release', releases, () => this.statements.pools.release(releases))
   }
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]> {
     return this.ask('pools', () => this.statements.pools.find(meshId, pools))
   }
-  tellPushed(deliveries: readonly DeliveryRef[]): Promise<void> {
-    return this.ask('receipt', () => this.statements.tellPushed(deliveries))
+  notifyPushed(deliveries: readonly DeliveryRef[]): Promise<void> {
+    return this.ask('notifyPushed', () => this.statements.notifyPushed(deliveries))
   }
-  strike(delivery: DeliveryRef): Promise<void> {
-    return this.ask('strike', () => this.statements.strike(delivery))
+  countFailedAttempt(delivery: DeliveryRef): Promise<void> {
+    return this.ask('countFailedAttempt', () => this.statements.countFailedAttempt(delivery))
   }
   releaseDue(): Promise<Released> {
     return this.ask('release', () => this.statements.releaseDue())
@@ -154,8 +154,8 @@ export class SimulatedQueue implements Queue {
   findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]> {
     return this.ask('lost', () => this.statements.findLost(meshId, peer, max))
   }
-  toldLost(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
-    return this.ask('reported', () => this.statements.toldLost(meshId, peer, ids))
+  lostReported(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void> {
+    return this.ask('lostReported', () => this.statements.lostReported(meshId, peer, ids))
   }
   measure(recipients: readonly RecipientRef[], max: number): Promise<SenderBacklog[][]> {
     const { store } = this.statements

@@ -86,7 +86,9 @@ export class WatchedStatements extends MemoryShard {
     for (const letter of store.deadLetters.slice(known)) {
       const row = before.get(letter.id)!
       const isDue =
-        letter.reason === 'expired' ? row.expiresAtMs <= store.nowMs : row.strikes >= this.options.strikesMax
+        letter.reason === 'expired'
+          ? row.expiresAtMs <= store.nowMs
+          : row.failedAttempts >= this.options.failedAttemptsMax
       world.oracle.died({ ...letter, sender: this.keyOf(letter.meshId, letter.sender) }, isDue)
     }
     const left = new Set(store.deliveries())

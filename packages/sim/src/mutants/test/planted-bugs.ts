@@ -193,7 +193,7 @@ const core: readonly Edit[] = [
   },
   {
     name: 'a fence keeps the parked deliveries',
-    from: 'live.takeParked() // void: they will be claimed again',
+    from: 'live.takeParked() // their leases are void: they will be claimed again',
     to: '',
     breaks: /^P7: .* void/,
     firstSeed: 80,
@@ -304,8 +304,8 @@ const queue: readonly Edit[] = [
   },
   {
     name: 'a collect begins too late',
-    from: '.filter((row) => ids.from <= row.id && row.id <= ids.to)\n    .filter((row) => isBornElsewhere',
-    to: '.filter((row) => ids.from < row.id && row.id <= ids.to)\n    .filter((row) => isBornElsewhere',
+    from: '.filter((row) => ids.from <= row.id && row.id <= ids.to)\n    .filter((row) => isRemotelyLeased',
+    to: '.filter((row) => ids.from < row.id && row.id <= ids.to)\n    .filter((row) => isRemotelyLeased',
     breaks: /^P[36]/,
   },
   {
@@ -341,15 +341,17 @@ const queue: readonly Edit[] = [
   },
   {
     name: 'one failed attempt is enough',
-    from: 'return strikes >= strikesMax && firstStrikeAtMs !== null && firstStrikeAtMs <= nowMs - strikeSpanMs',
-    to: 'return strikes > 0',
+    from: `failedAttempts >= failedAttemptsMax &&
+    firstFailedAttemptAtMs !== null &&
+    firstFailedAttemptAtMs <= nowMs - failedAttemptsSpanMs`,
+    to: 'failedAttempts > 0',
     breaks: /^P2: given up too early/,
   },
   {
     name: 'a waiting delivery is reported as lost',
     from: 'const lost = this.store.deadLetters.filter(',
     to: `const plain = this.store.find(meshId, peer)!.deliveries.filter(({ terms }) => terms === null)
-    const waiting = plain.map((row) => ({ ...row, reason: 'expired' as const, isTold: false }))
+    const waiting = plain.map((row) => ({ ...row, reason: 'expired' as const, isReported: false }))
     const lost = [...this.store.deadLetters, ...waiting].filter(`,
     breaks: /^P2: reported as expired/,
   },
