@@ -3,9 +3,9 @@ import { createGroup } from '@sealpost/identity'
 import { encode, FANOUT_MAX } from '@sealpost/protocol'
 import type { DeliveryId, GroupId, PeerKey } from '@sealpost/std'
 import { type Act, type Arena, answersTo, hostileRows, inBinary, inJson, MARK, sending } from './hostile.ts'
+import { keyOf } from './member.ts'
 import { envelopeTo, randomHex, sendFrame } from './wire.ts'
 
-const keyOf = ({ identity }: { identity: { signing: { publicKey: PeerKey } } }) => identity.signing.publicKey
 const MALFORMED = '4400 frame_malformed'
 /** A `send` whose envelope is good but for one field, in JSON. */
 const field =

@@ -3,10 +3,10 @@ import { deflateRawSync } from 'node:zlib'
 import { encode } from '@sealpost/protocol'
 import { type EnvelopeId, fromHex } from '@sealpost/std'
 import { type Act, type Arena, answersTo, below, hostileRows, inJson, inSession, MARK, sending } from './hostile.ts'
+import { keyOf } from './member.ts'
 import { envelopeTo, maskedFrame, rawHttp, sendFrame, upgradeRequest } from './wire.ts'
 import type { Place } from './world.ts'
 
-const keyOf = ({ identity }: Place) => identity.signing.publicKey
 const MALFORMED = '4400 frame_malformed'
 const status = (summary: string) =>
   inJson(`{"type":"status","availability":"idle","summary":${summary},"declinesReceipts":false}`)

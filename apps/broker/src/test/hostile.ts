@@ -42,7 +42,7 @@ export class Arena implements AsyncDisposable {
 
   static async open(env: Record<string, string> = {}): Promise<Arena> {
     const world = await World.open({ ORIGINS: ORIGIN, LOG_LEVEL: 'debug', ...env })
-    const places = [await world.enrol(), await world.enrol()] as const
+    const places = await world.enrolMany(2)
     return new Arena(world, places, [await WireClient.enter(places[0]), await WireClient.enter(places[1])])
   }
 
