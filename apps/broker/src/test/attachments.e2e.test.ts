@@ -6,8 +6,8 @@ import { connect, type Message } from '@sealpost/sdk'
 import { FileUploadLog, fileSource, saveAttachment } from '@sealpost/sdk/attachment-files'
 import { type Attachment, Attachments, attachmentOf, attachmentText } from '@sealpost/sdk/attachments'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { testingS3 } from '../attachments/testing-s3.ts'
 import { keyOf } from './member.ts'
+import { testingS3 } from './s3.ts'
 import { type Place, temporaryFolder, World } from './world.ts'
 
 let world: World
