@@ -16,6 +16,7 @@ export function sharedWorlds(): (env?: Environment) => Promise<World> {
     const name = JSON.stringify(env)
     const host = hosts.get(name) ?? World.open(env)
     hosts.set(name, host)
+    host.catch(() => hosts.delete(name)) // the next test tries again
     return (await host).inNewMesh()
   }
 }
