@@ -1,16 +1,17 @@
 /** The broker: puts the parts together, starts them in order, and ends them in the reverse. */
-import manifest from '../package.json'
+
 import { openConsole } from '@sealpost/console'
 import type { Placement, Rate } from '@sealpost/core'
 import { DEMO_PATH, openDemo } from '@sealpost/demo'
 import type { Driver } from '@sealpost/driver'
-import { normalizeAuthority, ready, portOf } from '@sealpost/identity'
+import { normalizeAuthority, portOf, ready } from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'
 import { PROTOCOL_VERSIONS, SUBPROTOCOLS } from '@sealpost/protocol'
 import { defaultQueueOptions, type QueueOptions } from '@sealpost/queue'
 import { PostgresQueue } from '@sealpost/queue/postgres'
-import { OperatingError, type ShardId, toHex, type Millis } from '@sealpost/std'
+import { type Millis, OperatingError, type ShardId, toHex } from '@sealpost/std'
 import { MEMBERS_MAX } from '@sealpost/store'
+import manifest from '../package.json'
 import { hostRefusal, openAdmin } from './admin/api.ts'
 import { openAttachments } from './attachments/start.ts'
 import { type Config, configHelp, limitsOf, printConfig, readConfig } from './config/config.ts'
@@ -27,7 +28,20 @@ import type { AdmissionLimits } from './server/admission.ts'
 import { helloOf } from './server/connection.ts'
 import { Intakes } from './server/intake.ts'
 import { type Overload, watchOverload } from './server/overload.ts'
-import { adminRoutes, type HttpParts, publicRoutes, type RunningServer, routesOf, type ServerOptions, type ServerParts, serve, serveAdmin, WEBSOCKET_PATH, withConsole, withDemo } from './server/server.ts'
+import {
+  adminRoutes,
+  type HttpParts,
+  publicRoutes,
+  type RunningServer,
+  routesOf,
+  type ServerOptions,
+  type ServerParts,
+  serve,
+  serveAdmin,
+  WEBSOCKET_PATH,
+  withConsole,
+  withDemo,
+} from './server/server.ts'
 import { readTls, type Tls, TlsWatch } from './server/tls-files.ts'
 import { openBus } from './shards/bus.ts'
 import { Cells } from './shards/cells.ts'
