@@ -38,6 +38,7 @@ export class World implements AsyncDisposable {
   readonly meshId: MeshId
   private readonly host: Host
   private readonly closers: (() => Promise<unknown>)[]
+  private readonly peers: Closable[] = []
   /** The meshes that `count` covers; null: all. */
   private readonly counted: MeshId[] | null
   /** Prepared members of the mesh that `enrol` has not returned yet. */
@@ -134,9 +135,9 @@ export class World implements AsyncDisposable {
     return client
   }
 
-  /** Closes the peer at the end of this world. */
-  closing<P extends { close(): Promise<unknown> }>(peer: P): P {
-    this.closers.push(() => peer.close())
+  /** Closes the peer at the end of this world, together with the others: each may take two seconds. */
+  closing<P extends Closable>(peer: P): P {
+    this.peers.push(peer)
     return peer
   }
 
@@ -177,8 +178,13 @@ export class World implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.closers.push(() => Promise.all(this.peers.map((peer) => peer.close())))
     await closeAll(this.closers)
   }
+}
+
+interface Closable {
+  close(): Promise<unknown>
 }
 
 async function ownDatabase() {
