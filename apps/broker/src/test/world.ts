@@ -155,7 +155,7 @@ export class World implements AsyncDisposable {
   /** Enrols new members in one statement. */
   async enrolMany<const N extends number>(count: N): Promise<Several<Place, N>> {
     await this.enrolAhead(count)
-    const places = await this.enrolMany(count)
+    const places = await Promise.all(Array.from({ length: count }, () => this.enrol()))
     return places as Several<Place, N>
   }
 
