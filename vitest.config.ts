@@ -1,3 +1,4 @@
+import { accessSync, constants, statfsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
@@ -21,6 +22,26 @@ const LONG = [
   'apps/broker/src/shards/cells.e2e',
   'packages/sim/src/sim.test',
 ]
+
+/** Of the 24 GiB of shared memory that a test machine has, a run takes at most 3. */
+const MEMORY_BYTES_MIN = 8 * 2 ** 30
+
+/**
+ * Puts every temporary folder, so the databases too, into memory if there is plenty. A new database then costs 30 ms of
+ * processor time rather than 140, and no commit waits for a disk; the servers still sync. Set TMPDIR to choose a disk.
+ */
+function useMemory(): void {
+  if (process.env.TMPDIR) return
+  const memory = '/dev/shm'
+  try {
+    accessSync(memory, constants.W_OK)
+    const { bavail, bsize } = statfsSync(memory)
+    if (bavail * bsize >= MEMORY_BYTES_MIN) process.env.TMPDIR = memory
+  } catch {
+    // Not Linux, or no shared memory: the default folder serves.
+  }
+}
+useMemory()
 
 class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {

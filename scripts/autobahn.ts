@@ -1,9 +1,9 @@
 /**
  * Runs the Autobahn testsuite against an echo on the broker's own endpoint settings: `bun scripts/autobahn.ts`.
  *
- * The suite is a Python 2.7 program. Make it once with `virtualenv -p python2.7 autobahn` and
+ * The suite is a Python 2.7 program. Install it once with `virtualenv -p python2.7 autobahn` and
  * `autobahn/bin/pip install autobahntestsuite==0.8.2`, then `bun scripts/autobahn.ts --wstest autobahn/bin/wstest`.
- * Where it is not at hand this says so and ends with exit code 0; `ws-conformance.e2e.test.ts` runs everywhere.
+ * Without it this script prints a note and exits with 0; `ws-conformance.e2e.test.ts` runs everywhere.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -11,7 +11,7 @@ import { join } from 'node:path'
 import { endpointSettings } from '@sealpost/broker/endpoint'
 import { Command } from 'commander'
 
-/** Of one case. `NON-STRICT`: right, but later than a strict reader would; `INFORMATIONAL`: no rule says what is right. */
+/** The result of a case. `NON-STRICT`: correct, but detected late; `INFORMATIONAL`: the standard has no rule. */
 type Behavior = 'OK' | 'NON-STRICT' | 'INFORMATIONAL' | 'UNIMPLEMENTED' | 'FAILED' | 'UNCLEAN' | 'WRONG CODE'
 interface Outcome {
   readonly behavior: Behavior
@@ -19,7 +19,7 @@ interface Outcome {
 }
 
 const ECHO = 'echo'
-/** 9 measures speed with messages of up to 16 MiB; 12 and 13 are of a compression that is never negotiated. */
+/** 9 measures speed with messages of up to 16 MiB; 12 and 13 test compression, which is never negotiated. */
 const LEFT_OUT = ['9.*', '12.*', '13.*']
 const GOOD: readonly Behavior[] = ['OK', 'NON-STRICT', 'INFORMATIONAL']
 
@@ -59,7 +59,7 @@ async function run(wstest: string): Promise<number> {
   }
 }
 
-/** Says again what it hears: what a case of the suite expects, on what the broker listens with. */
+/** Starts an echo server, which the suite expects, with the broker's endpoint settings. */
 function echo() {
   return Bun.serve({
     hostname: '127.0.0.1',

@@ -1,8 +1,7 @@
 /**
- * Each page that says how to run a broker ends with two clients that exchange a message. The commands are run as the page has
- * them, against real brokers with the settings of that page. What this machine has not, a container engine, a cluster, TLS and
- * the page's own names, is replaced: `docker` and `kubectl` are small programs that run what follows in the environment
- * of the container, and the page's address becomes the broker's.
+ * Runs the commands of each page about running a broker, which end with two clients that exchange a message, against brokers with
+ * the page's settings. Stand-ins replace what this machine lacks: `docker` and `kubectl` are small programs that run their
+ * arguments in the environment of the container, and the broker's address replaces the page's.
  */
 import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -17,7 +16,7 @@ import { DocWorld } from './doc-blocks/world.ts'
 
 type Environment = Readonly<Record<string, string>>
 
-/** The shell blocks below a heading, up to the next one. */
+/** Returns the shell blocks of a section. */
 function blocksBelow(path: string, heading: string): string[] {
   const [, section] = `\n${textOf(path)}`.split(`\n## ${heading}\n`)
   return blocksOf(section!.split('\n## ')[0]!).map(({ text }) => text)

@@ -1,4 +1,4 @@
-/** The files under which a broker is deployed say nothing that the repository does not hold. */
+/** Checks the deployment files: their settings, names, ports and paths exist. */
 import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { readConfig, settings } from '@sealpost/broker/config'
@@ -8,7 +8,7 @@ import { describe, expect, test } from 'vitest'
 import { faultOfManifest, type Manifest } from './deploy/manifests.ts'
 import { manifest as packageManifest, ROOT, textOf, yamlOf } from './deploy/sources.ts'
 
-/** Names that the platform reads, not the broker. */
+/** Settings of the platform, not of the broker. */
 const PLATFORM = ['NODE_ENV', ...Object.keys(PLATFORM_SETTINGS)]
 const DATABASE = { DATABASE_URL: 'postgres://user:word@database/sealpost' }
 
@@ -226,7 +226,7 @@ test('Caddy asks the brokers of the other recipes, on a path that they answer', 
   expect(text.split('{').length).toBe(text.split('}').length)
 })
 
-/** As Docker reads .dockerignore: the last line that fits decides. */
+/** As Docker: the last matching line of .dockerignore decides. */
 function isIgnored(path: string): boolean {
   const lines = readFileSync(join(ROOT, '.dockerignore'), 'utf8')
     .split('\n')

@@ -1,4 +1,4 @@
-/** `scripts/dev.ts` and the README's example as a newcomer runs them, one after the other, in an empty folder. */
+/** Runs `scripts/dev.ts` and the examples in an empty folder, as a newcomer does. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm, stat } from 'node:fs/promises'
@@ -24,7 +24,7 @@ afterEach(async () => {
 
 interface Dev {
   readonly child: ChildProcess
-  /** All it wrote, on both streams. */
+  /** Its output on both streams. */
   output(): string
   stop(): Promise<number | null>
 }
@@ -37,7 +37,7 @@ function program(file: string, env: Record<string, string> = {}): ChildProcess {
   })
 }
 
-/** Resolves when it has said how to end it. */
+/** Resolves when it has printed how to stop it. */
 async function startDev(): Promise<Dev> {
   const child = program(DEV, { PORT: '0' })
   let output = ''
@@ -70,7 +70,7 @@ async function runExample(name: string): Promise<{ code: number | null; output: 
 
 const passwordOf = async () => (await readFile(join(folder, '.sealpost/postgres/password'), 'utf8')).trim()
 
-/** By the words it printed, read as a shell reads them. */
+/** Opens the database by the printed command, evaluated by a shell. */
 async function databaseOf({ output }: Dev): Promise<Database> {
   const words = /psql (".*")/.exec(output())![1]!
   const shell = spawn('sh', ['-c', `printf %s ${words}`], { cwd: folder, stdio: ['ignore', 'pipe', 'inherit'] })
@@ -80,7 +80,7 @@ async function databaseOf({ output }: Dev): Promise<Database> {
   return openDatabase(url, { connections: 1 })
 }
 
-/** Settling follows the program's end; the broker may need a moment for it. */
+/** The broker may commit settles shortly after the program's end. */
 async function countLeft(db: Database): Promise<number> {
   const giveUpMs = performance.now() + 60_000
   for (;;) {

@@ -1,4 +1,4 @@
-/** What the documentation shows is what happens: its blocks are run, page after page, against one broker. */
+/** Runs the blocks of the documentation, page after page, against one broker. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { allPages, ROOT } from '@sealpost/docs/pages'
@@ -18,7 +18,7 @@ beforeAll(async () => {
 })
 afterAll(() => world[Symbol.asyncDispose]())
 
-/** Runs the blocks for a shell one after the other, and holds each to the output that follows it. */
+/** Runs shell blocks in order, and compares the output of each with the block that follows. */
 async function walk(blocks: readonly Block[]): Promise<void> {
   for (const [i, block] of blocks.entries()) {
     if (!isRun(block)) continue

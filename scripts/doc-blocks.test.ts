@@ -1,4 +1,7 @@
-/** How the documentation's blocks are read; that they do what they say is shown by `doc-blocks.e2e.test.ts`. */
+/**
+ * Tests the parser of documentation blocks, and checks commands and settings that pages name.
+ * `doc-blocks.e2e.test.ts` runs the blocks.
+ */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { sealpostFor } from '@sealpost/cli/program'
@@ -51,7 +54,7 @@ const examples = pages.flatMap(({ path, text }) =>
     .filter(({ kind }) => kind === 'no-run')
     .flatMap((block) => commandsOf(block.text).map((words) => ({ place: `${path}:${block.line}`, words }))),
 )
-/** Those that a sentence names, perhaps without their arguments. */
+/** Commands in prose, which may omit arguments. */
 const mentions = pages.flatMap(({ path, text }) =>
   [...text.replace(/^```[\s\S]*?^```/gm, '').matchAll(/`(sealpost [^`]+)`/g)].map(([, command]) => ({
     place: path,
@@ -61,11 +64,11 @@ const mentions = pages.flatMap(({ path, text }) =>
 const NO_FAULT = ['commander.helpDisplayed', 'commander.help', 'commander.version']
 const INCOMPLETE = ['commander.missingArgument', 'commander.missingMandatoryOptionValue']
 
-/** What stands for a mesh's id in an example. */
+/** Replaces placeholders for a mesh's id. */
 const withIds = (words: readonly string[]) =>
   words.map((word) => (/^(?:MESH|[0-9a-f]+…)$/.test(word) ? '0f'.repeat(16) : word))
 
-/** What our command says of it, if it does not take it. */
+/** Returns the error of the command line, if any. */
 async function faultOf(words: readonly string[], allowed: readonly string[]): Promise<string | undefined> {
   const silent = { write: () => true } as unknown as NodeJS.WriteStream
   const program = await sealpostFor(words, () => async () => undefined, { out: silent, err: silent })
@@ -100,7 +103,7 @@ test('each setting that a page names is one', () => {
     .flatMap(({ path, text }) =>
       [...text.matchAll(/`([A-Z][A-Z0-9]*_[A-Z0-9_]+)[=`]/g)].map(([, name]) => ({ path, name: name! })),
     )
-  // Those of the platform and of OpenTelemetry's own library, and those that `listen --exec` tells a program, stand in no table of ours.
+  // Settings of the platform and of OpenTelemetry, and variables of `listen --exec`, are in no table of ours.
   const isOurs = ({ name }: { name: string }) => !/^(?:OTEL|SEALPOST|BUN|MIMALLOC)_/.test(name)
   expect(named.filter(isOurs).filter(({ name }) => !known.includes(name))).toEqual([])
   expect(named.length).toBeGreaterThan(80)

@@ -1,15 +1,14 @@
 /**
- * What a reader of the documents relies on: the code runs, the links lead somewhere, nothing is left to be filled in, and
- * each promise has its test.
+ * Checks the documentation: links and named files exist, no placeholder is left, and each promise has its test.
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
-import { allPages } from '@sealpost/docs/pages'
+import { allPages, anchorOf } from '@sealpost/docs/pages'
 import { describe, expect, test } from 'vitest'
 
 const ROOT = join(import.meta.dirname, '..')
 const pages = [...['README.md', 'SECURITY.md'].map((name) => join(ROOT, name)), ...pagesBelow(join(ROOT, 'docs'))]
-/** Where a file that is named without its folder may be: among the sources, not among what is installed. */
+/** Where to look for a file that is named without its folder. */
 const SOURCES = [
   'scripts',
   ...['packages', 'apps'].flatMap((above) => readdirSync(join(ROOT, above)).map((name) => join(above, name, 'src'))),
@@ -22,19 +21,13 @@ function pagesBelow(folder: string): string[] {
     .map((path) => join(folder, path))
 }
 
-/** Without code, in which brackets mean other things. */
+/** Without code, where brackets are not links. */
 const proseOf = (text: string): string => text.replace(/^```[\s\S]*?^```/gm, '').replace(/`[^`\n]*`/g, '`')
 
 const linksOf = (text: string): string[] => [...proseOf(text).matchAll(/\]\(([^)\s]+)\)/g)].map(([, target]) => target!)
 
-/** As GitHub names it. */
 const anchorsOf = (page: string): string[] =>
-  [...readFileSync(page, 'utf8').matchAll(/^#+ (.+)$/gm)].map(([, title]) =>
-    title!
-      .toLowerCase()
-      .replace(/[^\p{L}\p{N} _-]/gu, '')
-      .replaceAll(' ', '-'),
-  )
+  [...readFileSync(page, 'utf8').matchAll(/^#+ (.+)$/gm)].map(([, title]) => anchorOf(title!))
 
 function isDead(page: string, link: string): boolean {
   if (/^[a-z]+:/.test(link)) return false
@@ -112,7 +105,7 @@ describe('docs/PROMISES.md', () => {
   })
 })
 
-/** The last cells of a page's tables whose last column is the test: `file`: words of a test; words of another one. */
+/** Returns the last cells of tables whose last column is *test*: `file`: words of a test; words of another one. */
 function testCells(page: string): string[] {
   const tables = readFileSync(join(ROOT, page), 'utf8').split('\n\n')
   return tables

@@ -1,11 +1,11 @@
-/** Rewrites the bulky JSON files of the repository with few lines: `bun scripts/fold-json.ts`, after one was changed. */
+/** Rewrites large JSON files with few lines: run `bun scripts/fold-json.ts` after a change. */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { foldedJson } from '@sealpost/harness/report/folded-json'
 
 const ROOT = join(import.meta.dirname, '..')
 
-/** By glob: the depth down to which these files are open. */
+/** By glob: the depth to which files are expanded. */
 const FOLDED: Readonly<Record<string, number>> = {
   'docs/benchmarks/results.json': 3, // a line for the result of a run
   'docs/grafana/board.json': 3, // a line for a property of a panel
@@ -16,7 +16,7 @@ interface FoldedFile {
   /** From the root of the repository. */
   readonly path: string
   readonly text: string
-  /** What the text should be. */
+  /** The folded text. */
   readonly folded: string
 }
 

@@ -1,4 +1,4 @@
-/** Writes the pages of `docs/reference` that are made from code. Run it after a change of the configuration's table or the commands. */
+/** Writes the generated pages of `docs/reference`. Run it after a change of settings or commands. */
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { configReference } from '@sealpost/broker/config-reference'

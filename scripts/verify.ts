@@ -1,14 +1,14 @@
 /**
- * Every check of the repository in one command, `bun run verify`: lint and format, package boundaries, types, tests.
- * A check that passes costs one line; one that fails shows its output, and the rest still run. The last line counts,
- * and the exit code is 0 only if nothing failed and tests were seen.
+ * Runs every check of the repository, `bun run verify`: lint and format, package boundaries, types, tests. A passing check prints
+ * one line, a failing one its output, and the others still run. The last line has the counts. The exit code is 0 only if
+ * nothing failed and tests ran.
  */
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, symlinkSync } from 'node:fs'
 import { constants, tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 
 const ROOT = join(import.meta.dirname, '..')
-/** What the databases of interrupted tests get to shut down. */
+/** The time for databases of interrupted tests to shut down. */
 const GRACE_MS = 10_000
 
 const scratch = mkdtempSync(join(tmpdir(), 'sealpost-verify-'))
@@ -30,7 +30,7 @@ const testsExitCode = await run(
 )
 process.exitCode = summarize(testsExitCode)
 
-/** Runs one check with its output held back, prints its line, and shows the output if it failed. */
+/** Runs one check and prints its line, and its output if it failed. */
 async function check(name: string, command: string): Promise<void> {
   const startedAt = performance.now()
   const log = join(scratch, 'output.log')
@@ -44,13 +44,12 @@ async function check(name: string, command: string): Promise<void> {
   console.log(`\n$ ${command}\n${readFileSync(log, 'utf8').trim()}\n`)
 }
 
-/** The part of Vitest's JSON report that is read here. */
 interface TestReport {
   numPassedTests: number
   testResults: { name: string; status: string; assertionResults: { fullName: string; status: string }[] }[]
 }
 
-/** Prints what was skipped, what failed outside a test, and the line of counts. @returns the exit code. */
+/** Prints skipped tests, failures outside tests, and the counts. @returns the exit code */
 function summarize(exitCode: number): number {
   const report = readReport()
   const all = report.testResults.flatMap((file) => file.assertionResults)
@@ -76,7 +75,7 @@ function readReport(): TestReport {
   try {
     return JSON.parse(readFileSync(reportFile, 'utf8')) as TestReport
   } catch {
-    return { numPassedTests: 0, testResults: [] } // The run died before it wrote one; its own output tells the story.
+    return { numPassedTests: 0, testResults: [] } // the run ended before it wrote a report; its own output has the reason
   }
 }
 
@@ -100,7 +99,7 @@ async function run(command: string, output: number | 'inherit'): Promise<number>
   return exitCode
 }
 
-/** Passes the signal on to everything that runs, and ends when that has ended. */
+/** Forwards the signal to all children, and exits after them. */
 async function stop(signal: NodeJS.Signals): Promise<void> {
   if (isStopping) return
   isStopping = true
@@ -113,7 +112,7 @@ async function stop(signal: NodeJS.Signals): Promise<void> {
   process.exit(128 + constants.signals[signal])
 }
 
-/** @returns false if nobody of the group is left; the signal 0 only asks. */
+/** @returns false if the group has no process left; signal 0 only checks */
 function signalGroup(leader: Bun.Subprocess, signal: NodeJS.Signals | 0): boolean {
   try {
     return process.kill(-leader.pid, signal)
@@ -122,7 +121,7 @@ function signalGroup(leader: Bun.Subprocess, signal: NodeJS.Signals | 0): boolea
   }
 }
 
-/** Turbo looks for `bun` on the PATH, where it need not be when Bun came by npx. */
+/** Turbo needs `bun` on the PATH, which npx does not provide. */
 function childEnvironment(): Record<string, string | undefined> {
   symlinkSync(process.execPath, join(scratch, 'bun'))
   return {

@@ -1,20 +1,20 @@
 /**
- * The fenced blocks of a page. What is `sh` or `ts` is run by a test unless its first line says otherwise:
+ * Parses the fenced blocks of a page. A test runs `sh` and `ts` blocks unless the fence says otherwise:
  *
- *     ```sh                  run, and must end well
- *     ```sh keeps-running    run beside those that follow
- *     ```sh no-run           an example: its `sealpost` commands must be ones that exist
- *     ```ts                  part of the one program that the blocks of a page make
- *     ```text output         what the block before it prints, with … for what differs from time to time
+ *     ```sh                  run, and must succeed
+ *     ```sh keeps-running    run in the background of the following blocks
+ *     ```sh no-run           an example: its `sealpost` commands must exist
+ *     ```ts                  part of the page's one program
+ *     ```text output         the output of the previous block, with … for varying parts
  */
 
 export type BlockKind = 'run' | 'keeps-running' | 'no-run' | 'program' | 'output' | 'words'
 
 export interface Block {
   readonly kind: BlockKind
-  /** Of the fence, from 1. */
+  /** The line of the fence, from 1. */
   readonly line: number
-  /** What stands behind the fence. */
+  /** The text after the fence. */
   readonly info: string
   readonly text: string
 }
@@ -32,7 +32,7 @@ const KINDS: Readonly<Record<string, BlockKind>> = {
   sql: 'words',
 }
 
-/** @throws Error for a block that says in no known way what it is */
+/** @throws Error for a block of unknown kind */
 export function blocksOf(markdown: string): Block[] {
   const blocks: Block[] = []
   for (const match of markdown.matchAll(/^```(.*)\n([\s\S]*?)^```$/gm)) {
@@ -47,24 +47,24 @@ export function blocksOf(markdown: string): Block[] {
   return blocks
 }
 
-/** The program that the `ts` blocks of a page make together: what they import comes first. */
+/** Joins the `ts` blocks of a page into one program, imports first. */
 export function programOf(blocks: readonly Block[]): string {
   const lines = blocks.filter(({ kind }) => kind === 'program').flatMap(({ text }) => text.split('\n'))
   const isImport = (line: string) => line.startsWith('import ')
   return [...lines.filter(isImport), ...lines.filter((line) => !isImport(line)), 'export {}', ''].join('\n')
 }
 
-/** What the program says it prints: the comments behind its calls of `console.log`, in their order. */
+/** Returns the expected output: the comments after calls of `console.log`. */
 export const expectedOf = (program: string): string[] =>
   [...program.matchAll(/^ *(?:\w+\.on\w+.*|.*)console\.log\(.*\)\s*\/\/ (.+)$/gm)].map(([, expected]) => expected!)
 
-/** Whether the output is that of an `output` block. */
+/** Compares output with an `output` block. */
 export function isAs(output: string, expected: string): boolean {
   const pattern = expected.trim().split('…').map(RegExp.escape).join('.*')
   return new RegExp(`^${pattern}$`).test(output.trim())
 }
 
-/** The words of each `sealpost` command in a text for a shell, without the shell's own. */
+/** Returns the arguments of each `sealpost` command in a shell script. */
 export function commandsOf(text: string): string[][] {
   const whole = text.replaceAll('\\\n', ' ')
   return [

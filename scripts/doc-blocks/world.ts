@@ -1,4 +1,4 @@
-/** Where the blocks of the documentation are run: a home of its own, `sealpost` and `bun` on the path, and a mesh. */
+/** The environment in which blocks of the documentation run: a home, `sealpost` and `bun` on the path, and a mesh. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -9,7 +9,7 @@ import { join as joinMesh } from '@sealpost/sdk/join'
 
 const ROOT = join(import.meta.dirname, '../..')
 const MAIN = join(ROOT, 'apps/cli/src/main.ts')
-/** What keeps running says how it is ended, and is ready then. */
+/** A command that keeps running is ready when it prints how to stop it. */
 const IS_READY = /Ctrl-C ends/
 
 interface Running {
@@ -25,7 +25,7 @@ export interface Ended {
 }
 
 export class DocWorld implements AsyncDisposable {
-  /** Within the repository, so that programs find its packages. */
+  /** Inside the repository, so that programs find its packages. */
   readonly folder: string
   readonly #running: Running[] = []
 
@@ -42,14 +42,14 @@ export class DocWorld implements AsyncDisposable {
     return world
   }
 
-  /** A text for a shell, to its end, from the root of the repository. */
+  /** Runs a shell script to its end in the root of the repository. */
   async run(text: string): Promise<Ended> {
     const running = this.#start(['sh', '-e', '-c', text], ROOT)
     await running.closed
     return { code: running.child.exitCode, output: running.output() }
   }
 
-  /** The same, beside what follows. Resolves with what it said when it is ready. */
+  /** Starts a command that keeps running. Resolves with its output when it is ready. */
   async keep(text: string): Promise<Ended> {
     const running = this.#start(['sh', '-e', '-c', text], ROOT)
     this.#running.push(running)
@@ -59,7 +59,7 @@ export class DocWorld implements AsyncDisposable {
     return { code: running.child.exitCode, output: running.output() }
   }
 
-  /** A program in TypeScript, in this folder, with an invite for some. */
+  /** Runs a TypeScript program in this folder, with an invite. */
   async program(name: string, text: string): Promise<Ended> {
     const file = join(this.folder, `${name}.ts`)
     await writeFile(file, text)
@@ -69,14 +69,14 @@ export class DocWorld implements AsyncDisposable {
     return { code: running.child.exitCode, output: running.output() }
   }
 
-  /** What the compiler says of the programs that were run here. */
+  /** Type-checks the programs that ran here. */
   async types(): Promise<Ended> {
     const tsconfig = { extends: '../../tsconfig.base.json', compilerOptions: { types: ['bun'] }, include: ['*.ts'] }
     await writeFile(join(this.folder, 'tsconfig.json'), JSON.stringify(tsconfig))
     return this.run(`bun --bun run tsc -p "${this.folder}"`)
   }
 
-  /** What `bun scripts/dev.ts` leaves for the examples: key files of two members. */
+  /** Writes the key files of two members, as `bun scripts/dev.ts` does for the examples. */
   async keyFiles(): Promise<void> {
     await ready()
     await mkdir(join(this.folder, '.sealpost'), { mode: 0o700 })

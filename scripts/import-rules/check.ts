@@ -1,9 +1,9 @@
 /**
- * Applies the tables of `rules.ts` to a list of files: a pure function, so that each rule can be shown to fail.
+ * Applies the tables of `rules.ts` to a list of files. It is a pure function, so that a test can break each rule.
  *
- * Unit tests and benchmarks keep to the directions like any source, but may use every word, the root's development tools
- * and the test support of any package. Tests that compose (`.pg.test.ts`, `.e2e.test.ts`) may import any declared package.
- * No file of an app or a package imports another app.
+ * Unit tests and benchmarks follow `DIRECTIONS` like any source, but may use every word, the root's development tools and the
+ * test support of any package. Tests that compose (`.pg.test.ts`, `.e2e.test.ts`) may import any declared package. No app or
+ * package imports an app.
  */
 import { posix } from 'node:path'
 import {
@@ -23,13 +23,13 @@ import {
 import { codeOnly, importsOf, lineAt } from './scan.ts'
 
 export interface SourceFile {
-  /** From the root of the repository, with forward slashes. */
+  /** Relative to the root, with forward slashes. */
   path: string
   source: string
 }
 
 export interface Manifest {
-  /** The folder from the root, '' for the root's own. */
+  /** Relative to the root; '' for the root. */
   folder: string
   name: string
   dependencies: readonly string[]
@@ -37,11 +37,11 @@ export interface Manifest {
 }
 
 export interface Findings {
-  /** One sentence for each broken rule, with the place in front. */
+  /** One sentence per violation, after its place. */
   violations: string[]
-  /** What was read, so that a caller can tell a clean repository from an empty list. */
+  /** The number of imports, which tells a clean repository from an empty list. */
   importsSeen: number
-  /** Source files that are no tests, for each workspace folder. */
+  /** The number of product files of each workspace folder. */
   sourcesSeen: Readonly<Record<string, number>>
 }
 
@@ -68,7 +68,7 @@ export function checkRepository(files: readonly SourceFile[], manifests: readonl
 
 interface Collected {
   violations: string[]
-  /** Every module named by the files of a folder, its own files included. */
+  /** The modules that the files of each folder import. */
   imports: Map<string, string[]>
   sources: Record<string, number>
 }
@@ -93,10 +93,8 @@ function isWordAllowed(rule: WordRule, path: string): boolean {
 }
 
 interface Surroundings {
-  /** The package of the file. */
   owner: Manifest
   root: Manifest | undefined
-  /** The names of all apps. */
   apps: readonly string[]
 }
 
@@ -143,7 +141,7 @@ function isOpen(specifier: string, file: SourceFile): boolean {
   return OPEN_ENTRIES.some(({ module, importer }) => specifier.startsWith(module) && file.path.startsWith(importer))
 }
 
-/** An app is a program: its tests may import it by name, and the scripts at the root; nothing else may. */
+/** An app is a program: only its own files and the scripts at the root may import it. */
 function problemOfApp(specifier: string, owner: Manifest, apps: readonly string[]): string | undefined {
   const name = packageOf(specifier)
   if (owner.folder === '' || name === owner.name || !apps.includes(name)) return undefined
@@ -156,7 +154,7 @@ function problemOfDirection(specifier: string, file: SourceFile, owner: Manifest
   if (isTest(file.path) && entry.startsWith('testing')) return undefined
   const allowed = DIRECTIONS[owner.folder]
   if (!allowed) return `${owner.folder} has no row in DIRECTIONS`
-  // A package may name itself: its tests then read like a user's code.
+  // A package may import itself by name, as a user would.
   if (!allowed.includes(target) && specifier !== owner.name) return `${owner.folder} may not import ${specifier}`
   const closed = CLOSED_ENTRIES.find((entry) => entry.module === specifier && file.path.startsWith(entry.importer))
   return closed && `may not import ${specifier}: ${closed.reason}`
@@ -186,7 +184,7 @@ function problemOfDeclaration(
 
 function checkManifest(manifest: Manifest, found: Collected): void {
   const used = new Set((found.imports.get(manifest.folder) ?? []).map(packageOf))
-  // The root's development tools are commands, and its own packages are there for whichever script comes next.
+  // The root's development tools are commands, and its own packages are for scripts.
   const declared =
     manifest.folder === ''
       ? manifest.dependencies.filter((name) => !name.startsWith('@sealpost/'))
@@ -205,12 +203,12 @@ function isTest(path: string): boolean {
   return /\.(?:test|bench)\.ts$/.test(path)
 }
 
-/** Tests that put the real parts together. */
+/** Tests that compose real parts. */
 function composes(path: string): boolean {
   return /\.(?:pg|e2e)\.test\.ts$/.test(path)
 }
 
-/** Tests, the suites that tests share, and the files at the root. */
+/** Tests, shared suites, tools, and the files at the root. */
 function mayUseTools(path: string, owner: Manifest): boolean {
   return (
     owner.folder === '' ||

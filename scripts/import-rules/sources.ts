@@ -1,4 +1,4 @@
-/** Reads the files that the rules are about. */
+/** Reads the files that the rules apply to. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join, relative, sep } from 'node:path'
 import type { SourceFile } from './check.ts'
@@ -6,7 +6,7 @@ import type { SourceFile } from './check.ts'
 const ROOT = join(import.meta.dirname, '../..')
 const SKIPPED = new Set(['node_modules', '.git', '.turbo', '.sealpost', 'coverage', 'dist'])
 
-/** Every TypeScript file of the repository, or every file with one of other extensions. */
+/** Returns every TypeScript file of the repository, or the files of other extensions. */
 export function readSources(extension = /\.[cm]?tsx?$/): SourceFile[] {
   const files: SourceFile[] = []
   const walk = (folder: string) => {

@@ -1,4 +1,4 @@
-/** How a command ends, as one table: scripts rely on it, the help prints it. */
+/** The exit codes, which scripts rely on and the help prints. */
 
 const ROWS = [
   { name: 'ok', exitCode: 0, meaning: 'done' },
@@ -23,7 +23,7 @@ export const exitReasons: readonly {
 
 export const exitCodeOf = (ending: ExitReason): number => ROWS.find((row) => row.name === ending)!.exitCode
 
-/** Codes of errors by how a command ends that meets them. One that is in no row is a plain failure. */
+/** Error codes by exit reason. A code in no row is a `failure`. */
 const CODES: Partial<Record<ExitReason, readonly string[]>> = {
   usage: [
     'usage',
@@ -164,5 +164,5 @@ const byCode = new Map(
   Object.entries(CODES).flatMap(([name, codes]) => codes.map((code) => [code, name as ExitReason])),
 )
 
-/** How a command ends that failed with an error of this code. */
+/** Returns the exit reason of an error code. */
 export const exitReasonOf = (code: string): ExitReason => byCode.get(code) ?? 'failure'

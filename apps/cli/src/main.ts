@@ -2,7 +2,7 @@
 /** The program `sealpost`: `bun apps/cli/src/main.ts`, or the bin of this package. */
 import { constants } from 'node:os'
 import { OperatingError } from '@sealpost/std'
-import { runCli } from './cli.ts'
+import { runCli } from './program.ts'
 import { readSettings } from './settings.ts'
 
 const interruption = new AbortController()

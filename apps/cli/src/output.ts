@@ -1,16 +1,20 @@
 /**
- * What a command says: what was asked for on stdout, everything else on stderr. With --json each answer is one line of
- * JSON; --quiet leaves out what is only nice to know.
+ * The output of a command: results on stdout, everything else on stderr. With --json each result is one line of JSON; --quiet
+ * suppresses informational output.
  */
-import Table from 'cli-table3'
+import { createRequire } from 'node:module'
+import type CliTable from 'cli-table3'
 import pc from 'picocolors'
+
+/** The first table loads it: it takes 15 ms of every other start. */
+const loadTable = (): typeof CliTable => createRequire(import.meta.url)('cli-table3')
 
 export type Paint = ReturnType<typeof pc.createColors>
 
 export interface OutputOptions {
   readonly isJson: boolean
   readonly isQuiet: boolean
-  /** Null: as the terminal has it. */
+  /** Null: as the terminal supports. */
   readonly hasColors: boolean | null
 }
 
@@ -29,42 +33,41 @@ export const platformStreams: OutputStreams = { out: process.stdout, err: proces
 
 export class Output {
   readonly isJson: boolean
+  readonly isQuiet: boolean
   readonly paint: Paint
-  readonly #isQuiet: boolean
   readonly #screens: OutputStreams
   readonly #errPaint: Paint
 
   constructor(options: OutputOptions, screens: OutputStreams = platformStreams) {
     this.isJson = options.isJson
-    this.#isQuiet = options.isQuiet
+    this.isQuiet = options.isQuiet
     this.#screens = screens
     const paintFor = (screen: OutputStream) => pc.createColors(options.hasColors ?? screen.isTTY === true)
     this.paint = paintFor(screens.out)
     this.#errPaint = paintFor(screens.err)
   }
 
-  /** Someone looks at a terminal, and may be shown what changes. */
+  /** Whether stderr is a terminal that can show progress. */
   get isInteractive(): boolean {
-    return this.#screens.err.isTTY === true && !this.#isQuiet && !this.isJson
+    return this.#screens.err.isTTY === true && !this.isQuiet && !this.isJson
   }
 
-  /** An answer: the object with --json, else the text. Resolves when it was taken. @throws when nobody reads any more */
+  /** Writes a result: the object with --json, otherwise the text. Rejects if the reader has closed the stream. */
   result(json: object, text: () => string): Promise<void> {
     return write(this.#screens.out, `${this.isJson ? jsonLine(json) : text()}\n`)
   }
 
-  /** Many answers of one kind: one object a line, or a table. */
+  /** Writes several results: one object per line, or a table. */
   async results(rows: readonly object[], table: () => string): Promise<void> {
     if (!this.isJson) return write(this.#screens.out, `${table()}\n`)
     for (const row of rows) await write(this.#screens.out, `${jsonLine(row)}\n`)
   }
 
-  /** Nice to know. */
+  /** Informational; `--quiet` suppresses it. */
   info(text: string): void {
-    if (!this.#isQuiet) this.#tell(this.#errPaint.dim(text))
+    if (!this.isQuiet) this.#tell(this.#errPaint.dim(text))
   }
 
-  /** To be known. */
   warn(text: string): void {
     this.#tell(this.#errPaint.yellow(text))
   }
@@ -74,13 +77,14 @@ export class Output {
     else this.#tell(`${this.#errPaint.red('error:')} ${sentence}${this.#codeAfter(sentence, code)}`)
   }
 
-  /** Beside an answer, as it is: pictures. */
+  /** Shows a QR code. */
   show(text: string): void {
-    if (!this.#isQuiet) this.#tell(this.#errPaint.isColorSupported ? onBlack(text) : text)
+    if (!this.isQuiet) this.#tell(this.#errPaint.isColorSupported ? onBlack(text) : text)
   }
 
-  /** Columns without a frame, as wide as they need to be. */
+  /** Formats columns without a frame. */
   table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+    const Table = loadTable()
     const table = new Table({
       head: head.map((name) => this.paint.dim(name)),
       chars: NO_FRAME,
@@ -94,7 +98,7 @@ export class Output {
       .join('\n')
   }
 
-  /** Name and value, a line each. */
+  /** Formats a name and a value per line. */
   facts(facts: readonly (readonly [name: string, value: string])[]): string {
     const width = Math.max(...facts.map(([name]) => name.length))
     return facts.map(([name, value]) => `${this.paint.dim(name.padEnd(width))}  ${value}`).join('\n')
@@ -105,14 +109,17 @@ export class Output {
   }
 
   #tell(text: string): void {
-    this.#screens.err.write(`${text}\n`, () => undefined) // nobody is left to be told that nobody reads
+    this.#screens.err.write(`${text}\n`, () => undefined) // a closed stderr can't be reported
   }
 }
 
-/** What `JSON.stringify` leaves as it is and a terminal obeys or hides: DEL, C1 controls, format characters, line separators. */
+/**
+ * Characters that `JSON.stringify` leaves and a terminal obeys or hides: DEL, C1 controls, format characters, line
+ * separators.
+ */
 const UNSAFE_IN_JSON = /[\u007f-\u009f\p{Cf}\u2028\u2029]/gu
 
-/** For a parser the same as `JSON.stringify`, also when a person reads it, at once or later in a log. */
+/** Equal to `JSON.stringify` for a parser, and safe to show on a terminal. */
 export const jsonLine = (value: object): string =>
   JSON.stringify(value).replace(UNSAFE_IN_JSON, (unsafe) =>
     Array.from({ length: unsafe.length }, (_, i) => `\\u${unsafe.charCodeAt(i).toString(16).padStart(4, '0')}`).join(
@@ -120,7 +127,7 @@ export const jsonLine = (value: object): string =>
     ),
   )
 
-/** Light on dark whatever the colours of the terminal are. */
+/** Light on dark in every colour scheme. */
 const onBlack = (text: string): string =>
   text
     .split('\n')
@@ -141,21 +148,19 @@ function write(screen: OutputStream, text: string): Promise<void> {
 }
 
 /**
- * Text of peers on its way to a terminal. What could move the cursor, colour, turn the direction of reading or hide is
- * shown as an escape, so that nobody can write a line that looks like another one's. `output.ts` escapes JSON output in the way of JSON.
+ * Characters of peers' text that could move the cursor, colour, reverse or hide text on a terminal, and so imitate another line:
+ * controls (ANSI begins with one), format characters such as direction overrides, line separators, lone surrogates.
  */
-
-/** Controls (ANSI begins with one), format characters such as direction overrides, line separators, lone surrogates. */
 const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
-/** Joiners shape letters of some scripts and emoji; in running text they stay. */
+/** Joiners shape letters of some scripts and emoji, so running text keeps them. */
 const JOINERS = ['\u200c', '\u200d']
 
-/** A name, or anything else that must stay in one line and look like nothing else. */
+/** Escapes a name, or other text that must stay on one line. */
 export function escapeName(text: string): string {
   return text.replace(UNSAFE, escaped)
 }
 
-/** Running text. Further lines begin with `indent`, so that none can be taken for a line of ours. */
+/** Escapes running text. Further lines begin with `indent`, so that none looks like a line of ours. */
 export function escapeText(text: string, indent: string): string {
   return text
     .replace(/\r?\n$/, '')

@@ -1,18 +1,21 @@
 /**
- * The tree of commands. The help, the completions and the reference page are made from it. A run loads only the commands that it
- * names: without Postgres, the checks and the operators' shapes `send` starts in half the time.
+ * The program: its tree of commands, one run of it, and the completion scripts. The help, the completions and the reference
+ * page come from the tree. A run loads only the commands that it names, which halves the start of `send`.
  */
-import { Command } from 'commander'
+import { SealpostError } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
+import { Argument, Command, CommanderError, type Option } from 'commander'
 import manifest from '../package.json'
-import { completionCommand, eachCommand, examples, type RunAction } from './completion.ts'
-import { exitReasons } from './exit-codes.ts'
-import { type OutputStreams, platformStreams } from './output.ts'
-import { variables } from './settings.ts'
+import { exitCodeOf, exitReasonOf, exitReasons } from './exit-codes.ts'
+import { Output, type OutputStreams, platformStreams } from './output.ts'
+import { Passphrase, Profile, platformTerminal } from './profile/profile.ts'
+import { type Settings, variables } from './settings.ts'
+import { eachCommand, examples, type GlobalOptions, type RunAction, runIn, type Shell } from './shell.ts'
 
 type MakeCommand = (run: RunAction) => Command
 type CommandTable = Readonly<Record<string, () => Promise<MakeCommand>>>
 
-/** By the headings of the help, in its order. */
+/** By the headings of the help, in order. */
 const COMMANDS: Readonly<Record<string, CommandTable>> = {
   'Begin:': {
     up: async () => (await import('./broker/up.ts')).upCommand,
@@ -24,8 +27,8 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
     peers: async () => (await import('./members/peers.ts')).peersCommand,
     send: async () => (await import('./messages/send.ts')).sendCommand,
     group: async () => (await import('./members/group.ts')).groupCommand,
-    pool: async () => (await import('./members/pool.ts')).poolCommand,
-    request: async () => (await import('./messages/request.ts')).requestCommand,
+    pool: async () => (await import('./members/group.ts')).poolCommand,
+    request: async () => (await import('./messages/send.ts')).requestCommand,
     listen: async () => (await import('./messages/listen.ts')).listenCommand,
     chat: async () => (await import('./messages/chat.ts')).chatCommand,
     mcp: async () => (await import('./mcp/serve.ts')).mcpCommand,
@@ -49,11 +52,14 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
   },
 }
 
-/** With every command. What commander says itself, help and usage errors, goes to `streams`. */
+/** Returns the program with every command. Help and usage errors go to `streams`. */
 export const sealpost = (run: RunAction, streams: OutputStreams = platformStreams): Promise<Command> =>
   programOf(run, streams, () => true)
 
-/** With the commands that stand among these words; every command when none does, or when their names are asked for. */
+/**
+ * Returns the program with the commands that `words` contains; with all of them if it contains none, or for
+ * completion.
+ */
 export function sealpostFor(words: readonly string[], run: RunAction, streams: OutputStreams): Promise<Command> {
   const isNamed = (name: string) => words.includes(name)
   const names = Object.values(COMMANDS).flatMap(Object.keys)
@@ -111,3 +117,184 @@ ${aligned(variables.map(({ name, meaning }) => [name, meaning.replaceAll('`', ''
 
 Exit codes:
 ${aligned(exitReasons.map(({ name, exitCode, meaning }) => [String(exitCode), `${name.replace('_', ' ')}: ${meaning}`]))}`
+
+interface CliParts {
+  readonly settings: Settings
+  /** Ends the command. */
+  readonly signal: AbortSignal
+  readonly screens?: OutputStreams
+}
+
+/** @returns the exit code */
+export async function runCli(
+  words: readonly string[],
+  { settings, signal, screens = platformStreams }: CliParts,
+): Promise<number> {
+  const { hasColors } = settings
+  let output = new Output({ isJson: words.includes('--json'), isQuiet: false, hasColors }, screens)
+  const shellFor = ({ profile, passphraseFile, json = false, quiet = false }: GlobalOptions): Shell => {
+    output = new Output({ isJson: json, isQuiet: quiet, hasColors }, screens)
+    const passphrase = new Passphrase({
+      file: passphraseFile,
+      fromEnvironment: settings.passphrase,
+      terminal: platformTerminal(signal),
+    })
+    return { settings, output, signal, profile: new Profile(settings, profile ?? settings.profile, passphrase) }
+  }
+  try {
+    const program = await sealpostFor(words, runIn(shellFor), screens)
+    await program.parseAsync(words, { from: 'user' })
+    return 0
+  } catch (error) {
+    return exitCodeFor(error, output)
+  }
+}
+
+function exitCodeFor(error: unknown, output: Output): number {
+  // Commander has already printed the error or the help.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodeOf('usage')
+  if (!isCoded(error)) {
+    if (isBrokenPipe(error)) return exitCodeOf('failure')
+    output.fail('internal', `This is a fault of the program itself: ${(error as Error).stack ?? String(error)}`)
+    return exitCodeOf('failure')
+  }
+  const ending = exitReasonOf(error.code)
+  if (ending !== 'interrupted') output.fail(error.code, error.message)
+  return exitCodeOf(ending)
+}
+
+function isCoded(error: unknown): error is OperatingError | SealpostError {
+  return error instanceof OperatingError || error instanceof SealpostError
+}
+
+/** The reader of our output has closed the pipe, as `head` does. */
+function isBrokenPipe(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === 'EPIPE'
+}
+
+const SHELLS = ['bash', 'zsh', 'fish'] as const
+type ShellName = (typeof SHELLS)[number]
+
+export function completionScript(shell: ShellName, program: Command): string {
+  const places = placesOf(program)
+  switch (shell) {
+    case 'bash':
+      return bashScript(program, places)
+    case 'zsh':
+      return `#compdef ${program.name()}\nautoload -U +X bashcompinit && bashcompinit\n${bashScript(program, places)}`
+    case 'fish':
+      return fishScript(program, places)
+  }
+}
+
+/** A command and its possible arguments. */
+interface Place {
+  /** `dead list`; empty for the program itself. */
+  readonly path: string
+  readonly commands: readonly Command[]
+  readonly options: readonly Option[]
+  /** The choices of its first argument. */
+  readonly choices: readonly string[]
+}
+
+function placesOf(program: Command): Place[] {
+  const places: Place[] = []
+  eachCommand(program, (command, path) => {
+    const help = command.createHelp()
+    const options = [...new Set([...help.visibleOptions(command), ...program.options])]
+    const choices = command.registeredArguments[0]?.argChoices ?? []
+    places.push({ path: path.slice(1).join(' '), commands: help.visibleCommands(command), options, choices })
+  })
+  return places
+}
+
+const namesOf = (option: Option): string[] => [option.short, option.long].filter((name) => name !== undefined)
+
+function bashScript(program: Command, places: readonly Place[]): string {
+  const name = program.name()
+  const cases = places.map(({ path, commands, options, choices }) => {
+    const words = [...commands.map((command) => command.name()), ...choices, ...options.flatMap(namesOf)]
+    return `    '${path}') words='${words.join(' ')}' ;;`
+  })
+  const paths = places.filter(({ path }) => path !== '').map(({ path }) => `'${path}'`)
+  const chosen = new Map(
+    places.flatMap(({ options }) =>
+      options.filter(({ argChoices }) => argChoices).map((option) => [option.long, option]),
+    ),
+  )
+  const values = [...chosen.values()].map(
+    (option) =>
+      `    ${namesOf(option).join('|')}) COMPREPLY=($(compgen -W '${option.argChoices!.join(' ')}' -- "$word")); return ;;`,
+  )
+  return `_${name}() {
+  local word="\${COMP_WORDS[COMP_CWORD]}" before="\${COMP_WORDS[COMP_CWORD-1]}" path='' words='' i
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    case "\${path:+$path }\${COMP_WORDS[i]}" in
+    ${paths.join('|')}) path="\${path:+$path }\${COMP_WORDS[i]}" ;;
+    esac
+  done
+  case "$before" in
+${values.join('\n')}
+    -f|--file|-d|--data) COMPREPLY=($(compgen -f -- "$word")); return ;;
+  esac
+  case "$path" in
+${cases.join('\n')}
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
+}
+complete -F _${name} ${name}`
+}
+
+function fishScript(program: Command, places: readonly Place[]): string {
+  const name = program.name()
+  const lines = places.flatMap(({ path, commands, options, choices }) => {
+    const condition = conditionOf(path, commands)
+    const begin = `complete -c ${name} -n '${condition}'`
+    return [
+      ...commands.map((command) => `${begin} -f -a ${command.name()} -d ${quoted(command.description())}`),
+      ...(choices.length > 0 ? [`${begin} -f -a '${choices.join(' ')}'`] : []),
+      ...options.map((option) => `${begin} ${fishOption(option)}`),
+    ]
+  })
+  return lines.join('\n')
+}
+
+/** The command was typed, and no subcommand of it. */
+function conditionOf(path: string, commands: readonly Command[]): string {
+  const typed = path === '' ? [] : path.split(' ').map((word) => `__fish_seen_subcommand_from ${word}`)
+  const below = commands.map((command) => command.name())
+  const notYet = below.length > 0 ? [`not __fish_seen_subcommand_from ${below.join(' ')}`] : []
+  return [...typed, ...notYet].join('; and ') || 'true'
+}
+
+function fishOption({ short, long, argChoices, required, description }: Option): string {
+  return [
+    short && `-s ${short.slice(1)}`,
+    long && `-l ${long.slice(2)}`,
+    argChoices ? `-x -a '${argChoices.join(' ')}'` : required && '-r',
+    `-d ${quoted(description)}`,
+  ]
+    .filter(Boolean)
+    .join(' ')
+}
+
+const quoted = (text: string): string => `'${text.replace(/['\\]/g, '\\$&')}'`
+
+function completionCommand(run: RunAction, programOf: () => Command): Command {
+  return new Command('completion')
+    .description('print the script with which a shell completes commands and options')
+    .addArgument(new Argument('<SHELL>', 'the shell').choices(SHELLS))
+    .addHelpText(
+      'after',
+      examples(
+        'sealpost completion bash > ~/.local/share/bash-completion/completions/sealpost',
+        'sealpost completion zsh > ~/.zfunc/_sealpost',
+        'sealpost completion fish > ~/.config/fish/completions/sealpost.fish',
+      ),
+    )
+    .action(run((shell: Shell, _options: object, name: ShellName) => print(shell, completionScript(name, programOf()))))
+}
+
+function print({ output }: Shell, script: string): Promise<void> {
+  return output.result({ script }, () => script)
+}

@@ -1,9 +1,9 @@
-/** The reference page of the command, from its tree: `docs/reference/cli.md`. A test compares them. */
+/** Renders `docs/reference/cli.md` from the tree of commands. A test compares them. */
 import type { Argument, Command, Option } from 'commander'
-import { eachCommand } from './completion.ts'
 import { exitReasons } from './exit-codes.ts'
 import { sealpost } from './program.ts'
 import { variables } from './settings.ts'
+import { eachCommand } from './shell.ts'
 
 export async function cliReference(): Promise<string> {
   const program = await sealpost(() => () => Promise.resolve())
@@ -29,7 +29,7 @@ export async function cliReference(): Promise<string> {
   ].join('\n\n')
 }
 
-/** A command of its own, also where others stand below it. */
+/** Whether the command runs by itself, and is more than a group of commands. */
 const isRun = (command: Command): boolean => command.commands.length === 0 || command.registeredArguments.length > 0
 
 const HEAD = `<!-- Made by \`bun scripts/reference.ts\` from apps/cli/src; a test compares them. -->
@@ -41,23 +41,21 @@ else to stderr. Text of peers is escaped before it reaches a terminal, and left 
 Every command takes these options too:`
 
 function sectionOf(command: Command, path: readonly string[]): string {
-  const name = path.join(' ')
   const title = path.slice(1).join(' ')
-  const words = [
-    name,
+  const usage = [
+    title,
     ...command.registeredArguments.map(usageOf),
     ...(command.options.length > 0 ? ['[options]'] : []),
-  ]
+  ].join(' ')
   const rows = [
     ...command.registeredArguments.map((argument) => [code(argument.name()), describe(argument)] as const),
     ...optionRows(command.options),
   ]
   return [
     `## \`${title}\``,
-    `${command.description().replace(/^./, (letter) => letter.toUpperCase())}.`,
-    fenced('text', words.join(' ')),
-    ...(rows.length > 0 ? [table(['', 'Meaning'], rows)] : []),
-    fenced('sh no-run', examplesOf(command)),
+    `${command.description().replace(/^./, (letter) => letter.toUpperCase())}.${usage === title ? '' : ` Usage: ${code(usage)}`}`,
+    ...(rows.length > 0 ? [rows.map(([word, meaning]) => `- ${word}: ${meaning}`).join('\n')] : []),
+    `\`\`\`sh no-run\n${examplesOf(command)}\n\`\`\``,
   ].join('\n\n')
 }
 
@@ -77,7 +75,7 @@ function describe(word: Argument | Option): string {
   return [word.description, choices, fallback].filter(Boolean).join('; ')
 }
 
-/** What the help ends with. */
+/** Returns the examples at the end of the command's help. */
 function examplesOf(command: Command): string {
   let help = ''
   command.configureOutput({ writeOut: (text) => (help += text) }).outputHelp()
@@ -93,4 +91,3 @@ function table(head: readonly string[], rows: readonly (readonly string[])[]): s
 }
 
 const code = (text: string): string => `\`${text}\``
-const fenced = (info: string, text: string): string => `\`\`\`${info}\n${text}\n\`\`\``

@@ -1,34 +1,33 @@
-/** What the command takes from its environment, in one place. */
+/** Reads the settings of the command from its environment. */
 import { readFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
-import { OperatingError } from '@sealpost/std'
+import { isHex, OperatingError } from '@sealpost/std'
 import { InvalidArgumentError, Option } from 'commander'
 
 export interface Settings {
-  /** The folder with a folder for each profile. */
+  /** The folder of the profiles. */
   readonly home: string
-  /** Where `up` keeps a broker and its database, unless it is told another place. */
+  /** The default data folder of `up`. */
   readonly dataFolder: string
   readonly profile: string
   readonly passphrase: string | undefined
-  /** Null: no colours whatever the terminal can do. */
+  /** Null: as the terminal supports. */
   readonly hasColors: boolean | null
   readonly databaseUrl: () => string
-  /** For what operators do with the rows in it: by `ADMIN_DATABASE_URL` where that is set. */
+  /** For operators' commands: `ADMIN_DATABASE_URL` if it is set. */
   readonly operatorDatabaseUrl: () => string
-  /** Whose users `db prepare` makes. */
+  /** The logins that `db prepare` creates. */
   readonly adminDatabaseUrl: () => string | undefined
   readonly brokerDatabaseUrl: () => string | undefined
-  /** The path of the file of cells. */
   readonly cellsFile: () => string
-  /** For programs started by a command; without the passphrase. */
+  /** For child programs; excludes the passphrase. */
   readonly environment: EnvironmentVariables
 }
 
 export type EnvironmentVariables = Readonly<Record<string, string | undefined>>
 
-/** The variables and what they mean, for the help and the reference page. */
+/** For the help and the reference page. */
 export const variables = [
   { name: 'SEALPOST_PROFILE', meaning: 'the profile, unless --profile names one; `default` without either' },
   { name: 'SEALPOST_HOME', meaning: 'the folder of the profiles; `$XDG_CONFIG_HOME/sealpost` or `~/.config/sealpost`' },
@@ -84,8 +83,8 @@ export function readSettings(environment: EnvironmentVariables = process.env): S
 }
 
 /**
- * What a program that a message starts is passed on: what it needs to run, to find its user's files and to call `sealpost`
- * itself. It works on what others send and must not be made to print a secret, and no list of names has them all.
+ * The variables that a program started by a message needs to run, to find its user's files and to call `sealpost`. It handles
+ * input of other peers, which must not make it print a secret, and no list names all secrets: so this is a list of what may pass.
  */
 const PASSED = new Set([
   ...['PATH', 'HOME', 'USER', 'LOGNAME', 'SHELL', 'PWD', 'TMPDIR', 'TZ', 'LANG', 'LANGUAGE'],
@@ -96,26 +95,24 @@ const PASSED = new Set([
   ...['DISPLAY', 'WAYLAND_DISPLAY', 'DBUS_SESSION_BUS_ADDRESS'],
   ...['SEALPOST_HOME', 'SEALPOST_PROFILE', 'NODE_EXTRA_CA_CERTS'],
 ])
-/** Names of Windows differ in capitals from one program to the next. */
+/** On Windows the case of a name varies between programs. */
 const PASSED_ON_WINDOWS = new Set([
+  ...['SYSTEMROOT', 'SYSTEMDRIVE', 'WINDIR', 'COMSPEC', 'PATH', 'PATHEXT', 'TEMP', 'TMP', 'OS'],
   ...[
-    'SYSTEMROOT',
-    'SYSTEMDRIVE',
-    'WINDIR',
-    'COMSPEC',
-    'PATH',
-    'PATHEXT',
-    'TEMP',
-    'TMP',
-    'OS',
     'PROCESSOR_ARCHITECTURE',
+    'NUMBER_OF_PROCESSORS',
+    'USERNAME',
+    'USERPROFILE',
+    'HOMEDRIVE',
+    'HOMEPATH',
+    'APPDATA',
+    'LOCALAPPDATA',
   ],
-  ...['NUMBER_OF_PROCESSORS', 'USERNAME', 'USERPROFILE', 'HOMEDRIVE', 'HOMEPATH', 'APPDATA', 'LOCALAPPDATA'],
   ...['ALLUSERSPROFILE', 'PUBLIC', 'PROGRAMDATA', 'PROGRAMFILES', 'PROGRAMFILES(X86)', 'PROGRAMW6432'],
   ...['COMMONPROGRAMFILES', 'COMMONPROGRAMFILES(X86)', 'COMMONPROGRAMW6432', 'PSMODULEPATH'],
 ])
 
-/** The variables for a program that a message starts, with those that `named` adds. */
+/** Returns the environment of a program that a message starts, with the variables that `named` adds. */
 export function environmentForExec(
   environment: EnvironmentVariables,
   named: readonly string[],
@@ -128,7 +125,7 @@ export function environmentForExec(
 
 type UrlName = 'DATABASE_URL' | 'ADMIN_DATABASE_URL' | 'BROKER_DATABASE_URL'
 
-/** @throws OperatingError `usage`, which never repeats the value: it holds a password */
+/** @throws OperatingError `usage`, which never contains the value, because that has a password */
 function databaseUrlOf(environment: EnvironmentVariables): string {
   const url = findUrl(environment, 'DATABASE_URL')
   if (url) return url
@@ -155,11 +152,10 @@ function cellsFileOf({ CELLS_FILE }: EnvironmentVariables): string {
   throw new OperatingError('usage', 'CELLS_FILE is not set: it names the file of cells.')
 }
 
-/** Kinds of words on the command line, for commander: each answers a value or says what it expects. */
 const SECONDS = { s: 1, m: 60, h: 3600, d: 86_400 } as const
 const DURATION = /^(\d{1,9})([smhd])?$/
 
-/** `30s`, `5m`, `2h`, `14d`, or plain seconds. @returns seconds */
+/** Parses `30s`, `5m`, `2h`, `14d` or plain seconds into seconds. */
 export function parseDuration(text: string): number {
   const [, digits, unit = 's'] = DURATION.exec(text) ?? []
   if (digits === undefined || Number(digits) === 0)
@@ -167,12 +163,12 @@ export function parseDuration(text: string): number {
   return Number(digits) * SECONDS[unit as keyof typeof SECONDS]
 }
 
-/** An option that takes a `duration`, with the default as a person would write it. */
+/** An option for a duration; `fallback` is its default, as a user would write it. */
 export function durationOption(flags: string, description: string, fallback: string): Option {
   return new Option(flags, description).argParser(parseDuration).default(parseDuration(fallback), fallback)
 }
 
-/** Of `listen` and `mcp`, whose profile remembers what was settled. */
+/** For `listen` and `mcp`, whose profile remembers settled messages. */
 export const maxAgeOption = (): Option =>
   new Option(
     '--max-age <TIME>',
@@ -184,6 +180,14 @@ export function parseInteger(min: number, max: number): (text: string) => number
     const number = Number(text)
     if (/^\d{1,15}$/.test(text) && number >= min && number <= max) return number
     throw new InvalidArgumentError(`It is a whole number from ${min} to ${max}.`)
+  }
+}
+
+/** Returns a parser for `bytes` bytes in hex. */
+export function parseHex(bytes: number): (text: string) => string {
+  return (text) => {
+    if (isHex(text, bytes)) return text
+    throw new InvalidArgumentError(`It is ${2 * bytes} hex digits.`)
   }
 }
 

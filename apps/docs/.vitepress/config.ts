@@ -1,7 +1,6 @@
 /** The site: `src/stage.ts` writes its pages, `src/pages.ts` defines their order. It loads nothing from another server. */
 import { defineConfig } from 'vitepress'
-import { anchorOf } from '../src/anchors.ts'
-import { placeOf, sections } from '../src/pages.ts'
+import { anchorOf, placeOf, sections } from '../src/pages.ts'
 
 /**
  * Ignores stop words, so that a question matches its nouns. VitePress sends this function to the page as text: it must

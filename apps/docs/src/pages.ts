@@ -1,9 +1,9 @@
 /**
  * The pages of the documentation in their order, for the sidebar, `llms.txt` and the build. A page of `docs/` that is missing
- * here fails `scripts/docs.test.ts`.
+ * here fails `scripts/docs.test.ts`. Also the rules by which the site names pages, headings and links.
  */
 import { readdirSync, readFileSync } from 'node:fs'
-import { basename, dirname, join } from 'node:path'
+import { basename, dirname, join, posix } from 'node:path'
 
 export const ROOT = join(import.meta.dirname, '../../..')
 
@@ -109,3 +109,33 @@ export function placeOf(path: string): string {
   const name = basename(place).toLowerCase()
   return folder + (name === 'readme' ? 'index' : name)
 }
+
+/** Returns the anchor of a heading by GitHub's rule, so that a link works in the repository and on the site. */
+export const anchorOf = (title: string): string =>
+  title
+    .toLowerCase()
+    .replace(/[^\p{L}\p{N} _-]/gu, '')
+    .replaceAll(' ', '-')
+
+/** Fenced blocks and text in backticks, where brackets are no links. */
+const CODE = /^```[\s\S]*?^```|`[^`\n]*`/gm
+const LINK = /(\]\()([^)\s#]+)((?:#[^)\s]*)?\))/g
+
+/**
+ * Replaces each link within the repository by `moved` of its target. Both are paths from the root of the repository.
+ * External links, anchors and code stay unchanged.
+ */
+export function withLinks(text: string, path: string, moved: (target: string) => string): string {
+  const parts: string[] = []
+  let end = 0
+  for (const code of text.matchAll(CODE)) {
+    parts.push(relinked(text.slice(end, code.index), path, moved), code[0])
+    end = code.index + code[0].length
+  }
+  return [...parts, relinked(text.slice(end), path, moved)].join('')
+}
+
+const relinked = (prose: string, path: string, moved: (target: string) => string): string =>
+  prose.replace(LINK, (link, before: string, target: string, after: string) =>
+    /^[a-z]+:/.test(target) ? link : before + moved(posix.join(posix.dirname(path), target)) + after,
+  )

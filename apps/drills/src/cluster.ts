@@ -20,7 +20,6 @@ export class Cluster {
     this.#teardown = teardown
   }
 
-  /** @param env - settings of each broker */
   static async open(count: number, teardown: Teardown, env: Environment = {}): Promise<Cluster> {
     const BROKER_KEY_FILE = await newBrokerKeyFile(teardown)
     const { url } = await startOwnPostgres(teardown)
@@ -50,7 +49,6 @@ export class Cluster {
     return startOwnBroker({ databaseUrl: this.database, env }, this.#teardown)
   }
 
-  /** Waits until every broker knows all the others. */
   #untilAllKnown(): Promise<void> {
     return waitUntil('all brokers know one another', async () => {
       const known = await Promise.all(this.brokers.map(shardsKnownTo))

@@ -7,12 +7,11 @@ import { Command } from 'commander'
 export interface Drill<Options> {
   readonly name: string
   readonly description: string
-  /** Adds the drill's options to its command. */
   readonly configure: (command: Command) => Command
   readonly run: (options: Options, teardown: Teardown) => Promise<DrillReport>
 }
 
-export interface DrillReport {
+interface DrillReport {
   /** What `--json` prints. */
   readonly result: object
   readonly checks: readonly DrillCheck[]

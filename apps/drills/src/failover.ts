@@ -6,7 +6,6 @@
 import { join } from 'node:path'
 import type { BrokerProgram } from '@sealpost/broker-program'
 import type { EmbeddedPostgres } from '@sealpost/embedded-pg'
-import { wholeNumber } from '@sealpost/harness/command/options'
 import { backUp, followPrimary, STANDBY } from '@sealpost/harness/postgres/backup'
 import { startOwnPostgres } from '@sealpost/harness/postgres/own-postgres'
 import { newBrokerKeyFile, startOwnBroker } from '@sealpost/harness/programs/own-broker'
@@ -19,22 +18,17 @@ import { clockMs } from '@sealpost/sdk'
 import type { Millis } from '@sealpost/std'
 import { Option } from 'commander'
 import type { Drill, DrillCheck } from './drill.ts'
-import { deliveryCheck, PairTraffic, type TrafficResult } from './pair-traffic.ts'
+import { deliveryCheck, PairTraffic, type TrafficOptions, type TrafficResult, trafficOptions } from './pair-traffic.ts'
 
-export interface FailoverOptions {
+export interface FailoverOptions extends TrafficOptions {
   readonly replication: 'synchronous' | 'asynchronous'
-  readonly brokers: number
-  /** Half of them send, each to one of the others. */
-  readonly peers: number
-  /** Messages per second, all pairs together. */
-  readonly rate: number
   /** Kills a broker with the primary, as if both were on one machine. */
   readonly losesBroker?: boolean
   /** How brokers find the promoted server: `moved`, one address that leads to it, or `several`, a URL with both. */
   readonly address: 'moved' | 'several'
 }
 
-export interface FailoverResult extends TrafficResult {
+interface FailoverResult extends TrafficResult {
   /** Messages acknowledged before the kill that the standby had not received. */
   readonly ackedBeyondStandby: number
   /** Brokers that exited, without the one that the drill killed. */
@@ -63,21 +57,20 @@ export const failoverDrill: Drill<FailoverOptions> = {
   name: 'failover',
   description: 'Kills the primary of a replicated Postgres under load and promotes its standby.',
   configure: (command) =>
-    command
-      .addOption(
-        new Option('--replication <kind>', 'asynchronous: the standby misses the last commits')
-          .choices(['synchronous', 'asynchronous'])
-          .default('synchronous'),
-      )
-      .addOption(
-        new Option('--address <kind>', 'several: a URL with both servers; moved: one address that leads to either')
-          .choices(['moved', 'several'])
-          .default('moved'),
-      )
-      .option('--brokers <n>', 'brokers on one Postgres', wholeNumber(1, 100), 3)
-      .option('--peers <n>', 'peers; half of them send', wholeNumber(2, 100_000), 60)
-      .option('--rate <n>', 'messages per second', wholeNumber(1, 100_000), 600)
-      .option('--loses-broker', 'kill a broker with the primary; the others then begin a new incarnation'),
+    trafficOptions(
+      command
+        .addOption(
+          new Option('--replication <kind>', 'asynchronous: the standby misses the last commits')
+            .choices(['synchronous', 'asynchronous'])
+            .default('synchronous'),
+        )
+        .addOption(
+          new Option('--address <kind>', 'several: a URL with both servers; moved: one address that leads to either')
+            .choices(['moved', 'several'])
+            .default('moved'),
+        ),
+      { brokers: 3, brokersMin: 1, peers: 60, peersMin: 2, rate: 600 },
+    ).option('--loses-broker', 'kill a broker with the primary; the others then begin a new incarnation'),
   run: async (options, teardown) => {
     const result = await drillFailover(options, teardown)
     return { result, checks: checksOf(options, result) }
@@ -155,7 +148,6 @@ interface SiteParts {
 /** Two servers, the address that brokers know, and the brokers. */
 class ReplicatedSite {
   readonly brokers: BrokerProgram[] = []
-  /** The number of each event in the logs. */
   readonly events = new Map<string, number>()
   exits = 0
   readonly #parts: SiteParts
@@ -185,7 +177,6 @@ class ReplicatedSite {
     return site
   }
 
-  /** Of the primary. */
   get database(): Database {
     return this.#parts.database
   }

@@ -9,24 +9,18 @@ import { clockMs } from '@sealpost/sdk'
 import type { Millis } from '@sealpost/std'
 import { Cluster } from './cluster.ts'
 import type { Drill } from './drill.ts'
-import { deliveryCheck, PairTraffic, type TrafficResult } from './pair-traffic.ts'
+import { deliveryCheck, PairTraffic, type TrafficOptions, type TrafficResult, trafficOptions } from './pair-traffic.ts'
 
-export interface HangOptions {
-  readonly brokers: number
-  /** Half of them send, each to one of the others. */
-  readonly peers: number
-  /** Messages per second, all pairs together. */
-  readonly rate: number
-  /** How long each broker is stopped. */
+interface HangOptions extends TrafficOptions {
   readonly seconds: number
 }
 
-export interface HangResult extends TrafficResult {
+interface HangResult extends TrafficResult {
   /** One for each broker, in the order of the stops. */
   readonly stops: readonly Stop[]
 }
 
-export interface Stop {
+interface Stop {
   /** Peers that lost their session during the stop. */
   readonly peers: number
   /** From the call of `send` to its ack. */
@@ -36,18 +30,18 @@ export interface Stop {
 }
 
 const SEND_MS_MAX = 8_000
-/** Traffic before and after each stop. */
 const CALM_MS = 3_000
 
 export const hangDrill: Drill<HangOptions> = {
   name: 'hang',
   description: 'Stops each broker for a while under load and reports the longest waits.',
   configure: (command) =>
-    command
-      .option('--brokers <n>', 'brokers on one Postgres', wholeNumber(2, 100), 2)
-      .option('--peers <n>', 'peers; half of them send', wholeNumber(20, 100_000), 100)
-      .option('--rate <n>', 'messages per second', wholeNumber(1, 100_000), 500)
-      .option('--seconds <n>', 'how long each broker is stopped', wholeNumber(1, 3_600), 20),
+    trafficOptions(command, { brokers: 2, brokersMin: 2, peers: 100, peersMin: 20, rate: 500 }).option(
+      '--seconds <n>',
+      'how long each broker is stopped',
+      wholeNumber(1, 3_600),
+      20,
+    ),
   run: async (options, teardown) => {
     const result = await drillHang(options, teardown)
     const checks = result.stops.map(({ peers, longestSendMs, longestReceiveMs }, no) => {
@@ -58,7 +52,7 @@ export const hangDrill: Drill<HangOptions> = {
   },
 }
 
-export async function drillHang(options: HangOptions, teardown: Teardown): Promise<HangResult> {
+async function drillHang(options: HangOptions, teardown: Teardown): Promise<HangResult> {
   const cluster = await Cluster.open(options.brokers, teardown)
   const traffic = await PairTraffic.open(options.peers, cluster, teardown)
   traffic.begin(options.rate)

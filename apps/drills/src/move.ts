@@ -23,7 +23,7 @@ import { type Millis, OperatingError } from '@sealpost/std'
 import type { Drill } from './drill.ts'
 import { addCounts, countDeliveries, type DeliveryCounts, deliveryCheck } from './pair-traffic.ts'
 
-export interface MoveOptions {
+interface MoveOptions {
   /** Messages for peers that are offline during the move. */
   readonly queued: number
   /** Messages per second between peers that are online. */
@@ -32,7 +32,7 @@ export interface MoveOptions {
   readonly oldCellGone?: boolean
 }
 
-export interface MoveResult extends Pick<MoveReport, 'rows' | 'pauseMs'>, DeliveryCounts {
+interface MoveResult extends Pick<MoveReport, 'rows' | 'pauseMs'>, DeliveryCounts {
   readonly queued: number
   /** Messages between online peers. */
   readonly live: number
@@ -51,7 +51,6 @@ const PAUSE_MS_MAX = 10_000
 const FINISH_WITHIN_MS = 300_000
 /** For a session, and without the old cell for all acks: a pair may pause for ten seconds. */
 const STUCK_AFTER_MS = 30_000
-/** Traffic before the move and after it. */
 const CALM_MS = 3_000
 const FILLED_AT_ONCE = 250
 
@@ -82,7 +81,7 @@ export const moveDrill: Drill<MoveOptions> = {
   },
 }
 
-export async function drillMove(options: MoveOptions, teardown: Teardown): Promise<MoveResult> {
+async function drillMove(options: MoveOptions, teardown: Teardown): Promise<MoveResult> {
   const { queued, rate, oldCellGone } = options
   const cells = await TwoCells.open(teardown)
   const pairs = await Promise.all(Array.from({ length: PAIRS }, (_, no) => Pair.open(cells, no)))

@@ -1,5 +1,6 @@
 /** Pairs of peers in which one sends numbers to the other at a steady rate, whatever happens to their brokers. */
 import type { BrokerProgram } from '@sealpost/broker-program'
+import { wholeNumber } from '@sealpost/harness/command/options'
 import { enrolMesh, generateMesh, identityOf, type MeshMembers, type SecretKeys } from '@sealpost/harness/members/mesh'
 import { atRate } from '@sealpost/harness/programs/at-rate'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
@@ -8,7 +9,28 @@ import { sum } from '@sealpost/harness/report/text'
 import type { Database } from '@sealpost/pg'
 import { clockMs, connect, type Peer, type PeerEvent } from '@sealpost/sdk'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
+import type { Command } from 'commander'
 import type { DrillCheck } from './drill.ts'
+
+/** The options of the drills on pairs of peers. */
+export interface TrafficOptions {
+  readonly brokers: number
+  /** Half of them send, each to one of the others. */
+  readonly peers: number
+  /** Messages per second, all pairs together. */
+  readonly rate: number
+}
+
+interface TrafficDefaults extends TrafficOptions {
+  readonly brokersMin: number
+  readonly peersMin: number
+}
+
+export const trafficOptions = (command: Command, { brokersMin, peersMin, ...defaults }: TrafficDefaults): Command =>
+  command
+    .option('--brokers <n>', 'brokers on one Postgres', wholeNumber(brokersMin, 100), defaults.brokers)
+    .option('--peers <n>', 'peers; half of them send', wholeNumber(peersMin, 100_000), defaults.peers)
+    .option('--rate <n>', 'messages per second', wholeNumber(1, 100_000), defaults.rate)
 
 /** What became of numbered messages from one sender to one recipient. */
 export interface DeliveryCounts {
@@ -37,7 +59,7 @@ export function deliveryCheck(sent: number, { lost, duplicates, misordered }: De
 }
 
 /** How long a peer was without a session. */
-export interface Outage {
+interface Outage {
   readonly lostAtMs: Millis
   servedAtMs: Millis
 }
@@ -80,7 +102,6 @@ export class PairTraffic {
     this.#sending.catch(() => undefined) // `finish` rejects
   }
 
-  /** Stops sending and waits until every message has arrived. */
   async finish(): Promise<TrafficResult> {
     for (const pair of this.#pairs) pair.isOver = true
     await this.#sending
@@ -136,7 +157,6 @@ class Pair {
   restored = 0
   reoffered = 0
   readonly ackedAtMs: Millis[] = []
-  /** One list for each of the two peers. */
   readonly outages: Outage[][] = []
   #longestSendMs: Millis = 0
   #longestReceiveMs: Millis = 0

@@ -19,12 +19,12 @@ import type { PeerKey } from '@sealpost/std'
 import type { Drill } from './drill.ts'
 import { addCounts, countDeliveries, type DeliveryCounts, deliveryCheck } from './pair-traffic.ts'
 
-export interface RestoreOptions {
+interface RestoreOptions {
   /** Messages to each recipient: before the backup, after it, and after the restore. */
   readonly messages: number
 }
 
-export interface RestoreResult extends DeliveryCounts {
+interface RestoreResult extends DeliveryCounts {
   readonly acked: number
   /** Acknowledged after the backup, before the loss. */
   readonly ackedAfterBackup: number
@@ -114,7 +114,6 @@ async function lose({ postgres, broker, database }: Site): Promise<void> {
   await postgres.kill()
 }
 
-/** Every delivery id in the ledger, with its envelope. */
 async function deliveryIds(database: Database): Promise<Map<number, string>> {
   const rows = await database.run(
     (sql) => sql<{ id: number; envelope: string }[]>`
@@ -177,7 +176,6 @@ class DrillPeers {
     return peer
   }
 
-  /** The first event of this type. */
   async event<T extends PeerEvent['type']>(role: Role, type: T): Promise<EventOf<T>> {
     const find = () => this.#events.get(role)!.find((event): event is EventOf<T> => event.type === type)
     await waitUntil(`the ${role} has the event ${type}`, () => find() !== undefined)
@@ -187,7 +185,6 @@ class DrillPeers {
 
 /** Sends ascending numbers, each to all recipients. */
 class NumberSender {
-  /** Numbers so far. */
   count = 0
   acked = 0
   readonly #sender: Peer

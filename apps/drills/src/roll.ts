@@ -2,25 +2,16 @@
  * A rolling deploy: brokers on one Postgres are replaced one after the other under load, as a supervisor does it. Then
  * one of them is killed.
  */
-import { wholeNumber } from '@sealpost/harness/command/options'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { waitUntil } from '@sealpost/harness/programs/wait-until'
 import { clockMs } from '@sealpost/sdk'
 import type { Millis } from '@sealpost/std'
 import { Cluster } from './cluster.ts'
 import type { Drill } from './drill.ts'
-import { deliveryCheck, PairTraffic, type TrafficResult } from './pair-traffic.ts'
-
-export interface RollOptions {
-  readonly brokers: number
-  /** Half of them send, each to one of the others. */
-  readonly peers: number
-  /** Messages per second, all pairs together. */
-  readonly rate: number
-}
+import { deliveryCheck, PairTraffic, type TrafficOptions, type TrafficResult, trafficOptions } from './pair-traffic.ts'
 
 /** A send takes from its call to its ack. */
-export interface RollResult extends TrafficResult {
+interface RollResult extends TrafficResult {
   readonly roll: { readonly longestSendMs: Millis; readonly tookMs: Millis }
   readonly kill: {
     readonly longestSendMs: Millis
@@ -33,17 +24,12 @@ export interface RollResult extends TrafficResult {
 
 const SEND_MS_MAX = 2_000
 const SERVED_MS_MAX = 3_000
-/** Traffic before and after each replacement. */
 const CALM_MS = 3_000
 
-export const rollDrill: Drill<RollOptions> = {
+export const rollDrill: Drill<TrafficOptions> = {
   name: 'roll',
   description: 'Replaces brokers under load, kills one, and reports the longest waits.',
-  configure: (command) =>
-    command
-      .option('--brokers <n>', 'brokers on one Postgres', wholeNumber(2, 100), 3)
-      .option('--peers <n>', 'peers; half of them send', wholeNumber(20, 100_000), 300)
-      .option('--rate <n>', 'messages per second', wholeNumber(1, 100_000), 2000),
+  configure: (command) => trafficOptions(command, { brokers: 3, brokersMin: 2, peers: 300, peersMin: 20, rate: 2000 }),
   run: async (options, teardown) => {
     const result = await drillRoll(options, teardown)
     const { roll, kill } = result
@@ -62,7 +48,7 @@ export const rollDrill: Drill<RollOptions> = {
   },
 }
 
-export async function drillRoll(options: RollOptions, teardown: Teardown): Promise<RollResult> {
+async function drillRoll(options: TrafficOptions, teardown: Teardown): Promise<RollResult> {
   const cluster = await Cluster.open(options.brokers, teardown)
   const traffic = await PairTraffic.open(options.peers, cluster, teardown)
   traffic.begin(options.rate)

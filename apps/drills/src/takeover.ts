@@ -20,16 +20,15 @@ import type { MeshId, PeerKey } from '@sealpost/std'
 import { Cluster } from './cluster.ts'
 import type { Drill } from './drill.ts'
 
-export interface TakeoverOptions {
+interface TakeoverOptions {
   /** Each with a mesh of its own. */
   readonly runs: number
-  /** In each run. */
   readonly takeovers: number
   /** Messages per second, all senders together. */
   readonly rate: number
 }
 
-export interface TakeoverResult {
+interface TakeoverResult {
   readonly sent: number
   readonly lost: number
   /** Messages that arrived out of place, over all connections or on one connection. */
@@ -46,7 +45,6 @@ const STAY_MS_MIN = 20
 const STAY_MS_MAX = 120
 const PAUSE_EVERY = 3
 const PAUSE_MS = 500
-/** How long the application works on each message. */
 const WORK_MS = 5
 const CREDIT = 32
 
@@ -130,7 +128,6 @@ class MovingRecipient {
     this.#secret = secret
   }
 
-  /** The number of distinct messages. */
   get count(): number {
     return sum([...this.#seen.values()].map(({ size }) => size))
   }

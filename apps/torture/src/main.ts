@@ -1,32 +1,105 @@
 /**
  * Breaks everything a broker rests on, under load, and joins what every peer saw into a verdict on every message.
  *
- *   bun scripts/torture.ts --minutes 5            --list names the scenarios, --help tells the rest
+ *   bun scripts/torture.ts --minutes 5            --list names the scenarios, --help lists the options
  *
- * The folders hold the parts: `cluster/` (Postgres and brokers), `peers/` (programs of peers), `scenarios/` (the faults),
- * `judgement/` (what happened, what may happen, and the verdict), `mutations/` (planted bugs that the checker must find).
+ * `cluster/` runs Postgres and brokers, `peers/` the programs of peers; `scenarios/` inject the faults; `judgement/` records
+ * what happened and checks it; `mutations/` plants bugs that the checker must find.
  */
-
+import { oneOf, wholeNumber } from '@sealpost/harness/command/options'
 import { endOnSignals, forever, Teardown } from '@sealpost/harness/programs/teardown'
+import { type Colors, count, orDash, plainTable } from '@sealpost/harness/report/text'
 import { OperatingError } from '@sealpost/std'
+import { Command, CommanderError, InvalidArgumentError, Option } from 'commander'
 import { createColors } from 'picocolors'
-import { randomSeed, readTortureOptions, type TortureOptions } from './options.ts'
-import { printLines, totalOf } from './report.ts'
+import type { VerdictLine } from './judgement/verdict.ts'
 import { NO_TIME } from './run.ts'
-import { SCENARIOS } from './scenarios.ts'
-import { torture } from './torture.ts'
+import { SCENARIOS, type TortureOptions, torture } from './torture.ts'
+
+interface CommandOptions extends TortureOptions {
+  readonly seed?: number
+  readonly list?: boolean
+  readonly json?: boolean
+}
+
+const SEED_MAX = 2 ** 31
+const FIGURES = ['rounds', 'acked', 'delivered', 'queued', 'expired', 'dead'] as const
+type Figure = (typeof FIGURES)[number]
+const HEAD = [
+  'scenario',
+  '',
+  ...FIGURES,
+  'lost',
+  'unexplained',
+  'misordered',
+  'misdelivered',
+  'other',
+  'pause s',
+  'recovery s',
+  'came again',
+]
 
 const teardown = new Teardown()
 let exitCode: number | undefined
 
 endOnSignals(teardown)
-const options = readTortureOptions(process.argv.slice(2))
+const options = readCommandOptions(process.argv.slice(2))
 if (typeof options === 'number') process.exit(options)
-const seed = options.seed ?? randomSeed()
+const seed = options.seed ?? Math.floor(Math.random() * SEED_MAX)
 if (options.list) list()
 else await main(options)
 await teardown.run()
 process.exit(exitCode ?? 0)
+
+/** Prints help and usage itself. @returns the exit code instead of options if there is nothing to run */
+function readCommandOptions(words: readonly string[]): CommandOptions | number {
+  try {
+    return tortureCommand().parse(words, { from: 'user' }).opts<CommandOptions>()
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
+    throw error
+  }
+}
+
+function tortureCommand(): Command {
+  const names = SCENARIOS.map(({ name }) => name)
+  return new Command('bun scripts/torture.ts')
+    .description('Breaks brokers, Postgres, peers and networks under load, and checks what became of every message.')
+    .option(
+      '--seed <N>',
+      'chooses faults, times and traffic; default: a random one, which is printed',
+      wholeNumber(0, SEED_MAX),
+    )
+    .option(
+      '--minutes <M>',
+      'how long it takes, from start-up to verdict; a scenario that gets no turn in it is skipped',
+      minutes,
+      5,
+    )
+    .option('--scenario <NAME>', 'this one only, with a Postgres of its own; may be repeated', oneOf(names), [])
+    .addOption(
+      new Option('--measure <M>', 'how long and large the faults are').choices(['short', 'full']).default('full'),
+    )
+    .option('--rate <R>', 'messages a second', wholeNumber(1, 100_000), 1500)
+    .option(
+      '--recover-within <S>',
+      'the first new ack must follow a fault so soon; 0: whenever',
+      wholeNumber(0, 3600),
+      5,
+    )
+    .option('--list', 'the scenarios')
+    .option('--json', 'the result as JSON, on standard output')
+    .addHelpText('after', '\nExit code: 0 every promise held · 1 one did not, or a fault hit nothing · 2 wrong usage')
+    .showHelpAfterError(true)
+    .allowExcessArguments(false)
+    .exitOverride()
+}
+
+function minutes(text: string): number {
+  const number = Number(text)
+  if (/^\d+(\.\d+)?$/.test(text) && number <= 1440) return number
+  throw new InvalidArgumentError('It must be a number of minutes, at most a day.')
+}
 
 function list(): void {
   const width = Math.max(...SCENARIOS.map(({ name }) => name.length))
@@ -34,7 +107,7 @@ function list(): void {
     console.log(`${name.padEnd(width)}  ${summary}${alone ? ' (alone)' : ''}`)
 }
 
-async function main(options: TortureOptions): Promise<void> {
+async function main(options: CommandOptions): Promise<void> {
   const tell = (step: string) => process.stderr.write(`${step}\n`)
   try {
     const lines = await torture({ ...options, seed, tell }, teardown)
@@ -49,9 +122,56 @@ async function main(options: TortureOptions): Promise<void> {
       process.stderr.write(`${left} of ${lines.length} scenarios had no turn in ${options.minutes} minutes.\n`)
     exitCode = isGood ? 0 : 1
   } catch (error) {
-    if (teardown.isRunning) await forever() // interrupted: whatever broke, broke because of that
+    if (teardown.isRunning) await forever() // the interruption caused the error
     process.stderr.write(`${error instanceof OperatingError ? error.message : String((error as Error).stack)}\n`)
     process.stderr.write(`The seed was ${seed}.\n`)
     exitCode = 1
   }
+}
+
+function printLines(lines: readonly VerdictLine[], paint: Colors): string {
+  const table = plainTable(HEAD, paint)
+  for (const line of lines) table.push(cellsOf(line, paint))
+  if (lines.length > 1) table.push(cellsOf(totalOf(lines), paint))
+  const reasons = lines.flatMap(({ scenario, reasons: why, outcome }) =>
+    why.map((reason) => `  ${outcome === 'broken' ? paint.red('✘') : paint.yellow('!')} ${scenario}: ${reason}`),
+  )
+  return [table.toString(), ...(reasons.length > 0 ? ['', ...reasons] : [])].join('\n')
+}
+
+function totalOf(lines: readonly VerdictLine[]): VerdictLine {
+  const sum = (of: (line: VerdictLine) => number) => lines.reduce((total, line) => total + of(line), 0)
+  const sums = <K extends string>(of: (line: VerdictLine) => Readonly<Record<K, number>>): Record<K, number> => {
+    const names = Object.keys(of(lines[0]!)) as K[]
+    return Object.fromEntries(names.map((name) => [name, sum((line) => of(line)[name])])) as Record<K, number>
+  }
+  const recoveries = lines.flatMap(({ recoveryMs }) => recoveryMs ?? [])
+  return {
+    scenario: 'all',
+    outcome: lines.every(({ outcome }) => outcome === 'held' || outcome === 'skipped') ? 'held' : 'broken',
+    reasons: [],
+    ...sums((line) => Object.fromEntries(FIGURES.map((name) => [name, line[name]])) as Record<Figure, number>),
+    breaches: sums((line) => line.breaches),
+    repeats: sums((line) => line.repeats),
+    longestPauseMs: Math.max(...lines.map(({ longestPauseMs }) => longestPauseMs)),
+    recoveryMs: recoveries.length > 0 ? Math.max(...recoveries) : null,
+    brokerRssMb: null,
+  }
+}
+
+function cellsOf(line: VerdictLine, paint: Colors): string[] {
+  const { breaches, repeats, scenario, outcome } = line
+  const bad = (n: number) => (n === 0 ? '0' : paint.red(count(n)))
+  const seconds = (ms: number | null) => orDash(ms, (value) => (value / 1000).toFixed(1))
+  const numbers = FIGURES.map((name) => count(line[name]))
+  const { lost, duplicated, misordered, misdelivered, tampered, struck, unanswered } = breaches
+  const broken = [lost, duplicated, misordered, misdelivered, tampered + struck + unanswered].map(bad)
+  const again = Object.entries(repeats).filter(([, n]) => n > 0)
+  const causes = again.map(([cause, n]) => `${cause} ${count(n)}`).join(', ') || '0'
+  const times = [line.longestPauseMs, line.recoveryMs].map(seconds)
+  return [scenario, marks(paint)[outcome], ...numbers, ...broken, ...times, causes]
+}
+
+function marks(paint: Colors): Record<VerdictLine['outcome'], string> {
+  return { held: paint.green('✔'), broken: paint.red('✘'), invalid: paint.yellow('?'), skipped: paint.dim('–') }
 }

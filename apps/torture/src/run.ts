@@ -1,21 +1,86 @@
-/** Runs scenarios on a stage: traffic, fault after fault, a quiet end, and the judgement. */
+/** Scenarios, and their run on a stage: traffic, one fault after another, a quiet end, and the verdict. */
 
 import { peakRssMb } from '@sealpost/harness/programs/process-facts'
+import type { TcpProxy } from '@sealpost/harness/programs/proxy'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count } from '@sealpost/harness/report/text'
 import { clockMs } from '@sealpost/sdk'
 import { OperatingError, seededRandom } from '@sealpost/std'
 import { SETTINGS } from './cluster/brokers.ts'
 import { type Measure, TortureCluster, type TortureClusterOptions } from './cluster/stage.ts'
-import { historyOf } from './judgement/history.ts'
-import { readLedger } from './judgement/ledger.ts'
+import { historyOf, readLedger } from './judgement/ledger.ts'
 import { type Bounds, linesOf, type Noticed, skippedLine, type VerdictLine } from './judgement/verdict.ts'
-import type { Fault, TortureScenario } from './scenario.ts'
+
+/** A kind of fault. */
+export interface TortureScenario {
+  readonly name: string
+  /** One line for `--list`. */
+  readonly summary: string
+  /** What a scenario needs that can't share its Postgres and brokers with others. Scenarios without it are mixed. */
+  readonly alone?: (measure: Measure) => Alone | Promise<Alone>
+  /** The number of peers that are silent until the scenario calls them, in a short and in a full run. */
+  readonly crowd?: { readonly short: number; readonly full: number }
+  /** Returns why this machine can't run the scenario; null: it can. */
+  readonly obstacle?: () => string | null
+  /** Injects the fault once. */
+  inject(stage: TortureCluster, fault: Fault): Promise<void>
+}
+
+interface Alone {
+  readonly setting?: Partial<TortureClusterOptions>
+  /** A path that `inject` needs. */
+  readonly place?: string
+  /** Removes what was created for the scenario. */
+  readonly end?: () => Promise<unknown>
+}
+
+/** What a scenario reports about its fault. */
+export interface Fault {
+  /** The fault affects these programs of peers from now on; without an argument, all of them. */
+  begins(programs?: readonly number[]): void
+  ends(): void
+}
+
+/** The fault hit nothing, so the run shows nothing. */
+export const missed = (sentence: string) => new OperatingError('fault_missed', sentence)
+
+const FAULT_MS_MIN = 1500
+
+interface Timed {
+  readonly programs?: readonly number[]
+  readonly longestMs: number
+}
+
+export async function stopProcess(
+  stage: TortureCluster,
+  fault: Fault,
+  { pid, programs, longestMs }: Timed & { readonly pid: number },
+): Promise<void> {
+  fault.begins(programs)
+  process.kill(pid, 'SIGSTOP')
+  await Bun.sleep(stage.amount(FAULT_MS_MIN, longestMs))
+  process.kill(pid, 'SIGCONT')
+  fault.ends()
+}
+
+export async function setProxy(
+  stage: TortureCluster,
+  fault: Fault,
+  { proxy, mode, programs, longestMs }: Timed & { readonly proxy: TcpProxy; readonly mode: ProxyMode },
+): Promise<void> {
+  fault.begins(programs)
+  proxy.set(mode)
+  await Bun.sleep(stage.amount(FAULT_MS_MIN, longestMs))
+  proxy.set({ is: 'up' })
+  fault.ends()
+}
+
+type ProxyMode = Parameters<TcpProxy['set']>[0]
 
 export interface RunOptions {
   readonly seed: number
   readonly measure: Measure
-  /** No fault begins after it, and a scenario that had no turn is skipped; null: each comes once, however long it takes. */
+  /** No fault begins later; scenarios without a turn are skipped. Null: each has one turn, however long it takes. */
   readonly endMs: number | null
   readonly recoveryMs: number | null
   readonly tell: (step: string) => void
@@ -23,26 +88,10 @@ export interface RunOptions {
 
 export const NO_TIME = 'no time was left for it: give more --minutes'
 const PROGRESS_EVERY_MS = 10_000
-
-/** Says every ten seconds how far the messages are. */
-async function withProgress<T>(
-  stage: TortureCluster,
-  phase: string,
-  tell: (step: string) => void,
-  work: () => Promise<T>,
-) {
-  const show = () => {
-    const { acked, pending } = stage.population.progress
-    tell(`${phase}: ${count(acked)} messages acked, ${count(pending)} not yet`)
-  }
-  const timer = setInterval(show, PROGRESS_EVERY_MS)
-  return work().finally(() => clearInterval(timer))
-}
-
-/** Between two faults, and before the first. */
+/** Acks between two faults, and before the first. */
 const CALM_ACKS = { short: 100, full: 500 } as const
 
-/** On one stage, in an order that the seed chooses. */
+/** Runs the scenarios on one stage, in an order that the seed chooses. */
 export async function runScenarios(
   scenarios: readonly TortureScenario[],
   setting: TortureClusterOptions,
@@ -67,6 +116,27 @@ export async function runScenarios(
   return [...judged, ...names.filter((name) => !struck.has(name)).map((name) => skippedLine(name, NO_TIME))]
 }
 
+/** Reports the progress every ten seconds during `work`. */
+function withProgress<T>(
+  { population }: TortureCluster,
+  phase: string,
+  tell: (step: string) => void,
+  work: () => Promise<T>,
+): Promise<T> {
+  const show = () => {
+    const { acked, pending } = population.progress
+    tell(`${phase}: ${count(acked)} messages acked, ${count(pending)} not yet`)
+  }
+  const timer = setInterval(show, PROGRESS_EVERY_MS)
+  return work().finally(() => clearInterval(timer))
+}
+
+interface Played {
+  readonly noticed: Noticed
+  /** The scenarios that had a turn. */
+  readonly struck: ReadonlySet<string>
+}
+
 async function play(
   stage: TortureCluster,
   scenarios: readonly TortureScenario[],
@@ -84,27 +154,21 @@ async function play(
       no += 1
       tell(`fault ${no}: ${scenario.name}`)
       struck.add(scenario.name)
-      const sentence = await strike(scenario, stage, journal)
+      const sentence = await inject(scenario, stage, journal)
       if (sentence !== null) missed.set(scenario.name, sentence)
       await journal.recovered()
       await stage.acks(CALM_ACKS[measure])
     }
   } catch (error) {
     if (!(error instanceof OperatingError)) throw error
-    faults.push(error.message) // what is there is judged all the same
+    faults.push(error.message) // what happened until now is judged
   }
   journal.close()
-  if (struck.size === 0) struck.add(scenarios[0]!.name) // what went wrong before the first fault is said of it
+  if (struck.size === 0) struck.add(scenarios[0]!.name) // it gets what failed before the first fault
   return { noticed: { faults, missed, brokerRssMb: null }, struck }
 }
 
-interface Played {
-  readonly noticed: Noticed
-  /** The scenarios that had a turn. */
-  readonly struck: ReadonlySet<string>
-}
-
-/** Each once, in a drawn order; then drawn ones. The first has its turn in any case, the others until the time is over. */
+/** Each scenario once, in a drawn order; then drawn ones. The first always has its turn, the others until the end. */
 function* turns(
   stage: TortureCluster,
   scenarios: readonly TortureScenario[],
@@ -117,10 +181,10 @@ function* turns(
     yield waiting.length > 0 ? draw() : stage.pick(scenarios)
 }
 
-/** @returns why it hit nothing, or null */
-async function strike(scenario: TortureScenario, stage: TortureCluster, journal: Faults): Promise<string | null> {
+/** @returns why the fault hit nothing, or null */
+async function inject(scenario: TortureScenario, stage: TortureCluster, journal: Faults): Promise<string | null> {
   try {
-    await scenario.strike(stage, journal.of(scenario.name))
+    await scenario.inject(stage, journal.of(scenario.name))
     return null
   } catch (error) {
     if (!(error instanceof OperatingError)) throw error
@@ -129,7 +193,7 @@ async function strike(scenario: TortureScenario, stage: TortureCluster, journal:
   }
 }
 
-/** Writes the faults down, so that what follows can be told from what they caused. */
+/** Records the faults in the ledger, so that the checker can attribute their effects. */
 class Faults {
   readonly #stage: TortureCluster
   #no = 0
@@ -164,10 +228,10 @@ class Faults {
     ledger.write({ atMs: clockMs(), e: 'repaired', no: this.#no })
   }
 
-  /** Someone whom the last fault had reached has an ack again. */
+  /** Resolves when a program that the last fault affected has a new ack. */
   async recovered(): Promise<void> {
     const { population } = this.#stage
-    await this.#stage.until('those whom the fault had reached are served again', () =>
+    await this.#stage.until('the affected peers are served again', () =>
       this.#programs.some((program, i) => population.progressOf(program).acked > this.#ackedBefore[i]!),
     )
   }

@@ -1,22 +1,22 @@
-/** The torture in its short form: every scenario once, by a seed that is printed, with whatever else runs on this machine. */
+/** The torture in its short form: every scenario once, with a printed seed, whatever else runs on this machine. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import type { VerdictLine } from './judgement/verdict.ts'
-import { SCENARIOS } from './scenarios.ts'
+import { SCENARIOS } from './torture.ts'
 
 const SCRIPT = join(import.meta.dirname, '../../../scripts/torture.ts')
 const SLOW = 600_000
-/** Nothing is measured here: the machine may be as slow as it likes, and between the faults few messages are enough. */
-const SHORT = ['--measure', 'short', '--rate', '300', '--recover-within', '0', '--json']
+/** Without limits of time, since the machine may be slow; few messages between the faults are enough. */
+const SHORT = ['--measure', 'short', '--rate', '100', '--recover-within', '0', '--json']
 
-/** Of these a file system that forgets is in no package; the others are there where the command of CI was run. */
+/** No package contains the file system of these two scenarios; CI installs what the others need. */
 const MAY_BE_SKIPPED =
   process.env.CI === 'true' ? ['power-loss', 'store-power-loss'] : SCENARIOS.map(({ name }) => name)
 const MIXED = SCENARIOS.filter(({ alone }) => !alone).map(({ name }) => name)
 const ALONE = SCENARIOS.filter(({ alone }) => alone)
 
-async function run(words: readonly string[]) {
-  const child = Bun.spawn([process.execPath, SCRIPT, ...words], { stdio: ['ignore', 'pipe', 'pipe'] })
+async function run(args: readonly string[]) {
+  const child = Bun.spawn([process.execPath, SCRIPT, ...args], { stdio: ['ignore', 'pipe', 'pipe'] })
   const [out, err] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()])
   return { code: await child.exited, out, err }
 }
@@ -34,7 +34,6 @@ test('every fault that can be mixed: each promise holds', { timeout: SLOW }, asy
   expect(lines.map(({ scenario }) => scenario)).toEqual(MIXED)
   for (const { outcome, rounds, scenario } of lines)
     expect([scenario, outcome, rounds > 0]).toEqual([scenario, 'held', true])
-  // After each of them so much has to go through before the next one, however slow the machine is.
   expect(lines.reduce((sum, { acked }) => sum + acked, 0)).toBeGreaterThanOrEqual(100 * MIXED.length)
 })
 
@@ -45,7 +44,7 @@ test.for(ALONE)('$name: each promise holds', { timeout: SLOW }, async ({ name, o
   expect(lines).toMatchObject([{ outcome: 'held', scenario: name }])
 })
 
-test('it ends with its minutes: what had no turn is skipped, and its progress is shown', {
+test('it ends after its minutes: scenarios without a turn are skipped, and its progress is shown', {
   timeout: SLOW,
 }, async () => {
   const { out, err } = await run(['--minutes', '0.2', '--rate', '100', '--recover-within', '0', '--json'])
@@ -58,7 +57,7 @@ test('it ends with its minutes: what had no turn is skipped, and its progress is
   expect(err).toContain(`scenarios had no turn in 0.2 minutes.`)
 })
 
-test('it lists its scenarios, and says so when there is none of a name', async () => {
+test('it lists its scenarios, and refuses an unknown name', async () => {
   const { out, code } = await run(['--list'])
   expect(code).toBe(0)
   for (const { name } of SCENARIOS) expect(out).toContain(`${name} `)

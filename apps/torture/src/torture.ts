@@ -1,21 +1,68 @@
-/** The whole run: what can be mixed on one stage, and then the others, each on its own. */
-
+/** The whole run: the scenarios that can be mixed on one stage, then each of the others on a stage of its own. */
 import { Teardown } from '@sealpost/harness/programs/teardown'
 import { clockMs } from '@sealpost/sdk'
-import { type Budget, budgetOf, minutesText } from './budget.ts'
 import type { Measure, TortureClusterOptions } from './cluster/stage.ts'
 import { skippedLine, type VerdictLine } from './judgement/verdict.ts'
-import type { TortureOptions } from './options.ts'
-import { NO_TIME, type RunOptions, runScenarios } from './run.ts'
-import type { TortureScenario } from './scenario.ts'
-import { SCENARIOS } from './scenarios.ts'
+import { NO_TIME, type RunOptions, runScenarios, type TortureScenario } from './run.ts'
+import { clockBroker, clockDatabase, diskFull } from './scenarios/machines.ts'
+import { answerLost, halfOpen, networkCut, networkDelay } from './scenarios/networks.ts'
+import { mailBomb, neverReading, peerStop, poison, slowConsumer, sockets } from './scenarios/peers.ts'
+import { powerLoss, storePowerLoss } from './scenarios/power.ts'
+import {
+  backendStop,
+  brokerKill,
+  brokerStop,
+  herd,
+  postgresImmediate,
+  postgresKill,
+  postgresRestart,
+  rollingDeploy,
+  terminateStorm,
+} from './scenarios/servers.ts'
 
-export interface Torture extends Omit<TortureOptions, 'seed' | 'list' | 'json'> {
+/** All scenarios, in the order of their lines. */
+export const SCENARIOS: readonly TortureScenario[] = [
+  brokerKill,
+  brokerStop,
+  rollingDeploy,
+  herd,
+  postgresKill,
+  postgresImmediate,
+  postgresRestart,
+  backendStop,
+  terminateStorm,
+  networkCut,
+  networkDelay,
+  halfOpen,
+  answerLost,
+  peerStop,
+  slowConsumer,
+  neverReading,
+  mailBomb,
+  poison,
+  diskFull,
+  powerLoss,
+  storePowerLoss,
+  clockBroker,
+  clockDatabase,
+  sockets,
+]
+
+export interface TortureOptions {
+  readonly minutes: number
+  readonly scenario: readonly string[]
+  readonly measure: Measure
+  readonly rate: number
+  /** Seconds; 0: no limit. */
+  readonly recoverWithin: number
+}
+
+interface Torture extends TortureOptions {
   readonly seed: number
   readonly tell: (step: string) => void
 }
 
-/** @returns a line for each scenario that was asked for, in the order of `SCENARIOS` */
+/** @returns a line for each requested scenario, in the order of `SCENARIOS` */
 export async function torture(options: Torture, teardown: Teardown): Promise<VerdictLine[]> {
   const asked = SCENARIOS.filter(({ name }) => options.scenario.length === 0 || options.scenario.includes(name))
   const lines: VerdictLine[] = []
@@ -44,7 +91,7 @@ export async function torture(options: Torture, teardown: Teardown): Promise<Ver
   return asked.map(({ name }) => lines.find(({ scenario }) => scenario === name)!)
 }
 
-/** The same, with the time in front of each step. */
+/** Adds the time to each step. */
 function timed(options: Torture, totalMs: number | null): Torture {
   const startedMs = clockMs()
   const total = totalMs === null ? '' : ` of ${minutesText(totalMs)}`
@@ -91,4 +138,44 @@ function settingOf(
     bodyBytes: 200,
     seed,
   }
+}
+
+/** The longest time for a scenario with a Postgres of its own. */
+const ALONE_MS_MAX = 60_000
+/** The share of the total time for all of them. */
+const ALONE_SHARE = 0.4
+/** The time that a part needs to start, inject a fault and be checked. */
+const PART_MS_MIN = 10_000
+/** The share of each part for the drain and the check. */
+const REST_SHARE = 0.15
+
+/** Divides the time of a run, so that start-up, faults, drain and check of every part should end within it. */
+interface Budget {
+  /** Returns when a part that begins now must end; `aloneAfter` is the number of parts after it. */
+  partEndMs(part: { readonly isAlone: boolean; readonly aloneAfter: number }): number
+  /** Whether a part that must end at `endMs` can still begin. */
+  hasRoom(endMs: number): boolean
+  /** The last moment at which a fault may begin in a part. */
+  faultsEndMs(endMs: number): number
+}
+
+/** @param now - the time, for tests */
+export function budgetOf(totalMs: number, aloneCount: number, now: () => number = clockMs): Budget {
+  const endMs = now() + totalMs
+  const aloneMs = Math.min(ALONE_MS_MAX, (ALONE_SHARE * totalMs) / Math.max(1, aloneCount))
+  return {
+    partEndMs: ({ isAlone, aloneAfter }) => {
+      if (!isAlone) return endMs - aloneCount * aloneMs
+      // All remaining parts share what the former ones saved or overran.
+      return now() + Math.min(ALONE_MS_MAX, (endMs - now()) / (aloneAfter + 1))
+    },
+    hasRoom: (partEndMs) => partEndMs - now() >= PART_MS_MIN,
+    faultsEndMs: (partEndMs) => partEndMs - REST_SHARE * (partEndMs - now()),
+  }
+}
+
+/** Formats 65,000 ms as `1:05`. */
+export function minutesText(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1000))
+  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, '0')}`
 }

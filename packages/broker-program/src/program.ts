@@ -1,7 +1,7 @@
 /**
- * The broker as a program of its own. It is ready when its log says so; what it says when it can't start is the error
- * here. Ctrl-C in a terminal does not reach it, so that its starter ends things in order; where `setpriv` (util-linux) is
- * at hand the kernel ends it when the *thread* that started it is gone, so that a killed starter leaves none behind.
+ * Runs the broker as a child process. It is ready when its log says so; if it can't start, its last words become the error.
+ * Ctrl-C in a terminal does not reach it, so that its parent stops things in order. If `setpriv` (util-linux) is installed, the
+ * kernel ends it with the *thread* that started it, so that a killed parent leaves no broker behind.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -10,18 +10,20 @@ import { createInterface } from 'node:readline'
 import { type Millis, OperatingError, type PeerKey } from '@sealpost/std'
 
 /**
- * The platform lets garbage grow by the size of the machine; told a smaller one it collects earlier. Measured over a
- * burst of 100,000 messages on a machine of 24 GB: 128–139 MB; with 200 MB told 153–159, at 3 µs less of CPU a message.
+ * Settings of the Bun runtime.
  *
- * Every other collection was of the whole heap: 35 ms beside the program with a stop of 10 at its end, twice a second at 1,000
- * messages a second, and most of what p99 is there. With a lower ratio it is a rarer one, and told 100 MB the memory is as before.
+ * RAM size: garbage may grow with the size of the machine, so a smaller size collects earlier. In a burst of 100,000 messages on a
+ * machine of 24 GB the broker used 128–139 MB; with 200 MB it used 153–159, with 3 µs less CPU per message.
  *
- * Beside that it collects once a second, every other time the whole heap, which with 10,000 sessions takes a tenth of a
- * second. Every ten seconds is 40 % less CPU with 3,000 silent sessions and a fifth less in that burst, for the same memory;
- * every minute, and an empty queue counted less often, 1,000 of them cost 0.9 to 1.3 % of a core instead of 1.2 to 1.5.
+ * Ratio: every other collection was a full one, 35 ms concurrent with a pause of 10 ms at its end, twice a second at 1,000
+ * messages per second: most of the p99 there. A lower ratio makes full collections rarer, with the same memory.
  *
- * And it compiles for the last time what has run a while; that took a fourth of the CPU of two brokers in such a burst with
- * half of it crossing. Ten times later it is only what runs always: 59 µs a message of both instead of 78.
+ * Timer: an idle runtime collects once a second, every other time the whole heap, which takes a tenth of a second with 10,000
+ * sessions. Every ten seconds took 40 % less CPU with 3,000 idle sessions and a fifth less in that burst, with the same memory.
+ * Every minute, with rarer counts of an empty queue, 1,000 idle sessions cost 0.9 to 1.3 % of a core instead of 1.2 to 1.5.
+ *
+ * Threshold: the last compiler tier took a quarter of the CPU of two brokers in such a burst with half of it crossing. A ten
+ * times higher threshold compiles only what runs always: 59 µs per message on both instead of 78.
  */
 export const PLATFORM_SETTINGS = {
   BUN_JSC_forceRAMSize: '100000000',
@@ -34,28 +36,28 @@ export interface BrokerFacts {
   /** ws://host:port/v1/ws, or wss:// */
   readonly url: string
   readonly httpUrl: string
-  /** Private: metrics and health. */
+  /** Private: metrics, health and the operator API. */
   readonly adminUrl: string
-  /** The page of the demo; absent unless `DEMO` is on. */
+  /** Present if `DEMO` is on. */
   readonly demoUrl?: string
   readonly brokerKey: PeerKey
   readonly pid: number
 }
 
 export interface BrokerProgram extends BrokerFacts {
-  /** Settles when it has ended, for whatever reason, with what it said last. */
+  /** Resolves with the last words of the broker when it has ended for any reason. */
   readonly exited: Promise<string>
-  /** A clean end, and after 15 seconds a hard one. Idempotent. */
+  /** Stops the broker, and kills it after 15 seconds. Idempotent. */
   stop(): Promise<void>
   kill(): void
 }
 
 export interface BrokerOptions {
-  /** All of it: nothing of the starter's own goes in. */
+  /** The complete environment: nothing is inherited. */
   readonly environment: Readonly<Record<string, string | undefined>>
-  /** For the platform, before the program: `--cpu-prof` and the like. */
+  /** Arguments of the runtime, such as `--cpu-prof`. */
   readonly runtimeArgs?: readonly string[]
-  /** Each line of its log, and of what it says beside it. */
+  /** Receives each line of its log and other output. */
   readonly onLine?: (line: string) => void
 }
 
@@ -63,7 +65,7 @@ const MAIN = join(import.meta.dirname, '../../../apps/broker/src/main.ts')
 const READY_WITHIN_MS: Millis = 60_000
 const STOP_WITHIN_MS: Millis = 15_000
 
-/** @throws OperatingError `broker_not_started` with what the broker said, `port_taken`, and those of `readTls` */
+/** @throws OperatingError `broker_not_started` with the broker's last words, `port_taken`, and as `readTls` */
 export async function startBroker(options: BrokerOptions): Promise<BrokerProgram> {
   const child = spawnBroker(options)
   const ready = Promise.withResolvers<Omit<BrokerFacts, 'pid'>>()
@@ -81,7 +83,7 @@ export async function startBroker(options: BrokerOptions): Promise<BrokerProgram
   const { url, httpUrl, adminUrl, demoUrl, brokerKey } = await Promise.race([ready.promise, failed]).finally(() =>
     clearTimeout(timer),
   )
-  failed.catch(() => undefined) // its later end is no failed start
+  failed.catch(() => undefined) // a later exit is not a failed start
   return {
     ...{ url, httpUrl, adminUrl, ...(demoUrl === undefined ? {} : { demoUrl }), brokerKey, pid: child.pid!, exited },
     stop: () => stop(child, exited),
@@ -89,17 +91,17 @@ export async function startBroker(options: BrokerOptions): Promise<BrokerProgram
   }
 }
 
-/** A line of the broker's log, or null for anything else. */
+/** Parses a line of the broker's log. Returns null for other output. */
 export function logLine(line: string): Record<string, unknown> | null {
   if (!line.startsWith('{')) return null
   try {
     return JSON.parse(line) as Record<string, unknown>
   } catch {
-    return null // a line that only looks like one
+    return null // only looks like a log line
   }
 }
 
-/** Checks the settings as the broker does at its start. @returns its errors; none when it would start */
+/** Returns the errors that the broker would report for these settings at startup. */
 export async function settingErrors(environment: BrokerOptions['environment']): Promise<readonly string[]> {
   const child = Bun.spawn([process.execPath, MAIN, '--print-config'], {
     env: { ...environment },
@@ -120,7 +122,7 @@ function spawnBroker({ environment, runtimeArgs: platformWords = [] }: BrokerOpt
   })
 }
 
-/** Its sentence, or the log line of an error; of a crash the line that names it, not what the platform says after it. */
+/** Whether the line explains the exit: a log line of an error, a plain sentence, or the line that names a crash. */
 function isExitReason(line: string, fields: Record<string, unknown> | null, former: string): boolean {
   if (fields) return fields.level === 'error' || fields.level === 'fatal'
   return line !== '' && (/error/i.test(line) || !/error/i.test(former))
@@ -151,7 +153,7 @@ async function endOf(child: ChildProcess): Promise<string> {
     const [code, signal] = (await once(child, 'close')) as [number | null, string | null]
     return signal ? `it was ended by ${signal}` : `it ended with exit code ${code}`
   } catch (error) {
-    return (error as Error).message // there is no such program
+    return (error as Error).message // the program does not exist
   }
 }
 

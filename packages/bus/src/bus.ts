@@ -88,7 +88,6 @@ const WAITING_MAX = 50_000
 interface BatchingBusOptions {
   readonly shard: ShardId
   readonly open: OpenBusTransport
-  /** The state of the transport changed. */
   readonly up?: () => void
   readonly down?: (error: OperatingError) => void
 }

@@ -7,11 +7,9 @@ import type { BusTransport, BusTransportEvents, Topic, TopicPacket } from './bus
 
 /** One connection. An error ends it, and calls `onClosed`. */
 export interface BusConnection {
-  /** @throws OperatingError */
   send(packets: readonly TopicPacket[]): Promise<void>
   /** Resolves once packets arrive. @throws OperatingError */
   follow(topics: readonly Topic[]): Promise<void>
-  /** @throws OperatingError */
   unfollow(topic: Topic): Promise<void>
   /** Pings the server. @throws OperatingError */
   probe(): Promise<void>

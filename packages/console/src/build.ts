@@ -1,4 +1,6 @@
-/** Makes the page: `bun apps/console/src/build.ts [FOLDER PUBLIC_PATH]`, by default where a broker looks for it. */
+/**
+ * Builds the page: `bun packages/console/src/build.ts [FOLDER PUBLIC_PATH]`, by default where a broker looks for it.
+ */
 import { mkdir, mkdtemp, readdir, rename, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { build } from 'vite'
@@ -14,11 +16,11 @@ await build({
   root: join(import.meta.dirname, 'page'),
   base: publicPath,
   logLevel: 'error',
-  // One file of each kind, and none inside another: the policy of the page allows nothing inline.
+  // No inlined assets: the page's policy forbids them.
   build: { outDir: fresh, emptyOutDir: true, assetsInlineLimit: 0, modulePreload: false, target: 'es2023' },
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
 })
-await rename(fresh, folder).catch(() => rm(fresh, { recursive: true })) // someone else was faster
+await rename(fresh, folder).catch(() => rm(fresh, { recursive: true })) // another process was faster
 for (const name of await readdir(dirname(folder)))
   if (/^[0-9a-f]{16}$/.test(name) && join(dirname(folder), name) !== folder)
     await rm(join(dirname(folder), name), { recursive: true, force: true })

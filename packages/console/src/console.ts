@@ -1,4 +1,4 @@
-/** The console as a broker serves it: static files, made by Vite when the first operator asks for them. */
+/** Serves the console: static files, which Vite builds on the first request. */
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
@@ -7,9 +7,8 @@ import { OperatingError } from '@sealpost/std'
 import { type Asset, type ServedPage, servePage } from '@sealpost/ui/served-page'
 
 /**
- * The files of the page. They are made once for each state of the sources, in a process of its own: Vite is a large tool,
- * and a broker should hold none of it in its memory. Where nothing may be written they are made beforehand, by
- * `bun apps/console/src/build.ts`, as an image of a container is.
+ * The files of the page, built once per state of the sources in a separate process, because Vite would stay in the broker's
+ * memory. Where nothing can be written, as in an image, `bun packages/console/src/build.ts` builds them beforehand.
  */
 const HERE = import.meta.dirname
 const DIST = join(HERE, '../dist')
@@ -21,14 +20,14 @@ const TYPES: Readonly<Record<string, string>> = {
 }
 const BUILT_WITHIN_MS = 120_000
 
-/** Assets by their names; `publicPath` is where the page looks for them. @throws OperatingError `console_not_built` */
+/** Returns the assets by name; the page loads them from `publicPath`. @throws OperatingError `console_not_built` */
 async function builtPage(publicPath: string): Promise<ReadonlyMap<string, Asset>> {
   const folder = join(DIST, sourcesHash(publicPath))
   if (!existsSync(folder)) await build(folder, publicPath)
   return new Map(filesBelow(folder).map((name) => [name, assetOf(folder, name)]))
 }
 
-/** Of everything that the page is made from. */
+/** Hashes all sources of the page. */
 export function sourcesHash(publicPath: string): string {
   const hasher = new Bun.CryptoHasher('sha256').update(publicPath)
   const sources = filesBelow(join(HERE, 'page')).map((name) => join(HERE, 'page', name))
@@ -64,17 +63,16 @@ function assetOf(folder: string, name: string): Asset {
 }
 
 export interface Console {
-  /** For every request under `CONSOLE_PATH`. */
+  /** Handles every request under `CONSOLE_PATH`. */
   answer(request: Request): Promise<Response>
 }
 
 export const CONSOLE_PATH = '/console'
 export const CONSOLE_FOLDER = `${CONSOLE_PATH}/`
 
-/** No text becomes code. */
 const ALLOWS = { trustedTypes: "'none'" }
 
-/** `failed` receives why the page could not be made; the request gets `not found`. */
+/** `failed` receives the error of a failed build; the request gets 503 with its code. */
 export function openConsole(failed: (error: OperatingError) => void): Console {
   let page: Promise<ServedPage> | null = null
   const make = async () =>
@@ -85,7 +83,7 @@ export function openConsole(failed: (error: OperatingError) => void): Console {
       try {
         return (await page).answer(request)
       } catch (error) {
-        page = null // the next one may have more luck
+        page = null // the next request retries
         if (!(error instanceof OperatingError)) throw error
         failed(error)
         return Response.json({ code: error.code }, { status: 503 })

@@ -1,7 +1,7 @@
-/** The demo as a broker serves it: a page that becomes a peer in the browser. */
-
-import { type ServedPage, servePage } from '@sealpost/ui/served-page'
-import { buildPage } from './build.ts'
+/** The demo as a broker serves it: a page that becomes a peer in the browser. It is built in memory from its sources. */
+import { join } from 'node:path'
+import { OperatingError } from '@sealpost/std'
+import { type Asset, PAGE_NAME, type ServedPage, servePage } from '@sealpost/ui/served-page'
 
 /** For every request under `DEMO_PATH`. */
 export type Demo = ServedPage
@@ -18,4 +18,30 @@ const ALLOWS = { scripts: "'wasm-unsafe-eval'", trustedTypes: 'sealpost' }
 /** Builds the page once. @throws OperatingError `demo_not_built` */
 export async function openDemo(): Promise<Demo> {
   return servePage({ folder: FOLDER, allows: ALLOWS, assets: await buildPage(FOLDER) })
+}
+
+const SOURCES = [PAGE_NAME, 'offline.ts'].map((name) => join(import.meta.dirname, 'page', name))
+const NAMING = { entry: '[name].[ext]', chunk: '[name]-[hash].[ext]', asset: '[name]-[hash].[ext]' }
+
+/**
+ * Assets by their names; `publicPath` is the path under which the page is to look for them, with slashes around.
+ * @throws OperatingError `demo_not_built` when a source is missing or wrong
+ */
+async function buildPage(publicPath: string): Promise<ReadonlyMap<string, Asset>> {
+  const built = await Bun.build({
+    entrypoints: SOURCES,
+    target: 'browser',
+    minify: true,
+    publicPath,
+    naming: NAMING,
+    define: { 'process.env.NODE_ENV': '"production"' },
+  }).catch((cause) => {
+    throw new OperatingError('demo_not_built', 'The page of the demo could not be built from its sources.', { cause })
+  })
+  const assets = built.outputs.map(async (output): Promise<[string, Asset]> => {
+    const name = output.path.replace(/^\.\//, '')
+    const bytes = new Uint8Array(await output.arrayBuffer())
+    return [name, { type: output.type, bytes, isImmutable: output.hash !== null && name.includes(output.hash) }]
+  })
+  return new Map(await Promise.all(assets))
 }

@@ -10,9 +10,15 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { OperatingError } from '@sealpost/std'
-import { type Account, chooseAccount, programEnvironment, runProgram } from './account.ts'
-import { type Binaries, prepareBinaries } from './binaries.ts'
 import { type DataCluster, inUse, openCluster, readLock, SUPERUSER, unusable } from './folder.ts'
+import {
+  type Account,
+  type Binaries,
+  chooseAccount,
+  prepareBinaries,
+  programEnvironment,
+  runProgram,
+} from './programs.ts'
 
 export interface EmbeddedOptions {
   /** Kept after `stop`, for later starts. Default: a temporary folder that `stop` removes. */

@@ -21,8 +21,8 @@ import {
 } from 'node:fs/promises'
 import { basename, join, resolve } from 'node:path'
 import { OperatingError } from '@sealpost/std'
-import { type Account, runProgram } from './account.ts'
-import type { Binaries } from './binaries.ts'
+import type { Binaries } from './programs.ts'
+import { type Account, runProgram } from './programs.ts'
 
 export const SUPERUSER = 'sealpost'
 const DESCRIPTOR = 3

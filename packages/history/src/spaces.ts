@@ -28,7 +28,6 @@ export interface SpaceDefinition extends SpaceRef {
 }
 
 export interface Space extends SpaceDefinition {
-  /** By the database's clock. */
   readonly now: Micros
   /** The newest granted space key; 0: none. */
   readonly keyEpoch: number
@@ -37,7 +36,6 @@ export interface Space extends SpaceDefinition {
   readonly lastAt: Micros | null
   /** The time from which events are recorded; null: none are. */
   readonly keptSince: Micros | null
-  /** Including deleted ones. */
   readonly entries: number
   readonly entryBytes: number
   readonly historyBytes: number
@@ -78,10 +76,7 @@ export class Spaces {
     this.#db = db
   }
 
-  /**
-   * Returns the space if this peer belongs to it, and null otherwise.
-   * @throws OperatingError
-   */
+  /** Returns the space if this peer belongs to it, and null otherwise. @throws OperatingError */
   async find({ meshId, peer }: MemberRef, spaceId: SpaceId): Promise<Space | null> {
     const [row] = await run<SpaceRow>(this.#db, FIND_SPACE, [meshId, spaceId, peer])
     return row ? spaceOf(meshId, row) : null

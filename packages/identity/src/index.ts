@@ -15,14 +15,18 @@ export {
   readAttachment,
 } from './envelope/attachment.ts'
 export {
+  type Correspondent,
   type EnvelopeDraft,
   type OpenRefusal,
   type OpenResult,
   openEnvelope,
   type SealedEnvelope,
+  Sealer,
   sealEnvelope,
   sealInStream,
 } from './envelope/envelope.ts'
+export { BODY_OVERHEAD_BYTES, openBody, type SealedBody, sealBody, TICKET_BYTES } from './envelope/envelope-memory.ts'
+export type { Note } from './envelope/inner-header.ts'
 export {
   ENVELOPE_OVERHEAD_BYTES,
   type InnerHeader,
@@ -30,9 +34,6 @@ export {
   type StreamId,
   type StreamPosition,
 } from './envelope/inner-header.ts'
-export type { Note } from './envelope/note.ts'
-export { type Correspondent, Sealer } from './envelope/sealer.ts'
-export { BODY_OVERHEAD_BYTES, openBody, type SealedBody, sealBody, TICKET_BYTES } from './envelope/shared-body.ts'
 export {
   checkShardCertificate,
   readShardCertificate,
@@ -62,11 +63,14 @@ export {
   verifyTokenRequest,
 } from './handshake/transcript.ts'
 export {
+  bindBoxKey,
+  checkKeyBinding,
   type IdentityRotation,
+  type KeyBinding,
+  type KeyBindingVerdict,
   readIdentityRotation,
   signIdentityRotation,
-} from './keys/identity-rotation.ts'
-export { bindBoxKey, checkKeyBinding, type KeyBinding, type KeyBindingVerdict } from './keys/key-binding.ts'
+} from './keys/key-binding.ts'
 export * from './keys/keys.ts'
 export {
   createDeviceInvite,
@@ -86,8 +90,11 @@ export {
 } from './members/device.ts'
 export {
   changeGroup,
+  changePool,
   createGroup,
+  createPool,
   endGroup,
+  endPool,
   GROUP_MEMBERS_MAX,
   type GroupFields,
   type GroupStatement,
@@ -95,7 +102,12 @@ export {
   groupIdOf,
   isGroupEnded,
   isMemberListName,
+  isPoolEnded,
+  type PoolFields,
+  type PoolStatement,
+  poolIdOf,
   readGroup,
+  readPool,
 } from './members/group.ts'
 export {
   createInvite,
@@ -106,16 +118,6 @@ export {
   parseInvite,
   readInvite,
 } from './members/invite.ts'
-export {
-  changePool,
-  createPool,
-  endPool,
-  isPoolEnded,
-  type PoolFields,
-  type PoolStatement,
-  poolIdOf,
-  readPool,
-} from './members/pool.ts'
 export { hash256, ready } from './sodium.ts'
 export {
   ENTRY_BYTES_MAX,

@@ -10,7 +10,6 @@ import { getTableName, is } from 'drizzle-orm'
 import { getTableConfig, PgTable } from 'drizzle-orm/pg-core'
 
 export interface CopiedMesh {
-  /** Of all tables. */
   readonly rows: number
   readonly bytes: number
 }
@@ -238,7 +237,6 @@ export interface StalledMoves {
   readonly oldestMs: Millis
 }
 
-/** @throws DatabaseError */
 export async function readStalledMoves(db: Database): Promise<StalledMoves> {
   const [row] = await db.run(
     (sql) => sql<StalledMoves[]>`

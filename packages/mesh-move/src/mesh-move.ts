@@ -30,6 +30,9 @@ import {
   undoFreeze,
 } from './steps.ts'
 
+export { readStalledMoves, type StalledMoves } from './copy.ts'
+export type { MeshLocation, MovePhase, MoveRow } from './steps.ts'
+
 /** A cell, and the URL of its database as the owner of the tables. */
 interface MoveEndpoint {
   readonly cell: string
@@ -48,7 +51,6 @@ export interface MoveReport {
   readonly moveId: string
   /** This call finished a move that had begun before. */
   readonly isResumed: boolean
-  /** Of all tables. */
   readonly rows: number
   /** From the freeze until the mesh was active in the destination, by the source's clock. */
   readonly pauseMs: Millis

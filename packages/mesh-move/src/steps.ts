@@ -15,17 +15,14 @@ export interface MeshLocation {
   readonly name: string
   readonly isFrozen: boolean
   readonly movedTo: string | null
-  /** Since it was frozen. */
   readonly frozenMs: Millis
   readonly move: MoveRow | null
 }
 
 export interface MoveRow {
   readonly moveId: string
-  /** The role of this cell in the move. */
   readonly side: 'source' | 'destination'
   readonly phase: MovePhase
-  /** The other cell. */
   readonly cell: string
   readonly rows: number | null
   readonly pauseMs: Millis | null
@@ -151,7 +148,6 @@ export function arrive(destination: StreamingConnection, { meshId, moveId, cell 
   })
 }
 
-/** Makes the mesh active here again. */
 export function undoFreeze(source: StreamingConnection, ref: MoveRef): Promise<void> {
   return source.transaction(async () => {
     await thaw(source, ref.meshId)

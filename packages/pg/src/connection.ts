@@ -106,7 +106,6 @@ export interface DatabaseConnection<Driver> {
 export interface DatabaseConnectionOptions<Driver> {
   applicationName: string
   connectTimeoutMs: number
-  /** Session settings, sent with the startup message. */
   session: Record<string, string | number>
   onNotice?: ((message: string) => void) | undefined
   /** A notification on a channel that this connection listens to. Only pipeline connections report them. */
@@ -195,7 +194,6 @@ type DriverOptions = postgres.Options<Record<string, postgres.PostgresType>>
 
 interface PostgresJsOptions {
   readonly connections: number
-  /** Session settings. */
   readonly connection?: Record<string, string | number>
 }
 

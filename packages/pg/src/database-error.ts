@@ -71,7 +71,6 @@ export function statementError(error: unknown, address: DatabaseAddress): Error 
     : refused(error as DriverError)
 }
 
-/** Maps an error of opening a connection; no statement was sent. */
 export function connectError(error: unknown, address: DatabaseAddress): DatabaseError {
   if (error instanceof DatabaseError) return error
   const { code = 'unknown error', message = '' } = error as DriverError

@@ -26,7 +26,6 @@ export interface DatabaseUrl extends DatabaseAddress {
   /** The kind of session that a host must offer. */
   readonly target: TargetSessionAttrs
   readonly tls: TlsOptions
-  /** Session settings. */
   readonly session: Readonly<Record<string, string>>
 }
 

@@ -69,7 +69,6 @@ function combined(errors: readonly DatabaseError[]): DatabaseError {
 }
 
 interface Attempt<T extends Opened> {
-  /** By `performance.now`. */
   readonly deadline: number
   readonly open: Open<T>
 }

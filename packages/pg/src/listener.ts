@@ -24,7 +24,6 @@ export interface Listener {
    * @throws DatabaseError
    */
   listen(channels: readonly string[]): Promise<void>
-  /** @throws DatabaseError */
   unlisten(channel: string): Promise<void>
   /** Sends all in one transaction. @throws DatabaseError: it is unknown whether they were sent */
   notify(notifications: readonly Notification[]): Promise<void>

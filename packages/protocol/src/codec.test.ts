@@ -15,8 +15,8 @@ import {
   LOOKUP_MAX,
   UNPROVEN_FRAME_BYTES_MAX,
 } from './limits.ts'
-import { REASON } from './testing-fuzz.ts'
-import { frameOf } from './testing-values.ts'
+import { frameOf } from './test/arbitraries.ts'
+import { REASON } from './test/fuzz.ts'
 
 const forms: readonly Form[] = ['binary', 'json']
 const tables = [

@@ -81,7 +81,6 @@ export type MemberRole = (typeof MEMBER_ROLES)[number]
 export const CONSENT_POLICIES = ['open', 'contacts'] as const
 export type ConsentPolicy = (typeof CONSENT_POLICIES)[number]
 export const CONSENT_VERDICTS = ['allowed', 'blocked'] as const
-export type ConsentVerdict = (typeof CONSENT_VERDICTS)[number]
 
 export const AVAILABILITIES = ['idle', 'working', 'dnd'] as const
 export type Availability = (typeof AVAILABILITIES)[number]

@@ -2,7 +2,7 @@ import * as fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { decodeClientFrame, decodeServerFrame, encodeBinary } from './codec.ts'
 import { clientFrames, serverFrames } from './frames.ts'
-import { fuzz, REASON } from './testing-fuzz.ts'
+import { fuzz, REASON } from './test/fuzz.ts'
 
 const decoders = fc.constantFrom(decodeClientFrame, decodeServerFrame)
 const numbers = [...clientFrames, ...serverFrames].map(({ number }) => number)

@@ -86,7 +86,6 @@ export interface Packet {
 
 /** The first byte of a packet; a shard drops packets of other versions. */
 const PACKET_VERSION = 1
-export const PACKET_HEADER_BYTES = 17
 
 const byNumber = new Map(Object.entries(kinds).map(([type, { number, body }]) => [number, { type, body }]))
 const writer = new Writer()

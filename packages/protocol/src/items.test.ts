@@ -5,7 +5,7 @@ import { Reader, Writer } from './cursor.ts'
 import { decodeClientFrame, encodeBinary, encodeBoxes, readBoxes } from './index.ts'
 import { ackItem, bodyItem, pushItem, sendItem, terms } from './items.ts'
 import type { LaidOut } from './layout.ts'
-import { valueFor } from './testing-fuzz.ts'
+import { valueFor } from './test/fuzz.ts'
 
 test.each([
   ['send', sendItem],

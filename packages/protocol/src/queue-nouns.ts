@@ -123,7 +123,6 @@ export type AppendOutcome =
   | { readonly status: 'delay_too_long' }
   | { readonly status: 'away' }
 
-/** The result of a commit: an outcome for each append, in their order. */
 export interface Committed {
   readonly outcomes: readonly AppendOutcome[]
   readonly enqueuedAtMs: Millis
@@ -135,7 +134,6 @@ export interface Want {
   readonly limit: number
   readonly limitBytes: number
   readonly ids: IdRange
-  /** The least urgent requested priority. */
   readonly priorityMax: number
   /** The virtual time of each priority; the lowest is served first. */
   readonly virtualTimes: VirtualTimes

@@ -10,7 +10,7 @@ import { beforeAll, describe, expect, test } from 'vitest'
 import { asyncApiText, schemaText } from '../vectors/descriptions.ts'
 import { type FrameVectors, wireOf } from '../vectors/vectors.ts'
 import { clientFrames, decodeClientFrame, decodeServerFrame, encodeJson, serverFrames } from './index.ts'
-import { made } from './testing-fuzz.ts'
+import { made } from './test/fuzz.ts'
 
 const read = (path: string) => JSON.parse(readFileSync(fileURLToPath(new URL(path, import.meta.url)), 'utf8'))
 const vectors: FrameVectors = read('../vectors/frames.json')

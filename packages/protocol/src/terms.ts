@@ -9,7 +9,6 @@ export const RECEIPT_WISHES = ['none', 'end', 'all'] as const
 export type ReceiptWish = (typeof RECEIPT_WISHES)[number]
 export const RECEIPT_EVENTS = ['pushed', 'settled', 'expired', 'struck_out', 'rejected'] as const
 export type ReceiptEvent = (typeof RECEIPT_EVENTS)[number]
-/** Why a delivery left the queue unsettled. */
 export const DEATHS = ['expired', 'strikes', 'rejected'] as const
 export type Death = (typeof DEATHS)[number]
 

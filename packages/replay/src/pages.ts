@@ -39,7 +39,6 @@ const RECENT_MS = 86_400_000
  * Reads a page. Most pages belong to the last day, so this reads that day's partitions first: with 30 days, planning a
  * search in all of them takes twice as long as reading the page.
  * @returns null: there is no such space
- * @throws DatabaseError
  */
 export async function readPage(db: Pipeline, request: PageRequest): Promise<EventPage | null> {
   if (request.from !== null || request.to !== null) return read(db, request, null)
@@ -154,7 +153,6 @@ export function timeRefusal(facts: HistoryBounds, at: Micros): TimeRefusal | nul
 /**
  * Returns the base of a state at a time: the newest complete snapshot before it, or the first event.
  * @returns null without either
- * @throws DatabaseError
  */
 export async function findBase(db: Database, space: SpaceRef, at: Micros): Promise<Base | null> {
   const [snapshot] = await db.run((sql) =>
@@ -177,7 +175,7 @@ async function hasFirstEvent(db: Database, space: SpaceRef): Promise<boolean> {
 
 /**
  * Resolves when all writes to the space up to now are committed or rolled back, so that all readers of a time that has
- * just passed get the same. @throws DatabaseError
+ * just passed get the same.
  */
 export async function awaitOpenWrites(
   db: Database,

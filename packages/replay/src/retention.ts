@@ -28,7 +28,7 @@ export async function makeDays(db: Database): Promise<number> {
   return made
 }
 
-/** Returns the spaces that keep history and are not moving to another cell. @throws DatabaseError */
+/** Returns the spaces that keep history and are not moving to another cell. */
 export async function findKept(db: Database): Promise<SpaceRef[]> {
   return [
     ...(await db.run(
@@ -48,7 +48,7 @@ interface Keeping {
   readonly baseAt: Micros | null
 }
 
-/** Moves the horizon of a space to the beginning of the first day that it keeps. @throws DatabaseError */
+/** Moves the horizon of a space to the beginning of the first day that it keeps. */
 export async function giveUpDays(db: Database, space: SpaceRef): Promise<void> {
   const [keeping] = await db.run((sql) =>
     sql.unsafe<Keeping[]>(
@@ -105,10 +105,7 @@ function fittingDay(days: readonly DayBytes[], { keepBytes }: Keeping): Micros {
   return days[0]?.day ?? 0
 }
 
-/**
- * Drops the days that no space needs. A space needs the rows from its newest snapshot at or before its horizon on.
- * @throws DatabaseError
- */
+/** Drops the days that no space needs. A space needs the rows from its newest snapshot at or before its horizon on. */
 export async function dropDays(db: Database): Promise<number> {
   const [row] = await db.run(
     (sql) => sql<{ needed: Micros; days: string[] }[]>`

@@ -57,7 +57,7 @@ export class Snapshots {
     this.#timeoutMs = timeoutMs
   }
 
-  /** Creates the due snapshot, or finishes one. @returns null if none is due. @throws DatabaseError */
+  /** Creates the due snapshot, or finishes one. @returns null if none is due. */
   async refresh(space: SpaceRef): Promise<SnapshotReport | null> {
     const standing = await this.#standing(space)
     if (!standing) return null

@@ -1,5 +1,5 @@
 /** The tables of a database, its roles, and the migrations that make them. */
-export * from './execute.ts'
+export { columnNames, execute } from './drizzle.ts'
 export * from './migrate.ts'
 export * from './roles.ts'
 export * from './tables/cluster.ts'

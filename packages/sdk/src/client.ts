@@ -3,11 +3,10 @@
  * Bun.
  */
 import { ready } from '@sealpost/identity'
-import type { ConnectOptions } from './connect-options.ts'
 import type { LoadedStore } from './driver.ts'
 import { SealpostError } from './errors.ts'
 import { sodiumCrypto } from './keys/sodium-crypto.ts'
-import { Peer } from './peer.ts'
+import { type ConnectOptions, Peer } from './peer.ts'
 import { loadStore, type PeerStore } from './stores/store.ts'
 
 /**

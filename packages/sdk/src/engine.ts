@@ -8,7 +8,7 @@ import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import type { KnownAddresses } from './connection/addresses.ts'
 import { BrokerConnection, type ConnectionState, isRestoredSince } from './connection/connection.ts'
 import { asStoreError, type SealpostCode, SealpostError } from './errors.ts'
-import { newCounters, type PeerEvent } from './events.ts'
+import { newCounters, type PeerEvent, type PresenceEntry } from './events.ts'
 import { GroupClient } from './groups/group-client.ts'
 import type { GroupMessage } from './groups/group-message.ts'
 import type { Message } from './inbox/message.ts'
@@ -20,17 +20,16 @@ import { Outbox } from './outbox/outbox.ts'
 import { type Orphan, PersistentOutbox } from './outbox/persistent-outbox.ts'
 import { PoolClient } from './pools/pools.ts'
 import type { ConnectionTarget, CryptoPort, PeerEffects } from './ports.ts'
-import { EphemeralClient } from './presence/ephemeral.ts'
-import { PresenceClient, type PresenceEntry, type Status } from './presence/presence-client.ts'
+import { EphemeralClient, PresenceClient, type Status } from './presence/presence-client.ts'
 import {
   type BrokerRequestOf,
   BrokerRequests,
   type BrokerRequestType,
+  type PeerRequest,
+  PeerRequests,
   type ReplyHandler,
-} from './requests/broker-requests.ts'
-import { type PeerRequest, PeerRequests } from './requests/peer-requests.ts'
-import type { OutboxRecord, StoreChange, StoreRecord } from './stores/store.ts'
-import { StoreWriter } from './stores/store-writer.ts'
+} from './requests/requests.ts'
+import { type OutboxRecord, type StoreChange, type StoreRecord, StoreWriter } from './stores/store.ts'
 import { UserClient } from './users/users.ts'
 
 export interface PeerEngineOptions extends ConnectionTarget {

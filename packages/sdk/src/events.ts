@@ -5,7 +5,6 @@ import type { KnownAddresses, ShardRefusal } from './connection/addresses.ts'
 import type { SealpostCode, SealpostError } from './errors.ts'
 import type { DeliveryReceipt } from './inbox/inbox.ts'
 import type { Receipt } from './outbox/lane.ts'
-import type { PresenceEntry } from './presence/presence-client.ts'
 
 export type PeerEvent =
   /** `incarnation` names the database; `restored` says when it is another one than before. */
@@ -149,3 +148,6 @@ export const newCounters = (): PeerCounters => ({
   retried: 0,
   sessions: 0,
 })
+
+/** The broker's word, and as old as the last change it told. */
+export type PresenceEntry = Readonly<FrameOf<'presence'>['peers'][number]>

@@ -3,7 +3,6 @@ export type { BoxKeys, Identity, SealedEnvelope } from '@sealpost/identity'
 export type { Availability, Form, Priority, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 export type { EnvelopeId, GroupId, InviteId, MeshId, PeerKey, PoolId } from '@sealpost/std'
 export { connect, openPeer } from './client.ts'
-export type { ConnectOptions } from './connect-options.ts'
 export { certificateErrorCode, certificateUntrusted } from './connection/addresses.ts'
 export type { ConnectionState } from './connection/connection.ts'
 export type { WebSocketConstructor, WebSocketLike } from './connection/dial.ts'
@@ -11,9 +10,17 @@ export type { DeviceMembership, Membership } from './connection/join.ts'
 export { clockMs } from './driver.ts'
 export { type EngineStore, PeerEngine, type PeerEngineOptions } from './engine.ts'
 export { type SdkCode, type SealpostCode, SealpostError } from './errors.ts'
-export type { EphemeralMessage, KeyRefusal, LostMessage, PeerCounters, PeerEvent, UserTamper } from './events.ts'
+export type {
+  EphemeralMessage,
+  KeyRefusal,
+  LostMessage,
+  PeerCounters,
+  PeerEvent,
+  PresenceEntry,
+  UserTamper,
+} from './events.ts'
+export type { MemberOutcome } from './groups/group-client.ts'
 export type { MessageGroup } from './groups/group-message.ts'
-export type { MemberOutcome } from './groups/group-sender.ts'
 export { Group, type GroupSendOptions, Groups, type PendingGroupSend } from './groups/groups.ts'
 export type { MessageHandler } from './inbox/dispatcher.ts'
 export type { DeliveryReceipt } from './inbox/inbox.ts'
@@ -29,11 +36,12 @@ export type { KeyEpochs } from './keys/key-epochs.ts'
 export { sodiumCrypto } from './keys/sodium-crypto.ts'
 export type { OutgoingMessage, Receipt } from './outbox/lane.ts'
 export type { SendOptions } from './outbox/send-frames.ts'
+export type { ConnectOptions } from './peer.ts'
 export { type Enqueued, Peer, type RequestOptions } from './peer.ts'
 export { Pool, type PoolSendOptions, Pools } from './pools/pools.ts'
 export type { ConnectionTarget, CryptoPort, GroupCrypto, PeerEffects, PoolCrypto } from './ports.ts'
-export { type PresenceEntry, type Status, validateStatus } from './presence/presence-client.ts'
-export type { ConsentState, ConsentUpdate, MemberEntry } from './requests/broker-requests.ts'
+export { type Status, validateStatus } from './presence/presence-client.ts'
+export type { ConsentState, ConsentUpdate, MemberEntry } from './requests/requests.ts'
 export type {
   InboxRecord,
   KeyEpochRecord,
@@ -43,5 +51,5 @@ export type {
   StoreChange,
   StoreRecord,
 } from './stores/store.ts'
-export type { Device } from './users/user-statements.ts'
+export type { Device } from './users/users.ts'
 export { type DeviceInviteOptions, type PendingUserSend, Users } from './users/users.ts'

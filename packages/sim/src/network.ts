@@ -6,12 +6,12 @@ import type { VirtualClock } from './clock.ts'
 import type { Oracle } from './oracle/oracle.ts'
 import type { FaultPlan } from './plan.ts'
 
-export interface ClientEnd {
+interface ClientEnd {
   received(frame: ServerFrame): void
   closed(closeNumber: number): void
 }
 
-export interface ServerEnd {
+interface ServerEnd {
   received(frame: ClientFrame): void
   closed(): void
 }

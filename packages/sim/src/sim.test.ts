@@ -1,12 +1,11 @@
 import { expect, test } from 'vitest'
-import { placeOf, plantedBugs } from './mutants/planted-bugs.ts'
+import { placeOf, plantedBugs } from './mutants/test/planted-bugs.ts'
 import { runSeed } from './world.ts'
 
 const SEEDS = 300
-/** About 15 s of CPU, on a processor that may be slow and shared. */
+/** Takes about 15 s of CPU, on a machine that may be slow and shared. */
 const SLOW = { timeout: 600_000 }
 
-/** States that must be seen. */
 const STATES = [
   'arrivals: wait for a key',
   'arrivals: wait for an earlier one',

@@ -12,11 +12,10 @@ import type { Inside } from './oracle/inside.ts'
 import type { Consents, HeardConsents, Revocations } from './oracle/membership.ts'
 import type { Oracle } from './oracle/oracle.ts'
 import type { BoxKeyTurns, Vault } from './peer/crypto.ts'
-import type { Disks } from './peer/simulated-store.ts'
+import type { Disks } from './peer/sim-peer.ts'
 import type { Chances, Ends, FaultPlan } from './plan.ts'
 import type { DatabasePath, Overlaps } from './shard/database.ts'
 
-/** For how long a session keeps what it was pushed. */
 export const LEASE_MS: Millis = 8_000
 
 export interface Surroundings {
@@ -37,7 +36,6 @@ export interface Surroundings {
   readonly revocations: Revocations
   readonly shardCount: number
   readonly shards: readonly (Door | null)[]
-  /** The peers of each mesh. */
   readonly members: readonly PeerKey[]
   groupIn(meshId: MeshId): GroupEntry
   /** Draws for one of the plan's probabilities; false after the fault period. */
@@ -49,12 +47,10 @@ export interface Surroundings {
   fail(error: unknown): void
 }
 
-/** Where peers connect. */
-export interface Door {
+interface Door {
   connect(link: SimulatedLink): void
 }
 
-/** What the parts of one run of a broker process share. */
 export interface ShardRun {
   readonly world: Surroundings
   readonly isOver: boolean

@@ -22,8 +22,7 @@ import { Inside } from './oracle/inside.ts'
 import { Consents, Revocations } from './oracle/membership.ts'
 import { Oracle, Violation } from './oracle/oracle.ts'
 import { BoxKeyTurns, boxKeyOf, groupOf, POOL, type Vault } from './peer/crypto.ts'
-import { SimPeer } from './peer/sim-peer.ts'
-import { Disks } from './peer/simulated-store.ts'
+import { Disks, SimPeer } from './peer/sim-peer.ts'
 import { type Chances, drawPlan, Ends, type FaultPlan } from './plan.ts'
 import { DatabasePath, Overlaps } from './shard/database.ts'
 import { ShardLife } from './shard/shard-life.ts'
@@ -120,7 +119,6 @@ class World implements Surroundings {
     for (let n = 0; n < this.shardCount; n++) this.shards.push(this.startShard())
   }
 
-  /** Draws for one of the plan's probabilities; false after the fault period. */
   chance(fault: keyof Chances): boolean {
     return this.path.chance(this.plan[fault])
   }
@@ -192,7 +190,6 @@ class World implements Surroundings {
     return life && connection && mayTake ? { life, connection } : null
   }
 
-  /** An error without a caller. The world ends with it. */
   fail(error: unknown): void {
     this.fault ??= { error }
   }

@@ -35,7 +35,6 @@ export const CODECS = { native: NATIVE, atob: BY_ATOB }
 
 const codec = 'fromBase64' in Uint8Array ? NATIVE : BY_ATOB
 
-/** Returns the Base64url text of `bytes`, without padding. */
 export const toBase64url = (bytes: Uint8Array): string => codec.encode(bytes)
 
 /** @throws SyntaxError when `text` is not what `toBase64url` returns for some bytes. */

@@ -1,16 +1,19 @@
-/** The statements of brokers and operators outside of the queue: members, groups, meshes, dead letters, attachments, shards. */
+/**
+ * The statements of brokers and operators outside of the queue: members, groups, meshes, dead letters, attachments, shards.
+ * Every function that takes a `Database` throws `DatabaseError`; comments name only codes with a meaning of their own.
+ */
 export * from './cluster/database-stats.ts'
 export * from './cluster/origin.ts'
 export * from './cluster/shards.ts'
 export * from './groups/groups.ts'
 export * from './mail/attachments.ts'
 export * from './mail/dead-letters.ts'
-export * from './mail/queue-census.ts'
 export * from './mail/usage.ts'
-export * from './members/access-tokens.ts'
+export * from './mail/usage.ts'
 export * from './members/devices.ts'
 export * from './members/key-bindings.ts'
+export * from './members/key-bindings.ts'
 export * from './members/membership.ts'
-export * from './meshes/members.ts'
-export * from './meshes/views.ts'
+export * from './meshes/meshes.ts'
+export * from './meshes/meshes.ts'
 export * from './operators/operators.ts'

@@ -1,24 +1,24 @@
-/** A page made of files, as a broker serves it: packed, marked, and under a policy of its own. */
+/** Serves a page of static files, compressed, with ETags and a content security policy. */
 
 export interface Asset {
   /** The content type. */
   readonly type: string
   readonly bytes: Uint8Array<ArrayBuffer>
-  /** Its name has a hash of what it holds, so it never changes. */
+  /** The name contains a hash of the contents, so the file never changes. */
   readonly isImmutable: boolean
 }
 
 export interface ServedPage {
-  /** For every request under its folder, or for that without its last slash. */
+  /** Handles every request under the folder, and one without its last slash. */
   answer(request: Request): Response
 }
 
 export interface PageParts {
-  /** With slashes around. */
+  /** Begins and ends with a slash. */
   readonly folder: string
-  /** What may run beside the page's own scripts, and by which rules text may become code, as the policy's own words. */
+  /** Additional script sources, and the trusted-types rules, as in the policy. */
   readonly allows: { readonly scripts?: string; readonly trustedTypes: string }
-  /** By their names; `index.html` is what the folder shows. */
+  /** By name; `index.html` is the folder's page. */
   readonly assets: ReadonlyMap<string, Asset>
 }
 
@@ -39,7 +39,7 @@ interface Served {
   readonly gzipped: Uint8Array<ArrayBuffer>
 }
 
-/** Nothing but what was served with the page runs, is loaded or is asked, and no text becomes markup. */
+/** Only what was served with the page runs or loads, requests go to its origin only, and no text becomes markup. */
 const policyOf = ({ scripts, trustedTypes }: PageParts['allows']): string =>
   [
     "default-src 'none'",

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { scratchDatabase } from '@sealpost/schema/testing'
 import { expect, test } from 'vitest'
-import type { Outcome } from './report.ts'
+import type { AttackOutcome } from './measure.ts'
 
 const SCRIPT = join(import.meta.dirname, '../../../../scripts/attack.ts')
 
@@ -27,7 +27,7 @@ test('an attack is measured against honest peers, with and without it', { timeou
     const { out, err } = await run(words, { DATABASE_URL: database.url, TMPDIR: folder })
     expect(err).toMatch(/^socket-deep: p99 /)
     expect(out).toContain('Bars: p99 at most 50 ms more')
-    const [outcome] = (await Bun.file(file).json()) as Outcome[]
+    const [outcome] = (await Bun.file(file).json()) as AttackOutcome[]
     expect(outcome!.pairs).toHaveLength(1)
     expect(outcome!.tries).toBeGreaterThan(0)
     expect(outcome!.pairs[0]!.under.answers['1009']).toBeGreaterThan(0)

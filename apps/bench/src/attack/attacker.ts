@@ -1,30 +1,28 @@
-/** The attacker, as a program of its own with a low priority: its CPU is not the broker's, and must not slow it down. */
+/** The attacker, as a program with a low priority, because its CPU must not slow down the broker. */
 import { setPriority } from 'node:os'
+import { serveParent } from '@sealpost/harness/programs/child'
 import { ready } from '@sealpost/identity'
-import type { Target } from './attack.ts'
-import { attacks } from './attacks.ts'
-import type { Member } from './stage.ts'
+import { type AttackTarget, attacks } from './attacks.ts'
+import type { StageMember } from './stage.ts'
 
 export interface AttackerOrder {
   /** Begins this attack. */
-  readonly begin?: { readonly name: string; readonly target: Target; readonly members: readonly Member[] }
+  readonly begin?: { readonly name: string; readonly target: AttackTarget; readonly members: readonly StageMember[] }
   readonly end?: true
 }
 
-/** What the broker answered, and how often; the whole of a turn. */
-export interface AttackerAnswer {
+/** The replies of the broker in a turn, and how often each came. */
+export interface AttackerReply {
   readonly answers: Readonly<Record<string, number>>
 }
 
 setPriority(10)
-let turn: { readonly end: AbortController; readonly done: Promise<AttackerAnswer> } | undefined
-process.on('disconnect', () => process.exit(0))
-process.on('message', async ({ begin, end }: AttackerOrder) => {
+let turn: { readonly end: AbortController; readonly done: Promise<AttackerReply> } | undefined
+serveParent<AttackerOrder, AttackerReply>(async ({ begin, end }, reply) => {
   if (begin) turn = start(begin)
-  if (end && turn) {
-    turn.end.abort()
-    process.send?.(await turn.done)
-  }
+  if (!end || !turn) return
+  turn.end.abort()
+  reply(await turn.done)
 })
 
 function start({ name, target, members }: NonNullable<AttackerOrder['begin']>) {

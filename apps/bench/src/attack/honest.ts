@@ -1,43 +1,53 @@
 /**
- * The honest peers, as a program of their own: four pairs, each sending 10 messages a second, and a probe once a second.
- * A latency is the time from the call of `send()` to the recipient's handler. Both run in this process, on one clock.
+ * The honest peers, as a program: four pairs that each send 10 messages a second, and a probe once a second. A latency
+ * counts from the call of `send()` to the recipient's handler; both run in this process, on one clock.
  */
+import { WireClient } from '@sealpost/broker/testing-wire'
+import { serveParent } from '@sealpost/harness/programs/child'
 import { ready } from '@sealpost/identity'
 import { connect, type Peer } from '@sealpost/sdk'
-import type { Probe, Target } from './attack.ts'
-import { type Prober, probers } from './probes.ts'
-import type { Member } from './stage.ts'
+import type { AttackTarget, ProbeKind } from './attacks.ts'
+import { HttpMember } from './sources.ts'
+import { HISTORY, type StageMember } from './stage.ts'
 
 export interface HonestOrder {
-  readonly open?: { readonly target: Target; readonly members: readonly Member[]; readonly probe: Probe }
+  readonly open?: { readonly target: AttackTarget; readonly members: readonly StageMember[]; readonly probe: ProbeKind }
   /** Seconds of a measurement. */
   readonly seconds?: number
 }
 
-export type HonestAnswer =
-  | { readonly isOpen: true }
-  | { readonly p50Ms: number; readonly p99Ms: number; readonly sent: number; readonly tries: number; readonly succeeded: number } // biome-ignore format: one thing
+export interface HonestFigures {
+  readonly p50Ms: number
+  readonly p99Ms: number
+  readonly sent: number
+  /** Of the probe. */
+  readonly tries: number
+  readonly succeeded: number
+}
 
-export const PAIRS = 4
-/** Two for each pair, and one that joins, uploads or reads. */
+export type HonestReply = { readonly isOpen: true } | HonestFigures
+
+const PAIRS = 4
+/** Two for each pair, and one for the probe. */
 export const HONEST_MEMBERS = 2 * PAIRS + 1
 const EVERY_MS = 100
 const PROBE_EVERY_MS = 1000
-/** A message that is not there by then counts as so late. */
+/** The latency of a message that has not arrived by then. */
 const LATE_MS = 10_000
+const CHUNK_BYTES = 64 * 1024
 
 type SendingPair = readonly [sender: Peer, recipient: Peer]
 
 class HonestPeers {
   readonly #pairs: readonly SendingPair[]
-  readonly #prober: Prober
+  readonly #probe: () => Promise<boolean>
   readonly #sentAt = new Map<string, number>()
   readonly #latencies: number[] = []
   #lastNo = 0
 
-  private constructor(pairs: readonly SendingPair[], prober: Prober) {
+  private constructor(pairs: readonly SendingPair[], probe: () => Promise<boolean>) {
     this.#pairs = pairs
-    this.#prober = prober
+    this.#probe = probe
     for (const [, recipient] of pairs)
       recipient.onMessage((message) => {
         const sentAt = this.#sentAt.get(message.text())
@@ -50,25 +60,24 @@ class HonestPeers {
     await ready()
     const peers = await Promise.all(members.slice(0, 2 * PAIRS).map((member) => connect({ ...target, ...member })))
     const pairs = Array.from({ length: PAIRS }, (_, i) => [peers[2 * i]!, peers[2 * i + 1]!] as const)
-    // Keys are exchanged before the clock runs.
-    for (const [sender, recipient] of pairs) await sender.send(recipient.key, 'hello')
-    return new HonestPeers(pairs, await probers[probe]({ ...target, ...members[2 * PAIRS]! }))
+    for (const [sender, recipient] of pairs) await sender.send(recipient.key, 'hello') // exchanges keys before the clock
+    return new HonestPeers(pairs, await openProbe(probe, { ...target, ...members[2 * PAIRS]! }))
   }
 
-  async measure(seconds: number): Promise<HonestAnswer> {
+  async measure(seconds: number): Promise<HonestFigures> {
     this.#latencies.length = 0
     let tries = 0
     let succeeded = 0
-    const probe = setInterval(() => {
+    const probing = setInterval(() => {
       tries += 1
-      void this.#prober().then((isGood) => (succeeded += Number(isGood)))
+      void this.#probe().then((isGood) => (succeeded += Number(isGood)))
     }, PROBE_EVERY_MS)
     const end = performance.now() + seconds * 1000
     while (performance.now() < end) {
       for (const pair of this.#pairs) setTimeout(() => this.#send(pair), Math.random() * EVERY_MS)
       await Bun.sleep(EVERY_MS)
     }
-    clearInterval(probe)
+    clearInterval(probing)
     const deadline = performance.now() + LATE_MS
     while ((this.#sentAt.size > 0 || succeeded < tries) && performance.now() < deadline) await Bun.sleep(10)
     for (const _ of this.#sentAt) this.#latencies.push(LATE_MS)
@@ -81,17 +90,31 @@ class HonestPeers {
   #send([sender, recipient]: SendingPair): void {
     const text = `message ${++this.#lastNo}`
     this.#sentAt.set(text, performance.now())
-    sender.send(recipient.key, text).catch(() => undefined) // it counts as late
+    sender.send(recipient.key, text).catch(() => undefined) // counts as late
   }
 }
 
+/** Returns what an honest peer tries: a new connection, the upload of a chunk, or the replay of the last events. */
+async function openProbe(probe: ProbeKind, account: AttackTarget & StageMember): Promise<() => Promise<boolean>> {
+  if (probe === 'join') return () => joins(account)
+  const member = await HttpMember.enter(account)
+  if (probe === 'replay') return () => member.replay(HISTORY.events - 10).catch(() => false)
+  const content = crypto.getRandomValues(new Uint8Array(CHUNK_BYTES))
+  const id = await member.createAttachment(CHUNK_BYTES, CHUNK_BYTES)
+  return () => member.putChunk(id, 0, content).catch(() => false)
+}
+
+async function joins(account: AttackTarget & StageMember): Promise<boolean> {
+  const client = await WireClient.enter(account).catch(() => null) // refused, or closed before its welcome
+  client?.destroy()
+  return client !== null
+}
+
 let peers: HonestPeers | undefined
-const answer = (said: HonestAnswer) => process.send?.(said)
-process.on('disconnect', () => process.exit(0))
-process.on('message', async ({ open, seconds }: HonestOrder) => {
+serveParent<HonestOrder, HonestReply>(async ({ open, seconds }, reply) => {
   if (open) {
     peers = await HonestPeers.open(open)
-    answer({ isOpen: true })
+    reply({ isOpen: true })
   }
-  if (seconds) answer(await peers!.measure(seconds))
+  if (seconds) reply(await peers!.measure(seconds))
 })

@@ -1,16 +1,16 @@
 /**
- * What attacks cost an honest peer: `bun scripts/attack.ts`, or one of them with `--only NAME`. Each attack runs against
- * a broker of its own, on loopback, for a bounded time. The parts are: `attacks` (the table, and one file for
- * each kind), `attacker` and `honest` (the two programs beside the broker), `stage` (Postgres, broker and members),
- * `measure` (turns in pairs, with and without the attack) and `report`.
+ * What attacks cost an honest peer: `bun scripts/attack.ts`, or one attack with `--only NAME`. Each attack runs against its
+ * own broker, on loopback, for a bounded time. The parts are: `attacks` (the table; `unproven` and `members` hold the
+ * kinds), `attacker` and `honest` (the two programs beside the broker), `stage` (Postgres, broker and members), and
+ * `measure` (turns in pairs, with and without the attack).
  */
 
-import { endOnSignals, forever, Teardown } from '@sealpost/harness/programs/teardown'
+import { runCommand } from '@sealpost/harness/command/run-command'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { OperatingError } from '@sealpost/std'
 import { Command, InvalidArgumentError } from 'commander'
 import { attacks } from './attacks.ts'
-import { measureAttack } from './measure.ts'
-import { listText, type Outcome, reportText } from './report.ts'
+import { type AttackOutcome, measureAttack, reportText } from './measure.ts'
 
 const wholeNumber = (text: string): number => {
   if (!/^[1-9]\d{0,3}$/.test(text)) throw new InvalidArgumentError('Expected a number from 1 to 9999.')
@@ -28,22 +28,14 @@ const options = new Command('attack')
   .parse()
   .opts<{ only?: string[]; pairs: number; seconds: number; list?: true; json?: string }>()
 
-const teardown = new Teardown()
-endOnSignals(teardown)
-let exitCode = 0
-try {
-  if (options.list) console.log(listText(attacks))
-  else exitCode = await run()
-} catch (error) {
-  if (teardown.isRunning) await forever()
-  console.error(error instanceof OperatingError ? error.message : String((error as Error).stack))
-  exitCode = 1
-}
-await teardown.run()
-process.exit(exitCode)
+await runCommand(async (teardown) => {
+  if (!options.list) return run(teardown)
+  console.log(attacks.map(({ name, does }) => `${name.padEnd(18)} ${does}`).join('\n'))
+  return 0
+})
 
-async function run(): Promise<number> {
-  const outcomes: Outcome[] = []
+async function run(teardown: Teardown): Promise<number> {
+  const outcomes: AttackOutcome[] = []
   for (const attack of chosen()) outcomes.push(await measureAttack(attack, options, teardown))
   console.log(reportText(outcomes))
   if (options.json) await Bun.write(options.json, `${JSON.stringify(outcomes, null, 1)}\n`)

@@ -1,117 +1,149 @@
-/** Turns with and without an attack, in pairs: what a busy machine does to one it does to the other. */
+/** Measures an attack in pairs of turns with and without it, which a busy machine affects equally, and judges the result. */
 import { join } from 'node:path'
 import { Child } from '@sealpost/harness/programs/child'
 import { processFacts } from '@sealpost/harness/programs/process-facts'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
-import type { Attack } from './attack.ts'
-import type { AttackerAnswer, AttackerOrder } from './attacker.ts'
-import { HONEST_MEMBERS, type HonestAnswer, type HonestOrder } from './honest.ts'
-import { type Outcome, outcomeOf } from './report.ts'
-import { openStage, type Stage } from './stage.ts'
+import { median, sum, tableText } from '@sealpost/harness/report/text'
+import { createColors } from 'picocolors'
+import type { AttackerOrder, AttackerReply } from './attacker.ts'
+import type { Attack } from './attacks.ts'
+import { HONEST_MEMBERS, type HonestFigures, type HonestOrder, type HonestReply } from './honest.ts'
+import { type AttackStage, openStage } from './stage.ts'
 
-/** What honest peers met in one turn, and what the broker spent. */
-export interface Turn {
-  readonly p50Ms: number
-  readonly p99Ms: number
-  readonly tries: number
-  readonly succeeded: number
+/** What honest peers met in one turn, and what the broker used. */
+export interface AttackTurn extends Omit<HonestFigures, 'sent'> {
   /** Of one core. */
   readonly cpuShare: number
-  /** Of the attacker; empty without an attack. */
+  /** The replies to the attacker; empty without an attack. */
   readonly answers: Readonly<Record<string, number>>
 }
 
-export interface Pair {
-  readonly without: Turn
-  readonly under: Turn
+export interface TurnPair {
+  readonly without: AttackTurn
+  readonly under: AttackTurn
 }
 
-type Measured = Extract<HonestAnswer, { p99Ms: number }>
+/** Medians over the pairs. */
+export interface AttackOutcome {
+  readonly name: string
+  readonly pairs: readonly TurnPair[]
+  /** Under the attack minus without it. */
+  readonly p99MsMore: number
+  readonly cpuShareMore: number
+  readonly succeeded: number
+  readonly tries: number
+  readonly probe: string
+  readonly isWithinBars: boolean
+}
 
-/** Limits fill up again between two turns. */
+/** Limits refill between two turns. */
 const PAUSE_MS = 2_000
 
 interface Scene {
   readonly attack: Attack
-  readonly stage: Stage
+  readonly stage: AttackStage
   readonly seconds: number
-  readonly honest: Child<HonestOrder, HonestAnswer>
-  readonly attacker: Child<AttackerOrder, AttackerAnswer>
+  readonly honest: Child<HonestOrder, HonestReply>
+  readonly attacker: Child<AttackerOrder, AttackerReply>
 }
 
 export async function measureAttack(
   attack: Attack,
   { pairs, seconds }: { pairs: number; seconds: number },
-  outer: Teardown,
-): Promise<Outcome> {
-  const scene = await openScene(attack, seconds, outer)
-  await scene.turn('without') // compiles what the turns run
-  const measured: Pair[] = []
-  for (let i = 0; i < pairs; i++) measured.push(await scene.pair(i % 2 === 0 ? 'without' : 'under'))
-  await scene.close()
+  teardown: Teardown,
+): Promise<AttackOutcome> {
+  const { members = 0, env = {}, probe = 'join', hasHistory = false } = attack
+  const stage = await openStage({ env, hasHistory, honest: HONEST_MEMBERS, hostile: members }, teardown)
+  const honest = new Child<HonestOrder, HonestReply>('honest', join(import.meta.dirname, 'honest.ts'))
+  const endHonest = teardown.addProgram(honest)
+  const attacker = new Child<AttackerOrder, AttackerReply>('attacker', join(import.meta.dirname, 'attacker.ts'))
+  const endAttacker = teardown.addProgram(attacker)
+  const opened = honest.nextReply((reply): reply is { isOpen: true } => 'isOpen' in reply)
+  honest.send({ open: { target: stage.target, members: stage.honest, probe } })
+  await opened
+  const scene = { attack, stage, seconds, honest, attacker }
+  await turnOf(scene, 'without') // compiles the code of the turns
+  const measured: TurnPair[] = []
+  for (let i = 0; i < pairs; i++) measured.push(await pairOf(scene, i % 2 === 0 ? 'without' : 'under'))
+  await endAttacker()
+  await endHonest()
   const outcome = outcomeOf(attack, measured)
   process.stderr.write(`${attack.name}: p99 ${outcome.p99MsMore.toFixed(1)} ms more, ${pairs} pairs\n`)
   return outcome
 }
 
-async function openScene(attack: Attack, seconds: number, outer: Teardown) {
-  const { members = 0, env = {}, probe = 'join', hasHistory = false } = attack
-  const ends: (() => Promise<void>)[] = []
-  const own = { add: (step: Parameters<Teardown['add']>[0]) => ends.push(outer.add(step)) }
-  const stage = await openStage({ env, hasHistory, honest: HONEST_MEMBERS, hostile: members }, outer)
-  const child = <Order extends object, Answer extends object>(name: string) => {
-    const started = new Child<Order, Answer>(name, join(import.meta.dirname, `${name}.ts`))
-    own.add({ end: () => started.stop(), kill: () => started.kill() })
-    return started
-  }
-  const honest = child<HonestOrder, HonestAnswer>('honest')
-  const attacker = child<AttackerOrder, AttackerAnswer>('attacker')
-  const scene: Scene = { attack, stage, seconds, honest, attacker }
-  const opened = honest.nextReply((said): said is { isOpen: true } => 'isOpen' in said)
-  honest.send({ open: { target: stage.target, members: stage.honest, probe } })
-  await opened
-  return {
-    turn: (kind: keyof Pair) => turnOf(scene, kind),
-    pair: (first: keyof Pair) => pairOf(scene, first),
-    close: async () => {
-      for (const end of ends.reverse()) await end()
-    },
-  }
-}
-
-async function pairOf(scene: Scene, first: keyof Pair): Promise<Pair> {
+async function pairOf(scene: Scene, first: keyof TurnPair): Promise<TurnPair> {
   const one = await turnOf(scene, first)
   const other = await turnOf(scene, first === 'without' ? 'under' : 'without')
   return first === 'without' ? { without: one, under: other } : { without: other, under: one }
 }
 
-async function turnOf(scene: Scene, kind: keyof Pair): Promise<Turn> {
-  const { attack, stage, seconds, honest, attacker } = scene
+async function turnOf({ attack, stage, seconds, honest, attacker }: Scene, kind: keyof TurnPair): Promise<AttackTurn> {
   await Bun.sleep(PAUSE_MS)
-  const { target, hostile: members } = stage
+  const { target, hostile: members, brokerPid } = stage
   if (kind === 'under') attacker.send({ begin: { name: attack.name, target, members } })
-  const [spent, met] = await Promise.all([cpuShareOver(stage.brokerPid, seconds), measuredBy(honest, seconds)])
-  const { p50Ms, p99Ms, tries, succeeded } = met
-  const answers = kind === 'under' ? await answersOf(attacker) : {}
-  return { p50Ms, p99Ms, tries, succeeded, cpuShare: spent, answers }
-}
-
-function measuredBy(honest: Scene['honest'], seconds: number): Promise<Measured> {
-  const measured = honest.nextReply((said): said is Measured => 'p99Ms' in said)
+  const figures = honest.nextReply((reply): reply is HonestFigures => 'p99Ms' in reply)
   honest.send({ seconds })
-  return measured
+  const [cpuShare, { p50Ms, p99Ms, tries, succeeded }] = await Promise.all([cpuShareOver(brokerPid, seconds), figures])
+  const answers = kind === 'under' ? await answersOf(attacker) : {}
+  return { p50Ms, p99Ms, tries, succeeded, cpuShare, answers }
 }
 
-async function answersOf(attacker: Scene['attacker']): Promise<Turn['answers']> {
-  const ended = attacker.nextReply((said): said is AttackerAnswer => 'answers' in said)
+async function answersOf(attacker: Scene['attacker']): Promise<AttackTurn['answers']> {
+  const ended = attacker.nextReply((reply): reply is AttackerReply => 'answers' in reply)
   attacker.send({ end: true })
   return (await ended).answers
 }
 
-/** User and system time: a busy machine hardly changes it. */
+/** User and system time, which a busy machine hardly changes. */
 async function cpuShareOver(pid: number, seconds: number): Promise<number> {
-  const spent = () => processFacts(pid)?.cpuSeconds ?? Number.NaN
-  const before = spent()
+  const cpuSeconds = () => processFacts(pid)?.cpuSeconds ?? Number.NaN
+  const before = cpuSeconds()
   await Bun.sleep(seconds * 1000)
-  return (spent() - before) / seconds
+  return (cpuSeconds() - before) / seconds
 }
+
+const P99_MS_MORE_MAX = 50
+const UNPROVEN_CPU_SHARE_MAX = 0.05
+
+export function outcomeOf(attack: Attack, pairs: readonly TurnPair[]): AttackOutcome {
+  const more = (pick: (turn: AttackTurn) => number) =>
+    median(pairs.map(({ without, under }) => pick(under) - pick(without)))
+  const [p99MsMore, cpuShareMore] = [more(({ p99Ms }) => p99Ms), more(({ cpuShare }) => cpuShare)]
+  const isCheap = !attack.isOneUnprovenAddress || cpuShareMore <= UNPROVEN_CPU_SHARE_MAX
+  const [succeeded, tries] = [
+    sum(pairs.map(({ under }) => under.succeeded)),
+    sum(pairs.map(({ under }) => under.tries)),
+  ]
+  return {
+    ...{ name: attack.name, pairs, p99MsMore, cpuShareMore, succeeded, tries, probe: attack.probe ?? 'join' },
+    isWithinBars: isCheap && p99MsMore <= P99_MS_MORE_MAX && succeeded === tries,
+  }
+}
+
+export function reportText(outcomes: readonly AttackOutcome[]): string {
+  const paint = createColors(process.stdout.isTTY)
+  const head = ['attack', 'p99 without', 'p99 under', 'p99 more', 'broker CPU more', 'probes', 'bars', 'answers']
+  const rows = outcomes.map(({ name, pairs, p99MsMore, cpuShareMore, succeeded, tries, probe, isWithinBars }) => [
+    name,
+    ms(median(pairs.map(({ without }) => without.p99Ms))),
+    ms(median(pairs.map(({ under }) => under.p99Ms))),
+    ms(p99MsMore),
+    `${(cpuShareMore * 100).toFixed(1)} %`,
+    `${probe} ${succeeded}/${tries}`,
+    isWithinBars ? paint.green('ok') : paint.red('over'),
+    answersText(pairs.at(-1)?.under.answers ?? {}),
+  ])
+  const bars = `Bars: p99 at most ${P99_MS_MORE_MAX} ms more (median of the pairs), every probe succeeds, and one unproven address costs at most ${UNPROVEN_CPU_SHARE_MAX * 100} % of a core.`
+  return `${tableText(head, rows, paint)}\n${bars}`
+}
+
+const ms = (value: number): string => `${value.toFixed(1)} ms`
+
+/** The four most frequent replies. */
+const answersText = (answers: AttackTurn['answers']): string =>
+  Object.entries(answers)
+    .toSorted(([, a], [, b]) => b - a)
+    .slice(0, 4)
+    .map(([answer, times]) => `${answer} ×${times}`)
+    .join(', ')

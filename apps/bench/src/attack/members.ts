@@ -1,21 +1,24 @@
-/** Attacks by members of the mesh: what they make the broker parse, and what they hold that others wait for. */
-import { WireClient } from '@sealpost/broker/testing-wire'
-import type { Attack, AttackContext } from './attack.ts'
-import { HttpMember } from './http-member.ts'
-import { atPace, dial, inLoops, portOf, statusIn, statusOf } from './sources.ts'
+/** Attacks by members of the mesh: they make the broker parse, hold or store what others need room for. */
+import { envelopeTo, WireClient } from '@sealpost/broker/testing-wire'
+import { createPool } from '@sealpost/identity'
+import type { ServerFrame } from '@sealpost/protocol'
+import type { DeliveryId } from '@sealpost/std'
+import type { Attack, AttackContext } from './attacks.ts'
+import { atPace, dial, HttpMember, inLoops, portOf, statusIn, statusOf } from './sources.ts'
+import type { StageMember } from './stage.ts'
 
 const JUNK_BYTES = 250_000
 const WIDE = `{"type":"send","envelopes":[${'{},'.repeat(JUNK_BYTES / 3)}{}]}`
 const CHUNK_BYTES = 256 * 1024
 const SLOTS = 4
-/** Of the members, those that have an attachment. */
+/** Members that have an attachment. */
 const HOLDERS = 4
 const REPLAYS = 32
-/** Ten times a second, where a reader that takes less than 16 kB in one is cut off. */
+/** Ten times a second; the broker cuts off a reader that takes less than 16 kB per second. */
 const SIP_BYTES = 2_000
 const MADE_UP = '00'.repeat(16)
 
-/** Sends junk, is cut off, comes back from another address, and so on. */
+/** Sends junk until it is cut off, and repeats that from another address. */
 async function junk({ target, members, signal, count }: AttackContext): Promise<void> {
   await atPace(20, signal, (no) => {
     const place = { ...target, ...members[no % members.length]! }
@@ -31,7 +34,7 @@ async function junk({ target, members, signal, count }: AttackContext): Promise<
   })
 }
 
-/** Each member begins four chunks at a time and sends nothing of them: a few of their own attachments, the others of none. */
+/** Each member begins four chunks at a time without content: a few members of their own attachments, the others of none. */
 async function rooms({ target, members, signal, count }: AttackContext): Promise<void> {
   const hash = 'A'.repeat(43)
   await Promise.all(
@@ -54,7 +57,7 @@ async function rooms({ target, members, signal, count }: AttackContext): Promise
   )
 }
 
-/** Asks for all of the history again and again, and takes a little more of it than the least a reader must. */
+/** Requests the whole history repeatedly, and reads a little more than the required minimum. */
 async function replays({ target, members, signal, count }: AttackContext): Promise<void> {
   const peer = await HttpMember.enter({ ...target, ...members[0]! })
   const head = `${peer.head('GET', peer.replayPath(0))}\r\n`
@@ -74,6 +77,89 @@ async function replays({ target, members, signal, count }: AttackContext): Promi
     clearInterval(taking)
     await Bun.sleep(100)
   })
+}
+
+const LARGE_BYTES = 60_000
+/** Unanswered envelopes. */
+const WINDOW = 32
+const PAUSE_MS = 20
+
+const enter = ({ target }: AttackContext, { identity }: StageMember) =>
+  WireClient.enter({ ...target, identity }, { credit: 1024 })
+
+/** Passes received frames on until the broker ends the connection. */
+async function each(client: WireClient, signal: AbortSignal, act: (frames: ServerFrame[]) => void): Promise<void> {
+  const closed = client.closed.then(({ code }) => code)
+  let end: number | null = null
+  void closed.then((code) => (end = code))
+  while (!signal.aborted && end === null) {
+    act(client.frames.splice(0))
+    await Bun.sleep(PAUSE_MS)
+  }
+  client.destroy()
+}
+
+/** Sends envelopes of this size within the window. */
+function sending(client: WireClient, to: StageMember, { count }: AttackContext, bytes: number) {
+  let inFlight = 0
+  return (frames: readonly ServerFrame[]) => {
+    for (const frame of frames) {
+      if (frame.type !== 'ack' && frame.type !== 'nack') continue
+      inFlight -= frame.items.length
+      for (const item of frame.items) count('code' in item ? item.code : 'ack')
+    }
+    for (; inFlight < WINDOW; inFlight++)
+      client.send({ type: 'send', envelopes: [envelopeTo(to, { isHead: true, envelope: new Uint8Array(bytes) })] })
+  }
+}
+
+async function fillMailbox(context: AttackContext): Promise<void> {
+  const [sender, absent] = context.members as [StageMember, StageMember]
+  const client = await enter(context, sender)
+  await each(client, context.signal, sending(client, absent, context, LARGE_BYTES))
+}
+
+async function rejectAll(context: AttackContext): Promise<void> {
+  const [sender, accomplice] = context.members as [StageMember, StageMember]
+  const [from, to] = [await enter(context, sender), await enter(context, accomplice)]
+  const reject = (frames: readonly ServerFrame[]) => {
+    for (const { id } of frames.flatMap((frame) => (frame.type === 'push' ? frame.deliveries : [])))
+      to.send({ type: 'reject', items: [{ id, reason: 'no' }] })
+  }
+  await Promise.all([
+    each(from, context.signal, sending(from, accomplice, context, LARGE_BYTES)),
+    each(to, context.signal, reject),
+  ])
+}
+
+async function foundPools(context: AttackContext): Promise<void> {
+  const { target, signal, count } = context
+  const [member] = context.members as [StageMember]
+  const client = await enter(context, member)
+  const { signing } = member.identity
+  let ref = 0
+  await each(client, signal, (frames) => {
+    for (const frame of frames) if (frame.type === 'groupSet') count(frame.outcome)
+    const draft = { meshId: target.meshId, name: `flood ${ref}`, members: [signing.publicKey] }
+    if (++ref % 3 === 0) client.send({ type: 'setPool', ref, statement: createPool(signing, draft).bytes })
+  })
+}
+
+async function giveBackAll(context: AttackContext): Promise<void> {
+  const [sender, accomplice] = context.members as [StageMember, StageMember]
+  const [from, to] = [await enter(context, sender), await enter(context, accomplice)]
+  const strays = Array.from({ length: 1000 }, (_, i) => (i + 1) as DeliveryId)
+  const retry = (frames: readonly ServerFrame[]) => {
+    const ids = frames.flatMap((frame) => (frame.type === 'push' ? frame.deliveries.map(({ id }) => id) : []))
+    for (const _ of ids) context.count('pushed')
+    if (ids.length > 0) to.send({ type: 'retry', items: ids.map((id) => ({ id, afterMs: 0 })) })
+    to.send({ type: 'settle', ids: strays.slice(0, 10) })
+  }
+  void to.closed.then(({ code }) => context.count(code))
+  await Promise.all([
+    each(from, context.signal, sending(from, accomplice, context, 100)),
+    each(to, context.signal, retry),
+  ])
 }
 
 export const memberAttacks: readonly Attack[] = [
@@ -97,5 +183,24 @@ export const memberAttacks: readonly Attack[] = [
     probe: 'replay',
     hasHistory: true,
     run: replays,
+  },
+  {
+    name: 'mailbox-bytes',
+    does: 'A member sends 60 kB envelopes to one recipient that is away, as fast as the broker takes them.',
+    members: 2,
+    run: fillMailbox,
+  },
+  {
+    name: 'dead-letters',
+    does: 'A member sends 60 kB envelopes, and its recipient rejects each.',
+    members: 2,
+    run: rejectAll,
+  },
+  { name: 'pools', does: 'A member founds 16 pools a second.', members: 1, run: foundPools },
+  {
+    name: 'retries',
+    does: 'A member gives back each delivery at once, and settles 500 a second that it does not hold.',
+    members: 2,
+    run: giveBackAll,
   },
 ]

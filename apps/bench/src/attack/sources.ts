@@ -1,7 +1,11 @@
-/** What attacks are made of: raw connections from any address of 127.0.0.0/8, and a pace. */
+/** The parts of attacks: raw connections from any address of 127.0.0.0/8, a steady pace, and a member over HTTP. */
 import { connect, type Socket } from 'node:net'
+import { HttpPeer } from '@sealpost/broker/testing-http'
+import { hash256 } from '@sealpost/identity'
+import type { AttackTarget } from './attacks.ts'
+import type { StageMember } from './stage.ts'
 
-/** Acts at this rate per second, evenly, and doesn't wait for one before the next. */
+/** Acts at this rate per second, evenly, without waiting for earlier acts. */
 export async function atPace(perSecond: number, signal: AbortSignal, act: (no: number) => void): Promise<void> {
   const startedAt = performance.now()
   for (let no = 0; !signal.aborted; no++) {
@@ -11,7 +15,7 @@ export async function atPace(perSecond: number, signal: AbortSignal, act: (no: n
   }
 }
 
-/** Acts again and again, in this number of concurrent loops. */
+/** Acts repeatedly, in this number of concurrent loops. */
 export async function inLoops(count: number, signal: AbortSignal, act: (no: number) => Promise<void>): Promise<void> {
   const loop = async (no: number) => {
     while (!signal.aborted) await act(no)
@@ -19,14 +23,14 @@ export async function inLoops(count: number, signal: AbortSignal, act: (no: numb
   await Promise.all(Array.from({ length: count }, (_, no) => loop(no)))
 }
 
-/** A connection from this address. It answers no error: what ends it is told by `ended`. */
+/** Connects from this address. Ignores errors, which also close the socket. */
 export function dial(port: number, from: string): Socket {
   const socket = connect({ port, host: '127.0.0.1', localAddress: from })
   socket.on('error', () => undefined)
   return socket
 }
 
-/** Sends one request and returns the status of its answer, or `cut` when the connection ends before one. */
+/** Sends one request. Resolves with the status of the response, or with `cut` if the connection ends before it. */
 export function statusOf(socket: Socket, request: Uint8Array | string, signal: AbortSignal): Promise<string> {
   return new Promise((resolve) => {
     const end = (status: string) => {
@@ -42,7 +46,7 @@ export function statusOf(socket: Socket, request: Uint8Array | string, signal: A
   })
 }
 
-/** Of the first bytes of an answer. */
+/** Reads the status from the first bytes of a response. */
 export const statusIn = (bytes: Uint8Array | string): string =>
   /^HTTP\/1\.1 (\d+)/.exec(Buffer.from(bytes).toString('latin1', 0, 32))?.[1] ?? 'garbled'
 
@@ -53,4 +57,56 @@ export function postOf(target: { readonly url: string }, path: string, body: str
   const { host } = new URL(target.url)
   const lines = [`POST ${path} HTTP/1.1`, `Host: ${host}`, 'Content-Type: application/json', ...headers]
   return [...lines, `Content-Length: ${body.length}`, 'Connection: close', '', body].join('\r\n')
+}
+
+/** A member that uses HTTP. */
+export class HttpMember {
+  readonly #peer: HttpPeer
+  readonly #place: AttackTarget & StageMember
+
+  private constructor(peer: HttpPeer, place: AttackTarget & StageMember) {
+    this.#peer = peer
+    this.#place = place
+  }
+
+  static async enter(place: AttackTarget & StageMember): Promise<HttpMember> {
+    return new HttpMember(await HttpPeer.enter(place), place)
+  }
+
+  /** The head of a request, without its last line. */
+  head(method: string, path: string): string {
+    const { host } = new URL(this.#place.url)
+    const { Authorization } = this.#peer.headers
+    return `${method} ${path} HTTP/1.1\r\nHost: ${host}\r\nAuthorization: ${Authorization}\r\nConnection: close\r\n`
+  }
+
+  /** The path for all events after `after` in the space of the mesh. */
+  replayPath(after: number): string {
+    const { meshId } = this.#place
+    return `/v1/meshes/${meshId}/history?space=${meshId}&after=${after}`
+  }
+
+  /** Returns whether the replay was complete. */
+  async replay(after: number): Promise<boolean> {
+    const response = await fetch(`${this.#place.httpUrl}${this.replayPath(after)}`, { headers: this.#peer.headers })
+    const { status } = response
+    const text = await response.text()
+    return status === 200 && text.trimEnd().endsWith('}') && text.includes('"end":true')
+  }
+
+  /** Creates an attachment for itself. @returns its id */
+  async createAttachment(bytes: number, chunkBytes: number): Promise<string> {
+    const id = crypto.getRandomValues(new Uint8Array(16)).toHex()
+    const recipients = [this.#place.identity.signing.publicKey]
+    await this.#peer.post(`/v1/meshes/${this.#place.meshId}/attachments`, { id, bytes, chunkBytes, recipients })
+    return id
+  }
+
+  /** Returns whether the broker stored the chunk. */
+  async putChunk(id: string, chunkNo: number, content: Uint8Array<ArrayBuffer>): Promise<boolean> {
+    const hash = Buffer.from(hash256(content)).toString('base64url')
+    const url = `${this.#place.httpUrl}/v1/meshes/${this.#place.meshId}/attachments/${id}/chunks/${chunkNo}?hash=${hash}`
+    const { status } = await fetch(url, { method: 'PUT', headers: this.#peer.headers, body: content })
+    return status === 204
+  }
 }

@@ -1,11 +1,11 @@
-/** Attacks by clients that reach the port and have no key: sockets and requests before anything is proven. */
+/** Attacks by clients without a key: sockets and requests before anything is proven. */
 import type { Socket } from 'node:net'
 import { WireClient } from '@sealpost/broker/testing-wire'
-import type { Attack, AttackContext } from './attack.ts'
+import type { Attack, AttackContext } from './attacks.ts'
 import { atPace, dial, portOf, postOf, statusOf } from './sources.ts'
 
 const FROM = '127.66.6.6'
-/** The limits of one address; an attacker keeps to them, so that each request is let in. */
+/** The limits of one address, which an attacker obeys so that each request is admitted. */
 const REQUESTS_PER_SECOND = 40
 const UPGRADES_PER_SECOND = 10
 const SILENT_PER_SECOND = 400
@@ -35,7 +35,7 @@ const firstFrame =
     })
   }
 
-/** Holds its sockets open and silent: 200 addresses in 10 networks, more than there are places without a proven key. */
+/** Holds more silent sockets than the broker admits without a proven key, from 200 addresses in 10 networks. */
 async function crowd({ target, signal, count }: AttackContext): Promise<void> {
   const open = new Set<WireClient>()
   await atPace(300, signal, (no) => {
@@ -52,7 +52,7 @@ async function crowd({ target, signal, count }: AttackContext): Promise<void> {
   for (const client of open) client.destroy()
 }
 
-/** Holds its connections, and sends nothing on any of them; the broker closes each after 12 seconds. */
+/** Holds silent connections; the broker closes each after 12 seconds. */
 async function silent({ target, signal, count }: AttackContext): Promise<void> {
   const open = new Set<Socket>()
   await atPace(SILENT_PER_SECOND, signal, () => {

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { fillPage } from '@sealpost/harness/report/markdown'
 import { expect, test } from 'vitest'
 import { readFigures } from './figures.ts'
-import { capacityTables } from './page.ts'
+import { capacityTables } from './report.ts'
 
 const PAGE = join(import.meta.dirname, '../../../../docs/CAPACITY.md')
 

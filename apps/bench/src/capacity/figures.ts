@@ -1,11 +1,11 @@
-/** The measured figures that a plan is made of, out of docs/benchmarks; nothing here is guessed. */
+/** The measured figures of a plan, from docs/benchmarks. None is estimated. */
 import { join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 import { type Results, readResults } from '../figures/results.ts'
 
-/** A message's costs at a rate of one broker. At a low rate each pays for a commit of its own, at a high one hundreds share it. */
+/** The cost of a message at a rate of one broker. At a low rate each message has a commit, at a high one hundreds share it. */
 export interface CostPoint {
-  /** Messages a second that the run reached. */
+  /** Messages per second of the run. */
   readonly perSecond: number
   readonly brokerUs: number
   readonly postgresUs: number
@@ -13,7 +13,7 @@ export interface CostPoint {
   readonly walBytes: number
 }
 
-/** A run of `measure.ts`; bytes of a message, with indexes. */
+/** A run of `measure.ts`: bytes of a message, with indexes. */
 export interface Stored {
   readonly payloadBytes: number
   readonly commitRows: number
@@ -22,23 +22,23 @@ export interface Stored {
   readonly walBytes: number
 }
 
-/** As `docs/benchmarks/sizes.json` keeps it. */
+/** The contents of `docs/benchmarks/sizes.json`. */
 export interface Sizes {
-  /** Of a member, its session and its mark, with indexes. */
+  /** A member with its session and its high-water mark, with indexes. */
   readonly peerBytes: number
   readonly stored: readonly Stored[]
-  /** CPU of a peer that connects, from the upgrade to its first claim. */
+  /** CPU for a peer that connects, from the upgrade to its first claim. */
   readonly handshake: { readonly brokerUs: number; readonly postgresUs: number }
 }
 
 export interface Figures {
   /** By rate, ascending. */
   readonly costs: readonly CostPoint[]
-  /** Of the payloads that `costs` were measured with. */
+  /** The payload with which `costs` were measured. */
   readonly payloadBytes: number
-  /** What claiming adds to a message that was not pushed at its birth. */
+  /** What a claim adds to a message that was not leased on insert. */
   readonly claim: { readonly brokerUs: number; readonly postgresUs: number; readonly walBytes: number }
-  /** Of one broker, the most that was seen. */
+  /** The highest measured rate of one broker. */
   readonly messagesPerSecondMax: number
   readonly idleCpuPerSession: number
   readonly brokerMbEmpty: number
@@ -47,9 +47,9 @@ export interface Figures {
   readonly sessionKb: number
   readonly peerBytes: number
   readonly waiting: LinearCost
-  /** More than one byte for each: it is a part of the row, and of the page images after a checkpoint. */
+  /** More than one byte: a payload is in the row, and in the page images after a checkpoint. */
   readonly walPerPayloadByte: number
-  /** Of a remembered message: alone in its commit, and with others of its sender. */
+  /** For a remembered message alone in its commit, and with others of its sender. */
   readonly ledgerBytes: { readonly alone: number; readonly gathered: number }
   readonly handshake: Sizes['handshake']
 }
@@ -95,7 +95,7 @@ function figuresOf(results: Results, sizes: Sizes): Figures {
   }
 }
 
-/** The fields that are read here, which these runs have. */
+/** The fields that these runs have. */
 interface Run {
   readonly messagesPerSecond: number
   readonly total: number
@@ -148,8 +148,8 @@ function sizeFigures({ peerBytes, stored, handshake }: Sizes) {
 }
 
 /**
- * What a message costs when a broker is given this number a second: between the measured rates on a line of logarithms,
- * outside of them as at the nearest.
+ * The cost of a message at this rate of a broker: interpolated between the measured rates on a logarithmic scale, and
+ * outside of them that of the nearest rate.
  */
 export function costAt({ costs }: Figures, perSecond: number): CostPoint {
   const above = costs.findIndex((point) => point.perSecond >= perSecond)

@@ -1,50 +1,101 @@
 /**
- * From a load to brokers, databases and disks: `bun scripts/capacity.ts --peers 1M --messages 50`. docs/CAPACITY.md says
- * what the plan is made of. The parts are: `figures` (what was measured), `model` (the arithmetic),
- * `placement-check` and `storm` (what `--simulate` plays through), `measure` and `handshakes` (`--measure`).
+ * Plans brokers, databases and disks for a load: `bun scripts/capacity.ts --peers 1M --messages 50`. docs/CAPACITY.md
+ * explains the plan. The parts are: `figures` (the measurements), `model` (the arithmetic), `simulation` (`--simulate`),
+ * `measure` (`--measure`) and `report` (the plan as text, and the tables of the document).
  */
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { startEmbedded } from '@sealpost/embedded-pg'
-import { endOnSignals, forever, Teardown } from '@sealpost/harness/programs/teardown'
-import { OperatingError } from '@sealpost/std'
+import { parseArgs, runCommand } from '@sealpost/harness/command/run-command'
+import { startOwnPostgres } from '@sealpost/harness/postgres/own-postgres'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { Command, InvalidArgumentError } from 'commander'
 import { readFigures, SIZES_FILE, type Sizes } from './figures.ts'
-import { measureHandshakes } from './handshakes.ts'
-import { measureSizes } from './measure.ts'
-import { planFor } from './model.ts'
-import { readOptions } from './options.ts'
-import { renderPage } from './page.ts'
-import { planText, simulationText } from './report.ts'
+import { measureHandshakes, measureSizes } from './measure.ts'
+import { type Hardware, type Load, planFor, usualHardware, usualLoad } from './model.ts'
+import { planText, renderPage, simulationText } from './report.ts'
 
-const teardown = new Teardown()
-endOnSignals(teardown)
-const { load, hardware, isSimulating, isMeasuring, isRendering, isJson } = readOptions(process.argv.slice(2))
-let exitCode = 0
-try {
-  if (isMeasuring) await Bun.write(SIZES_FILE, `${JSON.stringify(await measured(), null, 1)}\n`)
+/** Option, field, parser and meaning. */
+const LOAD_ROWS = [
+  ['peers', 'peers', count, 'members of all meshes'],
+  ['online', 'onlineShare', share, 'share of them that is connected at the busiest time'],
+  ['messages', 'messagesPerPeerADay', count, 'messages that each sends a day; one to ten peers counts as ten'],
+  ['payload', 'payloadBytes', count, 'bytes of a message before it is sealed'],
+  ['peak', 'peakFactor', factor, 'the busiest second against the average one'],
+  ['offline', 'offlineShare', share, 'share of the messages whose recipient is away'],
+  ['wait', 'waitHours', factor, 'hours that these wait'],
+  ['dedupe', 'dedupeHours', factor, 'hours that a resend is known, DEDUPE_MS'],
+  ['mesh', 'meshPeers', count, 'peers of the largest mesh'],
+] as const
+
+const HARDWARE_ROWS = [
+  ['headroom', 'headroom', share, 'how much of what a machine can do is planned for'],
+  ['sessions', 'sessionsPerBroker', count, 'connections of a broker'],
+  ['broker-mb', 'brokerMb', count, 'memory of a broker'],
+  ['cores', 'cellCores', count, 'cores of a Postgres server'],
+  ['core-share', 'cellCoreShare', share, 'what a further core adds to a Postgres, of a whole one'],
+  ['disk', 'cellDiskGb', count, 'disk of a Postgres server in GB, without the WAL'],
+  ['memory', 'cellMemoryGb', count, 'its memory in GB'],
+  ['wal', 'walMbPerSecond', count, 'MB a second that its disk for the WAL writes'],
+  ['flushes', 'flushesPerSecond', count, 'flushes a second of that disk'],
+  ['connections', 'connectionsPerCell', count, 'connections that it takes'],
+  ['copies', 'copies', count, 'servers of a cell, standbys included'],
+] as const
+
+const command = new Command('bun scripts/capacity.ts').description(
+  'Says how many brokers, databases and disks a load needs, from the measured costs in docs/benchmarks.',
+)
+for (const [name, field, parse, meaning] of LOAD_ROWS) command.option(`--${name} <n>`, meaning, parse, usualLoad[field])
+for (const [name, field, parse, meaning] of HARDWARE_ROWS)
+  command.option(`--${name} <n>`, meaning, parse, usualHardware[field])
+command
+  .option('--simulate', 'check placement and the loss of a broker by simulation, for this load')
+  .option('--json', 'the plan as JSON')
+  .option('--measure', 'measure sizes in the database and handshakes again, into docs/benchmarks/sizes.json')
+  .option('--render', 'rewrite the tables of docs/CAPACITY.md')
+
+const given = parseArgs<Record<string, number | boolean | undefined>>(command)
+const load = picked(LOAD_ROWS) as unknown as Load
+const hardware = picked(HARDWARE_ROWS) as unknown as Hardware
+
+await runCommand(async (teardown) => {
+  if (given.measure) await Bun.write(SIZES_FILE, `${JSON.stringify(await measured(teardown), null, 1)}\n`)
   const figures = await readFigures()
-  if (isRendering) await renderPage(figures)
+  if (given.render) await renderPage(figures)
   const plan = planFor(load, hardware, figures)
-  if (isJson) console.log(JSON.stringify(plan, null, 2))
-  else if (!isRendering) console.log(planText({ load, hardware, plan }))
-  if (isSimulating) console.log(simulationText({ load, hardware, figures, plan }))
-} catch (error) {
-  if (teardown.isRunning) await forever()
-  console.error(error instanceof OperatingError ? error.message : String((error as Error).stack))
-  exitCode = 1
-}
-await teardown.run()
-process.exit(exitCode)
+  if (given.json) console.log(JSON.stringify(plan, null, 2))
+  else if (!given.render) console.log(planText({ load, hardware, plan }))
+  if (given.simulate) console.log(simulationText({ load, hardware, figures, plan }))
+  return 0
+})
 
-async function measured(): Promise<Sizes> {
-  const server = await teardown.starting(startEmbedded(), (started) => ({
-    end: () => started.stop(),
-    kill: () => started.kill(),
-  }))
-  const folder = await mkdtemp(join(tmpdir(), 'sealpost-capacity-'))
-  teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
+async function measured(teardown: Teardown): Promise<Sizes> {
+  const server = await startOwnPostgres(teardown)
   const sizes = await measureSizes(server.url)
-  const place = { databaseUrl: server.url, postmaster: server.pid, folder }
-  return { ...sizes, handshake: await measureHandshakes(place, teardown) }
+  return { ...sizes, handshake: await measureHandshakes(server, teardown) }
+}
+
+function picked(rows: readonly (readonly [name: string, field: string, ...rest: unknown[]])[]) {
+  return Object.fromEntries(rows.map(([name, field]) => [field, given[camelCase(name)]]))
+}
+
+function camelCase(name: string): string {
+  return name.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase())
+}
+
+/** Accepts 1e9, 10k and 2M, too. */
+function count(text: string): number {
+  const [, digits, unit = ''] = /^(\d+(?:\.\d+)?(?:e\d+)?)([kMG]?)$/.exec(text) ?? []
+  const value = Number(digits) * { '': 1, k: 1e3, M: 1e6, G: 1e9 }[unit as '' | 'k']!
+  if (!Number.isSafeInteger(value) || value < 1) throw new InvalidArgumentError('a whole number above 0, please')
+  return value
+}
+
+function share(text: string): number {
+  const value = factor(text)
+  if (value > 1) throw new InvalidArgumentError('a share of 1 at most, please')
+  return value
+}
+
+function factor(text: string): number {
+  const value = Number(text)
+  if (text === '' || !Number.isFinite(value) || value < 0) throw new InvalidArgumentError('a number, please')
+  return value
 }

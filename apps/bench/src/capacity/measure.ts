@@ -1,14 +1,19 @@
 /**
- * What the benchmarks do not tell and a plan needs: bytes a peer, a waiting message and a remembered one take in the
- * database, and what a handshake costs. Sizes come from the real statements on a fresh database, and hardly depend on the machine.
+ * What a plan needs besides the benchmarks: the bytes of a peer, a waiting message and a remembered message in the database,
+ * and the cost of a handshake. The sizes come from the real statements on an empty database, and hardly depend on the machine.
  */
 
-import { ENVELOPE_OVERHEAD_BYTES } from '@sealpost/identity'
+import { enrolMesh, generateMesh, identityOf, newMeshId } from '@sealpost/harness/members/mesh'
+import { startOwnBroker } from '@sealpost/harness/programs/own-broker'
+import { postgresFacts, processFacts } from '@sealpost/harness/programs/process-facts'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { ENVELOPE_OVERHEAD_BYTES, type Identity } from '@sealpost/identity'
 import { type Database, openDatabase, openPipeline } from '@sealpost/pg'
 import type { Append } from '@sealpost/protocol'
 import { defaultQueueOptions } from '@sealpost/queue'
 import { PostgresQueue, SESSION } from '@sealpost/queue/postgres'
 import { migrate } from '@sealpost/schema'
+import { connect } from '@sealpost/sdk'
 import { assert, type EnvelopeId, type MeshId, type PeerKey, type PeerNo, type ShardId, toHex } from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
 import type { Sizes, Stored } from './figures.ts'
@@ -18,14 +23,13 @@ const MESSAGES = 10_000
 const SENDERS = 100
 const SHARD = '0c'.repeat(16) as ShardId
 const CHUNK = 1000
-/** Bytes of a payload and envelopes of a commit. */
 const RUNS = [
   { payloadBytes: 200, commitRows: 1 },
   { payloadBytes: 200, commitRows: 500 },
   { payloadBytes: 4000, commitRows: 500 },
 ] as const
 
-/** `databaseUrl` names a database with nothing in it, which is not used for anything else. */
+/** @param databaseUrl - an empty database that nothing else uses */
 export async function measureSizes(databaseUrl: string): Promise<Omit<Sizes, 'handshake'>> {
   await migrate(databaseUrl)
   const db = await openDatabase(databaseUrl, { connections: 1 })
@@ -55,7 +59,7 @@ interface World {
 }
 
 async function enrol(db: Database) {
-  const meshId = randomHex(16) as MeshId
+  const meshId = newMeshId()
   await createMesh(db, { meshId, name: 'sizes' })
   const tables = ['member', 'session', 'sender_mark']
   const before = await bytesOf(db, tables)
@@ -73,7 +77,7 @@ async function enrol(db: Database) {
   return { meshId, peers, peerBytes: ((await bytesOf(db, tables)) - before) / PEERS }
 }
 
-/** Messages that nobody fetches, from a hundred senders to all peers. */
+/** Stores messages from a hundred senders to all peers, who never claim them. */
 async function store(world: World, { payloadBytes, commitRows }: (typeof RUNS)[number]): Promise<Stored> {
   const { db, queue } = world
   await run(db, 'truncate message_queue, dedupe_ledger')
@@ -84,7 +88,7 @@ async function store(world: World, { payloadBytes, commitRows }: (typeof RUNS)[n
     const { outcomes } = await queue.commit({ appends, settles: [] })
     assert(
       outcomes.every(({ status }) => status === 'stored'),
-      'nothing of it was there before',
+      'every envelope is new',
     )
   }
   const wal = (await walBytes(db)) - walBefore
@@ -115,7 +119,7 @@ function append({ meshId, peers }: World, number: number, payloadBytes: number):
   }
 }
 
-/** With indexes and what is kept out of line. */
+/** With indexes and TOAST. */
 async function bytesOf(db: Database, tables: readonly string[]): Promise<number> {
   const list = `{${tables.join(',')}}`
   const [row] = await db.run(
@@ -136,3 +140,42 @@ async function walBytes(db: Database): Promise<number> {
 const run = (db: Database, statement: string) => db.run((sql) => sql.unsafe(statement).simple())
 const random = (bytes: number) => crypto.getRandomValues(new Uint8Array(bytes))
 const randomHex = (bytes: number) => toHex(random(bytes))
+
+/** The first handshakes compile the broker's code. */
+const WARMING = 300
+const MEASURED = 1000
+const AT_ONCE = 16
+
+/** The CPU of broker and Postgres for a peer that connects, from the upgrade to its first claim. */
+export async function measureHandshakes(
+  { url: databaseUrl, pid }: { readonly url: string; readonly pid: number },
+  teardown: Teardown,
+): Promise<Sizes['handshake']> {
+  const broker = await startOwnBroker({ databaseUrl, env: { LIMITS: 'off' } }, teardown)
+  const mesh = await generateMesh(WARMING + MEASURED)
+  await enrolMesh(databaseUrl, mesh, 'handshakes')
+  const identities = mesh.secrets.map(identityOf)
+  const cpu = () => {
+    const [own, server] = [processFacts(broker.pid), postgresFacts(pid)]
+    assert(own !== null && server !== null, 'the system has figures for both programs')
+    return { broker: own.cpuSeconds, postgres: server.cpuSeconds }
+  }
+  const { url, brokerKey } = broker
+  const visit = async (waiting: Identity[]): Promise<void> => {
+    const visitNext = async (): Promise<void> => {
+      for (let identity = waiting.shift(); identity; identity = waiting.shift()) {
+        const peer = await connect({ url, brokerKey, meshId: mesh.meshId, identity })
+        await peer.close()
+      }
+    }
+    await Promise.all(Array.from({ length: AT_ONCE }, visitNext))
+  }
+  await visit(identities.slice(0, WARMING))
+  const before = cpu()
+  await visit(identities.slice(WARMING))
+  const after = cpu()
+  return {
+    brokerUs: ((after.broker - before.broker) * 1e6) / MEASURED,
+    postgresUs: ((after.postgres - before.postgres) * 1e6) / MEASURED,
+  }
+}

@@ -1,8 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { costAt, type Figures, readFigures } from './figures.ts'
-import { CONNECTIONS_PER_BROKER, type Load, planFor } from './model.ts'
-import { usualHardware, usualLoad } from './options.ts'
+import { CONNECTIONS_PER_BROKER, type Load, planFor, usualHardware, usualLoad } from './model.ts'
 
 const figures = await readFigures()
 const { headroom, sessionsPerBroker } = usualHardware
@@ -18,7 +17,7 @@ const loads = fc.record({
 })
 
 describe('a plan', () => {
-  test('holds whatever it is asked for, with the spare brokers away', () => {
+  test('holds any load without the spare brokers', () => {
     fc.assert(
       fc.property(loads, (some) => {
         const { broker, cell } = planFor({ ...usualLoad, ...some }, usualHardware, figures)
@@ -53,14 +52,14 @@ describe('a plan', () => {
     expect(plan).toMatchObject({ cells: 1, brokersPerCell: 2, brokers: 2, postgresServers: 2, brokersOfLargestMesh: 1 })
   })
 
-  test('names what decided', () => {
+  test('names the deciding need', () => {
     expect(planOf({ peers: 1_000_000 }).brokerNeeds[0]!.what).toBe('sessions')
     expect(planOf({ peers: 1_000_000, messagesPerPeerADay: 50_000 }).brokerNeeds[0]!.what).toBe('messages')
     expect(planOf({ peers: 1_000_000, waitHours: 10_000, onlineShare: 0.01 }).cellNeeds[0]!.what).toBe('memory')
     expect(planOf({ peers: 300_000_000, messagesPerPeerADay: 1 }).cellNeeds[0]!.what).toBe('connections')
   })
 
-  test('tells that a mesh is too large for one broker', () => {
+  test('says when a mesh is too large for one broker', () => {
     expect(planOf({ peers: 1_000_000, meshPeers: 500_000 }).brokersOfLargestMesh).toBe(15)
   })
 })

@@ -1,69 +1,95 @@
 /**
- * From a load to brokers, cells and disks. Every need is computed from measured costs, then divided by what one machine
- * gives; the largest quotient counts and is named, because it says what would have to change.
+ * Computes brokers, cells and disks from a load. Each need comes from measured costs, divided by what one machine provides.
+ * The largest quotient decides, and the plan names it, because it is what an operator would have to change.
  */
 import { costAt, type Figures } from './figures.ts'
 
 export interface Load {
   readonly peers: number
-  /** Of the peers, at the busiest time. */
+  /** The share of the peers, at the busiest time. */
   readonly onlineShare: number
   readonly messagesPerPeerADay: number
   readonly payloadBytes: number
-  /** The busiest second against the average one. */
+  /** The rate of the busiest second divided by the average rate. */
   readonly peakFactor: number
-  /** Of the messages, whose recipient is away: they are claimed when it comes. */
+  /** The share of messages whose recipient is offline, which it claims when it connects. */
   readonly offlineShare: number
-  /** For how long such a message waits. */
+  /** How long such a message waits. */
   readonly waitHours: number
-  /** For how long a resend is known. */
+  /** How long a resend is detected. */
   readonly dedupeHours: number
-  /** The largest mesh. */
+  /** Of the largest mesh. */
   readonly meshPeers: number
 }
 
-/** What one machine gives; what is not measured by us is an assumption of the plan, and an option. */
+/** What one machine provides. What we have not measured is an assumption of the plan, and an option. */
 export interface Hardware {
-  /** Of what a machine can do, how much is planned for. */
+  /** The share of a machine's capacity that a plan uses. */
   readonly headroom: number
   readonly sessionsPerBroker: number
   readonly brokerMb: number
   readonly cellCores: number
-  /** What a Postgres gains by each further core, of a whole one. */
+  /** What each further core adds to a Postgres, as a share of the first one. */
   readonly cellCoreShare: number
   readonly cellDiskGb: number
   readonly cellMemoryGb: number
   readonly walMbPerSecond: number
   readonly flushesPerSecond: number
   readonly connectionsPerCell: number
-  /** Copies of each cell, the one that is written to included. */
+  /** Servers of each cell, including the primary. */
   readonly copies: number
 }
 
-/** One of the things that decide how many there must be. */
+export const usualLoad: Load = {
+  peers: 100_000,
+  onlineShare: 0.3,
+  messagesPerPeerADay: 100,
+  payloadBytes: 500,
+  peakFactor: 3,
+  offlineShare: 0.3,
+  waitHours: 8,
+  dedupeHours: 24,
+  meshPeers: 200,
+}
+
+export const usualHardware: Hardware = {
+  headroom: 0.5,
+  sessionsPerBroker: 10_000,
+  brokerMb: 1024,
+  cellCores: 16,
+  cellCoreShare: 0.6,
+  cellDiskGb: 2000,
+  cellMemoryGb: 64,
+  walMbPerSecond: 200,
+  flushesPerSecond: 10_000,
+  connectionsPerCell: 500,
+  copies: 2,
+}
+
+/** A reason for a number of machines. */
 export interface Need {
   readonly what: string
-  /** Of what one gives; 2.5 means three. */
+  /** The machines that it takes; 2.5 means three. */
   readonly count: number
 }
 
 export interface CapacityPlan {
   readonly cells: number
   readonly brokersPerCell: number
-  /** In all, with one in each cell whose loss the others bear. */
+  /** In all cells, each with one spare. */
   readonly brokers: number
   readonly postgresServers: number
-  /** The first is what decided. */
+  /** The largest first. */
   readonly brokerNeeds: readonly Need[]
   readonly cellNeeds: readonly Need[]
   readonly perSecond: { readonly average: number; readonly peak: number }
   readonly broker: BrokerShare
   readonly cell: CellShare
-  /** Brokers that the largest mesh needs; more than one: it can have no home. */
+  /** With more than one, the largest mesh can have no home. */
   readonly brokersOfLargestMesh: number
 }
 
-/** What falls on one at the peak, when all but the spare ones serve. */
+/** The load of one broker at the peak, without the spare ones. */
 export interface BrokerShare {
   readonly sessions: number
   readonly perSecond: number
@@ -81,20 +107,20 @@ export interface CellShare {
   readonly connections: number
   readonly waiting: number
   readonly diskGb: number
-  /** Rows that are touched all the time. */
+  /** Rows that are in constant use. */
   readonly hotGb: number
 }
 
 /**
- * apps/broker opens this number: one that writes mail and one that writes entries, one that claims, three that ask, two for
- * operators, one for hints, two for attachments, two for history, two for its pages and two for long answers of it.
+ * The connections of apps/broker: one that writes messages and one that writes entries, one for claims, three for lookups,
+ * two for operators, one for hints, two for attachments, two for history, two for its pages and two for its long replies.
  */
 export const CONNECTIONS_PER_BROKER = 17
 const DAY_SECONDS = 86_400
 const GB = 1e9
-/** A disk that is fuller leaves no room for a vacuum that is late, or for a mesh that comes. */
+/** A fuller disk has no room for a late vacuum or for a mesh that moves in. */
 const DISK_FILL = 0.7
-/** Settled rows are still there until a vacuum has passed: with a queue of 2,000 messages a second it was as much again. */
+/** Settled rows remain until a vacuum: at 2,000 messages per second they doubled the queue. */
 const DEAD_SHARE = 2
 
 export function planFor(load: Load, hardware: Hardware, figures: Figures): CapacityPlan {
@@ -123,7 +149,7 @@ interface World {
   readonly figures: Figures
 }
 
-/** More cells mean more brokers when each has the same number, and so a smaller rate for each: costs rise, cells too. */
+/** More cells with equal numbers of brokers mean more brokers, a lower rate for each, and thus higher costs: cells rise, too. */
 function settleCells(wanted: number, { load, hardware, figures }: World) {
   let cells = 1
   for (;;) {
@@ -147,7 +173,7 @@ function brokerNeedsOf(load: Load, hardware: Hardware, { figures, peak }: { figu
   ]
 }
 
-/** `total`: all of the load on one cell. */
+/** @param total - the whole load on one cell */
 function cellNeedsOf(total: CellShare, hardware: Hardware): Need[] {
   const { headroom } = hardware
   const cores = 1 + (hardware.cellCores - 1) * hardware.cellCoreShare
@@ -157,7 +183,7 @@ function cellNeedsOf(total: CellShare, hardware: Hardware): Need[] {
     { what: 'flushes', count: total.commitsPerSecond / (hardware.flushesPerSecond * headroom) },
     { what: 'disk', count: total.diskGb / (hardware.cellDiskGb * DISK_FILL) },
     { what: 'memory', count: total.hotGb / (hardware.cellMemoryGb * headroom) },
-    // A spare broker in each cell takes its share too.
+    // The spare broker of each cell has connections, too.
     {
       what: 'connections',
       count: total.connections / (hardware.connectionsPerCell - CONNECTIONS_PER_BROKER),
@@ -183,7 +209,7 @@ function brokerShare(load: Load, figures: Figures, serving: number): BrokerShare
   }
 }
 
-/** Sealing adds 197 bytes, and frame, TLS and TCP about as many. */
+/** Sealing adds 197 bytes, and frame, TLS and TCP add about the same. */
 const WIRE_BYTES = 400
 
 function cellShare(load: Load, figures: Figures, of: { cells: number; serving: number }): CellShare {
@@ -212,7 +238,7 @@ function walOf(load: Load, figures: Figures, walBytes: number): number {
 interface Held {
   readonly waiting: number
   readonly aDay: number
-  /** Of a message: 1 means that each has one of its own. */
+  /** Per message: 1 means that each has a commit of its own. */
   readonly commits: number
   readonly peers: number
 }

@@ -1,15 +1,16 @@
-/** A plan, and what its simulation showed, as text for a terminal. */
+/** A plan and its simulation as text for a terminal, and the tables of docs/CAPACITY.md from the same figures. */
 
-import { count, type Fact, factList, figure, plural } from '@sealpost/harness/report/text'
+import { join } from 'node:path'
+import { fillPage, markdownTable } from '@sealpost/harness/report/markdown'
+import { count, type Fact, factList, figure, percent, plural } from '@sealpost/harness/report/text'
 import { createColors } from 'picocolors'
-import type { Figures } from './figures.ts'
-import type { CapacityPlan, Hardware, Load, Need } from './model.ts'
-import { checkPlacement, type PlacementOutcome } from './placement-check.ts'
-import { type StormOutcome, weatherStorm } from './storm.ts'
+import { costAt, type Figures } from './figures.ts'
+import { type CapacityPlan, type Hardware, type Load, type Need, planFor, usualHardware, usualLoad } from './model.ts'
+import { checkPlacement, type PlacementOutcome, type StormOutcome, weatherStorm } from './simulation.ts'
 
 const paint = createColors(process.stdout.isTTY)
 
-export interface Planned {
+interface Planned {
   readonly load: Load
   readonly hardware: Hardware
   readonly plan: CapacityPlan
@@ -56,20 +57,18 @@ function remarkOf(load: Load, { brokersOfLargestMesh }: CapacityPlan): string {
   return `\n  A mesh of ${count(load.meshPeers)} peers needs ${count(brokersOfLargestMesh)} brokers at once, so it has no home: PLACEMENT=any in its cell.\n`
 }
 
-export const percent = (share: number): string => `${figure(share * 100)} %`
-
 const perPeak = ({ average, peak }: CapacityPlan['perSecond']): string =>
   `${figure(average)} messages/s, ${figure(peak)} at the peak`
 
-/** The one that decides, then the others. */
+/** The deciding need first. */
 const needsText = (needs: readonly Need[]): string =>
   needs.map(({ what, count: n }) => `${what} ${n < 0.01 ? '<0.01' : figure(n)}`).join(', ')
 
-export interface Simulated extends Planned {
+interface Simulated extends Planned {
   readonly figures: Figures
 }
 
-/** Large ones are played in small: shares hardly change beyond this. */
+/** Limits for large plans: the shares hardly change beyond them. */
 const SHARDS_MAX = 200
 const MESHES_MAX = 50_000
 const SESSIONS_MAX = 50_000
@@ -84,7 +83,7 @@ function placementOf(
   return { shards, meshes, outcome: checkPlacement({ shards, meshes, spread, seed: SEED }) }
 }
 
-/** What a survivor has left for handshakes: its own core, and its share of what the database has left. */
+/** The handshakes that a survivor has capacity for, on its own core and in the database. */
 function handshakeRate({ plan, hardware, figures }: Simulated): number {
   const survivors = Math.max(1, plan.brokersPerCell - 1)
   const { brokerUs, postgresUs } = figures.handshake
@@ -104,8 +103,8 @@ function stormOf(simulated: Simulated): { sessions: number; survivors: number; o
   return { sessions, survivors, outcome: weatherStorm(setup) }
 }
 
-/** `UNAUTHENTICATED_MAX` as it is unless set. */
-export const UNPROVEN_MAX = 1000
+/** The default of `UNAUTHENTICATED_MAX`. */
+const UNPROVEN_MAX = 1000
 
 export function simulationText(simulated: Simulated): string {
   const alike = placementOf(simulated, 0)
@@ -133,3 +132,168 @@ const balanceText = ({ fullest, emptiest }: PlacementOutcome): string =>
 
 const backText = ({ halfBackSeconds, mostBackSeconds, allBackSeconds }: StormOutcome): string =>
   `half are back after ${figure(halfBackSeconds)} s, 99 % after ${figure(mostBackSeconds)} s, all after ${figure(allBackSeconds)} s`
+
+const PAGE = join(import.meta.dirname, '../../../../docs/CAPACITY.md')
+
+export async function renderPage(figures: Figures): Promise<void> {
+  await Bun.write(PAGE, fillPage(await Bun.file(PAGE).text(), capacityTables(figures)))
+}
+
+export function capacityTables(figures: Figures): Record<string, string> {
+  return {
+    costs: costTable(figures),
+    sizes: sizeTable(figures),
+    plans: planTable(figures),
+    placement: placementTable(),
+    storm: stormTable(figures),
+  }
+}
+
+function costTable(figures: Figures): string {
+  const head = ['messages/s of a broker', 'broker µs', 'Postgres µs', 'commits a message', 'WAL bytes a message']
+  const rows = [100, 1000, 3000, 10_000, 20_000].map((perSecond) => {
+    const { brokerUs, postgresUs, commits, walBytes } = costAt(figures, perSecond)
+    return [count(perSecond), figure(brokerUs), figure(postgresUs), figure(commits), count(walBytes)]
+  })
+  return markdownTable(head, rows)
+}
+
+function sizeTable(figures: Figures): string {
+  const { waiting, ledgerBytes, handshake, claim } = figures
+  const at = (bytes: number) => `${count(waiting.base + waiting.perByte * bytes)} bytes`
+  return markdownTable(
+    ['what', 'costs'],
+    [
+      ['a member, on disk', `${count(figures.peerBytes)} bytes`],
+      ['a message of 200 bytes that waits', at(200)],
+      ['a message of 4,000 bytes that waits', at(4000)],
+      ['a message that is remembered against resends, alone in its commit', `${count(ledgerBytes.alone)} bytes`],
+      ['the same, five of its sender in one commit', `${count(ledgerBytes.gathered)} bytes`],
+      [
+        'a message that waited for its recipient: more CPU',
+        `${figure(claim.brokerUs)} µs broker, ${figure(claim.postgresUs)} µs Postgres`,
+      ],
+      ['a byte of payload: more WAL', `${figure(figures.walPerPayloadByte)} bytes`],
+      [
+        'a silent session',
+        `${figure(figures.sessionKb)} kB, ${figure(figures.idleCpuPerSession * 1e6)} µs of CPU a second`,
+      ],
+      [
+        'a broker without any; with 100 busy ones',
+        `${count(figures.brokerMbEmpty)} MB; ${count(figures.brokerMbBusy)} MB`,
+      ],
+      ['a handshake', `${count(handshake.brokerUs)} µs broker, ${count(handshake.postgresUs)} µs Postgres`],
+    ],
+  )
+}
+
+/** The name of a row, and its differences from the usual load. */
+const EXAMPLES: readonly (readonly [name: string, load: Partial<Load>])[] = [
+  ['a team', { peers: 1_000 }],
+  ['a company', { peers: 100_000 }],
+  ['a service', { peers: 1_000_000 }],
+  ['a service whose agents talk all day', { peers: 1_000_000, messagesPerPeerADay: 2_000, offlineShare: 0.05 }],
+  ['a large service', { peers: 100_000_000, messagesPerPeerADay: 50 }],
+  ['a billion people', { peers: 1_000_000_000, messagesPerPeerADay: 50, onlineShare: 0.1 }],
+]
+
+function planTable(figures: Figures): string {
+  const head = [
+    '',
+    'peers',
+    'connected',
+    'messages/s at the peak',
+    'brokers',
+    'because of',
+    'cells',
+    'because of',
+    'disk of a cell',
+  ]
+  const rows = EXAMPLES.map(([name, differs]) => {
+    const load = { ...usualLoad, ...differs }
+    const plan = planFor(load, usualHardware, figures)
+    return [
+      name,
+      count(load.peers),
+      count(load.peers * load.onlineShare),
+      count(plan.perSecond.peak),
+      count(plan.brokers),
+      plan.brokerNeeds[0]!.count <= 1 ? 'one, and a spare' : plan.brokerNeeds[0]!.what,
+      count(plan.cells),
+      plan.cellNeeds[0]!.count <= 1 ? '–' : plan.cellNeeds[0]!.what,
+      `${figure(plan.cell.diskGb)} GB`,
+    ]
+  })
+  return markdownTable(head, rows)
+}
+
+function placementTable(): string {
+  const head = [
+    'shards',
+    'meshes',
+    'sizes',
+    'fullest',
+    'emptiest',
+    'peers that move: a shard comes',
+    'a shard goes',
+    'fullest heir',
+  ]
+  const setups = [
+    [3, 1_000, 0],
+    [3, 1_000, 1.5],
+    [10, 10_000, 0],
+    [10, 10_000, 1.5],
+    [50, 10_000, 0],
+    [50, 10_000, 1.5],
+  ] as const
+  const rows = setups.map(([shards, meshes, spread]) => {
+    const outcome = checkPlacement({ shards, meshes, spread, seed: 6 })
+    const { fullest, emptiest, movedByNewcomer, movedByLoss, fullestHeir } = outcome
+    const sizes = spread === 0 ? 'alike' : 'very different'
+    const moved = [movedByNewcomer, movedByLoss].map(percent)
+    return [
+      count(shards),
+      count(meshes),
+      sizes,
+      figure(fullest),
+      figure(emptiest),
+      ...moved,
+      `× ${figure(fullestHeir)}`,
+    ]
+  })
+  return markdownTable(head, rows)
+}
+
+function stormTable(figures: Figures): string {
+  const head = [
+    'sessions lost',
+    'survivors',
+    'handshakes/s of each',
+    'half back',
+    '99 % back',
+    'all back',
+    'dials in the worst second',
+    'refused',
+  ]
+  const rate = (1e6 / figures.handshake.brokerUs) * (1 - usualHardware.headroom)
+  const setups = [
+    [10_000, 2, rate],
+    [10_000, 2, rate / 4],
+    [10_000, 9, rate],
+    [50_000, 9, rate / 4],
+  ] as const
+  const rows = setups.map(([sessions, survivors, handshakesPerSecond]) => {
+    const setup = { sessions, survivors, handshakesPerSecond, meshPeers: 15, unprovenMax: UNPROVEN_MAX, seed: 6 }
+    const { halfBackSeconds, mostBackSeconds, allBackSeconds, dialsPerSecondMax, refused } = weatherStorm(setup)
+    const seconds = [halfBackSeconds, mostBackSeconds, allBackSeconds].map((value) => `${figure(value)} s`)
+    return [
+      count(sessions),
+      count(survivors),
+      count(handshakesPerSecond),
+      ...seconds,
+      count(dialsPerSecondMax),
+      count(refused),
+    ]
+  })
+  return markdownTable(head, rows)
+}

@@ -1,7 +1,6 @@
 import { BACKOFF_MAX_MS } from '@sealpost/sdk/backoff'
 import { describe, expect, test } from 'vitest'
-import { checkPlacement } from './placement-check.ts'
-import { type StormSetup, weatherStorm } from './storm.ts'
+import { checkPlacement, type StormSetup, weatherStorm } from './simulation.ts'
 
 describe('placement', () => {
   test.each([

@@ -1,26 +1,53 @@
-/** Rows put into the queue by one statement, then claimed and settled through the queue's own code, two connections wide. */
+/**
+ * What claims and settles of a long drain cost Postgres, for each 100,000 deliveries: `bun scripts/drain.ts`, or with
+ * `--rows 1000000 --recipients 10`. One statement inserts the rows; the queue's own code claims and settles them, over two
+ * connections. No broker and no client takes part, unlike in `load-test.ts --soak 5s --backlog 1000000`.
+ */
 
-import { startEmbedded } from '@sealpost/embedded-pg'
+import { wholeNumber } from '@sealpost/harness/command/options'
+import { parseArgs, runCommand, terminalColors } from '@sealpost/harness/command/run-command'
+import { generateMesh, newMeshId } from '@sealpost/harness/members/mesh'
+import { openOwnDatabase } from '@sealpost/harness/postgres/own-postgres'
 import { processFacts } from '@sealpost/harness/programs/process-facts'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
-import { bindBoxKey, generateIdentity, ready } from '@sealpost/identity'
+import { count, tableText } from '@sealpost/harness/report/text'
 import { type Database, openDatabase, openPipeline } from '@sealpost/pg'
 import { ANY_ID, NO_VIRTUAL_TIMES, type SessionRef, type Settle } from '@sealpost/protocol'
 import { defaultQueueOptions } from '@sealpost/queue'
 import { PostgresQueue, SESSION } from '@sealpost/queue/postgres'
-import { migrate } from '@sealpost/schema'
-import { assert, type MeshId, OperatingError, type ShardId, toHex } from '@sealpost/std'
+import { assert, OperatingError, type ShardId } from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
+import { Command } from 'commander'
 
-export interface DrainOptions {
+const command = new Command('drain')
+  .description('Measures what claims and settles of waiting deliveries cost Postgres, from the first to the last.')
+  .option('--rows <count>', 'deliveries that wait', wholeNumber(1, 100_000_000), 600_000)
+  .option('--recipients <count>', 'whom they wait for', wholeNumber(1, 100_000_000), 100)
+  .option(
+    '--floor',
+    'claim only behind what was claimed before: a broker may not, and it is the least that a claim can cost',
+  )
+  .option('--table <settings>', 'storage settings of message_queue, such as "fillfactor = 50"')
+  .addHelpText('after', '\nDATABASE_URL names an empty Postgres database; without it an embedded one is started.')
+
+function tableOf(steps: readonly DrainStep[]): string {
+  const head = ['up to', 'a second', 'claim µs', 'settle µs', 'blocks read', 'page images', 'WAL MB', 'vacuums']
+  const rows = steps.map(({ upTo, perSecond, claimUs, settleUs, blocksRead, pageImages, walBytes, vacuums }) => [
+    ...[count(upTo), count(perSecond), claimUs.toFixed(1), settleUs.toFixed(1), count(blocksRead)],
+    ...[count(pageImages), count(walBytes / 1e6), count(vacuums)],
+  ])
+  return `${tableText(head, rows, terminalColors())}\nµs: CPU of the two connections, for each delivery.`
+}
+
+interface DrainOptions {
   readonly rows: number
   readonly recipients: number
   readonly floor?: true
   readonly table?: string
 }
 
-/** What `STEP` deliveries cost, or the rest. */
-export interface Step {
+/** What `STEP` deliveries cost, or the remaining ones. */
+interface DrainStep {
   readonly upTo: number
   readonly perSecond: number
   readonly claimUs: number
@@ -32,18 +59,16 @@ export interface Step {
 }
 
 const STEP = 100_000
-/** As many sessions as a busy drain claims for in one statement, and as many deliveries as one has room for. */
+/** The sessions that a busy drain claims for in one statement, and the deliveries that one session has room for. */
 const WANTS = 16
 const LIMIT = 256
 const LIMIT_BYTES = 1024 * 1024
-/** Of a message of 200 bytes. */
+/** For a message of 200 bytes. */
 const ENVELOPE_BYTES = 304
 const PATIENCE_MS = 600_000
-const DAY_MS = 86_400_000
 
-export async function measureDrain(options: DrainOptions, teardown: Teardown): Promise<Step[]> {
-  const url = process.env.DATABASE_URL || (await embeddedUrl(teardown))
-  await migrate(url)
+async function measureDrain(options: DrainOptions, teardown: Teardown): Promise<DrainStep[]> {
+  const url = await openOwnDatabase(teardown)
   const patience = {
     connections: 1,
     statementTimeoutMs: PATIENCE_MS,
@@ -61,7 +86,7 @@ export async function measureDrain(options: DrainOptions, teardown: Teardown): P
     asking: await openDatabase(url, as('drain asks')),
   }
   for (const each of Object.values(databases)) teardown.add({ end: () => each.close() })
-  const queue = new PostgresQueue(databases, randomId() as ShardId, defaultQueueOptions)
+  const queue = new PostgresQueue(databases, newMeshId() as string as ShardId, defaultQueueOptions)
   const sessions = await Promise.all(
     peers.map(async (peer) => ({ meshId, peer, epoch: (await queue.open({ meshId, peer, epoch: 0 }))! })),
   )
@@ -69,7 +94,7 @@ export async function measureDrain(options: DrainOptions, teardown: Teardown): P
 }
 
 async function drain(queue: PostgresQueue, sessions: readonly SessionRef[], meter: Meter, { floor }: DrainOptions) {
-  const steps: Step[] = []
+  const steps: DrainStep[] = []
   const seen = new Map<SessionRef, number>()
   let settles: Settle[] = []
   let settled = 0
@@ -119,7 +144,7 @@ class Meter {
     this.#last = await this.#read()
   }
 
-  async step(upTo: number): Promise<Step> {
+  async step(upTo: number): Promise<DrainStep> {
     const [before, now, deliveries] = [this.#last, await this.#read(), upTo - this.#count]
     this.#last = now
     this.#count = upTo
@@ -146,16 +171,14 @@ class Meter {
       ),
     )
     const { claims, settles, ...figures } = row!
-    const secondsOf = (pid: number) => processFacts(pid)?.cpuSeconds ?? Number.NaN // a server elsewhere: unknown
+    const secondsOf = (pid: number) => processFacts(pid)?.cpuSeconds ?? Number.NaN // unknown for a server elsewhere
     return { ...figures, atMs: performance.now(), claimSeconds: secondsOf(claims), settleSeconds: secondsOf(settles) }
   }
 }
 
 async function fill(db: Database, { rows, recipients, table }: DrainOptions) {
-  await ready()
-  const meshId = randomId() as MeshId
+  const { meshId, bindings } = await generateMesh(recipients)
   await createMesh(db, { meshId, name: `drain ${meshId}` })
-  const bindings = Array.from({ length: recipients }, () => bindBoxKey(generateIdentity(), meshId, Date.now() + DAY_MS))
   const peers = await addMembers(db, meshId, bindings)
   const run = (statement: string) => db.run((sql) => sql.unsafe(statement), { timeoutMs: PATIENCE_MS })
   const [waiting] = await run('select 1 from message_queue limit 1')
@@ -171,8 +194,8 @@ async function fill(db: Database, { rows, recipients, table }: DrainOptions) {
   return { meshId, peers }
 }
 
-const randomId = () => toHex(crypto.getRandomValues(new Uint8Array(16)))
-
-const embeddedUrl = async (teardown: Teardown): Promise<string> =>
-  (await teardown.starting(startEmbedded(), (started) => ({ end: () => started.stop(), kill: () => started.kill() })))
-    .url
+const options = parseArgs<DrainOptions>(command)
+await runCommand(async (teardown) => {
+  console.log(tableOf(await measureDrain(options, teardown)))
+  return 0
+})

@@ -2,8 +2,8 @@
 
 import { markdownTable } from '@sealpost/harness/report/markdown'
 import { count, figure } from '@sealpost/harness/report/text'
-import { type EarlierRun, PUBLISHED, RERUN, RERUN_PER_SECOND } from '@sealpost/loadtest/report/earlier'
 import type { LoadResult } from '@sealpost/loadtest/run/result'
+import { type EarlierRun, PUBLISHED, RERUN, RERUN_PER_SECOND } from '@sealpost/loadtest/scenarios/messages/burst'
 import type { ScenarioFigures } from '@sealpost/loadtest/scenarios/scenario'
 import type { Measured, Results } from './results.ts'
 

@@ -1,4 +1,6 @@
-/** The parts of the benchmark: the programs that each consists of, and their tiny forms, which only show that it works. */
+/** The parts of the benchmark: the programs of each, and their tiny forms, which only show that they work. */
+import { parseArgs } from '@sealpost/harness/command/run-command'
+import { Command, InvalidArgumentError } from 'commander'
 
 export type Script = 'load-test.ts' | 'torture.ts'
 
@@ -8,18 +10,18 @@ export interface BenchRun {
   /** In `scripts/`; default: the load test. */
   readonly script?: Script
   readonly words: string
-  /** The same with a handful of messages; null: the others of the part are enough to try it. */
+  /** The same with a handful of messages; null: other runs of the part cover it. */
   readonly tiny: string | null
 }
 
 export interface Part {
   readonly name: string
   readonly runs: readonly BenchRun[]
-  /** It takes tens of minutes, so it runs only when asked for. */
+  /** It takes tens of minutes, so it runs only on request. */
   readonly isLong: boolean
 }
 
-/** How often each pair is run, in turns; the ratio that is told is the one in the middle. */
+/** The runs of each pair, in alternation; the documents state the median ratio. */
 const PAIRS = [1, 2, 3]
 const PEERS = [10, 25, 50, 100, 200]
 /** Messages of all peers together. */
@@ -103,3 +105,54 @@ export const PARTS: readonly Part[] = [
   },
   { ...one('soak-backlog', '--soak 10m --backlog 1000000', '4 --soak 5s --rate 50 --backlog 40'), isLong: true },
 ]
+
+export interface BenchOptions {
+  readonly only: readonly string[] | null
+  readonly isTiny: boolean
+  readonly hasSoak: boolean
+  readonly isRenderOnly: boolean
+  /** Instead of docs/. */
+  readonly into: string | null
+}
+
+interface Given {
+  only?: string[]
+  tiny?: boolean
+  withSoak?: boolean
+  render?: boolean
+  into?: string
+}
+
+/** Exits for help, and with 2 for wrong usage. */
+export function readOptions(args: readonly string[]): BenchOptions {
+  const names = PARTS.map(({ name }) => name).join(', ')
+  const command = new Command('bun scripts/bench.ts')
+    .description(
+      'Measures the figures of README.md, docs/BENCHMARKS.md and docs/PROMISES.md, and writes their tables and charts.',
+    )
+    .option('--only <parts>', `some of ${names}`, partNames)
+    .option('--with-soak', 'the soaks too, which take an hour')
+    .option('--tiny', 'every part with a handful of messages, to see that it works; writes nothing into docs/')
+    .option('--render', 'only write tables and charts, from results.json')
+    .option('--into <folder>', 'a folder for pages, charts and results instead of docs/')
+  const given = parseArgs<Given>(command, args)
+  return {
+    only: given.only ?? null,
+    isTiny: given.tiny === true,
+    hasSoak: given.withSoak === true,
+    isRenderOnly: given.render === true,
+    into: given.into ?? null,
+  }
+}
+
+export function chosenParts({ only, hasSoak, isTiny }: BenchOptions): readonly Part[] {
+  if (only) return PARTS.filter(({ name }) => only.includes(name))
+  return PARTS.filter(({ isLong }) => !isLong || hasSoak || isTiny)
+}
+
+function partNames(text: string): string[] {
+  const names = text.split(',')
+  const unknown = names.find((name) => !PARTS.some((part) => part.name === name))
+  if (unknown === undefined) return names
+  throw new InvalidArgumentError(`There is no part "${unknown}".`)
+}

@@ -1,13 +1,17 @@
-/** What was measured, as it is kept in `results.json`: tables and charts are made from nothing else. */
+/** The measurements in `results.json`, from which all tables and charts are made, and the programs that produce them. */
+
+import { join } from 'node:path'
 import { foldedJson } from '@sealpost/harness/report/folded-json'
 import type { Machine } from '@sealpost/harness/report/machine'
 import type { IdleResult } from '@sealpost/loadtest/run/idle'
 import type { LoadResult } from '@sealpost/loadtest/run/result'
 import type { ScenarioResult } from '@sealpost/loadtest/scenarios/run'
 import type { SoakFigures } from '@sealpost/loadtest/soak/soak'
-import type { TortureFigures } from './torture-figures.ts'
+import { OperatingError } from '@sealpost/std'
+import type { VerdictLine } from '@sealpost/torture/verdict'
+import type { Script } from './parts.ts'
 
-/** By the kind of run; what a kind does not have is absent. */
+/** Each kind of run has some of the fields. */
 export type RunResult = Partial<LoadResult> &
   Partial<IdleResult> & {
     readonly sweep?: readonly LoadResult[]
@@ -17,9 +21,9 @@ export type RunResult = Partial<LoadResult> &
   }
 
 export interface Measured {
-  /** The command, complete. */
+  /** The complete command. */
   readonly command: string
-  /** 0: nothing was lost, and what was to hold held. */
+  /** 0: nothing was lost, and all requirements held. */
   readonly exitCode: number
   readonly machine: Machine
   readonly result: RunResult
@@ -37,7 +41,7 @@ export async function writeResults(path: string, results: Results): Promise<void
   await Bun.write(path, foldedJson(results, 3))
 }
 
-/** Without the series of each second, which are a hundred times the rest. */
+/** Removes the series of each second, which are a hundred times as large as the rest. */
 export function withoutSeries(result: RunResult): RunResult {
   const { samples: _, ...kept } = result
   return {
@@ -45,4 +49,71 @@ export function withoutSeries(result: RunResult): RunResult {
     ...(kept.soak && { soak: { ...kept.soak, series: [] } }),
     ...(kept.sweep && { sweep: kept.sweep.map((each) => ({ ...each, samples: [] })) }),
   }
+}
+
+const SCRIPTS = join(import.meta.dirname, '../../../../scripts')
+
+export interface Measurement {
+  readonly script: Script
+  readonly words: string
+  /** For its JSON. */
+  readonly folder: string
+  readonly env: Readonly<Record<string, string>>
+  readonly machine: Machine
+  /** Ends the program with the benchmark. */
+  readonly signal: AbortSignal
+}
+
+/** @throws OperatingError `bench_failed` with the program's own error when it has no result */
+export async function measure({ script, words, folder, env, machine, signal }: Measurement): Promise<Measured> {
+  const jsonFile = join(folder, `${crypto.randomUUID()}.json`)
+  // The torture prints its JSON, the load test writes it to a file.
+  const json = script === 'torture.ts' ? ['--json'] : ['--json', jsonFile]
+  const child = Bun.spawn([process.execPath, join(SCRIPTS, script), ...words.split(' '), ...json], {
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+    signal,
+    killSignal: 'SIGTERM',
+  })
+  const [printed, said, exitCode] = await Promise.all([
+    new Response(child.stdout).text(),
+    new Response(child.stderr).text(),
+    child.exited,
+  ])
+  const result = script === 'torture.ts' ? tortureIn(printed) : await loadIn(jsonFile)
+  if (!result) throw new OperatingError('bench_failed', `${script} ${words}: ${said.trim()}`)
+  return { command: `bun scripts/${script} ${words}`, exitCode, machine, result }
+}
+
+function tortureIn(printed: string): RunResult | null {
+  return printed.trim() === '' ? null : { torture: tortureFigures(JSON.parse(printed) as TortureReport) }
+}
+
+async function loadIn(jsonFile: string): Promise<RunResult | null> {
+  const file = Bun.file(jsonFile)
+  return (await file.exists()) ? withoutSeries((await file.json()) as RunResult) : null
+}
+
+/** The output of `scripts/torture.ts --json`. */
+export interface TortureReport {
+  readonly seed: number
+  readonly lines: readonly VerdictLine[]
+  readonly total: VerdictLine
+}
+
+export interface TortureFigures {
+  readonly seed: number
+  readonly faults: number
+  /** Scenarios with at least one fault. */
+  readonly kinds: number
+  readonly acked: number
+  readonly lost: number
+  readonly misdelivered: number
+  readonly misordered: number
+}
+
+export function tortureFigures({ seed, lines, total }: TortureReport): TortureFigures {
+  const { lost, misdelivered, misordered } = total.breaches
+  const kinds = lines.filter(({ rounds }) => rounds > 0).length
+  return { seed, faults: total.rounds, kinds, acked: total.acked, lost, misdelivered, misordered }
 }

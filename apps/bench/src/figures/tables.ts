@@ -1,12 +1,9 @@
 /** The generated parts of docs/BENCHMARKS.md, by the names of their markers. Null: nothing of it was measured yet. */
-
 import { markdownTable } from '@sealpost/harness/report/markdown'
-import { count, figure, orDash } from '@sealpost/harness/report/text'
-import { YARDSTICK_NAMES } from '@sealpost/loadtest/command/command'
-import type { BaselineResult, LoadResult } from '@sealpost/loadtest/run/result'
+import { count, figure, median, orDash } from '@sealpost/harness/report/text'
+import { type BaselineResult, type LoadResult, YARDSTICK_NAMES } from '@sealpost/loadtest/run/result'
+import type { SoakFigures } from '@sealpost/loadtest/soak/soak'
 import type { Measured, Results } from './results.ts'
-import { connectionsTable, shardsTable } from './shard-tables.ts'
-import { backlogTable, soakTable } from './soak-tables.ts'
 
 export function tablesOf(results: Results): Record<string, string | null> {
   return {
@@ -30,9 +27,9 @@ const withChart = (table: string | null, chart: string, words: string): string |
 
 type Runs = Results[string] | undefined
 
-/** A load test's own result; the kind of run tells that it is one. */
+/** The result of a run that is known to be a load test. */
 const loadOf = (measured: Measured): LoadResult => measured.result as LoadResult
-/** Results from before a clock existed do not have it. */
+/** Old results lack some of the clocks. */
 const latency = (of: { p50: number; p99: number } | undefined): string =>
   of ? `${figure(of.p50)} / ${figure(of.p99)}` : '–'
 const faultsOf = ({ lost, timedOut, duplicates, outOfOrder, misdelivered }: LoadResult): string =>
@@ -50,7 +47,7 @@ function machineText(results: Results): string | null {
   return `Measured on ${date}: ${hardware}; ${software}; Bun ${bun}; ${commitsText(results)}.`
 }
 
-/** Parts are measured again one by one, each as a whole. */
+/** Each part is measured as a whole, but at different commits. */
 function commitsText(results: Results): string {
   const shaOf = ([, runs]: [string, Results[string]]) => Object.values(runs)[0]?.machine.gitSha ?? 'unknown'
   const parts = Map.groupBy(Object.entries(results), shaOf)
@@ -116,16 +113,12 @@ function pairsTable(runs: Runs): string | null {
     const pairs = Object.entries(runs).filter(([key]) => key.startsWith(against))
     const results = pairs.map(([, measured]) => loadOf(measured))
     const ratios = results.map(({ baselineRatio }) => baselineRatio ?? 0)
-    const own = middle(results.map(({ messagesPerSecond }) => messagesPerSecond))
-    const theirs = middle(results.map(({ baselineMessagesPerSecond }) => baselineMessagesPerSecond ?? 0))
-    const cells = [count(theirs), count(own), figure(middle(ratios)), ratios.map(figure).join(', ')]
+    const own = median(results.map(({ messagesPerSecond }) => messagesPerSecond))
+    const theirs = median(results.map(({ baselineMessagesPerSecond }) => baselineMessagesPerSecond ?? 0))
+    const cells = [count(theirs), count(own), figure(median(ratios)), ratios.map(figure).join(', ')]
     return pairs.length === 0 ? [] : [[YARDSTICK_NAMES[against], ...cells]]
   })
   return markdownTable(['against', 'its messages/s', "Sealpost's", 'ratio, the middle one', 'ratio of each pair'], rows)
-}
-
-function middle(values: readonly number[]): number {
-  return values.toSorted((a, b) => a - b)[values.length >> 1] ?? 0
 }
 
 function smallTable(measured: Measured | undefined, cold: Measured | undefined): string | null {
@@ -182,5 +175,103 @@ function idleTable(measured: Measured | undefined): string | null {
   return markdownTable(
     ['silent sessions', 'broker CPU, % of a core', 'RSS a session kB', 'broker RSS MB'],
     [[count(sessions), figure(cpuShare * 100), figure(rssKbPerSession!), figure(rssMbAfter!)]],
+  )
+}
+
+const ROWS = [
+  ['one', 'one broker, as fast as it goes'],
+  ['two', 'two brokers'],
+  ['one-paced', 'one broker, 1,000 messages/s'],
+  ['two-paced', 'two brokers, 1,000 messages/s'],
+] as const
+
+export function shardsTable(runs: Results[string] | undefined): string | null {
+  if (!runs) return null
+  const rows = ROWS.flatMap(([key, name]) => {
+    const measured = runs[key]
+    return measured ? [[name, ...shardCells(measured.result as LoadResult)]] : []
+  })
+  const head = ['', 'from shard to shard, %', 'messages/s', 'send or due → push p50 / p99 ms']
+  return markdownTable([...head, 'CPU a message: brokers, Postgres µs', 'lost, twice or misplaced'], rows)
+}
+
+function shardCells(result: LoadResult): string[] {
+  const { crossShare, messagesPerSecond, e2eMs, acked, brokerCpuSeconds, postgresCpuSeconds } = result
+  const { lost, timedOut, duplicates, outOfOrder, misdelivered } = result
+  const cpu = [brokerCpuSeconds, postgresCpuSeconds].map((seconds) => orDash(seconds && (seconds * 1e6) / acked))
+  const faults = lost + timedOut + duplicates + outOfOrder + misdelivered
+  const speed = [figure(crossShare * 100), count(messagesPerSecond), `${figure(e2eMs.p50)} / ${figure(e2eMs.p99)}`]
+  return [...speed, cpu.join(', '), count(faults)]
+}
+
+/** The table of the scenario, with a row for each step, and its facts. */
+export function connectionsTable(measured: Measured | undefined): string | null {
+  const [scenario] = measured?.result.scenarios ?? []
+  const [sheet] = scenario?.sheets ?? []
+  if (!scenario || !sheet) return null
+  const facts = scenario.facts.map(([name, text]) => `- ${name}: ${text}`)
+  return `${markdownTable(sheet.head, sheet.rows)}\n\n${facts.join('\n')}`
+}
+
+/** The name of the part, and its name in the table. */
+export const SOAKS = [
+  ['soak', 'soak'],
+  ['soak-held', 'snapshot held'],
+  ['soak-backlog', 'beside backlog'],
+] as const
+
+export function soakTable(results: Results): string | null {
+  const rows = SOAKS.flatMap(([part, name]) => {
+    const measured = results[part]?.[part]
+    const soak = measured?.result.soak
+    return soak ? [[name, ...cellsOf(measured, soak)]] : []
+  })
+  if (rows.length === 0) return null
+  const ends = 'second → last minute'
+  const head = [
+    '',
+    'minutes',
+    'messages',
+    `p99 ms, ${ends}`,
+    `queue MB, ${ends}`,
+    `dead rows, ${ends}`,
+    'broker RSS MB',
+  ]
+  return markdownTable([...head, 'held'], rows)
+}
+
+function cellsOf({ result }: Measured, { seconds, rows, verdicts }: SoakFigures): string[] {
+  const ends = [rows[1]!, rows.at(-1)!]
+  const both = (values: number[], format: (value: number) => string) => values.map(format).join(' → ')
+  const isHeld = verdicts.every(({ isMet }) => isMet)
+  return [
+    figure(seconds / 60),
+    count(result.total ?? 0),
+    both(
+      ends.map(({ p99 }) => p99),
+      figure,
+    ),
+    both(
+      ends.map(({ bytes }) => (bytes.message_queue ?? 0) / 1e6),
+      figure,
+    ),
+    both(
+      ends.map(({ dead }) => dead),
+      count,
+    ),
+    orDash(ends[1]!.brokerRssMb),
+    isHeld ? 'all' : verdicts.flatMap(({ isMet, sentence }) => (isMet ? [] : [`not: ${sentence}`])).join('; '),
+  ]
+}
+
+export function backlogTable(measured: Measured | undefined): string | null {
+  const backlog = measured?.result.soak?.backlog
+  if (!backlog) return null
+  const { messages, storedPerSecond, drainedPerSecond, p99Ratio, delivered, lost, duplicates, outOfOrder } = backlog
+  const speed = [storedPerSecond, drainedPerSecond].map(count)
+  const faults = count(lost + duplicates + outOfOrder + messages - delivered)
+  return markdownTable(
+    ['messages waiting', 'stored/s', 'drained/s', 'p99 beside it, times that without', 'lost, twice or misplaced'],
+    [[count(messages), ...speed, figure(p99Ratio), faults]],
   )
 }

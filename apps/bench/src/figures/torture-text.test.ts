@@ -1,8 +1,8 @@
 import type { VerdictLine } from '@sealpost/torture/verdict'
 import { expect, test } from 'vitest'
+import { tortureCell, tortureClause } from './pages.ts'
 import type { Measured } from './results.ts'
-import { tortureFigures } from './torture-figures.ts'
-import { tortureCell, tortureClause } from './torture-text.ts'
+import { tortureFigures } from './results.ts'
 
 const breaches = { lost: 0, duplicated: 0, misordered: 0, misdelivered: 0, tampered: 0, struck: 0, unanswered: 0 }
 const line = (rounds: number) => ({ rounds, breaches, acked: 100 }) as unknown as VerdictLine

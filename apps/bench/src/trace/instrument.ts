@@ -6,16 +6,16 @@ import { type ParserOptions, parse } from '@babel/parser'
 
 /** Receives the reports of instrumented code, as the global `__trace`. */
 export interface Reporter {
-  /** @returns the frame that the other three calls name */
+  /** @returns the frame for the other three calls */
   enter(functionId: number): CallFrame
   leave(frame: CallFrame): void
-  /** Leaves the frame until its awaited value is there. */
+  /** Leaves the frame until its awaited value has arrived. */
   suspend<T>(frame: CallFrame, value: T): T
   resume<T>(frame: CallFrame, value: T): T
 }
 
 export interface CallFrame {
-  /** Which call of the recording it is; -1 outside of a recording. */
+  /** The number of the call in the recording; -1 outside of a recording. */
   readonly call: number
 }
 
@@ -145,14 +145,14 @@ function keyOf(node: Node): string | undefined {
   return key?.name ?? key?.id?.name ?? key?.value
 }
 
-/** What a function in this place is called: by its variable, property or field. */
+/** The name of a function in this place, from its variable, property or field. */
 function nameOf(parent: Node, key: string, child: Node): string | undefined {
   if (key === 'init' && parent.type === 'VariableDeclarator') return (parent as Node & { id: KeyNode }).id.name
   if (key === 'value') return keyOf(parent)
   return FUNCTIONS.has(child.type) ? undefined : keyOf(child)
 }
 
-/** Parentheses around an expression stand outside of its node. */
+/** The parentheses around an expression are outside of its node. */
 function parenthesesBefore(node: Node): number {
   const { extra } = node as Node & { extra?: { parenthesized?: boolean; parenStart?: number } }
   return extra?.parenthesized ? node.start - extra.parenStart! : 0

@@ -1,19 +1,13 @@
 /** Records what a broker runs for one plain envelope, and for its settle: the functions of the broker and the packages. */
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { BrokerProgram } from '@sealpost/broker-program'
-import { startEmbedded } from '@sealpost/embedded-pg'
-import { generateMesh, identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
+import { enrolMesh, generateMesh, identityOf } from '@sealpost/harness/members/mesh'
+import { startOwnPostgres } from '@sealpost/harness/postgres/own-postgres'
 import { startOwnBroker } from '@sealpost/harness/programs/own-broker'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
-import { generateSigningKeys, ready } from '@sealpost/identity'
-import { writeKeyFile } from '@sealpost/identity/key-file'
-import { openDatabase } from '@sealpost/pg'
 import { migrate } from '@sealpost/schema'
 import { connect } from '@sealpost/sdk'
-import { addMembers, createMesh } from '@sealpost/store'
 import type { Recording } from './preload.ts'
 
 /** Files whose functions only read and write bytes. They are no step of the path. */
@@ -22,7 +16,7 @@ const BYTE_FILES = [
   ...['packages/protocol/src/cursor.ts', 'packages/protocol/src/items.ts'],
   ...['packages/queue/src/postgres/batch-writer.ts', 'packages/std/src/hex.ts'],
 ]
-/** What runs beside the messages: walks for operators, and replies to statements that postgres.js runs. */
+/** Work besides the messages: scans for operators, and replies to statements that postgres.js runs. */
 const BACKGROUND = ['apps/broker/src/admin/', 'packages/pg/src/column-types.ts']
 /** Starts the periodic work of the driver, such as the session scan. */
 const PERIODIC = 'packages/driver/src/background.ts every'
@@ -40,7 +34,7 @@ export interface MessageTrace {
 }
 
 export interface PathTrace {
-  /** In the order in which they are entered. */
+  /** In the order of their first calls. */
   readonly files: readonly string[]
   /** Calls into another file than the caller's. */
   readonly moves: number
@@ -50,7 +44,6 @@ export interface PathTrace {
 }
 
 export async function traceMessage(teardown: Teardown): Promise<MessageTrace> {
-  await ready()
   const { mesh, broker, recordings } = await openTracedBroker(teardown)
   const place = { url: broker.url, brokerKey: broker.brokerKey, meshId: mesh.meshId }
   const [from, to] = mesh.secrets
@@ -84,36 +77,20 @@ export async function traceMessage(teardown: Teardown): Promise<MessageTrace> {
 }
 
 async function openTracedBroker(teardown: Teardown) {
-  const folder = await mkdtemp(join(tmpdir(), 'sealpost-trace-'))
-  teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
-  const BROKER_KEY_FILE = join(folder, 'broker.json')
-  await writeKeyFile(BROKER_KEY_FILE, { kind: 'broker', signing: generateSigningKeys() })
-  const postgres = await startEmbedded()
-  teardown.add({ end: () => postgres.stop(), kill: () => void postgres.kill() })
+  const postgres = await startOwnPostgres(teardown)
   await migrate(postgres.url)
   const mesh = await generateMesh(2)
-  await enrol(postgres.url, mesh)
+  await enrolMesh(postgres.url, mesh, 'trace')
   const recordings = new Recordings()
   const broker: BrokerProgram = await startOwnBroker(
     {
       databaseUrl: postgres.url,
-      env: { BROKER_KEY_FILE },
       runtimeArgs: ['--preload', PRELOAD],
       onLine: (line) => recordings.take(line),
     },
     teardown,
   )
   return { mesh, broker, recordings }
-}
-
-async function enrol(databaseUrl: string, { meshId, bindings }: MeshMembers): Promise<void> {
-  const db = await openDatabase(databaseUrl, { connections: 1 })
-  try {
-    await createMesh(db, { meshId, name: 'trace' })
-    await addMembers(db, meshId, bindings)
-  } finally {
-    await db.close()
-  }
 }
 
 /** The recordings among the lines of the broker's log. */
@@ -138,7 +115,7 @@ class Recordings {
   }
 }
 
-/** The path of one message from recordings of several: what only some of them entered is background work. */
+/** The path of one message, from recordings of several. Files that only some of them entered are background work. */
 export function pathOf(recordings: readonly Recording[]): PathTrace {
   const traces = recordings.map(stepsOf)
   const common = traces.map(({ files }) => new Set(files)).reduce((all, files) => all.intersection(files))

@@ -129,8 +129,11 @@ function apiRoutes(parts: ApiParts): HttpApi {
   addSpaces(app, parts.spaces)
   addReplays(app, parts)
   for (const route of ALL) app.all(route.getRoutingPath(), methodNotAllowed)
-  const document = openApiDocument()
-  app.get(DOCUMENT_PATH, (c) => c.json(document))
+  let document: ReturnType<typeof openApiDocument> | undefined // made by the first request: it takes 40 ms
+  app.get(DOCUMENT_PATH, (c) => {
+    document ??= openApiDocument()
+    return c.json(document)
+  })
   app.onError((error, c) => {
     if (error instanceof HTTPException) return refuse(c, { code: 'body_malformed' })
     if (error instanceof OperatingError) return refuse(c, { code: 'try_later', retryAfterMs: 1000 })

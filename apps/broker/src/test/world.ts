@@ -6,8 +6,7 @@ import { bindBoxKey, generateIdentity, generateSigningKeys, type Identity, ready
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { type Database, openDatabase } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
-import { scratchDatabase } from '@sealpost/schema/testing'
-import { loginsOf } from '@sealpost/schema/testing-roles'
+import { scratchWithLogins } from '@sealpost/schema/testing'
 import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
 import { BrokerProcess, type Environment } from './process.ts'
@@ -188,14 +187,8 @@ interface Closable {
 }
 
 async function ownDatabase() {
-  const scratch = await scratchDatabase()
-  const logins = await loginsOf(scratch.url)
-  return {
-    url: scratch.url,
-    brokerUrl: logins.broker,
-    adminUrl: logins.admin,
-    drop: () => logins.drop().then(scratch.drop),
-  }
+  const { url, broker, admin, drop } = await scratchWithLogins()
+  return { url, brokerUrl: broker, adminUrl: admin, drop }
 }
 
 export function temporaryFolder(): Promise<string> {

@@ -1,6 +1,6 @@
 /**
- * Keeps one broker running: one that dies is started again on the same port, at growing intervals, so that its peers come
- * back by themselves. It gives up when the broker can't even start any more.
+ * Restarts a broker that dies, on the same port and with growing pauses, so that its peers reconnect. Gives up when the broker
+ * fails to start.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { type BrokerFacts, type BrokerOptions, type BrokerProgram, startBroker } from '@sealpost/broker-program'
@@ -9,19 +9,19 @@ import { certificateErrorCode } from '@sealpost/sdk'
 import type { Millis } from '@sealpost/std'
 import { isRecord } from '../profile/profile.ts'
 
-export interface BrokerSupervisorEvents {
+interface BrokerSupervisorEvents {
   readonly died: (lastWords: string, inMs: Millis) => void
   readonly restarted: (facts: BrokerFacts) => void
 }
 
 const PAUSE_MIN_MS = 250
 const PAUSE_MAX_MS = 10_000
-/** A life of this length shows that the broker can run. */
+/** A broker that ran this long counts as healthy. */
 const STEADY_AFTER_MS = 30_000
 
 export class BrokerSupervisor implements AsyncDisposable {
   readonly first: BrokerFacts
-  /** Rejects when the broker does not start again. */
+  /** Rejects if the broker can't be restarted. */
   readonly gaveUp: Promise<never>
   #current: BrokerProgram
   readonly #stopping = new AbortController()
@@ -57,7 +57,7 @@ export class BrokerSupervisor implements AsyncDisposable {
       if (signal.aborted) break
       if (performance.now() - startedAtMs > STEADY_AFTER_MS) pauseMs = PAUSE_MIN_MS
       events.died(lastWords, pauseMs)
-      await delay(pauseMs, undefined, { signal }).catch(() => undefined) // the end of this keeper
+      await delay(pauseMs, undefined, { signal }).catch(() => undefined) // stopped
       if (signal.aborted) break
       pauseMs = Math.min(PAUSE_MAX_MS, 2 * pauseMs)
       this.#current = await startBroker(options)
@@ -68,21 +68,21 @@ export class BrokerSupervisor implements AsyncDisposable {
   }
 }
 
-/** What a broker says of itself over plain HTTP, beside its WebSocket. */
+/** The health that a broker reports over HTTP. */
 export interface BrokerHealth {
   readonly live: boolean
   readonly ready: boolean
-  /** Of `/version`; null when it does not answer. */
+  /** From `/version`; null without a response. */
   readonly version: { readonly version: string; readonly brokerKey: string; readonly durability: string } | null
-  /** How far its clock is ahead of ours, from the `Date` of its answer, which counts whole seconds. */
+  /** How far its clock is ahead of ours, from the `Date` header, which has whole seconds. */
   readonly clockAheadMs: number | null
-  /** What the platform says of a certificate that it does not trust. */
+  /** The platform's code for an untrusted certificate. */
   readonly certificateErrorCode: string | null
 }
 
 const ANSWER_WITHIN_MS = 10_000
 
-/** Never throws: a broker that does not answer is an answer. */
+/** Never throws: a broker that does not respond is a result. */
 export async function checkBroker(url: string, signal: AbortSignal): Promise<BrokerHealth> {
   const base = new URL(url)
   base.protocol = base.protocol === 'wss:' ? 'https:' : 'http:'
@@ -111,23 +111,23 @@ function versionOf(facts: unknown): BrokerHealth['version'] {
   return { version: String(version), brokerKey: String(brokerKey), durability: String(durability) }
 }
 
-/** The whole second is over by half a one on average. */
+/** A truncated second is half a second too early on average. */
 function clockAhead(date: string | null): number | null {
   const atMs = date === null ? Number.NaN : Date.parse(date)
   return Number.isNaN(atMs) ? null : atMs + 500 - Date.now()
 }
 
-/** Scripts rely on it: it stands in each warning, and in the check of `doctor`. */
+/** The code in each warning and in the check of `doctor`; scripts rely on it. */
 export const UNENCRYPTED = 'unencrypted_transport'
 
 const READABLE =
   'bodies of messages are sealed end to end, but tokens, unused invites, names, and who writes to whom and when can be read on the way'
 
-/** Of an address that is dialled; null: it is encrypted, or on this machine. */
+/** Returns the warning for an address that peers dial, or null if it is encrypted or on this machine. */
 export function dialWarning(url: string): string | null {
   return isExposed(url) ? `${url} is not encrypted: ${READABLE} (${UNENCRYPTED}). Use wss://.` : null
 }
 
-/** Of an address that is listened on. */
+/** Returns the warning for an address that the broker listens on. */
 export const listenWarning = (host: string): string =>
   `The broker listens on ${host} without TLS: ${READABLE} (${UNENCRYPTED}). Use --tls-cert and --tls-key, or a proxy with TLS and --host 127.0.0.1.`

@@ -1,7 +1,6 @@
-/** `sealpost up`: a broker with a Postgres of its own, for one machine or a small office. Ctrl-C ends both cleanly. */
+/** `sealpost up` runs a broker with its own Postgres, for one machine or a small office. Ctrl-C stops both. */
 import { mkdir } from 'node:fs/promises'
 import { createServer } from 'node:net'
-import { userInfo } from 'node:os'
 import { join, resolve } from 'node:path'
 import { logLine } from '@sealpost/broker-program'
 import { type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
@@ -18,33 +17,31 @@ import {
 import { writeKeyFile } from '@sealpost/identity/key-file'
 import { openDatabase } from '@sealpost/pg'
 import { prepareDatabase } from '@sealpost/schema'
-import {
-  isChosenName,
-  isHex,
-  type MeshId,
-  NAME_LENGTH_MAX,
-  OperatingError,
-  type PeerKey,
-  tidyName,
-  toHex,
-} from '@sealpost/std'
+import { isHex, type MeshId, OperatingError, type PeerKey, tidyName, toHex } from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
 import { Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { whenAborted } from '../deadline.ts'
 import { saveOwnerAccess } from '../operator/admin-api.ts'
-import { isRecord, type Membership, type Profile, readJsonFile, writeJsonFile } from '../profile/profile.ts'
+import {
+  ensureKeys,
+  isRecord,
+  type Membership,
+  type Profile,
+  readJsonFile,
+  userName,
+  writeJsonFile,
+} from '../profile/profile.ts'
 import { parseInteger } from '../settings.ts'
+import { examples, type RunAction, type Shell, whenAborted } from '../shell.ts'
 import { BrokerSupervisor, listenWarning } from './broker-supervisor.ts'
 
-/** What `up` makes at the first start: a mesh, and the chosen profile as its first admin. Each step is safe to repeat. */
+/** The mesh that `up` creates at the first start, with the profile as its admin. Each step can be repeated. */
 interface FirstMesh {
   readonly databaseUrl: string
   readonly meshId: MeshId
   readonly meshName: string
-  /** Of the admin in it. */
+  /** The admin's name. */
   readonly name: string
-  /** As peers dial the broker. */
+  /** The address that peers dial. */
   readonly url: string
   readonly brokerKey: PeerKey
 }
@@ -53,13 +50,7 @@ const BINDING_FOR_MS = 10 * 365 * 86_400_000
 
 export const newMeshId = (): MeshId => toHex(crypto.getRandomValues(new Uint8Array(16))) as MeshId
 
-/** Makes keys for the profile unless it has some. @returns its key */
-export async function ensureKeys(profile: Profile): Promise<PeerKey> {
-  const identity = profile.hasKeys ? (await profile.readKeys()).identity : await profile.makeKeys()
-  return identity.signing.publicKey
-}
-
-/** @returns the admin's membership, also kept in the profile */
+/** Enrols the admin and stores the membership in the profile. */
 async function enrolFirstAdmin(profile: Profile, mesh: FirstMesh): Promise<Membership> {
   const { identity } = await profile.readKeys()
   const { meshId, url, brokerKey } = mesh
@@ -87,16 +78,6 @@ async function enrol(identity: Identity, { databaseUrl, meshId, meshName, name }
   } finally {
     await db.close()
   }
-}
-
-/** The name of the account, without what a name of a member may not have. */
-export function userName(account = userInfo().username): string {
-  const given = account
-    .replace(/[^ -~]|[/,*()]/g, '')
-    .replace(/^[ -]+/, '')
-    .slice(0, NAME_LENGTH_MAX)
-  const name = tidyName(given)
-  return isChosenName(name) ? name : 'someone'
 }
 
 interface UpOptions {
@@ -146,11 +127,11 @@ ${examples(
     .action(run(up))
 }
 
-/** What a data folder remembers between starts. */
+/** The state of a data folder between starts. */
 interface UpState {
   readonly port: number
   readonly meshId: MeshId
-  /** Of the first admin. */
+  /** The first admin's key. */
   readonly admin: PeerKey
 }
 
@@ -194,7 +175,7 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
   shell.output.info('ending')
 }
 
-/** Empty: plain text. */
+/** Empty for plain text. */
 type TlsFiles = { readonly TLS_CERT: string; readonly TLS_KEY: string }
 
 function tlsOf({ settings: { environment } }: Shell, { tlsCert, tlsKey, url }: UpOptions): TlsFiles {
@@ -233,13 +214,13 @@ interface Start {
   readonly logins: Logins
 }
 
-/** URLs of the database, each with a login of its own. */
+/** URLs of the database with different logins. */
 interface Logins {
   readonly broker: string
   readonly admin: string
 }
 
-/** With passwords that nobody else learns and that end with the next start. */
+/** With random passwords that are valid until the next start. */
 function newLogins({ port }: EmbeddedPostgres): Logins {
   const urlOf = (user: string) =>
     `postgres://${user}:${toHex(crypto.getRandomValues(new Uint8Array(24)))}@127.0.0.1:${port}/postgres`
@@ -281,7 +262,7 @@ function authorities(url: string, others: string | undefined): string {
   return [normalizeAuthority(url), ...(others ? [others] : [])].join()
 }
 
-/** @returns null when the mesh has another first admin than this profile, or the profile another mesh */
+/** Returns null if the mesh has another first admin, or the profile another mesh. */
 async function enrolAdmin(
   { profile, output }: Shell,
   { meshId, admin }: UpState,
@@ -349,7 +330,7 @@ async function freePort(): Promise<number> {
   return 0
 }
 
-/** The one above, as everywhere; any other one where that is taken, since `admin.json` names it. */
+/** Returns the next port as usual, or 0 (any port) if it is in use, because `admin.json` contains the port. */
 async function adminPortBeside(port: number): Promise<number> {
   const next = port + 1
   return port > 0 && next <= PORT_MAX && (await isFree(next)) ? next : 0

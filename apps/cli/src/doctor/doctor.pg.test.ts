@@ -7,9 +7,8 @@ import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
 import { isPgBouncerMissing, PgBouncer, STARTUP_PARAMETERS } from '@sealpost/pg/testing-pgbouncer'
 import { scratchDatabase } from '@sealpost/schema/testing'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { runCli } from '../cli.ts'
-import { readSettings } from '../settings.ts'
-import type { DoctorCheck } from './checks.ts'
+import { jsonLinesOf, runHere } from '../test/cli.ts'
+import type { DoctorCheck } from './doctor.ts'
 
 let folder: string
 let scratch: ScratchDatabase
@@ -26,25 +25,10 @@ afterEach(async () => {
   await rm(folder, { recursive: true })
 })
 
-async function examine(
-  env: Record<string, string> = {},
-): Promise<{ code: number; checks: Record<string, DoctorCheck> }> {
-  let out = ''
-  const screen = {
-    write: (text: string, written: () => void) => {
-      out += text
-      written()
-    },
-  }
-  const code = await runCli(['doctor', '--database', '--json'], {
-    settings: readSettings({ SEALPOST_HOME: folder, DATABASE_URL: scratch.url, ...env }),
-    signal: new AbortController().signal,
-    screens: { out: screen, err: { write: (_: string, written: () => void) => written() } },
-  })
-  const checks = out
-    .trim()
-    .split('\n')
-    .map((line) => JSON.parse(line) as DoctorCheck)
+async function examine(env: Record<string, string> = {}) {
+  const words = ['doctor', '--database', '--json']
+  const { code, out } = await runHere(words, { SEALPOST_HOME: folder, DATABASE_URL: scratch.url, ...env })
+  const checks: DoctorCheck[] = jsonLinesOf({ stdout: out })
   return { code, checks: Object.fromEntries(checks.map((check) => [check.name, check])) }
 }
 

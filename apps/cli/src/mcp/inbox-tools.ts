@@ -1,21 +1,21 @@
-/** The tools for mail: `read_inbox`, `settle_message`, `give_back_message`. */
+/** The tools for mail, the inbox resource, and the notifications of new mail. */
 
 import type { McpServer, ServerCapabilities } from '@modelcontextprotocol/server'
 import type { Millis } from '@sealpost/std'
 import { z } from 'zod'
-import { abortable } from '../deadline.ts'
+import { abortable } from '../shell.ts'
 import type { InboxCounts, UnsettledMessage } from './mail.ts'
 import { fencedMessages, labelMessage, messageShape, NOTICE } from './peer-tools.ts'
 import { type ToolContext, tool } from './tool.ts'
 
-/** Clients give a call 60 s. */
+/** Clients allow 60 s per call. */
 const WAIT_SECONDS_MAX = 50
-/** Mail that was waiting comes a moment after the session begins. */
+/** Waiting mail arrives a moment after the session begins. */
 const WAIT_SECONDS = 2
 const MESSAGES_MAX = 32
-/** What clients take in one answer without cutting it; a single message may be longer. */
+/** Clients truncate longer results; a single message may exceed this. */
 const BODY_BYTES_IN_ALL = 32_768
-/** The longest pause that the broker knows. */
+/** The longest pause that the broker accepts. */
 const GIVE_BACK_SECONDS_MAX = 300
 
 const counts = {
@@ -52,7 +52,7 @@ export const readInbox = tool({
     if (!includeOpen || mail.all.length === 0) await mail.whenUnread(waitSeconds * 1000, signal)
     const read = fitting(includeOpen ? mail.all : mail.unread, limit)
     const contacts = await context.introduce(read, session)
-    if (!signal.aborted) mail.markRead(read) // nobody sees the answer of a call that was called off
+    if (!signal.aborted) mail.markRead(read) // the client ignores the result of a cancelled call
     const messages = read.map((open) => labelMessage(open, contacts))
     const content = { notice: NOTICE, messages, isOnline: session.peer.isOnline, ...mail.counts }
     return {
@@ -62,7 +62,7 @@ export const readInbox = tool({
   },
 })
 
-/** As many as an answer holds, one at least. */
+/** Returns at least one message, and no more than fit into a result. */
 function fitting(messages: readonly UnsettledMessage[], limit: number): UnsettledMessage[] {
   let bytes = 0
   return messages.slice(0, limit).filter(({ message }, index) => {
@@ -124,7 +124,7 @@ export const rejectMessage = tool({
   },
 })
 
-/** Clients give a call 60 s. */
+/** Clients allow 60 s per call. */
 const SAVED_WITHIN_MS = 45_000
 
 export const saveFileOf = tool({
@@ -156,7 +156,7 @@ export const saveFileOf = tool({
   },
 })
 
-/** The resource that clients subscribe to: what waits, and from whom, without a word of a peer. */
+/** The resource that clients subscribe to: counts and senders, without text of peers. */
 const INBOX_URI = 'sealpost://inbox'
 
 export function registerInbox(server: McpServer, { mail }: ToolContext): void {
@@ -186,7 +186,7 @@ export function registerInbox(server: McpServer, { mail }: ToolContext): void {
   )
 }
 
-/** A burst rings once. */
+/** A burst sends one notification. */
 const BATCH_MS = 50
 
 export const NOTIFIER_CAPABILITIES: ServerCapabilities = {
@@ -200,24 +200,23 @@ type Notify = (unread: number) => Promise<unknown>
 export class MailNotifier {
   #tell: Notify | null = null
   #timer: ReturnType<typeof setTimeout> | null = null
-  /** Set once there is mail to count. */
   counts: () => InboxCounts = () => ({ unread: 0, open: 0 })
 
   schedule(): void {
     this.#timer ??= setTimeout(() => {
       this.#timer = null
       const { unread } = this.counts()
-      if (unread > 0) this.#tell?.(unread).catch(() => undefined) // the client has gone, which ends us anyway
+      if (unread > 0) this.#tell?.(unread).catch(() => undefined) // the client has gone, which ends this process
     }, BATCH_MS)
     this.#timer.unref()
   }
 
-  /** Rings at a client of 2026-07-28; who of it subscribed is known to the SDK. */
+  /** Notifies a client of the revision 2026-07-28. The SDK knows its subscriptions. */
   attachModern({ server }: McpServer): void {
     this.#tell = () => server.sendResourceUpdated({ uri: INBOX_URI })
   }
 
-  /** Rings at a client of the revisions before, once its handshake is over. */
+  /** Notifies a client of an earlier revision, once its handshake is complete. */
   attachLegacy({ server }: McpServer): void {
     const subscribed = new Set<string>()
     server.setRequestHandler('resources/subscribe', ({ params }) => {
@@ -237,7 +236,7 @@ export class MailNotifier {
           params: { content: `${unread} unread from peers: call read_inbox.`, meta: { unread: String(unread) } },
         })
       }
-      this.schedule() // for what came before
+      this.schedule() // for earlier mail
     }
   }
 }

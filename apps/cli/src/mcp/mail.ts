@@ -1,25 +1,25 @@
 /**
- * Mail that came and is not settled. The broker keeps each of these until it is: what is here when the process dies comes
- * again in the next one. What was read and then forgotten counts as unread again after a while.
+ * Unsettled mail. The broker keeps it, and delivers it to the next process if this one dies. A message that was read and not
+ * settled counts as unread again after a while.
  */
 import { createHash } from 'node:crypto'
 import type { Message } from '@sealpost/sdk'
 import { attachmentOf, type TransferProgress } from '@sealpost/sdk/attachments'
 import { type Millis, OperatingError } from '@sealpost/std'
-import type { Shell } from '../completion.ts'
 import { saveFile } from '../messages/files.ts'
+import type { Shell } from '../shell.ts'
 
-/** An agent's turn takes minutes; one that takes longer than this has lost what it read. */
+/** An agent's turn takes minutes; after this time the agent has lost the message. */
 const READ_FOR_MS = 600_000
 
 export interface UnsettledMessage {
-  /** Names the message in this life of the process and in the next: of its sender and its envelope, so nobody else's. */
+  /** Derived from sender and envelope, so it is the same in the next process, and unique. */
   readonly messageId: string
   readonly message: Message
-  /** How often it was read in this life. */
+  /** How often this process has returned it. */
   timesRead: number
   isUnread: boolean
-  /** Where its file was saved in this life. */
+  /** Where this process saved its file. */
   path: string | null
 }
 
@@ -29,7 +29,7 @@ interface StoredMessage extends UnsettledMessage {
 
 export interface InboxCounts {
   readonly unread: number
-  /** Read and not settled yet. */
+  /** Read and unsettled. */
   readonly open: number
 }
 
@@ -39,7 +39,6 @@ export class McpInbox {
   readonly #held = new Map<string, StoredMessage>()
   readonly #waiting = new Set<() => void>()
 
-  /** `onUnread` is called whenever something becomes unread. */
   constructor({ onUnread, readForMs = READ_FOR_MS }: { onUnread: () => void; readForMs?: Millis }) {
     this.#onUnread = onUnread
     this.#readForMs = readForMs
@@ -54,26 +53,26 @@ export class McpInbox {
     return [...this.#held.values()].filter(({ isUnread }) => isUnread)
   }
 
-  /** Everything, in the order in which it came. */
+  /** All messages, in order of arrival. */
   get all(): UnsettledMessage[] {
     return [...this.#held.values()]
   }
 
-  /** For `peer.onMessage`: the message is the agent's until the promise resolves, and its lease continues as long. */
+  /** For `peer.onMessage`: the SDK extends the lease until the promise resolves. */
   add(message: Message): Promise<void> {
     const held = this.#hold(message)
     this.#ring()
     return held.done.promise
   }
 
-  /** A message that came as the answer of another tool: the agent has read it. */
+  /** Adds a reply that another tool has returned, as read. */
   addRead(message: Message): UnsettledMessage {
     const held = this.#hold(message)
     this.markRead([held])
     return held
   }
 
-  /** Read from now on, for a time. */
+  /** Marks messages as read, for a limited time. */
   markRead(messages: readonly UnsettledMessage[]): void {
     for (const open of messages) {
       open.timesRead += 1
@@ -82,7 +81,7 @@ export class McpInbox {
     setTimeout(() => this.#forget(messages), this.#readForMs).unref()
   }
 
-  /** All of them or none. @throws OperatingError `message_unknown`, `file_not_saved` */
+  /** Settles all or none. @throws OperatingError `message_unknown`, `file_not_saved` */
   settle(messageIds: readonly string[]): void {
     const isUnsaved = ({ message, path }: UnsettledMessage) => message.attachment !== null && path === null
     const unsaved = this.#findAll(messageIds).filter(isUnsaved)
@@ -90,12 +89,12 @@ export class McpInbox {
     this.#close(messageIds, (message) => message.settle())
   }
 
-  /** All of them or none: they come again after `afterMs`. @throws OperatingError `message_unknown` */
+  /** Returns all or none to the broker for `afterMs`. @throws OperatingError `message_unknown` */
   retry(messageIds: readonly string[], afterMs: Millis): void {
     this.#close(messageIds, (message) => message.retry(afterMs))
   }
 
-  /** All of them or none: they go to the dead letters. @throws OperatingError `message_unknown` */
+  /** Rejects all or none. @throws OperatingError `message_unknown` */
   reject(messageIds: readonly string[], reason: string): void {
     this.#close(messageIds, (message) => message.reject(reason))
   }
@@ -105,7 +104,7 @@ export class McpInbox {
     return this.#findAll([messageId])[0]!
   }
 
-  /** Resolves when there is unread mail, when the time is over, or with the signal. */
+  /** Resolves with unread mail, after the time, or on the signal. */
   async whenUnread(withinMs: Millis, signal: AbortSignal): Promise<void> {
     if (this.unread.length > 0 || withinMs === 0 || signal.aborted) return
     const over = Promise.withResolvers<void>()
@@ -164,14 +163,13 @@ function notSaved(unsaved: readonly UnsettledMessage[]): OperatingError {
   )
 }
 
-/** An envelope's id is its sender's choice, so the sender is part of it. */
+/** Includes the sender, because senders choose envelope ids. */
 function idOf({ sender, envelopeId }: Message): string {
   return createHash('sha256').update(`${sender} ${envelopeId}`).digest('hex').slice(0, 24)
 }
 
 /** Downloads of files. A client allows 60 s per call, so a download continues between two calls. */
 interface Download {
-  /** The path. */
   readonly done: Promise<string>
   progress: TransferProgress
 }
@@ -186,7 +184,7 @@ export class FileSaver {
     this.#folder = folder
   }
 
-  /** The download that is under way, or a new one. @throws OperatingError `no_file`, `attachment_unreadable` */
+  /** Returns the current download, or starts one. @throws OperatingError `no_file`, `attachment_unreadable` */
   save({ messageId, message }: UnsettledMessage): Download {
     const underWay = this.#downloads.get(messageId)
     if (underWay) return underWay

@@ -1,16 +1,16 @@
-/** The tool `send_message`. */
+/** The tools that send: `send_message`, `request`, `reply_to_message`, and those for groups. */
 import { BODY_BYTES_MAX, PRIORITIES } from '@sealpost/protocol'
 import { SealpostError } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { z } from 'zod'
-import { abortable } from '../deadline.ts'
 import { explainUnknown } from '../members/member-list.ts'
-import { findGroup, type GroupFacts, type MemberResult } from '../session/group-calls.ts'
+import { findGroup, type GroupFacts, type MemberResult } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
+import { abortable } from '../shell.ts'
 import { fencedReply, labelContent, labelPeer, NOTICE, peerShape, replyShape, visible } from './peer-tools.ts'
 import { type ToolContext, tool } from './tool.ts'
 
-/** Within the 60 s that clients give a call. */
+/** Clients allow 60 s per call. */
 const STORED_WITHIN_MS = 20_000
 
 const isStoredShape = z
@@ -72,7 +72,7 @@ export function bodyOf(text: string): Buffer {
   throw new OperatingError('body_too_large', `A message has at most ${BODY_BYTES_MAX} bytes.`)
 }
 
-/** @returns null when the message is kept for later */
+/** Returns null if the profile keeps the message for later. */
 async function keptOr(
   error: Error & { code?: string },
   { context, to }: { context: ToolContext; to: string },
@@ -82,7 +82,7 @@ async function keptOr(
   throw error
 }
 
-/** Clients give a call 60 s. */
+/** Clients allow 60 s per call. */
 const WAIT_SECONDS_MAX = 50
 
 export const requestAnswer = tool({
@@ -155,7 +155,6 @@ export const replyToMessage = tool({
   },
 })
 
-/** The tools for groups: `list_groups`, `send_to_group`. */
 const GROUPS_MAX = 200
 
 const groupShape = z.object({
@@ -230,7 +229,7 @@ export const sendToGroup = tool({
   },
 })
 
-/** Who may write to some peers only may write to a group of these. @throws OperatingError `recipient_not_allowed` */
+/** Checks that every member is an allowed recipient. @throws OperatingError `recipient_not_allowed` */
 async function checkMembers({ members }: GroupFacts, context: ToolContext): Promise<void> {
   const own = (await context.shell.profile.readKeys()).identity.signing.publicKey
   for (const member of members) if (member !== own) await context.checkRecipient(member)

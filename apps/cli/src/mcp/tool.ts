@@ -1,26 +1,25 @@
-/** What a row of the table of tools is, and what it becomes for a client. */
+/** A tool, its registration with the SDK, and the context of its calls. */
 import type { CallToolResult, McpServer, StandardSchemaWithJSON, ToolAnnotations } from '@modelcontextprotocol/server'
 import { SealpostError } from '@sealpost/sdk'
 import { OperatingError, type PeerKey } from '@sealpost/std'
 import type { z } from 'zod'
-import type { Shell } from '../completion.ts'
-import { abortable } from '../deadline.ts'
 import { resolveRecipient, SenderNames } from '../members/member-list.ts'
 import { Contacts } from '../profile/contacts.ts'
 import { openSession, type PeerSession, REACH_WITHIN_MS } from '../session/peer-session.ts'
+import { abortable, type Shell } from '../shell.ts'
 import { FileSaver, type McpInbox, type UnsettledMessage } from './mail.ts'
 
-/** What the tools work with: this profile, its session once it is ours, and the mail that came over it. */
+/** The profile, its session once this process holds it, and its mail. */
 
-/** What an agent reads in a turn, and not all that waits: the rest stays with the broker. */
+/** What an agent reads in a turn; the rest stays with the broker. */
 const CREDIT = 32
 
 interface ToolContextParts {
   readonly shell: Shell
   readonly mail: McpInbox
-  /** The names and keys that may be written to; null: everybody. */
+  /** The allowed recipients; null: everyone. */
   readonly recipients: readonly string[] | null
-  /** Where files are saved. */
+  /** The folder for saved files. */
   readonly folder: string
 }
 
@@ -30,7 +29,7 @@ export class ToolContext {
   readonly files: FileSaver
   readonly #recipients: readonly string[] | null
   readonly #seated = Promise.withResolvers<PeerSession>()
-  /** Senders the directory was asked about. */
+  /** Senders that were looked up. */
   readonly #asked = new Set<string>()
 
   constructor({ shell, mail, recipients, folder }: ToolContextParts) {
@@ -41,9 +40,9 @@ export class ToolContext {
   }
 
   /**
-   * Takes the profile's session, as soon as no other command holds it. Until then other tools than the inbox work: they
-   * ask the command that does.
-   * @throws what `openSession` throws, but for its being in use; the signal's reason
+   * Opens the profile's session as soon as no other command holds it. Until then all tools but the inbox work through that
+   * command.
+   * @throws as `openSession`, except `profile_in_use`; the signal's reason
    */
   async takeSession(signal: AbortSignal, maxAgeSeconds?: number): Promise<PeerSession> {
     const session = await openSession({ ...this.shell, signal }, { credit: CREDIT, patience: signal, maxAgeSeconds })
@@ -52,7 +51,7 @@ export class ToolContext {
     return session
   }
 
-  /** @throws OperatingError `profile_in_use` while another command holds it */
+  /** @throws OperatingError `profile_in_use` while another command holds the session */
   async session(signal: AbortSignal): Promise<PeerSession> {
     const patience = AbortSignal.timeout(REACH_WITHIN_MS)
     try {
@@ -66,9 +65,9 @@ export class ToolContext {
     }
   }
 
-  /** The contacts as they are now, with the names of these senders in it where there are any. */
+  /** Returns the current contacts, and pins the names of these senders. */
   async introduce(messages: readonly UnsettledMessage[], session: PeerSession): Promise<Contacts> {
-    // Read again: other commands pin names meanwhile.
+    // Other commands may have pinned names.
     const contacts = await this.readContacts()
     const names = new SenderNames({ ...session, contacts }, this.shell.output)
     for (const sender of new Set(messages.map(({ message }) => message.user))) {
@@ -83,7 +82,7 @@ export class ToolContext {
     return Contacts.read(this.shell.profile.contactsFile)
   }
 
-  /** Who is meant by a name or a key. @throws OperatingError `recipient_not_allowed`, and as `resolveRecipient` */
+  /** Returns the key of a recipient. @throws OperatingError `recipient_not_allowed`, and as `resolveRecipient` */
   async recipientOf(word: string): Promise<PeerKey> {
     const key = await resolveRecipient(this.shell, word)
     await this.checkRecipient(key)
@@ -97,12 +96,12 @@ export class ToolContext {
     throw notAllowed(this.#recipients)
   }
 
-  /** For words that the broker or anybody in the mesh can read. @throws OperatingError `recipient_not_allowed` */
+  /** Required for text that the broker or the whole mesh can read. @throws OperatingError `recipient_not_allowed` */
   checkEverybody(): void {
     if (this.#recipients !== null) throw notAllowed(this.#recipients)
   }
 
-  /** Null: nobody is called so yet. */
+  /** Null: the name is unknown. */
   async #keyOf(word: string): Promise<PeerKey | null> {
     try {
       return await resolveRecipient(this.shell, word)
@@ -120,18 +119,18 @@ function notAllowed(recipients: readonly string[]): OperatingError {
   )
 }
 
-/** What a call does outside of this conversation: clients decide by its hints what to ask their user about. */
+/** The effect of a call outside the conversation; by its hints clients decide when to ask their user. */
 export type Effect = keyof typeof EFFECTS
 
 interface EffectSpec {
-  /** Words of the agent leave for someone. */
+  /** Whether the tool sends text of the agent. */
   readonly speaks: boolean
   readonly hints: ToolAnnotations
 }
 
 /**
- * Reading is of the open world: what comes back was written by others. A message that was sent can't be called back, and
- * a settled or rejected one does not come again; these are marked destructive so that a client asks first.
+ * Reading returns text of others (`openWorldHint`). Sending, settling and rejecting can't be undone, so they are marked
+ * destructive, and clients ask first.
  */
 const EFFECTS = {
   looks: { speaks: false, hints: { readOnlyHint: true, openWorldHint: false } },
@@ -162,20 +161,20 @@ const EFFECTS = {
   },
 } satisfies Record<string, EffectSpec>
 
-export interface ToolResult<Output> {
+interface ToolResult<Output> {
   readonly content: Output
-  /** The same for clients that show the model text only; default: the content as JSON. */
+  /** For clients that pass only text to the model; default: the content as JSON. */
   readonly text?: string
 }
 
-export interface ToolSpec<Input extends z.ZodObject, Output extends z.ZodObject> {
+interface ToolSpec<Input extends z.ZodObject, Output extends z.ZodObject> {
   readonly name: string
   readonly title: string
   readonly description: string
   readonly effect: Effect
   readonly input: Input
   readonly output: Output
-  /** @throws OperatingError, SealpostError: the code and the sentence reach the model */
+  /** @throws OperatingError, SealpostError; the model sees code and message */
   run(input: z.infer<Input>, context: ToolContext, signal: AbortSignal): Promise<ToolResult<z.infer<Output>>>
 }
 
@@ -199,7 +198,7 @@ export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(row:
   return {
     ...{ name, title, description, effect, speaks, inputNames: Object.keys(input.shape) },
     register: (server, context) => {
-      // Without their types: the SDK infers none of a schema that is itself a type parameter.
+      // Untyped: the SDK infers no types from a schema that is a type parameter.
       const schemas: Record<'inputSchema' | 'outputSchema', StandardSchemaWithJSON> = {
         inputSchema: input,
         outputSchema: output,
@@ -211,7 +210,7 @@ export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(row:
   }
 }
 
-/** Under `_meta`, since a client checks `structuredContent` against the tool's `outputSchema`, also with `isError`. */
+/** In `_meta`, because clients validate `structuredContent` against `outputSchema` even with `isError`. */
 export const ERROR_META = 'sealpost/error'
 
 function errorResult(error: unknown, { shell }: ToolContext): CallToolResult {

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { toolsTable } from './tools.ts'
+import { toolsTable } from './serve.ts'
 
 test('docs/MCP.md has the table of tools as it is', () => {
   const page = join(import.meta.dirname, '../../../../docs/MCP.md')

@@ -1,14 +1,14 @@
-/** `sealpost device`: the machines of one person, each with keys of its own. */
+/** `sealpost device` adds, lists and removes a person's devices, each with its own keys. */
 import { fingerprint, readFingerprint } from '@sealpost/identity'
 import type { Device, PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { renderUnicodeCompact } from 'uqr'
-import { examples, type RunAction, type Shell } from '../completion.ts'
 import { escapeName } from '../output.ts'
 import { isPeerKey } from '../profile/contacts.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption } from '../settings.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 import { resolveRecipient } from './member-list.ts'
 
 export function deviceCommand(run: RunAction): Command {
@@ -93,7 +93,7 @@ async function deviceNamed(shell: Shell, { person, word }: { person: PeerKey | n
   const isMeant = ({ label, key }: Device) => (print ? fingerprint(key) === print : label === word || key === word)
   const found = devices.find(isMeant)
   if (found) return found.key
-  if (isPeerKey(word)) return word // removed before, perhaps: the broker knows
+  if (isPeerKey(word)) return word // possibly removed before: the broker decides
   throw new OperatingError('unknown_device', `No device is called ${escapeName(word)}: "device list" shows them.`)
 }
 

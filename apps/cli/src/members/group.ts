@@ -1,18 +1,20 @@
-/** `sealpost group`: peers that are written to at once. A message is sealed and stored once, whatever their number. */
+/**
+ * `sealpost group` sends one message to several peers; it is sealed and stored once. `sealpost pool` sends each message to
+ * one free worker of several.
+ */
 import { PRIORITIES, type Priority } from '@sealpost/protocol'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { withDeadline } from '../deadline.ts'
 import { uploadFile } from '../messages/files.ts'
 import { labelOf } from '../messages/incoming-message.ts'
 import { readBody } from '../messages/send.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
-import { findGroup, type GroupFacts, type MemberResult } from '../session/group-calls.ts'
+import { findGroup, findPool, type GroupFacts, type MemberResult, type PoolFacts } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption, parseDuration } from '../settings.ts'
-import { findMemberList, type MemberListSpec, memberListCommands } from './member-list.ts'
+import { examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
+import { deleteCommand, findMemberList, type MemberListSpec, memberListCommands } from './member-list.ts'
 
 const GROUPS: MemberListSpec<GroupFacts> = {
   noun: 'group',
@@ -23,48 +25,37 @@ const GROUPS: MemberListSpec<GroupFacts> = {
     list: 'the groups you are in, and those you made',
     add: 'take peers in; only who made the group may',
     remove: 'take peers out: what is sent from then on they can not open',
+    delete: 'end a group for good: nobody can write to it any more; only who made it may',
   },
   list: (shell) => callPeer(shell, { method: 'groups', params: null }),
   named: findGroup,
   create: (shell, params) => callPeer(shell, { method: 'createGroup', params }),
   change: (shell, { id: group }, change) => callPeer(shell, { method: 'changeGroup', params: { group, ...change } }),
+  delete: (shell, { id: group }) => callPeer(shell, { method: 'deleteGroup', params: { group } }),
 }
 
 export function groupCommand(run: RunAction): Command {
   const group = new Command('group').description('write to several peers at once')
   for (const command of memberListCommands(run, GROUPS)) group.addCommand(command)
   return group
-    .addCommand(sendCommand(run))
-    .addCommand(deleteCommand(run))
+    .addCommand(groupSendCommand(run))
+    .addCommand(deleteCommand(run, GROUPS))
     .addHelpText(
       'after',
       examples('sealpost group create crew bob carol', "sealpost group send crew 'lunch?'", 'sealpost group list'),
     )
 }
 
-function deleteCommand(run: RunAction): Command {
-  return new Command('delete')
-    .description('end a group for good: nobody can write to it any more; only who made it may')
-    .argument(...GROUPS.argument)
-    .addHelpText('after', examples('sealpost group delete crew'))
-    .action(
-      run(async (shell, _options: object, word: string) => {
-        const { id: group, name } = await findMemberList(shell, GROUPS, word)
-        await callPeer(shell, { method: 'deleteGroup', params: { group } })
-        await shell.output.result({ deleted: group }, () => `${escapeName(name)} is deleted`)
-      }),
-    )
-}
-
 interface SendOptions {
   readonly file?: string
+  /** Groups only. */
   readonly keep?: boolean
   readonly priority: Priority
   readonly ttl?: number
   readonly timeout: number
 }
 
-function sendCommand(run: RunAction): Command {
+function groupSendCommand(run: RunAction): Command {
   return new Command('send')
     .description(
       'send a message to every member: TEXT, a file beside it, or stdin; done when the broker has stored it for each',
@@ -80,10 +71,10 @@ function sendCommand(run: RunAction): Command {
     .option('--ttl <TIME>', 'how long the broker keeps it for an absent peer, like 2h or 14d', parseDuration)
     .addOption(durationOption('--timeout <TIME>', 'how long to wait for the broker', '30s'))
     .addHelpText('after', examples("sealpost group send crew 'lunch?'", 'git diff | sealpost group send crew'))
-    .action(run(send))
+    .action(run(sendToGroup))
 }
 
-async function send(asked: Shell, options: SendOptions, word: string, text: string | undefined): Promise<void> {
+async function sendToGroup(asked: Shell, options: SendOptions, word: string, text: string | undefined): Promise<void> {
   const { timeout, file: path, keep: isKept = false, priority, ttl: ttlSeconds = 0 } = options
   const body = await readBody({ text: path === undefined ? text : (text ?? ''), file: undefined })
   const known = path === undefined ? null : await findMemberList(asked, GROUPS, word)
@@ -95,7 +86,7 @@ async function send(asked: Shell, options: SendOptions, word: string, text: stri
   const params = { group, bodyBase64: Buffer.from(body).toString('base64'), ...terms }
   const outcomes = await callPeer(shell, { method: 'sendToGroup', params, withinMs: timeout * 1000 })
   await file?.done()
-  await tell(shell, { name, outcomes, bytes: body.length, file })
+  await report(shell, { name, outcomes, bytes: body.length, file })
 }
 
 const KEPT = 'What is left of it leaves with the next command of this profile: do not send it again.'
@@ -107,7 +98,7 @@ interface Sent {
   readonly file: { readonly name: string; readonly bytes: number } | null
 }
 
-async function tell({ output, profile }: Shell, { name, outcomes, bytes, file }: Sent): Promise<void> {
+async function report({ output, profile }: Shell, { name, outcomes, bytes, file }: Sent): Promise<void> {
   const stored = outcomes.filter(({ code }) => code === null)
   const what = file ? `${escapeName(file.name)}, ${file.bytes} bytes` : `${bytes} bytes`
   if (output.isJson) await output.result({ group: name, bytes, members: outcomes }, () => '')
@@ -117,4 +108,68 @@ async function tell({ output, profile }: Shell, { name, outcomes, bytes, file }:
   for (const { peer, code } of refused) output.warn(`not for ${escapeName(labelOf(contacts, peer))} (${code})`)
   if (refused.length > 0 && stored.length === 0)
     throw new OperatingError(refused[0]!.code!, 'The message was stored for none of them.')
+}
+
+const POOLS: MemberListSpec<PoolFacts> = {
+  noun: 'pool',
+  argument: ['<POOL>', 'its name, or its id of 64 hex digits'],
+  example: 'reviewers',
+  descriptions: {
+    create: 'make a pool of these peers; you are in it only if you name yourself',
+    list: 'the pools of the mesh: everybody may send to them',
+    add: 'take peers in; only who made the pool may',
+    remove: 'take peers out: they get nothing more, waiting or sent later',
+    delete: 'end a pool for good: nobody can send to it, and what waits in it expires; only its owner may',
+  },
+  list: (shell) => callPeer(shell, { method: 'pools', params: null }),
+  named: findPool,
+  create: (shell, params) => callPeer(shell, { method: 'createPool', params }),
+  change: (shell, { id: pool }, change) => callPeer(shell, { method: 'changePool', params: { pool, ...change } }),
+  delete: (shell, { id: pool }) => callPeer(shell, { method: 'deletePool', params: { pool } }),
+}
+
+export function poolCommand(run: RunAction): Command {
+  const pool = new Command('pool').description('give work to whichever of several peers is free')
+  for (const command of memberListCommands(run, POOLS)) pool.addCommand(command)
+  return pool
+    .addCommand(poolSendCommand(run))
+    .addCommand(deleteCommand(run, POOLS))
+    .addHelpText(
+      'after',
+      examples(
+        'sealpost pool create reviewers bob carol',
+        'git diff | sealpost pool send reviewers',
+        "sealpost listen --pool reviewers --exec './review.sh'",
+      ),
+    )
+}
+
+function poolSendCommand(run: RunAction): Command {
+  return new Command('send')
+    .description(
+      'send a message to a free worker of a pool: TEXT, a file, or stdin; done when the broker has stored it',
+    )
+    .argument(...POOLS.argument)
+    .argument('[TEXT]', 'the message; without it and without --file it is read from stdin')
+    .option('-f, --file <PATH>', 'the message is what this file holds; - is stdin')
+    .addOption(new Option('--priority <PRIORITY>', 'how urgent').choices(PRIORITIES).default('next'))
+    .option('--ttl <TIME>', 'how long the broker keeps it while nobody is free, like 2h or 14d', parseDuration)
+    .addOption(durationOption('--timeout <TIME>', 'how long to wait for the broker', '30s'))
+    .addHelpText(
+      'after',
+      examples("sealpost pool send reviewers 'look at 4711'", 'git diff | sealpost pool send reviewers'),
+    )
+    .action(run(sendToPool))
+}
+
+async function sendToPool(asked: Shell, options: SendOptions, word: string, text: string | undefined): Promise<void> {
+  const { timeout, file, priority, ttl: ttlSeconds = 0 } = options
+  const body = await readBody({ text, file })
+  using shell = withDeadline(asked, timeout, `The broker has not stored it after ${timeout} s; it may have been.`)
+  const { id: pool, name } = await findMemberList(shell, POOLS, word)
+  const params = { pool, bodyBase64: Buffer.from(body).toString('base64'), priority, ttlSeconds }
+  const receipt = await callPeer(shell, { method: 'sendToPool', params, withinMs: timeout * 1000 })
+  const { output } = shell
+  if (output.isJson) await output.result({ pool, name, bytes: body.length, stored: true, ...receipt }, () => '')
+  else output.info(`stored for ${escapeName(name)}, ${body.length} bytes`)
 }

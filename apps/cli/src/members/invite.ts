@@ -1,4 +1,7 @@
-/** `sealpost invite`: how others get into the mesh. An admin makes an invite alone; the broker hears of it when it is used. */
+/**
+ * `sealpost invite` creates, shows and revokes invites. An admin creates one offline; the broker learns of it when it
+ * is used. `sealpost join` uses one.
+ */
 import {
   createInvite,
   fingerprint,
@@ -14,12 +17,11 @@ import { type InviteId, isHex, OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
 import { renderUnicodeCompact } from 'uqr'
 import { dialWarning } from '../broker/broker-supervisor.ts'
-import { ensureKeys, userName } from '../broker/up.ts'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { abortable, withDeadline } from '../deadline.ts'
 import { escapeName, type Output } from '../output.ts'
+import { ensureKeys, userName } from '../profile/profile.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption, parseInteger } from '../settings.ts'
+import { abortable, examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
 
 export function inviteCommand(run: RunAction): Command {
   return new Command('invite')
@@ -71,7 +73,7 @@ async function create({ profile, output }: Shell, options: CreateOptions): Promi
     role: options.role,
   })
   const invite = readInvite(text)
-  const qr = options.qr && !output.isJson ? qrOf(text) : ''
+  const qr = options.qr && !output.isJson && !output.isQuiet ? qrOf(text) : ''
   await output.result({ invite: text, ...factsOf(invite) }, () => text)
   if (qr) output.show(qr)
   output.info(`lets ${uses(invite)} in as ${invite.role} until ${timeOf(invite)}`)
@@ -134,16 +136,15 @@ function describe(invite: Invite, output: Output): string {
 
 const uses = ({ usesMax }: Invite): string => (usesMax === 1 ? 'one' : `up to ${usesMax}`)
 
-/** By the clock of this place. */
+/** In local time. */
 const timeOf = ({ notAfterMs }: Invite): string => {
   const time = new Date(notAfterMs)
   return Number.isNaN(time.getTime()) ? 'for ever' : time.toLocaleString('sv-SE').slice(0, 16)
 }
 
-/** Two modules a character, in a frame of light ones, which readers of dark screens need. */
+/** Two modules per character, with the light border that scanners need on a dark screen. */
 const qrOf = (text: string): string => renderUnicodeCompact(text, { border: 2 })
 
-/** `sealpost join`: becomes a member of the mesh that an invite is for. One profile belongs to one mesh. */
 interface JoinOptions {
   readonly name?: string
   readonly timeout: number
@@ -167,7 +168,7 @@ async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Pro
   if (invite.trim() === '')
     throw new OperatingError('invite_malformed', 'The invite is empty: the command that was to print it has failed.')
   const isDevice = isDeviceInvite(invite)
-  const { url: dialled } = isDevice ? readDeviceInvite(invite) : readInvite(invite) // before keys are made for nothing
+  const { url: dialled } = isDevice ? readDeviceInvite(invite) : readInvite(invite) // fails before keys are generated
   const { profile, output } = asked
   const former = await profile.findMembership()
   if (former)

@@ -1,23 +1,20 @@
-/** The commands that groups and pools have alike: who is in, and who comes in or leaves. */
+/** Resolves recipients named on the command line, and defines the commands that groups and pools share. */
 
 import { fingerprint, readFingerprint } from '@sealpost/identity'
 import type { MemberEntry, PeerKey } from '@sealpost/sdk'
 import { type Millis, OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { abortable } from '../deadline.ts'
 import { labelOf } from '../messages/incoming-message.ts'
 import { escapeName, type Output } from '../output.ts'
 import { Contacts, isPeerKey, isUsableName, keyChanged } from '../profile/contacts.ts'
-import type { MemberListChange, MemberListFacts } from '../session/group-calls.ts'
+import type { MemberListChange, MemberListFacts } from '../session/peer-calls.ts'
 import { callPeer, type PeerSession } from '../session/peer-session.ts'
-
-/** Who is meant by a word on the command line: a key, its fingerprint, a name this profile knows, or one it now learns. */
+import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
 
 /**
- * A fingerprint means the key that it is of, and never a name. A pinned name means its key, whatever the directory says now;
- * another one is looked up once and pinned, within `withinMs` or what `callPeer` takes. `PERSON/LABEL` is a device.
- * @throws OperatingError `name_unknown`, `name_unusable`, `unknown_device`, and those of `callPeer`
+ * Returns the key that an argument names. A fingerprint names its key, never a name. A pinned name stands for its key, whatever
+ * the directory says; any other name is looked up once and pinned, within `withinMs`. `PERSON/LABEL` is a device.
+ * @throws OperatingError `name_unknown`, `name_unusable`, `unknown_device`, and as `callPeer`
  */
 export async function resolveRecipient(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {
   if (isPeerKey(word)) return word
@@ -34,14 +31,14 @@ export async function resolveRecipient(shell: Shell, word: string, withinMs?: Mi
   return key
 }
 
-/** The directory says which keys there are; whether one is meant, the fingerprint alone. */
+/** The directory supplies keys; only the fingerprint decides. */
 async function keyByFingerprint(shell: Shell, print: string, withinMs?: Millis): Promise<PeerKey> {
   const found = (await members(shell, withinMs)).find(({ peer }) => fingerprint(peer) === print)
   if (found) return found.peer
   throw new OperatingError('name_unknown', `Nobody in this mesh has the fingerprint ${print}.`)
 }
 
-/** `PERSON/LABEL`: the device that this person signed for, never what the directory calls so. */
+/** `PERSON/LABEL` is the device that this person signed for, whatever the directory says. */
 async function resolveDevice(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {
   const at = word.lastIndexOf('/')
   const person = await resolveRecipient(shell, word.slice(0, at), withinMs)
@@ -55,7 +52,6 @@ async function resolveDevice(shell: Shell, word: string, withinMs?: Millis): Pro
   throw new OperatingError('unknown_device', `There is no device ${escapeName(word)}: "device list" shows them.`)
 }
 
-/** The same for several words, one after the other. */
 async function resolveRecipients(shell: Shell, words: readonly string[]): Promise<PeerKey[]> {
   const keys: PeerKey[] = []
   for (const word of words) keys.push(await resolveRecipient(shell, word))
@@ -63,7 +59,7 @@ async function resolveRecipients(shell: Shell, words: readonly string[]): Promis
 }
 
 /**
- * For a recipient that the broker does not know: perhaps its name has gone over to another key.
+ * Explains an unknown recipient if its name now belongs to another key.
  * @throws OperatingError `key_changed`
  */
 export async function explainUnknown(shell: Shell, word: string): Promise<void> {
@@ -87,7 +83,7 @@ const ANSWER_WITHIN_MS = 10_000
 export class SenderNames {
   readonly #session: PeerSession
   readonly #output: Output
-  /** Asked for once; the directory may have no name for them. */
+  /** Each key is looked up once; the directory may have no name for it. */
   readonly #asked = new Set<PeerKey>()
 
   constructor(session: PeerSession, output: Output) {
@@ -95,7 +91,7 @@ export class SenderNames {
     this.#output = output
   }
 
-  /** Pins a new name. Without an answer, or with a name that is another one's, the key has to do. Never throws. */
+  /** Pins the name of a key, unless the directory does not answer or the name belongs to another key. Never throws. */
   async learn(key: PeerKey): Promise<void> {
     const { contacts, peer } = this.#session
     if (contacts.nameOf(key) !== undefined || this.#asked.has(key)) return
@@ -115,24 +111,24 @@ export class SenderNames {
 
 type Roster = MemberListFacts<string>
 
-/** What has a roster, the words of its commands, and its calls of the profile's peer. */
+/** Describes groups or pools: the texts of their commands, and their calls. */
 export interface MemberListSpec<Facts extends Roster = Roster> {
   readonly noun: 'group' | 'pool'
-  /** How one of them is named on the command line, and the line of the help about it. */
+  /** The argument of the command line, and its help. */
   readonly argument: readonly [name: string, description: string]
-  /** A name for the examples. */
+  /** The name in examples. */
   readonly example: string
-  readonly descriptions: Readonly<Record<'create' | 'list' | 'add' | 'remove', string>>
+  readonly descriptions: Readonly<Record<'create' | 'list' | 'add' | 'remove' | 'delete', string>>
   list(shell: Shell): Promise<readonly Facts[]>
-  /** @throws OperatingError when none or several are meant */
+  /** @throws OperatingError if none or several match */
   named(all: readonly Facts[], word: string): Facts
   create(shell: Shell, params: { readonly name: string; readonly members: readonly PeerKey[] }): Promise<Facts>
   change(shell: Shell, roster: Facts, change: MemberListChange): Promise<Facts>
+  delete(shell: Shell, roster: Facts): Promise<null>
 }
 
 const MEMBERS = ['<MEMBER...>', 'names, fingerprints, or keys of 64 hex digits'] as const
 
-/** `create`, `list`, `show`, `add` and `remove`. */
 export function memberListCommands(run: RunAction, kind: MemberListSpec): Command[] {
   return [
     createCommand(run, kind),
@@ -201,7 +197,21 @@ function changeCommand(run: RunAction, kind: MemberListSpec, verb: 'add' | 'remo
     )
 }
 
-/** A row for each. */
+export function deleteCommand<Facts extends Roster>(run: RunAction, kind: MemberListSpec<Facts>): Command {
+  const { noun, argument, example, descriptions } = kind
+  return new Command('delete')
+    .description(descriptions.delete)
+    .argument(...argument)
+    .addHelpText('after', examples(`sealpost ${noun} delete ${example}`))
+    .action(
+      run(async (shell, _options: object, word: string) => {
+        const roster = await findMemberList(shell, kind, word)
+        await kind.delete(shell, roster)
+        await shell.output.result({ deleted: roster.id }, () => `${escapeName(roster.name)} is deleted`)
+      }),
+    )
+}
+
 async function list({ output, profile }: Shell, all: readonly Roster[]): Promise<void> {
   const contacts = await Contacts.read(profile.contactsFile)
   const rowOf = ({ name, members, owner, id }: Roster) => [

@@ -1,13 +1,13 @@
-/** `sealpost peers`: who belongs to the mesh, and whether they are who this profile knows. */
+/** `sealpost peers` lists the members of the mesh, and whether their keys match the pinned ones. */
 import { fingerprint } from '@sealpost/identity'
 import type { Availability, ConsentState, ConsentUpdate, MemberEntry, PeerKey, PresenceEntry } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Argument, Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
 import { labelOf } from '../messages/incoming-message.ts'
 import { escapeName } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
 import { callPeer } from '../session/peer-session.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 import { resolveRecipient } from './member-list.ts'
 
 interface PeersOptions {
@@ -57,7 +57,7 @@ async function peers(shell: Shell, { accept }: PeersOptions): Promise<void> {
 
 interface Presence {
   readonly isOnline: boolean
-  /** As it says of itself. */
+  /** As the peer set it. */
   readonly availability: Availability | null
   readonly summary: string
 }
@@ -67,7 +67,7 @@ function presenceOf(entry: PresenceEntry | undefined): Presence {
   return { isOnline: true, availability: entry.availability, summary: entry.summary }
 }
 
-/** Nothing for who is away. */
+/** Empty for a peer that is offline. */
 const nowOf = ({ availability, summary }: Presence): string =>
   availability === null ? '' : escapeName(summary ? `${availability}: ${summary}` : availability)
 
@@ -99,7 +99,7 @@ async function acceptKey({ output }: Shell, { name, members, contacts }: Accepta
   )
 }
 
-/** `sealpost consent`: whom you take mail from. The broker keeps to it, whether you are there or not. */
+/** `sealpost consent`: the peers that may send to you. The broker applies it while you are offline too. */
 export function consentCommand(run: RunAction): Command {
   return new Command('consent')
     .description('whom you take mail from')

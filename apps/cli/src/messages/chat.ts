@@ -1,16 +1,15 @@
-/** `sealpost chat`: what is typed goes to one peer; what comes is printed, from others too, under their names. */
+/** `sealpost chat` sends each typed line to one peer, and prints the messages of all peers. */
 import { createInterface, type Interface } from 'node:readline'
 import type { Message, PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { abortable } from '../deadline.ts'
 import { resolveRecipient, SenderNames } from '../members/member-list.ts'
 import { escapeText } from '../output.ts'
 import { openSession, type PeerSession } from '../session/peer-session.ts'
 import { durationOption } from '../settings.ts'
+import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
+import { type FileOutcome, finishMessage, nextMessage, receiveFile, UnsavedFiles } from './files.ts'
 import { messageForPeople, messageForPrograms } from './incoming-message.ts'
-import { type FileOutcome, finishMessage, nextMessage, receiveFile, UnsavedFiles } from './received-files.ts'
 
 interface ChatOptions {
   readonly timeout: number
@@ -52,15 +51,15 @@ async function talk(chat: Chat, { to, key, timeout }: { to: string; key: PeerKey
     await abortable(outbox.settled(timeout), shell.signal)
   } finally {
     lines.close()
-    if (lines.terminal) process.stdout.write('\r\x1b[K') // the prompt
+    if (lines.terminal) process.stdout.write('\r\x1b[K') // erases the prompt
   }
 }
 
-/** Without a terminal there is no prompt, and lines are only read. */
+/** Without a terminal there is no prompt. */
 function openLines(): Interface {
   const isScreen = process.stdin.isTTY && process.stdout.isTTY
   const lines = createInterface({ input: process.stdin, ...(isScreen ? { output: process.stdout, prompt: '> ' } : {}) })
-  return lines.on('SIGINT', () => process.kill(process.pid, 'SIGINT')) // which readline keeps to itself
+  return lines.on('SIGINT', () => process.kill(process.pid, 'SIGINT')) // readline intercepts it
 }
 
 async function readLines(lines: Interface, take: (line: string) => void): Promise<void> {
@@ -75,7 +74,6 @@ interface Chat {
   readonly shell: Shell
   readonly session: PeerSession
   readonly lines: Interface
-  /** The folder for them. */
   readonly files: string | undefined
   readonly unsaved: UnsavedFiles
 }
@@ -101,7 +99,7 @@ async function take(message: Message, outcome: FileOutcome, chat: Chat): Promise
   finishMessage(message, outcome)
 }
 
-/** Above the line that is being typed. */
+/** Prints above the input line. */
 async function show(message: Message, outcome: FileOutcome, chat: Chat): Promise<void> {
   const { output } = chat.shell
   const { contacts } = chat.session
@@ -112,7 +110,7 @@ async function show(message: Message, outcome: FileOutcome, chat: Chat): Promise
   if (process.stdout.isTTY) chat.lines.prompt(true)
 }
 
-/** What was typed and is not stored yet. */
+/** Typed lines that are not stored yet. */
 class Sends {
   readonly #shell: Shell
   readonly #waiting = new Set<Promise<void>>()

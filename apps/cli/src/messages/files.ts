@@ -1,27 +1,33 @@
-/** Files on their way out and in, for commands: by HTTP, beside whichever command holds the session. */
+/** Uploads and downloads files over HTTP, independent of the session, and settles messages according to their files. */
 import { createHash } from 'node:crypto'
 import { mkdir, realpath, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import type { GroupId, PeerKey } from '@sealpost/sdk'
+import { type GroupId, type Message, type Peer, type PeerKey, SealpostError } from '@sealpost/sdk'
 import { FileUploadLog, fileSource, safeFileName, saveAttachment } from '@sealpost/sdk/attachment-files'
-import { type Attachment, Attachments, attachmentText, type TransferProgress } from '@sealpost/sdk/attachments'
-import { OperatingError } from '@sealpost/std'
+import {
+  type Attachment,
+  Attachments,
+  attachmentOf,
+  attachmentText,
+  type TransferProgress,
+} from '@sealpost/sdk/attachments'
+import { type Millis, OperatingError } from '@sealpost/std'
 import cliProgress from 'cli-progress'
-import type { Shell } from '../completion.ts'
 import { escapeName, type Output } from '../output.ts'
+import type { Shell } from '../shell.ts'
 import { HTTP_PATIENCE_MS, meshPlaceOf } from '../state/open-state.ts'
 
-export interface SentFile {
-  /** The reference that the message is to carry. */
+interface SentFile {
+  /** The reference for the message. */
   readonly text: string
   readonly name: string
   readonly bytes: number
-  /** When the message is on its way: another upload of the same file starts over. */
+  /** Call it once the message is sent: a later upload of the same file then starts over. */
   done(): Promise<void>
 }
 
 /**
- * One that was broken off, be it by a crash, is gone on with when the same file is sent to the same again.
+ * Uploads a file. Resumes an upload of the same file to the same recipients that was interrupted, even by a crash.
  * @throws OperatingError `file_missing`, `file_unreadable`; SealpostError as `Attachments.upload`
  */
 export async function uploadFile(shell: Shell, path: string, to: PeerKey | { group: GroupId }): Promise<SentFile> {
@@ -49,15 +55,15 @@ async function openSource(path: string) {
   }
 }
 
-/** A name for the log that says nothing of the file; one that was rewritten has another. */
+/** Names the log without revealing the file; a changed file has another name. */
 async function keyOf(path: string, to: string): Promise<string> {
   const { mtimeMs, size } = await stat(path)
   return createHash('sha256').update(JSON.stringify([await realpath(path), mtimeMs, size, to])).digest('hex').slice(0, 32) // biome-ignore format: one thing
 }
 
 /**
- * Under a name of its own, never over another file.
- * @returns where. @throws OperatingError `folder_unusable`; SealpostError as `Attachments.download`
+ * Saves a file under a unique name. @returns its path
+ * @throws OperatingError `folder_unusable`; SealpostError as `Attachments.download`
  */
 export async function saveFile(
   shell: Shell,
@@ -91,14 +97,14 @@ async function openFiles(shell: Shell): Promise<Attachments> {
   return new Attachments(await meshPlaceOf(shell), { patienceMs: HTTP_PATIENCE_MS })
 }
 
-export interface TransferBar extends Disposable {
+interface TransferBar extends Disposable {
   update(progress: TransferProgress): void
 }
 
 const MIB = 2 ** 20
 const FORMAT = '{bar} {percentage} %  {done} of {size} MB  {what}'
 
-/** `what` is text of ours, or escaped. */
+/** `what` must be escaped. */
 export function openBar(
   { isInteractive }: Pick<Output, 'isInteractive'>,
   what: string,
@@ -118,5 +124,139 @@ export function openBar(
     [Symbol.dispose]: () => {
       if (isOpen) bar.stop()
     },
+  }
+}
+
+/**
+ * The file that comes with a message. A settled message is gone with the key of its file, so a command settles a message
+ * only when it has saved the file; otherwise the message stays open, and the broker delivers it again to a later command.
+ */
+
+export type FileOutcome =
+  | { readonly name: 'none' }
+  | { readonly name: 'saved'; readonly path: string }
+  /** No folder was given. */
+  | { readonly name: 'left' }
+  /** The broker can't deliver it now. */
+  | { readonly name: 'later'; readonly code: string }
+  /** The file is gone for good. */
+  | { readonly name: 'lost'; readonly code: string }
+
+const LOST: readonly string[] = ['attachment_unknown', 'attachment_changed', 'attachment_truncated', 'chunk_missing']
+/** The reference has a later version. */
+const UNREADABLE = 'attachment_unreadable'
+
+/** @throws OperatingError `folder_unusable`; SealpostError as `Attachments.download`, unless an outcome covers it */
+export async function receiveFile(shell: Shell, message: Message, folder: string | undefined): Promise<FileOutcome> {
+  if (message.attachment === null) return { name: 'none' }
+  if (folder === undefined) return { name: 'left' }
+  const file = attachmentOf(message)
+  if (!file) return { name: 'lost', code: UNREADABLE }
+  try {
+    return { name: 'saved', path: await saveFile(shell, file, folder) }
+  } catch (error) {
+    if (!(error instanceof SealpostError)) throw error
+    const { code } = error
+    if (LOST.includes(code)) return { name: 'lost', code }
+    if (error.isRetryable) return { name: 'later', code }
+    throw error
+  }
+}
+
+const RETRY_BASE_MS = 1_000
+const RETRY_MAX_MS = 300_000
+
+/** Returns the pause before a redelivery. */
+export const retryPause = ({ attempt }: Message): Millis =>
+  Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** Math.min(attempt - 1, 16))
+
+/** Settles a message only if its file was saved; otherwise retries or rejects it. */
+export function finishMessage(message: Message, outcome: FileOutcome): void {
+  if (outcome.name === 'left' || outcome.name === 'later') message.retry(retryPause(message))
+  else if (outcome.name === 'lost') message.reject(outcome.code)
+  else message.settle()
+}
+
+/** The SDK's iterator settles a message on the next call, so each message gets its own iterator. */
+export const nextMessage = (peer: Peer): Promise<IteratorResult<Message, undefined>> =>
+  peer[Symbol.asyncIterator]().next()
+
+const nameOf = ({ sender, envelopeId }: Message): string => `${sender} ${envelopeId}`
+
+/** Saves the file of a redelivered message once. */
+export class SavedFiles {
+  readonly #paths = new Map<string, string>()
+
+  /** As `receiveFile`. */
+  async receive(shell: Shell, message: Message, folder: string | undefined): Promise<FileOutcome> {
+    const path = this.#paths.get(nameOf(message))
+    if (path !== undefined && (await sizeOf(path)) === attachmentOf(message)?.bytes) return { name: 'saved', path }
+    const outcome = await receiveFile(shell, message, folder)
+    if (outcome.name === 'saved') this.#paths.set(nameOf(message), outcome.path)
+    return outcome
+  }
+
+  /** Call it when the message will not be redelivered. */
+  forget(message: Message): void {
+    this.#paths.delete(nameOf(message))
+  }
+}
+
+const sizeOf = (path: string): Promise<number | null> =>
+  stat(path).then(
+    ({ size }) => size,
+    () => null, // the command has moved it
+  )
+
+const HELD_MAX = 64
+/** The broker pushes nothing more to a session that holds three quarters of 1 MiB. */
+const HELD_BYTES_MAX = 256 * 1024
+/** Of an envelope, beside the body. */
+const ENVELOPE_BYTES = 1024
+
+/** Messages that a command leaves open because their files were not saved. */
+export class UnsavedFiles {
+  readonly #seen = new Set<string>()
+  #held = 0
+  #heldBytes = 0
+
+  get #count(): number {
+    return this.#seen.size
+  }
+
+  /**
+   * Keeps the message leased until this command ends. With too many of them it gives the message back for a while, so that
+   * other mail still comes.
+   * @returns false if the message was left open before, and came again
+   */
+  leave(message: Message): boolean {
+    const bytes = message.body.length + ENVELOPE_BYTES
+    if (this.#held < HELD_MAX && this.#heldBytes + bytes <= HELD_BYTES_MAX) {
+      this.#held += 1
+      this.#heldBytes += bytes
+    } else message.retry(RETRY_MAX_MS)
+    const key = nameOf(message)
+    if (this.#seen.has(key)) return false
+    this.#seen.add(key)
+    return true
+  }
+
+  /**
+   * Reports at the end of a command what it left in the queue.
+   * @throws OperatingError `file_not_saved`; what the command throws
+   */
+  async reportAfter(command: Promise<void>, output: Output): Promise<void> {
+    try {
+      await command
+    } catch (error) {
+      if (this.#count > 0) output.warn(this.#sentence)
+      throw error
+    }
+    if (this.#count > 0) throw new OperatingError('file_not_saved', this.#sentence)
+  }
+
+  get #sentence(): string {
+    const messages = this.#count === 1 ? '1 message stays' : `${this.#count} messages stay`
+    return `${messages} in the queue, because the file was not saved. \`sealpost listen --files FOLDER\` saves it.`
   }
 }

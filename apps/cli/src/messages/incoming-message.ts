@@ -1,4 +1,4 @@
-/** A message as it leaves this program: for people, for programs as JSON, and for the program of `--exec`. */
+/** Formats a message for people, as JSON, and for the program of `--exec`; reports events of the peer. */
 
 import { fingerprint } from '@sealpost/identity'
 import type { LostMessage, Message, PeerEvent } from '@sealpost/sdk'
@@ -6,7 +6,7 @@ import { attachmentOf } from '@sealpost/sdk/attachments'
 import type { PeerKey } from '@sealpost/std'
 import { escapeName, escapeText, type Output, type Paint } from '../output.ts'
 import type { Contacts } from '../profile/contacts.ts'
-import type { FileOutcome } from './received-files.ts'
+import type { FileOutcome } from './files.ts'
 
 const INDENT = '    '
 
@@ -14,11 +14,11 @@ export interface FileForPrograms {
   readonly name: string | null
   readonly type: string | null
   readonly bytes: number | null
-  /** Null: it was not saved. */
+  /** Null: not saved. */
   readonly path: string | null
 }
 
-/** `14:03 bob  text`, further lines indented, nothing in it that could move the cursor. */
+/** Formats `14:03 bob  text`, with further lines indented and unsafe characters escaped. */
 export function messageForPeople(message: Message, contacts: Contacts, paint: Paint, outcome: FileOutcome): string {
   const time = new Date(message.sentAtMs).toTimeString().slice(0, 5)
   const again =
@@ -36,7 +36,7 @@ export function messageForPeople(message: Message, contacts: Contacts, paint: Pa
   return `${paint.dim(time)} ${from}${to}${urgent}${asks}${again}  ${text}${file && paint.dim(file)}`
 }
 
-/** A line of its own, or nothing. */
+/** Returns a line about the file, or nothing. */
 export function fileNotice(file: FileForPrograms | null, outcome: FileOutcome): string {
   if (!file) return ''
   const isKnown = file.name !== null
@@ -83,20 +83,20 @@ export function messageForPrograms(message: Message, contacts: Contacts, outcome
   }
 }
 
-/** Without its name when its reference is of a later version. */
+/** Without a name if the reference has a later version. */
 export function fileForPrograms(message: Pick<Message, 'attachment'>, outcome: FileOutcome): FileForPrograms | null {
   if (outcome.name === 'none') return null
   const { name = null, type = null, bytes = null } = attachmentOf(message) ?? {}
   return { name, type, bytes, path: outcome.name === 'saved' ? outcome.path : null }
 }
 
-/** `text` when it is UTF-8, else `bodyBase64`. */
+/** Returns `text` for UTF-8, otherwise `bodyBase64`. */
 export function bodyForPrograms(message: Pick<Message, 'body'>): { text: string } | { bodyBase64: string } {
   const text = textOf(message)
   return text === null ? { bodyBase64: Buffer.from(message.body).toString('base64') } : { text }
 }
 
-/** What `--exec` adds to the environment; the body goes to stdin. */
+/** Returns the variables that `--exec` adds; the body goes to stdin. */
 export function messageForExec(message: Message, contacts: Contacts, outcome: FileOutcome): Record<string, string> {
   return {
     SEALPOST_ENVELOPE_ID: message.envelopeId,
@@ -117,26 +117,24 @@ export function messageForExec(message: Message, contacts: Contacts, outcome: Fi
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** The body, or null when it is no UTF-8. */
+/** Returns the body, or null if it is not UTF-8. */
 export function textOf({ body }: Pick<Message, 'body'>): string | null {
   try {
     return decoder.decode(body)
   } catch {
-    return null // bytes that are no text
+    return null // not UTF-8
   }
 }
 
 export const binaryNotice = ({ body }: Pick<Message, 'body'>): string =>
   `(${body.length} bytes that are no text; --json or --exec has them)`
 
-/** What a peer tells besides messages, for the person at the terminal. */
-
 /** Returns what people see for a peer: its pinned name, or its fingerprint. */
 export function labelOf(contacts: Contacts, key: PeerKey): string {
   return contacts.nameOf(key) ?? fingerprint(key)
 }
 
-/** The same for who sent a message: a device by its person, and what that person calls it. */
+/** Returns the label of a message's sender: for a device its person and label. */
 function senderLabelOf(
   contacts: Contacts,
   { user: person, deviceLabel }: Pick<Message, 'user' | 'deviceLabel'>,
@@ -144,7 +142,7 @@ function senderLabelOf(
   return deviceLabel === null ? labelOf(contacts, person) : `${labelOf(contacts, person)}/${deviceLabel}`
 }
 
-/** Returns a listener for the events of one peer. Being away is told once, and so is the return. */
+/** Returns a listener for the events of one peer. It reports a lost connection once, and its return once. */
 export function peerEventReporter(output: Output, contacts: Contacts): (event: PeerEvent) => void {
   let isAway = false
   return (event) => {
@@ -201,7 +199,7 @@ function report(event: PeerEvent, output: Output, contacts: Contacts): void {
   }
 }
 
-/** Both keys signed it, so the name goes with it. A file that can't be written is tried again in the next session. */
+/** Both keys signed the rotation, so the name follows. If the file can't be written, the next session retries. */
 async function renameContactKey(
   { former, successor }: Extract<PeerEvent, { type: 'identity_changed' }>,
   output: Output,

@@ -1,17 +1,16 @@
-/** `sealpost listen`: takes messages as they come, prints each or runs a program for it, and settles what went well. */
+/** `sealpost listen` prints each message or runs a program for it, and settles it on success. */
 import { spawn } from 'node:child_process'
 import type { Message } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { abortable } from '../deadline.ts'
 import { SenderNames } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
-import { findPool } from '../session/group-calls.ts'
+import { findPool } from '../session/peer-calls.ts'
 import { openSession, type PeerSession } from '../session/peer-session.ts'
 import { environmentForExec, maxAgeOption, parseInteger } from '../settings.ts'
+import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
+import { type FileOutcome, nextMessage, retryPause, SavedFiles, UnsavedFiles } from './files.ts'
 import { labelOf, messageForExec, messageForPeople, messageForPrograms } from './incoming-message.ts'
-import { type FileOutcome, nextMessage, retryPause, SavedFiles, UnsavedFiles } from './received-files.ts'
 
 interface ListenOptions {
   readonly exec?: string
@@ -23,7 +22,7 @@ interface ListenOptions {
   readonly maxAge?: number
 }
 
-/** Of a pool: another member may be able to fetch the file. */
+/** For pool messages: another member may be able to fetch the file. */
 const POOL_ATTEMPTS_MAX = 5
 
 export function listenCommand(run: RunAction): Command {
@@ -65,7 +64,7 @@ async function listen(
   if (reply && exec === undefined) throw new OperatingError('usage', '--reply sends what the CMD of --exec prints.')
   for (const name of env)
     if (shell.settings.environment[name] === undefined) shell.output.warn(`--env ${escapeName(name)}: it is not set`)
-  // No more than are wanted, so that the others stay with the broker.
+  // No more than needed: the others stay with the broker.
   const credit = count === Infinity ? {} : { credit: Math.min(count, 512) }
   await using session = await openSession(shell, { ...credit, maxAgeSeconds: maxAge })
   await abortable(joinPools(session, pool), shell.signal)
@@ -104,14 +103,14 @@ interface Handling {
   readonly shell: Shell
   readonly session: PeerSession
   readonly exec: string | undefined
-  /** Variables to be passed on to it, by their names. */
+  /** Names of further variables to pass. */
   readonly env: readonly string[]
   readonly isReplying: boolean
   readonly outcome: FileOutcome
   readonly unsaved: UnsavedFiles
 }
 
-/** @returns whether it counts: it was taken, or it was left open for the first time */
+/** Returns whether the message counts: it was handled, or left open for the first time. */
 async function handle(message: Message, handling: Handling): Promise<boolean> {
   const { outcome, unsaved } = handling
   switch (outcome.name) {
@@ -135,7 +134,7 @@ async function leaveOpen(message: Message, handling: Handling): Promise<true> {
   return true
 }
 
-/** The file is gone for good, so the message goes to the dead letters: its sender may hear of it. */
+/** The file is lost, so the message becomes a dead letter, and its sender may get a receipt. */
 async function refuse(message: Message, handling: Handling, code: string): Promise<true> {
   if (handling.exec === undefined) await print(message, handling)
   warnOf(message, handling, `rejected, because its file is lost (${code})`)
@@ -180,9 +179,9 @@ async function printOrExecute(message: Message, handling: Handling): Promise<boo
 }
 
 interface Executed {
-  /** How it failed, or null. */
+  /** The failure, or null. */
   readonly failure: string | null
-  /** Of an answer; otherwise it is on our own stdout. */
+  /** The output for a reply; other output goes to our stdout. */
   readonly printed: Uint8Array
 }
 
@@ -198,7 +197,7 @@ function execute(command: string, message: Message, handling: Handling): Promise
   })
   const printed: Buffer[] = []
   child.stdout?.on('data', (bytes: Buffer) => printed.push(bytes))
-  child.stdin!.on('error', () => undefined) // it need not read what it is given
+  child.stdin!.on('error', () => undefined) // it may not read its input
   child.stdin!.end(message.body)
   return new Promise((resolve) => {
     const ended = (failure: string | null) => resolve({ failure, printed: Buffer.concat(printed) })

@@ -1,6 +1,6 @@
 import { Message } from '@sealpost/sdk'
 import { expect, test } from 'vitest'
-import { UnsavedFiles } from './received-files.ts'
+import { UnsavedFiles } from './files.ts'
 
 /** Messages that came one after the other, and which of them were given back. */
 function world(bodyBytes: number) {

@@ -1,19 +1,20 @@
-/** `sealpost send`: one message, done when the broker has it on disk. */
+/** `sealpost send` ends when the broker has stored the message, `sealpost request` when the peer's reply has arrived. */
 
 import { open } from 'node:fs/promises'
+import { resolve } from 'node:path'
 import { fingerprint } from '@sealpost/identity'
 import { BODY_BYTES_MAX, PRIORITIES, type Priority } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
 import { Command, Option } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { withDeadline } from '../deadline.ts'
 import { explainUnknown, resolveRecipient } from '../members/member-list.ts'
-import { escapeName } from '../output.ts'
-import type { SendParams } from '../session/peer-calls.ts'
+import { escapeName, escapeText } from '../output.ts'
+import type { RequestResult, SendParams } from '../session/peer-calls.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { durationOption, parseDuration } from '../settings.ts'
+import { examples, type RunAction, type Shell, withDeadline } from '../shell.ts'
 import { uploadFile } from './files.ts'
+import { binaryNotice, bodyForPrograms, fileNotice, textOf } from './incoming-message.ts'
 
 interface SendOptions {
   readonly file?: string
@@ -109,14 +110,14 @@ async function sendToFree(asked: Shell, { timeout }: SendOptions, params: SendPa
   await say(shell, { to: device, stored: true }, `stored for ${fingerprint(device)}`)
 }
 
-/** Before anything is kept. */
+/** Resolves the recipient before anything is stored. */
 async function findRecipient(asked: Shell, { timeout }: SendOptions, to: string): Promise<PeerKey> {
   using shell = withDeadline(asked, timeout, `The broker did not say who ${escapeName(to)} is within ${timeout} s.`)
   return await resolveRecipient(shell, to, NO_LIMIT_MS)
 }
 
 const KEPT = 'It is kept, and leaves with the next command of this profile: do not send it again.'
-/** The deadline of the command counts. */
+/** The command's own deadline applies. */
 const NO_LIMIT_MS = 2 ** 31 - 1
 
 async function say({ output }: Shell, json: object, note: string): Promise<void> {
@@ -124,7 +125,77 @@ async function say({ output }: Shell, json: object, note: string): Promise<void>
   else output.info(note)
 }
 
-/** The body of a message to be sent: a word of the command line, a file, or stdin. */
+interface RequestOptions {
+  readonly file?: string
+  readonly priority: Priority
+  readonly timeout: number
+  readonly ifOnline?: boolean
+  readonly files?: string
+}
+
+export function requestCommand(run: RunAction): Command {
+  return new Command('request')
+    .description('ask a peer something: TEXT, a file, or stdin; prints the answer')
+    .argument('<TO>', 'a name of this mesh, a fingerprint, or a key of 64 hex digits')
+    .argument('[TEXT]', 'the question; without it and without --file it is read from stdin')
+    .option('-f, --file <PATH>', 'the question is what this file holds; - is stdin')
+    .addOption(
+      new Option('--priority <PRIORITY>', 'how urgent; the answer is as urgent').choices(PRIORITIES).default('next'),
+    )
+    .addOption(durationOption('--timeout <TIME>', 'how long to wait; an answer after that is a message', '30s'))
+    .option('--if-online', 'give up at once when nobody is there')
+    .option(
+      '--files <FOLDER>',
+      'save the file of the answer there; without it such an answer stays in the queue, as a message',
+    )
+    .addHelpText(
+      'after',
+      examples(
+        "sealpost request bob 'which port?'",
+        'sealpost request reviewer --file change.diff --timeout 10m',
+        'sealpost request bob ping --if-online --json',
+        "sealpost request bob 'the plan?' --files ~/Downloads",
+      ),
+    )
+    .action(run(request))
+}
+
+/** Unsettled mail may precede the reply. */
+const CREDIT = 512
+
+async function request(shell: Shell, options: RequestOptions, to: string, text: string | undefined): Promise<void> {
+  const body = await readBody({ text, file: options.file })
+  const key = await resolveRecipient(shell, to)
+  const params = {
+    to: key,
+    bodyBase64: Buffer.from(body).toString('base64'),
+    priority: options.priority,
+    ttlSeconds: 0,
+    timeoutMs: options.timeout * 1000,
+    ifOnline: options.ifOnline ?? false,
+    ...(options.files !== undefined && { folder: resolve(options.files) }),
+  }
+  const call = { method: 'request', params, withinMs: NO_LIMIT_MS, credit: CREDIT } as const
+  const answer = await callPeer(shell, call).catch(async (error) => {
+    if ((error as { code?: string }).code === 'unknown_recipient') await explainUnknown(shell, to)
+    throw error
+  })
+  return show(shell, answer)
+}
+
+const NOT_SAVED =
+  'The answer stays in the queue as a message, because its file was not saved. `sealpost listen --files FOLDER` saves it.'
+
+async function show({ output }: Shell, { bodyBase64, outcome, ...answer }: RequestResult): Promise<void> {
+  const body = new Uint8Array(Buffer.from(bodyBase64, 'base64'))
+  const text = escapeText(textOf({ body }) ?? binaryNotice({ body }), '')
+  if (answer.isError) throw new OperatingError('answered_error', text)
+  await output.result({ ...answer, ...bodyForPrograms({ body }) }, () => text + fileNotice(answer.file, outcome))
+  if (outcome.name === 'lost') throw new OperatingError(outcome.code, 'The file of the answer is gone.')
+  if (outcome.name === 'left' || outcome.name === 'later') throw new OperatingError('file_not_saved', NOT_SAVED)
+}
+
+/** The body of a message: an argument, a file, or stdin. */
 interface BodySource {
   readonly text: string | undefined
   /** `-` is stdin. */
@@ -140,7 +211,7 @@ export async function readBody({ text, file }: BodySource, stdin = process.stdin
   return collect(stdin)
 }
 
-/** The rest of what is too long is never read. */
+/** Stops reading at the limit. */
 async function collect(stream: AsyncIterable<Uint8Array | string>): Promise<Uint8Array> {
   const chunks: Buffer[] = []
   let size = 0

@@ -1,26 +1,18 @@
-/** Where the operators' interface of a broker is, and the token for it: of the environment, or what `sealpost up` left. */
+/** Calls the operator API, with the address and token from the environment or from `sealpost up`; manages tokens. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fingerprint } from '@sealpost/identity'
 import { wholeUnits } from '@sealpost/operator/texts'
 import type { Database } from '@sealpost/pg'
-import { isHex, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
+import { type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import { ADMIN_SCOPES, type AdminScope, addAdminToken, listAdminTokens, revokeAdminToken } from '@sealpost/store'
-import { Command, InvalidArgumentError, Option } from 'commander'
+import { Command, Option } from 'commander'
 import type { ZodType } from 'zod'
-import { examples, type RunAction, type Shell } from '../completion.ts'
 import { escapeName } from '../output.ts'
 import { isRecord, readJsonFile, writeJsonFile } from '../profile/profile.ts'
-import { durationOption, type Settings } from '../settings.ts'
+import { durationOption, parseHex, type Settings } from '../settings.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 import { withDatabase } from './db.ts'
-
-/** How the commands of operators show figures to people. */
-export function parseHex(bytes: number): (text: string) => string {
-  return (text) => {
-    if (isHex(text, bytes)) return text
-    throw new InvalidArgumentError(`It is ${2 * bytes} hex digits.`)
-  }
-}
 
 export const formatAge = (ms: number | null): string => (ms === null ? '' : wholeUnits(ms))
 
@@ -32,7 +24,7 @@ export const nameOrFingerprint = (name: string | null, key: string): string =>
   name ? escapeName(name) : fingerprint(key as PeerKey)
 export const formatMillis = (ms: number | null): string => (ms === null ? '–' : `${ms} ms`)
 
-export interface AdminAccess {
+interface AdminAccess {
   /** http://host:port */
   readonly url: string
   readonly token: string
@@ -65,7 +57,7 @@ function tokenOf({ SEALPOST_ADMIN_TOKEN, SEALPOST_ADMIN_TOKEN_FILE }: Settings['
   }
 }
 
-/** A token for the owner of the folder, in place of the former one; the owner can read the database's password there, too. */
+/** Replaces the token of the folder's owner, who can read the database's password there too. */
 export async function saveOwnerAccess(db: Database, folder: string, url: string): Promise<void> {
   const path = fileIn(folder)
   const former = await readJsonFile(path, isSavedAccess)
@@ -82,12 +74,12 @@ function isSavedAccess(value: unknown): value is SavedAccess {
 
 const ANSWER_WITHIN_MS = 30_000
 
-export interface AdminRequest<T> {
+interface AdminRequest<T> {
   /** Below `/admin/v1`. */
   readonly path: string
   readonly answer: ZodType<T>
   readonly query?: Readonly<Record<string, string | number | undefined>>
-  /** Makes it a change. */
+  /** Present for a change. */
   readonly body?: object
 }
 
@@ -120,7 +112,6 @@ function refusalOf(said: unknown): OperatingError {
   return new OperatingError(String(said.code), `${meaning.replace(/^./, (letter) => letter.toUpperCase())}.`)
 }
 
-/** `sealpost admin token`: who may use the operators' interface. It works on the database itself. */
 interface CreateOptions {
   readonly scope: AdminScope
   readonly mesh?: MeshId

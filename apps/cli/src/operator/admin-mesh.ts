@@ -1,4 +1,4 @@
-/** `sealpost admin mesh create` and `invite`: how a mesh gets its first admin. Both work on the database itself. */
+/** `sealpost admin mesh create` and `invite` write to the database: they create a mesh, and invite its admins. */
 
 import {
   createInvite,
@@ -15,10 +15,10 @@ import { isChosenName, type MeshId, NAME_RULE, OperatingError, type PeerKey, tid
 import { addOperatorInvite, createMeshWithInvite, listShards, type OperatorInvite } from '@sealpost/store'
 import { Command } from 'commander'
 import { newMeshId } from '../broker/up.ts'
-import { examples, type RunAction, type Shell } from '../completion.ts'
 import { escapeName } from '../output.ts'
-import { durationOption } from '../settings.ts'
-import { formatTime, parseHex } from './admin-api.ts'
+import { durationOption, parseHex } from '../settings.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { formatTime } from './admin-api.ts'
 import { withDatabase } from './db.ts'
 
 interface InviteOptions {
@@ -82,7 +82,7 @@ interface Made {
   readonly invite: Invite
 }
 
-/** Its key signs this invite and nothing else, and is thrown away: what counts is the row in the database. */
+/** Signs with a one-time key: the row in the database makes the invite valid. */
 async function makeInvite(db: Database, meshId: MeshId, options: InviteOptions): Promise<Made> {
   await ready()
   const text = createInvite(generateSigningKeys(), {
@@ -102,7 +102,10 @@ const rowOf = ({ inviteId, bytes, usesMax, notAfterMs }: Invite): OperatorInvite
   notAfterMs,
 })
 
-/** The key that peers are to pin, and where they dial. @throws OperatingError `usage`, `broker_not_running`, `broker_keys_differ` */
+/**
+ * Returns the key that peers pin, and the address that they dial. @throws OperatingError `usage`,
+ * `broker_not_running`, `broker_keys_differ`
+ */
 async function findBroker(db: Database, asked: string | undefined): Promise<{ url: string; brokerKey: PeerKey }> {
   if (asked !== undefined && !isDialable(asked))
     throw new OperatingError('usage', '--url must be an address like wss://broker.example or ws://127.0.0.1:7450.')

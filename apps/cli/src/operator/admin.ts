@@ -1,12 +1,24 @@
-/** `sealpost admin`: for operators, all of what the operators' interface of a broker can do. */
+/** `sealpost admin`: the operator API of a broker, as commands. */
+
+import { setTimeout as delay } from 'node:timers/promises'
 import * as shapes from '@sealpost/operator'
+import { binaryBytes } from '@sealpost/operator/texts'
 import { Command } from 'commander'
 import { z } from 'zod'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { callAdmin, parseHex, tokenCommand } from './admin-api.ts'
+import { escapeName } from '../output.ts'
+import { parseHex, parseInteger } from '../settings.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import {
+  callAdmin,
+  findAdminAccess,
+  formatAge,
+  formatMillis,
+  formatTime,
+  nameOrFingerprint,
+  tokenCommand,
+} from './admin-api.ts'
+import { createMeshCommand, inviteAdminCommand } from './admin-mesh.ts'
 import { adminDeadCommand } from './dead-letters.ts'
-import { keptCommand, quotasCommand } from './usage.ts'
-import { viewCommands } from './views.ts'
 
 export function adminCommand(run: RunAction): Command {
   const admin = new Command('admin')
@@ -29,7 +41,7 @@ ${examples('sealpost admin overview', 'sealpost admin console', 'sealpost admin 
   return admin
 }
 
-export function changeCommands(run: RunAction): Command[] {
+function changeCommands(run: RunAction): Command[] {
   const example = (...lines: string[]) => examples(...lines.map((line) => `sealpost admin ${line}`))
   return [
     new Command('revoke-peer')
@@ -56,4 +68,283 @@ async function revokePeer(shell: Shell, _: object, mesh: string, key: string): P
 async function revokeInvite(shell: Shell, _: object, mesh: string, id: string): Promise<void> {
   await callAdmin(shell, { path: `/meshes/${mesh}/invites/${id}/revoke`, answer: z.object({}), body: {} })
   await shell.output.result({ inviteId: id, isRevoked: true }, () => 'revoked')
+}
+
+const WATCH_EVERY_MS = 2000
+const PAGE = 200
+
+function viewCommands(run: RunAction): Command[] {
+  const ofMesh = (name: string, description: string) =>
+    new Command(name).description(description).argument('<MESH>', 'its ID, 32 hex digits', parseHex(16))
+  const example = (...lines: string[]) => examples(...lines.map((line) => `sealpost admin ${line}`))
+  return [
+    new Command('overview')
+      .description('whether mail flows, and if not, where and why')
+      .option('--watch', 'again every two seconds, until Ctrl-C')
+      .addHelpText('after', example('overview', 'overview --watch --json'))
+      .action(run(overview)),
+    new Command('history').description('the last half hour, a line for each two seconds').addHelpText('after', example('history --json')).action(run(history)), // biome-ignore format: one thing
+    new Command('meshes').description('list the meshes and how their mail flows, those that need someone first').addHelpText('after', example('meshes')).action(run(meshes)), // biome-ignore format: one thing
+    ofMesh('mesh', 'one mesh, and for whom most waits')
+      .addCommand(createMeshCommand(run))
+      .addCommand(inviteAdminCommand(run))
+      .addHelpText('after', example(`mesh ${MESH}`))
+      .action(run(mesh)),
+    ofMesh('peers', 'the peers of a mesh, with devices, pools and those revoked')
+      .addHelpText('after', example(`peers ${MESH} --json`))
+      .action(run(peers)),
+    ofMesh('groups', 'the groups and pools of a mesh')
+      .addHelpText('after', example(`groups ${MESH}`))
+      .action(run(groups)),
+    ofMesh('invites', 'the invites of a mesh that were used or revoked')
+      .addHelpText('after', example(`invites ${MESH}`))
+      .action(run(invites)),
+    new Command('database').description('what the database server says of itself').addHelpText('after', example('database')).action(run(database)), // biome-ignore format: one thing
+    new Command('shards').description('the brokers on this database').addHelpText('after', example('shards')).action(run(shards)), // biome-ignore format: one thing
+    new Command('audit')
+      .description('what operators changed, the latest first')
+      .option('--mesh <ID>', 'only of this mesh, 32 hex digits', parseHex(16))
+      .option('--limit <N>', 'how many at most', parseInteger(1, 1000), 100)
+      .addHelpText('after', example('audit', 'audit --limit 1000 --json'))
+      .action(run(audit)),
+    new Command('console')
+      .description(
+        'print a link that opens the console, with the token behind the #; anyone who has the link has your rights',
+      )
+      .addHelpText('after', example('console'))
+      .action(run(consoleLink)),
+  ]
+}
+
+const MESH = '0123456789abcdef0123456789abcdef'
+
+async function overview(shell: Shell, { watch }: { watch?: boolean }): Promise<void> {
+  const { output, signal } = shell
+  for (;;) {
+    const seen = await callAdmin(shell, { path: '/overview', answer: shapes.Overview })
+    await output.result(seen, () => overviewText(shell, seen))
+    if (!watch) return
+    await delay(WATCH_EVERY_MS, undefined, { signal })
+  }
+}
+
+function overviewText({ output }: Shell, { flow, causes, now, queue, database, meshes }: shapes.Overview): string {
+  const lines = [
+    output.facts([
+      ['mail', flow],
+      [
+        'rates',
+        `${now.acceptedPerSecond}/s accepted, ${now.pushedPerSecond}/s pushed, ${now.settledPerSecond}/s settled`,
+      ],
+      ['send to ack', `p50 ${formatMillis(now.ackP50Ms)}, p99 ${formatMillis(now.ackP99Ms)}`],
+      ['send to push', `p50 ${formatMillis(now.pushP50Ms)}, p99 ${formatMillis(now.pushP99Ms)}`],
+      ['queue', `${queue.depth} for ${queue.recipients} recipients, the oldest for ${formatAge(queue.oldestAgeMs)}`],
+      ['sessions', String(now.sessions)],
+      ['database', `${database.deadRows} dead rows, oldest snapshot ${Math.round(database.snapshotSeconds)} s`],
+    ]),
+    ...causes.map(({ code, sentence }) => `${code}: ${sentence}`),
+  ]
+  if (meshes.length > 0) lines.push(meshTable(output, meshes))
+  return lines.join('\n')
+}
+
+function meshTable(output: Shell['output'], meshes: readonly shapes.MeshState[]): string {
+  const rows = meshes.map(({ meshId, name, flow, why, depth, oldestAgeMs, deadLetters, sessions }) => [
+    ...[meshId, escapeName(name), flow, String(depth), depth > 0 ? formatAge(oldestAgeMs) : '', countOf(deadLetters)],
+    ...[String(sessions), escapeName(why)],
+  ])
+  return output.table(['MESH', 'NAME', 'MAIL', 'WAITS', 'OLDEST', 'DEAD LETTERS', 'SESSIONS', 'WHY'], rows)
+}
+
+/** The broker counts dead letters up to a thousand. */
+const countOf = (deadLetters: number): string => (deadLetters < 1000 ? String(deadLetters) : '1000+')
+
+async function history(shell: Shell): Promise<void> {
+  const { output } = shell
+  const { samples } = await callAdmin(shell, { path: '/history', answer: shapes.SampleHistory })
+  await output.results(samples, () =>
+    output.table(
+      ['TIME (UTC)', 'ACCEPTED/s', 'PUSHED/s', 'SETTLED/s', 'ACK p99', 'PUSH p99', 'WAITS', 'SESSIONS'],
+      samples.map((sample) => [
+        new Date(sample.atMs).toISOString().slice(11, 19),
+        ...[sample.acceptedPerSecond, sample.pushedPerSecond, sample.settledPerSecond].map(String),
+        ...[
+          formatMillis(sample.ackP99Ms),
+          formatMillis(sample.pushP99Ms),
+          String(sample.depth),
+          String(sample.sessions),
+        ],
+      ]),
+    ),
+  )
+}
+
+/** Fetches all pages. */
+async function pages<Page extends { next: string | null }>(ask: (after?: string) => Promise<Page>): Promise<Page[]> {
+  const found = [await ask()]
+  for (let next = found[0]!.next; next !== null; next = found.at(-1)!.next) found.push(await ask(next))
+  return found
+}
+
+async function meshes(shell: Shell): Promise<void> {
+  const ask = (after?: string) =>
+    callAdmin(shell, { path: '/meshes', answer: shapes.MeshPage, query: { after, limit: PAGE } })
+  const found = (await pages(ask)).flatMap((page) => page.meshes)
+  await shell.output.results(found, () => (found.length === 0 ? 'no meshes' : meshTable(shell.output, found)))
+}
+
+async function mesh(shell: Shell, _: object, meshId: string): Promise<void> {
+  const path = `/meshes/${meshId}`
+  const found = await callAdmin(shell, { path, answer: shapes.MeshReport })
+  const { peers } = await callAdmin(shell, { path: `${path}/waiting`, answer: shapes.PeerPage })
+  await shell.output.result({ ...found, waiting: peers }, () => {
+    const facts = shell.output.facts([
+      ['name', escapeName(found.name)],
+      ['mail', `${found.flow}: ${escapeName(found.why)}`],
+      ['members', `${found.members}${found.membersAreMore ? ' or more' : ''}, ${found.sessions} in session`],
+    ])
+    return peers.length === 0 ? facts : `${facts}\n\n${peerTable(shell.output, peers)}`
+  })
+}
+
+async function peers(shell: Shell, _: object, meshId: string): Promise<void> {
+  const ask = (after?: string) =>
+    callAdmin(shell, { path: `/meshes/${meshId}/peers`, answer: shapes.PeerPage, query: { after, limit: PAGE } })
+  const found = (await pages(ask)).flatMap((page) => page.peers)
+  await shell.output.results(found, () => (found.length === 0 ? 'no peers' : peerTable(shell.output, found)))
+}
+
+function peerTable(output: Shell['output'], peers: readonly shapes.PeerReport[]): string {
+  const rows = peers.map(({ peerKey, name, kind, role, status, depth, oldestAgeMs, unsettled, reason }) => [
+    ...[peerKey, name ? escapeName(name) : '', kind === 'peer' ? role : kind, status],
+    ...[String(depth), formatAge(oldestAgeMs), String(unsettled), reason?.replaceAll('_', ' ') ?? ''],
+  ])
+  return output.table(['KEY', 'NAME', 'ROLE', 'STATUS', 'WAITS', 'OLDEST', 'UNSETTLED', 'WHY'], rows)
+}
+
+async function groups(shell: Shell, _: object, meshId: string): Promise<void> {
+  const found = (await callAdmin(shell, { path: `/meshes/${meshId}/groups`, answer: shapes.GroupList })).groups
+  const rows = found.map(({ kind, id, owner, ownerName, epoch, members, isOver }) => [
+    ...[kind, id, nameOrFingerprint(ownerName, owner), String(epoch), members === null ? '' : String(members)],
+    isOver ? 'over' : '',
+  ])
+  await shell.output.results(found, () => shell.output.table(['KIND', 'ID', 'OWNER', 'EPOCH', 'MEMBERS', ''], rows))
+}
+
+async function invites(shell: Shell, _: object, meshId: string): Promise<void> {
+  const found = (await callAdmin(shell, { path: `/meshes/${meshId}/invites`, answer: shapes.Invites })).invites
+  const rows = found.map(({ inviteId, issuer, issuerName, uses, usesMax, notAfterMs, revokedAtMs }) => [
+    ...[inviteId, issuerOf(issuer, issuerName, usesMax), `${uses} of ${usesMax ?? '?'}`, formatTime(notAfterMs)],
+    revokedAtMs === null ? '' : 'revoked',
+  ])
+  await shell.output.results(found, () => shell.output.table(['ID', 'ISSUER', 'USED', 'UNTIL (UTC)', ''], rows))
+}
+
+/** An invite that was revoked before its first use has no known issuer. */
+const issuerOf = (issuer: string | null, name: string | null, usesMax: number | null): string => {
+  if (issuer) return nameOrFingerprint(name, issuer)
+  return usesMax === null ? '' : 'the operator'
+}
+
+async function database(shell: Shell): Promise<void> {
+  const { output } = shell
+  const seen = await callAdmin(shell, { path: '/database', answer: shapes.DatabaseReport })
+  const rows = seen.tables.map(({ name, rows, deadRows, bytes: size, vacuumedAtMs }) => [
+    ...[name, String(rows), String(deadRows), binaryBytes(size), formatTime(vacuumedAtMs)],
+  ])
+  const wal = seen.walBytesPerSecond === null ? 'not known yet' : `${binaryBytes(seen.walBytesPerSecond)}/s`
+  await output.result(seen, () =>
+    [
+      output.facts([
+        ['server', `Postgres ${seen.version}, ${binaryBytes(seen.bytes)}`],
+        ['log', wal],
+        ['connections', `${seen.ownConnections} of ours, ${seen.connections} of ${seen.connectionsMax} in all`],
+        ['waiting', `${seen.statementsWaiting} statements`],
+      ]),
+      ...seen.snapshots.map(({ pid, application, seconds }) => `pid ${pid} (${escapeName(application)}) holds a snapshot for ${Math.round(seconds)} s`), // biome-ignore format: one thing
+      output.table(['TABLE', 'ROWS', 'DEAD', 'SIZE', 'VACUUMED (UTC)'], rows),
+    ].join('\n'),
+  )
+}
+
+async function shards(shell: Shell): Promise<void> {
+  const { shards } = await callAdmin(shell, { path: '/shards', answer: shapes.Shards })
+  const rows = shards.map(({ name, url, isAlive, isSelf, epoch }) => [
+    ...[escapeName(name), isAlive ? 'alive' : 'gone', url ?? '', String(epoch), isSelf ? 'this one' : ''],
+  ])
+  await shell.output.results(shards, () => shell.output.table(['NAME', 'IS', 'DIALLED AT', 'EPOCH', ''], rows))
+}
+
+async function audit(shell: Shell, { mesh, limit }: { mesh?: string; limit: number }): Promise<void> {
+  const query = { meshId: mesh, limit }
+  const { entries } = await callAdmin(shell, { path: '/audit', answer: shapes.Audit, query })
+  const rows = entries.map(({ atMs, actor, action, meshId, subject, count }) => [
+    ...[formatTime(atMs), escapeName(actor), action, meshId ?? '', escapeName(subject ?? ''), String(count)],
+  ])
+  await shell.output.results(entries, () =>
+    shell.output.table(['WHEN (UTC)', 'WHO', 'WHAT', 'MESH', 'SUBJECT', 'COUNT'], rows),
+  )
+}
+
+async function consoleLink({ settings, output }: Shell): Promise<void> {
+  const { url, token } = await findAdminAccess(settings)
+  const link = `${new URL('/console/', url).href}#${token}`
+  await output.result({ link }, () => link)
+}
+
+function keptCommand(run: RunAction): Command {
+  return new Command('kept')
+    .description('what is kept of a mesh beside its mail: values, history, snapshots and files')
+    .argument('<MESH>', 'its ID, 32 hex digits', parseHex(16))
+    .addHelpText('after', examples(`sealpost admin kept ${MESH}`, `sealpost admin kept ${MESH} --json`))
+    .action(run(kept))
+}
+
+async function kept(shell: Shell, _: object, meshId: string): Promise<void> {
+  const { output } = shell
+  const found = await callAdmin(shell, { path: `/meshes/${meshId}/kept`, answer: shapes.StorageReport })
+  const { files, bytes, unfinished } = found.attachments
+  const facts = output.facts([['files', `${files}, ${binaryBytes(bytes)}; ${unfinished} of them not complete`]])
+  await output.result(found, () =>
+    found.spaces.length === 0 ? `no state and no history\n${facts}` : `${spaceTable(output, found.spaces)}\n${facts}`,
+  )
+}
+
+function spaceTable(output: Shell['output'], spaces: readonly shapes.SpaceReport[]): string {
+  const rows = spaces.map((space) => [
+    ...[space.kind, space.spaceId, nameOrFingerprint(space.ownerName, space.owner)],
+    ...[String(space.entries), binaryBytes(space.entryBytes)],
+    ...(space.keptSinceMs === null ? ['none', '', ''] : keptOf(space)),
+    space.snapshot ? formatAge(space.snapshot.ageMs) : '',
+  ])
+  const head = ['SPACE', 'ID', 'OWNER', 'VALUES', 'SIZE', 'HISTORY', 'SINCE (UTC)', 'DAYS', 'SNAPSHOT AGE']
+  return output.table(head, rows)
+}
+
+const keptOf = ({ historyBytes, historyBytesMax, keptSinceMs, days }: shapes.SpaceReport): string[] => [
+  `${binaryBytes(historyBytes)} of ${binaryBytes(historyBytesMax)}`,
+  formatTime(keptSinceMs),
+  String(days),
+]
+
+function quotasCommand(run: RunAction): Command {
+  return new Command('quotas')
+    .description('the limits of a mesh, its mailboxes, senders and owners: what is used, by whom most, and of how much')
+    .argument('<MESH>', 'its ID, 32 hex digits', parseHex(16))
+    .addHelpText('after', examples(`sealpost admin quotas ${MESH}`, `sealpost admin quotas ${MESH} --json`))
+    .action(run(quotas))
+}
+
+async function quotas({ output, ...shell }: Shell, _: object, meshId: string): Promise<void> {
+  const path = `/meshes/${meshId}/quotas`
+  const found = (await callAdmin({ output, ...shell }, { path, answer: shapes.QuotaList })).quotas
+  await output.results(found, () =>
+    output.table(['QUOTA', 'USED', 'LIMIT', 'SHARE', 'SETTING', 'OF'], found.map(rowOf)),
+  )
+}
+
+function rowOf({ name, used, max, setting, peerKey }: shapes.Quota): string[] {
+  const amount = name.endsWith('bytes') ? binaryBytes : String
+  const [limit, share] = max === null ? ['none', ''] : [amount(max), `${Math.round((used / max) * 100)} %`]
+  return [name.replaceAll('_', ' '), amount(used), limit, share, setting, peerKey ?? '']
 }

@@ -1,10 +1,10 @@
-/** `sealpost db`: for operators, the database itself: its version, its roles, its life after a restore. */
+/** `sealpost db` migrates the database, prints its roles, and starts a new incarnation after a restore. */
 import { type Database, DatabaseError, openDatabase } from '@sealpost/pg'
 import { migrate, prepareDatabase, type RoleLogin, roleStatements } from '@sealpost/schema'
 import { OperatingError } from '@sealpost/std'
 import { beginIncarnation } from '@sealpost/store'
 import { Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 
 export function dbCommand(run: RunAction): Command {
   return new Command('db')
@@ -85,7 +85,10 @@ async function begin(shell: Shell): Promise<void> {
   )
 }
 
-/** For commands that work on the database itself. @throws OperatingError `database_forbids`, `database_not_migrated`, DatabaseError */
+/**
+ * Runs `use` on a connection for operators. @throws OperatingError `database_forbids`, `database_not_migrated`,
+ * DatabaseError
+ */
 export async function withDatabase<T>({ settings }: Shell, use: (db: Database) => Promise<T>): Promise<T> {
   const db = await openDatabase(settings.operatorDatabaseUrl(), { connections: 1, applicationName: 'sealpost' })
   try {
@@ -97,7 +100,7 @@ export async function withDatabase<T>({ settings }: Shell, use: (db: Database) =
   }
 }
 
-/** By SQLSTATE. */
+/** Error sentences by SQLSTATE. */
 const sentences: Readonly<Record<string, () => OperatingError>> = {
   '42501': () =>
     new OperatingError(

@@ -1,6 +1,6 @@
 /**
- * `list`, `redrive` and `purge` of dead letters: `sealpost dead` does it on the database, `sealpost admin dead` by a broker, with
- * the same words, options and answers.
+ * `list`, `redrive` and `purge` of dead letters, with the same options and output on the database (`sealpost dead`) and through
+ * a broker (`sealpost admin dead`).
  */
 
 import type { RedriveReport } from '@sealpost/operator'
@@ -10,14 +10,14 @@ import { DEATHS, PRIORITIES } from '@sealpost/protocol'
 import { type DeliveryId, isHex, type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 import { type DeadLetterFilter, listDeadLetters, purgeDeadLetters, redriveDeadLetters } from '@sealpost/store'
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
 import { escapeName } from '../output.ts'
 import { durationOption, parseDuration, parseInteger } from '../settings.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 import { callAdmin, nameOrFingerprint } from './admin-api.ts'
 import { withDatabase } from './db.ts'
 
-/** All that is given must hold. */
-export interface DeadLetterChoice {
+/** All given conditions must match. */
+interface DeadLetterChoice {
   readonly ids?: readonly number[]
   readonly meshId?: MeshId
   readonly recipient?: PeerKey
@@ -25,22 +25,22 @@ export interface DeadLetterChoice {
   readonly olderThanSeconds?: number
 }
 
-export interface ShownDeadLetter {
+interface ShownDeadLetter {
   readonly id: number
   readonly meshName: string
   readonly reason: string
   readonly attempts: number
   readonly bytes: number | null
   readonly diedAtMs: number
-  /** As a table has them, escaped. */
+  /** Escaped, for a table. */
   readonly from: string
   readonly to: string
   readonly forPrograms: object
 }
 
-/** Where dead letters are looked for. */
-export interface DeadLetterSource {
-  /** The words of the command, without `sealpost`. */
+/** A source of dead letters: the database, or a broker. */
+interface DeadLetterSource {
+  /** The command, without `sealpost`. */
   readonly name: string
   readonly description: string
   readonly limitMax: number
@@ -57,7 +57,7 @@ interface FilterOptions {
   readonly all?: boolean
 }
 
-export function deadLetterCommand(run: RunAction, source: DeadLetterSource): Command {
+function deadLetterCommand(run: RunAction, source: DeadLetterSource): Command {
   const { name, description } = source
   const example = (...lines: string[]) => examples(...lines.map((line) => `sealpost ${name} ${line}`))
   return new Command('dead')
@@ -125,7 +125,7 @@ const redriveFrom =
     if (words.length > 0 && done.refused.length > 0) throw notRedriven(done)
   }
 
-/** A line for each of those that were named, or for each reason. */
+/** One line per named dead letter, or per reason. */
 function wordsOf({ redriven, left, refused }: RedriveReport, areNamed: boolean): string {
   const lines = areNamed
     ? refused.map(({ id, reason }) => `${id}: ${redriveRefusals[reason]} (${reason})`)
@@ -150,7 +150,7 @@ const purgeFrom =
     if (words.length > purged) throw notAll(words.length - purged)
   }
 
-/** Nobody loses all of them by forgetting a word. @throws OperatingError `usage` */
+/** Prevents that a forgotten argument selects all. @throws OperatingError `usage` */
 function chosen({ name }: DeadLetterSource, words: readonly string[], options: FilterOptions): DeadLetterChoice {
   if (words.length > 0 === (options.all === true))
     throw new OperatingError('usage', 'Name the dead letters by their IDs, or say --all; not both.')

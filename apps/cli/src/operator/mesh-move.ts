@@ -1,4 +1,4 @@
-/** `sealpost mesh`: for operators with several cells, where a mesh lives, and its move from one to another. */
+/** `sealpost mesh` shows the cell of a mesh, and moves a mesh to another cell. */
 import { readFile } from 'node:fs/promises'
 import {
   type Cell,
@@ -14,9 +14,10 @@ import {
   undoMeshMove,
 } from '@sealpost/mesh-move'
 import { DatabaseError } from '@sealpost/pg'
-import { isHex, type MeshId, OperatingError } from '@sealpost/std'
-import { Command, InvalidArgumentError } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
+import { type MeshId, OperatingError } from '@sealpost/std'
+import { Command } from 'commander'
+import { parseHex } from '../settings.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 
 interface MoveOptions {
   readonly to: string
@@ -34,7 +35,7 @@ export function meshCommand(run: RunAction): Command {
 function moveCommand(run: RunAction): Command {
   return new Command('move')
     .description('move a mesh, with all that is queued; an interrupted move resumes')
-    .argument('<MESH>', 'its id, 32 hex digits', meshId)
+    .argument('<MESH>', 'its id, 32 hex digits', parseHex(16))
     .requiredOption('--to <CELL>', 'the cell it is to live in')
     .option('--undo', 'instead: let it stay where it is, which is possible until it has left')
     .addHelpText('after', examples('sealpost mesh move 0f… --to north', 'sealpost mesh move 0f… --to north --undo'))
@@ -44,14 +45,9 @@ function moveCommand(run: RunAction): Command {
 function showCommand(run: RunAction): Command {
   return new Command('show')
     .description('show what each cell knows of a mesh')
-    .argument('<MESH>', 'its id, 32 hex digits', meshId)
+    .argument('<MESH>', 'its id, 32 hex digits', parseHex(16))
     .addHelpText('after', examples('sealpost mesh show 0f…', 'sealpost mesh show 0f… --json'))
     .action(run(show))
-}
-
-function meshId(text: string): MeshId {
-  if (isHex(text, 16)) return text as string as MeshId
-  throw new InvalidArgumentError('It is 32 hex digits.')
 }
 
 async function move(shell: Shell, { to, undo }: MoveOptions, mesh: MeshId): Promise<void> {

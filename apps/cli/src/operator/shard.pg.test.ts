@@ -9,8 +9,7 @@ import { scratchDatabase } from '@sealpost/schema/testing'
 import type { MeshId, PeerKey, ShardId } from '@sealpost/std'
 import { createMesh, renewShardLease } from '@sealpost/store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { runCli } from '../cli.ts'
-import { readSettings } from '../settings.ts'
+import { jsonLinesOf, runHere } from '../test/cli.ts'
 
 const MESH = '5e'.repeat(16) as MeshId
 let folder: string
@@ -30,21 +29,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true })
 })
 
-async function shard(...words: string[]) {
-  const said = { out: '', err: '' }
-  const screen = (name: keyof typeof said) => ({
-    write: (text: string, written: () => void) => {
-      said[name] += text
-      written()
-    },
-  })
-  const code = await runCli(['shard', ...words], {
-    settings: readSettings({ SEALPOST_HOME: folder, NO_COLOR: '1', DATABASE_URL: scratch.url }),
-    signal: new AbortController().signal,
-    screens: { out: screen('out'), err: screen('err') },
-  })
-  return { code, ...said }
-}
+const shard = (...words: string[]) => runHere(['shard', ...words], { SEALPOST_HOME: folder, DATABASE_URL: scratch.url })
 
 const enter = (name: string, leaseMs: number) =>
   renewShardLease(
@@ -65,8 +50,7 @@ test('shows who is alive and who is not, and what is pinned to them', async () =
   const { out } = await shard('list')
   expect(out).toMatch(new RegExp(`a\\.example +alive +1 +wss://a\\.example +${MESH}`))
   expect(out).toMatch(/b\.example +gone/)
-  const rows = (await shard('list', '--json')).out.trim().split('\n')
-  expect(rows.map((row) => JSON.parse(row))).toMatchObject([
+  expect(jsonLinesOf({ stdout: (await shard('list', '--json')).out })).toMatchObject([
     { name: 'a.example', isAlive: true, pinned: [MESH], hasCertificate: false },
     { name: 'b.example', isAlive: false, pinned: [] },
   ])

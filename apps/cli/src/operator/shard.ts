@@ -1,4 +1,4 @@
-/** `sealpost shard`: for operators, the brokers on one database: which there are, what is at home where, and their keys. */
+/** `sealpost shard` lists the brokers on one database, pins meshes to them, and creates their keys and certificates. */
 import {
   generateSigningKeys,
   normalizeAuthority,
@@ -8,12 +8,12 @@ import {
   signShardCertificate,
 } from '@sealpost/identity'
 import { readKeyFile, writeKeyFile } from '@sealpost/identity/key-file'
-import { isHex, type MeshId, OperatingError } from '@sealpost/std'
+import { type MeshId, OperatingError } from '@sealpost/std'
 import { type ListedShard, listPins, listShards, pinMesh, unpinMesh } from '@sealpost/store'
-import { Command, InvalidArgumentError } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
+import { Command } from 'commander'
 import { escapeName, type Output } from '../output.ts'
-import { durationOption } from '../settings.ts'
+import { durationOption, parseHex } from '../settings.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 import { withDatabase } from './db.ts'
 
 export function shardCommand(run: RunAction): Command {
@@ -46,7 +46,7 @@ function listCommand(run: RunAction): Command {
 function pinCommand(run: RunAction): Command {
   return new Command('pin')
     .description('give a mesh a home of your choice, whenever that broker is alive; needs DATABASE_URL')
-    .argument('<MESH>', 'its id, 32 hex digits', meshId)
+    .argument('<MESH>', 'its id, 32 hex digits', parseHex(16))
     .argument('<SHARD>', 'the name of a broker, as `shard list` shows it')
     .addHelpText('after', examples(`sealpost shard pin ${EXAMPLE_MESH} shard-1.example`))
     .action(run(pin))
@@ -55,7 +55,7 @@ function pinCommand(run: RunAction): Command {
 function unpinCommand(run: RunAction): Command {
   return new Command('unpin')
     .description('let the home of a mesh be found by its id again; needs DATABASE_URL')
-    .argument('<MESH>', 'its id, 32 hex digits', meshId)
+    .argument('<MESH>', 'its id, 32 hex digits', parseHex(16))
     .addHelpText('after', examples(`sealpost shard unpin ${EXAMPLE_MESH}`))
     .action(run(unpin))
 }
@@ -93,11 +93,6 @@ function certifyCommand(run: RunAction): Command {
       ),
     )
     .action(run(certify))
-}
-
-function meshId(text: string): MeshId {
-  if (isHex(text, 16)) return text as string as MeshId
-  throw new InvalidArgumentError('It is 32 hex digits.')
 }
 
 async function list(shell: Shell): Promise<void> {

@@ -1,6 +1,6 @@
 /**
- * Names and the keys they stand for, as this profile first saw them. The broker's directory is asked once for a name and
- * believed once: from then on the name means that key, and a directory that says another one is contradicted aloud.
+ * Pins names to keys at first sight. The profile looks a name up in the broker's directory once; from then on the name means
+ * that key, and a directory that returns another one causes an error.
  */
 
 import { setTimeout as delay } from 'node:timers/promises'
@@ -14,7 +14,7 @@ import { isRecord, type Profile, type ProfileKeys, readJsonFile, updateJsonFile 
 
 export class Contacts {
   readonly #path: string
-  /** As the file stood when it was last read or written here. */
+  /** The contents as last read or written here. */
   #keys: ReadonlyMap<string, PeerKey>
 
   private constructor(path: string, keys: ReadonlyMap<string, PeerKey>) {
@@ -30,7 +30,6 @@ export class Contacts {
     return this.#keys.get(name)
   }
 
-  /** The one with this fingerprint. */
   keyByFingerprint(print: string): PeerKey | undefined {
     return this.#keys.values().find((key) => fingerprint(key) === print)
   }
@@ -41,8 +40,7 @@ export class Contacts {
   }
 
   /**
-   * Takes what the directory says of a name.
-   * @returns true when the name was new
+   * Pins a name to the directory's key. Returns true if the name was new.
    * @throws OperatingError `key_changed`, `name_unusable`
    */
   async pin(name: string, key: PeerKey): Promise<boolean> {
@@ -62,12 +60,12 @@ export class Contacts {
     return isNew
   }
 
-  /** The person at the keyboard has compared the fingerprints and takes the other key. */
+  /** Replaces the key, after the user has compared fingerprints. */
   accept(name: string, key: PeerKey): Promise<void> {
     return this.#update((keys) => keys.set(name, key))
   }
 
-  /** Of the file as it is now: other commands pin names meanwhile. */
+  /** Reads the file first, because other commands may have pinned names. */
   async #update(change: (keys: Map<string, PeerKey>) => Map<string, PeerKey>): Promise<void> {
     const file = await updateJsonFile(this.#path, isContactsFile, (former) => ({
       version: 1,
@@ -79,7 +77,7 @@ export class Contacts {
 
 const keysOf = (file: ContactsFile | undefined): Map<string, PeerKey> => new Map(Object.entries(file?.contacts ?? {}))
 
-/** Whatever a broker's directory says: a name must not look like a key, a device, an option or another name. */
+/** A name must not look like a key, a device, an option or another name. */
 export const isUsableName = isChosenName
 
 export function isPeerKey(text: string): text is PeerKey {
@@ -108,8 +106,8 @@ function isContactsFile(value: unknown): value is ContactsFile {
 }
 
 /**
- * What this profile remembers of spaces or of box keys, in a file that several commands of it share: it is held only while
- * it is read or written. What one of them has learned is not lost by another that knows less.
+ * The profile's memory of spaces or of box keys, in a file that several commands share: each holds it only to read or write.
+ * A command with older knowledge does not overwrite newer records.
  */
 const WITHIN_MS = 10_000
 const TURN_EVERY_MS = 20
@@ -135,7 +133,7 @@ export class SharedStore implements PeerStore {
   }
 
   async close(): Promise<void> {
-    // It is held by nobody between two calls.
+    // Nothing is held between two calls.
   }
 
   async #held<T>(use: (store: PeerStore) => Promise<T>): Promise<T> {
@@ -161,13 +159,13 @@ export class SharedStore implements PeerStore {
   }
 }
 
-/** Of what, and which one: a record of a lower version does not replace it. */
+/** Returns the subjects of a record with their versions; a lower version does not replace a higher one. */
 function versionsOf(record: StoreRecord | null): [string, number][] {
   if (record?.kind === 'entry') return [[`${record.space}/${record.keyHash}`, record.revision]]
   return record?.kind === 'keyEpoch' ? [[record.peer, record.boxEpoch]] : []
 }
 
-/** The caller closes it after what uses it. @throws SealpostError of the store */
+/** The caller closes it last. @throws SealpostError of the store */
 export function openProfileKeyEpochs(
   profile: Profile,
   { identity, formerKeys }: Pick<ProfileKeys, 'identity' | 'formerKeys'>,

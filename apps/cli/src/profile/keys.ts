@@ -1,11 +1,11 @@
-/** `sealpost key`: the fingerprints of keys, and a new box key. */
+/** `sealpost key` shows fingerprints and rotates keys; `sealpost keygen` generates them. */
 import { fingerprint, ready } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/sdk'
 import { Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
 import { resolveRecipient } from '../members/member-list.ts'
 import { escapeName } from '../output.ts'
 import { callPeer } from '../session/peer-session.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 
 export function keyCommand(run: RunAction): Command {
   return new Command('key')
@@ -67,7 +67,10 @@ async function rotateIdentity(shell: Shell): Promise<void> {
   await shell.output.result({ key, fingerprint: print }, () => shell.output.facts([['your key now', print]]))
 }
 
-/** The former key is let in no more: the broker had done it when an answer was lost, if it lets the next one in. */
+/**
+ * After a lost reply the broker may know the next key only. If it refuses the former key and accepts the next, the
+ * rotation succeeded.
+ */
 async function retryWithNextKeys(shell: Shell, error: { code?: string }): Promise<PeerKey> {
   const { profile } = shell
   if (error.code !== 'auth_failed' || !(await profile.findNextKeys())) throw error

@@ -1,17 +1,18 @@
 /**
- * A profile: one identity of its user, in a folder of its own.
+ * A profile: one identity in a folder.
  *
- * - `key.json`: the keys, 0600, locked with a passphrase if wanted; replaced by a rotation and by nothing else
- * - `key-next.json`: those of another identity, while it takes the place of this one
- * - `membership.json`: the mesh it joined, and how to reach the broker
- * - `contacts.json`: names and the keys they are pinned to (`contacts.ts`)
- * - `messages`: what waits to be sent and what was received, kept by the SDK
- * - `state`: keys of shared state and what was seen of it, kept by the SDK
- * - `box-keys`: the newest epochs of others' box keys that were seen, kept by the SDK
- * - `session.sock`: where a running command of this profile is asked by others (`session-daemon.ts`)
+ * - `key.json`: the keys, 0600, optionally locked with a passphrase; only a rotation replaces it
+ * - `key-next.json`: the next identity, during its rotation
+ * - `membership.json`: the mesh that it joined, and the broker's addresses
+ * - `contacts.json`: names and their pinned keys (`contacts.ts`)
+ * - `messages`: the SDK's store of unsent and received messages
+ * - `state`: the SDK's store of shared state: keys and the newest revisions
+ * - `box-keys`: the SDK's store of the newest box-key epochs of other peers
+ * - `session.sock`: the socket of the command that holds the session (`session-daemon.ts`)
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { chmod, mkdir, open, readFile, rename, unlink } from 'node:fs/promises'
+import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline/promises'
 import { Writable } from 'node:stream'
@@ -27,19 +28,26 @@ import {
 import { AVAILABILITIES, type Availability } from '@sealpost/protocol'
 import type { Membership, Status } from '@sealpost/sdk'
 import { lockStore, type StoreLock } from '@sealpost/sdk/file-store'
-import { isHex, type Millis, OperatingError } from '@sealpost/std'
+import {
+  isChosenName,
+  isHex,
+  type Millis,
+  NAME_LENGTH_MAX,
+  OperatingError,
+  type PeerKey,
+  tidyName,
+} from '@sealpost/std'
 import type { Settings } from '../settings.ts'
 
-/** The passphrase of a profile's keys: from a file, from the environment, or from the person at the terminal. */
 interface PassphraseSources {
   /** Its first line is the passphrase. */
   readonly file?: string | undefined
   readonly fromEnvironment?: string | undefined
-  /** Null: nobody is there to be asked. */
+  /** Null: no terminal. */
   readonly terminal?: PassphraseTerminal | null
 }
 
-/** Someone who types without being seen. */
+/** Prompts for input without echo. */
 type PassphraseTerminal = (prompt: string) => Promise<string>
 
 export class Passphrase {
@@ -50,13 +58,19 @@ export class Passphrase {
     this.#places = places
   }
 
-  /** That of keys which are there; asked for once. @throws OperatingError `key_file_locked`, `file_missing` */
+  /**
+   * Returns the passphrase of existing keys; prompts at most once. @throws OperatingError `key_file_locked`,
+   * `file_missing`
+   */
   get(): Promise<string> {
     this.#known ??= this.#find('passphrase: ')
     return this.#known
   }
 
-  /** One for new keys; a person types it twice. @throws OperatingError `usage`, `key_file_locked`, `file_missing` */
+  /**
+   * Returns a passphrase for new keys, typed twice at a terminal. @throws OperatingError `usage`, `key_file_locked`,
+   * `file_missing`
+   */
   choose(): Promise<string> {
     this.#known ??= this.#findNew()
     return this.#known
@@ -83,7 +97,7 @@ export class Passphrase {
   }
 }
 
-/** Null unless a person sits at both ends of this program. `signal`: ends waiting for them. */
+/** Returns null unless stdin and stderr are a terminal. `signal` aborts the prompt. */
 export function platformTerminal(signal: AbortSignal): PassphraseTerminal | null {
   return process.stdin.isTTY && process.stderr.isTTY ? (prompt) => typedUnseen(prompt, signal) : null
 }
@@ -93,7 +107,7 @@ async function typedUnseen(prompt: string, signal: AbortSignal): Promise<string>
   const lines = createInterface({ input: process.stdin, output: nowhere, terminal: true })
   const interrupt = new AbortController()
   lines.once('SIGINT', () => interrupt.abort())
-  process.stderr.write(prompt) // only now is nothing shown of what is typed
+  process.stderr.write(prompt) // echo is off from here
   try {
     return await lines.question('', { signal: AbortSignal.any([signal, interrupt.signal]) })
   } catch {
@@ -112,12 +126,11 @@ function firstLineOf(file: string): string {
   }
 }
 
-/** Small JSON files of a profile: private to their owner, and whole or not there at all. */
 const TURN_WITHIN_MS: Millis = 10_000
 const TURN_EVERY_MS: Millis = 20
 
 /**
- * @returns undefined when there is no such file
+ * Returns undefined if the file does not exist.
  * @throws OperatingError `file_unreadable`, `file_malformed`
  */
 export async function readJsonFile<T>(path: string, isWhole: (value: unknown) => value is T): Promise<T | undefined> {
@@ -142,7 +155,7 @@ export async function writeJsonFile(path: string, value: object): Promise<void> 
     } finally {
       await file.close()
     }
-    await chmod(fresh, 0o600) // one left by a crash keeps its own mode
+    await chmod(fresh, 0o600) // a file left by a crash has its own mode
     await rename(fresh, path)
   } catch (cause) {
     throw new OperatingError('file_unwritable', `The file at ${path} can't be written.`, { cause })
@@ -150,9 +163,9 @@ export async function writeJsonFile(path: string, value: object): Promise<void> 
 }
 
 /**
- * Changes a file as it stands now: one command after the other, so that none undoes what another one wrote.
- * @returns what stands in it then
- * @throws OperatingError as `readJsonFile` and `writeJsonFile`, and what `change` throws: the file is left as it was
+ * Changes the current contents of a file under a lock, so that no command overwrites the change of another.
+ * @returns the new contents
+ * @throws OperatingError as `readJsonFile` and `writeJsonFile`, and what `change` throws; the file is unchanged then
  */
 export async function updateJsonFile<T extends object>(
   path: string,
@@ -178,7 +191,7 @@ async function takeTurn(path: string): Promise<StoreLock> {
       if (!isBusy || performance.now() > lateMs)
         throw new OperatingError('file_unwritable', `The file at ${path} can't be written.`, { cause })
     }
-    await delay(TURN_EVERY_MS * (1 + Math.random())) // of two that came at once both may have given way
+    await delay(TURN_EVERY_MS * (1 + Math.random())) // two concurrent commands may both have backed off
   }
 }
 
@@ -190,21 +203,19 @@ function parse(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
-    return undefined // told as malformed, with the path
+    return undefined // reported as malformed, with the path
   }
 }
 
 export type { Membership } from '@sealpost/sdk'
 export type SavedStatus = Required<Pick<Status, 'availability' | 'summary'>>
 
-/** What a peer is opened with, and what is to be said about the file it came from. */
 export interface ProfileKeys extends Pick<PeerKeyFile, 'identity' | 'formerBoxKeys' | 'formerKeys'> {
   readonly warning: KeyFileRead['warning']
 }
 
-/** As it stands in its file. */
 interface SavedMembership extends Membership {
-  /** The public addresses of the cell that serves the mesh since it was moved. */
+  /** The public addresses of the current cell, after a move. */
   readonly cell?: readonly string[]
 }
 
@@ -216,10 +227,10 @@ export class Profile {
   readonly name: string
   readonly folder: string
   readonly #passphrase: Passphrase
-  /** Kept: a locked one takes a while to open. */
+  /** Cached, because opening a locked file is slow. */
   #opened: Promise<OpenedKeyFile> | null = null
 
-  /** @throws OperatingError `usage` for a name that is no plain folder name */
+  /** @throws OperatingError `usage` for an invalid name */
   constructor(settings: Pick<Settings, 'home'>, name: string, passphrase = new Passphrase({})) {
     if (!/^[a-z0-9][a-z0-9._-]{0,63}$/i.test(name))
       throw new OperatingError('usage', 'A profile is named by letters, digits, dots, dashes and underscores.')
@@ -258,9 +269,9 @@ export class Profile {
     return this.#writeNewKeys(null)
   }
 
-  /** The same, locked with a passphrase. @throws OperatingError as `makeKeys`, and those of `Passphrase.choose` */
+  /** @throws OperatingError as `makeKeys` and `Passphrase.choose` */
   async makeLockedKeys(): Promise<Identity> {
-    if (this.hasKeys) return this.makeKeys() // which refuses, before anybody is asked for anything
+    if (this.hasKeys) return this.makeKeys() // refuses before it prompts
     return this.#writeNewKeys({ passphrase: await this.#passphrase.choose() })
   }
 
@@ -271,13 +282,13 @@ export class Profile {
     return { identity, formerBoxKeys, formerKeys, warning }
   }
 
-  /** As it stands on disk now. @throws as `readKeys` */
+  /** Reads the file again. @throws as `readKeys` */
   async readKeyFile(): Promise<PeerKeyFile> {
     this.#opened = null
     return (await this.#openKeyFile()).contents
   }
 
-  /** Locked as it was before. @throws OperatingError `key_file_unwritable`, and as `readKeys` */
+  /** Keeps the lock of the file. @throws OperatingError `key_file_unwritable`, and as `readKeys` */
   async replaceKeys(contents: PeerKeyFile): Promise<void> {
     const { isLocked } = await this.#openKeyFile()
     const lock = isLocked ? { passphrase: await this.#passphrase.get() } : null
@@ -285,7 +296,7 @@ export class Profile {
     this.#opened = null
   }
 
-  /** Of an identity that is about to take the place of this one. */
+  /** Returns the next identity of a rotation that has not finished. */
   async findNextKeys(): Promise<PeerKeyFile | null> {
     if (!existsSync(this.#nextKeyFile)) return null
     const { contents } = await readKeyFile(this.#nextKeyFile, () => this.#passphrase.get())
@@ -297,13 +308,13 @@ export class Profile {
     await replaceKeyFile(this.#nextKeyFile, contents, isLocked ? { passphrase: await this.#passphrase.get() } : null)
   }
 
-  /** The broker has it: it is this profile's from now on. */
+  /** Makes the next identity the profile's, once the broker has it. */
   async promoteNextKeys(): Promise<void> {
     await rename(this.#nextKeyFile, this.keyFile)
     this.#opened = null
   }
 
-  /** Tries the identity that stands beside this one, which takes its place. Said twice, nothing has changed. */
+  /** Swaps the current and the next identity. */
   async swapKeys(): Promise<void> {
     const between = join(this.folder, 'key-between.json')
     await rename(this.keyFile, between)
@@ -345,7 +356,7 @@ export class Profile {
     )
   }
 
-  /** `url` is an address of the cell that serves the mesh now. */
+  /** `url` is an address of the current cell. */
   async findMembership(): Promise<Membership | undefined> {
     const kept = await this.#findKeptMembership()
     if (!kept) return undefined
@@ -353,19 +364,19 @@ export class Profile {
     return { url, brokerKey, meshId, name }
   }
 
-  /** Every address that is known, those of the cell that serves the mesh now first. @throws OperatingError `not_joined` */
+  /** Returns all known addresses, those of the current cell first. @throws OperatingError `not_joined` */
   async readUrls(): Promise<string[]> {
     await this.readMembership()
     const { cell = [], url } = (await this.#findKeptMembership())!
     return [...new Set([...cell, url])]
   }
 
-  /** The address that the profile was made with. It is dialled when none of the cell answers. */
+  /** Returns the address of the invite, which is the fallback if the cell does not answer. */
   async readFirstUrl(): Promise<string | undefined> {
     return (await this.#findKeptMembership())?.url
   }
 
-  /** Where the mesh was moved to; empty: it is served at the first address again. */
+  /** Stores the current cell; empty: the mesh is back at its first address. */
   async writeCell(cell: readonly string[]): Promise<void> {
     const kept = await this.#findKeptMembership()
     if (kept && `${kept.cell ?? []}` !== `${cell}`) await writeJsonFile(this.membershipFile, { ...kept, cell })
@@ -380,7 +391,7 @@ export class Profile {
     await writeJsonFile(this.membershipFile, membership)
   }
 
-  /** What this peer says of itself whenever it has a session. */
+  /** The status that each session sends. */
   readStatus(): Promise<SavedStatus | undefined> {
     return readJsonFile(this.statusFile, isStatus)
   }
@@ -406,6 +417,22 @@ export class Profile {
       throw new OperatingError('profile_unwritable', `The folder ${this.folder} can't be made.`, { cause })
     }
   }
+}
+
+/** Generates the profile's keys unless they exist. @returns its key */
+export async function ensureKeys(profile: Profile): Promise<PeerKey> {
+  const identity = profile.hasKeys ? (await profile.readKeys()).identity : await profile.makeKeys()
+  return identity.signing.publicKey
+}
+
+/** Returns the account's name without characters that a member's name can't have. */
+export function userName(account = userInfo().username): string {
+  const given = account
+    .replace(/[^ -~]|[/,*()]/g, '')
+    .replace(/^[ -]+/, '')
+    .slice(0, NAME_LENGTH_MAX)
+  const name = tidyName(given)
+  return isChosenName(name) ? name : 'someone'
 }
 
 function isMembership(value: unknown): value is SavedMembership {

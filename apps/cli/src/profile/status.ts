@@ -1,13 +1,13 @@
-/** `sealpost status`: which peer this profile is, and how it stands with its broker. */
+/** `sealpost status` shows the profile's peer and its connection, or sets its status. */
 import { fingerprint } from '@sealpost/identity'
 import { AVAILABILITIES } from '@sealpost/protocol'
 import { type Availability, validateStatus } from '@sealpost/sdk'
 import { Argument, Command } from 'commander'
 import { checkBroker } from '../broker/broker-supervisor.ts'
-import { examples, type RunAction, type Shell } from '../completion.ts'
 import { escapeName } from '../output.ts'
 import { callPeer } from '../session/peer-session.ts'
 import { callSessionDaemon, isDaemonGone, startSessionDaemon } from '../session/session-daemon.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
 import type { SavedStatus } from './profile.ts'
 
 export function statusCommand(run: RunAction): Command {
@@ -30,7 +30,7 @@ function status(shell: Shell, _: object, availability?: Availability, summary = 
   return availability ? setStatus(shell, { availability, summary }) : show(shell)
 }
 
-/** Kept in the profile: each session says it, the one of now as well as later ones. */
+/** Stores the status in the profile: the current session and later ones send it. */
 async function setStatus(shell: Shell, status: SavedStatus): Promise<void> {
   await shell.profile.readMembership()
   validateStatus(status)
@@ -41,7 +41,7 @@ async function setStatus(shell: Shell, status: SavedStatus): Promise<void> {
   else output.info(isTold ? `you are ${status.availability}` : `${status.availability}, whenever you are there`)
 }
 
-/** Whether another command holds the session, and says it at once. */
+/** Returns whether another command holds the session and sent the status. */
 async function updateRunningSession({ profile }: Shell, status: SavedStatus): Promise<boolean> {
   const daemon = await startSessionDaemon(profile)
   if (daemon) {

@@ -1,44 +1,46 @@
-/** What a command asks of its profile's peer, whichever command holds the session. Everything travels as JSON. */
+/**
+ * The calls between commands of a profile and its peer, in whichever command holds the session. All values are JSON.
+ */
 import type {
   ConsentState,
   ConsentUpdate,
   Device,
   EnvelopeId,
+  GroupId,
   InviteId,
   MemberEntry,
   Message,
   Peer,
   PeerKey,
+  PoolId,
   PresenceEntry,
   Priority,
+  SealpostCode,
   Status,
 } from '@sealpost/sdk'
+import type { State } from '@sealpost/sdk/state'
+import { OperatingError } from '@sealpost/std'
+import { type FileOutcome, finishMessage } from '../messages/files.ts'
 import { type FileForPrograms, fileForPrograms } from '../messages/incoming-message.ts'
-import { type FileOutcome, finishMessage } from '../messages/received-files.ts'
-import {
-  type GroupCalls,
-  groupCallsOf,
-  type MemberResult,
-  type PoolCalls,
-  poolCallsOf,
-  type WithStateOf,
-} from './group-calls.ts'
 
-export interface SendParams {
-  readonly to: PeerKey
+interface Outgoing {
   readonly bodyBase64: string
   readonly priority: Priority
   /** 0: the broker's default. */
   readonly ttlSeconds: number
-  /** The reference to a file that was uploaded. */
+  /** A reference to an uploaded file. */
   readonly attachment?: string
 }
 
-export interface RequestParams extends SendParams {
+export interface SendParams extends Outgoing {
+  readonly to: PeerKey
+}
+
+interface RequestParams extends SendParams {
   readonly timeoutMs: number
   /** Ask only a peer that is online. */
   readonly ifOnline: boolean
-  /** Where the file of the answer is saved, an absolute path. */
+  /** The folder for the reply's file, an absolute path. */
   readonly folder?: string
 }
 
@@ -47,14 +49,14 @@ export interface RequestResult {
   readonly sender: PeerKey
   readonly sentAtMs: number
   readonly bodyBase64: string
-  /** The other side says that what was asked for failed. */
+  /** The other peer reports that the request failed. */
   readonly isError: boolean
   readonly file: FileForPrograms | null
-  /** What became of the file. Unless it was saved, the answer comes again as a message. */
+  /** Unless the file was saved, the reply is redelivered as a message. */
   readonly outcome: FileOutcome
 }
 
-/** Everybody, and of those that are online what they say of themselves. */
+/** All members, and the presence of those that are online. */
 export interface Directory {
   readonly members: readonly MemberEntry[]
   readonly online: readonly PresenceEntry[]
@@ -62,42 +64,42 @@ export interface Directory {
 
 export type Durability = 'fsync' | 'degraded'
 
-export interface SessionFacts {
+interface SessionFacts {
   readonly durability: Durability
-  /** Sends without an answer yet. */
+  /** Unacknowledged sends. */
   readonly waiting: number
 }
 
 export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls {
-  /** Resolves when the message is kept in the profile: it leaves now or later, once. */
+  /** Resolves when the profile has stored the message, which is sent once, now or later. */
   enqueue(params: SendParams): Promise<null>
-  /** Resolves when the broker has stored it. */
+  /** Resolves when the broker has stored the message. */
   send(params: SendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
-  /** Resolves when the other peer has settled it. */
+  /** Resolves with the other peer's reply. */
   request(params: RequestParams): Promise<RequestResult>
-  /** For as long as this session lasts. */
+  /** For this session. */
   setStatus(status: Status): Promise<null>
   directory(params: null): Promise<Directory>
   members(params: null): Promise<readonly MemberEntry[]>
   revokeInvite(inviteId: InviteId): Promise<null>
-  /** An empty update only asks. */
+  /** An empty update changes nothing. */
   consent(update: ConsentUpdate): Promise<ConsentState>
   /** Resolves with the epoch of the new key. */
   rotateBoxKey(params: null): Promise<number>
-  /** Resolves with the new identity key; the session is over then. */
+  /** Resolves with the new identity key; then the session ends. */
   rotateIdentity(params: null): Promise<PeerKey>
-  /** Resolves once the broker was reached. */
+  /** Resolves when the session is connected. */
   sessionFacts(params: null): Promise<SessionFacts>
 }
 
-/** With the key file, which only the profile can open. */
+/** Rotations change the key file, which only the profile can open. */
 export interface Rotations {
   boxKey(): Promise<number>
   identity(): Promise<PeerKey>
 }
 
-/** What the profile gives to calls of its peer. */
-export interface CallDependencies {
+/** What calls need from their profile. */
+interface CallDependencies {
   readonly online: Promise<Durability>
   readonly rotate: Rotations
   readonly withStateOf: WithStateOf
@@ -151,7 +153,7 @@ export function callsOf(peer: Peer, { online, rotate, withStateOf, receiveFile }
   }
 }
 
-/** This peer itself is among those whom the broker tells of first. */
+/** The first presence report contains this peer itself. */
 async function onlineOf(peer: Peer): Promise<PresenceEntry[]> {
   const told = Promise.withResolvers<void>()
   const off = peer.watchPresence(({ peer: key, isOnline }) => {
@@ -165,23 +167,23 @@ async function onlineOf(peer: Peer): Promise<PresenceEntry[]> {
   }
 }
 
-export interface DeviceInviteParams {
+interface DeviceInviteParams {
   readonly label: string
   readonly joinByMs: number
 }
 
-export interface DeviceCalls {
+interface DeviceCalls {
   inviteDevice(params: DeviceInviteParams): Promise<string>
-  /** Of a person; null: of this one. */
+  /** The devices of a person; null: of this peer's. */
   devices(person: PeerKey | null): Promise<readonly Device[]>
   removeDevice(device: PeerKey): Promise<null>
-  /** Resolves when the broker has stored it for each device of the person, or refused it. */
+  /** Resolves when the broker has stored or refused the message for each device. */
   sendToEveryDevice(params: SendParams): Promise<readonly MemberResult[]>
-  /** Resolves with the device that has it. */
+  /** Resolves with the device that received the message. */
   sendToFreeDevice(params: SendParams): Promise<PeerKey>
 }
 
-export function deviceCallsOf({ users: persons }: Peer): DeviceCalls {
+function deviceCallsOf({ users: persons }: Peer): DeviceCalls {
   return {
     inviteDevice: async ({ label, joinByMs }) => persons.inviteDevice(label, { joinByMs }),
     devices: (person) => persons.devices(person ?? undefined),
@@ -196,4 +198,147 @@ export function deviceCallsOf({ users: persons }: Peer): DeviceCalls {
     sendToFreeDevice: ({ to, bodyBase64, priority, ttlSeconds }) =>
       persons.sendToAvailable(to, Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds }),
   }
+}
+
+export type GroupFacts = MemberListFacts<GroupId>
+
+interface GroupChange extends MemberListChange {
+  readonly group: GroupId
+}
+
+interface GroupSendParams extends Outgoing {
+  readonly group: GroupId
+  /** Records the message in the group's history. */
+  readonly isKept: boolean
+}
+
+/** `code`: why the message was not stored for this member; null: it was. */
+export interface MemberResult {
+  readonly peer: PeerKey
+  readonly code: SealpostCode | null
+}
+
+interface GroupCalls {
+  /** The groups that the peer belongs to or owns. */
+  groups(params: null): Promise<readonly GroupFacts[]>
+  createGroup(params: { name: string; members: readonly PeerKey[] }): Promise<GroupFacts>
+  changeGroup(params: GroupChange): Promise<GroupFacts>
+  deleteGroup(params: { group: GroupId }): Promise<null>
+  /** Resolves when the broker has stored or refused the message for each member. */
+  sendToGroup(params: GroupSendParams): Promise<readonly MemberResult[]>
+}
+
+/** Opens the state of a group for a call. */
+type WithStateOf = <T>(group: GroupId, use: (state: State) => Promise<T>) => Promise<T>
+
+function groupCallsOf({ groups }: Peer, withStateOf: WithStateOf): GroupCalls {
+  return {
+    groups: async () => (await groups.list()).map(factsOf),
+    createGroup: async ({ name, members }) => factsOf(await groups.create(name, members)),
+    changeGroup: async ({ group, ...change }) => changeMemberList(await groups.find(group), change),
+    deleteGroup: async ({ group }) => {
+      await (await groups.find(group)).delete()
+      return null
+    },
+    sendToGroup: async ({ group: id, bodyBase64, isKept, ...options }) => {
+      const group = await groups.find(id)
+      const body = Buffer.from(bodyBase64, 'base64')
+      const stored = async (keep?: State) =>
+        (await group.send(body, keep ? { ...options, recordIn: keep } : options)).stored
+      const outcomes = await (isKept ? withStateOf(id, stored) : stored())
+      return outcomes.map(({ peer, error }) => ({ peer, code: error?.code ?? null }))
+    },
+  }
+}
+
+/**
+ * Finds the group that an argument names: by its name, or by its id of 32 hex digits.
+ * @throws OperatingError `unknown_group`, `group_ambiguous`
+ */
+export function findGroup(groups: readonly GroupFacts[], word: string): GroupFacts {
+  const [group, ...others] = groups.filter(({ id, name }) => id === word || name === word)
+  if (!group) throw new OperatingError('unknown_group', 'You are in no group of this name or id, and own none.')
+  if (others.length === 0) return group
+  throw new OperatingError('group_ambiguous', 'Several groups have this name: say its id, which "group list" tells.')
+}
+
+export type PoolFacts = MemberListFacts<PoolId>
+
+interface PoolChange extends MemberListChange {
+  readonly pool: PoolId
+}
+
+interface PoolSendParams extends Omit<Outgoing, 'attachment'> {
+  readonly pool: PoolId
+}
+
+interface PoolCalls {
+  /** All pools of the mesh. */
+  pools(params: null): Promise<readonly PoolFacts[]>
+  createPool(params: { name: string; members: readonly PeerKey[] }): Promise<PoolFacts>
+  changePool(params: PoolChange): Promise<PoolFacts>
+  deletePool(params: { pool: PoolId }): Promise<null>
+  /** Resolves when the broker has stored the message. */
+  sendToPool(params: PoolSendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
+}
+
+function poolCallsOf({ pools }: Peer): PoolCalls {
+  return {
+    pools: async () => (await pools.list()).map(factsOf),
+    createPool: async ({ name, members }) => factsOf(await pools.create(name, members)),
+    changePool: async ({ pool, ...change }) => changeMemberList(await pools.find(pool), change),
+    deletePool: async ({ pool }) => {
+      await (await pools.find(pool)).delete()
+      return null
+    },
+    sendToPool: async ({ pool: id, bodyBase64, priority, ttlSeconds }) => {
+      const pool = await pools.find(id)
+      const { envelopeId, isDuplicate } = await pool.send(Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds })
+      return { envelopeId, isDuplicate }
+    },
+  }
+}
+
+/**
+ * Finds the pool that an argument names: by its name, or by its id of 64 hex digits.
+ * @throws OperatingError `unknown_pool`, `pool_ambiguous`
+ */
+export function findPool<P extends Pick<PoolFacts, 'id' | 'name'>>(pools: readonly P[], word: string): P {
+  const [pool, ...others] = pools.filter(({ id, name }) => id === word || name === word)
+  if (!pool) throw new OperatingError('unknown_pool', 'There is no pool of this name or id in this mesh.')
+  if (others.length === 0) return pool
+  throw new OperatingError('pool_ambiguous', 'Several pools have this name: say its id, which "pool list" tells.')
+}
+
+export interface MemberListFacts<Id extends string> {
+  readonly id: Id
+  readonly name: string
+  readonly epoch: number
+  readonly owner: PeerKey
+  readonly members: readonly PeerKey[]
+}
+
+function factsOf<Id extends string>(list: MemberListFacts<Id>): MemberListFacts<Id> {
+  const { id, name, epoch, owner, members } = list
+  return { id, name, epoch, owner, members }
+}
+
+interface EditableMemberList<Id extends string> extends MemberListFacts<Id> {
+  add(...peers: PeerKey[]): Promise<void>
+  remove(...peers: PeerKey[]): Promise<void>
+}
+
+export interface MemberListChange {
+  readonly add: readonly PeerKey[]
+  readonly remove: readonly PeerKey[]
+}
+
+/** Returns the changed list. */
+async function changeMemberList<Id extends string>(
+  roster: EditableMemberList<Id>,
+  { add, remove }: MemberListChange,
+): Promise<MemberListFacts<Id>> {
+  if (add.length > 0) await roster.add(...add)
+  if (remove.length > 0) await roster.remove(...remove)
+  return factsOf(roster)
 }

@@ -1,41 +1,40 @@
 /**
- * This profile's peer: what every command begins with that talks to the broker. It keeps what is to be sent and what was
- * received in the profile, so a message leaves later if the broker is away now, and is shown once.
+ * The session of the profile's peer, for every command that talks to the broker. The profile stores unsent and received
+ * messages, so a message is sent later if the broker is unavailable, and is shown once.
  */
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
-import { certificateUntrusted, openPeer, type Peer, type PeerEvent } from '@sealpost/sdk'
+import { beginBoxKeyRotation, beginIdentityRotation, completeBoxKeyRotation } from '@sealpost/identity/key-file'
+import { certificateUntrusted, openPeer, type Peer, type PeerEvent, type PeerKey } from '@sealpost/sdk'
 import { openFileStore } from '@sealpost/sdk/file-store'
 import type { StoredKeyEpochs } from '@sealpost/sdk/key-epochs'
 import { type Millis, OperatingError } from '@sealpost/std'
-import type { Shell } from '../completion.ts'
-import { abortable } from '../deadline.ts'
+import { receiveFile } from '../messages/files.ts'
 import { peerEventReporter } from '../messages/incoming-message.ts'
-import { receiveFile } from '../messages/received-files.ts'
 import { Contacts, openProfileKeyEpochs } from '../profile/contacts.ts'
-import { rotateBoxKey, rotateIdentity } from '../profile/key-rotation.ts'
 import type { Membership, Profile } from '../profile/profile.ts'
+import { abortable, type Shell } from '../shell.ts'
 import { meshPlaceOf, withStateAt } from '../state/open-state.ts'
 import { callsOf, type Durability, type PeerCalls } from './peer-calls.ts'
 import { callSessionDaemon, isDaemonGone, type SessionDaemon, startSessionDaemon } from './session-daemon.ts'
 
 export interface PeerSession extends JoinedProfile, AsyncDisposable {
   readonly peer: Peer
-  /** Rejects when the peer is over for good, with the reason. */
+  /** Rejects with the reason when the peer ends for good. */
   readonly failed: Promise<never>
 }
 
-/** What a command waits that wants one answer. */
+/** How long a single call waits. */
 export const REACH_WITHIN_MS = 10_000
-/** What other commands get to see their calls answered when this one ends. */
+/** The time for calls of other commands when this one ends. */
 const GRACE_MS = 2_000
-/** How long a command that lasts waits for one of the same profile that is just passing. */
+/** How long a long-running command waits for a short one of the same profile. */
 const PASSING_MS = 5_000
 const RETRY_EVERY_MS = 100
 
 /**
- * The session of this profile for as long as a command lasts, whether the broker is there yet or not; other commands ask
- * it through the daemon meanwhile. While another one holds it, this waits until `patience` ends, 5 s unless told.
+ * Opens the session of this profile for the duration of a command, even if the broker is unavailable; other commands use it
+ * through the daemon. If another command holds it, waits for it until `patience` ends, by default 5 s.
  * @throws OperatingError `profile_in_use`, and those of `readJoinedProfile`; SealpostError of the store
  */
 export async function openSession(shell: Shell, options: SessionOptions = {}): Promise<PeerSession> {
@@ -65,7 +64,7 @@ function inUse({ name }: Profile): OperatingError {
 type CallResult<M extends keyof PeerCalls> = Promise<Awaited<ReturnType<PeerCalls[M]>>>
 
 /**
- * One answer from this profile's peer: through the session of another command if there is one, else of one of our own.
+ * Makes one call: through the session of another command if there is one, otherwise in a new session.
  * @throws OperatingError `unreachable` after `withinMs`, and as `openSession`; SealpostError as the call
  */
 export async function callPeer<M extends keyof PeerCalls>(
@@ -82,7 +81,7 @@ export async function callPeer<M extends keyof PeerCalls>(
       await using session = await openAt(daemon, { shell, place, credit })
       patience.begin()
       const answer = session.calls[method](params as never) as CallResult<M>
-      // A session that ends with its answer has not failed.
+      // A session that ends with its reply has not failed.
       const ended = method === 'rotateIdentity' ? [] : [session.failed]
       return await abortable(Promise.race([answer, session.distrusted, ...ended]), signal)
     }
@@ -96,7 +95,7 @@ export async function callPeer<M extends keyof PeerCalls>(
   }
 }
 
-/** It is about the broker: what opening locked keys takes is not counted. */
+/** Opening locked keys does not count toward the time. */
 class Patience implements Disposable {
   readonly #controller = new AbortController()
   readonly #withinMs: Millis
@@ -125,13 +124,13 @@ function unreachable(): OperatingError {
 
 interface OpenedSession extends PeerSession {
   readonly calls: PeerCalls
-  /** Rejects when the platform does not trust the broker's certificate. The peer keeps dialling. */
+  /** Rejects if the platform does not trust the broker's certificate. The peer keeps retrying. */
   readonly distrusted: Promise<never>
 }
 
 interface Terms {
   readonly credit?: number
-  /** What was sealed longer ago is rejected. */
+  /** Older messages are rejected. */
   readonly maxAgeSeconds?: number | undefined
 }
 
@@ -154,7 +153,7 @@ async function openAt(daemon: SessionDaemon, { shell, place, credit, maxAgeSecon
     const store = await openFileStore(join(shell.profile.folder, 'messages'))
     const online = Promise.withResolvers<Durability>()
     const distrusted = Promise.withResolvers<never>()
-    distrusted.promise.catch(() => undefined) // for those who wait for one answer
+    distrusted.promise.catch(() => undefined) // single calls await it
     const news = peerEventReporter(shell.output, place.contacts)
     const onEvent = (event: PeerEvent) => {
       if (event.type === 'connected') online.resolve(event.durability)
@@ -204,7 +203,7 @@ async function openAt(daemon: SessionDaemon, { shell, place, credit, maxAgeSecon
   }
 }
 
-/** For commands that talk to the broker over HTTP, and for invites; the peer itself has it in its store. */
+/** For HTTP commands and for invites. The peer has the cell in its store. */
 async function noteCell({ profile, output }: Shell, cell: readonly string[]): Promise<void> {
   await profile.writeCell(cell).catch((error: Error) => output.warn(error.message))
 }
@@ -225,11 +224,11 @@ interface OpenResources {
 
 async function end({ daemon, peer, keyEpochs }: OpenResources): Promise<void> {
   await Promise.race([daemon.endCalls(), delay(GRACE_MS, undefined, { ref: false })])
-  await peer.close() // answers what still waits
+  await peer.close() // rejects pending calls
   await keyEpochs.close().finally(() => daemon.release())
 }
 
-export interface JoinedProfile {
+interface JoinedProfile {
   readonly membership: Membership
   readonly contacts: Contacts
 }
@@ -238,4 +237,34 @@ export interface JoinedProfile {
 export async function readJoinedProfile({ profile }: Shell): Promise<JoinedProfile> {
   const membership = await profile.readMembership()
   return { membership, contacts: await Contacts.read(profile.contactsFile) }
+}
+
+/**
+ * Rotates the box key, and writes the next key to disk before anyone can seal to it. A repeated call after a crash or a lost
+ * reply continues with the same key.
+ * @returns the epoch of the new key
+ * @throws as `Peer.lookup`, `Peer.rotateBoxKey` and the key file
+ */
+export async function rotateBoxKey(profile: Profile, peer: Peer): Promise<number> {
+  const published = await peer.lookupKey(peer.key)
+  const { next, file } = beginBoxKeyRotation(await profile.readKeyFile(), published)
+  await profile.replaceKeys(file)
+  await peer.rotateBoxKey(next)
+  await profile.replaceKeys(completeBoxKeyRotation(file, next, Date.now()))
+  return next.epoch
+}
+
+/**
+ * Rotates the identity key. The next identity is in a file beside the key file until the broker has it; a repeated call after
+ * a crash or a lost reply continues with the same identity.
+ * @throws as `Peer.lookup`, `Peer.rotateIdentity` and the key file
+ */
+export async function rotateIdentity(profile: Profile, peer: Peer): Promise<PeerKey> {
+  const { boxEpoch } = await peer.lookupKey(peer.key)
+  const file =
+    (await profile.findNextKeys()) ?? beginIdentityRotation(await profile.readKeyFile(), boxEpoch, Date.now())
+  await profile.writeNextKeys(file)
+  await peer.rotateIdentity(file.identity)
+  await profile.promoteNextKeys()
+  return file.identity.signing.publicKey
 }

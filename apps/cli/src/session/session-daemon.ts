@@ -1,7 +1,7 @@
 /**
- * One key has one session, the newest: a second command of the same profile would end the first one's. So whichever runs
- * holds the profile's daemon, a Unix socket in its folder, and does there what the others ask. A lock says who: only its
- * holder makes or removes the socket. Only the owner of the folder (0700) can reach it.
+ * A key has one session, so a second command of a profile would end the session of the first. Instead the first command holds
+ * the profile's daemon, a Unix socket in its folder, and executes the calls of the others. Only the holder of a lock creates or
+ * removes the socket, and only the owner of the folder (0700) can connect to it.
  */
 import { rename, rm } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
@@ -17,24 +17,27 @@ type Params<M extends Method> = Parameters<PeerCalls[M]>[0]
 type Result<M extends Method> = Awaited<ReturnType<PeerCalls[M]>>
 
 export interface SessionDaemon {
-  /** From now on answers what is asked; calls that came before it wait. */
+  /** Serves calls, including those that are already waiting. */
   serve(calls: PeerCalls): void
-  /** Takes no more calls. Resolves when those that came are answered. */
+  /** Accepts no more calls. Resolves when the accepted ones are answered. */
   endCalls(): Promise<void>
-  /** After `endCalls` gives the daemon up to the next. */
+  /** Releases the daemon after `endCalls`. */
   release(): Promise<void>
 }
 
-/** @returns null when another command holds it. @throws OperatingError `profile_unwritable`, `profile_path_too_long` */
+/**
+ * Returns null if another command holds the daemon. @throws OperatingError `profile_unwritable`,
+ * `profile_path_too_long`
+ */
 export async function startSessionDaemon(profile: Profile): Promise<SessionDaemon | null> {
   const path = socketPath(profile)
   const lock = await lockSession(profile)
   if (!lock) return null
   const ready = Promise.withResolvers<PeerCalls>()
-  ready.promise.catch(() => undefined) // the calls report it
+  ready.promise.catch(() => undefined) // each call reports it
   const server = createServer((request, response) => void respond(request, response, ready.promise))
   try {
-    await rm(path, { force: true }) // of one that was killed
+    await rm(path, { force: true }) // left by a killed process
     await listen(server, path)
   } catch (cause) {
     await lock.release()
@@ -68,8 +71,8 @@ function unwritable({ folder }: Profile, cause: unknown): OperatingError {
 }
 
 /**
- * Asks the process that runs the daemon.
- * @throws OperatingError `daemon_gone` when nobody took the call, `maybe_sent` when that is unknown, and what the call throws
+ * Calls the process that holds the daemon.
+ * @throws OperatingError `daemon_gone` if no process accepted the call, `maybe_sent` if that is unknown, and what the call throws
  */
 export async function callSessionDaemon<M extends Method>(
   profile: Profile,
@@ -82,12 +85,12 @@ export async function callSessionDaemon<M extends Method>(
   throw new OperatingError(code, message, { retryable: isRetryable })
 }
 
-/** Whether nobody took the call: the one who held the daemon has ended. */
+/** Whether no process accepted the call, because the daemon's holder has ended. */
 export function isDaemonGone(error: unknown): boolean {
   return error instanceof OperatingError && error.code === 'daemon_gone'
 }
 
-const PATH_BYTES_MAX = 103 // what every platform's socket addresses hold
+const PATH_BYTES_MAX = 103 // the limit of every platform
 
 function socketPath(profile: Profile): string {
   const path = join(profile.folder, 'session.sock')
@@ -106,22 +109,23 @@ function listen(server: Server, path: string): Promise<void> {
 }
 
 async function close(server: Server, path: string): Promise<void> {
-  await serveWaitingClients(path).catch(() => undefined) // someone has removed the folder, and with it all ways in
+  await serveWaitingClients(path).catch(() => undefined) // someone removed the folder
   await new Promise<void>((resolve) => {
     server.close(() => resolve())
     server.closeIdleConnections()
   })
 }
 
-/** Removes the socket, then serves the clients that have found it: a client that is cut off can't tell what was done. */
+/**
+ * Removes the socket, then serves the clients that connected before: an aborted client could not tell what was done.
+ */
 async function serveWaitingClients(path: string): Promise<void> {
   const hidden = join(dirname(path), 'session.closing')
   await rename(path, hidden)
-  await fetch('http://session/', { unix: hidden, method: 'HEAD' }) // is behind all of them
+  await fetch('http://session/', { unix: hidden, method: 'HEAD' }) // queues behind all of them
   await rm(hidden)
 }
 
-/** An answer is what the call gave, or its error. */
 type Reply = { readonly result: unknown } | { readonly error: { code: string; message: string; isRetryable: boolean } }
 
 async function respond(request: IncomingMessage, response: ServerResponse, ready: Promise<PeerCalls>): Promise<void> {

@@ -1,4 +1,4 @@
-/** The state of a mesh or a group, as this profile has it. */
+/** Opens the state of a mesh or a group for this profile. */
 import {
   openState,
   type SpaceOptions,
@@ -8,10 +8,10 @@ import {
   setSpace,
 } from '@sealpost/sdk/state'
 import { OperatingError } from '@sealpost/std'
-import type { Shell } from '../completion.ts'
 import { openProfileKeyEpochs, SharedStore } from '../profile/contacts.ts'
+import type { Shell } from '../shell.ts'
 
-/** Where, and as whom, of a mesh. @throws OperatingError `profile_missing`, `not_joined` */
+/** Returns the mesh's addresses and the profile's identity. @throws OperatingError `profile_missing`, `not_joined` */
 export async function meshPlaceOf({ profile }: Shell): Promise<SpaceOptions> {
   const { brokerKey, meshId } = await profile.readMembership()
   const { identity } = await profile.readKeys()
@@ -19,8 +19,8 @@ export async function meshPlaceOf({ profile }: Shell): Promise<SpaceOptions> {
 }
 
 /**
- * Calls with the state that is there; it is closed afterwards.
- * @throws SealpostError `space_unknown`, and what the broker can be caught at
+ * Opens the state for a call, and closes it afterwards.
+ * @throws SealpostError `space_unknown`, and those for a broker that is caught cheating
  */
 export async function withStateAt<T>(shell: Shell, place: SpaceOptions, use: (state: State) => Promise<T>): Promise<T> {
   const keys = await shell.profile.readKeys()
@@ -53,7 +53,7 @@ export async function declareSpace(shell: Shell, place: SpaceOptions, terms: Spa
   }
 }
 
-/** How long a command waits for a broker that does not answer by HTTP, and what ends the wait. */
+/** How long a command waits for a broker that does not respond over HTTP. */
 export const HTTP_PATIENCE_MS = 30_000
 
 const requestsOf = ({ signal }: Shell) => ({ patienceMs: HTTP_PATIENCE_MS, signal })

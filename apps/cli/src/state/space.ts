@@ -1,15 +1,11 @@
-/** `sealpost space`: whether, for whom and how long a mesh or a group keeps state and history. */
+/** `sealpost space` sets and shows the terms under which a mesh or a group keeps state and history. */
 
-import type { GroupId } from '@sealpost/sdk'
-import type { SpaceOptions, SpaceStatus, SpaceTerms, State } from '@sealpost/sdk/state'
-import { isHex } from '@sealpost/std'
+import type { SpaceStatus, SpaceTerms } from '@sealpost/sdk/state'
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { findGroup } from '../session/group-calls.ts'
-import { callPeer } from '../session/peer-session.ts'
 import { parseDuration } from '../settings.ts'
-import { declareSpace, meshPlaceOf, withStateAt } from './open-state.ts'
-import { instantText } from './state-view.ts'
+import { examples, type RunAction, type Shell } from '../shell.ts'
+import { declareSpace } from './open-state.ts'
+import { GROUP_OPTION, instantText, spacePlaceOf, withState } from './state.ts'
 
 export function spaceCommand(run: RunAction): Command {
   return new Command('space')
@@ -63,7 +59,7 @@ async function open(shell: Shell, options: OpenOptions): Promise<void> {
   await show(shell, group)
 }
 
-/** Else who asks for one more thing would give newcomers a past that was not meant for them. */
+/** Terms that the command does not name stay, so that a change does not reveal history to newcomers. */
 async function standingTerms(shell: Shell, group: string | undefined): Promise<SpaceTerms> {
   try {
     const { historyFor, keepSeconds, keepBytes, keepsMessages } = await withState(shell, group, async (state) => {
@@ -121,7 +117,7 @@ function factsOf({ statement, ...status }: SpaceStatus): [string, string][] {
 
 const UNITS = ['B', 'KB', 'MB', 'GB', 'TB'] as const
 
-/** `500MB`, `10GB`, or plain bytes. */
+/** Parses `500MB`, `10GB` or plain bytes. */
 function size(text: string): number {
   const [, digits, unit = 'B'] = /^(\d{1,9})(B|KB|MB|GB|TB)?$/i.exec(text) ?? []
   if (digits === undefined || Number(digits) === 0) throw new InvalidArgumentError('It is a size like 500MB or 10GB.')
@@ -131,25 +127,4 @@ function size(text: string): number {
 function sizeText(bytes: number): string {
   const power = bytes < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(bytes) / 10))
   return `${Math.round((bytes / 1024 ** power) * 10) / 10} ${UNITS[power]}`
-}
-
-export const GROUP_OPTION = ['-g, --group <GROUP>', 'of this group, by its name or id, not of the whole mesh'] as const
-
-/** @throws OperatingError `unknown_group`, and as `meshPlaceOf` */
-export async function spacePlaceOf(shell: Shell, group: string | undefined): Promise<SpaceOptions> {
-  return { ...(await meshPlaceOf(shell)), ...(group !== undefined && { group: await groupIdOf(shell, group) }) }
-}
-
-/** @throws as `spacePlaceOf` and `withStateAt` */
-export async function withState<T>(
-  shell: Shell,
-  group: string | undefined,
-  use: (state: State) => Promise<T>,
-): Promise<T> {
-  return withStateAt(shell, await spacePlaceOf(shell, group), use)
-}
-
-async function groupIdOf(shell: Shell, word: string): Promise<GroupId> {
-  if (isHex(word, 16)) return word as string as GroupId
-  return findGroup(await callPeer(shell, { method: 'groups', params: null }), word).id
 }

@@ -1,16 +1,20 @@
-/** `sealpost state`: values that a mesh or a group shares, under keys that the broker can't read either. */
-import type { HistoryEvent, State, StateEntry } from '@sealpost/sdk/state'
-import { OperatingError } from '@sealpost/std'
+/**
+ * `sealpost state` and `sealpost history`: values that a mesh or a group shares, and their changes. The broker can
+ * read neither keys nor values.
+ */
+import type { GroupId } from '@sealpost/sdk'
+import type { HistoryEvent, SpaceOptions, State, StateEntry } from '@sealpost/sdk/state'
+import { isHex, OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
-import { examples, type RunAction, type Shell } from '../completion.ts'
-import { abortable } from '../deadline.ts'
-import { labelOf } from '../messages/incoming-message.ts'
+import { bodyForPrograms, labelOf, textOf } from '../messages/incoming-message.ts'
 import { readBody } from '../messages/send.ts'
-import { escapeName } from '../output.ts'
+import { escapeName, escapeText, type Paint } from '../output.ts'
 import { Contacts } from '../profile/contacts.ts'
+import { findGroup } from '../session/peer-calls.ts'
+import { callPeer } from '../session/peer-session.ts'
 import { parseInteger, parseTimestamp } from '../settings.ts'
-import { GROUP_OPTION, withState } from './space.ts'
-import { eventForPeople, eventForPrograms, instantText, valueText } from './state-view.ts'
+import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
+import { meshPlaceOf, withStateAt } from './open-state.ts'
 
 const IF_REVISION = [
   '--if-revision <N>',
@@ -124,7 +128,7 @@ function replayCommand(run: RunAction): Command {
     )
 }
 
-/** A row each, once all are there; with --json as they come. */
+/** Prints a table at the end; with --json, each entry as it arrives. */
 async function showAll(shell: Shell, entries: AsyncIterable<StateEntry>): Promise<void> {
   const { output } = shell
   const contacts = await Contacts.read(shell.profile.contactsFile)
@@ -166,8 +170,8 @@ function watchCommand(run: RunAction): Command {
     )
 }
 
-/** As they come. */
-export async function showEvents(shell: Shell, events: AsyncGenerator<HistoryEvent>, count = Infinity): Promise<void> {
+/** Prints events as they arrive. */
+async function showEvents(shell: Shell, events: AsyncGenerator<HistoryEvent>, count = Infinity): Promise<void> {
   const { output } = shell
   const contacts = await Contacts.read(shell.profile.contactsFile)
   for (let shown = 0; shown < count; shown++) {
@@ -203,4 +207,73 @@ export function historyCommand(run: RunAction): Command {
         withState(shell, group, (state) => showEvents(shell, state.history({ ...bounds, signal: shell.signal }))),
       ),
     )
+}
+
+const INDENT = '    '
+
+/** `at` is UTC with microseconds; values are `text` or `bodyBase64`. */
+function eventForPrograms(event: HistoryEvent, contacts: Contacts): object {
+  const { type, seq, author, sentAtMs } = event
+  const common = { type, seq, at: instantText(event.atUs), author, name: contacts.nameOf(author) ?? null, sentAtMs }
+  switch (event.type) {
+    case 'set':
+      return { ...common, key: event.key, revision: event.revision, ...bodyForPrograms({ body: event.value }) }
+    case 'deleted':
+      return { ...common, key: event.key, revision: event.revision }
+    case 'message':
+      return { ...common, thread: event.thread, ...bodyForPrograms(event) }
+    case 'sealed':
+      return { ...common, keyHash: event.keyHash }
+  }
+}
+
+/** `14:03:07 bob  topic = tea`. */
+function eventForPeople(event: HistoryEvent, contacts: Contacts, paint: Paint): string {
+  const time = new Date(event.atUs / 1000).toTimeString().slice(0, 8)
+  const who = paint.bold(escapeName(labelOf(contacts, event.author)))
+  return `${paint.dim(time)} ${who}  ${whatOf(event, paint)}`
+}
+
+function whatOf(event: HistoryEvent, paint: Paint): string {
+  switch (event.type) {
+    case 'set':
+      return `${escapeName(event.key)} ${paint.dim('=')} ${valueText(event.value)}`
+    case 'deleted':
+      return paint.dim(`${escapeName(event.key)} is deleted`)
+    case 'message':
+      return valueText(event.body)
+    case 'sealed':
+      return paint.dim('(sealed before you came)')
+  }
+}
+
+function valueText(body: Uint8Array): string {
+  const text = textOf({ body })
+  return text === null ? `(${body.length} bytes that are no text; --json has them)` : escapeText(text, INDENT)
+}
+
+export function instantText(us: number): string {
+  const ms = Math.floor(us / 1000)
+  return `${new Date(ms).toISOString().slice(0, -1)}${String(us - ms * 1000).padStart(3, '0')}Z`
+}
+
+export const GROUP_OPTION = ['-g, --group <GROUP>', 'of this group, by its name or id, not of the whole mesh'] as const
+
+/** @throws OperatingError `unknown_group`, and as `meshPlaceOf` */
+export async function spacePlaceOf(shell: Shell, group: string | undefined): Promise<SpaceOptions> {
+  return { ...(await meshPlaceOf(shell)), ...(group !== undefined && { group: await groupIdOf(shell, group) }) }
+}
+
+/** @throws as `spacePlaceOf` and `withStateAt` */
+export async function withState<T>(
+  shell: Shell,
+  group: string | undefined,
+  use: (state: State) => Promise<T>,
+): Promise<T> {
+  return withStateAt(shell, await spacePlaceOf(shell, group), use)
+}
+
+async function groupIdOf(shell: Shell, word: string): Promise<GroupId> {
+  if (isHex(word, 16)) return word as string as GroupId
+  return findGroup(await callPeer(shell, { method: 'groups', params: null }), word).id
 }

@@ -1,7 +1,7 @@
 /** A person at the demo page and an agent behind `sealpost mcp` write to each other: two kinds of peer, one broker. */
 import { chromiumPath, openBrowser, Person } from '@sealpost/ui/testing'
 import { expect, test } from 'vitest'
-import { letIn, Machine, startUp } from './cli.ts'
+import { AS_ALICE, letIn, Machine, startUp } from './cli.ts'
 import { Agent } from './mcp.ts'
 
 const isMissing = chromiumPath === null && process.env.CI !== 'true'
@@ -9,7 +9,7 @@ if (isMissing) process.stdout.write('skipped: an agent and a browser, for there 
 
 test.skipIf(isMissing)('an agent and a person in a browser exchange messages both ways', async () => {
   await using machine = await Machine.make()
-  const { facts } = await startUp(machine, ['--port', '0', '--name', 'alice'], { DEMO: 'on' })
+  const { facts } = await startUp(machine, AS_ALICE, { DEMO: 'on' })
   await letIn(machine, 'agent')
   await using agent = await Agent.start(machine, ['--profile', 'agent'])
   await using browser = await openBrowser()

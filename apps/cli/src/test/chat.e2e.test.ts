@@ -2,14 +2,14 @@
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { Profile } from '../profile/profile.ts'
 import { startSessionDaemon } from '../session/session-daemon.ts'
-import { letIn, Machine, type Running, startUp, type Up } from './cli.ts'
+import { AS_ALICE, letIn, Machine, type Running, startUp, type Up } from './cli.ts'
 
 let machine: Machine
 let up: Up
 
 beforeEach(async () => {
   machine = await Machine.make()
-  up = await startUp(machine, ['--port', '0', '--name', 'alice'])
+  up = await startUp(machine, AS_ALICE)
   await letIn(machine, 'bob')
 })
 afterEach(() => machine[Symbol.asyncDispose]())

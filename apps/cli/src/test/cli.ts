@@ -1,12 +1,16 @@
-/** For tests: the command as people run it, processes of its own with profiles of its own. */
+/** Test support: runs commands as processes with profiles of their own, or within the test's process. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { runCli } from '../program.ts'
+import { type EnvironmentVariables, readSettings } from '../settings.ts'
 
 const MAIN = join(import.meta.dirname, '../main.ts')
 const WITHIN_MS = 120_000
+
+export const AS_ALICE = ['--port', '0', '--name', 'alice']
 
 export interface Ended {
   readonly code: number | null
@@ -19,7 +23,7 @@ export interface RunOptions {
   readonly env?: Readonly<Record<string, string>>
 }
 
-/** A machine: a folder for the profiles of everybody in a test. */
+/** A folder with the profiles of a test. */
 export class Machine implements AsyncDisposable {
   readonly folder: string
   readonly #running = new Set<Running>()
@@ -30,6 +34,14 @@ export class Machine implements AsyncDisposable {
 
   static async make(): Promise<Machine> {
     return new Machine(await mkdtemp(join(tmpdir(), 'sealpost-cli-')))
+  }
+
+  /** A machine that runs `sealpost up` for alice, with further members. */
+  static async withBroker(...names: string[]): Promise<Machine> {
+    const machine = await Machine.make()
+    await startUp(machine, AS_ALICE)
+    for (const name of names) await letIn(machine, name)
+    return machine
   }
 
   get environment(): Record<string, string> {
@@ -49,7 +61,7 @@ export class Machine implements AsyncDisposable {
     return running.ended()
   }
 
-  /** A command that continues. */
+  /** Starts a command that keeps running. */
   start(words: readonly string[], env: Readonly<Record<string, string>> = {}): Running {
     const running = new Running(words, { ...this.environment, ...env })
     this.#running.add(running)
@@ -97,7 +109,7 @@ export class Running {
     this.child.stdin!.end()
   }
 
-  /** Resolves with what the condition gives, as soon as that is something. */
+  /** Resolves with the first truthy value of the condition. */
   async until<T>(claim: string, condition: (self: Running) => T): Promise<NonNullable<T>> {
     const giveUp = Promise.withResolvers<never>()
     const told = () => `${this.#name}: ${claim}\nstdout: ${this.stdout}\nstderr: ${this.stderr}`
@@ -148,28 +160,64 @@ export interface UpFacts {
 export interface Up {
   readonly process: Running
   readonly facts: UpFacts
-  /** Of the broker that runs now. */
+  /** The pid of the current broker. */
   brokerPid(): number
 }
 
-/** `sealpost up` on a free port, ready. */
+/** Runs `sealpost up` until it is ready. */
 export async function startUp(machine: Machine, words: readonly string[] = [], env = {}): Promise<Up> {
   const up = machine.start(['up', '--json', '--data', join(machine.folder, 'data'), ...words], env)
   const facts = await up.until('it is ready', ({ lines }) => (lines[0] ? (JSON.parse(lines[0]) as UpFacts) : null))
   return { process: up, facts, brokerPid: () => (JSON.parse(up.lines.at(-1)!) as UpFacts).pid }
 }
 
-/** The URL of the database by its owner, as `up` prints it. */
+/** Returns the URL of the database with its owner's login, as `up` prints it. */
 export async function ownerUrl({ facts }: Up): Promise<string> {
   const password = (await Bun.file(join(facts.folder, 'postgres/password')).text()).trim()
   return `postgres://sealpost:${password}@127.0.0.1:${facts.postgresPort}/postgres`
 }
 
-/** Someone joins by an invite of the default profile. */
+/** Enrols a member by an invite of the default profile. */
 export async function letIn(machine: Machine, name: string): Promise<void> {
   const invited = await machine.run(['invite', 'create', '--quiet'])
   if (invited.code !== 0) throw new Error(invited.stderr)
   const invite = invited.stdout.trim()
   const joined = await machine.run(['join', invite, '--name', name, '--profile', name])
   if (joined.code !== 0) throw new Error(joined.stderr)
+}
+
+type Printed = Pick<Ended, 'stdout'>
+
+/** Returns the only object that a command with --json printed. */
+export const jsonOf = ({ stdout }: Printed) => JSON.parse(stdout)
+
+/** Returns every object that a command with --json printed. */
+// biome-ignore lint/suspicious/noExplicitAny: each test names the fields that it expects
+export const jsonLinesOf = ({ stdout }: Printed): any[] =>
+  stdout
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line))
+
+/** Returns the error that a command with --json reported on the last line. */
+export const errorOf = ({ stderr }: Pick<Ended, 'stderr'>): { code: string; message: string } =>
+  JSON.parse(stderr.trim().split('\n').at(-1)!).error
+
+export const failureOf = (ended: Ended) => [ended.code, errorOf(ended).code]
+
+/** Runs a command within this process. */
+export async function runHere(words: readonly string[], env: EnvironmentVariables) {
+  const printed = { out: '', err: '' }
+  const stream = (name: keyof typeof printed) => ({
+    write: (text: string, written: () => void) => {
+      printed[name] += text
+      written()
+    },
+  })
+  const code = await runCli(words, {
+    settings: readSettings({ NO_COLOR: '1', ...env }),
+    signal: new AbortController().signal,
+    screens: { out: stream('out'), err: stream('err') },
+  })
+  return { code, ...printed }
 }

@@ -5,7 +5,7 @@ import { emptyDatabase, type ScratchDatabase } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
 import { loginsOf, type RoleLogins } from '@sealpost/schema/testing-roles'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { Machine } from './cli.ts'
+import { jsonOf, Machine } from './cli.ts'
 
 let machine: Machine
 let scratch: ScratchDatabase
@@ -25,7 +25,6 @@ afterAll(async () => {
 
 const admin = (words: readonly string[], env: Record<string, string> = { DATABASE_URL: logins.admin }) =>
   machine.run(['admin', 'mesh', ...words], { env })
-const jsonOf = (text: string) => JSON.parse(text)
 
 test('without a broker there is no invite: it names the key of one', async () => {
   const refused = await admin(['create', 'home', '--url', 'ws://127.0.0.1:7450'])
@@ -51,7 +50,7 @@ test('a mesh begins with one admin, who lets others in', async () => {
   const environment = { ...machine.environment, DATABASE_URL: logins.broker, BROKER_KEY_FILE: keyFile }
   broker = await startBroker({ environment: { ...environment, PORT: '0', PUBLIC_URL: 'ws://127.0.0.1:0' } })
   const created = await admin(['create', 'home', '--json'])
-  const { invite, url, brokerKey, meshId, role, name } = jsonOf(created.stdout)
+  const { invite, url, brokerKey, meshId, role, name } = jsonOf(created)
   expect({ url, brokerKey, role, name }).toEqual({
     ...{ url: `ws://${new URL(broker.url).host}`, brokerKey: made.stdout.trim(), role: 'admin', name: 'home' },
   })

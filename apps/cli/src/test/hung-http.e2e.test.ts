@@ -2,7 +2,7 @@
 import { cp } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import { Machine, startUp, type Up } from './cli.ts'
+import { AS_ALICE, Machine, startUp, type Up } from './cli.ts'
 
 let machine: Machine
 let up: Up
@@ -12,7 +12,7 @@ const resume = () => process.kill(up.brokerPid(), 'SIGCONT')
 
 beforeAll(async () => {
   machine = await Machine.make()
-  up = await startUp(machine, ['--port', '0', '--name', 'alice'])
+  up = await startUp(machine, AS_ALICE)
   await machine.run(['space', 'open'])
   await machine.run(['state', 'set', 'topic', 'tea'])
 })

@@ -1,14 +1,12 @@
 /** `--max-age`: mail that was sealed long ago is rejected, and what is newer is taken. */
 import { expect, test } from 'vitest'
-import { letIn, Machine, startUp } from './cli.ts'
+import { Machine } from './cli.ts'
 
 test.each([
   ['listen', ['listen', '--max-age', '2s', '--profile', 'bob']],
   ['mcp', ['mcp', '--max-age', '2s', '--profile', 'bob']],
 ])('%s rejects what is older', async (_, words) => {
-  await using machine = await Machine.make()
-  await startUp(machine, ['--port', '0', '--name', 'alice'])
-  await letIn(machine, 'bob')
+  await using machine = await Machine.withBroker('bob')
   expect((await machine.run(['send', 'bob', 'long ago'])).code).toBe(0)
   const sentAtMs = Date.now()
   await expect.poll(() => Date.now() - sentAtMs).toBeGreaterThan(2_000)

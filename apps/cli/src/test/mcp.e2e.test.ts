@@ -3,8 +3,8 @@ import { join } from 'node:path'
 import { Client as ClientV1 } from '@modelcontextprotocol/sdk/client/index.js'
 import { StdioClientTransport as StdioTransportV1 } from '@modelcontextprotocol/sdk/client/stdio.js'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { tools } from '../mcp/tools.ts'
-import { letIn, Machine, startUp } from './cli.ts'
+import { tools } from '../mcp/serve.ts'
+import { AS_ALICE, letIn, Machine, startUp } from './cli.ts'
 import { Agent, type Revision } from './mcp.ts'
 
 const MAIN = join(import.meta.dirname, '../main.ts')
@@ -27,7 +27,7 @@ let count = 0
 
 beforeAll(async () => {
   machine = await Machine.make()
-  await startUp(machine, ['--port', '0', '--name', 'alice'])
+  await startUp(machine, AS_ALICE)
   await letIn(machine, 'bob')
 })
 afterAll(() => machine[Symbol.asyncDispose]())

@@ -7,7 +7,7 @@ import { Attachments, attachmentText } from '@sealpost/sdk/attachments'
 import { connectAttaching } from '@sealpost/sdk/testing-attachments'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Profile } from '../profile/profile.ts'
-import { type Ended, letIn, Machine, ownerUrl, startUp, type Up } from './cli.ts'
+import { AS_ALICE, type Ended, errorOf, jsonLinesOf, letIn, Machine, ownerUrl, startUp, type Up } from './cli.ts'
 import { Agent } from './mcp.ts'
 
 const PLAN = 'the plan itself'
@@ -19,7 +19,7 @@ let count = 0
 
 beforeAll(async () => {
   machine = await Machine.make()
-  up = await startUp(machine, ['--port', '0', '--name', 'alice'])
+  up = await startUp(machine, AS_ALICE)
   plan = join(machine.folder, 'plan.txt')
   await Bun.write(plan, PLAN)
 })
@@ -30,12 +30,8 @@ interface Heard {
   readonly attempt: number
   readonly file: { readonly name: string; readonly path: string | null } | null
 }
-const heardBy = ({ stdout }: { stdout: string }): Heard[] =>
-  stdout
-    .split('\n')
-    .filter((line) => line !== '')
-    .map((line) => JSON.parse(line) as Heard)
-const codeOf = ({ stderr }: Ended): string => JSON.parse(stderr.trim().split('\n').at(-1)!).error.code
+const heardBy: (ended: { stdout: string }) => Heard[] = jsonLinesOf
+const codeOf = (ended: Ended): string => errorOf(ended).code
 
 /** A member with a mailbox of its own, so that no test reads another one's mail. */
 async function newMember(): Promise<{ name: string; profile: string[]; folder: string }> {
@@ -201,7 +197,7 @@ test('a message whose file is gone is rejected, and no command runs for it', asy
   const printed = await machine.run(['listen', '--count', '1', '--json', '--files', folder, ...profile])
   expect(heardBy(printed)).toMatchObject([{ text: 'too late', file: { name: 'plan.txt', path: null } }])
   const dead = await machine.run(['dead', 'list', '--to', key, '--reason', 'rejected', '--json'], { env })
-  const letters = dead.stdout.trim().split('\n').map((line) => JSON.parse(line)) // biome-ignore format: one thing
+  const letters = jsonLinesOf(dead)
   expect(letters).toMatchObject([{ detail: 'attachment_unknown' }, { detail: 'attachment_unknown' }])
 })
 

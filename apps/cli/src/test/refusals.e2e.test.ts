@@ -4,7 +4,7 @@ import { createInvite, generateSigningKeys, ready } from '@sealpost/identity'
 import type { MeshId, PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Profile } from '../profile/profile.ts'
-import { type Ended, Machine } from './cli.ts'
+import { errorOf, Machine } from './cli.ts'
 
 let machine: Machine
 
@@ -60,8 +60,6 @@ test('with --json an error is one object on stderr, and stdout stays empty', asy
   expect(ended.stdout).toBe('')
   expect(errorOf(ended)).toEqual({ code: 'file_missing', message: 'There is no file at /nowhere.' })
 })
-
-const errorOf = ({ stderr }: Ended) => JSON.parse(stderr.trim().split('\n').at(-1)!).error
 
 test('an invite for a broker that is away is tried again later, with the same keys', async () => {
   const invite = createInvite(generateSigningKeys(), {

@@ -1,15 +1,12 @@
 /** Asking and answering, and what peers say of themselves, between commands as people run them. */
-import { afterEach, beforeEach, expect, test } from 'vitest'
-import { letIn, Machine, startUp } from './cli.ts'
+import { beforeEach, expect, test } from 'vitest'
+import { jsonLinesOf, Machine } from './cli.ts'
 
 let machine: Machine
-
 beforeEach(async () => {
-  machine = await Machine.make()
-  await startUp(machine, ['--port', '0', '--name', 'alice'])
-  await letIn(machine, 'bob')
+  machine = await Machine.withBroker('bob')
+  return () => machine[Symbol.asyncDispose]()
 })
-afterEach(() => machine[Symbol.asyncDispose]())
 
 const ANSWER_CMD = 'if [ "$SEALPOST_IS_REQUEST" ]; then tr a-z A-Z; else cat; fi'
 
@@ -52,8 +49,7 @@ test('what a peer says of itself is kept, and seen by the others while it is the
   await expect.poll(seen).toMatch(/^bob .*dnd: asleep/m)
   expect(await says(['working'])).toMatchObject({ code: 0, stderr: expect.stringContaining('you are working') })
   await expect.poll(seen).toMatch(/^bob .*working/m)
-  const rows = (await machine.run(['peers', '--json'])).stdout.trim().split('\n')
-  expect(rows.map((row) => JSON.parse(row))).toContainEqual(
+  expect(jsonLinesOf(await machine.run(['peers', '--json']))).toContainEqual(
     expect.objectContaining({ name: 'bob', isOnline: true, availability: 'working', summary: '' }),
   )
   expect(await says(['dnd', 'in Zürich'])).toMatchObject({ code: 2, stderr: expect.stringContaining('ASCII') })

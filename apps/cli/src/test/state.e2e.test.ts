@@ -1,22 +1,17 @@
 /** State and history from the command line, over a broker and its database: who is given what, and what it then reads. */
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { letIn, Machine, startUp } from './cli.ts'
+import { beforeAll, expect, test } from 'vitest'
+import { failureOf, jsonLinesOf, letIn, Machine } from './cli.ts'
 
 let machine: Machine
-
 beforeAll(async () => {
-  machine = await Machine.make()
-  await startUp(machine, ['--port', '0', '--name', 'alice'])
-  await letIn(machine, 'bob')
+  machine = await Machine.withBroker('bob')
+  return () => machine[Symbol.asyncDispose]()
 })
-afterAll(() => machine[Symbol.asyncDispose]())
-
-const lines = (text: string) => text.split('\n').filter((line) => line !== '').map((line) => JSON.parse(line)) // biome-ignore format: a row
 
 /** As JSON; a failure is its code. */
 async function run(...words: string[]) {
-  const { code, stdout, stderr } = await machine.run([...words, '--json'])
-  return code === 0 ? lines(stdout) : [code, lines(stderr).at(-1).error.code]
+  const ended = await machine.run([...words, '--json'])
+  return ended.code === 0 ? jsonLinesOf(ended) : failureOf(ended)
 }
 const asBob = ['--profile', 'bob']
 
@@ -37,7 +32,7 @@ test('what is set is read, watched and replayed by a member who was given the ke
   const watching = machine.start(['state', 'watch', '--after', '1', '--count', '3', '--json', ...asBob])
   await watching.until('it has what was before', (its) => its.lines.length === 2)
   await run('state', 'set', 'plan', 'b')
-  const watched = lines((await watching.ended()).stdout)
+  const watched = jsonLinesOf(await watching.ended())
   expect(watched.map(({ type, key, seq }) => [type, key, seq])).toEqual([
     ['set', 'topic', 2],
     ['deleted', 'topic', 3],
@@ -59,7 +54,7 @@ test('in a group only its members, and with history for those who had joined onl
   await run('state', 'set', 'plan', 'after', ...crew, ...asBob)
   expect(await run('state', 'list', ...crew, '--profile', 'dave')).toMatchObject([{ key: 'plan', text: 'after' }])
   const unkept = await machine.run(['group', 'send', 'crew', 'hi', '--keep', '--json'])
-  expect(lines(unkept.stdout)).toMatchObject([{ members: [{ code: 'not_kept' }, { code: 'not_kept' }] }])
+  expect(jsonLinesOf(unkept)).toMatchObject([{ members: [{ code: 'not_kept' }, { code: 'not_kept' }] }])
   const [terms] = await run('space', 'open', '--messages', ...crew)
   expect(terms, 'what is not said stays').toMatchObject({ historyFor: 'joined', keepsMessages: true })
   const [sent] = await run('group', 'send', 'crew', 'hello, crew', '--keep', ...asBob)

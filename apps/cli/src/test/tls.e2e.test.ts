@@ -2,15 +2,11 @@
 import { join } from 'node:path'
 import { TestAuthority } from '@sealpost/broker-program/testing'
 import { expect, test } from 'vitest'
-import { Machine, startUp } from './cli.ts'
+import { type Ended, failureOf, jsonLinesOf, Machine, startUp } from './cli.ts'
 
 const UNENCRYPTED = '(unencrypted_transport)'
-const lastLine = (text: string) => JSON.parse(text.trim().split('\n').at(-1)!)
 /** Of `doctor --json`, by their names. */
-const checksOf = (stdout: string) => {
-  const lines = stdout.trim().split('\n')
-  return Object.fromEntries(lines.map((line) => JSON.parse(line)).map((check) => [check.name, check]))
-}
+const checksOf = (ended: Ended) => Object.fromEntries(jsonLinesOf(ended).map((check) => [check.name, check]))
 
 test('up with a certificate prints wss, and only who trusts its authority gets in', async () => {
   await using machine = await Machine.make()
@@ -29,7 +25,7 @@ test('up with a certificate prints wss, and only who trusts its authority gets i
   const { stdout } = await machine.run(['invite', 'create', '--url', up.facts.url, '--quiet'], { env: trusting })
   const joining = ['join', stdout.trim(), '--name', 'bob', '--profile', 'bob']
   const refused = await machine.run([...joining, '--json'])
-  expect([refused.code, lastLine(refused.stderr)]).toMatchObject([4, { error: { code: 'certificate_untrusted' } }])
+  expect(failureOf(refused)).toEqual([4, 'certificate_untrusted'])
   const joined = await machine.run(joining, { env: trusting })
   expect([joined.code, joined.stderr]).toEqual([0, expect.not.stringContaining(UNENCRYPTED)])
 
@@ -37,11 +33,11 @@ test('up with a certificate prints wss, and only who trusts its authority gets i
   const sent = await machine.run(['send', 'bob', 'to myself', ...bob], { env: trusting })
   expect([sent.code, sent.stderr]).toEqual([0, expect.any(String)])
   const unsent = await machine.run(['send', 'bob', 'later', '--json', ...bob])
-  expect([unsent.code, lastLine(unsent.stderr)]).toMatchObject([4, { error: { code: 'certificate_untrusted' } }])
+  expect(failureOf(unsent)).toEqual([4, 'certificate_untrusted'])
 
-  const trusted = checksOf((await machine.run(['doctor', '--json', ...bob], { env: trusting })).stdout)
+  const trusted = checksOf(await machine.run(['doctor', '--json', ...bob], { env: trusting }))
   expect(trusted).toMatchObject({ transport: { outcome: 'ok' }, 'round trip': { outcome: 'ok' } })
-  const distrusted = checksOf((await machine.run(['doctor', '--json', ...bob])).stdout)
+  const distrusted = checksOf(await machine.run(['doctor', '--json', ...bob]))
   expect(distrusted.broker).toMatchObject({ outcome: 'failed', code: 'certificate_untrusted' })
   await up.process.interrupt()
 })
@@ -55,7 +51,7 @@ test('up, join and doctor warn where plain text leaves the machine, and else not
   expect([joined.code, joined.stderr]).toEqual([0, expect.stringContaining(UNENCRYPTED)])
   const doctor = await machine.run(['doctor', '--json', '--profile', 'bob'])
   expect(doctor.code).toBe(0)
-  expect(checksOf(doctor.stdout).transport).toMatchObject({ outcome: 'warning', code: 'unencrypted_transport' })
+  expect(checksOf(doctor).transport).toMatchObject({ outcome: 'warning', code: 'unencrypted_transport' })
   await open.process.interrupt()
 
   const own = await startUp(machine, ['--data', join(machine.folder, 'own'), '--port', '0', '--profile', 'carol'])
@@ -64,7 +60,7 @@ test('up, join and doctor warn where plain text leaves the machine, and else not
   const inside = await machine.run(['invite', 'create', '--quiet', ...carol])
   const silent = await machine.run(['join', inside.stdout.trim(), '--name', 'dan', '--profile', 'dan'])
   expect([silent.code, silent.stderr]).toEqual([0, expect.not.stringContaining(UNENCRYPTED)])
-  expect(checksOf((await machine.run(['doctor', '--json', ...carol])).stdout).transport).toMatchObject({
+  expect(checksOf(await machine.run(['doctor', '--json', ...carol])).transport).toMatchObject({
     outcome: 'ok',
   })
   await own.process.interrupt()
@@ -77,5 +73,5 @@ test.each([
 ])('up with %s ends with a code', async (_, words, code, name) => {
   await using machine = await Machine.make()
   const ended = await machine.run(['up', '--json', '--data', join(machine.folder, 'data'), '--port', '0', ...words])
-  expect([ended.code, lastLine(ended.stderr)]).toMatchObject([code, { error: { code: name } }])
+  expect(failureOf(ended)).toEqual([code, name])
 })

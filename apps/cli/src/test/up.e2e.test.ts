@@ -3,16 +3,14 @@ import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { openDatabase } from '@sealpost/pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { letIn, Machine, ownerUrl, startUp, type Up } from './cli.ts'
-
-const jsonOf = (text: string) => JSON.parse(text)
+import { AS_ALICE, errorOf, jsonLinesOf, jsonOf, letIn, Machine, ownerUrl, startUp, type Up } from './cli.ts'
 
 describe('on one machine', () => {
   let machine: Machine
   let up: Up
   beforeAll(async () => {
     machine = await Machine.make()
-    up = await startUp(machine, ['--port', '0', '--name', 'alice'])
+    up = await startUp(machine, AS_ALICE)
     await letIn(machine, 'bob')
   })
   afterAll(() => machine[Symbol.asyncDispose]())
@@ -22,8 +20,8 @@ describe('on one machine', () => {
     const sent = await machine.run(['send', 'bob', 'hello bob', '--json'])
     expect(sent.code).toBe(0)
     const heard = await machine.run(['listen', '--count', '1', '--json', ...bob])
-    const { envelopeId, to } = jsonOf(sent.stdout)
-    expect(jsonOf(heard.stdout)).toMatchObject({ envelopeId, name: 'alice', text: 'hello bob', attempt: 1 })
+    const { envelopeId, to } = jsonOf(sent)
+    expect(jsonOf(heard)).toMatchObject({ envelopeId, name: 'alice', text: 'hello bob', attempt: 1 })
     expect(to).toMatch(/^[0-9a-f]{64}$/)
   })
 
@@ -31,7 +29,7 @@ describe('on one machine', () => {
     expect((await machine.run(['send', 'bob', '-q'], { stdin: 'line 1\nline 2\n' })).code).toBe(0)
     expect((await machine.run(['send', 'bob'], { stdin: new Uint8Array([0, 255, 254]) })).code).toBe(0)
     const heard = await machine.run(['listen', '--count', '2', '--json', ...bob])
-    const [first, second] = heard.stdout.trim().split('\n').map(jsonOf)
+    const [first, second] = jsonLinesOf(heard)
     expect(first.text).toBe('line 1\nline 2\n')
     expect(second.bodyBase64).toBe('AP/+')
   })
@@ -46,7 +44,7 @@ describe('on one machine', () => {
     ])
       expect((await machine.run(['send', 'bob', ...words])).code).toBe(0)
     const heard = await machine.run(['listen', '--count', '2', '--json', '--files', folder, ...bob])
-    const [first, second] = heard.stdout.trim().split('\n').map(jsonOf)
+    const [first, second] = jsonLinesOf(heard)
     expect(first).toMatchObject({ text: 'the plan', file: { name: 'plan.bin', bytes: 40_000 } })
     expect([first.file.path, second.file.path]).toEqual(['plan.bin', 'plan (2).bin'].map((name) => join(folder, name)))
     expect(await Bun.file(second.file.path).bytes()).toEqual(bytes)
@@ -100,24 +98,17 @@ describe('on one machine', () => {
       machine.run(['peers', '--json']),
     ])
     expect(both.map(({ code }) => code)).toEqual([0, 0, 0])
-    expect(both[2]!.stdout.trim().split('\n').map(jsonOf)).toMatchObject([{ role: expect.any(String) }, {}])
+    expect(jsonLinesOf(both[2]!)).toMatchObject([{ role: expect.any(String) }, {}])
     await machine.run(['send', 'alice', 'still there?', ...bob])
     await listener.until('it hears', ({ lines }) => lines.length === 1)
     expect((await machine.run(['listen'])).code).toBe(5)
     expect((await listener.interrupt()).code).toBe(130)
     const heard = await machine.run(['listen', '--count', '2', '--json', ...bob])
-    expect(
-      new Set(
-        heard.stdout
-          .trim()
-          .split('\n')
-          .map((line) => jsonOf(line).text),
-      ),
-    ).toEqual(new Set(['one', 'two']))
+    expect(new Set(jsonLinesOf(heard).map(({ text }) => text))).toEqual(new Set(['one', 'two']))
   })
 
   test('an invite works once, an unknown name is not found, and only an admin revokes', async () => {
-    const { invite, inviteId } = jsonOf((await machine.run(['invite', 'create', '--json'])).stdout)
+    const { invite, inviteId } = jsonOf(await machine.run(['invite', 'create', '--json']))
     expect((await machine.run(['invite', 'revoke', inviteId, ...bob])).code).toBe(4)
     expect((await machine.run(['invite', 'revoke', inviteId])).code).toBe(0)
     expect((await machine.run(['join', invite, '--profile', 'carol'])).code).toBe(4)
@@ -146,7 +137,7 @@ describe('on one machine', () => {
   test('the doctor finds everything well, and says what is not', async () => {
     const well = await machine.run(['doctor', '--json'])
     expect(well.code).toBe(0)
-    const checks = well.stdout.trim().split('\n').map(jsonOf)
+    const checks = jsonLinesOf(well)
     expect(checks.map(({ outcome }) => outcome)).toEqual(Array(checks.length).fill('ok'))
     expect(checks.map(({ name }) => name)).toContain('round trip')
     expect((await machine.run(['doctor', '--profile', 'nobody'])).code).toBe(1)
@@ -169,15 +160,15 @@ describe('on one machine', () => {
     const env = { DATABASE_URL: await ownerUrl(up) }
     expect(await machine.run(['dead', 'list'], { env })).toMatchObject({ code: 0, stdout: 'no dead letters\n' })
     expect((await machine.run(['dead', 'redrive', '7'], { env })).code).toBe(3)
-    const { envelopeId } = jsonOf((await machine.run(['send', 'bob', 'given up', '--json'])).stdout)
+    const { envelopeId } = jsonOf(await machine.run(['send', 'bob', 'given up', '--json']))
     await giveUp(env.DATABASE_URL)
-    const listed = (await machine.run(['dead', 'list', '--json'], { env })).stdout.trim().split('\n').map(jsonOf)
+    const listed = jsonLinesOf(await machine.run(['dead', 'list', '--json'], { env }))
     const letter = listed.find((row) => row.envelopeId === envelopeId)
     expect(letter).toMatchObject({ reason: 'strikes', priority: 'next', meshName: 'home' })
     expect((await machine.run(['dead', 'list'], { env })).stdout).toContain('bob')
     expect(await machine.run(['dead', 'redrive', String(letter.id)], { env })).toMatchObject({ code: 0 })
     const heard = await machine.run(['listen', '--count', '1', '--json', ...bob])
-    expect(jsonOf(heard.stdout)).toMatchObject({ text: 'given up', envelopeId })
+    expect(jsonOf(heard)).toMatchObject({ text: 'given up', envelopeId })
     const purged = await machine.run(['dead', 'purge', '--all'], { env })
     expect(purged.stdout).toBe(`${listed.length - 1} purged\n`)
   })
@@ -187,7 +178,7 @@ describe('on one machine', () => {
     const env = { DATABASE_URL: await ownerUrl(up), SEALPOST_ADMIN_URL: url, SEALPOST_ADMIN_TOKEN: token }
     await machine.run(['send', 'bob', 'too late'])
     await giveUp(env.DATABASE_URL, 'expired')
-    const { id } = jsonOf((await machine.run(['dead', 'list', '--json'], { env })).stdout)
+    const { id } = jsonOf(await machine.run(['dead', 'list', '--json'], { env }))
     for (const dead of [['dead'], ['admin', 'dead']]) {
       const both = await machine.run([...dead, 'redrive', String(id), '7'], { env })
       expect(both).toMatchObject({ code: 3, stderr: expect.stringContaining('2 dead letters were not redriven.') })
@@ -198,11 +189,8 @@ describe('on one machine', () => {
         '',
       ])
       const one = await machine.run([...dead, 'redrive', String(id), '--json'], { env })
-      expect([one.code, jsonOf(one.stdout)]).toEqual([
-        1,
-        { redriven: 0, left: 1, refused: [{ id, reason: 'not_kept' }] },
-      ])
-      expect(jsonOf(one.stderr).error.code).toBe('dead_letter_refused')
+      expect([one.code, jsonOf(one)]).toEqual([1, { redriven: 0, left: 1, refused: [{ id, reason: 'not_kept' }] }])
+      expect(errorOf(one).code).toBe('dead_letter_refused')
       const all = await machine.run([...dead, 'redrive', '--all'], { env })
       expect([all.code, all.stdout.split('\n')[1]]).toEqual([
         0,
@@ -216,11 +204,11 @@ describe('on one machine', () => {
     const { url, token } = await Bun.file(join(up.facts.folder, 'admin.json')).json()
     const env = { SEALPOST_ADMIN_URL: url, SEALPOST_ADMIN_TOKEN: token }
     const admin = (...words: string[]) => machine.run(['admin', ...words], { env })
-    const { meshes } = jsonOf((await admin('overview', '--json')).stdout)
+    const { meshes } = jsonOf(await admin('overview', '--json'))
     expect(meshes).toBeInstanceOf(Array)
     expect((await admin('meshes')).stdout).toMatch(/^MESH .*\n[0-9a-f]{32} +home /)
-    const { meshId } = jsonOf((await admin('meshes', '--json')).stdout)
-    const peers = (await admin('peers', meshId, '--json')).stdout.trim().split('\n').map(jsonOf)
+    const { meshId } = jsonOf(await admin('meshes', '--json'))
+    const peers = jsonLinesOf(await admin('peers', meshId, '--json'))
     expect(peers.map(({ name }) => name)).toEqual(expect.arrayContaining(['alice', 'bob']))
     expect((await admin('mesh', meshId)).stdout).toContain('home')
     expect((await admin('revoke-invite', meshId, 'ab'.repeat(16))).stdout).toBe('revoked\n')
@@ -253,14 +241,14 @@ async function giveUp(databaseUrl: string, reason: 'strikes' | 'expired' = 'stri
 
 test('up prints the link of the demo when DEMO is on', async () => {
   await using machine = await Machine.make()
-  const { facts } = await startUp(machine, ['--port', '0', '--name', 'alice'], { DEMO: 'on' })
+  const { facts } = await startUp(machine, AS_ALICE, { DEMO: 'on' })
   const page = await fetch(String(facts.demoUrl))
   expect([page.status, page.headers.get('content-type')]).toEqual([200, expect.stringContaining('text/html')])
 })
 
 test('up keeps its data, its port and its members, and ends cleanly with all it started', async () => {
   await using machine = await Machine.make()
-  const first = await startUp(machine, ['--port', '0', '--name', 'alice'])
+  const first = await startUp(machine, AS_ALICE)
   await letIn(machine, 'bob')
   const second = machine.start(['up', '--data', first.facts.folder])
   expect((await second.ended()).code).toBe(5)
@@ -272,5 +260,5 @@ test('up keeps its data, its port and its members, and ends cleanly with all it 
   const again = await startUp(machine)
   expect(again.facts.url).toBe(first.facts.url)
   const heard = await machine.run(['listen', '--count', '1', '--json', '--profile', 'bob'])
-  expect(jsonOf(heard.stdout).text).toBe('wait for me')
+  expect(jsonOf(heard).text).toBe('wait for me')
 })

@@ -1,117 +1,120 @@
-/** The command line and the environment of the load test, checked before anything starts. */
+/** The arguments and environment variables of the load test, checked before anything starts. */
 
+import { statSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
 import { hostPort } from '@sealpost/harness/command/options'
 import type { Form } from '@sealpost/protocol'
 import { type Command, CommanderError, type OutputConfiguration } from 'commander'
 import type { AgentOptions } from '../generators/agent.ts'
-import { EXCHANGE } from '../generators/body.ts'
 import type { Agents } from '../generators/fleet.ts'
-import type { Spread } from '../generators/spread.ts'
-import { SWEEP_MESSAGES, SWEEP_PEERS } from '../scenarios/messages/sweep.ts'
+import { EXCHANGE, type Spread } from '../generators/plan.ts'
+import type { Yardstick } from '../run/result.ts'
+import { SWEEP_MESSAGES, SWEEP_PEERS } from '../scenarios/messages/burst.ts'
 import { SCENARIOS } from '../scenarios/registry.ts'
 import type { Scenario } from '../scenarios/scenario.ts'
-import { faultOf, listOf } from './argument-faults.ts'
-import { AGENT_PLACE, type Given, IDLE_SECONDS, loadTestCommand, SOAK_RATE, type Yardstick } from './command.ts'
+import { AGENT_PLACE, type Given, IDLE_SECONDS, loadTestCommand, SOAK_RATE } from './command.ts'
 
 export interface LoadOptions {
   readonly peers: number
   readonly messages: number
-  /** Messages a second, of all peers together; null: as fast as the window admits. */
+  /** Messages per second of all peers together; null: as fast as the window admits. */
   readonly rate: number | null
   readonly seconds: number
   readonly isSweep: boolean
   readonly window: number | null
   readonly against: Yardstick | null
   readonly soak: SoakOptions | null
-  /** Sessions that do nothing, instead of messages. */
+  /** The number of silent sessions, instead of messages. */
   readonly idle: number | null
   /** Messages of each sender to one group, instead of to random others. */
   readonly group: number | null
   readonly isThroughDrain: boolean
   readonly jsonFile: string | null
   readonly htmlFile: string | null
-  /** Two results to print beside each other, instead of a run. */
+  /** Two results to compare, instead of a run. */
   readonly compared: readonly string[] | null
-  /** As it was typed. */
+  /** The command line as typed. */
   readonly command: string
-  readonly payloadBytes: number
   readonly isCold: boolean
   readonly form: Form
   readonly limits: 'on' | 'off'
   readonly generators: number
-  readonly seed: number
   readonly drainMs: number
-  readonly profileFolder: string | null
+  /** Arguments for Bun, before each program. */
+  readonly runtimeArgs: readonly string[]
   readonly databaseUrl: string | undefined
-  /** Of running brokers; empty: they are started. */
+  /** The URLs of running brokers; empty: the test starts its own. */
   readonly brokerUrls: readonly string[]
   readonly brokerKey: string | undefined
   readonly brokerPids: readonly number[]
   readonly spread: Spread
-  /** Instead of a run by the options above. */
+  /** Instead of a run with the options above. */
   readonly scenarios: readonly Scenario[]
   readonly isQuick: boolean
-  /** As far as the command line says; null: it does not. */
   readonly asked: Asked
-  /** Null: the generators are here. */
+  /** Null: the generators run on this machine. */
   readonly agents: Agents | null
-  /** To be one, instead of a test. */
+  /** To be an agent, instead of a test. */
   readonly agent: AgentOptions | null
 }
 
+/** What the command line says; null: nothing. */
 export interface Asked {
   readonly peers: number | null
-  /** Of each peer, where a scenario counts messages. */
+  /** Messages of each peer. */
   readonly messages: number | null
   readonly seconds: number | null
 }
 
 export interface SoakOptions {
   readonly seconds: number
-  /** Another session of the database holds a snapshot this long, in the middle of the run. */
+  /** How long another session of the database holds a snapshot, in the middle of the run. */
   readonly holdSeconds: number | null
-  /** Messages that wait for absent peers meanwhile. */
+  /** Messages that wait for absent peers. */
   readonly backlog: number
 }
+
+type Variables = Readonly<Record<string, string | undefined>>
 
 const DRAIN_MS = 60_000
 
 /**
- * Prints help or usage itself.
+ * Prints the help or the usage itself.
  *
  * @param output - takes what is printed; default: the streams of this process
- * @returns the exit code instead of options when there is nothing to run
+ * @returns the exit code instead of options if there is nothing to run
  */
 export function readArguments(
-  words: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
+  args: readonly string[],
+  env: Variables,
   output: OutputConfiguration = {},
 ): LoadOptions | number {
   const command = loadTestCommand().configureOutput(output)
   try {
-    command.parse(words, { from: 'user' })
-    return { ...toOptions(command, env), command: [command.name(), ...words].join(' ') }
+    command.parse(args, { from: 'user' })
+    return { ...optionsOf(command, env), command: [command.name(), ...args].join(' ') }
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error
     return error.exitCode === 0 ? 0 : 2
   }
 }
 
-/** The runs that are asked for, in order: one, or those of a sweep. */
+/** The runs in order: one, or those of a sweep. */
 export function shapesOf({ isSweep, peers, messages }: LoadOptions): { peers: number; messages: number }[] {
   if (!isSweep) return [{ peers, messages }]
   return SWEEP_PEERS.filter((each) => each <= peers).map((each) => ({ peers: each, messages: SWEEP_MESSAGES }))
 }
 
-function toOptions(command: Command, env: Readonly<Record<string, string | undefined>>): Omit<LoadOptions, 'command'> {
+function optionsOf(command: Command, env: Variables): Omit<LoadOptions, 'command'> {
   const given = command.opts<Given>()
-  const fail = (sentence: string): never => command.error(`error: ${sentence}`, { exitCode: 2 })
   const [peers, messages] = given.idle ? [given.idle, 1] : (command.processedArgs as [number, number])
+  const brokerUrls = listOf(env.BROKER_WS_URL)
   const pace = paceOf(given)
-  const surroundings = surroundingsOf(given, env)
-  const spread = spreadOf(given, surroundings.brokerUrls.length)
-  const fault = faultOf(given, env) ?? faultOfSize(given, { ...pace, peers, spread })
-  if (fault) fail(fault)
+  const spread = spreadOf(given, brokerUrls.length)
+  const fault =
+    faultOfArguments(given) ?? faultOfVariables(given, env) ?? faultOfSize(given, { ...pace, peers, spread })
+  if (fault) command.error(`error: ${fault}`, { exitCode: 2 })
+  const { sweep, agents } = given
   return {
     peers,
     messages,
@@ -124,13 +127,30 @@ function toOptions(command: Command, env: Readonly<Record<string, string | undef
     jsonFile: given.json ?? null,
     htmlFile: given.html ?? null,
     compared: given.compare ?? null,
-    payloadBytes: given.payload,
     isCold: given.cold === true,
     form: given.form,
-    generators: Math.min(given.generators * (given.agents?.length ?? 1), given.sweep ? SWEEP_PEERS[0]! : peers),
-    seed: given.seed,
-    profileFolder: given.profile ?? null,
-    ...surroundings,
+    generators: Math.min(given.generators * (agents?.length ?? 1), sweep ? SWEEP_PEERS[0]! : peers),
+    runtimeArgs: given.profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${resolve(given.profile)}`],
+    limits: given.limits ?? ((env.LIMITS || 'off') as 'on' | 'off'),
+    drainMs: Number(env.DRAIN_MS || DRAIN_MS),
+    databaseUrl: env.DATABASE_URL || undefined,
+    brokerUrls,
+    brokerKey: env.BROKER_KEY || undefined,
+    brokerPids: listOf(env.BROKER_PID).map(Number),
+    agents: agents ? { places: agents, token: env.AGENT_TOKEN! } : null,
+    agent: agentOf(given, env),
+  }
+}
+
+/** The kind of run. */
+function kindOf({ sweep, idle, group, against, baseline, all, scenario, quick }: Given) {
+  return {
+    isSweep: sweep === true,
+    idle: idle ?? null,
+    group: group ?? null,
+    against: against ?? (baseline ? ('relay' as const) : null),
+    scenarios: all ? SCENARIOS : (scenario ?? []).map(scenarioNamed),
+    isQuick: quick === true,
   }
 }
 
@@ -143,33 +163,10 @@ function askedOf({ args, processedArgs }: Command, seconds: number | undefined):
   }
 }
 
-/** Which of the runs it is. */
-function kindOf({ sweep, idle, group, against, baseline, all, scenario, quick }: Given) {
-  return {
-    isSweep: sweep === true,
-    idle: idle ?? null,
-    group: group ?? null,
-    against: against ?? (baseline ? ('relay' as const) : null),
-    scenarios: all ? SCENARIOS : (scenario ?? []).map(scenarioNamed),
-    isQuick: quick === true,
-  }
-}
-
 const scenarioNamed = (named: string): Scenario => SCENARIOS.find(({ name }) => name === named)!
 
-/** What the environment has a say in. */
-function surroundingsOf(given: Given, env: Readonly<Record<string, string | undefined>>) {
-  return {
-    limits: given.limits ?? ((env.LIMITS || 'off') as 'on' | 'off'),
-    drainMs: Number(env.DRAIN_MS || DRAIN_MS),
-    databaseUrl: env.DATABASE_URL || undefined,
-    brokerUrls: listOf(env.BROKER_WS_URL),
-    brokerKey: env.BROKER_KEY || undefined,
-    brokerPids: listOf(env.BROKER_PID).map(Number),
-    agents: given.agents ? { places: given.agents, token: env.AGENT_TOKEN! } : null,
-    agent: agentOf(given, env),
-  }
-}
+/** Splits a variable at its commas. */
+const listOf = (text = ''): string[] => text.split(',').filter((item) => item !== '')
 
 function paceOf(given: Given): Pick<LoadOptions, 'rate' | 'seconds' | 'soak'> {
   const { soak, rate, holdTransaction, backlog } = given
@@ -179,21 +176,103 @@ function paceOf(given: Given): Pick<LoadOptions, 'rate' | 'seconds' | 'soak'> {
 }
 
 function spreadOf({ shards, cells, meshes, cross }: Given, runningBrokers: number): Spread {
-  const shardsThere = Math.max(shards, runningBrokers)
-  return { shards: shardsThere, cells, meshes: meshes ?? shardsThere * cells, cross }
+  const allShards = Math.max(shards, runningBrokers)
+  return { shards: allShards, cells, meshes: meshes ?? allShards * cells, cross }
 }
 
-function agentOf({ agent }: Given, env: Readonly<Record<string, string | undefined>>): AgentOptions | null {
+function agentOf({ agent }: Given, env: Variables): AgentOptions | null {
   if (agent === undefined) return null
   return { ...hostPort(agent === true ? AGENT_PLACE : agent)!, token: env.AGENT_TOKEN || undefined }
 }
 
+/** Options that contradict each other. */
+const EXCLUSIVE: readonly (readonly (keyof Given)[])[] = [
+  ['soak', 'sweep', 'idle', 'group', 'scenario', 'all'],
+  ['sweep', 'rate'],
+  ['idle', 'rate'],
+  ['group', 'rate'],
+  ['soak', 'seconds'],
+  ['soak', 'baseline', 'against'],
+  ['scenario', 'all', 'baseline', 'against'],
+  ['idle', 'baseline', 'against'],
+  ['group', 'baseline', 'against'],
+]
+
+const FOR_ONE_BROKER = ['idle', 'group', 'scenario', 'all', 'baseline', 'against', 'backlog'] as const
+
+/** What is wrong with the arguments, in a sentence. */
+function faultOfArguments(given: Given): string | null {
+  for (const names of EXCLUSIVE) {
+    const [one, other] = names.filter((name) => given[name] !== undefined).map(optionNamed)
+    if (other) return `${one} and ${other} exclude each other`
+  }
+  return faultOfCombination(given) ?? faultOfOutput('--json', given.json) ?? faultOfOutput('--html', given.html)
+}
+
+/** Options that need another one, or its absence. */
+function faultOfCombination(given: Given): string | null {
+  const { soak, holdTransaction } = given
+  const alone = FOR_ONE_BROKER.find((name) => given[name] !== undefined)
+  if (alone && (given.shards > 1 || given.cells > 1 || given.meshes !== undefined))
+    return `${optionNamed(alone)} is about one broker and one mesh`
+  const isScenario = given.scenario !== undefined || given.all === true
+  if (given.seconds && !given.rate && !given.idle && !isScenario)
+    return '--seconds goes with --rate, --idle or --scenario'
+  if (given.quick && !isScenario) return '--quick goes with --scenario or --all'
+  if (!soak && (holdTransaction || given.backlog)) return '--hold-transaction and --backlog go with --soak'
+  if (holdTransaction && holdTransaction >= soak!) return '--hold-transaction must be shorter than the soak'
+  if (given.compare && given.compare.length !== 2) return '--compare takes two files'
+  if (given.html && (given.idle || given.group)) return '--html is for runs of messages and for scenarios'
+  return null
+}
+
+const optionNamed = (name: string): string => `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
+
+/** Checks the file now rather than after a run of minutes. */
+function faultOfOutput(option: string, file: string | undefined): string | null {
+  if (file === undefined) return null
+  const isFolder = (path: string) => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
+  const path = resolve(file)
+  if (!isFolder(dirname(path))) return `${option} ${file}: there is no folder ${dirname(path)}`
+  return isFolder(path) ? `${option} ${file}: that is a folder` : null
+}
+
+function faultOfVariables(given: Given, env: Variables): string | null {
+  if (env.BROKER_WS_URL && !env.DATABASE_URL)
+    return 'BROKER_WS_URL needs the DATABASE_URL of that broker, to seed its peers'
+  if (env.BROKER_WS_URL && given.throughDrain) return '--through-drain is for a broker that is started here'
+  if (env.BROKER_WS_URL && given.idle && !env.BROKER_PID) return '--idle needs the BROKER_PID of that broker'
+  if (!['', 'on', 'off', undefined].includes(env.LIMITS)) return `LIMITS must be on or off, not "${env.LIMITS}"`
+  const numbers = { DRAIN_MS: [env.DRAIN_MS ?? ''], BROKER_PID: listOf(env.BROKER_PID) }
+  for (const [name, values] of Object.entries(numbers)) {
+    const wrong = values.find((value) => value && !/^\d{1,9}$/.test(value))
+    if (wrong !== undefined) return `${name} must be a whole number, not "${wrong}"`
+  }
+  return faultOfShards(given, env) ?? faultOfAgents(given, env)
+}
+
+function faultOfShards({ shards, cells, cross }: Given, env: Variables): string | null {
+  const running = listOf(env.BROKER_WS_URL).length
+  if (running > 0 && (shards > 1 || cells > 1)) return '--shards and --cells are for brokers started here'
+  if (env.DATABASE_URL && cells > 1) return '--cells starts its own databases: it goes without DATABASE_URL'
+  if (cross > 0 && Math.max(shards, running) === 1) return '--cross needs a second shard'
+  return null
+}
+
+function faultOfAgents({ agents, agent, group }: Given, env: Variables): string | null {
+  if (agents && !env.AGENT_TOKEN) return '--agents needs the AGENT_TOKEN that the agents printed'
+  if (agents && group) return '--group has its peers here: it goes without --agents'
+  if (typeof agent === 'string' && !hostPort(agent))
+    return `--agent must be a place like ${AGENT_PLACE}, not "${agent}"`
+  return null
+}
+
 type Sized = Pick<LoadOptions, 'rate' | 'seconds' | 'peers' | 'spread'>
 
-function faultOfSize({ sweep }: Given, of: Sized): string | null {
-  const fewest = sweep ? SWEEP_PEERS[0]! : of.peers
-  if (fewest < of.spread.meshes * 2) return `${of.spread.meshes} meshes need two peers each`
-  if (sweep && of.peers < SWEEP_PEERS[0]!) return `--sweep begins with ${SWEEP_PEERS[0]} peers`
-  const hasNumbers = (of.rate ?? 0) * of.seconds < EXCHANGE
+function faultOfSize({ sweep }: Given, { rate, seconds, peers, spread }: Sized): string | null {
+  const fewest = sweep ? SWEEP_PEERS[0]! : peers
+  if (fewest < spread.meshes * 2) return `${spread.meshes} meshes need two peers each`
+  if (sweep && peers < SWEEP_PEERS[0]!) return `--sweep begins with ${SWEEP_PEERS[0]} peers`
+  const hasNumbers = (rate ?? 0) * seconds < EXCHANGE
   return hasNumbers ? null : 'too many messages to number: choose a lower rate or less time'
 }

@@ -1,20 +1,11 @@
-/** The words of the load test's command line, as its help tells them. */
+/** The command line of the load test, and its help. */
 import { cpus } from 'node:os'
 import { hostPorts, oneOf, share, wholeNumber } from '@sealpost/harness/command/options'
-import { BODY_BYTES_MAX, type Form } from '@sealpost/protocol'
+import type { Form } from '@sealpost/protocol'
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { BODY_BYTES_MIN } from '../generators/body.ts'
-import { SWEEP_MESSAGES, SWEEP_PEERS } from '../scenarios/messages/sweep.ts'
+import { YARDSTICK_NAMES, type Yardstick } from '../run/result.ts'
+import { SWEEP_MESSAGES, SWEEP_PEERS } from '../scenarios/messages/burst.ts'
 import { SCENARIOS } from '../scenarios/registry.ts'
-
-/** What the same client may be measured against: a relay that stores nothing, or one statement for each message. */
-export type Yardstick = (typeof YARDSTICKS)[number]
-const YARDSTICKS = ['relay', 'plain-sql'] as const
-
-export const YARDSTICK_NAMES: Readonly<Record<Yardstick, string>> = {
-  relay: 'a relay that stores nothing',
-  'plain-sql': 'a queue of plain SQL',
-}
 
 export const AGENT_PLACE = '127.0.0.1:7460'
 export const SOAK_RATE = 2000
@@ -32,7 +23,7 @@ function duration(min: number, max: number): (text: string) => number {
   }
 }
 
-/** As commander gives them. */
+/** The options as commander returns them. */
 export interface Given {
   rate?: number
   seconds?: number
@@ -47,13 +38,11 @@ export interface Given {
   baseline?: boolean
   against?: Yardstick
   json?: string
-  payload: number
   cold?: boolean
   form: Form
   limits?: 'on' | 'off'
   profile?: string
   generators: number
-  seed: number
   shards: number
   meshes?: number
   cells: number
@@ -97,7 +86,7 @@ Examples:
   bun scripts/load-test.ts --all --quick --html report.html
   bun scripts/load-test.ts --compare before.json after.json`
 
-// biome-ignore lint/complexity/noExcessiveLinesPerFunction: the modes become scenarios next
+// biome-ignore lint/complexity/noExcessiveLinesPerFunction: one list of options
 export function loadTestCommand(): Command {
   const generators = cpus().length <= 2 ? 1 : Math.min(4, cpus().length >> 1)
   return new Command('bun scripts/load-test.ts')
@@ -137,13 +126,12 @@ export function loadTestCommand(): Command {
     .option('--baseline', 'the same as --against relay')
     .addOption(
       new Option('--against <what>', 'run the same before against a relay that stores nothing, or plain SQL').choices(
-        YARDSTICKS,
+        Object.keys(YARDSTICK_NAMES),
       ),
     )
     .option('--json <FILE>', 'write the result as JSON')
     .option('--html <FILE>', 'write the result as one page with charts, for a browser')
     .option('--compare <FILES...>', 'print the figures of two JSON results side by side, and run nothing')
-    .option('--payload <BYTES>', 'bytes of each message', wholeNumber(BODY_BYTES_MIN, BODY_BYTES_MAX), 200)
     .option('--cold', 'do not exchange keys before the run: the first message of each pair pays for it')
     .addOption(new Option('--form <form>', 'the form of frames').choices(['binary', 'json']).default('binary'))
     .addOption(
@@ -151,7 +139,6 @@ export function loadTestCommand(): Command {
     )
     .option('--profile <FOLDER>', 'write CPU profiles of broker, relay and generators (.cpuprofile)')
     .option('--generators <N>', 'load generators, programs of their own', wholeNumber(1, 64), generators)
-    .option('--seed <N>', 'chooses who writes to whom, and the bodies', wholeNumber(0, 0xffff_ffff), 1)
     .option(
       '--scenario <NAME>',
       'another workload, with what is asked of its figures; may be repeated',

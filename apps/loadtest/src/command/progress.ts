@@ -1,8 +1,8 @@
-/** What one sees while it runs: a bar on a terminal, elsewhere a line now and then. On stderr; the report is on stdout. */
+/** Progress on standard error: a bar on a terminal, elsewhere a line every five seconds. */
 
 import { count } from '@sealpost/harness/report/text'
 import progress, { type SingleBar } from 'cli-progress'
-import type { Progress } from '../generators/orders.ts'
+import type { Progress } from '../generators/link.ts'
 
 export interface Display {
   step(name: string): void
@@ -56,7 +56,7 @@ class Lines implements Display {
   readonly #stream: NodeJS.WriteStream
   #total = 0
   #startMs = 0
-  #saidMs = 0
+  #printedMs = 0
 
   constructor(stream: NodeJS.WriteStream) {
     this.#stream = stream
@@ -69,19 +69,19 @@ class Lines implements Display {
   begin(total: number): void {
     this.#total = total
     this.#startMs = performance.now()
-    this.#saidMs = this.#startMs
+    this.#printedMs = this.#startMs
     this.#stream.write(`sending ${count(total)} messages …\n`)
   }
 
   update({ delivered, acked }: Progress): void {
     const nowMs = performance.now()
-    if (nowMs - this.#saidMs < LINE_MS) return
-    this.#saidMs = nowMs
+    if (nowMs - this.#printedMs < LINE_MS) return
+    this.#printedMs = nowMs
     const seconds = ((nowMs - this.#startMs) / 1000).toFixed(0)
     this.#stream.write(`${seconds} s: ${count(delivered)} of ${count(this.#total)} delivered, ${count(acked)} acked\n`)
   }
 
   end(): void {
-    this.#saidMs = 0
+    this.#printedMs = 0
   }
 }

@@ -1,14 +1,15 @@
-/** What a load test asks of the database itself: facts for the report, counters, and what is left in the queue. */
+/** The databases of a test: facts for the report, counters, and what is left in the queue. */
 
-import type { MeshMembers } from '@sealpost/harness/members/mesh'
+import { enrolMembers, enrolMesh, type MeshMembers } from '@sealpost/harness/members/mesh'
+import { sum } from '@sealpost/harness/report/text'
 import { type Database, openDatabase } from '@sealpost/pg'
 import type { MeshId } from '@sealpost/std'
-import { addMembers, createMesh, readStatementStats, type StatementStats } from '@sealpost/store'
+import { readStatementStats, type StatementStats } from '@sealpost/store'
 
 export interface PostgresFacts {
   readonly postgresVersion: string
   readonly durability: { readonly fsync: string; readonly synchronousCommit: string }
-  /** Of the backend that answered. */
+  /** The backend of this connection. */
   readonly backendPid: number
 }
 
@@ -17,27 +18,28 @@ export interface DatabaseCounters {
   readonly walBytes: number
 }
 
-/** A table, or an index of one, at a moment. */
+/** A table, or an index of one. */
 export interface RelationFacts {
   readonly name: string
   readonly table: string
   /** Without indexes and TOAST. */
   readonly bytes: number
-  /** Of a table with all that belongs to it; null for an index. */
+  /** A table with its indexes and TOAST; null for an index. */
   readonly bytesInAll: number | null
-  /** As the statistics have it, up to a second late; 0 for an index. */
+  /** From the statistics, up to a second late; 0 for an index. */
   readonly dead: number
-  /** Inserted and not deleted since the statistics began: counting costs a walk over all of them. */
+  /** Rows inserted minus rows deleted since the statistics began, because counting would scan the table. */
   readonly rows: number
 }
 
 /** The tables that change with every message. */
 const HOT_TABLES = ['message_queue', 'dedupe_ledger', 'session', 'sender_mark']
-const PATIENCE = { connections: 1, statementTimeoutMs: 120_000, queryTimeoutMs: 125_000 }
+const OPTIONS = { connections: 1, statementTimeoutMs: 120_000, queryTimeoutMs: 125_000 }
 const CHUNK = 1000
-/** Those that took the most time. */
-const STATEMENTS = 200
+/** The slowest in total. */
+const STATEMENTS_MAX = 200
 
+/** The database of one cell. */
 export class LoadDatabase {
   readonly #db: Database
 
@@ -46,10 +48,10 @@ export class LoadDatabase {
   }
 
   static async open(url: string): Promise<LoadDatabase> {
-    return new LoadDatabase(await openDatabase(url, { ...PATIENCE, applicationName: 'sealpost load test' }))
+    return new LoadDatabase(await openDatabase(url, { ...OPTIONS, applicationName: 'sealpost load test' }))
   }
 
-  /** The settings as they hold for connections opened the way the broker opens its own. */
+  /** The settings are those of a connection that is opened as the broker opens its own. */
   async facts(): Promise<PostgresFacts> {
     const [row] = await this.#db.run(
       (sql) => sql<{ version: string; fsync: string; commit: string; pid: number }[]>`
@@ -61,8 +63,8 @@ export class LoadDatabase {
   }
 
   /**
-   * A connection reports its transactions at the end of one, at most once a second: wait that long and have the broker
-   * commit something (`tap`) before reading.
+   * A connection reports its transactions at the end of one, at most once a second: wait that long and let the broker
+   * commit something (`tap`) before you read them.
    */
   async counters(): Promise<DatabaseCounters> {
     const [row] = await this.#db.run(
@@ -92,29 +94,26 @@ export class LoadDatabase {
     return [...rows]
   }
 
-  /** From then on the server counts, if it was started for that; for a database of our own only. */
+  /** Starts to count statements, on a server that loads `pg_stat_statements`. */
   async countStatements(): Promise<void> {
     await this.#db.run((sql) => sql`create extension if not exists pg_stat_statements`)
   }
 
-  /** Null where the server does not count, or not for this account. */
+  /** Null if the server does not count, or not for this account. */
   statements(): Promise<StatementStats[] | null> {
-    return readStatementStats(this.#db, STATEMENTS)
+    return readStatementStats(this.#db, STATEMENTS_MAX)
   }
 
-  async seed(mesh: MeshMembers): Promise<void> {
-    await createMesh(this.#db, { meshId: mesh.meshId, name: 'load test' })
-    await this.enroll(mesh)
+  seed(mesh: MeshMembers): Promise<void> {
+    return enrolMesh(this.#db, mesh, 'load test')
   }
 
-  /** Into a mesh that is there already. */
-  async enroll({ meshId, bindings }: MeshMembers): Promise<void> {
-    for (let at = 0; at < bindings.length; at += CHUNK) {
-      await addMembers(this.#db, meshId, bindings.slice(at, at + CHUNK))
-    }
+  /** Adds members to a mesh that exists. */
+  enrol(members: MeshMembers): Promise<void> {
+    return enrolMembers(this.#db, members)
   }
 
-  /** Counts no further than it must. */
+  /** Counts no further than `most`. */
   async holdsAtMost(meshIds: readonly MeshId[], most: number): Promise<boolean> {
     const [row] = await this.#db.run(
       (sql) => sql<{ holds: boolean }[]>`
@@ -124,7 +123,7 @@ export class LoadDatabase {
     return row!.holds
   }
 
-  /** Which of these envelopes are still there, be it as dead letters. */
+  /** Returns those of the envelopes that are in the queue or among the dead letters. */
   async waiting(meshIds: readonly MeshId[], ids: readonly string[]): Promise<Set<string>> {
     const found = new Set<string>()
     for (let at = 0; at < ids.length; at += CHUNK) {
@@ -143,23 +142,18 @@ export class LoadDatabase {
     return found
   }
 
-  async countQueued(meshIds: readonly MeshId[]): Promise<number> {
+  /** @param meshIds - null: all meshes */
+  async countQueued(meshIds: readonly MeshId[] | null): Promise<number> {
+    const meshes = meshIds && arrayOf(meshIds)
     const [row] = await this.#db.run(
       (sql) => sql<{ count: number }[]>`
-        select count(*)::int as count from message_queue where mesh_id = any (${arrayOf(meshIds)}::uuid[])`,
+        select count(*)::int as count from message_queue
+        where ${meshes}::uuid[] is null or mesh_id = any (${meshes}::uuid[])`,
     )
     return row!.count
   }
 
-  /** Of all meshes. */
-  async countAllQueued(): Promise<number> {
-    const [row] = await this.#db.run(
-      (sql) => sql<{ count: number }[]>`select count(*)::int as count from message_queue`,
-    )
-    return row!.count
-  }
-
-  /** Takes the mesh out of a database that outlives the test: of every table that knows meshes, the referenced ones last. */
+  /** Deletes the mesh from every table with a `mesh_id`, the referenced tables last, if the database outlives the test. */
   async forget(meshId: MeshId): Promise<void> {
     const rows = await this.#db.run(
       (sql) => sql<{ name: string }[]>`
@@ -168,9 +162,8 @@ export class LoadDatabase {
     )
     const referenced = ['session', 'member', 'mesh']
     const tables = rows.map(({ name }) => name).filter((name) => !referenced.includes(name))
-    for (const table of [...tables, ...referenced]) {
+    for (const table of [...tables, ...referenced])
       await this.#db.run((sql) => sql`delete from ${sql(table)} where mesh_id = ${meshId}`)
-    }
   }
 
   close(): Promise<void> {
@@ -178,5 +171,61 @@ export class LoadDatabase {
   }
 }
 
-/** As Postgres reads it. */
-const arrayOf = (ids: readonly string[]): string => `{${ids.join(',')}}`
+/** The databases of all cells together. */
+export class Databases {
+  readonly cells: readonly LoadDatabase[]
+
+  private constructor(cells: readonly LoadDatabase[]) {
+    this.cells = cells
+  }
+
+  static async open(urls: readonly string[]): Promise<Databases> {
+    return new Databases(await Promise.all(urls.map((url) => LoadDatabase.open(url))))
+  }
+
+  get first(): LoadDatabase {
+    return this.cells[0]!
+  }
+
+  /** One entry for each cell. */
+  facts(): Promise<PostgresFacts[]> {
+    return this.#each((cell) => cell.facts())
+  }
+
+  async counters(): Promise<DatabaseCounters> {
+    const all = await this.#each((cell) => cell.counters())
+    return {
+      transactions: sum(all.map(({ transactions }) => transactions)),
+      walBytes: sum(all.map(({ walBytes }) => walBytes)),
+    }
+  }
+
+  /** Counts no further than `most` if there is only one cell. */
+  async holdAtMost(meshIds: readonly MeshId[], most: number): Promise<boolean> {
+    if (this.cells.length > 1) return (await this.countQueued(meshIds)) <= most
+    return this.first.holdsAtMost(meshIds, most)
+  }
+
+  async waiting(meshIds: readonly MeshId[], ids: readonly string[]): Promise<Set<string>> {
+    return new Set((await this.#each((cell) => cell.waiting(meshIds, ids))).flatMap((found) => [...found]))
+  }
+
+  async countQueued(meshIds: readonly MeshId[] | null): Promise<number> {
+    return sum(await this.#each((cell) => cell.countQueued(meshIds)))
+  }
+
+  async forget(meshId: MeshId): Promise<void> {
+    await this.#each((cell) => cell.forget(meshId))
+  }
+
+  async close(): Promise<void> {
+    await this.#each((cell) => cell.close())
+  }
+
+  #each<T>(ask: (cell: LoadDatabase) => Promise<T>): Promise<T[]> {
+    return Promise.all(this.cells.map(ask))
+  }
+}
+
+/** An array literal of Postgres. */
+const arrayOf = (values: readonly string[]): string => `{${values.join(',')}}`

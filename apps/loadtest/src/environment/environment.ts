@@ -1,67 +1,89 @@
 /**
- * Where the peers connect to: brokers and a Postgres that are there already, or ones that are started for the test and
- * ended after it (`cells.ts`). What a run is measured against is in `yardstick.ts`.
+ * What the peers connect to: brokers and databases that exist already, or ones that the test starts and ends. A yardstick
+ * is what a run is compared with: the same peers and protocol against a relay or a plain queue (`proxy-broker.ts`).
  */
 
-import type { BrokerAddress } from '@sealpost/harness/members/mesh'
+import { join } from 'node:path'
+import type { BrokerAddress, MeshMembers } from '@sealpost/harness/members/mesh'
+import { startOwnPostgres } from '@sealpost/harness/postgres/own-postgres'
+import { Child } from '@sealpost/harness/programs/child'
+import { newBrokerKeyFile, startOwnBroker } from '@sealpost/harness/programs/own-broker'
 import { postmasterOf } from '@sealpost/harness/programs/process-facts'
-import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { forever, type Teardown } from '@sealpost/harness/programs/teardown'
 import { thisMachine } from '@sealpost/harness/report/machine'
-import { OperatingError, type PeerKey } from '@sealpost/std'
-import { never, openPostgres, type ShardOptions, startShards } from './cells.ts'
-import type { PostgresFacts } from './database.ts'
-import { Databases } from './databases.ts'
+import { generateSigningKeys, ready } from '@sealpost/identity'
+import { migrate } from '@sealpost/schema'
+import { OperatingError, type PeerKey, toHex } from '@sealpost/std'
+import { YARDSTICK_NAMES, type Yardstick } from '../run/result.ts'
+import { Databases, LoadDatabase, type PostgresFacts } from './database.ts'
+import type { ProxySetup } from './proxy-broker.ts'
 
-/** A broker; null: not known. */
+/** A broker; null: unknown. */
 export interface Shard extends BrokerAddress {
   readonly pid: number | null
-  /** Of its metrics. */
+  /** Serves its metrics. */
   readonly adminUrl: string | null
 }
 
-/** What a run needs of its surroundings. */
+/** What a run needs of its environment. */
 export interface RunTarget {
-  /** Those of the first cell first. */
+  /** Cell by cell. */
   readonly shards: readonly Shard[]
   readonly postmasterPids: readonly number[]
   /** Null for a yardstick. */
   readonly databases: Databases | null
-  /** Rejects when something the test started ends before its time. */
+  /** Rejects when something that the test started ends during the test. */
   readonly failed: Promise<never>
 }
 
 export interface Environment extends RunTarget {
   readonly databases: Databases
-  /** Of the first cell. */
+  /** The database of the first cell. */
   readonly databaseUrl: string
   readonly facts: PostgresFacts
   readonly version: BrokerVersion
-  /** For a database that outlives the test. */
+  /** False for a database that outlives the test. */
   readonly isDatabaseOurs: boolean
 }
 
-export interface BrokerVersion {
-  /** `unknown` for a broker that was not started here: its `/version` names no commit. */
+interface BrokerVersion {
+  /** `unknown` for a broker that the test did not start, because `/version` names no commit. */
   readonly gitSha: string
   readonly limits: 'on' | 'off'
   readonly brokerKey: PeerKey
 }
 
-export interface EnvironmentOptions extends ShardOptions {
+export interface EnvironmentOptions extends ShardOptions, PostgresOptions {
   readonly cells: number
-  readonly databaseUrl: string | undefined
-  readonly isCounting?: boolean
-  /** Of running brokers; empty: they are started. */
+  /** The URLs of running brokers; empty: the test starts its own. */
   readonly brokerUrls: readonly string[]
   readonly brokerKey: string | undefined
   readonly brokerPids: readonly number[]
 }
 
+interface ShardOptions {
+  /** Arguments for Bun, before each program. */
+  readonly runtimeArgs: readonly string[]
+  readonly limits: 'on' | 'off'
+  readonly isThroughDrain: boolean
+  /** Brokers of each cell. */
+  readonly shards: number
+  readonly tell: (step: string) => void
+}
+
+interface PostgresOptions {
+  readonly databaseUrl: string | undefined
+  /** Loads `pg_stat_statements` into a server that the test starts. */
+  readonly isCounting?: boolean
+  readonly tell: (step: string) => void
+}
+
 export async function openEnvironment(options: EnvironmentOptions, teardown: Teardown): Promise<Environment> {
   const cells = await Promise.all(Array.from({ length: options.cells }, () => openPostgres(options, teardown)))
   const urls = cells.map(({ url }) => url)
-  const brokers = options.brokerUrls.length > 0 ? givenBrokers(options) : await startShards(urls, options, teardown)
-  const gitSha = (options.brokerUrls.length === 0 && thisMachine().gitSha) || 'unknown'
+  const isBrokerOurs = options.brokerUrls.length === 0
+  const brokers = isBrokerOurs ? await startShards(urls, options, teardown) : givenBrokers(options)
+  const gitSha = (isBrokerOurs && thisMachine().gitSha) || 'unknown'
   const version = { ...(await versionOf(brokers[0]!.httpUrl)), gitSha }
   const databases = await Databases.open(urls)
   teardown.add({ end: () => databases.close() })
@@ -81,17 +103,111 @@ export async function openEnvironment(options: EnvironmentOptions, teardown: Tea
   }
 }
 
+const COUNTING = { settings: { shared_preload_libraries: 'pg_stat_statements' } }
+
+interface PostgresServer {
+  readonly url: string
+  readonly failed: Promise<never>
+  /** Ends a server of the test, before the end of the test. */
+  stop(): Promise<void>
+}
+
+/** Returns the given database, or starts an embedded one. */
+async function openPostgres(
+  { databaseUrl, isCounting, tell }: PostgresOptions,
+  teardown: Teardown,
+): Promise<PostgresServer> {
+  if (databaseUrl) return { url: databaseUrl, failed: forever(), stop: () => Promise.resolve() }
+  tell('starting an embedded PostgreSQL')
+  const server = await startOwnPostgres(teardown, isCounting ? COUNTING : {})
+  const failed = failureOf(server.exited, () => 'The embedded PostgreSQL ended during the test.')
+  return { url: server.url, failed, stop: () => server.stop() }
+}
+
+/** They form a cluster and share a key. */
+async function startShards(databaseUrls: readonly string[], options: ShardOptions, teardown: Teardown) {
+  const { shards, runtimeArgs, limits, isThroughDrain, tell } = options
+  const count = databaseUrls.length * shards
+  tell(count === 1 ? 'starting a broker' : `starting ${count} brokers`)
+  const env = {
+    BROKER_KEY_FILE: await newBrokerKeyFile(teardown),
+    LIMITS: limits,
+    PLACEMENT: 'any', // the test decides who connects where
+    ...(isThroughDrain && { INSERT_LEASE: 'off' }),
+  }
+  for (const url of databaseUrls) await migrate(url)
+  const urls = databaseUrls.flatMap((url) => new Array<string>(shards).fill(url))
+  const starting = urls.map(async (databaseUrl, i) => {
+    const own = { databaseUrl, runtimeArgs, env: { ...env, SHARD_NAME: `shard-${i + 1}` } }
+    const broker = await startOwnBroker(own, teardown)
+    return { ...broker, failed: failureOf(broker.exited, (output) => `A broker ended during the test: ${output}`) }
+  })
+  return Promise.all(starting)
+}
+
 const givenBrokers = ({ brokerUrls, brokerPids }: EnvironmentOptions) =>
   brokerUrls.map((url, i) => {
     const httpUrl = new URL(url.replace(/^ws/, 'http')).origin
-    return { url, httpUrl, adminUrl: null, pid: brokerPids[i] ?? null, failed: never }
+    return { url, httpUrl, adminUrl: null, pid: brokerPids[i] ?? null, failed: forever() }
   })
 
 async function versionOf(httpUrl: string): Promise<Omit<BrokerVersion, 'gitSha'>> {
   try {
-    const answer = await fetch(`${httpUrl}/version`, { signal: AbortSignal.timeout(5_000) })
-    return (await answer.json()) as Omit<BrokerVersion, 'gitSha'>
+    const response = await fetch(`${httpUrl}/version`, { signal: AbortSignal.timeout(5_000) })
+    return (await response.json()) as Omit<BrokerVersion, 'gitSha'>
   } catch (cause) {
     throw new OperatingError('broker_unreachable', `No broker answers at ${httpUrl}/version.`, { cause })
   }
+}
+
+function failureOf<T>(ended: Promise<T>, sentenceOf: (output: T) => string): Promise<never> {
+  const failed = ended.then((output) => {
+    throw new OperatingError('environment_died', sentenceOf(output))
+  })
+  failed.catch(() => undefined) // the waiting caller reports it
+  return failed
+}
+
+const FILES: Readonly<Record<Yardstick, string>> = { relay: 'proxy-broker.ts', 'plain-sql': 'plain-queue.ts' }
+
+export interface YardstickSetup extends PostgresOptions {
+  readonly against: Yardstick
+  readonly mesh: MeshMembers
+  /** Arguments for Bun. */
+  readonly runtimeArgs: readonly string[]
+}
+
+/** Starts a yardstick. It gets the members of the mesh at its start. */
+export async function openYardstick(
+  setup: YardstickSetup,
+  teardown: Teardown,
+): Promise<RunTarget & { stop(): Promise<void> }> {
+  const { against, mesh, runtimeArgs } = setup
+  const storage = against === 'relay' ? null : await openPostgres(setup, teardown)
+  const postmasterPid = storage && (await postmasterAt(storage.url))
+  await ready()
+  const signingSeed = toHex(generateSigningKeys().secretKey.subarray(0, 32))
+  const name = `The yardstick (${YARDSTICK_NAMES[against]})`
+  const child = new Child<ProxySetup, BrokerAddress>(name, join(import.meta.dirname, FILES[against]), runtimeArgs)
+  const stopChild = teardown.addProgram(child)
+  child.send({ signingSeed, meshId: mesh.meshId, bindings: mesh.bindings, databaseUrl: storage?.url ?? null })
+  const address = await child.nextReply((reply): reply is BrokerAddress => 'url' in reply)
+  return {
+    shards: [{ ...address, pid: child.pid, adminUrl: null }],
+    postmasterPids: postmasterPid === null ? [] : [postmasterPid],
+    databases: null,
+    failed: child.died,
+    stop: async () => {
+      await stopChild()
+      await storage?.stop()
+    },
+  }
+}
+
+async function postmasterAt(databaseUrl: string): Promise<number | null> {
+  const database = await LoadDatabase.open(databaseUrl)
+  const { backendPid } = await database.facts()
+  const postmasterPid = postmasterOf(backendPid) // while the backend exists
+  await database.close()
+  return postmasterPid
 }

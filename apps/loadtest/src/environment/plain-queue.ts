@@ -1,14 +1,14 @@
 /**
- * The second yardstick: a queue in Postgres as it is usually written. Each message is an `insert` and a commit of its
- * own, acked after it; each recipient has a loop that takes what waits with `delete … for update skip locked`, woken by
- * the insert. A sender's messages are stored one after the other, which keeps their order. What Sealpost is faster by
- * is what storing many messages in one commit buys; what it does more, a delivery here is gone once it was pushed.
+ * The second yardstick: a queue in Postgres as it is usually written. Each message is an `insert` with a commit of its own,
+ * and acked after it; each recipient has a loop, woken by the insert, that takes waiting messages with `delete … for update
+ * skip locked`. Messages of one sender are stored one after the other, which keeps their order. What Sealpost is faster by
+ * comes from storing many messages in one commit, although it does more: a delivery here is gone once it is pushed.
  */
 import { openPostgresJs, type Sql } from '@sealpost/pg'
 import { type DeliveryId, type EnvelopeId, fromHex, type PeerKey, toHex } from '@sealpost/std'
-import { type Envelope, Front, type FrontSetup, type Post, serve } from './front.ts'
+import { type ProxiedEnvelope, type ProxyBackend, ProxyBroker, type ProxySetup, serveProxy } from './proxy-broker.ts'
 
-/** The driver's own default. */
+/** The driver's default. */
 const CONNECTIONS = 10
 const TAKEN_AT_ONCE = 100
 
@@ -16,25 +16,25 @@ interface Row {
   readonly id: string
   readonly sender: Uint8Array
   readonly envelopeId: string
-  readonly priority: Envelope['priority']
+  readonly priority: ProxiedEnvelope['priority']
   readonly enqueuedAtMs: number
   readonly envelope: Uint8Array
 }
 
-class PlainQueue implements Post {
-  readonly #front: Front
+class PlainQueue implements ProxyBackend {
+  readonly #broker: ProxyBroker
   readonly #sql: Sql
-  /** The end of what each sender has waiting. */
+  /** Resolves when all messages of a sender so far are stored. */
   readonly #tails = new Map<PeerKey, Promise<void>>()
-  /** Recipients whose loop runs; true: something came since it looked. */
+  /** The recipients whose loop runs; true: a message was stored after its last look. */
   readonly #loops = new Map<PeerKey, boolean>()
 
-  constructor(front: Front, sql: Sql) {
-    this.#front = front
+  constructor(broker: ProxyBroker, sql: Sql) {
+    this.#broker = broker
     this.#sql = sql
   }
 
-  take(sender: PeerKey, envelopes: readonly Envelope[]): void {
+  take(sender: PeerKey, envelopes: readonly ProxiedEnvelope[]): void {
     const tail = this.#tails.get(sender) ?? Promise.resolve()
     this.#tails.set(
       sender,
@@ -47,12 +47,12 @@ class PlainQueue implements Post {
     await this.#sql.end()
   }
 
-  async #store(sender: PeerKey, envelopes: readonly Envelope[]): Promise<void> {
+  async #store(sender: PeerKey, envelopes: readonly ProxiedEnvelope[]): Promise<void> {
     for (const { envelopeId, recipient, priority, envelope } of envelopes) {
       await this.#sql`
         insert into plain_queue (recipient, sender, envelope_id, priority, envelope)
         values (${fromHex(recipient)}, ${fromHex(sender)}, ${envelopeId}, ${priority}, ${envelope})`
-      this.#front.ack(sender, envelopeId)
+      this.#broker.ack(sender, envelopeId)
       this.#wake(recipient)
     }
   }
@@ -64,10 +64,10 @@ class PlainQueue implements Post {
   }
 
   async #deliver(recipient: PeerKey): Promise<void> {
-    while (this.#loops.get(recipient) && this.#front.isOnline(recipient)) {
+    while (this.#loops.get(recipient) && this.#broker.isOnline(recipient)) {
       this.#loops.set(recipient, false)
       const rows = await this.#takeWaiting(recipient)
-      for (const row of rows) this.#front.push(recipient, deliveryOf(row))
+      for (const row of rows) this.#broker.push(recipient, deliveryOf(row))
       if (rows.length === TAKEN_AT_ONCE) this.#loops.set(recipient, true)
     }
     this.#loops.delete(recipient)
@@ -94,7 +94,7 @@ const deliveryOf = ({ id, sender, envelopeId, envelope, priority, enqueuedAtMs }
   envelope,
 })
 
-async function openQueue(setup: FrontSetup): Promise<Front> {
+async function openQueue(setup: ProxySetup): Promise<ProxyBroker> {
   const sql = await openPostgresJs(setup.databaseUrl!, { connections: CONNECTIONS })
   await sql`drop table if exists plain_queue`
   await sql`
@@ -103,7 +103,7 @@ async function openQueue(setup: FrontSetup): Promise<Front> {
       envelope_id uuid not null, priority text not null, enqueued_at timestamptz not null default clock_timestamp(),
       envelope bytea not null)`
   await sql`create index on plain_queue (recipient, id)`
-  return new Front(setup, (front) => new PlainQueue(front, sql))
+  return new ProxyBroker(setup, (broker) => new PlainQueue(broker, sql))
 }
 
-if (import.meta.main) serve(openQueue)
+if (import.meta.main) serveProxy(openQueue)

@@ -1,28 +1,43 @@
 /**
- * A load generator: a program of its own that is a share of the peers. Each peer is the real SDK: it seals, sends, waits
- * for the durable ack, opens and compares. What happens to each message goes into a journal (`journal.ts`); the joining
- * is the script's work, afterwards.
+ * A load generator: a program that is a share of the peers. Each peer is the real SDK: it seals, sends, waits for the
+ * durable ack, opens and compares. It records what happens to each message in a log (`record-log.ts`), from which the
+ * test joins both sides afterwards.
  */
 
 import { identityOf } from '@sealpost/harness/members/mesh'
+import { serveParent } from '@sealpost/harness/programs/child'
 import { forever } from '@sealpost/harness/programs/teardown'
 import { ready } from '@sealpost/identity'
 import { clockMs, connect, type Message, type Peer, type PeerCounters, SealpostError } from '@sealpost/sdk'
-import { Bits } from './bits.ts'
-import { Bodies, EXCHANGE } from './body.ts'
-import { FAULTS, Journal } from './journal.ts'
-import type { Answer, Order, Preparation } from './orders.ts'
-import { sendBurst, sendPaced } from './pace.ts'
-import { correspondents, expectedOf, holds, ownOf, recipientOf, senderOf, sendersOf } from './plan.ts'
-import { meshOf, shardOf } from './spread.ts'
+import type { GeneratorOrder, GeneratorReply, Preparation } from './link.ts'
+import type { PaceOrder } from './pacer.ts'
+import {
+  Bits,
+  Bodies,
+  CALLS_OPEN_MAX,
+  correspondents,
+  dueMs,
+  EXCHANGE,
+  expectedOf,
+  holds,
+  meshOf,
+  ownOf,
+  type Plan,
+  recipientOf,
+  type Share,
+  senderOf,
+  sendersOf,
+  shardOf,
+} from './plan.ts'
+import { FAULTS, RecordLog } from './record-log.ts'
 
 const CONNECTING_AT_ONCE = 16
 const PROGRESS_MS = 200
 
-export class Generator {
+class LoadGenerator {
   readonly #setup: Preparation
   readonly #bodies: Bodies
-  readonly #journal: Journal
+  readonly #log: RecordLog
   readonly #expected: number
   readonly #own: number
   readonly #seen: Bits
@@ -44,7 +59,7 @@ export class Generator {
     const { plan, share } = setup
     this.#setup = setup
     this.#bodies = new Bodies(plan)
-    this.#journal = new Journal(setup.journal)
+    this.#log = new RecordLog(setup.records)
     this.#expected = expectedOf(plan, share)
     this.#seen = new Bits(plan.total)
     this.#own = ownOf(plan, share)
@@ -67,8 +82,8 @@ export class Generator {
   }
 
   /**
-   * Sends one message along every pair that will be used, so that directory, signatures and shared keys (about 0.3 ms a
-   * pair and end) are not what the run measures.
+   * Sends one message from each sender to each of its recipients, so that the run does not measure directory lookups,
+   * signatures and shared keys (about 0.3 ms for each pair and side). @returns the number of messages
    */
   async exchange(): Promise<number> {
     const { plan, share } = this.#setup
@@ -87,7 +102,7 @@ export class Generator {
     return sending.length
   }
 
-  /** One message more for each broker, so that the database connections behind it report what they did (`database.ts`). */
+  /** Sends one more message through each broker, after which its database connections report what they did. */
   async tap(): Promise<void> {
     const { plan, share } = this.#setup
     const tapped = new Set<number>()
@@ -129,24 +144,21 @@ export class Generator {
     const rssMbPeak = process.resourceUsage().maxRSS / 1024
     this.#isOver = true
     await Promise.all(this.#peers.map((peer) => peer.close()))
-    await this.#journal.close()
-    const counters = sumOf(this.#peers.map((peer) => peer.counters))
+    await this.#log.close()
     return {
       cpuSeconds: (user + system) / 1e6,
       rssMbPeak,
       called: this.#called,
-      counters,
+      counters: sumOf(this.#peers.map((peer) => peer.counters)),
       refusals: this.#refusals,
       events: this.#events,
     }
   }
 
   #connectOne(number: number, keys: Preparation['secrets'][number]): Promise<Peer> {
-    const { plan, places, meshIds, form, window } = this.#setup
-    const { url, brokerKey } = places[shardOf(plan, number)]!
+    const { plan, brokers, meshIds, form, window } = this.#setup
     return connect({
-      url,
-      brokerKey,
+      ...brokers[shardOf(plan, number)]!,
       meshId: meshIds[meshOf(plan, number)]!,
       identity: identityOf(keys),
       form,
@@ -158,12 +170,8 @@ export class Generator {
   }
 
   #send(recipient: number, number: number, sender: number) {
-    return this.#sendBody(recipient, sender, this.#bodies.make(number))
-  }
-
-  #sendBody(recipient: number, sender: number, body: Uint8Array) {
     const { share, peerKeys } = this.#setup
-    return this.#peers[sender - share.first]!.send(peerKeys[recipient]!, body)
+    return this.#peers[sender - share.first]!.send(peerKeys[recipient]!, this.#bodies.make(number))
   }
 
   async #exchangeOne(sender: number, recipient: number): Promise<void> {
@@ -171,44 +179,40 @@ export class Generator {
     this.#prepared += 1
   }
 
-  /** One message of the run. Resolves when it is answered. */
+  /** Sends one message of the run. Resolves when it is acked or refused. */
   #call(number: number): Promise<void> {
     if (this.#isOver) return forever()
-    const { plan } = this.#setup
+    const { plan, share, peerKeys } = this.#setup
     const [recipient, sender, body] = [recipientOf(plan, number), senderOf(plan, number), this.#bodies.make(number)]
     this.#called += 1
     const calledAtMs = clockMs()
-    return this.#sendBody(recipient, sender, body).then(
+    const sending = this.#peers[sender - share.first]!.send(peerKeys[recipient]!, body)
+    return sending.then(
       (receipt) => {
         this.#acked += 1
-        this.#journal.answered({ number, calledAtMs, answeredAtMs: receipt.ackedAtMs, ack: receipt })
+        this.#log.answered({ number, calledAtMs, answeredAtMs: receipt.ackedAtMs, ack: receipt })
       },
       (error) => {
-        if (this.#isOver) return // it waited still when the peers were closed
-        this.#journal.answered({ number, calledAtMs, answeredAtMs: clockMs(), ack: null })
-        this.#sendRefused(error)
+        if (this.#isOver) return // it was still waiting when the peers were closed
+        this.#log.answered({ number, calledAtMs, answeredAtMs: clockMs(), ack: null })
+        const code = error instanceof SealpostError ? error.code : 'unknown'
+        this.#refused += 1
+        this.#refusals[code] = (this.#refusals[code] ?? 0) + 1
       },
     )
   }
 
-  #sendRefused(error: unknown): void {
-    this.#refused += 1
-    const code = error instanceof SealpostError ? error.code : 'unknown'
-    this.#refusals[code] = (this.#refusals[code] ?? 0) + 1
-  }
-
-  /** The time is taken here, when the application holds the opened body, not when the frame arrived. */
-  #received(recipient: number, message: Message): void {
+  /** Takes the time here, when the application has the opened body, not when the frame arrived. */
+  #received(recipient: number, { body, sender, envelopeId }: Message): void {
     const atMs = clockMs()
     const { plan, peerKeys } = this.#setup
-    const { body, sender, envelopeId } = message
     const number = this.#bodies.numberOf(body)
     const isIntact = this.#bodies.isIntact(body, number)
     if (number >= EXCHANGE && isIntact && sender === peerKeys[number - EXCHANGE]) return this.#exchangeReceived()
     let faults = isIntact && number < plan.total ? 0 : FAULTS.body
     if (recipientOf(plan, number) !== recipient) faults |= FAULTS.recipient
     if (peerKeys[senderOf(plan, number)] !== sender) faults |= FAULTS.sender
-    this.#journal.received({ atMs, number, recipient, faults, envelopeId })
+    this.#log.received({ atMs, number, recipient, faults, envelopeId })
     if (faults !== 0 || this.#seen.has(number)) return
     this.#seen.add(number)
     this.#delivered += 1
@@ -221,39 +225,70 @@ export class Generator {
   }
 }
 
+/** Sends one message; resolves when it is acked or refused. */
+type Call = (number: number) => Promise<void>
+
+/** Makes all calls of a peer at once, one peer after the other, each in its own turn of the event loop. */
+async function sendBurst(plan: Plan, share: Share, call: Call): Promise<void> {
+  const senders = sendersOf(plan)
+  for (let peer = share.first; peer < Math.min(share.end, senders); peer++) {
+    let number = peer
+    const callNext = (): void => {
+      if (number >= plan.total) return
+      const current = number
+      number += senders
+      const answered = call(current)
+      if (number < plan.total) void answered.then(callNext)
+    }
+    for (let open = 0; open < CALLS_OPEN_MAX && number < plan.total; open++) callNext()
+    await nextTurn()
+  }
+}
+
+/**
+ * Open loop: sends each message when it is due, or as soon afterwards as this program can, and counts its latency from
+ * when it was due. A slow broker thus gets the messages that come due while it is slow.
+ */
+function sendPaced(plan: Plan, rate: number, run: { share: Share; atMs: number }, call: Call): Promise<void> {
+  const { share, atMs } = run
+  const pacer = new Worker(new URL('./pacer.ts', import.meta.url))
+  let number = 0
+  return new Promise((resolve, reject) => {
+    pacer.onerror = ({ message }) => reject(new Error(`The pacer stopped: ${message}`))
+    pacer.onmessage = () => {
+      const nowMs = clockMs()
+      for (; number < plan.total && atMs + dueMs(rate, number) <= nowMs; number++)
+        if (holds(share, senderOf(plan, number))) void call(number)
+      if (number < plan.total) return
+      pacer.terminate()
+      resolve()
+    }
+    pacer.postMessage({ atMs, rate, total: plan.total } satisfies PaceOrder)
+  })
+}
+
 function sumOf(all: readonly Readonly<PeerCounters>[]): PeerCounters {
   const sum = { ...all[0]! }
-  for (const counters of all.slice(1)) {
+  for (const counters of all.slice(1))
     for (const name of Object.keys(sum) as (keyof PeerCounters)[]) sum[name] += counters[name]
-  }
   return sum
 }
 
 const nextTurn = () => new Promise<void>((resolve) => setImmediate(resolve))
 
-function listen(): void {
-  let generator: Generator | undefined
-  const answer = (words: Answer) => void process.send?.(words)
-  const obey = async (order: Order): Promise<void> => {
-    if (order.do === 'prepare') generator = new Generator(order)
+function serve(): void {
+  let generator: LoadGenerator | undefined
+  serveParent<GeneratorOrder, GeneratorReply>(async (order, reply) => {
+    if (order.do === 'prepare') generator = new LoadGenerator(order)
     const own = generator!
-    if (order.do === 'prepare') setInterval(() => answer({ did: 'progress', ...own.progress }), PROGRESS_MS)
+    if (order.do === 'prepare') setInterval(() => reply({ did: 'progress', ...own.progress }), PROGRESS_MS)
     if (order.do === 'connect') await own.connect()
     if (order.do === 'tap') await own.tap()
-    if (order.do === 'exchange') return answer({ did: 'exchange', messages: await own.exchange() })
-    if (order.do === 'collect') return answer({ did: 'collect', ...(await own.collect()) })
-    if (order.do !== 'start') return answer({ did: order.do })
+    if (order.do === 'exchange') return reply({ did: 'exchange', messages: await own.exchange() })
+    if (order.do === 'collect') return reply({ did: 'collect', ...(await own.collect()) })
+    if (order.do !== 'start') return reply({ did: order.do })
     await own.start(order.atMs)
-  }
-  const fail = (error: unknown) => {
-    answer({ did: 'fail', reason: error instanceof Error ? error.message : String(error) })
-    setTimeout(() => process.exit(1), 50)
-  }
-  process.on('message', (order: Order) => void obey(order).catch(fail))
-  process.on('uncaughtException', fail)
-  process.on('unhandledRejection', fail)
-  process.on('disconnect', () => process.exit(0)) // the parent is gone
-  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the script ends it
+  })
 }
 
-if (import.meta.main) listen()
+if (import.meta.main) serve()

@@ -1,23 +1,49 @@
 /**
- * Who sends what to whom, and when. Every part of a run computes it from the same few numbers, so nothing of it is
- * passed around: messages are numbered, and a number is its sender, its recipient, its body and its due time.
+ * Who sends what to whom, when, and through which broker. Each program of a run computes this from the same few numbers
+ * instead of passing it around: a message is a number, which determines its sender, recipient, body and due time.
  */
-import { firstOf, meshOf, type Spread, shardOf } from './spread.ts'
+import { seededRandom } from '@sealpost/std'
 
 export interface Plan {
   readonly peers: number
   /** Messages of all peers together. */
   readonly total: number
-  /** Messages in a second, all peers together; null: each peer as fast as its window admits. */
+  /** Messages per second of all peers together; null: each peer as fast as its window admits. */
   readonly rate: number | null
   readonly payloadBytes: number
   readonly seed: number
-  /** The first half of the peers writes to the second half; otherwise everyone to everyone. */
+  /** The first half of the peers writes to the second half; otherwise everyone writes to everyone. */
   readonly isOneWay: boolean
   readonly spread: Spread
 }
 
-/** They are the first peers. */
+export interface Spread {
+  /** Peers write only to others of their mesh; the meshes have equal shares of the peers. */
+  readonly meshes: number
+  /** Postgres servers; a mesh is in one of them. */
+  readonly cells: number
+  /** Brokers of each cell. */
+  readonly shards: number
+  /** The share of a mesh's peers that connect to another shard than the rest, from 0 to 1. */
+  readonly cross: number
+}
+
+export const ALONE: Spread = { meshes: 1, cells: 1, shards: 1, cross: 0 }
+
+/** By default no messages of 200 bytes in one mesh on one broker. */
+export const planOf = (differing: Pick<Plan, 'peers'> & Partial<Plan>): Plan => ({
+  ...{ total: 0, rate: null, payloadBytes: 200, seed: 1, isOneWay: false, spread: ALONE },
+  ...differing,
+})
+
+/**
+ * The most unanswered calls of a peer in a burst. The window admits far fewer; the others wait in the SDK, as in a burst
+ * of an application, and that wait is the difference between the two clocks of the report. The bound limits the memory of
+ * long runs.
+ */
+export const CALLS_OPEN_MAX = 1000
+
+/** The senders are the first peers. */
 export const sendersOf = ({ peers, isOneWay }: Plan): number => (isOneWay ? peers / 2 : peers)
 
 /** Messages of one sender have ascending numbers. */
@@ -35,20 +61,44 @@ export function recipientOf(plan: Plan, number: number): number {
 }
 
 /**
- * Milliseconds after the start. Messages come due on whole milliseconds, several at once above 1,000 a second, which is
- * what a timer can keep: with even spacing a part of each latency would be the timer's.
+ * Milliseconds after the start. Messages are due at whole milliseconds, several at once above 1,000 per second, because
+ * a timer is no finer: with even spacing a part of each latency would be the timer's.
  */
 export const dueMs = (rate: number, number: number): number => Math.floor((number * 1000) / rate)
 
-/** The finalizer of MurmurHash3 (public domain): neighbouring numbers get unrelated values. */
-export function mixed(number: number, seed: number): number {
+/** The finalizer of MurmurHash3 (public domain): consecutive numbers get unrelated values. */
+function mixed(number: number, seed: number): number {
   let h = (number ^ Math.imul(seed + 1, 0x9e3779b9)) >>> 0
   h = Math.imul(h ^ (h >>> 16), 0x85ebca6b)
   h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35)
   return (h ^ (h >>> 16)) >>> 0
 }
 
-/** Peers of one generator: from `first` up to, and without, `end`. */
+type Spreading = Pick<Plan, 'peers' | 'spread'>
+
+/** The number of the mesh's first peer. Peers of a mesh have consecutive numbers. */
+export const firstOf = ({ peers, spread }: Spreading, mesh: number): number =>
+  Math.floor((mesh * peers) / spread.meshes)
+
+export const meshOf = ({ peers, spread }: Spreading, peer: number): number =>
+  Math.floor(((peer + 1) * spread.meshes - 1) / peers)
+
+/** Meshes alternate between the cells. */
+export const cellOf = ({ cells }: Spread, mesh: number): number => mesh % cells
+
+/** The broker that a peer connects to, counted through all cells. Meshes alternate between the shards of their cell. */
+export function shardOf(plan: Spreading, peer: number): number {
+  const { cells, shards, cross } = plan.spread
+  const mesh = meshOf(plan, peer)
+  const usual = Math.floor(mesh / cells) % shards
+  const place = peer - firstOf(plan, mesh)
+  const crossedBefore = Math.floor(place * cross) // evenly distributed among the peers
+  const isCrossing = shards > 1 && Math.floor((place + 1) * cross) > crossedBefore
+  const shard = isCrossing ? (usual + 1 + (crossedBefore % (shards - 1))) % shards : usual
+  return cellOf(plan.spread, mesh) * shards + shard
+}
+
+/** The peers of one generator, from `first` up to, but not including, `end`. */
 export interface Share {
   readonly first: number
   readonly end: number
@@ -61,33 +111,103 @@ export function sharesOf({ first, end }: Share, generators: number): Share[] {
 
 export const holds = (share: Share, peer: number): boolean => peer >= share.first && peer < share.end
 
-/** Messages that the share's own peers will receive. */
-export function expectedOf(plan: Plan, share: Share): number {
+/** Messages that the peers of the share receive. */
+export const expectedOf = (plan: Plan, share: Share): number =>
+  countMessages(plan, (number) => holds(share, recipientOf(plan, number)))
+
+/** Messages that the peers of the share send. */
+export const ownOf = (plan: Plan, share: Share): number =>
+  countMessages(plan, (number) => holds(share, senderOf(plan, number)))
+
+/** The share of messages whose sender and recipient are on two shards, from 0 to 1. */
+export function crossShareOf(plan: Plan): number {
+  if (plan.spread.shards === 1) return 0
+  const shards = Array.from({ length: plan.peers }, (_, peer) => shardOf(plan, peer))
+  const isCrossing = (number: number) => shards[senderOf(plan, number)] !== shards[recipientOf(plan, number)]
+  return countMessages(plan, isCrossing) / plan.total
+}
+
+function countMessages({ total }: Plan, isCounted: (number: number) => boolean): number {
   let count = 0
-  for (let number = 0; number < plan.total; number++) if (holds(share, recipientOf(plan, number))) count += 1
+  for (let number = 0; number < total; number++) if (isCounted(number)) count += 1
   return count
 }
 
-/** Messages that the share's own peers will send. */
-export function ownOf(plan: Plan, share: Share): number {
-  let count = 0
-  for (let number = 0; number < plan.total; number++) if (holds(share, senderOf(plan, number))) count += 1
-  return count
-}
-
-/** For each peer, the peers it will write to. */
+/** For each peer, the peers that it writes to. */
 export function correspondents(plan: Plan): Set<number>[] {
   const lists = Array.from({ length: plan.peers }, () => new Set<number>())
   for (let number = 0; number < plan.total; number++) lists[senderOf(plan, number)]!.add(recipientOf(plan, number))
   return lists
 }
 
-/** The share of messages whose sender and recipient are on two shards: 0 to 1. */
-export function crossShareOf(plan: Plan): number {
-  if (plan.spread.shards === 1) return 0
-  const shards = Array.from({ length: plan.peers }, (_, peer) => shardOf(plan, peer))
-  let crossing = 0
-  for (let number = 0; number < plan.total; number++)
-    if (shards[senderOf(plan, number)] !== shards[recipientOf(plan, number)]) crossing += 1
-  return crossing / plan.total
+/** Numbers from here on belong to the key exchange before the run: `EXCHANGE` plus the sender. */
+export const EXCHANGE = 0x8000_0000
+
+const NUMBER_BYTES = 4
+const PLACES = 65_536
+
+/**
+ * Bodies that a recipient can check byte by byte without a copy: four bytes of number, then a piece of one long random
+ * text, from a place that depends on the number.
+ */
+export class Bodies {
+  readonly #text: Buffer
+  readonly #seed: number
+  readonly #length: number
+
+  constructor({ payloadBytes, seed }: Plan) {
+    const random = seededRandom(seed)
+    this.#text = Buffer.from(Uint8Array.from({ length: PLACES + payloadBytes }, () => random.below(256)))
+    this.#seed = seed
+    this.#length = payloadBytes
+  }
+
+  make(number: number): Uint8Array {
+    const body = new Uint8Array(this.#length)
+    const start = this.#place(number)
+    this.#text.copy(body, NUMBER_BYTES, start, start + this.#length - NUMBER_BYTES)
+    body[0] = number >>> 24
+    body[1] = number >>> 16
+    body[2] = number >>> 8
+    body[3] = number
+    return body
+  }
+
+  /** The number in a body; NaN if the body is too short. */
+  numberOf(body: Uint8Array): number {
+    if (body.length < NUMBER_BYTES) return Number.NaN
+    return ((body[0]! << 24) | (body[1]! << 16) | (body[2]! << 8) | body[3]!) >>> 0
+  }
+
+  /** Whether every byte is as `make` wrote it. */
+  isIntact(body: Uint8Array, number: number): boolean {
+    if (body.length !== this.#length) return false
+    const start = this.#place(number)
+    return this.#text.compare(body, NUMBER_BYTES, this.#length, start, start + this.#length - NUMBER_BYTES) === 0
+  }
+
+  #place(number: number): number {
+    return mixed(number, this.#seed ^ 0x5ea1) % PLACES
+  }
+}
+
+/** A set of message numbers, one bit each: 300 kB for 2.4 million messages, for which a Set takes 100 MB. */
+export class Bits {
+  readonly #words: Uint32Array
+
+  constructor(size: number) {
+    this.#words = new Uint32Array(Math.ceil(size / 32))
+  }
+
+  has(number: number): boolean {
+    return (this.#words[number >>> 5]! & (1 << (number & 31))) !== 0
+  }
+
+  add(number: number): void {
+    this.#words[number >>> 5]! |= 1 << (number & 31)
+  }
+
+  delete(number: number): void {
+    this.#words[number >>> 5]! &= ~(1 << (number & 31))
+  }
 }

@@ -1,41 +1,41 @@
-/** Two results beside each other: every figure that both have, and what the second is of the first. */
+/** Two results side by side: every figure that both have, and the ratio of the second to the first. */
 
-import { figure, plainTable } from '@sealpost/harness/report/text'
+import { figure, tableText } from '@sealpost/harness/report/text'
 import { OperatingError } from '@sealpost/std'
 import { createColors } from 'picocolors'
 import type { LoadResult } from '../run/result.ts'
 import type { ScenarioReport } from '../scenarios/run.ts'
 
-/** Series, of which single numbers say nothing, and what is no figure. */
+/** Series, whose single numbers mean nothing, and numbers that are no figures. */
 const SKIPPED = new Set(['samples', 'series', 'rows', 'e2eSpectrum', 'e2eBins', 'startMs', 'seed'])
 
-export interface Compared {
+interface Compared {
   readonly name: string
   readonly first: number
   readonly second: number
 }
 
-/** @throws OperatingError `not_comparable` for what is no result, and when they have nothing in common */
+/** @throws OperatingError `not_comparable` if a file contains no result, or the results have no figure in common */
 export async function compareFiles(files: readonly string[], { isColored }: { isColored: boolean }): Promise<string> {
   const results = await Promise.all(files.map(readResult))
   const [first, second] = results
   const rows = compare(first, second)
   if (rows.length === 0) throw failure('The two results have no figure in common.')
   const paint = createColors(isColored)
-  const table = plainTable(['', 'first', 'second', 'second / first'], paint)
-  for (const row of rows) {
+  const cells = rows.map((row) => {
     const ratio = row.first === 0 ? (row.second === 0 ? '1.00' : '–') : figure(row.second / row.first)
-    table.push([row.name, figure(row.first), figure(row.second), ratio])
-  }
+    return [row.name, figure(row.first), figure(row.second), ratio]
+  })
+  const table = tableText(['', 'first', 'second', 'second / first'], cells, paint)
   const heads = files.map((file, i) => `  ${i === 0 ? 'first' : 'second'}: ${file}`)
   const warnings = results.flatMap((result, i) => limitedIn(result).map((name) => warningOf(i, name)))
-  return `\n${heads.join('\n')}\n\n${table.toString()}\n${warnings.map((line) => `  ${paint.yellow('!')} ${line}\n`).join('')}`
+  return `\n${heads.join('\n')}\n\n${table}\n${warnings.map((line) => `  ${paint.yellow('!')} ${line}\n`).join('')}`
 }
 
 const warningOf = (i: number, name: string): string =>
   `The load generator was the limit of the ${i === 0 ? 'first' : 'second'}${name}: the broker may be faster.`
 
-/** Where the load generator was the limit: of scenarios by their names, of any other run as an empty word. */
+/** Returns where the load generator was the limit: scenarios by name, any other run as an empty text. */
 export function limitedIn(result: unknown): string[] {
   const { scenarios, sweep, loadgenWasLimit } = (result ?? {}) as Partial<ScenarioReport['json']> & {
     readonly sweep?: readonly LoadResult[]
@@ -54,7 +54,7 @@ export function compare(first: unknown, second: unknown): Compared[] {
   })
 }
 
-/** Of scenarios by their names, of any other run all numbers by their path. */
+/** The figures of scenarios by name; for any other run all numbers by path. */
 function figuresOf(result: unknown): [string, number][] {
   const { scenarios } = (result ?? {}) as Partial<ScenarioReport['json']>
   if (!Array.isArray(scenarios)) return numbersOf(result, '')

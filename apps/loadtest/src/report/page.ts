@@ -1,42 +1,50 @@
 /**
- * A result as one page that needs nothing else: no script, no file beside it, nothing from the network. The charts are
- * drawn here, as SVG.
+ * What a run leaves: the report on standard output, the JSON file, and an HTML page. The page has no scripts and needs no
+ * other file; its charts are inline SVG.
  */
 import { drawBars, drawChart } from '@sealpost/harness/report/chart'
 import { type Machine, thisMachine } from '@sealpost/harness/report/machine'
+import type { LoadOptions } from '../command/arguments.ts'
+import type { RunConditions } from '../run/result.ts'
 import { type Check, type Findings, type Graph, isJudged, type Sheet } from '../scenarios/scenario.ts'
-import { STYLE } from './style.ts'
+
+export interface Report {
+  readonly text: string
+  readonly json: object
+  readonly isGood: boolean
+  /** Null: this kind of run has no page. */
+  readonly page: Omit<Page, 'command'> | null
+}
+
+export interface Page {
+  /** The complete command. */
+  readonly command: string
+  readonly chapters: readonly Chapter[]
+  readonly conditions: RunConditions
+}
 
 export interface Chapter extends Findings {
   readonly title: string
-  /** A sentence about the workload. */
+  /** Describes the workload in a sentence. */
   readonly summary: string
-  /** What is asked of the figure it shows; null: nothing in particular. */
+  /** The requirement for the figure that it shows; null: none. */
   readonly bar: string | null
-  /** What a published report measured with it; null: none. */
+  /** The figures of a published report for the same workload; null: none. */
   readonly reported: string | null
   readonly isGood: boolean
 }
 
-export interface Page {
-  /** The command, complete. */
-  readonly command: string
-  readonly chapters: readonly Chapter[]
-  readonly surroundings: RunConditions
+/** @returns the exit code */
+export async function writeReport({ text, json, isGood, page }: Report, { jsonFile, htmlFile, command }: LoadOptions) {
+  process.stdout.write(text)
+  if (jsonFile) await Bun.write(jsonFile, `${JSON.stringify(json, null, 2)}\n`)
+  if (htmlFile && page) await Bun.write(htmlFile, renderPage({ command, ...page }))
+  return isGood ? 0 : 1
 }
 
-export interface RunConditions {
-  readonly postgresVersion: string
-  readonly durability: { readonly fsync: string; readonly synchronousCommit: string }
-  readonly gitSha: string
-  readonly limits: 'on' | 'off'
-}
-
-export function renderPage({ command, chapters, surroundings }: Page): string {
-  const isGood = chapters.every((chapter) => chapter.isGood)
-  const failed = chapters.filter((chapter) => !chapter.isGood).length
+function renderPage({ command, chapters, conditions }: Page): string {
+  const failed = chapters.filter(({ isGood }) => !isGood).length
   const some = chapters.length === 1 ? 'It' : `${failed} of ${chapters.length}`
-  const verdict = isGood ? 'Everything held.' : `${some} did not hold.`
   const machine = thisMachine()
   return `<!doctype html>
 <html lang="en">
@@ -49,13 +57,13 @@ export function renderPage({ command, chapters, surroundings }: Page): string {
 <body>
 <header>
 <h1>Sealpost load test</h1>
-<p class="verdict ${isGood ? 'good' : 'bad'}">${verdict}</p>
+<p class="verdict ${failed === 0 ? 'good' : 'bad'}">${failed === 0 ? 'Everything held.' : `${some} did not hold.`}</p>
 <p><code>${escaped(command)}</code></p>
 </header>
 <main>
 ${chapters.length > 1 ? summaryOf(chapters) : ''}
 ${chapters.map(chapterOf).join('\n')}
-${machineOf(machine, surroundings)}
+${machineOf(machine, conditions)}
 </main>
 </body>
 </html>
@@ -67,8 +75,7 @@ const escaped = (text: string): string => Bun.escapeHTML(text)
 function summaryOf(chapters: readonly Chapter[]): string {
   const rows = chapters.map(({ title, isGood, shown, bar, reported }) => {
     const name = `<a href="#${escaped(title)}">${escaped(title)}</a>`
-    const cells = [shown, bar ?? '–', reported ?? '–'].map((cell) => `<td>${escaped(cell)}</td>`)
-    return `<tr><td>${name}</td>${cells.join('')}<td>${markOf(isGood)}</td></tr>`
+    return `<tr><td>${name}</td>${cellsOf([shown, bar ?? '–', reported ?? '–'], 'td')}<td>${markOf(isGood)}</td></tr>`
   })
   const head = ['scenario', 'shown here', 'bar', 'a published report, of another system', '']
   return `<section><h2>Summary</h2>
@@ -78,7 +85,7 @@ function summaryOf(chapters: readonly Chapter[]): string {
 
 function chapterOf(chapter: Chapter): string {
   const { title, summary, headline, checks, sheets, graphs, facts, bar, reported } = chapter
-  const told = checks.map((check) => `<li>${markOfCheck(check)} ${escaped(check.sentence)}</li>`)
+  const items = checks.map((check) => `<li>${markOfCheck(check)} ${escaped(check.sentence)}</li>`)
   const all = [...facts]
   if (bar) all.push(['asked', bar])
   if (reported) all.push(['reported', `${reported}, of another system`])
@@ -86,14 +93,14 @@ function chapterOf(chapter: Chapter): string {
 <h2>${markOf(chapter.isGood)} ${escaped(title)}</h2>
 <p class="headline">${escaped(headline)}</p>
 <p class="faint">${escaped(summary)}</p>
-<ul class="checks">${told.join('')}</ul>
+<ul class="checks">${items.join('')}</ul>
 ${sheets.map(tableOf).join('\n')}
 <div class="charts">${graphs.map(chartOf).join('\n')}</div>
 ${listOf(all)}
 </section>`
 }
 
-/** Told by word and shape, too, for those who don't see the colour. */
+/** Marks differ in shape and title, too, for readers who don't see the colour. */
 const markOf = (isGood: boolean): string =>
   isGood ? '<span class="good" title="held">✔</span>' : '<span class="bad" title="not held">✘</span>'
 
@@ -117,16 +124,10 @@ function chartOf(graph: Findings['graphs'][number]): string {
   return `<figure role="img" aria-label="${escaped(graph.title)}">${svg}</figure>`
 }
 
-function lineChartOf({ title, x, y, lines }: Graph): string {
-  return drawChart({
-    title,
-    x: typeof x === 'string' ? { name: x, ...rangeOf(lines) } : x,
-    y: { name: y, min: 0 },
-    lines,
-  })
-}
+const lineChartOf = ({ title, x, y, lines }: Graph): string =>
+  drawChart({ title, x: typeof x === 'string' ? { name: x, ...rangeOf(lines) } : x, y: { name: y, min: 0 }, lines })
 
-/** No room beside the points. */
+/** Without margins beside the points. */
 function rangeOf(lines: Graph['lines']): { min?: number; max?: number } {
   const places = lines.flatMap(({ points }) => points.map(([at]) => at))
   return places.length === 0 ? {} : { min: Math.min(...places), max: Math.max(...places) }
@@ -141,3 +142,26 @@ function machineOf(machine: Machine, { postgresVersion, durability, gitSha, limi
     ['day', machine.date],
   ])}</section>`
 }
+
+/** For phones and screens, light and dark, and for paper. */
+const STYLE = `
+:root { color-scheme: light dark; --ink: #24292f; --faint: #59636e; --line: #d8dade; --page: #fff; --good: #1a7f37; --bad: #c62828 }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --faint: #9da7b1; --line: #3d444d; --page: #14181d; --good: #4ac26b; --bad: #ff7b72 } }
+body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 64rem; font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page) }
+h1 { margin: 0; font-size: 1.6rem }
+h2 { margin: 2.5rem 0 .25rem; padding-top: 1rem; border-top: 1px solid var(--line); font-size: 1.25rem }
+.verdict, .headline { margin: .25rem 0; font-size: 1.15rem; font-weight: 600 }
+.good { color: var(--good) } .bad { color: var(--bad) } .faint { margin-top: 0; color: var(--faint) }
+.wide { overflow-x: auto }
+table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums }
+th, td { padding: .3rem .8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap }
+th { font-weight: 600; color: var(--faint) }
+th:first-child, td:first-child, .words th, .words td { text-align: left }
+.words td { white-space: normal }
+.checks { padding: 0; list-style: none }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 28rem), 1fr)); gap: 1rem }
+figure { margin: 0 } figure svg { width: 100%; height: auto; border-radius: .4rem }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: 1rem 0 } dt { color: var(--faint) } dd { margin: 0 }
+code { overflow-wrap: anywhere }
+@media print { section { break-inside: avoid } }
+`

@@ -1,69 +1,61 @@
 /**
- * What a broadcast costs for each member it reaches, against the same deliveries sent one by one: half of the peers write
- * to one group of all at once, then the same bodies to every other peer directly, in turns. Wall time is the machine's
- * word, which others may share; the CPU of client, broker and Postgres is what the two ways are compared by.
+ * What a broadcast costs for each member it reaches, compared with the same deliveries sent directly: half of the peers
+ * write to one group of all at once, then send the same bodies to every other peer, in alternation. Other programs share
+ * the wall time of the machine, so the two ways are compared by the CPU of client, broker and Postgres.
  */
 
-import type { MeshMembers } from '@sealpost/harness/members/mesh'
+import { type BrokerAddress, identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { postgresFacts, processFacts } from '@sealpost/harness/programs/process-facts'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
-import { count, figure, orDash, plainTable } from '@sealpost/harness/report/text'
-import { clockMs } from '@sealpost/sdk'
+import { Latencies } from '@sealpost/harness/report/latencies'
+import { count, figure, orDash, tableText } from '@sealpost/harness/report/text'
+import { ready } from '@sealpost/identity'
+import type { Form } from '@sealpost/protocol'
+import { clockMs, connect, type Group, type Peer } from '@sealpost/sdk'
+import { OperatingError } from '@sealpost/std'
 import { createColors } from 'picocolors'
-import type { LoadOptions } from '../command/arguments.ts'
-import type { Display } from '../command/progress.ts'
 import type { Environment } from '../environment/environment.ts'
-import type { Plan } from '../generators/plan.ts'
-import type { ReportOptions } from '../report/report.ts'
-import { GroupCrew } from './group-crew.ts'
-import { newMeshes } from './run.ts'
+import { Bits, Bodies, type Plan } from '../generators/plan.ts'
+import { newMesh, type RunContext } from './run.ts'
 
-/** Microseconds for each delivery. */
-export interface GroupCost {
+/** Microseconds per delivery. */
+interface GroupCost {
   readonly wallUs: number
   readonly clientUs: number
-  /** Null: the system tells nothing about it. */
+  /** Null: unknown. */
   readonly brokerUs: number | null
   readonly postgresUs: number | null
 }
 
-export interface GroupResult {
-  readonly members: number
-  readonly senders: number
-  /** Of one turn. */
-  readonly deliveries: number
-  readonly pairs: number
-  /** Of the median pair, by CPU of all three. */
+/** Both ways, one after the other. */
+interface CostPair {
   readonly inGroup: GroupCost
   readonly direct: GroupCost
-  /** What the direct way takes of what the group takes: of the median pair each. */
+}
+
+/** The costs are those of the median pair, by CPU. */
+export interface GroupResult extends CostPair {
+  readonly members: number
+  readonly senders: number
+  /** Deliveries of a turn. */
+  readonly deliveries: number
+  readonly pairs: number
+  /** Direct cost by group cost; each the median of the pairs. */
   readonly throughputRatio: number
   readonly cpuRatio: number
   readonly gitSha: string
 }
 
-export interface GroupSetup {
-  readonly plan: Plan
-  readonly target: Environment
-  readonly options: LoadOptions
-  readonly display: Display
-}
-
-interface Pair {
-  readonly inGroup: GroupCost
-  readonly direct: GroupCost
-}
-
 const PAIRS = 6
 
-export async function runGroup(setup: GroupSetup, teardown: Teardown): Promise<GroupResult> {
-  const { plan, target, options, display } = setup
-  const [mesh] = (await newMeshes(setup, teardown)) as [MeshMembers]
-  const crew = new GroupCrew({ plan, mesh, place: target.shards[0]!, form: options.form, sends: options.group! })
+export async function runGroup(context: RunContext, plan: Plan, teardown: Teardown): Promise<GroupResult> {
+  const { target, options, display } = context
+  const mesh = await newMesh(plan, target, teardown)
+  const crew = new GroupCrew({ plan, mesh, broker: target.shards[0]!, form: options.form, sends: options.group! })
   teardown.add({ end: () => crew.close() })
   display.step(`connecting ${plan.peers} peers`)
   await Promise.race([crew.open(), target.failed])
-  const pairs: Pair[] = []
+  const pairs: CostPair[] = []
   for (let i = 0; i < PAIRS; i++) {
     display.step(`pair ${i + 1} of ${PAIRS}`)
     pairs.push(await Promise.race([onePair(crew, target, i % 2 === 0), target.failed]))
@@ -71,23 +63,23 @@ export async function runGroup(setup: GroupSetup, teardown: Teardown): Promise<G
   const ratios = (costOf: (cost: GroupCost) => number) =>
     pairs.map(({ inGroup, direct }) => costOf(direct) / costOf(inGroup))
   const cpuRatios = ratios(cpuOf)
-  const cpuRatio = median(cpuRatios)
+  const cpuRatio = lowerMedian(cpuRatios)
   return {
     ...pairs[cpuRatios.indexOf(cpuRatio)]!,
     members: plan.peers,
     senders: crew.senderCount,
     deliveries: crew.deliveryCount,
     pairs: PAIRS,
-    throughputRatio: median(ratios(({ wallUs }) => wallUs)),
+    throughputRatio: lowerMedian(ratios(({ wallUs }) => wallUs)),
     cpuRatio,
     gitSha: target.version.gitSha,
   }
 }
 
-/** In turns, so that neither way always has the warmer caches or the longer queue before it. */
-async function onePair(crew: GroupCrew, target: Environment, isGroupFirst: boolean): Promise<Pair> {
-  const group = () => costOf(crew, target, (at) => crew.inGroup(at))
-  const direct = () => costOf(crew, target, (at) => crew.direct(at))
+/** Alternates the order, so that neither way always has the warmer caches or the longer queue before it. */
+async function onePair(crew: GroupCrew, target: Environment, isGroupFirst: boolean): Promise<CostPair> {
+  const group = () => costOf(crew, target, (sender) => crew.inGroup(sender))
+  const direct = () => costOf(crew, target, (sender) => crew.direct(sender))
   if (isGroupFirst) return { inGroup: await group(), direct: await direct() }
   const cost = await direct()
   return { inGroup: await group(), direct: cost }
@@ -122,18 +114,145 @@ async function costOf(
 
 const cpuOf = ({ clientUs, brokerUs, postgresUs }: GroupCost): number => clientUs + (brokerUs ?? 0) + (postgresUs ?? 0)
 
-/** The lower of the two in the middle, so that it is one of them. */
-const median = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[(values.length - 1) >> 1]!
+/** The lower of the two middle values, so that it is one of the values. */
+const lowerMedian = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[(values.length - 1) >> 1]!
 
-export function printGroup(result: GroupResult, { isColored }: ReportOptions): string {
+export function printGroup(result: GroupResult, { isColored }: { readonly isColored: boolean }): string {
   const paint = createColors(isColored)
   const { members, senders, deliveries, pairs, inGroup, direct, throughputRatio, cpuRatio } = result
-  const table = plainTable(['µs a delivery', 'wall', 'CPU', 'client', 'broker', 'Postgres'], paint)
-  for (const [name, cost] of [['to the group', inGroup] as const, ['directly', direct] as const]) {
+  const row = (name: string, cost: GroupCost) => {
     const cells = [cost.wallUs, cpuOf(cost), cost.clientUs].map(figure)
-    table.push([name, ...cells, orDash(cost.brokerUs), orDash(cost.postgresUs)])
+    return [name, ...cells, orDash(cost.brokerUs), orDash(cost.postgresUs)]
   }
+  const rows = [row('to the group', inGroup), row('directly', direct)]
+  const table = tableText(['µs a delivery', 'wall', 'CPU', 'client', 'broker', 'Postgres'], rows, paint)
   const shape = `${count(senders)} senders to one group of ${count(members)}: ${count(deliveries)} deliveries a turn, ${count(pairs)} pairs of turns`
   const ratios = `${figure(throughputRatio)} of the throughput of direct sends, ${figure(cpuRatio)} by CPU`
-  return `\n  ${paint.bold(ratios)}\n  ${paint.dim(shape)}\n\n${table.toString()}\n`
+  return `\n  ${paint.bold(ratios)}\n  ${paint.dim(shape)}\n\n${table}\n`
+}
+
+interface CrewSetup {
+  readonly plan: Plan
+  readonly mesh: MeshMembers
+  readonly broker: BrokerAddress
+  readonly form: Form
+  /** Messages of each sender in a turn. */
+  readonly sends: number
+  /** Groups of all members, among which the senders alternate. Default 1. */
+  readonly groups?: number
+}
+
+/**
+ * Peers of this process with two ways to write to everyone. A sender continues when its last message is stored: direct
+ * messages sent all at once would leave the outbox sorted by recipient, and reach each in one frame, unlike a broadcast.
+ */
+export class GroupCrew {
+  readonly senderCount: number
+  /** Deliveries of a turn. */
+  readonly deliveryCount: number
+  readonly #setup: CrewSetup
+  readonly #bodies: Bodies
+  readonly #peers: Peer[] = []
+  /** The group of each sender. */
+  #groups: Group[] = []
+  #turn: Turn | null = null
+
+  constructor(setup: CrewSetup) {
+    const { plan, sends } = setup
+    this.#setup = setup
+    this.#bodies = new Bodies(plan)
+    this.senderCount = Math.ceil(plan.peers / 2)
+    this.deliveryCount = this.senderCount * sends * (plan.peers - 1)
+  }
+
+  /** Connects all peers, and sends once along every pair, because a turn must not pay for first messages. */
+  async open(): Promise<void> {
+    await ready()
+    const { plan, mesh, groups = 1 } = this.#setup
+    for (let i = 0; i < plan.peers; i++) this.#peers.push(await this.#connectOne(i))
+    const [owner] = this.#peers as [Peer]
+    const names = Array.from({ length: groups }, (_, i) => `load test ${i + 1}`)
+    const made = await Promise.all(names.map((name) => owner.groups.create(name, mesh.peerKeys)))
+    const senders = this.#peers.slice(0, this.senderCount)
+    this.#groups = await Promise.all(senders.map((peer, i) => peer.groups.find(made[i % made.length]!.id)))
+    await this.turn((sender) => this.inGroup(sender))
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#peers.map((peer) => peer.close()))
+  }
+
+  /** Resolves when every send is acked and every recipient has got its deliveries once. */
+  async turn(send: (sender: number) => Promise<unknown>): Promise<void> {
+    const turn = new Turn(this.#setup, this.deliveryCount)
+    this.#turn = turn
+    const senders = Array.from({ length: this.senderCount }, (_, sender) => send(sender))
+    await Promise.race([Promise.all([...senders, turn.complete]), turn.failed])
+  }
+
+  /** @param latencies - notes the time until each message was stored for all members */
+  async inGroup(sender: number, latencies = new Latencies()): Promise<void> {
+    for (const body of this.#bodiesOf(sender)) {
+      const startMs = performance.now()
+      const { stored } = await this.#groups[sender]!.send(body)
+      for (const { error } of await stored) if (error) throw error
+      latencies.note(performance.now() - startMs)
+    }
+  }
+
+  async direct(sender: number): Promise<void> {
+    const others = this.#setup.mesh.peerKeys.filter((_, i) => i !== sender)
+    const peer = this.#peers[sender]!
+    for (const body of this.#bodiesOf(sender)) await Promise.all(others.map((to) => peer.send(to, body)))
+  }
+
+  #bodiesOf(sender: number): Uint8Array[] {
+    const { sends } = this.#setup
+    return Array.from({ length: sends }, (_, n) => this.#bodies.make(sender * sends + n))
+  }
+
+  async #connectOne(i: number): Promise<Peer> {
+    const { mesh, broker, form, sends } = this.#setup
+    const identity = identityOf(mesh.secrets[i]!)
+    const { url, brokerKey } = broker
+    const peer = await connect({ url, brokerKey, meshId: mesh.meshId, identity, form })
+    peer.onMessage(({ body, sender }) => {
+      const number = this.#bodies.numberOf(body)
+      const isIntact = this.#bodies.isIntact(body, number) && sender === mesh.peerKeys[Math.floor(number / sends)]
+      this.#turn!.received(i, isIntact ? number : null)
+    })
+    return peer
+  }
+}
+
+/** The messages that each member has received in a turn. */
+class Turn {
+  readonly complete: Promise<void>
+  readonly failed: Promise<never>
+  readonly #messages: number
+  readonly #seen: Bits
+  readonly #isComplete = Promise.withResolvers<void>()
+  readonly #hasFailed = Promise.withResolvers<never>()
+  #due: number
+
+  constructor({ plan, sends }: CrewSetup, due: number) {
+    this.#messages = Math.ceil(plan.peers / 2) * sends
+    this.#seen = new Bits(this.#messages * plan.peers)
+    this.#due = due
+    this.complete = this.#isComplete.promise
+    this.failed = this.#hasFailed.promise
+    this.failed.catch(() => undefined) // the caller of `turn` gets it
+  }
+
+  /** @param number - null: the message is not what its sender sent */
+  received(member: number, number: number | null): void {
+    const place = number === null ? 0 : member * this.#messages + number
+    if (number === null || number >= this.#messages || this.#seen.has(place)) {
+      const sentence = 'A message came twice, or not as it was sent.'
+      return this.#hasFailed.reject(new OperatingError('wrong_delivery', sentence))
+    }
+    this.#seen.add(place)
+    this.#due -= 1
+    if (this.#due === 0) this.#isComplete.resolve()
+  }
 }

@@ -1,24 +1,19 @@
-/** What sessions cost that do nothing: they connect, the clock runs, they go. */
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+/** What silent sessions cost a broker. */
 import { join } from 'node:path'
-import { processFacts } from '@sealpost/harness/programs/process-facts'
-import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { type ProcessFacts, processFacts } from '@sealpost/harness/programs/process-facts'
+import { type Teardown, temporaryFolder } from '@sealpost/harness/programs/teardown'
 import { count, factList, figure } from '@sealpost/harness/report/text'
 import { OperatingError } from '@sealpost/std'
 import { createColors } from 'picocolors'
-import type { LoadOptions } from '../command/arguments.ts'
-import type { Display } from '../command/progress.ts'
 import type { Environment } from '../environment/environment.ts'
 import { Fleet } from '../generators/fleet.ts'
 import type { Plan } from '../generators/plan.ts'
-import type { ReportOptions } from '../report/report.ts'
-import { fleetSetup, newMeshes } from './run.ts'
+import { fleetSetup, newMeshes, type RunContext } from './run.ts'
 
 export interface IdleResult {
   readonly sessions: number
   readonly seconds: number
-  /** Of the broker: cores, from 0 up. */
+  /** Cores that the broker used. */
   readonly cpuShare: number
   readonly rssMbBefore: number
   readonly rssMbAfter: number
@@ -26,59 +21,59 @@ export interface IdleResult {
   readonly gitSha: string
 }
 
-export interface IdleSetup {
-  readonly plan: Plan
-  readonly target: Environment
-  readonly options: LoadOptions
-  readonly display: Display
-}
+/** A start and a thousand handshakes leave garbage and compile code; after this time the figures are stable. */
+export const SETTLE_MS = 5_000
 
-/** A start and a thousand handshakes leave garbage and compiled code behind; this long after it the figures stand. */
-const SETTLE_MS = 5_000
-
-export async function runIdle(setup: IdleSetup, teardown: Teardown): Promise<IdleResult> {
-  const { plan, target, options, display } = setup
-  const meshes = await newMeshes(setup, teardown)
-  const folder = await mkdtemp(join(tmpdir(), 'sealpost-load-'))
-  teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
+export async function runIdle(context: RunContext, plan: Plan, teardown: Teardown): Promise<IdleResult> {
+  const { target, options, display } = context
+  const meshes = await newMeshes(plan, target, teardown)
+  const folder = await temporaryFolder('load', teardown)
   display.step('letting the broker settle')
   await Bun.sleep(SETTLE_MS)
   const before = brokerFacts(target)
-  const fleet = await Fleet.open(fleetSetup({ ...setup, meshes }, join(folder, 'idle')))
-  const stop = teardown.add({ end: () => fleet.stop(), kill: () => fleet.kill() })
+  const fleet = await Fleet.open(fleetSetup({ plan, meshes, target, options }, join(folder, 'idle')))
+  const stop = teardown.addProgram(fleet)
   display.step(`connecting ${plan.peers} peers`)
   await Promise.race([fleet.connect(), target.failed])
   await Bun.sleep(SETTLE_MS)
   display.step(`looking at them for ${options.seconds} s`)
-  const first = brokerFacts(target)
-  await Promise.race([Bun.sleep(options.seconds * 1000), target.failed])
-  const last = brokerFacts(target)
+  const { cpuShare, rssMb } = await restingFacts(target, options.seconds)
   await stop()
   return {
     sessions: plan.peers,
     seconds: options.seconds,
-    cpuShare: (last.cpuSeconds - first.cpuSeconds) / options.seconds,
+    cpuShare,
     rssMbBefore: before.rssMb,
-    rssMbAfter: last.rssMb,
-    rssKbPerSession: ((last.rssMb - before.rssMb) * 1024) / plan.peers,
+    rssMbAfter: rssMb,
+    rssKbPerSession: ((rssMb - before.rssMb) * 1024) / plan.peers,
     gitSha: target.version.gitSha,
   }
 }
 
-function brokerFacts({ shards: [shard] }: Environment) {
+/** The facts of the first broker. @throws OperatingError `broker_unknown` */
+export function brokerFacts({ shards: [shard] }: Environment): ProcessFacts {
   const facts = shard?.pid == null ? null : processFacts(shard.pid)
-  if (!facts) throw new OperatingError('broker_unknown', 'The system tells nothing about the broker.')
+  if (!facts) throw new OperatingError('broker_unknown', 'The system has no figures for the broker.')
   return facts
 }
 
-export function printIdle(result: IdleResult, { isColored }: ReportOptions): string {
+/** The facts after this time, and the cores that the broker used during it. */
+export async function restingFacts(target: Environment, seconds: number): Promise<ProcessFacts & { cpuShare: number }> {
+  const first = brokerFacts(target)
+  await Promise.race([Bun.sleep(seconds * 1000), target.failed])
+  const last = brokerFacts(target)
+  return { ...last, cpuShare: (last.cpuSeconds - first.cpuSeconds) / seconds }
+}
+
+export function printIdle(result: IdleResult, { isColored }: { readonly isColored: boolean }): string {
   const { sessions, seconds, cpuShare, rssMbBefore, rssMbAfter, rssKbPerSession } = result
-  const cpu = `${figure(cpuShare * 100)} % of a core over ${count(seconds)} s`
-  const memory = `${figure(rssMbBefore)} MB before, ${figure(rssMbAfter)} MB with them: ${figure(rssKbPerSession)} kB each`
   const lines = [
     ['sessions', `${count(sessions)}, silent`],
-    ['CPU', cpu],
-    ['memory', memory],
+    ['CPU', `${figure(cpuShare * 100)} % of a core over ${count(seconds)} s`],
+    ['memory', memoryText(rssMbBefore, rssMbAfter, rssKbPerSession)],
   ] as const
   return `\n${factList(lines, createColors(isColored))}\n`
 }
+
+export const memoryText = (mbBefore: number, mbAfter: number, kbEach: number): string =>
+  `${figure(mbBefore)} MB before, ${figure(mbAfter)} MB with them: ${figure(kbEach)} kB each`

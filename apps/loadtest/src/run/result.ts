@@ -1,41 +1,50 @@
-/** The result as JSON: the names are part of the load test's interface, other programs read them. */
+/** The result of a run as JSON. Other programs read it, so its names are an interface. */
 
 import type { ProcessUsage, ResourceUsage, UsageSample } from '@sealpost/harness/programs/resource-usage'
+import { sum } from '@sealpost/harness/report/text'
+import { OperatingError } from '@sealpost/std'
 import type { LoadOptions } from '../command/arguments.ts'
-import type { Yardstick } from '../command/command.ts'
-import type { Environment } from '../environment/environment.ts'
-import { type DeliveryPaths, deliveriesOf, type ShardCounts } from '../environment/shard-counts.ts'
-import { crossShareOf } from '../generators/plan.ts'
-import { shardOf } from '../generators/spread.ts'
+import type { PostgresFacts } from '../environment/database.ts'
+import type { Environment, Shard } from '../environment/environment.ts'
+import { crossShareOf, shardOf } from '../generators/plan.ts'
 import type { LoadOutcome } from './run.ts'
 import type { Verdict } from './verdict.ts'
 
-export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'stepsMs'> {
+/** What a run can be compared with: a relay that stores nothing, or a queue with one statement per message. */
+export const YARDSTICK_NAMES = {
+  relay: 'a relay that stores nothing',
+  'plain-sql': 'a queue of plain SQL',
+} as const
+export type Yardstick = keyof typeof YARDSTICK_NAMES
+
+/** What a report states about its conditions. */
+export interface RunConditions extends Pick<PostgresFacts, 'postgresVersion' | 'durability'> {
+  readonly gitSha: string
+  readonly limits: 'on' | 'off'
+}
+
+export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'stepsMs'>, RunConditions {
   readonly peers: number
   readonly messagesPerPeer: number
   readonly total: number
   /** Pushed more than once, whether the SDK hid it or not. */
   readonly duplicates: number
-  /** Answered with an error: code and count. */
+  /** Refused sends by code. */
   readonly refused: Readonly<Record<string, number>>
   readonly messagesPerSecond: number
-  /** Of the broker that had the most. */
+  /** The highest of any broker. */
   readonly brokerRssMbPeak: number | null
   readonly brokerFdMax: number | null
-  /** Of all brokers together. */
+  /** All brokers together. */
   readonly brokerCpuSeconds: number | null
   readonly postgresCpuSeconds: number | null
   readonly postgresRssMbPeak: number | null
-  /** Cores used by all generators together; and by the busiest of them. */
+  /** Cores used by all generators together, and by the busiest of them. */
   readonly loadgenCpuShare: number
   readonly loadgenCpuShareMax: number
   readonly loadgenCpuSeconds: number
   readonly loadgenWasLimit: boolean
   readonly machineCoresBusy: number | null
-  readonly postgresVersion: string
-  readonly durability: { readonly fsync: string; readonly synchronousCommit: string }
-  readonly gitSha: string
-  readonly limits: 'on' | 'off'
   readonly form: string
   readonly window: number
   readonly payloadBytes: number
@@ -43,15 +52,15 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'step
   readonly seed: number
   readonly meshes: number
   readonly cells: number
-  /** Brokers, those of the first cell first. */
+  /** The brokers, cell by cell. */
   readonly shards: readonly ShardResult[]
-  /** The share of messages whose sender and recipient were on two shards: 0 to 1. */
+  /** The share of messages whose sender and recipient were on two shards, from 0 to 1. */
   readonly crossShare: number
   readonly generators: number
   readonly transactionsPerMessage: number | null
   readonly walBytesPerMessage: number | null
   readonly leftInQueue: number | null
-  /** How the run's deliveries came to their recipients; null where a broker's metrics can't be read. */
+  /** Null if the metrics of a broker are not accessible. */
   readonly deliveries: DeliveryPaths | null
   readonly duplicatesHidden: number
   readonly reconnects: number
@@ -86,18 +95,22 @@ export type BaselineResult = Pick<
   readonly postgresCpuSeconds: number | null
 }
 
-/** The SDK's own window, when none is asked for. */
+/** The SDK's default. */
 const SDK_WINDOW = 64
-/** A generator that uses more of a core than this may have been what held things up. */
+/** A generator that uses more of a core than this may have limited the run. */
 const BUSY_SHARE = 0.9
 
 /** @param share - of a core, of the busiest program that makes the load */
 export const wasLimit = (share: number): boolean => share > BUSY_SHARE
 
+export const conditionsOf = ({ facts, version }: Environment): RunConditions => ({
+  ...{ postgresVersion: facts.postgresVersion, durability: facts.durability },
+  ...{ gitSha: version.gitSha, limits: version.limits },
+})
+
 export function resultOf(outcome: LoadOutcome, environment: Environment, options: LoadOptions): LoadResult {
   const { plan, usage, database } = outcome
   const { spans: _, arrivingMs: __, stepsMs: ___, ...verdict } = outcome.verdict
-  const { facts, version } = environment
   const generators = generatorFigures(outcome)
   const perMessage = (value: number | undefined) => (value === undefined ? null : value / Math.max(1, verdict.acked))
   return {
@@ -112,10 +125,7 @@ export function resultOf(outcome: LoadOutcome, environment: Environment, options
     postgresRssMbPeak: usage.postgres.rssMbPeak,
     ...generators,
     machineCoresBusy: usage.machineCoresBusy,
-    postgresVersion: facts.postgresVersion,
-    durability: facts.durability,
-    gitSha: version.gitSha,
-    limits: version.limits,
+    ...conditionsOf(environment),
     form: options.form,
     window: options.window ?? SDK_WINDOW,
     payloadBytes: plan.payloadBytes,
@@ -137,27 +147,20 @@ export function resultOf(outcome: LoadOutcome, environment: Environment, options
 export function withBaseline(result: LoadResult, outcome: LoadOutcome, baselineKind: Yardstick): LoadResult {
   const { wallMs, ackMs, e2eMs, callToPushMs, delivered, lost, outOfOrder } = outcome.verdict
   const { loadgenCpuSeconds, loadgenCpuShare } = generatorFigures(outcome)
+  const { brokers, postgres } = outcome.usage
   const messagesPerSecond = perSecond(outcome)
   const baseline: BaselineResult = {
-    wallMs,
-    messagesPerSecond,
-    ackMs,
-    e2eMs,
-    callToPushMs,
-    delivered,
-    lost,
-    outOfOrder,
-    loadgenCpuSeconds,
-    loadgenCpuShare,
-    relayCpuSeconds: outcome.usage.brokers[0]!.cpuSeconds,
-    relayRssMbPeak: outcome.usage.brokers[0]!.rssMbPeak,
-    postgresCpuSeconds: outcome.usage.postgres.cpuSeconds,
+    ...{ wallMs, messagesPerSecond, ackMs, e2eMs, callToPushMs, delivered, lost, outOfOrder },
+    ...{ loadgenCpuSeconds, loadgenCpuShare },
+    relayCpuSeconds: brokers[0]!.cpuSeconds,
+    relayRssMbPeak: brokers[0]!.rssMbPeak,
+    postgresCpuSeconds: postgres.cpuSeconds,
   }
   const baselineRatio = messagesPerSecond === 0 ? 0 : result.messagesPerSecond / messagesPerSecond
   return { ...result, baselineMessagesPerSecond: messagesPerSecond, baselineRatio, baselineKind, baseline }
 }
 
-/** Whether every message arrived, once, where it should, in order and in time. */
+/** Whether every message arrived at its recipient in order and in time, and no send was refused. */
 export function isClean(result: LoadResult): boolean {
   const { lost, misdelivered, outOfOrder, timedOut, delivered, total, refused } = result
   const faults = lost + misdelivered + outOfOrder + timedOut + Object.keys(refused).length
@@ -168,14 +171,14 @@ function perSecond({ verdict: { delivered, wallMs } }: LoadOutcome): number {
   return wallMs === 0 ? 0 : (delivered * 1000) / wallMs
 }
 
-function brokerFigures({ brokers: shards }: ResourceUsage) {
+function brokerFigures({ brokers }: ResourceUsage) {
   const known = (values: readonly (number | null)[]) => values.filter((value) => value !== null)
-  const most = (values: readonly number[]) => (values.length === 0 ? null : Math.max(...values))
-  const cpuSeconds = known(shards.map((shard) => shard.cpuSeconds))
+  const highest = (values: readonly number[]) => (values.length === 0 ? null : Math.max(...values))
+  const cpuSeconds = known(brokers.map((broker) => broker.cpuSeconds))
   return {
-    brokerRssMbPeak: most(known(shards.map(({ rssMbPeak }) => rssMbPeak))),
-    brokerFdMax: most(known(shards.map(({ fdMax }) => fdMax))),
-    brokerCpuSeconds: cpuSeconds.length < shards.length ? null : cpuSeconds.reduce((a, b) => a + b, 0),
+    brokerRssMbPeak: highest(known(brokers.map(({ rssMbPeak }) => rssMbPeak))),
+    brokerFdMax: highest(known(brokers.map(({ fdMax }) => fdMax))),
+    brokerCpuSeconds: cpuSeconds.length < brokers.length ? null : sum(cpuSeconds),
   }
 }
 
@@ -187,21 +190,91 @@ function shardResults({ plan, usage, shardCounts }: LoadOutcome): ShardResult[] 
 
 function generatorFigures({ generators, verdict, plan }: LoadOutcome) {
   const seconds = Math.max(verdict.wallMs, 1) / 1000
-  const sum = (pick: (of: LoadOutcome['generators'][number]) => number) => generators.reduce((n, of) => n + pick(of), 0)
-  const loadgenCpuSeconds = sum((of) => of.cpuSeconds)
-  const loadgenCpuShareMax = Math.max(...generators.map((of) => of.cpuSeconds)) / seconds
+  const cpuSeconds = generators.map((each) => each.cpuSeconds)
+  const counted = (name: 'duplicates' | 'tampered' | 'sessions') =>
+    sum(generators.map(({ counters }) => counters[name]))
+  const loadgenCpuShareMax = Math.max(...cpuSeconds) / seconds
   const refused: Record<string, number> = {}
   for (const { refusals } of generators)
     for (const [code, times] of Object.entries(refusals)) refused[code] = (refused[code] ?? 0) + times
   return {
     generators: generators.length,
-    loadgenCpuSeconds,
-    loadgenCpuShare: loadgenCpuSeconds / seconds,
+    loadgenCpuSeconds: sum(cpuSeconds),
+    loadgenCpuShare: sum(cpuSeconds) / seconds,
     loadgenCpuShareMax,
     loadgenWasLimit: wasLimit(loadgenCpuShareMax),
     refused,
-    duplicatesHidden: sum((of) => of.counters.duplicates),
-    tampered: sum((of) => of.counters.tampered),
-    reconnects: sum((of) => of.counters.sessions) - plan.peers,
+    duplicatesHidden: counted('duplicates'),
+    tampered: counted('tampered'),
+    reconnects: counted('sessions') - plan.peers,
   }
+}
+
+/** What a broker did, from its metrics. */
+export interface ShardCounts {
+  /** Envelopes committed and acked. */
+  readonly accepted: number
+  /** Deliveries pushed to sessions. */
+  readonly pushed: number
+  /** Deliveries leased by the insert and pushed right after its commit. */
+  readonly leasedOnInsert: number
+  /** Deliveries taken from the queue by a claim. */
+  readonly claimed: number
+  /** Deliveries leased by the insert of another broker, and taken without a claim. */
+  readonly collected: number
+}
+
+/** How deliveries came to their sessions. */
+export type DeliveryPaths = Pick<ShardCounts, 'leasedOnInsert' | 'claimed' | 'collected'>
+
+const METRICS: Readonly<Record<keyof ShardCounts, string>> = {
+  accepted: 'sealpost_envelopes_accepted_total',
+  pushed: 'sealpost_deliveries_pushed_total',
+  leasedOnInsert: 'sealpost_deliveries_leased_on_insert_total',
+  claimed: 'sealpost_claim_deliveries_sum',
+  collected: 'sealpost_deliveries_collected_total',
+}
+const SCRAPE_WITHIN_MS = 5_000
+
+/** Null for a broker whose metrics are not accessible: a broker that ran before the test has them on its private port. */
+export function countsOf(shards: readonly Shard[]): Promise<(ShardCounts | null)[]> {
+  return Promise.all(
+    shards.map(async ({ adminUrl }) => {
+      const metrics = await scrapeMetrics(adminUrl)
+      return metrics === null ? null : countsIn(metrics)
+    }),
+  )
+}
+
+/** Null if the broker is unknown or does not answer; the verdict of the run shows a broker that hangs. */
+export async function scrapeMetrics(adminUrl: string | null): Promise<string | null> {
+  if (adminUrl === null) return null
+  return fetch(`${adminUrl}/metrics`, { signal: AbortSignal.timeout(SCRAPE_WITHIN_MS) })
+    .then((response) => response.text())
+    .catch(() => null)
+}
+
+/** @throws OperatingError `metric_missing` */
+export const countsIn = (metrics: string): ShardCounts => eachCount((name) => valueIn(metrics, METRICS[name]))
+
+export const since = (first: ShardCounts | null | undefined, last: ShardCounts | null | undefined) =>
+  first && last ? eachCount((name) => last[name] - first[name]) : null
+
+/** All brokers together; null if one of them is unknown. */
+export function deliveriesOf(shards: readonly (ShardCounts | null)[]): DeliveryPaths | null {
+  const known = shards.filter((counts) => counts !== null)
+  if (known.length < shards.length) return null
+  const { leasedOnInsert, claimed, collected } = eachCount((name) => sum(known.map((counts) => counts[name])))
+  return { leasedOnInsert, claimed, collected }
+}
+
+function eachCount(countOf: (name: keyof ShardCounts) => number): ShardCounts {
+  const names = Object.keys(METRICS) as (keyof ShardCounts)[]
+  return Object.fromEntries(names.map((name) => [name, countOf(name)])) as Record<keyof ShardCounts, number>
+}
+
+function valueIn(metrics: string, name: string): number {
+  const [, value] = new RegExp(`^${name} (\\S+)$`, 'm').exec(metrics) ?? []
+  if (value === undefined) throw new OperatingError('metric_missing', `The broker's /metrics has no ${name}.`)
+  return Number(value)
 }

@@ -1,4 +1,4 @@
-/** One run: a mesh of peers against one target, from the first connection to the verdict. */
+/** One run: peers against one target, from the first connection to the verdict. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -8,16 +8,14 @@ import { ResourceMonitor, type ResourceUsage } from '@sealpost/harness/programs/
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { clockMs } from '@sealpost/sdk'
 import type { LoadOptions } from '../command/arguments.ts'
-import { profileWords } from '../command/profile.ts'
 import type { Display } from '../command/progress.ts'
 import type { DatabaseCounters } from '../environment/database.ts'
 import type { Environment, RunTarget } from '../environment/environment.ts'
-import { countsOf, type ShardCounts, since } from '../environment/shard-counts.ts'
 import { Fleet, type FleetSetup } from '../generators/fleet.ts'
-import type { Collected } from '../generators/orders.ts'
-import type { Plan } from '../generators/plan.ts'
-import { cellOf, firstOf } from '../generators/spread.ts'
-import { judge, type Verdict } from './verdict.ts'
+import type { Collected } from '../generators/link.ts'
+import { cellOf, firstOf, type Plan } from '../generators/plan.ts'
+import { countsOf, type LoadResult, resultOf, type ShardCounts, since } from './result.ts'
+import { judge, type SpanLatencies, type Verdict } from './verdict.ts'
 
 export interface LoadOutcome {
   readonly plan: Plan
@@ -25,59 +23,75 @@ export interface LoadOutcome {
   readonly verdict: Verdict
   readonly usage: ResourceUsage
   readonly generators: readonly Collected[]
-  /** Before the run; null when it ran cold. */
+  /** The key exchange before the run; null for a cold run. */
   readonly exchange: { readonly messages: number; readonly ms: number } | null
-  /** During the run; null for the relay. */
+  /** Null for a yardstick. */
   readonly database: DatabaseCounters | null
-  /** Deliveries that were still in the broker at the end. */
+  /** Deliveries that the broker still had at the end. */
   readonly leftInQueue: number | null
-  /** Of each broker during the run; null: its metrics can't be read. */
+  /** One for each broker; null if its metrics are not accessible. */
   readonly shardCounts: readonly (ShardCounts | null)[]
 }
 
-export interface RunSetup {
+/** What every run has: where it runs, the command line, and the display of its progress. */
+export interface RunContext<Target extends RunTarget = Environment> {
+  readonly target: Target
+  readonly options: LoadOptions
+  readonly display: Display
+}
+
+export interface RunSetup extends RunContext<RunTarget> {
   readonly plan: Plan
   /** As many as the plan says. */
   readonly meshes: readonly MeshMembers[]
-  readonly target: RunTarget
-  readonly options: LoadOptions
-  readonly display: Display
-  /** The length of a span to be judged on its own. */
+  /** The length of the spans that the verdict lists. */
   readonly spanMs?: number
-  /** Deliveries of the first mesh that stay where they are: others wait for them. */
+  /** Deliveries of the first mesh that stay in the queue for absent peers. */
   readonly resting?: number
   readonly onStart?: () => void
 }
 
-/** The meshes of a plan, each in the database of its cell, and out of it at the end if that outlives us. */
-export async function newMeshes(
-  { plan, target }: { plan: Plan; target: Environment },
-  teardown: Teardown,
-): Promise<MeshMembers[]> {
-  const outlivesUs = !target.isDatabaseOurs
+/** Creates the meshes of a plan, each in the database of its cell. Deletes them at the end if the database outlives us. */
+export async function newMeshes(plan: Plan, target: Environment, teardown: Teardown): Promise<MeshMembers[]> {
   const meshes: MeshMembers[] = []
   for (let i = 0; i < plan.spread.meshes; i++) {
     const mesh = await generateMesh(firstOf(plan, i + 1) - firstOf(plan, i))
-    if (outlivesUs) teardown.add({ end: () => target.databases.forget(mesh.meshId) })
-    await target.databases.seed(mesh, cellOf(plan.spread, i))
+    if (!target.isDatabaseOurs) teardown.add({ end: () => target.databases.forget(mesh.meshId) })
+    await target.databases.cells[cellOf(plan.spread, i)]!.seed(mesh)
     meshes.push(mesh)
   }
   return meshes
 }
 
-/** A connection tells its statistics once a second at most. */
+/** The only mesh of a plan with one. */
+export async function newMesh(plan: Plan, target: Environment, teardown: Teardown): Promise<MeshMembers> {
+  const [mesh] = await newMeshes(plan, target, teardown)
+  return mesh!
+}
+
+/** Runs a plan in meshes of its own. */
+export async function runPlan(
+  { target, options, display }: RunContext,
+  setup: Omit<RunSetup, 'meshes' | keyof RunContext>,
+  teardown: Teardown,
+): Promise<{ result: LoadResult; spans: readonly SpanLatencies[] }> {
+  const meshes = await newMeshes(setup.plan, target, teardown)
+  const outcome = await runOnce({ ...setup, meshes, target, options, display }, teardown)
+  return { result: resultOf(outcome, target, options), spans: outcome.verdict.spans }
+}
+
+/** A connection reports its statistics once a second at most. */
 const STATISTICS_MS = 1_100
 /** Settlements follow the last delivery within a commit or two. */
 const SETTLE_WITHIN_MS = 5_000
 
 export async function runOnce(setup: RunSetup, teardown: Teardown): Promise<LoadOutcome> {
-  const { target } = setup
   const folder = await mkdtemp(join(tmpdir(), 'sealpost-load-'))
   const removeFolder = teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
   const fleet = await Fleet.open(fleetSetup(setup, join(folder, 'run')))
-  const stopFleet = teardown.add({ end: () => fleet.stop(), kill: () => fleet.kill() })
+  const stopFleet = teardown.addProgram(fleet)
   try {
-    return await Promise.race([measure(fleet, setup), target.failed])
+    return await Promise.race([measure(fleet, setup), setup.target.failed])
   } finally {
     await stopFleet()
     await removeFolder()
@@ -90,16 +104,16 @@ async function measure(fleet: Fleet, setup: RunSetup): Promise<LoadOutcome> {
   await fleet.connect()
   const exchange = options.isCold ? null : await exchangeKeys(fleet, display)
   const before = await counters(fleet, target)
-  await untilSettled(setup, SETTLE_WITHIN_MS) // so that the counts of the run hold no delivery from before it
+  await untilSettled(setup, SETTLE_WITHIN_MS) // so that no delivery from before counts in the run
   const countsBefore = await countsOf(target.shards)
-  const watch = new ResourceMonitor({ brokers: target.shards, postmasterPids: target.postmasterPids })
+  const monitor = new ResourceMonitor({ brokers: target.shards, postmasterPids: target.postmasterPids })
   display.begin(plan.total)
   setup.onStart?.()
   const { startMs, isComplete } = await fleet.run((progress) => display.update(progress))
   display.end()
   if (!isComplete) display.step(`nothing more came for ${options.drainMs} ms, ending the run`)
   const leftInQueue = await untilSettled(setup, isComplete ? SETTLE_WITHIN_MS : 0)
-  const usage = watch.stop()
+  const usage = monitor.stop()
   const counts = await countsOf(target.shards)
   const after = isComplete ? await counters(fleet, target) : null // a broker that hangs would not answer the tap
   const collected = await fleet.collect()
@@ -120,16 +134,18 @@ async function measure(fleet: Fleet, setup: RunSetup): Promise<LoadOutcome> {
   }
 }
 
-export function fleetSetup({ plan, meshes, target, options }: Omit<RunSetup, 'display'>, records: string): FleetSetup {
-  const { form, window, generators, agents, drainMs } = options
+export function fleetSetup(
+  { plan, meshes, target, options }: Pick<RunSetup, 'plan' | 'meshes' | 'target' | 'options'>,
+  records: string,
+): FleetSetup {
+  const { form, window, generators, agents, drainMs, runtimeArgs } = options
   return {
-    ...{ plan, records, form, window, generators, agents, drainMs },
+    ...{ plan, records, form, window, generators, agents, drainMs, runtimeArgs },
     peers: { first: 0, end: plan.peers },
-    places: target.shards.map(({ url, brokerKey }) => ({ url, brokerKey })),
+    brokers: target.shards.map(({ url, brokerKey }) => ({ url, brokerKey })),
     meshIds: meshes.map(({ meshId }) => meshId),
     peerKeys: meshes.flatMap(({ peerKeys }) => peerKeys),
     secrets: meshes.flatMap(({ secrets }) => secrets),
-    words: profileWords(options),
   }
 }
 
@@ -151,10 +167,11 @@ function difference(after: DatabaseCounters, before: DatabaseCounters): Database
   return { transactions: after.transactions - before.transactions, walBytes: after.walBytes - before.walBytes }
 }
 
-/** @returns what is left, beside what rests, when it does not come to an end */
-async function untilSettled(setup: RunSetup, withinMs: number): Promise<number | null> {
-  const { databases } = setup.target
-  const { meshes, resting = 0 } = setup
+/** @returns the deliveries that are left after `withinMs`, without the resting ones */
+async function untilSettled(
+  { target: { databases }, meshes, resting = 0 }: RunSetup,
+  withinMs: number,
+): Promise<number | null> {
   if (!databases) return null
   const meshIds = meshes.map(({ meshId }) => meshId)
   const giveUpMs = clockMs() + withinMs
@@ -165,13 +182,13 @@ async function untilSettled(setup: RunSetup, withinMs: number): Promise<number |
   return 0
 }
 
-/** The kernel remembers the very peak; of a broker that was there before, it would be someone else's. */
+/** The kernel knows the exact peak of a broker since its start, which says nothing if the broker ran before. */
 function withKernelPeak(usage: ResourceUsage, { target, options }: RunSetup): ResourceUsage {
   if (options.brokerUrls.length > 0 || options.isSweep) return usage
   const peakOf = (i: number) => {
     const pid = target.shards[i]?.pid ?? null
     return pid === null ? null : peakRssMb(pid)
   }
-  const shards = usage.brokers.map((shard, i) => ({ ...shard, rssMbPeak: peakOf(i) ?? shard.rssMbPeak }))
-  return { ...usage, brokers: shards }
+  const brokers = usage.brokers.map((broker, i) => ({ ...broker, rssMbPeak: peakOf(i) ?? broker.rssMbPeak }))
+  return { ...usage, brokers }
 }

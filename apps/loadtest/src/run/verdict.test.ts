@@ -3,13 +3,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { EnvelopeId } from '@sealpost/std'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { Bodies } from '../generators/body.ts'
-import { Journal } from '../generators/journal.ts'
-import { expectedOf, ownOf, type Plan, recipientOf, senderOf, sharesOf } from '../generators/plan.ts'
-import { ALONE } from '../generators/spread.ts'
-import { judge, type Run } from './verdict.ts'
+import { planOf, recipientOf, senderOf } from '../generators/plan.ts'
+import { RecordLog } from '../generators/record-log.ts'
+import { judge, type RunRecords } from './verdict.ts'
 
-const plan: Plan = { peers: 3, total: 30, rate: null, payloadBytes: 20, seed: 7, isOneWay: false, spread: ALONE }
+const plan = planOf({ peers: 3, total: 30, payloadBytes: 20, seed: 7 })
 const START_MS = 1_000_000
 const nothingWaits = () => Promise.resolve(new Set<string>())
 
@@ -21,11 +19,11 @@ beforeEach(() => {
 })
 afterEach(() => rmSync(folder, { recursive: true }))
 
-/** A run of one generator in which everything goes well, but for what a test does to it. */
+/** A run of one generator. A test decides what goes wrong. */
 class World {
-  readonly plan: Plan
+  readonly plan: typeof plan
   readonly prefix = join(folder, crypto.randomUUID())
-  readonly journal = new Journal(this.prefix)
+  readonly log = new RecordLog(this.prefix)
 
   constructor(of = plan) {
     this.plan = of
@@ -34,21 +32,21 @@ class World {
   ack(number: number, { afterMs = 10, calledAtMs = START_MS + number } = {}): void {
     const admittedAtMs = START_MS + number
     const ack = { envelopeId: idOf(number), admittedAtMs }
-    this.journal.answered({ number, calledAtMs, answeredAtMs: admittedAtMs + afterMs, ack })
+    this.log.answered({ number, calledAtMs, answeredAtMs: admittedAtMs + afterMs, ack })
   }
   refuse(number: number): void {
     const calledAtMs = START_MS + number
-    this.journal.answered({ number, calledAtMs, answeredAtMs: calledAtMs + 1, ack: null })
+    this.log.answered({ number, calledAtMs, answeredAtMs: calledAtMs + 1, ack: null })
   }
   push(number: number, { afterMs = 5, faults = 0, envelopeId = idOf(number) } = {}): void {
     const recipient = recipientOf(this.plan, number)
-    this.journal.received({ atMs: START_MS + number + afterMs, number, recipient, faults, envelopeId })
+    this.log.received({ atMs: START_MS + number + afterMs, number, recipient, faults, envelopeId })
   }
   all(act: (number: number) => void, but: number[] = []): void {
     for (let number = 0; number < this.plan.total; number++) if (!but.includes(number)) act(number)
   }
-  async judge(isWaiting = nothingWaits, spanMs: Run['spanMs'] = null, arrivalStep?: number) {
-    await this.journal.close()
+  async judge(waitingOf = nothingWaits, spanMs: RunRecords['spanMs'] = null, arrivalStep?: number) {
+    await this.log.close()
     const run = {
       plan: this.plan,
       startMs: START_MS,
@@ -57,7 +55,7 @@ class World {
       spanMs,
       ...(arrivalStep && { arrivalStep }),
     }
-    return judge(run, isWaiting)
+    return judge(run, waitingOf)
   }
 }
 
@@ -75,7 +73,7 @@ test('a push that overtakes its ack is a delivery, and its latency counts from t
   expect(verdict.ackMs.max).toBeCloseTo(10, 1)
 })
 
-test('the call has a clock of its own, which includes the wait for the window, whichever of push and ack comes first', async () => {
+test('the clock of the call includes the wait for the window, whether push or ack comes first', async () => {
   const run = world()
   const called = { calledAtMs: START_MS - 100 }
   for (let number = 0; number < 15; number++) run.push(number, { afterMs: 5 })
@@ -87,7 +85,7 @@ test('the call has a clock of its own, which includes the wait for the window, w
   expect([ackMs.max, sendCallMs.max].map(Math.round)).toEqual([10, 100 + 29 + 10])
 })
 
-test('an acked message that neither came nor waits is lost; one that waits has timed out', async () => {
+test('an acked message that neither arrived nor waits is lost; one that waits has timed out', async () => {
   const run = world()
   run.all((number) => run.ack(number))
   run.all((number) => run.push(number), [4, 9])
@@ -107,7 +105,7 @@ test('a message without an ack has timed out, though it arrived', async () => {
   expect(await run.judge()).toMatchObject({ ...clean, acked: 28, delivered: 29, timedOut: 2 })
 })
 
-test('a message handed out twice is a duplicate and one delivery', async () => {
+test('a message received twice is a duplicate and one delivery', async () => {
   const run = world()
   run.all((number) => run.ack(number))
   run.all((number) => run.push(number))
@@ -143,7 +141,7 @@ test('a pair whose messages change places is out of order; other pairs may overt
   expect(await swapped.judge()).toMatchObject({ ...clean, delivered: 30, outOfOrder: 1 })
 })
 
-test('a push that comes long after its ack is a delivery too', async () => {
+test('a push long after its ack is a delivery too', async () => {
   const run = world()
   run.all((number) => run.ack(number))
   run.all((number) => run.push(number, { afterMs: 500 }))
@@ -152,7 +150,7 @@ test('a push that comes long after its ack is a delivery too', async () => {
   expect(verdict.e2eMs.p50).toBeCloseTo(500, 0)
 })
 
-test('arrivals are timed in steps, and a rest is no step', async () => {
+test('arrivals are timed in steps, without an incomplete step', async () => {
   const run = world()
   run.all((number) => run.ack(number))
   run.all((number) => run.push(number, { afterMs: number < 12 ? 50 : 62 }))
@@ -167,7 +165,7 @@ test('a refused message was sent, and neither acked nor lost', async () => {
   expect(await run.judge()).toMatchObject({ ...clean, sent: 30, acked: 29, delivered: 29, timedOut: 1 })
 })
 
-test('in the open loop a late call counts from when it was due', async () => {
+test('in the open loop a late call counts from its due time', async () => {
   const run = world({ ...plan, rate: 1000 })
   run.all((number) => {
     run.ack(number, { calledAtMs: START_MS + number + 50, afterMs: 60 })
@@ -179,7 +177,7 @@ test('in the open loop a late call counts from when it was due', async () => {
   expect(verdict.e2eMs.p50).toBeCloseTo(70, 0)
 })
 
-test('each span of time has latencies of its own', async () => {
+test('each span of time has its own latencies', async () => {
   const run = world({ ...plan, rate: 1000 })
   run.all((number) => run.ack(number, { afterMs: 100 }))
   run.all((number) => run.push(number, { afterMs: number < 20 ? 30 : 90 }))
@@ -188,42 +186,9 @@ test('each span of time has latencies of its own', async () => {
   expect(spans.map(({ e2eMs }) => Math.round(e2eMs.p50))).toEqual([30, 30, 90])
 })
 
-test('more rows than one piece of memory or file holds are all judged', async () => {
+test('rows beyond one buffer of the writer or reader are judged, too', async () => {
   const run = world({ ...plan, total: 250_000 })
   run.all((number) => run.ack(number))
   run.all((number) => run.push(number), [200_000])
   expect(await run.judge()).toMatchObject({ ...clean, acked: 250_000, delivered: 249_999, lost: 1 })
-})
-
-test('the shares of several generators cover every message once', () => {
-  const wide = { ...plan, peers: 10, total: 1003 }
-  for (const generators of [1, 3, 10]) {
-    const shares = sharesOf({ first: 0, end: wide.peers }, generators)
-    expect(shares.reduce((sum, share) => sum + expectedOf(wide, share), 0)).toBe(wide.total)
-    expect(shares.reduce((sum, share) => sum + ownOf(wide, share), 0)).toBe(wide.total)
-  }
-  for (let number = 0; number < wide.total; number++) expect(recipientOf(wide, number)).not.toBe(senderOf(wide, number))
-})
-
-test('one changed byte of a body is noticed, and so is the body of another message', () => {
-  const bodies = new Bodies(plan)
-  const body = new Bodies(plan).make(12)
-  expect(bodies.numberOf(body)).toBe(12)
-  expect(bodies.isIntact(body, 12)).toBe(true)
-  for (let at = 4; at < body.length; at++) {
-    const changed = body.slice()
-    changed[at]! ^= 1
-    expect(bodies.isIntact(changed, 12)).toBe(false)
-  }
-  expect(bodies.isIntact(bodies.make(13), 12)).toBe(false)
-  expect(bodies.isIntact(body.subarray(1), 12)).toBe(false)
-})
-
-test('one way, the first half of the peers writes to the second', () => {
-  const halves = { ...plan, peers: 6, isOneWay: true }
-  const numbers = Array.from({ length: plan.total }, (_, number) => number)
-  expect(new Set(numbers.map((number) => senderOf(halves, number)))).toEqual(new Set([0, 1, 2]))
-  expect(new Set(numbers.map((number) => recipientOf(halves, number)))).toEqual(new Set([3, 4, 5]))
-  expect(ownOf(halves, { first: 3, end: 6 })).toBe(0)
-  expect(expectedOf(halves, { first: 3, end: 6 })).toBe(plan.total)
 })

@@ -1,22 +1,20 @@
-/** Every scenario there is. A new one is a file beside this, a line here, and a size in `mixed`. */
+/** All scenarios. A new one is a file in a folder here, a line below, and a size in `mixed`. */
 
+import { soak } from '../soak/soak.ts'
+import { httpCeiling, throughput } from './ceiling.ts'
 import { listing } from './history/listing.ts'
 import { reactions } from './history/reactions.ts'
 import { replay } from './history/replay.ts'
-import { httpCeiling } from './http/http-ceiling.ts'
 import { httpGroupSend } from './http/http-group-send.ts'
 import { httpSend } from './http/http-send.ts'
 import { roundtrip } from './http/roundtrip.ts'
 import { votes } from './http/votes.ts'
 import { attachments } from './messages/attachments.ts'
-import { burst } from './messages/burst.ts'
+import { burst, sweep } from './messages/burst.ts'
 import { connections } from './messages/connections.ts'
 import { hotGroup } from './messages/hot-group.ts'
 import { mixed } from './messages/mixed.ts'
-import { soak } from './messages/soak.ts'
 import { stream } from './messages/stream.ts'
-import { sweep } from './messages/sweep.ts'
-import { throughput } from './messages/throughput.ts'
 import type { Scenario } from './scenario.ts'
 
 export const SCENARIOS: readonly Scenario[] = [

@@ -1,39 +1,48 @@
-/** Runs the chosen scenarios one after the other, each with a broker of its own, and tells what each found. */
+/** Runs the chosen scenarios one after the other, each with its own broker, and reports what each found. */
 
-import { ResourceMonitor, type ResourceUsage } from '@sealpost/harness/programs/resource-usage'
+import { ResourceMonitor } from '@sealpost/harness/programs/resource-usage'
 import { Teardown } from '@sealpost/harness/programs/teardown'
+import { type Colors, checkMark, factList, sum, tableText } from '@sealpost/harness/report/text'
 import { OperatingError } from '@sealpost/std'
-import type { StatementStats } from '@sealpost/store'
+import { createColors } from 'picocolors'
 import type { LoadOptions } from '../command/arguments.ts'
-import { profileWords } from '../command/profile.ts'
 import type { Display } from '../command/progress.ts'
-import { type Environment, openEnvironment } from '../environment/environment.ts'
-import type { Chapter } from '../report/page.ts'
-import type { Report } from '../report/tell.ts'
-import { wasLimit } from '../run/result.ts'
-import { printFindings } from './print.ts'
-import { type Findings, isGood, isJudged, type Scenario } from './scenario.ts'
-import { drawsUsage, machineFact, usageGraphs, usageSheet } from './spent.ts'
-import { countedChecks, countedSheet, StatementCounts } from './statement-counts.ts'
-import { type StatementTimes, statementChecks, statementFacts, statementTimes } from './statements.ts'
-import { printSummary } from './summary.ts'
+import { openEnvironment } from '../environment/environment.ts'
+import type { Report } from '../report/page.ts'
+import { conditionsOf, type RunConditions, wasLimit } from '../run/result.ts'
+import type { RunContext } from '../run/run.ts'
+import {
+  BROKER_MEMORY,
+  type Check,
+  type Findings,
+  isGood,
+  isJudged,
+  machineFact,
+  type Scenario,
+  usageGraphs,
+  usageSheet,
+} from './scenario.ts'
+import {
+  countedChecks,
+  countedSheet,
+  StatementCounts,
+  statementChecks,
+  statementFacts,
+  statementTimes,
+} from './statements.ts'
 
-/** As it is written as JSON, and read by `--compare`. */
-export interface ScenarioResult extends Findings {
+/** The JSON of a scenario, which `--compare` reads. */
+export interface ScenarioResult extends Findings, RunConditions {
   readonly scenario: string
   readonly summary: string
   readonly reported: string | null
   readonly bar: string
-  /** It ran smaller and shorter than it is meant to. */
+  /** It ran smaller and shorter than its workload. */
   readonly isShort: boolean
   /** Its figures are true, but the broker may be faster. */
   readonly generatorWasLimit: boolean
   readonly isGood: boolean
   readonly seconds: number
-  readonly postgresVersion: string
-  readonly durability: Environment['facts']['durability']
-  readonly gitSha: string
-  readonly limits: 'on' | 'off'
 }
 
 export interface ScenarioReport extends Report {
@@ -45,24 +54,25 @@ export async function runScenarios(
   { display, isColored }: { display: Display; isColored: boolean },
   teardown: Teardown,
 ): Promise<ScenarioReport> {
+  const paint = createColors(isColored)
   const results: ScenarioResult[] = []
   let text = ''
   for (const scenario of options.scenarios) {
     display.step(`scenario ${scenario.name}`)
     const result = await runScenario(scenario, { options, display }, teardown).catch((error) => {
-      if (teardown.isRunning) throw error // interrupted: whatever broke, broke because of that
+      if (teardown.isRunning) throw error // an interrupted scenario fails because of the interrupt
       return brokenOff(scenario, error, options)
     })
     results.push(result)
-    text += printFindings(scenario, result, { isColored })
+    text += printFindings(scenario, result, paint)
   }
-  if (results.length > 1) text += printSummary(results, { isColored })
-  const surroundings = results.find(({ seconds }) => seconds > 0) ?? results[0]!
-  const page = { chapters: results.map(chapterOf), surroundings }
-  return { text, json: { scenarios: results }, isGood: results.every((result) => result.isGood), page }
+  if (results.length > 1) text += printSummary(results, paint)
+  const conditions = results.find(({ seconds }) => seconds > 0) ?? results[0]!
+  const chapters = results.map((result) => ({ ...result, title: result.scenario }))
+  return { text, json: { scenarios: results }, isGood: results.every(isGood), page: { chapters, conditions } }
 }
 
-/** One that throws has a report, too, which says why, and leaves the others theirs. */
+/** A scenario that throws has a report with the error, and the others still run. */
 function brokenOff({ name, summary, reported, bar }: Scenario, error: unknown, options: LoadOptions): ScenarioResult {
   const why = error instanceof OperatingError ? error.message : String((error as Error).stack)
   const shown = 'broke off'
@@ -71,87 +81,98 @@ function brokenOff({ name, summary, reported, bar }: Scenario, error: unknown, o
     ...{ headline: shown, shown, sheets: [], facts: [], graphs: [], figures: { generatorShare: 0 }, seconds: 0 },
     checks: [{ about: 'mail', isMet: false, sentence: `It broke off: ${why}` }],
     ...{ postgresVersion: 'unknown', durability: { fsync: 'unknown', synchronousCommit: 'unknown' } },
-    ...{ gitSha: 'unknown', limits: options.limits ?? 'off' },
+    ...{ gitSha: 'unknown', limits: options.limits },
   }
-}
-
-const chapterOf = (result: ScenarioResult): Chapter => ({ ...result, title: result.scenario })
-
-interface Here {
-  readonly options: LoadOptions
-  readonly display: Display
 }
 
 async function runScenario(
   scenario: Scenario,
-  { options, display }: Here,
+  { options, display }: Pick<RunContext, 'options' | 'display'>,
   teardown: Teardown,
 ): Promise<ScenarioResult> {
   const own = new Teardown()
   const end = teardown.add({ end: () => own.run(), kill: () => own.kill() })
-  const words = profileWords(options)
   const tell = (step: string) => display.step(step)
   try {
-    return await measure(
-      scenario,
-      await openEnvironment({ ...options, ...options.spread, words, tell, isCounting: true }, own),
-      { options, display },
-      own,
-    )
+    const target = await openEnvironment({ ...options, ...options.spread, tell, isCounting: true }, own)
+    return await measure(scenario, { target, options, display }, own)
   } finally {
     if (!teardown.isRunning) await end()
   }
 }
 
-async function measure(
-  scenario: Scenario,
-  target: Environment,
-  { options, display }: Here,
-  own: Teardown,
-): Promise<ScenarioResult> {
-  const before = await StatementCounts.begin(target)
+async function measure(scenario: Scenario, context: RunContext, own: Teardown): Promise<ScenarioResult> {
+  const { target, options } = context
+  const statements = await StatementCounts.begin(target)
   const startMs = performance.now()
-  const watch = new ResourceMonitor({ brokers: target.shards, postmasterPids: target.postmasterPids })
-  const found = await scenario.run({ target, options, display }, own).catch((error) => {
-    watch.stop()
+  const monitor = new ResourceMonitor({ brokers: target.shards, postmasterPids: target.postmasterPids })
+  const found = await scenario.run(context, own).catch((error) => {
+    monitor.stop()
     throw error
   })
   const seconds = (performance.now() - startMs) / 1000
-  const findings = withUsage(found, watch.stop(), seconds)
+  const usage = monitor.stop()
   const times = await statementTimes(target.shards[0]!.adminUrl)
-  const counted = await before.end()
-  const { name, summary, reported, bar } = scenario
-  const { postgresVersion, durability } = target.facts
-  const { gitSha, limits } = target.version
-  const around = { seconds, postgresVersion, durability, gitSha, limits }
-  const whole = { ...findings, ...withDatabase(findings, { times, counted }) }
-  const figures = { ...findings.figures, ...times }
-  const marks = {
-    isGood: isGood(whole),
+  const counted = await statements.end()
+  const isCounted = counted !== null && counted.length > 0
+  // A scenario that draws the memory itself keeps its own graph.
+  const hasUsage = found.graphs.some(({ title }) => title === BROKER_MEMORY)
+  const whole: Findings = {
+    ...found,
+    facts: [...found.facts, machineFact(usage), ...(isCounted ? statementFacts(times) : [])],
+    sheets: [
+      ...found.sheets,
+      ...(hasUsage ? [] : [usageSheet(usage, seconds)]),
+      ...(isCounted ? [countedSheet(counted)] : []),
+    ],
+    graphs: [...found.graphs, ...(hasUsage ? [] : usageGraphs(usage.series))],
+    // The broker's times include its own waits, so they are judged only without the server's.
+    checks: [...found.checks, ...(isCounted ? countedChecks(counted) : statementChecks(times))],
+    figures: { ...found.figures, ...times },
     isBarJudged: found.isBarJudged ?? found.checks.every(isJudged),
-    isShort: options.isQuick,
-    generatorWasLimit: wasLimit(figures.generatorShare),
   }
-  return { scenario: name, summary, reported, bar, ...marks, ...whole, figures, ...around }
+  const { name, summary, reported, bar } = scenario
+  const generatorWasLimit = wasLimit(whole.figures.generatorShare)
+  const marks = { isGood: isGood(whole), isShort: options.isQuick, generatorWasLimit }
+  return { scenario: name, summary, reported, bar, ...marks, ...whole, seconds, ...conditionsOf(target) }
 }
 
-function withUsage(findings: Findings, usage: ResourceUsage, seconds: number): Findings {
-  const { sheets, graphs } = findings
-  const facts = [...findings.facts, machineFact(usage)]
-  if (drawsUsage(graphs)) return { ...findings, facts }
-  const drawn = [...graphs, ...usageGraphs(usage.series)]
-  return { ...findings, facts, sheets: [...sheets, usageSheet(usage, seconds)], graphs: drawn }
+function printFindings(scenario: Scenario, findings: Findings, paint: Colors): string {
+  const { headline, sheets, facts, checks } = findings
+  const mark = checkMark(isGood(findings))
+  const title = `${isGood(findings) ? paint.green(mark) : paint.red(mark)} ${paint.bold(scenario.name)}`
+  const own = scenario.reported ? [...facts, ['reported', `${scenario.reported}, of another system`] as const] : facts
+  const parts = [
+    `  ${title}   ${paint.bold(headline)}\n  ${paint.dim(scenario.summary)}`,
+    ...sheets.map(({ head, rows }) => tableText(head, rows, paint)),
+    factList(own, paint),
+    checks.map((check) => checkLine(check, paint)).join('\n'),
+  ]
+  return `\n${parts.filter(Boolean).join('\n\n')}\n`
 }
 
-/** The server's own time where it counts; else what the broker saw of it, which has the broker's own waits in it. */
-function withDatabase(
-  { checks, sheets, facts }: Findings,
-  { times, counted }: { times: StatementTimes | null; counted: readonly StatementStats[] | null },
-): Pick<Findings, 'checks' | 'sheets' | 'facts'> {
-  if (!counted || counted.length === 0) return { sheets, facts, checks: [...checks, ...statementChecks(times)] }
-  return {
-    sheets: [...sheets, countedSheet(counted)],
-    facts: [...facts, ...statementFacts(times)],
-    checks: [...checks, ...countedChecks(counted)],
-  }
+function checkLine(check: Check, paint: Colors): string {
+  const { isMet, sentence } = check
+  if (!isJudged(check)) return `  ${paint.dim(`– ${sentence}`)}`
+  return isMet ? `  ${paint.green('✔')} ${sentence}` : `  ${paint.red(`✘ ${sentence}`)}`
+}
+
+/** Prints all scenarios as one table: figure, requirement, and the figure of a published report. */
+function printSummary(results: readonly ScenarioResult[], paint: Colors): string {
+  const rows = results.map((result) => {
+    const { scenario, shown, bar, reported, isBarJudged = true } = result
+    const held = isBarJudged ? paint.green('✔ held') : paint.dim('– not judged')
+    const verdict = result.isGood ? held : paint.red('✘ not held')
+    return [scenario, shown, bar, reported ?? '–', `${verdict}${result.generatorWasLimit ? ' *' : ''}`]
+  })
+  const table = tableText(['scenario', 'shown here', 'bar', "a published report's own", ''], rows, paint)
+  const seconds = Math.round(sum(results.map((result) => result.seconds)))
+  const lines = [`  ${results.length} scenarios in ${seconds} s, without the starts of broker and database`]
+  if (results.some(({ isShort }) => isShort))
+    lines.push('  in their short form (--quick): smaller and shorter than the workload they stand for')
+  if (results.some(({ isBarJudged = true }) => !isBarJudged))
+    lines.push('  – not judged: too small a form for its bar; that all arrived was judged')
+  if (results.some(({ generatorWasLimit }) => generatorWasLimit))
+    lines.push('  * the load generator was the limit: the broker may be faster')
+  return `\n${table}\n\n${lines.map((line) => paint.dim(line)).join('\n')}\n`
 }

@@ -1,27 +1,23 @@
-/** What every scenario is: a workload with a name, what it asks of the figures, and findings of one form. */
+/** What a scenario is: a workload with a name, requirements for its figures, and findings. With the parts of findings. */
 
+import { cpus, loadavg } from 'node:os'
+import type { ProcessUsage, ResourceUsage, UsageSample } from '@sealpost/harness/programs/resource-usage'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
-import type { Axis } from '@sealpost/harness/report/chart'
-import type { Fact } from '@sealpost/harness/report/text'
-import type { LoadOptions } from '../command/arguments.ts'
-import type { Display } from '../command/progress.ts'
-import type { Environment } from '../environment/environment.ts'
+import { type Axis, type Bars, PERCENTILE_AXIS, spectrumLine } from '@sealpost/harness/report/chart'
+import type { Latencies, Percentiles, Quantile } from '@sealpost/harness/report/latencies'
+import { count, type Fact, figure, orDash, percent, plural } from '@sealpost/harness/report/text'
+import { wasLimit } from '../run/result.ts'
+import type { RunContext } from '../run/run.ts'
 
 export interface Scenario {
   readonly name: string
   /** A line of the help. */
   readonly summary: string
-  /** What a published performance report measured with this workload; null: no such report. */
+  /** The figures of a published performance report for this workload; null: no such report. */
   readonly reported: string | null
-  /** What is asked of the figure it shows. */
+  /** The requirement for the figure that it shows. */
   readonly bar: string
-  run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings>
-}
-
-export interface ScenarioSetup {
-  readonly target: Environment
-  readonly options: LoadOptions
-  readonly display: Display
+  run(setup: RunContext, teardown: Teardown): Promise<Findings>
 }
 
 export interface Sheet {
@@ -29,12 +25,12 @@ export interface Sheet {
   readonly rows: readonly (readonly string[])[]
 }
 
-/** Something that is asked of the figures. */
+/** A requirement and whether it is met. */
 export interface Check {
-  /** `mail`: what became of it, however busy the machine is. `cost`: time, memory and the like. */
+  /** `mail`: what happened to the messages, however busy the machine is. `cost`: time, memory and the like. */
   readonly about: 'mail' | 'cost'
   readonly isMet: boolean
-  /** False: there were too few samples to say, and `isMet` means nothing. */
+  /** False: there were too few samples, and `isMet` means nothing. */
   readonly isJudged?: boolean
   readonly sentence: string
 }
@@ -46,38 +42,32 @@ export interface GraphLine {
 
 export interface Graph {
   readonly title: string
-  /** What it counts; or an axis with labels of its own. */
+  /** The name of the axis, or an axis with labels of its own. */
   readonly x: string | Axis
   readonly y: string
   readonly lines: readonly GraphLine[]
 }
 
-/** Bars of a histogram. */
-export interface HistogramChart {
-  readonly title: string
-  readonly x: string
-  readonly y: string
-  readonly bars: readonly (readonly [label: string, value: number])[]
-}
+export type HistogramChart = Bars
 
 export interface Findings {
-  /** What came of it, in a few words. */
+  /** The outcome in a few words. */
   readonly headline: string
-  /** The figure that its bar is about. */
+  /** The figure that the bar is about. */
   readonly shown: string
-  /** False: it ran too small for its bar to say anything. Default: whether all of its own checks were judged. */
+  /** False: the run was too small for the bar. Default: whether all of its own checks were judged. */
   readonly isBarJudged?: boolean
   readonly sheets: readonly Sheet[]
   readonly facts: readonly Fact[]
   readonly checks: readonly Check[]
   readonly graphs: readonly (Graph | HistogramChart)[]
-  /** Whatever a program may want to compare, by name. */
+  /** The figures that programs compare, by name. */
   readonly figures: ScenarioFigures
 }
 
 export interface ScenarioFigures {
   readonly [name: string]: number
-  /** Of a core, of the busiest program that made the load. */
+  /** The share of a core of the busiest program that made the load. */
   readonly generatorShare: number
 }
 
@@ -85,14 +75,135 @@ export const isGood = ({ checks }: Findings): boolean => checks.every(({ isMet }
 
 export const isJudged = ({ isJudged: isJudgedHere = true }: Check): boolean => isJudgedHere
 
-/** The scenario's own size, the short one of `--quick`, and what the command line asks for instead. */
-export function sizeOf({ options }: ScenarioSetup, full: Size, quick: Size): Size {
+interface Size {
+  readonly peers: number
+  readonly seconds: number
+}
+
+/** The scenario's own size or the short one of `--quick`; the command line overrides both. */
+export function sizeOf({ options }: RunContext, full: Size, quick: Size): Size {
   const { peers, seconds } = options.asked
   const own = options.isQuick ? quick : full
   return { peers: peers ?? own.peers, seconds: seconds ?? own.seconds }
 }
 
-export interface Size {
-  readonly peers: number
-  readonly seconds: number
+export const mailCheck = (isMet: boolean, sentence: string): Check => ({ about: 'mail', isMet, sentence })
+export const costCheck = (isMet: boolean, sentence: string): Check => ({ about: 'cost', isMet, sentence })
+
+/** Measures the CPU of this process, which runs the peers of some scenarios. */
+export class Effort {
+  readonly #startMs = performance.now()
+  readonly #start = process.cpuUsage()
+
+  /** The share of a core since the start. */
+  get share(): number {
+    const { user, system } = process.cpuUsage(this.#start)
+    return (user + system) / 1000 / Math.max(1, performance.now() - this.#startMs)
+  }
+}
+
+/** Always met: figures from a generator that was the limit are true, but say less about the broker. */
+export function generatorCheck(share: number): Check {
+  const used = `${percent(share)} of a core`
+  if (!wasLimit(share)) return costCheck(true, `The load generator was not the limit (${used}).`)
+  return costCheck(true, `Warning: the load generator was the limit (${used}). The broker may be faster.`)
+}
+
+/** A percentile depends on the samples beyond it; with fewer than these, one slow sample decides. */
+const BEYOND = 10
+
+/** The samples that a percentile needs: 200 for p95, 1,000 for p99. */
+export function samplesFor(percent: number): number {
+  const needed = (BEYOND * 100) / (100 - percent)
+  return Math.ceil(Number(needed.toFixed(6))) // 100 - 99.9 is a little less than 0.1
+}
+
+/** The seconds after which a steady rate has enough samples for a percentile. */
+export const secondsFor = (percent: number, perSecond: number): number => Math.ceil(samplesFor(percent) / perSecond)
+
+interface PercentileBound {
+  readonly percent: number
+  /** The number of samples; for several percentiles, the smallest. */
+  readonly samples: number
+  readonly ms: number
+  readonly maxMs: number
+  /** What was sampled, in the plural. */
+  readonly of: string
+}
+
+/** Checks a percentile against its bound. With too few samples it is not judged, and so counts as met. */
+export function percentileCheck({ percent, samples, ms, maxMs, of }: PercentileBound): Check {
+  const name = `p${percent} of ${count(samples)} ${of}`
+  const needed = samplesFor(percent)
+  if (samples >= needed) return costCheck(ms <= maxMs, `${name} is at most ${count(maxMs)} ms (${figure(ms)}).`)
+  const sentence = `${name} is not judged: it takes ${count(needed)} (${figure(ms)} ms here).`
+  return { ...costCheck(true, sentence), isJudged: false }
+}
+
+export const latencyCheck = (latencies: Latencies, bound: Pick<PercentileBound, 'percent' | 'maxMs' | 'of'>): Check =>
+  percentileCheck({ ...bound, samples: latencies.count, ms: latencies.at(bound.percent) })
+
+export function latencySheet(rows: readonly (readonly [name: string, of: Latencies])[]): Sheet {
+  return {
+    head: ['milliseconds', 'messages', 'p50', 'p95', 'p99', 'max'],
+    rows: rows.map(([name, of]) => [name, count(of.count), ...[50, 95, 99, 100].map((at) => figure(of.at(at)))]),
+  }
+}
+
+/** One line for each row, from the median up. */
+export function spectrumGraph(rows: readonly (readonly [name: string, spectrum: readonly Quantile[]])[]): Graph {
+  const lines = rows.map(([name, spectrum]) => spectrumLine(name, spectrum))
+  const title = lines.length === 1 ? `Latency by percentile: ${lines[0]!.name}` : 'Latency by percentile'
+  return { title, x: PERCENTILE_AXIS, y: 'ms', lines }
+}
+
+type PercentileName = 'p50' | 'p95' | 'p99'
+
+/** One line for each percentile. */
+export function percentilesGraph(
+  title: string,
+  x: string,
+  points: readonly (readonly [x: number, of: Partial<Percentiles>])[],
+  names: readonly PercentileName[] = ['p50', 'p95', 'p99'],
+): Graph {
+  const lines = names.map((name) => ({ name, points: points.map(([at, of]) => [at, of[name]!] as const) }))
+  return { title, x, y: 'ms', lines }
+}
+
+export const BROKER_MEMORY = "The broker's memory"
+
+export const memoryGraph = (x: string, points: GraphLine['points']): Graph => ({
+  ...{ title: BROKER_MEMORY, x, y: 'MB', lines: [{ name: 'RSS', points }] },
+})
+
+/** The highest value of any broker, over time. */
+export function usageGraphs(samples: readonly UsageSample[]): Graph[] {
+  if (samples.length < 2) return []
+  const pointsOf = (pick: 'brokerRssMb' | 'brokerFd') =>
+    samples.flatMap((sample) => (sample[pick] === null ? [] : [[sample.seconds, sample[pick]] as const]))
+  const lines = [{ name: 'open', points: pointsOf('brokerFd') }]
+  return [
+    memoryGraph('seconds', pointsOf('brokerRssMb')),
+    { title: "The broker's descriptors", x: 'seconds', y: 'open', lines },
+  ]
+}
+
+/** A program that was restarted has no sum. */
+export function usageSheet({ brokers: shards, postgres }: ResourceUsage, seconds: number): Sheet {
+  const row = (name: string, { cpuSeconds, rssMbPeak, fdMax }: ProcessUsage) => {
+    const cores = cpuSeconds === null ? null : cpuSeconds / Math.max(1, seconds)
+    return [name, orDash(cpuSeconds), orDash(cores), orDash(rssMbPeak), orDash(fdMax, count)]
+  }
+  const brokers = shards.map((shard, i) => row(shards.length === 1 ? 'broker' : `broker ${i + 1}`, shard))
+  return {
+    head: [`CPU over ${figure(seconds)} s`, 'seconds', 'cores', 'peak RSS MB', 'descriptors'],
+    rows: [...brokers, row('Postgres', postgres)],
+  }
+}
+
+/** Other programs on the machine affect the percentiles, too. */
+export function machineFact({ machineCoresBusy }: ResourceUsage): Fact {
+  const load = `load average ${figure(loadavg()[0]!)} on ${plural(cpus().length, 'core')}`
+  const busy = machineCoresBusy === null ? '' : `, of which ${figure(machineCoresBusy)} were busy`
+  return ['machine', `${load}${busy}, with whatever else ran`]
 }

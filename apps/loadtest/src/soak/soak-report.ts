@@ -1,30 +1,208 @@
-/** What a soak adds to the report: a row a minute, and its verdicts. */
+/** What a soak shows: a row for each minute, and whether the last minute is still like the second. */
 
-import { type Colors, count, type Fact, factList, figure, orDash, plainTable } from '@sealpost/harness/report/text'
+import {
+  type Colors,
+  checkMark,
+  count,
+  type Fact,
+  factList,
+  figure,
+  orDash,
+  tableText,
+} from '@sealpost/harness/report/text'
 import { createColors } from 'picocolors'
+import type { RelationFacts } from '../environment/database.ts'
 import type { ReportOptions } from '../report/report.ts'
-import type { Sheet } from '../scenarios/scenario.ts'
-import { STEP } from './backlog.ts'
-import type { BacklogFigures, SoakFigures } from './soak.ts'
-import { megabytes, type SoakRow } from './soak-judge.ts'
+import type { SpanLatencies } from '../run/verdict.ts'
+import { type Sheet, samplesFor } from '../scenarios/scenario.ts'
+import type { BacklogFigures, Hold, SoakFigures } from './soak.ts'
 
+/** Taken once a second. */
+export interface SoakSample {
+  readonly atMs: number
+  readonly relations: readonly RelationFacts[]
+  /** Deliveries in the queue, of all meshes. */
+  readonly queued: number
+  /** The highest of any broker. */
+  readonly brokerRssMb: number | null
+}
+
+export interface SoakRow {
+  readonly fromSeconds: number
+  readonly delivered: number
+  readonly p50: number
+  readonly p99: number
+  /** The largest size of each table and index in this span, by name. */
+  readonly bytes: Readonly<Record<string, number>>
+  /** The highest count of all hot tables together in this span. */
+  readonly dead: number
+  readonly queued: number
+  readonly brokerRssMb: number | null
+}
+
+export interface SoakVerdict {
+  readonly isMet: boolean
+  /** False: there were too few samples. */
+  readonly isJudged?: boolean
+  readonly sentence: string
+}
+
+const MINUTE_S = 60
+/** For a second and a last span, and some between them. */
+const SPANS_MIN = 5
+
+/** A minute, or less in a soak of less than five minutes. */
+export const spanSecondsOf = (soakSeconds: number): number => Math.min(MINUTE_S, soakSeconds / SPANS_MIN)
+
+interface SoakRecord {
+  readonly seconds: number
+  readonly startMs: number
+  readonly samples: readonly SoakSample[]
+  readonly spans: readonly SpanLatencies[]
+}
+
+/** Omits an incomplete last span, which would be compared with a whole one. */
+export function rowsOf({ seconds, startMs, samples, spans }: SoakRecord): SoakRow[] {
+  const spanSeconds = spanSecondsOf(seconds)
+  return Array.from({ length: Math.floor(seconds / spanSeconds) }, (_, i) => {
+    const fromSeconds = i * spanSeconds
+    const fromMs = startMs + fromSeconds * 1000
+    const within = samples.filter(({ atMs }) => atMs >= fromMs && atMs < fromMs + spanSeconds * 1000)
+    const rss = within.flatMap(({ brokerRssMb }) => brokerRssMb ?? [])
+    return {
+      fromSeconds,
+      delivered: spans[i]?.delivered ?? 0,
+      p50: spans[i]?.e2eMs.p50 ?? 0,
+      p99: spans[i]?.e2eMs.p99 ?? 0,
+      bytes: mostBytes(within),
+      dead: most(within.map(({ relations }) => relations.reduce((sum, { dead }) => sum + dead, 0))),
+      queued: most(within.map(({ queued }) => queued)),
+      brokerRssMb: rss.length === 0 ? null : most(rss),
+    }
+  })
+}
+
+const most = (values: readonly number[]): number => values.reduce((a, b) => Math.max(a, b), 0)
+
+function mostBytes(samples: readonly SoakSample[]): Record<string, number> {
+  const bytes: Record<string, number> = {}
+  for (const { relations } of samples)
+    for (const { name, bytes: now } of relations) bytes[name] = Math.max(bytes[name] ?? 0, now)
+  return bytes
+}
+
+/** For latencies. */
+const SLOWER_MAX = 1.5
+/** For the broker's memory, which the platform returns late. */
+const FATTER_MAX = 1.25
+const MEMORY_SLACK_MB = 32
+/** In a span of seconds, one slow sync of the disk affects more than one percent of the messages. */
+const SHORT_SLACK_MS = 50
+/** The platform is still warming up in a short soak's second span. */
+const SHORT_SLACK_MB = 64
+/** A short soak has no vacuum: each message leaves dead rows and index entries. */
+const SHORT_BYTES_EACH = 2_000
+const SHORT_DEAD_EACH = 5
+/** Covers a vacuum that comes a little later than the last one. */
+const LARGER_MAX = 1.25
+const BYTES_SLACK = 1024 * 1024
+/** Dead rows accumulate between two vacuums. */
+const DEADER_MAX = 2
+const DEAD_SLACK = 10_000
+
+export function soakVerdicts(rows: readonly SoakRow[], hold: Hold | null): SoakVerdict[] {
+  const [second, last] = [rows[1]!, rows.at(-1)!]
+  // The queue reuses the space that it took because of a held snapshot, but does not return it: it must not grow further.
+  const settled = hold ? (rows.find(({ fromSeconds }) => fromSeconds >= hold.toSeconds) ?? last) : second
+  return [
+    latencyVerdict(second, last),
+    memoryVerdict(second, last),
+    sizeVerdict(settled, last),
+    deadVerdict(second, last),
+    ledgerNote(second, last),
+  ]
+}
+
+function latencyVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
+  const slackMs = isShort(second) ? SHORT_SLACK_MS : 0
+  const isMet = last.delivered > 0 && last.p99 <= SLOWER_MAX * second.p99 + slackMs
+  const sentence = `p99 of the last ${spanOf(second)} ${figure(last.p99)} ms, of the second ${figure(second.p99)} ms`
+  const samples = Math.min(second.delivered, last.delivered)
+  if (last.delivered > 0 && samples < samplesFor(99)) {
+    const few = `${sentence}: not judged, of ${count(samples)} messages; it takes ${count(samplesFor(99))}`
+    return { isMet: true, isJudged: false, sentence: few }
+  }
+  const more = slackMs > 0 ? ` and ${slackMs} ms` : ''
+  return { isMet, sentence: `${sentence} (at most ${SLOWER_MAX} times as much${more})` }
+}
+
+function memoryVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
+  if (second.brokerRssMb === null || last.brokerRssMb === null)
+    return { isMet: true, sentence: "the broker's memory is not known" }
+  const slackMb = isShort(second) ? SHORT_SLACK_MB : MEMORY_SLACK_MB
+  const isMet = last.brokerRssMb <= FATTER_MAX * second.brokerRssMb + slackMb
+  const sentence = `the broker took ${figure(last.brokerRssMb)} MB in the last ${spanOf(second)}, ${figure(second.brokerRssMb)} in the second`
+  return { isMet, sentence: `${sentence} (at most ${FATTER_MAX} times as much and ${slackMb} MB)` }
+}
+
+/** The second span begins where the first one ends. */
+const isShort = ({ fromSeconds }: SoakRow): boolean => fromSeconds < MINUTE_S
+const spanOf = (second: SoakRow): string => (isShort(second) ? `${figure(second.fromSeconds)} s` : 'minute')
+
+/** Messages between the two spans. */
+const messagesBetween = (second: SoakRow, last: SoakRow): number =>
+  last.delivered * ((last.fromSeconds - second.fromSeconds) / (second.fromSeconds || 1))
+
+function sizeVerdict(first: SoakRow, last: SoakRow): SoakVerdict {
+  const slack = BYTES_SLACK + (isShort(first) ? SHORT_BYTES_EACH * messagesBetween(first, last) : 0)
+  const grown = Object.keys(last.bytes).filter((name) => {
+    return !isLedger(name) && last.bytes[name]! > LARGER_MAX * (first.bytes[name] ?? 0) + slack
+  })
+  const much = isShort(first) ? ` by more than a vacuum takes away (${megabytes(slack)})` : ''
+  if (grown.length === 0) return { isMet: true, sentence: `tables and indexes did not grow${much}` }
+  const each = grown.map((name) => `${name} ${megabytes(first.bytes[name] ?? 0)} → ${megabytes(last.bytes[name]!)}`)
+  return { isMet: false, sentence: `grew: ${each.join(', ')}` }
+}
+
+function deadVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
+  const slack = DEAD_SLACK + (isShort(second) ? SHORT_DEAD_EACH * messagesBetween(second, last) : 0)
+  const isMet = last.dead <= DEADER_MAX * second.dead + slack
+  const sentence = `dead rows at most ${count(last.dead)} in the last ${spanOf(second)}, ${count(second.dead)} in the second`
+  return { isMet, sentence }
+}
+
+/** The ledger grows by design for a day, so it is reported and not judged. */
+function ledgerNote(second: SoakRow, last: SoakRow): SoakVerdict {
+  const sizeIn = (row: SoakRow) =>
+    Object.entries(row.bytes).reduce((sum, [name, bytes]) => sum + (isLedger(name) ? bytes : 0), 0)
+  const messages = messagesBetween(second, last)
+  const each = messages > 0 ? (sizeIn(last) - sizeIn(second)) / messages : 0
+  const sizes = `${megabytes(sizeIn(second))} → ${megabytes(sizeIn(last))}`
+  return { isMet: true, sentence: `the ledger, which keeps a day: ${sizes}, ${figure(each)} bytes a message` }
+}
+
+const isLedger = (name: string): boolean => name.startsWith('dedupe_ledger')
+
+const megabytes = (bytes: number): string => `${figure(bytes / 1e6)} MB`
+
+/** The messages of a step, as a backlog drains. */
+export const BACKLOG_STEP = 100_000
 const HEAD = ['from', 'messages', 'p50', 'p99 ms', 'queue', 'indexes', 'ledger', 'dead rows', 'queued', 'broker RSS']
 
 export function printSoak(figures: SoakFigures, { isColored }: ReportOptions): string {
   const paint = createColors(isColored)
-  const parts = [minutes(figures, paint), verdicts(figures, paint), figures.backlog && backlog(figures.backlog, paint)]
-  return `${parts.filter(Boolean).join('\n\n')}\n\n`
-}
-
-function minutes(figures: SoakFigures, paint: Colors): string {
   const { head, rows } = soakSheet(figures)
-  const table = plainTable([...head], paint)
-  for (const row of rows) table.push([...row])
   const note = figures.hold ? `\n${paint.dim('  * another session held a snapshot')}` : ''
-  return `${table.toString()}${note}`
+  const verdicts = figures.verdicts.map(({ isMet, sentence }) => {
+    const line = `${checkMark(isMet)} ${sentence}`
+    return isMet ? `  ${paint.green('✔')} ${sentence}` : `  ${paint.red(line)}`
+  })
+  const parts = [`${tableText(head, rows, paint)}${note}`, verdicts.join('\n')]
+  if (figures.backlog) parts.push(backlogText(figures.backlog, paint))
+  return `${parts.join('\n\n')}\n\n`
 }
 
-/** A row for each span. */
+/** One row for each span. */
 export function soakSheet({ rows, hold }: SoakFigures): Sheet {
   const cells = rows.map((row) => {
     const isHeld = hold !== null && row.fromSeconds < hold.toSeconds && rowEnd(row, rows) > hold.fromSeconds
@@ -47,33 +225,24 @@ const rowEnd = (row: SoakRow, rows: readonly SoakRow[]): number => row.fromSecon
 const indexBytes = ({ bytes }: SoakRow): number =>
   Object.entries(bytes).reduce((sum, [name, size]) => sum + (/^message_queue_/.test(name) ? size : 0), 0)
 
-function clock(seconds: number): string {
-  return `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, '0')}`
-}
+const clock = (seconds: number): string =>
+  `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, '0')}`
 
-function verdicts({ verdicts }: SoakFigures, paint: Colors): string {
-  return verdicts
-    .map(({ isMet, sentence }) => (isMet ? `  ${paint.green('✔')} ${sentence}` : `  ${paint.red(`✘ ${sentence}`)}`))
-    .join('\n')
-}
-
-function backlog(figures: BacklogFigures, paint: Colors): string {
+function backlogText(figures: BacklogFigures, paint: Colors): string {
   const { messages, storedPerSecond, drainedPerSecond, delivered, lost, timedOut, duplicates, outOfOrder } = figures
+  const speed = `stored at ${count(storedPerSecond)}/s, drained at ${count(drainedPerSecond)}/s`
   const faults = `${count(lost)} lost, ${count(timedOut)} timed out, ${count(duplicates)} duplicates, ${count(outOfOrder)} out of order`
   const facts: Fact[] = [
-    [
-      'backlog',
-      `${count(messages)} messages, stored at ${count(storedPerSecond)}/s, drained at ${count(drainedPerSecond)}/s`,
-    ],
-    ...stepsOf(figures),
+    ['backlog', `${count(messages)} messages, ${speed}`],
+    ...stepFacts(figures),
     ['checked', `${count(delivered)} of them arrived: ${faults}`],
     ['beside it', `p99 ${figure(figures.p99Ratio)} times that of a run without it (${figure(figures.aloneMs.p99)} ms)`],
   ]
   return factList(facts, paint)
 }
 
-/** What is drained late is drained more slowly. */
-function stepsOf({ stepsPerSecond }: BacklogFigures): Fact[] {
+/** Later messages drain more slowly. */
+function stepFacts({ stepsPerSecond }: BacklogFigures): Fact[] {
   if (stepsPerSecond.length < 2) return []
-  return [['drain', `each ${count(STEP)} at ${stepsPerSecond.map((rate) => count(rate)).join(' · ')}/s`]]
+  return [['drain', `each ${count(BACKLOG_STEP)} at ${stepsPerSecond.map((rate) => count(rate)).join(' · ')}/s`]]
 }

@@ -1,19 +1,47 @@
 /**
- * A soak: an open loop for minutes or hours, with storage and broker watched beside it. It may have a transaction that
- * holds a snapshot in its middle, and a backlog for absent peers all along.
+ * A soak: an open loop for minutes or hours, during which storage and broker are sampled. In its middle another session
+ * may hold a snapshot, and a backlog may wait for absent peers meanwhile.
  */
 
+import { join } from 'node:path'
+import { generateMesh, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { holdSnapshot } from '@sealpost/harness/postgres/long-transaction'
-import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { processFacts } from '@sealpost/harness/programs/process-facts'
+import { type Teardown, temporaryFolder } from '@sealpost/harness/programs/teardown'
 import type { Percentiles } from '@sealpost/harness/report/latencies'
-import type { LoadOptions, SoakOptions } from '../command/arguments.ts'
-import type { Display } from '../command/progress.ts'
+import { count, figure } from '@sealpost/harness/report/text'
+import { clockMs } from '@sealpost/sdk'
+import type { MeshId } from '@sealpost/std'
+import type { SoakOptions } from '../command/arguments.ts'
+import type { RelationFacts } from '../environment/database.ts'
 import type { Environment } from '../environment/environment.ts'
-import type { Plan } from '../generators/plan.ts'
-import { type LoadOutcome, newMeshes, runOnce } from '../run/run.ts'
-import { Backlog, type Drained } from './backlog.ts'
-import { type Hold, rowsOf, type SoakRow, type SoakVerdict, soakVerdicts, spanSecondsOf } from './soak-judge.ts'
-import { type SoakSample, SoakWatch, uncountedOf } from './soak-watch.ts'
+import { Fleet } from '../generators/fleet.ts'
+import { type Plan, planOf, type Share } from '../generators/plan.ts'
+import type { Records } from '../generators/record-log.ts'
+import { loadChapter } from '../report/report.ts'
+import { isClean, type LoadResult, resultOf } from '../run/result.ts'
+import { fleetSetup, newMeshes, type RunContext, runOnce, runPlan } from '../run/run.ts'
+import { judge, type SpanLatencies, type Verdict } from '../run/verdict.ts'
+import {
+  type Findings,
+  type Graph,
+  generatorCheck,
+  mailCheck,
+  memoryGraph,
+  percentilesGraph,
+  type Scenario,
+  sizeOf,
+} from '../scenarios/scenario.ts'
+import {
+  BACKLOG_STEP,
+  rowsOf,
+  type SoakRow,
+  type SoakSample,
+  type SoakVerdict,
+  soakSheet,
+  soakVerdicts,
+  spanSecondsOf,
+} from './soak-report.ts'
 
 export interface SoakFigures {
   readonly seconds: number
@@ -26,100 +54,284 @@ export interface SoakFigures {
   readonly series: readonly SoakSample[]
 }
 
+/** When the snapshot is held, in seconds after the start. */
+export interface Hold {
+  readonly fromSeconds: number
+  readonly toSeconds: number
+}
+
 export interface BacklogFigures extends Drained {
-  /** Of a run before, when nothing waited. */
+  /** The same load before, without a backlog. */
   readonly aloneMs: Percentiles
-  /** p99 beside the backlog by p99 alone. */
+  /** p99 with the backlog by p99 without it. */
   readonly p99Ratio: number
 }
 
-export interface SoakSetup {
+interface SoakSetup {
   readonly soak: SoakOptions
   readonly plan: Plan
-  readonly target: Environment
-  readonly options: LoadOptions
-  readonly display: Display
 }
 
-/** How long the run before a backlog is at most; its second half is what counts. */
+export interface SoakOutcome {
+  readonly result: LoadResult
+  readonly spans: readonly SpanLatencies[]
+  readonly figures: SoakFigures
+}
+
+/** The longest run before a backlog; only its second half counts. */
 const ALONE_SECONDS = 60
 
-export async function runSoak(
-  setup: SoakSetup,
-  teardown: Teardown,
-): Promise<{ outcome: LoadOutcome; figures: SoakFigures }> {
-  const { soak, plan, target, options, display } = setup
+export async function runSoak(context: RunContext, setup: SoakSetup, teardown: Teardown): Promise<SoakOutcome> {
+  const { soak, plan } = setup
+  const { target, options } = context
   const uncounted = await uncountedOf(target)
-  const aloneMs = soak.backlog > 0 ? await runAlone(setup, teardown) : null
-  const meshes = await newMeshes(setup, teardown)
-  const backlogSetup = { messages: soak.backlog, meshId: meshes[0]!.meshId, target, options, display }
-  const backlog = aloneMs && (await Backlog.store(backlogSetup, teardown))
-  const watch = new SoakWatch(target, uncounted)
-  const holding = new Holding(setup)
+  const aloneMs = soak.backlog > 0 ? await runAlone(context, setup, teardown) : null
+  const meshes = await newMeshes(plan, target, teardown)
+  const backlog = aloneMs && (await Backlog.store(context, soak.backlog, meshes[0]!.meshId, teardown))
+  const monitor = new StorageMonitor(target, uncounted)
   const spanMs = spanSecondsOf(soak.seconds) * 1000
-  const during = { spanMs, resting: soak.backlog, onStart: () => holding.begin() }
-  const outcome = await runOnce({ plan, meshes, target, options, display, ...during }, teardown)
-  const samples = watch.stop()
-  await holding.ended
-  const rows = rowsOf({ ...soak, startMs: outcome.startMs, samples, spans: outcome.verdict.spans })
+  const hold = holdOf(soak)
+  let holding: Promise<void> | undefined
+  const onStart = () => {
+    holding = hold ? keepSnapshot(target.databaseUrl, hold) : undefined
+    holding?.catch(() => undefined) // reported below
+  }
+  const outcome = await runOnce({ ...context, plan, meshes, spanMs, resting: soak.backlog, onStart }, teardown)
+  const samples = monitor.stop()
+  await holding
+  const { spans } = outcome.verdict
+  const rows = rowsOf({ ...soak, startMs: outcome.startMs, samples, spans })
   const drained = await backlog?.drain()
   const figures: SoakFigures = {
     seconds: soak.seconds,
     spanSeconds: spanMs / 1000,
     rows,
-    verdicts: soakVerdicts(rows, holding.hold),
-    hold: holding.hold,
+    verdicts: soakVerdicts(rows, hold),
+    hold,
     backlog: drained && aloneMs ? { ...drained, aloneMs, p99Ratio: outcome.verdict.e2eMs.p99 / aloneMs.p99 } : null,
     startMs: outcome.startMs,
     series: samples,
   }
-  return { outcome, figures }
+  return { result: resultOf(outcome, target, options), spans, figures }
 }
 
-/** Whether its figures held, and what waited arrived. */
+/** Whether its verdicts are met, and the backlog arrived intact. */
 export function isSteady({ verdicts, backlog }: SoakFigures): boolean {
   const isDrained =
     backlog === null || (backlog.delivered === backlog.messages && backlog.misdelivered + backlog.outOfOrder === 0)
   return isDrained && verdicts.every(({ isMet }) => isMet)
 }
 
-/** The same load while nothing waits. The first half warms up. */
-async function runAlone(setup: SoakSetup, teardown: Teardown): Promise<Percentiles> {
+/** The same load without a backlog. The first half warms up. */
+async function runAlone(context: RunContext, setup: SoakSetup, teardown: Teardown): Promise<Percentiles> {
   const seconds = Math.min(ALONE_SECONDS, setup.soak.seconds)
-  const meshes = await newMeshes(setup, teardown)
   const plan = { ...setup.plan, total: setup.plan.rate! * seconds }
-  const { verdict } = await runOnce({ ...setup, plan, meshes, spanMs: seconds * 500 }, teardown)
-  return (verdict.spans[1] ?? verdict).e2eMs
+  const { result, spans } = await runPlan(context, { plan, spanMs: seconds * 500 }, teardown)
+  return (spans[1] ?? result).e2eMs
 }
 
-/** The snapshot that is held in the middle of a run, if one is asked for. */
-class Holding {
-  readonly hold: Hold | null
-  readonly #databaseUrl: string
-  #ended: Promise<void> = Promise.resolve()
+function holdOf({ seconds, holdSeconds }: SoakOptions): Hold | null {
+  if (holdSeconds === null) return null
+  const fromSeconds = (seconds - holdSeconds) / 2
+  return { fromSeconds, toSeconds: fromSeconds + holdSeconds }
+}
 
-  constructor({ soak, target }: SoakSetup) {
-    const { seconds, holdSeconds } = soak
-    const fromSeconds = (seconds - (holdSeconds ?? 0)) / 2
-    this.hold = holdSeconds === null ? null : { fromSeconds, toSeconds: fromSeconds + holdSeconds }
-    this.#databaseUrl = target.databaseUrl
+async function keepSnapshot(databaseUrl: string, { fromSeconds, toSeconds }: Hold): Promise<void> {
+  await Bun.sleep(fromSeconds * 1000)
+  const held = await holdSnapshot(databaseUrl)
+  await Bun.sleep((toSeconds - fromSeconds) * 1000)
+  await held.release()
+}
+
+const SAMPLE_MS = 1000
+
+/** Samples storage and broker once a second. */
+class StorageMonitor {
+  readonly #samples: SoakSample[] = []
+  readonly #target: Environment
+  readonly #timer: ReturnType<typeof setInterval>
+  readonly #uncounted: number
+  #isLooking = false
+
+  /** @param uncounted - deliveries that are missing from the statistics */
+  constructor(target: Environment, uncounted: number) {
+    this.#target = target
+    this.#uncounted = uncounted
+    this.#timer = setInterval(() => void this.#look(), SAMPLE_MS)
   }
 
-  begin(): void {
-    if (!this.hold) return
-    this.#ended = this.#keep(this.hold)
-    this.#ended.catch(() => undefined) // told by `ended`
+  stop(): SoakSample[] {
+    clearInterval(this.#timer)
+    return this.#samples
   }
 
-  /** @throws what the database said */
-  get ended(): Promise<void> {
-    return this.#ended
+  async #look(): Promise<void> {
+    if (this.#isLooking) return // a slow database gets fewer questions
+    this.#isLooking = true
+    try {
+      const { databases, shards } = this.#target
+      const relations = await databases.first.relations()
+      const memories = shards.flatMap(({ pid }) => (pid === null ? [] : (processFacts(pid)?.rssMb ?? [])))
+      const brokerRssMb = memories.length === 0 ? null : Math.max(...memories)
+      const queued = queueRowsOf(relations) + this.#uncounted
+      this.#samples.push({ atMs: clockMs(), relations, queued, brokerRssMb })
+    } catch {
+      // The series lacks a sample; if the database is away, the run itself fails.
+    } finally {
+      this.#isLooking = false
+    }
+  }
+}
+
+/** Call it while the queue does not change: the statistics are up to a second late, the count is exact. */
+async function uncountedOf({ databases }: Environment): Promise<number> {
+  return (await databases.countQueued(null)) - queueRowsOf(await databases.first.relations())
+}
+
+const queueRowsOf = (relations: readonly RelationFacts[]): number =>
+  relations.find(({ name }) => name === 'message_queue')?.rows ?? 0
+
+interface Drained
+  extends Pick<Verdict, 'delivered' | 'lost' | 'timedOut' | 'duplicates' | 'misdelivered' | 'outOfOrder'> {
+  readonly messages: number
+  readonly storedPerSecond: number
+  readonly drainedPerSecond: number
+  /** For each `BACKLOG_STEP` messages in order. */
+  readonly stepsPerSecond: readonly number[]
+}
+
+/** Sealed messages that members send through the broker before they leave; their recipients connect at the end. */
+class Backlog {
+  readonly #context: RunContext
+  readonly #plan: Plan
+  readonly #mesh: MeshMembers
+  readonly #folder: string
+  readonly #teardown: Teardown
+  readonly #records: Records[] = []
+  #called = 0
+  #storedPerSecond = 0
+
+  private constructor(context: RunContext, plan: Plan, mesh: MeshMembers, folder: string, teardown: Teardown) {
+    this.#context = context
+    this.#plan = plan
+    this.#mesh = mesh
+    this.#folder = folder
+    this.#teardown = teardown
   }
 
-  async #keep({ fromSeconds, toSeconds }: Hold): Promise<void> {
-    await Bun.sleep(fromSeconds * 1000)
-    const held = await holdSnapshot(this.#databaseUrl)
-    await Bun.sleep((toSeconds - fromSeconds) * 1000)
-    await held.release()
+  /** There are as many senders as the run has peers, and as many absent recipients. */
+  static async store(context: RunContext, messages: number, meshId: MeshId, teardown: Teardown): Promise<Backlog> {
+    const { options, display, target } = context
+    const peers = options.peers * 2
+    const mesh = await generateMesh(peers, meshId)
+    const folder = await temporaryFolder('load', teardown)
+    const plan = planOf({ peers, total: messages, isOneWay: true })
+    const backlog = new Backlog(context, plan, mesh, folder, teardown)
+    display.step(`storing ${messages} messages for absent peers`)
+    await target.databases.first.enrol(mesh)
+    const startMs = clockMs()
+    backlog.#called = await backlog.#runShare('senders', { first: 0, end: options.peers })
+    backlog.#storedPerSecond = (messages * 1000) / (clockMs() - startMs)
+    return backlog
   }
+
+  /** Connects the absent peers until they have received everything. */
+  async drain(): Promise<Drained> {
+    const { target, options, display } = this.#context
+    const { peers } = options
+    display.step('the absent peers connect')
+    await this.#runShare('recipients', { first: peers, end: peers * 2 })
+    const called = this.#called
+    const run = {
+      plan: this.#plan,
+      startMs: 0,
+      called,
+      records: this.#records,
+      spanMs: null,
+      arrivalStep: BACKLOG_STEP,
+    }
+    const verdict = await judge(run, (ids) => target.databases.waiting([this.#mesh.meshId], ids))
+    const { delivered, lost, timedOut, duplicates, misdelivered, outOfOrder, arrivingMs, stepsMs } = verdict
+    return {
+      ...{ delivered, lost, timedOut, duplicates, misdelivered, outOfOrder },
+      messages: this.#plan.total,
+      storedPerSecond: this.#storedPerSecond,
+      drainedPerSecond: arrivingMs === 0 ? 0 : (delivered * 1000) / arrivingMs,
+      stepsPerSecond: stepsMs.map((ms) => (BACKLOG_STEP * 1000) / ms),
+    }
+  }
+
+  /** @returns the number of calls of `send` */
+  async #runShare(name: string, peers: Share): Promise<number> {
+    const { target, display, options } = this.#context
+    const first = { ...target, shards: target.shards.slice(0, 1) }
+    const setup = fleetSetup(
+      { plan: this.#plan, meshes: [this.#mesh], target: first, options },
+      join(this.#folder, name),
+    )
+    const fleet = await Fleet.open({ ...setup, peers })
+    const stop = this.#teardown.addProgram(fleet)
+    const work = async () => {
+      await fleet.connect()
+      display.begin(this.#plan.total)
+      await fleet.run((progress) => display.update(progress))
+      display.end()
+      const collected = await fleet.collect()
+      this.#records.push(...fleet.records)
+      return collected.reduce((sum, { called }) => sum + called, 0)
+    }
+    return Promise.race([work(), target.failed]).finally(stop)
+  }
+}
+
+export const soak: Scenario = {
+  name: 'soak',
+  summary: '100 peers, 2,000 messages a second for 10 minutes',
+  bar: 'flat p99, memory and table size',
+  reported: null,
+  run: runScenario,
+}
+
+const RATE = 2_000
+const QUICK_RATE = 500
+
+async function runScenario(context: RunContext, teardown: Teardown): Promise<Findings> {
+  const { options } = context
+  const { peers, seconds } = sizeOf(context, { peers: 100, seconds: 600 }, { peers: 50, seconds: 25 })
+  const rate = options.rate ?? (options.isQuick ? QUICK_RATE : RATE)
+  const plan = planOf({ peers, total: rate * seconds, rate })
+  const setup = { soak: { seconds, holdSeconds: null, backlog: 0 }, plan }
+  const { result, spans, figures } = await runSoak(context, setup, teardown)
+  const chapter = loadChapter(result, spans)
+  const [second, last] = [figures.rows[1]!, figures.rows.at(-1)!]
+  const memory = [second, last].map(({ brokerRssMb }) => figure(brokerRssMb ?? 0)).join(' → ')
+  const p99 = `p99 ${figure(second.p99)} → ${figure(last.p99)} ms`
+  return {
+    headline: `${count(rate)} a second for ${count(seconds)} s: ${p99}`,
+    shown: `${p99}, ${memory} MB`,
+    sheets: [...chapter.sheets.slice(0, 1), soakSheet(figures)],
+    facts: chapter.facts,
+    checks: [
+      mailCheck(isClean(result), 'Every message arrived once, in order.'),
+      ...figures.verdicts.map((verdict) => ({
+        ...{ about: 'cost' as const, ...verdict, sentence: `${verdict.sentence}.` },
+      })),
+      generatorCheck(result.loadgenCpuShareMax),
+    ],
+    graphs: graphsOf(figures),
+    figures: {
+      ...{ messagesPerSecond: rate, delivered: result.delivered, lost: result.lost },
+      ...{ e2eMsP50: result.e2eMs.p50, e2eMsP99: result.e2eMs.p99, e2eMsP99Second: second.p99, e2eMsP99Last: last.p99 },
+      ...{ rssMbSecond: second.brokerRssMb ?? 0, rssMbLast: last.brokerRssMb ?? 0 },
+      generatorShare: result.loadgenCpuShareMax,
+    },
+  }
+}
+
+function graphsOf({ rows, series, startMs }: SoakFigures): Graph[] {
+  const memory = series.flatMap(({ atMs, brokerRssMb }) =>
+    brokerRssMb === null ? [] : [[(atMs - startMs) / 1000, brokerRssMb] as const],
+  )
+  const latencies = rows.map((row) => [row.fromSeconds, row] as const)
+  return [percentilesGraph('Latency by the span', 'seconds', latencies, ['p50', 'p99']), memoryGraph('seconds', memory)]
 }

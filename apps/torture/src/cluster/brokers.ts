@@ -1,6 +1,6 @@
 /**
- * The brokers of a run, each a program with a network of its own: a proxy before Postgres, and one proxy for each program
- * of peers. A broker that ends without having been told to, or logs an error, is a fault of the product.
+ * The brokers of a run, each a program behind proxies: one to Postgres, and one for each program of peers. A broker that
+ * ends by itself or logs an error is a fault of the product.
  */
 
 import { type BrokerProgram, logLine, startBroker } from '@sealpost/broker-program'
@@ -14,21 +14,20 @@ import type { LedgerWriter } from '../judgement/ledger.ts'
 
 export interface BrokerSetting {
   readonly brokers: number
-  /** Over the ones of every run, `SETTINGS`. */
+  /** Overrides `SETTINGS`. */
   readonly env: Readonly<Record<string, string>>
-  /** For the platform, before the program. */
-  readonly words?: readonly string[]
+  readonly runtimeArgs?: readonly string[]
 }
 
 interface Surroundings extends BrokerSetting {
   readonly postgres: { readonly url: string; readonly port: number }
   readonly keyFile: string
-  /** Programs of peers. */
+  /** The number of programs of peers. */
   readonly programs: number
   readonly ledger: LedgerWriter
 }
 
-/** Times are short so that a run sees many of each; what must not depend on them is the verdict. */
+/** Times are short so that a run sees many of each. The verdict doesn't depend on them. */
 export const SETTINGS: Readonly<Record<string, string>> = {
   HOST: '127.0.0.1',
   PORT: '0',
@@ -46,14 +45,14 @@ export const SETTINGS: Readonly<Record<string, string>> = {
 const STARTS_MAX = 10
 const ENDED_WELL = 'it ended with exit code 0'
 
-/** A place for a broker: its program comes and goes, its proxies stay. */
+/** The proxies of a broker outlive its program. */
 interface Place {
   readonly link: TcpProxy
   process: BrokerProgram | null
 }
 
 export class Brokers {
-  /** What went wrong that no scenario did. */
+  /** Failures that no scenario caused. */
   readonly faults: string[] = []
   /** Between each program of peers and its broker. */
   readonly fronts: readonly TcpProxy[]
@@ -101,7 +100,6 @@ export class Brokers {
     return process.pid
   }
 
-  /** Of those that run. */
   get pids(): number[] {
     return this.#places.flatMap(({ process }) => process?.pid ?? [])
   }
@@ -110,7 +108,7 @@ export class Brokers {
     return this.#places.flatMap(({ process }) => process?.httpUrl ?? [])
   }
 
-  /** How often one of them said that something of the database failed. */
+  /** The number of failed database operations in the logs of all brokers. */
   get complaints(): number {
     return this.#complaints
   }
@@ -119,17 +117,17 @@ export class Brokers {
     return `ws://127.0.0.1:${this.fronts[program]!.port}`
   }
 
-  /** Of the broker itself, as long as it is not restarted. */
+  /** The broker's own address, valid until it restarts. */
   urlFor(program: number): string {
     return this.#places[program % this.count]!.process!.url
   }
 
-  /** Which programs of peers it serves. */
+  /** The programs of peers that the broker serves. */
   programsOf(no: number): number[] {
     return [...this.fronts.keys()].filter((program) => program % this.count === no)
   }
 
-  /** Its peers are led to it as soon as it is ready. */
+  /** Starts a broker and connects its proxies to it. */
   async start(no: number): Promise<void> {
     this.#lead(no, await this.#spawn(no))
   }
@@ -137,19 +135,18 @@ export class Brokers {
   async kill(no: number): Promise<void> {
     const place = this.#places[no]!
     const { process } = place
-    place.process = null // its end is ours
+    place.process = null // so that its end is not a fault
     process?.kill()
     await process?.exited
   }
 
-  /** The next release: it is ready before the old one is told to go. */
+  /** Replaces a broker: the new one is ready before the old one stops. */
   async roll(no: number): Promise<void> {
     const former = this.#places[no]!.process
     this.#lead(no, await this.#spawn(no))
     await this.#stopOne(no, former)
   }
 
-  /** All of them, politely. */
   async stop(): Promise<void> {
     const running = this.#places.map((place) => {
       const { process } = place
@@ -162,11 +159,11 @@ export class Brokers {
   async #stopOne(no: number, broker: BrokerProgram | null): Promise<void> {
     if (!broker) return
     await broker.stop()
-    const words = await broker.exited
-    if (words !== ENDED_WELL) this.faults.push(`broker ${no} was asked to end: ${words}`)
+    const lastWords = await broker.exited
+    if (lastWords !== ENDED_WELL) this.faults.push(`broker ${no} was asked to end: ${lastWords}`)
   }
 
-  /** As a supervisor does: what could not start, because Postgres was too busy to answer in time, is started again. */
+  /** Retries like a supervisor: a start fails if Postgres is too busy to respond in time. */
   async #spawn(no: number): Promise<BrokerProgram> {
     for (let tries = 1; ; tries++) {
       try {
@@ -178,11 +175,11 @@ export class Brokers {
   }
 
   async #spawnOnce(no: number): Promise<BrokerProgram> {
-    const { postgres, keyFile, env, words = [] } = this.#around
+    const { postgres, keyFile, env, runtimeArgs = [] } = this.#around
     const databaseUrl = new URL(postgres.url)
     databaseUrl.port = String(this.link(no).port)
     const authorities = this.fronts.map(({ port }) => `127.0.0.1:${port}`).join(',')
-    let isReady = false // what it says before is the error of its start
+    let isReady = false // earlier lines belong to the error of its start
     const broker = await startBroker({
       environment: {
         ...process.env,
@@ -190,8 +187,8 @@ export class Brokers {
         ...{ AUTHORITIES: authorities, BROKER_KEY_FILE: keyFile, DATABASE_URL: databaseUrl.href },
         ...env,
       },
-      runtimeArgs: words,
-      onLine: (line) => isReady && this.#said(no, line),
+      runtimeArgs,
+      onLine: (line) => isReady && this.#logged(no, line),
     })
     isReady = true
     return broker
@@ -207,9 +204,9 @@ export class Brokers {
     })
   }
 
-  #said(no: number, line: string): void {
+  #logged(no: number, line: string): void {
     const { event, level } = (logLine(line) ?? {}) as { event?: string; level?: string }
-    if (level === 'error' || level === 'fatal' || event === undefined) this.faults.push(`broker ${no} said: ${line}`)
+    if (level === 'error' || level === 'fatal' || event === undefined) this.faults.push(`broker ${no} logged: ${line}`)
     else if (event.endsWith('.failed')) {
       this.#complaints += 1
       this.#around.ledger.write({ atMs: clockMs(), e: 'broker failed', event })

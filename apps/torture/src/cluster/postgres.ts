@@ -1,4 +1,4 @@
-/** The Postgres of a run: killed, stopped and started again on its folder and port, and asked what it holds at the end. */
+/** The Postgres of a run: scenarios kill, stop and restart it on its folder and port; the checker reads its final rows. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -8,20 +8,20 @@ import { type Database, openDatabase } from '@sealpost/pg'
 import { assert, OperatingError, type PeerKey } from '@sealpost/std'
 
 export interface PostgresSetting extends Pick<EmbeddedOptions, 'dataDir' | 'settings' | 'environment'> {
-  /** One that is there already: it can't be killed or stopped. */
+  /** A running server, which scenarios can't kill or stop. */
   readonly url?: string
 }
 
-/** A message that has not left the database, or left it unsettled. */
+/** A message that is still in the database at the end, queued or dead. */
 export interface Leftover {
   readonly envelopeId: string
-  /** `null`: it is queued still. */
+  /** `null`: it is queued. */
   readonly reason: 'expired' | 'strikes' | 'rejected' | null
 }
 
-export interface Backend {
+interface Backend {
   readonly pid: number
-  /** Of its client: `sealpost writing` and the like. */
+  /** The client's application name, such as `sealpost writing`. */
   readonly name: string
 }
 
@@ -33,7 +33,7 @@ export class Postgres {
   readonly url: string
   readonly #options: EmbeddedOptions
   readonly #db: Database
-  /** `null`: it is someone else's. */
+  /** `null`: the caller provided the server. */
   #server: EmbeddedPostgres | null
   #hasEnded = false
 
@@ -64,43 +64,43 @@ export class Postgres {
     return this.#hasEnded
   }
 
-  /** SIGKILL to the postmaster: its backends find out by themselves. */
+  /** Kills the postmaster; its backends notice by themselves. */
   async kill(): Promise<void> {
     await this.#own.kill()
   }
 
-  /** SIGKILL to every program of it at once. */
+  /** Kills every process of the server at once. */
   async killAll(): Promise<void> {
     const rows = await this.#db.run((sql) => sql<{ pid: number }[]>`select pid from pg_stat_activity`)
     for (const pid of [this.#own.pid, ...rows.map((row) => row.pid)]) {
       try {
         process.kill(pid, 'SIGKILL')
       } catch {
-        // it ended between the look and the signal
+        // it has ended meanwhile
       }
     }
     await this.#own.exited
   }
 
-  /** As `pg_ctl stop -m immediate`: no checkpoint, so that the next start recovers. */
+  /** Like `pg_ctl stop -m immediate`: no checkpoint, so that the next start recovers. */
   async stopAtOnce(): Promise<void> {
     process.kill(this.#own.pid, 'SIGQUIT')
     await this.#own.exited
   }
 
-  /** As `pg_ctl stop -m fast`. */
+  /** Like `pg_ctl stop -m fast`. */
   async stop(): Promise<void> {
     await this.#own.stop()
   }
 
-  /** Resolves when a plain connection is accepted and answered. */
+  /** Resolves when the server accepts connections. */
   async start(): Promise<void> {
     this.#server = await startEmbedded({ ...this.#options, port: this.port })
     this.#watch()
     await this.answers()
   }
 
-  /** Asks over connections of its own until one is answered. @throws OperatingError `postgres_silent` */
+  /** Connects again and again until the server accepts. @throws OperatingError `postgres_silent` */
   async answers(): Promise<void> {
     const deadline = performance.now() + ANSWERS_WITHIN_MS
     while (performance.now() < deadline) {
@@ -108,7 +108,7 @@ export class Postgres {
       if (db) return db.close()
       await Bun.sleep(LOOK_MS)
     }
-    throw new OperatingError('postgres_silent', `Postgres answers nobody after ${ANSWERS_WITHIN_MS} ms.`)
+    throw new OperatingError('postgres_silent', `Postgres accepts no connection after ${ANSWERS_WITHIN_MS} ms.`)
   }
 
   /** Connections of the brokers. */
@@ -120,7 +120,6 @@ export class Postgres {
     return [...rows]
   }
 
-  /** @returns how many there were */
   async terminateBackends(): Promise<number> {
     const rows = await this.#db.run(
       (sql) => sql`select pg_terminate_backend(pid) from pg_stat_activity
@@ -142,7 +141,7 @@ export class Postgres {
     return row!.n
   }
 
-  /** Queued with a time to live of seconds. */
+  /** Counts queued messages with a time to live of seconds. */
   async countBrief(): Promise<number> {
     const [row] = await this.#db.run(
       (sql) => sql<{ n: number }[]>`select count(*)::int as n from message_queue
@@ -151,7 +150,7 @@ export class Postgres {
     return row!.n
   }
 
-  /** Rows that left the queue for this reason. */
+  /** Counts dead letters with this reason. */
   async countDead(reason: Leftover['reason']): Promise<number> {
     const [row] = await this.#db.run(
       (sql) => sql<{ n: number }[]>`select count(*)::int as n from dead_letter where reason = ${reason}`,
@@ -169,7 +168,7 @@ export class Postgres {
     return [...rows]
   }
 
-  /** By the server's clock, ms since 1970. */
+  /** The server's clock, in ms since 1970. */
   async clockMs(): Promise<number> {
     const [row] = await this.#db.run(
       (sql) => sql<{ ms: number }[]>`select extract(epoch from clock_timestamp())::float8 * 1000 as ms`,
@@ -177,13 +176,12 @@ export class Postgres {
     return row!.ms
   }
 
-  /** For what a scenario alone needs. */
   get db(): Database {
     return this.#db
   }
 
   get #own(): EmbeddedPostgres {
-    assert(this.#server !== null, 'a Postgres that was given is left alone')
+    assert(this.#server !== null, 'scenarios never stop a server that the caller provided')
     return this.#server
   }
 

@@ -1,4 +1,4 @@
-/** Everything one run is made of: a Postgres, brokers, peers, their ledgers, and what a scenario may ask of them. */
+/** The parts of one run (Postgres, brokers, peers and their ledgers), and the actions that scenarios take on them. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -17,18 +17,18 @@ import { Postgres, type PostgresSetting } from './postgres.ts'
 
 export interface TortureClusterOptions extends BrokerSetting, PopulationSetting {
   readonly postgres: PostgresSetting
-  /** Messages a second, as long as the peers keep up. */
+  /** Messages per second, if the peers keep up. */
   readonly rate: number
   readonly bodyBytes: number
   readonly seed: number
-  /** What a scenario alone has made for its strikes. */
+  /** A path that the scenario created. */
   readonly place?: string | undefined
 }
 
-/** How long the faults are, and how much of everything. */
+/** The scale of durations and amounts. */
 export type Measure = 'short' | 'full'
 
-/** Nothing at all moved for so long, or not what was waited for: that is the verdict then. */
+/** A run is stuck when no message moved for this time, or a condition did not come true within the next one. */
 const STUCK_AFTER_MS = 90_000
 const WAITED_TOO_LONG_MS = 300_000
 const LOOK_MS = 20
@@ -88,14 +88,14 @@ export class TortureCluster {
     return this.#setting.place
   }
 
-  /** Peers that write, and are there from the start. */
+  /** Peers that write from the start. */
   get writers(): PopulationMember[] {
     return this.population.members.filter(({ isWriting, isSleeper }) => isWriting && !isSleeper)
   }
   get sleepers(): PopulationMember[] {
     return this.population.members.filter(({ isSleeper }) => isSleeper)
   }
-  /** Peers that are silent, and come when a scenario calls them. */
+  /** Silent peers that join when a scenario calls them. */
   get crowd(): PopulationMember[] {
     return this.population.members.filter(({ isWriting }) => !isWriting)
   }
@@ -117,7 +117,7 @@ export class TortureCluster {
     return list[this.random.below(list.length)]!
   }
 
-  /** So much of it in a short run, and anything up to so much in a full one. */
+  /** Returns `short` in a short run, and a random amount from `short` to `full` in a full one. */
   amount(short: number, full: number): number {
     return this.measure === 'short' ? short : short + this.random.below(full - short + 1)
   }
@@ -131,13 +131,13 @@ export class TortureCluster {
     this.population.pace(this.#setting.rate)
   }
 
-  /** Waits until traffic continues: this number was acked from now on. @throws OperatingError `stuck` */
+  /** Waits for this number of further acks. @throws OperatingError `stuck` */
   acks(count: number): Promise<void> {
     const from = this.population.progress.acked
     return this.until(`${count} more messages are acked`, () => this.population.progress.acked >= from + count)
   }
 
-  /** @throws OperatingError `stuck` when nothing at all moves for long, or the condition does not come true for longer */
+  /** @throws OperatingError `stuck` */
   async until(claim: string, condition: () => boolean | Promise<boolean>): Promise<void> {
     let state = ''
     const endMs = clockMs() + WAITED_TOO_LONG_MS
@@ -148,21 +148,18 @@ export class TortureCluster {
       if (now !== state) movedAtMs = clockMs()
       state = now
       const isStuck = clockMs() - movedAtMs > STUCK_AFTER_MS || clockMs() > endMs
-      if (isStuck) throw new OperatingError('stuck', `It did not come true: ${claim}.`)
+      if (isStuck) throw new OperatingError('stuck', `Waited too long until ${claim}.`)
       await Bun.sleep(LOOK_MS)
     }
   }
 
-  /**
-   * Everybody is there, nobody writes, and whatever was said is answered and fetched. @returns what still waits for
-   * something after nothing has moved for long; null when nothing does
-   */
+  /** Stops the traffic and waits until the queue is empty. @returns what is left if the queue is stuck; otherwise null */
   async drain(): Promise<string | null> {
     const { population, postgres } = this
     try {
       population.pace(0)
       await population.join(this.sleepers)
-      await this.until('every send is answered', () => population.progress.pending === 0)
+      await this.until('every send has its reply', () => population.progress.pending === 0)
       let queued = Infinity
       let movedAtMs = clockMs()
       while (queued > 0 && clockMs() - movedAtMs < STUCK_AFTER_MS) {
@@ -171,7 +168,7 @@ export class TortureCluster {
         queued = now
         if (queued > 0) await Bun.sleep(LOOK_MS * 5)
       }
-      return queued === 0 ? null : `${queued} deliveries wait in the queue, and nobody gets them`
+      return queued === 0 ? null : `${queued} deliveries remain in the queue`
     } catch (error) {
       if (error instanceof OperatingError && error.code === 'stuck') return error.message
       throw error

@@ -1,9 +1,8 @@
-/** The checker on ledgers written by hand: what each rule notices, and what it must let pass. */
+/** The checker on hand-written ledgers: the breaches that each rule detects, and the histories that it must accept. */
 import { expect, test } from 'vitest'
 import type { Leftover } from '../cluster/postgres.ts'
 import { findingsOf } from './checker.ts'
-import { historyOf } from './history.ts'
-import type { Kind, LedgerEvent } from './ledger.ts'
+import { historyOf, type Kind, type LedgerEvent } from './ledger.ts'
 
 const LEASE_MS = 10_000
 
@@ -52,28 +51,28 @@ class Book {
 const idOf = (n: number) => `envelope-${n}`
 const CLEAN = { rules: [], causes: [] }
 
-test('what is delivered, queued, expired or dead is not lost', async () => {
+test('a message that is delivered, queued, expired or dead is not lost', async () => {
   const book = new Book().delivered(0, 1)
   book.sent(2).acked(2).left(2, null).sent(3, 'brief').acked(3).left(3, 'expired')
   book.sent(4, 'poison').acked(4).left(4, 'strikes')
   expect(await book.findings()).toEqual(CLEAN)
 })
 
-test('what was acked and is nowhere is lost', async () => {
+test('an acked message that is nowhere is lost', async () => {
   expect(await new Book().delivered(0).sent(1).acked(1).findings()).toMatchObject({ rules: ['lost'] })
 })
 
-test('what reached a socket and no application is lost', async () => {
+test('a message that reached a socket but no application is lost', async () => {
   expect(await new Book().sent(0).acked(0).pushed(0).findings()).toMatchObject({ rules: ['lost'] })
 })
 
-test('what was refused may be stored or not; what has no answer is told', async () => {
+test('a refused message may be stored or not; a send without a reply is reported', async () => {
   const book = new Book().sent(0).add({ e: 'refused', from: 0, to: 1, n: 0, code: 'maybe_sent' }).pushed(0).got(0)
   expect(await book.findings()).toEqual(CLEAN)
   expect(await book.sent(1).findings()).toMatchObject({ rules: ['unanswered'] })
 })
 
-test('mail at another peer, of another sender, of nobody or with another body is misdelivered', async () => {
+test('a message with a wrong recipient, sender or body, or without a send, is misdelivered', async () => {
   const elsewhere = new Book().delivered(0).pushed(0, { peer: 2, attempt: 2 })
   expect((await elsewhere.findings()).rules).toContain('misdelivered')
   const renamed = new Book().sent(0).acked(0).pushed(0, { sender: 2 }).got(0)
@@ -93,7 +92,7 @@ test('first deliveries of a pair ascend; gaps and repeats do not matter', async 
   expect(await gap.findings()).toEqual({ rules: [], causes: ['session'] })
 })
 
-test('what lives for a moment may be overtaken while the clock is set, and only then', async () => {
+test('a brief message may be overtaken while the clock is set, and only then', async () => {
   const said = () => new Book().sent(0, 'brief').sent(1).acked(0).acked(1)
   const overtaken = (book: Book) => book.pushed(1).got(1).pushed(0).got(0).findings()
   const set = { e: 'fault', no: 1, scenario: 'clock-database', peers: null } as const
@@ -102,7 +101,7 @@ test('what lives for a moment may be overtaken while the clock is set, and only 
   expect((await overtaken(new Book().sent(0).sent(1).acked(0).acked(1).add(set))).rules).toContain('misordered')
 })
 
-test('another push needs a cause', async () => {
+test('a further push needs a cause', async () => {
   const again = (book: Book) => book.pushed(0, { attempt: 2 }).findings()
   expect(await again(new Book().delivered(0))).toEqual({ rules: ['duplicated'], causes: [] })
   expect(await again(new Book().delivered(0).after(LEASE_MS))).toEqual({ rules: [], causes: ['lease'] })
@@ -114,7 +113,7 @@ test('another push needs a cause', async () => {
   expect(await again(clock)).toEqual({ rules: [], causes: ['clock'] })
 })
 
-test('a lease may have run out while its push was held up', async () => {
+test('a lease may have expired while its push was delayed', async () => {
   const book = new Book()
     .sent(0)
     .acked(0)
@@ -130,12 +129,12 @@ test('the same attempt again, or another id in the queue, has no cause', async (
   expect((await stored.findings()).rules).toEqual(['duplicated'])
 })
 
-test('an application is shown a message once in its life', async () => {
+test('an application receives a message once in each life', async () => {
   expect((await new Book().delivered(0).got(0).findings()).rules).toEqual(['duplicated'])
   expect(await new Book().delivered(0).got(0, { life: 2 }).findings()).toEqual(CLEAN)
 })
 
-test('alarms of the SDK and strikes of healthy mail are told', async () => {
+test('alarms of the SDK, and dead letters without a failing recipient, are reported', async () => {
   const alarmed = new Book().delivered(0).add({ e: 'alarm', peer: 1, what: 'box_broken', envelopeId: idOf(0) })
   expect((await alarmed.findings()).rules).toEqual(['tampered'])
   expect((await new Book().sent(0).acked(0).left(0, 'strikes').findings()).rules).toEqual(['struck'])

@@ -1,12 +1,10 @@
 /**
- * Judges a history by the promises: an acked message is with its recipient, queued, or dead for a reason (P1, P2); nobody
- * has what nobody sent to it (P4, P9); one send is one delivery (P5); first deliveries keep their order (P6); another
- * push has a cause (P7), and the application does not see it (P8).
+ * Checks a history against the promises: an acked message is delivered, queued, or dead for a reason (P1, P2); no peer
+ * receives what was not sent to it (P4, P9); one send is one delivery (P5); first deliveries keep their order (P6); each
+ * further push has a cause (P7), and the application does not see it (P8).
  */
-import { CAUSES, type Cause, causeOf, isClockSet } from './duplicates.ts'
-import type { History, Sent } from './history.ts'
+import type { Break, History, Push, Sent } from './ledger.ts'
 
-/** One breach, in words, and when it happened. */
 export interface Breach {
   readonly rule: Rule
   readonly atMs: number
@@ -15,13 +13,13 @@ export interface Breach {
 
 export type Rule = 'lost' | 'misdelivered' | 'misordered' | 'duplicated' | 'tampered' | 'struck' | 'unanswered'
 
-/** A duplicate and what allows it. */
-export interface Repeat {
+/** A redelivery and what permits it. */
+interface Repeat {
   readonly atMs: number
   readonly cause: Cause
 }
 
-export interface HistoryFindings {
+interface HistoryFindings {
   readonly breaches: readonly Breach[]
   readonly repeats: readonly Repeat[]
 }
@@ -54,7 +52,7 @@ function* lost({ sent, got, leftovers }: History): Generator<Breach> {
   for (const one of sent) {
     const { ackedAtMs, envelopeId, refusedWith } = one
     if (ackedAtMs === null && refusedWith === null)
-      yield { rule: 'unanswered', atMs: one.sentAtMs, sentence: `${nameOf(one)} has no answer` }
+      yield { rule: 'unanswered', atMs: one.sentAtMs, sentence: `${nameOf(one)} has no reply` }
     if (ackedAtMs === null || got.has(envelopeId!) || leftovers.has(envelopeId!)) continue
     const sentence = `${nameOf(one)} (${envelopeId}) was acked, and is neither delivered nor queued nor dead`
     yield { rule: 'lost', atMs: ackedAtMs, sentence }
@@ -66,10 +64,10 @@ function* misdelivered({ byEnvelope, pushes, got, invented }: History): Generato
     yield { rule: 'misdelivered', atMs: got.get(envelopeId)![0]!.atMs, sentence: `nobody sent ${envelopeId}` }
   for (const [envelopeId, list] of pushes) {
     const sent = byEnvelope.get(envelopeId)
-    if (!sent) continue // neither acked nor shown to an application: nobody knows whose it is
+    if (!sent) continue // neither acked nor handed to an application: its sender is unknown
     for (const { atMs, peer, sender } of list)
       if (peer !== sent.to || sender !== sent.from)
-        yield { rule: 'misdelivered', atMs, sentence: `${nameOf(sent)} came to ${peer} as mail of ${sender}` }
+        yield { rule: 'misdelivered', atMs, sentence: `${nameOf(sent)} arrived at ${peer} as a message of ${sender}` }
   }
   for (const [envelopeId, list] of got)
     for (const { atMs, isWhole, peer } of list)
@@ -78,8 +76,8 @@ function* misdelivered({ byEnvelope, pushes, got, invented }: History): Generato
 }
 
 /**
- * First deliveries of a pair ascend; what expired or died is left out, what comes once more is no first one. A brief one
- * that waited while the clock was set was expired for a while, and then was not.
+ * First deliveries of a pair ascend. A brief message that waited while the clock was set may be overtaken: it was expired
+ * for a while, and then no longer.
  */
 function* misordered(history: History, by: 'firstPushed' | 'firstGot'): Generator<Breach> {
   const last = new Map<string, number>()
@@ -92,11 +90,11 @@ function* misordered(history: History, by: 'firstPushed' | 'firstGot'): Generato
     if (sent.n > before) continue
     const [first] = (by === 'firstPushed' ? history.pushes : history.got).get(envelopeId)!
     if (sent.kind === 'brief' && isClockSet(history.breaks, sent.sentAtMs, first!.atMs)) continue
-    yield { rule: 'misordered', atMs: first!.atMs, sentence: `${nameOf(sent)} came after message ${before}` }
+    yield { rule: 'misordered', atMs: first!.atMs, sentence: `${nameOf(sent)} arrived after message ${before}` }
   }
 }
 
-/** Another push of an envelope has one of the causes of P7, a higher attempt, and the same id in the queue. */
+/** Each further push of an envelope has a cause of P7, a higher attempt, and the same id in the queue. */
 function* repeated(history: History, { leaseMs }: CheckOptions, repeats: Repeat[]): Generator<Breach> {
   for (const [envelopeId, list] of history.pushes)
     for (const [i, push] of list.entries()) {
@@ -105,32 +103,86 @@ function* repeated(history: History, { leaseMs }: CheckOptions, repeats: Repeat[
       const before = list[i - 1]!
       const cause = causeOf(push, before, { history, envelopeId, leaseMs })
       const attempts = `attempt ${push.attempt} after attempt ${before.attempt}`
-      const sentence = `${envelopeId} came to ${peer} again, ${attempts}, ${Math.round(atMs - before.atMs)} ms later`
+      const sentence = `${envelopeId} arrived at ${peer} again, ${attempts}, ${Math.round(atMs - before.atMs)} ms later`
       if (cause === null) yield { rule: 'duplicated', atMs, sentence }
       else repeats.push({ atMs, cause })
     }
 }
 
-/** The SDK shows an application each message once in its life, but for what the application gave back. */
+/** In one life the SDK hands each message to the application once, unless the application asked for a retry. */
 function* shownTwice({ got, putOffAtMs }: History): Generator<Breach> {
   for (const [envelopeId, list] of got) {
     if (list.length === 1 || putOffAtMs.has(envelopeId)) continue
     const lives = new Set(list.map(({ life }) => life))
     if (lives.size < list.length)
-      yield { rule: 'duplicated', atMs: list.at(-1)!.atMs, sentence: `an application was shown ${envelopeId} twice` }
+      yield { rule: 'duplicated', atMs: list.at(-1)!.atMs, sentence: `an application received ${envelopeId} twice` }
   }
 }
 
 function* tampered({ alarms }: History): Generator<Breach> {
   for (const { atMs, peer, what, envelopeId } of alarms)
-    yield { rule: 'tampered', atMs, sentence: `peer ${peer} says ${what} ${envelopeId}`.trimEnd() }
+    yield { rule: 'tampered', atMs, sentence: `peer ${peer} reported ${what} ${envelopeId}`.trimEnd() }
 }
 
-/** Strikes are for what its recipient can't bear, never for what was in flight when something broke. */
+/** Failed attempts make a dead letter only of a message that its recipient throws, never of one that a fault interrupted. */
 function* struck({ leftovers, byEnvelope }: History): Generator<Breach> {
   for (const [envelopeId, reason] of leftovers) {
     const sent = byEnvelope.get(envelopeId)
     if (reason !== 'strikes' || !sent || sent.kind === 'poison') continue
-    yield { rule: 'struck', atMs: sent.sentAtMs, sentence: `${nameOf(sent)} was struck out and is no poison` }
+    yield {
+      rule: 'struck',
+      atMs: sent.sentAtMs,
+      sentence: `${nameOf(sent)} became a dead letter without a failing recipient`,
+    }
   }
 }
+
+const CAUSES = ['session', 'lease', 'fence', 'clock', 'retry'] as const
+/**
+ * Why a delivery was pushed again (P7), as far as the ledger shows it.
+ *
+ * - `session`: the session ended before the settlement was committed.
+ * - `lease`: the delivery was not settled within the lease.
+ * - `fence`: a reply of the database was lost, which voids the leases that it may have contained.
+ * - `clock`: the database's clock was set.
+ * - `retry`: the recipient asked for it.
+ */
+export type Cause = (typeof CAUSES)[number]
+
+interface RepeatContext {
+  readonly history: Pick<History, 'breaks' | 'stalls' | 'brokerFailuresMs' | 'putOffAtMs'>
+  readonly envelopeId: string
+  readonly leaseMs: number
+}
+
+/** The longest time from the start of a lease to the push at the recipient, unless something stood still. */
+const ON_ITS_WAY_MS = 1000
+/** A broker logs each kind of failure once per second, and retries a failed fence after a while. */
+const FAILURE_REACH_MS = 8000
+/** Scenarios that set the database's clock. */
+const SETS_CLOCK = /^clock/
+
+/** @returns null if nothing permits the push */
+function causeOf(push: Push, before: Push, { history, envelopeId, leaseMs }: RepeatContext): Cause | null {
+  const { breaks, brokerFailuresMs, putOffAtMs } = history
+  if (push.deliveryId !== before.deliveryId || push.attempt === before.attempt) return null
+  // A lease on insert may lapse at once, and its message be claimed again before the first push.
+  if (isClockSet(breaks, before.atMs - ON_ITS_WAY_MS, push.atMs)) return 'clock'
+  if (push.attempt < before.attempt) return null
+  if (putOffAtMs.get(envelopeId)?.some((ms) => ms >= before.atMs && ms <= push.atMs)) return 'retry'
+  if (push.session !== before.session) return 'session'
+  if (push.atMs - leasedByMs(before.atMs, history.stalls) >= leaseMs) return 'lease'
+  if (brokerFailuresMs.some((ms) => ms >= before.atMs - FAILURE_REACH_MS && ms <= push.atMs)) return 'fence'
+  return null
+}
+
+/** Returns the earliest start of a push's lease: a stall delays pushes of earlier claims. */
+function leasedByMs(pushedAtMs: number, stalls: RepeatContext['history']['stalls']): number {
+  let atMs = pushedAtMs - ON_ITS_WAY_MS
+  for (const { fromMs, untilMs } of stalls)
+    if (fromMs <= pushedAtMs && untilMs >= pushedAtMs - ON_ITS_WAY_MS) atMs = Math.min(atMs, fromMs - ON_ITS_WAY_MS)
+  return atMs
+}
+
+const isClockSet = (breaks: readonly Break[], afterMs: number, beforeMs: number): boolean =>
+  breaks.some(({ scenario, fromMs, untilMs }) => SETS_CLOCK.test(scenario) && fromMs <= beforeMs && untilMs >= afterMs)

@@ -1,20 +1,19 @@
 /**
- * The ledger: what happened to every message, one JSON line an event, each program its own file. Nothing is judged here;
- * `checker.ts` joins the lines afterwards. Peers are named by their number in the population, times are ms since 1970 by
- * a clock that no test sets (`clockMs`).
+ * The ledger: what happened to every message, one JSON line per event, one file per program. `historyOf` joins the files,
+ * `checker.ts` judges the result. Peers are named by their number in the population; times are ms since 1970 by a clock
+ * that no test sets (`clockMs`).
  */
 import { appendFileSync, createReadStream } from 'node:fs'
 import { createInterface } from 'node:readline'
+import type { Leftover } from '../cluster/postgres.ts'
 
-/** What the checker needs to know of a message besides who and when. */
 export type Kind =
   | 'plain'
-  /** Its time to live is a second or two. */
+  /** It lives for two seconds. */
   | 'brief'
-  /** Its recipient's handler throws, every time. */
+  /** Its recipient's handler always throws. */
   | 'poison'
 
-/** One delivery as it was pushed: its id in the queue, its envelope, its sender, and which attempt it is. */
 export type PushedItem = readonly [id: number, envelopeId: string, sender: number, attempt: number]
 
 /** `n` counts the messages from this sender to this recipient. */
@@ -32,8 +31,8 @@ export type LedgerEvent = { readonly atMs: number } & (
   | { readonly e: 'pushed'; readonly peer: number; readonly session: number; readonly items: readonly PushedItem[] }
   | { readonly e: 'settled'; readonly peer: number; readonly session: number; readonly ids: readonly number[] }
   /**
-   * The application has it. `isWhole`: the body is the one that was sent, to whom and by whom it says. `life` counts how
-   * often the peer was started: its inbox is as old as that.
+   * The application received it. `isWhole`: body, sender and recipient are those of the send. `life` counts the starts of
+   * the peer, each with a new inbox.
    */
   | ({
       readonly e: 'got'
@@ -45,20 +44,20 @@ export type LedgerEvent = { readonly atMs: number } & (
     } & Numbered)
   /** The application asked for another attempt. */
   | { readonly e: 'put off'; readonly peer: number; readonly envelopeId: string }
-  /** The SDK found something that no honest broker does. */
+  /** The SDK detected tampering. */
   | { readonly e: 'alarm'; readonly peer: number; readonly what: string; readonly envelopeId: string }
-  /** This program stood still: by the clock it should have run since `sinceMs`. */
+  /** This program did not run since `sinceMs`. */
   | { readonly e: 'stood still'; readonly sinceMs: number }
-  /** `peers`: whom it reaches; null: all. */
+  /** `peers`: the affected ones; null: all. */
   | { readonly e: 'fault'; readonly no: number; readonly scenario: string; readonly peers: readonly number[] | null }
   | { readonly e: 'repaired'; readonly no: number }
-  /** The broker logged that something of the database failed. */
+  /** The broker logged a failed database operation. */
   | { readonly e: 'broker failed'; readonly event: string }
 )
 
 const FLUSH_BYTES = 64 * 1024
 
-/** Buffered; a program that ends by itself calls `flush` before. */
+/** Buffers lines; call `flush` before the program ends. */
 export class LedgerWriter {
   readonly #file: string
   #lines: string[] = []
@@ -84,8 +83,189 @@ export class LedgerWriter {
   }
 }
 
-/** In the order in which each program wrote. */
 export async function* readLedger(files: readonly string[]): AsyncGenerator<LedgerEvent> {
   for (const file of files)
     for await (const line of createInterface({ input: createReadStream(file) })) yield JSON.parse(line) as LedgerEvent
+}
+
+/** A delivery that reached its recipient's socket. */
+export interface Push {
+  readonly atMs: number
+  readonly peer: number
+  readonly session: number
+  readonly deliveryId: number
+  readonly sender: number
+  readonly attempt: number
+}
+
+/** An envelope that reached its recipient's application. */
+interface Got {
+  readonly atMs: number
+  readonly peer: number
+  readonly life: number
+  readonly isWhole: boolean
+}
+
+export interface Sent {
+  readonly from: number
+  readonly to: number
+  readonly n: number
+  readonly kind: Kind
+  readonly sentAtMs: number
+  ackedAtMs: number | null
+  refusedWith: string | null
+  /** From its ack or its recipient's application. */
+  envelopeId: string | null
+}
+
+/** A fault; one that was never repaired ends with the run. */
+export interface Break {
+  readonly no: number
+  readonly scenario: string
+  readonly peers: readonly number[] | null
+  readonly fromMs: number
+  untilMs: number
+}
+
+export interface History {
+  readonly sent: readonly Sent[]
+  readonly byEnvelope: ReadonlyMap<string, Sent>
+  /** By envelope, in the order of arrival. */
+  readonly pushes: ReadonlyMap<string, readonly Push[]>
+  readonly got: ReadonlyMap<string, readonly Got[]>
+  /** The order of first arrivals, at the socket and in the application. */
+  readonly firstPushed: readonly (readonly [peer: number, envelopeId: string])[]
+  readonly firstGot: readonly (readonly [peer: number, envelopeId: string])[]
+  /** Envelopes that an application received and no peer sent. */
+  readonly invented: readonly string[]
+  readonly putOffAtMs: ReadonlyMap<string, readonly number[]>
+  readonly alarms: readonly Extract<LedgerEvent, { e: 'alarm' }>[]
+  readonly breaks: readonly Break[]
+  /** Times during which something may not have run: faults, and programs without a processor. */
+  readonly stalls: readonly { readonly fromMs: number; readonly untilMs: number }[]
+  /** Ascending times. */
+  readonly brokerFailuresMs: readonly number[]
+  readonly leftovers: ReadonlyMap<string, Leftover['reason']>
+}
+
+type Event<E extends LedgerEvent['e']> = Extract<LedgerEvent, { e: E }>
+
+/** Joins the events of all programs; each program's are in order. */
+export async function historyOf(
+  events: AsyncIterable<LedgerEvent> | Iterable<LedgerEvent>,
+  leftovers: readonly Leftover[],
+): Promise<History> {
+  const joined = new JoinedEvents()
+  for await (const event of events) joined.add(event)
+  const { pushes, got, firstPushed, firstGot, putOffAtMs, alarms, brokerFailuresMs } = joined
+  const breaks = joined.breaksUntilEnd()
+  return {
+    ...{ pushes, got, firstPushed, firstGot, putOffAtMs, alarms, breaks },
+    ...joined.bySender(),
+    stalls: [...breaks, ...joined.stoodStill],
+    brokerFailuresMs: brokerFailuresMs.sort((a, b) => a - b),
+    leftovers: new Map(leftovers.map(({ envelopeId, reason }) => [envelopeId, reason])),
+  }
+}
+
+class JoinedEvents {
+  readonly pushes = new Map<string, Push[]>()
+  readonly got = new Map<string, Got[]>()
+  readonly firstPushed: [number, string][] = []
+  readonly firstGot: [number, string][] = []
+  readonly putOffAtMs = new Map<string, number[]>()
+  readonly alarms: Event<'alarm'>[] = []
+  readonly brokerFailuresMs: number[] = []
+  readonly stoodStill: { fromMs: number; untilMs: number }[] = []
+  readonly #sent = new Map<string, Sent>()
+  readonly #envelopes: [envelopeId: string, Numbered][] = []
+  readonly #breaks = new Map<number, Break>()
+  readonly #replies: Event<'acked' | 'refused'>[] = []
+  #lastMs = 0
+
+  add(event: LedgerEvent): void {
+    this.#lastMs = Math.max(this.#lastMs, event.atMs)
+    switch (event.e) {
+      case 'sent':
+        return this.#addSent(event)
+      case 'acked':
+      case 'refused':
+        return void this.#replies.push(event)
+      case 'pushed':
+        return this.#addPushed(event)
+      case 'got':
+        return this.#addGot(event)
+      case 'put off':
+        return append(this.putOffAtMs, event.envelopeId, event.atMs)
+      case 'alarm':
+        return void this.alarms.push(event)
+      case 'stood still':
+        return void this.stoodStill.push({ fromMs: event.sinceMs, untilMs: event.atMs })
+      case 'fault':
+        return void this.#breaks.set(event.no, { ...event, fromMs: event.atMs, untilMs: Infinity })
+      case 'repaired':
+        this.#breaks.get(event.no)!.untilMs = event.atMs
+        return
+      case 'broker failed':
+        return void this.brokerFailuresMs.push(event.atMs)
+      case 'settled':
+        return // only for people who read the ledger
+    }
+  }
+
+  breaksUntilEnd(): Break[] {
+    return [...this.#breaks.values()].map((one) => ({ ...one, untilMs: Math.min(one.untilMs, this.#lastMs) }))
+  }
+
+  /** The recipient's program may have recorded an envelope before its sender's did. */
+  bySender(): Pick<History, 'sent' | 'byEnvelope' | 'invented'> {
+    for (const reply of this.#replies) this.#addReply(reply)
+    const byEnvelope = new Map<string, Sent>()
+    const invented: string[] = []
+    for (const [envelopeId, numbered] of this.#envelopes) {
+      const sent = this.#sent.get(keyOf(numbered))
+      if (sent) {
+        sent.envelopeId ??= envelopeId
+        byEnvelope.set(envelopeId, sent)
+      } else invented.push(envelopeId)
+    }
+    return { sent: [...this.#sent.values()], byEnvelope, invented }
+  }
+
+  #addSent({ from, to, n, kind, atMs }: Event<'sent'>): void {
+    const sent = { from, to, n, kind, sentAtMs: atMs, ackedAtMs: null, refusedWith: null, envelopeId: null }
+    this.#sent.set(keyOf(sent), sent)
+  }
+
+  #addReply(reply: Event<'acked' | 'refused'>): void {
+    const sent = this.#sent.get(keyOf(reply))!
+    if (reply.e === 'refused') {
+      sent.refusedWith = reply.code
+      return
+    }
+    sent.ackedAtMs = reply.atMs
+    sent.envelopeId = reply.envelopeId
+    this.#envelopes.push([reply.envelopeId, sent])
+  }
+
+  #addPushed({ peer, session, atMs, items }: Event<'pushed'>): void {
+    for (const [deliveryId, envelopeId, sender, attempt] of items) {
+      if (!this.pushes.has(envelopeId)) this.firstPushed.push([peer, envelopeId])
+      append(this.pushes, envelopeId, { atMs, peer, session, deliveryId, sender, attempt })
+    }
+  }
+
+  #addGot({ atMs, peer, life, envelopeId, isWhole, from, to, n }: Event<'got'>): void {
+    if (!this.got.has(envelopeId)) this.firstGot.push([peer, envelopeId])
+    append(this.got, envelopeId, { atMs, peer, life, isWhole })
+    this.#envelopes.push([envelopeId, { from, to, n }])
+  }
+}
+
+const keyOf = ({ from, to, n }: Numbered): string => `${from}>${to}#${n}`
+
+function append<T>(map: Map<string, T[]>, key: string, value: T): void {
+  const list = map.get(key)
+  if (list) list.push(value)
+  else map.set(key, [value])
 }

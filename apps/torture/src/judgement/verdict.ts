@@ -1,19 +1,20 @@
-/** What is said of each scenario at the end: the figures of its time, and whether the promises held in it. */
-import { type Breach, type CheckOptions, findingsOf, noRepeats, type Rule } from './checker.ts'
-import type { Cause } from './duplicates.ts'
-import type { Break, History } from './history.ts'
+/** The verdict on each scenario: its figures, and whether the promises held. */
 
-export type ScenarioOutcome =
+import type { Cause } from './checker.ts'
+import { type Breach, type CheckOptions, findingsOf, noRepeats, type Rule } from './checker.ts'
+import type { Break, History } from './ledger.ts'
+
+type ScenarioOutcome =
   | 'held'
   | 'broken'
-  /** Its fault hit nothing, or too little was sent: it shows nothing. */
+  /** Its fault hit nothing, or too little was sent, so that it shows nothing. */
   | 'invalid'
   | 'skipped'
 
 export interface VerdictLine {
   readonly scenario: string
   readonly outcome: ScenarioOutcome
-  /** Why it is not `held`: at most a few sentences. */
+  /** Why it is not `held`. */
   readonly reasons: readonly string[]
   readonly rounds: number
   readonly acked: number
@@ -21,28 +22,27 @@ export interface VerdictLine {
   readonly queued: number
   readonly expired: number
   readonly dead: number
-  /** Breaches of the promises, by rule. */
   readonly breaches: Readonly<Record<Rule, number>>
-  /** Deliveries that came again and were allowed to, by cause. */
+  /** Permitted redeliveries, by cause. */
   readonly repeats: Readonly<Record<Cause, number>>
   readonly longestPauseMs: number
-  /** From the end of a fault to the first new ack for those it reached, the longest; null: there was none. */
+  /** The longest time from the end of a fault to the first new ack of an affected peer; null: there was none. */
   readonly recoveryMs: number | null
-  /** Megabytes a broker had at most, where a scenario looks at it. */
+  /** The highest memory use of a broker. */
   readonly brokerRssMb: number | null
 }
 
-/** What the run itself noticed. */
+/** What the run noticed beside the ledgers. */
 export interface Noticed {
-  /** Of the whole run: a broker that died, a queue that never emptied. */
+  /** Failures of the whole run, such as a broker that died or a queue that never emptied. */
   readonly faults: readonly string[]
-  /** By scenario: why its fault missed. */
+  /** Why the fault of a scenario hit nothing. */
   readonly missed: ReadonlyMap<string, string>
   readonly brokerRssMb: number | null
 }
 
 export interface Bounds extends CheckOptions {
-  /** The longest a recovery may take; null: as long as it takes. */
+  /** The longest permitted recovery; null: no limit. */
   readonly recoveryMs: number | null
 }
 
@@ -50,7 +50,7 @@ const RULES: readonly Rule[] = ['lost', 'misdelivered', 'misordered', 'duplicate
 const REASONS_MAX = 5
 const noBreaches = () => Object.fromEntries(RULES.map((rule) => [rule, 0])) as Record<Rule, number>
 
-/** A line for each of these scenarios, in their order. What happened before the first fault counts for the first. */
+/** Returns a line for each scenario, in order. Events before the first fault count for the first scenario. */
 export function linesOf(
   history: History,
   scenarios: readonly string[],
@@ -108,7 +108,7 @@ const draftOf = (scenario: string): Draft => ({
   brokerRssMb: null,
 })
 
-/** Each message counts where it was sent. */
+/** Counts each message for the scenario during which it was sent. */
 function countMessages({ sent, got, leftovers }: History, draftAt: (ms: number) => Draft): void {
   for (const { ackedAtMs, envelopeId, sentAtMs } of sent) {
     const draft = draftAt(sentAtMs)
@@ -133,7 +133,7 @@ function noteRecovery(one: Break, acks: readonly Ack[], draft: Draft | undefined
   const reached = one.peers && new Set(one.peers)
   const isReached = ({ from }: Ack) => reached === null || reached.has(from)
   const first = acks.find((ack) => ack.atMs >= one.untilMs && isReached(ack))
-  if (!first) return void draft.reasons.push('after a fault nobody that it had reached got an ack')
+  if (!first) return void draft.reasons.push('after a fault no affected peer got an ack')
   const ms = first.atMs - one.untilMs
   draft.recoveryMs = Math.max(draft.recoveryMs ?? 0, ms)
   if (bounds.recoveryMs !== null && ms > bounds.recoveryMs)

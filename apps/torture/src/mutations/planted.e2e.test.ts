@@ -1,54 +1,54 @@
-/** The checker is proven: it notices each fault that is planted in a broker, and finds none in the product's. */
+/** Proves the checker: it finds each bug that is planted in a broker, and none in the product. */
 import { join } from 'node:path'
 import { Teardown } from '@sealpost/harness/programs/teardown'
 import { scratchDatabase } from '@sealpost/schema/testing'
 import { afterEach, expect, test } from 'vitest'
 import type { Rule } from '../judgement/checker.ts'
 import type { VerdictLine } from '../judgement/verdict.ts'
+import type { TortureScenario } from '../run.ts'
 import { runScenarios } from '../run.ts'
-import type { TortureScenario } from '../scenario.ts'
-import { brokerKill } from '../scenarios/brokers.ts'
 import { answerLost } from '../scenarios/networks.ts'
-import { PLANT_NAMES, type Plant } from './plants.ts'
+import { brokerKill } from '../scenarios/servers.ts'
+import { PLANT_NAMES, type Plant } from './test/plants.ts'
 
-const WORDS = ['--preload', join(import.meta.dirname, 'plants.ts')]
+const PRELOAD = ['--preload', join(import.meta.dirname, 'test/plants.ts')]
 const SLOW = 240_000
 
-/** Nothing breaks but what is planted. */
+/** Injects nothing beside the planted bug. */
 const calm: TortureScenario = {
   name: 'calm',
   summary: '',
-  strike: async (stage, fault) => {
+  inject: async (stage, fault) => {
     fault.begins()
     await stage.acks(400)
     fault.ends()
   },
 }
 
-/** Mail for someone who is away, whose time passes. */
+/** Messages for an absent peer expire. */
 const expiry: TortureScenario = {
   name: 'expiry',
   summary: '',
-  strike: async (stage, fault) => {
+  inject: async (stage, fault) => {
     const [to, from] = [stage.sleepers[0]!.no, stage.writers[0]!.no]
     fault.begins()
     stage.population.pace(0)
     await stage.population.burst({ from, to, count: 20, kind: 'brief' })
-    await stage.until('the time of all that is brief has passed', async () => (await stage.postgres.countBrief()) === 0)
+    await stage.until('all brief messages have expired', async () => (await stage.postgres.countBrief()) === 0)
     fault.ends()
     stage.flow()
   },
 }
 
-/** A lost answer shows the plant only if its commit held envelopes: on a busy machine two in a row held settles alone. */
+/** The bug shows only if the lost commit held envelopes: on a busy machine two in a row held settles alone. */
 const manyAnswersLost: TortureScenario = {
   ...answerLost,
-  strike: async (stage, fault) => {
-    for (let i = 0; i < 4; i++) await answerLost.strike(stage, fault)
+  inject: async (stage, fault) => {
+    for (let i = 0; i < 4; i++) await answerLost.inject(stage, fault)
   },
 }
 
-/** What each plant is noticed by, and what must break for it to show. */
+/** The rule that each planted bug breaks, and the scenario during which it does. */
 const NOTICED: Readonly<Record<Plant, { readonly rule: Rule; readonly during?: TortureScenario }>> = {
   'acks before the commit': { rule: 'lost', during: brokerKill },
   'drops a push': { rule: 'misordered' },
@@ -68,7 +68,7 @@ afterEach(async () => {
 
 async function run(
   scenario: TortureScenario,
-  planted: { words?: string[]; env?: Record<string, string> },
+  planted: { runtimeArgs?: string[]; env?: Record<string, string> },
 ): Promise<VerdictLine> {
   const teardown = new Teardown()
   teardowns.push(teardown)
@@ -90,7 +90,7 @@ async function run(
   return line!
 }
 
-test('the product has none of them', { timeout: SLOW }, async () => {
+test('a broker without a planted bug breaks no rule', { timeout: SLOW }, async () => {
   const line = await run(calm, {})
   expect(line.reasons).toEqual([])
   expect(line.outcome).toBe('held')
@@ -99,7 +99,7 @@ test('the product has none of them', { timeout: SLOW }, async () => {
 
 test.for(PLANT_NAMES)('a broker that %s is noticed', { timeout: SLOW }, async (plant) => {
   const { rule, during = calm } = NOTICED[plant]
-  const line = await run(during, { words: WORDS, env: { PLANTED: plant } })
+  const line = await run(during, { runtimeArgs: PRELOAD, env: { PLANTED: plant } })
   expect(line.outcome).toBe('broken')
   expect(line.breaches[rule], line.reasons.join('\n')).toBeGreaterThan(0)
 })

@@ -1,14 +1,23 @@
-/** One peer of the population: the real SDK, and a note in the ledger of everything it says and hears. */
+/**
+ * One peer of the population: the real SDK, which records every send and delivery in the ledger. A WebSocket of its own
+ * records pushes and settles too, because the SDK hides duplicates from the application.
+ */
 import { boxKeysFromSecret, signingKeysFromSeed } from '@sealpost/identity'
-import { clockMs, connect, type Message, type Peer, type PeerEvent, SealpostError } from '@sealpost/sdk'
+import { decodeClientFrame, decodeServerFrame } from '@sealpost/protocol'
+import {
+  clockMs,
+  connect,
+  type Message,
+  type Peer,
+  type PeerEvent,
+  SealpostError,
+  type WebSocketConstructor,
+} from '@sealpost/sdk'
 import { fromHex, type PeerKey } from '@sealpost/std'
-import type { Kind, LedgerWriter } from '../judgement/ledger.ts'
-import { bodyOf, saidIn } from './body.ts'
-import type { PeerSetup, Role } from './orders.ts'
-import { STRANGER, tapped } from './tap.ts'
+import type { Kind, LedgerWriter, PushedItem } from '../judgement/ledger.ts'
+import type { PeerSetup, Role } from './population.ts'
 
-/** What all peers of one program share. */
-export interface ActorContext extends Omit<PeerSetup, 'roles' | 'ledgerFile' | 'seed'> {
+interface ActorContext extends Omit<PeerSetup, 'roles' | 'ledgerFile' | 'seed'> {
   readonly ledger: LedgerWriter
   readonly numberOf: (key: PeerKey) => number | undefined
   readonly tally: { sent: number; acked: number; got: number }
@@ -19,14 +28,14 @@ const WAITING_MAX = 128
 
 export class Actor {
   readonly no: number
-  /** Its application is at work on each message for so long. */
+  /** How long the application works on each message. */
   dawdleMs = 0
   readonly #role: Role
   readonly #around: ActorContext
   readonly #counts = new Map<number, number>()
   #peer: Peer | null = null
   #life = 0
-  #sessionsBefore = 0
+  #sessions = 0
 
   constructor(role: Role, around: ActorContext) {
     this.no = role.no
@@ -43,32 +52,19 @@ export class Actor {
   get pending(): number {
     return this.#peer?.pendingCount ?? 0
   }
-  /** What is not taken yet says that the broker is away; an application would hold its breath, too. */
+  /** Stops writing while many sends are pending, like an application whose broker is away. */
   get mayWrite(): boolean {
     return this.#peer !== null && this.pending < WAITING_MAX
   }
 
-  /** Its keys are kept, its inbox and outbox are new: a program that was started again. */
+  /** Connects with the same keys and a new inbox and outbox, like a restarted program. */
   async join(): Promise<void> {
     if (this.#peer) return
     const { ledger, url, brokerKey, numberOf } = this.#around
     const { no, meshId, secret } = this.#role
     this.#life += 1
     const life = this.#life
-    const offset = this.#sessionsBefore
-    const sessionOf = (session: number) => {
-      this.#sessionsBefore = Math.max(this.#sessionsBefore, offset + session)
-      return offset + session
-    }
-    const webSocket = tapped(
-      {
-        pushed: (session, items) =>
-          ledger.write({ atMs: clockMs(), e: 'pushed', peer: no, session: sessionOf(session), items }),
-        settled: (session, ids) =>
-          ledger.write({ atMs: clockMs(), e: 'settled', peer: no, session: sessionOf(session), ids }),
-      },
-      numberOf,
-    )
+    const webSocket = recordingSocket({ ledger, numberOf, peer: no, nextSession: () => ++this.#sessions })
     const identity = {
       signing: signingKeysFromSeed(fromHex(secret.signing)),
       box: boxKeysFromSecret(fromHex(secret.box), 1),
@@ -116,7 +112,7 @@ export class Actor {
     if (message.attempt === 1) tally.got += 1
     if (kind !== 'poison') return this.dawdleMs > 0 ? Bun.sleep(this.dawdleMs) : undefined
     ledger.write({ atMs: clockMs(), e: 'put off', peer: this.no, envelopeId })
-    throw new Error('poison') // as an application does that dies of it
+    throw new Error('poison')
   }
 
   #note(event: PeerEvent): void {
@@ -126,4 +122,74 @@ export class Actor {
     if (event.type === 'closed' && event.error)
       ledger.write({ atMs: clockMs(), e: 'alarm', peer: this.no, what: event.error.code, envelopeId: '' })
   }
+}
+
+/** A body names its sender, recipient and number; its filling follows from them. */
+interface Said {
+  readonly from: number
+  readonly to: number
+  readonly n: number
+  readonly kind: Kind
+}
+
+const KINDS: readonly Kind[] = ['plain', 'brief', 'poison']
+const HEAD_BYTES = 16
+
+export function bodyOf({ from, to, n, kind }: Said, bytes: number): Uint8Array {
+  const body = new Uint8Array(Math.max(bytes, HEAD_BYTES))
+  const head = new DataView(body.buffer)
+  head.setUint32(0, from)
+  head.setUint32(4, to)
+  head.setUint32(8, n)
+  head.setUint32(12, KINDS.indexOf(kind))
+  for (let at = HEAD_BYTES; at < body.length; at++) body[at] = fillingAt(at, n + from)
+  return body
+}
+
+/** @returns null if no actor made this body */
+function saidIn(body: Uint8Array): Said | null {
+  if (body.length < HEAD_BYTES) return null
+  const head = new DataView(body.buffer, body.byteOffset, body.length)
+  const [from, to, n] = [head.getUint32(0), head.getUint32(4), head.getUint32(8)]
+  const kind = KINDS[head.getUint32(12)]
+  for (let at = HEAD_BYTES; at < body.length; at++) if (body[at] !== fillingAt(at, n + from)) return null
+  return kind === undefined ? null : { from, to, n, kind }
+}
+
+const fillingAt = (at: number, seed: number): number => (at * 31 + seed * 7) & 0xff
+
+/** A sender outside the population. */
+const STRANGER = -1
+
+interface Recording extends Pick<ActorContext, 'ledger' | 'numberOf'> {
+  readonly peer: number
+  readonly nextSession: () => number
+}
+
+function recordingSocket({ ledger, numberOf, peer, nextSession }: Recording): WebSocketConstructor {
+  class RecordingSocket extends WebSocket {
+    readonly #session = nextSession()
+
+    constructor(url: string, protocols: string[]) {
+      super(url, protocols)
+      this.addEventListener('message', ({ data }) => this.#received(data as ArrayBuffer))
+    }
+
+    override send(wire: string | Uint8Array<ArrayBuffer>): void {
+      const decoded = decodeClientFrame('binary', wire)
+      if (decoded.ok && decoded.frame.type === 'settle')
+        ledger.write({ atMs: clockMs(), e: 'settled', peer, session: this.#session, ids: decoded.frame.ids })
+      super.send(wire)
+    }
+
+    #received(wire: ArrayBuffer): void {
+      const decoded = decodeServerFrame('binary', new Uint8Array(wire))
+      if (!decoded.ok || decoded.frame.type !== 'push') return
+      const items = decoded.frame.deliveries.map(
+        ({ id, envelopeId, sender, attempt }): PushedItem => [id, envelopeId, numberOf(sender) ?? STRANGER, attempt],
+      )
+      ledger.write({ atMs: clockMs(), e: 'pushed', peer, session: this.#session, items })
+    }
+  }
+  return RecordingSocket as unknown as WebSocketConstructor
 }

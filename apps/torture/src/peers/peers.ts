@@ -1,21 +1,19 @@
-/**
- * A program that plays a share of the population. It does what it is told (`orders.ts`), and ends with its starter.
- */
+/** A program that plays a share of the population by the commands of `population.ts`. It ends with its parent. */
 import { ready } from '@sealpost/identity'
 import { clockMs } from '@sealpost/sdk'
 import { type PeerKey, type Random, seededRandom } from '@sealpost/std'
 import { LedgerWriter } from '../judgement/ledger.ts'
 import { Actor } from './actor.ts'
-import type { PeerCommand, PeerProgress, PeerReply, PeerSetup } from './orders.ts'
+import type { PeerCommand, PeerProgress, PeerReply, PeerSetup } from './population.ts'
 
 const PROGRESS_MS = 100
 const SEND_EVERY_MS = 10
-/** One in this number has a short time to live. */
+/** One message in this number has a short time to live. */
 const BRIEF_ONE_IN = 40
 const JOINING_AT_ONCE = 16
-/** A program that hears its own clock this much late stood still. */
+/** A timer that is this late shows that the program did not run. */
 const STOOD_STILL_MS = 400
-/** A burst leaves the rest of the program room. */
+/** Bursts yield to the other actors after this number of messages. */
 const BURST_CHUNK = 64
 
 class Troupe {
@@ -106,7 +104,7 @@ class Troupe {
 
 function listen(): void {
   let troupe: Troupe | undefined
-  const answer = (words: PeerReply) => void process.send?.(words)
+  const answer = (reply: PeerReply) => void process.send?.(reply)
   const obey = async (order: PeerCommand): Promise<void> => {
     if (order.do === 'prepare') {
       await ready()
@@ -130,7 +128,7 @@ function listen(): void {
   process.on('uncaughtException', fail)
   process.on('unhandledRejection', fail)
   process.on('disconnect', () => process.exit(0)) // the parent is gone
-  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the script ends it
+  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the parent ends it
 }
 
 if (import.meta.main) listen()

@@ -1,19 +1,69 @@
-/** The peers of a run, from the script's side: programs of their own, told what to do and asked for their progress. */
+/** The peers of a run: child programs (`peers.ts`), the commands that they obey, and their progress. */
+
 import { join } from 'node:path'
-import { generateMesh, type MeshMembers } from '@sealpost/harness/members/mesh'
+import { generateMesh, type MeshMembers, type SecretKeys } from '@sealpost/harness/members/mesh'
 import { Child } from '@sealpost/harness/programs/child'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
-import { OperatingError, type PeerKey } from '@sealpost/std'
-import type { PeerCommand, PeerProgress, PeerReply } from './orders.ts'
+import { type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
+import type { Kind } from '../judgement/ledger.ts'
+
+export interface Role {
+  readonly no: number
+  readonly meshId: MeshId
+  readonly secret: SecretKeys
+}
+
+export interface PeerSetup {
+  readonly ledgerFile: string
+  readonly url: string
+  readonly brokerKey: PeerKey
+  readonly roles: readonly Role[]
+  /** The whole population, by number. */
+  readonly keys: readonly PeerKey[]
+  /** The permitted recipients of each peer, by number. */
+  readonly correspondents: readonly (readonly number[])[]
+  readonly bodyBytes: number
+  readonly seed: number
+}
+
+export type PeerCommand =
+  | ({ readonly do: 'prepare' } & PeerSetup)
+  /** The reply follows when each peer has its first session. */
+  | { readonly do: 'join'; readonly peers: readonly number[] }
+  | { readonly do: 'leave'; readonly peers: readonly number[] }
+  /** Messages per second of all joined peers together; 0 stops the traffic. */
+  | { readonly do: 'pace'; readonly perSecond: number }
+  /** The reply follows when the outbox has accepted all. */
+  | { readonly do: 'burst'; readonly from: number; readonly to: number; readonly count: number; readonly kind: Kind }
+  /** How long an application works on each message. */
+  | { readonly do: 'dawdle'; readonly peers: readonly number[]; readonly forMs: number }
+  /** Writes the buffered lines of the ledger. */
+  | { readonly do: 'flush' }
+
+export interface PeerProgress {
+  readonly sent: number
+  readonly acked: number
+  /** Messages delivered to applications, without repeats. */
+  readonly got: number
+  /** Sends without a reply. */
+  readonly pending: number
+  readonly online: number
+  readonly joined: number
+}
+
+export type PeerReply =
+  | ({ readonly did: 'progress' } & PeerProgress)
+  | { readonly did: Exclude<PeerCommand['do'], 'pace' | 'dawdle'> }
+  | { readonly did: 'fail'; readonly reason: string }
 
 /** A program of peers. */
-export interface Cast {
+interface Cast {
   readonly peers: number
-  /** They write to each other and to the others that do; those that don't, are silent. */
+  /** Peers write to all peers that write; the others are silent. */
   readonly isWriting: boolean
-  /** The last ones of it, to whom the others write while they are away; they come at the end. */
+  /** The number of peers, the last ones, that receive while they are away and join at the end. */
   readonly sleepers: number
-  /** No proxy is between them and their broker: there are too many of them. */
+  /** They connect without a proxy, because there are too many of them. */
   readonly isDirect?: boolean
 }
 
@@ -39,7 +89,7 @@ export interface Invited {
 const FILE = join(import.meta.dirname, 'peers.ts')
 const NOTHING: PeerProgress = { sent: 0, acked: 0, got: 0, pending: 0, online: 0, joined: 0 }
 
-/** Members of the meshes in turn, so that every program has peers of each. */
+/** Assigns members to meshes in turn, so that every program has peers of each mesh. */
 export async function invite({ casts, meshes: count }: PopulationSetting): Promise<Invited> {
   const members = casts.flatMap((cast, program) =>
     Array.from({ length: cast.peers }, (_, i) => ({
@@ -57,7 +107,7 @@ export async function invite({ casts, meshes: count }: PopulationSetting): Promi
   return { meshes, members: numbered }
 }
 
-export interface ProgramOptions {
+interface ProgramOptions {
   /** By program. */
   readonly urls: readonly string[]
   readonly brokerKey: PeerKey
@@ -136,31 +186,30 @@ export class Population {
     return this.members.filter(({ program }) => programs.includes(program)).map(({ no }) => no)
   }
 
-  /** Resolves when each of them has its first session. */
+  /** Resolves when each member has its first session. */
   join(members: readonly PopulationMember[]): Promise<unknown> {
-    return this.#those(members, 'join')
+    return this.#each(members, 'join')
   }
 
   leave(members: readonly PopulationMember[]): Promise<unknown> {
-    return this.#those(members, 'leave')
+    return this.#each(members, 'leave')
   }
 
-  /** Messages a second, of all programs that write. */
+  /** Sets the messages per second of all writing programs together. */
   pace(perSecond: number): void {
     const writing = new Set(this.members.filter(({ isWriting }) => isWriting).map(({ program }) => program))
     for (const program of writing)
       this.#programs[program]!.send({ do: 'pace', perSecond: perSecond / Math.max(1, writing.size) })
   }
 
-  burst(words: Omit<Extract<PeerCommand, { do: 'burst' }>, 'do'>): Promise<unknown> {
-    return this.#one(this.members[words.from]!.program, { do: 'burst', ...words })
+  burst(order: Omit<Extract<PeerCommand, { do: 'burst' }>, 'do'>): Promise<unknown> {
+    return this.#one(this.members[order.from]!.program, { do: 'burst', ...order })
   }
 
   dawdle(members: readonly PopulationMember[], forMs: number): void {
     for (const [program, peers] of byProgram(members)) this.#programs[program]!.send({ do: 'dawdle', peers, forMs })
   }
 
-  /** Their ledgers are whole then. */
   flush(): Promise<unknown> {
     return this.#all('flush', () => ({ do: 'flush' }))
   }
@@ -170,7 +219,7 @@ export class Population {
     return this.#failed.promise
   }
 
-  #those(members: readonly PopulationMember[], what: 'join' | 'leave'): Promise<unknown> {
+  #each(members: readonly PopulationMember[], what: 'join' | 'leave'): Promise<unknown> {
     return Promise.all([...byProgram(members)].map(([program, peers]) => this.#one(program, { do: what, peers })))
   }
 

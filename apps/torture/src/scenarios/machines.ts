@@ -1,17 +1,17 @@
-/** Machines that run out of disk, or whose clock is set. Each needs a Postgres or brokers of its own making. */
+/** Machines that run out of disk, or whose clock is set. Each scenario needs its own Postgres or brokers. */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, closeSync, mkdtempSync, openSync, rmSync, writeFileSync, writeSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TortureCluster } from '../cluster/stage.ts'
-import type { TortureScenario } from '../scenario.ts'
-import { missed } from '../scenario.ts'
+import type { TortureScenario } from '../run.ts'
+import { missed } from '../run.ts'
 
 const DISK_BYTES = 224 * 1024 * 1024
 const HOUR_S = 3600
 const LIBRARIES = ['/usr/lib/x86_64-linux-gnu', '/usr/lib/aarch64-linux-gnu', '/usr/lib', '/usr/local/lib']
 
-/** One that the account of Postgres may enter. */
+/** Creates a folder that the account of Postgres may enter. */
 function folderFor(name: string): string {
   const folder = mkdtempSync(join(tmpdir(), `sealpost-torture-${name}-`))
   chmodSync(folder, 0o755)
@@ -19,8 +19,8 @@ function folderFor(name: string): string {
 }
 
 function mount(folder: string): boolean {
-  const words = ['-t', 'tmpfs', '-o', `size=${DISK_BYTES}`, 'sealpost-torture', folder]
-  return process.platform === 'linux' && spawnSync('mount', words).status === 0
+  const args = ['-t', 'tmpfs', '-o', `size=${DISK_BYTES}`, 'sealpost-torture', folder]
+  return process.platform === 'linux' && spawnSync('mount', args).status === 0
 }
 
 function unmount(folder: string): void {
@@ -47,7 +47,7 @@ export const diskFull: TortureScenario = {
       place: folder,
     }
   },
-  strike: async (stage, fault) => {
+  inject: async (stage, fault) => {
     const ballast = join(stage.place!, 'ballast')
     const { brokers, postgres } = stage
     const complaints = brokers.complaints
@@ -62,14 +62,14 @@ export const diskFull: TortureScenario = {
   },
 }
 
-/** To the last byte. */
+/** Fills the disk to the last byte. */
 function fillUp(file: string): void {
   const opened = openSync(file, 'w')
   for (let chunk = Buffer.alloc(1024 * 1024); chunk.length > 0; ) {
     try {
       writeSync(opened, chunk)
     } catch {
-      chunk = chunk.subarray(0, chunk.length >> 1) // so much did not fit: half of it may
+      chunk = chunk.subarray(0, chunk.length >> 1) // half of it may fit
     }
   }
   closeSync(opened)
@@ -80,7 +80,7 @@ const libfaketime = (): string | undefined => {
   return paths.find((path) => spawnSync('test', ['-r', path]).status === 0)
 }
 
-/** A clock that the programs with this environment believe, and a file that sets it. */
+/** Creates a file that sets the clock of all programs with the returned environment. */
 function fakeClock(): { environment: Record<string, string>; file: string; end: () => Promise<void> } {
   const folder = folderFor('clock')
   const file = join(folder, 'offset')
@@ -88,7 +88,7 @@ function fakeClock(): { environment: Record<string, string>; file: string; end: 
   const environment = {
     LD_PRELOAD: libfaketime() ?? '',
     FAKETIME_TIMESTAMP_FILE: file,
-    FAKETIME_NO_CACHE: '1', // or the processes of one server would disagree for a while
+    FAKETIME_NO_CACHE: '1', // with a cache the processes of one server disagree for a while
     FAKETIME_DONT_FAKE_MONOTONIC: '1',
   }
   return { environment, file, end: async () => rmSync(folder, { recursive: true, force: true }) }
@@ -116,7 +116,7 @@ function clockScenario(
       const { environment, file, end } = fakeClock()
       return { setting: parts.settingOf(environment), place: file, end }
     },
-    strike: async (stage, fault) => {
+    inject: async (stage, fault) => {
       for (const seconds of [HOUR_S, 0, -HOUR_S, 0]) {
         fault.begins()
         setClock(stage.place!, seconds)

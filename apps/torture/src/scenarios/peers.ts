@@ -1,28 +1,25 @@
-/** Peers that hang, are slow, never read, are away, or die of a message. */
+/** Peers that hang, are slow, never read, are away, reject a message at every attempt, or are very many. */
 
-import type { TortureCluster } from '../cluster/stage.ts'
-import type { TortureScenario } from '../scenario.ts'
+import { peakRssMb } from '@sealpost/harness/programs/process-facts'
+import { OperatingError } from '@sealpost/std'
+import type { Measure, TortureCluster, TortureClusterOptions } from '../cluster/stage.ts'
+import { setProxy, stopProcess, type TortureScenario } from '../run.ts'
 
 const programOf = (stage: TortureCluster) => stage.pick(stage.writers).program
 
 export const peerStop: TortureScenario = {
   name: 'peer-stop',
   summary: 'SIGSTOP of a program of peers, and SIGCONT',
-  strike: async (stage, fault) => {
+  inject: async (stage, fault) => {
     const program = programOf(stage)
-    const pid = stage.population.pid(program)
-    fault.begins([program])
-    process.kill(pid, 'SIGSTOP')
-    await Bun.sleep(stage.amount(1500, 8000))
-    process.kill(pid, 'SIGCONT')
-    fault.ends()
+    await stopProcess(stage, fault, { pid: stage.population.pid(program), programs: [program], longestMs: 8000 })
   },
 }
 
 export const slowConsumer: TortureScenario = {
   name: 'slow-consumer',
   summary: 'the applications of a quarter of the peers take their time for each message',
-  strike: async (stage, fault) => {
+  inject: async (stage, fault) => {
     const slow = stage.writers.filter((_, i) => i % 4 === 0)
     fault.begins()
     stage.population.dawdle(slow, 200)
@@ -35,21 +32,17 @@ export const slowConsumer: TortureScenario = {
 export const neverReading: TortureScenario = {
   name: 'never-reading',
   summary: 'the sockets of a program of peers are not read any more, and then again',
-  strike: async (stage, fault) => {
+  inject: async (stage, fault) => {
     const program = programOf(stage)
-    const front = stage.brokers.fronts[program]!
-    fault.begins([program])
-    front.set({ is: 'never reading' })
-    await Bun.sleep(stage.amount(1500, 8000))
-    front.set({ is: 'up' })
-    fault.ends()
+    const proxy = stage.brokers.fronts[program]!
+    await setProxy(stage, fault, { proxy, programs: [program], mode: { is: 'never reading' }, longestMs: 8000 })
   },
 }
 
 export const mailBomb: TortureScenario = {
   name: 'mail-bomb',
   summary: 'one peer sends thousands of messages to one that is away, which then fetches them',
-  strike: async (stage, fault) => {
+  inject: async (stage, fault) => {
     const target = stage.pick(stage.sleepers)
     const bomber = stage.pick(stage.writers.filter(({ meshNo }) => meshNo === target.meshNo))
     const count = stage.amount(1000, 5000)
@@ -57,7 +50,7 @@ export const mailBomb: TortureScenario = {
     await stage.population.burst({ from: bomber.no, to: target.no, count, kind: 'plain' })
     fault.ends()
     await stage.population.join([target])
-    await stage.until('it has fetched them', async () => (await stage.queuedFor(target)) < count / 100)
+    await stage.until('the target has fetched them', async () => (await stage.queuedFor(target)) < count / 100)
     await stage.population.leave([target])
   },
 }
@@ -65,7 +58,7 @@ export const mailBomb: TortureScenario = {
 export const poison: TortureScenario = {
   name: 'poison',
   summary: 'messages that their recipient throws at every attempt, until they are dead letters',
-  strike: async (stage, fault) => {
+  inject: async (stage, fault) => {
     const victim = stage.pick(stage.writers)
     const sender = stage.pick(stage.writers.filter(({ meshNo, no }) => meshNo === victim.meshNo && no !== victim.no))
     const count = 3
@@ -74,8 +67,55 @@ export const poison: TortureScenario = {
     await stage.population.burst({ from: sender.no, to: victim.no, count, kind: 'poison' })
     fault.ends()
     await stage.until(
-      'they are dead letters',
+      'the messages are dead letters',
       async () => (await stage.postgres.countDead('strikes')) >= before + count,
     )
+  },
+}
+
+const RSS_MB_MAX = 512
+const IDLE_PROGRAMS = 4
+const SIZES: Readonly<Record<Measure, { idle: number; deaf: number; bodyBytes: number }>> = {
+  short: { idle: 400, deaf: 40, bodyBytes: 4096 },
+  full: { idle: 10_000, deaf: 200, bodyBytes: 4096 },
+}
+/** The program of peers that writes and stops reading; number 0 writes and reads, the others are idle. */
+const DEAF = 1
+
+function manySockets(measure: Measure): Partial<TortureClusterOptions> {
+  const { idle, deaf, bodyBytes } = SIZES[measure]
+  const silent = { peers: idle / IDLE_PROGRAMS, isWriting: false, sleepers: 0, isDirect: true }
+  return {
+    brokers: 1,
+    meshes: 1,
+    bodyBytes,
+    env: { LEASE_MS: '60000' }, // one program runs many peers and settles late
+    casts: [
+      { peers: 12, isWriting: true, sleepers: 0 },
+      { peers: deaf, isWriting: true, sleepers: 0 },
+      ...Array.from({ length: IDLE_PROGRAMS }, () => silent),
+    ],
+  }
+}
+
+export const sockets: TortureScenario = {
+  name: 'sockets',
+  summary: `10,000 idle sessions and 200 that never read: the broker stays under ${RSS_MB_MAX} MB`,
+  alone: (measure) => ({ setting: manySockets(measure) }),
+  inject: async (stage, fault) => {
+    const { population, brokers, crowd } = stage
+    await population.join(crowd)
+    const front = brokers.fronts[DEAF]!
+    fault.begins([DEAF])
+    front.set({ is: 'never reading' })
+    await stage.acks(stage.amount(400, 8000))
+    front.set({ is: 'up' })
+    fault.ends()
+    const online = population.progress.online
+    if (online < crowd.length) throw new OperatingError('sessions_lost', `Only ${online} sessions are left.`)
+    const rssMb = peakRssMb(brokers.pid(0))
+    if (rssMb !== null && rssMb > RSS_MB_MAX)
+      throw new OperatingError('memory_exceeded', `The broker used ${Math.round(rssMb)} MB, over ${RSS_MB_MAX}.`)
+    await population.leave(crowd)
   },
 }

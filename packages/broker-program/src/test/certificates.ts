@@ -1,4 +1,4 @@
-/** For tests: an authority of one's own, and certificates that it signs, made by `openssl`. */
+/** Test support: an authority and certificates that it signs, created by `openssl`. */
 import { rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
@@ -8,11 +8,11 @@ export interface CertificateFiles {
 }
 
 const KEY = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes']
-/** Also of certificates that are over. */
+/** Also signs expired certificates. */
 const NAMES = 'subjectAltName=DNS:localhost,IP:127.0.0.1'
 
 export class TestAuthority {
-  /** What clients trust: `NODE_EXTRA_CA_CERTS`. */
+  /** For `NODE_EXTRA_CA_CERTS` of clients. */
   readonly file: string
   readonly #folder: string
   #made = 0
@@ -29,7 +29,7 @@ export class TestAuthority {
     return authority
   }
 
-  /** For `localhost` and 127.0.0.1, unless told. `days`: from now on; -1 for one that is over. */
+  /** For `localhost` and 127.0.0.1 by default. `days` counts from now; -1 makes an expired certificate. */
   async certify({ names = NAMES, days = 2 }: { names?: string; days?: number } = {}): Promise<CertificateFiles> {
     const path = (name: string) => join(this.#folder, `${this.#made}-${name}`)
     this.#made += 1
@@ -44,7 +44,7 @@ export class TestAuthority {
 
 export const tlsSettingsOf = ({ cert, key }: CertificateFiles) => ({ TLS_CERT: cert, TLS_KEY: key })
 
-/** Puts the contents of one file in the place of another at once. */
+/** Replaces a file atomically by another one's contents. */
 export async function replaceFile(path: string, by: string): Promise<void> {
   await writeFile(`${path}.new`, await Bun.file(by).text())
   await rename(`${path}.new`, path)

@@ -1,14 +1,13 @@
-/** Who is here, and which view they look at. */
+/** The console's page: signs in with a token, and shows the view that the address names. */
 import type { Me } from '@sealpost/operator'
+import { render } from 'preact'
 import { useEffect, useMemo, useState } from 'preact/hooks'
-import { Api, age, type Fetched, forgetToken, keepToken, takeToken, useAsked, useLive } from './api.ts'
-import { Problem } from './parts.tsx'
-import { AuditView, DatabaseView } from './views/database.tsx'
-import { DeadLettersView } from './views/dead-letters.tsx'
+import { Api, age, type Fetched, Problem, useAsked, useLive } from './parts.tsx'
 import { MeshesView, MeshView } from './views/mesh.tsx'
 import { OverviewView, ShardsView } from './views/overview.tsx'
+import { AuditView, DatabaseView, DeadLettersView } from './views/storage.tsx'
 
-export function App() {
+function App() {
   const [token, setToken] = useState(takeToken)
   const [wasExpelled, setExpelled] = useState(false)
   const leave = () => {
@@ -109,7 +108,7 @@ function Waiting({ me, leave }: { me: Fetched<Me>; leave: () => void }) {
   )
 }
 
-/** For a token of all meshes. */
+/** For a token that covers all meshes. */
 function Whole({ api, me, leave }: SignedProps & { me: Me }) {
   const [page = '', rest] = useRoute()
   const live = useLive(api)
@@ -177,7 +176,7 @@ function Frame({ page, me, leave, views, children }: FrameProps) {
   )
 }
 
-/** Not by a link: the fragment is the route. */
+/** Not a link, because the fragment is the route. */
 function toContent(): void {
   document.querySelector<HTMLElement>('#content')?.focus()
 }
@@ -192,3 +191,23 @@ function useRoute(): string[] {
   }, [])
   return route
 }
+
+/**
+ * The token of this tab comes in the fragment, which no server sees. It leaves the address bar at once, and is forgotten with
+ * the tab.
+ */
+const NAME = 'sealpost admin token'
+const IN_FRAGMENT = /^#(spa_[0-9a-f]{16}_[A-Za-z0-9_-]{43})$/
+
+function takeToken(): string | null {
+  const fresh = IN_FRAGMENT.exec(location.hash)?.[1]
+  if (!fresh) return sessionStorage.getItem(NAME)
+  history.replaceState(null, '', '#/')
+  keepToken(fresh)
+  return fresh
+}
+
+const keepToken = (token: string): void => sessionStorage.setItem(NAME, token)
+const forgetToken = (): void => sessionStorage.removeItem(NAME)
+
+render(<App />, document.querySelector('#app')!)

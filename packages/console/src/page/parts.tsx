@@ -1,11 +1,181 @@
-/** What every view is built from. */
-import type { Flow, MeshState, Sample } from '@sealpost/operator'
+/** The API client and the components that every view is built from. */
+import type { Flow, MeshState, Overview, Sample, SampleHistory } from '@sealpost/operator'
+import { binaryBytes, wholeUnits } from '@sealpost/operator/texts'
+import { EventSourceParserStream } from 'eventsource-parser/stream'
 import type { ComponentChildren } from 'preact'
-import { useEffect, useRef, useState } from 'preact/hooks'
-import uPlot from 'uplot'
-import { deadCount, type Fetched, short, whyOf } from './api.ts'
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
 
-/** Loading, failed, empty or there. */
+export class Refused extends Error {
+  readonly code: string
+
+  constructor(code: string, meaning: string) {
+    super(meaning)
+    this.code = code
+  }
+}
+
+type Query = Readonly<Record<string, string | number | undefined>>
+
+const PATH = '/admin/v1'
+const AWAY = new Refused('unreachable', 'The broker does not answer.')
+
+export class Api {
+  readonly #token: string
+  /** The token was refused. */
+  onExpelled: () => void = () => undefined
+
+  constructor(token: string) {
+    this.#token = token
+  }
+
+  /** @throws Refused */
+  async get<T>(path: string, query: Query = {}): Promise<T> {
+    const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== '')
+    const words = new URLSearchParams(given.map(([name, value]) => [name, String(value)]))
+    return this.#ask<T>(given.length > 0 ? `${path}?${words}` : path, {})
+  }
+
+  /** @throws Refused */
+  post<T>(path: string, body: object = {}): Promise<T> {
+    const headers = { 'Content-Type': 'application/json' }
+    return this.#ask<T>(path, { method: 'POST', headers, body: JSON.stringify(body) })
+  }
+
+  /** Resolves when the stream has ended. @throws Refused */
+  async listen(heard: (overview: Overview) => void, signal: AbortSignal): Promise<void> {
+    const response = await this.#fetch('/live', { signal })
+    const events = response.body!.pipeThrough(new TextDecoderStream()).pipeThrough(new EventSourceParserStream())
+    const reader = events.getReader()
+    for (;;) {
+      const { done, value } = await reader.read().catch(() => ({ done: true, value: undefined }))
+      if (done || !value) return
+      if (value.event === 'overview') heard(JSON.parse(value.data) as Overview)
+    }
+  }
+
+  async #ask<T>(path: string, init: RequestInit): Promise<T> {
+    const response = await this.#fetch(path, init)
+    return response.status === 204 ? (undefined as T) : ((await response.json()) as T)
+  }
+
+  async #fetch(path: string, init: RequestInit): Promise<Response> {
+    const headers = { ...init.headers, Authorization: `Bearer ${this.#token}` }
+    const response = await fetch(PATH + path, { ...init, headers }).catch(() => {
+      throw AWAY
+    })
+    if (response.ok) return response
+    const { code = 'internal', meaning = '' } = await response.json().catch(() => ({}))
+    if (code === 'token_invalid') this.onExpelled()
+    throw new Refused(code, meaning)
+  }
+}
+
+export const age = (ms: number | null): string => (ms === null ? '–' : wholeUnits(ms))
+
+export const count = (value: number): string => Math.round(value).toLocaleString('en')
+export const rate = (value: number): string => (value > 0 && value < 10 ? value.toFixed(1) : count(value))
+export const millis = (ms: number | null): string =>
+  ms === null
+    ? '–'
+    : ms === 0
+      ? '0 ms'
+      : ms >= 1000
+        ? `${(ms / 1000).toFixed(1)} s`
+        : `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`
+
+export const bytes = (value: number | null): string => (value === null ? '–' : binaryBytes(value))
+
+export const instant = (ms: number | null): string =>
+  ms === null ? '–' : new Date(ms).toLocaleString('en-GB', { dateStyle: 'medium', timeStyle: 'short' })
+
+export const short = (key: string): string => `${key.slice(0, 8)}…`
+export const named = (name: string | null, key: string): string => name ?? short(key)
+export const plain = (code: string): string => code.replaceAll('_', ' ').replaceAll('.', ': ')
+
+/** The broker counts up to a thousand. */
+export const deadCount = ({ deadLetters }: { deadLetters: number }): string =>
+  deadLetters < 1000 ? count(deadLetters) : '1,000+'
+
+/** A value that a view loads: every view shows all three states. */
+export type Fetched<T> =
+  | { readonly state: 'loading' }
+  | { readonly state: 'failed'; readonly why: string }
+  /** `why`: the last refresh failed, so the value is old. */
+  | { readonly state: 'ready'; readonly value: T; readonly why: string | null }
+
+export const whyOf = (error: unknown): string => {
+  if (!(error instanceof Refused)) throw error
+  return error.message.replaceAll('`', '').replace(/^./, (letter) => letter.toUpperCase())
+}
+
+/** Loads a value at once, whenever `about` changes, every `everyMs`, and on request. */
+export function useAsked<T>(about: string, ask: () => Promise<T>, everyMs = 5000): [Fetched<T>, () => void] {
+  const [asked, setAsked] = useState<Fetched<T>>({ state: 'loading' })
+  const current = useRef(about)
+  const asking = useRef(ask)
+  current.current = about
+  asking.current = ask
+  const again = useCallback(async () => {
+    const before = current.current
+    const answered = (next: (was: Fetched<T>) => Fetched<T>) => before === current.current && setAsked(next)
+    try {
+      const value = await asking.current()
+      answered(() => ({ state: 'ready', value, why: null }))
+    } catch (error) {
+      const why = whyOf(error)
+      answered((was) => (was.state === 'ready' ? { ...was, why } : { state: 'failed', why }))
+    }
+  }, [])
+  useEffect(() => {
+    setAsked({ state: 'loading' })
+    void again()
+    const timer = setInterval(() => void again(), everyMs)
+    return () => clearInterval(timer)
+  }, [about, everyMs, again])
+  return [asked, () => void again()]
+}
+
+/** The overview as it changes, and the last half hour before it. */
+export interface Live {
+  readonly overview: Overview | null
+  readonly samples: readonly Sample[]
+  /** Why no overview arrives; null while one does. */
+  readonly away: string | null
+}
+
+const AGAIN_MIN_MS = 1000
+const AGAIN_MAX_MS = 15_000
+const SAMPLES_MAX = 900
+
+export function useLive(api: Api): Live {
+  const [live, setLive] = useState<Live>({ overview: null, samples: [], away: null })
+  useEffect(() => {
+    const gone = new AbortController()
+    void follow(api, gone.signal, (change) => setLive((was) => ({ ...was, ...change(was) })))
+    return () => gone.abort()
+  }, [api])
+  return live
+}
+
+type Change = (change: (was: Live) => Partial<Live>) => void
+
+async function follow(api: Api, signal: AbortSignal, change: Change): Promise<void> {
+  for (let pauseMs = AGAIN_MIN_MS; !signal.aborted; pauseMs = Math.min(AGAIN_MAX_MS, 2 * pauseMs)) {
+    try {
+      const { samples } = await api.get<SampleHistory>('/history')
+      change(() => ({ samples }))
+      await api.listen((overview) => {
+        pauseMs = AGAIN_MIN_MS
+        change((was) => ({ overview, away: null, samples: [...was.samples, overview.now].slice(-SAMPLES_MAX) }))
+      }, signal)
+    } catch (error) {
+      if (!signal.aborted) change(() => ({ away: whyOf(error) }))
+    }
+    await new Promise((resolve) => setTimeout(resolve, pauseMs))
+  }
+}
+
+/** Shows a value, or that it is loading, failed or empty. */
 export function Shown<T>({
   asked,
   isEmpty,
@@ -41,7 +211,7 @@ const FLOW_WORDS: Readonly<Record<Flow, string>> = {
   behind: 'Behind',
   unknown: 'Unknown',
 }
-/** A shape and a word beside the colour: not everybody tells red from green. */
+/** A shape and a word beside the colour, for readers who can't tell red from green. */
 const FLOW_SHAPES: Readonly<Record<Flow, string>> = {
   flowing: 'M4 10.5 8 14.5 16 6',
   waiting: 'M10 3a7 7 0 1 1 0 14 7 7 0 0 1 0-14m0 3.5V10l2.5 1.5',
@@ -58,7 +228,7 @@ function FlowBadge({ flow }: { flow: Flow }) {
   )
 }
 
-/** What was given up is nobody's flow, and still wants someone. */
+/** Dead letters don't count as flow, and still need an operator. */
 export function MeshBadges({ mesh }: { mesh: MeshState }) {
   const isQuiet = mesh.flow === 'flowing' && mesh.deadLetters > 0
   return (
@@ -74,7 +244,7 @@ export function MeshBadges({ mesh }: { mesh: MeshState }) {
   )
 }
 
-/** Of a row or a card. */
+/** The tone of a row or a card. */
 export const toneOf = ({ flow, deadLetters }: MeshState): Flow =>
   flow === 'flowing' && deadLetters > 0 ? 'waiting' : flow
 
@@ -96,7 +266,7 @@ export function Tile({ label, value, hint }: { label: string; value: string; hin
   )
 }
 
-/** A table that scrolls by itself, also by keys, so that the page never does sideways. */
+/** A table that scrolls sideways, also by keyboard, so that the page does not. */
 export function Table({
   label,
   head,
@@ -128,7 +298,7 @@ export function Table({
 
 export const Num = ({ children }: { children: ComponentChildren }) => <td class="number">{children}</td>
 
-/** A key, cut short; a click copies the whole of it. */
+/** A shortened key; a click copies the whole key. */
 export function Key({ value }: { value: string }) {
   const [isCopied, setCopied] = useState(false)
   const copy = async () => {
@@ -150,7 +320,7 @@ interface Question {
   readonly act: () => Promise<unknown>
 }
 
-/** Asks before anything that can't be taken back. */
+/** Asks before an irreversible change. */
 function Confirm({ question, close }: { question: Question | null; close: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null)
   const [why, setWhy] = useState<string | null>(null)
@@ -186,17 +356,17 @@ function Confirm({ question, close }: { question: Question | null; close: () => 
   )
 }
 
-/** A question that a view may ask. */
+/** Returns a function that asks a question, and the dialog to render. */
 export function useConfirm() {
   const [question, setQuestion] = useState<Question | null>(null)
   return { ask: setQuestion, dialog: <Confirm question={question} close={() => setQuestion(null)} /> }
 }
 
 interface PagerProps {
-  /** Behind what each page began, but for the first. */
+  /** The cursors of all pages but the first. */
   readonly pages: readonly string[]
   readonly turn: (pages: readonly string[]) => void
-  /** Behind what the next one begins; null: this is the last. */
+  /** The cursor of the next page; null: this page is the last. */
   readonly next: string | null
 }
 
@@ -213,119 +383,3 @@ export function Pager({ pages, turn, next }: PagerProps) {
     </div>
   )
 }
-
-/** A line for each series over the last half hour, drawn by uPlot in the colours of the page. */
-export interface Series {
-  readonly label: string
-  /** Of the page's colours for lines: `one`, `two` or `three`. */
-  readonly colour: 'one' | 'two' | 'three'
-  readonly read: (sample: Sample) => number | null
-}
-
-interface ChartProps {
-  readonly title: string
-  readonly series: readonly Series[]
-  readonly samples: readonly Sample[]
-  readonly format: (value: number) => string
-}
-
-const HEIGHT = 180
-const AXIS_WIDTH = 58
-const NARROW = 26 * 16
-/** Less time than this is not stretched over a whole chart. */
-const SPAN_MIN_SECONDS = 120
-/** Between two lines of the grid, of figures that people read as whole ones. */
-const INCREMENTS = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].flatMap((power) => [power, 2 * power, 5 * power])
-
-export function Chart({ title, series, samples, format }: ChartProps) {
-  const place = useRef<HTMLDivElement>(null)
-  const plot = useRef<uPlot | null>(null)
-  const data = dataOf(samples, series)
-  useEffect(() => {
-    const element = place.current!
-    const dark = matchMedia('(prefers-color-scheme: dark)')
-    const draw = () => {
-      plot.current?.destroy()
-      plot.current = new uPlot(optionsOf({ title, series, format, width: element.clientWidth }), data, element)
-    }
-    draw()
-    const resized = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height: HEIGHT }))
-    resized.observe(element)
-    dark.addEventListener('change', draw)
-    return () => {
-      resized.disconnect()
-      dark.removeEventListener('change', draw)
-      plot.current?.destroy()
-      plot.current = null
-    }
-  }, [])
-  useEffect(() => plot.current?.setData(data), [samples])
-  const last = samples.at(-1)
-  return (
-    <figure class="card chart">
-      <figcaption>
-        <h3>{title}</h3>
-        <ul class="legend">
-          {series.map(({ label, colour, read }) => {
-            const value = last ? read(last) : null
-            return (
-              <li key={label}>
-                <span class={`swatch ${colour}`} aria-hidden="true" />
-                {label} <strong>{value === null ? '–' : format(value)}</strong>
-              </li>
-            )
-          })}
-        </ul>
-      </figcaption>
-      <div ref={place} class="plot" aria-hidden="true" />
-    </figure>
-  )
-}
-
-function dataOf(samples: readonly Sample[], series: readonly Series[]): uPlot.AlignedData {
-  return [samples.map(({ atMs }) => atMs / 1000), ...series.map(({ read }) => samples.map(read))]
-}
-
-type Drawn = Pick<ChartProps, 'title' | 'series' | 'format'> & { readonly width: number }
-
-function optionsOf({ series, format, width }: Drawn): uPlot.Options {
-  const style = getComputedStyle(document.documentElement)
-  const colour = (name: string) => style.getPropertyValue(`--${name}`).trim()
-  const axis = { stroke: colour('faint'), grid: { stroke: colour('rule'), width: 1 }, ticks: { show: false } }
-  return {
-    width,
-    height: HEIGHT,
-    legend: { show: false },
-    cursor: { drag: { x: false, y: false }, points: { size: 6 } },
-    scales: { x: { range: spanOf }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
-    axes: [
-      { ...axis, size: 26, space: width < NARROW ? 70 : 90, values: (_, splits) => splits.map(clock) },
-      { ...axis, size: AXIS_WIDTH, incrs: INCREMENTS, values: (_, splits) => splits.map(format) },
-    ],
-    series: [
-      {},
-      ...series.map(({ label, colour: name }) => ({
-        label,
-        stroke: colour(`line-${name}`),
-        width: 1.75,
-        spanGaps: false, // minutes without samples have no latency
-        points: { show: true, filter: isolated, size: 6 },
-      })),
-    ],
-  }
-}
-
-/** Before there is anything: of now. */
-function spanOf({ data: [times] }: uPlot): [number, number] {
-  const last = times.at(-1) ?? Date.now() / 1000
-  return [Math.min(times[0] ?? last, last - SPAN_MIN_SECONDS), last]
-}
-
-/** The places of figures without a neighbour, which no line shows. */
-function isolated({ data }: uPlot, series: number): number[] {
-  const values = data[series]!
-  const isGap = (at: number) => (values[at] ?? null) === null
-  return Array.from(values, (_, at) => at).filter((at) => !isGap(at) && isGap(at - 1) && isGap(at + 1))
-}
-
-const clock = (seconds: number): string => new Date(seconds * 1000).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' }) // biome-ignore format: one thing

@@ -4,8 +4,8 @@ import { chmod, chown, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { openDatabase } from '@sealpost/pg'
-import { chooseAccount } from '../account.ts'
 import { type EmbeddedPostgres, startEmbedded } from '../embedded.ts'
+import { chooseAccount } from '../programs.ts'
 
 const PASSWORD = 'pa55word'
 

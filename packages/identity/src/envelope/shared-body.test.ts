@@ -4,7 +4,7 @@ import { beforeAll, expect, test } from 'vitest'
 import { hash256, openBody, openEnvelope, ready, Sealer, sealBody, sealEnvelope, TICKET_BYTES } from '../index.ts'
 import { sodium } from '../sodium.ts'
 import { correspondent, MESH, peerNumber, readVector } from '../test/fixtures.ts'
-import { sealBodyWith } from './shared-body.ts'
+import { sealBodyWith } from './envelope-memory.ts'
 
 beforeAll(ready)
 

@@ -4,9 +4,9 @@
  *
  * Signed: context, lp(mesh id), lp(peer key), lp(box key), u32 epoch, u64 notAfterMs.
  */
-import { assert, fromHex, isHex, type MeshId, type Millis, type PeerKey } from '@sealpost/std'
-import { concatBytes, context, isUnsigned, lengthPrefixed, u32, u64 } from '../byte-fields.ts'
-import { type Identity, sign, verify } from './keys.ts'
+import { assert, fromHex, isHex, type MeshId, type Millis, type PeerKey, toHex } from '@sealpost/std'
+import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u32, u64 } from '../byte-fields.ts'
+import { type Identity, SIGNATURE_BYTES, type SigningKeys, sign, verify } from './keys.ts'
 
 export interface KeyBinding {
   readonly meshId: MeshId
@@ -24,8 +24,8 @@ export type KeyBindingVerdict = 'ok' | 'binding_forged' | 'binding_expired' | 'b
 export function bindBoxKey(identity: Identity, meshId: MeshId, notAfterMs: Millis): KeyBinding {
   const { signing, box } = identity
   const claim = { meshId, peerKey: signing.publicKey, boxKey: box.publicKey, boxEpoch: box.epoch, notAfterMs }
-  assert(isWellFormed(claim), 'a key binding has a mesh id, two keys, an epoch and a time')
-  return { ...claim, signature: sign(signing, signedBytes(claim)) }
+  assert(isBinding(claim), 'a key binding has a mesh id, two keys, an epoch and a time')
+  return { ...claim, signature: sign(signing, signedBinding(claim)) }
 }
 
 /**
@@ -37,14 +37,14 @@ export function checkKeyBinding(
   expected: { meshId: MeshId; peerKey: PeerKey; nowMs: Millis },
 ): KeyBindingVerdict {
   if (binding.meshId !== expected.meshId || binding.peerKey !== expected.peerKey) return 'binding_foreign'
-  if (!isWellFormed(binding)) return 'binding_forged'
-  if (!verify(binding.peerKey, signedBytes(binding), binding.signature)) return 'binding_forged'
+  if (!isBinding(binding)) return 'binding_forged'
+  if (!verify(binding.peerKey, signedBinding(binding), binding.signature)) return 'binding_forged'
   return expected.nowMs > binding.notAfterMs ? 'binding_expired' : 'ok'
 }
 
 type Claim = Omit<KeyBinding, 'signature'>
 
-function isWellFormed(claim: Claim): boolean {
+function isBinding(claim: Claim): boolean {
   return (
     isHex(claim.meshId, 16) &&
     isHex(claim.peerKey, 32) &&
@@ -54,7 +54,7 @@ function isWellFormed(claim: Claim): boolean {
   )
 }
 
-function signedBytes(claim: Claim): Uint8Array {
+function signedBinding(claim: Claim): Uint8Array {
   return concatBytes([
     context('sealpost-keybind/1'),
     lengthPrefixed(fromHex(claim.meshId)),
@@ -63,4 +63,66 @@ function signedBytes(claim: Claim): Uint8Array {
     u32(claim.boxEpoch),
     u64(claim.notAfterMs),
   ])
+}
+
+/**
+ * One identity key follows another: a statement that both signed, the old one so that nobody else can send its contacts
+ * elsewhere, the new one so that nobody can pass its mail to a key that is another's.
+ *
+ * Bytes: lp(mesh id), lp(old key), lp(new key), u64 atMs, then the signatures of the old and of the new key over the
+ * context `sealpost-identity-rotation/1` and these fields. Vector: packages/protocol/vectors/device.json.
+ */
+export interface IdentityRotation {
+  readonly meshId: MeshId
+  readonly former: PeerKey
+  readonly successor: PeerKey
+  /** By the clock of the peer that rotated its key, ms since 1970. */
+  readonly atMs: Millis
+}
+
+/** @throws AssertionError for a key that follows itself */
+export function signIdentityRotation(
+  { former, successor }: { former: SigningKeys; successor: SigningKeys },
+  { meshId, atMs }: Pick<IdentityRotation, 'meshId' | 'atMs'>,
+): Uint8Array {
+  const succession = { meshId, former: former.publicKey, successor: successor.publicKey, atMs }
+  assert(isRotation(succession), 'a succession has a mesh, two different keys and a time')
+  const fields = rotationFields(succession)
+  const text = signedRotation(fields)
+  return concatBytes([fields, sign(former, text), sign(successor, text)])
+}
+
+/** Null unless both keys signed it. Never throws. */
+export function readIdentityRotation(bytes: Uint8Array): IdentityRotation | null {
+  const reader = new FieldReader(bytes)
+  const succession: IdentityRotation = {
+    meshId: toHex(reader.prefixed()) as MeshId,
+    former: toHex(reader.prefixed()) as PeerKey,
+    successor: toHex(reader.prefixed()) as PeerKey,
+    atMs: reader.u64(),
+  }
+  const [byFormer, bySuccessor] = [reader.take(SIGNATURE_BYTES), reader.take(SIGNATURE_BYTES)]
+  if (!reader.isAtEnd || !isRotation(succession)) return null
+  const text = signedRotation(rotationFields(succession))
+  return verify(succession.former, text, byFormer) && verify(succession.successor, text, bySuccessor)
+    ? succession
+    : null
+}
+
+function isRotation({ meshId, former, successor, atMs }: IdentityRotation): boolean {
+  return (
+    isHex(meshId, 16) &&
+    isHex(former, 32) &&
+    isHex(successor, 32) &&
+    former !== successor &&
+    isUnsigned(atMs, Number.MAX_SAFE_INTEGER)
+  )
+}
+
+function signedRotation(fields: Uint8Array): Uint8Array {
+  return concatBytes([context('sealpost-identity-rotation/1'), fields])
+}
+
+function rotationFields({ meshId, former, successor, atMs }: IdentityRotation): Uint8Array {
+  return concatBytes([...[meshId, former, successor].map((id) => lengthPrefixed(fromHex(id))), u64(atMs)])
 }

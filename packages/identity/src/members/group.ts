@@ -3,9 +3,19 @@
  * is made from the owner's key, so that nobody else's statement can stand for it, whatever a broker hands out. The last
  * statement names nobody and has the highest epoch there is: it ends the group for good.
  *
- * Bytes: as `member-list.ts` has them. Vector: packages/protocol/vectors/group.json.
+ * Bytes: as `signMemberList` writes them. Vector: packages/protocol/vectors/group.json.
  */
-import { assert, fromHex, GROUP_EPOCH_LAST, type GroupId, isHex, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import {
+  assert,
+  fromHex,
+  GROUP_EPOCH_LAST,
+  type GroupId,
+  isHex,
+  type MeshId,
+  type PeerKey,
+  type PoolId,
+  toHex,
+} from '@sealpost/std'
 import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u16, u32, utf8 } from '../byte-fields.ts'
 import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts'
 import { hash256 } from '../sodium.ts'
@@ -150,7 +160,7 @@ export interface GroupStatement extends GroupFields {
 }
 
 export const GROUP_MEMBERS_MAX = 256
-const KIND: MemberListKind = {
+const GROUP: MemberListKind = {
   context: 'sealpost-group/1',
   idContext: 'sealpost-group-id/1',
   idBytes: 16,
@@ -186,22 +196,88 @@ export const isGroupEnded = ({ epoch }: Pick<GroupFields, 'epoch'>): boolean => 
 
 /** Signs what it is given, members in their order: for test vectors. */
 export function signGroup(owner: SigningKeys, { groupId, ...group }: GroupFields): GroupStatement {
-  return groupOf(signMemberList(KIND, owner, { ...group, id: groupId }))
+  return groupOf(signMemberList(GROUP, owner, { ...group, id: groupId }))
 }
 
 /** A statement from its bytes; null unless every field is as `Group` says and its owner signed it. Never throws. */
 export function readGroup(bytes: Uint8Array): GroupStatement | null {
-  const roster = readMemberList(KIND, bytes)
+  const roster = readMemberList(GROUP, bytes)
   return roster && groupOf(roster)
 }
 
 /** What a statement says whose signature was verified when it came; null unless every field is as `Group` says. */
 export function groupFields(bytes: Uint8Array): GroupFields | null {
-  const fields = memberListFields(KIND, bytes)
+  const fields = memberListFields(GROUP, bytes)
   return fields && groupOf(fields)
 }
 
 export const groupIdOf = (meshId: MeshId, owner: PeerKey, nonce: string): GroupId =>
-  memberListIdOf(KIND, meshId, owner, nonce) as GroupId
+  memberListIdOf(GROUP, meshId, owner, nonce) as GroupId
 
 const groupOf = <R extends MemberListFields>({ id, ...roster }: R) => ({ ...roster, groupId: id as GroupId })
+
+/**
+ * A pool: a name and a list of members, of whom one takes each message. Its owner signs it as the owner of a group does.
+ * The id is as long as a peer's key, because it is addressed like one; being a hash it is nobody's key.
+ *
+ * Bytes: as `signMemberList` writes them. Vector: packages/protocol/vectors/pool.json. A pool has 1 to 64
+ * members; only the statement that ends it has none.
+ */
+export interface PoolFields extends Omit<MemberListFields, 'id'> {
+  readonly poolId: PoolId
+}
+
+/** A pool and the bytes that prove it. */
+export interface PoolStatement extends PoolFields {
+  readonly bytes: Uint8Array
+}
+
+const POOL: MemberListKind = {
+  context: 'sealpost-pool/1',
+  idContext: 'sealpost-pool-id/1',
+  idBytes: 32,
+  membersMax: 64,
+  lastEpoch: GROUP_EPOCH_LAST,
+}
+
+/** A new pool, at its first epoch. @throws AssertionError unless name and members are as `Pool` says */
+export function createPool(owner: SigningKeys, draft: Pick<PoolFields, 'meshId' | 'name' | 'members'>): PoolStatement {
+  const nonce = newNonce()
+  const poolId = poolIdOf(draft.meshId, owner.publicKey, nonce)
+  return signPool(owner, { ...draft, poolId, owner: owner.publicKey, nonce, epoch: 1 })
+}
+
+/** The next epoch of a pool, with another name or other members. */
+export function changePool(
+  owner: SigningKeys,
+  { bytes: _, ...pool }: PoolStatement,
+  change: Partial<Pick<PoolFields, 'name' | 'members'>>,
+): PoolStatement {
+  return signPool(owner, { ...pool, ...change, epoch: pool.epoch + 1 })
+}
+
+/** The statement that ends a pool. */
+export function endPool(owner: SigningKeys, { bytes: _, ...pool }: PoolStatement): PoolStatement {
+  return signPool(owner, { ...pool, members: [], epoch: GROUP_EPOCH_LAST })
+}
+
+export const isPoolEnded = ({ epoch }: Pick<PoolFields, 'epoch'>): boolean => epoch === GROUP_EPOCH_LAST
+
+/** Signs what it is given, members in their order: for test vectors. */
+export function signPool(owner: SigningKeys, { poolId, ...pool }: PoolFields): PoolStatement {
+  return poolStatementOf(signMemberList(POOL, owner, { ...pool, id: poolId }))
+}
+
+/** A statement from its bytes; null unless every field is as `Pool` says and its owner signed it. Never throws. */
+export function readPool(bytes: Uint8Array): PoolStatement | null {
+  const roster = readMemberList(POOL, bytes)
+  return roster && poolStatementOf(roster)
+}
+
+export const poolIdOf = (meshId: MeshId, owner: PeerKey, nonce: string): PoolId =>
+  memberListIdOf(POOL, meshId, owner, nonce) as PoolId
+
+const poolStatementOf = ({ id, ...roster }: MemberListFields & { bytes: Uint8Array }): PoolStatement => ({
+  ...roster,
+  poolId: id as PoolId,
+})

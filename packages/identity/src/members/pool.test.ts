@@ -12,7 +12,7 @@ import {
   signingKeysFromSeed,
 } from '../index.ts'
 import { MESH, OTHER_MESH, peerNumber, readVector } from '../test/fixtures.ts'
-import { signPool } from './pool.ts'
+import { signPool } from './group.ts'
 
 beforeAll(ready)
 

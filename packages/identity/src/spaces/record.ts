@@ -13,8 +13,8 @@
  */
 import { assert, fromHex, isHex, type Millis, type PeerKey, toHex } from '@sealpost/std'
 import { concatBytes, context, FieldReader, isUnsigned, u32, u64 } from '../byte-fields.ts'
-import { encodeNote, type Note, readNote } from '../envelope/note.ts'
-import { TICKET_BYTES } from '../envelope/shared-body.ts'
+import { TICKET_BYTES } from '../envelope/envelope-memory.ts'
+import { encodeNote, type Note, readNote } from '../envelope/inner-header.ts'
 import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts'
 import { hash256, sodium } from '../sodium.ts'
 import { boxKeyOf, KEY_EPOCH_MAX, type KeyScope } from './grant.ts'

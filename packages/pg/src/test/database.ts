@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { inject } from 'vitest'
 import type { DatabaseError } from '../database-error.ts'
 import { withDatabaseName } from '../database-url.ts'
-import { type DatabaseOptions, openDatabase } from '../pool.ts'
+import { type Database, type DatabaseOptions, openDatabase } from '../pool.ts'
 
 const DEADLOCK = '40P01'
 
@@ -37,24 +37,33 @@ export function emptyDatabase(): Promise<ScratchDatabase> {
   return copyDatabase('template0')
 }
 
-/** Copies a database; nothing may be connected to the template. */
-export async function copyDatabase(template: string): Promise<ScratchDatabase> {
+/**
+ * Copies a database; nothing may be connected to the template. `rights` returns statements about the new database, whose
+ * own privileges are not copied.
+ */
+export async function copyDatabase(template: string, rights?: (name: string) => string): Promise<ScratchDatabase> {
   const server = inject('sealpostTestServer')
   const name = `${server.prefix}_${randomUUID().slice(0, 8)}`
-  await onServer(server.url, `create database ${name} template ${template}`)
+  await onServer(server.url, [`create database ${name} template ${template}`, ...(rights ? [rights(name)] : [])])
   const url = withDatabaseName(server.url, name)
-  return { url, drop: () => onServer(server.url, `drop database if exists ${name} with (force)`) }
+  return { url, drop: () => onServer(server.url, [`drop database if exists ${name} with (force)`]) }
+}
+
+async function onServer(url: string, statements: readonly string[]): Promise<void> {
+  const db = await openDatabase(url, { connections: 1, ...unhurried })
+  try {
+    for (const statement of statements) await runAgain(db, statement)
+  } finally {
+    await db.close()
+  }
 }
 
 /** Repeats a statement that the server rolled back: tests that change databases and roles at once can deadlock. */
-async function onServer(url: string, statement: string, attempts = 5): Promise<void> {
-  const db = await openDatabase(url, { connections: 1, ...unhurried })
+async function runAgain(db: Database, statement: string, attempts = 5): Promise<void> {
   try {
     await db.run((sql) => sql.unsafe(statement))
   } catch (error) {
     if (attempts === 1 || (error as DatabaseError).sqlstate !== DEADLOCK) throw error
-    await onServer(url, statement, attempts - 1)
-  } finally {
-    await db.close()
+    await runAgain(db, statement, attempts - 1)
   }
 }

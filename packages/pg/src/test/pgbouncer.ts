@@ -31,7 +31,6 @@ export interface PgBouncerOptions {
 }
 
 export class PgBouncer {
-  /** The URL of the same database through the pooler. */
   readonly url: string
   readonly #child: ChildProcess
   readonly #folder: string

@@ -4,7 +4,7 @@
  */
 import { sql } from 'drizzle-orm'
 import { bigint, check, index, integer, pgTable, smallint, text, uuid } from 'drizzle-orm/pg-core'
-import { bytea, instant } from './columns.ts'
+import { bytea, instant } from '../drizzle.ts'
 import { mesh } from './members.ts'
 
 /** One row for the whole database. A new incarnation means that an older state may have been restored. */
@@ -54,10 +54,8 @@ export const meshPin = pgTable('mesh_pin', {
 export const meshMove = pgTable('mesh_move', {
   meshId: uuid('mesh_id').primaryKey(),
   moveId: uuid('move_id').notNull(),
-  /** The role of this cell in the move. */
   side: text('side', { enum: ['source', 'destination'] }).notNull(),
   phase: text('phase', { enum: ['frozen', 'copied', 'left', 'arrived', 'done', 'undone'] }).notNull(),
-  /** The other cell. */
   cell: text('cell').notNull(),
   /** Copied rows of all tables. */
   rows: bigint('rows', { mode: 'number' }),
@@ -89,7 +87,6 @@ export const adminAudit = pgTable(
     at: instant('at').notNull().default(sql`clock_timestamp()`),
     /** `token:NAME`, or `database:ACCOUNT` for changes without the broker. */
     actor: text('actor').notNull(),
-    /** For example `peer.revoke`. */
     action: text('action').notNull(),
     meshId: uuid('mesh_id'),
     /** What was changed; null where `count` is enough. */

@@ -15,7 +15,7 @@ import {
   text,
   uuid,
 } from 'drizzle-orm/pg-core'
-import { bytea, count, instant } from './columns.ts'
+import { bytea, count, instant } from '../drizzle.ts'
 import { member } from './members.ts'
 
 /** Containers of entries and history: one of the mesh (with the mesh's id), and one per group (with the group's id). */
@@ -198,13 +198,11 @@ export const attachment = pgTable(
   ],
 )
 
-/** Sealed chunks of attachments. */
 export const attachmentChunk = pgTable(
   'attachment_chunk',
   {
     meshId: uuid('mesh_id').notNull(),
     attachmentId: uuid('attachment_id').notNull(),
-    /** From 0. */
     chunkNo: integer('chunk_no').notNull(),
     /** BLAKE2b-256 of the sealed bytes. */
     hash: bytea('hash').notNull(),

@@ -19,7 +19,7 @@ import {
   uniqueIndex,
   uuid,
 } from 'drizzle-orm/pg-core'
-import { bytea, instant } from './columns.ts'
+import { bytea, instant } from '../drizzle.ts'
 
 export const mesh = pgTable('mesh', {
   meshId: uuid('mesh_id').primaryKey(),

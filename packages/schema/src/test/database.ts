@@ -2,10 +2,33 @@
 import { type Database, type DatabaseOptions, openDatabase } from '@sealpost/pg'
 import { copyDatabase, type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
 import { afterAll, inject } from 'vitest'
+import { loginUrls } from './roles.ts'
+
+declare module 'vitest' {
+  interface ProvidedContext {
+    /** The template with roles: the name of the database, and the prefix of the roles. */
+    sealpostTestRoles: { template: string; prefix: string }
+  }
+}
 
 /** Copies the migrated template. Only `.pg.test.ts` and `.e2e.test.ts` files have a server. */
 export function scratchDatabase(): Promise<ScratchDatabase> {
   return copyDatabase(inject('sealpostTestServer').prefix)
+}
+
+/**
+ * Copies the template in which the roles and their logins exist, which all databases of the run share: to create and
+ * drop them for one database costs four times as much as the database. A test about roles calls `loginsOf` instead.
+ */
+export async function scratchWithLogins(): Promise<ScratchDatabase & ReturnType<typeof loginUrls>> {
+  const { template, prefix } = inject('sealpostTestRoles')
+  const roles = ['owner', 'broker', 'admin', 'monitor', 'backup'].map((name) => `${prefix}_${name}`).join(', ')
+  const scratch = await copyDatabase(
+    template,
+    (name) =>
+      `revoke all on database ${name} from public; grant connect on database ${name} to ${roles}; grant create on database ${name} to ${prefix}_owner`,
+  )
+  return { ...scratch, ...loginUrls(scratch.url, prefix) }
 }
 
 /** Opens one for all tests of a file, and drops it afterwards. Call it at the top of the file. */

@@ -23,12 +23,6 @@ export async function loginsOf(url: string): Promise<RoleLogins> {
     ...roleStatements(prefix),
     ...names.map((name) => `create role ${prefix}_${name}_login login password '${prefix}' in role ${prefix}_${name}`),
   ])
-  const as = (name: string) => {
-    const its = new URL(url)
-    its.username = `${prefix}_${name}_login`
-    its.password = prefix
-    return its.href
-  }
   const roles = names.flatMap((name) => [`${prefix}_${name}_login`, `${prefix}_${name}`])
   const drop = () =>
     onDatabase(url, [
@@ -36,8 +30,18 @@ export async function loginsOf(url: string): Promise<RoleLogins> {
       ...roles.flatMap((role) => [`reassign owned by ${role} to current_user`, `drop owned by ${role}`]),
       ...roles.map((role) => `drop role ${role}`),
     ])
-  const [owner, broker, admin, monitor, backup] = names.map(as) as [string, string, string, string, string]
-  return { prefix, owner, broker, admin, monitor, backup, drop }
+  return { prefix, ...loginUrls(url, prefix), drop }
+}
+
+/** Returns the URLs of a database by the logins that `loginsOf` created with this prefix. */
+export function loginUrls(url: string, prefix: string) {
+  const as = (name: string) => {
+    const its = new URL(url)
+    its.username = `${prefix}_${name}_login`
+    its.password = prefix
+    return its.href
+  }
+  return { owner: as('owner'), broker: as('broker'), admin: as('admin'), monitor: as('monitor'), backup: as('backup') }
 }
 
 async function onDatabase(url: string, statements: readonly string[]): Promise<void> {

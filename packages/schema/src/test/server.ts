@@ -7,9 +7,12 @@ import { startEmbedded } from '@sealpost/embedded-pg'
 import { openDatabase, withDatabaseName } from '@sealpost/pg'
 import type { TestProject } from 'vitest/node'
 import { migrate } from '../migrate.ts'
+import { loginsOf, type RoleLogins } from './roles.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {
+    /** The template with roles: the name of the database, and the prefix of the roles. */
+    sealpostTestRoles: { template: string; prefix: string }
     /** Where the run's server is, and the prefix of every database of the run; the template is the prefix itself. */
     sealpostTestServer: { url: string; prefix: string }
   }
@@ -22,28 +25,45 @@ export default async function setup(project: TestProject): Promise<() => Promise
     : await startEmbedded({ settings: { shared_preload_libraries: 'pg_stat_statements', max_connections: '500' } })
   const url = given ?? (embedded?.url as string)
   const prefix = `sealpost_test_${randomUUID().slice(0, 8)}`
-  await makeTemplate(url, prefix)
+  const withRoles = `${prefix}_roles`
+  const logins = await makeTemplates(url, prefix, withRoles)
   project.provide('sealpostTestServer', { url, prefix })
+  project.provide('sealpostTestRoles', { template: withRoles, prefix: logins.prefix })
   return async () => {
     if (embedded) await embedded.stop()
-    else await dropAll(url, prefix)
+    else await dropAll(url, { prefix, withRoles, logins })
   }
 }
 
-async function makeTemplate(url: string, template: string): Promise<void> {
+async function makeTemplates(url: string, template: string, withRoles: string): Promise<RoleLogins> {
   const db = await openDatabase(url, { connections: 1, statementTimeoutMs: 60_000, queryTimeoutMs: 60_000 })
   await db.run((sql) => sql.unsafe(`create database ${template}`))
   await migrate(withDatabaseName(url, template))
   // A copy fails while any session, even autovacuum, is connected to its source.
   await db.run((sql) => sql.unsafe(`alter database ${template} allow_connections false`))
+  await db.run((sql) => sql.unsafe(`create database ${withRoles} template ${template}`))
+  const logins = await loginsOf(withDatabaseName(url, withRoles))
+  await db.run((sql) => sql.unsafe(`alter database ${withRoles} allow_connections false`))
   await db.close()
+  return logins
 }
 
-async function dropAll(url: string, prefix: string): Promise<void> {
+interface Made {
+  readonly prefix: string
+  readonly withRoles: string
+  readonly logins: RoleLogins
+}
+
+/** The roles can be dropped when no other database has rights for them. */
+async function dropAll(url: string, { prefix, withRoles, logins }: Made): Promise<void> {
   const db = await openDatabase(url, { connections: 1, statementTimeoutMs: 60_000, queryTimeoutMs: 60_000 })
+  const drop = (name: string) => db.run((sql) => sql.unsafe(`drop database if exists ${name} with (force)`))
   const names = await db.run(
     (sql) => sql<{ datname: string }[]>`select datname from pg_database where starts_with(datname, ${prefix})`,
   )
-  for (const { datname } of names) await db.run((sql) => sql.unsafe(`drop database if exists ${datname} with (force)`))
+  for (const { datname } of names) if (datname !== withRoles) await drop(datname)
+  await db.run((sql) => sql.unsafe(`alter database ${withRoles} allow_connections true`))
+  await logins.drop()
+  await drop(withRoles)
   await db.close()
 }

@@ -1,12 +1,12 @@
 /** Uploads and downloads: what a broker can do to them, and what a life that ends leaves. */
+
 import type { Attachment } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/std'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { MemoryAttachments, MemoryLog } from '../test/attachments.ts'
-import type { RemoteStatus } from './attachment-service.ts'
-import { download } from './download.ts'
-import { inPieces, sourceOf, type UploadOptions, upload } from './upload.ts'
+import { download } from './attachments.ts'
+import { inPieces, type RemoteStatus, sourceOf, type UploadOptions, upload } from './upload.ts'
 
 const BOB = 'b'.repeat(64) as PeerKey
 const PLAIN = 4096 - 17

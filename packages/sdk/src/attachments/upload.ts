@@ -13,9 +13,47 @@ import {
   isAttachmentType,
   ready,
 } from '@sealpost/identity'
-import { type AttachmentId, fromBase64url, type GroupId, isHex, type PeerKey, toBase64url, toHex } from '@sealpost/std'
+import {
+  type AttachmentId,
+  fromBase64url,
+  type GroupId,
+  isHex,
+  type Millis,
+  type PeerKey,
+  toBase64url,
+  toHex,
+} from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { AttachmentBroker } from './attachment-service.ts'
+
+export interface UploadSpec {
+  readonly id: AttachmentId
+  /** Of all sealed chunks. */
+  readonly bytes: number
+  readonly chunkBytes: number
+  /** 0: the broker's own. */
+  readonly keepSeconds: number
+  readonly to: readonly PeerKey[] | GroupId
+}
+
+export interface RemoteStatus {
+  readonly bytes: number
+  readonly chunkBytes: number
+  readonly isComplete: boolean
+  readonly expiresAtMs: Millis
+  /** Chunks that are there, from first to last. */
+  readonly present: readonly (readonly [first: number, last: number])[]
+  /** 32 bytes for each chunk; null until it is complete. */
+  readonly hashes: Uint8Array | null
+}
+
+/** What uploads and downloads need of a broker. */
+export interface AttachmentBroker {
+  create(room: UploadSpec): Promise<void>
+  status(id: AttachmentId): Promise<RemoteStatus>
+  put(id: AttachmentId, chunk: number, sealed: { readonly bytes: Uint8Array; readonly hash: Uint8Array }): Promise<void>
+  get(id: AttachmentId, chunk: number): Promise<Uint8Array>
+  complete(id: AttachmentId, hash: Uint8Array): Promise<void>
+}
 
 /**
  * What an upload must know to go on in another life: the key, and the hash of every chunk that may have left this process,

@@ -1,15 +1,15 @@
 /** Groups as the engine has them: the statements it believes, mail of groups that comes, and mail to groups that goes. */
-import { type GroupStatement, isGroupEnded } from '@sealpost/identity'
-import type { FrameOf } from '@sealpost/protocol'
+import { type GroupStatement, isGroupEnded, type Note } from '@sealpost/identity'
+import { BODY_BYTES_MAX, type FrameOf } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
-import type { SealpostError } from '../errors.ts'
+import { refusedBy, SealpostError } from '../errors.ts'
 import type { PeerEvent } from '../events.ts'
-import type { OutgoingMessage } from '../outbox/lane.ts'
+import type { OpenedEnvelope, OpenedMessage, PushedDelivery } from '../inbox/message.ts'
+import type { OutgoingMessage, Receipt } from '../outbox/lane.ts'
 import { keptForLater, type Orphan, type SharedBodyStore } from '../outbox/persistent-outbox.ts'
 import type { GroupCrypto } from '../ports.ts'
-import type { BrokerRequestOf } from '../requests/broker-requests.ts'
-import { type GroupMessage, isGroupMember } from './group-message.ts'
-import { GroupOpener, type GroupSend, GroupSender, type SendObserver } from './group-sender.ts'
+import type { BrokerRequestOf } from '../requests/requests.ts'
+import { type GroupMessage, type GroupMessageTerms, isGroupMember, type MessageRecorder } from './group-message.ts'
 import { GroupStatements } from './statement-cache.ts'
 
 export interface GroupClientPorts {
@@ -124,5 +124,225 @@ export class GroupClient {
         refused: (error) => this.#statements.close(error),
       },
     )
+  }
+}
+
+/** What became of a group message, for one member. */
+export type MemberOutcome =
+  | { readonly peer: PeerKey; readonly receipt: Receipt; readonly error: null }
+  | { readonly peer: PeerKey; readonly receipt: null; readonly error: SealpostError }
+
+/** Who hears what becomes of a group message. */
+export interface SendObserver {
+  /** It is to be kept in the history of the group. */
+  readonly recorder?: MessageRecorder | undefined
+  /** These are to get it: at first, and when the group has changed. */
+  readonly expect: (members: readonly PeerKey[]) => void
+  /** Once for each of them. */
+  readonly ended: (outcome: MemberOutcome) => void
+}
+
+export interface GroupSend extends SendObserver {
+  readonly groupId: GroupId
+  readonly body: Uint8Array
+  readonly terms: GroupMessageTerms
+  /** It is on its way by this statement. */
+  readonly posted: (group: GroupStatement) => void
+  readonly refused: (error: SealpostError) => void
+}
+
+export interface GroupSenderPorts {
+  readonly crypto: GroupCrypto
+  readonly self: PeerKey
+  readonly statements: GroupStatements
+  readonly post: (post: OutgoingMessage) => void
+  /** What is owed has changed: it is to be kept. */
+  readonly saveOwed: (message: GroupMessage) => void
+  /** How what is owed ends with the peer. */
+  readonly endOf: (error: SealpostError) => SealpostError
+}
+
+/**
+ * Messages to groups: sealed once, and one envelope for each member in the ordinary lane to that member. When the broker
+ * says that the group has changed, what was refused is sealed again for the current members, once. Pure and synchronous.
+ */
+export class GroupSender {
+  readonly #ports: GroupSenderPorts
+
+  constructor(ports: GroupSenderPorts) {
+    this.#ports = ports
+  }
+
+  send(send: GroupSend): void {
+    const { statements } = this.#ports
+    if (send.body.length > BODY_BYTES_MAX)
+      return send.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
+    const group = statements.find(send.groupId)
+    if (group) return this.#begin(send, group)
+    statements.refresh((error) => {
+      if (error) return send.refused(error)
+      const found = statements.find(send.groupId)
+      if (found) this.#begin(send, found)
+      else send.refused(unknownGroup())
+    })
+  }
+
+  /** A post of a former life, which nobody waits for but the group. */
+  orphan(message: GroupMessage, to: PeerKey, teller: SendObserver): Pick<OutgoingMessage, 'accepted' | 'refused'> {
+    return this.#answers(message, to, teller)
+  }
+
+  /** What a former life still owed when it ended. */
+  restore(message: GroupMessage, teller: SendObserver): void {
+    if (message.owed.size > 0) this.#askAgain(message, teller)
+  }
+
+  #begin(send: GroupSend, group: GroupStatement): void {
+    const { self } = this.#ports
+    if (isGroupEnded(group)) return send.refused(unknownGroup())
+    if (!isGroupMember(group, self)) return send.refused(notInGroup())
+    const to = group.members.filter((member) => member !== self)
+    send.expect(to)
+    send.posted(group)
+    this.#launch(send.body, { group, to, terms: send.terms, isSecond: false }, send)
+  }
+
+  #launch(
+    body: Uint8Array,
+    { group, to, ...rest }: { group: GroupStatement; to: PeerKey[] } & Pick<GroupMessage, 'terms' | 'isSecond'>,
+    teller: SendObserver,
+  ): void {
+    const { groupId, epoch } = group
+    const sealed = this.#ports.crypto.sealBody(body)
+    const note = { ...rest.terms.note, group: groupId, groupEpoch: epoch }
+    const record = teller.recorder?.sealRecord({ ticket: sealed.ticket, note })
+    const message = { ...sealed, ...rest, groupId, epoch, record, members: to, owed: new Set<PeerKey>() }
+    for (const member of to) this.#ports.post(this.#postOf(message, note, member, teller))
+  }
+
+  #postOf(message: GroupMessage, note: Note, to: PeerKey, teller: SendObserver): OutgoingMessage {
+    const { bodyId, ticket: body } = message
+    const { priority, ttlSeconds, terms } = message.terms
+    const { accepted, refused } = this.#answers(message, to, teller)
+    return { to, priority, ttlSeconds, terms, note, bodyId, body, message, accepted, refused }
+  }
+
+  #answers(message: GroupMessage, peer: PeerKey, teller: SendObserver): Pick<OutgoingMessage, 'accepted' | 'refused'> {
+    return {
+      accepted: (receipt) => {
+        teller.recorder?.recorded(message.record!)
+        teller.ended({ peer, receipt, error: null })
+      },
+      refused: (error) => {
+        if (error.code === 'stale_roster' && !message.isSecond) this.#owe(message, peer, teller)
+        else teller.ended({ peer, receipt: null, error })
+      },
+    }
+  }
+
+  /** In the turn of the refusal, so that no crash finds it neither sent nor owed. */
+  #owe(message: GroupMessage, peer: PeerKey, teller: SendObserver): void {
+    const isFirst = message.owed.size === 0
+    message.owed.add(peer)
+    this.#ports.saveOwed(message)
+    if (isFirst) this.#askAgain(message, teller)
+  }
+
+  #askAgain(message: GroupMessage, teller: SendObserver): void {
+    this.#ports.statements.refresh((error) =>
+      error ? this.#giveUp(message, teller, error) : this.#again(message, teller),
+    )
+  }
+
+  #again(message: GroupMessage, teller: SendObserver): void {
+    const owed = new Set(message.owed)
+    const group = this.#ports.statements.find(message.groupId)
+    const body = this.#ports.crypto.openBody(message.bytes, message.ticket)
+    const isSealable = message.record === undefined || teller.recorder // a former life could have it kept, this one can't
+    const to = group && body && isSealable && group.epoch > message.epoch ? this.#nowOwed(group, message, owed) : []
+    teller.expect(to)
+    if (group && body && to.length > 0) this.#launch(body, { group, to, terms: message.terms, isSecond: true }, teller)
+    message.owed.clear()
+    this.#ports.saveOwed(message)
+    const served = new Set(to)
+    const error = group && isGroupEnded(group) ? unknownGroup() : refusedBy('stale_roster')
+    for (const peer of owed) if (!served.has(peer)) teller.ended({ peer, receipt: null, error })
+  }
+
+  /** This life is over; with a store the next one continues. */
+  #giveUp({ owed }: GroupMessage, teller: SendObserver, error: SealpostError): void {
+    for (const peer of owed) teller.ended({ peer, receipt: null, error: this.#ports.endOf(error) })
+  }
+
+  /** Of the members of now: those who did not get it, and those who came since. */
+  #nowOwed(group: GroupStatement, { members }: GroupMessage, owed: ReadonlySet<PeerKey>): PeerKey[] {
+    const { self } = this.#ports
+    if (!isGroupMember(group, self)) return []
+    const before = new Set(members)
+    return group.members.filter((peer) => peer !== self && (owed.has(peer) || (before.size > 0 && !before.has(peer))))
+  }
+}
+
+export const unknownGroup = (): SealpostError => refusedBy('unknown_group')
+
+export function notInGroup(): SealpostError {
+  return new SealpostError('not_in_group', 'Only a member of the group may write to it.')
+}
+
+/**
+ * The second half of opening mail of a group, or for every device of a user: the envelope held the ticket to a body that came beside it. Which group it
+ * is for stands in the box; whether its sender belongs to that group, the owner's statement says.
+ */
+interface GroupOpenerPorts {
+  readonly crypto: Pick<GroupCrypto, 'openBody'>
+  readonly statements: GroupStatements
+  /** The identity key of now, of one that others may have followed. */
+  readonly current: (peer: PeerKey) => PeerKey
+  /** What waits of this sender may go on. */
+  readonly unlock: (sender: PeerKey) => void
+}
+
+export class GroupOpener {
+  readonly #ports: GroupOpenerPorts
+  /** Read again since they came. */
+  readonly #rechecked = new WeakSet<PushedDelivery>()
+
+  constructor(ports: GroupOpenerPorts) {
+    this.#ports = ports
+  }
+
+  /** `asked`: the group's statement was asked for, then `unlock` follows. `later`: the broker has none that is new enough. */
+  open(delivery: PushedDelivery, opened: OpenedEnvelope): OpenedMessage | { flaw: string } | 'asked' | 'later' {
+    const { note, header, headerHash } = opened
+    if (note?.pool !== undefined) return this.#openForPool(delivery, opened, note)
+    if (!note || (note.group === undefined && note.user === undefined))
+      return delivery.body ? { flaw: 'no_group' } : opened
+    if (!delivery.body) return { flaw: 'no_body' }
+    const body = this.#ports.crypto.openBody(delivery.body, opened.body)
+    if (!body) return { flaw: 'body_swapped' }
+    if (note.group === undefined) return { ok: true, header, headerHash, note, body }
+    const group = this.#ports.statements.find(note.group)
+    if (!group || group.epoch < note.groupEpoch!) return this.#ask(delivery)
+    // Of an older epoch nobody can tell any more who belonged to it.
+    const isMember =
+      isGroupMember(group, delivery.sender) || group.members.some((key) => this.#ports.current(key) === delivery.sender)
+    if (group.epoch === note.groupEpoch && !isMember) return { flaw: 'not_in_group' }
+    const among = { id: note.group, name: group.name, epoch: note.groupEpoch! }
+    return { ok: true, header, headerHash, note, body, group: among }
+  }
+
+  /** Every member that knows a pool may send to it: only the sender's box is proof. */
+  #openForPool({ body }: PushedDelivery, opened: OpenedEnvelope, note: Note): OpenedMessage | { flaw: string } {
+    if (!body) return { flaw: 'no_body' }
+    if (note.group !== undefined || note.user !== undefined) return { flaw: 'two_audiences' }
+    const text = this.#ports.crypto.openBody(body, opened.body)
+    return text ? { ...opened, body: text, pool: { id: note.pool!, epoch: note.poolEpoch! } } : { flaw: 'body_swapped' }
+  }
+
+  #ask(delivery: PushedDelivery): 'asked' | 'later' {
+    if (this.#rechecked.has(delivery)) return 'later'
+    this.#rechecked.add(delivery)
+    this.#ports.statements.refresh((error) => error ?? this.#ports.unlock(delivery.sender))
+    return 'asked'
   }
 }

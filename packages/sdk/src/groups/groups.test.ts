@@ -4,10 +4,9 @@ import { refusedBy, SealpostError } from '../errors.ts'
 import type { OpenedEnvelope, PushedDelivery } from '../inbox/message.ts'
 import type { OutgoingMessage, Receipt } from '../outbox/lane.ts'
 import { SharedBodyStore } from '../outbox/persistent-outbox.ts'
-import type { StoreChange } from '../stores/store.ts'
-import { StoreWriter } from '../stores/store-writer.ts'
+import { type StoreChange, StoreWriter } from '../stores/store.ts'
 import { fakeRecorder, groupWorld, groupPeer as peer, sending } from '../test/groups.ts'
-import { GroupOpener, type MemberOutcome } from './group-sender.ts'
+import { GroupOpener, type MemberOutcome } from './group-client.ts'
 
 const NONE = '0'.repeat(32) as GroupId
 const numbers = (peers: readonly PeerKey[]) => peers.map((key) => Number.parseInt(key, 16))

@@ -6,10 +6,9 @@ import { SealpostError } from '../errors.ts'
 import { bytesOf } from '../inbox/message.ts'
 import type { Receipt } from '../outbox/lane.ts'
 import { postTermsOf, type SendOptions } from '../outbox/send-frames.ts'
-import type { RequestBroker } from '../requests/broker-requests.ts'
-import type { GroupClient } from './group-client.ts'
+import type { RequestBroker } from '../requests/requests.ts'
+import { type GroupClient, type MemberOutcome, unknownGroup } from './group-client.ts'
 import { isGroupMember, type MessageRecorder } from './group-message.ts'
-import { type MemberOutcome, unknownGroup } from './group-sender.ts'
 
 /** What a group and a pool are alike for an application: a named set of peers, which its owner changes by statements. */
 interface MemberListView {

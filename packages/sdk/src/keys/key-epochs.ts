@@ -11,9 +11,15 @@ import type { BoxKeys, Identity, KeyBinding } from '@sealpost/identity'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { UserKeys } from '../ports.ts'
-import type { RequestBroker } from '../requests/broker-requests.ts'
-import { type KeyEpochRecord, loadStore, type PeerStore, type StoreRecord } from '../stores/store.ts'
-import { type StoreWriter, WriteBehindStore } from '../stores/store-writer.ts'
+import type { RequestBroker } from '../requests/requests.ts'
+import {
+  type KeyEpochRecord,
+  loadStore,
+  type PeerStore,
+  type StoreRecord,
+  type StoreWriter,
+  WriteBehindStore,
+} from '../stores/store.ts'
 
 const FIRST_EPOCH = 1
 

@@ -2,12 +2,12 @@
  * The outbox with a store, against a broker that refuses and loses answers and a process that dies at any moment: what
  * was kept is stored at the broker once and in its order, over all lives.
  */
+
 import type { FrameOf, Priority } from '@sealpost/protocol'
 import { assert, type PeerKey } from '@sealpost/std'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { StoreChange, StoreRecord } from '../stores/store.ts'
-import { StoreWriter } from '../stores/store-writer.ts'
+import { type StoreChange, type StoreRecord, StoreWriter } from '../stores/store.ts'
 import { LaneBroker, laneOf } from '../test/lane-broker.ts'
 import { BOB, CAROL, LIMITS, World } from '../test/outbox.ts'
 import type { SendItem } from './send-frames.ts'

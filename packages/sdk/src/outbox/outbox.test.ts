@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import type { SealpostError } from '../errors.ts'
-import { StoreWriter } from '../stores/store-writer.ts'
+import { StoreWriter } from '../stores/store.ts'
 import { BOB, CAROL, LIMITS, World } from '../test/outbox.ts'
 import { type OutboxOptions, RESEND_FOR_MS_MAX } from './outbox.ts'
 import type { SendItem } from './send-frames.ts'

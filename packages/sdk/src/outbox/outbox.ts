@@ -19,9 +19,8 @@ import type { PeerCounters } from '../events.ts'
 import type { GroupMessage } from '../groups/group-message.ts'
 import type { CryptoPort } from '../ports.ts'
 import type { StoreRecord } from '../stores/store.ts'
-import { Fifo, Lane, type OutboxEntry, type OutgoingMessage } from './lane.ts'
+import { Fifo, Lane, type OutboxEntry, type OutgoingMessage, RecentlyAcked } from './lane.ts'
 import type { OrphanOf, PersistentOutbox } from './persistent-outbox.ts'
-import { RecentlyAcked } from './recently-acked.ts'
 import { type OutgoingItem, packMixed, packSends, type SendFrame, type SendItem } from './send-frames.ts'
 
 export interface OutboxOptions {

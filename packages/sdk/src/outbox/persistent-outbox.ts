@@ -10,8 +10,7 @@ import { concatBytes, TICKET_BYTES } from '@sealpost/identity'
 import type { Millis } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { GroupMessage } from '../groups/group-message.ts'
-import type { OutboxRecord, SealedRecord, SharedBodyRecord, StoreRecord } from '../stores/store.ts'
-import type { StoreWriter } from '../stores/store-writer.ts'
+import type { OutboxRecord, SealedRecord, SharedBodyRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
 import type { OutboxEntry, OutgoingMessage, OutgoingTerms } from './lane.ts'
 
 /** Bodies of group messages as a store keeps them: each once, as long as an envelope of it waits or a member is owed it. */

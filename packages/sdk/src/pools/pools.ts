@@ -11,7 +11,7 @@ import type { Receipt } from '../outbox/lane.ts'
 import type { OutboxLimits } from '../outbox/outbox.ts'
 import { postTermsOf, type SendOptions } from '../outbox/send-frames.ts'
 import type { CryptoPort } from '../ports.ts'
-import type { ReplyHandler, RequestBroker } from '../requests/broker-requests.ts'
+import type { ReplyHandler, RequestBroker } from '../requests/requests.ts'
 import { PoolJoins, PoolSender, type PoolSenderPorts, unknownPool } from './pool-sender.ts'
 
 /** Pools as the engine has them: the statements it believes, messages that go to them, and the work that is taken. */

@@ -1,8 +1,9 @@
 import { ready } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/std'
 import { beforeAll, describe, expect, test } from 'vitest'
+import type { PresenceEntry } from '../events.ts'
 import { events, World } from '../test/client.ts'
-import { PresenceClient, type PresenceEntry, validateStatus } from './presence-client.ts'
+import { PresenceClient, validateStatus } from './presence-client.ts'
 
 beforeAll(() => ready())
 

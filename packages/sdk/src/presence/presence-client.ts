@@ -1,10 +1,16 @@
 /**
- * What this peer says of itself and hears of others. The broker keeps neither beyond a session, so both are said again in
- * each. Pure and synchronous.
+ * Presence and ephemeral messages: everything that reaches connected peers and is never stored. The broker forgets the own
+ * status and the watch with the session, so both are sent again in each. Pure and synchronous.
  */
-import { AVAILABILITIES, type Availability, type FrameOf, SUMMARY_MAX } from '@sealpost/protocol'
-import type { PeerKey } from '@sealpost/std'
-import { SealpostError } from '../errors.ts'
+import { AVAILABILITIES, type Availability, BODY_BYTES_MAX, type FrameOf, SUMMARY_MAX } from '@sealpost/protocol'
+import { type EnvelopeId, isHex, type Millis, type PeerKey } from '@sealpost/std'
+import { type SealpostCode, SealpostError } from '../errors.ts'
+import type { PeerCounters, PresenceEntry } from '../events.ts'
+import { addBounded } from '../inbox/sequence-tracker.ts'
+import type { KeyDirectory } from '../keys/key-directory.ts'
+import type { EnvelopeOpener } from '../keys/peer-keys.ts'
+import { packed } from '../outbox/send-frames.ts'
+import type { CryptoPort, PeerEffects } from '../ports.ts'
 
 export interface Status {
   /** With `dnd` only what is sent as `now` is pushed; the rest waits. */
@@ -14,9 +20,6 @@ export interface Status {
   /** Senders are not told that their mail was pushed to this peer or settled. */
   readonly declinesReceipts?: boolean
 }
-
-/** The broker's word, and as old as the last change it told. */
-export type PresenceEntry = Readonly<FrameOf<'presence'>['peers'][number]>
 
 export class PresenceClient {
   readonly presence = new Map<PeerKey, PresenceEntry>()
@@ -84,4 +87,149 @@ export function validateStatus(status: Status): Status {
 
 function isSame(a: PresenceEntry, b: PresenceEntry): boolean {
   return a.isOnline === b.isOnline && a.availability === b.availability && a.summary === b.summary
+}
+
+export interface EphemeralClientPorts {
+  readonly crypto: Pick<CryptoPort, 'seal' | 'newEnvelopeId'>
+  readonly keys: KeyDirectory
+  readonly opening: EnvelopeOpener
+  readonly effects: Pick<PeerEffects, 'emit' | 'flushSoon'>
+  readonly counters: PeerCounters
+}
+
+type Said = FrameOf<'sendEphemeral'>['items'][number]
+type Heard = FrameOf<'pushEphemeral'>['items'][number]
+interface Unsealed {
+  readonly to: PeerKey
+  readonly envelopeId: EnvelopeId
+  readonly body: Uint8Array
+}
+
+/** Of one peer, while its key is asked for. */
+const PARKED_MAX = 64
+/** Ids remembered, so that a repeated message is delivered once. */
+const HEARD_MAX = 4_096
+const ITEM_BYTES = 128
+
+/**
+ * Sends and receives ephemeral messages. Each is sealed like any other, and its note marks it as ephemeral, so a broker can't
+ * pass one off as mail, or mail as one.
+ */
+export class EphemeralClient {
+  readonly #ports: EphemeralClientPorts
+  #isLive = false
+  #outgoing: Said[] = []
+  readonly #unsealed = new Map<PeerKey, Unsealed[]>()
+  readonly #unopened = new Map<PeerKey, Heard[]>()
+  readonly #heardIds = new Set<string>()
+
+  constructor(ports: EphemeralClientPorts) {
+    this.#ports = ports
+  }
+
+  /** Returns the id by which `ephemeralFailed` names it. @throws SealpostError `body_too_large` */
+  say(to: PeerKey, body: Uint8Array, nowMs: Millis): EnvelopeId {
+    if (body.length > BODY_BYTES_MAX)
+      throw new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`)
+    const envelopeId = this.#ports.crypto.newEnvelopeId()
+    if (!isHex(to, 32)) this.#lost(envelopeId, 'unknown_recipient')
+    else if (!this.#isLive) this.#lost(envelopeId, 'connection_lost')
+    else this.#seal({ to, envelopeId, body }, nowMs)
+    return envelopeId
+  }
+
+  heard(items: readonly Heard[], nowMs: Millis): void {
+    for (const item of items) this.#open(item, nowMs)
+  }
+
+  failed(items: FrameOf<'ephemeralFailed'>['items']): void {
+    for (const { envelopeId, code } of items) this.#lost(envelopeId, code)
+  }
+
+  /** A peer's key came. */
+  unlock(peer: PeerKey, nowMs: Millis): void {
+    for (const message of take(this.#unsealed, peer)) this.#seal(message, nowMs)
+    this.heard(take(this.#unopened, peer), nowMs)
+  }
+
+  /** No believable key came. */
+  refuse(peer: PeerKey, code: SealpostCode): void {
+    this.#unopened.delete(peer)
+    for (const { envelopeId } of take(this.#unsealed, peer)) this.#lost(envelopeId, code)
+  }
+
+  connected(): void {
+    this.#isLive = true
+  }
+
+  disconnected(): void {
+    this.#isLive = false
+    const lost = [...this.#outgoing, ...[...this.#unsealed.values()].flat()]
+    this.#outgoing = []
+    this.#unsealed.clear()
+    this.#unopened.clear()
+    for (const { envelopeId } of lost) this.#lost(envelopeId, 'connection_lost')
+  }
+
+  takeFrames(): FrameOf<'sendEphemeral'>[] {
+    if (this.#outgoing.length === 0) return []
+    const frames = packed(this.#outgoing, ({ envelope }) => envelope.length + ITEM_BYTES)
+    this.#outgoing = []
+    return frames.map((items) => ({ type: 'sendEphemeral', items }))
+  }
+
+  #seal(message: Unsealed, nowMs: Millis): void {
+    const { to: recipient, envelopeId, body } = message
+    const { crypto, keys, effects } = this.#ports
+    const to = keys.find(recipient, nowMs)
+    effects.flushSoon()
+    if (!to) {
+      if (!park(this.#unsealed, recipient, message)) this.#lost(envelopeId, 'busy')
+      return
+    }
+    try {
+      const draft = { to, envelopeId, stream: null, sentAtMs: Math.floor(nowMs), note: { isEphemeral: true }, body }
+      this.#outgoing.push({ envelopeId, recipient, envelope: crypto.seal(draft).envelope })
+    } catch {
+      this.#lost(envelopeId, 'key_refused') // a box key that nothing can be sealed to
+    }
+  }
+
+  #open(item: Heard, nowMs: Millis): void {
+    const { sender, envelopeId } = item
+    const { opening, effects, counters } = this.#ports
+    const opened = opening.open(item, nowMs)
+    if (opened === 'later') return // dropped, as ephemeral messages may be
+    if (opened === 'asked') {
+      park(this.#unopened, sender, item) // past the bound it is dropped, as ephemeral messages may be
+      return effects.flushSoon()
+    }
+    const reason = !opened.ok ? opened.reason : opened.note?.isEphemeral ? null : 'not_ephemeral'
+    if (!opened.ok || reason !== null) {
+      counters.tampered += 1
+      return effects.emit({ type: 'tamper', sender, envelopeId, reason: reason! })
+    }
+    const id = `${sender} ${envelopeId}`
+    if (this.#heardIds.has(id)) return
+    addBounded(this.#heardIds, id, HEARD_MAX)
+    effects.emit({ type: 'ephemeral', sender, envelopeId, body: opened.body, sentAtMs: opened.header.sentAtMs })
+  }
+
+  #lost(envelopeId: EnvelopeId, code: SealpostCode): void {
+    this.#ports.effects.emit({ type: 'ephemeral_lost', envelopeId, code })
+  }
+}
+
+function park<T>(parked: Map<PeerKey, T[]>, peer: PeerKey, item: T): boolean {
+  const items = parked.get(peer)
+  if (!items) parked.set(peer, [item])
+  else if (items.length < PARKED_MAX) items.push(item)
+  else return false
+  return true
+}
+
+function take<T>(parked: Map<PeerKey, T[]>, peer: PeerKey): T[] {
+  const items = parked.get(peer) ?? []
+  parked.delete(peer)
+  return items
 }

@@ -2,7 +2,7 @@ import type { FrameOf } from '@sealpost/protocol'
 import type { InviteId, PeerKey } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { SealpostError } from '../errors.ts'
-import { BrokerRequests, listMembers, type RequestBroker, revoke } from './broker-requests.ts'
+import { BrokerRequests, listMembers, type RequestBroker, revoke } from './requests.ts'
 
 const ZERO = '0'.repeat(64) as PeerKey
 const question = { type: 'members', after: ZERO } as const

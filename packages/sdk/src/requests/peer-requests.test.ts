@@ -4,7 +4,7 @@ import { beforeAll, describe, expect, test } from 'vitest'
 import { refusedBy, type SealpostError } from '../errors.ts'
 import type { Message } from '../inbox/message.ts'
 import { take, World } from '../test/client.ts'
-import { PeerRequests } from './peer-requests.ts'
+import { PeerRequests } from './requests.ts'
 
 beforeAll(() => ready())
 

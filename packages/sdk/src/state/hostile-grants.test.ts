@@ -5,7 +5,7 @@ import { KeyEpochs } from '../keys/key-epochs.ts'
 import { MemoryStore } from '../stores/memory-store.ts'
 import { Space } from '../test/states.ts'
 import type { StateEvent } from './entry-verifier.ts'
-import { openState } from './open.ts'
+import { openState } from './index.ts'
 
 const code = (of: string) => expect.objectContaining({ code: of })
 const keyOf = ({ signing }: Identity) => signing.publicKey

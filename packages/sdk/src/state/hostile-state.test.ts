@@ -15,7 +15,7 @@ import {
 import { expect, test } from 'vitest'
 import { MemoryStore } from '../stores/memory-store.ts'
 import { all, type Member, Space, take } from '../test/states.ts'
-import { openState } from './open.ts'
+import { openState } from './index.ts'
 
 const code = (of: string) => expect.objectContaining({ code: of })
 const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString('base64')

@@ -7,7 +7,7 @@ import { expect, test } from 'vitest'
 import { MemoryStore } from '../stores/memory-store.ts'
 import type { Stored } from '../test/space-broker.ts'
 import { all, Space } from '../test/states.ts'
-import { openState } from './open.ts'
+import { openState } from './index.ts'
 
 const code = (of: string) => expect.objectContaining({ code: of })
 const keyOf = ({ signing }: Identity) => signing.publicKey

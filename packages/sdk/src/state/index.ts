@@ -1,4 +1,17 @@
 /** Shared state and history: apart from the core, so that a page loads it only if it has use for it. */
+import { type BoxKeys, type Identity, ready, type SpaceStatement, signSpace } from '@sealpost/identity'
+import type { GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
+import { SealpostError } from '../errors.ts'
+import { KeyEpochs } from '../keys/key-epochs.ts'
+import { loadStore, type PeerStore, type StoreRecord } from '../stores/store.ts'
+import { Access, type AccessPorts } from './access.ts'
+import { EntryVerifier, SpaceMemory, type StateEvent, type TamperReport } from './entry-verifier.ts'
+import { KeyMaintenance } from './key-maintenance.ts'
+import { SpaceReader } from './space-reader.ts'
+import { SpaceKeyRing, SpaceService } from './space-service.ts'
+import { SpaceWriter } from './space-writer.ts'
+import { checkedTerms, type SpaceTerms, State, type StateParts } from './state.ts'
+
 export type { HistoryAudience, SpaceStatement } from '@sealpost/identity'
 export type { FetchLike } from '../http/access.ts'
 export {
@@ -9,15 +22,175 @@ export {
   type StateEvent,
   type Tamper,
 } from './entry-verifier.ts'
-export {
-  type OpenStateOptions,
-  openState,
-  type SpaceOptions,
-  type StateRequestOptions,
-  setSpace,
-} from './open.ts'
 export { openReactions, type ReactionCount, type Reactions, type ReactionsOptions } from './reactions.ts'
 export type { HistoryEvent, HistoryMessage, SealedMessage } from './space-reader.ts'
 export type { MemberGrant, SpaceStatus } from './space-service.ts'
 export type { Written } from './space-writer.ts'
 export { type Moment, type SpaceTerms, State, type StateValue, type WriteOptions } from './state.ts'
+
+/** Where, and as whom: as of `connect`, from which a peer may be open or not. */
+export interface SpaceOptions {
+  /** `wss://host[:port]`, or `ws://` for a broker of one's own machine. Of several the next one is asked when one does not answer. */
+  readonly url: string | readonly string[]
+  readonly brokerKey: PeerKey
+  readonly meshId: MeshId
+  readonly identity: Identity
+  /** A group's; default: that of the whole mesh. */
+  readonly group?: GroupId
+}
+
+export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
+  /** Box keys from before a rotation: for opening grants only. */
+  readonly formerBoxKeys?: readonly BoxKeys[]
+  /** Identity keys that this one has followed. */
+  readonly formerKeys?: readonly PeerKey[]
+  /**
+   * Who must have signed the terms of a mesh's space. Default: the signer when it was opened first. Of a group it is the
+   * group's owner, always.
+   */
+  readonly owner?: PeerKey
+  /**
+   * What is remembered beyond this process: the keys, and the newest entry seen of each key. From `openFileStore`,
+   * `openIndexedDbStore` or `MemoryStore`, one of its own: not that of the peer. `close` closes it. Default: none, and a
+   * broker that was rolled back between two lives is not found out.
+   */
+  readonly store?: PeerStore
+  /**
+   * The newest box key epochs seen: `peer.keyEpochs` of a peer of this process, or those of `openKeyEpochs` (`@sealpost/sdk/key-epochs`), so that the
+   * space believes no key that is older than one which mail has seen. Default: `store` keeps those that the space sees.
+   */
+  readonly keyEpochs?: KeyEpochs
+  /** Pads values so that key and value are a multiple of this together. Default 1: no padding. */
+  readonly bucketBytes?: number
+  /** Between two looks at who lacks keys. Default 30 s; 0: none but that at the opening. */
+  readonly maintainKeysEveryMs?: Millis
+  /** What the broker did that it may not. */
+  readonly onEvent?: (event: StateEvent) => void
+  /** Default: the platform's. */
+  readonly ports?: Partial<AccessPorts>
+}
+
+/** For requests of the state. */
+export interface StateRequestOptions {
+  /** How long a request is repeated while no address answers, before it is `connection_lost`. Default 1 minute. */
+  readonly patienceMs?: Millis
+  /** Ends every request, also those of the opening: they are `aborted`. */
+  readonly signal?: AbortSignal
+}
+
+const TEND_EVERY_MS = 30_000
+
+/**
+ * Opens the state of a mesh or a group. Keys that were not given yet are asked for again as needed.
+ * @throws SealpostError `space_unknown` when its owner has set up none, or this peer does not belong to it;
+ *   `space_forged`; `store_foreign`, `store_corrupt`; those of the broker
+ */
+export async function openState(options: OpenStateOptions): Promise<State> {
+  await ready()
+  const { store, meshId, identity, formerKeys } = options
+  const owner = { meshId, peerKey: identity.signing.publicKey }
+  try {
+    const records = store ? await loadStore(store, owner, formerKeys) : []
+    const parts = partsOf(options, records)
+    await parts.tending.run()
+    keepTending(parts, options)
+    return new State(parts)
+  } catch (error) {
+    await store?.close().catch(() => undefined) // the first failure is the one to tell
+    throw error
+  }
+}
+
+/**
+ * Sets up a space, or changes its terms. Its keys are made by the first member that opens it.
+ * @throws SealpostError `not_owner`: of a mesh, an admin may; of a group, its owner. `space_malformed`, `stale_epoch`
+ */
+export async function setSpace(
+  options: SpaceOptions & StateRequestOptions & Pick<OpenStateOptions, 'ports'>,
+  terms: SpaceTerms = {},
+): Promise<SpaceStatement> {
+  await ready()
+  const checked = checkedTerms(terms)
+  const { access, calls } = callsOf(options)
+  const { meshId, spaceId } = calls
+  const { signing } = options.identity
+  try {
+    const epoch = (await standingEpoch(calls)) + 1
+    const space = signSpace(signing, { meshId, spaceId, owner: signing.publicKey, epoch, ...checked })
+    await calls.declare(space)
+    return space
+  } finally {
+    await access.close()
+  }
+}
+
+async function standingEpoch(calls: SpaceService): Promise<number> {
+  try {
+    return (await calls.status()).statement?.epoch ?? 0
+  } catch (error) {
+    if (error instanceof SealpostError && error.code === 'space_unknown') return 0
+    throw error
+  }
+}
+
+const PORTS: AccessPorts = {
+  fetch: (url, init) => fetch(url, init),
+  wait: (ms, signal) =>
+    new Promise((resolve, reject) => {
+      if (signal?.aborted) return reject(calledOff())
+      const abort = () => {
+        clearTimeout(timer)
+        reject(calledOff())
+      }
+      const timer = setTimeout(() => {
+        signal?.removeEventListener('abort', abort)
+        resolve()
+      }, ms)
+      signal?.addEventListener('abort', abort, { once: true })
+    }),
+  random: Math.random,
+}
+
+const calledOff = (): SealpostError => new SealpostError('aborted', 'Waiting was called off.')
+
+function callsOf(options: SpaceOptions & StateRequestOptions & Pick<OpenStateOptions, 'ports'>) {
+  const { url, brokerKey, meshId, identity, group, ports, patienceMs, signal } = options
+  const access = new Access({ url, brokerKey, meshId, identity }, { ...PORTS, ...ports }, { patienceMs, signal })
+  return { access, calls: new SpaceService(access, { meshId, spaceId: group ?? meshId }) }
+}
+
+function partsOf(options: OpenStateOptions, records: readonly StoreRecord[]): StateParts {
+  const { identity, meshId, formerBoxKeys = [], owner = null, bucketBytes = 1, onEvent, store = null } = options
+  const { access, calls } = callsOf(options)
+  const { spaceId } = calls
+  // In a turn of its own: what the application throws must not end up in here.
+  const tell = (told: TamperReport) => onEvent && queueMicrotask(() => onEvent({ ...told, spaceId }))
+  const memory = new SpaceMemory(spaceId, store, records)
+  const keep = memory.put.bind(memory)
+  const keyEpochs = options.keyEpochs ?? new KeyEpochs({ self: identity.signing.publicKey, records, keep })
+  const ring = new SpaceKeyRing({ meshId, spaceId })
+  const reader = new EntryVerifier({ meshId, spaceId, ring, memory, tell })
+  const tending = new KeyMaintenance({ calls, ring, memory, identity, formerBoxKeys, keyEpochs, owner, tell })
+  const tend = () => tending.run()
+  const pause = (tries: number, signal?: AbortSignal) => access.pause(tries, signal).catch(() => undefined)
+  const reading = new SpaceReader({ calls, ring, memory, reader, tell, tend, pause })
+  const lookup = (keyHash: string) => reading.one(keyHash)
+  const writing = new SpaceWriter({ calls, ring, memory, reader, identity, bucketBytes, tend, pause, lookup })
+  return { identity, access, calls, ring, memory, reader, tending, writing, reading, stop: new AbortController() }
+}
+
+/** Until it is closed. A failure is retried, and reported to readers and writers. */
+function keepTending(
+  { tending, stop }: StateParts,
+  { maintainKeysEveryMs: tendEveryMs = TEND_EVERY_MS, ports }: OpenStateOptions,
+): void {
+  if (tendEveryMs === 0) return
+  const { wait, random } = { ...PORTS, ...ports }
+  const next = async (): Promise<void> => {
+    // Spread: members that were opened together need not all do it.
+    await wait(tendEveryMs * (0.5 + random()), stop.signal)
+    await tending.run().catch(() => undefined)
+    return next()
+  }
+  void next().catch(() => undefined) // it was closed
+}

@@ -9,9 +9,15 @@ import {
   type SignedRecord,
 } from '@sealpost/identity'
 import { isSameBytes, type Millis, type PeerKey, toHex } from '@sealpost/std'
-import { type EntryVerifier, type StateChange, type TamperReport, tampered } from './entry-verifier.ts'
+import {
+  type EntryVerifier,
+  type KnownEntry,
+  type SpaceMemory,
+  type StateChange,
+  type TamperReport,
+  tampered,
+} from './entry-verifier.ts'
 import { type EventLine, eventLines, type StreamQuery, timeText } from './event-stream.ts'
-import type { KnownEntry, SpaceMemory } from './space-memory.ts'
 import type { SpaceKeyRing, SpaceService } from './space-service.ts'
 
 /** A message to the group that was kept. */

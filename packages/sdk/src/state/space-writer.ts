@@ -14,8 +14,7 @@ import {
 } from '@sealpost/identity'
 import { isSameBytes, type PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import { type EntryVerifier, noKey, noSpace } from './entry-verifier.ts'
-import { SEQ_UNKNOWN, type SpaceMemory } from './space-memory.ts'
+import { type EntryVerifier, noKey, noSpace, SEQ_UNKNOWN, type SpaceMemory } from './entry-verifier.ts'
 import type { EntryWriteOutcome, SpaceKeyRing, SpaceService } from './space-service.ts'
 
 /** A change that stands. */

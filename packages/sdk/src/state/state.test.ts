@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { MemoryStore } from '../stores/memory-store.ts'
 import { all, Space, take } from '../test/states.ts'
-import { openState } from './open.ts'
+import { openState } from './index.ts'
 
 const code = (of: string) => expect.objectContaining({ code: of })
 

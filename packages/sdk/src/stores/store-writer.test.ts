@@ -1,7 +1,6 @@
 import type { EnvelopeId, PeerKey } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import type { StoreChange, StoreRecord } from './store.ts'
-import { StoreWriter } from './store-writer.ts'
+import { type StoreChange, type StoreRecord, StoreWriter } from './store.ts'
 
 const record = (rank: number): StoreRecord => ({
   kind: 'loose',

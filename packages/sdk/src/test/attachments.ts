@@ -2,12 +2,10 @@
 
 import { ready } from '@sealpost/identity'
 import type { AttachmentId } from '@sealpost/std'
-import type { AttachmentBroker, RemoteStatus, UploadSpec } from '../attachments/attachment-service.ts'
-import type { UploadLog } from '../attachments/upload.ts'
-import type { ConnectOptions } from '../connect-options.ts'
+import type { AttachmentBroker, RemoteStatus, UploadLog, UploadSpec } from '../attachments/upload.ts'
 import { SealpostError } from '../errors.ts'
 import { sodiumCrypto } from '../keys/sodium-crypto.ts'
-import { Peer } from '../peer.ts'
+import { type ConnectOptions, Peer } from '../peer.ts'
 import type { CryptoPort } from '../ports.ts'
 
 interface Kept {

@@ -7,7 +7,7 @@ import type { Receipt } from '../outbox/lane.ts'
 import { Outbox, type OutboxOptions } from '../outbox/outbox.ts'
 import { PersistentOutbox } from '../outbox/persistent-outbox.ts'
 import type { SendItem } from '../outbox/send-frames.ts'
-import type { StoreWriter } from '../stores/store-writer.ts'
+import type { StoreWriter } from '../stores/store.ts'
 import { fakeCrypto } from './fake-crypto.ts'
 
 const peerKey = (digit: string) => digit.repeat(64) as PeerKey

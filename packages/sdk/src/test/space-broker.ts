@@ -17,7 +17,7 @@ import {
 } from '@sealpost/identity'
 import { fromBase64url, type MeshId, type PeerKey, type SpaceId, toBase64url, toHex } from '@sealpost/std'
 import type { FetchLike } from '../http/access.ts'
-import type { OpenStateOptions } from '../state/open.ts'
+import type { OpenStateOptions } from '../state/index.ts'
 
 export interface Stored {
   readonly seq: number

@@ -1,7 +1,7 @@
 /** For tests: a space with members, each with a state opened at the broker of the test. */
 import { changeGroup, createGroup, type Identity, ready } from '@sealpost/identity'
 import type { StateEvent } from '../state/entry-verifier.ts'
-import { openState, setSpace } from '../state/open.ts'
+import { openState, setSpace } from '../state/index.ts'
 import type { SpaceTerms, State } from '../state/state.ts'
 import type { MemoryStore } from '../stores/memory-store.ts'
 import { SpaceBroker } from './space-broker.ts'

@@ -3,8 +3,8 @@ import { ready } from '@sealpost/identity'
 import { type FrameOf, NO_THREAD } from '@sealpost/protocol'
 import type { DeliveryId } from '@sealpost/std'
 import { beforeAll, describe, expect, test } from 'vitest'
-import type { ConnectOptions } from '../connect-options.ts'
 import type { Message } from '../inbox/message.ts'
+import type { ConnectOptions } from '../peer.ts'
 import { events, take, World } from './client.ts'
 
 beforeAll(() => ready())

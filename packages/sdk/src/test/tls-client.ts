@@ -5,7 +5,7 @@
 import { generateIdentity } from '@sealpost/identity'
 import { readKeyFile } from '@sealpost/identity/key-file'
 import type { MeshId, PeerKey } from '@sealpost/std'
-import { Attachments } from '../attachments/index.ts'
+import { Attachments } from '../attachments/attachments.ts'
 import { connect, openPeer } from '../client.ts'
 import { join } from '../connection/join.ts'
 import { setSpace } from '../state/index.ts'

@@ -5,7 +5,7 @@
 import type { StreamId, StreamPosition } from '@sealpost/identity'
 import type { FrameOf, KeyBindingEntry, Priority } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey } from '@sealpost/std'
-import { GroupOpener } from '../groups/group-sender.ts'
+import { GroupOpener } from '../groups/group-client.ts'
 import { GroupStatements } from '../groups/statement-cache.ts'
 import type { Message, PushedDelivery } from '../inbox/message.ts'
 import { Receiver } from '../inbox/receiver.ts'

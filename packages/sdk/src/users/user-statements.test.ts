@@ -11,7 +11,7 @@ import type { MeshId, PeerKey } from '@sealpost/std'
 import { beforeAll, expect, test } from 'vitest'
 import type { PeerEvent } from '../events.ts'
 import { sodiumUsers } from '../keys/sodium-crypto.ts'
-import { UserStatements } from './user-statements.ts'
+import { UserStatements } from './users.ts'
 
 beforeAll(ready)
 

@@ -2,20 +2,19 @@
  * People with several devices, as an application has them. A user is a peer; each of its devices is a peer, too, for
  * which the user's key vouches.
  */
-import { isDeviceLabel } from '@sealpost/identity'
+import { type DeviceStatement, isDeviceLabel } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf } from '@sealpost/protocol'
 import { type GroupId, isChosenName, type Millis, NAME_RULE, type PeerKey, tidyName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { PeerEvent } from '../events.ts'
+import type { PeerEvent, UserTamper } from '../events.ts'
+import type { MemberOutcome } from '../groups/group-client.ts'
 import type { GroupMessage, GroupMessageTerms } from '../groups/group-message.ts'
-import type { MemberOutcome } from '../groups/group-sender.ts'
 import type { GroupSendOptions } from '../groups/groups.ts'
-import { bytesOf } from '../inbox/message.ts'
+import { bytesOf, type SenderUser } from '../inbox/message.ts'
 import type { OutgoingMessage, Receipt } from '../outbox/lane.ts'
 import { postTermsOf, type SendOptions } from '../outbox/send-frames.ts'
-import type { CryptoPort, UserKeys } from '../ports.ts'
-import type { BrokerRequestOf, ReplyHandler, RequestBroker } from '../requests/broker-requests.ts'
-import { type Device, UserStatements } from './user-statements.ts'
+import type { CryptoPort, UserCrypto, UserKeys } from '../ports.ts'
+import type { BrokerRequestOf, ReplyHandler, RequestBroker } from '../requests/requests.ts'
 
 /** Users as the engine has them: whose devices peers are, and mail that goes to every device of one. */
 interface UserClientPorts {
@@ -194,4 +193,124 @@ function outcomeOf(peer: PeerKey, receipt: Promise<Receipt>): Promise<MemberOutc
     (stored) => ({ peer, receipt: stored, error: null }),
     (error: SealpostError) => ({ peer, receipt: null, error }),
   )
+}
+
+/** A device as its user vouches for it. */
+export interface Device {
+  readonly key: PeerKey
+  readonly label: string
+  /** Until when it is vouched for, ms since 1970. */
+  readonly notAfterMs: Millis
+}
+
+export interface UserStatementsPorts {
+  readonly crypto: UserCrypto
+  readonly emit: (event: PeerEvent) => void
+}
+
+/** Far more than anybody turns its key. */
+const CHAIN_MAX = 64
+
+/**
+ * Maps devices to their users and identity keys to their successors, by signed statements only. A broker can withhold
+ * statements, but it can neither forge one nor bring a removed device back. Pure and synchronous.
+ */
+export class UserStatements {
+  readonly #ports: UserStatementsPorts
+  readonly #devices = new Map<PeerKey, DeviceStatement>()
+  /** The one device that each invite let in. */
+  readonly #invited = new Map<PeerKey, PeerKey>()
+  /** By which users: anybody can sign that a stranger is no device of its own. */
+  readonly #removed = new Map<PeerKey, Set<PeerKey>>()
+  readonly #successors = new Map<PeerKey, PeerKey>()
+
+  constructor(ports: UserStatementsPorts) {
+    this.#ports = ports
+  }
+
+  /** The key of now, of one that others may have followed. */
+  current(key: PeerKey): PeerKey {
+    let now = key
+    for (let step = 0; step < CHAIN_MAX; step++) {
+      const next = this.#successors.get(now)
+      if (!next) return now
+      now = next
+    }
+    return now
+  }
+
+  /** Whose words this peer's are. */
+  senderUser(peer: PeerKey, nowMs: Millis): SenderUser {
+    const device = this.#devices.get(peer)
+    if (!device || nowMs > device.notAfterMs) return { user: this.current(peer), deviceLabel: null }
+    return { user: this.current(device.user), deviceLabel: device.label }
+  }
+
+  /** As far as they are known now. */
+  devicesOf(user: PeerKey, nowMs: Millis): Device[] {
+    const key = this.current(user)
+    const own = [...this.#devices.values()].filter(
+      (device) => this.current(device.user) === key && nowMs <= device.notAfterMs,
+    )
+    return own.map(({ device, label, notAfterMs }) => ({ key: device, label, notAfterMs }))
+  }
+
+  devicesPushed({ statements, removals }: FrameOf<'deviceList'>): void {
+    for (const bytes of removals) this.#takeRemoval(bytes)
+    for (const bytes of statements) this.#takeStatement(bytes)
+  }
+
+  rotationsPushed({ statements }: FrameOf<'successions'>): void {
+    for (const bytes of statements) this.#takeSuccession(bytes)
+  }
+
+  #takeStatement(bytes: Uint8Array): void {
+    const device = this.#ports.crypto.readDevice(bytes)
+    if (!device) return this.#tampered(null, 'statement_forged')
+    const { device: key, inviteKey, user } = device
+    if (this.#isRemoved(key, user)) return this.#tampered(key, 'device_removed')
+    const first = this.#invited.get(inviteKey)
+    if (first !== undefined && first !== key) return this.#tampered(key, 'invite_used_twice')
+    const known = this.#devices.get(key)
+    if (known && known.user !== user) return this.#tampered(key, 'device_of_another')
+    this.#invited.set(inviteKey, key)
+    this.#devices.set(key, device)
+    if (!known) this.#changed(user, device, true)
+  }
+
+  /** Only by the user that vouched for it, under whichever of its keys. */
+  #takeRemoval(bytes: Uint8Array): void {
+    const removal = this.#ports.crypto.readRemoval(bytes)
+    if (!removal) return this.#tampered(null, 'statement_forged')
+    const device = this.#devices.get(removal.device)
+    if (device && this.current(device.user) !== this.current(removal.user)) return
+    this.#removed.set(removal.device, (this.#removed.get(removal.device) ?? new Set()).add(removal.user))
+    if (!device) return
+    this.#devices.delete(removal.device)
+    this.#changed(removal.user, device, false)
+  }
+
+  /** What was signed first stands: a key can have one successor only. */
+  #takeSuccession(bytes: Uint8Array): void {
+    const succession = this.#ports.crypto.readIdentityRotation(bytes)
+    if (!succession) return this.#tampered(null, 'statement_forged')
+    const { former, successor } = succession
+    const known = this.#successors.get(former)
+    if (known === successor) return
+    if (known || this.current(successor) === former) return this.#tampered(former, 'succession_forked')
+    this.#successors.set(former, successor)
+    this.#ports.emit({ type: 'identity_changed', former, successor })
+  }
+
+  #isRemoved(device: PeerKey, user: PeerKey): boolean {
+    return [...(this.#removed.get(device) ?? [])].some((by) => this.current(by) === this.current(user))
+  }
+
+  #changed(user: PeerKey, { device, label }: DeviceStatement, isVouched: boolean): void {
+    this.#ports.emit({ type: 'device_changed', user: this.current(user), device, label, isVouched })
+  }
+
+  #tampered(peer: PeerKey | null, reason: UserTamper): void {
+    this.#ports.emit({ type: 'user_tamper', peer, reason })
+  }
 }

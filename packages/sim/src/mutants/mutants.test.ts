@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type PlantedBug, placeOf, plantedBugs } from './planted-bugs.ts'
+import { type PlantedBug, placeOf, plantedBugs } from './test/planted-bugs.ts'
 
 const SEEDS = 300
 
@@ -28,7 +28,7 @@ async function buildWith(bug: PlantedBug): Promise<string> {
       onLoad({ filter: new RegExp(`${RegExp.escape(path)}$`) }, () => ({ contents, loader: 'ts' }))
     },
   }
-  const entrypoints = [join(import.meta.dirname, 'search.ts')]
+  const entrypoints = [join(import.meta.dirname, 'test/search.ts')]
   const bundle = await Bun.build({ entrypoints, target: 'bun', outdir: folder, naming: '[hash].js', plugins: [plugin] })
   return bundle.outputs[0]!.path
 }

@@ -8,7 +8,6 @@ import type { DeliveryId, MeshId, Millis, PeerNo } from '@sealpost/std'
 import type { VirtualClock } from '../clock.ts'
 import { must } from './oracle.ts'
 
-/** What the driver documents. */
 const SETTLE_WITHIN_MS: Millis = 20
 const BACK_OFF_MIN_MS: Millis = 50
 const BACK_OFF_MAX_MS: Millis = 1_000
@@ -114,7 +113,6 @@ export class DriverWatch {
   private isCommitting = false
   private failures = 0
   private readonly openedAtMs = new Map<SessionRef, Millis>()
-  /** The epoch of each lease that the driver received. */
   private readonly leases = new Map<string, number>()
   private readonly returnedAtMs = new Map<DeliveryId, Millis>()
   private readonly voided = new Map<string, number>()
@@ -183,7 +181,6 @@ export class DriverWatch {
     return (this.returnedAtMs.get(id) ?? -Infinity) >= sinceMs
   }
 
-  /** The engine opens a session. */
   opens(session: SessionRef): void {
     this.openedAtMs.set(session, this.clock.nowMs)
   }

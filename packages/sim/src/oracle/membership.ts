@@ -83,7 +83,6 @@ export class Revocations {
   /** The fraction of the fault period after which it is revoked; null: no revocation in this world. */
   readonly share: number | null
   readonly leaver: RevokedMember
-  /** The statement was applied. */
   isDone = false
   private readonly heard = new Set<object>()
 
@@ -112,12 +111,10 @@ export class Revocations {
     return this.share !== null && meshId === this.leaver.meshId && peerKey === this.leaver.peerKey
   }
 
-  /** Returns whether the revocation may affect messages between these peers. */
   isConcerned({ meshId, from, to }: Way): boolean {
     return this.isLeaver({ meshId, peerKey: from }) || this.isLeaver({ meshId, peerKey: to })
   }
 
-  /** Returns whether this peer has been revoked. */
   isOut(meshId: MeshId, peer: PeerNo): boolean {
     return this.isDone && meshId === this.leaver.meshId && peer === this.leaver.peer
   }

@@ -11,7 +11,7 @@ export class Violation extends Error {
   override readonly name = 'Violation'
 }
 
-export interface SendFacts {
+interface SendFacts {
   readonly meshId: MeshId
   readonly from: PeerKey
   readonly to: PeerKey

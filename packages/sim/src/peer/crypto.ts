@@ -42,7 +42,7 @@ export interface Vault {
 const NO_SIGNATURE = new Uint8Array(64)
 const ENVELOPE_BYTES = 40
 
-export interface CryptoPlace {
+interface CryptoPlace {
   readonly meshId: MeshId
   readonly peerKey: PeerKey
   readonly random: Random
@@ -114,7 +114,7 @@ export function groupOf(meshId: MeshId, members: readonly PeerKey[]): GroupEntry
 }
 
 /** `bodies`: everything that was sealed for groups in one world. */
-export function vaultGroups(bodies: Uint8Array[], meshId: MeshId): GroupCrypto {
+function vaultGroups(bodies: Uint8Array[], meshId: MeshId): GroupCrypto {
   return {
     create: unused,
     change: unused,
@@ -156,7 +156,7 @@ export function poolStatementOf(meshId: MeshId, members: readonly PeerKey[]): Ui
   return encoder.encode(JSON.stringify(roster))
 }
 
-export function vaultPools(meshId: MeshId): PoolCrypto {
+function vaultPools(meshId: MeshId): PoolCrypto {
   return {
     create: unused,
     change: unused,
@@ -205,8 +205,7 @@ interface Owner {
   readonly peer: PeerKey
 }
 
-export const isSame = (a: Uint8Array, b: Uint8Array): boolean =>
-  a.length === b.length && a.every((byte, i) => byte === b[i])
+const isSame = (a: Uint8Array, b: Uint8Array): boolean => a.length === b.length && a.every((byte, i) => byte === b[i])
 
 /** The box keys of one peer, as its device stores them. */
 export class KeyRing {

@@ -19,7 +19,6 @@ export class DatabasePath {
   private readonly plan: FaultPlan
   private readonly oracle: Oracle
   areFaultsOn = true
-  /** When the last statement or reply was lost. */
   lostAtMs: Millis = -Infinity
   private brokenUntilMs: Millis = 0
 
@@ -78,8 +77,7 @@ const HELD_MS_MAX = 3_000
 /** Held settles are committed in parts, within this time. */
 const WAITING_MS = 500
 
-/** A peer that writes, and moves between the shards. */
-export interface Mover {
+interface Mover {
   readonly meshId: MeshId
   readonly peerKey: PeerKey
   post(to: PeerKey, priority: 'next'): void

@@ -25,9 +25,8 @@ import type { SimulatedLink } from '../network.ts'
 import { DriverWatch } from '../oracle/driver-watch.ts'
 import { HeardConsents } from '../oracle/membership.ts'
 import type { ShardRun, ShardRunOptions, Surroundings } from '../surroundings.ts'
-import { SimulatedConnection } from './simulated-connection.ts'
+import { SimulatedConnection, SimulatedRequests } from './simulated-connection.ts'
 import { SimulatedQueue } from './simulated-queue.ts'
-import { SimulatedRequests } from './simulated-requests.ts'
 import { WatchedStatements, watchLeaver } from './watched-statements.ts'
 
 const SWEEP_MS: Millis = 3_000
@@ -122,7 +121,6 @@ export class ShardLife implements ShardRun {
     this.driver.step(() => this.engine.received(connection.socket, frame))
   }
 
-  /** Returns the newest open connection of this member. */
   connectionFor(meshId: MeshId, no: PeerNo): SimulatedConnection | undefined {
     const isOf = ({ peer, member, isOpen }: SimulatedConnection) =>
       isOpen && peer?.meshId === meshId && member?.peer === no
@@ -193,7 +191,6 @@ export class ShardLife implements ShardRun {
   }
 }
 
-/** The driver, watched: what the engine asks of it. */
 class WatchedDriver extends Driver {
   private readonly life: ShardLife
 

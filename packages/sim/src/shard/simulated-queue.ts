@@ -1,6 +1,7 @@
 /**
- * The memory queue behind the simulated database path, where the oracle watches what the driver asks of it. Its promises settle at virtual times. One rejects if its
- * statement or its result was lost; whether the statement was, or still will be, applied is then unknown.
+ * The memory queue behind the simulated database path, where the oracle watches what the driver asks of it. Its promises
+ * settle at virtual times. One rejects if its statement or its result was lost; whether the statement was, or still will
+ * be, applied is then unknown.
  */
 import type {
   Append,
@@ -174,7 +175,6 @@ export class SimulatedQueue implements Queue {
     return this.ask('bindings', () => this.statements.findBindings(meshId, peers))
   }
 
-  /** One of the statements that the driver batches. */
   private watched<T>(...[kind, items, apply]: [...Parameters<DriverWatch['asked']>, apply: () => T]): Promise<T> {
     return this.shard.watch.during(kind, items, () => this.ask(kind, apply))
   }

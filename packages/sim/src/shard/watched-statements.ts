@@ -1,4 +1,5 @@
 /** The memory queue's statements, observed by the oracle, with the marks of a run. */
+
 import {
   type Append,
   type Claimed,
@@ -154,7 +155,6 @@ type PoolLeases = ReadonlyMap<
   { readonly row: StoredDelivery; readonly lease: NonNullable<StoredDelivery['lease']> }
 >
 
-/** The statements of pools: which lease is taken, and why it had ended. */
 class WatchedPools extends MemoryPools {
   private readonly world: Surroundings
 

@@ -25,7 +25,7 @@ interface HealthRow {
   deadRows: number
 }
 
-/** Takes about a millisecond. @throws DatabaseError */
+/** Takes about a millisecond. */
 export async function readDatabaseHealth(db: Database): Promise<DatabaseHealth> {
   const [row] = await db.run(
     (sql) => sql<HealthRow[]>`
@@ -50,7 +50,6 @@ export interface TableStats {
   /** By the server's count, about a second old. */
   readonly rows: number
   readonly deadRows: number
-  /** Including indexes. */
   readonly bytes: number
   readonly vacuumedAtMs: Millis | null
 }
@@ -79,7 +78,7 @@ export interface DatabaseStats {
 
 type Scalars = Omit<DatabaseStats, 'snapshots' | 'tables'>
 
-/** Runs three queries of the server's statistics, which take a few milliseconds. @throws DatabaseError */
+/** Runs three queries of the server's statistics, which take a few milliseconds. */
 export async function readDatabaseStats(db: Database): Promise<DatabaseStats> {
   const [[scalars], snapshots, tables] = await Promise.all([
     db.run(
@@ -123,7 +122,6 @@ export interface ServerState {
   readonly preparedTransactions: number
 }
 
-/** @throws DatabaseError */
 export async function readServerState(db: Database): Promise<ServerState> {
   const askedAtMs = Date.now()
   const [row] = await db.run(
@@ -138,7 +136,7 @@ export async function readServerState(db: Database): Promise<ServerState> {
   return { autovacuum, clockAheadMs: clockMs - hereMs, abandonedSlots: slots, preparedTransactions: prepared }
 }
 
-/** Returns the names of indexes that are missing or invalid. @throws DatabaseError */
+/** Returns the names of indexes that are missing or invalid. */
 export async function missingIndexes(db: Database): Promise<string[]> {
   const rows = await db.run(
     (sql) => sql<{ name: string; table: string; isPrimary: boolean }[]>`
@@ -182,7 +180,6 @@ export const p95BoundMs = ({ meanMs, deviationMs, maxMs }: StatementStats): numb
 /**
  * Returns the statements of this database by total time, descending; null if `pg_stat_statements` is not installed, not
  * loaded, or not readable for this account.
- * @throws DatabaseError
  */
 export async function readStatementStats(db: Database, limit: number): Promise<StatementStats[] | null> {
   const [installed] = await db.run(

@@ -57,10 +57,7 @@ export function parseOrigin([server, noted, incarnation]: readonly (string | nul
   return server != null && server === noted && incarnation ? { server, incarnation } : null
 }
 
-/**
- * Attests whether this database has the last commits of this broker. Returns the verdict of all brokers.
- * @throws DatabaseError
- */
+/** Attests whether this database has the last commits of this broker. Returns the verdict of all brokers. */
 export async function attestOrigin(
   db: Database,
   { checkpoint: acts, former, patienceMs }: Attestation,
@@ -75,10 +72,7 @@ export async function attestOrigin(
   return verdict === 'decided' ? { is: 'decided', server, incarnation } : { is: 'waiting' }
 }
 
-/**
- * Waits for the verdict at the start of a broker. Running brokers decide; without any, a new incarnation begins.
- * @throws DatabaseError
- */
+/** Waits for the verdict at the start of a broker. Running brokers decide; without any, a new incarnation begins. */
 export async function awaitOrigin(db: Database, shard: ShardId, patienceMs: Millis): Promise<Origin> {
   const acts: BrokerCheckpoint = { shard, leaseUntil: null, acknowledged: [] }
   for (;;) {
@@ -90,7 +84,7 @@ export async function awaitOrigin(db: Database, shard: ShardId, patienceMs: Mill
 
 const ASK_AGAIN_MS: Millis = 100
 
-/** Returns null if the broker has committed nothing. @throws DatabaseError */
+/** Returns null if the broker has committed nothing. */
 async function findsActs(db: Database, { shard, leaseUntil, acknowledged }: BrokerCheckpoint): Promise<boolean | null> {
   if (acknowledged === null) return false
   if (leaseUntil === null && acknowledged.length === 0) return null
@@ -110,19 +104,13 @@ async function findsActs(db: Database, { shard, leaseUntil, acknowledged }: Brok
 
 const list = (values: readonly (string | number)[]): string => `{${values.join()}}`
 
-/**
- * Returns the incarnation, 32 hex digits; begins a new one if the server or its timeline has changed.
- * @throws DatabaseError
- */
+/** Returns the incarnation, 32 hex digits; begins a new one if the server or its timeline has changed. */
 export async function currentIncarnation(db: Database): Promise<string> {
   const [row] = await db.run((sql) => sql<{ incarnation: string }[]>`select note_origin(false) as incarnation`)
   return row!.incarnation.replaceAll('-', '')
 }
 
-/**
- * Begins a new incarnation, for a restore that copied files without a recovery. Running brokers follow.
- * @throws DatabaseError
- */
+/** Begins a new incarnation, for a restore that copied files without a recovery. Running brokers follow. */
 export async function beginIncarnation(db: Database): Promise<string> {
   const [row] = await execute<{ incarnation: string }>(
     db,

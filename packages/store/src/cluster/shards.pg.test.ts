@@ -4,7 +4,7 @@ import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
 import { type MeshId, type PeerKey, type ShardId, toHex } from '@sealpost/std'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { createMesh } from '../meshes/members.ts'
+import { createMesh } from '../meshes/meshes.ts'
 import {
   listPins,
   listShards,

@@ -5,7 +5,6 @@ import type { MeshId, Millis, PeerKey, ShardId } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
 import { auditColumns, auditValues } from '../operators/operators.ts'
 
-/** What a shard registers. */
 export interface ShardRegistration {
   readonly name: string
   readonly shardId: ShardId
@@ -24,7 +23,6 @@ export interface ListedShard extends ShardRegistration {
 export interface LiveShards {
   /** When this shard's lease ends, by the database clock to the microsecond; null if a newer process has its name. */
   readonly leaseUntil: string | null
-  /** Live shards, by name. */
   readonly shards: readonly ListedShard[]
   readonly pins: ReadonlyMap<MeshId, string>
 }
@@ -44,7 +42,6 @@ const columns = sql`name, replace(shard_id::text, '-', '') as "shardId", epoch::
 /**
  * Renews this shard's lease by `leaseMs`, and returns all live shards. A new process takes the name over from another
  * process; later it only keeps it.
- * @throws DatabaseError
  */
 export async function renewShardLease(
   db: Database,
@@ -79,7 +76,7 @@ export async function renewShardLease(
   return { leaseUntil, shards, pins: await listPins(db) }
 }
 
-/** Removes the shard, so that its meshes get another home at once. @throws DatabaseError */
+/** Removes the shard, so that its meshes get another home at once. */
 export async function removeShard(
   db: Database,
   { name, shardId }: Pick<ShardRegistration, 'name' | 'shardId'>,
@@ -87,12 +84,10 @@ export async function removeShard(
   await execute(db, sql`delete from ${shard} where ${shard.name} = ${name} and ${shard.shardId} = ${shardId}::uuid`)
 }
 
-/** Lists all known shards, including dead ones. @throws DatabaseError */
 export function listShards(db: Database): Promise<ListedShard[]> {
   return execute<ListedShard>(db, sql`select ${columns} from ${shard} order by name`)
 }
 
-/** @throws DatabaseError */
 export async function listPins(db: Database): Promise<Map<MeshId, string>> {
   const rows = await execute<{ meshId: MeshId; name: string }>(
     db,
@@ -101,11 +96,7 @@ export async function listPins(db: Database): Promise<Map<MeshId, string>> {
   return new Map(rows.map(({ meshId, name }) => [meshId, name]))
 }
 
-/**
- * Makes the shard the home of the mesh whenever it is alive.
- * @returns false if there is no such mesh
- * @throws DatabaseError
- */
+/** Makes the shard the home of the mesh whenever it is alive. @returns false if there is no such mesh */
 export async function pinMesh(db: Database, meshId: MeshId, name: string): Promise<boolean> {
   const rows = await execute(
     db,
@@ -125,7 +116,7 @@ export async function pinMesh(db: Database, meshId: MeshId, name: string): Promi
   return rows.length > 0
 }
 
-/** @returns false if the mesh was not pinned @throws DatabaseError */
+/** @returns false if the mesh was not pinned */
 export async function unpinMesh(db: Database, meshId: MeshId): Promise<boolean> {
   const rows = await execute(
     db,

@@ -1,9 +1,7 @@
-import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
-import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { GROUP_EPOCH_LAST, type GroupId, type PeerKey } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { addMembers, createMesh } from '../meshes/members.ts'
-import { makeDevice, randomBinding, revokeMember } from '../test/members.ts'
+import { makeDevice, newKey, newMeshOf, randomBinding, revokeMember } from '../test/members.ts'
 import { GROUPS_MAX, type GroupRow, listGroups, putGroup } from './groups.ts'
 
 const db = await databaseOfFile({ connections: 4 })
@@ -17,11 +15,12 @@ const record = (groupId: GroupId, epoch: number, said = `${groupId} ${epoch}`): 
 })
 
 async function mesh() {
-  const meshId = toHex(randomBytes(16)) as MeshId
-  await createMesh(db, { meshId, name: 'a mesh' })
-  const keys = Array.from({ length: 2 }, () => toHex(randomBytes(32)) as PeerKey)
-  const bindings = keys.map(randomBinding)
-  const [ann, bob] = (await addMembers(db, meshId, bindings)).map((peer) => ({ meshId, peer }))
+  const keys = [newKey(), newKey()]
+  const { meshId, numbers } = await newMeshOf(
+    db,
+    keys.map((key) => randomBinding(key)),
+  )
+  const [ann, bob] = numbers.map((peer) => ({ meshId, peer }))
   const epochs = async (after = NONE, limit = 99) =>
     (await listGroups(db, meshId, { after, limit })).map(({ groupId, epoch }) => [groupId, epoch])
   return { meshId, keys, ann: ann!, bob: bob!, epochs }

@@ -1,8 +1,16 @@
 /** The newest signed statement of each group, and who belongs to a space by it. Callers have checked the signatures. */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import { columnNames, execute, member, peerGroup, pool, session } from '@sealpost/schema'
-import { GROUP_EPOCH_LAST, type GroupId, type MemberRef, type MeshId, type PeerKey, type PoolId } from '@sealpost/std'
-import { sql } from 'drizzle-orm'
+import {
+  GROUP_EPOCH_LAST,
+  type GroupId,
+  type MemberRef,
+  type MeshId,
+  type PeerKey,
+  type PeerNo,
+  type PoolId,
+} from '@sealpost/std'
+import { type SQL, sql } from 'drizzle-orm'
 
 export interface GroupRow {
   readonly groupId: GroupId
@@ -22,7 +30,6 @@ export const GROUPS_MAX = 1000
  * Replaces an older statement of the group; repeating one has no effect. Stores an end even if it arrives before the
  * founding. A user and its devices together own at most `perOwnerMax` active groups.
  * @returns `stale` if the group has a statement of this epoch or a later one; `not_owner` also for a revoked member
- * @throws DatabaseError
  */
 export async function putGroup(
   db: Database,
@@ -55,11 +62,7 @@ async function tryPutGroup(
     sql`
       with former as materialized (
         select g.owner, g.statement from ${peerGroup} g where g.mesh_id = ${mesh} and g.group_id = ${groupId}::uuid
-      ), requester as (
-        select m.peer_no, coalesce(m.person, m.peer_no) as person from ${member} m
-        where m.mesh_id = ${mesh} and m.peer_no = ${peer}::int and m.revoked_at is null
-          and not exists (select from former f where f.owner <> m.peer_no)
-      ), room as (
+      ), requester as (${requesterOf(mesh, peer)}), room as (
         select case
           when ${isEnd} or exists (select from former) then null
           when (${going}) >= ${GROUPS_MAX} then 'too_many'
@@ -74,16 +77,25 @@ async function tryPutGroup(
         where ${peerGroup.epoch} < excluded.epoch and ${peerGroup.owner} = excluded.owner
         returning true
       )
-      select case
-        when not exists (select from requester) then 'not_owner'
-        when room.refusal is not null then room.refusal
-        when exists (select from put) then 'done'
-        when exists (select from former f where f.statement = ${bytes}) then 'done'
-        when exists (select from former) then 'stale' end as outcome
-      from room`,
+      ${outcomeOf(bytes)}`,
   )
   return row!.outcome
 }
+
+/** The requester, unless another member owns the former statement. */
+const requesterOf = (mesh: SQL, peer: PeerNo): SQL => sql`
+  select m.peer_no, coalesce(m.person, m.peer_no) as person from ${member} m
+  where m.mesh_id = ${mesh} and m.peer_no = ${peer}::int and m.revoked_at is null
+    and not exists (select from former f where f.owner <> m.peer_no)`
+
+const outcomeOf = (statement: SQL): SQL => sql`
+  select case
+    when not exists (select from requester) then 'not_owner'
+    when room.refusal is not null then room.refusal
+    when exists (select from put) then 'done'
+    when exists (select from former f where f.statement = ${statement}) then 'done'
+    when exists (select from former) then 'stale' end as outcome
+  from room`
 
 async function deleteOldEnds(db: Database, meshId: MeshId): Promise<void> {
   const mesh = sql`${meshId}::uuid`
@@ -103,7 +115,7 @@ interface GroupRange {
   readonly naming?: PeerKey
 }
 
-/** Lists groups by id, after one of them, including ended ones. @throws DatabaseError */
+/** Lists groups by id, after one of them, including ended ones. */
 export function listGroups(db: Database, meshId: MeshId, { after, limit, naming }: GroupRange): Promise<GroupRow[]> {
   // A statement contains 32-byte keys, 16-byte ids and a signature, so the bytes of a key occur only if it is listed.
   const named =
@@ -117,7 +129,6 @@ export function listGroups(db: Database, meshId: MeshId, { after, limit, naming 
   )
 }
 
-/** Returns those of the groups that exist. @throws DatabaseError */
 export function findGroups(db: Database, meshId: MeshId, groups: readonly GroupId[]): Promise<GroupRow[]> {
   return execute<GroupRow>(
     db,
@@ -174,7 +185,6 @@ const ENDED_LISTED_FOR = sql`interval '7 days'`
  * become members of the pool. The first statement makes the pool a recipient, the last one ends it. A user and its
  * devices together own at most `perOwnerMax` pools; an ended one counts for another day.
  * @returns as `putGroup`
- * @throws DatabaseError
  */
 export async function putPool(
   db: Database,
@@ -209,11 +219,7 @@ async function tryPutPool(
       with former as materialized (
         select p.peer_no, p.owner, p.statement from ${member} m join ${pool} p using (mesh_id, peer_no)
         where m.mesh_id = ${mesh} and m.peer_key = ${key}
-      ), requester as (
-        select m.peer_no, coalesce(m.person, m.peer_no) as person from ${member} m
-        where m.mesh_id = ${mesh} and m.peer_no = ${peer}::int and m.revoked_at is null
-          and not exists (select from former f where f.owner <> m.peer_no)
-      ), room as (
+      ), requester as (${requesterOf(mesh, peer)}), room as (
         select case
           when ${isEnd} or exists (select from former) then null
           when ${POOLS_MAX} <= (select count(*) from ${pool} p join ${member} o on o.mesh_id = p.mesh_id and o.peer_no = p.owner
@@ -244,18 +250,12 @@ async function tryPutPool(
         update ${member} set ${columnNames(member.revokedAt)} = clock_timestamp()
         where ${isEnd} and ${member.meshId} = ${mesh} and ${member.peerNo} in (select peer_no from put)
       )
-      select case
-        when not exists (select from requester) then 'not_owner'
-        when room.refusal is not null then room.refusal
-        when exists (select from put) then 'done'
-        when exists (select from former f where f.statement = ${bytes}) then 'done'
-        when exists (select from former) then 'stale' end as outcome
-      from room`,
+      ${outcomeOf(bytes)}`,
   )
   return row!.outcome
 }
 
-/** Lists pools by id, after one of them, including those that ended recently. @throws DatabaseError */
+/** Lists pools by id, after one of them, including those that ended recently. */
 export function listPools(
   db: Database,
   meshId: MeshId,
@@ -272,7 +272,7 @@ export function listPools(
   )
 }
 
-/** Returns the newest statement of a pool, or null. @throws DatabaseError */
+/** Returns the newest statement of a pool, or null. */
 export async function findPoolStatement(db: Database, meshId: MeshId, poolId: PoolId): Promise<Uint8Array | null> {
   const [row] = await execute<{ statement: Uint8Array }>(
     db,

@@ -1,9 +1,7 @@
-import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
-import { GROUP_EPOCH_LAST, type MeshId, type PeerKey, type PoolId, toHex } from '@sealpost/std'
+import { GROUP_EPOCH_LAST, type PoolId } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { addMembers, createMesh } from '../meshes/members.ts'
-import { makeDevice, randomBinding, revokeMember } from '../test/members.ts'
+import { makeDevice, newKey, newMeshOf, randomBinding, revokeMember } from '../test/members.ts'
 import { listPools, POOLS_MAX, putGroup, putPool } from './groups.ts'
 
 const db = await databaseOfFile({ connections: 4 })
@@ -12,10 +10,12 @@ const NONE = '0'.repeat(64) as PoolId
 const poolOf = (n: number) => n.toString(16).padStart(64, '0') as PoolId
 
 async function mesh() {
-  const meshId = toHex(randomBytes(16)) as MeshId
-  await createMesh(db, { meshId, name: 'a mesh' })
-  const keys = Array.from({ length: 2 }, () => toHex(randomBytes(32)) as PeerKey)
-  const [ann, bob] = (await addMembers(db, meshId, keys.map(randomBinding))).map((peer) => ({ meshId, peer }))
+  const keys = [newKey(), newKey()]
+  const { meshId, numbers } = await newMeshOf(
+    db,
+    keys.map((key) => randomBinding(key)),
+  )
+  const [ann, bob] = numbers.map((peer) => ({ meshId, peer }))
   const record = (n: number, epoch: number) => {
     const statement = new TextEncoder().encode(`${n} ${epoch}`)
     return { poolId: poolOf(n), epoch, statement, members: epoch === GROUP_EPOCH_LAST ? [] : keys }

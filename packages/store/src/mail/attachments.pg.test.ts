@@ -1,9 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
-import { type AttachmentId, type GroupId, type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
+import { type AttachmentId, type GroupId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
-import { addMembers, createMesh } from '../meshes/members.ts'
-import { makeDevice, randomBinding, revokeMember } from '../test/members.ts'
+import { makeDevice, newKey, newMeshOf, randomBinding, revokeMember } from '../test/members.ts'
 import {
   type AttachmentSpec,
   completeAttachment,
@@ -23,12 +22,13 @@ const db = await databaseOfFile({ connections: 4 })
 const newId = () => toHex(randomBytes(16)) as AttachmentId
 const QUOTA = { perPeer: 3, bytesPerPeer: 30_000, perMesh: 4, bytesPerMesh: 100_000 }
 
-async function newMesh() {
-  const meshId = toHex(randomBytes(16)) as MeshId
-  await createMesh(db, { meshId, name: 'a mesh' })
-  const keys = Array.from({ length: 3 }, () => toHex(randomBytes(32)) as PeerKey)
-  const bindings = keys.map(randomBinding)
-  const [ann, bob, eve] = (await addMembers(db, meshId, bindings)) as [PeerNo, PeerNo, PeerNo]
+async function mesh() {
+  const keys = [newKey(), newKey(), newKey()]
+  const { meshId, numbers } = await newMeshOf(
+    db,
+    keys.map((key) => randomBinding(key)),
+  )
+  const [ann, bob, eve] = numbers as [PeerNo, PeerNo, PeerNo]
   const terms = (changed: Partial<AttachmentSpec> = {}): AttachmentSpec => ({
     ...{ meshId, id: newId(), owner: ann, to: [keys[1]!], bytes: 10_000, chunkBytes: 4096, store: 'postgres' },
     ...{ keepSeconds: 3600, finishSeconds: 60, ...changed },
@@ -48,7 +48,7 @@ const chunk = (chunkNo: number, said = `chunk ${chunkNo}`) => ({
 
 describe('a new attachment', () => {
   test('is created once, however often its owner asks, and its id is taken', async () => {
-    const { made, asked, meshId, bob } = await newMesh().then(async (mesh) => ({ ...mesh, ...(await mesh.made()) }))
+    const { made, asked, meshId, bob } = await mesh().then(async (mesh) => ({ ...mesh, ...(await mesh.made()) }))
     expect((await createAttachment(db, asked, QUOTA)).outcome).toBe('done')
     expect((await createAttachment(db, { ...asked, owner: bob }, QUOTA)).outcome).toBe('taken')
     expect((await createAttachment(db, { ...asked, bytes: 1 }, QUOTA)).outcome).toBe('taken')
@@ -56,7 +56,7 @@ describe('a new attachment', () => {
   })
 
   test('is for members that are not revoked', async () => {
-    const { made, keys, meshId } = await newMesh()
+    const { made, keys, meshId } = await mesh()
     expect((await made({ to: [toHex(randomBytes(32)) as PeerKey] })).outcome).toBe('unknown_recipient')
     expect((await made({ to: keys })).outcome).toBe('done')
     await revokeMember(db, meshId, keys[2]!)
@@ -64,7 +64,7 @@ describe('a new attachment', () => {
   })
 
   test('counts in the quotas of its owner and the mesh until it is deleted', async () => {
-    const { made, ann, bob } = await newMesh()
+    const { made, ann, bob } = await mesh()
     expect((await made({ bytes: 30_001 })).outcome).toBe('peer_quota')
     const first = await made()
     expect([(await made()).outcome, (await made({ bytes: 10_001 })).outcome]).toEqual(['done', 'peer_quota'])
@@ -77,7 +77,7 @@ describe('a new attachment', () => {
 })
 
 test('the files of a user and its devices count together, those of a removed device too', async () => {
-  const { made, meshId, keys, ann, bob, eve } = await newMesh()
+  const { made, meshId, keys, ann, bob, eve } = await mesh()
   await makeDevice(db, meshId, bob, ann)
   expect((await made({ owner: bob, to: [keys[2]!], bytes: 20_000 })).outcome).toBe('done')
   await revokeMember(db, meshId, keys[1]!)
@@ -86,7 +86,7 @@ test('the files of a user and its devices count together, those of a removed dev
 })
 
 test('a peer finds attachments that it owns or receives; for a group with its newest statement', async () => {
-  const { made, seenBy, ann, bob, eve, meshId } = await newMesh()
+  const { made, seenBy, ann, bob, eve, meshId } = await mesh()
   const { of } = await made()
   expect(await seenBy(of.id, ann)).toMatchObject({ isOwner: true, isRecipient: false, bytes: 10_000 })
   expect(await seenBy(of.id, bob)).toMatchObject({ isOwner: false, isRecipient: true, isComplete: false })
@@ -100,7 +100,7 @@ test('a peer finds attachments that it owns or receives; for a group with its ne
 
 describe('chunks', () => {
   test('arrive in any order and repeatedly, and none replaces another', async () => {
-    const { of } = await (await newMesh()).made()
+    const { of } = await (await mesh()).made()
     const outcomes = [
       await putChunk(db, of, chunk(2)),
       await putChunk(db, of, chunk(0)),
@@ -116,7 +116,7 @@ describe('chunks', () => {
   })
 
   test('that arrive twice concurrently are stored once', async () => {
-    const { of } = await (await newMesh()).made()
+    const { of } = await (await mesh()).made()
     for (let n = 0; n < 20; n++) {
       const twice = [putChunk(db, of, chunk(n)), putChunk(db, of, chunk(n))]
       expect(await Promise.all(twice)).toEqual(['done', 'done'])
@@ -124,7 +124,7 @@ describe('chunks', () => {
   })
 
   test('are accepted until the file is complete or expired', async () => {
-    const { made, seenBy, ann } = await newMesh()
+    const { made, seenBy, ann } = await mesh()
     const [{ of }, other] = [await made(), await made()]
     await putChunk(db, of, chunk(0))
     await completeAttachment(db, of, new Uint8Array(32))
@@ -138,7 +138,7 @@ describe('chunks', () => {
 })
 
 test('expired attachments are deleted in steps, and no others', async () => {
-  const { made, ann, meshId } = await newMesh()
+  const { made, ann, meshId } = await mesh()
   const [{ of }, kept] = [await made(), await made()]
   for (const { of: one } of [{ of }, kept]) for (const n of [0, 1, 2]) await putChunk(db, one, chunk(n))
   await expireAttachment(db, of, ann)

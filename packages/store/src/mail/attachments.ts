@@ -43,7 +43,6 @@ export type AttachmentOutcome = 'done' | 'taken' | 'peer_quota' | 'mesh_quota' |
  * Creates an attachment without chunks; repeating the call has no effect. Two concurrent calls may exceed the quota by
  * one.
  * @param quota - null for no limit
- * @throws DatabaseError
  */
 export async function createAttachment(
   db: Database,
@@ -113,7 +112,7 @@ export interface AttachmentInfo {
   readonly expiresAtMs: Millis
 }
 
-/** Returns the attachment as this peer sees it; undefined also if it has expired. @throws DatabaseError */
+/** Returns the attachment as this peer sees it; undefined also if it has expired. */
 export async function findAttachment(
   db: Database,
   { meshId, id }: AttachmentRef,
@@ -144,7 +143,6 @@ export interface Chunk {
 /**
  * Stores a chunk of an incomplete attachment; repeating the call has no effect.
  * @returns `differs` if the chunk exists with another hash; `gone` if the attachment accepts no more chunks
- * @throws DatabaseError
  */
 export async function putChunk(
   db: Database,
@@ -179,7 +177,6 @@ export async function putChunk(
 const hexText = (bytes: Uint8Array): string =>
   `\\x${Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('hex')}`
 
-/** @throws DatabaseError */
 export async function readChunk(
   db: Database,
   { meshId, id }: AttachmentRef,
@@ -195,7 +192,7 @@ export async function readChunk(
 
 export type ChunkRange = readonly [first: number, last: number]
 
-/** Lists the stored chunks as ranges of numbers. @throws DatabaseError */
+/** Lists the stored chunks as ranges of numbers. */
 export async function listChunks(db: Database, { meshId, id }: AttachmentRef): Promise<ChunkRange[]> {
   const rows = await db.run(
     (sql) => sql<{ first: number; last: number }[]>`
@@ -207,7 +204,7 @@ export async function listChunks(db: Database, { meshId, id }: AttachmentRef): P
   return rows.map(({ first, last }) => [first, last])
 }
 
-/** Returns the concatenated hashes of the stored chunks, 32 bytes each. @throws DatabaseError */
+/** Returns the concatenated hashes of the stored chunks, 32 bytes each. */
 export async function readChunkHashes(db: Database, { meshId, id }: AttachmentRef): Promise<Uint8Array> {
   const [row] = await db.run(
     (sql) => sql<{ hashes: Uint8Array }[]>`
@@ -217,10 +214,7 @@ export async function readChunkHashes(db: Database, { meshId, id }: AttachmentRe
   return row!.hashes
 }
 
-/**
- * Marks an attachment as complete, which starts its retention. Repeating the call has no effect.
- * @throws DatabaseError
- */
+/** Marks an attachment as complete, which starts its retention. Repeating the call has no effect. */
 export async function completeAttachment(db: Database, { meshId, id }: AttachmentRef, hash: Uint8Array): Promise<void> {
   await db.run(
     (sql) => sql`
@@ -231,11 +225,7 @@ export async function completeAttachment(db: Database, { meshId, id }: Attachmen
   )
 }
 
-/**
- * Makes an attachment invisible; the sweep deletes it later.
- * @returns whether it belonged to this peer
- * @throws DatabaseError
- */
+/** Makes an attachment invisible; the sweep deletes it later. @returns whether it belonged to this peer */
 export async function expireAttachment(db: Database, { meshId, id }: AttachmentRef, owner: PeerNo): Promise<boolean> {
   const rows = await db.run(
     (sql) => sql`
@@ -251,10 +241,7 @@ export interface ExpiredAttachment extends AttachmentRef {
   readonly chunks: number
 }
 
-/**
- * Lists up to `max` attachments per mesh that expired at least `sinceSeconds` ago, without meshes that move.
- * @throws DatabaseError
- */
+/** Lists up to `max` attachments per mesh that expired at least `sinceSeconds` ago, without meshes that move. */
 export async function listExpiredAttachments(
   db: Database,
   { sinceSeconds, max }: { sinceSeconds: number; max: number },
@@ -271,11 +258,7 @@ export async function listExpiredAttachments(
   )
 }
 
-/**
- * Deletes up to `max` chunks, then the attachment once none is left.
- * @returns whether it is deleted
- * @throws DatabaseError
- */
+/** Deletes up to `max` chunks, then the attachment once none is left. @returns whether it is deleted */
 export async function deleteAttachment(db: Database, { meshId, id }: AttachmentRef, max: number): Promise<boolean> {
   const gone = await db.run(
     (sql) => sql`

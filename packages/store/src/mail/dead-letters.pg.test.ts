@@ -12,8 +12,7 @@ import {
 } from '@sealpost/std'
 import { beforeEach, expect, test } from 'vitest'
 import { putPool } from '../groups/groups.ts'
-import { addMembers, createMesh } from '../meshes/members.ts'
-import { makeDevice, revokeMember } from '../test/members.ts'
+import { makeDevice, newMeshOf, randomBinding, revokeMember } from '../test/members.ts'
 import {
   deleteOldDeadLetters,
   listDeadLetters,
@@ -29,16 +28,7 @@ let numbers: number[]
 
 beforeEach(async () => {
   await db.run((sql) => sql.unsafe('truncate dead_letter, message_queue'))
-  meshId = toHex(randomBytes(16)) as MeshId
-  await createMesh(db, { meshId, name: 'home' })
-  const binding = (peerKey: PeerKey) => ({
-    peerKey,
-    boxKey: randomBytes(32),
-    boxEpoch: 1,
-    notAfterMs: 1_900_000_000_000,
-    signature: randomBytes(64),
-  })
-  numbers = await addMembers(db, meshId, [binding(alice), binding(bob)])
+  ;({ meshId, numbers } = await newMeshOf(db, [randomBinding(alice), randomBinding(bob)]))
 })
 
 interface Death {
@@ -49,7 +39,6 @@ interface Death {
   recipient?: number
 }
 
-/** From alice to bob. */
 async function die({
   id = 1,
   reason = 'strikes',
@@ -111,7 +100,7 @@ test('dead letters are listed with peers, time and reason, newest first', async 
   await die({ id: 2 })
   const letters = await listDeadLetters(db, {}, 10)
   expect(letters).toMatchObject([
-    { id: 2, meshId, meshName: 'home', sender: alice, recipient: bob, reason: 'strikes', bytes: 6, attempts: 21 },
+    { id: 2, meshId, meshName: 'a mesh', sender: alice, recipient: bob, reason: 'strikes', bytes: 6, attempts: 21 },
     { id: 1, reason: 'expired', bytes: null, enqueuedAtMs: Date.parse('2026-01-02T03:04:05Z') },
   ])
   expect(letters[0]!.diedAtMs - letters[1]!.diedAtMs).toBeGreaterThan(59_000)

@@ -54,7 +54,6 @@ export interface DeadLetterFilter {
   readonly meshId?: MeshId
   readonly recipient?: PeerKey
   readonly reason?: string
-  /** Minimum age. */
   readonly olderThanSeconds?: number
 }
 
@@ -64,7 +63,7 @@ const senders = alias(member, 'sender_member')
 const recipients = alias(member, 'recipient_member')
 const ms = (instant: SQL.Aliased | unknown) => sql`floor(extract(epoch from ${instant}) * 1000)::float8`
 
-/** Lists the newest first. @throws DatabaseError */
+/** Lists the newest first. */
 export function listDeadLetters(db: Database, filter: DeadLetterFilter, limit: number): Promise<DeadLetter[]> {
   const key = (side: typeof senders | typeof recipients) => sql`encode(${side.peerKey}, 'hex')`
   return execute<DeadLetter>(
@@ -96,10 +95,7 @@ export interface MeshDeadLetters {
 export const DEAD_COUNTED_MAX = 1000
 const DEAD_MESHES_MAX = 500
 
-/**
- * Counts dead letters per mesh. Skips through the index from mesh to mesh, and stops counting early in each.
- * @throws DatabaseError
- */
+/** Counts dead letters per mesh. Skips through the index from mesh to mesh, and stops counting early in each. */
 export async function countDeadLetters(db: Database): Promise<MeshDeadLetters[]> {
   return [
     ...(await db.run(
@@ -225,7 +221,6 @@ const audited = (of: string, operator: Operator, action: 'dead_letters.purge' | 
  * Deletes up to `max` old dead letters per mesh, whether or not their recipients were notified. Scans
  * `dead_letter_died`.
  * @returns how many
- * @throws DatabaseError
  */
 export async function deleteOldDeadLetters(
   db: Database,
@@ -260,7 +255,6 @@ export interface DeadLetterLimits {
  * Deletes the oldest dead letters of each sender that exceeds the limits of a mailbox. The newest one stays, whatever
  * its size. Scans `dead_letter_died` and the primary keys of `dead_letter` and `member`.
  * @returns how many
- * @throws DatabaseError
  */
 export async function trimDeadLetters(
   db: Database,

@@ -1,6 +1,11 @@
-/** How much members and meshes store, for operators: state, history, attachments, and the largest use of each quota. */
+/**
+ * Reports to operators how much members and meshes store: state, history, attachments, the largest use of each quota, and
+ * the waiting deliveries of each recipient.
+ */
 import type { Database } from '@sealpost/pg'
-import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type Millis, type PeerKey } from '@sealpost/std'
+import { columnNames, execute, messageQueue } from '@sealpost/schema'
+import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
+import { sql } from 'drizzle-orm'
 
 export interface SpaceView {
   readonly spaceId: MeshId | GroupId
@@ -42,7 +47,7 @@ type Row = Omit<SpaceView, 'snapshot'> & {
   readonly snapshotBytes: number | null
 }
 
-/** Lists the largest first. @throws DatabaseError */
+/** Lists the largest first. */
 export async function listSpaceViews(db: Database, meshId: MeshId, limit: number): Promise<SpaceView[]> {
   const rows = await db.run(
     (sql) => sql<Row[]>`
@@ -74,7 +79,6 @@ export async function listSpaceViews(db: Database, meshId: MeshId, limit: number
   }))
 }
 
-/** @throws DatabaseError */
 export async function countAttachments(db: Database, meshId: MeshId): Promise<AttachmentStats> {
   const [row] = await db.run(
     (sql) => sql<AttachmentStats[]>`
@@ -85,7 +89,6 @@ export async function countAttachments(db: Database, meshId: MeshId): Promise<At
   return row!
 }
 
-/** Totals of all meshes. */
 export interface RetentionStats {
   readonly spaces: number
   readonly entries: number
@@ -99,7 +102,7 @@ export interface RetentionStats {
   readonly fileBytes: number
 }
 
-/** Reads small tables: one row per space, snapshot and file. @throws DatabaseError */
+/** Reads small tables: one row per space, snapshot and file. */
 export async function readRetentionStats(db: Database): Promise<RetentionStats> {
   const [row] = await db.run(
     (sql) => sql<RetentionStats[]>`
@@ -130,7 +133,6 @@ const DEAD_LETTERS_MAX = 100_000
 /**
  * Returns the largest use of each quota that is used at all. Pools that ended within a day count, as they do for the
  * quota.
- * @throws DatabaseError
  */
 export function findLargestUses(db: Database, meshId: MeshId): Promise<QuotaUse[]> {
   return db.run(
@@ -154,4 +156,69 @@ export function findLargestUses(db: Database, meshId: MeshId): Promise<QuotaUse[
       select used.what, used.used, encode(m.peer_key, 'hex') as "peerKey"
       from used join member m on m.mesh_id = ${meshId}::uuid and m.peer_no = used.peer`,
   )
+}
+
+/** Deliveries of one recipient in one page; the next page may have more of them. */
+export interface RecipientBacklog {
+  readonly meshId: MeshId
+  readonly recipient: PeerNo
+  readonly depth: number
+  /** Leased to a session at that time. */
+  readonly held: number
+  readonly oldestAtMs: Millis
+}
+
+export interface CensusCursor {
+  readonly meshId: MeshId
+  readonly recipient: PeerNo
+  readonly priority: number
+  readonly id: number
+}
+
+export interface CensusPage {
+  readonly backlogs: readonly RecipientBacklog[]
+  /** Where the next page begins; null at the end of the queue. */
+  readonly next: CensusCursor | null
+  /** By the database clock. */
+  readonly nowMs: Millis
+}
+
+export const CENSUS_START: CensusCursor = {
+  meshId: '00000000000000000000000000000000' as MeshId,
+  recipient: -1 as PeerNo,
+  priority: -1,
+  id: -1,
+}
+
+type PageRow = RecipientBacklog & { readonly priority: number; readonly id: number; readonly nowMs: Millis }
+
+/**
+ * Counts waiting deliveries per recipient, page by page in the order of the queue's primary key: no statement is long
+ * however full the queue is, and nothing is counted on the path of a message.
+ */
+export async function readCensusPage(db: Database, from: CensusCursor, rows: number): Promise<CensusPage> {
+  const q = messageQueue
+  const key = columnNames(q.meshId, q.recipient, q.priority, q.id)
+  const found = await execute<PageRow>(
+    db,
+    sql`
+      with seen as materialized (
+        select ${key}, ${columnNames(q.enqueuedAt)}, ${columnNames(q.leaseUntil)} > clock_timestamp() as is_held from ${q}
+        where (${key}) > (${from.meshId}::uuid, ${from.recipient}::int, ${from.priority}::smallint, ${from.id}::bigint)
+        order by ${key} limit ${rows}::int
+      )
+      select replace(mesh_id::text, '-', '') as "meshId", recipient, count(*)::int as depth,
+        count(*) filter (where is_held)::int as held,
+        floor(extract(epoch from min(enqueued_at)) * 1000)::float8 as "oldestAtMs",
+        (array_agg(priority order by priority desc, id desc))[1]::int as priority,
+        (array_agg(id order by priority desc, id desc))[1] as id,
+        floor(extract(epoch from clock_timestamp()) * 1000)::float8 as "nowMs"
+      from seen group by mesh_id, recipient order by seen.mesh_id, recipient`,
+  )
+  const last = found.at(-1)
+  const isEnd = found.reduce((sum, { depth }) => sum + depth, 0) < rows
+  const seen = found.map(({ meshId, recipient, depth, held, oldestAtMs }) => ({ meshId, recipient, depth, held, oldestAtMs })) // biome-ignore format: one thing
+  if (!last) return { backlogs: seen, next: null, nowMs: 0 }
+  const { meshId, recipient, priority, id, nowMs } = last
+  return { backlogs: seen, next: isEnd ? null : { meshId, recipient, priority, id }, nowMs }
 }

@@ -1,9 +1,8 @@
 import { databaseOfFile } from '@sealpost/schema/testing'
-import { type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
+import { type MeshId, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { addMembers, createMesh } from '../meshes/members.ts'
-import { revokeMember } from '../test/members.ts'
-import { addAccessToken, findAccessToken, revokeAccessToken } from './access-tokens.ts'
+import { newKey, newMeshOf, randomBinding, revokeMember } from '../test/members.ts'
+import { addAccessToken, findAccessToken, revokeAccessToken } from './key-bindings.ts'
 
 const db = await databaseOfFile({ connections: 2 })
 
@@ -11,11 +10,9 @@ const random = (bytes: number) => crypto.getRandomValues(new Uint8Array(bytes))
 const DAY = 86_400
 
 async function world() {
-  const meshId = toHex(random(16)) as MeshId
-  const peerKey = toHex(random(32)) as PeerKey
-  await createMesh(db, { meshId, name: 'test' })
-  const binding = { peerKey, boxKey: random(32), boxEpoch: 1, notAfterMs: 1, signature: random(64) }
-  const [peer] = (await addMembers(db, meshId, [binding])) as [PeerNo]
+  const peerKey = newKey()
+  const { meshId, owner } = await newMeshOf(db, [randomBinding(peerKey)])
+  const { peer } = owner
   const token = { meshId, hash: random(32) }
   const add = (ttlSeconds = DAY, hash = token.hash, countMax = 10) =>
     addAccessToken(db, { meshId, hash, peer, ttlSeconds, countMax })

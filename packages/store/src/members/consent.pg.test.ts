@@ -1,23 +1,18 @@
-import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
-import { type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
+import type { PeerKey, PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { addMembers, createMesh } from '../meshes/members.ts'
-import { randomBinding, revokeMember } from '../test/members.ts'
+import { newKey, newMeshOf, randomBinding, revokeMember } from '../test/members.ts'
 import { changeConsent, findConsent, NAMED_MAX } from './membership.ts'
 
 const db = await databaseOfFile({ connections: 4 })
 
-const newKey = () => toHex(randomBytes(32)) as PeerKey
-
 /** A new mesh; its first member owns the consent. */
 async function mesh(count: number) {
-  const meshId = toHex(randomBytes(16)) as MeshId
-  await createMesh(db, { meshId, name: 'a mesh' })
   const keys = Array.from({ length: count }, newKey).sort()
-  const bindings = keys.map(randomBinding)
-  const numbers = await addMembers(db, meshId, bindings)
-  const owner = { meshId, peer: numbers[0]! }
+  const { meshId, owner } = await newMeshOf(
+    db,
+    keys.map((key) => randomBinding(key)),
+  )
   const found = async () => {
     const { policy, named } = (await findConsent(db, owner))!
     return [policy, ...named.map(({ peerKey, isBlocked }) => [keys.indexOf(peerKey), isBlocked])]

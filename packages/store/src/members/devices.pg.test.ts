@@ -2,8 +2,8 @@ import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
 import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { addMembers, createMesh } from '../meshes/members.ts'
-import { revokeMember } from '../test/members.ts'
+import { addMembers } from '../meshes/meshes.ts'
+import { newKey, newMeshOf, randomBinding, revokeMember } from '../test/members.ts'
 import { enrolDevice, findUserRecords, removeDevice, type VerifiedDeviceInvite } from './devices.ts'
 import { findSuccessors, rotateIdentity } from './key-bindings.ts'
 import { changeConsent, findConsent } from './membership.ts'
@@ -11,24 +11,17 @@ import { changeConsent, findConsent } from './membership.ts'
 const db = await databaseOfFile({ connections: 4 })
 
 const FAR_MS = 4e12
-const newKey = () => toHex(randomBytes(32)) as PeerKey
-const bindingOf = (peerKey: PeerKey, boxEpoch = 1) => ({
-  ...{ peerKey, boxKey: randomBytes(32), boxEpoch, notAfterMs: FAR_MS, signature: randomBytes(64) },
-})
 
-/** A mesh with one user. */
 async function person(name?: string) {
-  const meshId = toHex(randomBytes(16)) as MeshId
-  await createMesh(db, { meshId, name: 'a mesh' })
   const key = newKey()
-  const [peer] = await addMembers(db, meshId, [{ ...bindingOf(key), ...(name === undefined ? {} : { name }) }])
+  const { meshId, owner } = await newMeshOf(db, [{ ...randomBinding(key), ...(name === undefined ? {} : { name }) }])
   const claim = (changed: Partial<VerifiedDeviceInvite> = {}): VerifiedDeviceInvite => ({
     ...{ meshId, person: key, inviteKey: newKey(), label: 'phone', joinByMs: FAR_MS, notAfterMs: FAR_MS },
     ...{ statement: randomBytes(200), ...changed },
   })
   const add = (changed: Partial<VerifiedDeviceInvite> = {}, device = newKey(), max = 16) =>
-    enrolDevice(db, claim(changed), bindingOf(device), { devicesMax: max })
-  return { meshId, key, owner: { meshId, peer: peer! }, claim, add }
+    enrolDevice(db, claim(changed), randomBinding(device), { devicesMax: max })
+  return { meshId, key, owner, claim, add }
 }
 
 test('a device has the name of its user and its label, truncated', async () => {
@@ -94,11 +87,11 @@ test('revoking a user revokes its devices', async () => {
 test('a member rotates its key once, and keeps its number', async () => {
   const { key, owner, meshId } = await person('alice')
   const [next, other] = [newKey(), newKey()]
-  await addMembers(db, meshId, [bindingOf(other)])
+  await addMembers(db, meshId, [randomBinding(other)])
   await changeConsent(db, owner, { policy: null, verdicts: [{ peer: other, verdict: 'blocked' }] })
   const statement = randomBytes(200)
   const turn = (to: PeerKey, epoch = 2) =>
-    rotateIdentity(db, owner, { former: key, statement, binding: bindingOf(to, epoch) })
+    rotateIdentity(db, owner, { former: key, statement, binding: randomBinding(to, epoch) })
   expect(await turn(other)).toBe('key_taken')
   expect(await turn(next, 1)).toBe('stale')
   expect(await turn(next)).toBe('done')
@@ -108,6 +101,6 @@ test('a member rotates its key once, and keeps its number', async () => {
   expect(await findSuccessors(db, meshId, [key, other])).toEqual(new Map([[key, next]]))
   expect(await findUserRecords(db, [{ meshId, peerKey: next }])).toMatchObject([{ successions: [statement] }])
   const third = newKey()
-  await rotateIdentity(db, owner, { former: next, statement, binding: bindingOf(third, 3) })
+  await rotateIdentity(db, owner, { former: next, statement, binding: randomBinding(third, 3) })
   expect(await findSuccessors(db, meshId, [key, next])).toEqual(new Map([[key, third], [next, third]])) // biome-ignore format: pairs
 })

@@ -38,9 +38,7 @@ export type DeviceOutcome =
     }
 
 export interface DeviceLimits {
-  /** Per user. */
   readonly devicesMax: number
-  /** In the mesh. */
   readonly membersMax?: number
 }
 
@@ -49,7 +47,6 @@ const UNIQUE_VIOLATION = '23505'
 /**
  * Uses the invite and enrols the device in one statement. The device's name is its user's name and its label. A
  * repeated call by the same device returns the same enrolment. Two concurrent calls may exceed a limit by one.
- * @throws DatabaseError
  */
 export async function enrolDevice(
   db: Database,
@@ -144,7 +141,6 @@ async function enrol(
 /**
  * Revokes a device of a user, whose signature the caller has checked. The device's name becomes available again.
  * @returns null if the key never was a device of this user
- * @throws DatabaseError
  */
 export async function removeDevice(
   db: Database,
@@ -187,7 +183,7 @@ export interface UserLookup {
   readonly peerKey: PeerKey
 }
 
-/** Returns one result for each lookup, in order. @throws DatabaseError */
+/** Returns one result for each lookup, in order. */
 export async function findUserRecords(db: Database, asked: readonly UserLookup[]): Promise<UserRecords[]> {
   const meshes = sql`${arrayLiteral(asked.map(({ meshId }) => meshId))}::uuid[]`
   const keys = sql`${arrayLiteral(asked.map(({ peerKey }) => byteaText(peerKey)))}::bytea[]`

@@ -1,9 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
-import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { type PeerKey, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { addMembers, createMesh } from '../meshes/members.ts'
-import { revokeMember } from '../test/members.ts'
+import { newKey, newMeshOf, revokeMember } from '../test/members.ts'
 import { type BindingRecord, findKeyHistory, replaceBinding } from './key-bindings.ts'
 
 const db = await databaseOfFile({ connections: 4 })
@@ -12,15 +11,12 @@ const binding = (boxEpoch: number): BindingRecord => ({
   ...{ boxEpoch, boxKey: randomBytes(32), notAfterMs: 1_900_000_000_000 + boxEpoch, signature: randomBytes(64) },
 })
 
-/** A member whose first binding is of epoch 1. */
 async function newMember() {
-  const meshId = toHex(randomBytes(16)) as MeshId
-  const peerKey = toHex(randomBytes(32)) as PeerKey
-  await createMesh(db, { meshId, name: 'a mesh' })
+  const peerKey = newKey()
   const first = binding(1)
-  const [peer] = await addMembers(db, meshId, [{ ...first, peerKey }])
+  const { meshId, owner } = await newMeshOf(db, [{ ...first, peerKey }])
   const history = () => findKeyHistory(db, meshId, peerKey)
-  return { meshId, peerKey, owner: { meshId, peer: peer! }, first, history }
+  return { meshId, peerKey, owner, first, history }
 }
 
 test('a newer binding replaces the current one, which becomes a former one', async () => {

@@ -1,7 +1,10 @@
-/** Key bindings: the current one is part of the member's row, former ones have rows of their own. */
+/**
+ * How a member proves who it is. The current key binding is part of the member's row, former ones have rows of their own.
+ * Access tokens for HTTP are stored by hash, and expire by the database clock.
+ */
 import { arrayLiteral, byteaText, type Database, DatabaseError } from '@sealpost/pg'
 import { accessToken, columnNames, execute, formerBinding, formerIdentity, member } from '@sealpost/schema'
-import type { MemberRef, MeshId, Millis, PeerKey } from '@sealpost/std'
+import { assert, type MemberRef, type MeshId, type Millis, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
 
 /** A new member: its ed25519 key and the box key that it signed. Keys and signature as bytes or hex. */
@@ -28,14 +31,12 @@ export interface BindingRecord {
 export const BOX_EPOCH_MAX = 2 ** 31 - 1
 /** Messages sealed under a former key are delivered or expired by then. */
 const FORMER_DAYS = 60
-/** The number of former bindings that are kept. */
 const FORMER_MAX = 16
 
 /**
  * Replaces the current binding, which becomes a former one; repeating the call has no effect. The caller has checked
  * the signature.
  * @returns `stale_epoch` if the binding is not newer, or the member is revoked
- * @throws DatabaseError
  */
 export async function replaceBinding(
   db: Database,
@@ -114,7 +115,6 @@ export function findKeyHistory(db: Database, meshId: MeshId, peerKey: PeerKey): 
 interface VerifiedIdentityRotation {
   readonly former: PeerKey
   readonly statement: Uint8Array
-  /** The binding of the new key. */
   readonly binding: MemberBinding & { readonly peerKey: PeerKey }
 }
 
@@ -123,7 +123,7 @@ type IdentityRotationOutcome = 'done' | 'key_taken' | 'stale'
 
 const UNIQUE_VIOLATION = '23505'
 
-/** Rotates the key in one statement; repeating the call has no effect. @throws DatabaseError */
+/** Rotates the key in one statement; repeating the call has no effect. */
 export async function rotateIdentity(
   db: Database,
   owner: MemberRef,
@@ -196,7 +196,7 @@ async function rotate(
 /** How long mail to a former key still reaches its successor. */
 const FOLLOWED_DAYS = 60
 
-/** Returns the current key for each of the keys that was rotated. @throws DatabaseError */
+/** Returns the current key for each of the keys that was rotated. */
 export async function findSuccessors(
   db: Database,
   meshId: MeshId,
@@ -213,4 +213,69 @@ export async function findSuccessors(
       join ${member} m on m.mesh_id = f.mesh_id and m.peer_no = f.peer_no and m.revoked_at is null`,
   )
   return new Map(rows.map(({ former, successor }) => [former, successor]))
+}
+
+export interface AccessTokenRef {
+  readonly meshId: MeshId
+  /** 32 bytes. */
+  readonly hash: Uint8Array
+}
+
+export interface NewAccessToken extends AccessTokenRef {
+  readonly peer: PeerNo
+  readonly ttlSeconds: number
+  readonly countMax: number
+}
+
+export interface AccessTokenHolder {
+  readonly peer: PeerNo
+  readonly peerKey: PeerKey
+  /** The user of a device; otherwise the peer itself. */
+  readonly person: PeerNo
+  readonly remainingMs: Millis
+}
+
+/**
+ * Stores a token, and deletes the peer's expired ones.
+ * @returns its expiry in ms since 1970; null if the peer has too many valid tokens
+ */
+export async function addAccessToken(db: Database, terms: NewAccessToken): Promise<Millis | null> {
+  const { meshId, hash, peer, ttlSeconds, countMax } = terms
+  const [row] = await db.run(
+    (sql) => sql<{ at: number }[]>`
+      with deleted as (
+        delete from access_token
+        where mesh_id = ${meshId}::uuid and peer_no = ${peer}::int and expires_at <= clock_timestamp()
+      )
+      insert into access_token (mesh_id, hash, peer_no, expires_at)
+      select ${meshId}::uuid, ${byteaText(hash)}::bytea, ${peer}::int, now() + make_interval(secs => ${ttlSeconds}::float8)
+      where (select count(*) from access_token
+        where mesh_id = ${meshId}::uuid and peer_no = ${peer}::int and revoked_at is null
+          and expires_at > clock_timestamp()) < ${countMax}::int
+      returning extract(epoch from expires_at)::float8 * 1000 as at`,
+  )
+  return row ? Math.floor(row.at) : null
+}
+
+/** Returns undefined for an unknown, expired or revoked token, and for one of a revoked peer. */
+export async function findAccessToken(db: Database, token: AccessTokenRef): Promise<AccessTokenHolder | undefined> {
+  const [row] = await db.run(
+    (sql) => sql<{ peer: PeerNo; person: PeerNo; key: Uint8Array; rest: number }[]>`
+      select m.peer_no as peer, coalesce(m.person, m.peer_no) as person, m.peer_key as key, extract(epoch from t.expires_at - clock_timestamp())::float8 * 1000 as rest
+      from access_token t join member m on m.mesh_id = t.mesh_id and m.peer_no = t.peer_no
+      where t.mesh_id = ${token.meshId}::uuid and t.hash = ${byteaText(token.hash)}::bytea
+        and t.expires_at > clock_timestamp() and t.revoked_at is null and m.revoked_at is null
+        and coalesce(m.vouched_until > clock_timestamp(), true)`,
+  )
+  if (!row) return undefined
+  assert(row.key.length === 32, 'a peer key has 32 bytes')
+  return { peer: row.peer, person: row.person, peerKey: toHex(row.key) as PeerKey, remainingMs: row.rest }
+}
+
+export async function revokeAccessToken(db: Database, token: AccessTokenRef): Promise<void> {
+  await db.run(
+    (sql) => sql`
+      update access_token set revoked_at = coalesce(revoked_at, clock_timestamp())
+      where mesh_id = ${token.meshId}::uuid and hash = ${byteaText(token.hash)}::bytea`,
+  )
 }

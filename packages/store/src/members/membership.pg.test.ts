@@ -2,49 +2,31 @@ import { randomBytes } from 'node:crypto'
 import { databaseOfFile } from '@sealpost/schema/testing'
 import { type InviteId, type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { addMembers, createMesh } from '../meshes/members.ts'
-import { revokeMember } from '../test/members.ts'
-import type { MemberBinding } from './key-bindings.ts'
+import { addMembers } from '../meshes/meshes.ts'
+import { newKey, newMeshOf, randomBinding, revokeMember } from '../test/members.ts'
 import { enrolByInvite, listMembers, revokeMembers, type VerifiedInvite } from './membership.ts'
 
 const db = await databaseOfFile({ connections: 8 })
 
 const ZERO = '0'.repeat(64) as PeerKey
-const newKey = () => toHex(randomBytes(32)) as PeerKey
 const newInviteId = () => toHex(randomBytes(16)) as InviteId
-const binding = (peerKey: PeerKey): MemberBinding & { peerKey: PeerKey } => ({
-  peerKey,
-  boxKey: randomBytes(32),
-  boxEpoch: 1,
-  notAfterMs: 1_900_000_000_000,
-  signature: randomBytes(64),
-})
-const candidate = (name = `peer ${toHex(randomBytes(4))}`, peerKey = newKey()) => ({ ...binding(peerKey), name })
+const candidate = (name = `peer ${toHex(randomBytes(4))}`, peerKey = newKey()) => ({ ...randomBinding(peerKey), name })
 
-/** A new mesh with one admin. */
-async function newMesh() {
-  const meshId = toHex(randomBytes(16)) as MeshId
-  await createMesh(db, { meshId, name: 'a mesh' })
+async function mesh() {
   const issuer = newKey()
-  const [peer] = await addMembers(db, meshId, [{ ...binding(issuer), name: 'admin', role: 'admin' }])
+  const { meshId, owner: admin } = await newMeshOf(db, [{ ...randomBinding(issuer), name: 'admin', role: 'admin' }])
   const invite = (changed: Partial<VerifiedInvite> = {}): VerifiedInvite => ({
-    meshId,
-    inviteId: newInviteId(),
-    hash: randomBytes(32),
-    issuer,
-    usesMax: 1,
-    notAfterMs: Date.now() + 60_000,
-    role: 'member',
-    ...changed,
+    ...{ meshId, inviteId: newInviteId(), hash: randomBytes(32), issuer, usesMax: 1, role: 'member' },
+    ...{ notAfterMs: Date.now() + 60_000, ...changed },
   })
   const namesOf = async () => (await listMembers(db, meshId, { after: ZERO, limit: 1000 })).map(({ name }) => name)
-  return { meshId, admin: { meshId, peer: peer! }, issuer, invite, namesOf }
+  return { meshId, admin, issuer, invite, namesOf }
 }
 
 const REFUSED = { status: 'invite_refused' }
 
 test('an invite creates a member with a session and a sender mark; only its hash is stored', async () => {
-  const { meshId, invite } = await newMesh()
+  const { meshId, invite } = await mesh()
   const [claim, who] = [invite({ role: 'admin', usesMax: 3 }), candidate('alice')]
   expect(await enrolByInvite(db, claim, who)).toEqual({ status: 'enrolled', name: 'alice' })
   const rows = await db.run(
@@ -64,7 +46,7 @@ test('an invite creates a member with a session and a sender mark; only its hash
 })
 
 test('an invite enrols exactly as many concurrent members as it has uses', async () => {
-  const { invite, namesOf } = await newMesh()
+  const { invite, namesOf } = await mesh()
   const [single, triple] = [invite(), invite({ usesMax: 3 })]
   const outcomes = await Promise.all([
     ...Array.from({ length: 8 }, () => enrolByInvite(db, single, candidate())),
@@ -78,12 +60,12 @@ test('an invite enrols exactly as many concurrent members as it has uses', async
 })
 
 test('an invite that expired, was altered, or is of another mesh or no admin is refused', async () => {
-  const { meshId, invite, namesOf } = await newMesh()
+  const { meshId, invite, namesOf } = await mesh()
   const plain = newKey()
   const former = newKey()
-  await addMembers(db, meshId, [binding(plain), { ...binding(former), role: 'admin' }])
+  await addMembers(db, meshId, [randomBinding(plain), { ...randomBinding(former), role: 'admin' }])
   await revokeMember(db, meshId, former)
-  const other = await newMesh()
+  const other = await mesh()
   const used = invite({ usesMax: 2 })
   await enrolByInvite(db, used, candidate('first'))
   const before = await namesOf()
@@ -103,13 +85,13 @@ test('an invite that expired, was altered, or is of another mesh or no admin is 
 })
 
 test('an invite without expiry works', async () => {
-  const { invite } = await newMesh()
+  const { invite } = await mesh()
   const outcome = await enrolByInvite(db, invite({ notAfterMs: Number.MAX_SAFE_INTEGER }), candidate('late'))
   expect(outcome.status).toBe('enrolled')
 })
 
 test('names are unique ignoring case, and a conflict does not use the invite', async () => {
-  const { invite, namesOf } = await newMesh()
+  const { invite, namesOf } = await mesh()
   const claim = invite()
   expect(await enrolByInvite(db, claim, candidate('Admin'))).toEqual({ status: 'name_taken' })
   expect(await enrolByInvite(db, claim, candidate('bob'))).toEqual({ status: 'enrolled', name: 'bob' })
@@ -117,7 +99,7 @@ test('names are unique ignoring case, and a conflict does not use the invite', a
 })
 
 test('of two concurrent requests for one name one gets it, and the other may retry', async () => {
-  const { invite, namesOf } = await newMesh()
+  const { invite, namesOf } = await mesh()
   const claims = [invite(), invite(), invite(), invite()]
   const outcomes = await Promise.all(claims.map((claim) => enrolByInvite(db, claim, candidate('same'))))
   expect(outcomes.map(({ status }) => status).sort()).toEqual(['enrolled', 'name_taken', 'name_taken', 'name_taken'])
@@ -127,7 +109,7 @@ test('of two concurrent requests for one name one gets it, and the other may ret
 })
 
 test('a repeated enrolment is the same one, even if the invite is used up, expired or revoked', async () => {
-  const { admin, invite } = await newMesh()
+  const { admin, invite } = await mesh()
   const [claim, who] = [invite(), candidate('alice')]
   await enrolByInvite(db, claim, who)
   expect(await enrolByInvite(db, claim, { ...who, name: 'alicia' })).toEqual({ status: 'enrolled', name: 'alice' })
@@ -138,7 +120,7 @@ test('a repeated enrolment is the same one, even if the invite is used up, expir
 })
 
 test('one key with two concurrent invites is one member', async () => {
-  const { invite, namesOf } = await newMesh()
+  const { invite, namesOf } = await mesh()
   const who = candidate('twice')
   const outcomes = await Promise.all([invite(), invite()].map((claim) => enrolByInvite(db, claim, who)))
   expect(outcomes.map(({ status }) => status).sort()).toEqual(['already_member', 'enrolled'])
@@ -146,7 +128,7 @@ test('one key with two concurrent invites is one member', async () => {
 })
 
 test('a member is reported as one, and a revoked key stays revoked', async () => {
-  const { meshId, invite } = await newMesh()
+  const { meshId, invite } = await mesh()
   const who = candidate('bob')
   await enrolByInvite(db, invite(), who)
   expect(await enrolByInvite(db, invite(), { ...who, name: 'bobby' })).toEqual({ status: 'already_member' })
@@ -155,14 +137,14 @@ test('a member is reported as one, and a revoked key stays revoked', async () =>
 })
 
 test('a key may be a member of two meshes, under one name', async () => {
-  const [here, there] = [await newMesh(), await newMesh()]
+  const [here, there] = [await mesh(), await mesh()]
   const who = candidate('bob')
   expect((await enrolByInvite(db, here.invite(), who)).status).toBe('enrolled')
   expect((await enrolByInvite(db, there.invite(), who)).status).toBe('enrolled')
 })
 
 test('a revoked invite is refused, whether or not it was used', async () => {
-  const { admin, invite } = await newMesh()
+  const { admin, invite } = await mesh()
   const [unused, used] = [invite({ usesMax: 5 }), invite({ usesMax: 5 })]
   await enrolByInvite(db, used, candidate())
   expect(await revokeMembers(db, admin, { members: [], invites: [unused.inviteId, used.inviteId] })).toEqual([])
@@ -171,7 +153,7 @@ test('a revoked invite is refused, whether or not it was used', async () => {
 })
 
 test('a revocation affects one mesh', async () => {
-  const [here, there] = [await newMesh(), await newMesh()]
+  const [here, there] = [await mesh(), await mesh()]
   const claim = here.invite()
   const who = candidate()
   await enrolByInvite(db, here.invite(), who)
@@ -182,7 +164,7 @@ test('a revocation affects one mesh', async () => {
 })
 
 test('only an admin that is not revoked may revoke', async () => {
-  const { meshId, admin, issuer, invite, namesOf } = await newMesh()
+  const { meshId, admin, issuer, invite, namesOf } = await mesh()
   const who = candidate('bob')
   await enrolByInvite(db, invite(), who)
   const [peer] = await db.run(
@@ -201,7 +183,7 @@ test('only an admin that is not revoked may revoke', async () => {
 })
 
 test('a member may revoke itself and nothing else', async () => {
-  const { meshId, issuer, invite, namesOf } = await newMesh()
+  const { meshId, issuer, invite, namesOf } = await mesh()
   const who = candidate('bob')
   await enrolByInvite(db, invite(), who)
   const key = Buffer.from(who.peerKey, 'hex')
@@ -225,12 +207,12 @@ test('a member may revoke itself and nothing else', async () => {
 })
 
 test('members are listed by key in pages, without revoked ones', async () => {
-  const { meshId, issuer } = await newMesh()
+  const { meshId, issuer } = await mesh()
   const keys = Array.from({ length: 5 }, newKey)
   await addMembers(
     db,
     meshId,
-    keys.map((key, i) => ({ ...binding(key), ...(i === 0 ? {} : { name: `peer ${i}` }) })),
+    keys.map((key, i) => ({ ...randomBinding(key), ...(i === 0 ? {} : { name: `peer ${i}` }) })),
   )
   await revokeMember(db, meshId, keys[4]!)
   const expected = [issuer, ...keys.slice(0, 4)].sort()

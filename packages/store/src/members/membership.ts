@@ -46,7 +46,6 @@ export type EnrolOutcome =
  * Uses the invite once and enrols the member, with its session and its sender mark, in one statement. Concurrent calls
  * enrol as many members as the invite has uses. A repeated call by a member of this invite returns `enrolled` with its
  * name. Two concurrent calls may exceed `membersMax` (devices included) by one.
- * @throws DatabaseError
  */
 export async function enrolByInvite(
   db: Database,
@@ -244,7 +243,6 @@ export const NAMED_MAX = 1000
 /**
  * Applies the whole change, or nothing if it would exceed `NAMED_MAX`. Ignores the peer itself.
  * @returns the listed keys that were never members
- * @throws DatabaseError
  */
 export async function changeConsent(
   db: Database,
@@ -293,7 +291,7 @@ export async function changeConsent(
   return { isDone: rows[0]!.isDone, unknown: [...new Set(unknown)] }
 }
 
-/** Returns null if the peer is not a member. @throws DatabaseError */
+/** Returns null if the peer is not a member. */
 export async function findConsent(db: Database, { meshId, peer }: MemberRef): Promise<ConsentRecord | null> {
   const rows = await execute<
     Pick<ConsentRecord, 'policy' | 'version'> & { peer: PeerNo | null; peerKey: PeerKey; isBlocked: boolean }

@@ -8,8 +8,7 @@ import { type InviteId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { enrolByInvite, listMembers, type VerifiedInvite } from '../members/membership.ts'
 import { listAudit } from '../operators/operators.ts'
-import { addOperatorInvite, createMeshWithInvite, type OperatorInvite, revokeInvite } from './members.ts'
-import { listInvites } from './views.ts'
+import { addOperatorInvite, createMeshWithInvite, listInvites, type OperatorInvite, revokeInvite } from './meshes.ts'
 
 let scratch: ScratchDatabase
 let logins: RoleLogins

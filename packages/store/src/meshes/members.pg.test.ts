@@ -3,23 +3,15 @@ import { databaseOfFile } from '@sealpost/schema/testing'
 import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import type { MemberBinding } from '../members/key-bindings.ts'
-import { revokeMember } from '../test/members.ts'
-import { addMembers, createMesh } from './members.ts'
+import { newKey, newMesh, randomBinding, revokeMember } from '../test/members.ts'
+import { addMembers } from './meshes.ts'
 
 const db = await databaseOfFile()
 
-async function newMesh(): Promise<MeshId> {
-  const meshId = toHex(randomBytes(16)) as MeshId
-  await createMesh(db, { meshId, name: 'a mesh' })
-  return meshId
-}
-
-function binding(peerKey: PeerKey | Uint8Array = toHex(randomBytes(32)) as PeerKey): MemberBinding {
-  return { peerKey, boxKey: randomBytes(32), boxEpoch: 1, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) }
-}
+const binding = (peerKey: PeerKey | Uint8Array = newKey()): MemberBinding => ({ ...randomBinding(), peerKey })
 
 test('members are numbered in order, each with a session row of epoch 0', async () => {
-  const meshId = await newMesh()
+  const meshId = await newMesh(db)
   const bindings = [binding(), binding(randomBytes(32)), binding()]
   const numbers = await addMembers(db, meshId, bindings)
   const rows = await db.run(
@@ -42,7 +34,7 @@ test('members are numbered in order, each with a session row of epoch 0', async 
 
 test('ten thousand members are one statement', async () => {
   const bindings = Array.from({ length: 10_000 }, () => binding())
-  const meshId = await newMesh()
+  const meshId = await newMesh(db)
   const numbers = await addMembers(db, meshId, bindings)
   expect(new Set(numbers).size).toBe(10_000)
   const last = await db.run(
@@ -53,7 +45,7 @@ test('ten thousand members are one statement', async () => {
 })
 
 test('one bad binding enrols none', async () => {
-  const meshId = await newMesh()
+  const meshId = await newMesh(db)
   const known = binding()
   await addMembers(db, meshId, [known])
   await expect(addMembers(db, meshId, [binding(), known])).rejects.toMatchObject({
@@ -75,7 +67,7 @@ test('a member without a mesh is refused, and an empty list does nothing', async
 })
 
 test('a revoked member keeps its row, its number and the time of its first revocation', async () => {
-  const meshId = await newMesh()
+  const meshId = await newMesh(db)
   const peerKey = toHex(randomBytes(32)) as PeerKey
   const [peerNo] = await addMembers(db, meshId, [binding(peerKey), binding()])
   const revokedAt = () =>

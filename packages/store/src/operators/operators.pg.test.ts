@@ -9,10 +9,26 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { readDatabaseStats } from '../cluster/database-stats.ts'
 import { pinMesh, unpinMesh } from '../cluster/shards.ts'
 import { countDeadLetters, DEAD_COUNTED_MAX } from '../mail/dead-letters.ts'
-import { CENSUS_START, type RecipientBacklog, readCensusPage } from '../mail/queue-census.ts'
-import { countAttachments, listSpaceViews, readRetentionStats } from '../mail/usage.ts'
-import { addMembers, createMesh, revokeInvite, revokePeer } from '../meshes/members.ts'
-import { countMembers, findMeshes, listGroupViews, listInvites, listMeshes, listPeers } from '../meshes/views.ts'
+import {
+  CENSUS_START,
+  countAttachments,
+  listSpaceViews,
+  type RecipientBacklog,
+  readCensusPage,
+  readRetentionStats,
+} from '../mail/usage.ts'
+import {
+  addMembers,
+  countMembers,
+  createMesh,
+  findMeshes,
+  listGroupViews,
+  listInvites,
+  listMeshes,
+  listPeers,
+  revokeInvite,
+  revokePeer,
+} from '../meshes/meshes.ts'
 import { addAdminToken, findAdminToken, listAdminTokens, listAudit, revokeAdminToken } from './operators.ts'
 
 let scratch: ScratchDatabase

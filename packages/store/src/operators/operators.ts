@@ -51,7 +51,7 @@ export const auditColumns: SQL = columnNames(
 export const auditValues = (operator: Operator, action: AuditAction): SQL =>
   sql`coalesce('token:' || ${operator}::text, 'database:' || session_user), ${action}::text`
 
-/** Lists the newest first, before the entry `before`. @throws DatabaseError */
+/** Lists the newest first, before the entry `before`. */
 export function listAudit(
   db: Database,
   { meshId, before, limit }: { meshId?: MeshId | undefined; before?: number | undefined; limit: number },
@@ -98,7 +98,6 @@ export interface AdminTokenHolder {
   readonly name: string
   readonly scope: AdminScope
   readonly meshId: MeshId | null
-  /** Until it expires. */
   readonly remainingMs: Millis
 }
 
@@ -120,7 +119,6 @@ const sha256 = (secret: string): Buffer => createHash('sha256').update(secret).d
 const ms = (instant: SQL | typeof adminToken.createdAt): SQL =>
   sql`floor(extract(epoch from ${instant}) * 1000)::float8`
 
-/** @throws DatabaseError */
 export async function addAdminToken(
   db: Database,
   { name, scope, meshId, ttlSeconds }: NewAdminToken,
@@ -145,7 +143,7 @@ export async function addAdminToken(
   return { id, token: `spa_${id}_${secret}`, expiresAtMs: row!.expiresAtMs }
 }
 
-/** Returns undefined for a malformed, unknown, expired or revoked token. Records the use. @throws DatabaseError */
+/** Returns undefined for a malformed, unknown, expired or revoked token. Records the use. */
 export async function findAdminToken(db: Database, token: string): Promise<AdminTokenHolder | undefined> {
   const [, id, secret] = TOKEN.exec(token) ?? []
   if (!id || !secret) return undefined
@@ -168,7 +166,7 @@ export async function findAdminToken(db: Database, token: string): Promise<Admin
   return holder
 }
 
-/** Lists the newest first. @throws DatabaseError */
+/** Lists the newest first. */
 export function listAdminTokens(db: Database): Promise<ListedAdminToken[]> {
   const t = adminToken
   return execute<ListedAdminToken>(
@@ -181,7 +179,7 @@ export function listAdminTokens(db: Database): Promise<ListedAdminToken[]> {
   )
 }
 
-/** Brokers may accept it for another three seconds. @returns whether it exists @throws DatabaseError */
+/** Brokers may accept it for another three seconds. @returns whether it exists */
 export async function revokeAdminToken(db: Database, id: string): Promise<boolean> {
   const t = adminToken
   const rows = await execute(

@@ -1,12 +1,29 @@
 /** For tests: members with random signatures, which the database does not check. */
 import { randomBytes } from 'node:crypto'
 import type { Database } from '@sealpost/pg'
-import type { MeshId, PeerKey, PeerNo } from '@sealpost/std'
-import { revokePeer } from '../meshes/members.ts'
+import { type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
+import type { MemberBinding } from '../members/key-bindings.ts'
+import { addMembers, createMesh, revokePeer } from '../meshes/meshes.ts'
 
-/** The binding of a random box key. */
-export const randomBinding = (peerKey: PeerKey) => ({
-  ...{ peerKey, boxKey: randomBytes(32), boxEpoch: 1, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) },
+export const newKey = () => toHex(randomBytes(32)) as PeerKey
+
+export async function newMesh(db: Database, name = 'a mesh'): Promise<MeshId> {
+  const meshId = toHex(randomBytes(16)) as MeshId
+  await createMesh(db, { meshId, name })
+  return meshId
+}
+
+export async function newMeshOf(
+  db: Database,
+  bindings: readonly MemberBinding[],
+): Promise<{ meshId: MeshId; numbers: PeerNo[]; owner: { meshId: MeshId; peer: PeerNo } }> {
+  const meshId = await newMesh(db)
+  const numbers = await addMembers(db, meshId, bindings)
+  return { meshId, numbers, owner: { meshId, peer: numbers[0]! } }
+}
+
+export const randomBinding = (peerKey: PeerKey = newKey(), boxEpoch = 1) => ({
+  ...{ peerKey, boxKey: randomBytes(32), boxEpoch, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) },
 })
 
 /** Turns a member into a device of another member. */

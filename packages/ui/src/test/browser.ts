@@ -1,9 +1,9 @@
-/** For tests: Chromium, and a person at a window of it with a storage of their own. */
+/** Test support: Chromium, and a person with a window and storage of their own. */
 import { existsSync } from 'node:fs'
 import { type Browser, chromium, type Locator, type Page } from 'playwright-core'
 
 const PLACES = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome']
-/** Where the tests run a Chromium is; null where there is none. */
+/** The path of Chromium, or null. */
 export const chromiumPath: string | null = PLACES.find((path) => existsSync(path)) ?? null
 
 export async function openBrowser(): Promise<Browser> {
@@ -11,14 +11,14 @@ export async function openBrowser(): Promise<Browser> {
   return chromium.launch({ executablePath: chromiumPath!, args: isRoot ? ['--no-sandbox'] : [] })
 }
 
-/** The browser's own words for a broker that is away; nothing of ours. */
+/** The browser's messages about an unavailable broker. */
 const IS_AWAY = /^WebSocket connection to \S+ failed|ERR_CONNECTION_REFUSED/
 
 const OWN_NAMES = ['127.0.0.1', 'localhost']
 
 export class Person {
   readonly page: Page
-  /** Everything a page should never say: errors, warnings, and what the content security policy forbade. */
+  /** Errors, warnings, violations of the content security policy, and requests to other servers. */
   readonly complaints: string[] = []
 
   private constructor(page: Page) {
@@ -68,7 +68,7 @@ export class Person {
     await field.press('Enter')
   }
 
-  /** Resolves when this number of one's own lines has this fate. */
+  /** Resolves when `count` sent lines have this fate. */
   async fate(fate: 'waiting' | 'stored', count: number): Promise<void> {
     await this.page
       .locator(`.fate[data-fate=${fate}]`)
@@ -76,12 +76,11 @@ export class Person {
       .waitFor()
   }
 
-  /** Resolves when the line is there. */
   async reads(text: string): Promise<void> {
     await this.page.locator('.line p', { hasText: text }).last().waitFor()
   }
 
-  /** The lines of the open conversation. */
+  /** Returns the lines of the open conversation. */
   lines(kind: 'received' | 'written'): Promise<string[]> {
     return this.page.locator(`.line[data-kind=${kind}] p`).allTextContents()
   }

@@ -1,26 +1,36 @@
-/** Members react to messages whose reactions become more and more, while others keep the counts of each message. */
+/** Members react to messages whose reactions keep increasing, while others maintain the counts of each message. */
 
-import type { MeshMembers } from '@sealpost/harness/members/mesh'
+import type { MeshAddress } from '@sealpost/harness/members/http-sender'
+import { identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
+import { atRate } from '@sealpost/harness/programs/at-rate'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
-import { count, figure } from '@sealpost/harness/report/text'
-import { clockMs } from '@sealpost/sdk'
-import type { Plan } from '../../generators/plan.ts'
-import { ALONE } from '../../generators/spread.ts'
-import { newMeshes } from '../../run/run.ts'
-import { Effort, generatorCheck } from '../effort.ts'
-import { latencySheet, spectrumGraph } from '../latency.ts'
-import { paced } from '../paced.ts'
-import { latencyCheck } from '../percentiles.ts'
-import { type Findings, type Graph, type Scenario, type ScenarioSetup, sizeOf } from '../scenario.ts'
-import { Conversation, type Look } from './conversation.ts'
+import { Latencies } from '@sealpost/harness/report/latencies'
+import { count, figure, sum } from '@sealpost/harness/report/text'
+import { clockMs, connect } from '@sealpost/sdk'
+import { openReactions, openState, type Reactions, type State, setSpace } from '@sealpost/sdk/state'
+import type { PeerKey } from '@sealpost/std'
+import { planOf } from '../../generators/plan.ts'
+import { newMesh, type RunContext } from '../../run/run.ts'
+import {
+  Effort,
+  type Findings,
+  type Graph,
+  generatorCheck,
+  latencyCheck,
+  latencySheet,
+  mailCheck,
+  type Scenario,
+  sizeOf,
+  spectrumGraph,
+} from '../scenario.ts'
 
 const WRITE_P95_MS_MAX = 500
 const COUNTED_P95_MS_MAX = 3_000
 const AGGREGATE_P95_MS_MAX = 1
-/** A group has 256 members at most. */
+/** A group has at most 256 members. */
 const WRITERS_MAX = 240
 /** Each of them verifies every reaction. */
-const LIVE = 3
+const COUNTERS = 3
 const LOOKS = 5
 const LATE_MS = 15_000
 
@@ -33,16 +43,15 @@ export const reactions: Scenario = {
   run,
 }
 
-async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> {
-  const { target, options, display } = setup
-  const { peers, seconds } = sizeOf(setup, { peers: 100, seconds: 60 }, { peers: 100, seconds: 5 })
+async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
+  const { target, display } = context
+  const { peers, seconds } = sizeOf(context, { peers: 100, seconds: 60 }, { peers: 100, seconds: 5 })
   const writers = Math.min(peers, WRITERS_MAX)
-  const base = { payloadBytes: options.payloadBytes, seed: options.seed, isOneWay: false, spread: ALONE }
-  const plan: Plan = { ...base, peers: writers + LIVE + 1, total: 0, rate: null }
-  const [mesh] = (await newMeshes({ plan, target }, teardown)) as [MeshMembers]
-  display.step(`${count(plan.peers)} members come to a conversation`)
-  const place = { ...target.shards[0]!, meshId: mesh.meshId }
-  const opening = Conversation.open(place, mesh, { writers, messages: Math.max(1, Math.round(seconds)) })
+  const members = writers + COUNTERS + 1
+  const mesh = await newMesh(planOf({ peers: members }), target, teardown)
+  display.step(`${count(members)} members come to a conversation`)
+  const address = { ...target.shards[0]!, meshId: mesh.meshId }
+  const opening = Conversation.open(address, mesh, { writers, messages: Math.max(1, Math.round(seconds)) })
   const conversation = await Promise.race([opening, target.failed])
   display.step(`${count(writers)} react for ${count(seconds)} s`)
   const effort = new Effort()
@@ -53,7 +62,7 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   return findingsOf(conversation, { found, share, seconds })
 }
 
-/** In parts with a look after each: a look verifies every reaction, in the program in which the others write. */
+/** Looks only between the parts of the writing, because a look verifies every reaction in the same process. */
 async function writeAndLook(
   conversation: Conversation,
   { writers, seconds }: { readonly writers: number; readonly seconds: number },
@@ -61,30 +70,187 @@ async function writeAndLook(
   const total = Math.round(writers * seconds)
   for (let part = 0; part < LOOKS; part++) {
     const [first, end] = [part, part + 1].map((share) => Math.round((total * share) / LOOKS)) as [number, number]
-    const beat = { startMs: clockMs(), seconds: (end - first) / writers }
-    const writing = paced(
-      { ...beat, perSecond: writers },
-      (turn, dueAtMs) => void conversation.write(first + turn, dueAtMs),
+    const time = { startMs: clockMs(), until: (end - first) / writers }
+    const writing = atRate({ ...time, perSecond: writers }, (turn, dueAtMs) =>
+      conversation.write(first + turn, dueAtMs),
     )
-    const reading = paced({ ...beat, perSecond: 1 }, () => conversation.aggregate())
+    const reading = atRate({ ...time, perSecond: 1 }, async () => conversation.aggregate())
     await Promise.all([writing, reading])
-    await conversation.settled(LATE_MS)
+    await conversation.allCounted(LATE_MS)
     conversation.aggregate()
     await conversation.look()
   }
 }
 
-interface Around {
+const REACTIONS = ['👍', '🎉', '❤️', '🚀', '👀', '😄']
+
+interface ConversationSize {
+  readonly writers: number
+  /** The messages that get reactions, all at the same pace. */
+  readonly messages: number
+}
+
+/** The cost of aggregation with this number of reactions. */
+interface AggregateCost {
+  readonly reactions: number
+  /** The most reactions of a message. */
+  readonly most: number
+  /** For a member that receives every change: the mean over all messages. */
+  readonly aggregateMs: number
+  /** For a new member: until it has the counts of all messages. */
+  readonly openingMs: number
+  /** The same by reading every event of the history. */
+  readonly historyMs: number
+}
+
+/** The first members of the mesh write, the next ones receive every change, and the last one opens the counts repeatedly. */
+class Conversation {
+  /** From when a reaction was due until it was stored. */
+  readonly writes = new Latencies()
+  /** From when it was due until another member had counted it. */
+  readonly counted = new Latencies()
+  readonly aggregates = new Latencies()
+  readonly looks: AggregateCost[] = []
+  errors = 0
+  stored = 0
+  readonly #size: ConversationSize
+  readonly #states: readonly State[]
+  readonly #writers: readonly Reactions[]
+  readonly #counters: Reactions[] = []
+  readonly #newcomer: State
+  readonly #tampers: string[]
+  /** Reactions that the first counter has not counted: message, author, due time. */
+  readonly #awaited = new Map<string, Map<PeerKey, number>>()
+
+  static async open(address: MeshAddress, mesh: MeshMembers, size: ConversationSize): Promise<Conversation> {
+    const tampers: string[] = []
+    const onEvent = ({ reason }: { reason: string }) => void tampers.push(reason)
+    const accounts = mesh.secrets.map((keys) => ({ ...address, identity: identityOf(keys) }))
+    const owner = accounts[0]!
+    const peer = await connect(owner)
+    const { id: group } = await peer.groups.create('conversation', mesh.peerKeys)
+    await peer.close()
+    await setSpace({ ...owner, group }, { historyFor: 'all' })
+    const stateOf = (account: typeof owner) => openState({ ...account, group, onEvent, maintainKeysEveryMs: 0 })
+    const first = await stateOf(owner) // creates the keys for all members
+    const states = [first, ...(await Promise.all(accounts.slice(1).map(stateOf)))]
+    const writers = await Promise.all(states.slice(0, size.writers).map((state) => openReactions(state)))
+    await Promise.all(writers.map((writer) => writer.close())) // they write, and receive nothing
+    const conversation = new Conversation(size, { states, writers, tampers })
+    for (const [i, state] of states.slice(size.writers, -1).entries()) {
+      const onChange = i === 0 ? (message: string) => conversation.#changed(message) : () => undefined
+      conversation.#counters.push(await openReactions(state, { onChange }))
+    }
+    return conversation
+  }
+
+  private constructor(
+    size: ConversationSize,
+    parts: { readonly states: readonly State[]; readonly writers: readonly Reactions[]; readonly tampers: string[] },
+  ) {
+    this.#size = size
+    this.#states = parts.states
+    this.#writers = parts.writers
+    this.#newcomer = parts.states.at(-1)!
+    this.#tampers = parts.tampers
+  }
+
+  /** The writers take turns, and each reacts to another message in each of its turns. */
+  async write(turn: number, dueAtMs: number): Promise<void> {
+    const { writers, messages } = this.#size
+    const [writer, round] = [turn % writers, Math.floor(turn / writers)]
+    const message = `message ${(writer + round) % messages}`
+    const reaction = REACTIONS[(writer + round) % REACTIONS.length]!
+    const awaited = this.#awaited.get(message) ?? new Map<PeerKey, number>()
+    this.#awaited.set(message, awaited.set(this.#states[writer]!.self, dueAtMs))
+    try {
+      await this.#writers[writer]!.add(message, reaction)
+      this.writes.note(clockMs() - dueAtMs)
+      this.stored += 1
+    } catch {
+      this.errors += 1
+    }
+  }
+
+  /** Every counter reads the counts of every message. */
+  aggregate(): void {
+    for (const counter of this.#counters)
+      for (const message of counter.targets) {
+        const startMs = performance.now()
+        counter.of(message)
+        this.aggregates.note(performance.now() - startMs)
+      }
+  }
+
+  /** Measures what an aggregate costs now. */
+  async look(): Promise<void> {
+    const [counter] = this.#counters as [Reactions]
+    const messages = counter.targets
+    const startMs = performance.now()
+    for (const message of messages) counter.of(message)
+    const aggregateMs = (performance.now() - startMs) / Math.max(1, messages.length)
+    const openedAtMs = performance.now()
+    const opened = await openReactions(this.#newcomer)
+    const openingMs = performance.now() - openedAtMs
+    const counts = countsIn(opened)
+    await opened.close()
+    const walkedAtMs = performance.now()
+    for await (const _ of this.#newcomer.history());
+    const historyMs = performance.now() - walkedAtMs
+    this.looks.push({ reactions: sum(counts), most: Math.max(0, ...counts), aggregateMs, openingMs, historyMs })
+  }
+
+  /** Resolves when the first counter has counted every reaction, or after `withinMs`. */
+  async allCounted(withinMs: number): Promise<void> {
+    const untilMs = clockMs() + withinMs
+    while (this.uncounted > 0 && clockMs() < untilMs) await Bun.sleep(20)
+  }
+
+  /** Reactions that the first counter has not counted. */
+  get uncounted(): number {
+    return sum([...this.#awaited.values()].map(({ size }) => size))
+  }
+
+  /** The number of reactions that a new member counts; 0 if the broker tampered with anything. */
+  async count(): Promise<number> {
+    const opened = await openReactions(this.#newcomer)
+    const found = sum(countsIn(opened))
+    await opened.close()
+    return this.#tampers.length === 0 ? found : 0
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#counters.map((counter) => counter.close()))
+    await Promise.all(this.#states.map((state) => state.close()))
+  }
+
+  #changed(message: string): void {
+    const awaited = this.#awaited.get(message)
+    if (!awaited) return
+    const atMs = clockMs()
+    for (const { authors } of this.#counters[0]!.of(message).values())
+      for (const [author, dueAtMs] of awaited)
+        if (authors.has(author) && awaited.delete(author)) this.counted.note(atMs - dueAtMs)
+    if (awaited.size === 0) this.#awaited.delete(message)
+  }
+}
+
+/** The number of reactions to each message. */
+const countsIn = (opened: Reactions): number[] =>
+  opened.targets.map((message) => sum([...opened.of(message).values()].map(({ count }) => count)))
+
+interface ReactionFigures {
   readonly found: number
   readonly share: number
   readonly seconds: number
 }
 
-function findingsOf(conversation: Conversation, { found, share, seconds }: Around): Findings {
+function findingsOf(conversation: Conversation, { found, share, seconds }: ReactionFigures): Findings {
   const { writes, counted, aggregates, errors, stored, uncounted, looks } = conversation
   const [writeP95, countedP95] = [writes.at(95), counted.at(95)]
   const last = looks.at(-1)!
   const microseconds = `${figure(last.aggregateMs * 1000)} µs`
+  const claim = 'Every reaction that was stored is counted, as it came and by a member that opens them afterwards.'
   return {
     headline: `${count(stored / seconds)} reactions a second; the counts of a message with ${count(last.most)} take ${microseconds}`,
     shown: `write p95 ${figure(writeP95)} ms, counted p95 ${figure(countedP95)} ms, ${count(errors)} errors`,
@@ -105,12 +271,8 @@ function findingsOf(conversation: Conversation, { found, share, seconds }: Aroun
       ['found', `${count(found)} of ${count(stored)} by a member that opens them afterwards`],
     ],
     checks: [
-      { about: 'mail', isMet: errors === 0, sentence: `No reaction was refused (${count(errors)}).` },
-      {
-        about: 'mail',
-        isMet: found === stored && uncounted === 0,
-        sentence: 'Every reaction that was stored is counted, as it came and by a member that opens them afterwards.',
-      },
+      mailCheck(errors === 0, `No reaction was refused (${count(errors)}).`),
+      mailCheck(found === stored && uncounted === 0, claim),
       latencyCheck(writes, { percent: 95, maxMs: WRITE_P95_MS_MAX, of: 'reactions, due → stored,' }),
       latencyCheck(counted, { percent: 95, maxMs: COUNTED_P95_MS_MAX, of: 'reactions, due → counted,' }),
       latencyCheck(aggregates, { percent: 95, maxMs: AGGREGATE_P95_MS_MAX, of: 'counts of one message' }),
@@ -126,23 +288,20 @@ function findingsOf(conversation: Conversation, { found, share, seconds }: Aroun
     figures: {
       ...{ updates: writes.count, errors, stored, found, uncounted },
       ...{ writeMsP50: writes.at(50), writeMsP95: writeP95, countedMsP50: counted.at(50), countedMsP95: countedP95 },
-      aggregateMs: last.aggregateMs,
-      openingMs: last.openingMs,
-      historyMs: last.historyMs,
-      generatorShare: share,
+      ...{ aggregateMs: last.aggregateMs, openingMs: last.openingMs, historyMs: last.historyMs, generatorShare: share },
     },
   }
 }
 
-function sheetOf(looks: readonly Look[]) {
+function sheetOf(looks: readonly AggregateCost[]) {
   const rows = looks.map(({ reactions: all, most, aggregateMs, openingMs, historyMs }) => [
     ...[count(all), count(most), figure(aggregateMs * 1000), figure(openingMs), figure(historyMs)],
   ])
   return { head: ['reactions', 'of one message', 'its counts µs', 'all from nothing ms', 'by the history ms'], rows }
 }
 
-function graphOf(looks: readonly Look[]): Graph {
-  const line = (name: string, pick: (look: Look) => number) => ({
+function graphOf(looks: readonly AggregateCost[]): Graph {
+  const line = (name: string, pick: (look: AggregateCost) => number) => ({
     ...{ name, points: looks.map((look) => [look.reactions, pick(look)] as const) },
   })
   return {

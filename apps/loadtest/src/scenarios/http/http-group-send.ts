@@ -1,26 +1,41 @@
-/** Messages to a group by HTTP at a steady rate: one request each, sealed once, for every member. */
+/** Messages to a group over HTTP at a steady rate: each is sealed once and sent in one request for all members. */
 
+import {
+  base64url,
+  type HttpSender,
+  type HttpSendOutcome,
+  newEnvelopeId,
+  postJson,
+  type SendReply,
+} from '@sealpost/harness/members/http-sender'
 import { identityOf } from '@sealpost/harness/members/mesh'
+import { atRate } from '@sealpost/harness/programs/at-rate'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
 import { count, figure } from '@sealpost/harness/report/text'
+import { type KeyBinding, sealBody, sealEnvelope } from '@sealpost/identity'
 import { clockMs, connect } from '@sealpost/sdk'
-import type { GroupId } from '@sealpost/std'
-import { Effort, generatorCheck } from '../effort.ts'
-import { failuresOf, graphOf, latencySheet } from '../latency.ts'
-import { paced } from '../paced.ts'
-import { latencyCheck, secondsFor } from '../percentiles.ts'
-import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from '../scenario.ts'
-import { broadcast, type Roster, rosterOf } from './http-broadcast.ts'
-import type { Ledger } from './ledger.ts'
-import { HttpStage } from './stage.ts'
+import { type GroupId, OperatingError } from '@sealpost/std'
+import type { RunContext } from '../../run/run.ts'
+import {
+  Effort,
+  type Findings,
+  generatorCheck,
+  latencyCheck,
+  latencySheet,
+  mailCheck,
+  type Scenario,
+  secondsFor,
+  sizeOf,
+} from '../scenario.ts'
+import { failuresOf, HttpStage, type Ledger, soundCheck } from './stage.ts'
 
 const SENDERS = 5
-/** Of all senders together. */
+/** All senders together. */
 const PER_SECOND = 10
 const P95_MS_MAX = 300
 const LATE_MS = 15_000
-/** A group has 256 members at most, and the sender is one. */
+/** A group has at most 256 members, of which the sender is one. */
 const MEMBERS_MAX = 255
 
 export const httpGroupSend: Scenario = {
@@ -31,56 +46,93 @@ export const httpGroupSend: Scenario = {
   run,
 }
 
-async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> {
-  const { target, display } = setup
+async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
+  const { target, display } = context
   const full = { peers: 50, seconds: Math.max(60, secondsFor(95, PER_SECOND)) }
-  const { peers, seconds } = sizeOf(setup, full, { peers: 20, seconds: 5 })
+  const { peers, seconds } = sizeOf(context, full, { peers: 20, seconds: 5 })
   const members = Math.min(peers, MEMBERS_MAX)
-  const stage = await HttpStage.open(
-    setup,
-    { listeners: members, senders: SENDERS, others: 1, isToAll: true },
-    teardown,
-  )
+  const size = { listeners: members, senders: SENDERS, others: 1, isToAll: true }
+  const stage = await HttpStage.open(context, size, teardown)
   display.step(`${SENDERS} groups of ${members} members and their sender`)
-  const crew = new Crew(stage, await Promise.race([groupsOf(setup, stage), target.failed]))
+  const crew = new BroadcastCrew(stage, await Promise.race([createGroups(context, stage), target.failed]))
   await crew.exchange()
   display.step(`${PER_SECOND} messages a second for ${seconds} s`)
   const effort = new Effort()
   const { startMs } = crew.begin()
-  const sending: Promise<void>[] = []
-  await paced({ startMs, perSecond: PER_SECOND, seconds }, (turn, dueAtMs) => {
-    sending.push(crew.send(turn % SENDERS, dueAtMs))
-  })
-  await Promise.race([Promise.all(sending), target.failed])
+  const sending = atRate({ startMs, perSecond: PER_SECOND, until: seconds }, (turn, dueAtMs) =>
+    crew.send(turn % SENDERS, dueAtMs),
+  )
+  const messages = await Promise.race([sending, target.failed])
   await crew.ledger.until(crew.ledger.sent, LATE_MS)
-  return findingsOf(crew, { members, messages: sending.length, seconds, share: effort.share })
+  return findingsOf(crew, { members, messages, seconds, share: effort.share })
 }
 
-/** The one beside them owns the groups: one for each sender, with all who listen. */
-async function groupsOf({ target }: ScenarioSetup, { mesh, listeners, others, senders }: HttpStage): Promise<Roster[]> {
-  const [place] = target.shards
-  const [keys] = others.secrets
-  const owner = await connect({ ...place!, meshId: mesh.meshId, identity: identityOf(keys!) })
-  const rosters: Roster[] = []
+/** A group as the broker lists it. */
+interface ListedGroup {
+  readonly group: GroupId
+  readonly epoch: number
+}
+
+/** Another member owns the groups: one for each sender, with all listeners. */
+async function createGroups(
+  { target }: RunContext,
+  { mesh, listeners, others, senders }: HttpStage,
+): Promise<ListedGroup[]> {
+  const identity = identityOf(others.secrets[0]!)
+  const owner = await connect({ ...target.shards[0]!, meshId: mesh.meshId, identity })
+  const groups: ListedGroup[] = []
   for (const [i, sender] of senders.entries()) {
     const members = [...mesh.peerKeys.slice(0, listeners.count), mesh.peerKeys[listeners.count + i]!]
     const { id } = await owner.groups.create(`by HTTP ${i + 1}`, members)
-    rosters.push(await rosterOf(sender, id as GroupId))
+    groups.push(await listedGroup(sender, id as GroupId))
   }
   await owner.close()
-  return rosters
+  return groups
 }
 
-/** Numbers of the ledger: `members` in a row for each message, one for each delivery of it. */
-class Crew {
-  /** From when a message was due until it was stored for all. */
-  answers = new Latencies()
-  readonly #stage: HttpStage
-  readonly #rosters: readonly Roster[]
+/** @throws OperatingError `no_group` */
+async function listedGroup({ url, token }: HttpSender, group: GroupId): Promise<ListedGroup> {
+  const response = await fetch(`${url}/v1/groups`, { headers: { authorization: `Bearer ${token}` } })
+  const { groups = [] } = (await response.json()) as { readonly groups?: readonly ListedGroup[] }
+  const listed = groups.find((each) => each.group === group)
+  if (!listed) throw new OperatingError('no_group', 'The broker lists no such group for its member.')
+  return listed
+}
 
-  constructor(stage: HttpStage, rosters: readonly Roster[]) {
+/** @returns the outcome for each member. Never rejects */
+async function broadcast(
+  { sealer, url, token }: HttpSender,
+  { group, epoch }: ListedGroup,
+  { to, body }: { readonly to: readonly KeyBinding[]; readonly body: Uint8Array },
+): Promise<HttpSendOutcome[]> {
+  const sealed = sealBody(body)
+  const common = { stream: null, sentAtMs: Date.now(), note: { group, groupEpoch: epoch }, body: sealed.ticket }
+  const envelopes = to.map((member) => {
+    const envelopeId = newEnvelopeId()
+    const envelope = sealEnvelope(sealer, { to: member, envelopeId, ...common })
+    return { envelopeId, recipient: member.peerKey, envelope: base64url(envelope) }
+  })
+  const request = { group, rosterEpoch: epoch, bodyId: sealed.bodyId, body: base64url(sealed.bytes), envelopes }
+  const headers = { authorization: `Bearer ${token}` }
+  try {
+    const { results, code } = (await postJson(`${url}/v1/broadcast`, request, headers)) as SendReply
+    if (results) return results.map((each) => (each.status === 'refused' ? (each.code ?? 'refused') : each.status))
+    return to.map(() => code ?? 'no_answer')
+  } catch {
+    return to.map(() => 'connection_lost')
+  }
+}
+
+/** In the ledger, each message has consecutive numbers, one for each member. */
+class BroadcastCrew {
+  /** From when a message was due until it was stored for all members. */
+  storedMs = new Latencies()
+  readonly #stage: HttpStage
+  readonly #groups: readonly ListedGroup[]
+
+  constructor(stage: HttpStage, groups: readonly ListedGroup[]) {
     this.#stage = stage
-    this.#rosters = rosters
+    this.#groups = groups
   }
 
   get ledger(): Ledger {
@@ -92,80 +144,71 @@ class Crew {
   }
 
   begin(): { readonly startMs: number } {
-    this.answers = new Latencies()
+    this.storedMs = new Latencies()
     return this.#stage.begin()
   }
 
-  /** What the first message between two peers costs is no part of the figures. */
+  /** Sends the first messages, whose cost is no part of the figures. */
   async exchange(): Promise<void> {
     this.begin()
-    for (let sender = 0; sender < this.#rosters.length; sender++) await this.send(sender, clockMs())
+    for (let sender = 0; sender < this.#groups.length; sender++) await this.send(sender, clockMs())
     await this.ledger.until(this.ledger.sent, LATE_MS)
   }
 
   async send(sender: number, dueAtMs: number): Promise<void> {
-    const { ledger, answers } = this
+    const { ledger, storedMs } = this
     const members = this.#stage.listeners.count
     const numbers = Array.from({ length: members }, () => ledger.due(dueAtMs))
     const body = this.#stage.body(numbers[0]! / members)
     const to = this.#stage.mesh.bindings.slice(0, members)
-    const outcomes = await broadcast(this.#stage.senders[sender]!, this.#rosters[sender]!, { to, body })
+    const outcomes = await broadcast(this.#stage.senders[sender]!, this.#groups[sender]!, { to, body })
     const atMs = clockMs()
     for (const [i, outcome] of outcomes.entries()) {
       if (outcome === 'stored') ledger.answered(numbers[i]!, atMs)
       else ledger.failed(outcome)
     }
-    if (outcomes.every((outcome) => outcome === 'stored')) answers.note(atMs - dueAtMs)
+    if (outcomes.every((outcome) => outcome === 'stored')) storedMs.note(atMs - dueAtMs)
   }
 }
 
-interface Shape {
+interface BroadcastShape {
   readonly members: number
   readonly messages: number
   readonly seconds: number
   readonly share: number
 }
 
-function findingsOf({ answers, ledger, dropped }: Crew, { members, messages, seconds, share }: Shape): Findings {
-  const [p95, pushP95] = [answers.at(95), ledger.e2e.at(95)]
+function findingsOf(crew: BroadcastCrew, { members, messages, seconds, share }: BroadcastShape): Findings {
+  const { storedMs, ledger, dropped } = crew
+  const [p95, pushP95] = [storedMs.at(95), ledger.e2e.at(95)]
   const deliveries = `${count(ledger.delivered)} of ${count(ledger.sent)} deliveries`
+  const rate = `${count(ledger.sent / seconds)} deliveries a second`
+  const isComplete = ledger.delivered === ledger.sent && ledger.failedCount === 0
   return {
     headline: `${count(messages)} messages to ${count(members)} members each: ${deliveries}, stored in p95 ${figure(p95)} ms`,
     shown: `${deliveries}, p95 ${figure(p95)} ms`,
     sheets: [
       latencySheet([
-        ['due → stored for all', answers],
+        ['due → stored for all', storedMs],
         ['due → push to a member', ledger.e2e],
       ]),
     ],
     facts: [
-      [
-        'shape',
-        `${SENDERS} senders, ${PER_SECOND} messages a second in all: ${count(ledger.sent / seconds)} deliveries a second`,
-      ],
+      ['shape', `${SENDERS} senders, ${PER_SECOND} messages a second in all: ${rate}`],
       ['failed', failuresOf(ledger)],
     ],
     checks: [
-      {
-        about: 'mail',
-        isMet: ledger.delivered === ledger.sent && ledger.failedCount === 0,
-        sentence: `Every member got every message (${deliveries}).`,
-      },
-      { about: 'mail', isMet: ledger.twice + ledger.wrong === 0, sentence: 'None arrived twice or damaged.' },
-      { about: 'mail', isMet: dropped === 0, sentence: 'No member was dropped.' },
-      latencyCheck(answers, { percent: 95, maxMs: P95_MS_MAX, of: 'messages, due → stored,' }),
+      mailCheck(isComplete, `Every member got every message (${deliveries}).`),
+      soundCheck(ledger.isSound),
+      mailCheck(dropped === 0, 'No member was dropped.'),
+      latencyCheck(storedMs, { percent: 95, maxMs: P95_MS_MAX, of: 'messages, due → stored,' }),
       latencyCheck(ledger.e2e, { percent: 95, maxMs: P95_MS_MAX, of: 'deliveries, due → push,' }),
       generatorCheck(share),
     ],
-    graphs: [graphOf(ledger)],
+    graphs: [ledger.graph],
     figures: {
-      messages,
-      deliveries: ledger.sent,
-      delivered: ledger.delivered,
-      failed: ledger.failedCount,
-      storedMsP50: answers.at(50),
-      storedMsP95: p95,
-      e2eMsP95: pushP95,
+      ...{ messages, deliveries: ledger.sent, delivered: ledger.delivered, failed: ledger.failedCount },
+      ...{ storedMsP50: storedMs.at(50), storedMsP95: p95, e2eMsP95: pushP95 },
       generatorShare: share,
     },
   }

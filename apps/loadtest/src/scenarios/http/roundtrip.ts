@@ -1,18 +1,23 @@
-/** Many sockets are held, a few of them are written to: from a request by HTTP to the push on a WebSocket. */
+/** Many idle sockets, a few of which receive messages: from a request over HTTP to the push on a WebSocket. */
+import { atRate } from '@sealpost/harness/programs/at-rate'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, figure } from '@sealpost/harness/report/text'
-import { profileWords } from '../../command/profile.ts'
-import { Crowds } from '../../generators/crowds.ts'
-import { Effort, generatorCheck } from '../effort.ts'
-import { failuresOf, graphOf, latencySheet } from '../latency.ts'
-import { paced } from '../paced.ts'
-import { latencyCheck } from '../percentiles.ts'
-import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from '../scenario.ts'
-import type { Ledger } from './ledger.ts'
-import { HttpStage } from './stage.ts'
+import { IdlePeers } from '../../generators/idle-peers.ts'
+import type { RunContext } from '../../run/run.ts'
+import {
+  Effort,
+  type Findings,
+  generatorCheck,
+  latencyCheck,
+  latencySheet,
+  mailCheck,
+  type Scenario,
+  sizeOf,
+} from '../scenario.ts'
+import { failuresOf, HttpStage, type Ledger, soundCheck } from './stage.ts'
 
 const ACTIVE = 50
-/** Messages a second to each. */
+/** To each active peer. */
 const PER_SECOND = 4
 const P95_MS_MAX = 100
 const LATE_MS = 10_000
@@ -25,51 +30,49 @@ export const roundtrip: Scenario = {
   run,
 }
 
-async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> {
-  const { target, options, display } = setup
-  const { peers, seconds } = sizeOf(setup, { peers: 2_000, seconds: 30 }, { peers: 300, seconds: 5 })
+async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
+  const { target, options, display } = context
+  const { peers, seconds } = sizeOf(context, { peers: 2_000, seconds: 30 }, { peers: 300, seconds: 5 })
   const active = Math.min(ACTIVE, Math.ceil(peers / 2))
   const silent = peers - active
-  const stage = await HttpStage.open(setup, { listeners: active, senders: active, others: silent }, teardown)
-  const {
-    failed,
-    shards: [place],
-  } = target
-  const crowdSetup = { mesh: stage.others, place: place!, programs: 1, words: profileWords(options), failed }
+  const stage = await HttpStage.open(context, { listeners: active, senders: active, others: silent }, teardown)
+  const { failed, shards } = target
+  const { runtimeArgs } = options
   display.step(`connecting ${silent} silent peers`)
-  const crowds = await Crowds.open(crowdSetup, teardown)
-  await crowds.grow(silent)
+  const setup = { mesh: stage.others, broker: shards[0]!, programs: 1, runtimeArgs, failed }
+  const idle = await IdlePeers.open(setup, teardown)
+  await idle.grow(silent)
   await stage.exchange(Array.from({ length: active }, (_, i) => [i, i]))
 
   display.step(`sending for ${seconds} s`)
   const { ledger, startMs } = stage.begin()
   const effort = new Effort()
-  const sending: Promise<void>[] = []
-  await paced({ startMs, perSecond: PER_SECOND * active, seconds }, (turn, dueAtMs) => {
-    sending.push(stage.send(turn % active, turn % active, dueAtMs))
-  })
-  await Promise.race([Promise.all(sending), failed])
+  const sending = atRate({ startMs, perSecond: PER_SECOND * active, until: seconds }, (turn, dueAtMs) =>
+    stage.send(turn % active, turn % active, dueAtMs),
+  )
+  await Promise.race([sending, failed])
   await ledger.until(ledger.sent, LATE_MS)
   const { share } = effort
-  const { online, dropped } = await crowds.look()
-  await crowds.leave()
+  const { online, dropped } = await idle.look()
+  await idle.leave()
   const droppedAll = dropped + stage.listeners.dropped
   return findingsOf(ledger, { active, sockets: online + active, missing: silent - online, dropped: droppedAll, share })
 }
 
-interface Held {
-  /** Those that were written to. */
+interface Sockets {
+  /** Peers that received messages. */
   readonly active: number
   readonly sockets: number
-  /** Of the others, those that were not there in the end. */
+  /** Silent peers that were offline at the end. */
   readonly missing: number
   readonly dropped: number
   readonly share: number
 }
 
-function findingsOf(ledger: Ledger, { active, sockets, missing, dropped, share }: Held): Findings {
+function findingsOf(ledger: Ledger, { active, sockets, missing, dropped, share }: Sockets): Findings {
   const lost = ledger.sent - ledger.delivered
   const p95 = ledger.e2e.at(95)
+  const isComplete = lost === 0 && ledger.failedCount === 0
   return {
     headline: `${count(ledger.delivered)} of ${count(ledger.sent)} messages, p95 ${figure(p95)} ms`,
     shown: `p95 ${figure(p95)} ms, ${count(dropped)} dropped`,
@@ -84,31 +87,16 @@ function findingsOf(ledger: Ledger, { active, sockets, missing, dropped, share }
       ['failed', failuresOf(ledger)],
     ],
     checks: [
-      {
-        about: 'mail',
-        isMet: lost === 0 && ledger.failedCount === 0,
-        sentence: `Every message was taken and arrived (${count(lost)} did not).`,
-      },
-      { about: 'mail', isMet: ledger.twice + ledger.wrong === 0, sentence: 'None arrived twice or damaged.' },
-      {
-        about: 'mail',
-        isMet: missing === 0 && dropped === 0,
-        sentence: `No socket was dropped (${count(dropped)}).`,
-      },
+      mailCheck(isComplete, `Every message was taken and arrived (${count(lost)} did not).`),
+      soundCheck(ledger.isSound),
+      mailCheck(missing === 0 && dropped === 0, `No socket was dropped (${count(dropped)}).`),
       latencyCheck(ledger.e2e, { percent: 95, maxMs: P95_MS_MAX, of: 'messages' }),
       generatorCheck(share),
     ],
-    graphs: [graphOf(ledger)],
+    graphs: [ledger.graph],
     figures: {
-      sockets,
-      sent: ledger.sent,
-      delivered: ledger.delivered,
-      dropped,
-      ackMsP95: ledger.ack.at(95),
-      e2eMsP50: ledger.e2e.at(50),
-      e2eMsP95: p95,
-      e2eMsP99: ledger.e2e.at(99),
-      generatorShare: share,
+      ...{ sockets, sent: ledger.sent, delivered: ledger.delivered, dropped, ackMsP95: ledger.ack.at(95) },
+      ...{ e2eMsP50: ledger.e2e.at(50), e2eMsP95: p95, e2eMsP99: ledger.e2e.at(99), generatorShare: share },
     },
   }
 }

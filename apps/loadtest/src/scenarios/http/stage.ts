@@ -1,96 +1,89 @@
-/** A mesh with peers that listen in this program and peers that send by HTTP: what several scenarios play on. */
+/** A mesh with peers that listen in this process and peers that send over HTTP, and a ledger of their messages. */
 
-import type { RetryCount } from '@sealpost/harness/members/http-sender'
-import { HttpSender, type SealedItem } from '@sealpost/harness/members/http-sender'
-import type { MeshMembers } from '@sealpost/harness/members/mesh'
+import { HttpSender, type RetryCount, type SealedItem } from '@sealpost/harness/members/http-sender'
+import { identityOf, type MeshMembers, type SecretKeys, sliceOf } from '@sealpost/harness/members/mesh'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
-import { clockMs } from '@sealpost/sdk'
-import { Bodies } from '../../generators/body.ts'
-import type { Plan } from '../../generators/plan.ts'
-import { ALONE } from '../../generators/spread.ts'
-import { newMeshes } from '../../run/run.ts'
-import type { ScenarioSetup } from '../scenario.ts'
-import { Ledger } from './ledger.ts'
-import { Listeners } from './listeners.ts'
+import { Latencies } from '@sealpost/harness/report/latencies'
+import { count, sum } from '@sealpost/harness/report/text'
+import { ready } from '@sealpost/identity'
+import { clockMs, connect, type Peer } from '@sealpost/sdk'
+import type { MeshId } from '@sealpost/std'
+import type { Shard } from '../../environment/environment.ts'
+import { Bodies, planOf } from '../../generators/plan.ts'
+import { newMesh, type RunContext } from '../../run/run.ts'
+import { type Check, type Graph, mailCheck, percentilesGraph } from '../scenario.ts'
 
-export interface StageSize {
+interface StageSize {
   readonly listeners: number
   readonly senders: number
-  /** Members beside them, for scenarios that need more. */
+  /** Further members. */
   readonly others?: number
   /** Each body goes to every listener, and has a number in the ledger for each of them. */
   readonly isToAll?: boolean
 }
 
+interface StageParts {
+  readonly mesh: MeshMembers
+  readonly listeners: Listeners
+  readonly senders: readonly HttpSender[]
+  readonly retries: RetryCount
+  readonly bodies: Bodies
+  readonly size: StageSize
+}
+
+const EXCHANGE_WITHIN_MS = 30_000
+
 export class HttpStage {
   readonly mesh: MeshMembers
   readonly listeners: Listeners
   readonly senders: readonly HttpSender[]
-  /** The members beside listeners and senders. */
+  /** The members that neither listen nor send. */
   readonly others: MeshMembers
-  /** How often the broker put its peers off. */
-  readonly putOffs: RetryCount
+  /** Counts the requests that the peers repeated because the broker asked them to wait. */
+  readonly retries: RetryCount
   readonly #bodies: Bodies
   readonly #isToAll: boolean
-  #ledger: Ledger
+  #ledger = new Ledger(clockMs())
 
-  /** Everybody is there, and has a token; nothing was sent. */
-  static async open(setup: ScenarioSetup, size: StageSize, teardown: Teardown): Promise<HttpStage> {
-    const { target, options, display } = setup
-    const { listeners, senders, others = 0, isToAll = false } = size
-    const { payloadBytes, seed } = options
-    const plan: Plan = {
-      ...{ peers: listeners + senders + others, total: 0, rate: null, payloadBytes, seed },
-      ...{ isOneWay: false, spread: ALONE },
-    }
-    const [mesh] = (await newMeshes({ plan, target }, teardown)) as [MeshMembers]
-    const [place] = target.shards
+  /** Connects all listeners, and gets a token for each sender. */
+  static async open(context: RunContext, size: StageSize, teardown: Teardown): Promise<HttpStage> {
+    const { target, display } = context
+    const { listeners, senders, others = 0 } = size
+    const plan = planOf({ peers: listeners + senders + others })
+    const mesh = await newMesh(plan, target, teardown)
+    const broker = target.shards[0]!
+    const { meshId } = mesh
     const bodies = new Bodies(plan)
-    const putOffs = { retries: 0 }
+    const retries = { retries: 0 }
     display.step(`${listeners} listen, ${senders} send by HTTP`)
     let stage: HttpStage | undefined
     const take = (number: number, atMs: number, listener: number) => stage?.arrived(number, atMs, listener)
-    const { meshId } = mesh
     const secrets = mesh.secrets.slice(0, listeners)
-    const listening = Listeners.open({ place: place!, meshId, secrets, bodies, take }, teardown)
+    const listening = Listeners.open({ broker, meshId, secrets, bodies, take }, teardown)
     const entering = mesh.secrets
       .slice(listeners, listeners + senders)
-      .map((keys) => HttpSender.enter({ ...place!, meshId }, keys, putOffs))
-    const there = Promise.all([listening, Promise.all(entering)])
-    const [opened, entered] = await Promise.race([there, target.failed])
-    stage = new HttpStage(partOf(mesh, 0), {
-      listeners: opened,
-      senders: entered,
-      others: partOf(mesh, listeners + senders),
-      bodies,
-      isToAll,
-      putOffs,
-    })
+      .map((keys) => HttpSender.enter({ ...broker, meshId }, keys, retries))
+    const opening = Promise.all([listening, Promise.all(entering)])
+    const [opened, entered] = await Promise.race([opening, target.failed])
+    stage = new HttpStage({ mesh, listeners: opened, senders: entered, retries, bodies, size })
     return stage
   }
 
-  private constructor(
-    mesh: MeshMembers,
-    parts: Pick<HttpStage, 'listeners' | 'senders' | 'others' | 'putOffs'> & {
-      readonly bodies: Bodies
-      readonly isToAll: boolean
-    },
-  ) {
+  private constructor({ mesh, listeners, senders, retries, bodies, size }: StageParts) {
     this.mesh = mesh
-    this.listeners = parts.listeners
-    this.senders = parts.senders
-    this.others = parts.others
-    this.putOffs = parts.putOffs
-    this.#bodies = parts.bodies
-    this.#isToAll = parts.isToAll
-    this.#ledger = new Ledger(clockMs())
+    this.listeners = listeners
+    this.senders = senders
+    this.others = sliceOf(mesh, size.listeners + size.senders)
+    this.retries = retries
+    this.#bodies = bodies
+    this.#isToAll = size.isToAll === true
   }
 
   get ledger(): Ledger {
     return this.#ledger
   }
 
-  /** What is sent from now on counts from 0. */
+  /** Starts a new ledger, whose numbers start at 0. */
   begin(): { readonly ledger: Ledger; readonly startMs: number } {
     const startMs = clockMs()
     this.#ledger = new Ledger(startMs)
@@ -110,7 +103,7 @@ export class HttpStage {
     return this.senders[sender]!.seal(this.mesh.bindings[listener]!, this.body(number))
   }
 
-  /** One message, due then; resolves when it is answered. */
+  /** Sends one message. Resolves when it is answered. */
   async send(sender: number, listener: number, dueAtMs = clockMs()): Promise<void> {
     const ledger = this.#ledger
     const number = ledger.due(dueAtMs)
@@ -119,7 +112,7 @@ export class HttpStage {
     else ledger.failed(outcome)
   }
 
-  /** A first message along each pair that will be used costs both ends a shared key. */
+  /** Sends a first message along each pair, which costs both sides a shared key. */
   async exchange(pairs: readonly (readonly [sender: number, listener: number])[]): Promise<void> {
     const { ledger } = this.begin()
     for (const [sender, listener] of pairs) await this.send(sender, listener)
@@ -127,9 +120,138 @@ export class HttpStage {
   }
 }
 
-const EXCHANGE_WITHIN_MS = 30_000
-
-function partOf(mesh: MeshMembers, first: number): MeshMembers {
-  const { meshId, peerKeys, secrets, bindings } = mesh
-  return { meshId, peerKeys: peerKeys.slice(first), secrets: secrets.slice(first), bindings: bindings.slice(first) }
+interface ListenersSetup {
+  readonly broker: Shard
+  readonly meshId: MeshId
+  readonly secrets: readonly SecretKeys[]
+  readonly bodies: Bodies
+  /** @param number - -1 for a damaged body */
+  readonly take: (number: number, atMs: number, listener: number) => void
 }
+
+/** Peers of this process, each with the real SDK, that check every byte they receive. */
+class Listeners {
+  readonly #peers: Peer[] = []
+  #dropped = 0
+
+  static async open(setup: ListenersSetup, teardown: Teardown): Promise<Listeners> {
+    await ready()
+    const listeners = new Listeners()
+    teardown.add({ end: () => listeners.close() })
+    for (const [i, secret] of setup.secrets.entries()) listeners.#peers.push(await listeners.#listen(i, secret, setup))
+    return listeners
+  }
+
+  get count(): number {
+    return this.#peers.length
+  }
+
+  /** Connections that the broker ended. */
+  get dropped(): number {
+    return this.#dropped
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#peers.map((peer) => peer.close()))
+  }
+
+  async #listen(listener: number, secret: SecretKeys, { broker, meshId, bodies, take }: ListenersSetup): Promise<Peer> {
+    const onEvent = ({ type }: { readonly type: string }) => {
+      if (type === 'disconnected') this.#dropped += 1
+    }
+    const peer = await connect({ ...broker, meshId, identity: identityOf(secret), onEvent })
+    peer.onMessage(({ body }) => {
+      const number = bodies.numberOf(body)
+      take(bodies.isIntact(body, number) ? number : -1, clockMs(), listener)
+    })
+    return peer
+  }
+}
+
+/** The messages that one process sends and receives: which arrived, how often, and how late. */
+export class Ledger {
+  readonly ack = new Latencies()
+  readonly e2e = new Latencies()
+  /** Refusals and lost connections by code. */
+  readonly failures: Record<string, number> = {}
+  acked = 0
+  readonly #startMs: number
+  readonly #dueAtMs: number[] = []
+  readonly #arrived = new Set<number>()
+  /** The latencies of the messages due in each second. */
+  readonly #seconds: Latencies[] = []
+  #twice = 0
+  #wrong = 0
+  #waiting: { readonly count: number; readonly resolve: () => void } | undefined
+
+  constructor(startMs: number) {
+    this.#startMs = startMs
+  }
+
+  /** @returns the number of the message, counted from 0 */
+  due(atMs: number): number {
+    return this.#dueAtMs.push(atMs) - 1
+  }
+
+  answered(number: number, atMs: number): void {
+    this.acked += 1
+    this.ack.note(atMs - this.#dueAtMs[number]!)
+  }
+
+  failed(code: string): void {
+    this.failures[code] = (this.failures[code] ?? 0) + 1
+  }
+
+  arrived(number: number, atMs: number): void {
+    const dueAtMs = this.#dueAtMs[number]
+    if (dueAtMs === undefined) this.#wrong += 1
+    else if (this.#arrived.has(number)) this.#twice += 1
+    else this.#note(number, { dueAtMs, atMs })
+  }
+
+  #note(number: number, { dueAtMs, atMs }: { readonly dueAtMs: number; readonly atMs: number }): void {
+    this.#arrived.add(number)
+    this.e2e.note(atMs - dueAtMs)
+    const second = Math.max(0, Math.floor((dueAtMs - this.#startMs) / 1000))
+    for (let next = this.#seconds.length; next <= second; next++) this.#seconds.push(new Latencies())
+    this.#seconds[second]!.note(atMs - dueAtMs)
+    if (this.#waiting && this.delivered >= this.#waiting.count) this.#waiting.resolve()
+  }
+
+  get sent(): number {
+    return this.#dueAtMs.length
+  }
+  get delivered(): number {
+    return this.#arrived.size
+  }
+  get failedCount(): number {
+    return sum(Object.values(this.failures))
+  }
+  /** Nothing arrived twice or damaged. */
+  get isSound(): boolean {
+    return this.#twice + this.#wrong === 0
+  }
+
+  /** Resolves when this number of messages has arrived, or after `withinMs`. */
+  async until(count: number, withinMs: number): Promise<void> {
+    if (this.delivered >= count) return
+    const arrived = new Promise<void>((resolve) => {
+      this.#waiting = { count, resolve }
+    })
+    await Promise.race([arrived, Bun.sleep(withinMs)])
+  }
+
+  /** The latency of the messages due in each second. */
+  get graph(): Graph {
+    const points = this.#seconds.map((of, second) => [second, of.percentiles] as const)
+    return percentilesGraph('Due → push, by the second', 'seconds', points, ['p50', 'p99'])
+  }
+}
+
+export const soundCheck = (isSound: boolean): Check => mailCheck(isSound, 'None arrived twice or damaged.')
+
+/** The codes and their counts. */
+export const failuresOf = ({ failures }: Ledger): string =>
+  Object.entries(failures)
+    .map(([code, times]) => `${code} ${count(times)}`)
+    .join(', ') || 'none'

@@ -4,11 +4,18 @@ import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
 import { count, figure } from '@sealpost/harness/report/text'
 import { clockMs } from '@sealpost/sdk'
-import { Effort, generatorCheck } from '../effort.ts'
-import { latencySheet, spectrumGraph } from '../latency.ts'
-import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from '../scenario.ts'
-import type { Ledger } from './ledger.ts'
-import { HttpStage } from './stage.ts'
+import type { RunContext } from '../../run/run.ts'
+import {
+  Effort,
+  type Findings,
+  generatorCheck,
+  latencySheet,
+  mailCheck,
+  type Scenario,
+  sizeOf,
+  spectrumGraph,
+} from '../scenario.ts'
+import { HttpStage, type Ledger, soundCheck } from './stage.ts'
 
 export const votes: Scenario = {
   name: 'votes',
@@ -21,24 +28,24 @@ export const votes: Scenario = {
 const VOTES_EACH = 40
 const LATE_MS = 15_000
 
-async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> {
-  const { target, options, display } = setup
+async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
+  const { target, options, display } = context
   const each = options.asked.messages ?? VOTES_EACH
-  const { peers } = sizeOf(setup, { peers: 100, seconds: 0 }, { peers: 50, seconds: 0 })
-  const stage = await HttpStage.open(setup, { listeners: 1, senders: peers }, teardown)
+  const { peers } = sizeOf(context, { peers: 100, seconds: 0 }, { peers: 50, seconds: 0 })
+  const stage = await HttpStage.open(context, { listeners: 1, senders: peers }, teardown)
   await stage.exchange(Array.from({ length: peers }, (_, i) => [i, 0]))
   display.step(`${peers} peers vote ${each} times each`)
   const { ledger, startMs } = stage.begin()
   const effort = new Effort()
-  const again = new Latencies()
+  const bothMs = new Latencies()
   let known = 0
   const vote = async (peer: number): Promise<void> => {
     const calledAtMs = clockMs()
     const number = ledger.due(calledAtMs)
     const item = stage.seal(peer, 0, number)
-    const post = () => stage.senders[peer]!.postWithRetries(item, stage.putOffs)
+    const post = () => stage.senders[peer]!.postWithRetries(item, stage.retries)
     const outcomes = await Promise.all([post(), post()])
-    again.note(clockMs() - calledAtMs)
+    bothMs.note(clockMs() - calledAtMs)
     if (outcomes.includes('stored')) ledger.answered(number, clockMs())
     known += outcomes.filter((outcome) => outcome === 'duplicate').length
     for (const outcome of outcomes) if (outcome !== 'stored' && outcome !== 'duplicate') ledger.failed(outcome)
@@ -49,68 +56,54 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
   await Promise.race([Promise.all(stage.senders.map((_, peer) => voteAll(peer))), target.failed])
   const seconds = (clockMs() - startMs) / 1000
   await ledger.until(ledger.sent, LATE_MS)
-  return findingsOf(ledger, { again, known, seconds, putOffs: stage.putOffs.retries, share: effort.share })
+  return findingsOf(ledger, { bothMs, known, seconds, retries: stage.retries.retries, share: effort.share })
 }
 
-interface Voted {
-  /** From a vote to both of its answers. */
-  readonly again: Latencies
-  /** The answers that said so. */
+interface VoteResult {
+  /** From a vote to both of its replies. */
+  readonly bothMs: Latencies
+  /** Replies that called the vote a duplicate. */
   readonly known: number
   readonly seconds: number
-  /** Requests for tokens and sends that the broker put off, and that were repeated. */
-  readonly putOffs: number
+  /** Requests for tokens and sends that were repeated because the broker asked for it. */
+  readonly retries: number
   readonly share: number
 }
 
-function findingsOf(ledger: Ledger, { again, known, seconds, putOffs, share }: Voted): Findings {
-  const isOnce = ledger.acked === ledger.sent && known === ledger.sent
+function findingsOf(ledger: Ledger, { bothMs, known, seconds, retries, share }: VoteResult): Findings {
+  const { acked, sent, delivered, failedCount } = ledger
+  const isOnce = acked === sent && known === sent
+  const replies = `${count(acked)} stored, ${count(known)} known from before, ${count(failedCount)} failed`
+  const repeated = 'requests, which were repeated after the time that the broker named; all peers share one address'
   return {
-    headline: `${count(ledger.delivered)} of ${count(ledger.sent)} votes counted, each sent twice`,
-    shown: `${count(ledger.acked)} of ${count(ledger.sent)} stored once, ${count(ledger.failedCount)} errors`,
+    headline: `${count(delivered)} of ${count(sent)} votes counted, each sent twice`,
+    shown: `${count(acked)} of ${count(sent)} stored once, ${count(failedCount)} errors`,
     sheets: [
       latencySheet([
-        ['both answers', again],
+        ['both answers', bothMs],
         ['vote → counted', ledger.e2e],
       ]),
     ],
     facts: [
-      [
-        'answers',
-        `${count(ledger.acked)} stored, ${count(known)} known from before, ${count(ledger.failedCount)} failed, in ${figure(seconds)} s`,
-      ],
-      [
-        'put off',
-        `${count(putOffs)} requests, which were repeated after the time that the broker named; all peers share one address`,
-      ],
+      ['answers', `${replies}, in ${figure(seconds)} s`],
+      ['put off', `${count(retries)} ${repeated}`],
     ],
     checks: [
-      {
-        about: 'mail',
-        isMet: isOnce,
-        sentence: 'Of the two sends of each vote one was stored, and the other was known.',
-      },
-      { about: 'mail', isMet: ledger.delivered === ledger.sent, sentence: 'Every vote arrived.' },
-      { about: 'mail', isMet: ledger.twice + ledger.wrong === 0, sentence: 'None arrived twice or damaged.' },
-      { about: 'mail', isMet: ledger.failedCount === 0, sentence: 'No send failed.' },
+      mailCheck(isOnce, 'Of the two sends of each vote one was stored, and the other was known.'),
+      mailCheck(delivered === sent, 'Every vote arrived.'),
+      soundCheck(ledger.isSound),
+      mailCheck(failedCount === 0, 'No send failed.'),
       generatorCheck(share),
     ],
     graphs: [
       spectrumGraph([
-        ['both answers', again.spectrum],
+        ['both answers', bothMs.spectrum],
         ['counted', ledger.e2e.spectrum],
       ]),
     ],
     figures: {
-      votes: ledger.sent,
-      stored: ledger.acked,
-      known,
-      failed: ledger.failedCount,
-      delivered: ledger.delivered,
-      putOffs,
-      bothAnswersMsP95: again.at(95),
-      countedMsP95: ledger.e2e.at(95),
-      generatorShare: share,
+      ...{ votes: sent, stored: acked, known, failed: failedCount, delivered, putOffs: retries },
+      ...{ bothAnswersMsP95: bothMs.at(95), countedMsP95: ledger.e2e.at(95), generatorShare: share },
     },
   }
 }

@@ -1,10 +1,11 @@
 /**
- * A peer that sends or fetches one file, as a program that may be killed: what it did stands in the lines that it has written
- * by then, each before it does the next thing. Words: an order as JSON.
+ * A peer that sends or fetches one file, as a program that may be killed at any time: it writes a line about each step
+ * before the next one. Its argument is an order as JSON. `AttachmentPeer` starts it and reads its lines.
  */
 import { writeSync } from 'node:fs'
-import type { BrokerAddress, SecretKeys } from '@sealpost/harness/members/mesh'
-import { identityOf } from '@sealpost/harness/members/mesh'
+import { type BrokerAddress, identityOf, type SecretKeys } from '@sealpost/harness/members/mesh'
+import { JsonLinesProgram } from '@sealpost/harness/programs/json-lines-program'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { ready } from '@sealpost/identity'
 import { FileUploadLog, fileSource, saveAttachment } from '@sealpost/sdk/attachment-files'
 import {
@@ -14,7 +15,7 @@ import {
   readAttachment,
   type TransferProgress,
 } from '@sealpost/sdk/attachments'
-import type { MeshId, PeerKey } from '@sealpost/std'
+import { type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
 
 export interface FileOrder extends BrokerAddress {
   readonly meshId: MeshId
@@ -24,19 +25,74 @@ export interface FileOrder extends BrokerAddress {
     | { readonly way: 'down'; readonly text: string; readonly folder: string }
 }
 
-/** A line. `rssMb` is the most so far, `baseMb` what it was before the first chunk. */
-export type FileLine =
-  | { readonly said: 'progress'; readonly bytes: number; readonly total: number; readonly rssMb: number; readonly baseMb: number } // biome-ignore format: one thing
-  /** A chunk leaves, or is asked for; it was refused and will go again. */
-  | { readonly said: 'chunk' | 'refused' }
-  | { readonly said: 'done'; readonly what: string }
+/** `rssMb` is the highest so far, `baseMb` its value after the first chunk. */
+type FileLine =
+  | { readonly type: 'progress'; readonly bytes: number; readonly rssMb: number; readonly baseMb: number }
+  /** A chunk is sent or requested; `refused`: it was refused and will be repeated. */
+  | { readonly type: 'chunk' | 'refused' }
+  | { readonly type: 'done'; readonly result: string }
+
+/** One run of the program. */
+export class AttachmentPeer {
+  /** Chunks that it sent or requested, without the refused ones. */
+  chunks = 0
+  /** Above its memory after the first chunk. */
+  grownMb = 0
+  readonly #program: JsonLinesProgram<FileLine>
+  readonly #watchers = new Set<() => void>()
+  #bytes = 0
+  #result: string | null = null
+  #isOver = false
+
+  constructor(order: FileOrder, teardown: Teardown) {
+    const args = [import.meta.filename, JSON.stringify(order)]
+    this.#program = new JsonLinesProgram(args, (line: FileLine) => this.#take(line))
+    teardown.addProgram({ stop: () => this.kill(), kill: () => this.kill() })
+    void this.#program.ended.finally(() => {
+      this.#isOver = true
+      this.#notify()
+    })
+  }
+
+  /** Resolves with its result when it exits. @throws OperatingError `attachment_peer_failed` */
+  async done(): Promise<string> {
+    await this.#program.ended
+    if (this.#result !== null) return this.#result
+    throw new OperatingError('attachment_peer_failed', 'A program that sends or fetches a file failed.')
+  }
+
+  /** Resolves after this number of bytes of the file, or when the program exits. */
+  async reached(bytes: number): Promise<void> {
+    while (this.#bytes < bytes && !this.#isOver) await new Promise<void>((resolve) => this.#watchers.add(resolve))
+  }
+
+  kill(): Promise<void> {
+    return this.#program.kill()
+  }
+
+  #take(line: FileLine): void {
+    if (line.type === 'chunk') this.chunks += 1
+    if (line.type === 'refused') this.chunks -= 1
+    if (line.type === 'done') this.#result = line.result
+    if (line.type === 'progress') {
+      this.#bytes = line.bytes
+      this.grownMb = Math.max(this.grownMb, line.rssMb - line.baseMb)
+    }
+    this.#notify()
+  }
+
+  #notify(): void {
+    for (const watcher of this.#watchers) watcher()
+    this.#watchers.clear()
+  }
+}
 
 const rssMb = (): number => process.memoryUsage.rss() / 2 ** 20
-const say = (line: FileLine): void => void writeSync(1, `${JSON.stringify(line)}\n`)
+const write = (line: FileLine): void => void writeSync(1, `${JSON.stringify(line)}\n`)
 
-async function work({ task, keys, ...place }: FileOrder): Promise<string> {
-  const files = new Attachments({ ...place, identity: identityOf(keys) }, { fetch: countedFetch })
-  const onProgress = watch()
+async function transfer({ task, keys, ...address }: FileOrder): Promise<string> {
+  const files = new Attachments({ ...address, identity: identityOf(keys) }, { fetch: countedFetch })
+  const onProgress = progressWriter()
   try {
     if (task.way === 'down') {
       const attachment = readAttachment(task.text)!
@@ -49,28 +105,30 @@ async function work({ task, keys, ...place }: FileOrder): Promise<string> {
   }
 }
 
-/** The first telling comes after the first chunk, when what every transfer needs is loaded. */
-function watch(): (progress: TransferProgress) => void {
+/** The first progress comes after the first chunk, when everything that a transfer needs is loaded. */
+function progressWriter(): (progress: TransferProgress) => void {
   let baseMb: number | undefined
   let peakMb = 0
-  return ({ bytes, total }) => {
+  return ({ bytes }) => {
     baseMb ??= rssMb()
     peakMb = Math.max(peakMb, rssMb())
-    say({ said: 'progress', bytes, total, rssMb: peakMb, baseMb })
+    write({ type: 'progress', bytes, rssMb: peakMb, baseMb })
   }
 }
 
 const countedFetch: NonNullable<HttpOptions['fetch']> = async (url, init) => {
   if (!url.includes('/chunks/')) return fetch(url, init)
-  say({ said: 'chunk' })
-  // What was asked for and not answered has not come; what was sent and not answered may have.
-  const answer = await fetch(url, init).catch((error) => {
-    if (init.method === 'GET') say({ said: 'refused' })
+  write({ type: 'chunk' })
+  // A request without a response did not bring a chunk, but an upload without a response may have arrived.
+  const response = await fetch(url, init).catch((error) => {
+    if (init.method === 'GET') write({ type: 'refused' })
     throw error
   })
-  if (!answer.ok) say({ said: 'refused' })
-  return answer
+  if (!response.ok) write({ type: 'refused' })
+  return response
 }
 
-await ready()
-say({ said: 'done', what: await work(JSON.parse(process.argv[2]!) as FileOrder) })
+if (import.meta.main) {
+  await ready()
+  write({ type: 'done', result: await transfer(JSON.parse(process.argv[2]!) as FileOrder) })
+}

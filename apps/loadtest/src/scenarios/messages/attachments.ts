@@ -1,24 +1,20 @@
-/** A large file up and down, and with its sender, its reader and its broker killed half way. */
+/** A large file up and down, and again while its sender, its recipient and its broker are killed halfway. */
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
-import { mkdtemp, open, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { open } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { BrokerProgram } from '@sealpost/broker-program'
 import type { BrokerAddress, MeshMembers } from '@sealpost/harness/members/mesh'
-import { startOwnBroker } from '@sealpost/harness/programs/own-broker'
-import { processFacts } from '@sealpost/harness/programs/process-facts'
-import type { Teardown } from '@sealpost/harness/programs/teardown'
+import { newBrokerKeyFile, type OwnBrokerOptions, startOwnBroker } from '@sealpost/harness/programs/own-broker'
+import { MemoryGrowth } from '@sealpost/harness/programs/resource-usage'
+import { type Teardown, temporaryFolder } from '@sealpost/harness/programs/teardown'
 import { figure } from '@sealpost/harness/report/text'
-import { CHUNK_BYTES_MAX, chunkLayout, generateSigningKeys } from '@sealpost/identity'
-import { writeKeyFile } from '@sealpost/identity/key-file'
+import { CHUNK_BYTES_MAX, chunkLayout } from '@sealpost/identity'
 import { clockMs } from '@sealpost/sdk'
-import { ALONE } from '../../generators/spread.ts'
-import { newMeshes } from '../../run/run.ts'
-import { Effort } from '../effort.ts'
-import type { Findings, Scenario, ScenarioSetup } from '../scenario.ts'
-import type { FileOrder } from './attachment-peer.ts'
-import { FileLife } from './file-life.ts'
+import { planOf } from '../../generators/plan.ts'
+import { newMesh, type RunContext } from '../../run/run.ts'
+import { costCheck, Effort, type Findings, mailCheck, type Scenario } from '../scenario.ts'
+import { AttachmentPeer, type FileOrder } from './attachment-peer.ts'
 
 const GROWN_MB_MAX = 64
 
@@ -33,21 +29,20 @@ export const attachments: Scenario = {
 const MIB = 2 ** 20
 const SAMPLE_MS = 50
 
-async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> {
-  const bytes = (setup.options.isQuick ? 10 : 100) * MIB
+async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
+  const bytes = (context.options.isQuick ? 10 : 100) * MIB
   const { chunks } = chunkLayout(bytes, CHUNK_BYTES_MAX)
-  const stage = await FileStage.open(setup, bytes, teardown)
-  const { display, target } = setup
+  const stage = await FileStage.open(context, bytes, teardown)
+  const { display, target } = context
   const effort = new Effort()
   display.step(`${bytes / MIB} MB up and down`)
-  const { whole, text } = await stage.wholeTransfer()
+  const { text, upMs, downMs, isSame, brokerMb, senderMb, readerMb } = await stage.wholeTransfer()
   display.step('a sender that is killed half way')
   const upKilled = await stage.killedSender()
   display.step('a reader that is killed half way')
   const downKilled = await stage.killedReader(text)
   display.step('a broker that is killed half way')
   const brokerKilled = await Promise.race([stage.killedBroker(target.databaseUrl), target.failed])
-  const { upMs, downMs, brokerMb, senderMb, readerMb, isSame } = whole
   const mbPerSecond = (ms: number) => bytes / MIB / (ms / 1000)
   const twice = {
     sender: upKilled - chunks,
@@ -55,86 +50,75 @@ async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> 
     brokerUp: brokerKilled.puts - chunks,
     brokerDown: brokerKilled.gets - chunks,
   }
-  const twiceMax = Math.max(...Object.values(twice))
+  const grown = { broker: brokerMb, sender: senderMb, reader: readerMb }
+  const growthCheck = (name: string, mb: number) =>
+    costCheck(mb <= GROWN_MB_MAX, `The ${name} grew by at most ${GROWN_MB_MAX} MB (${figure(mb)}).`)
+  const twiceCheck = (claim: string, chunksTwice: number) => mailCheck(chunksTwice <= 1, `${claim} (${chunksTwice}).`)
   return {
     headline: `${figure(mbPerSecond(upMs))} MB/s up, ${figure(mbPerSecond(downMs))} MB/s down`,
-    shown: `${figure(Math.max(brokerMb, senderMb, readerMb))} MB; ${twiceMax} chunks`,
+    shown: `${figure(Math.max(...Object.values(grown)))} MB; ${Math.max(...Object.values(twice))} chunks`,
     sheets: [
-      {
-        head: ['memory', 'grown by MB'],
-        rows: [['broker', figure(brokerMb)], ['sender', figure(senderMb)], ['reader', figure(readerMb)]], // biome-ignore format: a table
-      },
+      { head: ['memory', 'grown by MB'], rows: Object.entries(grown).map(([name, mb]) => [name, figure(mb)]) },
       {
         head: ['killed half way', 'chunks twice'],
-        rows: [['sender', String(twice.sender)], ['reader', String(twice.reader)], ['broker, up', String(twice.brokerUp)], ['broker, down', String(twice.brokerDown)]], // biome-ignore format: a table
+        rows: [
+          ['sender', String(twice.sender)],
+          ['reader', String(twice.reader)],
+          ['broker, up', String(twice.brokerUp)],
+          ['broker, down', String(twice.brokerDown)],
+        ],
       },
     ],
     facts: [],
     checks: [
-      { about: 'mail', isMet: isSame && downKilled.isSame && brokerKilled.isSame, sentence: 'What came is what went.' },
-      { about: 'cost', isMet: brokerMb <= GROWN_MB_MAX, sentence: `The broker grew by at most ${GROWN_MB_MAX} MB (${figure(brokerMb)}).` },
-      { about: 'cost', isMet: senderMb <= GROWN_MB_MAX, sentence: `The sender grew by at most ${GROWN_MB_MAX} MB (${figure(senderMb)}).` },
-      { about: 'cost', isMet: readerMb <= GROWN_MB_MAX, sentence: `The reader grew by at most ${GROWN_MB_MAX} MB (${figure(readerMb)}).` },
-      { about: 'mail', isMet: twice.sender <= 1, sentence: `Of a sender that was killed at most one chunk went twice (${twice.sender}).` },
-      { about: 'mail', isMet: twice.reader <= 1, sentence: `To a reader that was killed at most one chunk came twice (${twice.reader}).` },
-      { about: 'mail', isMet: twice.brokerUp <= 1, sentence: `To a broker that was killed at most one chunk went twice (${twice.brokerUp}).` },
-      { about: 'mail', isMet: twice.brokerDown <= 1, sentence: `From a broker that was killed at most one chunk came twice (${twice.brokerDown}).` },
-    ], // biome-ignore format: a line each
+      mailCheck(isSame && downKilled.isSame && brokerKilled.isSame, 'What came is what went.'),
+      ...Object.entries(grown).map(([name, mb]) => growthCheck(name, mb)),
+      twiceCheck('Of a sender that was killed at most one chunk went twice', twice.sender),
+      twiceCheck('To a reader that was killed at most one chunk came twice', twice.reader),
+      twiceCheck('To a broker that was killed at most one chunk went twice', twice.brokerUp),
+      twiceCheck('From a broker that was killed at most one chunk came twice', twice.brokerDown),
+    ],
     graphs: [],
     figures: {
-      bytes,
-      upMbPerSecond: mbPerSecond(upMs),
-      downMbPerSecond: mbPerSecond(downMs),
-      brokerGrownMb: brokerMb,
-      senderGrownMb: senderMb,
-      readerGrownMb: readerMb,
-      chunksTwiceSender: twice.sender,
-      chunksTwiceReader: twice.reader,
-      chunksTwiceBrokerUp: twice.brokerUp,
-      chunksTwiceBrokerDown: twice.brokerDown,
+      ...{ bytes, upMbPerSecond: mbPerSecond(upMs), downMbPerSecond: mbPerSecond(downMs) },
+      ...{ brokerGrownMb: brokerMb, senderGrownMb: senderMb, readerGrownMb: readerMb },
+      ...{ chunksTwiceSender: twice.sender, chunksTwiceReader: twice.reader },
+      ...{ chunksTwiceBrokerUp: twice.brokerUp, chunksTwiceBrokerDown: twice.brokerDown },
       generatorShare: effort.share,
     },
   }
 }
 
-/** Two members, a file, and a folder for what they leave. */
+interface StageFile {
+  readonly broker: BrokerAddress
+  readonly brokerPid: number | null
+  readonly mesh: MeshMembers
+  readonly bytes: number
+  readonly folder: string
+  readonly hash: string
+}
+
+/** Two members, a file, and a folder for what they write. */
 class FileStage {
-  readonly #place: BrokerAddress
-  readonly #pid: number | null
-  readonly #mesh: MeshMembers
-  readonly #bytes: number
-  readonly #folder: string
-  readonly #hash: string
+  readonly #file: StageFile
   readonly #teardown: Teardown
 
-  static async open({ target, options }: ScenarioSetup, bytes: number, teardown: Teardown): Promise<FileStage> {
-    const { payloadBytes, seed } = options
-    const plan = { peers: 2, total: 0, rate: null, payloadBytes, seed, isOneWay: false, spread: ALONE }
-    const [mesh] = (await newMeshes({ plan, target }, teardown)) as [MeshMembers]
-    const folder = await teardown.starting(mkdtemp(join(tmpdir(), 'sealpost-files-')), (made) => ({
-      end: () => rm(made, { recursive: true, force: true }),
-    }))
+  static async open({ target }: RunContext, bytes: number, teardown: Teardown): Promise<FileStage> {
+    const mesh = await newMesh(planOf({ peers: 2 }), target, teardown)
+    const folder = await temporaryFolder('files', teardown)
     await writeRandom(join(folder, 'file'), bytes)
     const hash = await hashOf(join(folder, 'file'))
-    const [{ url, brokerKey, pid }] = target.shards as [(typeof target.shards)[number]]
-    return new FileStage({ place: { url, brokerKey }, pid, mesh, bytes, folder, hash }, teardown)
+    const { url, brokerKey, pid: brokerPid } = target.shards[0]!
+    return new FileStage({ broker: { url, brokerKey }, brokerPid, mesh, bytes, folder, hash }, teardown)
   }
 
-  private constructor(
-    parts: { place: BrokerAddress; pid: number | null; mesh: MeshMembers; bytes: number; folder: string; hash: string },
-    teardown: Teardown,
-  ) {
-    this.#place = parts.place
-    this.#pid = parts.pid
-    this.#mesh = parts.mesh
-    this.#bytes = parts.bytes
-    this.#folder = parts.folder
-    this.#hash = parts.hash
+  private constructor(file: StageFile, teardown: Teardown) {
+    this.#file = file
     this.#teardown = teardown
   }
 
   async wholeTransfer() {
-    const broker = new MemoryWatch(this.#pid)
+    const broker = new MemoryGrowth(this.#file.brokerPid, SAMPLE_MS)
     const startMs = clockMs()
     const up = this.#up('whole')
     const text = await up.done()
@@ -142,15 +126,14 @@ class FileStage {
     const down = this.#down('whole', text)
     const path = await down.done()
     const [upMs, downMs] = [sentMs - startMs, clockMs() - sentMs]
-    const isSame = (await hashOf(path)) === this.#hash
-    const grown = { brokerMb: broker.stop(), senderMb: up.grownMb, readerMb: down.grownMb }
-    return { text, whole: { upMs, downMs, isSame, ...grown } }
+    const isSame = await this.#isSame(path)
+    return { text, upMs, downMs, isSame, brokerMb: broker.stop(), senderMb: up.grownMb, readerMb: down.grownMb }
   }
 
-  /** @returns the chunks that left both lives */
+  /** @returns the chunks that both runs sent */
   async killedSender(): Promise<number> {
     const first = this.#up('killed')
-    await first.reached(this.#bytes / 2)
+    await first.reached(this.#file.bytes / 2)
     await first.kill()
     const second = this.#up('killed')
     await second.done()
@@ -159,18 +142,17 @@ class FileStage {
 
   async killedReader(text: string): Promise<{ gets: number; isSame: boolean }> {
     const first = this.#down('killed', text)
-    await first.reached(this.#bytes / 2)
+    await first.reached(this.#file.bytes / 2)
     await first.kill()
     const second = this.#down('killed', text)
-    const isSame = (await hashOf(await second.done())) === this.#hash
+    const isSame = await this.#isSame(await second.done())
     return { gets: first.chunks + second.chunks, isSame }
   }
 
-  /** With one of its own, killed in both directions. @returns the chunks that left the sender, and that the reader asked for */
+  /** Kills a broker of its own in both directions. @returns the chunks that were sent and requested */
   async killedBroker(databaseUrl: string): Promise<{ puts: number; gets: number; isSame: boolean }> {
-    const keyFile = join(this.#folder, 'broker.json')
-    await writeKeyFile(keyFile, { kind: 'broker', signing: generateSigningKeys() })
-    const env = { BROKER_KEY_FILE: keyFile, PLACEMENT: 'any', SHARD_NAME: 'killed' }
+    const BROKER_KEY_FILE = await newBrokerKeyFile(this.#teardown)
+    const env = { BROKER_KEY_FILE, PLACEMENT: 'any', SHARD_NAME: 'killed' }
     const first = await startOwnBroker({ databaseUrl, env }, this.#teardown)
     const { url, brokerKey } = first
     const again = { databaseUrl, env: { ...env, PORT: new URL(url).port } }
@@ -178,54 +160,35 @@ class FileStage {
     const second = await this.#killAt(sender, first, again)
     const reader = this.#down('broker', await sender.done(), { url, brokerKey })
     await this.#killAt(reader, second, again)
-    const isSame = (await hashOf(await reader.done())) === this.#hash
+    const isSame = await this.#isSame(await reader.done())
     return { puts: sender.chunks, gets: reader.chunks, isSame }
   }
 
-  /** Half way. @returns the one in its place */
-  async #killAt(
-    life: FileLife,
-    broker: BrokerProgram,
-    again: Parameters<typeof startOwnBroker>[0],
-  ): Promise<BrokerProgram> {
-    await life.reached(this.#bytes / 2)
+  /** Replaces the broker when the peer is halfway. */
+  async #killAt(peer: AttachmentPeer, broker: BrokerProgram, again: OwnBrokerOptions): Promise<BrokerProgram> {
+    await peer.reached(this.#file.bytes / 2)
     broker.kill()
     await broker.exited
     return startOwnBroker(again, this.#teardown)
   }
 
-  #up(name: string, place = this.#place): FileLife {
-    const [path, log] = [join(this.#folder, 'file'), join(this.#folder, `${name}.log`)]
-    return this.#life(0, place, { way: 'up', path, log, to: this.#mesh.peerKeys[1]! })
+  #up(name: string, broker = this.#file.broker): AttachmentPeer {
+    const { folder, mesh } = this.#file
+    const [path, log] = [join(folder, 'file'), join(folder, `${name}.log`)]
+    return this.#start(0, broker, { way: 'up', path, log, to: mesh.peerKeys[1]! })
   }
 
-  #down(name: string, text: string, place = this.#place): FileLife {
-    return this.#life(1, place, { way: 'down', text, folder: join(this.#folder, name) })
+  #down(name: string, text: string, broker = this.#file.broker): AttachmentPeer {
+    return this.#start(1, broker, { way: 'down', text, folder: join(this.#file.folder, name) })
   }
 
-  #life(member: number, place: BrokerAddress, task: FileOrder['task']): FileLife {
-    const { meshId, secrets } = this.#mesh
-    return new FileLife({ ...place, meshId, keys: secrets[member]!, task }, this.#teardown)
-  }
-}
-
-/** How far the memory of a program goes over what it was. */
-class MemoryWatch {
-  readonly #rssMb: () => number
-  readonly #baseMb: number
-  readonly #timer: ReturnType<typeof setInterval>
-  #peakMb: number
-
-  constructor(pid: number | null) {
-    this.#rssMb = () => (pid === null ? 0 : (processFacts(pid)?.rssMb ?? 0))
-    this.#baseMb = this.#rssMb()
-    this.#peakMb = this.#baseMb
-    this.#timer = setInterval(() => (this.#peakMb = Math.max(this.#peakMb, this.#rssMb())), SAMPLE_MS)
+  #start(member: number, broker: BrokerAddress, task: FileOrder['task']): AttachmentPeer {
+    const { meshId, secrets } = this.#file.mesh
+    return new AttachmentPeer({ ...broker, meshId, keys: secrets[member]!, task }, this.#teardown)
   }
 
-  stop(): number {
-    clearInterval(this.#timer)
-    return this.#peakMb - this.#baseMb
+  async #isSame(path: string): Promise<boolean> {
+    return (await hashOf(path)) === this.#file.hash
   }
 }
 

@@ -1,5 +1,6 @@
+import { median } from '@sealpost/harness/report/text'
 import { expect, test } from 'vitest'
-import { median, ratiosOf } from './hot-group.ts'
+import { ratiosOf } from './hot-group.ts'
 
 test('the ratio of a round is the same for a machine that becomes slower from turn to turn', () => {
   const slowdown = [1, 2, 3, 4]

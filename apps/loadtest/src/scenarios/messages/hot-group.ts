@@ -1,16 +1,21 @@
-/** Everybody writes to one group, and the same to ten groups of the same members, in turns: is one group a bottleneck? */
+/** Everyone writes to one group, and to ten groups of the same members, in alternation: is one group a bottleneck? */
 
-import type { MeshMembers } from '@sealpost/harness/members/mesh'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
-import { count, figure } from '@sealpost/harness/report/text'
-import type { Plan } from '../../generators/plan.ts'
-import { ALONE } from '../../generators/spread.ts'
-import { GroupCrew } from '../../run/group-crew.ts'
-import { newMeshes } from '../../run/run.ts'
-import { Effort, generatorCheck } from '../effort.ts'
-import { latencySheet, spectrumGraph } from '../latency.ts'
-import { type Findings, type Scenario, type ScenarioSetup, sizeOf } from '../scenario.ts'
+import { count, figure, median } from '@sealpost/harness/report/text'
+import { planOf } from '../../generators/plan.ts'
+import { GroupCrew } from '../../run/group.ts'
+import { newMesh, type RunContext } from '../../run/run.ts'
+import {
+  Effort,
+  type Findings,
+  generatorCheck,
+  latencySheet,
+  mailCheck,
+  type Scenario,
+  sizeOf,
+  spectrumGraph,
+} from '../scenario.ts'
 
 export const hotGroup: Scenario = {
   name: 'hot-group',
@@ -24,16 +29,16 @@ const GROUPS = 10
 const SENDS = 10
 const ROUNDS = 3
 const QUICK_ROUNDS = 1
-/** A turn that takes longer has timed out. */
+/** A longer turn has timed out. */
 const TURN_WITHIN_MS = 60_000
 
-/** One group, or ten, whose members stay connected over all turns. */
-class Side {
+/** One group, or ten. The members stay connected over all turns. */
+class GroupSide {
   readonly name: string
   readonly seconds: number[] = []
-  /** From a send until it is stored for all. */
+  /** From a send until it is stored for all members. */
   readonly stored = new Latencies()
-  isWhole = true
+  isComplete = true
   readonly crew: GroupCrew
 
   constructor(groups: number, crew: GroupCrew) {
@@ -45,101 +50,90 @@ class Side {
     return this.crew.deliveryCount * this.seconds.length
   }
 
+  get perSecond(): number {
+    return this.crew.deliveryCount / median(this.seconds)
+  }
+
   async turn(): Promise<void> {
     const startMs = performance.now()
-    const whole = this.crew.turn((sender) => this.crew.inGroup(sender, this.stored)).then(() => true)
-    this.isWhole = await Promise.race([whole, Bun.sleep(TURN_WITHIN_MS).then(() => false)])
+    const complete = this.crew.turn((sender) => this.crew.inGroup(sender, this.stored)).then(() => true)
+    this.isComplete = await Promise.race([complete, Bun.sleep(TURN_WITHIN_MS).then(() => false)])
     this.seconds.push((performance.now() - startMs) / 1000)
   }
 }
 
-async function run(setup: ScenarioSetup, teardown: Teardown): Promise<Findings> {
-  const { target, options, display } = setup
-  const { peers: members } = sizeOf(setup, { peers: 100, seconds: 0 }, { peers: 40, seconds: 0 })
+async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
+  const { target, options, display } = context
+  const { peers: members } = sizeOf(context, { peers: 100, seconds: 0 }, { peers: 40, seconds: 0 })
   const rounds = options.isQuick ? QUICK_ROUNDS : ROUNDS
   const effort = new Effort()
-  const hot = await sideOf(setup, { members, groups: 1 }, teardown)
-  const spread = await sideOf(setup, { members, groups: GROUPS }, teardown)
-  // What a machine does over time, and what a turn leaves to the next one, meets both sides as often.
+  const hot = await openSide(context, { members, groups: 1 }, teardown)
+  const spread = await openSide(context, { members, groups: GROUPS }, teardown)
+  // The order ABBA exposes both sides equally to changes of the machine and to what a turn leaves behind.
   const order = Array.from({ length: rounds }, () => [hot, spread, spread, hot]).flat()
   for (const [i, side] of order.entries()) {
     display.step(`${members} members of ${side.name}, turn ${i + 1} of ${order.length}`)
     await Promise.race([side.turn(), target.failed])
-    if (!side.isWhole) break
+    if (!side.isComplete) break
   }
-  return findingsOf({ hot, spread }, { members, share: effort.share })
+  return findingsOf([hot, spread], { members, share: effort.share })
 }
 
-async function sideOf(
-  setup: ScenarioSetup,
+async function openSide(
+  { target, options, display }: RunContext,
   { members, groups }: { members: number; groups: number },
   teardown: Teardown,
-): Promise<Side> {
-  const { target, options, display } = setup
-  const { payloadBytes, seed, form } = options
-  const plan: Plan = { peers: members, total: 0, rate: null, payloadBytes, seed, isOneWay: false, spread: ALONE }
-  const [mesh] = (await newMeshes({ plan, target }, teardown)) as [MeshMembers]
-  const crew = new GroupCrew({ plan, mesh, place: target.shards[0]!, form, sends: SENDS, groups })
+): Promise<GroupSide> {
+  const plan = planOf({ peers: members })
+  const mesh = await newMesh(plan, target, teardown)
+  const crew = new GroupCrew({ plan, mesh, broker: target.shards[0]!, form: options.form, sends: SENDS, groups })
   teardown.add({ end: () => crew.close() })
-  const side = new Side(groups, crew)
+  const side = new GroupSide(groups, crew)
   display.step(`${members} members come to ${side.name}`)
   await Promise.race([crew.open(), target.failed])
   return side
 }
 
-interface Sides {
-  readonly hot: Side
-  readonly spread: Side
-}
-
 /** How many times as fast ten groups were, in each round of four turns. */
 export function ratiosOf(hot: readonly number[], spread: readonly number[]): number[] {
   const rounds = Math.floor(Math.min(hot.length, spread.length) / 2)
-  const sum = (seconds: readonly number[], round: number) => seconds[2 * round]! + seconds[2 * round + 1]!
-  return Array.from({ length: rounds }, (_, round) => sum(hot, round) / sum(spread, round))
+  const sumOf = (seconds: readonly number[], round: number) => seconds[2 * round]! + seconds[2 * round + 1]!
+  return Array.from({ length: rounds }, (_, round) => sumOf(hot, round) / sumOf(spread, round))
 }
 
-export function median(values: readonly number[]): number {
-  const sorted = values.toSorted((a, b) => a - b)
-  const middle = sorted.length >> 1
-  if (sorted.length === 0) return 0
-  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2
-}
-
-function findingsOf(sides: Sides, { members, share }: { members: number; share: number }): Findings {
-  const { hot, spread } = sides
+function findingsOf(
+  sides: readonly [hot: GroupSide, spread: GroupSide],
+  { members, share }: { members: number; share: number },
+): Findings {
+  const [hot, spread] = sides
   const ratios = ratiosOf(hot.seconds, spread.seconds)
   const speedUp = median(ratios)
-  const isWhole = hot.isWhole && spread.isWhole
-  const perSecond = ({ crew, seconds }: Side) => crew.deliveryCount / median(seconds)
-  const both = [hot, spread]
-  const rows = both.map((side) => [
-    ...[side.name, count(side.seconds.length), count(side.deliveries), count(perSecond(side))],
+  const isComplete = hot.isComplete && spread.isComplete
+  const rows = sides.map((side) => [
+    ...[side.name, count(side.seconds.length), count(side.deliveries), count(side.perSecond)],
     ...[figure(median(side.seconds)), side.seconds.map(figure).join(', ')],
   ])
   const senders = count(Math.ceil(members / 2))
+  const rounds = ratios.map(figure).join(', ') || 'none was whole'
   return {
     headline: `${senders} senders, ${count(members)} members: ten groups are ${figure(speedUp)} times as fast as one`,
-    shown: `${isWhole ? 'no timeout' : 'timed out'}, 10 groups ${figure(speedUp)} × as fast`,
+    shown: `${isComplete ? 'no timeout' : 'timed out'}, 10 groups ${figure(speedUp)} × as fast`,
     sheets: [
       { head: ['', 'turns', 'deliveries', 'a second', 'median s', 'each'], rows },
-      latencySheet(both.map(({ name, stored }) => [`send → stored, ${name}`, stored])),
+      latencySheet(sides.map(({ name, stored }) => [`send → stored, ${name}`, stored])),
     ],
     facts: [
       ['shape', `${SENDS} messages of each sender, to every other member, the next when the one before is stored`],
-      [
-        'ratio',
-        `of each round one, ten, ten, one: ${ratios.map(figure).join(', ') || 'none was whole'}; their median counts`,
-      ],
+      ['ratio', `of each round one, ten, ten, one: ${rounds}; their median counts`],
     ],
     checks: [
-      { about: 'mail', isMet: isWhole, sentence: 'Nothing timed out, and every member got every message once.' },
+      mailCheck(isComplete, 'Nothing timed out, and every member got every message once.'),
       generatorCheck(share),
     ],
-    graphs: [spectrumGraph(both.map(({ name, stored }) => [name, stored.spectrum]))],
+    graphs: [spectrumGraph(sides.map(({ name, stored }) => [name, stored.spectrum]))],
     figures: {
-      hotDeliveriesPerSecond: perSecond(hot),
-      spreadDeliveriesPerSecond: perSecond(spread),
+      hotDeliveriesPerSecond: hot.perSecond,
+      spreadDeliveriesPerSecond: spread.perSecond,
       rounds: ratios.length,
       speedUp,
       generatorShare: share,

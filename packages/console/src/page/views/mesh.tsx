@@ -1,9 +1,27 @@
-/** One mesh: for whom mail waits, who belongs to it, its groups, its invites and what it keeps. */
+/** One mesh: waiting mail, peers, groups, invites and storage; and the list of meshes. */
 import type { GroupList, Invites, Me, MeshPage, MeshReport, PeerPage, PeerReport } from '@sealpost/operator'
 import { useState } from 'preact/hooks'
-import { type Api, age, count, deadCount, instant, named, plain, short, useAsked } from '../api.ts'
-import { FlowIcon, Key, MeshBadges, Num, Pager, Shown, Table, toneOf, useConfirm } from '../parts.tsx'
-import { KeptView } from './dead-letters.tsx'
+import {
+  type Api,
+  age,
+  count,
+  deadCount,
+  FlowIcon,
+  instant,
+  Key,
+  MeshBadges,
+  Num,
+  named,
+  Pager,
+  plain,
+  Shown,
+  short,
+  Table,
+  toneOf,
+  useAsked,
+  useConfirm,
+} from '../parts.tsx'
+import { KeptView } from './storage.tsx'
 
 interface MeshProps {
   readonly api: Api
@@ -152,7 +170,7 @@ function PeerTable({
   )
 }
 
-/** Away is who has no session here: on which shard the last one was, and since when, is known of all. */
+/** A peer without a session on this shard is away; the database knows its last shard. */
 function LastSession({ of: { lastSeen } }: { of: PeerReport }) {
   if (!lastSeen) return <div class="quiet">never here</div>
   return (
@@ -240,7 +258,6 @@ function InvitesOf({ api, meshId, me }: MeshProps) {
   )
 }
 
-/** All meshes, a page at a time, those that need someone first. */
 const HEAD = ['Mesh, and how its mail is', '# Oldest', '# Waiting', '# Dead', '# Sessions', 'Since']
 
 export function MeshesView({ api }: { api: Api }) {

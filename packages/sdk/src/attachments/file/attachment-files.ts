@@ -4,8 +4,7 @@ import { type FileHandle, mkdir, open, readFile, rename, rm } from 'node:fs/prom
 import { join } from 'node:path'
 import type { Attachment } from '@sealpost/identity'
 import { SealpostError } from '../../errors.ts'
-import type { Attachments } from '../attachments.ts'
-import { type DownloadOptions, plainBytes } from '../download.ts'
+import { type Attachments, type DownloadOptions, plainBytes } from '../attachments.ts'
 import type { AttachmentSource, UploadLog } from '../upload.ts'
 
 /** Of memory, while one is read. */

@@ -1,0 +1,16 @@
+import { isChosenName } from '@sealpost/std'
+import { expect, test } from 'vitest'
+import { userName } from './profile.ts'
+
+test.each([
+  ['alice', 'alice'],
+  ['CORP/alice (admin)', 'CORPalice admin'],
+  ['--rf', 'rf'],
+  ['zoë', 'zo'],
+  ['日本', 'someone'],
+  ['NV2N-HQ7V', 'someone'],
+  [`${'x'.repeat(63)} y`, 'x'.repeat(63)],
+])('the account %j makes the name %j', (account, name) => {
+  expect(userName(account)).toBe(name)
+  expect(isChosenName(name)).toBe(true)
+})

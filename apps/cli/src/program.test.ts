@@ -1,0 +1,104 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Command } from 'commander'
+import { afterAll, describe, expect, test } from 'vitest'
+import { platformStreams } from './output.ts'
+import { sealpost, sealpostFor } from './program.ts'
+import { eachCommand } from './shell.ts'
+import { runHere } from './test/cli.ts'
+
+const home = mkdtempSync(join(tmpdir(), 'sealpost-cli-test-'))
+afterAll(() => rmSync(home, { recursive: true, force: true }))
+
+const run = (...words: string[]) => runHere(words, { SEALPOST_HOME: home })
+
+describe('a wrong command line ends with 2 and one clear sentence', () => {
+  test.each([
+    [['bogus'], "unknown command 'bogus'"],
+    [['sen'], 'Did you mean send?'],
+    [['send'], "missing required argument 'TO'"],
+    [['send', 'bob', 'a', 'b'], 'too many arguments'],
+    [['send', 'bob', 'a', '--ttl', 'soon'], 'It is a time like 30s, 5m, 2h or 14d.'],
+    [['send', 'bob', 'a', '--priority', 'urgent'], 'Allowed choices are now, next, low.'],
+    [['request', 'bob', 'a', '--file', 'x'], 'either TEXT or --file'],
+    [['listen', '--count', '0'], 'It is a whole number from 1'],
+    [['peers', '--profile', '../x'], 'A profile is named by letters'],
+    [['join', 'sealpost1:AAAA'], 'This is no invite'],
+    [['invite', 'show', 'hello'], 'This is no invite'],
+    [['invite', 'revoke', 'hello'], 'An invite is named by its id'],
+    [['consent', 'set', 'closed'], 'Allowed choices are open, contacts.'],
+    [['consent', 'allow'], "missing required argument 'NAME'"],
+    [['key', 'turn'], "unknown command 'turn'"],
+    [['state', 'set'], "missing required argument 'KEY'"],
+    [['state', 'replay'], "required option '--at <TIME>' not specified"],
+    [['state', 'replay', '--at', 'soon'], 'It is a time like 2026-11-22T14:03Z, or how long ago, like 2h.'],
+    [['history', '--from', '2026-13-40'], 'It is a time like'],
+    [['space', 'open', '--history-for', 'some'], 'Allowed choices are none, joined, all.'],
+    [['space', 'open', '--keep-size', 'much'], 'It is a size like 500MB or 10GB.'],
+    [['completion', 'tcsh'], 'Allowed choices are bash, zsh, fish.'],
+    [['dead', 'list'], 'DATABASE_URL is not set'],
+    [['dead', 'purge'], 'Name the dead letters by their IDs, or say --all'],
+    [['dead', 'redrive', 'x'], 'An ID is a number'],
+  ])('%j', async (words, sentence) => {
+    const { code, out, err } = await run(...words)
+    expect(code).toBe(2)
+    expect(out).toBe('')
+    expect(err).toContain(sentence)
+  })
+
+  test('and without any word help is shown on stderr', async () => {
+    expect(await run()).toMatchObject({ code: 2, out: '', err: expect.stringContaining('Usage: sealpost') })
+  })
+})
+
+test('what is missing in a profile is not found', async () => {
+  for (const words of [['status'], ['invite', 'create'], ['listen'], ['peers']])
+    expect((await run(...words)).code).toBe(3)
+})
+
+test('keys are made once, and never again', async () => {
+  const made = await run('keygen', '--profile', 'work', '--json')
+  expect(made.code).toBe(0)
+  expect(JSON.parse(made.out)).toMatchObject({ profile: 'work', key: expect.stringMatching(/^[0-9a-f]{64}$/) })
+  const again = await run('keygen', '--profile', 'work', '--json')
+  expect(again.code).toBe(5)
+  expect(JSON.parse(again.err)).toMatchObject({ error: { code: 'key_file_exists' } })
+})
+
+test('every command has a description and examples', async () => {
+  const silent: string[] = []
+  eachCommand(await sealpost(() => () => Promise.resolve()), (command, path) => {
+    let help = ''
+    command.configureOutput({ writeOut: (text) => (help += text) }).outputHelp()
+    if (!command.description() || !/Examples:\n {2}\S/.test(help)) silent.push(path.join(' '))
+  })
+  expect(silent).toEqual([])
+})
+
+test('a run loads the commands that stand among its words, and every command where none does', async () => {
+  const names = async (...words: string[]) => {
+    const program = await sealpostFor(words, () => () => Promise.resolve(), platformStreams)
+    return program.commands.map((command) => command.name())
+  }
+  const all = (await sealpost(() => () => Promise.resolve())).commands.map((command) => command.name())
+  expect(all.length).toBeGreaterThan(20)
+  for (const name of all.filter((each) => each !== 'completion'))
+    expect(await names('--profile', 'work', name, '--help')).toEqual([name, 'completion'])
+  expect(await names('--profile', 'send', 'listen')).toEqual(['send', 'listen', 'completion'])
+  for (const words of [[], ['--help'], ['sned'], ['completion', 'bash']]) expect(await names(...words)).toEqual(all)
+})
+
+test('dead letters have the same commands and options on the database and by a broker', async () => {
+  const program = await sealpost(() => () => Promise.resolve())
+  const below = (command: Command, name: string) => command.commands.find((each) => each.name() === name)!
+  const wordsOf = (dead: Command) =>
+    dead.commands.map((command) => [
+      command.name(),
+      command.description(),
+      ...command.options.map(({ flags }) => flags),
+    ])
+  const words = wordsOf(below(program, 'dead'))
+  expect(words.map(([name]) => name)).toEqual(['list', 'redrive', 'purge'])
+  expect(wordsOf(below(below(program, 'admin'), 'dead'))).toEqual(words)
+})

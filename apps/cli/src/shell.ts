@@ -1,0 +1,92 @@
+/** The shell that a command runs in, the ways it waits, and the helpers that define commands. */
+import { OperatingError } from '@sealpost/std'
+import type { Command } from 'commander'
+import type { Output } from './output.ts'
+import type { Profile } from './profile/profile.ts'
+import type { Settings } from './settings.ts'
+
+export interface Shell {
+  readonly settings: Settings
+  readonly output: Output
+  /** The chosen profile; it may not exist. */
+  readonly profile: Profile
+  /** Aborts on an interrupt, with the error to end with. */
+  readonly signal: AbortSignal
+}
+
+/** Options that every command takes. */
+export interface GlobalOptions {
+  readonly profile?: string
+  readonly passphraseFile?: string
+  readonly json?: boolean
+  readonly quiet?: boolean
+}
+
+/** Succeeds by returning, and fails by an error with a code of `exit-codes.ts`. */
+type Action<Options extends object, Words extends readonly unknown[]> = (
+  shell: Shell,
+  options: Options,
+  ...words: Words
+) => Promise<void>
+
+export type RunAction = <Options extends object, Words extends readonly unknown[]>(
+  action: Action<Options, Words>,
+) => (...given: unknown[]) => Promise<void>
+
+/** Commander passes the arguments, then the options, then the command itself. */
+export function runIn(shellFor: (options: GlobalOptions) => Shell): RunAction {
+  return <Options extends object, Words extends readonly unknown[]>(action: Action<Options, Words>) =>
+    async (...given) => {
+      const options = (given.at(-1) as Command).optsWithGlobals<Options & GlobalOptions>()
+      await action(shellFor(options), options, ...(given.slice(0, -2) as unknown as Words))
+    }
+}
+
+/** Returns the examples at the end of a command's help. */
+export function examples(...lines: readonly string[]): string {
+  return `\nExamples:\n${lines.map((line) => `  ${line}`).join('\n')}`
+}
+
+/** Visits a command and all below it in the order of the help, each with its path of names. */
+export function eachCommand(
+  command: Command,
+  visit: (command: Command, path: readonly string[]) => void,
+  above: readonly string[] = [],
+): void {
+  const path = [...above, command.name()]
+  visit(command, path)
+  for (const below of command.commands) eachCommand(below, visit, path)
+}
+
+/** Returns a shell whose signal also aborts after `seconds`. Disposing stops the timer. */
+export function withDeadline(shell: Shell, seconds: number, sentence: string): Shell & Disposable {
+  const clock = new AbortController()
+  const timer = setTimeout(() => clock.abort(new OperatingError('timeout', sentence)), seconds * 1000)
+  return {
+    ...shell,
+    signal: AbortSignal.any([shell.signal, clock.signal]),
+    [Symbol.dispose]: () => clearTimeout(timer),
+  }
+}
+
+/** Settles as the promise, or rejects with the signal's reason if that comes first. */
+export async function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted()
+  const aborted = Promise.withResolvers<never>()
+  const abort = () => aborted.reject(signal.reason)
+  signal.addEventListener('abort', abort)
+  promise.catch(() => undefined) // not awaited after the signal
+  try {
+    return await Promise.race([promise, aborted.promise])
+  } finally {
+    signal.removeEventListener('abort', abort)
+  }
+}
+
+/** Resolves when the signal fires. */
+export function whenAborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve()
+    signal.addEventListener('abort', () => resolve(), { once: true })
+  })
+}

@@ -1,0 +1,259 @@
+/**
+ * What a generator records of each message: rows of plain numbers in one buffer that goes to a file whenever it is full,
+ * so that a run of any length takes the same few megabytes and the garbage collector has no work. One file lists the
+ * sends, one the receipts, each in the order of events.
+ *
+ * Times are the SDK's `clockMs`: milliseconds since 1970 with fractions. It is comparable between the processes of one
+ * machine: the platform derives `timeOrigin` from the wall clock with an error below a microsecond (measured against
+ * CLOCK_MONOTONIC in eight processes), and it never jumps afterwards. For another machine see `RemoteGenerator`.
+ */
+
+import { closeSync, openSync, readSync } from 'node:fs'
+import { appendFile } from 'node:fs/promises'
+import type { EnvelopeId } from '@sealpost/std'
+
+/** The files of a generator, and how far the clock that wrote them is ahead of ours. */
+export interface Records {
+  readonly prefix: string
+  readonly aheadMs: number
+}
+
+export const recordFiles = (prefix: string) => [`${prefix}.sends`, `${prefix}.receipts`] as const
+
+/** Bits of `faults`: what the recipient found wrong with a message. */
+export const FAULTS = { body: 1, recipient: 2, sender: 4 } as const
+export const ID_BYTES = 16
+
+/** The offsets of the fields in a row of each file, and the bytes of a row. */
+const SEND = { calledAtMs: 0, admittedAtMs: 8, answeredAtMs: 16, id: 24, number: 40, isAcked: 44, bytes: 48 }
+const RECEIPT = { atMs: 0, id: 8, number: 24, recipient: 28, faults: 32, bytes: 40 }
+
+interface SendRow {
+  readonly number: number
+  readonly calledAtMs: number
+  readonly answeredAtMs: number
+  /** Null: refused. */
+  readonly ack: { readonly envelopeId: EnvelopeId; readonly admittedAtMs: number } | null
+}
+
+interface ReceiptRow {
+  readonly number: number
+  readonly recipient: number
+  readonly faults: number
+  readonly atMs: number
+  readonly envelopeId: EnvelopeId
+}
+
+export class RecordLog {
+  readonly #sends: RowWriter
+  readonly #receipts: RowWriter
+
+  constructor(prefix: string) {
+    const [sends, receipts] = recordFiles(prefix)
+    this.#sends = new RowWriter(sends, SEND.bytes)
+    this.#receipts = new RowWriter(receipts, RECEIPT.bytes)
+  }
+
+  /** Records a call of `send` and its ack or refusal. */
+  answered({ number, calledAtMs, answeredAtMs, ack }: SendRow): void {
+    const rows = this.#sends
+    const at = rows.next()
+    rows.setTime(at + SEND.calledAtMs, calledAtMs)
+    rows.setTime(at + SEND.answeredAtMs, answeredAtMs)
+    rows.setTime(at + SEND.admittedAtMs, ack ? ack.admittedAtMs : Number.NaN)
+    rows.setCount(at + SEND.number, number)
+    rows.setCount(at + SEND.isAcked, ack ? 1 : 0)
+    if (ack) rows.setId(at + SEND.id, ack.envelopeId)
+  }
+
+  /** Records a message that an application received. */
+  received({ number, recipient, faults, atMs, envelopeId }: ReceiptRow): void {
+    const rows = this.#receipts
+    const at = rows.next()
+    rows.setTime(at + RECEIPT.atMs, atMs)
+    rows.setId(at + RECEIPT.id, envelopeId)
+    rows.setCount(at + RECEIPT.number, number)
+    rows.setCount(at + RECEIPT.recipient, recipient)
+    rows.setCount(at + RECEIPT.faults, faults)
+  }
+
+  /** Resolves when everything is in the files. */
+  async close(): Promise<void> {
+    await Promise.all([this.#sends.close(), this.#receipts.close()])
+  }
+}
+
+/** 170,000 rows: a burst of 100,000 messages writes to no disk until it is over, a soak of 2,000/s every 85 seconds. */
+const BUFFER_BYTES = 8 * 1024 * 1024
+
+/** A method of Node's and Bun's buffers without a type: half the time of `write(text, at, length, 'hex')`. */
+type HexBuffer = Buffer & { hexWrite(text: string, at: number, length: number): number }
+
+class RowWriter {
+  readonly #file: string
+  readonly #rowBytes: number
+  #bytes!: HexBuffer
+  #times!: Float64Array
+  #counts!: Uint32Array
+  #used = 0
+  #written: Promise<void>
+
+  constructor(file: string, rowBytes: number) {
+    this.#file = file
+    this.#rowBytes = rowBytes
+    this.#written = appendFile(file, '') // the file exists even without rows
+    this.#allocate()
+  }
+
+  /** @returns where the new row begins */
+  next(): number {
+    if (this.#used + this.#rowBytes > BUFFER_BYTES) this.#flush()
+    const at = this.#used
+    this.#used += this.#rowBytes
+    return at
+  }
+
+  setTime(at: number, ms: number): void {
+    this.#times[at >>> 3] = ms
+  }
+
+  setCount(at: number, count: number): void {
+    this.#counts[at >>> 2] = count
+  }
+
+  setId(at: number, id: string): void {
+    this.#bytes.hexWrite(id, at, ID_BYTES)
+  }
+
+  close(): Promise<void> {
+    this.#flush()
+    return this.#written
+  }
+
+  /** Writes the full buffer while the next one fills. */
+  #flush(): void {
+    const full = this.#bytes.subarray(0, this.#used)
+    this.#written = this.#written.then(() => appendFile(this.#file, full))
+    this.#written.catch(() => undefined) // `close` reports it
+    this.#allocate()
+  }
+
+  #allocate(): void {
+    this.#bytes = Buffer.alloc(BUFFER_BYTES) as HexBuffer
+    this.#times = new Float64Array(this.#bytes.buffer)
+    this.#counts = new Uint32Array(this.#bytes.buffer)
+    this.#used = 0
+  }
+}
+
+const ROWS_AT_ONCE = 20_000
+
+/** Reads a file row by row, a part of it in memory at a time. `next` moves to a row. */
+class Cursor {
+  readonly #file: number
+  readonly #rowBytes: number
+  readonly #bytes: Buffer
+  readonly #times: Float64Array
+  readonly #counts: Uint32Array
+  readonly #aheadMs: number
+  #at: number
+  #end = 0
+
+  constructor(path: string, { rowBytes, aheadMs }: { rowBytes: number; aheadMs: number }) {
+    this.#file = openSync(path, 'r')
+    this.#aheadMs = aheadMs
+    this.#rowBytes = rowBytes
+    this.#bytes = Buffer.alloc(ROWS_AT_ONCE * rowBytes)
+    this.#times = new Float64Array(this.#bytes.buffer)
+    this.#counts = new Uint32Array(this.#bytes.buffer)
+    this.#at = -rowBytes
+  }
+
+  /** @returns false at the end */
+  next(): boolean {
+    this.#at += this.#rowBytes
+    if (this.#at < this.#end) return true
+    this.#at = 0
+    this.#end = readSync(this.#file, this.#bytes, 0, this.#bytes.length, null)
+    return this.#end > 0
+  }
+
+  close(): void {
+    closeSync(this.#file)
+  }
+
+  /** By the clock of this program. */
+  protected time(offset: number): number {
+    return this.#times[(this.#at + offset) >>> 3]! - this.#aheadMs
+  }
+
+  protected count(offset: number): number {
+    return this.#counts[(this.#at + offset) >>> 2]!
+  }
+
+  /** A view that the next read overwrites. */
+  protected bytes(offset: number): Buffer {
+    return this.#bytes.subarray(this.#at + offset, this.#at + offset + ID_BYTES)
+  }
+}
+
+export class SendCursor extends Cursor {
+  readonly kind = 'send'
+
+  constructor({ prefix, aheadMs }: Records) {
+    super(recordFiles(prefix)[0], { rowBytes: SEND.bytes, aheadMs })
+  }
+  /** When it was answered, which is the order of the rows in a file. */
+  get atMs(): number {
+    return this.time(SEND.answeredAtMs)
+  }
+  get calledAtMs(): number {
+    return this.time(SEND.calledAtMs)
+  }
+  /** NaN when refused. */
+  get admittedAtMs(): number {
+    return this.time(SEND.admittedAtMs)
+  }
+  get isAcked(): boolean {
+    return this.count(SEND.isAcked) === 1
+  }
+  get number(): number {
+    return this.count(SEND.number)
+  }
+  get id(): Buffer {
+    return this.bytes(SEND.id)
+  }
+}
+
+export class ReceiptCursor extends Cursor {
+  readonly kind = 'receipt'
+
+  constructor({ prefix, aheadMs }: Records) {
+    super(recordFiles(prefix)[1], { rowBytes: RECEIPT.bytes, aheadMs })
+  }
+  get atMs(): number {
+    return this.time(RECEIPT.atMs)
+  }
+  get number(): number {
+    return this.count(RECEIPT.number)
+  }
+  get recipient(): number {
+    return this.count(RECEIPT.recipient)
+  }
+  get faults(): number {
+    return this.count(RECEIPT.faults)
+  }
+  get id(): Buffer {
+    return this.bytes(RECEIPT.id)
+  }
+}
+
+/** Yields all rows in the order of events; the rows of one file keep their own order. */
+export function* inTime(cursors: readonly (SendCursor | ReceiptCursor)[]): Generator<SendCursor | ReceiptCursor> {
+  const open = cursors.filter((cursor) => cursor.next())
+  while (open.length > 0) {
+    const first = open.reduce((a, b) => (b.atMs < a.atMs ? b : a))
+    yield first
+    if (!first.next()) open.splice(open.indexOf(first), 1)
+  }
+}

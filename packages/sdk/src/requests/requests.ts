@@ -1,0 +1,271 @@
+/**
+ * Requests to the broker and to other peers.
+ *
+ * One frame answers a request to the broker. A request stays open until its reply comes: it is sent again in the next
+ * session, and after a while without a reply, as when the broker's database is away. So every request here is idempotent.
+ */
+import {
+  CONSENT_CHANGES_MAX,
+  type ConsentPolicy,
+  type FrameOf,
+  type MemberRole,
+  type ServerFrame,
+} from '@sealpost/protocol'
+import type { EnvelopeId, InviteId, Millis, PeerKey } from '@sealpost/std'
+import { refusedBy, SealpostError } from '../errors.ts'
+import type { Message } from '../inbox/message.ts'
+import type { OutgoingMessage, OutgoingTerms } from '../outbox/lane.ts'
+import { chunksOf } from '../outbox/send-frames.ts'
+
+const REPLIES = {
+  members: 'roster',
+  revoke: 'revoked',
+  consent: 'consented',
+  bind: 'bound',
+  setGroup: 'groupSet',
+  groups: 'groupList',
+  devices: 'deviceList',
+  removeDevice: 'deviceRemoved',
+  succeed: 'succeeded',
+  setPool: 'groupSet',
+  pools: 'groupList',
+} as const
+
+export type BrokerRequestType = keyof typeof REPLIES
+export type BrokerRequestOf<Type extends BrokerRequestType> = Omit<FrameOf<Type>, 'ref'>
+type BrokerReplyTo<Type extends BrokerRequestType> = FrameOf<(typeof REPLIES)[Type]>
+
+export interface ReplyHandler<Type extends BrokerRequestType = BrokerRequestType> {
+  replied(answer: BrokerReplyTo<Type>): void
+  refused(error: SealpostError): void
+}
+
+interface OpenBrokerRequest {
+  readonly frame: FrameOf<BrokerRequestType>
+  readonly handler: ReplyHandler
+  /** In this session; Infinity: not yet. */
+  sentAtMs: Millis
+}
+
+const RESEND_AFTER_MS = 5_000
+
+export class BrokerRequests {
+  readonly #open = new Map<number, OpenBrokerRequest>()
+  #ref = 0
+
+  send<Type extends BrokerRequestType>(question: BrokerRequestOf<Type>, handler: ReplyHandler<Type>): void {
+    this.#ref = (this.#ref + 1) >>> 0
+    const frame = { ...question, ref: this.#ref } as unknown as FrameOf<BrokerRequestType>
+    this.#open.set(this.#ref, { frame, handler: handler as unknown as ReplyHandler, sentAtMs: Infinity })
+  }
+
+  /** Whether any is without an answer. */
+  get isOpen(): boolean {
+    return this.#open.size > 0
+  }
+
+  takeFrames(nowMs: Millis): FrameOf<BrokerRequestType>[] {
+    const due = [...this.#open.values()].filter(
+      ({ sentAtMs: askedAtMs }) => askedAtMs === Infinity || nowMs - askedAtMs >= RESEND_AFTER_MS,
+    )
+    for (const open of due) open.sentAtMs = nowMs
+    return due.map(({ frame }) => frame)
+  }
+
+  get wakeAtMs(): Millis {
+    let atMs = Infinity
+    for (const { sentAtMs: askedAtMs } of this.#open.values()) atMs = Math.min(atMs, askedAtMs + RESEND_AFTER_MS)
+    return atMs
+  }
+
+  /** An answer that nobody waits for, or of another kind than was asked for, is passed by. */
+  replied(answer: Extract<ServerFrame, BrokerReplyTo<BrokerRequestType>>): void {
+    const open = this.#open.get(answer.ref)
+    if (!open || REPLIES[open.frame.type] !== answer.type) return
+    this.#open.delete(answer.ref)
+    open.handler.replied(answer)
+  }
+
+  /** The session ended, and what was asked in it. */
+  disconnected(): void {
+    for (const open of this.#open.values()) open.sentAtMs = Infinity
+  }
+
+  close(error: SealpostError): void {
+    for (const { handler } of this.#open.values()) handler.refused(error)
+    this.#open.clear()
+  }
+}
+
+/** The mesh as its broker tells it, and what an admin does to it. Names and roles are the broker's word: nobody signed them. */
+export interface MemberEntry {
+  readonly peer: PeerKey
+  /** What people call it; empty for none. It is no identity: compare fingerprints. */
+  readonly name: string
+  readonly role: MemberRole
+}
+
+export type RequestBroker = <Type extends BrokerRequestType>(
+  question: BrokerRequestOf<Type> & { type: Type },
+) => Promise<BrokerReplyTo<Type>>
+
+const BEFORE_ALL = '0'.repeat(64) as PeerKey
+
+/** Page by page. A broker that goes round in a circle is not followed. */
+export async function listMembers(ask: RequestBroker): Promise<MemberEntry[]> {
+  const all: MemberEntry[] = []
+  let after = BEFORE_ALL
+  for (;;) {
+    const { members, isLast } = await ask({ type: 'members', after })
+    all.push(...members)
+    const last = members.at(-1)?.peer
+    if (isLast || last === undefined || last <= after) return all
+    after = last
+  }
+}
+
+/** @throws SealpostError `not_admin`, `unknown_recipient` */
+export async function revoke(ask: RequestBroker, named: { members?: PeerKey[]; invites?: InviteId[] }): Promise<void> {
+  const answer: FrameOf<'revoked'> = await ask({ type: 'revoke', members: [], invites: [], ...named })
+  if (answer.outcome === 'not_admin')
+    throw new SealpostError('not_admin', 'Only an admin of the mesh may revoke others.')
+  if (answer.unknown.length > 0) throw refusedBy('unknown_recipient')
+}
+
+export interface ConsentState {
+  /** `open`: from everybody but those blocked; `contacts`: from those allowed. */
+  readonly policy: ConsentPolicy
+  readonly allowed: readonly PeerKey[]
+  readonly blocked: readonly PeerKey[]
+}
+
+export interface ConsentUpdate {
+  /** Default: as it is. */
+  readonly policy?: ConsentPolicy
+  /** A key that stands in two of these lists is blocked or forgotten, whichever comes last here. */
+  readonly allow?: readonly PeerKey[]
+  readonly block?: readonly PeerKey[]
+  readonly forget?: readonly PeerKey[]
+}
+
+type Change = FrameOf<'consent'>['changes'][number]
+
+/**
+ * How it stands afterwards; an empty update only asks. More than 256 changes are done one part after the other.
+ * @throws SealpostError `unknown_recipient`, `too_many_named`
+ */
+export async function updateConsent(ask: RequestBroker, update: ConsentUpdate): Promise<ConsentState> {
+  const { policy = 'keep' } = update
+  const [changes = [], ...more] = chunksOf(changesOf(update), CONSENT_CHANGES_MAX)
+  let answer = await ask({ type: 'consent', policy, changes })
+  const unknown = [...answer.unknown]
+  for (const piece of more) {
+    check(answer)
+    answer = await ask({ type: 'consent', policy: 'keep', changes: piece })
+    unknown.push(...answer.unknown)
+  }
+  check(answer)
+  if (unknown.length > 0) throw refusedBy('unknown_recipient')
+  return stateOf(answer)
+}
+
+function changesOf({ allow = [], block = [], forget = [] }: ConsentUpdate): Change[] {
+  const changes = (peers: readonly PeerKey[], verdict: Change['verdict']) => peers.map((peer) => ({ peer, verdict }))
+  return [...changes(allow, 'allowed'), ...changes(block, 'blocked'), ...changes(forget, 'forgotten')]
+}
+
+function check({ outcome }: FrameOf<'consented'>): void {
+  if (outcome === 'too_many')
+    throw new SealpostError('too_many_named', 'This peer can allow or block no more others: forget some first.')
+}
+
+function stateOf({ policy, peers }: FrameOf<'consented'>): ConsentState {
+  const named = (wanted: string) => peers.filter(({ verdict }) => verdict === wanted).map(({ peer }) => peer)
+  return { policy, allowed: named('allowed'), blocked: named('blocked') }
+}
+
+/** One of its two answers is called. */
+export interface PeerRequest extends OutgoingTerms {
+  readonly body: Uint8Array
+  readonly timeoutMs: Millis
+  readonly replied: (answer: Message) => void
+  readonly refused: (error: SealpostError) => void
+}
+
+interface OpenPeerRequest extends Pick<PeerRequest, 'to' | 'replied' | 'refused'> {
+  readonly deadlineMs: Millis
+  /** Null until it is sealed. */
+  envelopeId: EnvelopeId | null
+}
+
+/**
+ * Requests to other peers that wait for a reply. A reply names the envelope of its request inside its box, so only the
+ * requested peer can have written it. Pure and synchronous.
+ */
+export class PeerRequests {
+  readonly #open = new Set<OpenPeerRequest>()
+  readonly #sealed = new Map<EnvelopeId, OpenPeerRequest>()
+  /** Not after the next deadline. Looking at all of them takes time, and this is asked for with every frame. */
+  wakeAtMs: Millis = Infinity
+
+  readonly #current: (peer: PeerKey) => PeerKey
+
+  /** `current`: the identity key of now, of one that others may have followed. */
+  constructor(current: (peer: PeerKey) => PeerKey = (peer) => peer) {
+    this.#current = current
+  }
+
+  /** Returns what is to be posted for it. */
+  begin({ timeoutMs, replied: answered, ...post }: PeerRequest, nowMs: Millis): OutgoingMessage {
+    const { to, refused } = post
+    const open: OpenPeerRequest = { to, replied: answered, refused, deadlineMs: nowMs + timeoutMs, envelopeId: null }
+    this.#open.add(open)
+    this.wakeAtMs = Math.min(this.wakeAtMs, open.deadlineMs)
+    return {
+      ...post,
+      sealed: (envelopeId) => {
+        if (!this.#open.has(open)) return
+        open.envelopeId = envelopeId
+        this.#sealed.set(envelopeId, open)
+      },
+      accepted: () => undefined,
+      refused: (error) => {
+        // It may be stored, and then an answer comes.
+        if (error.code !== 'maybe_sent' && this.#end(open)) refused(error)
+      },
+    }
+  }
+
+  /** Whether this answers one of them; it is that one's then. */
+  take(message: Message): boolean {
+    const { inReplyTo, sender } = message
+    const open = inReplyTo && this.#sealed.get(inReplyTo)
+    if (!open || this.#current(open.to) !== sender) return false
+    this.#end(open)
+    open.replied(message)
+    return true
+  }
+
+  expire(nowMs: Millis): void {
+    if (nowMs < this.wakeAtMs) return
+    for (const open of [...this.#open]) if (nowMs >= open.deadlineMs && this.#end(open)) open.refused(timedOut())
+    this.wakeAtMs = Infinity
+    for (const { deadlineMs } of this.#open) this.wakeAtMs = Math.min(this.wakeAtMs, deadlineMs)
+  }
+
+  close(error: SealpostError): void {
+    for (const open of [...this.#open]) if (this.#end(open)) open.refused(error)
+    this.wakeAtMs = Infinity
+  }
+
+  #end(open: OpenPeerRequest): boolean {
+    if (open.envelopeId) this.#sealed.delete(open.envelopeId)
+    return this.#open.delete(open)
+  }
+}
+
+function timedOut(): SealpostError {
+  return new SealpostError('timeout', 'No answer came in time. The request may still arrive, and be answered later.', {
+    isRetryable: true,
+  })
+}
