@@ -1,31 +1,29 @@
 /** The broker: puts the parts together, starts them in order, and ends them in the reverse. */
+
 import { openConsole } from '@sealpost/console'
 import type { Placement, Rate } from '@sealpost/core'
 import { DEMO_PATH, openDemo } from '@sealpost/demo'
 import type { Driver } from '@sealpost/driver'
-import { normalizeAuthority, ready } from '@sealpost/identity'
+import { normalizeAuthority, portOf, ready } from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'
 import { PROTOCOL_VERSIONS, SUBPROTOCOLS } from '@sealpost/protocol'
 import { defaultQueueOptions, type QueueOptions } from '@sealpost/queue'
 import { PostgresQueue } from '@sealpost/queue/postgres'
-import { OperatingError, type ShardId, toHex } from '@sealpost/std'
+import { type Millis, OperatingError, type ShardId, toHex } from '@sealpost/std'
 import { MEMBERS_MAX } from '@sealpost/store'
 import manifest from '../package.json'
-import { hostRefusal } from './admin/api.ts'
-import { openAdmin } from './admin/start.ts'
+import { hostRefusal, openAdmin } from './admin/api.ts'
 import { openAttachments } from './attachments/start.ts'
 import { type Config, configHelp, limitsOf, printConfig, readConfig } from './config/config.ts'
 import { DatabaseOrigin } from './database/origin.ts'
 import { askOrigin, DatabaseWatch, openDatabases, prepareDatabase } from './database/watch.ts'
 import { Authenticator, type BrokerKeys, EnrolmentService, readBrokerKeys } from './directory/authenticator.ts'
-import { GroupService } from './directory/groups.ts'
-import { MemberSettings, PoolService } from './directory/requests.ts'
+import { GroupService, MemberSettings, PoolService } from './directory/requests.ts'
 import { UserService } from './directory/users.ts'
 import { openDriver } from './driver.ts'
 import { openHistory } from './history/start.ts'
+import { openApi } from './http/api.ts'
 import { discoveryOf } from './http/discovery.ts'
-import { openApi } from './http/start.ts'
-import { type RunningBroker, Runs } from './runs.ts'
 import type { AdmissionLimits } from './server/admission.ts'
 import { helloOf } from './server/connection.ts'
 import { Intakes } from './server/intake.ts'
@@ -54,7 +52,7 @@ import { Metrics } from './telemetry/metrics.ts'
 import { Traces } from './telemetry/traces.ts'
 
 /**
- * `replaced`: the database lost something that was acknowledged, or is another one. This run must leave, and the next one
+ * `replaced`: called if the database lost something acknowledged, or is another one. This run must end, and the next one
  * begin.
  * @throws OperatingError with one sentence for the operator
  */
@@ -187,7 +185,7 @@ function servingParts({ app, overload, metrics, traces }: Serving): Omit<ServerP
   }
 }
 
-/** What the engine is told of the other shards. */
+/** Reports the other shards to the engine. */
 const placing = (driver: Driver) => ({
   placed: (placement: Placement) => driver.step(() => driver.engine.placed(placement)),
   others: (ids: ReadonlySet<ShardId>) => driver.shardsAre(ids),
@@ -280,7 +278,7 @@ const intakeRate = (config: Config): Rate => ({
   burst: INTAKE_FACTOR.burst * config.RATE_BYTES_BURST,
 })
 
-/** Room for what a session may be owed, in the larger form, and for its acks. */
+/** Room for the deliveries of a session in the larger form, and for its acks. */
 const BACKPRESSURE_FACTOR = 4
 
 function buildFacts() {
@@ -292,31 +290,94 @@ function buildFacts() {
   }
 }
 
-/** A release has no repository around it, and a container no git. */
+/** A release is outside a repository, and a container has no git. */
 const gitSha = (): string => {
   if (!Bun.which('git')) return 'unknown'
   const asked = Bun.spawnSync(['git', 'rev-parse', '--short', 'HEAD'], { cwd: import.meta.dir, stderr: 'ignore' })
   return asked.success ? asked.stdout.toString().trim() : 'unknown'
 }
 
+interface RunningBroker {
+  readonly url: string
+  readonly adminUrl: string
+  stop(): Promise<void>
+  /** Ends at once, and asks each peer to reconnect at a different time. */
+  leave(): Promise<void>
+}
+
+type StartRun = (config: Config, replaced: () => void) => Promise<RunningBroker>
+
+const AGAIN_AFTER_MS: Millis = 500
+
+/**
+ * The runs of the broker in one process. When the database was replaced by one that is missing something, the run ends with
+ * everything it knew of the database, and the next one begins under the new incarnation, on the same ports.
+ */
+class Runs {
+  readonly #config: Config
+  readonly #log: Log
+  readonly #start: StartRun
+  #current: Promise<RunningBroker>
+  #isOver = false
+
+  constructor(config: Config, log: Log, start: StartRun) {
+    this.#config = config
+    this.#log = log
+    this.#start = start
+    this.#current = this.#begin(config)
+  }
+
+  /** Resolves when the first run is ready. @throws OperatingError when it can't start */
+  async ready(): Promise<void> {
+    await this.#current
+  }
+
+  async stop(): Promise<void> {
+    this.#isOver = true
+    await (await this.#current).stop()
+  }
+
+  #begin(config: Config): Promise<RunningBroker> {
+    const run = this.#start(config, () => {
+      if (!this.#isOver) this.#current = run.then((former) => this.#follow(former))
+    })
+    return run
+  }
+
+  async #follow(former: RunningBroker): Promise<RunningBroker> {
+    await former.leave()
+    const config = { ...this.#config, PORT: portOf(former.url), ADMIN_PORT: portOf(former.adminUrl) }
+    while (!this.#isOver) {
+      try {
+        return await this.#begin(config)
+      } catch (error) {
+        if (!(error instanceof OperatingError)) throw error
+        this.#log.error('broker.not_restarted', errorFields(error))
+        await new Promise((resolve) => setTimeout(resolve, AGAIN_AFTER_MS))
+      }
+    }
+    return { ...former, stop: () => Promise.resolve() }
+  }
+}
+
 async function main(): Promise<void> {
-  const words = process.argv.slice(2)
-  if (words.some((word) => HELP.includes(word))) return print(configHelp())
-  if (words.some((word) => word !== PRINT_CONFIG))
-    return leave(2, [
+  const args = process.argv.slice(2)
+  if (args.some((arg) => HELP.includes(arg))) return print(configHelp())
+  if (args.some((arg) => arg !== PRINT_CONFIG))
+    return exitWith(2, [
       `The broker takes no argument but ${PRINT_CONFIG} and ${HELP[0]}: it is configured by its environment.`,
     ])
   const read = readConfig()
-  if (!read.ok) return leave(2, read.errors)
-  if (words.length > 0) return print(printConfig(read.config))
+  if (!read.ok) return exitWith(2, read.errors)
+  if (args.length > 0) return print(printConfig(read.config))
   const log = openLog(read.config.LOG_LEVEL)
   try {
     const runs = new Runs(read.config, log, (config, replaced) => startBroker(config, log, replaced))
-    endWhenDue(runs, log) // before it is ready: a supervisor may stop it as soon as it is
+    endWhenDue(runs, log) // before it is ready: a supervisor may stop it at once
     await runs.ready()
   } catch (error) {
     if (!(error instanceof OperatingError)) throw error
-    leave(1, [error.message])
+    exitWith(1, [error.message])
   }
 }
 
@@ -327,8 +388,8 @@ function print(text: string): void {
   process.stdout.write(`${text}\n`)
 }
 
-/** Says why, a sentence a line, and ends. */
-function leave(code: number, sentences: readonly string[]): never {
+/** Prints the sentences, one a line, and exits. */
+function exitWith(code: number, sentences: readonly string[]): never {
   for (const sentence of sentences) process.stderr.write(`${sentence.replace(/\.?$/, '.')}\n`)
   process.exit(code)
 }
@@ -344,7 +405,7 @@ function endWhenDue(runs: Runs, log: Log): void {
       log.info('broker.stopped')
       process.exit(0)
     }
-    void stop().then(stopped, () => process.exit(1)) // a start that failed has said why
+    void stop().then(stopped, () => process.exit(1)) // a failed start printed the reason
   }
   process.on('SIGTERM', () => end('SIGTERM'))
   process.on('SIGINT', () => end('SIGINT'))

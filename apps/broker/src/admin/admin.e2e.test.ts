@@ -6,6 +6,7 @@ import type { MeshId } from '@sealpost/std'
 import { addAdminToken, listAudit, type NewAdminToken, revokeAdminToken } from '@sealpost/store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { ask, post } from '../test/http.ts'
+import { keyOf } from '../test/member.ts'
 import { WireClient } from '../test/wire.ts'
 import { type Place, World } from '../test/world.ts'
 import { adminApiRoutes, changeRoutes } from './routes.ts'
@@ -22,7 +23,6 @@ const terms = { name: 'night shift', scope: 'operate', meshId: null, ttlSeconds:
 const issue = (other: Partial<NewAdminToken> = {}) => addAdminToken(world.db, { ...terms, ...other })
 const bearer = (token: string) => ({ Authorization: `Bearer ${token}` })
 const at = (path: string) => `${world.broker.adminUrl}/admin/v1${path}`
-const keyOf = (place: Place) => place.identity.signing.publicKey
 
 async function as(other: Partial<NewAdminToken> = {}) {
   const headers = bearer((await issue(other)).token)

@@ -1,6 +1,8 @@
 /** The admin API: authentication, authorization, and handlers. `routes.ts` defines the requests. */
+
 import { OpenAPIHono } from '@hono/zod-openapi'
 import type { RevokedMember } from '@sealpost/core'
+import type { Driver } from '@sealpost/driver'
 import type { Purge } from '@sealpost/operator'
 import { type Database, DatabaseError } from '@sealpost/pg'
 import { type DeliveryId, type InviteId, type MeshId, type Millis, OperatingError, type PeerKey } from '@sealpost/std'
@@ -16,20 +18,80 @@ import {
 } from '@sealpost/store'
 import type { Context, MiddlewareHandler } from 'hono'
 import { HTTPException } from 'hono/http-exception'
+import type { Config } from '../config/config.ts'
+import type { DatabaseWatch } from '../database/watch.ts'
+import type { Overload } from '../server/overload.ts'
+import type { VersionFacts } from '../server/server.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'
-import type { QuotaView } from './reports/quotas.ts'
-import type { Views } from './reports/views.ts'
+import type { Metrics } from '../telemetry/metrics.ts'
+import { MeshStates } from './reports/mesh-states.ts'
+import { Census, databaseFigures, type QuotaParts, QuotaView } from './reports/quotas.ts'
+import { Views } from './reports/views.ts'
 import * as routes from './routes.ts'
 import {
   ADMIN_DOCUMENT_PATH,
   type AdminCode,
   adminDocument,
   adminRefusals,
-  type BrokerSamples,
+  BrokerSamples,
   SAMPLE_EVERY_MS,
 } from './routes.ts'
 
-/** Authenticates operators by their tokens, and checks scopes. */
+interface AdminStart {
+  readonly driver: Driver
+  readonly metrics: Metrics
+  readonly watch: DatabaseWatch
+  readonly overload: Overload
+  /** `operating` has its own connections, so that operators' and peers' queries don't delay each other. */
+  readonly databases: { readonly operating: Database; readonly asking: Database }
+  readonly facts: VersionFacts
+  readonly config: Config
+  readonly queue: QuotaParts['queue']
+  readonly log: Log
+}
+
+export function openAdmin({ databases, driver, metrics, watch, overload, facts, config, queue, log }: AdminStart) {
+  const { engine } = driver
+  const { operating: db, asking } = databases
+  const accepted = () => engine.counters.accepted
+  const census = new Census(db, accepted, (error) => log.warn('census.failed', errorFields(error)))
+  const depth = () => census.counted.depth
+  const oldestAgeMs = () => census.ageMs(census.counted.oldestAtMs)
+  metrics.show({
+    queue_depth: ['waiting deliveries, as of the last count of the queue', depth],
+    queue_oldest_seconds: ['age of the oldest waiting delivery', () => oldestAgeMs() / 1000],
+  })
+  const history = new BrokerSamples({
+    metrics,
+    counters: () => engine.counters,
+    gauges: () => ({ sessions: engine.sessionCount, depth: depth(), oldestAgeMs: oldestAgeMs() }),
+  })
+  const views = new Views({
+    db,
+    facts,
+    census,
+    history,
+    states: new MeshStates({ db, census, livePeers: (meshId) => engine.presence.livePeers(meshId) }),
+    figures: databaseFigures(db),
+    connections: () => driver.connectionCount,
+    warnings: () => [...watch.warnings, ...(overload.reason ? [`overloaded: too much ${overload.reason}`] : [])],
+    health: () => watch.health,
+    statementsWaiting: () => asking.waitingCount,
+  })
+  const quotas = new QuotaView({ db, queue, census, config })
+  const disconnectMembers = (members: readonly RevokedMember[]) =>
+    driver.step(() => {
+      for (const member of members) engine.disconnectMember(member)
+    })
+  return {
+    app: adminApi({ db, auth: new AdminAuth(db), views, quotas, history, log, disconnectMembers }),
+    stop: (): void => {
+      census.stop()
+      history.stop()
+    },
+  }
+}
+
 interface Needed {
   readonly scope: AdminScope
   /** The requested mesh; `own`: the token's mesh; null: no mesh, or all of them. */
@@ -51,6 +113,7 @@ interface Belief {
   readonly foundAtMs: Millis
 }
 
+/** Authenticates operators by their tokens, and checks scopes. */
 export class AdminAuth {
   private readonly db: Database
   /** Keyed by the hash of a token, so that a heap dump contains none. */

@@ -9,9 +9,9 @@ import { addMembers, createAttachment, createMesh, expireAttachment, listExpired
 import { randomBinding } from '@sealpost/store/testing'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { readConfig } from '../config/config.ts'
+import { type TestingS3, testingS3 } from '../test/s3.ts'
 import { AttachmentExpiry, type ChunkStore, postgresChunks } from './attachments.ts'
 import { s3Chunks } from './s3-chunks.ts'
-import { type TestingS3, testingS3 } from './testing-s3.ts'
 
 const CHUNK_BYTES = 4096
 

@@ -7,7 +7,7 @@ import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'
 import { OperatingError } from '@sealpost/std'
 import { type AttachmentRef, putChunk, readChunk } from '@sealpost/store'
-import type { AttachmentConfig } from '../config/attachments.ts'
+import type { AttachmentConfig } from '../config/sections.ts'
 import type { ChunkStore } from './attachments.ts'
 
 /** The S3 API's limit of keys per delete request. */

@@ -1,7 +1,7 @@
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import { openDatabase } from '@sealpost/pg'
 import { SESSION } from '@sealpost/queue/postgres'
-import type { AttachmentConfig } from '../config/attachments.ts'
+import type { AttachmentConfig } from '../config/sections.ts'
 import type { DatabaseOrigin } from '../database/origin.ts'
 import { RequestLimits } from '../http/route-parts.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'

@@ -10,9 +10,10 @@ import { ENVELOPE_BYTES_MAX, GROUPS_MAX, POOLS_MAX } from '@sealpost/protocol'
 import { defaultQueueOptions } from '@sealpost/queue'
 import { z } from 'zod'
 import { isNetwork } from '../server/unproven-connections.ts'
-import { attachmentErrors, attachmentSettings } from './attachments.ts'
 import { engineRates, limitSettings } from './limits.ts'
 import {
+  attachmentErrors,
+  attachmentSettings,
   COUNT_MAX,
   count,
   historySettings,

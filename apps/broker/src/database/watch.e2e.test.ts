@@ -87,7 +87,7 @@ test('a broker whose database was replaced begins another run in its process, an
 
 test("with the broker role's privileges, messages flow by socket and by HTTP, now and later", async () => {
   await using world = await World.open()
-  const [from, to] = [await world.enrol(), await world.enrol()]
+  const [from, to] = await world.enrolMany(2)
   const [alice, bob] = [await connect(from), await connect(to)]
   const came: string[] = []
   bob.onMessage((message) => void came.push(message.text()))

@@ -1,25 +1,45 @@
 /** Connects the driver's checks and lookups, and each request of a member, to the services. */
-import type { ConsentReply, Lookup, Replies, Requester, RequestTable, SetPoolReply } from '@sealpost/core'
+import type {
+  ConsentReply,
+  FoundGroups,
+  GroupEntry,
+  Lookup,
+  Replies,
+  Requester,
+  RequestTable,
+  SetGroupReply,
+  SetPoolReply,
+} from '@sealpost/core'
 import type { RequestServices, Resolution } from '@sealpost/driver'
-import { checkKeyBinding, type PoolStatement, readPool } from '@sealpost/identity'
+import {
+  checkKeyBinding,
+  type GroupStatement,
+  groupFields,
+  type PoolStatement,
+  readGroup,
+  readPool,
+} from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'
 import { BATCH_MAX, type FrameOf, GROUP_PAGE_MAX, type KeyBindingEntry } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
-import { isChosenName, type MeshId } from '@sealpost/std'
+import { type GroupId, isChosenName, type MeshId } from '@sealpost/std'
 import {
   BOX_EPOCH_MAX,
   changeConsent,
   findConsent,
+  findGroups,
   findKeyHistory,
   findPoolStatement,
+  type GroupRow,
+  listGroups,
   listPools,
+  putGroup,
   putPool,
   replaceBinding,
 } from '@sealpost/store'
 import type { Cells } from '../shards/cells.ts'
 import type { SpaceLookup } from '../spaces/space-requests.ts'
 import type { Authenticator, EnrolmentService } from './authenticator.ts'
-import type { GroupService } from './groups.ts'
 import type { UserService } from './users.ts'
 
 export interface DirectoryServices {
@@ -111,7 +131,7 @@ export class PoolService {
   }
 
   async set(requester: Requester, { statement }: FrameOf<'setPool'>): Promise<SetPoolReply | null> {
-    const checked = await this.authenticator.inTurn(() => check(requester, statement))
+    const checked = await this.authenticator.inTurn(() => checkPool(requester, statement))
     if (checked === null || 'outcome' in checked) return checked
     if (!isChosenName(checked.name) && !(await this.isNamedSo(requester, checked))) return { outcome: 'malformed' }
     const { poolId, epoch, members, bytes } = checked
@@ -134,7 +154,7 @@ export class PoolService {
   }
 }
 
-function check({ meshId, peerKey }: Requester, statement: Uint8Array): PoolStatement | SetPoolReply {
+function checkPool({ meshId, peerKey }: Requester, statement: Uint8Array): PoolStatement | SetPoolReply {
   const pool = readPool(statement)
   if (pool?.meshId !== meshId) return { outcome: 'malformed' }
   return pool.owner === peerKey ? pool : { outcome: 'not_owner' }
@@ -188,4 +208,54 @@ export class MemberSettings {
     const verdict = checkKeyBinding({ ...bind, meshId, peerKey }, { meshId, peerKey, nowMs: Date.now() })
     return verdict === 'ok' && bind.boxEpoch <= BOX_EPOCH_MAX ? 'ok' : 'bad_binding'
   }
+}
+
+/**
+ * The groups of a mesh. This class checks a statement's signature, in the same queue as those of handshakes; one
+ * database statement decides which group statement is current (`packages/store/src/groups/groups.ts`).
+ */
+export class GroupService {
+  private readonly db: Database
+  private readonly authenticator: Authenticator
+  private readonly perOwnerMax: number
+
+  constructor(db: Database, authenticator: Authenticator, perOwnerMax: number) {
+    this.db = db
+    this.authenticator = authenticator
+    this.perOwnerMax = perOwnerMax
+  }
+
+  /** `null`: too many wait. @throws OperatingError */
+  async set(requester: Requester, { statement }: FrameOf<'setGroup'>): Promise<SetGroupReply | null> {
+    const checked = await this.authenticator.inTurn(() => checkGroup(requester, statement))
+    if (checked === null || 'outcome' in checked) return checked
+    if (!isChosenName(checked.name) && !(await this.isNamedSo(requester, checked))) return { outcome: 'malformed' }
+    const group = { groupId: checked.groupId, epoch: checked.epoch, statement: checked.bytes }
+    const outcome = await putGroup(this.db, requester, group, this.perOwnerMax)
+    return outcome === 'done' ? { outcome, group } : { outcome }
+  }
+
+  /** A group keeps a name from before the current rule, so that its owner can still change its members. */
+  private async isNamedSo({ meshId }: Requester, { groupId, name }: GroupStatement): Promise<boolean> {
+    const [former] = await findGroups(this.db, meshId, [groupId])
+    return former !== undefined && groupFields(former.statement)?.name === name
+  }
+
+  async list(meshId: MeshId, { after }: FrameOf<'groups'>): Promise<Replies['groups']> {
+    const found: GroupRow[] = await listGroups(this.db, meshId, { after, limit: GROUP_PAGE_MAX + 1 })
+    return { groups: found.slice(0, GROUP_PAGE_MAX), isLast: found.length <= GROUP_PAGE_MAX }
+  }
+
+  async find(meshId: MeshId, groups: readonly GroupId[]): Promise<FoundGroups> {
+    const found = new Map<GroupId, GroupEntry | null>(groups.map((groupId) => [groupId, null]))
+    if (groups.length === 0) return found
+    for (const group of await findGroups(this.db, meshId, groups)) found.set(group.groupId, group)
+    return found
+  }
+}
+
+function checkGroup({ meshId, peerKey }: Requester, statement: Uint8Array): GroupStatement | SetGroupReply {
+  const group = readGroup(statement)
+  if (group?.meshId !== meshId) return { outcome: 'malformed' }
+  return group.owner === peerKey ? group : { outcome: 'not_owner' }
 }

@@ -5,13 +5,12 @@ import type { Config } from '../config/config.ts'
 import type { DatabaseOrigin } from '../database/origin.ts'
 import type { Authenticator } from '../directory/authenticator.ts'
 import type { SpaceHints } from '../spaces/space-requests.ts'
-import { openSpaces } from '../spaces/start.ts'
+import { openSpaces } from '../spaces/space-requests.ts'
 import type { Log } from '../telemetry/log.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
 import { Followers } from './followers.ts'
 import { HistoryPages, ReplaySlots, Replays } from './replays.ts'
-import { watchRetention } from './retention-metrics.ts'
-import { HistoryUpkeep, UPKEEP_STATEMENT_MS } from './upkeep.ts'
+import { HistoryUpkeep, UPKEEP_STATEMENT_MS, watchRetention } from './upkeep.ts'
 
 interface Parts {
   readonly spaceHints: SpaceHints

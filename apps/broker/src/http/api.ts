@@ -1,44 +1,103 @@
 /**
  * HTTP for clients without a socket: authentication, limits, and handlers. `mailbox/routes.ts` defines the requests.
  */
+
 import { OpenAPIHono, type z } from '@hono/zod-openapi'
+import type { Rate } from '@sealpost/core'
 import type { Driver } from '@sealpost/driver'
-import { decodeFields, encodeFields } from '@sealpost/protocol'
+import type { Database } from '@sealpost/pg'
+import { decodeFields, encodeFields, type FrameOf } from '@sealpost/protocol'
 import type { Queue } from '@sealpost/queue'
-import { type GroupId, OperatingError, type PeerKey } from '@sealpost/std'
+import { type GroupId, type Millis, OperatingError, type PeerKey } from '@sealpost/std'
 import type { Context, MiddlewareHandler } from 'hono'
 import { HTTPException } from 'hono/http-exception'
 import { type AttachmentParts, addAttachments } from '../attachments/http.ts'
+import type { Authenticator } from '../directory/authenticator.ts'
 import { addReplays } from '../history/http-replay.ts'
 import type { Replays } from '../history/replays.ts'
 import type { Intakes } from '../server/intake.ts'
 import { addSpaces } from '../spaces/http.ts'
 import type { SpaceRequests } from '../spaces/space-requests.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'
-import type { Challenges } from './challenges.ts'
 import { DOCUMENT_PATH, openApiDocument } from './discovery.ts'
-import type { GroupRosters } from './mailbox/group-routes.ts'
-import { type Inboxes, pollResultJson, type Settling } from './mailbox/polled-connection.ts'
+import { GroupRosters } from './mailbox/group-routes.ts'
+import { Inboxes, pollResultJson, type Settling } from './mailbox/polled-connection.ts'
 import * as routes from './mailbox/routes.ts'
 import { readBroadcast, readEnvelopes, type Sending, sendOnce } from './mailbox/send.ts'
-import { boundBody, type Env, type HttpApi, type RequestLimits } from './route-parts.ts'
-import { type HttpCode, isRefused, nameOf, refuse, shareNameOf, type TokenHolder, type Tokens } from './tokens.ts'
+import { boundBody, type Env, type HttpApi, RequestLimits } from './route-parts.ts'
+import {
+  Challenges,
+  type HttpCode,
+  isRefused,
+  nameOf,
+  refuse,
+  shareNameOf,
+  type TokenHolder,
+  Tokens,
+} from './tokens.ts'
 
-export interface ApiParts {
+interface Parts {
   readonly driver: Driver
   readonly queue: Queue
-  readonly groups: GroupRosters
+  readonly attachments: AttachmentParts
   readonly spaces: SpaceRequests
   readonly replays: Replays
+  readonly log: Log
+}
+
+interface StartParts extends Parts {
+  readonly db: Database
+  readonly authenticator: Authenticator
+}
+
+interface ApiParts extends Parts {
+  readonly groups: GroupRosters
   readonly tokens: Tokens
   readonly challenges: Challenges
   readonly inboxes: Inboxes
-  readonly attachments: AttachmentParts
   readonly unproven: RequestLimits
   readonly peers: RequestLimits
   /** The parse limit of each peer; `null`: none. */
   readonly intakes: Intakes | null
-  readonly log: Log
+}
+
+interface Options {
+  readonly greet: () => FrameOf<'hello'>
+  readonly pollingIdleMs: Millis
+  /** The request rate of one peer; `null` disables rate limits. */
+  readonly rate: Rate | null
+  /** The parse limit of a peer, over HTTP and its socket; `null`: none. */
+  readonly intakes: Intakes | null
+}
+
+/** A handshake costs both sides a signature and a database lookup. */
+const UNPROVEN_RATE: Rate = { perSecond: 20, burst: 100 }
+const UNPROVEN_AT_A_TIME = 64
+/** Limits the memory of one peer's requests: a send is at most as large as a frame. */
+const PEER_AT_A_TIME = 16
+const ENDS_WITHIN_MS = 1000
+
+export function openApi({ db, authenticator, ...parts }: StartParts, { greet, pollingIdleMs, rate, intakes }: Options) {
+  const challenges = new Challenges(greet)
+  const unproven = new RequestLimits(rate && UNPROVEN_RATE, UNPROVEN_AT_A_TIME)
+  const peers = new RequestLimits(rate, PEER_AT_A_TIME)
+  const app = apiRoutes({
+    ...parts,
+    tokens: new Tokens({ db, authenticator, challenges }),
+    challenges,
+    inboxes: new Inboxes(parts.driver, parts.queue, pollingIdleMs),
+    groups: new GroupRosters(db),
+    unproven,
+    intakes,
+    peers,
+  })
+  return {
+    app,
+    ended: async (): Promise<void> => {
+      const deadline = performance.now() + ENDS_WITHIN_MS
+      while (!(peers.isIdle && unproven.isIdle) && performance.now() < deadline) await Bun.sleep(10)
+    },
+  }
 }
 
 const ALL = [...routes.unprovenRoutes, ...routes.peerRoutes, ...routes.chunkRoutes]
@@ -49,7 +108,7 @@ const PATHS = ALL.map(({ method, path }) => ({
 const MALFORMED: Partial<Record<string, HttpCode>> = { query: 'query_malformed', param: 'not_found' }
 const SILENT_SECONDS_MORE = 15
 
-export function apiRoutes(parts: ApiParts): HttpApi {
+function apiRoutes(parts: ApiParts): HttpApi {
   const app: HttpApi = new OpenAPIHono<Env>({
     defaultHook: (result, c) => {
       if (result.success) return undefined

@@ -15,7 +15,6 @@ import {
 } from '@sealpost/store'
 import type { Context } from 'hono'
 import type { Authenticator } from '../directory/authenticator.ts'
-import type { Challenges } from './challenges.ts'
 
 /**
  * The refusals of whole requests: codes with their HTTP status, in one table. Single envelopes have the codes of a
@@ -203,3 +202,34 @@ export function readTokenHeader(header: string | undefined): AccessTokenRef | un
   const bytes = new Uint8Array(Buffer.from(text, 'base64url'))
   return { meshId: toHex(bytes.subarray(0, MESH_BYTES)) as MeshId, hash: hash256(bytes) }
 }
+
+type Greeting = FrameOf<'hello'>
+
+/** The oldest challenge is dropped first. One takes about 400 bytes. */
+const WAITING_MAX = 10_000
+
+/** Challenges that wait for the signature of a token request. Each is valid once, until its expiry. */
+export class Challenges {
+  private readonly greet: () => Greeting
+  private readonly waiting = new Map<string, { greeting: Greeting; untilMs: number }>()
+
+  constructor(greet: () => Greeting) {
+    this.greet = greet
+  }
+
+  ask(): Greeting {
+    const greeting = this.greet()
+    this.waiting.set(keyOf(greeting.connectionId), { greeting, untilMs: performance.now() + greeting.authWithinMs })
+    if (this.waiting.size > WAITING_MAX) this.waiting.delete(this.waiting.keys().next().value!)
+    return greeting
+  }
+
+  take(connectionId: Uint8Array): Greeting | undefined {
+    const name = keyOf(connectionId)
+    const found = this.waiting.get(name)
+    this.waiting.delete(name)
+    return found && performance.now() < found.untilMs ? found.greeting : undefined
+  }
+}
+
+const keyOf = (connectionId: Uint8Array): string => Buffer.from(connectionId).toString('base64url')

@@ -127,7 +127,7 @@ describe('a member', () => {
   test('pays for frames and bodies that are refused, over all its connections', async () => {
     const tight = { LIMITS: 'on', RATE_BYTES_PER_SECOND: '1', RATE_BYTES_BURST: String(64 * 1024) }
     await using limited = await World.open(tight)
-    const [place, other] = [await limited.enrol(), await limited.enrol()]
+    const [place, other] = await limited.enrolMany(2)
     const [peer, neighbour] = [await HttpPeer.enter(place), await HttpPeer.enter(other)]
     const lookup = (one: HttpPeer) => one.post('/v1/lookup', { peers: [place.identity.signing.publicKey] })
     expect((await lookup(peer)).status).toBe(200)

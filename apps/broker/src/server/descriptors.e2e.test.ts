@@ -18,7 +18,7 @@ test.skipIf(!PRLIMIT)(
   { timeout: 120_000 },
   async () => {
     await using world = await World.open({ LIMITS: 'on' })
-    const [from, to] = [await world.enrol(), await world.enrol()]
+    const [from, to] = await world.enrolMany(2)
     const [sender, recipient] = [await WireClient.enter(from), await WireClient.enter(to)]
     const { pid, port } = world.broker
     const open = () => readdirSync(`/proc/${pid}/fd`).length

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Arena } from '../test/hostile.ts'
 import type { WireClient } from '../test/wire.ts'
-import { type ConformanceCase, conformanceCases } from './ws-conformance.ts'
+import { type ConformanceCase, conformanceCases } from '../test/ws-conformance.ts'
 
 const FENCE = 99
 

@@ -78,7 +78,7 @@ test('a mesh moves under its peers: nothing is lost, duplicated or reordered, an
 }) => {
   await using cells = await TwoCells.open()
   const { north, south } = cells
-  const places = [await north.enrol(), await north.enrol(), await north.enrol()] as const
+  const places = await north.enrolMany(3)
   const events: string[] = []
   const sender = await connect({ ...places[0], onEvent: ({ type }) => void events.push(type) })
   const recipient = await connect(places[1])
@@ -135,7 +135,7 @@ test.each([true, false])(
   async (announces) => {
     await using cells = await TwoCells.open({ announces })
     const { north, south } = cells
-    const [place, friend] = [await north.enrol(), await north.enrol()]
+    const [place, friend] = await north.enrolMany(2)
     const store = new MemoryStore()
     const sender = await connect({ ...place, store })
     const recipient = await connect({ ...friend, store: new MemoryStore() })

@@ -13,14 +13,17 @@ import {
 import { fromBase64url, type GroupId, type MeshId, toBase64url } from '@sealpost/std'
 import { test as base, describe, expect } from 'vitest'
 import { type Answer, ask, HttpPeer, httpUrl, post } from '../test/http.ts'
+import { keyOf } from '../test/member.ts'
+import { sharedWorlds } from '../test/shared-worlds.ts'
 import { randomHex, WireClient } from '../test/wire.ts'
 import { type Place, World } from '../test/world.ts'
+
+const shared = sharedWorlds()
 
 /** Each test has a broker of its own and mostly waits for it. */
 const test = base.concurrent
 
 const KEYS: EntryKeys = { nameKey: new Uint8Array(32).fill(1), spaceKey: new Uint8Array(32).fill(2) }
-const keyOf = ({ identity }: Place) => identity.signing.publicKey
 
 function statement(owner: Place, changes: Partial<SpaceFields> = {}) {
   const { bytes } = signSpace(owner.identity.signing, {
@@ -124,8 +127,8 @@ describe('a space over HTTP', () => {
   })
 
   test('of a group is closed to all other peers, as if it did not exist', async () => {
-    await using world = await World.open()
-    const [ann, bob, cat] = [await world.enrol(), await world.enrol(), await world.enrol()]
+    await using world = await shared()
+    const [ann, bob, cat] = await world.enrolMany(3)
     const stranger = await world.enrol(await world.mesh())
     const group = createGroup(ann.identity.signing, {
       meshId: ann.meshId,
@@ -188,7 +191,7 @@ describe('a space over HTTP', () => {
   })
 
   test('refuses malformed requests as a whole', async () => {
-    await using world = await World.open()
+    await using world = await shared()
     const owner = await world.enrolAdmin('ann')
     const ann = await SpaceMember.enter(owner)
     await ann.do('PUT', '', statement(owner))

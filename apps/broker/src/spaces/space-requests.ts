@@ -21,8 +21,10 @@ import type { Append } from '@sealpost/protocol'
 import type { HintOf } from '@sealpost/protocol/hints'
 import { recordedMessagesOf } from '@sealpost/queue'
 import { type MeshId, type Millis, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
+import type { Config } from '../config/config.ts'
 import type { Authenticator } from '../directory/authenticator.ts'
 import { type HttpRefusal, shareNameOf, type TokenHolder } from '../http/tokens.ts'
+import type { Metrics } from '../telemetry/metrics.ts'
 
 /**
  * Notifies followers of a space on this shard of new events on any shard. A notification may be lost or superfluous.
@@ -230,4 +232,35 @@ export class SpaceLookup {
     const isFull = (space?.meshBytes ?? 0) >= this.meshBytesMax
     return { spaceId, keepsMessages: space?.keepsMessages === true, isFull }
   }
+}
+
+interface SpaceParts {
+  readonly databases: { readonly asking: Database; readonly entries: Pipeline }
+  readonly authenticator: Authenticator
+  readonly spaceHints: SpaceHints
+  readonly metrics: Metrics
+}
+
+export function openSpaces(
+  config: Config,
+  { databases, authenticator, spaceHints, metrics }: SpaceParts,
+): SpaceRequests {
+  const parts = { asking: databases.asking, writing: databases.entries, authenticator, spaceHints }
+  const { STATE_WRITES_PER_SECOND: perSecond, STATE_WRITES_BURST: burst } = config
+  const requests = new SpaceRequests(parts, {
+    entries: {
+      entriesMax: config.STATE_ENTRIES_MAX,
+      spaceBytesMax: config.STATE_BYTES_MAX,
+      meshBytesMax: config.HISTORY_BYTES_MAX,
+    },
+    entryBytesMax: config.STATE_ENTRY_BYTES_MAX,
+    writes: config.LIMITS === 'on' ? { perSecond, burst } : null,
+  })
+  const { counters } = requests
+  metrics.count({
+    state_entries_written: ['entries of shared state written, or already stored', () => counters.written],
+    state_conflicts: ['entries refused with a conflict', () => counters.conflicts],
+    state_entries_refused: ['entries refused for other reasons', () => counters.refused],
+  })
+  return requests
 }

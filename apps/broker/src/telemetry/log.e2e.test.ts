@@ -12,7 +12,7 @@ test('bodies, keys, envelopes and the database password appear in no line', asyn
   const password = `canary${randomUUID().replaceAll('-', '')}`
   const scratch = await roleWithPassword(password)
   await using world = await World.open({ LOG_LEVEL: 'debug', INSERT_LEASE: 'off' }, scratch)
-  const [alicePlace, bobPlace] = [await world.enrol(), await world.enrol()]
+  const [alicePlace, bobPlace] = await world.enrolMany(2)
   const [alice, bob] = [await connect(alicePlace), await connect({ ...bobPlace, form: 'json' })]
   const body = `canary body ${randomUUID()}`
   const arrived = Promise.withResolvers<void>()

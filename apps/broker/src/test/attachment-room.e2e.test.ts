@@ -3,8 +3,11 @@ import { connect } from 'node:net'
 import { hash256 } from '@sealpost/identity'
 import { expect, test } from 'vitest'
 import { ask, HttpPeer } from './http.ts'
+import { sharedWorlds } from './shared-worlds.ts'
 import { randomHex, rawHttp } from './wire.ts'
 import { type Place, World } from './world.ts'
+
+const shared = sharedWorlds()
 
 const CHUNK_BYTES = 256 * 1024
 const CHUNK = new Uint8Array(CHUNK_BYTES)
@@ -47,14 +50,14 @@ async function put({ world, place, peer }: Uploader, id: string): Promise<string
 }
 
 test('a chunk of an attachment that there is not is refused before its body has come', async () => {
-  await using world = await World.open({ ATTACHMENT_TRANSIT_BYTES: String(CHUNK_BYTES) })
+  await using world = await shared({ ATTACHMENT_TRANSIT_BYTES: String(CHUNK_BYTES) })
   const someone = await uploader(world, await world.enrol())
   const answer = await rawHttp(world.broker.port, putHead(someone, randomHex(16)))
   expect([answer.status, JSON.parse(answer.body)]).toEqual([404, { code: 'attachment_unknown' }])
 })
 
 test('a body that does not come is given up, and its room goes to another', async () => {
-  await using world = await World.open({ ATTACHMENT_TRANSIT_BYTES: String(CHUNK_BYTES) })
+  await using world = await shared({ ATTACHMENT_TRANSIT_BYTES: String(CHUNK_BYTES) })
   const [slow, other] = [await uploader(world, await world.enrol()), await uploader(world, await world.enrol())]
   const [slowId, id] = [await attachment(slow), await attachment(other)]
   const answer = await rawHttp(world.broker.port, putHead(slow, slowId))

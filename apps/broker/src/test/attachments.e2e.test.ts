@@ -5,9 +5,9 @@ import { join } from 'node:path'
 import { connect, type Message } from '@sealpost/sdk'
 import { FileUploadLog, fileSource, saveAttachment } from '@sealpost/sdk/attachment-files'
 import { type Attachment, Attachments, attachmentOf, attachmentText } from '@sealpost/sdk/attachments'
-import type { PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { testingS3 } from '../attachments/testing-s3.ts'
+import { keyOf } from './member.ts'
+import { testingS3 } from './s3.ts'
 import { type Place, temporaryFolder, World } from './world.ts'
 
 let world: World
@@ -22,7 +22,6 @@ afterAll(async () => {
 })
 
 const CHUNK_BYTES = 16_384
-const keyOf = ({ identity }: Place): PeerKey => identity.signing.publicKey
 const to = (...places: readonly Place[]) => ({ to: places.map(keyOf), name: 'plan.bin', chunkBytes: CHUNK_BYTES })
 
 async function read(files: Attachments, attachment: Attachment): Promise<Buffer> {
@@ -46,7 +45,7 @@ function counting(place: Place, beside: (count: number) => void = () => undefine
 }
 
 test('a file goes with a message, and whom it is not for is told of nothing', async () => {
-  const [ann, bob, eve] = [await world.enrol(), await world.enrol(), await world.enrol()]
+  const [ann, bob, eve] = await world.enrolMany(3)
   await using sender = new Attachments(ann)
   await using reader = new Attachments(bob)
   await using stranger = new Attachments(eve)
@@ -72,7 +71,7 @@ test('a file goes with a message, and whom it is not for is told of nothing', as
 })
 
 test('current members of the group can fetch it, former members can not', async () => {
-  const [ann, bob, eve] = [await world.enrol(), await world.enrol(), await world.enrol()]
+  const [ann, bob, eve] = await world.enrolMany(3)
   const owner = await connect(ann)
   const group = await owner.groups.create('crew', [keyOf(bob)])
   await using sender = new Attachments(ann)
@@ -91,7 +90,7 @@ const CHUNKS = 40
 const whole = () => randomBytes(CHUNKS * (CHUNK_BYTES - 17) - 1)
 
 test('a broker that is killed half way costs one chunk at most', async () => {
-  const [ann, bob] = [await world.enrol(), await world.enrol()]
+  const [ann, bob] = await world.enrolMany(2)
   const bytes = whole()
   let restarted: Promise<void> | undefined
   const { files, counted } = counting(ann, (count) => {
@@ -108,7 +107,7 @@ test('a broker that is killed half way costs one chunk at most', async () => {
 })
 
 test('an upload continues in a later life, and only with the same file', async () => {
-  const [ann, bob] = [await world.enrol(), await world.enrol()]
+  const [ann, bob] = await world.enrolMany(2)
   const [path, bytes] = [join(folder, 'plan.bin'), whole()]
   await writeFile(path, bytes)
   const log = new FileUploadLog(join(folder, 'upload'))
@@ -132,7 +131,7 @@ test('an upload continues in a later life, and only with the same file', async (
 })
 
 test('a download continues in a later life, under a name that leads nowhere else', async () => {
-  const [ann, bob] = [await world.enrol(), await world.enrol()]
+  const [ann, bob] = await world.enrolMany(2)
   const bytes = whole()
   await using sender = new Attachments(ann)
   const sent = await sender.upload(new Blob([bytes]), { ...to(bob), name: '../../plan.bin' })
@@ -153,7 +152,7 @@ test('a download continues in a later life, under a name that leads nowhere else
 test('with a bucket the chunks lie there, and come from there', async () => {
   const s3 = await testingS3()
   await using away = await World.open(s3.env)
-  const [ann, bob] = [await away.enrol(), await away.enrol()]
+  const [ann, bob] = await away.enrolMany(2)
   await using sender = new Attachments(ann)
   await using reader = new Attachments(bob)
   const bytes = randomBytes(3 * CHUNK_BYTES)
@@ -165,7 +164,7 @@ test('with a bucket the chunks lie there, and come from there', async () => {
 
 test('a peer, and a mesh, has limited room, and room again when one is gone', async () => {
   await using small = await World.open({ LIMITS: 'on', ATTACHMENTS_PER_PEER: '1', ATTACHMENTS_PER_MESH: '2' })
-  const places = [await small.enrol(), await small.enrol(), await small.enrol()] as const
+  const places = await small.enrolMany(3)
   await using ann = new Attachments(places[0])
   await using bob = new Attachments(places[1])
   await using eve = new Attachments(places[2])

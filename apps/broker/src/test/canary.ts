@@ -1,4 +1,4 @@
-/** For tests: secrets that are planted, and every place they must not turn up in. */
+/** For tests: planted secrets, and every place that must not contain them. */
 import { randomUUID } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { type FileHandle, open, readFile } from 'node:fs/promises'
@@ -6,13 +6,13 @@ import { type Database, openDatabase } from '@sealpost/pg'
 import type { ScratchDatabase } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
 
-/** One secret in all the forms it could be written in. */
+/** One secret in all the forms that it could be written in. */
 export interface Canary {
   readonly name: string
   readonly forms: readonly Buffer[]
 }
 
-/** In memory text is held as one byte or two for each character. */
+/** In memory, a character of a text takes one byte or two. */
 export const textCanary = (name: string, text: string): Canary => ({
   name,
   forms: [Buffer.from(text), Buffer.from(text, 'utf16le')],
@@ -24,13 +24,13 @@ export function bytesCanary(name: string, bytes: Uint8Array): Canary {
   return { name, forms: [raw, ...[...new Set(texts)].map((text) => Buffer.from(text))] }
 }
 
-/** The names of those that are in there. */
+/** Returns the names of the secrets that the bytes contain. */
 export function foundIn(haystack: string | Buffer, canaries: readonly Canary[]): string[] {
   const bytes = typeof haystack === 'string' ? Buffer.from(haystack) : haystack
   return canaries.filter(({ forms }) => forms.some((form) => bytes.includes(form))).map(({ name }) => name)
 }
 
-/** Every row of every table, as Postgres writes it: bytes as hex. */
+/** Reads every row of every table as Postgres prints it: bytes as hex. */
 export async function databaseText(db: Database): Promise<{ text: string; tables: string[] }> {
   const tables = await db.run(
     (sql) => sql<{ name: string }[]>`select format('%I.%I', table_schema, table_name) as name
@@ -85,7 +85,7 @@ interface PageRun {
   readonly count: number
 }
 
-/** Neighbouring pages that are held. A heap reserves far more than it holds, and reading that would be endless. */
+/** Groups neighbouring pages that are present. A heap reserves far more than it uses, too much to read. */
 async function heldRuns(pid: number, pages: FileHandle): Promise<PageRun[]> {
   const runs: PageRun[] = []
   for (const line of (await readFile(`/proc/${pid}/maps`, 'utf8')).split('\n')) {
@@ -111,7 +111,7 @@ async function heldOf(pages: FileHandle, from: number, to: number): Promise<Page
   return runs
 }
 
-/** Empty when it was unmapped meanwhile. */
+/** Reads a range; empty if it was unmapped meanwhile. */
 async function readRun(memory: FileHandle, { from, count }: PageRun): Promise<Buffer> {
   const chunk = Buffer.alloc(count * PAGE_BYTES)
   const read = await memory.read(chunk, 0, chunk.length, from * PAGE_BYTES).catch(() => ({ bytesRead: 0 }))

@@ -1,12 +1,11 @@
-/** For tests: several brokers on one database, each of which peers can dial. */
-
+/** For tests: several brokers on one database, each with an address that peers can dial. */
 import type { MeshId } from '@sealpost/std'
 import { listShards } from '@sealpost/store'
 import { type BrokerProcess, type Environment, until } from './process.ts'
 import { authFrame, WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
 
-/** Port 0: the one that it got. */
+/** Port 0 stands for the selected port. */
 const DIALABLE: Environment = { PUBLIC_URL: 'ws://127.0.0.1:0' }
 
 export const placeAt = (broker: BrokerProcess, place: Place): Place => ({ ...place, url: broker.shardUrl })
@@ -36,7 +35,7 @@ export class Cluster implements AsyncDisposable {
     }
   }
 
-  /** Another process in the place of one that has ended. */
+  /** Starts another process in place of one that ends. */
   async replace(broker: BrokerProcess): Promise<BrokerProcess> {
     await broker.exited
     const next = await this.world.secondShard({ ...this.env, PORT: String(broker.port), PUBLIC_URL: broker.shardUrl })
@@ -44,7 +43,7 @@ export class Cluster implements AsyncDisposable {
     return next
   }
 
-  /** Where a peer that dials any of them ends up. */
+  /** Returns the broker that serves the mesh, whichever one its peers dial. */
   async homeOf(meshId: MeshId): Promise<BrokerProcess> {
     const [first] = this.brokers
     const place = placeAt(first!, await this.world.enrol(meshId))
@@ -59,7 +58,7 @@ export class Cluster implements AsyncDisposable {
     await this.world[Symbol.asyncDispose]()
   }
 
-  /** Each renews its lease, and so reads who else is there, every two seconds. */
+  /** Each broker renews its lease and reads the other leases every two seconds. */
   private async know(count: number): Promise<boolean> {
     const live = (await listShards(this.world.db)).filter(({ leaseMs }) => leaseMs > 0)
     if (live.length !== count) return false

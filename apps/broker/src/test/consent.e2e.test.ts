@@ -4,6 +4,7 @@ import { connect, type Peer } from '@sealpost/sdk'
 import type { PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { HttpPeer } from './http.ts'
+import { keyOf } from './member.ts'
 import { until } from './process.ts'
 import { envelopeTo, randomHex, sendFrame, WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
@@ -14,12 +15,11 @@ beforeAll(async () => {
 })
 afterAll(() => world[Symbol.asyncDispose]())
 
-const keyOf = ({ identity }: Place): PeerKey => identity.signing.publicKey
 const NOT_ALLOWED = { code: 'not_allowed', isRetryable: false }
 
 /** Someone whose consent is in question, and two who would like to write. */
 async function scene() {
-  const [owner, friend, stranger] = [await world.enrol(), await world.enrol(), await world.enrol()]
+  const [owner, friend, stranger] = await world.enrolMany(3)
   return { owner, friend, stranger }
 }
 

@@ -2,10 +2,13 @@
 import { connect, type Message, type Peer } from '@sealpost/sdk'
 import { test as base, describe, expect } from 'vitest'
 import { until } from './process.ts'
-import { envelopeTo, sendFrame, WireClient } from './wire.ts'
+import { sharedWorlds } from './shared-worlds.ts'
+import { envelopeTo, sendFrame, type WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
 
-/** Each has a broker of its own and mostly waits for it. */
+const shared = sharedWorlds()
+
+/** Most tests wait for their broker. */
 const test = base.concurrent
 
 const numbers = (count: number, from = 0) => Array.from({ length: count }, (_, i) => String(from + i))
@@ -33,7 +36,7 @@ async function store(from: WireClient, to: Place, count: number, bytes = 64): Pr
 }
 
 test('mail for an absent peer waits for it, and comes in order when it is there', async () => {
-  await using world = await World.open()
+  await using world = await shared()
   const [sender, absent] = [await connect(await world.enrol()), await world.enrol()]
   await Promise.all(numbers(500).map((text) => sender.send(absent.identity.signing.publicKey, text)))
   const recipient = await connect(absent)
@@ -45,7 +48,7 @@ test('mail for an absent peer waits for it, and comes in order when it is there'
 })
 
 test('urgent mail overtakes what waits, and each priority keeps its order', async () => {
-  await using world = await World.open()
+  await using world = await shared()
   const [sender, absent] = [await connect(await world.enrol()), await world.enrol()]
   for (const priority of ['low', 'next', 'now'] as const)
     for (const text of numbers(3)) await sender.send(absent.identity.signing.publicKey, priority + text, { priority })
@@ -58,13 +61,13 @@ test('urgent mail overtakes what waits, and each priority keeps its order', asyn
 
 test('H56: a reader that never reads costs a bounded memory, loses nothing and disturbs nobody', async () => {
   await using world = await World.open({ LEASE_MS: '300000' })
-  const [place, other] = [await world.enrol(), await world.enrol()]
-  const sender = await WireClient.enter(await world.enrol())
-  const slow = await WireClient.enter(place, { credit: 65_535 })
+  const [place, other] = await world.enrolMany(2)
+  const sender = await world.wire()
+  const slow = await world.wire(place, { credit: 65_535 })
   slow.pause()
   const rssBefore = rssMb(world.broker.pid)
   const ids = await store(sender, place, 1000, 40_000) // 40 MB
-  const bystander = await WireClient.enter(other)
+  const bystander = await world.wire(other)
   const [first] = await store(sender, other, 1)
   expect((await bystander.deliveries(1))[0]!.envelopeId).toBe(first)
   // What a collection has not come to yet is no memory that it costs.
@@ -72,7 +75,7 @@ test('H56: a reader that never reads costs a bounded memory, loses nothing and d
   expect(await world.broker.metric('sealpost_deliveries_pushed_total')).toBeLessThan(200)
   expect(await world.count('message_queue')).toBeGreaterThanOrEqual(1000)
   slow.destroy()
-  const back = await WireClient.enter(place, { credit: 65_535 })
+  const back = await world.wire(place, { credit: 65_535 })
   const got: string[] = []
   while (got.length < ids.length) {
     const { deliveries } = await back.next('push')
@@ -80,14 +83,13 @@ test('H56: a reader that never reads costs a bounded memory, loses nothing and d
     back.send({ type: 'settle', ids: deliveries.map((delivery) => delivery.id) })
   }
   expect(got).toEqual(ids)
-  for (const client of [sender, bystander, back]) client.destroy()
 })
 
 test('a reader that stops for a while resumes where it was, in the same session', async () => {
   await using world = await World.open({ LEASE_MS: '300000' })
   const place = await world.enrol()
-  const sender = await WireClient.enter(await world.enrol())
-  const slow = await WireClient.enter(place, { credit: 65_535 })
+  const sender = await world.wire()
+  const slow = await world.wire(place, { credit: 65_535 })
   slow.pause()
   const ids = await store(sender, place, 500, 20_000)
   slow.resume()
@@ -98,15 +100,13 @@ test('a reader that stops for a while resumes where it was, in the same session'
     slow.send({ type: 'settle', ids: deliveries.map((delivery) => delivery.id) })
   }
   expect(got).toEqual(ids)
-  sender.destroy()
-  slow.destroy()
 })
 
 test('H92: a push that a full socket refuses ends the session, and is delivered in order in the next one', async () => {
   await using world = await World.open({ HEARTBEAT_MS: '120000' }) // its silence must not end it before
   const place = await world.enrol()
-  const sender = await WireClient.enter(await world.enrol())
-  const deaf = await WireClient.enter(place)
+  const sender = await world.wire()
+  const deaf = await world.wire(place)
   const before = await store(sender, place, 3)
   await deaf.deliveries(3)
   deaf.pause()
@@ -123,18 +123,16 @@ test('H92: a push that a full socket refuses ends the session, and is delivered 
     during.push(...(await store(sender, place, 1)))
   }
   deaf.destroy()
-  const back = await WireClient.enter(place)
+  const back = await world.wire(place)
   const all = await back.deliveries(3 + during.length)
   expect(all.map((delivery) => delivery.envelopeId)).toEqual([...before, ...during])
   await until('the memory of the dead socket is given up', () => rssMb(world.broker.pid) < 200)
-  sender.destroy()
-  back.destroy()
 })
 
 test('a sender that reads no acks stores each envelope once, however often it says it', async () => {
   await using world = await World.open()
-  const [from, to] = [await world.enrol(), await world.enrol()]
-  const deaf = await WireClient.enter(from)
+  const [from, to] = await world.enrolMany(2)
+  const deaf = await world.wire(from)
   deaf.pause()
   const items = Array.from({ length: 500 }, () => envelopeTo(to))
   for (let i = 0; i < 20; i++) deaf.send(sendFrame(...items))
@@ -146,29 +144,26 @@ test('a sender that reads no acks stores each envelope once, however often it sa
   }
   await until('all were answered', async () => (await count()) === 10_000)
   expect(await world.count('message_queue')).toBe(500)
-  deaf.destroy()
 })
 
 test('who answers no ping is let go, and its mail goes to the next session', async () => {
   await using world = await World.open({ HEARTBEAT_MS: '5000' })
   const place = await world.enrol()
-  const sender = await WireClient.enter(await world.enrol())
-  const silent = await WireClient.enter(place)
+  const sender = await world.wire()
+  const silent = await world.wire(place)
   silent.answersPings = false
   const ids = await store(sender, place, 2)
   expect(await silent.closed).toEqual({ code: 4440, reason: 'heartbeat_missed' })
-  const back = await WireClient.enter(place)
+  const back = await world.wire(place)
   expect((await back.deliveries(2)).map((delivery) => delivery.envelopeId)).toEqual(ids)
   await sender.echo()
-  sender.destroy()
-  back.destroy()
 })
 
 test('H93: credit bounds what is unsettled, and can be raised', async () => {
-  await using world = await World.open()
+  await using world = await shared()
   const place = await world.enrol()
-  const sender = await WireClient.enter(await world.enrol())
-  const recipient = await WireClient.enter(place, { credit: 3 })
+  const sender = await world.wire()
+  const recipient = await world.wire(place, { credit: 3 })
   const ids = await store(sender, place, 10)
   const first = await recipient.deliveries(3)
   await recipient.echo()
@@ -178,35 +173,29 @@ test('H93: credit bounds what is unsettled, and can be raised', async () => {
   expect([...first, fourth!].map((delivery) => delivery.envelopeId)).toEqual(ids.slice(0, 4))
   recipient.send({ type: 'credit', credit: 100 })
   expect((await recipient.deliveries(6)).map((delivery) => delivery.envelopeId)).toEqual(ids.slice(4))
-  sender.destroy()
-  recipient.destroy()
 })
 
 test('no credit, no mail', async () => {
   await using world = await World.open({ POLL_MS: '100' })
   const place = await world.enrol()
-  const sender = await WireClient.enter(await world.enrol())
-  const recipient = await WireClient.enter(place, { credit: 0 })
+  const sender = await world.wire()
+  const recipient = await world.wire(place, { credit: 0 })
   await store(sender, place, 2)
   await recipient.echo()
   expect(recipient.frames.filter((frame) => frame.type === 'push')).toEqual([])
   recipient.send({ type: 'credit', credit: 2 })
   await recipient.deliveries(2)
-  sender.destroy()
-  recipient.destroy()
 })
 
 test('what is not settled within its lease is pushed again, and says that it is the second attempt', async () => {
   await using world = await World.open({ LEASE_MS: '300', POLL_MS: '100' })
   const place = await world.enrol()
-  const sender = await WireClient.enter(await world.enrol())
-  const recipient = await WireClient.enter(place)
+  const sender = await world.wire()
+  const recipient = await world.wire(place)
   const [id] = await store(sender, place, 1)
   const [first, second] = await recipient.deliveries(2)
   expect([first!.envelopeId, first!.attempt]).toEqual([id, 1])
   expect([second!.envelopeId, second!.attempt, second!.id]).toEqual([id, 2, first!.id])
-  sender.destroy()
-  recipient.destroy()
 })
 
 describe('a retry', () => {
@@ -214,36 +203,32 @@ describe('a retry', () => {
   const SLOW_POLL = { POLL_MS: '600000', LEASE_MS: '300000' }
 
   test.each([0, 300])('after %i ms comes back by itself', async (afterMs) => {
-    await using world = await World.open(SLOW_POLL)
+    await using world = await shared(SLOW_POLL)
     const place = await world.enrol()
-    const sender = await WireClient.enter(await world.enrol())
-    const recipient = await WireClient.enter(place)
+    const sender = await world.wire()
+    const recipient = await world.wire(place)
     await store(sender, place, 1)
     const [first] = await recipient.deliveries(1)
     recipient.send({ type: 'retry', items: [{ id: first!.id, afterMs }] })
     const [second] = await recipient.deliveries(1)
     expect([second!.id, second!.attempt]).toEqual([first!.id, 2])
-    sender.destroy()
-    recipient.destroy()
   })
 
   test('holds up nothing behind it', async () => {
-    await using world = await World.open(SLOW_POLL)
+    await using world = await shared(SLOW_POLL)
     const place = await world.enrol()
-    const sender = await WireClient.enter(await world.enrol())
-    const recipient = await WireClient.enter(place)
+    const sender = await world.wire()
+    const recipient = await world.wire(place)
     await store(sender, place, 1)
     const [first] = await recipient.deliveries(1)
     recipient.send({ type: 'retry', items: [{ id: first!.id, afterMs: 4_000_000_000 }] })
     await recipient.echo()
     const ids = await store(sender, place, 3)
     expect((await recipient.deliveries(3)).map((delivery) => delivery.envelopeId)).toEqual(ids)
-    sender.destroy()
-    recipient.destroy()
   })
 
   test('is what the SDK asks for when a handler throws', async () => {
-    await using world = await World.open(SLOW_POLL)
+    await using world = await shared(SLOW_POLL)
     const [sender, recipient] = [await connect(await world.enrol()), await connect(await world.enrol())]
     const attempts: number[] = []
     const done = Promise.withResolvers<Message>()
@@ -260,26 +245,24 @@ describe('a retry', () => {
 })
 
 test('a second connection of a key takes over: the first is told, and the new one gets everything unsettled in order', async () => {
-  await using world = await World.open()
+  await using world = await shared()
   const place = await world.enrol()
-  const sender = await WireClient.enter(await world.enrol())
-  const first = await WireClient.enter(place, { credit: 5 })
+  const sender = await world.wire()
+  const first = await world.wire(place, { credit: 5 })
   const ids = await store(sender, place, 12)
   const held = await first.deliveries(5)
-  const second = await WireClient.enter(place)
+  const second = await world.wire(place)
   expect(await first.closed).toEqual({ code: 4409, reason: 'superseded' })
   const all = await second.deliveries(12)
   expect(all.map((delivery) => delivery.envelopeId)).toEqual(ids)
   expect(all.map((delivery) => delivery.attempt)).toEqual([...held.map(() => 2), ...Array(7).fill(1)])
-  sender.destroy()
-  second.destroy()
 })
 
 test('H93: after its strikes a delivery is a dead letter, and what is behind it was never held up', async () => {
   await using world = await World.open({ FAILED_ATTEMPTS_MAX: '2', FAILED_ATTEMPTS_SPAN_MS: '1', SWEEP_MS: '50' })
   const place = await world.enrol()
-  const sender = await WireClient.enter(await world.enrol())
-  const recipient = await WireClient.enter(place)
+  const sender = await world.wire()
+  const recipient = await world.wire(place)
   const [poison] = await store(sender, place, 1)
   for (const attempt of [1, 2]) {
     const [delivery] = await recipient.deliveries(1)
@@ -298,37 +281,32 @@ test('H93: after its strikes a delivery is a dead letter, and what is behind it 
   const [next] = await store(sender, place, 1)
   expect((await recipient.deliveries(1))[0]!.envelopeId).toBe(next)
   expect(await world.broker.metric('sealpost_deliveries_moved_total{reason="strikes"}')).toBe(1)
-  sender.destroy()
-  recipient.destroy()
 })
 
 test('what is not fetched in its time becomes a row that says so, and is not pushed any more', async () => {
   await using world = await World.open({ SWEEP_MS: '50' })
   const place = await world.enrol()
-  const sender = await WireClient.enter(await world.enrol())
+  const sender = await world.wire()
   sender.send(sendFrame(envelopeTo(place, { ttlSeconds: 1 }), envelopeTo(place)))
   await until('it expired', async () => (await world.count('dead_letter')) === 1)
   const [row] = await world.db.run(
     (sql) => sql<Record<string, unknown>[]>`select reason, envelope is null as is_body_gone from dead_letter`,
   )
   expect(row).toMatchObject({ reason: 'expired', is_body_gone: true })
-  const recipient = await WireClient.enter(place)
+  const recipient = await world.wire(place)
   expect(await recipient.deliveries(1)).toHaveLength(1)
-  sender.destroy()
-  recipient.destroy()
 })
 
 describe('with the limits as they are', () => {
   test('H55: a burst is refused with the time to wait, and the order of the rest is kept by refusing it too', async () => {
     await using world = await World.open({ LIMITS: 'on' })
     const place = await world.enrol()
-    const sender = await WireClient.enter(await world.enrol())
+    const sender = await world.wire()
     sender.send(sendFrame(...Array.from({ length: 600 }, () => envelopeTo(place))))
     const codes: string[] = []
     while (codes.length < 100) for (const item of (await sender.next('nack')).items) codes.push(item.code)
     expect(codes[0]).toBe('rate_limited')
     expect(new Set(codes.slice(1))).toEqual(new Set(['out_of_sequence']))
-    sender.destroy()
   })
 
   test('the SDK gets everything through in the end, in order', async () => {
@@ -350,7 +328,7 @@ function rssMb(pid: number): number {
 }
 
 test('what a client settles before it closes is not pushed to it again, however soon it comes back', async () => {
-  await using world = await World.open()
+  await using world = await shared()
   const sender = await connect(await world.enrol())
   const heard: string[] = []
   const next = (peer: Peer) =>

@@ -1,4 +1,4 @@
-/** The demo as people use it: real windows of Chromium on a broker that dies now and then. */
+/** The demo as people use it: windows of Chromium on a broker that is killed now and then. */
 import { readFile } from 'node:fs/promises'
 import { createInvite } from '@sealpost/identity'
 import { connect } from '@sealpost/sdk'
@@ -6,13 +6,15 @@ import { Attachments, attachmentText } from '@sealpost/sdk/attachments'
 import { chromiumPath, openBrowser, Person } from '@sealpost/ui/testing'
 import type { Browser } from 'playwright-core'
 import { afterAll, afterEach, test as base, beforeAll, beforeEach, expect, vi } from 'vitest'
-import { World } from './world.ts'
+import { sharedWorlds } from './shared-worlds.ts'
+import type { World } from './world.ts'
 
 const isMissing = chromiumPath === null && process.env.CI !== 'true'
 if (isMissing) process.stdout.write('skipped: the demo in a browser, for there is no Chromium here\n')
 const test = base.skipIf(isMissing)
-vi.setConfig({ testTimeout: 300_000 }) // several windows each; what is waited for says so within a minute
+vi.setConfig({ testTimeout: 300_000 }) // several windows each; each wait ends within a minute
 
+const shared = sharedWorlds()
 let browser: Browser
 let world: World
 let admin: Awaited<ReturnType<World['enrolAdmin']>>
@@ -25,7 +27,7 @@ afterAll(() => browser?.close())
 beforeEach(async () => {
   if (isMissing) return
   people = []
-  world = await World.open({ DEMO: 'on' })
+  world = await shared({ DEMO: 'on' })
   admin = await world.enrolAdmin('ada')
 })
 afterEach(async () => {
@@ -34,7 +36,7 @@ afterEach(async () => {
   await world[Symbol.asyncDispose]()
 })
 
-/** A link that lets one in. */
+/** Returns the link of a new invite. */
 function invitation(): string {
   const { url, brokerKey, meshId, identity } = admin
   return `${world.broker.httpUrl}/demo#${createInvite(identity.signing, { url, brokerKey, meshId })}`
@@ -47,7 +49,7 @@ async function newcomer(name: string, options = {}): Promise<Person> {
   return person
 }
 
-/** Two people who look at each other's conversation. */
+/** Two people, each with the conversation with the other one open. */
 async function pair(): Promise<{ bea: Person; cem: Person }> {
   const bea = await newcomer('bea')
   const cem = await newcomer('cem')

@@ -17,6 +17,7 @@ import { connect, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
 import { joinAsDevice } from '@sealpost/sdk/join'
 import { fromHex, type PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { keyOf } from './member.ts'
 import { until } from './process.ts'
 import { transcriptOf, WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
@@ -26,8 +27,6 @@ beforeAll(async () => {
   world = await World.open()
 })
 afterAll(() => world[Symbol.asyncDispose]())
-
-const keyOf = ({ identity }: Place) => identity.signing.publicKey
 
 async function deviceOf(person: Peer, label: string): Promise<Place & { name: string }> {
   const identity = generateIdentity()
@@ -43,7 +42,7 @@ function heardBy(peer: Peer): Message[] {
 const texts = (heard: Message[]) => heard.map((message) => message.text())
 
 async function people() {
-  const [alice, bob] = [await world.enrol(), await world.enrol()]
+  const [alice, bob] = await world.enrolMany(2)
   return { alice: await connect(alice), bob: await connect(bob), places: { alice, bob } }
 }
 

@@ -9,7 +9,7 @@ import { World } from './world.ts'
 
 test('H33, H76: a fault of the broker ends the connection that met it, and no other', async () => {
   await using world = await World.open({ BUN_OPTIONS: `--preload ${join(import.meta.dirname, 'fault.ts')}` })
-  const [from, to] = [await world.enrol(), await world.enrol()]
+  const [from, to] = await world.enrolMany(2)
   const [bystander, client] = [await WireClient.enter(to), await WireClient.enter(from)]
   const item = envelopeTo(to, { ttlSeconds: FAULT_TTL_SECONDS })
   client.send(sendFrame(item))

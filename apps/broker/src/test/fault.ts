@@ -1,4 +1,4 @@
-/** For tests: preloaded into a broker it is a bug in the midst of it, which an envelope with this time to live meets. */
+/** For tests: preloaded into a broker, it plants a bug that an envelope with this time to live triggers. */
 import { Engine } from '@sealpost/core'
 import type { ClientFrame } from '@sealpost/protocol'
 

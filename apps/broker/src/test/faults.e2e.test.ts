@@ -35,7 +35,7 @@ class Traffic {
   }
 
   static async start(world: World, peers = 4): Promise<Traffic> {
-    const places = await Promise.all(Array.from({ length: peers }, () => world.enrol()))
+    const places = await world.enrolMany(peers)
     return new Traffic(await Promise.all(places.map((place) => connect(place))))
   }
 
@@ -233,7 +233,7 @@ test.concurrent('a second signal ends it at once', async () => {
 
 /** A settlement that can't be committed before `release`, so that a clean end takes as long. */
 async function holdSettlement(world: World) {
-  const [place, to] = [await world.enrol(), await world.enrol()]
+  const [place, to] = await world.enrolMany(2)
   const [sender, recipient] = [await WireClient.enter(place), await WireClient.enter(to)]
   sender.send(sendFrame(envelopeTo(to)))
   const [delivery] = await recipient.deliveries(1)

@@ -9,7 +9,7 @@ let world: World
 let bystander: WireClient
 beforeAll(async () => {
   world = await World.open({ LOG_LEVEL: 'debug' })
-  bystander = await WireClient.enter(await world.enrol())
+  bystander = await world.wire()
 })
 afterAll(async () => {
   bystander.destroy()
@@ -45,7 +45,7 @@ describe('answers an envelope with a nack, and the session continues', () => {
     ['envelope_too_large', () => ({ envelope: new Uint8Array(72 * 1024 + 1) })],
   ])('%s', async (code, changed) => {
     const to = await world.enrol()
-    const client = await WireClient.enter(await world.enrol())
+    const client = await world.wire()
     expect(await answersTo(client, envelopeTo(to, changed(to)))).toEqual([code])
     expect(await answersTo(client, envelopeTo(to))).toEqual(['stored'])
     client.destroy()
@@ -54,10 +54,10 @@ describe('answers an envelope with a nack, and the session continues', () => {
 })
 
 test('H50, H52, H63: a settle, retry or reject of what the session does not hold is ignored and counted: the mail stays', async () => {
-  const [sender, owner, thief] = [await world.enrol(), await world.enrol(), await world.enrol()]
+  const [sender, owner, thief] = await world.enrolMany(3)
   const foreign = await world.enrol(await world.mesh())
-  const [from, recipient] = [await WireClient.enter(sender), await WireClient.enter(owner)]
-  const thieves = [await WireClient.enter(thief), await WireClient.enter(foreign)]
+  const [from, recipient] = [await world.wire(sender), await world.wire(owner)]
+  const thieves = [await world.wire(thief), await world.wire(foreign)]
   const before = await world.count('message_queue')
   from.send(sendFrame(envelopeTo(owner)))
   const [delivery] = await recipient.deliveries(1)
@@ -80,34 +80,28 @@ test('H50, H52, H63: a settle, retry or reject of what the session does not hold
   expect(await world.broker.metric('sealpost_settles_ignored_total')).toBe(ignored + 14)
   await expect.poll(() => world.count('message_queue')).toBe(before)
   await expectNoHarm()
-  for (const client of [from, recipient, ...thieves]) client.destroy()
 })
 
 test('H62: one key in two meshes gets in each what was sent there', async () => {
   const meshId = await world.mesh()
   const here = await world.enrol()
   const there = await world.enrol(meshId, here.identity)
-  const [one, two] = [await WireClient.enter(here), await WireClient.enter(there)]
-  const [fromHere, fromThere] = [
-    await WireClient.enter(await world.enrol()),
-    await WireClient.enter(await world.enrol(meshId)),
-  ]
+  const [one, two] = [await world.wire(here), await world.wire(there)]
+  const [fromHere, fromThere] = [await world.wire(), await world.wire(await world.enrol(meshId))]
   const [first, second] = [envelopeTo(here), envelopeTo(there)]
   fromHere.send(sendFrame(first))
   fromThere.send(sendFrame(second))
   expect((await one.deliveries(1)).map((delivery) => delivery.envelopeId)).toEqual([first.envelopeId])
   expect((await two.deliveries(1)).map((delivery) => delivery.envelopeId)).toEqual([second.envelopeId])
-  for (const client of [one, two, fromHere, fromThere]) client.destroy()
 })
 
 test('a lookup answers with signed bindings, and says who is unknown here', async () => {
-  const [asker, member] = [await world.enrol(), await world.enrol()]
+  const [asker, member] = await world.enrolMany(2)
   const stranger = await world.enrol(await world.mesh())
-  const client = await WireClient.enter(asker)
+  const client = await world.wire(asker)
   const peers = [member, stranger].map((place) => place.identity.signing.publicKey)
   client.send({ type: 'lookup', ref: 7, peers })
   expect(await client.next('directory')).toMatchObject({ ref: 7, bindings: [{ peer: peers[0] }], unknown: [peers[1]] })
-  client.destroy()
 })
 
 test('a thousand half-made connections that vanish leave nothing behind', async () => {

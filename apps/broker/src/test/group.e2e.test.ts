@@ -1,53 +1,21 @@
 /** Groups through a running broker: one body for all, an envelope for each, and nothing for who was taken out. */
-import { changeGroup, createGroup, readGroup } from '@sealpost/identity'
-import {
-  type ConnectOptions,
-  connect,
-  type Message,
-  type Peer,
-  type PeerEvent,
-  type PendingGroupSend,
-} from '@sealpost/sdk'
+import { changeGroup, createGroup, endGroup, type GroupStatement, readGroup } from '@sealpost/identity'
+import type { PendingGroupSend } from '@sealpost/sdk'
 import { MemoryStore } from '@sealpost/sdk/memory-store'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
+import { keyOf, Member } from './member.ts'
 import { until } from './process.ts'
-import { envelopeTo, randomHex, WireClient } from './wire.ts'
-import { type Place, World } from './world.ts'
+import { sharedWorlds } from './shared-worlds.ts'
+import { envelopeTo, randomHex, type WireClient } from './wire.ts'
+import type { Place, World } from './world.ts'
+
+const shared = sharedWorlds()
 
 const BRISK = { SWEEP_MS: '50', POLL_MS: '100' }
 
-/** A peer that keeps what it is told, and settles it. */
-class Member {
-  readonly place: Place
-  readonly events: PeerEvent[] = []
-  readonly received: Message[] = []
-  peer!: Peer
-
-  private constructor(place: Place) {
-    this.place = place
-  }
-
-  static async enter(place: Place, options: Partial<ConnectOptions> = {}): Promise<Member> {
-    const member = new Member(place)
-    member.peer = await connect({ ...place, ...options, onEvent: (event) => member.events.push(event) })
-    member.peer.onMessage((message) => void member.received.push(message))
-    return member
-  }
-
-  get texts(): string[] {
-    return this.received.map((message) => message.text())
-  }
-
-  all<Type extends PeerEvent['type']>(type: Type): Extract<PeerEvent, { type: Type }>[] {
-    return this.events.filter((event): event is Extract<PeerEvent, { type: Type }> => event.type === type)
-  }
-}
-
-const keyOf = ({ identity }: Place): PeerKey => identity.signing.publicKey
-const enrolMany = (world: World, count: number) => Promise.all(Array.from({ length: count }, () => world.enrol()))
-const enterAll = (places: readonly Place[]) => Promise.all(places.map((place) => Member.enter(place)))
-const close = (...members: Member[]) => Promise.all(members.map(({ peer }) => peer.close()))
+const enterAll = (world: World, places: readonly Place[]) =>
+  Promise.all(places.map((place) => Member.enter(world, place)))
 
 /** How each member fared: `stored`, or the code of its refusal. */
 async function faresOf({ stored }: PendingGroupSend): Promise<Record<PeerKey, string>> {
@@ -55,20 +23,39 @@ async function faresOf({ stored }: PendingGroupSend): Promise<Record<PeerKey, st
   return Object.fromEntries(outcomes.map(({ peer, error }) => [peer, error?.code ?? 'stored']))
 }
 
-async function bytesStored(world: World) {
-  const [row] = await world.db.run(
+async function bytesStored({ db, meshId }: World) {
+  const [row] = await db.run(
     (sql) => sql<{ bodies: number; bodyBytes: number; rows: number; queueBytes: number }[]>`
-      select (select count(*) from shared_body)::int as bodies,
-        (select coalesce(sum(length(bytes)), 0) from shared_body)::int as "bodyBytes",
-        count(*)::int as rows, coalesce(sum(length(envelope)), 0)::int as "queueBytes" from message_queue`,
+      select (select count(*) from shared_body where mesh_id = ${meshId})::int as bodies,
+        (select coalesce(sum(length(bytes)), 0) from shared_body where mesh_id = ${meshId})::int as "bodyBytes",
+        count(*)::int as rows, coalesce(sum(length(envelope)), 0)::int as "queueBytes"
+      from message_queue where mesh_id = ${meshId}`,
   )
   return row!
 }
 
+/** Broadcasts to one member by this roster. */
+function say(client: WireClient, { groupId: group, epoch: rosterEpoch }: Roster, to: Place): void {
+  const terms = { receipts: 'none', thread: '00'.repeat(16), hops: 0, noAutoReply: false } as const
+  const envelopes = [envelopeTo(to, { isHead: true })]
+  const message = { bodyId: randomHex(32), body: new Uint8Array(60), terms, envelopes }
+  client.send({ type: 'broadcast', group, rosterEpoch, ...message })
+}
+
+type Roster = Pick<GroupStatement, 'groupId' | 'epoch'>
+
+async function set(client: WireClient, { bytes: statement }: Pick<GroupStatement, 'bytes'>): Promise<string> {
+  const ref = Math.floor(Math.random() * 1000)
+  client.send({ type: 'setGroup', ref, statement })
+  const answer = await client.next('groupSet')
+  expect(answer.ref).toBe(ref)
+  return answer.outcome
+}
+
 test('a broadcast of 64 KiB to 100 is stored once, and each of them gets it, there or not', async () => {
-  await using world = await World.open(BRISK)
-  const [ownerPlace, ...places] = await enrolMany(world, 101)
-  const owner = await Member.enter(ownerPlace!)
+  await using world = await shared(BRISK)
+  const [ownerPlace, ...places] = await world.enrolMany(101)
+  const owner = await Member.enter(world, ownerPlace!)
   const group = await owner.peer.groups.create('all hands', places.map(keyOf))
   const body = crypto.getRandomValues(new Uint8Array(64 * 1024))
   const posted = await group.send(body, { receipts: 'end' })
@@ -77,7 +64,7 @@ test('a broadcast of 64 KiB to 100 is stored once, and each of them gets it, the
   const stored = await bytesStored(world)
   expect(stored).toMatchObject({ bodies: 1, bodyBytes: 64 * 1024 + 40, rows: 100 })
   expect(stored.queueBytes).toBeLessThan(100 * 400)
-  const members = await enterAll(places)
+  const members = await enterAll(world, places)
   await until('all have it', () => members.every(({ received }) => received.length === 1))
   for (const { received } of members) {
     expect(Buffer.compare(received[0]!.body, body)).toBe(0)
@@ -85,13 +72,12 @@ test('a broadcast of 64 KiB to 100 is stored once, and each of them gets it, the
   }
   await until('the receipts', () => owner.all('receipt').length === 100)
   expect(new Set(owner.all('receipt').map(({ recipient }) => recipient))).toEqual(new Set(places.map(keyOf)))
-  await close(owner, ...members)
 })
 
 describe('a member that was taken out', () => {
   test('gets and can open nothing that is sent later, and may send nothing', async () => {
-    await using world = await World.open(BRISK)
-    const [ann, bob, cat] = (await enterAll(await enrolMany(world, 3))) as [Member, Member, Member]
+    await using world = await shared(BRISK)
+    const [ann, bob, cat] = await Member.enterMany(world, 3)
     const group = await ann.peer.groups.create('crew', [bob.peer.key, cat.peer.key])
     const atCat = await cat.peer.groups.find(group.id)
     await (await group.send('before')).stored
@@ -105,16 +91,15 @@ describe('a member that was taken out', () => {
     await until('cat hears of it', () => atCat.epoch === 2)
     await expect(atCat.send('hello?')).rejects.toMatchObject({ code: 'not_in_group' })
     await expect(atCat.add(cat.peer.key)).rejects.toMatchObject({ code: 'not_owner' })
-    await close(ann, bob, cat)
   })
 
   test('is left out by a sender that did not know of it: the message is sealed again for the current members, once', async () => {
-    await using world = await World.open(BRISK)
-    const [ann, cat, dan] = (await enterAll(await enrolMany(world, 3))) as [Member, Member, Member]
+    await using world = await shared(BRISK)
+    const [ann, cat, dan] = await Member.enterMany(world, 3)
     const bobPlace = await world.enrol()
     const store = new MemoryStore()
     const group = await ann.peer.groups.create('crew', [keyOf(bobPlace), cat.peer.key])
-    const bob = await Member.enter(bobPlace, { store })
+    const bob = await Member.enter(world, bobPlace, { store })
     const atBob = await bob.peer.groups.find(group.id)
     world.broker.signal('SIGKILL')
     await until('bob is alone', () => !bob.peer.isOnline)
@@ -126,20 +111,19 @@ describe('a member that was taken out', () => {
     await until('ann is back', () => ann.peer.isOnline && cat.peer.isOnline && dan.peer.isOnline)
     await group.remove(cat.peer.key)
     await group.add(dan.peer.key)
-    const again = await Member.enter(bobPlace, { store: new MemoryStore(store.records) })
+    const again = await Member.enter(world, bobPlace, { store: new MemoryStore(store.records) })
     await until('ann has it', () => ann.texts.length === 1)
     await until('told of both', () => again.all('sent').length + again.all('send_failed').length === 2)
     expect(again.all('sent').map(({ to }) => to)).toEqual([ann.peer.key])
     expect(again.all('send_failed').map(({ to, error }) => [to, error.code])).toEqual([[cat.peer.key, 'stale_roster']])
     expect(cat.texts).toEqual([])
-    await close(ann, cat, dan, again)
   })
 })
 
 describe('a broker that helps a member', () => {
   test('can not put another body, or that of another group, into a message', async () => {
-    await using world = await World.open(BRISK)
-    const [ann, bob] = [await Member.enter(await world.enrol()), await world.enrol()]
+    await using world = await shared(BRISK)
+    const [ann, bob] = [await Member.enter(world), await world.enrol()]
     const [one, two] = [
       await ann.peer.groups.create('one', [keyOf(bob)]),
       await ann.peer.groups.create('two', [keyOf(bob)]),
@@ -151,40 +135,44 @@ describe('a broker that helps a member', () => {
     await world.db.run(
       (sql) => sql`
         with b as (select body_id, (select min(id) from message_queue m where m.body_id = s.body_id) as id
-          from shared_body s order by 2 limit 2), p as (select array_agg(body_id order by id) as ids from b)
+          from shared_body s where mesh_id = ${world.meshId} order by 2 limit 2), p as (select array_agg(body_id order by id) as ids from b)
         update message_queue q set body_id = case when q.body_id = p.ids[1] then p.ids[2] else p.ids[1] end
         from p where q.body_id = any (p.ids)`,
     )
-    const reader = await Member.enter(bob)
+    const reader = await Member.enter(world, bob)
     await until('the third arrives', () => reader.received.length === 1)
     expect(reader.texts).toEqual(['left alone'])
     expect(reader.all('tamper').map(({ reason }) => reason)).toEqual(['body_swapped', 'body_swapped'])
-    await close(ann, reader)
   })
 
   test('can not turn the clock of a group back, nor found one in its name', async () => {
-    await using world = await World.open(BRISK)
-    const [ann, bob] = (await enterAll(await enrolMany(world, 2))) as [Member, Member]
+    await using world = await shared(BRISK)
+    const [ann, bob] = await Member.enterMany(world, 2)
     const group = await ann.peer.groups.create('crew', [bob.peer.key])
-    const [former] = await world.db.run((sql) => sql<{ statement: Uint8Array }[]>`select statement from peer_group`)
+    const [former] = await world.db.run(
+      (sql) => sql<{ statement: Uint8Array }[]>`select statement from peer_group where group_id = ${group.id}`,
+    )
     await group.rename('other crew')
     expect((await bob.peer.groups.list()).map(({ name }) => name)).toEqual(['other crew'])
     await world.db.run(
-      (sql) => sql`update peer_group set statement = ${former!.statement as unknown as string}, epoch = 1`,
+      (sql) =>
+        sql`update peer_group set statement = ${former!.statement as unknown as string}, epoch = 1 where group_id = ${group.id}`,
     )
     expect((await bob.peer.groups.list()).map(({ name }) => name)).toEqual(['other crew'])
     await until('it is told', () => bob.all('group_tamper').length > 0)
     expect(bob.all('group_tamper')[0]).toMatchObject({ group: group.id, reason: 'statement_rolled_back' })
-    await world.db.run((sql) => sql`update peer_group set statement = overlay(statement placing '\\x00' from 90)`)
+    await world.db.run(
+      (sql) =>
+        sql`update peer_group set statement = overlay(statement placing '\\x00' from 90) where group_id = ${group.id}`,
+    )
     await bob.peer.groups.list()
     expect(bob.all('group_tamper').at(-1)).toMatchObject({ group: null, reason: 'statement_forged' })
-    await close(ann, bob)
   })
 })
 
 test('a group message and direct ones keep the order of one sender', async () => {
-  await using world = await World.open(BRISK)
-  const [ann, bob] = (await enterAll(await enrolMany(world, 2))) as [Member, Member]
+  await using world = await shared(BRISK)
+  const [ann, bob] = await Member.enterMany(world, 2)
   const group = await ann.peer.groups.create('crew', [bob.peer.key])
   const sends: Promise<unknown>[] = []
   for (let n = 0; n < 50; n++)
@@ -195,14 +183,13 @@ test('a group message and direct ones keep the order of one sender', async () =>
   await until('all of it', () => bob.received.length === 50)
   expect(bob.texts).toEqual(Array.from({ length: 50 }, (_, n) => String(n)))
   expect(bob.all('gap')).toEqual([])
-  await close(ann, bob)
 })
 
 test('kept for a group without a broker, it leaves in the next life, once', async () => {
-  await using world = await World.open(BRISK)
-  const places = await enrolMany(world, 4)
+  await using world = await shared(BRISK)
+  const places = await world.enrolMany(4)
   const store = new MemoryStore()
-  const first = await Member.enter(places[0]!, { store })
+  const first = await Member.enter(world, places[0]!, { store })
   const group = await first.peer.groups.create('crew', places.slice(1).map(keyOf))
   world.broker.signal('SIGKILL')
   await until('alone', () => !first.peer.isOnline)
@@ -210,17 +197,16 @@ test('kept for a group without a broker, it leaves in the next life, once', asyn
   await first.peer.close()
   expect(new Set(Object.values(await faresOf(posted)))).toEqual(new Set(['kept_for_later']))
   await world.restart()
-  const later = await Member.enter(places[0]!, { store: new MemoryStore(store.records) })
+  const later = await Member.enter(world, places[0]!, { store: new MemoryStore(store.records) })
   await until('all are told', () => later.all('sent').length === 3)
-  const members = await enterAll(places.slice(1))
+  const members = await enterAll(world, places.slice(1))
   await until('all have it', () => members.every(({ received }) => received.length > 0))
   for (const { texts } of members) expect(texts).toEqual(['on the train'])
-  await close(later, ...members)
 })
 
 test('broadcasts under way while the broker is killed come whole and once', async () => {
-  await using world = await World.open(BRISK)
-  const members = await enterAll(await enrolMany(world, 8))
+  await using world = await shared(BRISK)
+  const members = await Member.enterMany(world, 8)
   const [first, ...others] = members as [Member, ...Member[]]
   const group = await first.peer.groups.create(
     'crew',
@@ -241,12 +227,11 @@ test('broadcasts under way while the broker is killed come whole and once', asyn
     for (const i of members.keys()) expect(ofSender(i, texts)).toEqual(ofSender(i, expected))
     expect(texts).toHaveLength(expected.length)
   }
-  await close(...members)
 })
 
 test('50 senders write to one group of 100 at once: all is stored, nothing refused', async () => {
-  await using world = await World.open()
-  const members = await enterAll(await enrolMany(world, 100))
+  await using world = await shared()
+  const members = await Member.enterMany(world, 100)
   const [first, ...others] = members as [Member, ...Member[]]
   const group = await first.peer.groups.create(
     'all hands',
@@ -261,52 +246,37 @@ test('50 senders write to one group of 100 at once: all is stored, nothing refus
   await until('all of it', () => count() >= expected, 120_000)
   expect(count()).toBe(expected)
   for (const { peer } of members) expect(peer.counters).toMatchObject({ nacked: 0, tampered: 0 })
-  await close(...members)
 })
 
 test('a statement is taken from its owner only, newer than the one that stands, in its own mesh', async () => {
-  await using world = await World.open()
-  const [ann, bob] = (await enrolMany(world, 2)) as [Place, Place]
-  const [atAnn, atBob] = [await WireClient.enter(ann), await WireClient.enter(bob)]
-  let ref = 0
-  const set = async (client: WireClient, statement: Uint8Array) => {
-    ref += 1
-    client.send({ type: 'setGroup', ref, statement })
-    const answer = await client.next('groupSet')
-    expect(answer.ref).toBe(ref)
-    return answer.outcome
-  }
+  await using world = await shared()
+  const [ann, bob] = await world.enrolMany(2)
+  const [atAnn, atBob] = [await world.wire(ann), await world.wire(bob)]
   const draft = { meshId: world.meshId, name: 'crew', members: [keyOf(bob)] }
   const first = createGroup(ann.identity.signing, draft)
   const second = changeGroup(ann.identity.signing, first, { name: 'other crew' })
-  expect(await set(atAnn, first.bytes)).toBe('done')
-  expect(await set(atAnn, first.bytes)).toBe('done')
+  expect(await set(atAnn, first)).toBe('done')
+  expect(await set(atAnn, first)).toBe('done')
   expect((await atBob.next('groupList')).statements).toEqual([first.bytes])
-  expect(await set(atBob, second.bytes)).toBe('not_owner')
-  expect(await set(atAnn, second.bytes)).toBe('done')
-  expect(await set(atAnn, first.bytes)).toBe('stale')
-  expect(
-    await set(
-      atAnn,
-      second.bytes.map((byte) => byte ^ 1),
-    ),
-  ).toBe('malformed')
+  expect(await set(atBob, second)).toBe('not_owner')
+  expect(await set(atAnn, second)).toBe('done')
+  expect(await set(atAnn, first)).toBe('stale')
+  expect(await set(atAnn, { bytes: second.bytes.map((byte) => byte ^ 1) })).toBe('malformed')
   const elsewhere = createGroup(ann.identity.signing, { ...draft, meshId: await world.mesh() })
-  expect(await set(atAnn, elsewhere.bytes)).toBe('malformed')
+  expect(await set(atAnn, elsewhere)).toBe('malformed')
   await world.db.run(
     (sql) => sql`
       insert into peer_group (mesh_id, group_id, owner, epoch, statement)
-      select mesh_id, gen_random_uuid(), owner, 1, statement from peer_group, generate_series(1, 999)`,
+      select mesh_id, gen_random_uuid(), owner, 1, statement from peer_group, generate_series(1, 999)
+      where mesh_id = ${world.meshId}`,
   )
-  expect(await set(atAnn, createGroup(ann.identity.signing, draft).bytes)).toBe('too_many')
-  atAnn.destroy()
-  atBob.destroy()
+  expect(await set(atAnn, createGroup(ann.identity.signing, draft))).toBe('too_many')
 })
 
 test('the groups of a mesh are listed page by page', async () => {
-  await using world = await World.open()
+  await using world = await shared()
   const ann = await world.enrol()
-  const client = await WireClient.enter(ann)
+  const client = await world.wire(ann)
   const draft = { meshId: world.meshId, name: 'crew', members: [keyOf(ann)] }
   const groups = Array.from({ length: 20 }, () => createGroup(ann.identity.signing, draft))
   for (const [ref, { bytes: statement }] of groups.entries()) client.send({ type: 'setGroup', ref, statement })
@@ -319,30 +289,93 @@ test('the groups of a mesh are listed page by page', async () => {
   }
   expect(await page('0'.repeat(32) as GroupId)).toEqual({ ids: ids.slice(0, 16), isLast: false })
   expect(await page(ids[15]!)).toEqual({ ids: ids.slice(16), isLast: true })
-  client.destroy()
 })
 
 test('a broker that was restarted knows a group before it takes anything for its former members', async () => {
-  await using world = await World.open()
-  const [ann, bob] = (await enrolMany(world, 2)) as [Place, Place]
-  const founder = await WireClient.enter(ann)
+  await using world = await shared()
+  const [ann, bob] = await world.enrolMany(2)
+  const founder = await world.wire(ann)
   const first = createGroup(ann.identity.signing, { meshId: world.meshId, name: 'crew', members: [keyOf(bob)] })
   const second = changeGroup(ann.identity.signing, first, { name: 'other crew' })
-  for (const { bytes: statement } of [first, second]) founder.send({ type: 'setGroup', ref: 1, statement })
-  await founder.next('groupSet')
-  await founder.next('groupSet')
+  for (const group of [first, second]) expect(await set(founder, group)).toBe('done')
   world.broker.signal('SIGKILL')
   await world.restart()
-  const client = await WireClient.enter(ann)
-  const say = (rosterEpoch: number) => {
-    const terms = { receipts: 'none', thread: '00'.repeat(16), hops: 0, noAutoReply: false } as const
-    const roster = { group: first.groupId, rosterEpoch }
-    const envelopes = [envelopeTo(bob, { isHead: true })]
-    client.send({ type: 'broadcast', ...roster, bodyId: randomHex(32), body: new Uint8Array(60), terms, envelopes })
-  }
-  say(1)
+  const client = await world.wire(ann)
+  say(client, first, bob)
   expect((await client.next('nack')).items).toMatchObject([{ code: 'stale_roster', retryAfterMs: 0 }])
-  say(2)
+  say(client, second, bob)
   expect((await client.next('ack')).items).toHaveLength(1)
-  client.destroy()
+})
+
+describe('the end of a group', () => {
+  test('its members are told, nobody writes to it again, and what was sent before arrives', async () => {
+    await using world = await shared()
+    const [annPlace, bobPlace, catPlace] = await world.enrolMany(3)
+    const [ann, bob] = [await Member.enter(world, annPlace), await Member.enter(world, bobPlace)]
+    const group = await ann.peer.groups.create('crew', [keyOf(bobPlace), keyOf(catPlace)])
+    const atBob = await bob.peer.groups.find(group.id)
+    await (await group.send('before')).stored
+    await expect(atBob.delete()).rejects.toMatchObject({ code: 'not_owner' })
+    await group.delete()
+    await group.delete() // once more is as good
+    const deleted = { type: 'group_deleted', group: group.id, name: 'crew' }
+    await until('bob is told', () => atBob.isDeleted)
+    expect([ann.events.at(-1), bob.events.at(-1)]).toEqual([deleted, deleted])
+    expect([group.isDeleted, group.members, atBob.members]).toEqual([true, [], []])
+    for (const { peer } of [ann, bob]) {
+      expect(await peer.groups.list()).toEqual([])
+      await expect(peer.groups.find(group.id)).rejects.toMatchObject({ code: 'unknown_group' })
+    }
+    for (const one of [group, atBob]) await expect(one.send('after')).rejects.toMatchObject({ code: 'unknown_group' })
+    await expect(group.add(keyOf(bobPlace))).rejects.toMatchObject({ code: 'unknown_group' })
+    const cat = await Member.enter(world, catPlace)
+    await until('cat has it', () => cat.texts.length === 1)
+    expect(cat.received.map((message) => [message.group?.name, message.text()])).toEqual([['crew', 'before']])
+  })
+
+  test('who has not heard of it is refused for each member, with a code', async () => {
+    await using world = await shared()
+    const [annPlace, bobPlace] = await world.enrolMany(2)
+    const ann = await Member.enter(world, annPlace)
+    const group = await ann.peer.groups.create('crew', [keyOf(bobPlace)])
+    const elsewhere = await world.wire(bobPlace)
+    await group.delete()
+    expect((await elsewhere.next('groupList')).statements).toHaveLength(1)
+    say(elsewhere, { groupId: group.id, epoch: 1 }, annPlace)
+    expect((await elsewhere.next('nack')).items).toMatchObject([{ code: 'unknown_group', retryAfterMs: 0 }])
+    elsewhere.destroy()
+  })
+
+  test('it outlives the broker, and is refused also when nobody remembers it', async () => {
+    await using world = await shared()
+    const [ann, bob] = await world.enrolMany(2)
+    const first = createGroup(ann.identity.signing, { meshId: world.meshId, name: 'crew', members: [keyOf(bob)] })
+    const founder = await world.wire(ann)
+    expect(await set(founder, first)).toBe('done')
+    expect(await set(founder, endGroup(ann.identity.signing, first))).toBe('done')
+    expect(await set(founder, first)).toBe('stale')
+    for (const forgotten of [false, true]) {
+      if (forgotten) await world.db.run((sql) => sql`delete from peer_group where mesh_id = ${world.meshId}`)
+      world.broker.signal('SIGKILL')
+      await world.restart()
+      const client = await world.wire(ann)
+      say(client, first, bob)
+      expect((await client.next('nack')).items).toMatchObject([{ code: 'unknown_group' }])
+      client.destroy()
+    }
+    expect(await world.count('message_queue')).toBe(0)
+  })
+
+  test('it leaves room for another one of its owner', async () => {
+    await using world = await shared({ GROUPS_PER_OWNER: '2' })
+    const [annPlace, bobPlace] = await world.enrolMany(2)
+    const [ann, bob] = [await Member.enter(world, annPlace), await Member.enter(world, bobPlace)]
+    const found = (name: string) => ann.peer.groups.create(name, [keyOf(bobPlace)])
+    const [one] = [await found('one'), await found('two')]
+    await expect(found('three')).rejects.toMatchObject({ code: 'too_many_own_groups' })
+    await bob.peer.groups.create('of bob', [keyOf(annPlace)])
+    await one.delete()
+    await found('three')
+    expect((await ann.peer.groups.list()).map(({ name }) => name).sort()).toEqual(['of bob', 'three', 'two'])
+  })
 })

@@ -1,4 +1,4 @@
-/** H97 to H99: attachments by HTTP: rooms that are none, chunks that are others, and files of someone else. */
+/** H97 to H99: attachments over HTTP: invalid reservations, wrong chunks, and files of another peer. */
 import { hash256 } from '@sealpost/identity'
 import { type Act, type Arena, hostileRows, MARK } from './hostile.ts'
 import { type Answer, ask, HttpPeer } from './http.ts'
@@ -18,7 +18,7 @@ interface Scene {
   readonly id: string
 }
 
-/** A peer with room for a file of two chunks for itself. */
+/** A peer with an attachment of two chunks for itself. */
 const withRoom = (act: (scene: Scene) => Promise<Answer>): Act => async (arena) => {
   const place = await arena.world.enrol()
   const peer = await HttpPeer.enter(place)
@@ -33,7 +33,7 @@ const create = ({ peer, place, id }: Scene, changed: Record<string, unknown>): P
   return peer.post(`/v1/meshes/${place.meshId}/attachments`, { ...room, ...changed })
 }
 
-/** Another room. */
+/** Creates another attachment. */
 const room = (changed: Record<string, unknown>): Act =>
   withRoom((scene) => create({ ...scene, id: randomHex(16) }, changed))
 
@@ -46,7 +46,7 @@ const given = (chunk: string, length: number): Act =>
 const request = (method: string, rest: (scene: Scene) => string): Act =>
   withRoom((scene) => ask(scene.url + rest(scene), { method, headers: scene.peer.headers }))
 
-/** The same asked by someone else of the mesh. */
+/** The same request by another member of the mesh. */
 const asStranger = (act: (scene: Scene) => Promise<Answer>): Act =>
   withRoom(async (scene) => act({ ...scene, peer: await HttpPeer.enter(await scene.arena.world.enrol()) }))
 

@@ -1,7 +1,6 @@
 /**
- * What a hostile input costs the broker grows as the input does: four times the size may cost eight times as much, where
- * a quadratic reader would need sixteen. Counted in time of the broker's own thread on a processor, which a busy machine
- * hardly changes, and never by a clock.
+ * The cost of a hostile input grows linearly: four times the size may cost eight times as much; a quadratic reader would
+ * need sixteen. The unit is the processor time of the broker's main thread, which a busy machine hardly changes.
  */
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -19,7 +18,7 @@ beforeAll(async () => {
 })
 afterAll(() => arena[Symbol.asyncDispose]())
 
-/** Says something of this size in a session of the JSON form, and waits until it is answered. */
+/** Sends an input of this size in a JSON session, and awaits its reply. */
 type Say = (client: WireClient, size: number) => Promise<unknown>
 
 const ended =
@@ -77,8 +76,8 @@ test.skipIf(process.platform !== 'linux').each<[string, (size: number) => string
 })
 
 /**
- * Trials in pairs, one behind the other, until a pair is fair: whatever else happens (a collection of garbage, most of
- * all) only adds, to one of the two or to both. What grows with the square is fair in none.
+ * Runs trials in pairs until one pair passes. Disturbances, garbage collection above all, only add time to either trial.
+ * Quadratic growth passes in no pair.
  */
 async function expectFair(costOf: (size: number) => Promise<number>, size: number): Promise<void> {
   await costOf(size * TIMES)
@@ -98,7 +97,7 @@ async function said(say: Say, size: number): Promise<number> {
   return spent
 }
 
-/** Nanoseconds of the broker's main thread. */
+/** Returns the processor time of the broker's main thread, in ns. */
 async function cost(act: () => Promise<unknown>): Promise<number> {
   const spent = () => Number(readFileSync(`/proc/${arena.world.broker.pid}/schedstat`, 'utf8').split(' ')[0])
   const before = spent()

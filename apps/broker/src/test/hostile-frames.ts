@@ -1,4 +1,4 @@
-/** H19 to H32: what a member may send that is no WebSocket, no message or no frame. */
+/** H19 to H32: bytes of a member that are no WebSocket frame, no message or no frame of the protocol. */
 import { encode, FRAME_BYTES_MAX, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
 import { type Arena, below, belowText, closing, early, hostileRows, inBinary, inJson, MARK } from './hostile.ts'

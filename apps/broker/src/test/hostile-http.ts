@@ -1,4 +1,4 @@
-/** H67 to H77: requests by HTTP. */
+/** H67 to H77: HTTP requests. */
 import { FRAME_BYTES_MAX } from '@sealpost/protocol'
 import { type Act, type Arena, hostileRows, http, MARK, statusOf } from './hostile.ts'
 import { HttpPeer, tokenInMesh } from './http.ts'
@@ -8,7 +8,7 @@ const get = (path: string, ...headers: string[]) => http(`GET ${path} HTTP/1.1`,
 const method = (name: string, path: string, ...headers: string[]) =>
   http(`${name} ${path} HTTP/1.1`, 'Host: HOST', 'Content-Length: 0', ...headers)
 
-/** A poll with what a good token is made to. */
+/** Polls with a changed token. */
 const withToken = (headersOf: (token: string, arena: Arena) => string[] | Promise<string[]>): Act =>
   withPeer(async ({ token }, arena) => get('/v1/inbox?waitSeconds=0', ...(await headersOf(token, arena)))(arena))
 
@@ -23,7 +23,7 @@ const postRaw = (headers: readonly string[], body: string) =>
     return statusOf(await rawHttp(world.broker.port, request))
   })
 
-/** Whether a page of a stranger could read the answer. */
+/** Reports whether a foreign page could read the response. */
 const asPage =
   (request: string, ...headers: string[]): Act =>
   async ({ world }) => {

@@ -6,14 +6,14 @@ import { revokeMember } from '@sealpost/store/testing'
 import { type Arena, auth, authAnswer, authText, closing, hostileRows } from './hostile.ts'
 import { authFrame, randomMesh, WireClient } from './wire.ts'
 
-/** Points of the orders 1, 2, 4 and 8: under such a key one signature fits every eighth message at least. */
+/** Points of the orders 1, 2, 4 and 8: under such a key one signature is valid for at least every eighth message. */
 const SMALL_ORDER = [
   `01${'00'.repeat(31)}`,
   `ec${'ff'.repeat(30)}7f`,
   '00'.repeat(32),
   'c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a',
 ] as PeerKey[]
-/** Of the group of ed25519, little-endian: what may be added to S without changing what it says. */
+/** The order of the ed25519 group, little-endian: adding it to S does not change the equation. */
 const GROUP_ORDER = 2n ** 252n + 27742317777372353535851937790883648493n
 
 const key = (text: string) => authText((wire) => wire.replace(/("peerKey":)"[^"]*"/, `$1${text}`))
@@ -108,7 +108,7 @@ async function indistinguishable({ world }: Arena): Promise<string> {
   return others.length === 0 ? first! : answers.join(', ')
 }
 
-/** All that is told, a frame and a close, in one text. */
+/** Returns the frame and the close as one text. */
 async function whole(...[place, changed]: Parameters<typeof authAnswer>): Promise<string> {
   const client = await WireClient.open(place.url)
   client.send(authFrame(place, await client.next('hello'), changed))

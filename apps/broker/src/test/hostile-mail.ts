@@ -1,13 +1,13 @@
-/** H41 and H46 to H64: mail in other names, said twice, of others, and of other meshes. */
+/** H41 and H46 to H64: messages under other names, resent, of other peers, and of other meshes. */
 import { createGroup } from '@sealpost/identity'
 import { encode, FANOUT_MAX } from '@sealpost/protocol'
 import type { DeliveryId, GroupId, PeerKey } from '@sealpost/std'
 import { type Act, type Arena, answersTo, hostileRows, inBinary, inJson, MARK, sending } from './hostile.ts'
+import { keyOf } from './member.ts'
 import { envelopeTo, randomHex, sendFrame } from './wire.ts'
 
-const keyOf = ({ identity }: { identity: { signing: { publicKey: PeerKey } } }) => identity.signing.publicKey
 const MALFORMED = '4400 frame_malformed'
-/** A `send` whose envelope is good but for one field, in JSON. */
+/** A `send` in JSON whose envelope is valid except for one field. */
 const field =
   (name: string, json: string): Act =>
   async (arena) => {
@@ -99,7 +99,7 @@ async function afterSettlement(arena: Arena): Promise<string> {
   return `${first}, ${second}`
 }
 
-/** A settle of what does not exist, and again `count` times: nothing happens. */
+/** Settles deliveries that don't exist, `count` times: nothing happens. */
 function ignored(again: number): Act {
   return async (arena) => {
     const client = await arena.session()
@@ -134,7 +134,7 @@ async function ofAnother(arena: Arena): Promise<string> {
   return row!.n === 1 ? 'it stays' : 'it is gone'
 }
 
-/** In JSON, which has no count that could lie: the encoder would refuse the number. */
+/** In JSON, since the binary encoder refuses this number. */
 function broadcastTo(count: number): Act {
   return async (arena) => {
     const to = await arena.world.enrol()

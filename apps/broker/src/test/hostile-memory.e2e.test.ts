@@ -1,4 +1,4 @@
-/** What hostile inputs leave behind in the memory of the broker, after the whole table ran twenty times: next to nothing. */
+/** Hostile inputs leak no memory: the broker hardly grows while the whole table runs twenty times. */
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { Arena, type HostileRow } from './hostile.ts'
@@ -8,10 +8,10 @@ import { until } from './process.ts'
 const ROUNDS = 20
 /** Most of a row is waiting for a commit. */
 const AT_A_TIME = 16
-/** As many as a round enrols, about. */
+/** About as many as a round enrols. */
 const ENROLLED_AHEAD = 160
 const GROWTH_MAX_MB = 64
-/** What the first rounds need for ever: compiled code, caches at their size, the rows' members in memory. */
+/** The permanent growth of the first rounds: compiled code, full caches, and the rows' members. */
 const WARM_UP_ROUNDS = 2
 
 test.skipIf(process.platform !== 'linux')(

@@ -1,4 +1,4 @@
-/** Hostile inputs that need patience: the rows of the table that wait for the broker to lose its own. */
+/** Slow hostile inputs: the rows that wait for a timeout of the broker. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Arena } from './hostile.ts'
 import { HASTY, slowRows } from './hostile-slow.ts'

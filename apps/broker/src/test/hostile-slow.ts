@@ -1,13 +1,13 @@
-/** H14 to H16, H26, H27, H71, H90, H91: who takes its time. Each waits until the broker's patience ends, all side by side. */
+/** H14 to H16, H26, H27, H71, H90, H91: slow clients. Each waits until the broker's timeout; all run concurrently. */
 import { connect } from 'node:net'
 import type { Millis } from '@sealpost/std'
 import { type Act, type Arena, closing, hostileRows, MARK } from './hostile.ts'
 import { HttpPeer } from './http.ts'
 import { envelopeTo, maskedFrame, sendFrame, WireClient } from './wire.ts'
 
-/** A broker whose patience is short enough for a test, and long enough for a slow machine. */
+/** Timeouts short enough for a test, and long enough for a slow machine. */
 export const HASTY = { AUTH_WITHIN_MS: '10000', HEARTBEAT_MS: '5000' }
-/** The broker closes a request that does not go on after 30 s, and looks every few seconds. */
+/** The broker closes a request without progress after 30 s, and checks every few seconds. */
 const HTTP_PATIENCE_MS: Millis = 150_000
 const DRIP_EVERY_MS: Millis = 500
 
@@ -22,7 +22,7 @@ export const slowRows = hostileRows([
   ['H91', 'a member that vanished while mail comes for it', vanishedUnderMail, '4440 heartbeat_missed, its mail in the next session'],
 ]) // biome-ignore format: a table
 
-/** Says the beginning, then a letter now and then, until it is cut off. */
+/** Sends the beginning, then a letter at intervals, until it is cut off. */
 function dripped(beginning: (arena: Arena) => string, everyMs: Millis = DRIP_EVERY_MS): Act {
   return (arena) => cutOff(arena.port, beginning(arena), everyMs)
 }
@@ -74,7 +74,7 @@ async function vanished(arena: Arena): Promise<string> {
   return closing(client)
 }
 
-/** What is pushed to it is no sign of its life. */
+/** Pushes to a client don't prove that it is alive. */
 async function vanishedUnderMail(arena: Arena): Promise<string> {
   const place = await arena.world.enrol()
   const [gone, sender] = [await WireClient.enter(place), await arena.session()]

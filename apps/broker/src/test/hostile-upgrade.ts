@@ -1,4 +1,4 @@
-/** H01 to H17: who is not yet a connection, and who is one and has not proven a key. */
+/** H01 to H17: clients before their upgrade, and connections that have not proven a key. */
 
 import { type Arena, early, hostileRows, http, MARK, ORIGIN, upgrade, upgradeLine, upgradeWithout } from './hostile.ts'
 import { envelopeTo, sendFrame } from './wire.ts'

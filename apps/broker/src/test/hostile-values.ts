@@ -1,12 +1,12 @@
-/** H78 to H89, H94: strange text, numbers, sizes and clocks where a good frame has good ones. */
+/** H78 to H89, H94: unusual text, numbers, sizes and clocks in otherwise valid frames. */
 import { deflateRawSync } from 'node:zlib'
 import { encode } from '@sealpost/protocol'
 import { type EnvelopeId, fromHex } from '@sealpost/std'
 import { type Act, type Arena, answersTo, below, hostileRows, inJson, inSession, MARK, sending } from './hostile.ts'
+import { keyOf } from './member.ts'
 import { envelopeTo, maskedFrame, rawHttp, sendFrame, upgradeRequest } from './wire.ts'
 import type { Place } from './world.ts'
 
-const keyOf = ({ identity }: Place) => identity.signing.publicKey
 const MALFORMED = '4400 frame_malformed'
 const status = (summary: string) =>
   inJson(`{"type":"status","availability":"idle","summary":${summary},"declinesReceipts":false}`)
@@ -61,7 +61,7 @@ export const valueRows = hostileRows([
   ['H94', 'ids made by a clock that is ten years off', sending((to) => [years(to, -10), years(to, 10)]), 'stored, stored', 2],
 ]) // biome-ignore format: a table
 
-/** What one says of itself, as another hears it. */
+/** Sets a status and returns it as a watcher receives it. */
 function saidToWatchers(summary: string): Act {
   return async (arena) => {
     const place = await arena.world.enrol()
@@ -101,7 +101,7 @@ async function upgradeExtensions({ world }: Arena): Promise<string> {
   return `${status} ${headers.has('sec-websocket-extensions') ? 'with' : 'without'} extensions`
 }
 
-/** 32 MiB of zeros in 32 KB, as a message with the bit that says it is compressed. */
+/** 32 MiB of zeros in 32 KB, as a message with the compression bit. */
 let bomb: Uint8Array | undefined
 async function compressedBomb(arena: Arena): Promise<string> {
   bomb ??= maskedFrame(2, deflateRawSync(Buffer.alloc(32 * 1024 * 1024)))

@@ -1,30 +1,30 @@
 /**
- * For tests: the form of a hostile input, the place where it is tried, and the words with which it is tried. What was
- * answered is told as a short text, so that a table can say input and answer side by side.
+ * For tests: the rows of hostile inputs, the arena that runs them, and the acts that send them. An act returns the reply as
+ * a short text, so that a table can show input and reply side by side.
  */
 import { encode, type Form, type FrameOf } from '@sealpost/protocol'
 import { authFrame, envelopeTo, type HttpAnswer, rawHttp, sendFrame, upgradeRequest, WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
 
 export interface HostileRow {
-  /** In the project's list of hostile inputs; several rows may be of one. */
+  /** The number in the project's list of hostile inputs; several rows may share one. */
   readonly id: string
   readonly input: string
-  /** Tries it, and tells what was answered. */
+  /** Sends the input and returns the reply. */
   readonly act: Act
   readonly answer: string
-  /** Envelopes that it leaves in the queue, by right. */
+  /** The number of envelopes that it validly leaves in the queue. */
   readonly stores: number
 }
 
 export type Act = (arena: Arena) => Promise<string>
 type RowTuple = readonly [id: string, input: string, act: Act, answer: string, stores?: number]
 
-/** A table without the names of its columns. */
+/** Turns tuples into rows. */
 export const hostileRows = (tuples: readonly RowTuple[]): HostileRow[] =>
   tuples.map(([id, input, act, answer, stores = 0]) => ({ id, input, act, answer, stores }))
 
-/** Stands in every input that has room for it, and must stand in no line of the log. */
+/** A mark in every input that has room for it. It must appear in no line of the log. */
 export const MARK = 'canary7f3a'
 export const ORIGIN = 'https://console.example'
 
@@ -42,7 +42,7 @@ export class Arena implements AsyncDisposable {
 
   static async open(env: Record<string, string> = {}): Promise<Arena> {
     const world = await World.open({ ORIGINS: ORIGIN, LOG_LEVEL: 'debug', ...env })
-    const places = [await world.enrol(), await world.enrol()] as const
+    const places = await world.enrolMany(2)
     return new Arena(world, places, [await WireClient.enter(places[0]), await WireClient.enter(places[1])])
   }
 
@@ -50,7 +50,7 @@ export class Arena implements AsyncDisposable {
     return this.world.broker.port
   }
 
-  /** A new member in session. */
+  /** Connects a new member. */
   async session(form: Form = 'binary'): Promise<WireClient> {
     return this.sessionOf(await this.world.enrol(), form)
   }
@@ -58,14 +58,14 @@ export class Arena implements AsyncDisposable {
     return WireClient.enter(place, { form })
   }
 
-  /** Before its `auth`. */
+  /** Opens a connection that has not sent its `auth`. */
   async stranger(form: Form = 'binary'): Promise<WireClient> {
     const client = await WireClient.open(this.world.broker.url, form)
     await client.next('hello')
     return client
   }
 
-  /** Throws unless the process lives, the bystanders write to each other in the sessions they began with, and the log is clean. */
+  /** Throws unless the process lives, the bystanders still exchange messages in their first sessions, and the log is clean. */
   async checkUnharmed(): Promise<void> {
     const { broker } = this.world
     if (!broker.isAlive) throw new Error(`the broker ended: ${broker.output.slice(-2000)}`)
@@ -75,13 +75,13 @@ export class Arena implements AsyncDisposable {
     if (broker.output.includes(MARK)) throw new Error('a hostile input stands in the log')
   }
 
-  /** Mail between the bystanders, both ways. */
+  /** Sends a message from each bystander to the other. */
   async exchangeMail(): Promise<void> {
     await this.exchange(0, 1)
     await this.exchange(1, 0)
   }
 
-  /** Mail that is queued or died. */
+  /** Counts deliveries and dead letters. */
   async rows(): Promise<number> {
     return (await this.world.count('message_queue')) + (await this.world.count('dead_letter'))
   }
@@ -103,19 +103,19 @@ export class Arena implements AsyncDisposable {
   }
 }
 
-/** An upgrade that is good but for these headers. */
+/** A valid upgrade except for these headers. */
 export const upgrade =
   (...headers: string[]): Act =>
   async ({ world }) =>
     statusOf(await rawHttp(world.broker.port, upgradeRequest(world.broker.authority, headers)))
 
-/** The same with another first line. */
+/** A valid upgrade except for its first line and these headers. */
 export const upgradeLine =
   (line: string, ...headers: string[]): Act =>
   async ({ world }) =>
     statusOf(await rawHttp(world.broker.port, upgradeRequest(world.broker.authority, headers, line)))
 
-/** An upgrade without one of its headers, or with another in its place. */
+/** An upgrade without one of its headers, or with another one instead. */
 export const upgradeWithout =
   (name: string, instead = ''): Act =>
   async ({ world }) => {
@@ -124,7 +124,7 @@ export const upgradeWithout =
     return statusOf(await rawHttp(world.broker.port, changed.join('\r\n')))
   }
 
-/** A request as it goes over the wire, `HOST` replaced by the broker's name. */
+/** A raw request; `HOST` is replaced by the broker's name. */
 export const http =
   (...lines: string[]): Act =>
   async ({ world }) =>
@@ -132,23 +132,23 @@ export const http =
       await rawHttp(world.broker.port, `${lines.join('\r\n').replaceAll('HOST', world.broker.authority)}\r\n\r\n`),
     )
 
-/** `400 bad_upgrade`, `101 sealpost.v1`, or only the status where the server itself answered. */
+/** Returns `400 bad_upgrade`, `101 sealpost.v1`, or only the status if the server itself replied. */
 export function statusOf({ status, headers, body }: HttpAnswer): string {
   if (status === 101) return `101 ${headers.get('sec-websocket-protocol')}`
   const code = body.startsWith('{') ? (JSON.parse(body) as { code?: string }).code : undefined
   return code ? `${status} ${code}` : String(status)
 }
 
-/** What a member says in session. */
+/** Sends something in a session. */
 type Saying = (client: WireClient) => void
 
-/** The close that follows. `4400 frame_malformed`, or only the number where the server itself closed. */
+/** Returns the close: `4400 frame_malformed`, or only the number if the server itself closed. */
 export const closing = async (client: WireClient): Promise<string> => {
   const { code, reason } = await client.closed
   return code === 1003 || code >= 1011 ? `${code} ${reason}` : String(code)
 }
 
-/** In a session of the binary form. */
+/** Runs in a session of the binary form, and returns its close. */
 export const inSession =
   (say: Saying, form: Form = 'binary'): Act =>
   async (arena) => {
@@ -157,10 +157,10 @@ export const inSession =
     return closing(client)
   }
 
-/** As text or bytes of one message, in the form named. */
+/** Sends text or bytes as one message, in the named form. */
 export const inJson = (wire: string | Uint8Array): Act => inSession((client) => client.sendWire(wire), 'json')
 export const inBinary = (wire: string | Uint8Array): Act => inSession((client) => client.sendWire(wire))
-/** Below the messages: bytes of the socket. */
+/** Sends bytes on the socket, below the messages. */
 export const below = (...bytes: (string | Uint8Array)[]): Act => inSession(onSocket(bytes))
 export const belowText = (...bytes: (string | Uint8Array)[]): Act => inSession(onSocket(bytes), 'json')
 
@@ -170,7 +170,7 @@ const onSocket =
     for (const part of parts) client.sendBytes(typeof part === 'string' ? Buffer.from(part, 'hex') : part)
   }
 
-/** Before the key is proven. */
+/** Runs before the key is proven. */
 export const early =
   (say: Saying, form: Form = 'binary'): Act =>
   async (arena) => {
@@ -179,7 +179,7 @@ export const early =
     return closing(client)
   }
 
-/** An `auth` that is good but for what is changed in it, or signed. */
+/** A valid `auth` except for what is changed in it, or in what it signs. */
 export const auth =
   (changedFor: (arena: Arena) => Parameters<typeof authFrame>[2] | Promise<Parameters<typeof authFrame>[2]>): Act =>
   async (arena) =>
@@ -191,7 +191,7 @@ export async function authAnswer(place: Place, changed: Parameters<typeof authFr
   return closing(client)
 }
 
-/** The same in JSON, with a text that no frame of ours would become. */
+/** The same in JSON, with a text that no encoder produces. */
 export const authText =
   (change: (text: string) => string): Act =>
   async (arena) => {
@@ -203,7 +203,7 @@ export const authText =
 
 type SendItem = FrameOf<'send'>['envelopes'][number]
 
-/** `stored`, `duplicate` or the code of the nack, of each envelope in its order. */
+/** Returns `stored`, `duplicate` or the code of the nack for each envelope, in order. */
 export async function answersTo(client: WireClient, ...items: SendItem[]): Promise<string> {
   client.send(sendFrame(...items))
   const answers = new Map<string, string>()
@@ -215,7 +215,7 @@ export async function answersTo(client: WireClient, ...items: SendItem[]): Promi
   return items.map(({ envelopeId }) => answers.get(envelopeId)).join(', ')
 }
 
-/** Envelopes for an absent member, from a session that continues. */
+/** Sends envelopes to an absent member, in a session that must survive. */
 export const sending =
   (itemsFor: (to: Place, arena: Arena) => readonly SendItem[] | Promise<readonly SendItem[]>): Act =>
   async (arena) => {

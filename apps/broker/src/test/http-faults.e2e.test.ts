@@ -12,7 +12,7 @@ test('while the database is away a send is `unavailable` and everything else ask
   let postgres = await startEmbedded({ dataDir })
   try {
     await using world = await World.open({}, { url: postgres.url, drop: async () => {} })
-    const [from, to] = [await world.enrol(), await world.enrol()]
+    const [from, to] = await world.enrolMany(2)
     const [sender, stranger] = [await HttpPeer.enter(from), await HttpPeer.enter(from)]
     const [before, item] = [envelopeTo(to), envelopeTo(to)]
     expect((await sender.send(before)).body.results).toMatchObject([{ status: 'stored' }])

@@ -13,14 +13,17 @@ import { connect } from '@sealpost/sdk'
 import type { EnvelopeId, GroupId, PeerKey } from '@sealpost/std'
 import { test as base, describe, expect } from 'vitest'
 import { ask, envelopeJson, HttpPeer, httpUrl } from './http.ts'
+import { keyOf } from './member.ts'
 import { until } from './process.ts'
+import { sharedWorlds } from './shared-worlds.ts'
 import { envelopeTo, randomHex, WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
 
-/** Each has a broker of its own and mostly waits for it. */
+const shared = sharedWorlds()
+
+/** Most tests wait for their broker. */
 const test = base.concurrent
 
-const keyOf = ({ identity }: Place): PeerKey => identity.signing.publicKey
 const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url')
 
 /** Says statements of a peer by its socket, which ends then. */
@@ -53,8 +56,8 @@ function broadcastTo(to: readonly Place[], changed: Record<string, unknown> = {}
 
 describe('a broadcast by HTTP', () => {
   test('is stored once, opened by the members, and known when it is said again', async () => {
-    await using world = await World.open()
-    const [ann, bob, cat] = [await world.enrol(), await world.enrol(), await world.enrol()]
+    await using world = await shared()
+    const [ann, bob, cat] = await world.enrolMany(3)
     await say(ann, crewOf(ann, [bob, cat]))
     const sender = await HttpPeer.enter(ann)
     const [group] = (await groups(sender, ann)).body.groups
@@ -103,7 +106,7 @@ describe('a broadcast by HTTP', () => {
 
   test('has the rate of its peer, envelope by envelope', async () => {
     await using world = await World.open({ LIMITS: 'on', RATE_PER_SECOND: '1', RATE_BURST: '8' })
-    const [ann, bob] = [await world.enrol(), await world.enrol()]
+    const [ann, bob] = await world.enrolMany(2)
     const sender = await HttpPeer.enter(ann)
     const { results } = (await sender.post('/v1/broadcast', broadcastTo(Array.from({ length: 200 }, () => bob)))).body
     const refused = results.filter(({ status }: { status: string }) => status === 'refused')
@@ -112,8 +115,8 @@ describe('a broadcast by HTTP', () => {
   })
 
   test('that is none is refused as a whole', async () => {
-    await using world = await World.open()
-    const [ann, bob] = [await world.enrol(), await world.enrol()]
+    await using world = await shared()
+    const [ann, bob] = await world.enrolMany(2)
     const sender = await HttpPeer.enter(ann)
     const good = broadcastTo([bob])
     const [envelope] = good.envelopes
@@ -145,12 +148,12 @@ describe('a broadcast by HTTP', () => {
 
 describe('the groups of a peer', () => {
   test('are those it belongs to or owns, page by page, and not those that are over', async () => {
-    await using world = await World.open()
-    const [ann, bob, cat] = [await world.enrol(), await world.enrol(), await world.enrol()]
+    await using world = await shared()
+    const [ann, bob, cat] = await world.enrolMany(3)
     const ownOnly = createGroup(ann.identity.signing, { meshId: world.meshId, name: 'others', members: [keyOf(cat)] })
-    const shared = Array.from({ length: 18 }, (_, n) => crewOf(ann, [bob], `crew ${n}`))
-    await say(ann, ownOnly, ...shared, endGroup(ann.identity.signing, shared[0]!))
-    const going = shared.slice(1).sort((a, b) => (a.groupId < b.groupId ? -1 : 1))
+    const named = Array.from({ length: 18 }, (_, n) => crewOf(ann, [bob], `crew ${n}`))
+    await say(ann, ownOnly, ...named, endGroup(ann.identity.signing, named[0]!))
+    const going = named.slice(1).sort((a, b) => (a.groupId < b.groupId ? -1 : 1))
     const reader = await HttpPeer.enter(bob)
     const first = await groups(reader, bob)
     expect(first).toMatchObject({ status: 200, body: { isLast: false } })
@@ -164,8 +167,8 @@ describe('the groups of a peer', () => {
   })
 
   test('and any other of the mesh are told by their ids', async () => {
-    await using world = await World.open()
-    const [ann, bob] = [await world.enrol(), await world.enrol()]
+    await using world = await shared()
+    const [ann, bob] = await world.enrolMany(2)
     const [crew, over, elsewhere] = [crewOf(ann, [bob]), crewOf(ann, [bob]), randomHex(16) as GroupId]
     await say(ann, crew, over, endGroup(ann.identity.signing, over))
     const reader = await HttpPeer.enter(await world.enrol())

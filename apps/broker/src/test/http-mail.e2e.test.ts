@@ -5,10 +5,13 @@ import type { EnvelopeId, GroupId } from '@sealpost/std'
 import { test as base, describe, expect } from 'vitest'
 import { envelopeJson, HttpPeer } from './http.ts'
 import { until } from './process.ts'
-import { envelopeTo, randomHex, sendFrame, WireClient } from './wire.ts'
+import { sharedWorlds } from './shared-worlds.ts'
+import { envelopeTo, randomHex, sendFrame } from './wire.ts'
 import { type Place, World } from './world.ts'
 
-/** Each has a broker of its own and mostly waits for it. */
+const shared = sharedWorlds()
+
+/** Most tests wait for their broker. */
 const test = base.concurrent
 
 const idsOf = (items: readonly { envelopeId: string }[]) => items.map(({ envelopeId }) => envelopeId)
@@ -16,9 +19,9 @@ const envelopesTo = (to: Place, count: number) => Array.from({ length: count }, 
 
 describe('what is sent by HTTP', () => {
   test('comes to a socket in its order, and is known when it is sent again', async () => {
-    await using world = await World.open()
-    const [from, to] = [await world.enrol(), await world.enrol()]
-    const [sender, recipient] = [await HttpPeer.enter(from), await WireClient.enter(to)]
+    await using world = await shared()
+    const [from, to] = await world.enrolMany(2)
+    const [sender, recipient] = [await HttpPeer.enter(from), await world.wire(to)]
     const items = envelopesTo(to, 20)
     const { status, body } = await sender.send(...items)
     expect(status).toBe(200)
@@ -29,11 +32,10 @@ describe('what is sent by HTTP', () => {
     )
     const again = await sender.send(...items)
     expect(again.body.results).toEqual(items.map(({ envelopeId }) => ({ envelopeId, status: 'duplicate' })))
-    recipient.destroy()
   })
 
   test('is read by an SDK when it was sealed with the keys of a lookup', async () => {
-    await using world = await World.open()
+    await using world = await shared()
     const [from, to, stranger] = [await world.enrol(), await world.enrol(), randomHex(32)]
     const [sender, recipient] = [await HttpPeer.enter(from), await connect(to)]
     const texts: string[] = []
@@ -57,9 +59,9 @@ describe('what is sent by HTTP', () => {
   })
 
   test('leaves the socket of its sender alone', async () => {
-    await using world = await World.open()
-    const [agent, other] = [await world.enrol(), await world.enrol()]
-    const listener = await WireClient.enter(agent)
+    await using world = await shared()
+    const [agent, other] = await world.enrolMany(2)
+    const listener = await world.wire(agent)
     const cron = await HttpPeer.enter(agent)
     const [out, back] = [envelopeTo(other), envelopeTo(agent)]
     expect((await cron.send(out)).body.results).toMatchObject([{ status: 'stored' }])
@@ -67,12 +69,11 @@ describe('what is sent by HTTP', () => {
     expect(idsOf(await listener.deliveries(1))).toEqual([back.envelopeId])
     await listener.echo()
     expect(await world.count('message_queue')).toBe(2)
-    listener.destroy()
   })
 
   test('is answered one by one, with the codes of a nack', async () => {
     await using world = await World.open({ ENVELOPE_BYTES_MAX: '1000', TTL_SECONDS: '60', TTL_SECONDS_MAX: '60' })
-    const [from, to] = [await world.enrol(), await world.enrol()]
+    const [from, to] = await world.enrolMany(2)
     const sender = await HttpPeer.enter(from)
     const good = envelopeTo(to)
     const items = [
@@ -100,8 +101,8 @@ describe('what is sent by HTTP', () => {
 
   test('has the rate of its peer, whose sockets share it, and keeps its order past a refusal', async () => {
     await using world = await World.open({ LIMITS: 'on', RATE_PER_SECOND: '1', RATE_BURST: '8' })
-    const [from, to] = [await world.enrol(), await world.enrol()]
-    const socket = await WireClient.enter(from)
+    const [from, to] = await world.enrolMany(2)
+    const socket = await world.wire(from)
     socket.send(sendFrame(...envelopesTo(to, 4)))
     await socket.next('ack')
     const sender = await HttpPeer.enter(from)
@@ -112,15 +113,14 @@ describe('what is sent by HTTP', () => {
     expect(results.slice(-refused.length)).toEqual(refused)
     expect(refused[0]).toMatchObject({ code: 'rate_limited', retryAfterMs: expect.any(Number) })
     expect(refused[1]).toMatchObject({ code: 'out_of_sequence' })
-    socket.destroy()
   })
 })
 
 describe('what is polled', () => {
   test('is waited for, handed out, settled, and gone', async () => {
-    await using world = await World.open()
+    await using world = await shared()
     const to = await world.enrol()
-    const [sender, recipient] = [await WireClient.enter(await world.enrol()), await HttpPeer.enter(to)]
+    const [sender, recipient] = [await world.wire(), await HttpPeer.enter(to)]
     const waiting = recipient.inbox('waitSeconds=20')
     const item = envelopeTo(to)
     sender.send(sendFrame(item))
@@ -131,13 +131,12 @@ describe('what is polled', () => {
     expect(await recipient.settle(...body.deliveries)).toMatchObject({ status: 204, body: null })
     expect(await world.count('message_queue')).toBe(0)
     expect((await recipient.inbox('waitSeconds=0')).body).toEqual({ deliveries: [], receipts: [], lost: [] })
-    sender.destroy()
   })
 
   test('has its body beside it, when it is of a broadcast', async () => {
-    await using world = await World.open()
+    await using world = await shared()
     const to = await world.enrol()
-    const [sender, recipient] = [await WireClient.enter(await world.enrol()), await HttpPeer.enter(to)]
+    const [sender, recipient] = [await world.wire(), await HttpPeer.enter(to)]
     const [item, body] = [envelopeTo(to), crypto.getRandomValues(new Uint8Array(5_000))]
     const terms = { receipts: 'none', thread: '00'.repeat(16), hops: 0, noAutoReply: false } as const
     const roster = { group: '00'.repeat(16) as GroupId, rosterEpoch: 0 }
@@ -145,12 +144,11 @@ describe('what is polled', () => {
     const [delivery] = (await recipient.inbox('waitSeconds=20')).body.deliveries
     expect(delivery).toMatchObject({ envelopeId: item.envelopeId, terms })
     expect(delivery.body).toBe(Buffer.from(body).toString('base64url'))
-    sender.destroy()
   })
 
   test('comes in its order, no more of it than `max` names before it is settled', async () => {
-    await using world = await World.open()
-    const [from, to] = [await world.enrol(), await world.enrol()]
+    await using world = await shared()
+    const [from, to] = await world.enrolMany(2)
     const items = envelopesTo(to, 7)
     await (await HttpPeer.enter(from)).send(...items)
     const recipient = await HttpPeer.enter(to)
@@ -164,7 +162,7 @@ describe('what is polled', () => {
 
   test('and not settled comes again when its lease is over', async () => {
     await using world = await World.open({ LEASE_MS: '1500', POLL_MS: '500' })
-    const [from, to] = [await world.enrol(), await world.enrol()]
+    const [from, to] = await world.enrolMany(2)
     await (await HttpPeer.enter(from)).send(envelopeTo(to))
     const recipient = await HttpPeer.enter(to)
     const [first] = await recipient.deliveries(1)
@@ -174,8 +172,8 @@ describe('what is polled', () => {
   })
 
   test('and given back comes again', async () => {
-    await using world = await World.open()
-    const [from, to] = [await world.enrol(), await world.enrol()]
+    await using world = await shared()
+    const [from, to] = await world.enrolMany(2)
     await (await HttpPeer.enter(from)).send(envelopeTo(to))
     const recipient = await HttpPeer.enter(to)
     const [first] = await recipient.deliveries(1)
@@ -186,7 +184,7 @@ describe('what is polled', () => {
 
   test('and not settled comes again after the broker was killed', async () => {
     await using world = await World.open()
-    const [from, to] = [await world.enrol(), await world.enrol()]
+    const [from, to] = await world.enrolMany(2)
     const item = envelopeTo(to)
     await (await HttpPeer.enter(from)).send(item)
     const recipient = await HttpPeer.enter(to)
@@ -201,7 +199,7 @@ describe('what is polled', () => {
 
   test('waits for the next poll when the client of this one is gone', async () => {
     await using world = await World.open({ POLLING_IDLE_MS: '1000' })
-    const [from, to] = [await world.enrol(), await world.enrol()]
+    const [from, to] = await world.enrolMany(2)
     const [sender, recipient] = [await HttpPeer.enter(from), await HttpPeer.enter(to)]
     const sessions = () => world.broker.metric('sealpost_sessions')
     const gone = new AbortController()
@@ -218,8 +216,8 @@ describe('what is polled', () => {
 
 describe('the terms of a sender', () => {
   test('are handed out with a delivery, and its receipts to who polls for them', async () => {
-    await using world = await World.open()
-    const [from, to] = [await world.enrol(), await world.enrol()]
+    await using world = await shared()
+    const [from, to] = await world.enrolMany(2)
     const [sender, recipient] = [await HttpPeer.enter(from), await HttpPeer.enter(to)]
     const item = envelopeTo(to)
     const thread = randomHex(16)
@@ -236,8 +234,8 @@ describe('the terms of a sender', () => {
   })
 
   test('may ask for a recipient that is there', async () => {
-    await using world = await World.open()
-    const [from, to] = [await world.enrol(), await world.enrol()]
+    await using world = await shared()
+    const [from, to] = await world.enrolMany(2)
     const envelopes = [{ ...envelopeJson(envelopeTo(to)), terms: { ifOnline: true } }]
     const { body } = await (await HttpPeer.enter(from)).post('/v1/send', { envelopes })
     expect(body.results).toMatchObject([{ status: 'refused', code: 'no_responder' }])
@@ -246,7 +244,7 @@ describe('the terms of a sender', () => {
 
 test('what is rejected by HTTP is a dead letter, and what is kept longer has a longer lease', async () => {
   await using world = await World.open({ LEASE_MS: '30000' })
-  const [from, to] = [await world.enrol(), await world.enrol()]
+  const [from, to] = await world.enrolMany(2)
   await (await HttpPeer.enter(from)).send(...envelopesTo(to, 2))
   const recipient = await HttpPeer.enter(to)
   const [rejected, kept] = await recipient.deliveries(2)
@@ -265,8 +263,8 @@ test('what is rejected by HTTP is a dead letter, and what is kept longer has a l
 })
 
 test('of two polls the older one is answered with nothing', async () => {
-  await using world = await World.open()
-  const [from, to] = [await world.enrol(), await world.enrol()]
+  await using world = await shared()
+  const [from, to] = await world.enrolMany(2)
   const [sender, recipient] = [await HttpPeer.enter(from), await HttpPeer.enter(to)]
   await recipient.inbox('waitSeconds=0')
   const polls = [recipient.inbox('waitSeconds=30'), recipient.inbox('waitSeconds=30')]
@@ -286,4 +284,65 @@ test('a poll that waits is told of a restart', async () => {
   world.broker.signal('SIGTERM')
   expect(await waiting).toMatchObject({ status: 503, body: { code: 'restarting' } })
   expect((await world.broker.exited).code).toBe(0)
+})
+
+test('a poll is refused while a socket of the key lives, and takes its place when it asks to', async () => {
+  await using world = await World.open()
+  const [from, to] = await world.enrolMany(2)
+  const [sender, socket] = [await world.wire(from), await world.wire(to)]
+  const poller = await HttpPeer.enter(to)
+  expect(await poller.inbox()).toMatchObject({ status: 409, body: { code: 'session_conflict' } })
+  expect(await poller.inbox('takeover=false')).toMatchObject({ status: 409, body: { code: 'session_conflict' } })
+  await socket.echo()
+  const item = envelopeTo(to)
+  sender.send(sendFrame(item))
+  const [pushed] = await socket.deliveries(1)
+  const taken = await poller.deliveries(1, 'takeover=true&waitSeconds=10')
+  expect(await socket.closed).toEqual({ code: 4409, reason: 'superseded' })
+  expect(taken).toMatchObject([{ envelopeId: pushed!.envelopeId, attempt: 2 }])
+  await poller.settle(...taken)
+  await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
+})
+
+test('a socket takes the place of a polling session, whose waiting poll and settles are refused', async () => {
+  await using world = await World.open()
+  const [from, to] = await world.enrolMany(2)
+  const [sender, poller] = [await world.wire(from), await HttpPeer.enter(to)]
+  const item = envelopeTo(to)
+  sender.send(sendFrame(item))
+  const held = await poller.deliveries(1)
+  const waiting = poller.inbox('waitSeconds=30')
+  const socket = await world.wire(to)
+  expect(await waiting).toMatchObject({ status: 409, body: { code: 'superseded' } })
+  expect(await poller.settle(...held)).toMatchObject({ status: 409, body: { code: 'session_over' } })
+  expect(await poller.inbox()).toMatchObject({ status: 409, body: { code: 'session_conflict' } })
+  expect(await socket.deliveries(1)).toMatchObject([{ envelopeId: item.envelopeId, attempt: 2 }])
+  socket.destroy()
+  await until('the socket is gone', async () => (await world.broker.metric('sealpost_sessions')) === 1)
+  expect(await poller.inbox('waitSeconds=0')).toMatchObject({ status: 200 })
+})
+
+test('the session ends some time after its last request, and with it its leases', async () => {
+  await using world = await World.open({ POLLING_IDLE_MS: '700', LEASE_MS: '300000' })
+  const [from, to] = await world.enrolMany(2)
+  await (await HttpPeer.enter(from)).send(envelopeTo(to))
+  const poller = await HttpPeer.enter(to)
+  const held = await poller.deliveries(1)
+  await until('it is over', async () => (await world.broker.metric('sealpost_sessions')) === 0)
+  expect(await poller.settle(...held)).toMatchObject({ status: 409, body: { code: 'session_over' } })
+  expect(await poller.deliveries(1)).toMatchObject([{ envelopeId: held[0]!.envelopeId, attempt: 2 }])
+})
+
+test('a poll that waits is no silence', async () => {
+  await using world = await World.open({ POLLING_IDLE_MS: '500' })
+  const [from, to] = await world.enrolMany(2)
+  const [sender, poller] = [await HttpPeer.enter(from), await HttpPeer.enter(to)]
+  const older = poller.inbox('waitSeconds=30')
+  await until('it waits', async () => (await world.broker.metric('sealpost_sessions')) === 1)
+  const [before, waiting] = [performance.now(), poller.inbox('waitSeconds=2')]
+  expect((await older).body.deliveries).toEqual([])
+  expect(await waiting).toMatchObject({ status: 200, body: { deliveries: [] } })
+  expect(performance.now() - before).toBeGreaterThan(1900)
+  await sender.send(envelopeTo(to))
+  expect(await poller.deliveries(1)).toHaveLength(1)
 })

@@ -7,7 +7,7 @@ import type { Place } from './world.ts'
 export interface Answer {
   readonly status: number
   readonly headers: Headers
-  // biome-ignore lint/suspicious/noExplicitAny: whatever came; a test says what it expects
+  // biome-ignore lint/suspicious/noExplicitAny: a test asserts the shape that it expects
   readonly body: any
 }
 
@@ -31,7 +31,7 @@ export async function ask(url: string, init: RequestInit = {}): Promise<Answer> 
 export const post = (url: string, body: unknown, headers: Record<string, string> = {}): Promise<Answer> =>
   ask(url, { method: 'POST', headers: { 'Content-Type': 'application/json', ...headers }, body: JSON.stringify(body) })
 
-/** A good request for a token, but for what is `changed` after it was signed, or in what is `signed`. */
+/** Returns a valid token request. `signed` changes what is signed. */
 export async function tokenRequest(
   { identity, meshId, url, brokerKey }: Place,
   { ttlSeconds = 3600, signed = {} }: { ttlSeconds?: number; signed?: Partial<Transcript> } = {},
@@ -64,7 +64,7 @@ export async function tokenRequest(
 
 type SendItem = ReturnType<typeof envelopeTo>
 
-/** As a request names it. */
+/** The envelope in the JSON form of a request. */
 export const envelopeJson = ({ envelopeId, recipient, priority, ttlSeconds, envelope }: SendItem) => ({
   envelopeId,
   recipient,
@@ -105,7 +105,7 @@ export class HttpPeer {
     return ask(`${this.url}/v1/inbox?${query}`, { headers: this.headers, ...(signal && { signal }) })
   }
 
-  /** Polls until this number came. */
+  /** Polls until this number of deliveries arrived. */
   async deliveries(count: number, query = 'waitSeconds=10'): Promise<HttpDelivery[]> {
     const found: HttpDelivery[] = []
     while (found.length < count) {
@@ -129,7 +129,7 @@ export class HttpPeer {
   }
 }
 
-/** A token that differs in the mesh it names. */
+/** Returns the token with another mesh. */
 export function tokenInMesh(token: string, meshId: MeshId): string {
   const bytes = Buffer.from(token.slice(4), 'base64url')
   bytes.set(fromHex(meshId))

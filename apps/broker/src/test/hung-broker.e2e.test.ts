@@ -1,12 +1,21 @@
-/** A broker that is stopped in the midst of its work: its socket accepts, and nothing ever comes from it. */
+/** A broker that is stopped while it works: its socket accepts, and it sends nothing. */
 import { connect, type PeerEvent } from '@sealpost/sdk'
-import { expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { Cluster, placeAt } from './cluster.ts'
 import { until } from './process.ts'
 import type { World } from './world.ts'
 
 /** More than the 8 s that a send may take, for a busy machine; less than the 45 s of three heartbeats. */
 const BUSY_MACHINE_MS = 20_000
+
+let cluster: Cluster
+beforeAll(async () => {
+  cluster = await Cluster.open(2)
+})
+afterEach(() => {
+  for (const broker of cluster.brokers) broker.signal('SIGCONT')
+})
+afterAll(() => cluster?.[Symbol.asyncDispose]())
 
 function collect() {
   const events: PeerEvent[] = []
@@ -16,7 +25,6 @@ function collect() {
 const upTo = (count: number) => Array.from({ length: count }, (_, n) => String(n))
 
 test('peers of a stopped broker are served by another one: their sends and settles do not wait for it', async () => {
-  await using cluster = await Cluster.open(2)
   const { world, brokers } = cluster
   const home = await cluster.homeOf(world.meshId)
   const other = brokers.find((broker) => broker !== home)!
@@ -42,7 +50,6 @@ test('peers of a stopped broker are served by another one: their sends and settl
 })
 
 test('a peer that dials a stopped broker first is served by the next address', async () => {
-  await using cluster = await Cluster.open(2)
   const { world, brokers } = cluster
   const home = await cluster.homeOf(world.meshId)
   const other = brokers.find((broker) => broker !== home)!
@@ -57,7 +64,6 @@ test('a peer that dials a stopped broker first is served by the next address', a
 })
 
 test('a slow database is waited for: the broker answers pings meanwhile and nobody leaves it', async () => {
-  await using cluster = await Cluster.open(2)
   const { world } = cluster
   const { events, onEvent } = collect()
   const home = await cluster.homeOf(world.meshId)

@@ -1,16 +1,18 @@
 /** Messages that their space keeps: stored with their deliveries, or refused before anything is. */
 import { sealBody, sealRecord, signSpace } from '@sealpost/identity'
 import { encode } from '@sealpost/protocol'
-import type { GroupId, PeerKey } from '@sealpost/std'
+import type { GroupId } from '@sealpost/std'
 import { test as base, expect } from 'vitest'
 import { ask, HttpPeer, httpUrl } from './http.ts'
-import { envelopeTo, WireClient } from './wire.ts'
+import { keyOf } from './member.ts'
+import { sharedWorlds } from './shared-worlds.ts'
+import { envelopeTo, type WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
 
-/** Each has a broker of its own and mostly waits for it. */
-const test = base.concurrent
+const shared = sharedWorlds()
 
-const keyOf = ({ identity }: Place): PeerKey => identity.signing.publicKey
+/** Most tests wait for their broker. */
+const test = base.concurrent
 
 /** A message to one peer, for the mesh's own space. */
 function message(from: Place, to: Place, author: Place = from) {
@@ -66,9 +68,9 @@ async function refusalOf(client: WireClient, said: Message): Promise<string | un
 }
 
 test('a message is kept where its owner said so, once, and refused where it is not', async () => {
-  await using world = await World.open()
+  await using world = await shared()
   const [ann, bob] = [await world.enrolAdmin('ann'), await world.enrol()]
-  const client = await WireClient.enter(ann)
+  const client = await world.wire(ann)
   expect(await refusalOf(client, message(ann, bob))).toBe('not_kept')
   await setSpace(ann, 1, true)
   const said = message(ann, bob)
@@ -79,18 +81,17 @@ test('a message is kept where its owner said so, once, and refused where it is n
   expect([await keptBodies(world), await world.count('message_queue')]).toEqual([1, 2])
   await setSpace(ann, 2, false)
   expect(await refusalOf(client, message(ann, bob))).toBe('not_kept')
-  client.destroy()
 })
 
 test('nothing is kept over the limit of the mesh, nor under another name', async () => {
   await using world = await World.open({ HISTORY_BYTES_MAX: '1' })
   const [ann, bob] = [await world.enrolAdmin('ann'), await world.enrol()]
   await setSpace(ann, 1, true)
-  const first = await WireClient.enter(ann)
+  const first = await world.wire(ann)
   first.send(message(ann, bob))
   await first.next('ack')
   first.destroy()
-  const client = await WireClient.enter(ann)
+  const client = await world.wire(ann)
   expect(await refusalOf(client, message(ann, bob))).toBe('history_full')
   client.send(message(ann, bob, bob))
   expect(await client.next('refused')).toMatchObject({ code: 'frame_malformed' })
@@ -110,7 +111,7 @@ function inJson(said: Message, record: Uint8Array): string {
 }
 
 test('a record of another length than records have, or of any bytes, ends its connection and nothing else', async () => {
-  await using world = await World.open()
+  await using world = await shared()
   const [ann, bob] = [await world.enrolAdmin('ann'), await world.enrol()]
   await setSpace(ann, 1, true)
   const said = message(ann, bob)
@@ -118,11 +119,11 @@ test('a record of another length than records have, or of any bytes, ends its co
   const records = [padded(112), padded(2049), padded(100_000), new Uint8Array(2048).fill(7)]
   for (const form of ['binary', 'json'] as const)
     for (const record of records) {
-      const client = await WireClient.enter(ann, { form })
+      const client = await world.wire(ann, { form })
       client.sendWire(form === 'binary' ? inBinary(said, record) : inJson(said, record))
       expect(await client.closed).toEqual({ code: 4400, reason: 'frame_malformed' })
     }
-  const client = await WireClient.enter(ann)
+  const client = await world.wire(ann)
   client.send({ ...said, record: padded(2048) }) // whether it is one, its readers see
   await client.next('ack')
   client.destroy()

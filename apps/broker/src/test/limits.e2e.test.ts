@@ -5,8 +5,11 @@ import { connect } from '@sealpost/sdk'
 import { joinAsDevice } from '@sealpost/sdk/join'
 import { describe, expect, test } from 'vitest'
 import { until } from './process.ts'
+import { sharedWorlds } from './shared-worlds.ts'
 import { envelopeTo, type HttpAnswer, rawHttp, sendFrame, upgradeRequest, WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
+
+const shared = sharedWorlds()
 
 const upgradeAt = (world: World, headers: readonly string[] = []) =>
   rawHttp(world.broker.port, upgradeRequest(world.broker.authority, headers))
@@ -33,12 +36,11 @@ describe('one address', () => {
 
   test('H18: has a limited number of connections without a proven key; a member makes room', async () => {
     await using world = await World.open({ LIMITS: 'on', UNAUTHENTICATED_PER_IP: '2' })
-    const members = [await WireClient.enter(await world.enrol()), await WireClient.enter(await world.enrol())]
+    for (let i = 0; i < 2; i++) await world.wire()
     const strangers = [await WireClient.open(world.broker.url), await WireClient.open(world.broker.url)]
     expect(await upgradeAt(world)).toMatchObject({ status: 429, body: expect.stringContaining('too_many_unproven') })
     strangers.pop()!.destroy()
     await expect.poll(async () => (await upgradeAt(world)).status).toBe(101)
-    for (const client of [...members, ...strangers]) client.destroy()
   })
 
   test('asks so much by HTTP, whatever it asks for', async () => {
@@ -50,11 +52,10 @@ describe('one address', () => {
 
   test('is the one that a trusted proxy names', async () => {
     await using world = await World.open({ LIMITS: 'on', SOCKETS_PER_IP: '1', TRUSTED_PROXIES: '127.0.0.0/8' })
-    const first = await WireClient.open(world.broker.url) // the proxy itself
+    await WireClient.open(world.broker.url) // the proxy itself
     expect((await upgradeAt(world)).status).toBe(429)
     for (const client of ['198.51.100.1', '198.51.100.2', '2001:db8::1'])
       expect((await upgradeAt(world, [`X-Forwarded-For: ${client}`])).status).toBe(101)
-    first.destroy()
   })
 })
 
@@ -63,23 +64,22 @@ describe('one connection', () => {
     ['H25: pings', 9],
     ['H26: pongs nobody asked for', 10],
   ])('%s, too many at once, end it and no other', async (_, opcode) => {
-    await using world = await World.open()
-    const [flooder, other] = [await WireClient.enter(await world.enrol()), await WireClient.enter(await world.enrol())]
+    await using world = await shared()
+    const [flooder, other] = [await world.wire(), await world.wire()]
     for (let i = 0; i < 1000; i++) flooder.sendMessage(opcode, new Uint8Array(0))
     expect(await flooder.closed).toEqual({ code: 4429, reason: 'rate_exceeded' })
     await other.echo()
-    other.destroy()
   })
 
   test('a flood of questions ends it', async () => {
-    await using world = await World.open()
+    await using world = await shared()
     const place = await world.enrol()
     const questions: ClientFrame[] = [
       { type: 'ping', ref: 1 },
       { type: 'lookup', ref: 1, peers: [place.identity.signing.publicKey] },
     ]
     for (const frame of questions) {
-      const client = await WireClient.enter(place)
+      const client = await world.wire(place)
       for (let i = 0; i < 1000; i++) client.send(frame)
       expect((await client.closed).code).toBe(4429)
     }
@@ -106,14 +106,13 @@ async function sendTo(to: Place, client: WireClient, byteCount = 64): Promise<st
 
 test('H54: the quota of a mesh covers all recipients', async () => {
   await using world = await World.open({ LIMITS: 'on', MESH_MAX: '12' })
-  const recipients = [await world.enrol(), await world.enrol(), await world.enrol()]
-  const client = await WireClient.enter(await world.enrol())
+  const recipients = await world.enrolMany(3)
+  const client = await world.wire()
   const answers: string[] = []
   while (answers.at(-1) !== 'mailbox_full') answers.push(await sendTo(recipients[answers.length % 3]!, client))
   for (const to of recipients) expect(await sendTo(to, client)).toBe('mailbox_full')
   // The look after the first one may count that twice.
   expect([11, 12]).toContain(await world.count('message_queue'))
-  client.destroy()
 })
 
 describe('a mailbox', () => {
@@ -121,18 +120,17 @@ describe('a mailbox', () => {
     const bytes = { MAILBOX_BYTES_PER_SENDER_MAX: '4000', MAILBOX_BYTES_MAX: '8000' }
     await using world = await World.open({ LIMITS: 'on', ...bytes })
     const absent = await world.enrol()
-    const [one, two] = [await WireClient.enter(await world.enrol()), await WireClient.enter(await world.enrol())]
+    const [one, two] = [await world.wire(), await world.wire()]
     const answers: string[] = []
     while (answers.at(-1) !== 'mailbox_full' && answers.length < 40) answers.push(await sendTo(absent, one, 1000))
     expect(await sendTo(absent, one, 1000)).toBe('mailbox_full')
     expect(await sendTo(absent, two, 1000)).toBe('ack')
-    for (const client of [one, two]) client.destroy()
   })
 
   test('H54: takes so much of one sender and so much in all, and continues when its owner has read', async () => {
     await using world = await World.open({ LIMITS: 'on', MAILBOX_PER_SENDER_MAX: '20', MAILBOX_MAX: '30' })
     const absent = await world.enrol()
-    const [one, two] = [await WireClient.enter(await world.enrol()), await WireClient.enter(await world.enrol())]
+    const [one, two] = [await world.wire(), await world.wire()]
     // A look that meets a commit on its way counts it twice, until the next look a second later: it is never too late.
     const fill = async (client: WireClient, upTo: number) => {
       await expect.poll(() => sendTo(absent, client).then(() => world.count('message_queue'))).toBe(upTo)
@@ -141,10 +139,9 @@ describe('a mailbox', () => {
     }
     await fill(one, 20)
     await fill(two, 30)
-    const back = await WireClient.enter(absent)
+    const back = await world.wire(absent)
     back.send({ type: 'settle', ids: (await back.deliveries(30)).map(({ id }) => id) })
     await expect.poll(() => sendTo(absent, one)).toBe('ack')
-    for (const client of [one, two, back]) client.destroy()
   })
 })
 
@@ -166,12 +163,12 @@ test.each([
   'one member with many devices has one share of %s, also after a restart, and others get through',
   async (_, quota) => {
     await using world = await World.open({ LIMITS: 'on', ...quota })
-    const [absent, honest] = [await world.enrol(), await world.enrol()]
+    const [absent, honest] = await world.enrolMany(2)
     const keys = await withDevices(world, 5)
     /** Each of them sends until it is refused. */
     const fill = async () => {
       for (const place of keys) {
-        const client = await WireClient.enter(place)
+        const client = await world.wire(place)
         while ((await sendTo(absent, client)) !== 'mailbox_full');
         client.destroy()
       }
@@ -183,7 +180,7 @@ test.each([
     await world.restart()
     await fill()
     expect(await world.count('message_queue')).toBeLessThan(12)
-    const client = await WireClient.enter(honest)
+    const client = await world.wire(honest)
     for (let i = 0; i < 3; i++) expect(await sendTo(absent, client)).toBe('ack')
     client.destroy()
   },

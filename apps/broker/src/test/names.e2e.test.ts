@@ -15,8 +15,10 @@ import { joinAsDevice } from '@sealpost/sdk/join'
 import type { PeerNo } from '@sealpost/std'
 import { putGroup, putPool } from '@sealpost/store'
 import { expect, test } from 'vitest'
-import { WireClient } from './wire.ts'
-import { World } from './world.ts'
+import { sharedWorlds } from './shared-worlds.ts'
+import type { WireClient } from './wire.ts'
+
+const shared = sharedWorlds()
 
 async function outcomeOf(client: WireClient, { bytes: statement }: GroupStatement | PoolStatement, isPool = false) {
   client.send({ type: isPool ? 'setPool' : 'setGroup', ref: 1, statement })
@@ -24,13 +26,15 @@ async function outcomeOf(client: WireClient, { bytes: statement }: GroupStatemen
 }
 
 test('no group and no pool is founded or renamed under a name that may not be chosen; an older one keeps its own', async () => {
-  await using world = await World.open()
+  await using world = await shared()
   const ann = await world.enrol()
   const { signing } = ann.identity
-  const client = await WireClient.enter(ann)
+  const client = await world.wire(ann)
   const { meshId } = world
   const members = [signing.publicKey]
-  const [row] = await world.db.run((sql) => sql<{ peer: PeerNo }[]>`select peer_no as peer from member`)
+  const [row] = await world.db.run(
+    (sql) => sql<{ peer: PeerNo }[]>`select peer_no as peer from member where mesh_id = ${meshId}`,
+  )
   const owner = { meshId, peer: row!.peer }
   for (const name of ['crew ', 'crew (you)', '-crew', 'a/b']) {
     expect(await outcomeOf(client, createGroup(signing, { meshId, name, members }))).toBe('malformed')
@@ -45,11 +49,10 @@ test('no group and no pool is founded or renamed under a name that may not be ch
   expect(await outcomeOf(client, changeGroup(signing, group, { members }))).toBe('done')
   expect(await outcomeOf(client, changePool(signing, pool, { members }), true)).toBe('done')
   expect(await outcomeOf(client, endGroup(signing, group))).toBe('done')
-  client.destroy()
 })
 
 test('no device joins under a label that may not be chosen', async () => {
-  await using world = await World.open()
+  await using world = await shared()
   const { url, brokerKey, meshId, identity } = await world.enrol()
   for (const label of ['my (phone)', 'phone ', '--phone']) {
     const invite = createDeviceInvite(identity.signing, { url, brokerKey, meshId, label })

@@ -3,19 +3,17 @@ import { join } from 'node:path'
 import { generateBoxKeys, generateIdentity } from '@sealpost/identity'
 import { type ConnectOptions, connect, type Message, type Peer, type PeerEvent, type Pool } from '@sealpost/sdk'
 import { type PeerKey, type PoolId, toHex } from '@sealpost/std'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
+import { codeOf, keyOf, Member } from './member.ts'
 import { until } from './process.ts'
-import { type Place, World } from './world.ts'
+import { sharedWorlds } from './shared-worlds.ts'
+import type { Place, World } from './world.ts'
+
+const shared = sharedWorlds()
 
 const MEMBER = join(import.meta.dirname, '../../../../packages/harness/src/test/pool-member.ts')
 /** No poll and no end of a lease in the time of a test: what happens is told, or it does not happen. */
 const QUIET = { SWEEP_MS: '50', POLL_MS: '600000', LEASE_MS: '300000' }
-const codeOf = (promise: Promise<unknown>) =>
-  promise.then(
-    () => 'done',
-    ({ code }: { code: string }) => code,
-  )
-const keyOf = ({ identity }: Place): PeerKey => identity.signing.publicKey
 
 /** Who has what at this moment, over all members that live. */
 class Floor {
@@ -61,9 +59,14 @@ class Worker {
     this.name = name
   }
 
-  static async enter(name: string, place: Place, floor: Floor, options: Partial<ConnectOptions> = {}): Promise<Worker> {
+  static async enter(
+    name: string,
+    world: World,
+    place: Place & Partial<ConnectOptions>,
+    floor: Floor,
+  ): Promise<Worker> {
     const worker = new Worker(name)
-    worker.peer = await connect({ ...place, ...options, onEvent: (event) => worker.events.push(event) })
+    worker.peer = world.closing(await connect({ ...place, onEvent: (event) => worker.events.push(event) }))
     worker.peer.onMessage(async (message) => {
       worker.taken.push(message)
       floor.take(message.text(), name)
@@ -129,16 +132,16 @@ class Mortal implements AsyncDisposable {
 }
 
 async function threeWorkers(world: World, floor = new Floor()): Promise<[Worker, Worker, Worker]> {
-  const enter = async (name: string) => Worker.enter(name, await world.enrol(), floor)
+  const enter = async (name: string) => Worker.enter(name, world, await world.enrol(), floor)
   return Promise.all([enter('ann'), enter('bob'), enter('cat')])
 }
 
 test('four members share 200 messages, and what one of them had when it was killed goes to the others at once', async () => {
-  await using world = await World.open(QUIET)
+  await using world = await shared(QUIET)
   const floor = new Floor()
-  const places = await Promise.all(Array.from({ length: 5 }, () => world.enrol()))
+  const places = await world.enrolMany(5)
   const [owner, ...workers] = await Promise.all(
-    places.slice(0, 4).map((place, i) => Worker.enter(`w${i}`, place, floor)),
+    places.slice(0, 4).map((place, i) => Worker.enter(`w${i}`, world, place, floor)),
   )
   const pool = await owner!.peer.pools.create('crew', places.slice(1).map(keyOf))
   await using mortal = new Mortal(places[4]!, pool.id, 3)
@@ -162,11 +165,10 @@ test('four members share 200 messages, and what one of them had when it was kill
   const again = workers.flatMap(({ taken }) => taken).filter((message) => message.attempt > 1)
   expect(again.map((message) => message.text()).sort()).toEqual([...mortal.taken].sort())
   await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
-  await Promise.all([owner!, ...workers].map(({ peer }) => peer.close()))
 })
 
 test('a message goes to the least loaded free member, one at a time, with the terms of its sender', async () => {
-  await using world = await World.open(QUIET)
+  await using world = await shared(QUIET)
   const floor = new Floor()
   const [ann, bob, cat] = await threeWorkers(world, floor)
   const gates = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
@@ -191,11 +193,10 @@ test('a message goes to the least loaded free member, one at a time, with the te
   expect(receipts('settled').length + receipts('pushed').length).toBeLessThanOrEqual(6)
   for (const receipt of [...receipts('settled'), ...receipts('pushed')])
     expect(receipt).toMatchObject({ recipient: pool.id })
-  await Promise.all([ann, bob, cat].map(({ peer }) => peer.close()))
 })
 
 test('who was taken out gets nothing that waits or comes, and loses what it has; a newcomer gets what is sent from then on', async () => {
-  await using world = await World.open(QUIET)
+  await using world = await shared(QUIET)
   const [ann, bob, cat] = await threeWorkers(world)
   const pool = await ann.peer.pools.create('crew', [bob.peer.key, ann.peer.key])
   expect(await codeOf(cat.join(pool.id, 1))).toBe('not_in_pool')
@@ -220,11 +221,10 @@ test('who was taken out gets nothing that waits or comes, and loses what it has;
   expect(ann.texts.sort()).toEqual(['held', 'waits'])
   expect(bob.texts).toEqual(['held'])
   await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
-  await Promise.all([ann, bob, cat].map(({ peer }) => peer.close()))
 })
 
 test('a broker that is killed loses nothing of a pool, and its members go on with the next one', async () => {
-  await using world = await World.open(QUIET)
+  await using world = await shared(QUIET)
   const floor = new Floor()
   const [ann, bob, cat] = await threeWorkers(world, floor)
   const pool = await ann.peer.pools.create('crew', [bob.peer.key, cat.peer.key])
@@ -239,21 +239,21 @@ test('a broker that is killed loses nothing of a pool, and its members go on wit
   await sent
   await until('all are done', () => floor.doneBy.size === 60)
   await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
-  await Promise.all([ann, bob, cat].map(({ peer }) => peer.close()))
 })
 
 test('a member that turns to another key stays in the pool: with what waits, and with what is sent to it then', async () => {
-  await using world = await World.open(QUIET)
+  await using world = await shared(QUIET)
   const floor = new Floor()
-  const [annAt, bobAt, catAt] = [await world.enrol(), await world.enrol(), await world.enrol()]
-  const [ann, bob] = [await Worker.enter('ann', annAt, floor), await Worker.enter('bob', bobAt, floor)]
+  const [annAt, bobAt, catAt] = await world.enrolMany(3)
+  const ann = await Worker.enter('ann', world, annAt, floor)
+  await Worker.enter('bob', world, bobAt, floor)
   const pool = await ann.peer.pools.create('crew', [keyOf(bobAt), keyOf(catAt)])
   const former = await connect({ ...catAt, credit: 0 })
   for (const text of ['1', '2']) await pool.send(text)
   const identity = { ...generateIdentity(), box: generateBoxKeys(catAt.identity.box.epoch + 1) }
   await former.rotateIdentity(identity)
   const next = { ...catAt, identity, formerKeys: [keyOf(catAt)], formerBoxKeys: [catAt.identity.box] }
-  const cat = await Worker.enter('cat', next, floor)
+  const cat = await Worker.enter('cat', world, next, floor)
   await cat.join(pool.id, 1)
   await until('she has what waited', () => cat.texts.length === 2)
   expect(cat.texts).toEqual(['1', '2'])
@@ -262,5 +262,41 @@ test('a member that turns to another key stays in the pool: with what waits, and
   await until('she has what is new', () => cat.texts.length === 3)
   await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
   expect(await world.count('dead_letter')).toBe(0)
-  await Promise.all([ann, bob, cat].map(({ peer }) => peer.close()))
+})
+
+describe('the end of a pool', () => {
+  test('nobody writes to it again, its members leave it, and it is listed no more', async () => {
+    await using world = await shared(QUIET)
+    const [annPlace, bobPlace, catPlace] = await world.enrolMany(3)
+    const { peer: ann } = await Member.open(world, annPlace)
+    const { peer: bob, events } = await Member.open(world, bobPlace)
+    const { peer: cat } = await Member.open(world, catPlace)
+    const pool = await ann.pools.create('crew', [keyOf(bobPlace)])
+    const [atBob, atCat] = [await bob.pools.find(pool.id), await cat.pools.find(pool.id)]
+    await atBob.join()
+    await atCat.send('before')
+    await expect(atBob.delete()).rejects.toMatchObject({ code: 'not_owner' })
+    await pool.delete()
+    await pool.delete() // once more is as good
+    await until('bob is told', () => events.some(({ type }) => type === 'pool_left'))
+    await expect(atCat.send('after')).rejects.toMatchObject({ code: 'unknown_pool' })
+    expect([pool.isDeleted, pool.members]).toEqual([true, []])
+    await expect(pool.add(keyOf(catPlace))).rejects.toMatchObject({ code: 'unknown_pool' })
+    for (const peer of [ann, bob, cat]) {
+      expect(await peer.pools.list()).toEqual([])
+      await expect(peer.pools.find(pool.id)).rejects.toMatchObject({ code: 'unknown_pool' })
+    }
+  })
+
+  test('one peer founds a limited number of pools, and ends none to found more', async () => {
+    await using world = await shared({ POOLS_PER_OWNER: '2' })
+    const [annPlace, bobPlace] = await world.enrolMany(2)
+    const [{ peer: ann }, { peer: bob }] = [await Member.open(world, annPlace), await Member.open(world, bobPlace)]
+    const found = (name: string) => ann.pools.create(name, [keyOf(bobPlace)])
+    const [one] = [await found('one'), await found('two')]
+    await expect(found('three')).rejects.toMatchObject({ code: 'too_many_own_pools' })
+    await bob.pools.create('of bob', [keyOf(annPlace)])
+    await one.delete()
+    await expect(found('three')).rejects.toMatchObject({ code: 'too_many_own_pools' })
+  })
 })

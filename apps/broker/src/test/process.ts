@@ -1,7 +1,4 @@
-/**
- * For tests: the broker as its operator runs it, a `bun` process of its own whatever runs the test, with everything it
- * writes kept.
- */
+/** For tests: the broker as its operator runs it, in a `bun` process. Keeps everything that it writes. */
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Millis, PeerKey } from '@sealpost/std'
@@ -19,11 +16,11 @@ export interface Ended {
 
 const MAIN = join(import.meta.dirname, '../main.ts')
 const READY_WITHIN_MS = 60_000
-/** Where there is `setpriv`, the kernel ends what a test that ran out of time left behind. */
+/** With `setpriv`, the kernel ends the processes that a timed-out test left behind. */
 const SETPRIV = Bun.which('setpriv')
-const LEASH = SETPRIV ? [SETPRIV, '--pdeathsig', 'KILL'] : []
+const DIE_WITH_PARENT = SETPRIV ? [SETPRIV, '--pdeathsig', 'KILL'] : []
 
-/** Polls until the condition holds. Bounded; for what gives no signal of its own. */
+/** Polls until the condition holds. For conditions without a signal. @throws after `withinMs` */
 export async function until<T>(
   claim: string,
   condition: () => T | Promise<T>,
@@ -51,7 +48,7 @@ export class BrokerProcess {
     this.readyAfterMs = readyAfterMs
   }
 
-  /** `folder`: where it runs. */
+  /** `folder`: its working directory. */
   static async start(env: Environment, folder?: string): Promise<BrokerProcess> {
     const startedAtMs = performance.now()
     const spawned = spawn(env, [], folder)
@@ -76,7 +73,7 @@ export class BrokerProcess {
   get url(): string {
     return String(this.ready.url)
   }
-  /** As its `PUBLIC_URL` says; only on loopback. */
+  /** Its `PUBLIC_URL`, which is on loopback. */
   get shardUrl(): string {
     return `${new URL(this.url).protocol}//${this.authority}`
   }
@@ -101,7 +98,7 @@ export class BrokerProcess {
   get isAlive(): boolean {
     return this.spawned.child.exitCode === null && this.spawned.child.signalCode === null
   }
-  /** Everything it wrote so far, both streams. */
+  /** Everything that it wrote so far, on both streams. */
   get output(): string {
     return this.spawned.stdout() + this.spawned.stderr()
   }
@@ -117,19 +114,19 @@ export class BrokerProcess {
     await this.exited
   }
 
-  /** Stops reading what it writes, as a log collector that died would. */
+  /** Stops reading its output, as a dead log collector does. */
   async closeOutput(): Promise<void> {
     await this.spawned.close()
   }
 
-  /** A figure of `/metrics`. */
+  /** Reads a value from `/metrics`; NaN if it is missing. */
   async metric(name: string): Promise<number> {
     const text = await (await fetch(`${this.adminUrl}/metrics`)).text()
     return Number(new RegExp(`^${RegExp.escape(name)} (\\S+)$`, 'm').exec(text)?.[1] ?? Number.NaN)
   }
 }
 
-/** Starts one that is expected to end by itself. */
+/** Runs a broker that is expected to end by itself. */
 export async function runBroker(env: Environment, words: readonly string[] = [], folder?: string): Promise<Ended> {
   const { child, exited } = spawn(env, words, folder)
   const bound = setTimeout(() => child.kill('SIGKILL'), READY_WITHIN_MS)
@@ -148,9 +145,9 @@ interface Spawned {
   readonly close: () => Promise<void>
 }
 
-/** Nothing of our own environment goes in, so that no variable of the machine decides a test. */
+/** Passes none of our own environment, so that no variable of the machine affects a test. */
 function spawn(env: Environment, words: readonly string[] = [], folder = tmpdir()): Spawned {
-  const child = Bun.spawn([...LEASH, process.execPath, MAIN, ...words], {
+  const child = Bun.spawn([...DIE_WITH_PARENT, process.execPath, MAIN, ...words], {
     env: { PATH: '/usr/local/bin:/usr/bin:/bin', PORT: '0', ADMIN_PORT: '0', ...env },
     cwd: folder,
     stdin: 'ignore',

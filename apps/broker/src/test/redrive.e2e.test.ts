@@ -6,6 +6,7 @@ import { openFileStore } from '@sealpost/sdk/file-store'
 import type { PeerKey } from '@sealpost/std'
 import { redriveDeadLetters } from '@sealpost/store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { keyOf } from './member.ts'
 import { until } from './process.ts'
 import { type Place, temporaryFolder, World } from './world.ts'
 
@@ -24,7 +25,6 @@ afterAll(async () => {
 /** A new one, which goes with the folder. */
 const storePath = (): string => join(folder, `store-${++stores}`)
 
-const keyOf = ({ identity }: Place): PeerKey => identity.signing.publicKey
 const REDRIVEN = { ttlSeconds: 600 }
 
 type End = (message: Message) => void
@@ -90,7 +90,7 @@ async function redrive(recipient: PeerKey): Promise<number> {
 test.each(['in memory', 'in a file'])(
   'a rejected message is handed out again each time it is redriven, with its marks %s',
   async (where) => {
-    const [alice, bob] = [await world.enrol(), await world.enrol()]
+    const [alice, bob] = await world.enrolMany(2)
     const path = where === 'in a file' ? storePath() : null
     const application = new Application(bob, [rejects, rejects], path)
     await using writer = await connect(alice)
@@ -108,7 +108,7 @@ test.each(['in memory', 'in a file'])(
 )
 
 test('a message that was rejected in a former life of a file store is handed out in the next one when it is redriven', async () => {
-  const [alice, bob] = [await world.enrol(), await world.enrol()]
+  const [alice, bob] = await world.enrolMany(2)
   const path = storePath()
   await using writer = await connect(alice)
   const before = new Application(bob, [settles, rejects, settles], path)
@@ -128,7 +128,7 @@ test('a message that was rejected in a former life of a file store is handed out
 })
 
 test('a message that struck out is handed out again when it is redriven', async () => {
-  const [alice, bob] = [await world.enrol(), await world.enrol()]
+  const [alice, bob] = await world.enrolMany(2)
   const path = storePath()
   const retries: End = (message) => message.retry(100)
   const application = new Application(bob, [retries, (message) => message.retry(240_000)], path)
@@ -142,7 +142,7 @@ test('a message that struck out is handed out again when it is redriven', async 
 })
 
 test('work that a member of a pool rejected is handed to the same member again when it is redriven', async () => {
-  const [alice, only] = [await world.enrol(), await world.enrol()]
+  const [alice, only] = await world.enrolMany(2)
   await using owner = await connect(alice)
   const pool = await owner.pools.create('redriven', [keyOf(only)])
   await pool.send('a job')
@@ -155,7 +155,7 @@ test('work that a member of a pool rejected is handed to the same member again w
 })
 
 test('what a member of a group rejected is handed out with its body when it is redriven', async () => {
-  const [alice, bob, carol] = [await world.enrol(), await world.enrol(), await world.enrol()]
+  const [alice, bob, carol] = await world.enrolMany(3)
   await using owner = await connect(alice)
   const group = await owner.groups.create('crew', [keyOf(bob), keyOf(carol)])
   const [rejecting, settling] = [new Application(bob, [rejects]), new Application(carol, [])]

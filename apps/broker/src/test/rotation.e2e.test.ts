@@ -3,6 +3,7 @@ import { bindBoxKey, generateBoxKeys, type Identity } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { connect, type Peer, type PeerEvent } from '@sealpost/sdk'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { keyOf } from './member.ts'
 import { until } from './process.ts'
 import { WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
@@ -12,8 +13,6 @@ beforeAll(async () => {
   world = await World.open()
 })
 afterAll(() => world[Symbol.asyncDispose]())
-
-const keyOf = ({ identity }: Place) => identity.signing.publicKey
 
 function heardBy(peer: Peer): string[] {
   const heard: string[] = []
@@ -144,7 +143,7 @@ test('an epoch that the database can not hold is refused, and the session contin
 
 test('the hint comes to those who asked or watch, and to nobody else', async () => {
   const { alice } = await rolesOf()
-  const places = [await world.enrol(), await world.enrol(), await world.enrol()]
+  const places = await world.enrolMany(3)
   const [asker, watcher, other] = (await Promise.all(places.map((place) => WireClient.enter(place)))) as [
     WireClient,
     WireClient,

@@ -113,7 +113,7 @@ test('T15: without a bus nothing is accepted after a revocation, and each shard 
 }) => {
   await using world = await World.open({ BUS: 'memory', CHECK_MS: '3000' })
   const other = await world.secondShard()
-  const [place, friend] = [await world.enrol(), await world.enrol()]
+  const [place, friend] = await world.enrolMany(2)
   await using boss = await connect(await world.enrolAdmin('boss'))
   const client = await WireClient.enter(at(other, place))
   client.send(sendFrame(envelopeTo(friend)))
@@ -132,7 +132,7 @@ test('peers of two shards see each other, whisper, and ask who is online; a poll
   const other = await world.secondShard()
   for (const shard of [world.broker, other])
     await until('each knows both', async () => (await shard.metric('sealpost_shards')) === 2)
-  const [place, absent] = [await world.enrol(), await world.enrol()]
+  const [place, absent] = await world.enrolMany(2)
   const refused: string[] = []
   const alice = await connect({
     ...(await world.enrol()),

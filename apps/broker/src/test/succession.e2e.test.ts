@@ -4,6 +4,7 @@ import type { FrameOf } from '@sealpost/protocol'
 import { connect, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
 import { joinAsDevice } from '@sealpost/sdk/join'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { keyOf } from './member.ts'
 import { until } from './process.ts'
 import { WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
@@ -13,8 +14,6 @@ beforeAll(async () => {
   world = await World.open()
 })
 afterAll(() => world[Symbol.asyncDispose]())
-
-const keyOf = ({ identity }: Place) => identity.signing.publicKey
 
 function heardBy(peer: Peer): Message[] {
   const heard: Message[] = []
@@ -62,7 +61,7 @@ test('waiting mail in both directions, consent and role are those of the new key
 })
 
 test('who knows the former key hears of it, and writes to the new one without a change', async () => {
-  const [alice, bob] = [await world.enrol(), await world.enrol()]
+  const [alice, bob] = await world.enrolMany(2)
   const events: PeerEvent[] = []
   await using writer = await connect({ ...bob, onEvent: (event) => events.push(event) })
   await writer.send(keyOf(alice), 'first')
@@ -77,7 +76,7 @@ test('who knows the former key hears of it, and writes to the new one without a 
 })
 
 test('who was away, or looks for the former key only now, is led to the new one', async () => {
-  const [alice, bob] = [await world.enrol(), await world.enrol()]
+  const [alice, bob] = await world.enrolMany(2)
   const next = await turn(await turn(alice))
   const events: PeerEvent[] = []
   await using writer = await connect({ ...bob, onEvent: (event) => events.push(event) })
@@ -91,7 +90,7 @@ test('who was away, or looks for the former key only now, is led to the new one'
 })
 
 test('mail that was sealed to the former key and says so outside is taken for the new one', async () => {
-  const [alice, bob] = [await world.enrol(), await world.enrol()]
+  const [alice, bob] = await world.enrolMany(2)
   const client = await WireClient.enter(bob)
   const next = await turn(alice)
   const envelopeId = '01'.repeat(16) as FrameOf<'send'>['envelopes'][number]['envelopeId']
@@ -122,7 +121,7 @@ test('devices stay with their person', async () => {
 })
 
 test('H45: both keys must sign, the new one must be new, and its binding good', async () => {
-  const [alice, bob] = [await world.enrol(), await world.enrol()]
+  const [alice, bob] = await world.enrolMany(2)
   const client = await WireClient.enter(alice)
   const { meshId, identity } = alice
   const thief = generateIdentity()

@@ -1,10 +1,13 @@
 /** What a sender and a recipient may ask of a delivery, from one SDK to the other through a running broker. */
-import { type ConnectOptions, connect, type Message, type Peer, type PeerEvent, type PeerKey } from '@sealpost/sdk'
+import type { Message, Peer } from '@sealpost/sdk'
 import { test as base, describe, expect } from 'vitest'
+import { keyOf, Member } from './member.ts'
 import { until } from './process.ts'
-import { type Place, World } from './world.ts'
+import { sharedWorlds } from './shared-worlds.ts'
 
-/** Each has a broker of its own and mostly waits for it. */
+const shared = sharedWorlds()
+
+/** Most tests wait for timers of the broker. */
 const test = base.concurrent
 
 const THREAD = 'c0'.repeat(16)
@@ -12,27 +15,7 @@ const BRISK = { SWEEP_MS: '50', POLL_MS: '100' }
 /** Long beside what a loaded machine may take to extend it. */
 const LEASE_MS = '8000'
 
-interface Heard {
-  readonly peer: Peer
-  /** The events of one type so far. */
-  all<Type extends PeerEvent['type']>(type: Type): Extract<PeerEvent, { type: Type }>[]
-}
-
-/** A peer that keeps what it is told. */
-async function enter(place: Place, options: Partial<ConnectOptions> = {}): Promise<Heard> {
-  const events: PeerEvent[] = []
-  const peer = await connect({ ...place, ...options, onEvent: (event) => events.push(event) })
-  return {
-    peer,
-    all: <Type extends PeerEvent['type']>(type: Type) =>
-      events.filter((event): event is Extract<PeerEvent, { type: Type }> => event.type === type),
-  }
-}
-
-const keyOf = ({ identity }: Place): PeerKey => identity.signing.publicKey
-const close = (...peers: Heard[]) => Promise.all(peers.map(({ peer }) => peer.close()))
-
-/** The next message; it is settled. */
+/** Returns the next message, and settles it. */
 function next(peer: Peer): Promise<Message> {
   return new Promise((resolve) => {
     const off = peer.onMessage((message) => {
@@ -42,11 +25,11 @@ function next(peer: Peer): Promise<Message> {
   })
 }
 
-const receiptsOf = (heard: Heard) => heard.all('receipt').map(({ envelopeId, event }) => `${envelopeId} ${event}`)
+const receiptsOf = (member: Member) => member.all('receipt').map(({ envelopeId, event }) => `${envelopeId} ${event}`)
 
 test('what is rejected is a dead letter with the reason, and its sender is told', async () => {
-  await using world = await World.open(BRISK)
-  const [alice, bob] = [await enter(await world.enrol()), await enter(await world.enrol())]
+  await using world = await shared(BRISK)
+  const [alice, bob] = [await Member.open(world), await Member.open(world)]
   bob.peer.onMessage((message) => message.reject('not for me'))
   const { envelopeId } = await alice.peer.send(bob.peer.key, 'x', { receipts: 'end' })
   await until('the sender is told', () => alice.all('receipt').length === 1)
@@ -55,14 +38,13 @@ test('what is rejected is a dead letter with the reason, and its sender is told'
   expect(row).toMatchObject({ reason: 'rejected' })
   expect(JSON.stringify(row)).toContain('not for me')
   await until('nothing is left', async () => (await world.count('message_queue')) === 0)
-  await close(alice, bob)
 })
 
 test('the lease of what is in work continues for as long as that takes', async () => {
-  await using world = await World.open({ ...BRISK, LEASE_MS })
-  const sender = await enter(await world.enrol())
-  const busy = await enter(await world.enrol())
-  const idle = await enter(await world.enrol(), { autoExtend: false })
+  await using world = await shared({ ...BRISK, LEASE_MS })
+  const sender = await Member.open(world)
+  const busy = await Member.open(world)
+  const idle = await Member.open(world, undefined, { autoExtend: false })
   const finish = Promise.withResolvers<void>()
   for (const { peer } of [busy, idle]) peer.onMessage(() => finish.promise)
   await sender.peer.send(busy.peer.key, 'x')
@@ -72,15 +54,11 @@ test('the lease of what is in work continues for as long as that takes', async (
   expect(busy.peer.counters).toMatchObject({ received: 1, duplicates: 0 })
   finish.resolve()
   await until('all is settled', async () => (await world.count('message_queue')) === 0)
-  await close(sender, busy, idle)
 })
 
 test('a message can be extended by hand', async () => {
-  await using world = await World.open({ ...BRISK, LEASE_MS })
-  const [sender, recipient] = [
-    await enter(await world.enrol()),
-    await enter(await world.enrol(), { autoExtend: false }),
-  ]
+  await using world = await shared({ ...BRISK, LEASE_MS })
+  const [sender, recipient] = [await Member.open(world), await Member.open(world, undefined, { autoExtend: false })]
   const finish = Promise.withResolvers<void>()
   recipient.peer.onMessage((message) => {
     if (message.text() === 'long') message.extend(60_000)
@@ -90,16 +68,16 @@ test('a message can be extended by hand', async () => {
   await sender.peer.send(recipient.peer.key, 'short')
   await until('the lease of the other passed', () => recipient.peer.counters.duplicates >= 1)
   const attempts = await world.db.run(
-    (sql) => sql<{ attempts: number }[]>`select attempts from message_queue order by id`,
+    (sql) =>
+      sql<{ attempts: number }[]>`select attempts from message_queue where mesh_id = ${world.meshId} order by id`,
   )
   expect(attempts[0]!.attempts).toBe(1)
   finish.resolve()
-  await close(sender, recipient)
 })
 
 test('who is not to be disturbed gets what is urgent, and the rest once that is over', async () => {
-  await using world = await World.open(BRISK)
-  const [alice, bob] = [await enter(await world.enrol()), await enter(await world.enrol())]
+  await using world = await shared(BRISK)
+  const [alice, bob] = [await Member.open(world), await Member.open(world)]
   const texts: string[] = []
   bob.peer.onMessage((message) => void texts.push(message.text()))
   alice.peer.watchPresence()
@@ -112,12 +90,11 @@ test('who is not to be disturbed gets what is urgent, and the rest once that is 
   bob.peer.setStatus({ availability: 'idle' })
   await until('the rest came', () => texts.length === 4)
   expect(texts.slice(2)).toEqual(['next', 'low'])
-  await close(alice, bob)
 })
 
 test('what is kept back comes when it is time and not before, and holds up nothing', async () => {
-  await using world = await World.open(BRISK)
-  const [alice, bob] = [await enter(await world.enrol()), await enter(await world.enrol())]
+  await using world = await shared(BRISK)
+  const [alice, bob] = [await Member.open(world), await Member.open(world)]
   const arrived: Message[] = []
   bob.peer.onMessage((message) => void arrived.push(message))
   const notBefore = new Date(Date.now() + 2_000)
@@ -132,101 +109,94 @@ test('what is kept back comes when it is time and not before, and holds up nothi
   await expect(
     alice.peer.send(bob.peer.key, 'never', { notBefore: Date.now() + 60_000, ttlSeconds: 5 }),
   ).rejects.toMatchObject({ code: 'delay_too_long' })
-  await close(alice, bob)
 })
 
 describe('receipts', () => {
   test('wait for a sender that is away, and are told once', async () => {
-    await using world = await World.open(BRISK)
-    const [place, absent] = [await world.enrol(), await world.enrol()]
-    const before = await enter(place)
+    await using world = await shared(BRISK)
+    const [place, absent] = await world.enrolMany(2)
+    const before = await Member.open(world, place)
     const { envelopeId } = await before.peer.send(keyOf(absent), 'x', { receipts: 'all' })
-    await close(before)
-    const bob = await enter(absent)
+    await before.peer.close()
+    const bob = await Member.open(world, absent)
     const message = await next(bob.peer)
     expect(message.receipts).toBe('all')
     await until('both receipts wait', async () => (await world.count('message_queue')) === 2)
-    const after = await enter(place)
+    const after = await Member.open(world, place)
     await until('both are told', () => after.all('receipt').length === 2)
     expect(receiptsOf(after)).toEqual([`${envelopeId} pushed`, `${envelopeId} settled`])
     await until('they are settled', async () => (await world.count('message_queue')) === 0)
-    await close(after, bob)
   })
 
   test('tell of what expired', async () => {
-    await using world = await World.open(BRISK)
-    const [alice, absent] = [await enter(await world.enrol()), await world.enrol()]
+    await using world = await shared(BRISK)
+    const [alice, absent] = [await Member.open(world), await world.enrol()]
     const { envelopeId } = await alice.peer.send(keyOf(absent), 'x', { receipts: 'end', ttlSeconds: 1 })
     await until('it is told', () => alice.all('receipt').length === 1)
     expect(receiptsOf(alice)).toEqual([`${envelopeId} expired`])
-    await close(alice)
   })
 })
 
 test('who comes back is told what expired meanwhile', async () => {
-  await using world = await World.open(BRISK)
-  const [alice, absent] = [await enter(await world.enrol()), await world.enrol()]
+  await using world = await shared(BRISK)
+  const [alice, absent] = [await Member.open(world), await world.enrol()]
   const { envelopeId } = await alice.peer.send(keyOf(absent), 'x', { ttlSeconds: 1 })
   await until('it expired', async () => (await world.count('dead_letter')) === 1)
-  const bob = await enter(absent)
+  const bob = await Member.open(world, absent)
   await until('it is told', () => bob.all('recovered').length === 1)
   const lost = [{ envelopeId, sender: alice.peer.key, reason: 'expired' }]
   expect(bob.all('recovered')).toEqual([{ type: 'recovered', isRecovered: false, lost, isAll: true }])
-  await close(bob)
-  const again = await enter(absent)
+  await bob.peer.close()
+  const again = await Member.open(world, absent)
   await until('nothing more is told', () => again.all('recovered').length === 1)
   expect(again.all('recovered')[0]).toMatchObject({ isRecovered: true, lost: [] })
-  await close(alice, again)
 })
 
 describe('a request', () => {
   test('is answered', async () => {
-    await using world = await World.open(BRISK)
-    const [alice, bob] = [await enter(await world.enrol()), await enter(await world.enrol())]
+    await using world = await shared(BRISK)
+    const [alice, bob] = [await Member.open(world), await Member.open(world)]
     bob.peer.onMessage((message) => message.reply(message.text().toUpperCase()))
     const answer = await alice.peer.request(bob.peer.key, 'hello', { thread: THREAD, ifOnline: true })
     expect(answer).toMatchObject({ sender: bob.peer.key, thread: THREAD, hops: 1, isError: false })
     expect(answer.text()).toBe('HELLO')
     await until('both are settled', async () => (await world.count('message_queue')) === 0)
-    await close(alice, bob)
   })
 
   test('to a peer that is away is refused at once when asked so, or times out', async () => {
-    await using world = await World.open(BRISK)
-    const [alice, absent] = [await enter(await world.enrol()), await world.enrol()]
+    await using world = await shared(BRISK)
+    const [alice, absent] = [await Member.open(world), await world.enrol()]
     const asked = alice.peer.request(keyOf(absent), 'x', { ifOnline: true })
     await expect(asked).rejects.toMatchObject({ code: 'no_responder' })
     expect(await world.count('message_queue')).toBe(0)
     const waits = alice.peer.request(keyOf(absent), 'y', { timeoutMs: 200 })
     await expect(waits).rejects.toMatchObject({ code: 'timeout' })
-    const bob = await enter(absent)
+    const bob = await Member.open(world, absent)
     const late = next(alice.peer)
     bob.peer.onMessage((message) => message.reply('sorry, I was away'))
     expect((await late).text()).toBe('sorry, I was away')
-    await close(alice, bob)
   })
 })
 
 test('a whisper is heard by who is there and told when nobody is, and is nowhere stored', async () => {
-  await using world = await World.open(BRISK)
-  const [alice, absent] = [await enter(await world.enrol()), await world.enrol()]
+  await using world = await shared(BRISK)
+  const [alice, absent] = [await Member.open(world), await world.enrol()]
   const unheard = alice.peer.sendEphemeral(keyOf(absent), 'hello?')
   await until('it is told', () => alice.all('ephemeral_lost').length === 1)
   expect(alice.all('ephemeral_lost')[0]).toMatchObject({ envelopeId: unheard, code: 'no_responder' })
-  const bob = await enter(absent)
+  const bob = await Member.open(world, absent)
   const heard = Promise.withResolvers<string>()
   bob.peer.onEphemeral(({ body }) => heard.resolve(new TextDecoder().decode(body)))
   alice.peer.sendEphemeral(bob.peer.key, '50 %')
   expect(await heard.promise).toBe('50 %')
   expect([await world.count('message_queue'), await world.count('dedupe_ledger')]).toEqual([0, 0])
-  await close(alice, bob)
 })
 
 test('a watcher sees who is there, and then each change', async () => {
-  await using world = await World.open(BRISK)
-  const bob = await enter(await world.enrol())
+  await using world = await shared(BRISK)
+  const bob = await Member.open(world)
   bob.peer.setStatus({ availability: 'working', summary: 'on the roof' })
-  const alice = await enter(await world.enrol())
+  const alice = await Member.open(world)
   alice.peer.watchPresence()
   const bobAs = () => alice.peer.presence.get(bob.peer.key)
   await until('the snapshot', () => bobAs()?.summary === 'on the roof')
@@ -235,12 +205,11 @@ test('a watcher sees who is there, and then each change', async () => {
   await until('the change', () => bobAs()?.availability === 'idle')
   await bob.peer.close()
   await until('the leave', () => bobAs()?.isOnline === false)
-  await close(alice)
 })
 
 test('a conversation that goes round and round is stopped', async () => {
-  await using world = await World.open(BRISK)
-  const [alice, bob] = [await enter(await world.enrol()), await enter(await world.enrol())]
+  await using world = await shared(BRISK)
+  const [alice, bob] = [await Member.open(world), await Member.open(world)]
   const send = (options: { hops?: number; thread?: string }) => alice.peer.send(bob.peer.key, 'thanks', options)
   await send({ hops: 64 })
   await expect(send({ hops: 65 })).rejects.toMatchObject({ code: 'too_many_hops' })
@@ -253,5 +222,4 @@ test('a conversation that goes round and round is stopped', async () => {
     )
   expect(await until('no more of it is taken', codeOfNext)).toBe('thread_exhausted')
   await send({ thread: 'd0'.repeat(16) })
-  await close(alice, bob)
 })

@@ -4,6 +4,7 @@ import { generateBoxKeys } from '@sealpost/identity'
 import { connect, type PeerEvent } from '@sealpost/sdk'
 import { redriveDeadLetters } from '@sealpost/store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { keyOf } from './member.ts'
 import { until } from './process.ts'
 import { type Place, World } from './world.ts'
 
@@ -13,7 +14,6 @@ beforeAll(async () => {
 })
 afterAll(() => world[Symbol.asyncDispose]())
 
-const keyOf = ({ identity }: Place) => identity.signing.publicKey
 const numbers = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => String(from + i))
 
 /** What the application of one peer saw and was told. */
@@ -67,7 +67,7 @@ const detailsOfPools = async () => {
 }
 
 test('a recipient started with the key file from before a rotation stops, and nothing sealed to the new key is lost', async () => {
-  const [alice, before] = [await world.enrol(), await world.enrol()]
+  const [alice, before] = await world.enrolMany(2)
   {
     await using writer = await connect(alice)
     for (const text of numbers(0, 5)) await writer.send(keyOf(before), text)
@@ -91,7 +91,7 @@ test('a recipient started with the key file from before a rotation stops, and no
 })
 
 test('mail to a key that was thrown away is a dead letter, its sender is told, and put back it opens with that key', async () => {
-  const [alice, before] = [await world.enrol(), await world.enrol()]
+  const [alice, before] = await world.enrolMany(2)
   const told = new Heard()
   await using writer = await told.enter(alice)
   const { envelopeId } = await writer.send(keyOf(before), 'to the first key', { receipts: 'end' })
@@ -115,7 +115,7 @@ test('mail to a key that was thrown away is a dead letter, its sender is told, a
 })
 
 test('work that one member of a pool can not open is done by another', async () => {
-  const [alice, first, second] = [await world.enrol(), await world.enrol(), await world.enrol()]
+  const [alice, first, second] = await world.enrolMany(3)
   await using owner = await connect(alice)
   const pool = await owner.pools.create('opened', [keyOf(first), keyOf(second)])
   await pool.send('a job')
@@ -131,7 +131,7 @@ test('work that one member of a pool can not open is done by another', async () 
 })
 
 test('work that a member can not open is a dead letter once it was given out five times', async () => {
-  const [alice, only] = [await world.enrol(), await world.enrol()]
+  const [alice, only] = await world.enrolMany(2)
   await using owner = await connect(alice)
   const pool = await owner.pools.create('unopened', [keyOf(only)])
   await pool.send('a job')

@@ -1,6 +1,6 @@
 /**
- * For tests: a client that does nothing by itself, on a bare TCP socket. It may say what no honest client says, stop
- * reading, and see the answer to its upgrade.
+ * For tests: a client on a bare TCP socket that does nothing by itself. It can send what no honest client sends, stop
+ * reading, and read the response to its upgrade.
  */
 import { connect as dial, type Socket } from 'node:net'
 import { type Identity, signAsClient, type Transcript } from '@sealpost/identity'
@@ -25,12 +25,12 @@ export interface HttpAnswer {
 }
 
 export interface Closing {
-  /** 1006 when the connection broke without a word. */
+  /** 1006 if the connection broke without a close frame. */
   readonly code: number
   readonly reason: string
 }
 
-/** Sends the bytes and reads one HTTP answer. */
+/** Sends the bytes and reads one HTTP response. */
 export async function rawHttp(port: number, request: string): Promise<HttpAnswer> {
   const socket = dial(port, '127.0.0.1')
   const arrived = new Arrived(socket)
@@ -69,9 +69,9 @@ export class WireClient {
   readonly closed: Promise<Closing>
   readonly form: Form
   answersPings = true
-  /** What came and was not taken yet. */
+  /** The frames that arrived and that no call has taken. */
   readonly frames: ServerFrame[] = []
-  /** What the pongs of the WebSocket carried. */
+  /** The payloads of the WebSocket's pongs. */
   readonly pongs: string[] = []
   private readonly socket: Socket
   private readonly waiters = new Set<() => void>()
@@ -88,7 +88,7 @@ export class WireClient {
     })
   }
 
-  /** Upgrades; the greeting is the first of `frames`. `from`: the address it dials from. */
+  /** Upgrades; the greeting is the first of `frames`. `from`: its own address. */
   static async open(url: string, form: Form = 'binary', from = '127.0.0.1'): Promise<WireClient> {
     const { port, host } = new URL(url)
     const socket = dial({ port: Number(port), host: '127.0.0.1', localAddress: from })
@@ -117,14 +117,14 @@ export class WireClient {
     this.sendWire(encode(this.form, frame))
   }
 
-  /** In one write, so that nothing is answered between them. */
+  /** Sends in one write, so that no reply comes between the frames. */
   sendTogether(...frames: ClientFrame[]): void {
     const wires = frames.map((frame) => encode(this.form, frame))
     const messages = wires.map((wire) => maskedFrame(typeof wire === 'string' ? 1 : 2, Buffer.from(wire as Uint8Array)))
     this.socket.write(Buffer.concat(messages))
   }
 
-  /** Text or bytes, as one message. */
+  /** Sends text or bytes as one message. */
   sendWire(wire: string | Uint8Array): void {
     this.sendMessage(typeof wire === 'string' ? 1 : 2, Buffer.from(wire as Uint8Array))
   }
@@ -137,7 +137,7 @@ export class WireClient {
     this.socket.write(bytes)
   }
 
-  /** Takes the next frame of one of these types, and drops what came before it. */
+  /** Takes the next frame of one of these types, and drops earlier ones. */
   async next<Type extends ServerFrame['type']>(...types: Type[]): Promise<FrameOf<Type>> {
     const frame = await this.waitFor(`a frame ${types.join(' or ')}`, () => {
       const place = this.frames.findIndex((came) => (types as string[]).includes(came.type))
@@ -146,21 +146,21 @@ export class WireClient {
     return frame as FrameOf<Type>
   }
 
-  /** The next `count` deliveries, in the order they were pushed. */
+  /** Takes the next `count` deliveries, in the order of their pushes. */
   async deliveries(count: number): Promise<FrameOf<'push'>['deliveries']> {
     const found: FrameOf<'push'>['deliveries'] = []
     while (found.length < count) found.push(...(await this.next('push')).deliveries)
     return found
   }
 
-  /** Still in session: a ping is answered. */
+  /** Proves that the session is alive: awaits the pong for a ping. */
   async echo(): Promise<void> {
     const ref = Math.floor(Math.random() * 0xffffffff)
     this.send({ type: 'ping', ref })
     await this.waitFor('a pong', () => this.frames.find((frame) => frame.type === 'pong' && frame.ref === ref))
   }
 
-  /** Reads no more, so that what is sent here stays with the sender. */
+  /** Stops reading, so that what is sent here stays with the sender. */
   pause(): void {
     this.socket.pause()
   }
@@ -210,7 +210,7 @@ export class WireClient {
   }
 }
 
-/** What a good answer to a greeting signs. */
+/** Returns what a valid `auth` signs. */
 export function transcriptOf({ identity, meshId, url, brokerKey }: Place, hello: FrameOf<'hello'>): Transcript {
   return {
     version: 1,
@@ -227,7 +227,7 @@ export function transcriptOf({ identity, meshId, url, brokerKey }: Place, hello:
   }
 }
 
-/** A good answer to a greeting, but for what `but` changes in what is signed and `frame` in what is sent. */
+/** Returns a valid `auth`. `signed` changes what is signed, the other fields what is sent. */
 export function authFrame(
   { identity, meshId, url, brokerKey }: Place,
   hello: FrameOf<'hello'>,
@@ -250,7 +250,7 @@ export function authFrame(
 
 type SendItem = FrameOf<'send'>['envelopes'][number]
 
-/** An envelope of random bytes: the broker can't tell it from a sealed one. */
+/** Returns an envelope of random bytes: the broker can't distinguish it from a sealed one. */
 export function envelopeTo(to: { identity: Identity } | PeerKey, changed: Partial<SendItem> = {}): SendItem {
   return {
     envelopeId: randomHex(16) as EnvelopeId,
@@ -268,7 +268,7 @@ export const sendFrame = (...envelopes: SendItem[]): FrameOf<'send'> => ({ type:
 export const randomHex = (bytes: number): string => toHex(crypto.getRandomValues(new Uint8Array(bytes)))
 export const randomMesh = (): MeshId => randomHex(16) as MeshId
 
-/** A whole message as a client sends it. The mask is zero, which is one like any other, and cheap. */
+/** Returns a whole message in one client frame. Its mask is zero: valid, and cheap. */
 export function maskedFrame(opcode: number, payload: Uint8Array): Buffer {
   const { length } = payload
   const head = Buffer.alloc(length < 126 ? 2 : length < 65_536 ? 4 : 10)
@@ -279,7 +279,7 @@ export function maskedFrame(opcode: number, payload: Uint8Array): Buffer {
   return Buffer.concat([head, new Uint8Array(4), payload])
 }
 
-/** Where the payload of a server's frame begins; undefined while its head is not whole. */
+/** Returns where the payload of a server's frame begins; undefined while its head is incomplete. */
 function startOfPayload(bytes: Buffer): number | undefined {
   if (bytes.length < 2) return undefined
   const length = bytes[1]! & 0x7f
@@ -306,7 +306,7 @@ function parseHead(head: string): HttpAnswer {
   return { status: Number(status.split(' ')[1]), headers: new Map(headers), body: '' }
 }
 
-/** The bytes of a socket, taken from the front as soon as enough are there. */
+/** The received bytes of a socket, taken from the front. */
 class Arrived {
   private chunks: Buffer[] = []
   private isOver = false
@@ -325,7 +325,7 @@ class Arrived {
     socket.on('error', over)
   }
 
-  /** `end` says how many bytes there are to take, or undefined for "not yet". */
+  /** `end` returns the number of bytes to take, or undefined while too few arrived. */
   async take(what: string, end: (bytes: Buffer) => number | undefined, withinMs = PATIENCE_MS): Promise<Buffer> {
     const late = Promise.withResolvers<never>()
     const timer =

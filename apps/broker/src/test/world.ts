@@ -1,4 +1,4 @@
-/** For tests: a world of one's own, with a database, a broker process on it, meshes and enrolled peers. */
+/** For tests: a world with a database, a broker process on it, meshes and enrolled peers. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -10,6 +10,7 @@ import { scratchWithLogins } from '@sealpost/schema/testing'
 import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
 import { BrokerProcess, type Environment } from './process.ts'
+import { WireClient } from './wire.ts'
 
 const FAR_MS = 4_000_000_000_000
 
@@ -21,30 +22,49 @@ export interface Place {
   readonly identity: Identity
 }
 
-export class World implements AsyncDisposable {
-  broker: BrokerProcess
+/** A tuple where a test names each of a few items. */
+export type Several<T, N extends number> = N extends 2 ? [T, T] : N extends 3 ? [T, T, T] : N extends 4 ? [T, T, T, T] : T[] // biome-ignore format: one thing
+
+/** A broker on a database. Worlds that share it see the same process after a restart. */
+interface Host {
   readonly db: Database
   readonly databaseUrl: string
+  readonly env: Environment
+  broker: BrokerProcess
+}
+
+export class World implements AsyncDisposable {
   readonly meshId: MeshId
-  private readonly env: Environment
+  private readonly host: Host
   private readonly closers: (() => Promise<unknown>)[]
-  /** Members of the mesh that nobody is yet. */
+  private readonly peers: Closable[] = []
+  /** The meshes that `count` covers; null: all. */
+  private readonly counted: MeshId[] | null
+  /** Prepared members of the mesh that `enrol` has not returned yet. */
   private readonly ahead: Identity[] = []
 
   private constructor(
-    parts: Pick<World, 'broker' | 'db' | 'databaseUrl' | 'meshId'>,
-    env: Environment,
-    closers: World['closers'],
+    host: Host,
+    meshId: MeshId,
+    { closers, counted }: { closers: World['closers']; counted: World['counted'] },
   ) {
-    this.broker = parts.broker
-    this.db = parts.db
-    this.databaseUrl = parts.databaseUrl
-    this.meshId = parts.meshId
-    this.env = env
+    this.host = host
+    this.meshId = meshId
     this.closers = closers
+    this.counted = counted
   }
 
-  /** `database`: another than one of its own, in which its broker has the rights of a broker; the world drops it. */
+  get broker(): BrokerProcess {
+    return this.host.broker
+  }
+  get db(): Database {
+    return this.host.db
+  }
+  get databaseUrl(): string {
+    return this.host.databaseUrl
+  }
+
+  /** `database`: an existing one, whose URL has the rights of a broker. The world drops it. */
   static async open(env: Environment = {}, database?: ScratchDatabase): Promise<World> {
     await ready()
     const closers: World['closers'] = []
@@ -63,30 +83,40 @@ export class World implements AsyncDisposable {
       const urls = { DATABASE_URL: brokerUrl, ADMIN_DATABASE_URL: adminUrl }
       const whole = { ...urls, BROKER_KEY_FILE: await brokerKeyFile(folder), LIMITS: 'off', ...env }
       const broker = await BrokerProcess.start(whole)
-      const world = new World({ broker, db, databaseUrl, meshId: await newMesh(db) }, whole, closers)
-      closers.push(() => world.broker.kill())
-      return world
+      const host: Host = { broker, db, databaseUrl, env: whole }
+      closers.push(() => host.broker.kill())
+      return new World(host, await newMesh(db), { closers, counted: null })
     } catch (error) {
       await closeAll(closers)
       throw error
     }
   }
 
+  /** Returns a world with a new mesh on the same broker. Its end closes only what was opened through it. */
+  async inNewMesh(): Promise<World> {
+    if (!this.broker.isAlive) await this.restart()
+    const meshId = await newMesh(this.db)
+    return new World(this.host, meshId, { closers: [], counted: [meshId] })
+  }
+
   /** Another process on the same port, database and key. */
   async restart(): Promise<void> {
-    await this.broker.exited
-    this.broker = await BrokerProcess.start({ ...this.env, PORT: String(this.broker.port) })
+    const { host } = this
+    await host.broker.exited
+    host.broker = await BrokerProcess.start({ ...host.env, PORT: String(host.broker.port) })
   }
 
   /** One more process on the same database, with the same key. */
   async secondShard(env: Environment = {}): Promise<BrokerProcess> {
-    const shard = await BrokerProcess.start({ ...this.env, ...env })
+    const shard = await BrokerProcess.start({ ...this.host.env, ...env })
     this.closers.push(() => shard.kill())
     return shard
   }
 
-  mesh(): Promise<MeshId> {
-    return newMesh(this.db)
+  async mesh(): Promise<MeshId> {
+    const meshId = await newMesh(this.db)
+    this.counted?.push(meshId)
+    return meshId
   }
 
   async enrol(meshId: MeshId = this.meshId, given?: Identity): Promise<Place> {
@@ -95,6 +125,19 @@ export class World implements AsyncDisposable {
     const identity = given ?? generateIdentity()
     await addMembers(this.db, meshId, [bindBoxKey(identity, meshId, FAR_MS)])
     return this.place(identity, meshId)
+  }
+
+  /** Connects a peer on a bare socket, until the end of this world. Without a place: a new member. */
+  async wire(place?: Place, options?: Parameters<typeof WireClient.enter>[1]): Promise<WireClient> {
+    const client = await WireClient.enter(place ?? (await this.enrol()), options)
+    this.closers.push(async () => client.destroy())
+    return client
+  }
+
+  /** Closes the peer at the end of this world, together with the others: each may take two seconds. */
+  closing<P extends Closable>(peer: P): P {
+    this.peers.push(peer)
+    return peer
   }
 
   /** Prepares this number of members for the next calls of `enrol`: in one statement instead of one commit each. */
@@ -108,7 +151,14 @@ export class World implements AsyncDisposable {
     this.ahead.push(...identities)
   }
 
-  /** One who may invite and revoke. */
+  /** Enrols new members in one statement. */
+  async enrolMany<const N extends number>(count: N): Promise<Several<Place, N>> {
+    await this.enrolAhead(count)
+    const places = await Promise.all(Array.from({ length: count }, () => this.enrol()))
+    return places as Several<Place, N>
+  }
+
+  /** Enrols an admin, who may invite and revoke. */
   async enrolAdmin(name: string): Promise<Place> {
     const identity = generateIdentity()
     await addMembers(this.db, this.meshId, [{ ...bindBoxKey(identity, this.meshId, FAR_MS), name, role: 'admin' }])
@@ -119,15 +169,21 @@ export class World implements AsyncDisposable {
     return { url: this.broker.url, brokerKey: this.broker.key, meshId, identity }
   }
 
-  /** Rows of a table of ours, in all meshes. */
+  /** Counts the rows of a table: in all meshes, or in those of this world if it shares its broker. */
   async count(table: 'message_queue' | 'dead_letter' | 'dedupe_ledger' | 'shared_body'): Promise<number> {
-    const [row] = await this.db.run((sql) => sql.unsafe<{ n: number }[]>(`select count(*)::int as n from ${table}`))
+    const where = this.counted ? `where mesh_id in (${this.counted.map((meshId) => `'${meshId}'`)})` : ''
+    const [row] = await this.db.run((sql) => sql.unsafe<{ n: number }[]>(`select count(*)::int as n from ${table} ${where}`)) // biome-ignore format: one thing
     return row!.n
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.closers.push(() => Promise.all(this.peers.map((peer) => peer.close())))
     await closeAll(this.closers)
   }
+}
+
+interface Closable {
+  close(): Promise<unknown>
 }
 
 async function ownDatabase() {
@@ -152,7 +208,7 @@ async function newMesh(db: Database): Promise<MeshId> {
   return meshId
 }
 
-/** In the reverse order; the first failure is thrown after all were tried. */
+/** Closes in reverse order. Throws the first failure after all were tried. */
 async function closeAll(closers: (() => Promise<unknown>)[]): Promise<void> {
   const failures: unknown[] = []
   for (const close of closers.splice(0).reverse()) await close().catch((error) => failures.push(error))

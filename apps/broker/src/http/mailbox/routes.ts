@@ -1,9 +1,9 @@
 /** The requests of the HTTP API and their responses. The OpenAPI document is generated from them. */
 import { createRoute, z } from '@hono/zod-openapi'
 import { BATCH_MAX, FRAME_BYTES_MAX, LOOKUP_MAX, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
-import { attachmentRoutes, chunkRoutes } from '../../attachments/http-routes.ts'
+import { attachmentRoutes, chunkRoutes } from '../../attachments/http.ts'
 import { history, state } from '../../history/http-replay.ts'
-import { postEntries, putGrants, spaceRoutes } from '../../spaces/http-routes.ts'
+import { postEntries, putGrants, spaceRoutes } from '../../spaces/http.ts'
 import {
   body,
   hex,

@@ -8,7 +8,7 @@
  */
 import { encode, type Form } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
-import { envelopeTo, maskedFrame, sendFrame } from '../test/wire.ts'
+import { envelopeTo, maskedFrame, sendFrame } from './wire.ts'
 
 export interface ConformanceCase {
   /** Group and case of the Autobahn testsuite, where it has the same one. */

@@ -1,0 +1,22 @@
+/** For tests: brokers that the tests of a file share. */
+import { afterAll } from 'vitest'
+import type { Environment } from './process.ts'
+import { World } from './world.ts'
+
+/**
+ * Returns a function that opens a world with a mesh of its own, on one broker and database per environment. A test that
+ * looks beyond its mesh, reads counters of the broker or ends it opens a world of its own.
+ */
+export function sharedWorlds(): (env?: Environment) => Promise<World> {
+  const hosts = new Map<string, Promise<World>>()
+  afterAll(async () => {
+    for (const host of hosts.values()) await (await host)[Symbol.asyncDispose]()
+  })
+  return async (env = {}) => {
+    const name = JSON.stringify(env)
+    const host = hosts.get(name) ?? World.open(env)
+    hosts.set(name, host)
+    host.catch(() => hosts.delete(name)) // the next test tries again
+    return (await host).inNewMesh()
+  }
+}
