@@ -275,7 +275,7 @@ test('H93: after its strikes a delivery is a dead letter, and what is behind it 
     (sql) =>
       sql<
         Record<string, unknown>[]
-      >`select reason, strikes, replace(envelope_id::text, '-', '') as id from dead_letter`,
+      >`select reason, strikes, replace(envelope_id::text, '-', '') as id from dead_letter where mesh_id = ${world.meshId}::uuid`,
   )
   expect(row).toMatchObject({ reason: 'strikes', strikes: 2, id: poison })
   const [next] = await store(sender, place, 1)
@@ -290,7 +290,10 @@ test('what is not fetched in its time becomes a row that says so, and is not pus
   sender.send(sendFrame(envelopeTo(place, { ttlSeconds: 1 }), envelopeTo(place)))
   await until('it expired', async () => (await world.count('dead_letter')) === 1)
   const [row] = await world.db.run(
-    (sql) => sql<Record<string, unknown>[]>`select reason, envelope is null as is_body_gone from dead_letter`,
+    (sql) =>
+      sql<
+        Record<string, unknown>[]
+      >`select reason, envelope is null as is_body_gone from dead_letter where mesh_id = ${world.meshId}::uuid`,
   )
   expect(row).toMatchObject({ reason: 'expired', is_body_gone: true })
   const recipient = await world.wire(place)

@@ -254,7 +254,8 @@ test('what is rejected by HTTP is a dead letter, and what is kept longer has a l
   await until('it is dead', async () => (await world.count('dead_letter')) === 1)
   await until('the other is leased for longer than anybody is at first', async () => {
     const rows = await world.db.run(
-      (sql) => sql`select from message_queue where lease_until > clock_timestamp() + interval '60 s'`,
+      (sql) =>
+        sql`select from message_queue where mesh_id = ${world.meshId}::uuid and lease_until > clock_timestamp() + interval '60 s'`,
     )
     return rows.length === 1
   })

@@ -57,7 +57,10 @@ async function setSpace(owner: Place, epoch: number, keepsMessages: boolean): Pr
 
 async function keptBodies(world: World): Promise<number> {
   const [row] = await world.db.run(
-    (sql) => sql<{ n: number }[]>`select count(*)::int as n from history_event where kind = 3`,
+    (sql) =>
+      sql<
+        { n: number }[]
+      >`select count(*)::int as n from history_event where kind = 3 and mesh_id = ${world.meshId}::uuid`,
   )
   return row!.n
 }

@@ -34,7 +34,9 @@ test('what is rejected is a dead letter with the reason, and its sender is told'
   const { envelopeId } = await alice.peer.send(bob.peer.key, 'x', { receipts: 'end' })
   await until('the sender is told', () => alice.all('receipt').length === 1)
   expect(alice.all('receipt')[0]).toMatchObject({ envelopeId, recipient: bob.peer.key, event: 'rejected' })
-  const [row] = await world.db.run((sql) => sql<Record<string, unknown>[]>`select * from dead_letter`)
+  const [row] = await world.db.run(
+    (sql) => sql<Record<string, unknown>[]>`select * from dead_letter where mesh_id = ${world.meshId}::uuid`,
+  )
   expect(row).toMatchObject({ reason: 'rejected' })
   expect(JSON.stringify(row)).toContain('not for me')
   await until('nothing is left', async () => (await world.count('message_queue')) === 0)
