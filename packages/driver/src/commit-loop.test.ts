@@ -3,7 +3,7 @@ import type { Batch } from '@sealpost/queue'
 import { type DeliveryId, type MeshId, OperatingError, type PeerNo } from '@sealpost/std'
 import { beforeEach, expect, test } from 'vitest'
 import { Failures } from './background.ts'
-import { CommitLoop, pauseAfterCommit } from './commit-loop.ts'
+import { CommitLoop, CommitPace, pauseAfterCommit } from './commit-loop.ts'
 import { ManualClock } from './test/manual-clock.ts'
 
 const LIMITS = { appendsMax: 100, appendBytesMax: 1_000_000, settlesMax: 9, settlesDueAt: 3 }
@@ -158,4 +158,32 @@ test('every other one is followed at once', () => {
     pauseAfterCommit(batchFor(1_000, 2), 8),
     pauseAfterCommit(batchFor(500, 0), 8),
   ]).toEqual([0, 0, 0])
+})
+
+/** Appends one at a time, `everyMs`, for a second; each commit succeeds at once. Returns the gaps between commits. */
+async function gapsAt(everyMs: number): Promise<number[]> {
+  for (let atMs = 0; atMs < 1_000; atMs += everyMs) {
+    await add(append(1))
+    if (commits.length > 0) await succeed()
+    await clock.advance(everyMs)
+  }
+  const starts = commits.map(({ atMs }) => atMs).slice(-50)
+  return starts.slice(1).map((atMs, i) => atMs - starts[i]!)
+}
+
+test('at 1,000 messages per second each has a commit of its own', async () => {
+  expect(Math.max(...(await gapsAt(1)))).toBeLessThan(1.01)
+})
+
+test('at 4,000 messages per second commits start 2 ms apart, and no message waits longer', async () => {
+  const gaps = await gapsAt(0.25)
+  expect(Math.min(...gaps)).toBeGreaterThan(1.9)
+  expect(Math.max(...gaps)).toBeLessThan(2.3)
+})
+
+test('the first message after a pause starts a commit at once, whatever the rate was', () => {
+  const pace = new CommitPace()
+  for (let atMs = 0; atMs < 1_000; atMs += 1) pace.started(20, atMs)
+  expect(pace.waitMs(1_000)).toBeGreaterThan(0)
+  expect(pace.waitMs(1_010)).toBeLessThanOrEqual(0)
 })

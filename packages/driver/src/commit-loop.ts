@@ -54,6 +54,8 @@ export class CommitLoop {
   #areSettlesCalled = false
   #backOffMs: Millis = 0
   #resumesAtMs: Millis = 0
+  readonly #pace = new CommitPace()
+  #isFlushTimed = false
 
   constructor(ports: CommitPorts, limits: BatchLimits) {
     this.#ports = ports
@@ -111,8 +113,13 @@ export class CommitLoop {
   }
 
   #flush(): void {
-    if (this.#ports.clock.nowMs() < this.#resumesAtMs) return
+    const nowMs = this.#ports.clock.nowMs()
+    if (nowMs < this.#resumesAtMs) return
+    if (!this.#batches.isReady) return
+    const waitMs = this.#pace.waitMs(nowMs)
+    if (waitMs > 0) return this.#flushIn(waitMs)
     const batch = this.#batches.take()
+    if (batch) this.#pace.started(batch.appends.length, nowMs)
     if (batch) void this.#commit(batch).catch((error) => this.#ports.report.fault(error))
   }
 
@@ -145,10 +152,49 @@ export class CommitLoop {
     this.#ports.failed(this.#batches.failed())
   }
 
+  #flushIn(waitMs: Millis): void {
+    if (this.#isFlushTimed) return
+    this.#isFlushTimed = true
+    this.#ports.clock.after(waitMs, () => {
+      this.#isFlushTimed = false
+      this.#flush()
+    })
+  }
+
   #pause(pauseMs: Millis): void {
     const { clock } = this.#ports
     this.#resumesAtMs = clock.nowMs() + pauseMs
     clock.after(pauseMs + 1, () => this.flushSoon())
+  }
+}
+
+/** The rate of appends is an average that forgets with this time constant. */
+const RATE_WINDOW_MS: Millis = 250
+const FLOOR_FROM_PER_SECOND = 1_500
+const FLOOR_WHOLE_PER_SECOND = 2_500
+const FLOOR_MS: Millis = 2
+
+/**
+ * The least time between the starts of two commits. A commit costs about 400 µs however few messages it carries, so at a
+ * steady rate it waits for company: at 5,000 messages per second this saves a fifth of the CPU of broker and Postgres for 1 ms
+ * of the median and nothing of p99 (docs/benchmarks/notes/latency.md). An idle broker, and one whose commits take longer,
+ * wait for nothing.
+ */
+export class CommitPace {
+  #perSecond = 0
+  #startedAtMs: Millis = -Infinity
+
+  /** A commit of this number of appends starts. */
+  started(appends: number, nowMs: Millis): void {
+    const passedMs = nowMs - this.#startedAtMs
+    this.#perSecond = this.#perSecond * Math.exp(-passedMs / RATE_WINDOW_MS) + (appends * 1000) / RATE_WINDOW_MS
+    this.#startedAtMs = nowMs
+  }
+
+  /** Returns the time until the next commit may start; not positive if it may start now. */
+  waitMs(nowMs: Millis): Millis {
+    const above = (this.#perSecond - FLOOR_FROM_PER_SECOND) / (FLOOR_WHOLE_PER_SECOND - FLOOR_FROM_PER_SECOND)
+    return this.#startedAtMs + FLOOR_MS * Math.min(1, Math.max(0, above)) - nowMs
   }
 }
 
@@ -191,6 +237,11 @@ export class CommitBatches {
   /** Whether `take` has a batch once none is in flight. */
   get isDue(): boolean {
     return this.#appends.length > 0 || (this.#areSettlesDue && this.#settles.length > 0)
+  }
+
+  /** Whether `take` would return a batch. */
+  get isReady(): boolean {
+    return this.#inFlight === null && this.isDue
   }
 
   append(append: Append): void {
