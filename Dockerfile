@@ -50,17 +50,11 @@ COPY --from=build /app /app
 COPY --from=console /app/packages/console/dist /app/packages/console/dist
 RUN ln -s /app/apps/cli/src/main.ts /usr/local/bin/sealpost \
  && mkdir /var/lib/sealpost && chown bun:bun /var/lib/sealpost
-# The last three tell the platform of a small machine, so that it collects garbage earlier, for a third less memory; not to
-# collect it every second beside; and to compile for the last time only what runs always.
 ENV NODE_ENV=production \
     HOST=0.0.0.0 \
     PORT=7450 \
     ADMIN_HOST=0.0.0.0 \
-    ADMIN_PORT=7451 \
-    BUN_JSC_forceRAMSize=100000000 \
-    BUN_JSC_minEdenToOldGenerationRatio=0.17 \
-    BUN_GC_TIMER_INTERVAL=60000 \
-    BUN_JSC_thresholdForFTLOptimizeAfterWarmUp=1000000
+    ADMIN_PORT=7451
 USER bun
 WORKDIR /var/lib/sealpost
 VOLUME /var/lib/sealpost

@@ -2,14 +2,13 @@
 import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { readConfig, settings } from '@sealpost/broker/config'
-import { PLATFORM_SETTINGS } from '@sealpost/broker-program'
 import { DockerfileParser, type From, type Instruction } from 'dockerfile-ast'
 import { describe, expect, test } from 'vitest'
 import { faultOfManifest, type Manifest } from './deploy/manifests.ts'
 import { manifest as packageManifest, ROOT, textOf, yamlOf } from './deploy/sources.ts'
 
 /** Settings of the platform, not of the broker. */
-const PLATFORM = ['NODE_ENV', ...Object.keys(PLATFORM_SETTINGS)]
+const PLATFORM = ['NODE_ENV']
 const DATABASE = { DATABASE_URL: 'postgres://user:word@database/sealpost' }
 
 const unknownNames = (names: Iterable<string>) =>

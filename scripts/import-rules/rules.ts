@@ -232,6 +232,7 @@ export const WORD_RULES: readonly WordRule[] = [
     word: /\bprocess\s*\.\s*env\b|\bBun\s*\.\s*env\b|\bimport\s*\.\s*meta\s*\.\s*env\b/,
     onlyIn: [
       'apps/broker/src/config/config.ts',
+      'apps/broker/src/main.ts', // settings of the runtime, before anything is loaded
       'apps/cli/src/settings.ts',
       'drizzle.config.ts',
       'vitest.config.ts',

@@ -1,5 +1,5 @@
 /** How a start ends that can't succeed: one clear sentence on stderr, a code, and no stack. */
-import { chmod, mkdir, rm, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer, connect as dial, type Server } from 'node:net'
 import { networkInterfaces } from 'node:os'
 import { join } from 'node:path'
@@ -352,4 +352,12 @@ test('it starts where there is no git, and says that its commit is unknown', asy
   const broker = await BrokerProcess.start({ ...good, PATH: folder })
   expect(broker.log.find(({ event }) => event === 'broker.ready')).toMatchObject({ gitSha: 'unknown' })
   await broker.kill()
+})
+
+test('the broker sets its runtime, and keeps what an operator has set', async ({ skip }) => {
+  skip(process.platform !== 'linux', 'only Linux shows the environment of a process')
+  const broker = await BrokerProcess.start({ ...good, BUN_GC_TIMER_INTERVAL: '5000' })
+  const environment = (await readFile(`/proc/${broker.pid}/environ`, 'utf8')).split('\0')
+  await broker.kill()
+  expect(environment).toEqual(expect.arrayContaining(['BUN_JSC_forceRAMSize=100000000', 'BUN_GC_TIMER_INTERVAL=5000']))
 })
