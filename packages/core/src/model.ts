@@ -19,7 +19,7 @@ import {
 import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo, PoolId } from '@sealpost/std'
 import { Credit, type Unsettled } from './deliver/credit.ts'
 import { Outgoing, WeightedFairQueue } from './deliver/outgoing.ts'
-import { SpaceCache } from './directory/space-cache.ts'
+import { SpaceCache } from './directory/groups.ts'
 import { type ConsentRule, ruleOf } from './directory/users.ts'
 import type { EngineLimits } from './limits.ts'
 import { RemotePresence } from './presence/remote-presence.ts'

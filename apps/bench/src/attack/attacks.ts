@@ -1,7 +1,7 @@
 /** The attacks: `bun scripts/attack.ts --list`. A new one goes into the file of its kind. */
 import type { MeshId, PeerKey } from '@sealpost/std'
+import type { StageMember } from './measure.ts'
 import { memberAttacks } from './members.ts'
-import type { StageMember } from './stage.ts'
 import { unprovenAttacks } from './unproven.ts'
 
 /** A broker and a mesh on it. */
@@ -36,7 +36,7 @@ export interface Attack {
   readonly isOneUnprovenAddress?: true
   /** Default: `join`. */
   readonly probe?: ProbeKind
-  /** The mesh has a history (`HISTORY` of `stage`) that its members may read. */
+  /** The mesh has a history (`HISTORY` in `measure.ts`) that its members may read. */
   readonly hasHistory?: true
   /** Settings of the broker that differ from the defaults. */
   readonly env?: Readonly<Record<string, string>>

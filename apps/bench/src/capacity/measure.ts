@@ -4,8 +4,8 @@
  */
 
 import { enrolMesh, generateMesh, identityOf, newMeshId } from '@sealpost/harness/members/mesh'
+import { postgresFacts, processFacts } from '@sealpost/harness/programs/machine'
 import { startOwnBroker } from '@sealpost/harness/programs/own-broker'
-import { postgresFacts, processFacts } from '@sealpost/harness/programs/process-facts'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { ENVELOPE_OVERHEAD_BYTES, type Identity } from '@sealpost/identity'
 import { type Database, openDatabase, openPipeline } from '@sealpost/pg'

@@ -4,11 +4,10 @@
  * connections. No broker and no client takes part, unlike in `load-test.ts --soak 5s --backlog 1000000`.
  */
 
-import { wholeNumber } from '@sealpost/harness/command/options'
-import { parseArgs, runCommand, terminalColors } from '@sealpost/harness/command/run-command'
 import { generateMesh, newMeshId } from '@sealpost/harness/members/mesh'
-import { openOwnDatabase } from '@sealpost/harness/postgres/own-postgres'
-import { processFacts } from '@sealpost/harness/programs/process-facts'
+import { parseArgs, runCommand, terminalColors, wholeNumber } from '@sealpost/harness/programs/command'
+import { processFacts } from '@sealpost/harness/programs/machine'
+import { openOwnDatabase } from '@sealpost/harness/programs/postgres'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, tableText } from '@sealpost/harness/report/text'
 import { type Database, openDatabase, openPipeline } from '@sealpost/pg'

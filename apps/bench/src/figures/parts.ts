@@ -1,5 +1,5 @@
 /** The parts of the benchmark: the programs of each, and their tiny forms, which only show that they work. */
-import { parseArgs } from '@sealpost/harness/command/run-command'
+import { parseArgs } from '@sealpost/harness/programs/command'
 import { Command, InvalidArgumentError } from 'commander'
 
 export type Script = 'load-test.ts' | 'torture.ts'

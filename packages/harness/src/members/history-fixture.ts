@@ -3,7 +3,7 @@
 import { type Database, DatabaseError, openDatabase } from '@sealpost/pg'
 import { type Base, REPLAY_SESSION } from '@sealpost/replay'
 import type { SpaceRef } from '@sealpost/std'
-import { HttpReader } from './http-reader.ts'
+import { HttpReader } from './http-peers.ts'
 import { type BrokerAddress, enrolMesh, generateMesh, type MeshMembers } from './mesh.ts'
 
 export interface SpaceSize {
