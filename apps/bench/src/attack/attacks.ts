@@ -23,7 +23,7 @@ export interface AttackContext {
   readonly count: (answer: string | number) => void
 }
 
-/** What honest peers try besides their messages: once a second, from another address than the attacker. */
+/** What honest peers try once a second besides their messages, from a different address than the attacker's. */
 export type ProbeKind = 'join' | 'file' | 'replay'
 
 export interface Attack {

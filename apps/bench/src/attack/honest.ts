@@ -20,7 +20,7 @@ export interface HonestFigures {
   readonly p50Ms: number
   readonly p99Ms: number
   readonly sent: number
-  /** Of the probe. */
+  /** Probes. */
   readonly tries: number
   readonly succeeded: number
 }

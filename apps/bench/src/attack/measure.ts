@@ -15,9 +15,9 @@ import type { AttackerOrder, AttackerReply } from './attacker.ts'
 import type { Attack, AttackTarget } from './attacks.ts'
 import type { HonestFigures, HonestOrder, HonestReply } from './honest.ts'
 
-/** What honest peers met in one turn, and what the broker used. */
+/** The honest peers' figures in one turn, and the broker's CPU time. */
 export interface AttackTurn extends Omit<HonestFigures, 'sent'> {
-  /** Of one core. */
+  /** As a share of one core. */
   readonly cpuShare: number
   /** The replies to the attacker; empty without an attack. */
   readonly answers: Readonly<Record<string, number>>
@@ -157,14 +157,14 @@ const answersText = (answers: AttackTurn['answers']): string =>
     .map(([answer, times]) => `${answer} ×${times}`)
     .join(', ')
 
-/** More than sockets buffer: a replay of it lasts as long as its reader likes. */
+/** Larger than the socket buffers, so that a slow reader controls the length of a replay. */
 export const HISTORY = { entries: 10_000, bytes: 20_000_000, events: 10_000 }
 
 export interface StageMember {
   readonly identity: Identity
 }
 
-/** Where an attack takes place: a broker with its limits on, a mesh and its members. */
+/** A broker with its limits on, a mesh and its members. */
 interface AttackStage {
   readonly target: AttackTarget
   readonly brokerPid: number

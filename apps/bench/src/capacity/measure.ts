@@ -1,6 +1,7 @@
 /**
- * What a plan needs besides the benchmarks: the bytes of a peer, a waiting message and a remembered message in the database,
- * and the cost of a handshake. The sizes come from the real statements on an empty database, and hardly depend on the machine.
+ * Measures what a plan needs besides the benchmarks: the bytes of a peer, a waiting message and a remembered message in
+ * the database, and the cost of a handshake. The sizes come from the real statements on an empty database, and hardly
+ * depend on the machine.
  */
 
 import { enrolMesh, generateMesh, identityOf, newMeshId } from '@sealpost/harness/members/mesh'

@@ -1,7 +1,7 @@
 /**
- * What claims and settles of a long drain cost Postgres, for each 100,000 deliveries: `bun scripts/drain.ts`, or with
- * `--rows 1000000 --recipients 10`. One statement inserts the rows; the queue's own code claims and settles them, over two
- * connections. No broker and no client takes part, unlike in `load-test.ts --soak 5s --backlog 1000000`.
+ * Measures what claims and settles of a long drain cost Postgres, for each 100,000 deliveries: `bun scripts/drain.ts`,
+ * or with `--rows 1000000 --recipients 10`. One statement inserts the rows; the queue's own code claims and settles
+ * them, over two connections. No broker and no client takes part, unlike in `load-test.ts --soak 5s --backlog 1000000`.
  */
 
 import { generateMesh, newMeshId } from '@sealpost/harness/members/mesh'
@@ -45,7 +45,7 @@ interface DrainOptions {
   readonly table?: string
 }
 
-/** What `STEP` deliveries cost, or the remaining ones. */
+/** The cost of `STEP` deliveries, or of the remaining ones. */
 interface DrainStep {
   readonly upTo: number
   readonly perSecond: number
@@ -181,7 +181,7 @@ async function fill(db: Database, { rows, recipients, table }: DrainOptions) {
   const peers = await addMembers(db, meshId, bindings)
   const run = (statement: string) => db.run((sql) => sql.unsafe(statement), { timeoutMs: PATIENCE_MS })
   const [waiting] = await run('select 1 from message_queue limit 1')
-  if (waiting) throw new OperatingError('not_empty', 'Mail waits in this database. The drain needs one of its own.')
+  if (waiting) throw new OperatingError('not_empty', 'Mail waits in this database. The drain needs a separate one.')
   if (table) await run(`alter table message_queue set (${table})`)
   await run(
     `insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, expires_at, envelope)

@@ -1,4 +1,4 @@
-/** The pages with generated figures, what they say about the torture, and their charts. */
+/** The pages with generated figures, their sentences about the torture, and their charts. */
 
 import { type Chart, drawChart, PERCENTILE_AXIS, spectrumLine } from '@sealpost/harness/report/chart'
 import { count, plural } from '@sealpost/harness/report/text'

@@ -361,7 +361,7 @@ function relayCell(results: Results): string | null {
 
 const loadIfRun = (measured: Measured | undefined): LoadResult | null => (measured ? loadOf(measured) : null)
 
-/** In seconds as soon as one of them is longer than one. */
+/** Formats all times in seconds if one of them is a second or longer, otherwise in milliseconds. */
 function inOne(times: readonly number[]): string {
   const isLong = times.some((ms) => ms >= 1000)
   return `${times.map((ms) => figure(isLong ? ms / 1000 : ms)).join(' / ')} ${isLong ? 's' : 'ms'}`

@@ -10,7 +10,7 @@ import { migrate } from '@sealpost/schema'
 import { connect } from '@sealpost/sdk'
 import type { Recording } from './preload.ts'
 
-/** Files whose functions only read and write bytes. They are no step of the path. */
+/** Files whose functions only read and write bytes. They are not steps of the path. */
 const BYTE_FILES = [
   ...['packages/protocol/src/layout.ts', 'packages/queue/src/postgres/binary.ts', 'packages/pg/src/pipeline/wire.ts'],
   ...['packages/protocol/src/cursor.ts', 'packages/protocol/src/items.ts'],

@@ -1,5 +1,5 @@
 /**
- * What a shard knows of the groups and spaces that envelopes name: the epochs of a mesh's groups, and whether a space
+ * A shard's knowledge of the groups and spaces that envelopes name: the epochs of a mesh's groups, and whether a space
  * keeps messages.
  */
 import type { FrameOf, NackCode } from '@sealpost/protocol'
@@ -25,8 +25,8 @@ export class GroupDirectory {
   }
 
   /**
-   * A statement that another shard accepted does not reach this one by itself, so a group that is written to is looked up
-   * periodically.
+   * A statement that another shard accepted does not reach this one automatically, so a group that is written to is
+   * looked up periodically.
    */
   isKnown({ mesh }: LiveSession, membership: MembershipRef | null): boolean {
     return membership === null || mesh.isGroupKnown(membership.group, this.context.nowMs)

@@ -1,5 +1,5 @@
 /**
- * The peers of one mesh on other shards, as those reported them lately, and whether those shards want reports about ours.
+ * The peers of one mesh that other shards reported lately, and whether those shards want reports about ours.
  */
 import type { HintOf } from '@sealpost/protocol/hints'
 import type { Millis, PeerKey, ShardId } from '@sealpost/std'

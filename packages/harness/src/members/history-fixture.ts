@@ -73,7 +73,7 @@ export class HistoryFixture {
     return { ...size, ref, mesh, readers, at: last!.at, base }
   }
 
-  /** The same for a mesh that exists. */
+  /** Fills the space of an existing mesh. */
   async fillSpaceOf({ meshId }: Pick<MeshMembers, 'meshId'>, size: SpaceSize): Promise<{ ref: SpaceRef; base: Base }> {
     const ref = { meshId, spaceId: meshId }
     await this.#found(ref, size)

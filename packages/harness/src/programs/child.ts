@@ -5,7 +5,7 @@ import { OperatingError } from '@sealpost/std'
 
 const STOP_WITHIN_MS = 5_000
 
-/** What `serveParent` sends before it exits because of an error. */
+/** Sent by `serveParent` before it exits because of an error. */
 interface Failure {
   readonly failure: string
 }

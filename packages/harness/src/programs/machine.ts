@@ -49,7 +49,7 @@ export interface ResourceUsage {
   readonly brokers: readonly ProcessUsage[]
   /** All servers together. */
   readonly postgres: ProcessUsage
-  /** Cores that were busy on average, whatever kept them busy. */
+  /** The average number of busy cores, including other programs' use. */
   readonly machineCoresBusy: number | null
   /** Every two seconds. */
   readonly series: readonly UsageSample[]
