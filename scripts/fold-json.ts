@@ -1,7 +1,7 @@
 /** Rewrites large JSON files with few lines: run `bun scripts/fold-json.ts` after a change. */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { foldedJson } from '@sealpost/harness/report/folded-json'
+import { foldedJson } from '@sealpost/harness/report/text'
 
 const ROOT = join(import.meta.dirname, '..')
 

@@ -6,7 +6,7 @@
  * The file contains secret keys of the test's peers, and tokens that expire after an hour.
  */
 import { chmod } from 'node:fs/promises'
-import { HttpSender } from '@sealpost/harness/members/http-sender'
+import { HttpSender } from '@sealpost/harness/members/http-peers'
 import { generateMesh } from '@sealpost/harness/members/mesh'
 import { LoadDatabase } from '@sealpost/loadtest/environment/database'
 import type { PeerKey } from '@sealpost/std'

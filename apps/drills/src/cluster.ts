@@ -1,9 +1,9 @@
 /** Brokers on one embedded Postgres, each a program of its own. */
 import type { BrokerProgram } from '@sealpost/broker-program'
-import { startOwnPostgres } from '@sealpost/harness/postgres/own-postgres'
 import { newBrokerKeyFile, startOwnBroker } from '@sealpost/harness/programs/own-broker'
+import { waitUntil } from '@sealpost/harness/programs/pace'
+import { startOwnPostgres } from '@sealpost/harness/programs/postgres'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
-import { waitUntil } from '@sealpost/harness/programs/wait-until'
 import { migrate } from '@sealpost/schema'
 
 type Environment = Readonly<Record<string, string>>

@@ -1,5 +1,5 @@
 /** A drill as a command: it plays a failure on real programs, prints what must hold, and exits with 1 if something did not. */
-import { parseArgs, runCommand } from '@sealpost/harness/command/run-command'
+import { parseArgs, runCommand } from '@sealpost/harness/programs/command'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { checkMark } from '@sealpost/harness/report/text'
 import { Command } from 'commander'

@@ -2,9 +2,9 @@
  * Stops each broker for a while under load (`SIGSTOP`). Its port still accepts connections and it never replies. It runs
  * again after its peers have left it.
  */
-import { wholeNumber } from '@sealpost/harness/command/options'
+import { wholeNumber } from '@sealpost/harness/programs/command'
+import { waitUntil } from '@sealpost/harness/programs/pace'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
-import { waitUntil } from '@sealpost/harness/programs/wait-until'
 import { clockMs } from '@sealpost/sdk'
 import type { Millis } from '@sealpost/std'
 import { Cluster } from './cluster.ts'

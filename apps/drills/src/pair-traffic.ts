@@ -1,10 +1,9 @@
 /** Pairs of peers in which one sends numbers to the other at a steady rate, whatever happens to their brokers. */
 import type { BrokerProgram } from '@sealpost/broker-program'
-import { wholeNumber } from '@sealpost/harness/command/options'
 import { enrolMesh, generateMesh, identityOf, type MeshMembers, type SecretKeys } from '@sealpost/harness/members/mesh'
-import { atRate } from '@sealpost/harness/programs/at-rate'
+import { wholeNumber } from '@sealpost/harness/programs/command'
+import { atRate, waitUntil } from '@sealpost/harness/programs/pace'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
-import { waitUntil } from '@sealpost/harness/programs/wait-until'
 import { sum } from '@sealpost/harness/report/text'
 import type { Database } from '@sealpost/pg'
 import { clockMs, connect, type Peer, type PeerEvent } from '@sealpost/sdk'

@@ -2,8 +2,9 @@
  * A rolling deploy: brokers on one Postgres are replaced one after the other under load, as a supervisor does it. Then
  * one of them is killed.
  */
+
+import { waitUntil } from '@sealpost/harness/programs/pace'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
-import { waitUntil } from '@sealpost/harness/programs/wait-until'
 import { clockMs } from '@sealpost/sdk'
 import type { Millis } from '@sealpost/std'
 import { Cluster } from './cluster.ts'

@@ -3,7 +3,7 @@
  * settles; every third one opens after a pause, so that more waits than one claim takes. Each sender's messages must
  * arrive in order, over all connections together and on each one.
  */
-import { wholeNumber } from '@sealpost/harness/command/options'
+
 import {
   type BrokerAddress,
   enrolMesh,
@@ -11,9 +11,9 @@ import {
   identityOf,
   type SecretKeys,
 } from '@sealpost/harness/members/mesh'
-import { atRate } from '@sealpost/harness/programs/at-rate'
+import { wholeNumber } from '@sealpost/harness/programs/command'
+import { atRate, waitUntil } from '@sealpost/harness/programs/pace'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
-import { waitUntil } from '@sealpost/harness/programs/wait-until'
 import { sum } from '@sealpost/harness/report/text'
 import { connect, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
 import type { MeshId, PeerKey } from '@sealpost/std'

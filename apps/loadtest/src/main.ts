@@ -9,8 +9,8 @@
  * `scenarios/`, `report/`.
  */
 
-import { isColored, runCommand } from '@sealpost/harness/command/run-command'
 import { generateMesh } from '@sealpost/harness/members/mesh'
+import { isColored, runCommand } from '@sealpost/harness/programs/command'
 import { forever, type Teardown } from '@sealpost/harness/programs/teardown'
 import { type LoadOptions, readArguments, shapesOf } from './command/arguments.ts'
 import { openDisplay } from './command/progress.ts'

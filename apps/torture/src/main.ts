@@ -6,7 +6,7 @@
  * `cluster/` runs Postgres and brokers, `peers/` the programs of peers; `scenarios/` inject the faults; `judgement/` records
  * what happened and checks it; `mutations/` plants bugs that the checker must find.
  */
-import { oneOf, wholeNumber } from '@sealpost/harness/command/options'
+import { oneOf, wholeNumber } from '@sealpost/harness/programs/command'
 import { endOnSignals, forever, Teardown } from '@sealpost/harness/programs/teardown'
 import { type Colors, count, orDash, plainTable } from '@sealpost/harness/report/text'
 import { OperatingError } from '@sealpost/std'

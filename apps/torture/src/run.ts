@@ -1,6 +1,6 @@
 /** Scenarios, and their run on a stage: traffic, one fault after another, a quiet end, and the verdict. */
 
-import { peakRssMb } from '@sealpost/harness/programs/process-facts'
+import { peakRssMb } from '@sealpost/harness/programs/machine'
 import type { TcpProxy } from '@sealpost/harness/programs/proxy'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count } from '@sealpost/harness/report/text'

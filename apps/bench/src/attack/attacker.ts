@@ -3,7 +3,7 @@ import { setPriority } from 'node:os'
 import { serveParent } from '@sealpost/harness/programs/child'
 import { ready } from '@sealpost/identity'
 import { type AttackTarget, attacks } from './attacks.ts'
-import type { StageMember } from './stage.ts'
+import type { StageMember } from './measure.ts'
 
 export interface AttackerOrder {
   /** Begins this attack. */

@@ -1,7 +1,7 @@
 /** The attacks: `bun scripts/attack.ts --list`. A new one goes into the file of its kind. */
 import type { MeshId, PeerKey } from '@sealpost/std'
+import type { StageMember } from './measure.ts'
 import { memberAttacks } from './members.ts'
-import type { StageMember } from './stage.ts'
 import { unprovenAttacks } from './unproven.ts'
 
 /** A broker and a mesh on it. */
@@ -23,7 +23,7 @@ export interface AttackContext {
   readonly count: (answer: string | number) => void
 }
 
-/** What honest peers try besides their messages: once a second, from another address than the attacker. */
+/** What honest peers try once a second besides their messages, from a different address than the attacker's. */
 export type ProbeKind = 'join' | 'file' | 'replay'
 
 export interface Attack {
@@ -36,7 +36,7 @@ export interface Attack {
   readonly isOneUnprovenAddress?: true
   /** Default: `join`. */
   readonly probe?: ProbeKind
-  /** The mesh has a history (`HISTORY` of `stage`) that its members may read. */
+  /** The mesh has a history (`HISTORY` in `measure.ts`) that its members may read. */
   readonly hasHistory?: true
   /** Settings of the broker that differ from the defaults. */
   readonly env?: Readonly<Record<string, string>>

@@ -7,8 +7,8 @@ import { serveParent } from '@sealpost/harness/programs/child'
 import { ready } from '@sealpost/identity'
 import { connect, type Peer } from '@sealpost/sdk'
 import type { AttackTarget, ProbeKind } from './attacks.ts'
+import { HISTORY, HONEST_PAIRS, type StageMember } from './measure.ts'
 import { HttpMember } from './sources.ts'
-import { HISTORY, type StageMember } from './stage.ts'
 
 export interface HonestOrder {
   readonly open?: { readonly target: AttackTarget; readonly members: readonly StageMember[]; readonly probe: ProbeKind }
@@ -20,16 +20,13 @@ export interface HonestFigures {
   readonly p50Ms: number
   readonly p99Ms: number
   readonly sent: number
-  /** Of the probe. */
+  /** Probes. */
   readonly tries: number
   readonly succeeded: number
 }
 
 export type HonestReply = { readonly isOpen: true } | HonestFigures
 
-const PAIRS = 4
-/** Two for each pair, and one for the probe. */
-export const HONEST_MEMBERS = 2 * PAIRS + 1
 const EVERY_MS = 100
 const PROBE_EVERY_MS = 1000
 /** The latency of a message that has not arrived by then. */
@@ -58,10 +55,12 @@ class HonestPeers {
 
   static async open({ target, members, probe }: NonNullable<HonestOrder['open']>): Promise<HonestPeers> {
     await ready()
-    const peers = await Promise.all(members.slice(0, 2 * PAIRS).map((member) => connect({ ...target, ...member })))
-    const pairs = Array.from({ length: PAIRS }, (_, i) => [peers[2 * i]!, peers[2 * i + 1]!] as const)
+    const peers = await Promise.all(
+      members.slice(0, 2 * HONEST_PAIRS).map((member) => connect({ ...target, ...member })),
+    )
+    const pairs = Array.from({ length: HONEST_PAIRS }, (_, i) => [peers[2 * i]!, peers[2 * i + 1]!] as const)
     for (const [sender, recipient] of pairs) await sender.send(recipient.key, 'hello') // exchanges keys before the clock
-    return new HonestPeers(pairs, await openProbe(probe, { ...target, ...members[2 * PAIRS]! }))
+    return new HonestPeers(pairs, await openProbe(probe, { ...target, ...members[2 * HONEST_PAIRS]! }))
   }
 
   async measure(seconds: number): Promise<HonestFigures> {

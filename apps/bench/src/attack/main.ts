@@ -1,11 +1,11 @@
 /**
- * What attacks cost an honest peer: `bun scripts/attack.ts`, or one attack with `--only NAME`. Each attack runs against its
- * own broker, on loopback, for a bounded time. The parts are: `attacks` (the table; `unproven` and `members` hold the
- * kinds), `attacker` and `honest` (the two programs beside the broker), `stage` (Postgres, broker and members), and
- * `measure` (turns in pairs, with and without the attack).
+ * Measures what attacks cost an honest peer: `bun scripts/attack.ts`, or one attack with `--only NAME`. Each attack
+ * runs against its own broker, on loopback, for a bounded time. The parts are: `attacks` (the table; `unproven` and
+ * `members` hold the kinds), `attacker` and `honest` (the two programs beside the broker), and `measure` (Postgres,
+ * broker and members; turns in pairs, with and without the attack).
  */
 
-import { runCommand } from '@sealpost/harness/command/run-command'
+import { runCommand } from '@sealpost/harness/programs/command'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { OperatingError } from '@sealpost/std'
 import { Command, InvalidArgumentError } from 'commander'

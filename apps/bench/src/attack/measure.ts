@@ -1,18 +1,23 @@
 /** Measures an attack in pairs of turns with and without it, which a busy machine affects equally, and judges the result. */
 import { join } from 'node:path'
+import { HistoryFixture } from '@sealpost/harness/members/history-fixture'
+import { enrolMesh, generateMesh, identityOf } from '@sealpost/harness/members/mesh'
 import { Child } from '@sealpost/harness/programs/child'
-import { processFacts } from '@sealpost/harness/programs/process-facts'
+import { processFacts } from '@sealpost/harness/programs/machine'
+import { startOwnBroker } from '@sealpost/harness/programs/own-broker'
+import { openOwnDatabase } from '@sealpost/harness/programs/postgres'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { median, sum, tableText } from '@sealpost/harness/report/text'
+import type { Identity } from '@sealpost/identity'
+import type { MeshId } from '@sealpost/std'
 import { createColors } from 'picocolors'
 import type { AttackerOrder, AttackerReply } from './attacker.ts'
-import type { Attack } from './attacks.ts'
-import { HONEST_MEMBERS, type HonestFigures, type HonestOrder, type HonestReply } from './honest.ts'
-import { type AttackStage, openStage } from './stage.ts'
+import type { Attack, AttackTarget } from './attacks.ts'
+import type { HonestFigures, HonestOrder, HonestReply } from './honest.ts'
 
-/** What honest peers met in one turn, and what the broker used. */
+/** The honest peers' figures in one turn, and the broker's CPU time. */
 export interface AttackTurn extends Omit<HonestFigures, 'sent'> {
-  /** Of one core. */
+  /** As a share of one core. */
   readonly cpuShare: number
   /** The replies to the attacker; empty without an attack. */
   readonly answers: Readonly<Record<string, number>>
@@ -36,6 +41,10 @@ export interface AttackOutcome {
   readonly isWithinBars: boolean
 }
 
+/** Pairs of honest peers that send to each other. */
+export const HONEST_PAIRS = 4
+/** Two for each pair, and one for the probe. */
+const HONEST_MEMBERS = 2 * HONEST_PAIRS + 1
 /** Limits refill between two turns. */
 const PAUSE_MS = 2_000
 
@@ -147,3 +156,56 @@ const answersText = (answers: AttackTurn['answers']): string =>
     .slice(0, 4)
     .map(([answer, times]) => `${answer} ×${times}`)
     .join(', ')
+
+/** Larger than the socket buffers, so that a slow reader controls the length of a replay. */
+export const HISTORY = { entries: 10_000, bytes: 20_000_000, events: 10_000 }
+
+export interface StageMember {
+  readonly identity: Identity
+}
+
+/** A broker with its limits on, a mesh and its members. */
+interface AttackStage {
+  readonly target: AttackTarget
+  readonly brokerPid: number
+  readonly honest: readonly StageMember[]
+  readonly hostile: readonly StageMember[]
+}
+
+interface StageOptions {
+  readonly hasHistory: boolean
+  readonly env: Readonly<Record<string, string>>
+  readonly honest: number
+  readonly hostile: number
+}
+
+/** One database for all attacks of a run. */
+let database: Promise<string> | undefined
+
+async function openStage({ env, honest, hostile, hasHistory }: StageOptions, teardown: Teardown): Promise<AttackStage> {
+  database ??= openOwnDatabase(teardown)
+  const databaseUrl = await database
+  const broker = await startOwnBroker({ databaseUrl, env: { LIMITS: 'on', ...env } }, teardown)
+  const mesh = await generateMesh(honest + hostile)
+  const { meshId } = mesh
+  await enrolMesh(databaseUrl, mesh, `attack ${meshId}`)
+  const members = mesh.secrets.map((keys) => ({ identity: identityOf(keys) }))
+  if (hasHistory) await fillHistory(databaseUrl, meshId)
+  const { url, httpUrl, brokerKey } = broker
+  return {
+    target: { url, httpUrl, brokerKey, meshId },
+    brokerPid: broker.pid,
+    honest: members.slice(0, honest),
+    hostile: members.slice(honest),
+  }
+}
+
+async function fillHistory(databaseUrl: string, meshId: MeshId): Promise<void> {
+  const fixture = await HistoryFixture.open(databaseUrl)
+  try {
+    await fixture.createPartitions()
+    await fixture.fillSpaceOf({ meshId }, HISTORY)
+  } finally {
+    await fixture.close()
+  }
+}

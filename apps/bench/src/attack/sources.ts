@@ -3,7 +3,7 @@ import { connect, type Socket } from 'node:net'
 import { HttpPeer } from '@sealpost/broker/testing-http'
 import { hash256 } from '@sealpost/identity'
 import type { AttackTarget } from './attacks.ts'
-import type { StageMember } from './stage.ts'
+import type { StageMember } from './measure.ts'
 
 /** Acts at this rate per second, evenly, without waiting for earlier acts. */
 export async function atPace(perSecond: number, signal: AbortSignal, act: (no: number) => void): Promise<void> {

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { fillPage } from '@sealpost/harness/report/markdown'
+import { fillPage } from '@sealpost/harness/report/text'
 import { expect, test } from 'vitest'
 import { readFigures } from './figures.ts'
 import { capacityTables } from './report.ts'

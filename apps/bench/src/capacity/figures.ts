@@ -36,7 +36,7 @@ export interface Figures {
   readonly costs: readonly CostPoint[]
   /** The payload with which `costs` were measured. */
   readonly payloadBytes: number
-  /** What a claim adds to a message that was not leased on insert. */
+  /** The cost that a claim adds to a message that was not leased on insert. */
   readonly claim: { readonly brokerUs: number; readonly postgresUs: number; readonly walBytes: number }
   /** The highest measured rate of one broker. */
   readonly messagesPerSecondMax: number

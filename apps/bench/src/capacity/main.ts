@@ -3,8 +3,8 @@
  * explains the plan. The parts are: `figures` (the measurements), `model` (the arithmetic), `simulation` (`--simulate`),
  * `measure` (`--measure`) and `report` (the plan as text, and the tables of the document).
  */
-import { parseArgs, runCommand } from '@sealpost/harness/command/run-command'
-import { startOwnPostgres } from '@sealpost/harness/postgres/own-postgres'
+import { parseArgs, runCommand } from '@sealpost/harness/programs/command'
+import { startOwnPostgres } from '@sealpost/harness/programs/postgres'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Command, InvalidArgumentError } from 'commander'
 import { readFigures, SIZES_FILE, type Sizes } from './figures.ts'

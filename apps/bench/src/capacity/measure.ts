@@ -1,11 +1,12 @@
 /**
- * What a plan needs besides the benchmarks: the bytes of a peer, a waiting message and a remembered message in the database,
- * and the cost of a handshake. The sizes come from the real statements on an empty database, and hardly depend on the machine.
+ * Measures what a plan needs besides the benchmarks: the bytes of a peer, a waiting message and a remembered message in
+ * the database, and the cost of a handshake. The sizes come from the real statements on an empty database, and hardly
+ * depend on the machine.
  */
 
 import { enrolMesh, generateMesh, identityOf, newMeshId } from '@sealpost/harness/members/mesh'
+import { postgresFacts, processFacts } from '@sealpost/harness/programs/machine'
 import { startOwnBroker } from '@sealpost/harness/programs/own-broker'
-import { postgresFacts, processFacts } from '@sealpost/harness/programs/process-facts'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { ENVELOPE_OVERHEAD_BYTES, type Identity } from '@sealpost/identity'
 import { type Database, openDatabase, openPipeline } from '@sealpost/pg'

@@ -1,6 +1,6 @@
 /**
  * Computes brokers, cells and disks from a load. Each need comes from measured costs, divided by what one machine provides.
- * The largest quotient decides, and the plan names it, because it is what an operator would have to change.
+ * The largest quotient decides, and the plan names it, because an operator would change that resource first.
  */
 import { costAt, type Figures } from './figures.ts'
 
@@ -14,22 +14,22 @@ export interface Load {
   readonly peakFactor: number
   /** The share of messages whose recipient is offline, which it claims when it connects. */
   readonly offlineShare: number
-  /** How long such a message waits. */
+  /** The time that such a message waits. */
   readonly waitHours: number
-  /** How long a resend is detected. */
+  /** The time within which a resend is detected. */
   readonly dedupeHours: number
-  /** Of the largest mesh. */
+  /** Members of the largest mesh. */
   readonly meshPeers: number
 }
 
-/** What one machine provides. What we have not measured is an assumption of the plan, and an option. */
+/** The capacity of one machine. Each value that we have not measured is an assumption of the plan, and an option. */
 export interface Hardware {
   /** The share of a machine's capacity that a plan uses. */
   readonly headroom: number
   readonly sessionsPerBroker: number
   readonly brokerMb: number
   readonly cellCores: number
-  /** What each further core adds to a Postgres, as a share of the first one. */
+  /** The gain of Postgres from each further core, as a share of the first one. */
   readonly cellCoreShare: number
   readonly cellDiskGb: number
   readonly cellMemoryGb: number
@@ -76,7 +76,7 @@ export interface Need {
 export interface CapacityPlan {
   readonly cells: number
   readonly brokersPerCell: number
-  /** In all cells, each with one spare. */
+  /** Brokers in all cells, each with one spare. */
   readonly brokers: number
   readonly postgresServers: number
   /** The largest first. */
@@ -238,7 +238,7 @@ function walOf(load: Load, figures: Figures, walBytes: number): number {
 interface Held {
   readonly waiting: number
   readonly aDay: number
-  /** Per message: 1 means that each has a commit of its own. */
+  /** Commits per message; 1: each message has a separate commit. */
   readonly commits: number
   readonly peers: number
 }

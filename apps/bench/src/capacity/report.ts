@@ -1,8 +1,16 @@
 /** A plan and its simulation as text for a terminal, and the tables of docs/CAPACITY.md from the same figures. */
 
 import { join } from 'node:path'
-import { fillPage, markdownTable } from '@sealpost/harness/report/markdown'
-import { count, type Fact, factList, figure, percent, plural } from '@sealpost/harness/report/text'
+import {
+  count,
+  type Fact,
+  factList,
+  figure,
+  fillPage,
+  markdownTable,
+  percent,
+  plural,
+} from '@sealpost/harness/report/text'
 import { createColors } from 'picocolors'
 import { costAt, type Figures } from './figures.ts'
 import { type CapacityPlan, type Hardware, type Load, type Need, planFor, usualHardware, usualLoad } from './model.ts'

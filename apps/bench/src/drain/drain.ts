@@ -1,14 +1,13 @@
 /**
- * What claims and settles of a long drain cost Postgres, for each 100,000 deliveries: `bun scripts/drain.ts`, or with
- * `--rows 1000000 --recipients 10`. One statement inserts the rows; the queue's own code claims and settles them, over two
- * connections. No broker and no client takes part, unlike in `load-test.ts --soak 5s --backlog 1000000`.
+ * Measures what claims and settles of a long drain cost Postgres, for each 100,000 deliveries: `bun scripts/drain.ts`,
+ * or with `--rows 1000000 --recipients 10`. One statement inserts the rows; the queue's own code claims and settles
+ * them, over two connections. No broker and no client takes part, unlike in `load-test.ts --soak 5s --backlog 1000000`.
  */
 
-import { wholeNumber } from '@sealpost/harness/command/options'
-import { parseArgs, runCommand, terminalColors } from '@sealpost/harness/command/run-command'
 import { generateMesh, newMeshId } from '@sealpost/harness/members/mesh'
-import { openOwnDatabase } from '@sealpost/harness/postgres/own-postgres'
-import { processFacts } from '@sealpost/harness/programs/process-facts'
+import { parseArgs, runCommand, terminalColors, wholeNumber } from '@sealpost/harness/programs/command'
+import { processFacts } from '@sealpost/harness/programs/machine'
+import { openOwnDatabase } from '@sealpost/harness/programs/postgres'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, tableText } from '@sealpost/harness/report/text'
 import { type Database, openDatabase, openPipeline } from '@sealpost/pg'
@@ -46,7 +45,7 @@ interface DrainOptions {
   readonly table?: string
 }
 
-/** What `STEP` deliveries cost, or the remaining ones. */
+/** The cost of `STEP` deliveries, or of the remaining ones. */
 interface DrainStep {
   readonly upTo: number
   readonly perSecond: number
@@ -182,7 +181,7 @@ async function fill(db: Database, { rows, recipients, table }: DrainOptions) {
   const peers = await addMembers(db, meshId, bindings)
   const run = (statement: string) => db.run((sql) => sql.unsafe(statement), { timeoutMs: PATIENCE_MS })
   const [waiting] = await run('select 1 from message_queue limit 1')
-  if (waiting) throw new OperatingError('not_empty', 'Mail waits in this database. The drain needs one of its own.')
+  if (waiting) throw new OperatingError('not_empty', 'Mail waits in this database. The drain needs a separate one.')
   if (table) await run(`alter table message_queue set (${table})`)
   await run(
     `insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, expires_at, envelope)

@@ -1,7 +1,7 @@
 /** The generated figures of the documents are those of docs/benchmarks/results.json. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { fillPage } from '@sealpost/harness/report/markdown'
+import { fillPage } from '@sealpost/harness/report/text'
 import { expect, test } from 'vitest'
 import { PAGES } from './pages.ts'
 import { readResults } from './results.ts'

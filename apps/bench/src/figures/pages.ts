@@ -1,11 +1,10 @@
-/** The pages with generated figures, what they say about the torture, and their charts. */
+/** The pages with generated figures, their sentences about the torture, and their charts. */
 
 import { type Chart, drawChart, PERCENTILE_AXIS, spectrumLine } from '@sealpost/harness/report/chart'
 import { count, plural } from '@sealpost/harness/report/text'
 import type { LoadResult } from '@sealpost/loadtest/run/result'
-import { comparedTable } from './compared.ts'
 import type { Measured, Results, TortureFigures } from './results.ts'
-import { byNumber, SOAKS, tablesOf } from './tables.ts'
+import { byNumber, comparedTable, SOAKS, tablesOf } from './tables.ts'
 
 export interface GeneratedPage {
   /** From the root of the repository. */

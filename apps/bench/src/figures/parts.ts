@@ -1,5 +1,5 @@
 /** The parts of the benchmark: the programs of each, and their tiny forms, which only show that they work. */
-import { parseArgs } from '@sealpost/harness/command/run-command'
+import { parseArgs } from '@sealpost/harness/programs/command'
 import { Command, InvalidArgumentError } from 'commander'
 
 export type Script = 'load-test.ts' | 'torture.ts'
@@ -7,7 +7,7 @@ export type Script = 'load-test.ts' | 'torture.ts'
 export interface BenchRun {
   /** Its name within the part. */
   readonly key: string
-  /** In `scripts/`; default: the load test. */
+  /** A file in `scripts/`; default: the load test. */
   readonly script?: Script
   readonly words: string
   /** The same with a handful of messages; null: other runs of the part cover it. */
@@ -111,7 +111,7 @@ export interface BenchOptions {
   readonly isTiny: boolean
   readonly hasSoak: boolean
   readonly isRenderOnly: boolean
-  /** Instead of docs/. */
+  /** The output folder; default: docs/. */
   readonly into: string | null
 }
 

@@ -1,8 +1,8 @@
 /** The measurements in `results.json`, from which all tables and charts are made, and the programs that produce them. */
 
 import { join } from 'node:path'
-import { foldedJson } from '@sealpost/harness/report/folded-json'
-import type { Machine } from '@sealpost/harness/report/machine'
+import type { Machine } from '@sealpost/harness/programs/machine'
+import { foldedJson } from '@sealpost/harness/report/text'
 import type { IdleResult } from '@sealpost/loadtest/run/idle'
 import type { LoadResult } from '@sealpost/loadtest/run/result'
 import type { ScenarioResult } from '@sealpost/loadtest/scenarios/run'

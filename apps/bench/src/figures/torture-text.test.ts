@@ -30,7 +30,7 @@ test('one run fills the sentence and the cell', () => {
   )
 })
 
-test('a run that lost something says so', () => {
+test('a run that lost something reports it', () => {
   const lossy = measured({ ...tortureFigures(report), lost: 3, misordered: 1 })
   expect(tortureClause(lossy)).toContain('of 5,300 acknowledged messages 3 were lost, 0 misplaced and 1 out of order')
   expect(tortureCell(lossy)).toContain('3 of 5,300 lost')

@@ -3,7 +3,7 @@
  * `bun scripts/trace-message.ts [--functions] [--json]`.
  */
 
-import { parseArgs, runCommand } from '@sealpost/harness/command/run-command'
+import { parseArgs, runCommand } from '@sealpost/harness/programs/command'
 import { Command } from 'commander'
 import { type PathTrace, traceMessage } from './message-trace.ts'
 

@@ -3,14 +3,14 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { BrokerProgram } from '@sealpost/broker-program'
 import { enrolMesh, generateMesh, identityOf } from '@sealpost/harness/members/mesh'
-import { startOwnPostgres } from '@sealpost/harness/postgres/own-postgres'
 import { startOwnBroker } from '@sealpost/harness/programs/own-broker'
+import { startOwnPostgres } from '@sealpost/harness/programs/postgres'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { migrate } from '@sealpost/schema'
 import { connect } from '@sealpost/sdk'
 import type { Recording } from './preload.ts'
 
-/** Files whose functions only read and write bytes. They are no step of the path. */
+/** Files whose functions only read and write bytes. They are not steps of the path. */
 const BYTE_FILES = [
   ...['packages/protocol/src/layout.ts', 'packages/queue/src/postgres/binary.ts', 'packages/pg/src/pipeline/wire.ts'],
   ...['packages/protocol/src/cursor.ts', 'packages/protocol/src/items.ts'],

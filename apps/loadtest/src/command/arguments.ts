@@ -2,7 +2,7 @@
 
 import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
-import { hostPort } from '@sealpost/harness/command/options'
+import { hostPort } from '@sealpost/harness/programs/command'
 import type { Form } from '@sealpost/protocol'
 import { type Command, CommanderError, type OutputConfiguration } from 'commander'
 import type { AgentOptions } from '../generators/agent.ts'

@@ -1,6 +1,6 @@
 /** The command line of the load test, and its help. */
 import { cpus } from 'node:os'
-import { hostPorts, oneOf, share, wholeNumber } from '@sealpost/harness/command/options'
+import { hostPorts, oneOf, share, wholeNumber } from '@sealpost/harness/programs/command'
 import type { Form } from '@sealpost/protocol'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { YARDSTICK_NAMES, type Yardstick } from '../run/result.ts'

@@ -2,8 +2,9 @@
  * What a run leaves: the report on standard output, the JSON file, and an HTML page. The page has no scripts and needs no
  * other file; its charts are inline SVG.
  */
+
+import { type Machine, thisMachine } from '@sealpost/harness/programs/machine'
 import { drawBars, drawChart } from '@sealpost/harness/report/chart'
-import { type Machine, thisMachine } from '@sealpost/harness/report/machine'
 import type { LoadOptions } from '../command/arguments.ts'
 import type { RunConditions } from '../run/result.ts'
 import { type Check, type Findings, type Graph, isJudged, type Sheet } from '../scenarios/scenario.ts'

@@ -5,7 +5,7 @@
  */
 
 import { type BrokerAddress, identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
-import { postgresFacts, processFacts } from '@sealpost/harness/programs/process-facts'
+import { postgresFacts, processFacts } from '@sealpost/harness/programs/machine'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
 import { count, figure, orDash, tableText } from '@sealpost/harness/report/text'

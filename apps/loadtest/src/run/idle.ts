@@ -1,6 +1,6 @@
 /** What silent sessions cost a broker. */
 import { join } from 'node:path'
-import { type ProcessFacts, processFacts } from '@sealpost/harness/programs/process-facts'
+import { type ProcessFacts, processFacts } from '@sealpost/harness/programs/machine'
 import { type Teardown, temporaryFolder } from '@sealpost/harness/programs/teardown'
 import { count, factList, figure } from '@sealpost/harness/report/text'
 import { OperatingError } from '@sealpost/std'

@@ -1,6 +1,6 @@
 /** The result of a run as JSON. Other programs read it, so its names are an interface. */
 
-import type { ProcessUsage, ResourceUsage, UsageSample } from '@sealpost/harness/programs/resource-usage'
+import type { ProcessUsage, ResourceUsage, UsageSample } from '@sealpost/harness/programs/machine'
 import { sum } from '@sealpost/harness/report/text'
 import { OperatingError } from '@sealpost/std'
 import type { LoadOptions } from '../command/arguments.ts'

@@ -3,7 +3,7 @@
  * requests over HTTP. The search climbs a ladder of rates, then splits the span between the last good and the first bad one.
  */
 
-import { atRate } from '@sealpost/harness/programs/at-rate'
+import { atRate } from '@sealpost/harness/programs/pace'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, type Fact, figure, percent, sum } from '@sealpost/harness/report/text'
 import { planOf } from '../generators/plan.ts'

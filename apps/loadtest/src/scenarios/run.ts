@@ -1,6 +1,6 @@
 /** Runs the chosen scenarios one after the other, each with its own broker, and reports what each found. */
 
-import { ResourceMonitor } from '@sealpost/harness/programs/resource-usage'
+import { ResourceMonitor } from '@sealpost/harness/programs/machine'
 import { Teardown } from '@sealpost/harness/programs/teardown'
 import { type Colors, checkMark, factList, sum, tableText } from '@sealpost/harness/report/text'
 import { OperatingError } from '@sealpost/std'

@@ -1,7 +1,7 @@
 /** What a scenario is: a workload with a name, requirements for its figures, and findings. With the parts of findings. */
 
 import { cpus, loadavg } from 'node:os'
-import type { ProcessUsage, ResourceUsage, UsageSample } from '@sealpost/harness/programs/resource-usage'
+import type { ProcessUsage, ResourceUsage, UsageSample } from '@sealpost/harness/programs/machine'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { type Axis, type Bars, PERCENTILE_AXIS, spectrumLine } from '@sealpost/harness/report/chart'
 import type { Latencies, Percentiles, Quantile } from '@sealpost/harness/report/latencies'

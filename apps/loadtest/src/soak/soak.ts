@@ -5,8 +5,8 @@
 
 import { join } from 'node:path'
 import { generateMesh, type MeshMembers } from '@sealpost/harness/members/mesh'
-import { holdSnapshot } from '@sealpost/harness/postgres/long-transaction'
-import { processFacts } from '@sealpost/harness/programs/process-facts'
+import { processFacts } from '@sealpost/harness/programs/machine'
+import { holdSnapshot } from '@sealpost/harness/programs/postgres'
 import { type Teardown, temporaryFolder } from '@sealpost/harness/programs/teardown'
 import type { Percentiles } from '@sealpost/harness/report/latencies'
 import { count, figure } from '@sealpost/harness/report/text'

@@ -1,6 +1,6 @@
 /** Peers that hang, are slow, never read, are away, reject a message at every attempt, or are very many. */
 
-import { peakRssMb } from '@sealpost/harness/programs/process-facts'
+import { peakRssMb } from '@sealpost/harness/programs/machine'
 import { OperatingError } from '@sealpost/std'
 import type { Measure, TortureCluster, TortureClusterOptions } from '../cluster/stage.ts'
 import { setProxy, stopProcess, type TortureScenario } from '../run.ts'

@@ -2,7 +2,7 @@ import { type Consent, type FrameOf, OPEN } from '@sealpost/protocol'
 import type { PeerNo } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
 import { idOf, keyOf, memberOf, sendOf, world } from '../test/testing-world.ts'
-import type { ConsentReply } from './request-types.ts'
+import type { ConsentReply } from './requests.ts'
 import { ruleOf } from './users.ts'
 
 const no = (n: number) => n as PeerNo

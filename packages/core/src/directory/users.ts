@@ -6,7 +6,7 @@ import type { Consent, FrameOf, ServerFrame } from '@sealpost/protocol'
 import type { MeshId, PeerKey, PeerNo } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { LiveSession } from '../model.ts'
-import type { Requester } from './request-types.ts'
+import type { Requester } from './requests.ts'
 
 /** A device that has just joined, and the user that vouches for it. */
 export interface NewDevice {

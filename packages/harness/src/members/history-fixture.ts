@@ -3,7 +3,7 @@
 import { type Database, DatabaseError, openDatabase } from '@sealpost/pg'
 import { type Base, REPLAY_SESSION } from '@sealpost/replay'
 import type { SpaceRef } from '@sealpost/std'
-import { HttpReader } from './http-reader.ts'
+import { HttpReader } from './http-peers.ts'
 import { type BrokerAddress, enrolMesh, generateMesh, type MeshMembers } from './mesh.ts'
 
 export interface SpaceSize {
@@ -73,7 +73,7 @@ export class HistoryFixture {
     return { ...size, ref, mesh, readers, at: last!.at, base }
   }
 
-  /** The same for a mesh that exists. */
+  /** Fills the space of an existing mesh. */
   async fillSpaceOf({ meshId }: Pick<MeshMembers, 'meshId'>, size: SpaceSize): Promise<{ ref: SpaceRef; base: Base }> {
     const ref = { meshId, spaceId: meshId }
     await this.#found(ref, size)

@@ -1,18 +1,19 @@
-/**
- * A program of this repository that a command runs beside itself, with a private channel for commands and replies. The
- * child exits when the channel closes. A child that fails, or that exits unasked, is an error.
- */
+/** Programs of this repository that a command runs beside itself: with a private channel, or with JSON lines as output. */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { OperatingError } from '@sealpost/std'
 
 const STOP_WITHIN_MS = 5_000
 
-/** What `serveParent` sends before it exits because of an error. */
+/** Sent by `serveParent` before it exits because of an error. */
 interface Failure {
   readonly failure: string
 }
 
+/**
+ * A program with a private channel for commands and replies. It exits when the channel closes. A child that fails, or
+ * that exits unasked, is an error.
+ */
 export class Child<Command extends object, Reply extends object> {
   /** Names it in errors. */
   readonly name: string
@@ -122,4 +123,32 @@ export function serveParent<Command extends object, Reply extends object>(
 function failureText(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   return 'code' in error ? error.message : String(error.stack)
+}
+
+/** A program that writes one JSON object per line to standard output and may be killed between two lines. */
+export class JsonLinesProgram<Line> {
+  /** Resolves after the last line, when the program has exited. */
+  readonly ended: Promise<void>
+  readonly #process: Bun.Subprocess<'ignore', 'pipe', 'inherit'>
+
+  constructor(args: readonly string[], onLine: (line: Line) => void) {
+    this.#process = Bun.spawn([process.execPath, ...args], { stdio: ['ignore', 'pipe', 'inherit'] })
+    this.ended = this.#read(onLine)
+  }
+
+  async kill(): Promise<void> {
+    this.#process.kill('SIGKILL')
+    await this.ended
+  }
+
+  async #read(onLine: (line: Line) => void): Promise<void> {
+    const decoder = new TextDecoder()
+    let rest = ''
+    for await (const bytes of this.#process.stdout) {
+      const lines = (rest + decoder.decode(bytes, { stream: true })).split('\n')
+      rest = lines.pop()!
+      for (const line of lines) onLine(JSON.parse(line) as Line)
+    }
+    await this.#process.exited
+  }
 }

@@ -1,4 +1,4 @@
-/** Numbers, lists and tables of a report on a terminal. */
+/** The text of reports: numbers, lists and tables for a terminal, generated parts of Markdown pages, and JSON in few lines. */
 import Table from 'cli-table3'
 import type { createColors } from 'picocolors'
 
@@ -58,3 +58,45 @@ export function plainTable(head: string[], { dim }: Pick<Colors, 'dim'>): Table.
 
 /** The mark of a check that is met or not. */
 export const checkMark = (isMet: boolean): string => (isMet ? '✔' : '✘')
+
+/**
+ * Replaces the text between each pair of markers; null keeps what the page has. Markers on one line stay on one line.
+ * @throws Error when a marker is missing
+ */
+export function fillPage(page: string, texts: Readonly<Record<string, string | null>>): string {
+  let filled = page
+  for (const [name, text] of Object.entries(texts)) {
+    const [begin, end] = [`<!-- begin: ${name} -->`, `<!-- end: ${name} -->`]
+    const from = filled.indexOf(begin)
+    const to = filled.indexOf(end, from)
+    if (from < 0 || to < 0) throw new Error(`The page has no markers for "${name}": ${begin} … ${end}`)
+    const gap = filled.slice(from, to).includes('\n') ? '\n' : ''
+    if (text !== null) filled = `${filled.slice(0, from + begin.length)}${gap}${text}${gap}${filled.slice(to)}`
+  }
+  return filled
+}
+
+/** A Markdown table. All columns but the first are aligned to the right. */
+export function markdownTable(head: readonly string[], rows: readonly (readonly string[])[]): string {
+  const line = (cells: readonly string[]) => `| ${cells.join(' | ')} |`
+  return [line(head), `|---|${'---:|'.repeat(head.length - 1)}`, ...rows.map(line)].join('\n')
+}
+
+/**
+ * Formats JSON with few lines: objects and arrays down to a depth take several lines, and everything below takes one.
+ * @param depth - 1: a line for each key or item of the outermost value
+ */
+export const foldedJson = (value: unknown, depth: number): string => `${fold(value, depth, '')}\n`
+
+function fold(value: unknown, depth: number, indent: string): string {
+  if (depth === 0 || typeof value !== 'object' || value === null) return JSON.stringify(value)
+  const inner = `${indent} `
+  const lines = Array.isArray(value)
+    ? value.map((item) => fold(item, depth - 1, inner))
+    : keysOf(value).map(([key, item]) => `${JSON.stringify(key)}: ${fold(item, depth - 1, inner)}`)
+  const [begin, end] = Array.isArray(value) ? ['[', ']'] : ['{', '}']
+  return lines.length === 0 ? begin + end : `${begin}\n${inner}${lines.join(`,\n${inner}`)}\n${indent}${end}`
+}
+
+/** `JSON.stringify` leaves these out, too. */
+const keysOf = (value: object) => Object.entries(value).filter(([, item]) => item !== undefined)

@@ -1,6 +1,6 @@
 /**
- * For tests: a member of a pool as a process of its own. It is told by stdin who it is, says what it takes, and settles
- * nothing until it is killed.
+ * For tests: a pool member in a separate process. Reads its task from stdin, prints each message it takes, and settles
+ * none.
  */
 import { connect, type MeshId, type PeerKey, type PoolId } from '@sealpost/sdk'
 

@@ -1,7 +1,7 @@
 /** Readers of a conversation: its newest page, the page before it, and its members; then twice as many readers. */
 
 import { HistoryFixture, readersOf } from '@sealpost/harness/members/history-fixture'
-import type { HttpReader, Reading } from '@sealpost/harness/members/http-reader'
+import type { HttpReader, Reading } from '@sealpost/harness/members/http-peers'
 import { generateMesh, sliceOf } from '@sealpost/harness/members/mesh'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'

@@ -1,8 +1,8 @@
 /** Members react to messages whose reactions keep increasing, while others maintain the counts of each message. */
 
-import type { MeshAddress } from '@sealpost/harness/members/http-sender'
+import type { MeshAddress } from '@sealpost/harness/members/http-peers'
 import { identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
-import { atRate } from '@sealpost/harness/programs/at-rate'
+import { atRate } from '@sealpost/harness/programs/pace'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
 import { count, figure, sum } from '@sealpost/harness/report/text'

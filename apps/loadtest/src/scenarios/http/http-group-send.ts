@@ -7,9 +7,9 @@ import {
   newEnvelopeId,
   postJson,
   type SendReply,
-} from '@sealpost/harness/members/http-sender'
+} from '@sealpost/harness/members/http-peers'
 import { identityOf } from '@sealpost/harness/members/mesh'
-import { atRate } from '@sealpost/harness/programs/at-rate'
+import { atRate } from '@sealpost/harness/programs/pace'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
 import { count, figure } from '@sealpost/harness/report/text'

@@ -1,5 +1,5 @@
 /** Many idle sockets, a few of which receive messages: from a request over HTTP to the push on a WebSocket. */
-import { atRate } from '@sealpost/harness/programs/at-rate'
+import { atRate } from '@sealpost/harness/programs/pace'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, figure } from '@sealpost/harness/report/text'
 import { IdlePeers } from '../../generators/idle-peers.ts'

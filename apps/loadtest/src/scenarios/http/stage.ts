@@ -1,6 +1,6 @@
 /** A mesh with peers that listen in this process and peers that send over HTTP, and a ledger of their messages. */
 
-import { HttpSender, type RetryCount, type SealedItem } from '@sealpost/harness/members/http-sender'
+import { HttpSender, type RetryCount, type SealedItem } from '@sealpost/harness/members/http-peers'
 import { identityOf, type MeshMembers, type SecretKeys, sliceOf } from '@sealpost/harness/members/mesh'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'

@@ -4,7 +4,7 @@
  */
 import { writeSync } from 'node:fs'
 import { type BrokerAddress, identityOf, type SecretKeys } from '@sealpost/harness/members/mesh'
-import { JsonLinesProgram } from '@sealpost/harness/programs/json-lines-program'
+import { JsonLinesProgram } from '@sealpost/harness/programs/child'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { ready } from '@sealpost/identity'
 import { FileUploadLog, fileSource, saveAttachment } from '@sealpost/sdk/attachment-files'

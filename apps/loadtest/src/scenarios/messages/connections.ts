@@ -1,6 +1,6 @@
 /** Many connections on one broker: they come in steps, stay, send among each other, reconnect in part, and leave. */
 
-import type { ProcessFacts } from '@sealpost/harness/programs/process-facts'
+import type { ProcessFacts } from '@sealpost/harness/programs/machine'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, figure, orDash, percent } from '@sealpost/harness/report/text'
 import { type ConnectResult, IdlePeers } from '../../generators/idle-peers.ts'

@@ -4,7 +4,7 @@
  * succeeds in every second.
  */
 
-import { atRate } from '@sealpost/harness/programs/at-rate'
+import { atRate } from '@sealpost/harness/programs/pace'
 import { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, figure, percent } from '@sealpost/harness/report/text'
 import { clockMs } from '@sealpost/sdk'

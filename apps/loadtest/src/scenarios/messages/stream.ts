@@ -1,7 +1,7 @@
 /** Small frames in both directions all the time, as in a transcription, while peers join and ask for the broker's health. */
 
 import type { MeshMembers } from '@sealpost/harness/members/mesh'
-import { atRate } from '@sealpost/harness/programs/at-rate'
+import { atRate } from '@sealpost/harness/programs/pace'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
 import { count, figure, orDash, sum } from '@sealpost/harness/report/text'

@@ -1,4 +1,4 @@
-/** A peer that only sends, over HTTP: it requests a token and seals its own envelopes. */
+/** Peers over HTTP: one only sends, and seals its own envelopes; one only reads, and discards what it has read. */
 import {
   type Identity,
   type KeyBinding,
@@ -34,7 +34,7 @@ export interface SendReply extends HttpReply {
   readonly results?: readonly (HttpReply & { readonly status: string })[]
 }
 
-/** How often the broker refused for the moment and the client repeated its request. */
+/** Counts the requests that the client repeated after a temporary refusal. */
 export interface RetryCount {
   retries: number
 }
@@ -51,6 +51,7 @@ export const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toStr
 const bytesOf = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'base64url'))
 export const newEnvelopeId = (): EnvelopeId => toHex(crypto.getRandomValues(new Uint8Array(16))) as EnvelopeId
 
+/** Requests a token, seals its own envelopes and sends them. */
 export class HttpSender {
   readonly url: string
   readonly token: string
@@ -62,7 +63,7 @@ export class HttpSender {
     this.sealer = sealer
   }
 
-  /** Repeats requests that the broker refuses for the moment. @throws OperatingError `no_token` */
+  /** Repeats requests after temporary refusals. @throws OperatingError `no_token` */
   static async enter(address: MeshAddress, keys: SecretKeys, count: RetryCount = { retries: 0 }): Promise<HttpSender> {
     const url = new URL(address.url.replace(/^ws/, 'http')).origin
     const identity = identityOf(keys)
@@ -116,7 +117,7 @@ interface TokenReply extends HttpReply {
   readonly token?: string
 }
 
-/** Retries each of the two requests by itself: many clients that started over each time would never all get a token. */
+/** Retries each request separately: if many clients started over each time, some would never get a token. */
 async function requestToken({ url, address, identity, count }: TokenRequest): Promise<TokenReply> {
   const askChallenge = () => postJson(`${url}/v1/token/challenge`, {}) as Promise<Challenge & HttpReply>
   const challenge = await withRetries(askChallenge, count)
@@ -148,7 +149,7 @@ export async function postJson(url: string, body: object, headers: Record<string
   return response.json()
 }
 
-/** The SDK retries requests over HTTP for as long. */
+/** As long as the SDK retries requests over HTTP. */
 const RETRY_FOR_MS = 300_000
 const TEMPORARY: readonly unknown[] = ['rate_limited', 'too_many_requests', 'try_later', 'restarting']
 
@@ -162,5 +163,58 @@ export async function withRetries<R extends HttpReply>(request: () => Promise<R>
     if (!TEMPORARY.includes(reply.code) || performance.now() + waitMs > untilMs) return reply
     count.retries += 1
     await Bun.sleep(waitMs)
+  }
+}
+
+export interface Reading {
+  readonly status: number
+  readonly bytes: number
+  /** The response reached its end mark. */
+  readonly isWhole: boolean
+  readonly firstByteMs: number
+  readonly ms: number
+}
+
+const END = '"end":true'
+const END_OF_RECORDS = Buffer.from([0xff, 0xff])
+
+/** Reads and discards. */
+export class HttpReader {
+  readonly #url: string
+  readonly #token: string
+
+  private constructor(url: string, token: string) {
+    this.#url = url
+    this.#token = token
+  }
+
+  /** @throws OperatingError `no_token` */
+  static async enter(address: MeshAddress, keys: SecretKeys): Promise<HttpReader> {
+    const { token } = await HttpSender.enter(address, keys)
+    return new HttpReader(new URL(address.url.replace(/^ws/, 'http')).origin, token)
+  }
+
+  /** Never rejects: a response that breaks off is not whole. */
+  async read(path: string, accept = 'application/x-ndjson'): Promise<Reading> {
+    const startMs = performance.now()
+    let bytes = 0
+    let firstByteMs = 0
+    let last: Uint8Array = new Uint8Array()
+    let status = 0
+    try {
+      const headers = { authorization: `Bearer ${this.#token}`, accept, 'accept-encoding': 'identity' }
+      const response = await fetch(`${this.#url}${path}`, { headers, signal: AbortSignal.timeout(600_000) })
+      status = response.status
+      for await (const chunk of response.body as unknown as AsyncIterable<Uint8Array>) {
+        firstByteMs ||= performance.now() - startMs
+        bytes += chunk.length
+        last = chunk.length < 64 ? Buffer.concat([last.subarray(-64), chunk]) : chunk
+      }
+    } catch {
+      // the missing end mark shows it
+    }
+    const end = Buffer.from(last).subarray(-64)
+    const isWhole = end.includes(END) || (accept !== 'application/x-ndjson' && end.subarray(-2).equals(END_OF_RECORDS))
+    return { status, bytes, isWhole: status === 200 && isWhole, firstByteMs, ms: performance.now() - startMs }
   }
 }

@@ -1,7 +1,7 @@
 import { scratchDatabase } from '@sealpost/schema/testing'
 import postgres from 'postgres'
 import { expect, test } from 'vitest'
-import { holdSnapshot, SNAPSHOT_HOLDER } from './long-transaction.ts'
+import { holdSnapshot, SNAPSHOT_HOLDER } from './postgres.ts'
 
 test('a held snapshot keeps vacuum from removing deleted rows, until it is released', async () => {
   const database = await scratchDatabase()

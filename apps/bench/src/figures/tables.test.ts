@@ -1,7 +1,7 @@
 import type { LoadResult } from '@sealpost/loadtest/run/result'
 import { expect, test } from 'vitest'
-import { comparedTable } from './compared.ts'
 import type { Measured, Results, RunResult } from './results.ts'
+import { comparedTable } from './tables.ts'
 
 const of = (p50: number, p99: number) => ({ p50, p95: p99, p99, max: p99 })
 const measured = (result: RunResult): Measured => ({ command: '', exitCode: 0, machine: {} as never, result })

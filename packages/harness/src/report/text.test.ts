@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { fillPage, markdownTable } from './markdown.ts'
+import { fillPage, foldedJson, markdownTable } from './text.ts'
 
 const PAGE = 'a\n<!-- begin: one -->\nold\n<!-- end: one -->\nb\n<!-- begin: two -->\nkept\n<!-- end: two -->\n'
 
@@ -21,4 +21,27 @@ test('text between markers of one line stays in that line', () => {
 
 test('a table aligns its first column to the left', () => {
   expect(markdownTable(['a', 'b'], [['c', '1']])).toBe('| a | b |\n|---|---:|\n| c | 1 |')
+})
+
+const VALUE = { a: { b: { c: [1, 2] }, d: undefined }, e: [], f: [{ g: null }, 'h'] }
+
+test('it reads back as the same, at any depth, and the same value is the same text', () => {
+  for (const depth of [0, 1, 2, 3, 9]) {
+    expect(JSON.parse(foldedJson(VALUE, depth))).toEqual(JSON.parse(JSON.stringify(VALUE)))
+    expect(foldedJson(JSON.parse(foldedJson(VALUE, depth)), depth)).toBe(foldedJson(VALUE, depth))
+  }
+})
+
+test('below its depth everything stands in one line', () => {
+  expect(foldedJson(VALUE, 2)).toBe(`{
+ "a": {
+  "b": {"c":[1,2]}
+ },
+ "e": [],
+ "f": [
+  {"g":null},
+  "h"
+ ]
+}
+`)
 })

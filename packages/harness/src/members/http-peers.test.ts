@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { type HttpReply, withRetries } from './http-sender.ts'
+import { type HttpReply, withRetries } from './http-peers.ts'
 
 async function retried(...replies: readonly HttpReply[]) {
   const count = { retries: 0 }

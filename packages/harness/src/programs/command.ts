@@ -1,0 +1,75 @@
+/** How every command of this repository starts and ends, and how it parses its options. */
+import { OperatingError } from '@sealpost/std'
+import { type Command, CommanderError, InvalidArgumentError } from 'commander'
+import { createColors } from 'picocolors'
+import { endOnSignals, forever, Teardown } from './teardown.ts'
+
+/**
+ * Runs a command and exits with the code that it returns. What it added to the teardown ends first, also after an error
+ * and after Ctrl-C. An `OperatingError` prints as one sentence, any other error with its stack; both exit with 1.
+ */
+export async function runCommand(command: (teardown: Teardown) => Promise<number>): Promise<never> {
+  const teardown = new Teardown()
+  endOnSignals(teardown)
+  let exitCode = 1
+  try {
+    exitCode = await command(teardown)
+  } catch (error) {
+    if (teardown.isRunning) await forever() // an interrupted command fails because of the interrupt
+    process.stderr.write(`${error instanceof OperatingError ? error.message : String((error as Error).stack)}\n`)
+  }
+  await teardown.run()
+  process.exit(exitCode)
+}
+
+/** Parses the arguments. Exits with 0 after the help and with 2 after wrong usage. */
+export function parseArgs<Options>(command: Command, args: readonly string[] = process.argv.slice(2)): Options {
+  command.showHelpAfterError(true).allowExcessArguments(false).exitOverride()
+  try {
+    return command.parse(args, { from: 'user' }).opts() as Options
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error
+    return process.exit(error.exitCode === 0 ? 0 : 2)
+  }
+}
+
+/** Whether standard output is a terminal that shows colors. */
+export const isColored = (): boolean => process.stdout.isTTY === true && !process.env.NO_COLOR
+
+export const terminalColors = () => createColors(isColored())
+
+/** A whole number in a range. This parser and those below are for commander. */
+export function wholeNumber(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const number = /^\d+$/.test(text) ? Number(text) : Number.NaN
+    if (number >= min && number <= max) return number
+    throw new InvalidArgumentError(`It must be a whole number from ${min} to ${max}.`)
+  }
+}
+
+/** A share from 0 to 1. */
+export function share(text: string): number {
+  const number = /^(0|1|0?\.\d{1,4})$/.test(text) ? Number(text) : Number.NaN
+  if (number >= 0 && number <= 1) return number
+  throw new InvalidArgumentError('It must be a share like 0.5, from 0 to 1.')
+}
+
+/** One of the names, for an option that may be repeated. */
+export const oneOf =
+  (names: readonly string[]) =>
+  (name: string, before: readonly string[] = []): readonly string[] => {
+    if (names.includes(name)) return [...before, name]
+    throw new InvalidArgumentError(`There is no "${name}"; choose from ${names.join(', ')}.`)
+  }
+
+/** Several `host:port` with commas between them; an IPv6 address stands in brackets. */
+export function hostPorts(text: string): string[] {
+  const all = text.split(',')
+  if (all.every((each) => hostPort(each) !== null)) return all
+  throw new InvalidArgumentError('It must be addresses like 10.0.0.5:7460, separated by commas.')
+}
+
+export function hostPort(text: string): { readonly host: string; readonly port: number } | null {
+  const [, host, port] = /^(\[[0-9a-f:]+\]|[\w.-]+):(\d{1,5})$/i.exec(text) ?? []
+  return host && Number(port) <= 65_535 ? { host: host.replace(/[[\]]/g, ''), port: Number(port) } : null
+}

@@ -1,0 +1,59 @@
+/** Acting at a steady rate, and waiting with a limit. */
+import { setTimeout as delay } from 'node:timers/promises'
+import { clockMs } from '@sealpost/sdk'
+import { type Millis, OperatingError } from '@sealpost/std'
+
+export interface SteadyRate {
+  /** Default: now. */
+  readonly startMs?: number
+  readonly perSecond: number
+  /** A duration in seconds, or a function that ends the acts by returning true. */
+  readonly until: number | (() => boolean)
+}
+
+/**
+ * Acts at a steady rate without waiting for earlier acts. Catches up on late acts; skips none.
+ * @param act - gets the number of earlier acts and the time at which this one was due
+ * @returns the number of acts, once all of them have ended. Rejects with the first error of an act
+ */
+export async function atRate(
+  { startMs = clockMs(), perSecond, until }: SteadyRate,
+  act: (turn: number, dueAtMs: number) => Promise<unknown> | undefined,
+): Promise<number> {
+  const acts: (Promise<unknown> | undefined)[] = []
+  const dueAt = (turn: number): number => startMs + (turn * 1000) / perSecond
+  const total = typeof until === 'number' ? Math.round(perSecond * until) : Infinity
+  const isOver = typeof until === 'number' ? () => false : until
+  for (let turn = 0; turn < total && !isOver(); ) {
+    const nowMs = clockMs()
+    for (; turn < total && dueAt(turn) <= nowMs; turn++) {
+      const ended = act(turn, dueAt(turn))
+      ended?.catch(() => undefined) // reported below
+      acts.push(ended)
+    }
+    if (turn < total) await Bun.sleep(Math.max(1, dueAt(turn) - clockMs()))
+  }
+  await Promise.all(acts)
+  return acts.length
+}
+
+const LOOK_MS: Millis = 20
+const WITHIN_MS: Millis = 120_000
+
+/**
+ * Resolves once the condition is true.
+ * @param claim - the condition in words, for the error
+ * @throws OperatingError `wait_timed_out`
+ */
+export async function waitUntil(
+  claim: string,
+  condition: () => boolean | Promise<boolean>,
+  withinMs = WITHIN_MS,
+): Promise<void> {
+  const deadline = performance.now() + withinMs
+  while (!(await condition())) {
+    if (performance.now() > deadline)
+      throw new OperatingError('wait_timed_out', `Not true after ${withinMs / 1000} s: ${claim}.`)
+    await delay(LOOK_MS)
+  }
+}
