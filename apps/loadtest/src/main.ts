@@ -11,13 +11,11 @@
 
 import { isColored, runCommand } from '@sealpost/harness/command/run-command'
 import { generateMesh } from '@sealpost/harness/members/mesh'
-import { forever, type Teardown } from '@sealpost/harness/programs/teardown'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { type LoadOptions, readArguments, shapesOf } from './command/arguments.ts'
 import { openDisplay } from './command/progress.ts'
 import { openEnvironment, openYardstick } from './environment/environment.ts'
-import { serveAgent } from './generators/agent.ts'
 import { type Plan, planOf } from './generators/plan.ts'
-import { compareFiles } from './report/compare.ts'
 import { type Report, writeReport } from './report/page.ts'
 import { loadChapter, printReport, printSweep } from './report/report.ts'
 import { printGroup, runGroup } from './run/group.ts'
@@ -43,14 +41,6 @@ await runCommand((teardown) =>
 )
 
 async function loadTest(options: LoadOptions, teardown: Teardown): Promise<number> {
-  if (options.agent) {
-    process.stdout.write(await serveAgent(options.agent, teardown))
-    return forever()
-  }
-  if (options.compared) {
-    process.stdout.write(await compareFiles(options.compared, paint))
-    return 0
-  }
   const display = openDisplay()
   if (options.scenarios.length > 0)
     return writeReport(await runScenarios(options, { display, ...paint }, teardown), options)

@@ -26,9 +26,6 @@ test.each([
   [['5', '10', '--cross', '2'], 'a share like 0.5'],
   [['5', '10', '--meshes', '3'], '3 meshes need two peers each'],
   [['5', '10', '--shards', '2', '--baseline'], '--baseline is about one broker'],
-  [['5', '10', '--agents', '127.0.0.1:7460'], 'AGENT_TOKEN'],
-  [['--agents', 'nowhere'], 'addresses like 10.0.0.5:7460'],
-  [['--agent', 'nowhere'], 'a place like'],
   [['5', '--sweep'], '--sweep begins with 10 peers'],
 ])('%j is refused with the usage and exit code 2', (words, mention) => {
   const { code, err } = refusalOf(words)

@@ -2,17 +2,14 @@
 
 import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
-import { hostPort } from '@sealpost/harness/command/options'
 import type { Form } from '@sealpost/protocol'
 import { type Command, CommanderError, type OutputConfiguration } from 'commander'
-import type { AgentOptions } from '../generators/agent.ts'
-import type { Agents } from '../generators/fleet.ts'
 import { EXCHANGE, type Spread } from '../generators/plan.ts'
 import type { Yardstick } from '../run/result.ts'
 import { SWEEP_MESSAGES, SWEEP_PEERS } from '../scenarios/messages/burst.ts'
 import { SCENARIOS } from '../scenarios/registry.ts'
 import type { Scenario } from '../scenarios/scenario.ts'
-import { AGENT_PLACE, type Given, IDLE_SECONDS, loadTestCommand, SOAK_RATE } from './command.ts'
+import { type Given, IDLE_SECONDS, loadTestCommand, SOAK_RATE } from './command.ts'
 
 export interface LoadOptions {
   readonly peers: number
@@ -31,8 +28,6 @@ export interface LoadOptions {
   readonly isThroughDrain: boolean
   readonly jsonFile: string | null
   readonly htmlFile: string | null
-  /** Two results to compare, instead of a run. */
-  readonly compared: readonly string[] | null
   /** The command line as typed. */
   readonly command: string
   readonly isCold: boolean
@@ -52,10 +47,6 @@ export interface LoadOptions {
   readonly scenarios: readonly Scenario[]
   readonly isQuick: boolean
   readonly asked: Asked
-  /** Null: the generators run on this machine. */
-  readonly agents: Agents | null
-  /** To be an agent, instead of a test. */
-  readonly agent: AgentOptions | null
 }
 
 /** What the command line says; null: nothing. */
@@ -114,7 +105,6 @@ function optionsOf(command: Command, env: Variables): Omit<LoadOptions, 'command
   const fault =
     faultOfArguments(given) ?? faultOfVariables(given, env) ?? faultOfSize(given, { ...pace, peers, spread })
   if (fault) command.error(`error: ${fault}`, { exitCode: 2 })
-  const { sweep, agents } = given
   return {
     peers,
     messages,
@@ -126,10 +116,9 @@ function optionsOf(command: Command, env: Variables): Omit<LoadOptions, 'command
     isThroughDrain: given.throughDrain === true,
     jsonFile: given.json ?? null,
     htmlFile: given.html ?? null,
-    compared: given.compare ?? null,
     isCold: given.cold === true,
     form: given.form,
-    generators: Math.min(given.generators * (agents?.length ?? 1), sweep ? SWEEP_PEERS[0]! : peers),
+    generators: Math.min(given.generators, given.sweep ? SWEEP_PEERS[0]! : peers),
     runtimeArgs: given.profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${resolve(given.profile)}`],
     limits: given.limits ?? ((env.LIMITS || 'off') as 'on' | 'off'),
     drainMs: Number(env.DRAIN_MS || DRAIN_MS),
@@ -137,8 +126,6 @@ function optionsOf(command: Command, env: Variables): Omit<LoadOptions, 'command
     brokerUrls,
     brokerKey: env.BROKER_KEY || undefined,
     brokerPids: listOf(env.BROKER_PID).map(Number),
-    agents: agents ? { places: agents, token: env.AGENT_TOKEN! } : null,
-    agent: agentOf(given, env),
   }
 }
 
@@ -180,11 +167,6 @@ function spreadOf({ shards, cells, meshes, cross }: Given, runningBrokers: numbe
   return { shards: allShards, cells, meshes: meshes ?? allShards * cells, cross }
 }
 
-function agentOf({ agent }: Given, env: Variables): AgentOptions | null {
-  if (agent === undefined) return null
-  return { ...hostPort(agent === true ? AGENT_PLACE : agent)!, token: env.AGENT_TOKEN || undefined }
-}
-
 /** Options that contradict each other. */
 const EXCLUSIVE: readonly (readonly (keyof Given)[])[] = [
   ['soak', 'sweep', 'idle', 'group', 'scenario', 'all'],
@@ -221,7 +203,6 @@ function faultOfCombination(given: Given): string | null {
   if (given.quick && !isScenario) return '--quick goes with --scenario or --all'
   if (!soak && (holdTransaction || given.backlog)) return '--hold-transaction and --backlog go with --soak'
   if (holdTransaction && holdTransaction >= soak!) return '--hold-transaction must be shorter than the soak'
-  if (given.compare && given.compare.length !== 2) return '--compare takes two files'
   if (given.html && (given.idle || given.group)) return '--html is for runs of messages and for scenarios'
   return null
 }
@@ -248,7 +229,7 @@ function faultOfVariables(given: Given, env: Variables): string | null {
     const wrong = values.find((value) => value && !/^\d{1,9}$/.test(value))
     if (wrong !== undefined) return `${name} must be a whole number, not "${wrong}"`
   }
-  return faultOfShards(given, env) ?? faultOfAgents(given, env)
+  return faultOfShards(given, env)
 }
 
 function faultOfShards({ shards, cells, cross }: Given, env: Variables): string | null {
@@ -256,14 +237,6 @@ function faultOfShards({ shards, cells, cross }: Given, env: Variables): string 
   if (running > 0 && (shards > 1 || cells > 1)) return '--shards and --cells are for brokers started here'
   if (env.DATABASE_URL && cells > 1) return '--cells starts its own databases: it goes without DATABASE_URL'
   if (cross > 0 && Math.max(shards, running) === 1) return '--cross needs a second shard'
-  return null
-}
-
-function faultOfAgents({ agents, agent, group }: Given, env: Variables): string | null {
-  if (agents && !env.AGENT_TOKEN) return '--agents needs the AGENT_TOKEN that the agents printed'
-  if (agents && group) return '--group has its peers here: it goes without --agents'
-  if (typeof agent === 'string' && !hostPort(agent))
-    return `--agent must be a place like ${AGENT_PLACE}, not "${agent}"`
   return null
 }
 

@@ -1,13 +1,12 @@
 /** The command line of the load test, and its help. */
 import { cpus } from 'node:os'
-import { hostPorts, oneOf, share, wholeNumber } from '@sealpost/harness/command/options'
+import { oneOf, share, wholeNumber } from '@sealpost/harness/command/options'
 import type { Form } from '@sealpost/protocol'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { YARDSTICK_NAMES, type Yardstick } from '../run/result.ts'
 import { SWEEP_MESSAGES, SWEEP_PEERS } from '../scenarios/messages/burst.ts'
 import { SCENARIOS } from '../scenarios/registry.ts'
 
-export const AGENT_PLACE = '127.0.0.1:7460'
 export const SOAK_RATE = 2000
 export const IDLE_SECONDS = 20
 
@@ -47,13 +46,10 @@ export interface Given {
   meshes?: number
   cells: number
   cross: number
-  agents?: string[]
-  agent?: string | true
   scenario?: readonly string[]
   all?: boolean
   quick?: boolean
   html?: string
-  compare?: string[]
 }
 
 const EXAMPLES = () => `
@@ -62,7 +58,6 @@ Environment:
   BROKER_WS_URL     a running broker to use, together with its DATABASE_URL; several of one database with commas
   BROKER_PID        its process id: adds its CPU, memory and descriptors; as many, with commas
   BROKER_KEY        its key; default: what its /version says
-  AGENT_TOKEN       what --agents and --agent know of each other; an agent without one makes and prints it
   LIMITS            on or off: the rate limits of a broker that is started here; default off
   DRAIN_MS          how long to wait, after the last answer, for what is still out, in every phase; default 60000
 
@@ -83,8 +78,7 @@ Examples:
   bun scripts/load-test.ts 100 500 --shards 2 --cross 0.5
   bun scripts/load-test.ts --sweep
   bun scripts/load-test.ts --scenario connections --scenario burst
-  bun scripts/load-test.ts --all --quick --html report.html
-  bun scripts/load-test.ts --compare before.json after.json`
+  bun scripts/load-test.ts --all --quick --html report.html`
 
 // biome-ignore lint/complexity/noExcessiveLinesPerFunction: one list of options
 export function loadTestCommand(): Command {
@@ -131,7 +125,6 @@ export function loadTestCommand(): Command {
     )
     .option('--json <FILE>', 'write the result as JSON')
     .option('--html <FILE>', 'write the result as one page with charts, for a browser')
-    .option('--compare <FILES...>', 'print the figures of two JSON results side by side, and run nothing')
     .option('--cold', 'do not exchange keys before the run: the first message of each pair pays for it')
     .addOption(new Option('--form <form>', 'the form of frames').choices(['binary', 'json']).default('binary'))
     .addOption(
@@ -150,12 +143,6 @@ export function loadTestCommand(): Command {
     .option('--meshes <K>', 'peers write within one of K meshes; default: one for each shard', wholeNumber(1, 1_000))
     .option('--cells <C>', 'Postgres servers with that number of shards each, all started here', wholeNumber(1, 8), 1)
     .option('--cross <SHARE>', 'this share of a mesh sits on other shards than the rest of it', share, 0)
-    .option(
-      '--agents <PLACES>',
-      'host:port,… of agents that run the generators, the same number each; clocks are compared',
-      hostPorts,
-    )
-    .option('--agent [PLACE]', `be such an agent at host:port; default: ${AGENT_PLACE}`)
     .addHelpText('after', EXAMPLES())
     .showHelpAfterError(true)
     .allowExcessArguments(false)

@@ -9,7 +9,7 @@ import { serveParent } from '@sealpost/harness/programs/child'
 import { forever } from '@sealpost/harness/programs/teardown'
 import { ready } from '@sealpost/identity'
 import { clockMs, connect, type Message, type Peer, type PeerCounters, SealpostError } from '@sealpost/sdk'
-import type { GeneratorOrder, GeneratorReply, Preparation } from './link.ts'
+import type { GeneratorOrder, GeneratorReply, Preparation } from './fleet.ts'
 import type { PaceOrder } from './pacer.ts'
 import {
   Bits,
