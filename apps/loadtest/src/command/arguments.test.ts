@@ -18,6 +18,8 @@ test.each([
   [['--soak', '2s'], 'from 5 to'],
   [['--soak', '24h', '--rate', '40000'], 'too many messages to number'],
   [['--backlog', '5'], 'go with --soak'],
+  [['5', '--rate', '9', '--pack', 'off'], '--pack is for a burst'],
+  [['5', '9', '--pack', 'no'], 'Allowed choices are on, off'],
   [['--soak', '10s', '--hold-transaction', '10'], 'shorter than the soak'],
   [['--soak', '10s', '--sweep'], '--soak and --sweep exclude each other'],
   [['--idle', '5', '--baseline'], '--idle and --baseline exclude each other'],

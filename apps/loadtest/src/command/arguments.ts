@@ -19,6 +19,8 @@ export interface LoadOptions {
   readonly seconds: number
   readonly isSweep: boolean
   readonly window: number | null
+  /** False: each message of a burst is a frame of its own. */
+  readonly isPacking: boolean
   readonly against: Yardstick | null
   readonly soak: SoakOptions | null
   /** The number of silent sessions, instead of messages. */
@@ -113,6 +115,7 @@ function optionsOf(command: Command, env: Variables): Omit<LoadOptions, 'command
     asked: askedOf(command, given.seconds),
     spread,
     window: given.window ?? null,
+    isPacking: given.pack !== 'off',
     isThroughDrain: given.throughDrain === true,
     jsonFile: given.json ?? null,
     htmlFile: given.html ?? null,
@@ -179,6 +182,8 @@ const EXCLUSIVE: readonly (readonly (keyof Given)[])[] = [
   ['idle', 'baseline', 'against'],
   ['group', 'baseline', 'against'],
 ]
+/** Options that a burst excludes, one by one. */
+const NO_BURST = ['rate', 'soak', 'idle', 'group', 'scenario', 'all'] as const
 
 const FOR_ONE_BROKER = ['idle', 'group', 'scenario', 'all', 'baseline', 'against', 'backlog'] as const
 
@@ -194,6 +199,7 @@ function faultOfArguments(given: Given): string | null {
 /** Options that need another one, or its absence. */
 function faultOfCombination(given: Given): string | null {
   const { soak, holdTransaction } = given
+  if (given.pack && NO_BURST.some((name) => given[name] !== undefined)) return '--pack is for a burst'
   const alone = FOR_ONE_BROKER.find((name) => given[name] !== undefined)
   if (alone && (given.shards > 1 || given.cells > 1 || given.meshes !== undefined))
     return `${optionNamed(alone)} is about one broker and one mesh`

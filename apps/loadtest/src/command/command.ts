@@ -34,6 +34,7 @@ export interface Given {
   throughDrain?: boolean
   sweep?: boolean
   window?: number
+  pack?: 'on' | 'off'
   baseline?: boolean
   against?: Yardstick
   json?: string
@@ -80,7 +81,6 @@ Examples:
   bun scripts/load-test.ts --scenario connections --scenario burst
   bun scripts/load-test.ts --all --quick --html report.html`
 
-// biome-ignore lint/complexity/noExcessiveLinesPerFunction: one list of options
 export function loadTestCommand(): Command {
   const generators = cpus().length <= 2 ? 1 : Math.min(4, cpus().length >> 1)
   return new Command('bun scripts/load-test.ts')
@@ -117,6 +117,9 @@ export function loadTestCommand(): Command {
     .option('--through-drain', 'nothing is pushed without a claim (INSERT_LEASE=off for the broker that is started)')
     .option('--sweep', `${SWEEP_PEERS.join(', ')} peers, as far as [peers], × ${SWEEP_MESSAGES}, as one table`)
     .option('--window <W>', "unacknowledged sends per peer; default: the SDK's", wholeNumber(1, 65_535))
+    .addOption(
+      new Option('--pack <switch>', 'off: in a burst each message is a frame of its own').choices(['on', 'off']),
+    )
     .option('--baseline', 'the same as --against relay')
     .addOption(
       new Option('--against <what>', 'run the same before against a relay that stores nothing, or plain SQL').choices(

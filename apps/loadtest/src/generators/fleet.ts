@@ -20,6 +20,8 @@ export interface Preparation {
   readonly form: Form
   /** Null: the SDK's default. */
   readonly window: number | null
+  /** In a burst: whether a peer makes its calls at once, so that the SDK packs several messages into a frame. */
+  readonly isPacking: boolean
   /** The keys of all peers, by their number. */
   readonly peerKeys: readonly PeerKey[]
   /** The secrets of the share's peers. */
@@ -50,6 +52,8 @@ export interface Collected {
   readonly cpuSeconds: number
   readonly rssMbPeak: number
   readonly called: number
+  /** Frames with messages of the run. */
+  readonly sendFrames: number
   /** All peers together. */
   readonly counters: PeerCounters
   readonly refusals: Readonly<Record<string, number>>
@@ -104,13 +108,13 @@ export class Fleet {
 
   /** Opens the connection of every peer. */
   async connect(): Promise<void> {
-    const { plan, brokers, meshIds, peerKeys, form, window, secrets, peers } = this.#setup
+    const { plan, brokers, meshIds, peerKeys, form, window, isPacking, secrets, peers } = this.#setup
     const shares = sharesOf(peers, this.#generators.length)
     const { records } = this
     await this.#each('prepare', (i) => {
       const { first, end } = shares[i]!
       const own = { share: shares[i]!, secrets: secrets.slice(first, end), records: records[i]! }
-      return { do: 'prepare', plan, brokers, meshIds, peerKeys, form, window, ...own }
+      return { do: 'prepare', plan, brokers, meshIds, peerKeys, form, window, isPacking, ...own }
     })
     await this.#whileMoving('connecting', 'connect')
   }

@@ -137,9 +137,9 @@ export function fleetSetup(
   { plan, meshes, target, options }: Pick<RunSetup, 'plan' | 'meshes' | 'target' | 'options'>,
   records: string,
 ): FleetSetup {
-  const { form, window, generators, drainMs, runtimeArgs } = options
+  const { form, window, isPacking, generators, drainMs, runtimeArgs } = options
   return {
-    ...{ plan, records, form, window, generators, drainMs, runtimeArgs },
+    ...{ plan, records, form, window, isPacking, generators, drainMs, runtimeArgs },
     peers: { first: 0, end: plan.peers },
     brokers: target.shards.map(({ url, brokerKey }) => ({ url, brokerKey })),
     meshIds: meshes.map(({ meshId }) => meshId),
