@@ -6,7 +6,7 @@
  *
  * Unless both exist already, it starts a Postgres and a broker, and ends them. The folders hold the parts: `environment/`
  * (what the peers connect to), `generators/` (programs that run the peers), `run/` (one run and its verdict), `soak/`,
- * `scenarios/`, `report/`.
+ * `scenarios/`, `rivals/` (other servers to compare with), `report/`.
  */
 
 import { isColored, runCommand } from '@sealpost/harness/command/run-command'
@@ -18,6 +18,7 @@ import { openEnvironment, openYardstick } from './environment/environment.ts'
 import { type Plan, planOf } from './generators/plan.ts'
 import { type Report, writeReport } from './report/page.ts'
 import { loadChapter, printReport, printSweep } from './report/report.ts'
+import { runComparison } from './rivals/comparison.ts'
 import { printGroup, runGroup } from './run/group.ts'
 import { printIdle, runIdle } from './run/idle.ts'
 import { isClean, type LoadResult, withBaseline, YARDSTICK_NAMES } from './run/result.ts'
@@ -42,6 +43,7 @@ await runCommand((teardown) =>
 
 async function loadTest(options: LoadOptions, teardown: Teardown): Promise<number> {
   const display = openDisplay()
+  if (options.comparison) return writeReport(await runComparison(options, { display, ...paint }, teardown), options)
   if (options.scenarios.length > 0)
     return writeReport(await runScenarios(options, { display, ...paint }, teardown), options)
   const tell = (step: string) => display.step(step)

@@ -3,12 +3,17 @@ import { cpus } from 'node:os'
 import { oneOf, share, wholeNumber } from '@sealpost/harness/command/options'
 import type { Form } from '@sealpost/protocol'
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { YARDSTICK_NAMES, type Yardstick } from '../run/result.ts'
+import { RIVAL_NAMES } from '../rivals/result.ts'
+import { YARDSTICK_NAMES } from '../run/result.ts'
 import { SWEEP_MESSAGES, SWEEP_PEERS } from '../scenarios/messages/burst.ts'
 import { SCENARIOS } from '../scenarios/registry.ts'
 
 export const SOAK_RATE = 2000
 export const IDLE_SECONDS = 20
+export const COMPARED_SECONDS = 10
+/** A client of Redis in one program is slower than Redis. */
+export const COMPARED_GENERATORS = 2
+export const GENERATORS = cpus().length <= 2 ? 1 : Math.min(4, cpus().length >> 1)
 
 const UNITS = { s: 1, m: 60, h: 3600 } as const
 
@@ -36,13 +41,14 @@ export interface Given {
   window?: number
   pack?: 'on' | 'off'
   baseline?: boolean
-  against?: Yardstick
+  against?: readonly string[]
+  rounds?: number
   json?: string
   cold?: boolean
   form: Form
   limits?: 'on' | 'off'
   profile?: string
-  generators: number
+  generators?: number
   shards: number
   meshes?: number
   cells: number
@@ -60,6 +66,8 @@ Environment:
   BROKER_PID        its process id: adds its CPU, memory and descriptors; as many, with commas
   BROKER_KEY        its key; default: what its /version says
   LIMITS            on or off: the rate limits of a broker that is started here; default off
+  REDIS_SERVER      the redis-server to compare with; default: the installed one
+  NATS_SERVER       the nats-server to compare with; nats-sync needs version 2.10
   DRAIN_MS          how long to wait, after the last answer, for what is still out, in every phase; default 60000
 
 Scenarios, as far as [peers] and --seconds if these are given:
@@ -73,6 +81,7 @@ Examples:
   bun scripts/load-test.ts 100 1000 --baseline
   bun scripts/load-test.ts 100 --rate 1000 --seconds 30 --json result.json
   bun scripts/load-test.ts 100 200 --against plain-sql
+  bun scripts/load-test.ts 100 1000 --against redis --against nats --rounds 5
   bun scripts/load-test.ts --soak 20m --rate 2000 --hold-transaction 300
   bun scripts/load-test.ts --idle 1000
   bun scripts/load-test.ts 100 --group 10
@@ -81,8 +90,8 @@ Examples:
   bun scripts/load-test.ts --scenario connections --scenario burst
   bun scripts/load-test.ts --all --quick --html report.html`
 
+// biome-ignore lint/complexity/noExcessiveLinesPerFunction: one list of options
 export function loadTestCommand(): Command {
-  const generators = cpus().length <= 2 ? 1 : Math.min(4, cpus().length >> 1)
   return new Command('bun scripts/load-test.ts')
     .description('Sends sealed messages between many peers through a real broker and a real Postgres, and checks each.')
     .argument('[peers]', 'peers, each with a WebSocket of its own', wholeNumber(2, 65_535), 100)
@@ -90,7 +99,7 @@ export function loadTestCommand(): Command {
     .option('--rate <R>', 'open loop: R messages a second in all, instead of [messages]', wholeNumber(1, 1_000_000))
     .option(
       '--seconds <S>',
-      `how long to keep up the rate; default: 30, of --idle: ${IDLE_SECONDS}`,
+      `how long to keep up the rate; default: 30, of --idle: ${IDLE_SECONDS}, beside other servers: ${COMPARED_SECONDS}`,
       wholeNumber(1, 86_400),
     )
     .option(
@@ -121,11 +130,12 @@ export function loadTestCommand(): Command {
       new Option('--pack <switch>', 'off: in a burst each message is a frame of its own').choices(['on', 'off']),
     )
     .option('--baseline', 'the same as --against relay')
-    .addOption(
-      new Option('--against <what>', 'run the same before against a relay that stores nothing, or plain SQL').choices(
-        Object.keys(YARDSTICK_NAMES),
-      ),
+    .option(
+      '--against <WHAT>',
+      'run the same before against relay (stores nothing) or plain-sql; or compare with the servers redis, nats and nats-sync; those may be repeated',
+      oneOf([...Object.keys(YARDSTICK_NAMES), ...Object.keys(RIVAL_NAMES)]),
     )
+    .option('--rounds <N>', 'rounds of a comparison with other servers; default: 1', wholeNumber(1, 100))
     .option('--json <FILE>', 'write the result as JSON')
     .option('--html <FILE>', 'write the result as one page with charts, for a browser')
     .option('--cold', 'do not exchange keys before the run: the first message of each pair pays for it')
@@ -134,7 +144,11 @@ export function loadTestCommand(): Command {
       new Option('--limits <switch>', "the broker's rate limits; default: LIMITS, or off").choices(['on', 'off']),
     )
     .option('--profile <FOLDER>', 'write CPU profiles of broker, relay and generators (.cpuprofile)')
-    .option('--generators <N>', 'load generators, programs of their own', wholeNumber(1, 64), generators)
+    .option(
+      '--generators <N>',
+      `load generators, programs of their own; default: ${GENERATORS}, beside other servers: ${COMPARED_GENERATORS}`,
+      wholeNumber(1, 64),
+    )
     .option(
       '--scenario <NAME>',
       'another workload, with what is asked of its figures; may be repeated',

@@ -5,7 +5,7 @@ import { sendAtOnce, sendOnePerTurn } from './senders.ts'
 const plan = planOf({ peers: 3, total: 30 })
 const share = { first: 0, end: 2 }
 
-/** Answers each send a few turns later, and counts those of each peer that are open and that began in one turn. */
+/** Resolves each send a few turns later, and counts those of each peer that are open and that began in one turn. */
 function counting() {
   const numbers: number[] = []
   const open = [0, 0, 0]
