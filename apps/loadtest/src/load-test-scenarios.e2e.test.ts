@@ -68,13 +68,9 @@ test('scenarios that are named run in the order in which they are named, and end
   expect(out).toMatch(/scenario +shown here/)
 })
 
-test('a run with a page of its own, compared with itself', async () => {
+test('a run with a page of its own', async () => {
   const page = join(world.folder, 'report.html')
   const { code } = await world.run(['3', '10', '--html', page, '--json', world.resultFile])
   expect(code).toBe(0)
   expect(await Bun.file(page).text()).toContain('30 messages, nothing lost')
-  const compared = await world.run(['--compare', world.resultFile, world.resultFile])
-  expect(compared.out).toMatch(/^ {2}total +30\.0 +30\.0 +1\.00$/m)
-  const absent = await world.run(['--compare', world.resultFile, '/absent.json'])
-  expect([absent.code, absent.err.trim()]).toEqual([1, 'There is no result in /absent.json.'])
 })

@@ -1,31 +1,16 @@
-/** The load test over several brokers, databases and machines. */
-import { mkdir } from 'node:fs/promises'
-import { join } from 'node:path'
+/** The load test over several brokers and databases. */
 import { expect, test } from 'vitest'
 import type { LoadResult } from './run/result.ts'
-import { LoadTestWorld, programsOf } from './test/testing-run.ts'
+import { LoadTestWorld } from './test/testing-run.ts'
 
 const world = new LoadTestWorld()
 /** A hint that is lost costs no more. */
 const POLLING = { POLL_MS: '100' }
 const CLEAN = { lost: 0, timedOut: 0, misdelivered: 0, outOfOrder: 0, leftInQueue: 0 }
 
-test('two shards, two meshes, and generators of an agent that wants its token', async () => {
-  const TMPDIR = join(world.folder, 'agent')
-  await mkdir(TMPDIR)
-  const agent = world.start(['--agent', '127.0.0.1:0'], { TMPDIR })
-  const said = await agent.says('--agents ')
-  const [, token] = /AGENT_TOKEN=(\S+)/.exec(said)!
-  const [, place] = /--agents (\S+)/.exec(said)!
-
-  const words = ['8', '20', '--shards', '2', '--cross', '0.5', '--agents', place!, '--generators', '2']
-  const stranger = await world.run(words, { ...POLLING, AGENT_TOKEN: 'another' })
-  expect(stranger.code).toBe(1)
-  expect(stranger.err).toContain(`Load generator 1 at ${place} does not answer, or wants another AGENT_TOKEN.`)
-  expect(stranger.err).not.toContain('    at ')
-
-  const env = { ...POLLING, AGENT_TOKEN: token! }
-  const { code, out, left } = await world.run([...words, '--json', world.resultFile], env)
+test('two shards, two meshes and two generators', async () => {
+  const words = ['8', '20', '--shards', '2', '--cross', '0.5', '--generators', '2', '--json', world.resultFile]
+  const { code, out, left } = await world.run(words, POLLING)
   expect(out).toContain('160 messages, nothing lost')
   expect(out).toContain('2 meshes over 2 shards')
   expect(code).toBe(0)
@@ -38,10 +23,6 @@ test('two shards, two meshes, and generators of an agent that wants its token', 
   const { leasedOnInsert, claimed, collected } = result.deliveries!
   expect(leasedOnInsert + claimed + collected).toBeGreaterThanOrEqual(160)
   expect(left).toEqual([])
-
-  agent.signal('SIGINT')
-  await agent.ended
-  expect(await programsOf(world.folder)).toEqual([])
 })
 
 test('cells have a Postgres each', async () => {

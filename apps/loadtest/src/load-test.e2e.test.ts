@@ -50,6 +50,21 @@ describe('a small run', () => {
     expect(await programsOf(world.folder)).toEqual([])
   })
 
+  test('packs the messages of a burst into frames, unless told not to', async () => {
+    const packed = await world.run(['4', '60', '--json', world.resultFile])
+    expect(packed.code).toBe(0)
+    const { framesPerMessage } = await world.result<LoadResult>()
+    expect(framesPerMessage).toBeGreaterThan(0)
+    expect(framesPerMessage).toBeLessThan(0.7)
+    const { code, out } = await world.run(['4', '60', '--pack', 'off', '--json', world.resultFile])
+    expect(out).toContain('one message per frame')
+    expect(code).toBe(0)
+    const unpacked = await world.result<LoadResult>()
+    expect(unpacked).toMatchObject({ isPacking: false, delivered: 240, lost: 0, outOfOrder: 0 })
+    expect(unpacked.framesPerMessage).toBeGreaterThanOrEqual(0.98)
+    expect(unpacked.framesPerMessage).toBeLessThanOrEqual(1.02)
+  })
+
   test('runs with the rate limits on, several generators, JSON frames and a baseline', async () => {
     const words = [
       '6',

@@ -6,20 +6,19 @@
  *
  * Unless both exist already, it starts a Postgres and a broker, and ends them. The folders hold the parts: `environment/`
  * (what the peers connect to), `generators/` (programs that run the peers), `run/` (one run and its verdict), `soak/`,
- * `scenarios/`, `report/`.
+ * `scenarios/`, `rivals/` (other servers to compare with), `report/`.
  */
 
 import { generateMesh } from '@sealpost/harness/members/mesh'
 import { isColored, runCommand } from '@sealpost/harness/programs/command'
-import { forever, type Teardown } from '@sealpost/harness/programs/teardown'
+import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { type LoadOptions, readArguments, shapesOf } from './command/arguments.ts'
 import { openDisplay } from './command/progress.ts'
 import { openEnvironment, openYardstick } from './environment/environment.ts'
-import { serveAgent } from './generators/agent.ts'
 import { type Plan, planOf } from './generators/plan.ts'
-import { compareFiles } from './report/compare.ts'
 import { type Report, writeReport } from './report/page.ts'
 import { loadChapter, printReport, printSweep } from './report/report.ts'
+import { runComparison } from './rivals/comparison.ts'
 import { printGroup, runGroup } from './run/group.ts'
 import { printIdle, runIdle } from './run/idle.ts'
 import { isClean, type LoadResult, withBaseline, YARDSTICK_NAMES } from './run/result.ts'
@@ -43,15 +42,8 @@ await runCommand((teardown) =>
 )
 
 async function loadTest(options: LoadOptions, teardown: Teardown): Promise<number> {
-  if (options.agent) {
-    process.stdout.write(await serveAgent(options.agent, teardown))
-    return forever()
-  }
-  if (options.compared) {
-    process.stdout.write(await compareFiles(options.compared, paint))
-    return 0
-  }
   const display = openDisplay()
+  if (options.comparison) return writeReport(await runComparison(options, { display, ...paint }, teardown), options)
   if (options.scenarios.length > 0)
     return writeReport(await runScenarios(options, { display, ...paint }, teardown), options)
   const tell = (step: string) => display.step(step)

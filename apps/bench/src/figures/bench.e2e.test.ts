@@ -36,11 +36,11 @@ test('a part of each kind runs, and every part fills its table and its chart', {
     expect(code).toBe(0)
 
     const results = (await Bun.file(join(folder, 'benchmarks/results.json')).json()) as Results
-    expect(Object.keys(results).toSorted()).toEqual(PARTS.map(({ name }) => name).toSorted())
+    expect(Object.keys({ ...results, rivals: {} }).toSorted()).toEqual(PARTS.map(({ name }) => name).toSorted())
     for (const name of MEASURED)
       expect(Object.values(results[name]!).map(({ command }) => command)).toEqual(expect.arrayContaining(tinyOf(name)))
     const filled = await readFile(join(folder, 'BENCHMARKS.md'), 'utf8')
-    expect(filled).not.toContain('Not measured yet.')
+    expect(filled.match(/Not measured yet\./g) ?? []).toHaveLength(results.rivals ? 0 : 1)
     expect(filled).not.toMatch(/NaN|undefined|Infinity/)
     expect(filled).toContain('![Latency by percentile')
     expect((await readdir(join(folder, 'benchmarks'))).toSorted()).toEqual([
@@ -67,6 +67,32 @@ test('a part of each kind runs, and every part fills its table and its chart', {
     await rm(folder, { recursive: true, force: true })
   }
 })
+
+const rivalsTest = 'the comparison with Redis and NATS fills its table'
+const isMissing =
+  ['redis-server', '/usr/sbin/nats-server'].some((program) => !Bun.which(program)) && process.env.CI !== 'true'
+
+if (isMissing) test.skip(`${rivalsTest}: there is no redis-server or nats-server here`)
+else
+  test(rivalsTest, { timeout: 300_000 }, async () => {
+    const database = await scratchDatabase()
+    const folder = await mkdtemp(join(tmpdir(), 'sealpost-bench-test-'))
+    try {
+      const env = { DATABASE_URL: database.url, TMPDIR: folder }
+      const { code, err } = await run(['--tiny', '--only', 'rivals', '--into', folder], env)
+      expect([code, err]).toEqual([0, expect.stringContaining('rivals: ')])
+      const filled = await readFile(join(folder, 'BENCHMARKS.md'), 'utf8')
+      const table = /<!-- begin: rivals -->\n(.*)\n<!-- end: rivals -->/s.exec(filled)![1]!
+      const phases = ['burst', '1,000 messages/s', '5,000 messages/s']
+      const servers = ['Sealpost', 'Redis Streams', 'NATS JetStream']
+      for (const phase of phases) for (const server of servers) expect(table).toContain(`| ${phase}: ${server}`)
+      expect(table).toMatch(/Redis \d+\.\d+\.\d+; NATS \d+\.\d+\.\d+\.$/)
+      expect(table).not.toMatch(/NaN|undefined|Infinity/)
+    } finally {
+      await database.drop()
+      await rm(folder, { recursive: true, force: true })
+    }
+  })
 
 /** The commands of a part that run here. */
 const tinyOf = (part: string): string[] =>

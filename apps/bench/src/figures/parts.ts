@@ -98,6 +98,11 @@ export const PARTS: readonly Part[] = [
     ],
     isLong: false,
   },
+  one(
+    'rivals',
+    '100 1000 --against redis --against nats --rounds 5',
+    '4 10 --against redis --against nats --rounds 2 --seconds 1',
+  ),
   { ...one('soak', '--soak 20m', '4 --soak 5s --rate 50'), isLong: true },
   {
     ...one('soak-held', '--soak 20m --hold-transaction 300', '4 --soak 5s --rate 50 --hold-transaction 1'),

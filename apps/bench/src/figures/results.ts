@@ -3,6 +3,7 @@
 import { join } from 'node:path'
 import type { Machine } from '@sealpost/harness/programs/machine'
 import { foldedJson } from '@sealpost/harness/report/text'
+import type { ComparisonResult } from '@sealpost/loadtest/rivals/result'
 import type { IdleResult } from '@sealpost/loadtest/run/idle'
 import type { LoadResult } from '@sealpost/loadtest/run/result'
 import type { ScenarioResult } from '@sealpost/loadtest/scenarios/run'
@@ -18,6 +19,7 @@ export type RunResult = Partial<LoadResult> &
     readonly soak?: SoakFigures
     readonly scenarios?: readonly ScenarioResult[]
     readonly torture?: TortureFigures
+    readonly comparison?: ComparisonResult
   }
 
 export interface Measured {

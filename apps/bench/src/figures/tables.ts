@@ -1,5 +1,6 @@
 /** The generated parts of README and docs/BENCHMARKS.md, by the names of their markers. Null: nothing of it was measured yet. */
 import { count, figure, markdownTable, median, orDash } from '@sealpost/harness/report/text'
+import { comparisonRows, phaseName } from '@sealpost/loadtest/rivals/result'
 import { type BaselineResult, type LoadResult, YARDSTICK_NAMES } from '@sealpost/loadtest/run/result'
 import { type EarlierRun, PUBLISHED, RERUN, RERUN_PER_SECOND } from '@sealpost/loadtest/scenarios/messages/burst'
 import type { ScenarioFigures } from '@sealpost/loadtest/scenarios/scenario'
@@ -12,6 +13,7 @@ export function tablesOf(results: Results): Record<string, string | null> {
     burst: burstTable(results),
     time: timeTable(results),
     pairs: pairsTable(results.pairs),
+    rivals: rivalsTable(results.rivals?.rivals),
     small: smallTable(results.small?.small, results.cold?.cold),
     peers: withChart(peersTable(results.peers), 'peers', 'Throughput against peers'),
     paced: withChart(pacedTable(results.paced), 'latency', 'Latency by percentile, a line for each rate'),
@@ -120,6 +122,23 @@ function pairsTable(runs: Runs): string | null {
     return pairs.length === 0 ? [] : [[YARDSTICK_NAMES[against], ...cells]]
   })
   return markdownTable(['against', 'its messages/s', "Sealpost's", 'ratio, the middle one', 'ratio of each pair'], rows)
+}
+
+/** A row for each phase and server. Those of other servers end with the ratios. */
+function rivalsTable(measured: Measured | undefined): string | null {
+  const { comparison } = measured?.result ?? {}
+  if (!comparison) return null
+  const rows = comparisonRows(comparison.runs).map(({ rate, name, medians, ratios }) => {
+    const { perSecond, p50, p99, serverMicros, rssMb } = medians
+    const cells = [count(perSecond), latency({ p50, p99 }), figure(serverMicros), count(rssMb)]
+    const times = ratios ? `${orDash(ratios.p50)} / ${orDash(ratios.p99)}` : '–'
+    const [speed, cpu] = [ratios?.perSecond, ratios?.serverMicros].map((ratio) => orDash(ratio ?? null))
+    return [`${phaseName(rate)}: ${name}`, ...cells, speed!, times, cpu!]
+  })
+  const head = ['', 'messages/s', 'p50 / p99 ms', 'CPU of the server a message, µs', 'server RSS MB']
+  const ratioHead = ['Sealpost / it: messages/s', 'p50 / p99', 'CPU']
+  const versions = Object.values(comparison.versions).join('; ')
+  return `${markdownTable([...head, ...ratioHead], rows)}\n\n${versions}.`
 }
 
 function smallTable(measured: Measured | undefined, cold: Measured | undefined): string | null {

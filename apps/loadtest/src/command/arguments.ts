@@ -2,17 +2,24 @@
 
 import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
-import { hostPort } from '@sealpost/harness/programs/command'
 import type { Form } from '@sealpost/protocol'
 import { type Command, CommanderError, type OutputConfiguration } from 'commander'
-import type { AgentOptions } from '../generators/agent.ts'
-import type { Agents } from '../generators/fleet.ts'
 import { EXCHANGE, type Spread } from '../generators/plan.ts'
-import type { Yardstick } from '../run/result.ts'
+import { RIVAL_NAMES, type RivalName } from '../rivals/result.ts'
+import type { RivalPrograms } from '../rivals/servers.ts'
+import { YARDSTICK_NAMES, type Yardstick } from '../run/result.ts'
 import { SWEEP_MESSAGES, SWEEP_PEERS } from '../scenarios/messages/burst.ts'
 import { SCENARIOS } from '../scenarios/registry.ts'
 import type { Scenario } from '../scenarios/scenario.ts'
-import { AGENT_PLACE, type Given, IDLE_SECONDS, loadTestCommand, SOAK_RATE } from './command.ts'
+import {
+  COMPARED_GENERATORS,
+  COMPARED_SECONDS,
+  GENERATORS,
+  type Given,
+  IDLE_SECONDS,
+  loadTestCommand,
+  SOAK_RATE,
+} from './command.ts'
 
 export interface LoadOptions {
   readonly peers: number
@@ -22,7 +29,11 @@ export interface LoadOptions {
   readonly seconds: number
   readonly isSweep: boolean
   readonly window: number | null
+  /** False: each message of a burst is a frame of its own. */
+  readonly isPacking: boolean
   readonly against: Yardstick | null
+  /** Other servers to compare with, instead of a run. */
+  readonly comparison: ComparisonOptions | null
   readonly soak: SoakOptions | null
   /** The number of silent sessions, instead of messages. */
   readonly idle: number | null
@@ -31,8 +42,6 @@ export interface LoadOptions {
   readonly isThroughDrain: boolean
   readonly jsonFile: string | null
   readonly htmlFile: string | null
-  /** Two results to compare, instead of a run. */
-  readonly compared: readonly string[] | null
   /** The command line as typed. */
   readonly command: string
   readonly isCold: boolean
@@ -52,10 +61,6 @@ export interface LoadOptions {
   readonly scenarios: readonly Scenario[]
   readonly isQuick: boolean
   readonly asked: Asked
-  /** Null: the generators run on this machine. */
-  readonly agents: Agents | null
-  /** To be an agent, instead of a test. */
-  readonly agent: AgentOptions | null
 }
 
 /** What the command line says; null: nothing. */
@@ -64,6 +69,12 @@ export interface Asked {
   /** Messages of each peer. */
   readonly messages: number | null
   readonly seconds: number | null
+}
+
+export interface ComparisonOptions {
+  readonly rivals: readonly RivalName[]
+  readonly rounds: number
+  readonly programs: RivalPrograms
 }
 
 export interface SoakOptions {
@@ -114,7 +125,6 @@ function optionsOf(command: Command, env: Variables): Omit<LoadOptions, 'command
   const fault =
     faultOfArguments(given) ?? faultOfVariables(given, env) ?? faultOfSize(given, { ...pace, peers, spread })
   if (fault) command.error(`error: ${fault}`, { exitCode: 2 })
-  const { sweep, agents } = given
   return {
     peers,
     messages,
@@ -123,13 +133,14 @@ function optionsOf(command: Command, env: Variables): Omit<LoadOptions, 'command
     asked: askedOf(command, given.seconds),
     spread,
     window: given.window ?? null,
+    isPacking: given.pack !== 'off',
     isThroughDrain: given.throughDrain === true,
     jsonFile: given.json ?? null,
     htmlFile: given.html ?? null,
-    compared: given.compare ?? null,
     isCold: given.cold === true,
     form: given.form,
-    generators: Math.min(given.generators * (agents?.length ?? 1), sweep ? SWEEP_PEERS[0]! : peers),
+    comparison: comparisonOf(given, env),
+    generators: Math.min(generatorsOf(given), given.sweep ? SWEEP_PEERS[0]! : peers),
     runtimeArgs: given.profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${resolve(given.profile)}`],
     limits: given.limits ?? ((env.LIMITS || 'off') as 'on' | 'off'),
     drainMs: Number(env.DRAIN_MS || DRAIN_MS),
@@ -137,8 +148,6 @@ function optionsOf(command: Command, env: Variables): Omit<LoadOptions, 'command
     brokerUrls,
     brokerKey: env.BROKER_KEY || undefined,
     brokerPids: listOf(env.BROKER_PID).map(Number),
-    agents: agents ? { places: agents, token: env.AGENT_TOKEN! } : null,
-    agent: agentOf(given, env),
   }
 }
 
@@ -148,11 +157,27 @@ function kindOf({ sweep, idle, group, against, baseline, all, scenario, quick }:
     isSweep: sweep === true,
     idle: idle ?? null,
     group: group ?? null,
-    against: against ?? (baseline ? ('relay' as const) : null),
+    against: (against ?? []).find(isYardstick) ?? (baseline ? ('relay' as const) : null),
     scenarios: all ? SCENARIOS : (scenario ?? []).map(scenarioNamed),
     isQuick: quick === true,
   }
 }
+
+const isYardstick = (name: string): name is Yardstick => name in YARDSTICK_NAMES
+const isRival = (name: string): name is RivalName => name in RIVAL_NAMES
+
+/** The servers to compare with, each once. */
+const rivalsOf = ({ against = [] }: Given): RivalName[] => [...new Set(against.filter(isRival))]
+
+function comparisonOf(given: Given, env: Variables): ComparisonOptions | null {
+  const rivals = rivalsOf(given)
+  if (rivals.length === 0) return null
+  const programs = { redis: env.REDIS_SERVER || undefined, nats: env.NATS_SERVER || undefined }
+  return { rivals, rounds: given.rounds ?? 1, programs }
+}
+
+const generatorsOf = (given: Given): number =>
+  given.generators ?? (rivalsOf(given).length > 0 ? COMPARED_GENERATORS : GENERATORS)
 
 function askedOf({ args, processedArgs }: Command, seconds: number | undefined): Asked {
   const [peers, messages] = processedArgs as [number, number]
@@ -170,7 +195,8 @@ const listOf = (text = ''): string[] => text.split(',').filter((item) => item !=
 
 function paceOf(given: Given): Pick<LoadOptions, 'rate' | 'seconds' | 'soak'> {
   const { soak, rate, holdTransaction, backlog } = given
-  if (!soak) return { rate: rate ?? null, seconds: given.seconds ?? (given.idle ? IDLE_SECONDS : 30), soak: null }
+  const usual = given.idle ? IDLE_SECONDS : rivalsOf(given).length > 0 ? COMPARED_SECONDS : 30
+  if (!soak) return { rate: rate ?? null, seconds: given.seconds ?? usual, soak: null }
   const options = { seconds: soak, holdSeconds: holdTransaction ?? null, backlog: backlog ?? 0 }
   return { rate: rate ?? SOAK_RATE, seconds: soak, soak: options }
 }
@@ -178,11 +204,6 @@ function paceOf(given: Given): Pick<LoadOptions, 'rate' | 'seconds' | 'soak'> {
 function spreadOf({ shards, cells, meshes, cross }: Given, runningBrokers: number): Spread {
   const allShards = Math.max(shards, runningBrokers)
   return { shards: allShards, cells, meshes: meshes ?? allShards * cells, cross }
-}
-
-function agentOf({ agent }: Given, env: Variables): AgentOptions | null {
-  if (agent === undefined) return null
-  return { ...hostPort(agent === true ? AGENT_PLACE : agent)!, token: env.AGENT_TOKEN || undefined }
 }
 
 /** Options that contradict each other. */
@@ -197,6 +218,8 @@ const EXCLUSIVE: readonly (readonly (keyof Given)[])[] = [
   ['idle', 'baseline', 'against'],
   ['group', 'baseline', 'against'],
 ]
+/** Options that a burst excludes, one by one. */
+const NO_BURST = ['rate', 'soak', 'idle', 'group', 'scenario', 'all'] as const
 
 const FOR_ONE_BROKER = ['idle', 'group', 'scenario', 'all', 'baseline', 'against', 'backlog'] as const
 
@@ -206,24 +229,44 @@ function faultOfArguments(given: Given): string | null {
     const [one, other] = names.filter((name) => given[name] !== undefined).map(optionNamed)
     if (other) return `${one} and ${other} exclude each other`
   }
-  return faultOfCombination(given) ?? faultOfOutput('--json', given.json) ?? faultOfOutput('--html', given.html)
+  return (
+    faultOfCombination(given) ??
+    faultOfComparison(given) ??
+    faultOfOutput('--json', given.json) ??
+    faultOfOutput('--html', given.html)
+  )
 }
 
 /** Options that need another one, or its absence. */
 function faultOfCombination(given: Given): string | null {
   const { soak, holdTransaction } = given
+  if (given.pack && NO_BURST.some((name) => given[name] !== undefined)) return '--pack is for a burst'
   const alone = FOR_ONE_BROKER.find((name) => given[name] !== undefined)
   if (alone && (given.shards > 1 || given.cells > 1 || given.meshes !== undefined))
     return `${optionNamed(alone)} is about one broker and one mesh`
   const isScenario = given.scenario !== undefined || given.all === true
-  if (given.seconds && !given.rate && !given.idle && !isScenario)
-    return '--seconds goes with --rate, --idle or --scenario'
+  const isComparison = rivalsOf(given).length > 0
+  if (given.seconds && !given.rate && !given.idle && !isScenario && !isComparison)
+    return '--seconds goes with --rate, --idle, --scenario or other servers'
   if (given.quick && !isScenario) return '--quick goes with --scenario or --all'
   if (!soak && (holdTransaction || given.backlog)) return '--hold-transaction and --backlog go with --soak'
   if (holdTransaction && holdTransaction >= soak!) return '--hold-transaction must be shorter than the soak'
-  if (given.compare && given.compare.length !== 2) return '--compare takes two files'
   if (given.html && (given.idle || given.group)) return '--html is for runs of messages and for scenarios'
   return null
+}
+
+/** Options that mean nothing to a comparison with other servers. */
+const NOT_COMPARED = ['rate', 'sweep', 'html', 'cold', 'pack', 'throughDrain', 'limits', 'profile'] as const
+
+function faultOfComparison(given: Given): string | null {
+  const { against = [], rounds } = given
+  const [yardstick, [rival]] = [against.find(isYardstick), rivalsOf(given)]
+  if (yardstick && against.length > 1) return `--against ${yardstick} goes alone`
+  if (rounds && !rival) return '--rounds goes with --against redis, nats or nats-sync'
+  if (!rival) return null
+  const excluded = NOT_COMPARED.find((name) => given[name] !== undefined)
+  if (excluded) return `${optionNamed(excluded)} and --against ${rival} exclude each other`
+  return given.form === 'binary' ? null : `--form ${given.form} and --against ${rival} exclude each other`
 }
 
 const optionNamed = (name: string): string => `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
@@ -240,6 +283,8 @@ function faultOfOutput(option: string, file: string | undefined): string | null 
 function faultOfVariables(given: Given, env: Variables): string | null {
   if (env.BROKER_WS_URL && !env.DATABASE_URL)
     return 'BROKER_WS_URL needs the DATABASE_URL of that broker, to seed its peers'
+  if (env.BROKER_WS_URL && rivalsOf(given).length > 0)
+    return 'a comparison with other servers starts its own broker: it goes without BROKER_WS_URL'
   if (env.BROKER_WS_URL && given.throughDrain) return '--through-drain is for a broker that is started here'
   if (env.BROKER_WS_URL && given.idle && !env.BROKER_PID) return '--idle needs the BROKER_PID of that broker'
   if (!['', 'on', 'off', undefined].includes(env.LIMITS)) return `LIMITS must be on or off, not "${env.LIMITS}"`
@@ -248,7 +293,7 @@ function faultOfVariables(given: Given, env: Variables): string | null {
     const wrong = values.find((value) => value && !/^\d{1,9}$/.test(value))
     if (wrong !== undefined) return `${name} must be a whole number, not "${wrong}"`
   }
-  return faultOfShards(given, env) ?? faultOfAgents(given, env)
+  return faultOfShards(given, env)
 }
 
 function faultOfShards({ shards, cells, cross }: Given, env: Variables): string | null {
@@ -256,14 +301,6 @@ function faultOfShards({ shards, cells, cross }: Given, env: Variables): string 
   if (running > 0 && (shards > 1 || cells > 1)) return '--shards and --cells are for brokers started here'
   if (env.DATABASE_URL && cells > 1) return '--cells starts its own databases: it goes without DATABASE_URL'
   if (cross > 0 && Math.max(shards, running) === 1) return '--cross needs a second shard'
-  return null
-}
-
-function faultOfAgents({ agents, agent, group }: Given, env: Variables): string | null {
-  if (agents && !env.AGENT_TOKEN) return '--agents needs the AGENT_TOKEN that the agents printed'
-  if (agents && group) return '--group has its peers here: it goes without --agents'
-  if (typeof agent === 'string' && !hostPort(agent))
-    return `--agent must be a place like ${AGENT_PLACE}, not "${agent}"`
   return null
 }
 

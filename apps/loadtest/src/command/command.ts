@@ -1,15 +1,19 @@
 /** The command line of the load test, and its help. */
 import { cpus } from 'node:os'
-import { hostPorts, oneOf, share, wholeNumber } from '@sealpost/harness/programs/command'
+import { oneOf, share, wholeNumber } from '@sealpost/harness/programs/command'
 import type { Form } from '@sealpost/protocol'
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { YARDSTICK_NAMES, type Yardstick } from '../run/result.ts'
+import { RIVAL_NAMES } from '../rivals/result.ts'
+import { YARDSTICK_NAMES } from '../run/result.ts'
 import { SWEEP_MESSAGES, SWEEP_PEERS } from '../scenarios/messages/burst.ts'
 import { SCENARIOS } from '../scenarios/registry.ts'
 
-export const AGENT_PLACE = '127.0.0.1:7460'
 export const SOAK_RATE = 2000
 export const IDLE_SECONDS = 20
+export const COMPARED_SECONDS = 10
+/** A client of Redis in one program is slower than Redis. */
+export const COMPARED_GENERATORS = 2
+export const GENERATORS = cpus().length <= 2 ? 1 : Math.min(4, cpus().length >> 1)
 
 const UNITS = { s: 1, m: 60, h: 3600 } as const
 
@@ -35,25 +39,24 @@ export interface Given {
   throughDrain?: boolean
   sweep?: boolean
   window?: number
+  pack?: 'on' | 'off'
   baseline?: boolean
-  against?: Yardstick
+  against?: readonly string[]
+  rounds?: number
   json?: string
   cold?: boolean
   form: Form
   limits?: 'on' | 'off'
   profile?: string
-  generators: number
+  generators?: number
   shards: number
   meshes?: number
   cells: number
   cross: number
-  agents?: string[]
-  agent?: string | true
   scenario?: readonly string[]
   all?: boolean
   quick?: boolean
   html?: string
-  compare?: string[]
 }
 
 const EXAMPLES = () => `
@@ -62,8 +65,9 @@ Environment:
   BROKER_WS_URL     a running broker to use, together with its DATABASE_URL; several of one database with commas
   BROKER_PID        its process id: adds its CPU, memory and descriptors; as many, with commas
   BROKER_KEY        its key; default: what its /version says
-  AGENT_TOKEN       what --agents and --agent know of each other; an agent without one makes and prints it
   LIMITS            on or off: the rate limits of a broker that is started here; default off
+  REDIS_SERVER      the redis-server to compare with; default: the installed one
+  NATS_SERVER       the nats-server to compare with; nats-sync needs version 2.10
   DRAIN_MS          how long to wait, after the last answer, for what is still out, in every phase; default 60000
 
 Scenarios, as far as [peers] and --seconds if these are given:
@@ -77,18 +81,17 @@ Examples:
   bun scripts/load-test.ts 100 1000 --baseline
   bun scripts/load-test.ts 100 --rate 1000 --seconds 30 --json result.json
   bun scripts/load-test.ts 100 200 --against plain-sql
+  bun scripts/load-test.ts 100 1000 --against redis --against nats --rounds 5
   bun scripts/load-test.ts --soak 20m --rate 2000 --hold-transaction 300
   bun scripts/load-test.ts --idle 1000
   bun scripts/load-test.ts 100 --group 10
   bun scripts/load-test.ts 100 500 --shards 2 --cross 0.5
   bun scripts/load-test.ts --sweep
   bun scripts/load-test.ts --scenario connections --scenario burst
-  bun scripts/load-test.ts --all --quick --html report.html
-  bun scripts/load-test.ts --compare before.json after.json`
+  bun scripts/load-test.ts --all --quick --html report.html`
 
 // biome-ignore lint/complexity/noExcessiveLinesPerFunction: one list of options
 export function loadTestCommand(): Command {
-  const generators = cpus().length <= 2 ? 1 : Math.min(4, cpus().length >> 1)
   return new Command('bun scripts/load-test.ts')
     .description('Sends sealed messages between many peers through a real broker and a real Postgres, and checks each.')
     .argument('[peers]', 'peers, each with a WebSocket of its own', wholeNumber(2, 65_535), 100)
@@ -96,7 +99,7 @@ export function loadTestCommand(): Command {
     .option('--rate <R>', 'open loop: R messages a second in all, instead of [messages]', wholeNumber(1, 1_000_000))
     .option(
       '--seconds <S>',
-      `how long to keep up the rate; default: 30, of --idle: ${IDLE_SECONDS}`,
+      `how long to keep up the rate; default: 30, of --idle: ${IDLE_SECONDS}, beside other servers: ${COMPARED_SECONDS}`,
       wholeNumber(1, 86_400),
     )
     .option(
@@ -123,22 +126,29 @@ export function loadTestCommand(): Command {
     .option('--through-drain', 'nothing is pushed without a claim (INSERT_LEASE=off for the broker that is started)')
     .option('--sweep', `${SWEEP_PEERS.join(', ')} peers, as far as [peers], × ${SWEEP_MESSAGES}, as one table`)
     .option('--window <W>', "unacknowledged sends per peer; default: the SDK's", wholeNumber(1, 65_535))
-    .option('--baseline', 'the same as --against relay')
     .addOption(
-      new Option('--against <what>', 'run the same before against a relay that stores nothing, or plain SQL').choices(
-        Object.keys(YARDSTICK_NAMES),
-      ),
+      new Option('--pack <switch>', 'off: in a burst each message is a frame of its own').choices(['on', 'off']),
     )
+    .option('--baseline', 'the same as --against relay')
+    .option(
+      '--against <WHAT>',
+      'run the same before against relay (stores nothing) or plain-sql; or compare with the servers redis, nats and nats-sync; those may be repeated',
+      oneOf([...Object.keys(YARDSTICK_NAMES), ...Object.keys(RIVAL_NAMES)]),
+    )
+    .option('--rounds <N>', 'rounds of a comparison with other servers; default: 1', wholeNumber(1, 100))
     .option('--json <FILE>', 'write the result as JSON')
     .option('--html <FILE>', 'write the result as one page with charts, for a browser')
-    .option('--compare <FILES...>', 'print the figures of two JSON results side by side, and run nothing')
     .option('--cold', 'do not exchange keys before the run: the first message of each pair pays for it')
     .addOption(new Option('--form <form>', 'the form of frames').choices(['binary', 'json']).default('binary'))
     .addOption(
       new Option('--limits <switch>', "the broker's rate limits; default: LIMITS, or off").choices(['on', 'off']),
     )
     .option('--profile <FOLDER>', 'write CPU profiles of broker, relay and generators (.cpuprofile)')
-    .option('--generators <N>', 'load generators, programs of their own', wholeNumber(1, 64), generators)
+    .option(
+      '--generators <N>',
+      `load generators, programs of their own; default: ${GENERATORS}, beside other servers: ${COMPARED_GENERATORS}`,
+      wholeNumber(1, 64),
+    )
     .option(
       '--scenario <NAME>',
       'another workload, with what is asked of its figures; may be repeated',
@@ -150,12 +160,6 @@ export function loadTestCommand(): Command {
     .option('--meshes <K>', 'peers write within one of K meshes; default: one for each shard', wholeNumber(1, 1_000))
     .option('--cells <C>', 'Postgres servers with that number of shards each, all started here', wholeNumber(1, 8), 1)
     .option('--cross <SHARE>', 'this share of a mesh sits on other shards than the rest of it', share, 0)
-    .option(
-      '--agents <PLACES>',
-      'host:port,… of agents that run the generators, the same number each; clocks are compared',
-      hostPorts,
-    )
-    .option('--agent [PLACE]', `be such an agent at host:port; default: ${AGENT_PLACE}`)
     .addHelpText('after', EXAMPLES())
     .showHelpAfterError(true)
     .allowExcessArguments(false)

@@ -2,7 +2,7 @@
 
 import { count } from '@sealpost/harness/report/text'
 import progress, { type SingleBar } from 'cli-progress'
-import type { Progress } from '../generators/link.ts'
+import type { Progress } from '../generators/fleet.ts'
 
 export interface Display {
   step(name: string): void

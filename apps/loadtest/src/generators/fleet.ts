@@ -1,82 +1,120 @@
-/** The generators of one run: starts them, gives them orders, watches their progress, and collects their records. */
-
+/**
+ * The generators of one run: starts them, gives them orders, watches their progress, and collects their records. The
+ * orders come in this sequence: prepare, connect, exchange, tap, start, tap, collect.
+ */
+import { join } from 'node:path'
+import type { BrokerAddress, SecretKeys } from '@sealpost/harness/members/mesh'
+import { Child } from '@sealpost/harness/programs/child'
 import { forever } from '@sealpost/harness/programs/teardown'
-import { clockMs } from '@sealpost/sdk'
-import { OperatingError } from '@sealpost/std'
-import {
-  type Collected,
-  type GeneratorOrder,
-  type GeneratorReply,
-  type Link,
-  LocalGenerator,
-  type Preparation,
-  type Progress,
-  RemoteGenerator,
-  type ReplyTo,
-} from './link.ts'
-import { type Share, sharesOf } from './plan.ts'
-import type { Records } from './record-log.ts'
+import type { Form } from '@sealpost/protocol'
+import { clockMs, type PeerCounters } from '@sealpost/sdk'
+import { type MeshId, OperatingError, type PeerKey } from '@sealpost/std'
+import { type Plan, type Share, sharesOf } from './plan.ts'
 
-/** From the order to the start, so that every generator has received it; the second is for other machines. */
+export interface Preparation {
+  readonly plan: Plan
+  readonly share: Share
+  /** The brokers, cell by cell. */
+  readonly brokers: readonly BrokerAddress[]
+  readonly meshIds: readonly MeshId[]
+  readonly form: Form
+  /** Null: the SDK's default. */
+  readonly window: number | null
+  /** In a burst: whether a peer makes its calls at once, so that the SDK packs several messages into a frame. */
+  readonly isPacking: boolean
+  /** The keys of all peers, by their number. */
+  readonly peerKeys: readonly PeerKey[]
+  /** The secrets of the share's peers. */
+  readonly secrets: readonly SecretKeys[]
+  /** The prefix of the files for its records. */
+  readonly records: string
+}
+
+export type GeneratorOrder =
+  | ({ readonly do: 'prepare' } & Preparation)
+  | { readonly do: 'connect' | 'exchange' | 'tap' | 'collect' }
+  | { readonly do: 'start'; readonly atMs: number }
+
+/** The counts of one generator so far. */
+export interface Progress {
+  /** Connections, exchanged messages and acks before the run, which show that it is not stuck. */
+  readonly prepared: number
+  readonly called: number
+  readonly acked: number
+  readonly refused: number
+  /** Distinct messages that arrived intact. */
+  readonly delivered: number
+  /** Everything is sent and answered, and every expected message has arrived. */
+  readonly isDone: boolean
+}
+
+export interface Collected {
+  readonly cpuSeconds: number
+  readonly rssMbPeak: number
+  readonly called: number
+  /** Frames with messages of the run. */
+  readonly sendFrames: number
+  /** All peers together. */
+  readonly counters: PeerCounters
+  readonly refusals: Readonly<Record<string, number>>
+  readonly events: Readonly<Record<string, number>>
+}
+
+export type GeneratorReply =
+  | { readonly did: 'prepare' | 'connect' | 'tap' }
+  | { readonly did: 'exchange'; readonly messages: number }
+  | ({ readonly did: 'progress' } & Progress)
+  | ({ readonly did: 'collect' } & Collected)
+
+type ReplyTo<Did extends GeneratorReply['did']> = Extract<GeneratorReply, { did: Did }>
+
+/** From the order to the start, so that every generator has received it. */
 const START_IN_MS = 100
-const REMOTE_START_IN_MS = 1_000
 const LOOK_MS = 100
 
 export type FleetSetup = Omit<Preparation, 'share'> & {
   /** The peers that it runs; the others of the plan run elsewhere. */
   readonly peers: Share
   readonly generators: number
-  /** Null: all generators are on this machine. */
-  readonly agents: Agents | null
   /** How long to wait for missing replies and messages after the last progress. */
   readonly drainMs: number
   /** Arguments for Bun, before each generator. */
   readonly runtimeArgs: readonly string[]
 }
 
-export interface Agents {
-  /** host:port of each */
-  readonly places: readonly string[]
-  readonly token: string
-}
+type LoadGeneratorProgram = Child<GeneratorOrder, GeneratorReply>
 
 export class Fleet {
   readonly #setup: FleetSetup
-  readonly #generators: readonly Link[]
+  readonly #generators: readonly LoadGeneratorProgram[]
   readonly #latest: Progress[]
   #isStopped = false
 
-  /** @throws OperatingError `agent_unreachable` */
-  static async open(setup: FleetSetup): Promise<Fleet> {
-    const links = Array.from({ length: setup.generators }, (_, i) => openLink(setup, i))
-    return new Fleet(setup, await Promise.all(links))
-  }
-
-  private constructor(setup: FleetSetup, generators: readonly Link[]) {
+  constructor(setup: FleetSetup) {
     this.#setup = setup
-    this.#generators = generators
-    this.#latest = generators.map(() => NOTHING_YET)
-    generators.forEach((generator, i) => {
+    this.#generators = Array.from({ length: setup.generators }, (_, i) => programOf(i, setup.runtimeArgs))
+    this.#latest = this.#generators.map(() => NOTHING_YET)
+    this.#generators.forEach((generator, i) => {
       generator.onReply((reply) => {
         if (reply.did === 'progress') this.#latest[i] = reply
       })
     })
   }
 
-  /** The files of each generator, on this machine after `collect`. */
-  get records(): Records[] {
-    return this.#generators.map(({ aheadMs }, i) => ({ prefix: `${this.#setup.records}-${i}`, aheadMs }))
+  /** The prefix of each generator's files. */
+  get records(): string[] {
+    return this.#generators.map((_, i) => `${this.#setup.records}-${i}`)
   }
 
   /** Opens the connection of every peer. */
   async connect(): Promise<void> {
-    const { plan, brokers, meshIds, peerKeys, form, window, secrets, peers } = this.#setup
+    const { plan, brokers, meshIds, peerKeys, form, window, isPacking, secrets, peers } = this.#setup
     const shares = sharesOf(peers, this.#generators.length)
     const { records } = this
     await this.#each('prepare', (i) => {
       const { first, end } = shares[i]!
-      const own = { share: shares[i]!, secrets: secrets.slice(first, end), records: records[i]!.prefix }
-      return { do: 'prepare', plan, brokers, meshIds, peerKeys, form, window, ...own }
+      const own = { share: shares[i]!, secrets: secrets.slice(first, end), records: records[i]! }
+      return { do: 'prepare', plan, brokers, meshIds, peerKeys, form, window, isPacking, ...own }
     })
     await this.#whileMoving('connecting', 'connect')
   }
@@ -94,7 +132,7 @@ export class Fleet {
 
   /** Resolves when everything is answered and delivered, or when there was no progress for `drainMs`. */
   async run(onProgress: (progress: Progress) => void): Promise<{ startMs: number; isComplete: boolean }> {
-    const atMs = clockMs() + (this.#setup.agents ? REMOTE_START_IN_MS : START_IN_MS)
+    const atMs = clockMs() + START_IN_MS
     for (const generator of this.#generators) generator.send({ do: 'start', atMs })
     const died = Promise.race(this.#generators.map((generator) => generator.died))
     let moves = 0
@@ -112,12 +150,9 @@ export class Fleet {
     }
   }
 
-  /** Closes the peers, completes the records, and copies them to this machine. */
-  async collect(): Promise<Collected[]> {
-    const collected = await this.#each('collect', () => ({ do: 'collect' }))
-    const { records } = this
-    await Promise.all(this.#generators.map((generator, i) => generator.fetchRecords(records[i]!.prefix)))
-    return collected
+  /** Closes the peers and completes the records. */
+  collect(): Promise<Collected[]> {
+    return this.#each('collect', () => ({ do: 'collect' }))
   }
 
   async stop(): Promise<void> {
@@ -167,11 +202,8 @@ export class Fleet {
   }
 }
 
-async function openLink({ runtimeArgs, agents }: FleetSetup, i: number): Promise<Link> {
-  const name = `Load generator ${i + 1}`
-  if (!agents) return new LocalGenerator(name, runtimeArgs)
-  return RemoteGenerator.open({ name, agent: agents.places[i % agents.places.length]!, token: agents.token })
-}
+const programOf = (i: number, runtimeArgs: readonly string[]): LoadGeneratorProgram =>
+  new Child(`Load generator ${i + 1}`, join(import.meta.dirname, 'generator.ts'), runtimeArgs)
 
 const NOTHING_YET: Progress = { prepared: 0, called: 0, acked: 0, refused: 0, delivered: 0, isDone: false }
 

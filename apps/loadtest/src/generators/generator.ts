@@ -8,31 +8,40 @@ import { identityOf } from '@sealpost/harness/members/mesh'
 import { serveParent } from '@sealpost/harness/programs/child'
 import { forever } from '@sealpost/harness/programs/teardown'
 import { ready } from '@sealpost/identity'
-import { clockMs, connect, type Message, type Peer, type PeerCounters, SealpostError } from '@sealpost/sdk'
-import type { GeneratorOrder, GeneratorReply, Preparation } from './link.ts'
-import type { PaceOrder } from './pacer.ts'
+import { clientFrames } from '@sealpost/protocol'
+import {
+  clockMs,
+  connect,
+  type Message,
+  type Peer,
+  type PeerCounters,
+  SealpostError,
+  type WebSocketConstructor,
+} from '@sealpost/sdk'
+import type { GeneratorOrder, GeneratorReply, Preparation } from './fleet.ts'
 import {
   Bits,
   Bodies,
-  CALLS_OPEN_MAX,
   correspondents,
-  dueMs,
   EXCHANGE,
   expectedOf,
   holds,
   meshOf,
   ownOf,
-  type Plan,
   recipientOf,
-  type Share,
+  SDK_WINDOW,
   senderOf,
   sendersOf,
   shardOf,
 } from './plan.ts'
 import { FAULTS, RecordLog } from './record-log.ts'
+import { nextTurn, sendAtOnce, sendOnePerTurn, sendPaced } from './senders.ts'
 
 const CONNECTING_AT_ONCE = 16
 const PROGRESS_MS = 200
+/** How a frame with messages begins, in both forms. */
+const SEND_NUMBER = clientFrames.find(({ type }) => type === 'send')!.number
+const SEND_START = '{"type":"send",'
 
 class LoadGenerator {
   readonly #setup: Preparation
@@ -54,6 +63,8 @@ class LoadGenerator {
   #exchanged: (() => void) | undefined
   #startCpu: NodeJS.CpuUsage | undefined
   #endCpu: NodeJS.CpuUsage | undefined
+  #sendFrames = 0
+  #endSendFrames: number | undefined
 
   constructor(setup: Preparation) {
     const { plan, share } = setup
@@ -117,18 +128,23 @@ class LoadGenerator {
   }
 
   async start(atMs: number): Promise<void> {
-    const { plan, share } = this.#setup
+    const { plan, share, isPacking, window } = this.#setup
     await Bun.sleep(Math.max(0, atMs - clockMs()))
     this.#startCpu = process.cpuUsage()
+    this.#sendFrames = 0
     const call = (number: number) => this.#call(number)
-    if (plan.rate === null) await sendBurst(plan, share, call)
-    else await sendPaced(plan, plan.rate, { share, atMs }, call)
+    if (plan.rate !== null) await sendPaced(plan, { rate: plan.rate, share, atMs }, call)
+    else if (isPacking) await sendAtOnce(plan, share, call)
+    else await sendOnePerTurn(plan, { share, window: window ?? SDK_WINDOW }, call)
   }
 
   get progress() {
     const isAnswered = this.#acked + this.#refused === this.#own
     const isDone = this.#startCpu !== undefined && isAnswered && this.#delivered === this.#expected
-    if (isDone) this.#endCpu ??= process.cpuUsage(this.#startCpu)
+    if (isDone) {
+      this.#endCpu ??= process.cpuUsage(this.#startCpu)
+      this.#endSendFrames ??= this.#sendFrames
+    }
     return {
       prepared: this.#prepared,
       called: this.#called,
@@ -149,6 +165,7 @@ class LoadGenerator {
       cpuSeconds: (user + system) / 1e6,
       rssMbPeak,
       called: this.#called,
+      sendFrames: this.#endSendFrames ?? this.#sendFrames,
       counters: sumOf(this.#peers.map((peer) => peer.counters)),
       refusals: this.#refusals,
       events: this.#events,
@@ -162,11 +179,23 @@ class LoadGenerator {
       meshId: meshIds[meshOf(plan, number)]!,
       identity: identityOf(keys),
       form,
+      webSocket: this.#countingWebSocket(),
       ...(window === null ? {} : { window }),
       onEvent: ({ type }) => {
         this.#events[type] = (this.#events[type] ?? 0) + 1
       },
     })
+  }
+
+  /** A WebSocket that counts the frames with messages. */
+  #countingWebSocket(): WebSocketConstructor {
+    const count = () => (this.#sendFrames += 1)
+    return class extends WebSocket {
+      override send(wire: Uint8Array<ArrayBuffer> | string): void {
+        if (typeof wire === 'string' ? wire.startsWith(SEND_START) : wire[0] === SEND_NUMBER) count()
+        super.send(wire)
+      }
+    } as unknown as WebSocketConstructor
   }
 
   #send(recipient: number, number: number, sender: number) {
@@ -225,56 +254,12 @@ class LoadGenerator {
   }
 }
 
-/** Sends one message; resolves when it is acked or refused. */
-type Call = (number: number) => Promise<void>
-
-/** Makes all calls of a peer at once, one peer after the other, each in its own turn of the event loop. */
-async function sendBurst(plan: Plan, share: Share, call: Call): Promise<void> {
-  const senders = sendersOf(plan)
-  for (let peer = share.first; peer < Math.min(share.end, senders); peer++) {
-    let number = peer
-    const callNext = (): void => {
-      if (number >= plan.total) return
-      const current = number
-      number += senders
-      const answered = call(current)
-      if (number < plan.total) void answered.then(callNext)
-    }
-    for (let open = 0; open < CALLS_OPEN_MAX && number < plan.total; open++) callNext()
-    await nextTurn()
-  }
-}
-
-/**
- * Open loop: sends each message when it is due, or as soon afterwards as this program can, and counts its latency from
- * when it was due. A slow broker thus gets the messages that come due while it is slow.
- */
-function sendPaced(plan: Plan, rate: number, run: { share: Share; atMs: number }, call: Call): Promise<void> {
-  const { share, atMs } = run
-  const pacer = new Worker(new URL('./pacer.ts', import.meta.url))
-  let number = 0
-  return new Promise((resolve, reject) => {
-    pacer.onerror = ({ message }) => reject(new Error(`The pacer stopped: ${message}`))
-    pacer.onmessage = () => {
-      const nowMs = clockMs()
-      for (; number < plan.total && atMs + dueMs(rate, number) <= nowMs; number++)
-        if (holds(share, senderOf(plan, number))) void call(number)
-      if (number < plan.total) return
-      pacer.terminate()
-      resolve()
-    }
-    pacer.postMessage({ atMs, rate, total: plan.total } satisfies PaceOrder)
-  })
-}
-
 function sumOf(all: readonly Readonly<PeerCounters>[]): PeerCounters {
   const sum = { ...all[0]! }
   for (const counters of all.slice(1))
     for (const name of Object.keys(sum) as (keyof PeerCounters)[]) sum[name] += counters[name]
   return sum
 }
-
-const nextTurn = () => new Promise<void>((resolve) => setImmediate(resolve))
 
 function serve(): void {
   let generator: LoadGenerator | undefined

@@ -43,6 +43,9 @@ export const planOf = (differing: Pick<Plan, 'peers'> & Partial<Plan>): Plan => 
  */
 export const CALLS_OPEN_MAX = 1000
 
+/** Unacknowledged sends of a peer that the SDK allows by default. */
+export const SDK_WINDOW = 64
+
 /** The senders are the first peers. */
 export const sendersOf = ({ peers, isOneWay }: Plan): number => (isOneWay ? peers / 2 : peers)
 

@@ -5,20 +5,14 @@
  *
  * Times are the SDK's `clockMs`: milliseconds since 1970 with fractions. It is comparable between the processes of one
  * machine: the platform derives `timeOrigin` from the wall clock with an error below a microsecond (measured against
- * CLOCK_MONOTONIC in eight processes), and it never jumps afterwards. For another machine see `RemoteGenerator`.
+ * CLOCK_MONOTONIC in eight processes), and it never jumps afterwards.
  */
 
 import { closeSync, openSync, readSync } from 'node:fs'
 import { appendFile } from 'node:fs/promises'
 import type { EnvelopeId } from '@sealpost/std'
 
-/** The files of a generator, and how far the clock that wrote them is ahead of ours. */
-export interface Records {
-  readonly prefix: string
-  readonly aheadMs: number
-}
-
-export const recordFiles = (prefix: string) => [`${prefix}.sends`, `${prefix}.receipts`] as const
+const recordFiles = (prefix: string) => [`${prefix}.sends`, `${prefix}.receipts`] as const
 
 /** Bits of `faults`: what the recipient found wrong with a message. */
 export const FAULTS = { body: 1, recipient: 2, sender: 4 } as const
@@ -155,13 +149,11 @@ class Cursor {
   readonly #bytes: Buffer
   readonly #times: Float64Array
   readonly #counts: Uint32Array
-  readonly #aheadMs: number
   #at: number
   #end = 0
 
-  constructor(path: string, { rowBytes, aheadMs }: { rowBytes: number; aheadMs: number }) {
+  constructor(path: string, rowBytes: number) {
     this.#file = openSync(path, 'r')
-    this.#aheadMs = aheadMs
     this.#rowBytes = rowBytes
     this.#bytes = Buffer.alloc(ROWS_AT_ONCE * rowBytes)
     this.#times = new Float64Array(this.#bytes.buffer)
@@ -182,9 +174,8 @@ class Cursor {
     closeSync(this.#file)
   }
 
-  /** By the clock of this program. */
   protected time(offset: number): number {
-    return this.#times[(this.#at + offset) >>> 3]! - this.#aheadMs
+    return this.#times[(this.#at + offset) >>> 3]!
   }
 
   protected count(offset: number): number {
@@ -200,8 +191,8 @@ class Cursor {
 export class SendCursor extends Cursor {
   readonly kind = 'send'
 
-  constructor({ prefix, aheadMs }: Records) {
-    super(recordFiles(prefix)[0], { rowBytes: SEND.bytes, aheadMs })
+  constructor(prefix: string) {
+    super(recordFiles(prefix)[0], SEND.bytes)
   }
   /** When it was answered, which is the order of the rows in a file. */
   get atMs(): number {
@@ -228,8 +219,8 @@ export class SendCursor extends Cursor {
 export class ReceiptCursor extends Cursor {
   readonly kind = 'receipt'
 
-  constructor({ prefix, aheadMs }: Records) {
-    super(recordFiles(prefix)[1], { rowBytes: RECEIPT.bytes, aheadMs })
+  constructor(prefix: string) {
+    super(recordFiles(prefix)[1], RECEIPT.bytes)
   }
   get atMs(): number {
     return this.time(RECEIPT.atMs)

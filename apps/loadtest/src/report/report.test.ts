@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { clockNotes, deliveriesText, keysText, latencyRows, wholeLatency } from './report.ts'
+import { clockNotes, deliveriesText, framesText, keysText, latencyRows, wholeLatency } from './report.ts'
 
 const of = (ms: number) => ({ p50: ms, p95: ms, p99: ms, max: ms })
 const times = { ackMs: of(1), e2eMs: of(2), sendCallMs: of(3), callToPushMs: of(4), callLateMs: null }
@@ -25,12 +25,25 @@ test('the open loop has one clock, and shows how late the generator was', () => 
 })
 
 test('each clock is explained, and so is a burst whose calls are not all made at once', () => {
-  const [call, send] = clockNotes({ rate: null, window: 64, messagesPerPeer: 1000 })
+  const [call, send] = clockNotes({ rate: null, window: 64, messagesPerPeer: 1000, isPacking: true })
   expect(call).toContain("from the application's call of send(), with the wait for the window")
   expect(call).toContain('makes all 1,000 calls at once')
   expect(send).toContain('the window of 64 admits a message, before it is sealed')
-  expect(clockNotes({ rate: null, window: 64, messagesPerPeer: 1001 })[0]).toContain('keeps 1,000 calls open')
-  expect(clockNotes({ rate: 50, window: 64, messagesPerPeer: 10 })).toEqual([expect.stringContaining('"due"')])
+  expect(clockNotes({ rate: null, window: 64, messagesPerPeer: 1001, isPacking: true })[0]).toContain(
+    'keeps 1,000 calls open',
+  )
+  expect(clockNotes({ rate: 50, window: 64, messagesPerPeer: 10, isPacking: true })).toEqual([
+    expect.stringContaining('"due"'),
+  ])
+})
+
+test('a burst without packing says so', () => {
+  const unpacked = { rate: null, window: 8, messagesPerPeer: 1000, isPacking: false }
+  expect(clockNotes(unpacked)[0]).toContain('each peer starts one call in a turn of its event loop and keeps 8 open')
+  expect(framesText({ isPacking: false, framesPerMessage: 1 })).toBe(
+    'one message per frame (--pack off): 1.00 frames a message',
+  )
+  expect(framesText({ isPacking: true, framesPerMessage: 0.127 })).toBe('0.13 frames a message')
 })
 
 test('the exchange of keys is said to be outside the clock, or inside it', () => {

@@ -155,6 +155,7 @@ function facts(result: LoadResult, paint: Colors): string {
     ['checked', checked(result, paint)],
     ['database', databaseText(result)],
     ['delivered', deliveriesText(result)],
+    ['frames', framesText(result)],
     ['keys', keysText(result)],
     ...spreadFacts(result),
   ]
@@ -229,18 +230,29 @@ export function wholeLatency({ rate, callToPushMs, e2eMs }: Pick<LoadResult, 'ra
   return rate === null ? { name: 'call → push', of: callToPushMs } : { name: 'due → push', of: e2eMs }
 }
 
+type Calling = Pick<LoadResult, 'rate' | 'window' | 'messagesPerPeer' | 'isPacking'>
+
 /** Explains each clock in a sentence. */
-export function clockNotes({ rate, window, messagesPerPeer }: Pick<LoadResult, 'rate' | 'window' | 'messagesPerPeer'>) {
+export function clockNotes({ rate, window, messagesPerPeer, isPacking }: Calling) {
   if (rate !== null)
     return ['"due" counts from the time at which a message was to be sent, even if its call came later.']
   const isAll = messagesPerPeer <= CALLS_OPEN_MAX
-  const calls = isAll
+  const packed = isAll
     ? `makes all ${plural(messagesPerPeer, 'call')} at once`
     : `keeps ${count(CALLS_OPEN_MAX)} calls open`
+  const calls = isPacking ? packed : `starts one call in a turn of its event loop and keeps ${count(window)} open`
   return [
     `"call" counts from the application's call of send(), with the wait for the window; each peer ${calls}.`,
     `"send" counts from the moment at which the window of ${count(window)} admits a message, before it is sealed.`,
   ]
+}
+
+export function framesText({
+  isPacking,
+  framesPerMessage,
+}: Pick<LoadResult, 'isPacking' | 'framesPerMessage'>): string {
+  const measured = `${figure(framesPerMessage)} frames a message`
+  return isPacking ? measured : `one message per frame (--pack off): ${measured}`
 }
 
 export function keysText({ keyExchange }: Pick<LoadResult, 'keyExchange'>): string {
@@ -316,6 +328,7 @@ function chapterFacts(result: LoadResult): Chapter['facts'] {
   return [
     ...clockNotes(result).map((note) => ['clock', note] as const),
     ['delivered', deliveriesText(result)],
+    ['frames', framesText(result)],
     ['keys', keysText(result)],
     ['database', databaseText(result)],
     ['spread', `${spread}; ${percent(crossShare)} of the messages went from shard to shard`],

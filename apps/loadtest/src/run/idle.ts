@@ -31,7 +31,7 @@ export async function runIdle(context: RunContext, plan: Plan, teardown: Teardow
   display.step('letting the broker settle')
   await Bun.sleep(SETTLE_MS)
   const before = brokerFacts(target)
-  const fleet = await Fleet.open(fleetSetup({ plan, meshes, target, options }, join(folder, 'idle')))
+  const fleet = new Fleet(fleetSetup({ plan, meshes, target, options }, join(folder, 'idle')))
   const stop = teardown.addProgram(fleet)
   display.step(`connecting ${plan.peers} peers`)
   await Promise.race([fleet.connect(), target.failed])

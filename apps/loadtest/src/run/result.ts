@@ -6,7 +6,7 @@ import { OperatingError } from '@sealpost/std'
 import type { LoadOptions } from '../command/arguments.ts'
 import type { PostgresFacts } from '../environment/database.ts'
 import type { Environment, Shard } from '../environment/environment.ts'
-import { crossShareOf, shardOf } from '../generators/plan.ts'
+import { crossShareOf, SDK_WINDOW, shardOf } from '../generators/plan.ts'
 import type { LoadOutcome } from './run.ts'
 import type { Verdict } from './verdict.ts'
 
@@ -47,6 +47,9 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'step
   readonly machineCoresBusy: number | null
   readonly form: string
   readonly window: number
+  /** Whether each peer of a burst made its calls at once, so that the SDK packed several messages into a frame. */
+  readonly isPacking: boolean
+  readonly framesPerMessage: number
   readonly payloadBytes: number
   readonly rate: number | null
   readonly seed: number
@@ -95,8 +98,6 @@ export type BaselineResult = Pick<
   readonly postgresCpuSeconds: number | null
 }
 
-/** The SDK's default. */
-const SDK_WINDOW = 64
 /** A generator that uses more of a core than this may have limited the run. */
 const BUSY_SHARE = 0.9
 
@@ -128,6 +129,8 @@ export function resultOf(outcome: LoadOutcome, environment: Environment, options
     ...conditionsOf(environment),
     form: options.form,
     window: options.window ?? SDK_WINDOW,
+    isPacking: options.isPacking,
+    framesPerMessage: sum(outcome.generators.map(({ sendFrames }) => sendFrames)) / Math.max(1, verdict.sent),
     payloadBytes: plan.payloadBytes,
     rate: plan.rate,
     seed: plan.seed,

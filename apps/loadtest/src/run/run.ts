@@ -10,8 +10,7 @@ import type { LoadOptions } from '../command/arguments.ts'
 import type { Display } from '../command/progress.ts'
 import type { DatabaseCounters } from '../environment/database.ts'
 import type { Environment, RunTarget } from '../environment/environment.ts'
-import { Fleet, type FleetSetup } from '../generators/fleet.ts'
-import type { Collected } from '../generators/link.ts'
+import { type Collected, Fleet, type FleetSetup } from '../generators/fleet.ts'
 import { cellOf, firstOf, type Plan } from '../generators/plan.ts'
 import { countsOf, type LoadResult, resultOf, type ShardCounts, since } from './result.ts'
 import { judge, type SpanLatencies, type Verdict } from './verdict.ts'
@@ -87,7 +86,7 @@ const SETTLE_WITHIN_MS = 5_000
 export async function runOnce(setup: RunSetup, teardown: Teardown): Promise<LoadOutcome> {
   const folder = await mkdtemp(join(tmpdir(), 'sealpost-load-'))
   const removeFolder = teardown.add({ end: () => rm(folder, { recursive: true, force: true }) })
-  const fleet = await Fleet.open(fleetSetup(setup, join(folder, 'run')))
+  const fleet = new Fleet(fleetSetup(setup, join(folder, 'run')))
   const stopFleet = teardown.addProgram(fleet)
   try {
     return await Promise.race([measure(fleet, setup), setup.target.failed])
@@ -137,9 +136,9 @@ export function fleetSetup(
   { plan, meshes, target, options }: Pick<RunSetup, 'plan' | 'meshes' | 'target' | 'options'>,
   records: string,
 ): FleetSetup {
-  const { form, window, generators, agents, drainMs, runtimeArgs } = options
+  const { form, window, isPacking, generators, drainMs, runtimeArgs } = options
   return {
-    ...{ plan, records, form, window, generators, agents, drainMs, runtimeArgs },
+    ...{ plan, records, form, window, isPacking, generators, drainMs, runtimeArgs },
     peers: { first: 0, end: plan.peers },
     brokers: target.shards.map(({ url, brokerKey }) => ({ url, brokerKey })),
     meshIds: meshes.map(({ meshId }) => meshId),

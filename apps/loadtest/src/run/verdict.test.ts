@@ -51,7 +51,7 @@ class World {
       plan: this.plan,
       startMs: START_MS,
       called: this.plan.total,
-      records: [{ prefix: this.prefix, aheadMs: 0 }],
+      records: [this.prefix],
       spanMs,
       ...(arrivalStep && { arrivalStep }),
     }

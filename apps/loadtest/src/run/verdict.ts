@@ -8,7 +8,7 @@
 
 import { type Bin, Latencies, type Percentiles, type Quantile } from '@sealpost/harness/report/latencies'
 import { Bits, dueMs, type Plan, senderOf } from '../generators/plan.ts'
-import { ID_BYTES, inTime, ReceiptCursor, type Records, SendCursor } from '../generators/record-log.ts'
+import { ID_BYTES, inTime, ReceiptCursor, SendCursor } from '../generators/record-log.ts'
 
 export interface Verdict {
   readonly sent: number
@@ -52,8 +52,8 @@ export interface RunRecords {
   readonly startMs: number
   /** Calls of `send()`, answered or not. */
   readonly called: number
-  /** The generators' files. */
-  readonly records: readonly Records[]
+  /** The prefix of each generator's files. */
+  readonly records: readonly string[]
   /** The length of a span; null: no spans. */
   readonly spanMs: number | null
   /** The arrivals of a step. */

@@ -31,7 +31,7 @@ import {
   statementTimes,
 } from './statements.ts'
 
-/** The JSON of a scenario, which `--compare` reads. */
+/** The JSON of a scenario. */
 export interface ScenarioResult extends Findings, RunConditions {
   readonly scenario: string
   readonly summary: string

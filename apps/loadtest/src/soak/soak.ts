@@ -17,7 +17,6 @@ import type { RelationFacts } from '../environment/database.ts'
 import type { Environment } from '../environment/environment.ts'
 import { Fleet } from '../generators/fleet.ts'
 import { type Plan, planOf, type Share } from '../generators/plan.ts'
-import type { Records } from '../generators/record-log.ts'
 import { loadChapter } from '../report/report.ts'
 import { isClean, type LoadResult, resultOf } from '../run/result.ts'
 import { fleetSetup, newMeshes, type RunContext, runOnce, runPlan } from '../run/run.ts'
@@ -207,7 +206,7 @@ class Backlog {
   readonly #mesh: MeshMembers
   readonly #folder: string
   readonly #teardown: Teardown
-  readonly #records: Records[] = []
+  readonly #records: string[] = []
   #called = 0
   #storedPerSecond = 0
 
@@ -269,7 +268,7 @@ class Backlog {
       { plan: this.#plan, meshes: [this.#mesh], target: first, options },
       join(this.#folder, name),
     )
-    const fleet = await Fleet.open({ ...setup, peers })
+    const fleet = new Fleet({ ...setup, peers })
     const stop = this.#teardown.addProgram(fleet)
     const work = async () => {
       await fleet.connect()

@@ -61,15 +61,3 @@ export const oneOf =
     if (names.includes(name)) return [...before, name]
     throw new InvalidArgumentError(`There is no "${name}"; choose from ${names.join(', ')}.`)
   }
-
-/** Several `host:port` with commas between them; an IPv6 address stands in brackets. */
-export function hostPorts(text: string): string[] {
-  const all = text.split(',')
-  if (all.every((each) => hostPort(each) !== null)) return all
-  throw new InvalidArgumentError('It must be addresses like 10.0.0.5:7460, separated by commas.')
-}
-
-export function hostPort(text: string): { readonly host: string; readonly port: number } | null {
-  const [, host, port] = /^(\[[0-9a-f:]+\]|[\w.-]+):(\d{1,5})$/i.exec(text) ?? []
-  return host && Number(port) <= 65_535 ? { host: host.replace(/[[\]]/g, ''), port: Number(port) } : null
-}

@@ -1,0 +1,136 @@
+/** The figures of Sealpost beside other durable brokers: medians of the rounds, ratios of each round, and their text. */
+import { arch, cpus, platform } from 'node:os'
+import { count, factList, figure, median, orDash, plural, tableText } from '@sealpost/harness/report/text'
+import { createColors } from 'picocolors'
+
+export const RIVAL_NAMES = {
+  redis: 'Redis Streams, appendfsync always',
+  nats: 'NATS JetStream, default (no fsync before the ack)',
+  'nats-sync': 'NATS JetStream, sync_interval always',
+} as const
+export type RivalName = keyof typeof RIVAL_NAMES
+/** A server of a comparison. */
+export type ContenderName = 'sealpost' | RivalName
+
+const NAMES: Readonly<Record<ContenderName, string>> = { sealpost: 'Sealpost', ...RIVAL_NAMES }
+
+/** The figures of a phase. For Sealpost, CPU and memory of the server are those of broker and Postgres together. */
+export interface ContenderFigures {
+  readonly perSecond: number
+  /** From the call of a send, or from when it was due, to the opened message, in ms. */
+  readonly p50: number
+  readonly p99: number
+  /** CPU of a message. */
+  readonly serverMicros: number
+  readonly clientMicros: number
+  readonly rssMb: number
+}
+
+/** One phase of one server in one round. */
+export interface ContenderRun extends ContenderFigures {
+  readonly server: ContenderName
+  readonly round: number
+  /** Null: the burst. */
+  readonly rate: number | null
+  readonly redelivered: number
+}
+
+export interface ComparisonResult {
+  readonly peers: number
+  readonly messagesPerPeer: number
+  readonly seconds: number
+  readonly window: number
+  readonly payloadBytes: number
+  readonly rounds: number
+  readonly clients: number
+  readonly versions: Readonly<Partial<Record<ContenderName, string>>>
+  readonly runs: readonly ContenderRun[]
+}
+
+export interface ComparisonRow {
+  readonly rate: number | null
+  readonly server: ContenderName
+  readonly name: string
+  readonly medians: ContenderFigures
+  /** Sealpost / this server, the median of the rounds' ratios; null where nothing was measured. Null for Sealpost. */
+  readonly ratios: Readonly<Record<keyof ContenderFigures, number | null>> | null
+}
+
+const FIGURES = ['perSecond', 'p50', 'p99', 'serverMicros', 'clientMicros', 'rssMb'] as const
+
+/** A row for each phase and server, in the order of the runs. */
+export function comparisonRows(runs: readonly ContenderRun[]): ComparisonRow[] {
+  const rates = [...new Set(runs.map(({ rate }) => rate))]
+  const servers = [...new Set(runs.map(({ server }) => server))]
+  return rates.flatMap((rate) => {
+    const ofPhase = runs.filter((run) => run.rate === rate)
+    return servers.map((server) => {
+      const own = ofPhase.filter((run) => run.server === server)
+      const medians = eachFigure((name) => median(own.map((run) => run[name])))
+      const ratios = server === 'sealpost' ? null : eachFigure((name) => medianRatio(ofPhase, own, name))
+      return { rate, server, name: NAMES[server], medians, ratios }
+    })
+  })
+}
+
+function medianRatio(
+  ofPhase: readonly ContenderRun[],
+  others: readonly ContenderRun[],
+  name: keyof ContenderFigures,
+): number | null {
+  const ratios = others.flatMap((other) => {
+    const ours = ofPhase.find(({ server, round }) => server === 'sealpost' && round === other.round)
+    return ours && other[name] > 0 ? [ours[name] / other[name]] : []
+  })
+  return ratios.length === 0 ? null : median(ratios)
+}
+
+const eachFigure = <T>(figureOf: (name: keyof ContenderFigures) => T) =>
+  Object.fromEntries(FIGURES.map((name) => [name, figureOf(name)])) as Record<keyof ContenderFigures, T>
+
+export const phaseName = (rate: number | null): string => (rate === null ? 'burst' : `${count(rate)} messages/s`)
+
+/** A table of medians for each phase, a table of ratios, and the conditions. */
+export function comparisonText(result: ComparisonResult, { isColored }: { readonly isColored: boolean }): string {
+  const paint = createColors(isColored)
+  const rows = comparisonRows(result.runs)
+  const head = ['messages/s', 'p50 ms', 'p99 ms', 'server CPU, µs', 'client CPU, µs', 'server RSS MB']
+  const phases = [...Map.groupBy(rows, ({ rate }) => rate)].map(([rate, ofPhase]) => {
+    const cells = ofPhase.map(({ name, medians }) => [name, ...FIGURES.map((each) => cellOf(each, medians[each]))])
+    return `  ${paint.bold(phaseName(rate))}\n${tableText(['', ...head], cells, paint)}`
+  })
+  const ratioCells = rows.flatMap(({ rate, name, ratios }) =>
+    ratios ? [[`${phaseName(rate)}, ${name}`, ...FIGURES.map((each) => orDash(ratios[each]))]] : [],
+  )
+  const title = `Sealpost / other, median of ${plural(result.rounds, 'round')}`
+  const ratioTable = `  ${paint.bold(title)}\n${tableText(['', ...head.map(unitless)], ratioCells, paint)}`
+  return `\n${[...phases, ratioTable, factList(factsOf(result), paint)].join('\n\n')}\n`
+}
+
+const cellOf = (name: keyof ContenderFigures, value: number): string =>
+  name === 'perSecond' || name === 'rssMb' ? count(value) : figure(value)
+
+const unitless = (name: string): string => name.replace(/,? (ms|µs|MB)$/, '')
+
+function factsOf({ peers, messagesPerPeer, seconds, window, payloadBytes, clients, versions, runs }: ComparisonResult) {
+  const bytes = plural(payloadBytes, 'byte')
+  const redelivered = runs.filter((run) => run.redelivered > 0)
+  return [
+    ['clients', `${count(peers)} peers in ${plural(clients, 'program')}, ${bytes}, each sealed once and opened once`],
+    ['frames', 'one message per frame'],
+    [
+      'phases',
+      `burst: ${count(messagesPerPeer)} of each peer, window ${count(window)}; rates: ${count(seconds)} s each`,
+    ],
+    ['servers', Object.values(versions).join(' · ')],
+    ['counted', "Sealpost's server CPU and RSS include its Postgres; CPU is per message"],
+    ['machine', `${cpus().length} cores · ${platform()} ${arch()} · Bun ${Bun.version}`],
+    ...redelivered.map(
+      ({ server, rate, round, redelivered: times }) =>
+        [
+          'twice',
+          `${NAMES[server]}, ${phaseName(rate)}, round ${round}: ${plural(times, 'redelivery', 'redeliveries')}`,
+        ] as const,
+    ),
+  ] as const
+}
