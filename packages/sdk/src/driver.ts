@@ -4,12 +4,10 @@
  */
 import { type ClientFrame, decodeServerFrame, encodeToSend, type Form, SUBPROTOCOLS } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
-import { certificateErrorCode, TLS_FAILED } from './connection/addresses.ts'
-import { socketUrl, type WebSocketConstructor, type WebSocketLike } from './connection/dial.ts'
+import { certificateErrorCode, socketUrl, TLS_FAILED } from './connection/addresses.ts'
 import { PeerEngine, type PeerEngineOptions } from './engine.ts'
-import type { PeerEvent } from './events.ts'
 import type { Message } from './inbox/message.ts'
-import type { CryptoPort, PeerEffects } from './ports.ts'
+import type { CryptoPort, PeerEffects, PeerEvent, WebSocketConstructor, WebSocketLike } from './ports.ts'
 import type { PeerStore, StoreChange, StoreRecord } from './stores/store.ts'
 
 export interface PeerDriverOptions {

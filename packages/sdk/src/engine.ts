@@ -8,9 +8,7 @@ import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import type { KnownAddresses } from './connection/addresses.ts'
 import { BrokerConnection, type ConnectionState, isRestoredSince } from './connection/connection.ts'
 import { asStoreError, type SealpostCode, SealpostError } from './errors.ts'
-import { newCounters, type PeerEvent, type PresenceEntry } from './events.ts'
-import { GroupClient } from './groups/group-client.ts'
-import type { GroupMessage } from './groups/group-message.ts'
+import { GroupClient, type GroupMessage } from './groups/group-client.ts'
 import type { Message } from './inbox/message.ts'
 import { Receiver } from './inbox/receiver.ts'
 import { type KeyEpochs, keptKeyEpochs } from './keys/key-epochs.ts'
@@ -19,7 +17,15 @@ import type { OutgoingMessage } from './outbox/lane.ts'
 import { Outbox } from './outbox/outbox.ts'
 import { type Orphan, PersistentOutbox } from './outbox/persistent-outbox.ts'
 import { PoolClient } from './pools/pools.ts'
-import type { ConnectionTarget, CryptoPort, EnginePart, PeerEffects } from './ports.ts'
+import {
+  type ConnectionTarget,
+  type CryptoPort,
+  type EnginePart,
+  newCounters,
+  type PeerEffects,
+  type PeerEvent,
+  type PresenceEntry,
+} from './ports.ts'
 import { EphemeralClient, PresenceClient, type Status } from './presence/presence-client.ts'
 import {
   type BrokerRequestOf,

@@ -3,9 +3,8 @@ import { generateIdentity, type Invite, readInvite, ready } from '@sealpost/iden
 import type { Identity, Membership } from '@sealpost/sdk'
 import { join } from '@sealpost/sdk/join'
 import { Archive, type StoredProfile } from './archive.ts'
-import type { Chat } from './chat.ts'
+import { type Chat, wordsFor } from './chat.ts'
 import { Mailbox } from './mailbox.ts'
-import { wordsFor } from './words.ts'
 
 export type Screen =
   | { readonly name: 'opening' }

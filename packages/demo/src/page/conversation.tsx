@@ -2,12 +2,10 @@
 import { fingerprint } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/sdk'
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks'
-import { type ChatLine, type Fate, type LineFile, linesWith, nameOf } from './chat.ts'
+import { type ChatLine, type Fate, failureWords, type LineFile, linesWith, nameOf } from './chat.ts'
 import type { ChatParts } from './chat-view.tsx'
-import { BackIcon, ClockIcon, SendIcon, StoredIcon } from './icons.tsx'
+import { BackIcon, ClockIcon, Face, SendIcon, StoredIcon } from './icons.tsx'
 import type { Mailbox } from './mailbox.ts'
-import { Face } from './peer-list.tsx'
-import { failureWords } from './words.ts'
 
 type Parts = ChatParts & { readonly peer: PeerKey }
 

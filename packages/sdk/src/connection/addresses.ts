@@ -249,3 +249,16 @@ export function judgeKey(
   if (certificate === null) return 'wrong_key'
   return check(certificate, { clusterKey: pinned, shardKey: brokerKey, authority, nowMs })
 }
+
+/** Where a broker listens, unless the address names a path itself. */
+const PATH = '/v1/ws'
+
+/**
+ * The address to dial. Anything that would be logged on the way (a query, a fragment) is left out; credentials are
+ * refused by `normalizeAuthority`.
+ */
+export function socketUrl(address: string): string {
+  const url = new URL(address)
+  const scheme = url.protocol === 'https:' || url.protocol === 'wss:' ? 'wss:' : 'ws:'
+  return `${scheme}//${url.host}${url.pathname === '/' ? PATH : url.pathname}`
+}

@@ -18,8 +18,7 @@ import type { Millis } from '@sealpost/std'
 import { refusedBy, type SealpostCode, SealpostError } from '../errors.ts'
 import type { ConnectionTarget, CryptoPort, PeerEffects } from '../ports.ts'
 import { judgeKey, type KnownAddresses, ShardAddresses, type ShardRefusal, TLS_FAILED } from './addresses.ts'
-import { backoffMs, HINT_MAX_MS, putOffMs } from './backoff.ts'
-import { Liveness } from './liveness.ts'
+import { backoffMs, HINT_MAX_MS, Liveness, putOffMs } from './timing.ts'
 
 export type ConnectionState =
   /** Before `start`. */

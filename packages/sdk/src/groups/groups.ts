@@ -4,11 +4,15 @@ import type { FrameOf } from '@sealpost/protocol'
 import { type GroupId, isChosenName, NAME_RULE, type PeerKey, tidyName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import { bytesOf } from '../inbox/message.ts'
-import type { Receipt } from '../outbox/lane.ts'
-import { postTermsOf, type SendOptions } from '../outbox/send-frames.ts'
+import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import type { RequestBroker } from '../requests/requests.ts'
-import { type GroupClient, type MemberOutcome, unknownGroup } from './group-client.ts'
-import { isGroupMember, type MessageRecorder } from './group-message.ts'
+import {
+  type GroupClient,
+  isGroupMember,
+  type MemberOutcome,
+  type MessageRecorder,
+  unknownGroup,
+} from './group-client.ts'
 
 /** What a group and a pool are alike for an application: a named set of peers, which its owner changes by statements. */
 interface MemberListView {

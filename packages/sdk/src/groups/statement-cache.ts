@@ -5,8 +5,7 @@
 import { type GroupStatement, isGroupEnded, type PoolStatement } from '@sealpost/identity'
 import type { GroupId, PoolId } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
-import type { PeerEvent } from '../events.ts'
-import type { GroupCrypto, PoolCrypto } from '../ports.ts'
+import type { GroupCrypto, PeerEvent, PoolCrypto } from '../ports.ts'
 
 export type StatementTamper = 'statement_forged' | 'statement_rolled_back'
 

@@ -3,7 +3,6 @@
  * asked for again when it is over. A request that fails for the moment is repeated, at the next address if there is one, so
  * every request must bear being said twice.
  */
-
 import {
   checkShardCertificate,
   type Identity,
@@ -16,8 +15,8 @@ import {
 import { PROTOCOL_VERSIONS } from '@sealpost/protocol'
 import { fromBase64url, type MeshId, type Millis, type PeerKey, toBase64url } from '@sealpost/std'
 import { certificateErrorCode, certificateUntrusted, judgeKey } from '../connection/addresses.ts'
-import { backoffMs } from '../connection/backoff.ts'
 import { wrongBroker } from '../connection/connection.ts'
+import { backoffMs } from '../connection/timing.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
 
 /** A token for requests over HTTP in a peer's name, from a broker that proves the pinned key. */

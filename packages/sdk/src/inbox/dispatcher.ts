@@ -2,12 +2,11 @@
  * Messages on their way into the application: to its handler or its iterator, or kept until there is one. The
  * broker's credit bounds how many are kept.
  */
-
 import type { Priority } from '@sealpost/protocol'
 import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
-import type { PeerEvent } from '../events.ts'
 import { Fifo } from '../outbox/lane.ts'
+import type { PeerEvent } from '../ports.ts'
 import type { Message } from './message.ts'
 
 export type MessageHandler = (message: Message) => unknown

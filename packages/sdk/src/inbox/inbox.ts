@@ -8,10 +8,10 @@
 import type { StreamId, StreamPosition } from '@sealpost/identity'
 import { BATCH_MAX, type FrameOf, type ReceiptEvent } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, Millis, PeerKey } from '@sealpost/std'
-import { chunksOf } from '../outbox/send-frames.ts'
+import { chunksOf } from '../outbox/lane.ts'
 import type { InboxRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
 import type { Message } from './message.ts'
-import { addBounded, HashChain, SequenceTracker } from './sequence-tracker.ts'
+import { addBounded, HashChain, SequenceTracker } from './stream-order.ts'
 
 /**
  * `fresh`: hand it out. `redriven`: hand it out; the application rejected an earlier delivery of it. `duplicate`: it was settled before, settle it again. `{ running }`: the application has it now;

@@ -3,9 +3,8 @@ import type { Note, StreamPosition } from '@sealpost/identity'
 import type { FrameOf, Priority, ReceiptWish, Terms } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { MessageGroup } from '../groups/group-message.ts'
-import type { OutgoingMessage, Receipt } from '../outbox/lane.ts'
-import { postTermsOf, type SendOptions } from '../outbox/send-frames.ts'
+import type { MessageGroup } from '../groups/group-client.ts'
+import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 
 /** What a message tells its owner; the pure engine implements it. */
 export interface MessageActions {

@@ -9,13 +9,11 @@
 import type { Note } from '@sealpost/identity'
 import { ALONE_AFTER_ATTEMPTS, BATCH_MAX, type FrameOf, NO_THREAD, REASON_MAX } from '@sealpost/protocol'
 import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
-import type { PeerCounters } from '../events.ts'
 import type { GroupOpener } from '../groups/group-client.ts'
 import { RECHECK_MS } from '../keys/key-directory.ts'
 import type { EnvelopeOpener } from '../keys/peer-keys.ts'
-import type { OutgoingMessage } from '../outbox/lane.ts'
-import { chunksOf } from '../outbox/send-frames.ts'
-import { type EnginePart, NO_FRAMES, type PeerEffects } from '../ports.ts'
+import { chunksOf, type OutgoingMessage } from '../outbox/lane.ts'
+import { type EnginePart, NO_FRAMES, type PeerCounters, type PeerEffects } from '../ports.ts'
 import type { StoreWriter } from '../stores/store.ts'
 import type { UserStatements } from '../users/users.ts'
 import { Deferrals } from './dispatcher.ts'
@@ -27,7 +25,7 @@ import {
   type OpenedMessage,
   type PushedDelivery,
 } from './message.ts'
-import { ReorderBuffer } from './reorder-buffer.ts'
+import { ReorderBuffer } from './stream-order.ts'
 
 export interface ReceiverPorts {
   readonly opening: EnvelopeOpener

@@ -6,9 +6,8 @@
 import type { Correspondent, KeyBindingVerdict } from '@sealpost/identity'
 import { type FrameOf, type KeyBindingEntry, LOOKUP_MAX } from '@sealpost/protocol'
 import { isSameBytes, type Millis, type PeerKey } from '@sealpost/std'
-import type { KeyRefusal } from '../events.ts'
-import { chunksOf } from '../outbox/send-frames.ts'
-import { type CryptoPort, NO_FRAMES } from '../ports.ts'
+import { chunksOf } from '../outbox/lane.ts'
+import { type CryptoPort, type KeyRefusal, NO_FRAMES } from '../ports.ts'
 import type { KeyEpochs } from './key-epochs.ts'
 
 /** A checked key of a peer. */

@@ -5,9 +5,8 @@
 import type { FrameOf } from '@sealpost/protocol'
 import { type EnvelopeId, type Millis, type PeerKey, toHex } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
-import type { KeyRefusal, PeerEvent } from '../events.ts'
 import type { OpenVerdict } from '../inbox/message.ts'
-import type { CryptoPort, EnginePart } from '../ports.ts'
+import type { CryptoPort, EnginePart, KeyRefusal, PeerEvent } from '../ports.ts'
 import { KeyDirectory, type KnownKey } from './key-directory.ts'
 import type { KeyEpochs } from './key-epochs.ts'
 

@@ -15,13 +15,22 @@ import type { Correspondent } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf, type NackCode, PRIORITIES, refusal, type SendTerms } from '@sealpost/protocol'
 import { isHex, type Millis, type PeerKey } from '@sealpost/std'
 import { finalRefusal, maybeSent, refusedBy, SealpostError } from '../errors.ts'
-import type { PeerCounters } from '../events.ts'
-import type { GroupMessage } from '../groups/group-message.ts'
-import { type CryptoPort, type EnginePart, NO_FRAMES } from '../ports.ts'
+import type { GroupMessage } from '../groups/group-client.ts'
+import { type CryptoPort, type EnginePart, NO_FRAMES, type PeerCounters } from '../ports.ts'
 import type { StoreRecord } from '../stores/store.ts'
-import { Fifo, Lane, type OutboxEntry, type OutgoingMessage, RecentlyAcked } from './lane.ts'
+import {
+  Fifo,
+  Lane,
+  type OutboxEntry,
+  type OutgoingItem,
+  type OutgoingMessage,
+  packMixed,
+  packSends,
+  RecentlyAcked,
+  type SendFrame,
+  type SendItem,
+} from './lane.ts'
 import type { OrphanOf, PersistentOutbox } from './persistent-outbox.ts'
-import { type OutgoingItem, packMixed, packSends, type SendFrame, type SendItem } from './send-frames.ts'
 
 export interface OutboxOptions {
   /** Unacknowledged envelopes. */

@@ -5,11 +5,10 @@
  * Streams are not continued by the next life: a store that was copied or restored from a backup would give one place of
  * a stream to two messages, and the recipient would drop the second as seen.
  */
-
 import { concatBytes, TICKET_BYTES } from '@sealpost/identity'
 import type { Millis } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { GroupMessage } from '../groups/group-message.ts'
+import type { GroupMessage } from '../groups/group-client.ts'
 import type { OutboxRecord, SealedRecord, SharedBodyRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
 import type { OutboxEntry, OutgoingMessage, OutgoingTerms } from './lane.ts'
 

@@ -16,11 +16,10 @@ import {
 } from '@sealpost/protocol'
 import type { EnvelopeId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import { finalRefusal, maybeSent, refusedBy, SealpostError } from '../errors.ts'
-import type { PeerCounters, PeerEvent } from '../events.ts'
 import type { PoolStatements } from '../groups/statement-cache.ts'
 import type { Receipt } from '../outbox/lane.ts'
 import { type OutboxLimits, RESEND_FOR_MS_MAX } from '../outbox/outbox.ts'
-import type { CryptoPort } from '../ports.ts'
+import type { CryptoPort, PeerCounters, PeerEvent } from '../ports.ts'
 
 /** One of the two answers comes. */
 interface PoolSend {

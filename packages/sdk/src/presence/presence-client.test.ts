@@ -1,7 +1,7 @@
 import { ready } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/std'
 import { beforeAll, describe, expect, test } from 'vitest'
-import type { PresenceEntry } from '../events.ts'
+import type { PresenceEntry } from '../ports.ts'
 import { events, World } from '../test/client.ts'
 import { PresenceClient, validateStatus } from './presence-client.ts'
 

@@ -5,12 +5,18 @@
 import { AVAILABILITIES, type Availability, BODY_BYTES_MAX, type FrameOf, SUMMARY_MAX } from '@sealpost/protocol'
 import { type EnvelopeId, isHex, type Millis, type PeerKey } from '@sealpost/std'
 import { type SealpostCode, SealpostError } from '../errors.ts'
-import type { PeerCounters, PresenceEntry } from '../events.ts'
-import { addBounded } from '../inbox/sequence-tracker.ts'
+import { addBounded } from '../inbox/stream-order.ts'
 import type { KeyDirectory } from '../keys/key-directory.ts'
 import type { EnvelopeOpener } from '../keys/peer-keys.ts'
-import { packed } from '../outbox/send-frames.ts'
-import { type CryptoPort, type EnginePart, NO_FRAMES, type PeerEffects } from '../ports.ts'
+import { packed } from '../outbox/lane.ts'
+import {
+  type CryptoPort,
+  type EnginePart,
+  NO_FRAMES,
+  type PeerCounters,
+  type PeerEffects,
+  type PresenceEntry,
+} from '../ports.ts'
 
 export interface Status {
   /** With `dnd` only what is sent as `now` is pushed; the rest waits. */

@@ -14,8 +14,7 @@ import {
 import type { EnvelopeId, InviteId, Millis, PeerKey } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
 import type { Message } from '../inbox/message.ts'
-import type { OutgoingMessage, OutgoingTerms } from '../outbox/lane.ts'
-import { chunksOf } from '../outbox/send-frames.ts'
+import { chunksOf, type OutgoingMessage, type OutgoingTerms } from '../outbox/lane.ts'
 import { type EnginePart, NO_FRAMES } from '../ports.ts'
 
 const REPLIES = {

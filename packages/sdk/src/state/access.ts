@@ -4,7 +4,7 @@
  */
 import type { Millis } from '@sealpost/std'
 import { certificateErrorCode, certificateUntrusted } from '../connection/addresses.ts'
-import { backoffMs } from '../connection/backoff.ts'
+import { backoffMs } from '../connection/timing.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
 import {
   answerMalformed,

@@ -20,7 +20,7 @@ import {
 import type { PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { KeyEpochs } from '../keys/key-epochs.ts'
-import { chunksOf } from '../outbox/send-frames.ts'
+import { chunksOf } from '../outbox/lane.ts'
 import { type SpaceMemory, type SpacePin, type TamperReport, tampered } from './entry-verifier.ts'
 import type { MemberGrant, NextKey, SpaceKeyRing, SpaceService, SpaceStatus } from './space-service.ts'
 

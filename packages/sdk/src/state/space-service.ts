@@ -16,7 +16,7 @@ import {
 import { LOOKUP_MAX } from '@sealpost/protocol'
 import { type GroupId, isHex, isSameBytes, type MeshId, type PeerKey, type SpaceId, toBase64url } from '@sealpost/std'
 import { answerMalformed, bytesOf } from '../http/access.ts'
-import { chunksOf } from '../outbox/send-frames.ts'
+import { chunksOf } from '../outbox/lane.ts'
 import type { Access, Ask } from './access.ts'
 import { linesOf, microseconds, RECORDS, recordsOf, type StreamLine, type StreamQuery, whole } from './event-stream.ts'
 

@@ -2,12 +2,12 @@
  * A store in one file, for Node and Bun: `@sealpost/sdk/file-store`. Only its owner can read it; bodies of messages that
  * wait unsealed, since no session has been there yet, stand in it in clear.
  */
-import { open, readdir, readFile, rm } from 'node:fs/promises'
+import { type FileHandle, open, readdir, readFile, rename, rm } from 'node:fs/promises'
 import { hostname, platform } from 'node:os'
 import { basename, dirname, join } from 'node:path'
+import { crc32 } from 'node:zlib'
 import { SealpostError } from '../../errors.ts'
-import type { PeerStore } from '../store.ts'
-import { nodeFiles, StoreJournal } from './journal.ts'
+import type { PeerStore, StoreChange, StoreRecord } from '../store.ts'
 
 /**
  * Opens the store at this path, or makes one. Its folder must exist. Whatever was kept is kept through crashes of the
@@ -97,4 +97,293 @@ async function startedAt(pid: number): Promise<number> {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '') // no /proc, or gone just now
   // The program's name stands second, in brackets, and may hold anything.
   return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? 0)
+}
+
+/**
+ * A store in one file that only grows: a head, then a frame for each batch. A batch counts when its frame is synced, and
+ * is read back whole or not at all. What is obsolete is left behind when the file is rewritten, which happens at each
+ * opening and when more than half of it is.
+ *
+ *     head    "sealpost store 1" 16, salt 16, CRC-32 of the salt u32
+ *     frame   length of the batch u32, CRC-32 of salt, place of the frame and batch u32, batch
+ *
+ * One frame is under way at a time, so after a crash only the last one can be torn; it was not reported as kept and is
+ * dropped. A broken frame with whole ones behind it is no torn tail: that file is refused. Salt and place are in the sum
+ * so that neither the blocks of a former file nor a body that looks like a frame is ever taken for one.
+ */
+/** The few things a journal asks of a file system, so that a test can cut the power between any two of them. */
+export interface FileLayer {
+  /** Null: there is no such file. */
+  read(path: string): Promise<Uint8Array | null>
+  /** Makes a file that only its owner may read, or empties the one there is. */
+  create(path: string): Promise<AppendFile>
+  /** In place of what is there, all or nothing; sure to last after `syncFolder`. */
+  rename(from: string, to: string): Promise<void>
+  remove(path: string): Promise<void>
+  /** Of the folder this path is in. */
+  syncFolder(path: string): Promise<void>
+}
+
+export interface AppendFile {
+  append(bytes: Uint8Array): Promise<void>
+  sync(): Promise<void>
+  close(): Promise<void>
+}
+
+export const nodeFiles: FileLayer = {
+  read: async (path) => {
+    try {
+      const { buffer, byteOffset, length } = await readFile(path)
+      return new Uint8Array(buffer, byteOffset, length) // a `Buffer` cuts pieces that are no copies
+    } catch (error) {
+      if ((error as { code?: unknown }).code === 'ENOENT') return null
+      throw error
+    }
+  },
+  create: async (path) => appendTo(await open(path, 'w', 0o600)),
+  rename,
+  remove: (path) => rm(path, { force: true }),
+  syncFolder: async (path) => {
+    if (platform() === 'win32') return // it has no such thing: a rename there is written through
+    const folder = await open(dirname(path), 'r')
+    try {
+      await folder.sync()
+    } finally {
+      await folder.close()
+    }
+  },
+}
+
+function appendTo(file: FileHandle): AppendFile {
+  let end = 0
+  return {
+    append: async (bytes) => {
+      for (let done = 0; done < bytes.length; ) {
+        const { bytesWritten } = await file.write(bytes, done, bytes.length - done, end)
+        done += bytesWritten
+        end += bytesWritten
+      }
+    },
+    sync: () => file.datasync(),
+    close: () => file.close(),
+  }
+}
+
+const MAGIC = new TextEncoder().encode('sealpost store 1')
+const SALT_BYTES = 16
+const SALT_END = MAGIC.length + SALT_BYTES
+const HEAD_BYTES = SALT_END + 4
+const FRAME_HEAD_BYTES = 8
+/** Small files are not worth rewriting. */
+const GARBAGE_BYTES_MIN = 1024 * 1024
+/** A larger batch behind a damaged one is not looked for: random bytes would make too many of them plausible. */
+const SOUGHT_BYTES_MAX = 1024 * 1024
+/** Of a file that is rewritten, so that a long backlog isn't held in memory twice. */
+const PIECE_BYTES = 1024 * 1024
+
+interface Kept {
+  readonly record: StoreRecord
+  readonly byteCount: number
+}
+
+export class StoreJournal implements PeerStore {
+  private readonly files: FileLayer
+  private readonly path: string
+  private readonly kept = new Map<string, Kept>()
+  private keptBytes = 0
+  private file: AppendFile | null = null
+  private salt = new Uint8Array(SALT_BYTES)
+  private length = 0
+  private failure: SealpostError | null = null
+
+  private constructor(files: FileLayer, path: string) {
+    this.files = files
+    this.path = path
+  }
+
+  /** @throws SealpostError `store_corrupt`, `store_failed` */
+  static async open(files: FileLayer, path: string): Promise<StoreJournal> {
+    const journal = new StoreJournal(files, path)
+    const whole = await files.read(path).catch((cause) => Promise.reject(storeFailed(cause)))
+    if (whole) for (const batch of batchesOf(whole)) for (const change of decodeChanges(batch)) journal.apply(change)
+    await journal.guard(() => journal.writeAnew())
+    return journal
+  }
+
+  async load(): Promise<StoreRecord[]> {
+    return [...this.kept.values()].map(({ record }) => record)
+  }
+
+  async write(changes: readonly StoreChange[]): Promise<void> {
+    await this.guard(async () => {
+      const pieces = changes.map(encodeChange)
+      await this.append(pieces)
+      await this.file!.sync()
+      for (const [i, change] of changes.entries()) this.apply(change, pieces[i]!.length)
+      if (this.length - this.keptBytes > Math.max(GARBAGE_BYTES_MIN, this.keptBytes)) await this.writeAnew()
+    })
+  }
+
+  async close(): Promise<void> {
+    const { file } = this
+    this.file = null
+    this.failure ??= new SealpostError('store_failed', 'This store was closed.')
+    await file?.close()
+  }
+
+  private apply(change: StoreChange, byteCount = encodeChange(change).length): void {
+    const { key, record } = change
+    this.keptBytes -= this.kept.get(key)?.byteCount ?? 0
+    if (!record) this.kept.delete(key)
+    else {
+      this.kept.set(key, { record, byteCount })
+      this.keptBytes += byteCount
+    }
+  }
+
+  private async append(pieces: readonly Uint8Array[]): Promise<void> {
+    const frame = frameOf(pieces, this.salt, this.length)
+    await this.file!.append(frame)
+    this.length += frame.length
+  }
+
+  /** Into another file that takes the place of this one when it is whole and synced. */
+  private async writeAnew(): Promise<void> {
+    const fresh = `${this.path}.new`
+    await this.file?.close()
+    this.file = await this.files.create(fresh)
+    crypto.getRandomValues(this.salt)
+    await this.file.append(headOf(this.salt))
+    this.length = HEAD_BYTES
+    let piece: Uint8Array[] = []
+    let pieceBytes = 0
+    for (const [key, { record, byteCount }] of this.kept) {
+      piece.push(encodeChange({ key, record }))
+      pieceBytes += byteCount
+      if (pieceBytes < PIECE_BYTES) continue
+      await this.append(piece)
+      piece = []
+      pieceBytes = 0
+    }
+    if (piece.length > 0) await this.append(piece)
+    await this.file.sync()
+    await this.files.rename(fresh, this.path)
+    await this.files.syncFolder(this.path)
+  }
+
+  /** After one failure nothing is known of the file any more: a sync that failed must not be tried again. */
+  private async guard(step: () => Promise<void>): Promise<void> {
+    if (this.failure) throw this.failure
+    try {
+      await step()
+    } catch (cause) {
+      this.failure = storeFailed(cause)
+      throw this.failure
+    }
+  }
+}
+
+function storeFailed(cause: unknown): SealpostError {
+  return new SealpostError('store_failed', 'The file of this store can not be read or written.', { cause })
+}
+
+function headOf(salt: Uint8Array): Uint8Array {
+  const head = new Uint8Array(HEAD_BYTES)
+  head.set(MAGIC)
+  head.set(salt, MAGIC.length)
+  new DataView(head.buffer).setUint32(SALT_END, crc32(salt))
+  return head
+}
+
+function frameOf(pieces: readonly Uint8Array[], salt: Uint8Array, at: number): Uint8Array {
+  const byteCount = pieces.reduce((sum, piece) => sum + piece.length, 0)
+  const frame = new Uint8Array(FRAME_HEAD_BYTES + byteCount)
+  let end = FRAME_HEAD_BYTES
+  for (const piece of pieces) {
+    frame.set(piece, end)
+    end += piece.length
+  }
+  const view = new DataView(frame.buffer)
+  view.setUint32(0, byteCount)
+  view.setUint32(4, sumOf(frame.subarray(FRAME_HEAD_BYTES), salt, at))
+  return frame
+}
+
+function sumOf(batch: Uint8Array, salt: Uint8Array, at: number): number {
+  const place = new Uint8Array(8)
+  new DataView(place.buffer).setFloat64(0, at)
+  return crc32(batch, crc32(place, crc32(salt)))
+}
+
+/** @throws SealpostError `store_corrupt` */
+function* batchesOf(whole: Uint8Array): Generator<Uint8Array> {
+  const head = headOf(whole.subarray(MAGIC.length, SALT_END))
+  if (whole.length < HEAD_BYTES || !head.every((byte, i) => whole[i] === byte))
+    throw new SealpostError('store_corrupt', 'This file is no store of this version.')
+  for (let at = HEAD_BYTES; at < whole.length; ) {
+    const batch = batchAt(whole, at)
+    if (!batch) return checkTail(whole, at)
+    yield batch
+    at += FRAME_HEAD_BYTES + batch.length
+  }
+}
+
+/** Null: no whole frame begins here. An empty batch is never written. */
+function batchAt(whole: Uint8Array, at: number): Uint8Array | null {
+  const batchAt = at + FRAME_HEAD_BYTES
+  if (batchAt >= whole.length) return null
+  const view = new DataView(whole.buffer, whole.byteOffset, whole.length)
+  const end = batchAt + view.getUint32(at)
+  if (end === batchAt || end > whole.length) return null
+  const batch = whole.subarray(batchAt, end)
+  const salt = whole.subarray(MAGIC.length, SALT_END)
+  return sumOf(batch, salt, at) === view.getUint32(at + 4) ? batch : null
+}
+
+function checkTail(whole: Uint8Array, brokenAt: number): void {
+  const rest = new DataView(whole.buffer, whole.byteOffset, whole.length)
+  for (let at = brokenAt + 1; at + FRAME_HEAD_BYTES < whole.length; at++)
+    if (rest.getUint32(at) <= SOUGHT_BYTES_MAX && batchAt(whole, at))
+      throw new SealpostError('store_corrupt', 'A part of this store that was kept is damaged.')
+}
+
+/**
+ * Records as bytes: for each change its length and that of its bytes (u32, big-endian), then the key and the fields as
+ * JSON, then the bytes as they are. Fields that later versions add are read by earlier ones without harm.
+ */
+const CHANGE_HEAD_BYTES = 8
+const NO_BYTES = new Uint8Array(0)
+const encoder = new TextEncoder()
+const decoder = new TextDecoder()
+
+export function encodeChange({ key, record }: StoreChange): Uint8Array {
+  const { bytes = NO_BYTES, ...fields } = (record ?? {}) as { bytes?: Uint8Array }
+  const text = encoder.encode(JSON.stringify({ key, fields: record ? fields : null }))
+  const whole = new Uint8Array(CHANGE_HEAD_BYTES + text.length + bytes.length)
+  const view = new DataView(whole.buffer)
+  view.setUint32(0, text.length)
+  view.setUint32(4, bytes.length)
+  whole.set(text, CHANGE_HEAD_BYTES)
+  whole.set(bytes, CHANGE_HEAD_BYTES + text.length)
+  return whole
+}
+
+/** Reads what `encodeChange` wrote, one after the other; its checksum was checked before. */
+export function decodeChanges(batch: Uint8Array): StoreChange[] {
+  const view = new DataView(batch.buffer, batch.byteOffset, batch.length)
+  const changes: StoreChange[] = []
+  for (let at = 0; at < batch.length; ) {
+    const bytesAt = at + CHANGE_HEAD_BYTES + view.getUint32(at)
+    const end = bytesAt + view.getUint32(at + 4)
+    const { key, fields } = JSON.parse(decoder.decode(batch.subarray(at + CHANGE_HEAD_BYTES, bytesAt)))
+    // A copy: otherwise one small body would hold the whole file in memory.
+    const record = end > bytesAt ? { ...fields, bytes: batch.slice(bytesAt, end) } : fields
+    changes.push({ key, record: isEmptyBody(record) ? { ...record, bytes: NO_BYTES } : record })
+    at = end
+  }
+  return changes
+}
+
+function isEmptyBody(record: StoreRecord | null): boolean {
+  return record?.kind === 'waiting' && !record.bytes
 }

@@ -11,8 +11,18 @@
  * notAfterMs, signature of the user over the context `sealpost-device/1` and these. Vector:
  * packages/protocol/vectors/device.json.
  */
-import { assert, fromHex, isHex, type MeshId, type Millis, OperatingError, type PeerKey, toHex } from '@sealpost/std'
-import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u64, utf8 } from '../byte-fields.ts'
+import {
+  assert,
+  fromHex,
+  type InviteId,
+  isHex,
+  type MeshId,
+  type Millis,
+  OperatingError,
+  type PeerKey,
+  toHex,
+} from '@sealpost/std'
+import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u16, u64, utf8 } from '../byte-fields.ts'
 import { normalizeAuthority } from '../handshake/transcript.ts'
 import {
   generateSigningKeys,
@@ -23,7 +33,153 @@ import {
   verify,
 } from '../keys/keys.ts'
 import { hash256, sodium } from '../sodium.ts'
-import { isDialable } from './invite.ts'
+
+/**
+ * An invite: one line that lets its holder become a member of a mesh. An admin makes it alone, without asking a
+ * broker; the broker checks the signature, and that the issuer is an admin, when it is used. It names the broker and its
+ * key, so that a newcomer pins the right one.
+ *
+ * Text: `sealpost1:` and the base64url of the fields below followed by the signature. Signed: the context
+ * `sealpost-invite/1`, then lp(invite id), lp(mesh id), lp(url), lp(broker key), u64 notAfterMs, u16 usesMax, u16 role,
+ * lp(issuer). Vector: packages/protocol/vectors/invite.json.
+ */
+export interface InviteTerms {
+  readonly meshId: MeshId
+  /** The broker, as a newcomer is to dial it: `wss://host[:port]`, or `ws://` on one's own machine. */
+  readonly url: string
+  readonly brokerKey: PeerKey
+  /** Good up to this time, by the clock of the broker's database, ms since 1970. Default: 24 hours from now. */
+  readonly notAfterMs?: Millis
+  /** How many it lets in, 1 to 65,535. Default 1. */
+  readonly usesMax?: number
+  /** What they may do. Default `member`. */
+  readonly role?: InviteRole
+}
+
+export type InviteRole = (typeof ROLES)[number]
+
+export interface Invite extends Required<InviteTerms> {
+  readonly inviteId: InviteId
+  /** The admin who signed it. */
+  readonly issuer: PeerKey
+  readonly signature: Uint8Array
+  /** All of it, as `enrol` carries it. */
+  readonly bytes: Uint8Array
+}
+
+const ROLES = ['member', 'admin'] as const // the place is the number
+const INVITE_PREFIX = 'sealpost1:'
+const TEXT_MAX = 1400
+const URL_MAX = 255
+const INVITE_NOT_AFTER_DEFAULT_MS = 24 * 3600_000
+
+/**
+ * The text of a new invite. Anyone who reads it can use it: show it once, and keep only its id, which revokes it.
+ * @throws OperatingError `authority_malformed` when the URL is none a client can dial
+ */
+export function createInvite(issuer: SigningKeys, terms: InviteTerms): string {
+  return signInvite(issuer, terms, toHex(crypto.getRandomValues(new Uint8Array(16))) as InviteId)
+}
+
+/** The same text from the same id: for test vectors. */
+export function signInvite(issuer: SigningKeys, terms: InviteTerms, inviteId: InviteId): string {
+  const { notAfterMs = Date.now() + INVITE_NOT_AFTER_DEFAULT_MS, usesMax = 1, role = 'member' } = terms
+  const claim: InviteClaim = { ...terms, notAfterMs, usesMax, role, inviteId, issuer: issuer.publicKey }
+  normalizeAuthority(terms.url)
+  assert(isInvite(claim), 'an invite has a ws:// or wss:// URL without a query, a mesh, keys, uses and a time')
+  const fields = inviteFields(claim)
+  return inviteText(concatBytes([fields, sign(issuer, inviteSignedBytes(fields))]))
+}
+
+/**
+ * Reads the text of an invite and checks its signature. Whether the issuer is an admin, and whether it can still be used,
+ * only the broker knows. White space around it is cut off.
+ * @throws OperatingError `invite_malformed` when it is none, or is not as it was signed
+ */
+export function readInvite(text: string): Invite {
+  const invite = readText(text.trim())
+  if (!invite) throw new OperatingError('invite_malformed', 'This is no invite, or a part of it is missing or changed.')
+  return invite
+}
+
+/** An invite from the bytes that `enrol` carries; null when it is none or its signature fails. Never throws. */
+export function parseInvite(bytes: Uint8Array): Invite | null {
+  if (bytes.length <= SIGNATURE_BYTES) return null
+  const fields = bytes.subarray(0, bytes.length - SIGNATURE_BYTES)
+  const signature = bytes.slice(fields.length)
+  const claim = inviteClaim(fields)
+  if (!claim || !verify(claim.issuer, inviteSignedBytes(fields), signature)) return null
+  return { ...claim, signature, bytes }
+}
+
+type InviteClaim = Omit<Invite, 'signature' | 'bytes'>
+
+function readText(text: string): Invite | null {
+  if (!text.startsWith(INVITE_PREFIX) || text.length > TEXT_MAX) return null
+  try {
+    const bytes = sodium.from_base64(text.slice(INVITE_PREFIX.length), sodium.base64_variants.URLSAFE_NO_PADDING)
+    return inviteText(bytes) === text ? parseInvite(bytes) : null // one invite has one spelling
+  } catch {
+    return null // not base64url; the library's words would repeat a part of it
+  }
+}
+
+function inviteText(bytes: Uint8Array): string {
+  return INVITE_PREFIX + sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)
+}
+
+function inviteClaim(fields: Uint8Array): InviteClaim | null {
+  const reader = new FieldReader(fields)
+  const claim: InviteClaim = {
+    inviteId: toHex(reader.prefixed()) as InviteId,
+    meshId: toHex(reader.prefixed()) as MeshId,
+    url: String.fromCharCode(...reader.prefixed().subarray(0, URL_MAX + 1)),
+    brokerKey: toHex(reader.prefixed()) as PeerKey,
+    notAfterMs: reader.u64(),
+    usesMax: reader.u16(),
+    role: ROLES[reader.u16()]!,
+    issuer: toHex(reader.prefixed()) as PeerKey,
+  }
+  return reader.isAtEnd && isInvite(claim) ? claim : null
+}
+
+function isInvite({ inviteId, meshId, url, brokerKey, notAfterMs, usesMax, role, issuer }: InviteClaim): boolean {
+  return (
+    isHex(inviteId, 16) &&
+    isHex(meshId, 16) &&
+    isHex(brokerKey, 32) &&
+    isHex(issuer, 32) &&
+    isUnsigned(notAfterMs, Number.MAX_SAFE_INTEGER) &&
+    isUnsigned(usesMax, 0xffff) &&
+    usesMax > 0 &&
+    ROLES.includes(role) &&
+    isDialable(url)
+  )
+}
+
+/** Nothing that would be logged on the way, and no name or password. */
+export function isDialable(url: string): boolean {
+  if (url.length > URL_MAX || !/^wss?:\/\/[!-~]+$/.test(url) || !URL.canParse(url)) return false
+  const { username, password, search, hash } = new URL(url)
+  return username + password + search + hash === ''
+}
+
+function inviteSignedBytes(fields: Uint8Array): Uint8Array {
+  return concatBytes([context('sealpost-invite/1'), fields])
+}
+
+function inviteFields(claim: InviteClaim): Uint8Array {
+  return concatBytes([
+    lengthPrefixed(fromHex(claim.inviteId)),
+    lengthPrefixed(fromHex(claim.meshId)),
+    lengthPrefixed(utf8(claim.url)),
+    lengthPrefixed(fromHex(claim.brokerKey)),
+    u64(claim.notAfterMs),
+    u16(claim.usesMax),
+    u16(ROLES.indexOf(claim.role)),
+    lengthPrefixed(fromHex(claim.issuer)),
+  ])
+}
 
 export interface DeviceVoucher {
   readonly meshId: MeshId
@@ -50,9 +206,9 @@ export const isDeviceLabel = (label: string): boolean =>
 
 /** The bytes of a voucher. @throws AssertionError unless its fields are as `DeviceVoucher` says */
 export function signVoucher(user: SigningKeys, voucher: DeviceVoucher): Uint8Array {
-  assert(isWellFormed(voucher), 'a voucher has a mesh, two keys, a label and two times')
+  assert(isVoucher(voucher), 'a voucher has a mesh, two keys, a label and two times')
   assert(voucher.user === user.publicKey, 'a user vouches with its own key')
-  const fields = fieldBytes(voucher)
+  const fields = voucherFields(voucher)
   return concatBytes([fields, sign(user, concatBytes([context(VOUCHER), fields]))])
 }
 
@@ -79,7 +235,7 @@ export function readDevice(bytes: Uint8Array): DeviceStatement | null {
   const reader = new FieldReader(bytes)
   const voucher = voucherOf(reader, bytes)
   if (!voucher) return null
-  const voucherBytes = bytes.subarray(0, fieldBytes(voucher).length + SIGNATURE_BYTES)
+  const voucherBytes = bytes.subarray(0, voucherFields(voucher).length + SIGNATURE_BYTES)
   const device = toHex(reader.prefixed()) as PeerKey
   const [byInvite, byDevice] = [reader.take(SIGNATURE_BYTES), reader.take(SIGNATURE_BYTES)]
   if (!reader.isAtEnd || !isHex(device, 32) || device === voucher.user) return null
@@ -131,14 +287,14 @@ function voucherOf(reader: FieldReader, bytes: Uint8Array): DeviceVoucher | null
     joinByMs: reader.u64(),
     notAfterMs: reader.u64(),
   }
-  if (!isWellFormed(voucher)) return null
-  const fields = fieldBytes(voucher)
+  if (!isVoucher(voucher)) return null
+  const fields = voucherFields(voucher)
   const isPrefix = bytes.length >= fields.length && fields.every((byte, i) => byte === bytes[i])
   const signature = reader.take(SIGNATURE_BYTES)
   return isPrefix && verify(voucher.user, concatBytes([context(VOUCHER), fields]), signature) ? voucher : null
 }
 
-function isWellFormed({ meshId, user, inviteKey, label, joinByMs, notAfterMs }: DeviceVoucher): boolean {
+function isVoucher({ meshId, user, inviteKey, label, joinByMs, notAfterMs }: DeviceVoucher): boolean {
   return (
     isHex(meshId, 16) &&
     isHex(user, 32) &&
@@ -149,7 +305,7 @@ function isWellFormed({ meshId, user, inviteKey, label, joinByMs, notAfterMs }: 
   )
 }
 
-function fieldBytes({ meshId, user, inviteKey, label, joinByMs, notAfterMs }: DeviceVoucher): Uint8Array {
+function voucherFields({ meshId, user, inviteKey, label, joinByMs, notAfterMs }: DeviceVoucher): Uint8Array {
   return concatBytes([
     lengthPrefixed(fromHex(meshId)),
     lengthPrefixed(fromHex(user)),
@@ -189,13 +345,12 @@ export interface DeviceInvite {
   statement(device: SigningKeys): Uint8Array
 }
 
-const PREFIX = 'sealpostdevice1:'
-const TEXT_MAX = 1400
+const DEVICE_PREFIX = 'sealpostdevice1:'
 const SEED_BYTES = 32
 const JOIN_BY_DEFAULT_MS = 3_600_000
-const NOT_AFTER_DEFAULT_MS = 10 * 365 * 24 * 3_600_000
+const DEVICE_NOT_AFTER_DEFAULT_MS = 10 * 365 * 24 * 3_600_000
 
-export const isDeviceInvite = (text: string): boolean => text.trim().startsWith(PREFIX)
+export const isDeviceInvite = (text: string): boolean => text.trim().startsWith(DEVICE_PREFIX)
 
 /**
  * The text of a new invite for one device. Anyone who reads it before it is used can become that device.
@@ -203,7 +358,7 @@ export const isDeviceInvite = (text: string): boolean => text.trim().startsWith(
  */
 export function createDeviceInvite(user: SigningKeys, terms: DeviceInviteTerms): string {
   const { meshId, url, brokerKey, label } = terms
-  const { joinByMs = Date.now() + JOIN_BY_DEFAULT_MS, notAfterMs = Date.now() + NOT_AFTER_DEFAULT_MS } = terms
+  const { joinByMs = Date.now() + JOIN_BY_DEFAULT_MS, notAfterMs = Date.now() + DEVICE_NOT_AFTER_DEFAULT_MS } = terms
   normalizeAuthority(url)
   assert(
     isDialable(url) && isHex(brokerKey, 32),
@@ -213,27 +368,27 @@ export function createDeviceInvite(user: SigningKeys, terms: DeviceInviteTerms):
   const voucher = { meshId, user: user.publicKey, inviteKey: once.publicKey, label, joinByMs, notAfterMs }
   const seed = once.secretKey.subarray(0, SEED_BYTES)
   const parts = [utf8(url), fromHex(brokerKey), signVoucher(user, voucher), seed]
-  return textOf(concatBytes(parts.map(lengthPrefixed)))
+  return deviceInviteText(concatBytes(parts.map(lengthPrefixed)))
 }
 
 /** White space around it is cut off. @throws OperatingError `invite_malformed` when it is none, or not as it was signed */
 export function readDeviceInvite(text: string): DeviceInvite {
-  const invite = read(text.trim())
+  const invite = readDeviceText(text.trim())
   if (!invite) throw new OperatingError('invite_malformed', 'This is no invite, or a part of it is missing or changed.')
   return invite
 }
 
-function read(text: string): DeviceInvite | null {
-  if (!text.startsWith(PREFIX) || text.length > TEXT_MAX) return null
+function readDeviceText(text: string): DeviceInvite | null {
+  if (!text.startsWith(DEVICE_PREFIX) || text.length > TEXT_MAX) return null
   try {
-    const bytes = sodium.from_base64(text.slice(PREFIX.length), sodium.base64_variants.URLSAFE_NO_PADDING)
-    return textOf(bytes) === text ? inviteOf(new FieldReader(bytes)) : null // one invite has one spelling
+    const bytes = sodium.from_base64(text.slice(DEVICE_PREFIX.length), sodium.base64_variants.URLSAFE_NO_PADDING)
+    return deviceInviteText(bytes) === text ? deviceInviteOf(new FieldReader(bytes)) : null // one invite has one spelling
   } catch {
     return null // not base64url; the library's words would repeat a part of it
   }
 }
 
-function inviteOf(reader: FieldReader): DeviceInvite | null {
+function deviceInviteOf(reader: FieldReader): DeviceInvite | null {
   const url = String.fromCharCode(...reader.prefixed())
   const brokerKey = toHex(reader.prefixed()) as PeerKey
   const voucherBytes = reader.prefixed()
@@ -246,6 +401,6 @@ function inviteOf(reader: FieldReader): DeviceInvite | null {
   return { url, brokerKey, voucher, statement: (device) => signDevice(device, once, voucherBytes) }
 }
 
-function textOf(bytes: Uint8Array): string {
-  return PREFIX + sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)
+function deviceInviteText(bytes: Uint8Array): string {
+  return DEVICE_PREFIX + sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)
 }
