@@ -1,6 +1,6 @@
 /**
  * The only part that waits: it carries out the engine's commands on a WebSocket, with the platform's clock and one
- * timer. What is asked for within one turn of the event loop goes out together.
+ * timer. Requests made within one turn of the event loop leave together.
  */
 import { type ClientFrame, decodeServerFrame, encodeToSend, type Form, SUBPROTOCOLS } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
@@ -15,7 +15,7 @@ export interface PeerDriverOptions {
   readonly webSocket: WebSocketConstructor
   readonly crypto: CryptoPort
   readonly engine: Omit<PeerEngineOptions, 'nowMs' | 'random' | 'store'>
-  /** The driver closes it when the peer is over. */
+  /** The driver closes it when the peer ends. */
   readonly store: LoadedStore | null
   readonly deliver: (message: Message) => void
   readonly emit: (event: PeerEvent) => void
@@ -26,20 +26,22 @@ export interface LoadedStore {
   readonly records: readonly StoreRecord[]
 }
 
-/** Milliseconds since 1970 with fractions, by a clock that does not jump: comparable between processes of a machine. */
+/**
+ * Milliseconds since 1970 with fractions, from a clock that does not jump: comparable between processes of a machine.
+ */
 export const clockMs = (): Millis => ORIGIN_MS + performance.now()
 const ORIGIN_MS = performance.timeOrigin
 
-/** Timers take no longer one (2^31 - 1 ms). */
+/** Timers accept at most 2^31 - 1 ms. */
 const TIMER_MAX_MS = 3_600_000
 const CLOSE_WITHIN_MS = 2_000
-/** A flush waits until nothing more was asked for in this number of microtasks: `await` and `for await` take a few each. */
+/** A flush waits until this many microtasks pass without a new request: `await` and `for await` take a few each. */
 const QUIET_TURNS = 8
 const TURNS_MAX = 256
 
 export class PeerDriver implements PeerEffects {
   readonly engine: PeerEngine
-  /** What the platform said of the broker's certificate at the last dial; null: nothing. */
+  /** The platform's certificate error at the last dial, or null. */
   #certificateError: string | null = null
   readonly #options: PeerDriverOptions
   private socket: WebSocketLike | null = null
@@ -50,7 +52,7 @@ export class PeerDriver implements PeerEffects {
   #closed: Promise<void> | null = null
   #timer: ReturnType<typeof setTimeout> | undefined
   #timerAtMs: Millis = Infinity
-  /** Sockets on their way out, and who waits for them. */
+  /** Closing sockets. */
   readonly #closing = new Set<WebSocketLike>()
   #whenClosed: (() => void) | null = null
   /** The store's write under way; it never rejects. */
@@ -71,7 +73,10 @@ export class PeerDriver implements PeerEffects {
     this.tell(() => this.engine.start())
   }
 
-  /** Flushes and ends; resolves when the store is closed and the socket is gone, or after two seconds for the socket. */
+  /**
+   * Flushes and ends; resolves when the store is closed and the socket has closed, waiting at most two seconds for the
+   * socket.
+   */
   close(): Promise<void> {
     this.#closed ??= this.#close()
     return this.#closed
@@ -85,7 +90,7 @@ export class PeerDriver implements PeerEffects {
     await this.#released
   }
 
-  /** Otherwise a peer that comes back at another broker would be given again what it settled. Takes 2 s at most. */
+  /** Without this, another broker would push settled messages again when the peer reconnects. Takes 2 s at most. */
   async #settlesCommitted(): Promise<void> {
     this.#isClosing = true
     await new Promise<void>((resolve) => {
@@ -146,7 +151,7 @@ export class PeerDriver implements PeerEffects {
   }
 
   deliver(message: Message): void {
-    if (!this.#isClosing) this.#options.deliver(message) // it comes again in the next life
+    if (!this.#isClosing) this.#options.deliver(message) // it is pushed again in the next session
   }
 
   emit(event: PeerEvent): void {
@@ -165,7 +170,7 @@ export class PeerDriver implements PeerEffects {
     queueMicrotask(this.#turn)
   }
 
-  /** Tells the engine the time and one thing that happened. */
+  /** Advances the engine's clock and passes it one event. */
   tell<T>(happened: (engine: PeerEngine) => T): T {
     this.engine.advance(clockMs())
     const answer = happened(this.engine)
@@ -182,7 +187,7 @@ export class PeerDriver implements PeerEffects {
   }
 
   #keep(store: PeerStore, changes: StoreChange[]): void {
-    if (this.#isStoreClosed) return // a message settled after the end comes again in the next life
+    if (this.#isStoreClosed) return // a message settled after the end is pushed again in the next session
     this.#writing = store.write(changes).then(
       () => this.#answered(() => this.engine.storeWritten()),
       (cause) => this.#answered(() => this.engine.storeFailed(cause)),
@@ -199,11 +204,11 @@ export class PeerDriver implements PeerEffects {
     while (this.#writing !== null) await this.#writing
   }
 
-  /** What was asked to be kept before the end is still kept. */
+  /** Changes requested before the end are still written. */
   async #release(store: PeerStore): Promise<void> {
     while (this.#writing !== null) await this.#writing
     this.#isStoreClosed = true
-    await store.close().catch(() => undefined) // whatever was promised was synced before
+    await store.close().catch(() => undefined) // every promised change was synced before
   }
 
   #heard(dialNo: number, wire: unknown): void {
@@ -220,7 +225,7 @@ export class PeerDriver implements PeerEffects {
     if (this.#closing.size === 0) this.#whenClosed?.()
   }
 
-  /** Moves the timer only when it would ring too late: an early ring finds nothing due and sets it again. */
+  /** Moves the timer only if it would fire too late: an early timer finds nothing due and sets itself again. */
   #arm(): void {
     const { wakeAtMs } = this.engine
     if (wakeAtMs >= this.#timerAtMs && wakeAtMs !== Infinity) return

@@ -44,7 +44,7 @@ export interface PeerEngineOptions extends ConnectionTarget {
   readonly random: () => number
   /** Unacknowledged envelopes at a time. Default 64. */
   readonly window?: number
-  /** The same in bytes. Default 1 MiB. */
+  /** Maximum bytes of unacknowledged envelopes. Default 1 MiB. */
   readonly windowBytes?: number
   /** Messages that wait beyond the window. Default 100,000. */
   readonly waitingMax?: number
@@ -65,14 +65,17 @@ export interface EngineStore {
   write(changes: StoreChange[]): void
 }
 
-/** As many settles leave with other frames; fewer wait for company, because a frame of its own costs more than the delay. */
+/**
+ * With this many, settles leave together with other frames; fewer wait for more, because a separate frame costs more
+ * than the delay.
+ */
 const SETTLES_WITH_FRAMES = 16
 
 export class PeerEngine {
   readonly #effects: PeerEffects
   readonly connection: BrokerConnection
   private readonly outbox: Outbox
-  /** The one of the last session. */
+  /** The `welcome` of the last session. */
   #welcome: FrameOf<'welcome'> | null = null
   private readonly receiver: Receiver
   readonly #keys: PeerKeys

@@ -1,4 +1,7 @@
-/** What an application sees when something was refused or ended: one class, one code, and whether trying again helps. */
+/**
+ * The errors that an application sees when something was refused or ended: one class, one code, and whether a retry may
+ * help.
+ */
 import { type NackCode, type RefusalCode, refusal } from '@sealpost/protocol'
 
 export type HttpRefusalCode =
@@ -159,16 +162,16 @@ export function refusedBy(code: RefusalCode): SealpostError {
   return new SealpostError(code, `The broker refused (${code}): ${meaning}.`, { isRetryable })
 }
 
-/** Said after the broker has looked whether it has the envelope already; the other codes may refuse one that it has. */
+/** Codes sent after the broker checked whether it has the envelope; other codes may refuse an envelope that it has. */
 const AFTER_THE_LOOK: readonly NackCode[] = ['id_reused', 'delay_too_long']
 
-/** The error for a refusal that does not change by asking again. */
+/** The error for a permanent refusal. */
 export function finalRefusal(code: NackCode, { mayBeStored = false }: { mayBeStored?: boolean }): SealpostError {
   const error = refusedBy(code)
   return mayBeStored && !AFTER_THE_LOOK.includes(code) ? maybeSent(error) : error
 }
 
-/** `cause`: with what the broker refuses it by now. */
+/** `cause`: the broker's current refusal. */
 export function maybeSent(cause?: SealpostError): SealpostError {
   return new SealpostError('maybe_sent', 'The broker may have stored this message or not.', { cause })
 }

@@ -1,10 +1,10 @@
 /**
  * What both ends of a handshake sign. Besides the nonces it names the authority the client dialled, the broker's pinned
- * key, the connection and the offered versions, so that a signature made here is worth nothing on another connection,
- * to another broker, in another mesh, or after a downgrade. Every field of variable length carries its length.
+ * key, the connection and the offered versions, so a signature is not valid on another connection, to another broker,
+ * in another mesh, or after a downgrade. Every variable-length field carries its length.
  *
- * The client signs T("client"); a newcomer signs T("enrol") and more (`enrolment.ts`). The broker signs T("broker")
- * followed by the BLAKE2b-256 of the client's signature, so that its answer belongs to that one AUTH. Vector:
+ * The client signs T("client"); a new member signs T("enrol") and the enrolment fields (below). The broker signs
+ * T("broker") followed by the BLAKE2b-256 of the client's signature, so its proof belongs to that one AUTH. Vector:
  * packages/protocol/vectors/handshake.json.
  */
 import { assert, fromHex, isHex, type MeshId, type Millis, OperatingError, type PeerKey, toHex } from '@sealpost/std'
@@ -90,7 +90,7 @@ function brokerBytes(transcript: Transcript, clientSignature: Uint8Array): Uint8
 }
 
 const AUTHORITY = /^[!-~]{1,300}$/
-const CAPABILITY = /^[!-+\--~]{1,64}$/ // an empty one or a comma would let two lists join to one text
+const CAPABILITY = /^[!-+\--~]{1,64}$/ // an empty one or a comma would make two lists join to one text
 const LIST_MAX = 64
 
 function isEncodable(transcript: Transcript): boolean {
@@ -112,8 +112,8 @@ function isEncodable(transcript: Transcript): boolean {
 }
 
 /**
- * One spelling for "where the client dialled": `host:port`, lower case, punycode, IPv6 in brackets, the port always
- * there. Both ends sign it, so both must spell it alike. The platform's URL parser does the work.
+ * One spelling of the dialled address: `host:port`, lower case, punycode, IPv6 in brackets, always with a port. Both
+ * ends sign it, so both must spell it alike. The platform's URL parser does the work.
  */
 const PORTS = new Map([
   ['wss:', '443'],
@@ -123,31 +123,34 @@ const PORTS = new Map([
 ])
 
 /**
- * Takes a URL (`wss://host/path`) or a bare `host` or `host:port`, which is read with `bareScheme`.
+ * Normalizes a URL (`wss://host/path`) or a bare `host` or `host:port`, which is read with `bareScheme`.
  * @throws OperatingError `authority_malformed`
  */
 export function normalizeAuthority(address: string, bareScheme: 'wss' | 'ws' = 'wss'): string {
   const url = parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(address) ? address : `${bareScheme}://${address}`)
   const defaultPort = url && PORTS.get(url.protocol)
-  // The text is not repeated: it may hold a password.
+  // The text is not quoted, because it may contain a password.
   if (!url || !defaultPort) throw malformed('It is no address of the form wss://host:port.')
   if (url.username || url.password) throw malformed('It names a user, which is never sent to a broker.')
   return `${url.hostname}:${url.port || defaultPort}`
 }
 
-/** The port of an address, also when it is the one that its scheme stands for. @throws OperatingError as `normalizeAuthority` */
+/** The port of an address, including its scheme's default. @throws OperatingError as `normalizeAuthority` */
 export function portOf(address: string): number {
   const authority = normalizeAuthority(address)
   return Number(authority.slice(authority.lastIndexOf(':') + 1))
 }
 
-/** Whether a connection there leaves this machine unencrypted. @throws OperatingError as `normalizeAuthority` */
+/**
+ * Returns whether a connection to this address leaves the machine unencrypted. @throws OperatingError as
+ * `normalizeAuthority`
+ */
 export function isExposed(address: string): boolean {
   const authority = normalizeAuthority(address)
   return /^(ws|http):/i.test(address) && !isLoopback(authority.slice(0, authority.lastIndexOf(':')))
 }
 
-/** Of a host name or an address, an IPv6 one with brackets or without. */
+/** Accepts a host name or an address; IPv6 with or without brackets. */
 export function isLoopback(host: string): boolean {
   const name = host.toLowerCase().replace(/^\[(.*)\]$/, '$1')
   return name === '::1' || name === 'localhost' || name.endsWith('.localhost') || /^127(\.\d{1,3}){3}$/.test(name)
@@ -162,9 +165,8 @@ function malformed(reason: string): OperatingError {
 }
 
 /**
- * What a newcomer signs when it uses an invite: the transcript of this very connection, the invite, the name it asks for
- * and its key binding. A thief of the frame can neither use it on another connection nor become a member with
- * another key or name.
+ * What a new member signs to use an invite: the transcript of this connection, the invite, the requested name and its
+ * key binding. Someone who steals the frame can neither use it on another connection nor join with another key or name.
  *
  * Signed: T("enrol"), lp(BLAKE2b-256(invite)), lp(name), lp(signature of the key binding).
  */
@@ -216,36 +218,36 @@ function requestBytes(transcript: Transcript, ttlSeconds: number): Uint8Array {
 }
 
 /**
- * A shard's certificate: the cluster's word that a key is that of one of its shards, under some names and until a time.
- * With it the key that peers have pinned need not lie on every machine, and a shard that was broken into is shut out when
- * its certificate ends.
+ * A shard's certificate: the cluster key's signed statement that a key belongs to one of its shards, under some names
+ * and until a time. With it the pinned key need not be on every machine, and a compromised shard is locked out when its
+ * certificate expires.
  *
- * Fields: lp(cluster key), lp(shard key), u64 notAfterMs, u16 count, lp(authority) each. Signed by the cluster's key: the
- * context `sealpost-shard/1`, then the fields. Vector: packages/protocol/vectors/shard.json.
+ * Fields: lp(cluster key), lp(shard key), u64 notAfterMs, u16 count, lp(authority) each. Signed by the cluster's key:
+ * the context `sealpost-shard/1`, then the fields. Vector: packages/protocol/vectors/shard.json.
  */
 export interface ShardCertificateTerms {
   readonly shardKey: PeerKey
-  /** Where the shard is dialled, in the form of `normalizeAuthority`: one to four. */
+  /** Addresses of the shard in the form of `normalizeAuthority`: one to four. */
   readonly authorities: readonly string[]
-  /** Good up to and including this time, by the reader's clock, ms since 1970. */
+  /** Valid up to and including this time, by the reader's clock, ms since 1970. */
   readonly notAfterMs: Millis
 }
 
 export interface ShardCertificate extends ShardCertificateTerms {
-  /** The key that signed it, which peers have pinned. */
+  /** The signing key, which peers have pinned. */
   readonly clusterKey: PeerKey
-  /** All of it, as frames carry it. */
+  /** The encoded certificate, as frames carry it. */
   readonly bytes: Uint8Array
 }
 
-/** `certificate_foreign`: genuine perhaps, but by another cluster, for another key or another name. */
+/** `certificate_foreign`: possibly genuine, but by another cluster, for another key or another name. */
 export type ShardCertificateVerdict = 'ok' | 'certificate_forged' | 'certificate_expired' | 'certificate_foreign'
 
 const AUTHORITIES_MAX = 4
 const CERTIFIED_AUTHORITY = /^[!-~]{1,255}$/
 const CERTIFICATE_PREFIX = 'sealpost-shard1:'
 
-/** In bytes, as frames carry it. */
+/** Returns the bytes that frames carry. */
 export function signShardCertificate(cluster: SigningKeys, terms: ShardCertificateTerms): Uint8Array {
   const claim = { ...terms, clusterKey: cluster.publicKey }
   assert(isCertificate(claim), 'a certificate has a key, one to four authorities and a time')
@@ -253,7 +255,7 @@ export function signShardCertificate(cluster: SigningKeys, terms: ShardCertifica
   return concatBytes([fields, sign(cluster, certificateText(fields))])
 }
 
-/** Null when it is none, or is not as it was signed. Never throws. */
+/** Returns null unless it is a certificate with a valid signature. Never throws. */
 export function readShardCertificate(bytes: Uint8Array): ShardCertificate | null {
   if (bytes.length <= SIGNATURE_BYTES) return null
   const fields = bytes.subarray(0, bytes.length - SIGNATURE_BYTES)
@@ -262,7 +264,7 @@ export function readShardCertificate(bytes: Uint8Array): ShardCertificate | null
   return { ...claim, bytes }
 }
 
-/** Whether this key may use this name. */
+/** Checks whether this key may use this name. */
 export function checkShardCertificate(
   bytes: Uint8Array,
   expected: { clusterKey: PeerKey; shardKey: PeerKey; authority: string; nowMs: Millis },
@@ -275,12 +277,12 @@ export function checkShardCertificate(
   return expected.nowMs > notAfterMs ? 'certificate_expired' : 'ok'
 }
 
-/** As it stands in a file: one line. */
+/** The form in files: one line. */
 export function shardCertificateText(bytes: Uint8Array): string {
   return CERTIFICATE_PREFIX + sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)
 }
 
-/** Null when it is none. White space around it is cut off. */
+/** Returns null if it is no certificate. Surrounding white space is ignored. */
 export function readShardCertificateText(text: string): ShardCertificate | null {
   const line = text.trim()
   if (!line.startsWith(CERTIFICATE_PREFIX)) return null

@@ -1,10 +1,12 @@
 /**
- * A device of a user: a peer of its own, with keys of its own, for which the user's key vouches. Three signatures
- * make the statement, so that it proves itself wherever it is read:
+ * Invites, and the statements of devices.
  *
- * - the user's, over the *voucher*: a label, a time, and an invite key whose secret went to the new device in one line;
- * - the invite key's, over the device's key, which was not known when the voucher was written;
- * - the device's own, or a user could claim the words of a peer that is not its own.
+ * A device of a user is a peer with its own keys, vouched for by the user's key. Three signatures make the statement,
+ * so it can be verified anywhere:
+ *
+ * - the user's, over the *voucher*: a label, a time, and an invite key whose secret goes to the new device in one line;
+ * - the invite key's, over the device's key, which was unknown when the voucher was written;
+ * - the device's own; without it a user could claim the messages of a peer that is not its device.
  *
  * Bytes: voucher || lp(device key) || signature of the invite key || signature of the device, both over the context and
  * BLAKE2b-256(voucher) || device key. Voucher: lp(mesh id), lp(user), lp(invite key), lp(label), u64 joinByMs, u64
@@ -35,9 +37,9 @@ import {
 import { hash256, sodium } from '../sodium.ts'
 
 /**
- * An invite: one line that lets its holder become a member of a mesh. An admin makes it alone, without asking a
- * broker; the broker checks the signature, and that the issuer is an admin, when it is used. It names the broker and its
- * key, so that a newcomer pins the right one.
+ * An invite: one line that lets its holder become a member of a mesh. An admin makes it offline; the broker checks the
+ * signature, and that the issuer is an admin, when it is used. It names the broker and its key, so a new member pins
+ * the right one.
  *
  * Text: `sealpost1:` and the base64url of the fields below followed by the signature. Signed: the context
  * `sealpost-invite/1`, then lp(invite id), lp(mesh id), lp(url), lp(broker key), u64 notAfterMs, u16 usesMax, u16 role,
@@ -45,14 +47,14 @@ import { hash256, sodium } from '../sodium.ts'
  */
 export interface InviteTerms {
   readonly meshId: MeshId
-  /** The broker, as a newcomer is to dial it: `wss://host[:port]`, or `ws://` on one's own machine. */
+  /** The broker's address for a new member: `wss://host[:port]`, or `ws://` on the same machine. */
   readonly url: string
   readonly brokerKey: PeerKey
-  /** Good up to this time, by the clock of the broker's database, ms since 1970. Default: 24 hours from now. */
+  /** Valid until this time, by the clock of the broker's database, ms since 1970. Default: 24 hours from now. */
   readonly notAfterMs?: Millis
-  /** How many it lets in, 1 to 65,535. Default 1. */
+  /** Number of uses, 1 to 65,535. Default 1. */
   readonly usesMax?: number
-  /** What they may do. Default `member`. */
+  /** Role of the new members. Default `member`. */
   readonly role?: InviteRole
 }
 
@@ -63,19 +65,20 @@ export interface Invite extends Required<InviteTerms> {
   /** The admin who signed it. */
   readonly issuer: PeerKey
   readonly signature: Uint8Array
-  /** All of it, as `enrol` carries it. */
+  /** The encoded invite, as `enrol` carries it. */
   readonly bytes: Uint8Array
 }
 
-const ROLES = ['member', 'admin'] as const // the place is the number
+const ROLES = ['member', 'admin'] as const // the index is the number
 const INVITE_PREFIX = 'sealpost1:'
 const TEXT_MAX = 1400
 const URL_MAX = 255
 const INVITE_NOT_AFTER_DEFAULT_MS = 24 * 3600_000
 
 /**
- * The text of a new invite. Anyone who reads it can use it: show it once, and keep only its id, which revokes it.
- * @throws OperatingError `authority_malformed` when the URL is none a client can dial
+ * Creates the text of a new invite. Anyone who reads it can use it: show it once, and keep only its id, which revokes
+ * it.
+ * @throws OperatingError `authority_malformed` if the URL can't be dialled
  */
 export function createInvite(issuer: SigningKeys, terms: InviteTerms): string {
   return signInvite(issuer, terms, toHex(crypto.getRandomValues(new Uint8Array(16))) as InviteId)
@@ -92,9 +95,9 @@ export function signInvite(issuer: SigningKeys, terms: InviteTerms, inviteId: In
 }
 
 /**
- * Reads the text of an invite and checks its signature. Whether the issuer is an admin, and whether it can still be used,
- * only the broker knows. White space around it is cut off.
- * @throws OperatingError `invite_malformed` when it is none, or is not as it was signed
+ * Reads the text of an invite and checks its signature. Only the broker knows whether the issuer is an admin and
+ * whether the invite is still usable. Surrounding white space is ignored.
+ * @throws OperatingError `invite_malformed` if it is no invite or its signature is wrong
  */
 export function readInvite(text: string): Invite {
   const invite = readText(text.trim())
@@ -102,7 +105,9 @@ export function readInvite(text: string): Invite {
   return invite
 }
 
-/** An invite from the bytes that `enrol` carries; null when it is none or its signature fails. Never throws. */
+/**
+ * Reads an invite from the bytes that `enrol` carries; returns null if its form or signature is wrong. Never throws.
+ */
 export function parseInvite(bytes: Uint8Array): Invite | null {
   if (bytes.length <= SIGNATURE_BYTES) return null
   const fields = bytes.subarray(0, bytes.length - SIGNATURE_BYTES)
@@ -118,9 +123,9 @@ function readText(text: string): Invite | null {
   if (!text.startsWith(INVITE_PREFIX) || text.length > TEXT_MAX) return null
   try {
     const bytes = sodium.from_base64(text.slice(INVITE_PREFIX.length), sodium.base64_variants.URLSAFE_NO_PADDING)
-    return inviteText(bytes) === text ? parseInvite(bytes) : null // one invite has one spelling
+    return inviteText(bytes) === text ? parseInvite(bytes) : null // an invite has one spelling
   } catch {
-    return null // not base64url; the library's words would repeat a part of it
+    return null // not base64url; the library's message would quote a part of it
   }
 }
 
@@ -157,7 +162,7 @@ function isInvite({ inviteId, meshId, url, brokerKey, notAfterMs, usesMax, role,
   )
 }
 
-/** Nothing that would be logged on the way, and no name or password. */
+/** Excludes credentials and everything that proxies log. */
 export function isDialable(url: string): boolean {
   if (url.length > URL_MAX || !/^wss?:\/\/[!-~]+$/.test(url) || !URL.canParse(url)) return false
   const { username, password, search, hash } = new URL(url)
@@ -184,13 +189,13 @@ function inviteFields(claim: InviteClaim): Uint8Array {
 export interface DeviceVoucher {
   readonly meshId: MeshId
   readonly user: PeerKey
-  /** Good for one device. */
+  /** Valid for one device. */
   readonly inviteKey: PeerKey
   /** 1 to 32 characters of printable ASCII, no `/`. */
   readonly label: string
-  /** A device joins until then, by the clock of the broker's database, ms since 1970. */
+  /** A device can join until then, by the clock of the broker's database, ms since 1970. */
   readonly joinByMs: Millis
-  /** It is vouched for up to and including this time. */
+  /** The voucher is valid up to and including this time. */
   readonly notAfterMs: Millis
 }
 
@@ -204,7 +209,7 @@ const LABEL_MAX = 32
 export const isDeviceLabel = (label: string): boolean =>
   label.length <= LABEL_MAX && /^[ -~]+$/.test(label) && !label.includes('/')
 
-/** The bytes of a voucher. @throws AssertionError unless its fields are as `DeviceVoucher` says */
+/** Returns the bytes of a voucher. @throws AssertionError unless its fields are as `DeviceVoucher` says */
 export function signVoucher(user: SigningKeys, voucher: DeviceVoucher): Uint8Array {
   assert(isVoucher(voucher), 'a voucher has a mesh, two keys, a label and two times')
   assert(voucher.user === user.publicKey, 'a user vouches with its own key')
@@ -212,14 +217,14 @@ export function signVoucher(user: SigningKeys, voucher: DeviceVoucher): Uint8Arr
   return concatBytes([fields, sign(user, concatBytes([context(VOUCHER), fields]))])
 }
 
-/** Null unless it is a voucher, signed by the user it names, and nothing more. Never throws. */
+/** Returns null unless it is exactly a voucher signed by the user it names. Never throws. */
 function readVoucher(bytes: Uint8Array): DeviceVoucher | null {
   const reader = new FieldReader(bytes)
   const voucher = voucherOf(reader, bytes)
   return reader.isAtEnd ? voucher : null
 }
 
-/** What the new device makes of a voucher; `invite` is the key that came with it. */
+/** Returns the statement of the new device; `invite` is the key that came with the voucher. */
 export function signDevice(device: SigningKeys, invite: SigningKeys, voucher: Uint8Array): Uint8Array {
   const text = concatBytes([hash256(voucher), fromHex(device.publicKey)])
   return concatBytes([
@@ -230,7 +235,7 @@ export function signDevice(device: SigningKeys, invite: SigningKeys, voucher: Ui
   ])
 }
 
-/** A statement from its bytes; null unless all three signed it. Whether its time has passed is for the caller. Never throws. */
+/** Returns null unless all three signed it. The caller checks its time. Never throws. */
 export function readDevice(bytes: Uint8Array): DeviceStatement | null {
   const reader = new FieldReader(bytes)
   const voucher = voucherOf(reader, bytes)
@@ -246,7 +251,7 @@ export function readDevice(bytes: Uint8Array): DeviceStatement | null {
   return isSigned ? { ...voucher, device, bytes: bytes.slice() } : null
 }
 
-/** The user's word that a device is its own no more. It holds for ever. */
+/** The user's statement that a device is no longer its own. It never expires. */
 export interface DeviceRemoval {
   readonly meshId: MeshId
   readonly user: PeerKey
@@ -259,7 +264,7 @@ export function signRemoval(user: SigningKeys, removal: DeviceRemoval): Uint8Arr
   return concatBytes([fields, sign(user, concatBytes([context(REMOVAL), fields]))])
 }
 
-/** Null unless the user it names signed it. Never throws. */
+/** Returns null unless the user it names signed it. Never throws. */
 export function readRemoval(bytes: Uint8Array): DeviceRemoval | null {
   const reader = new FieldReader(bytes)
   const removal = {
@@ -321,19 +326,19 @@ function removalBytes({ meshId, user, device }: DeviceRemoval): Uint8Array {
 }
 
 /**
- * What a person hands to a new device: one line with the voucher, the secret of its invite key, and where the broker is.
+ * The line that a user gives to a new device: the voucher, the secret of its invite key, and the broker's address.
  * Text: `sealpostdevice1:` and the base64url of lp(url), lp(broker key), lp(voucher), lp(seed of the invite key).
  */
 export interface DeviceInviteTerms {
   readonly meshId: MeshId
-  /** The broker, as the device is to dial it: `wss://host[:port]`, or `ws://` on one's own machine. */
+  /** The broker's address for the device: `wss://host[:port]`, or `ws://` on the same machine. */
   readonly url: string
   readonly brokerKey: PeerKey
   /** 1 to 32 characters of printable ASCII, no `/`. */
   readonly label: string
-  /** The line is good until then. Default: one hour from now. */
+  /** The invite is valid until then. Default: one hour from now. */
   readonly joinByMs?: Millis
-  /** The device is vouched for until then. Default: ten years from now. */
+  /** The voucher is valid until then. Default: ten years from now. */
   readonly notAfterMs?: Millis
 }
 
@@ -341,7 +346,7 @@ export interface DeviceInvite {
   readonly url: string
   readonly brokerKey: PeerKey
   readonly voucher: DeviceVoucher
-  /** The statement of the device that has these keys. */
+  /** Returns the statement of the device with these keys. */
   statement(device: SigningKeys): Uint8Array
 }
 
@@ -353,8 +358,8 @@ const DEVICE_NOT_AFTER_DEFAULT_MS = 10 * 365 * 24 * 3_600_000
 export const isDeviceInvite = (text: string): boolean => text.trim().startsWith(DEVICE_PREFIX)
 
 /**
- * The text of a new invite for one device. Anyone who reads it before it is used can become that device.
- * @throws OperatingError `authority_malformed` when the URL is none a client can dial
+ * Creates the text of a new invite for one device. Anyone who reads it before it is used can become that device.
+ * @throws OperatingError `authority_malformed` if the URL can't be dialled
  */
 export function createDeviceInvite(user: SigningKeys, terms: DeviceInviteTerms): string {
   const { meshId, url, brokerKey, label } = terms
@@ -371,7 +376,10 @@ export function createDeviceInvite(user: SigningKeys, terms: DeviceInviteTerms):
   return deviceInviteText(concatBytes(parts.map(lengthPrefixed)))
 }
 
-/** White space around it is cut off. @throws OperatingError `invite_malformed` when it is none, or not as it was signed */
+/**
+ * Surrounding white space is ignored. @throws OperatingError `invite_malformed` if it is no invite or its signature is
+ * wrong
+ */
 export function readDeviceInvite(text: string): DeviceInvite {
   const invite = readDeviceText(text.trim())
   if (!invite) throw new OperatingError('invite_malformed', 'This is no invite, or a part of it is missing or changed.')
@@ -382,9 +390,9 @@ function readDeviceText(text: string): DeviceInvite | null {
   if (!text.startsWith(DEVICE_PREFIX) || text.length > TEXT_MAX) return null
   try {
     const bytes = sodium.from_base64(text.slice(DEVICE_PREFIX.length), sodium.base64_variants.URLSAFE_NO_PADDING)
-    return deviceInviteText(bytes) === text ? deviceInviteOf(new FieldReader(bytes)) : null // one invite has one spelling
+    return deviceInviteText(bytes) === text ? deviceInviteOf(new FieldReader(bytes)) : null // an invite has one spelling
   } catch {
-    return null // not base64url; the library's words would repeat a part of it
+    return null // not base64url; the library's message would quote a part of it
   }
 }
 

@@ -1,14 +1,16 @@
 /**
- * An entry of shared state: the sealed value of a key, signed by who wrote it. Its header stands outside, where the broker
- * reads it; each entry names the hash of the one before it under the same key, so a reader notices one that was put back.
- * Fixed layout, big-endian:
+ * The contents of a space: entries of shared state, and records of messages in the history.
+ *
+ * An entry is the sealed value of a key, signed by its author. Its header is not sealed, so the broker can read it;
+ * each entry names the hash of the previous one under the same key, so a reader detects a rollback. Fixed layout,
+ * big-endian:
  *
  *     0 magic "SPS1"    21 space id 16     77 hash of the entry before 32   145 sentAtMs u64
  *     4 flags u8        37 key hash 32    109 key epoch u32                 153 nonce 24
  *     5 mesh id 16      69 revision u64   113 author 32                     177 crypto_secretbox, then signature 64
  *
- * Flag 1: the key was deleted; its value is empty. In the box: u16 length of the key, the key, u32 length of the value, the
- * value, zeros as padding. Signed: the context `sealpost-entry/1` and all before the signature. Vector:
+ * Flag 1: the key was deleted; its value is empty. In the box: u16 length of the key, the key, u32 length of the value,
+ * the value, zeros as padding. Signed: the context `sealpost-entry/1` and all before the signature. Vector:
  * packages/protocol/vectors/entry.json.
  */
 import { assert, fromHex, isHex, type Millis, type PeerKey, toHex } from '@sealpost/std'
@@ -19,13 +21,13 @@ import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts
 import { hash256, sodium } from '../sodium.ts'
 import { boxKeyOf, KEY_EPOCH_MAX, type KeyScope, keyHashOf } from './space.ts'
 
-/** What anybody reads of an entry. */
+/** The unsealed header of an entry. */
 export interface EntryHeader extends KeyScope {
   /** 64 hex digits. */
   readonly keyHash: string
-  /** From 1; each change of a key is the next one. */
+  /** From 1; each change of a key increments it. */
   readonly revision: number
-  /** BLAKE2b-256 of the entry before, all its bytes; `NO_ENTRY` at revision 1. */
+  /** BLAKE2b-256 of the previous entry's bytes; `NO_ENTRY` at revision 1. */
   readonly prevHash: Uint8Array
   readonly author: PeerKey
   /** The author's clock. */
@@ -33,7 +35,7 @@ export interface EntryHeader extends KeyScope {
   readonly isDeleted: boolean
 }
 
-/** A header whose author signed it, with the bytes and their hash. */
+/** A header with a verified signature, the bytes and their hash. */
 export interface SignedEntry extends EntryHeader {
   readonly bytes: Uint8Array
   readonly hash: Uint8Array
@@ -60,7 +62,7 @@ export interface EntryKeys {
 export const NO_ENTRY = new Uint8Array(32)
 export const ENTRY_KEY_BYTES_MAX = 512
 export const ENTRY_VALUE_BYTES_MAX = 64 * 1024
-/** With header, box, signature and room for padding. */
+/** Includes header, box, signature and room for padding. */
 export const ENTRY_BYTES_MAX = 68 * 1024
 
 const ENTRY_MAGIC = 0x53505331
@@ -71,12 +73,12 @@ const SEAL_BYTES = NONCE_BYTES + 16
 const LENGTHS_BYTES = 6
 const ENTRY_BYTES_MIN = ENTRY_HEADER_BYTES + SEAL_BYTES + LENGTHS_BYTES + SIGNATURE_BYTES
 
-/** The same draft gives other bytes each time. @throws AssertionError when the draft is none */
+/** Each call gives different bytes. @throws AssertionError if the draft is invalid */
 export function sealEntry(author: SigningKeys, draft: EntryDraft, keys: EntryKeys): SignedEntry {
   return sealEntryWith(author, draft, keys, crypto.getRandomValues(new Uint8Array(NONCE_BYTES)))
 }
 
-/** The same with a given nonce: for test vectors. */
+/** Uses a given nonce: for test vectors. */
 export function sealEntryWith(author: SigningKeys, draft: EntryDraft, keys: EntryKeys, nonce: Uint8Array): SignedEntry {
   const { key, value, bucketBytes = 1, ...place } = draft
   const header: EntryHeader = {
@@ -114,7 +116,7 @@ export function entryFields(bytes: Uint8Array): EntryHeader | null {
   return magic === ENTRY_MAGIC && flags <= FLAG_DELETED && isEntry(header) ? header : null
 }
 
-/** The same of an entry that its author signed. Never throws. */
+/** Reads an entry and checks its signature; returns null if either fails. Never throws. */
 export function readEntry(bytes: Uint8Array): SignedEntry | null {
   const header = entryFields(bytes)
   const fields = bytes.subarray(0, bytes.length - SIGNATURE_BYTES)
@@ -122,7 +124,7 @@ export function readEntry(bytes: Uint8Array): SignedEntry | null {
   return { ...header, bytes, hash: hash256(bytes) }
 }
 
-/** Null unless the keys open it, and the key inside is the one that its header stands for. Never throws. */
+/** Returns null unless the keys open it and the inner key matches the header's hash. Never throws. */
 export function openEntry(entry: SignedEntry, keys: EntryKeys): { key: string; value: Uint8Array | null } | null {
   const { bytes, isDeleted } = entry
   const nonce = bytes.subarray(ENTRY_HEADER_BYTES, ENTRY_HEADER_BYTES + NONCE_BYTES)
@@ -142,7 +144,7 @@ function opened(box: Uint8Array, nonce: Uint8Array, key: Uint8Array): Uint8Array
   }
 }
 
-/** No place for a lone surrogate: its UTF-8 would be that of another key. */
+/** A lone surrogate is refused, because its UTF-8 would be that of another key. */
 export function isEntryKey(key: string): boolean {
   const { length } = utf8(key)
   return length > 0 && length <= ENTRY_KEY_BYTES_MAX && key.isWellFormed()
@@ -156,7 +158,7 @@ function entryText(key: Uint8Array, value: Uint8Array, bucketBytes: number): Uin
   return concatBytes([u16(key.length), key, u32(value.length), value, padding])
 }
 
-/** Not made where nothing of this file is used: a browser's bundle leaves it out. */
+/** Marked as pure, so a bundle that doesn't use this file omits it. */
 const decoder = /* @__PURE__ */ new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 function readEntryText(text: Uint8Array): { key: string; value: Uint8Array } | null {
@@ -203,19 +205,19 @@ function entrySignedBytes(fields: Uint8Array): Uint8Array {
 }
 
 /**
- * What the history keeps of a message to a group, beside its sealed body: the key to that body, sealed under the key of
- * the space, and signed by its author. Each names the hash of the author's record before it in the same stream, so one
- * that is left out between two is noticed. Fixed layout, big-endian:
+ * A record of a group message in the history: the key to its sealed body, sealed under the key of the space and signed
+ * by its author. Each record names the hash of the author's previous one in the same stream, so a reader detects an
+ * omission. Fixed layout, big-endian:
  *
  *     0 magic "SPH1"    37 author 32      105 sentAtMs u64
  *     5 mesh id 16      69 body id 32     113 nonce 24
  *    21 space id 16    101 key epoch u32  137 crypto_secretbox, then signature 64
  *
- * The byte at 4 is 0. In the box: stream id 16, u64 place in the stream from 1, hash of the record before 32, content key
- * 32, then the note as in an envelope, none when nothing follows. Signed: the context `sealpost-record/1` and all before
- * the signature. Vector: packages/protocol/vectors/record.json.
+ * The byte at 4 is 0. In the box: stream id 16, u64 place in the stream from 1, hash of the previous record 32, content
+ * key 32, then optionally the note as in an envelope. Signed: the context `sealpost-record/1` and all before the
+ * signature. Vector: packages/protocol/vectors/record.json.
  */
-/** What anybody reads of a record. */
+/** The unsealed header of a record. */
 export interface RecordHeader extends KeyScope {
   readonly author: PeerKey
   /** 64 hex digits: the BLAKE2b-256 of the sealed body. */
@@ -224,13 +226,13 @@ export interface RecordHeader extends KeyScope {
   readonly sentAtMs: Millis
 }
 
-/** A header whose author signed it, with the bytes and their hash. */
+/** A header with a verified signature, the bytes and their hash. */
 export interface SignedRecord extends RecordHeader {
   readonly bytes: Uint8Array
   readonly hash: Uint8Array
 }
 
-/** Where a record stands among those of its author. A stream is new with each life of the author. */
+/** The position of a record among those of its author. Each process of the author begins a new stream. */
 export interface RecordPosition {
   /** 32 hex digits. */
   readonly streamId: string
@@ -241,14 +243,14 @@ export interface RecordPosition {
 }
 
 export interface RecordDraft extends KeyScope, RecordPosition {
-  /** Content key and hash of the sealed body, as in the envelope of each member. */
+  /** Content key and hash of the sealed body, as in each member's envelope. */
   readonly ticket: Uint8Array
   readonly sentAtMs: Millis
   readonly note: Note | null
 }
 
 export interface OpenRecord extends RecordPosition {
-  /** With it the sealed body opens. */
+  /** Opens the sealed body. */
   readonly ticket: Uint8Array
   readonly note: Note | null
 }
@@ -264,12 +266,12 @@ const RECORD_BYTES_MIN = RECORD_HEADER_BYTES + NONCE_BYTES + 16 + PLACE_BYTES + 
 /** As JSON. */
 export const RECORD_NOTE_BYTES_MAX = RECORD_BYTES_MAX - RECORD_BYTES_MIN
 
-/** @throws AssertionError when the draft is none */
+/** @throws AssertionError if the draft is invalid */
 export function sealRecord(author: SigningKeys, draft: RecordDraft, spaceKey: Uint8Array): SignedRecord {
   return sealRecordWith(author, draft, spaceKey, crypto.getRandomValues(new Uint8Array(NONCE_BYTES)))
 }
 
-/** The same with a given nonce: for test vectors. */
+/** Uses a given nonce: for test vectors. */
 export function sealRecordWith(
   author: SigningKeys,
   draft: RecordDraft,
@@ -305,7 +307,7 @@ export function recordFields(bytes: Uint8Array): RecordHeader | null {
   return magic === RECORD_MAGIC && flags === 0 && isRecord(header) ? header : null
 }
 
-/** The same of a record that its author signed. Never throws. */
+/** Reads a record and checks its signature; returns null if either fails. Never throws. */
 export function readRecord(bytes: Uint8Array): SignedRecord | null {
   const header = recordFields(bytes)
   const fields = bytes.subarray(0, bytes.length - SIGNATURE_BYTES)
@@ -313,7 +315,7 @@ export function readRecord(bytes: Uint8Array): SignedRecord | null {
   return { ...header, bytes, hash: hash256(bytes) }
 }
 
-/** Null unless this key opens it and what it holds is as it should be. Never throws. */
+/** Returns null unless this key opens it and its contents are valid. Never throws. */
 export function openRecord(record: SignedRecord, spaceKey: Uint8Array): OpenRecord | null {
   const { bytes, bodyId } = record
   const boxAt = RECORD_HEADER_BYTES + NONCE_BYTES

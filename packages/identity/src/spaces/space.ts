@@ -1,6 +1,6 @@
 /**
- * A space: where entries and history of a mesh or a group are kept, and for how long. Its owner signs the terms, so that
- * no broker can keep more than members agreed to, or show newcomers what was not meant for them.
+ * A space: where entries and history of a mesh or a group are kept, and for how long. Its owner signs the terms, so no
+ * broker can keep more than members agreed to, or show new members what was not meant for them.
  *
  * Bytes: the fields below, then the signature over the context and the fields: lp(mesh id), lp(space id), u32 epoch,
  * lp(owner), u16 historyFor, u16 flags (1: messages are kept), u32 keepSeconds, u64 keepBytes. Vector:
@@ -21,36 +21,39 @@ import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u16, u32
 import { type BoxKeys, SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts'
 import { sodium } from '../sodium.ts'
 
-/** Who may read what was written before they came: nobody for there is none, those who were there, or every member. */
+/**
+ * Who may read the history from before they joined: `none` keeps no history, `joined` hides it from new members, `all`
+ * shows it to every member.
+ */
 export type HistoryAudience = (typeof HISTORY_FOR)[number]
 
 export interface SpaceFields {
   readonly meshId: MeshId
   readonly spaceId: SpaceId
   readonly owner: PeerKey
-  /** From 1; a statement with a lower one than was seen before is an old one. */
+  /** From 1; a statement with a lower epoch than one seen before is outdated. */
   readonly epoch: number
   readonly historyFor: HistoryAudience
-  /** Of the history; it holds no more than either says. Both are 0 exactly where `historyFor` is `none`. */
+  /** Limits of the history; whichever is reached first applies. Both are 0 if and only if `historyFor` is `none`. */
   readonly keepSeconds: number
   readonly keepBytes: number
-  /** Whether messages to the group may be kept in the history, too. Never with `none`. */
+  /** Whether the history may also record messages to the group. Never with `none`. */
   readonly keepsMessages: boolean
 }
 
-/** A space and the bytes that prove it. */
+/** A space with its signed bytes. */
 export interface SpaceStatement extends SpaceFields {
   readonly bytes: Uint8Array
 }
 
-const HISTORY_FOR = ['none', 'joined', 'all'] as const // the place is the number
+const HISTORY_FOR = ['none', 'joined', 'all'] as const // the index is the number
 const FLAG_MESSAGES = 1
-/** An `integer` of the database holds no more. */
+/** The maximum of a database `integer`. */
 const INTEGER_MAX = 2 ** 31 - 1
 
 export const isHistoryAudience = (text: string): text is HistoryAudience => HISTORY_FOR.some((known) => known === text)
 
-/** @throws AssertionError unless every field is as `Space` says, and the owner the one who signs */
+/** @throws AssertionError unless every field is as `SpaceFields` says and the owner signs */
 export function signSpace(owner: SigningKeys, space: SpaceFields): SpaceStatement {
   assert(owner.publicKey === space.owner, 'an owner signs with the key it names')
   assert(isSpace(space), 'a space has a mesh, an id, an owner, an epoch and bounds')
@@ -58,7 +61,7 @@ export function signSpace(owner: SigningKeys, space: SpaceFields): SpaceStatemen
   return { ...space, bytes: concatBytes([fields, sign(owner, spaceSignedBytes(fields))]) }
 }
 
-/** A statement from its bytes; null unless every field is as `Space` says and its owner signed it. Never throws. */
+/** Returns null unless every field is as `SpaceFields` says and its owner signed it. Never throws. */
 export function readSpace(bytes: Uint8Array): SpaceStatement | null {
   if (bytes.length <= SIGNATURE_BYTES) return null
   const fields = bytes.subarray(0, bytes.length - SIGNATURE_BYTES)
@@ -117,12 +120,12 @@ function spaceFields(space: SpaceFields): Uint8Array {
 }
 
 /**
- * What the members of a space share and its broker never has. The *name key* is one for the life of the space: under it a
- * key of the state becomes the hash that the broker files it by. A *space key* is good for one epoch, and no content is
- * sealed under it directly: each entry and each record has a key derived from it.
+ * The keys that members of a space share and its broker never has. The *name key* stays for the life of the space: the
+ * broker files a key of the state under its hash by the name key. A *space key* is valid for one epoch and seals no
+ * content directly: each entry and each record has a key derived from it.
  */
 
-/** Where a key belongs: one of another place or epoch opens nothing here. */
+/** What a key is bound to: a key of another space or epoch opens nothing here. */
 export interface KeyScope {
   readonly meshId: MeshId
   readonly spaceId: SpaceId
@@ -133,7 +136,7 @@ const SPACE_KEY_BYTES = 32
 /** An epoch is an `integer` of the database. */
 export const KEY_EPOCH_MAX = 2 ** 31 - 1
 
-/** A new name key, or a new space key. */
+/** Generates a name key or a space key. */
 export const newSpaceKey = (): Uint8Array => crypto.getRandomValues(new Uint8Array(SPACE_KEY_BYTES))
 
 /** 64 hex digits: the keyed BLAKE2b-256 of the key's UTF-8 under the name key. */
@@ -142,14 +145,14 @@ export function keyHashOf(nameKey: Uint8Array, key: string): string {
 }
 
 /**
- * The key of one box. Its whole header goes in, so a box opens under no other header than its own: nobody who has not the
- * space key can sign what another member wrote as a newer revision, or as its own.
+ * Derives the key of one box from its whole header, so the box opens under no other header: without the space key
+ * nobody can sign another member's value as a newer revision or as their own.
  */
 export function boxKeyOf(spaceKey: Uint8Array, header: Uint8Array): Uint8Array {
   return keyed(spaceKey, concatBytes([context('sealpost-box-key/1'), header]))
 }
 
-/** Shows who has both that one key followed the other: nobody makes it without the former one. */
+/** Proves, to a holder of both, that one key followed the other: it can't be computed without the former key. */
 export function keyLink(formerKey: Uint8Array, key: Uint8Array, place: KeyScope): Uint8Array {
   return keyed(formerKey, concatBytes([context('sealpost-key-link/1'), placeBytes(place), key]))
 }
@@ -164,38 +167,38 @@ function keyed(key: Uint8Array, text: Uint8Array): Uint8Array {
 }
 
 /**
- * A grant: one member gives another the keys of a space that it may have. It is signed by the one who gives, and boxed so
- * that only the other opens it; the broker stores what it can't read. Who gave it stands inside, so it proves itself
- * without any lookup of the giver's box key.
+ * A grant: one member gives another the keys of a space that it may have. The granter signs it and seals it to the
+ * member, so the broker can't read it. The granter is named inside, so verification needs no lookup of its box key.
  *
- * Bytes: `crypto_box_seal` of the fields and the signature over the context `sealpost-grant/1` and the fields: lp(mesh id),
- * lp(space id), lp(granter), lp(member), u32 key epoch, u32 group epoch, link 32, name key 32, u16 number of keys, then u32
- * epoch and 32 bytes of each, ascending, the last one that of the key epoch. Vector: packages/protocol/vectors/grant.json.
+ * Bytes: `crypto_box_seal` of the fields and the signature over the context `sealpost-grant/1` and the fields: lp(mesh
+ * id), lp(space id), lp(granter), lp(member), u32 key epoch, u32 group epoch, link 32, name key 32, u16 number of keys,
+ * then u32 epoch and 32 bytes of each, ascending, the last one that of the key epoch. Vector:
+ * packages/protocol/vectors/grant.json.
  */
 export interface KeyGrant extends KeyScope {
   readonly granter: PeerKey
   readonly member: PeerKey
   /**
-   * The granter vouches that the newest key was given to nobody but the members whom the group's statement of this epoch
-   * names. 0 in the space of a mesh, which has no such statement.
+   * The granter vouches that only the members named by the group's statement of this epoch have the newest key. 0 in
+   * the space of a mesh, which has no such statement.
    */
   readonly groupEpoch: number
-  /** `keyLink` of the newest key to the one before it, zeros at epoch 1: who has the former key compares it. */
+  /** `keyLink` of the newest key to the previous one, zeros at epoch 1; a holder of the former key verifies it. */
   readonly link: Uint8Array
   readonly nameKey: Uint8Array
-  /** Those the member may have, ascending by epoch; the last one is that of `keyEpoch`. */
+  /** The keys for this member, ascending by epoch; the last one is that of `keyEpoch`. */
   readonly keys: readonly { readonly keyEpoch: number; readonly key: Uint8Array }[]
 }
 
-/** Older ones are left out: this number of rotations takes years. */
+/** Older keys are omitted; this many rotations take years. */
 export const GRANT_KEYS_MAX = 1024
-/** Of one box. */
+/** Maximum size of one box. */
 export const GRANT_BYTES_MAX = 64 * 1024
 export const NO_LINK = new Uint8Array(32)
 
 /**
- * Other bytes each time.
- * @throws AssertionError when it is none; OperatingError `box_key_unusable`
+ * Each call gives different bytes.
+ * @throws AssertionError if the grant is invalid; OperatingError `box_key_unusable`
  */
 export function sealGrant(granter: SigningKeys, grant: KeyGrant, boxKey: Uint8Array): Uint8Array {
   const text = signGrant(granter, grant)
@@ -208,7 +211,7 @@ export function sealGrant(granter: SigningKeys, grant: KeyGrant, boxKey: Uint8Ar
   }
 }
 
-/** What stands in the box: for test vectors. */
+/** The contents of the box: for test vectors. */
 export function signGrant(granter: SigningKeys, grant: KeyGrant): Uint8Array {
   assert(granter.publicKey === grant.granter && isGrant(grant), 'a grant has two peers, a name key and keys')
   const fields = grantFields(grant)
@@ -216,8 +219,8 @@ export function signGrant(granter: SigningKeys, grant: KeyGrant): Uint8Array {
 }
 
 /**
- * Null unless one of these box keys opens it, its granter signed it, and it is for this member. Whether the granter
- * belongs to the space is for the caller. Never throws.
+ * Returns null unless one of these box keys opens it, its granter signed it, and it is for this member. The caller
+ * checks whether the granter belongs to the space. Never throws.
  */
 export function openGrant(box: Uint8Array, member: PeerKey, boxKeys: readonly BoxKeys[]): KeyGrant | null {
   if (box.length > GRANT_BYTES_MAX) return null
@@ -261,7 +264,7 @@ function grantOf(fields: Uint8Array): KeyGrant | null {
 }
 
 function readKeys(reader: FieldReader): KeyGrant['keys'] {
-  // One too many is read of a longer list, and refused with the whole.
+  // A longer list is read up to one key too many, and then refused.
   const count = Math.min(reader.u16(), GRANT_KEYS_MAX + 1)
   return Array.from({ length: count }, () => ({ keyEpoch: reader.u32(), key: reader.take(SPACE_KEY_BYTES).slice() }))
 }

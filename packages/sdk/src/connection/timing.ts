@@ -1,17 +1,20 @@
 /**
- * Whether the broker of a session still runs. A frame that nothing follows for 2 seconds leads to a ping, and so does an
- * answer that is owed. Any frame proves that the broker's event loop runs: then only its database is slow, which all
- * brokers of a cluster share, so another one would be no quicker. Without a frame the broker counts as gone. Pure.
+ * When a peer gives up a broker, and how long it waits before it dials again. Pure.
+ *
+ * A ping follows a frame that got no reply for 2 seconds, or an overdue reply. Any frame proves that the broker's event
+ * loop runs: then only its database is slow, which all brokers of a cluster share, so another broker would be no
+ * faster. Without a frame the broker counts as gone. Dialling backs off with full jitter, so peers cut off together
+ * don't come back together.
  */
 import type { Millis } from '@sealpost/std'
 
-/** From a frame of ours, or from the last sign of life while an answer is owed, to the ping. */
+/** From a sent frame, or from the last received one while a reply is owed, to the ping. */
 const OVERDUE_AFTER_MS = 2_000
-/** From the ping to the first look that finds nothing. A ping waits at the broker behind what was sent before it. */
+/** From the ping to the first check without a reply. A ping waits at the broker behind earlier frames. */
 const ANSWER_WITHIN_MS = 4_500
-/** Between two looks a process that was busy reads what had arrived meanwhile. */
+/** Between two checks a process that was busy reads what has arrived. */
 const SECOND_LOOK_MS = 250
-/** A pong that took longer, or a session that is younger, does not show that the link is quick. */
+/** A slower pong, or a younger session, does not prove that the link is fast. */
 const PROMPT_MS = 2_000
 const STEADY_AFTER_MS = 10_000
 
@@ -29,7 +32,10 @@ export class Liveness {
   /** The first frame sent after the last one that was received. */
   #sentAtMs: Millis | null = null
   #wait: Wait = NONE
-  /** Brokers given up in a row. On a slow link a pong waits behind much else: each miss doubles the time for the next. */
+  /**
+   * Brokers given up in a row. On a slow link a pong waits behind much other traffic, so each miss doubles the next
+   * timeout.
+   */
   #misses = 0
 
   begin(heartbeatMs: Millis, nowMs: Millis): void {
@@ -51,7 +57,7 @@ export class Liveness {
     this.#wait = NONE
   }
 
-  /** `isOwed`: the broker owes an answer to something. `ping`: send one. `gone`: the session is over. */
+  /** `isOwed`: the broker owes a reply. `ping`: send one. `gone`: the session is over. */
   look(nowMs: Millis, isOwed: boolean): 'alive' | 'ping' | 'gone' {
     if (nowMs < this.wakeAtMs(isOwed)) return 'alive'
     if (this.#wait.name === 'none') {
@@ -66,7 +72,7 @@ export class Liveness {
     return 'gone'
   }
 
-  /** When to look again. */
+  /** The time of the next `look`. */
   wakeAtMs(isOwed: boolean): Millis {
     const wait = this.#wait
     if (wait.name === 'pinged') return wait.atMs + this.#answerWithinMs
@@ -89,22 +95,22 @@ export class Liveness {
 const BACKOFF_BASE_MS = 500
 export const BACKOFF_MAX_MS = 30_000
 /**
- * In the first minute of an outage, which is what a restart takes: a waiting peer is back within this time of the broker.
- * Who comes from a herd is spread by being put off: a broker that has enough to do names a time, which counts below.
+ * In the first minute of an outage, about the length of a restart, a waiting peer returns within this time of the
+ * broker. A busy broker spreads a herd by naming a retry-after, which has its own bound below.
  */
 export const BRIEF_MAX_MS = 5_000
-/** With waits of 2.5 seconds on average that is about a minute. */
+/** With waits of 2.5 seconds on average this is about a minute. */
 const BRIEF_FAILURES = 24
-/** A broker may name a longer time than our own bound; not one that amounts to never. */
+/** A broker may name a longer time than our own bound, but not an effectively infinite one. */
 export const HINT_MAX_MS = 10 * 60_000
 
-/** After this number of failures in a row without a reply of the broker, 0 for the first. */
+/** `failures`: consecutive failures without a reply from the broker, 0 for the first. */
 export function backoffMs(failures: number, random: () => number): Millis {
   const most = failures < BRIEF_FAILURES ? BRIEF_MAX_MS : BACKOFF_MAX_MS
   return Math.min(most, spreadMs(failures)) * random()
 }
 
-/** Behind the time that the broker named, when it has put us off so often in a row. */
+/** Added to the time that the broker named, after this many consecutive deferrals. */
 export function putOffMs(putOffs: number, random: () => number): Millis {
   return Math.min(BACKOFF_MAX_MS, spreadMs(putOffs)) * random()
 }

@@ -1,4 +1,4 @@
-/** Groups as the engine has them: the statements it believes, mail of groups that comes, and mail to groups that goes. */
+/** Groups in the engine: the trusted statements, incoming group mail, and messages to groups. */
 import { type GroupStatement, isGroupEnded, type Note } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf, type Priority, type SendTerms } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
@@ -58,7 +58,7 @@ export class GroupClient {
     })
   }
 
-  /** As far as they are known now, ended ones among them; `refresh` asks. */
+  /** All known groups, including ended ones; `refresh` updates them. */
   get all(): readonly GroupStatement[] {
     return this.#statements.all
   }
@@ -75,7 +75,7 @@ export class GroupClient {
     this.#sends.send(send)
   }
 
-  /** The broker has taken it. */
+  /** Adds a group that the broker has accepted. */
   add(group: GroupStatement): void {
     this.#statements.add(group)
   }
@@ -93,17 +93,17 @@ export class GroupClient {
     return group !== undefined && group.epoch > epoch && !isGroupMember(group, peer)
   }
 
-  /** Members that a former life still owed a message: it continues with them. */
+  /** Resumes messages that an earlier process still owed to members. */
   restore(): void {
     for (const message of this.#ports.bodies?.restored.values() ?? []) this.#sends.restore(message, this.#tellerOf(0))
   }
 
-  /** A post of a former life. */
+  /** Handles a post of an earlier process. */
   orphan(message: GroupMessage, to: PeerKey, outboxNo: number): Orphan {
     return this.#sends.orphan(message, to, this.#tellerOf(outboxNo))
   }
 
-  /** Nobody of this life waits for these: they are told as events. */
+  /** No caller of this process waits for these posts, so their outcomes become events. */
   #tellerOf(outboxNo: number): SendObserver {
     return {
       expect: () => undefined,
@@ -125,18 +125,18 @@ export class GroupClient {
   }
 }
 
-/** What became of a group message, for one member. */
+/** The outcome of a group message for one member. */
 export type MemberOutcome =
   | { readonly peer: PeerKey; readonly receipt: Receipt; readonly error: null }
   | { readonly peer: PeerKey; readonly receipt: null; readonly error: SealpostError }
 
-/** Who hears what becomes of a group message. */
+/** Receives the progress of a group message. */
 export interface SendObserver {
-  /** It is to be kept in the history of the group. */
+  /** Set if the history of the group shall record the message. */
   readonly recorder?: MessageRecorder | undefined
-  /** These are to get it: at first, and when the group has changed. */
+  /** The members to send to: called at first, and again if the group has changed. */
   readonly expect: (members: readonly PeerKey[]) => void
-  /** Once for each of them. */
+  /** Called once per member. */
   readonly ended: (outcome: MemberOutcome) => void
 }
 
@@ -144,7 +144,7 @@ export interface GroupSend extends SendObserver {
   readonly groupId: GroupId
   readonly body: Uint8Array
   readonly terms: GroupMessageTerms
-  /** It is on its way by this statement. */
+  /** The message was sealed by this statement and is on its way. */
   readonly posted: (group: GroupStatement) => void
   readonly refused: (error: SealpostError) => void
 }
@@ -154,15 +154,16 @@ export interface GroupSenderPorts {
   readonly self: PeerKey
   readonly statements: GroupStatements
   readonly post: (post: OutgoingMessage) => void
-  /** What is owed has changed: it is to be kept. */
+  /** The owed members changed and must be stored. */
   readonly saveOwed: (message: GroupMessage) => void
-  /** How what is owed ends with the peer. */
+  /** Returns the error for owed messages when the peer ends. */
   readonly endOf: (error: SealpostError) => SealpostError
 }
 
 /**
- * Messages to groups: sealed once, and one envelope for each member in the ordinary lane to that member. When the broker
- * says that the group has changed, what was refused is sealed again for the current members, once. Pure and synchronous.
+ * Messages to groups: sealed once, with one envelope for each member in the ordinary lane to that member. If the broker
+ * reports that the group has changed, refused envelopes are sealed once more for the current members. Pure and
+ * synchronous.
  */
 export class GroupSender {
   readonly #ports: GroupSenderPorts
@@ -185,12 +186,12 @@ export class GroupSender {
     })
   }
 
-  /** A post of a former life, which nobody waits for but the group. */
+  /** Handles a post of an earlier process, which only the group waits for. */
   orphan(message: GroupMessage, to: PeerKey, teller: SendObserver): Pick<OutgoingMessage, 'accepted' | 'refused'> {
     return this.#answers(message, to, teller)
   }
 
-  /** What a former life still owed when it ended. */
+  /** Resumes a message that an earlier process still owed. */
   restore(message: GroupMessage, teller: SendObserver): void {
     if (message.owed.size > 0) this.#askAgain(message, teller)
   }
@@ -238,7 +239,7 @@ export class GroupSender {
     }
   }
 
-  /** In the turn of the refusal, so that no crash finds it neither sent nor owed. */
+  /** Runs in the turn of the refusal, so after a crash the message is either sent or owed. */
   #owe(message: GroupMessage, peer: PeerKey, teller: SendObserver): void {
     const isFirst = message.owed.size === 0
     message.owed.add(peer)
@@ -256,7 +257,7 @@ export class GroupSender {
     const owed = new Set(message.owed)
     const group = this.#ports.statements.find(message.groupId)
     const body = this.#ports.crypto.openBody(message.bytes, message.ticket)
-    const isSealable = message.record === undefined || teller.recorder // a former life could have it kept, this one can't
+    const isSealable = message.record === undefined || teller.recorder // an earlier process recorded it in the history, this one can't
     const to = group && body && isSealable && group.epoch > message.epoch ? this.#nowOwed(group, message, owed) : []
     teller.expect(to)
     if (group && body && to.length > 0) this.#launch(body, { group, to, terms: message.terms, isSecond: true }, teller)
@@ -267,12 +268,12 @@ export class GroupSender {
     for (const peer of owed) if (!served.has(peer)) teller.ended({ peer, receipt: null, error })
   }
 
-  /** This life is over; with a store the next one continues. */
+  /** This process ends; with a store the next one continues. */
   #giveUp({ owed }: GroupMessage, teller: SendObserver, error: SealpostError): void {
     for (const peer of owed) teller.ended({ peer, receipt: null, error: this.#ports.endOf(error) })
   }
 
-  /** Of the members of now: those who did not get it, and those who came since. */
+  /** The current members that did not get it, or joined since. */
   #nowOwed(group: GroupStatement, { members }: GroupMessage, owed: ReadonlySet<PeerKey>): PeerKey[] {
     const { self } = this.#ports
     if (!isGroupMember(group, self)) return []
@@ -288,28 +289,31 @@ export function notInGroup(): SealpostError {
 }
 
 /**
- * The second half of opening mail of a group, or for every device of a user: the envelope held the ticket to a body that came beside it. Which group it
- * is for stands in the box; whether its sender belongs to that group, the owner's statement says.
+ * The second half of opening mail of a group, or for every device of a user: the envelope held the ticket to a body
+ * sent beside it. The group's id is sealed; the owner's statement proves whether the sender belongs to that group.
  */
 interface GroupOpenerPorts {
   readonly crypto: Pick<GroupCrypto, 'openBody'>
   readonly statements: GroupStatements
-  /** The identity key of now, of one that others may have followed. */
+  /** Returns the current identity key for a former one. */
   readonly current: (peer: PeerKey) => PeerKey
-  /** What waits of this sender may go on. */
+  /** Retries waiting mail of this sender. */
   readonly unlock: (sender: PeerKey) => void
 }
 
 export class GroupOpener {
   readonly #ports: GroupOpenerPorts
-  /** Read again since they came. */
+  /** Deliveries whose group statement was read again since they arrived. */
   readonly #rechecked = new WeakSet<PushedDelivery>()
 
   constructor(ports: GroupOpenerPorts) {
     this.#ports = ports
   }
 
-  /** `asked`: the group's statement was asked for, then `unlock` follows. `later`: the broker has none that is new enough. */
+  /**
+   * `asked`: the group's statement was requested, and `unlock` follows. `later`: the broker has none that is new
+   * enough.
+   */
   open(delivery: PushedDelivery, opened: OpenedEnvelope): OpenedMessage | { flaw: string } | 'asked' | 'later' {
     const { note, header, headerHash } = opened
     if (note?.pool !== undefined) return this.#openForPool(delivery, opened, note)
@@ -321,7 +325,7 @@ export class GroupOpener {
     if (note.group === undefined) return { ok: true, header, headerHash, note, body }
     const group = this.#ports.statements.find(note.group)
     if (!group || group.epoch < note.groupEpoch!) return this.#ask(delivery)
-    // Of an older epoch nobody can tell any more who belonged to it.
+    // Membership in an older epoch can't be verified any more.
     const isMember =
       isGroupMember(group, delivery.sender) || group.members.some((key) => this.#ports.current(key) === delivery.sender)
     if (group.epoch === note.groupEpoch && !isMember) return { flaw: 'not_in_group' }
@@ -329,7 +333,7 @@ export class GroupOpener {
     return { ok: true, header, headerHash, note, body, group: among }
   }
 
-  /** Every member that knows a pool may send to it: only the sender's box is proof. */
+  /** Any member that knows a pool may send to it, so the sender's box is the only proof. */
   #openForPool({ body }: PushedDelivery, opened: OpenedEnvelope, note: Note): OpenedMessage | { flaw: string } {
     if (!body) return { flaw: 'no_body' }
     if (note.group !== undefined || note.user !== undefined) return { flaw: 'two_audiences' }
@@ -349,21 +353,24 @@ export interface GroupMessageTerms {
   readonly priority: Priority
   readonly ttlSeconds: number
   readonly terms?: SendTerms | undefined
-  /** Sealed with the body, beside which group it is for. */
+  /** Sealed with the body, together with the group's id. */
   readonly note?: Note | undefined
 }
 
-/** Has messages to a group kept in its history, and can read them: an open `State` of the group is one. */
+/** Records messages to a group in its history: an open `State` of the group is one. */
 export interface MessageRecorder {
-  /** @throws SealpostError `key_missing` while it has no key to seal them under; `value_too_large` when no record holds the note */
+  /**
+   * @throws SealpostError `key_missing` while it has no key to seal them under; `value_too_large` if no record can
+   *   hold the note
+   */
   checkNote(note: Note | undefined): void
-  /** What the history is to keep beside the sealed body, which the ticket opens. */
+  /** Returns the history record to store with the sealed body; the ticket opens the body. */
   sealRecord(said: { readonly ticket: Uint8Array; readonly note: Note }): Uint8Array
-  /** It is in the history, which is told for each member that its message is stored for. */
+  /** The record is stored; called once for each member that the message is stored for. */
   recorded(record: Uint8Array): void
 }
 
-/** Each envelope of it refers to this object. */
+/** A message to a group: its body sealed once, and the common part of its envelopes, which all refer to this object. */
 export interface GroupMessage {
   readonly groupId: GroupId
   readonly epoch: number
@@ -373,21 +380,21 @@ export interface GroupMessage {
   /** The body of each envelope: content key and hash. */
   readonly ticket: Uint8Array
   readonly terms: GroupMessageTerms
-  /** What the history is to keep of it; undefined: nothing. */
+  /** The history record, or undefined for none. */
   readonly record?: Uint8Array | undefined
-  /** To whom it was addressed; empty for one of a former life. */
+  /** The addressed members; empty if an earlier process sent it. */
   readonly members: readonly PeerKey[]
-  /** It was sealed again for the current members; a second time it is not. */
+  /** It was already sealed again for the current members, which happens once. */
   readonly isSecond: boolean
-  /** Their envelopes were refused since the group has changed: they are to get it sealed again. */
+  /** Members whose envelopes were refused because the group changed; it is sealed again for them. */
   readonly owed: Set<PeerKey>
 }
 
-/** As a recipient sees it: proven by the sender's box and the owner's signature. */
+/** The group of a received message, proven by the sender's box and the owner's signature. */
 export interface MessageGroup {
   readonly id: GroupId
   readonly name: string
-  /** By whose members the sender addressed it. */
+  /** The epoch of the statement that the sender used. */
   readonly epoch: number
 }
 
@@ -397,5 +404,5 @@ export function isGroupMember(group: GroupStatement, peer: PeerKey): boolean {
   return members.has(peer)
 }
 
-/** It is asked for each message that comes. */
+/** Cached, because every received group message needs it. */
 const memberSets = new WeakMap<GroupStatement, ReadonlySet<PeerKey>>()

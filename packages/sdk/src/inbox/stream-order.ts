@@ -1,4 +1,11 @@
-/** The order of streams: which numbers were seen, whether each message follows the one before it, and messages held back until an earlier one arrives. */
+/**
+ * The order of streams: which numbers were seen, whether each message follows the previous one, and messages held back
+ * until an earlier one arrives. Pure and synchronous.
+ *
+ * A lane is what one sender sends at one priority. It can hold several streams: a sender begins a new one after a
+ * refusal, and each of its processes has its own. All messages of a lane wait behind a held one, or one of a new stream
+ * would overtake it (P6).
+ */
 
 import type { StreamPosition } from '@sealpost/identity'
 import type { Priority } from '@sealpost/protocol'
@@ -28,7 +35,7 @@ interface Held<M> {
 }
 
 export class ReorderBuffer<M extends InLane> {
-  /** Of all lanes; those of one lane stand in the order in which they are handed out. */
+  /** Ordered within each lane. */
   #held: Held<M>[] = []
   readonly #heldMax: number
 
@@ -92,8 +99,9 @@ export class ReorderBuffer<M extends InLane> {
   }
 
   /**
-   * Where it belongs: in its stream by number, which the sender has sealed, and among other streams of its lane by delivery
-   * id, which rises in the order of acceptance. A broker that lies about ids cannot change the order of a stream.
+   * Returns the position: in its stream by number, which the sender has sealed, and among other streams of its lane by
+   * delivery id, which rises in the order of acceptance. A broker that sends wrong ids cannot change the order of a
+   * stream.
    */
   #placeOf({ deliveryId, stream }: M, lane: string): number {
     const { streamId, seq } = stream!
@@ -112,21 +120,20 @@ export class ReorderBuffer<M extends InLane> {
 const laneOf = ({ sender, priority }: InLane): string => sender + priority
 
 /**
- * Which numbers of one stream were seen, as ranges: a stream without holes is one range however long it is. Numbers from
- * before the first one seen are unknown rather than seen: a former life of the process may have left them, so they count
- * as new, once.
+ * The seen numbers of one stream, as ranges: a stream without holes is one range however long it is. Numbers before the
+ * first one seen are unknown: an earlier process may have left them, so they count as new, once.
  */
 
 /**
- * A recipient's queue holds 10,000 messages by default, so more holes than that can't have been put off. Of more, the
+ * A recipient's queue holds 10,000 messages by default, so there can't be more holes than that. Beyond the maximum, the
  * oldest hole counts as seen.
  */
 const RANGES_MAX = 16_384
 
 export class SequenceTracker {
-  /** From, to, from, to …: ascending, both ends included, never touching each other. */
+  /** From, to, from, to …: ascending, inclusive, never adjacent. */
   readonly #ranges: number[]
-  /** Stays when the application wants it again: what follows it has no gap before it. */
+  /** Unchanged by `reopen`: later messages have no gap before them. */
   #highest: number
 
   constructor(ranges: readonly number[] = []) {
@@ -142,12 +149,15 @@ export class SequenceTracker {
     return this.#ranges.slice()
   }
 
-  /** How many are missing between it and the highest one that was seen. */
+  /** Returns how many numbers are missing between `seq` and the highest one seen. */
   missingBefore(seq: number): number {
     return this.#highest === 0 ? 0 : Math.max(0, seq - this.#highest - 1)
   }
 
-  /** -1: seen before. Otherwise it is new, and this number is missing between it and the highest one before it. */
+  /**
+   * Returns -1 if `seq` was seen before; otherwise how many numbers are missing between it and the highest one before
+   * it.
+   */
   note(seq: number): number {
     const highest = this.#highest
     if (seq <= highest) return this.#fill(seq) ? 0 : -1
@@ -159,7 +169,7 @@ export class SequenceTracker {
     return missing
   }
 
-  /** It counts as not seen, once more. */
+  /** Marks the number as not seen. */
   reopen(seq: number): void {
     const at = this.#rangeAt(seq)
     const from = this.#ranges[at]
@@ -188,7 +198,7 @@ export class SequenceTracker {
     if (this.rangeCount > RANGES_MAX) this.#ranges.splice(1, 2)
   }
 
-  /** Where the first range stands that does not end before `seq`. */
+  /** Returns the index of the first range that does not end before `seq`. */
   #rangeAt(seq: number): number {
     const ranges = this.#ranges
     let low = 0
@@ -202,7 +212,7 @@ export class SequenceTracker {
   }
 }
 
-/** The oldest makes room; answers it. */
+/** Adds an item; over the maximum, removes the oldest one and returns it. */
 export function addBounded<T>(set: Set<T>, item: T, max: number): T | undefined {
   set.add(item)
   if (set.size <= max) return undefined
@@ -212,12 +222,12 @@ export function addBounded<T>(set: Set<T>, item: T, max: number): T | undefined 
 }
 
 /**
- * The newest link of one stream. Each envelope names the hash of the header before it, so that two envelopes for one place
- * show, with either cause: a thief of a box key, who can write in its owner's name, or a sender that was restored from a
- * copy. Only what came in this life of the process is known.
+ * The newest link of one stream. Each envelope names the hash of the previous header, so two envelopes for one position
+ * are detected. Either someone stole a box key and writes in its owner's name, or the sender was restored from a copy.
+ * Only this process's messages are tracked.
  */
 
-/** `taken`: another envelope holds its place. `forked`: it follows another envelope than the one that came before it. */
+/** `taken`: another envelope has its position. `forked`: it does not follow the envelope received before it. */
 type ChainVerdict = 'sound' | 'taken' | 'forked'
 
 export class HashChain {

@@ -1,7 +1,7 @@
 /**
- * Messages to pools, from the call to the broker's answer. Each is sealed once, with a box for every member whose key can
- * be had. There is no order in a pool, so nothing here waits for anything else: what is refused for now is said again
- * after a while, and what is unanswered when a session ends is said again in the next. Pure and synchronous.
+ * Messages to pools, from the call to the broker's reply. Each is sealed once, with a box for every member whose key is
+ * available. A pool has no order, so no message waits for another: one that was refused temporarily is resent after a
+ * while, and one without a reply when a session ends is resent in the next. Pure and synchronous.
  */
 import { type Correspondent, isPoolEnded, type PoolStatement } from '@sealpost/identity'
 import {
@@ -21,7 +21,7 @@ import type { Receipt } from '../outbox/lane.ts'
 import { type OutboxLimits, RESEND_FOR_MS_MAX } from '../outbox/outbox.ts'
 import type { CryptoPort, PeerCounters, PeerEvent } from '../ports.ts'
 
-/** One of the two answers comes. */
+/** Either `accepted` or `refused` is called. */
 interface PoolSend {
   readonly poolId: PoolId
   readonly body: Uint8Array
@@ -47,10 +47,10 @@ export interface PoolSenderPorts {
 
 interface Entry {
   readonly send: PoolSend
-  /** It was sealed again since the pool changed; a second time it is not. */
+  /** It was already sealed again since the pool changed, which happens once. */
   isSecond: boolean
   state: 'preparing' | 'waiting' | 'said' | 'done'
-  /** The pool by which these were chosen, and whose boxes it gets. */
+  /** The statement whose members it was sealed for. */
   pool: PoolStatement | null
   readers: readonly Correspondent[]
   sealed: Sealed | null
@@ -59,9 +59,9 @@ interface Entry {
 interface Sealed {
   readonly frame: FrameOf<'sendPool'>
   readonly admittedAtMs: Millis
-  /** Not before this; Infinity while an answer is owed. */
+  /** Not sent before this time; Infinity while a reply is owed. */
   sayAtMs: Millis
-  /** An answer was lost, or the broker's own: it is said again whatever became of the pool. */
+  /** A reply was lost, by the network or the broker: it is resent whatever became of the pool. */
   mayBeStored: boolean
   pauses: number
 }
@@ -86,7 +86,7 @@ export class PoolSender {
     this.#ports = ports
   }
 
-  /** Without an answer yet. */
+  /** Messages without a reply. */
   get pendingCount(): number {
     return this.#open.size
   }
@@ -112,7 +112,7 @@ export class PoolSender {
     for (const { sealed, state } of this.#byId.values()) if (sealed && state === 'said') sealed.mayBeStored = true
   }
 
-  /** Passes by what is not of a pool, as `nacked` does. */
+  /** Ignores items of other messages, as `nacked` does. */
   acked(items: FrameOf<'ack'>['items'], nowMs: Millis): void {
     if (this.#byId.size === 0) return
     for (const { envelopeId, isDuplicate } of items) {
@@ -149,7 +149,7 @@ export class PoolSender {
     return frames
   }
 
-  /** Gives up what is too old to be said again. */
+  /** Gives up messages that are too old to resend. */
   expire(nowMs: Millis): void {
     for (const entry of this.#byId.values())
       if (nowMs - entry.sealed!.admittedAtMs >= this.#resendForMs) this.#fail(entry, maybeSent())
@@ -178,7 +178,7 @@ export class PoolSender {
     })
   }
 
-  /** A member without a believable key can't be given anything: the others are. */
+  /** Members without a trusted key are skipped. */
   #gather(entry: Entry, pool: PoolStatement): void {
     if (isPoolEnded(pool)) return this.#fail(entry, unknownPool())
     const { members } = pool
@@ -209,7 +209,7 @@ export class PoolSender {
 
   #seal(entry: Entry, nowMs: Millis): void {
     const { send } = entry
-    // Not the newest that is known: the broker has to see for whose members it was sealed.
+    // Not the newest known epoch: the broker must see for whose members it was sealed.
     const pool = entry.pool!
     if (send.ttlSeconds > this.#limits!.ttlSecondsMax) return this.#fail(entry, refusedBy('ttl_too_long'))
     const { crypto } = this.#ports
@@ -222,7 +222,7 @@ export class PoolSender {
       try {
         return [{ peer: to.peerKey, box: crypto.seal({ ...draft, to }).envelope }]
       } catch {
-        return [] // a box key of small order: nothing can be sealed to it
+        return [] // a box key of small order: it can't be sealed to
       }
     })
     if (boxes.length === 0) return this.#fail(entry, unusableKeys())
@@ -242,7 +242,7 @@ export class PoolSender {
     this.#ports.counters[entry.state === 'said' ? 'resent' : 'sent'] += 1
     entry.state = 'said'
     sealed.sayAtMs = Infinity
-    // Refused as stale, what is stored already would be sealed again and come twice.
+    // Refused as stale, a stored message would be sealed again and arrive twice.
     return sealed.mayBeStored ? { ...sealed.frame, rosterEpoch: 0 } : sealed.frame
   }
 
@@ -252,7 +252,7 @@ export class PoolSender {
     sealed.sayAtMs = nowMs + Math.max(retryAfterMs, pauseMs * (0.5 + this.#ports.random() / 2))
   }
 
-  /** The pool has changed: once more for its members of now, under another id. */
+  /** The pool has changed: seals once more for its current members, under another id. */
   #sealAnew(entry: Entry): void {
     this.#byId.delete(entry.sealed!.frame.send.envelopeId)
     entry.sealed = null
@@ -279,8 +279,8 @@ const unusableKeys = () =>
   new SealpostError('key_refused', 'The keys of these members are none that a message can be sealed to.')
 
 /**
- * The pools this peer works for. The broker forgets them with the session, so they are said again in each; one that the
- * owner has taken this peer out of is told as an event. Pure and synchronous.
+ * The pools this peer works for. The broker forgets them with the session, so the joins are sent again in each; if the
+ * owner removed this peer from a pool, an event reports it. Pure and synchronous.
  */
 interface PoolJoinsPorts {
   readonly emit: (event: PeerEvent) => void
@@ -292,7 +292,7 @@ interface Join {
   ref: number
   /** In this session; Infinity: not yet. */
   saidAtMs: Millis
-  /** The broker has said that this peer has it, in this session. */
+  /** The broker has confirmed the join in this session. */
   isTaken: boolean
   waiters: Waiter[]
 }
@@ -302,7 +302,7 @@ interface Waiter {
   refused(error: SealpostError): void
 }
 
-/** A broker whose database is away does not answer. */
+/** A broker whose database is unavailable does not reply. */
 const SAY_AGAIN_MS = 5_000
 
 export class PoolJoins {
@@ -331,7 +331,7 @@ export class PoolJoins {
     this.#ports.flushSoon()
   }
 
-  /** What it holds goes to others, as soon as the broker hears of it. */
+  /** Messages that this peer holds go to others as soon as the broker receives this. */
   leave(poolId: PoolId): void {
     const seat = this.#seats.get(poolId)
     if (!seat) return
@@ -341,7 +341,7 @@ export class PoolJoins {
     for (const waiter of seat.waiters) waiter.refused(new SealpostError('closed', 'This peer has left the pool.'))
   }
 
-  /** With the session everything ended that it held. */
+  /** Everything it held ended with the session. */
   disconnected(): void {
     this.#leaving = []
     for (const seat of this.#seats.values()) {
@@ -350,7 +350,7 @@ export class PoolJoins {
     }
   }
 
-  /** Whether no pool is joined or left. */
+  /** Whether there is no join or leave. */
   get isIdle(): boolean {
     return this.#seats.size === 0 && this.#leaving.length === 0
   }

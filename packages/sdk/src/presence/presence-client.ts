@@ -1,6 +1,6 @@
 /**
- * Presence and ephemeral messages: everything that reaches connected peers and is never stored. The broker forgets the own
- * status and the watch with the session, so both are sent again in each. Pure and synchronous.
+ * Presence and ephemeral messages, which reach connected peers and are never stored. The broker forgets this peer's
+ * status and subscription with the session, so both are sent again in each. Pure and synchronous.
  */
 import { AVAILABILITIES, type Availability, BODY_BYTES_MAX, type FrameOf, SUMMARY_MAX } from '@sealpost/protocol'
 import { type EnvelopeId, isHex, type Millis, type PeerKey } from '@sealpost/std'
@@ -19,9 +19,9 @@ import {
 } from '../ports.ts'
 
 export interface Status {
-  /** With `dnd` only what is sent as `now` is pushed; the rest waits. */
+  /** With `dnd` only messages sent as `now` are pushed; the rest waits. */
   readonly availability: Availability
-  /** Up to 120 characters of printable ASCII, for those who watch. The broker reads it, too. */
+  /** Up to 120 characters of printable ASCII, for subscribers. The broker can read it. */
   readonly summary?: string
   /** Senders are not told that their mail was pushed to this peer or settled. */
   readonly declinesReceipts?: boolean
@@ -33,7 +33,7 @@ export class PresenceClient implements EnginePart {
   #status: FrameOf<'status'> | null = null
   #isStatusSaid = true
   #isWatching = false
-  /** As the broker of this session knows it. */
+  /** Whether the broker of this session knows the subscription. */
   #isWatched = false
 
   constructor(changed: (entry: PresenceEntry) => void) {
@@ -45,7 +45,7 @@ export class PresenceClient implements EnginePart {
     this.#isStatusSaid = false
   }
 
-  /** What is known grows old when nobody watches: a new watch begins with the broker's next report. */
+  /** Without a subscription the known presence grows outdated, so a new one begins with the broker's next report. */
   watch(isWatching: boolean): void {
     if (isWatching === this.#isWatching) return
     this.#isWatching = isWatching
@@ -58,7 +58,7 @@ export class PresenceClient implements EnginePart {
     this.#isWatched = false
   }
 
-  /** Nothing is known of anybody until the next session. */
+  /** Nobody's presence is known until the next session. */
   disconnected(): void {
     for (const entry of this.presence.values()) if (entry.isOnline) this.#note({ ...entry, isOnline: false })
   }
@@ -86,7 +86,7 @@ export class PresenceClient implements EnginePart {
   }
 }
 
-/** @throws SealpostError `summary_malformed`; RangeError for an availability that is none */
+/** @throws SealpostError `summary_malformed`; RangeError for an invalid availability */
 export function validateStatus(status: Status): Status {
   const { availability, summary = '' } = status
   if (!AVAILABILITIES.includes(availability)) throw new RangeError(`availability is ${AVAILABILITIES.join(', ')}`)
@@ -114,7 +114,7 @@ interface Unsealed {
   readonly body: Uint8Array
 }
 
-/** Of one peer, while its key is asked for. */
+/** Per peer, while its key is requested. */
 const PARKED_MAX = 64
 /** Ids remembered, so that a repeated message is delivered once. */
 const HEARD_MAX = 4_096
@@ -202,7 +202,7 @@ export class EphemeralClient implements EnginePart {
       const draft = { to, envelopeId, stream: null, sentAtMs: Math.floor(nowMs), note: { isEphemeral: true }, body }
       this.#outgoing.push({ envelopeId, recipient, envelope: crypto.seal(draft).envelope })
     } catch {
-      this.#lost(envelopeId, 'key_refused') // a box key that nothing can be sealed to
+      this.#lost(envelopeId, 'key_refused') // a box key that can't be sealed to
     }
   }
 
@@ -212,7 +212,7 @@ export class EphemeralClient implements EnginePart {
     const opened = opening.open(item, nowMs)
     if (opened === 'later') return // dropped, as ephemeral messages may be
     if (opened === 'asked') {
-      park(this.#unopened, sender, item) // past the bound it is dropped, as ephemeral messages may be
+      park(this.#unopened, sender, item) // beyond the bound it is dropped, as ephemeral messages may be
       return effects.flushSoon()
     }
     const reason = !opened.ok ? opened.reason : opened.note?.isEphemeral ? null : 'not_ephemeral'

@@ -1,6 +1,6 @@
 /**
- * A store in one file, for Node and Bun: `@sealpost/sdk/file-store`. Only its owner can read it; bodies of messages that
- * wait unsealed, since no session has been there yet, stand in it in clear.
+ * A store in one file, for Node and Bun: `@sealpost/sdk/file-store`. Only its owner can read it. It contains message
+ * bodies in clear as long as they wait unsealed before the first session.
  */
 import { type FileHandle, open, readdir, readFile, rename, rm } from 'node:fs/promises'
 import { hostname, platform } from 'node:os'
@@ -10,8 +10,8 @@ import { SealpostError } from '../../errors.ts'
 import type { PeerStore, StoreChange, StoreRecord } from '../store.ts'
 
 /**
- * Opens the store at this path, or makes one. Its folder must exist. Whatever was kept is kept through crashes of the
- * process and losses of power.
+ * Opens the store at this path, or creates one. Its folder must exist. Stored data survives crashes of the process and
+ * power loss.
  * @throws SealpostError `store_in_use`, `store_corrupt`, `store_failed`
  */
 export async function openFileStore(path: string): Promise<PeerStore> {
@@ -30,18 +30,18 @@ export async function openFileStore(path: string): Promise<PeerStore> {
 }
 
 /**
- * One process for each file: a lock file beside it whose name says who holds it. Everybody first makes a lock of its own
- * and then looks for others, so of two that come at once none sees the field empty; at worst both give way.
+ * Allows one process per file: the name of a lock file beside it identifies the holder. Every process first creates its
+ * own lock and then looks for others, so of two that start at once neither can miss the other; at worst both give way.
  *
- * A holder is gone when its process is, told apart from a later one of the same number by the time it was started (where
- * there is `/proc`). A lock from another host can't be judged and counts as held: hosts that share a folder, or a
- * container that is gone. Its file may then be removed by hand.
+ * A lock is stale if its process is gone; the start time (where there is `/proc`) tells it from a later process of the
+ * same number. A lock from another host can't be checked and counts as held: the folder may be shared, or the container
+ * may be gone. In that case delete the file by hand.
  */
 export interface StoreLock {
   release(): Promise<void>
 }
 
-/** Elsewhere than on Linux names of hosts come and go with the network, and containers are rare. */
+/** On other systems than Linux host names change with the network, and containers are rare. */
 const HOST = platform() === 'linux' ? hostname() : 'local'
 
 /** @throws SealpostError `store_in_use`, `store_failed` */
@@ -66,7 +66,7 @@ async function createLock(path: string): Promise<void> {
     const file = await open(path, 'wx', 0o600)
     await file.close()
   } catch (cause) {
-    // This very process has it open already.
+    // This process has it open already.
     if ((cause as { code?: unknown }).code === 'EEXIST') throw inUse(path)
     throw new SealpostError('store_failed', 'No lock can be made beside the file of this store.', { cause })
   }
@@ -88,39 +88,39 @@ function isRunning(pid: number): boolean {
     process.kill(pid, 0)
     return true
   } catch (error) {
-    return (error as { code?: unknown }).code !== 'ESRCH' // one of another user is running, too
+    return (error as { code?: unknown }).code !== 'ESRCH' // a process of another user is running too
   }
 }
 
-/** In ticks since the machine's start; 0 where that can't be had. */
+/** In ticks since boot; 0 if unknown. */
 async function startedAt(pid: number): Promise<number> {
-  const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '') // no /proc, or gone just now
-  // The program's name stands second, in brackets, and may hold anything.
+  const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '') // no /proc, or the process just ended
+  // The program's name is the second field, in brackets, and may contain anything.
   return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? 0)
 }
 
 /**
- * A store in one file that only grows: a head, then a frame for each batch. A batch counts when its frame is synced, and
- * is read back whole or not at all. What is obsolete is left behind when the file is rewritten, which happens at each
- * opening and when more than half of it is.
+ * An append-only store in one file: a head, then a frame for each batch. A batch counts once its frame is synced, and
+ * is read back whole or not at all. Obsolete records are dropped when the file is rewritten, at each opening and when
+ * they exceed half of it.
  *
  *     head    "sealpost store 1" 16, salt 16, CRC-32 of the salt u32
  *     frame   length of the batch u32, CRC-32 of salt, place of the frame and batch u32, batch
  *
- * One frame is under way at a time, so after a crash only the last one can be torn; it was not reported as kept and is
- * dropped. A broken frame with whole ones behind it is no torn tail: that file is refused. Salt and place are in the sum
- * so that neither the blocks of a former file nor a body that looks like a frame is ever taken for one.
+ * One frame is written at a time, so after a crash only the last one can be torn; it was not reported as stored and is
+ * dropped. A broken frame with whole ones behind it is no torn tail: such a file is refused. The checksum includes salt
+ * and position, so that neither blocks of an earlier file nor a body that looks like a frame is ever taken for one.
  */
-/** The few things a journal asks of a file system, so that a test can cut the power between any two of them. */
+/** The file system operations of a journal, so that a test can cut the power between any two of them. */
 export interface FileLayer {
-  /** Null: there is no such file. */
+  /** Null: the file does not exist. */
   read(path: string): Promise<Uint8Array | null>
-  /** Makes a file that only its owner may read, or empties the one there is. */
+  /** Creates a file that only its owner may read, or truncates the existing one. */
   create(path: string): Promise<AppendFile>
-  /** In place of what is there, all or nothing; sure to last after `syncFolder`. */
+  /** Replaces the target atomically; durable after `syncFolder`. */
   rename(from: string, to: string): Promise<void>
   remove(path: string): Promise<void>
-  /** Of the folder this path is in. */
+  /** Syncs the folder of this path. */
   syncFolder(path: string): Promise<void>
 }
 
@@ -134,7 +134,7 @@ export const nodeFiles: FileLayer = {
   read: async (path) => {
     try {
       const { buffer, byteOffset, length } = await readFile(path)
-      return new Uint8Array(buffer, byteOffset, length) // a `Buffer` cuts pieces that are no copies
+      return new Uint8Array(buffer, byteOffset, length) // slices of a `Buffer` are not copies
     } catch (error) {
       if ((error as { code?: unknown }).code === 'ENOENT') return null
       throw error
@@ -144,7 +144,7 @@ export const nodeFiles: FileLayer = {
   rename,
   remove: (path) => rm(path, { force: true }),
   syncFolder: async (path) => {
-    if (platform() === 'win32') return // it has no such thing: a rename there is written through
+    if (platform() === 'win32') return // not supported there, but a rename is written through
     const folder = await open(dirname(path), 'r')
     try {
       await folder.sync()
@@ -176,9 +176,9 @@ const HEAD_BYTES = SALT_END + 4
 const FRAME_HEAD_BYTES = 8
 /** Small files are not worth rewriting. */
 const GARBAGE_BYTES_MIN = 1024 * 1024
-/** A larger batch behind a damaged one is not looked for: random bytes would make too many of them plausible. */
+/** Larger batches behind a damaged one are not searched for: random bytes would make too many plausible. */
 const SOUGHT_BYTES_MAX = 1024 * 1024
-/** Of a file that is rewritten, so that a long backlog isn't held in memory twice. */
+/** Piece size of a rewrite, so that a long backlog isn't in memory twice. */
 const PIECE_BYTES = 1024 * 1024
 
 interface Kept {
@@ -247,7 +247,7 @@ export class StoreJournal implements PeerStore {
     this.length += frame.length
   }
 
-  /** Into another file that takes the place of this one when it is whole and synced. */
+  /** Writes another file that replaces this one once it is complete and synced. */
   private async writeAnew(): Promise<void> {
     const fresh = `${this.path}.new`
     await this.file?.close()
@@ -271,7 +271,7 @@ export class StoreJournal implements PeerStore {
     await this.files.syncFolder(this.path)
   }
 
-  /** After one failure nothing is known of the file any more: a sync that failed must not be tried again. */
+  /** After a failure the state of the file is unknown: a failed sync must not be retried. */
   private async guard(step: () => Promise<void>): Promise<void> {
     if (this.failure) throw this.failure
     try {
@@ -328,7 +328,7 @@ function* batchesOf(whole: Uint8Array): Generator<Uint8Array> {
   }
 }
 
-/** Null: no whole frame begins here. An empty batch is never written. */
+/** Returns null if no whole frame begins here. Empty batches are never written. */
 function batchAt(whole: Uint8Array, at: number): Uint8Array | null {
   const batchAt = at + FRAME_HEAD_BYTES
   if (batchAt >= whole.length) return null
@@ -349,7 +349,7 @@ function checkTail(whole: Uint8Array, brokenAt: number): void {
 
 /**
  * Records as bytes: for each change its length and that of its bytes (u32, big-endian), then the key and the fields as
- * JSON, then the bytes as they are. Fields that later versions add are read by earlier ones without harm.
+ * JSON, then the bytes. Earlier versions ignore fields that later ones add.
  */
 const CHANGE_HEAD_BYTES = 8
 const NO_BYTES = new Uint8Array(0)
@@ -368,7 +368,7 @@ export function encodeChange({ key, record }: StoreChange): Uint8Array {
   return whole
 }
 
-/** Reads what `encodeChange` wrote, one after the other; its checksum was checked before. */
+/** Reads what `encodeChange` wrote, in sequence; the caller has verified the checksum. */
 export function decodeChanges(batch: Uint8Array): StoreChange[] {
   const view = new DataView(batch.buffer, batch.byteOffset, batch.length)
   const changes: StoreChange[] = []
@@ -376,7 +376,7 @@ export function decodeChanges(batch: Uint8Array): StoreChange[] {
     const bytesAt = at + CHANGE_HEAD_BYTES + view.getUint32(at)
     const end = bytesAt + view.getUint32(at + 4)
     const { key, fields } = JSON.parse(decoder.decode(batch.subarray(at + CHANGE_HEAD_BYTES, bytesAt)))
-    // A copy: otherwise one small body would hold the whole file in memory.
+    // A copy: otherwise one small body would keep the whole file in memory.
     const record = end > bytesAt ? { ...fields, bytes: batch.slice(bytesAt, end) } : fields
     changes.push({ key, record: isEmptyBody(record) ? { ...record, bytes: NO_BYTES } : record })
     at = end
