@@ -95,13 +95,13 @@ export class PeerDriver implements PeerEffects {
     this.#isClosing = true
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, CLOSE_WITHIN_MS)
-      const answered = () => {
+      const ponged = () => {
         clearTimeout(timer)
         resolve()
       }
       this.tell(() => {
         this.engine.flushSettles()
-        this.engine.connection.ping(answered)
+        this.engine.connection.ping(ponged)
       })
     })
   }
@@ -124,10 +124,10 @@ export class PeerDriver implements PeerEffects {
     this.#certificateError = null
     socket.binaryType = 'arraybuffer'
     socket.onopen = () => this.tell(() => this.engine.opened(dialNo))
-    socket.onmessage = ({ data: wire }) => this.tell(() => this.#heard(dialNo, wire))
+    socket.onmessage = ({ data: wire }) => this.tell(() => this.#frameReceived(dialNo, wire))
     socket.onclose = ({ code }) => {
       this.tell(() => this.engine.closed(dialNo, this.#certificateError === null ? code : TLS_FAILED))
-      this.#gone(socket)
+      this.#socketClosed(socket)
     }
     socket.onerror = (event: unknown) => {
       this.#certificateError = certificateErrorCode(event) // `close` follows
@@ -142,7 +142,7 @@ export class PeerDriver implements PeerEffects {
     socket.onopen = null
     socket.onmessage = null
     socket.onerror = null
-    socket.onclose = () => this.#gone(socket)
+    socket.onclose = () => this.#socketClosed(socket)
     socket.close(1000)
   }
 
@@ -167,7 +167,7 @@ export class PeerDriver implements PeerEffects {
     if (this.#isFlushDue) return
     this.#isFlushDue = true
     this.#turns = 0
-    queueMicrotask(this.#turn)
+    queueMicrotask(this.#flushWhenQuiet)
   }
 
   /** Advances the engine's clock and passes it one event. */
@@ -178,10 +178,10 @@ export class PeerDriver implements PeerEffects {
     return answer
   }
 
-  readonly #turn = (): void => {
+  readonly #flushWhenQuiet = (): void => {
     this.#turns += 1
     this.#quietTurns += 1
-    if (this.#quietTurns < QUIET_TURNS && this.#turns < TURNS_MAX) return queueMicrotask(this.#turn)
+    if (this.#quietTurns < QUIET_TURNS && this.#turns < TURNS_MAX) return queueMicrotask(this.#flushWhenQuiet)
     this.#isFlushDue = false
     this.tell(() => this.engine.flush())
   }
@@ -189,12 +189,12 @@ export class PeerDriver implements PeerEffects {
   #keep(store: PeerStore, changes: StoreChange[]): void {
     if (this.#isStoreClosed) return // a message settled after the end is pushed again in the next session
     this.#writing = store.write(changes).then(
-      () => this.#answered(() => this.engine.storeWritten()),
-      (cause) => this.#answered(() => this.engine.storeFailed(cause)),
+      () => this.#storeReplied(() => this.engine.storeWritten()),
+      (cause) => this.#storeReplied(() => this.engine.storeFailed(cause)),
     )
   }
 
-  #answered(answer: () => void): void {
+  #storeReplied(answer: () => void): void {
     this.#writing = null
     this.tell(answer)
   }
@@ -211,7 +211,7 @@ export class PeerDriver implements PeerEffects {
     await store.close().catch(() => undefined) // every promised change was synced before
   }
 
-  #heard(dialNo: number, wire: unknown): void {
+  #frameReceived(dialNo: number, wire: unknown): void {
     const bytes = wire instanceof ArrayBuffer ? new Uint8Array(wire) : wire
     const isWire = typeof bytes === 'string' || bytes instanceof Uint8Array
     const decoded = isWire ? decodeServerFrame(this.#options.form, bytes) : null
@@ -219,7 +219,7 @@ export class PeerDriver implements PeerEffects {
     else this.engine.malformed(dialNo)
   }
 
-  #gone(socket: WebSocketLike): void {
+  #socketClosed(socket: WebSocketLike): void {
     if (this.socket === socket) this.socket = null
     this.#closing.delete(socket)
     if (this.#closing.size === 0) this.#whenClosed?.()

@@ -296,12 +296,12 @@ export class PeerEngine {
 
   /** For connected recipients. Returns the id by which `ephemeralFailed` names it. @throws SealpostError `body_too_large` */
   sendEphemeral(to: PeerKey, body: Uint8Array): EnvelopeId {
-    return this.#ephemeral.say(this.users.statements.current(to), body, this.#nowMs)
+    return this.#ephemeral.send(this.users.statements.current(to), body, this.#nowMs)
   }
 
   /** Sends the status now and in each later session. */
   setStatus(status: Status): void {
-    this.#presence.say(status)
+    this.#presence.setStatus(status)
     this.#effects.flushSoon()
   }
 
@@ -370,11 +370,11 @@ export class PeerEngine {
       case 'recovered':
         return this.#recovered(frame)
       case 'pushEphemeral':
-        return this.#ephemeral.heard(frame.items, this.#nowMs)
+        return this.#ephemeral.received(frame.items, this.#nowMs)
       case 'ephemeralFailed':
         return this.#ephemeral.failed(frame.items)
       case 'presence':
-        return this.#presence.told(frame)
+        return this.#presence.received(frame)
       case 'directory':
         return this.#keys.directory.answered(frame, this.#nowMs)
       case 'keyHistory':

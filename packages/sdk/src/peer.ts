@@ -408,13 +408,13 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
 }
 
 /** A handler may be added twice, and must then be removed twice. */
-function added<T>(handlers: Set<(told: T) => void>, handler: (told: T) => void): () => void {
-  const own = (told: T) => handler(told)
+function added<T>(handlers: Set<(event: T) => void>, handler: (event: T) => void): () => void {
+  const own = (event: T) => handler(event)
   handlers.add(own)
   return () => void handlers.delete(own)
 }
 
 /** In microtasks: exceptions of the application must not end up inside the engine. */
-function call<T>(handlers: ReadonlySet<(told: T) => void>, told: T): void {
-  for (const handler of handlers) queueMicrotask(() => handler(told))
+function call<T>(handlers: ReadonlySet<(event: T) => void>, event: T): void {
+  for (const handler of handlers) queueMicrotask(() => handler(event))
 }

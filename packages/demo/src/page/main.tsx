@@ -1,4 +1,7 @@
-/** Starts the page, and registers the worker that keeps it, so that it opens while the broker is away (`offline.ts`). */
+/**
+ * Starts the page: one view for each screen, and a service worker that caches it, so it opens while the broker is away
+ * (`offline.ts`).
+ */
 import { type ComponentChildren, render } from 'preact'
 import { type Screen, start } from './app.ts'
 import { ChatView } from './chat-view.tsx'
@@ -8,9 +11,6 @@ const WORKER = `${location.pathname}offline.js`
 
 const root = document.querySelector('#app')!
 const show = (screen: Screen) => render(<ScreenView screen={screen} />, root)
-
-void start(show)
-void keepPage()
 
 interface TrustedTypes {
   createPolicy(name: string, rules: { createScriptURL: () => string }): { createScriptURL(url: string): string }
@@ -150,3 +150,6 @@ function Card({ title, children }: { title: string; children?: ComponentChildren
     </main>
   )
 }
+
+void start(show)
+void keepPage()

@@ -91,8 +91,8 @@ function readLog(bytes: Uint8Array): UploadRecord | null {
   const end = bytes.indexOf(NEW_LINE)
   if (end < 0) return null
   try {
-    const said = JSON.parse(new TextDecoder().decode(bytes.subarray(0, end)))
-    const { id, key, header, bytes: size, chunkBytes, name, type, to } = said
+    const head = JSON.parse(new TextDecoder().decode(bytes.subarray(0, end)))
+    const { id, key, header, bytes: size, chunkBytes, name, type, to } = head
     const isGood = isHex(id, 16) && size >= 0 && chunkBytes > 0 && chunkBytes <= CHUNK_BYTES_MAX && to.length > 0
     if (!isGood) return null
     const facts = { id: id as AttachmentId, bytes: size, chunkBytes, name, type, to }

@@ -54,7 +54,7 @@ const DOWN_FOR_MS: Millis = 10_000
 export class ShardAddresses {
   readonly #given: readonly ShardAddress[]
   #cell: readonly ShardAddress[] = []
-  #told: readonly ShardAddress[] = []
+  #fallbacks: readonly ShardAddress[] = []
   #home: ShardAddress | null = null
   /**
    * Shards that served this process, most recent first: a shard that is alone when our session begins names no others.
@@ -120,7 +120,7 @@ export class ShardAddresses {
   learn({ urls, cell }: Pick<FrameOf<'shards'>, 'urls' | 'cell'>): boolean {
     const announced = this.#fit(cell, 'cell')
     const isMoved = !this.#isGiven(this.#dialled)
-    this.#told = isMoved ? this.#fit(urls, 'told') : [...this.#fit(urls, 'told'), ...announced]
+    this.#fallbacks = isMoved ? this.#fit(urls, 'told') : [...this.#fit(urls, 'told'), ...announced]
     if (!isMoved || announced.length === 0 || isSame(announced, this.#cell)) return false
     this.#cell = announced
     return true
@@ -184,7 +184,7 @@ export class ShardAddresses {
   #others(nowMs: Millis): ShardAddress[] {
     const { authority } = this.#dialled
     const home = this.#home ? [this.#home] : []
-    return [...this.#told, ...this.#cell, ...this.#given, ...home, ...this.#served].filter(
+    return [...this.#fallbacks, ...this.#cell, ...this.#given, ...home, ...this.#served].filter(
       (other) => other.authority !== authority && !this.#isDown(other, nowMs),
     )
   }

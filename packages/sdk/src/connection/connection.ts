@@ -86,9 +86,9 @@ export class BrokerConnection {
   /** The broker's retry-after; 0 for none. */
   #hintMs: Millis = 0
   /** Times of signed handshakes that were lost without a reply. */
-  #unanswered: Millis[] = []
+  #lostHandshakes: Millis[] = []
   #pingNo = 0
-  #awaitedPong: { readonly ref: number; readonly answered: () => void } | null = null
+  #awaitedPong: { readonly ref: number; readonly ponged: () => void } | null = null
   /** The certificate received before the greeting of the current dial. */
   #certificate: Uint8Array | null = null
 
@@ -294,7 +294,7 @@ export class BrokerConnection {
   ): ServerFrame | null {
     switch (frame.type) {
       case 'pong':
-        if (frame.ref === this.#awaitedPong?.ref) this.#awaitedPong.answered()
+        if (frame.ref === this.#awaitedPong?.ref) this.#awaitedPong.ponged()
         return null
       case 'refused':
         this.#refused(frame, nowMs)
@@ -339,8 +339,8 @@ export class BrokerConnection {
    * gone. Each handshake excuses one `superseded`, so that two devices with one key don't keep ending each other.
    */
   #mayBeOwnHandshake(nowMs: Millis): boolean {
-    this.#unanswered = this.#unanswered.filter((atMs) => nowMs - atMs < STALE_HANDSHAKE_MS)
-    return this.#unanswered.shift() !== undefined
+    this.#lostHandshakes = this.#lostHandshakes.filter((atMs) => nowMs - atMs < STALE_HANDSHAKE_MS)
+    return this.#lostHandshakes.shift() !== undefined
   }
 
   #watch(state: Extract<ConnectionState, { name: 'live' }>, nowMs: Millis): void {
@@ -352,9 +352,9 @@ export class BrokerConnection {
   }
 
   /** The broker replies once everything this session settled before is committed, or after 2 s. */
-  ping(answered?: () => void): void {
+  ping(ponged?: () => void): void {
     this.#pingNo = (this.#pingNo + 1) >>> 0
-    if (answered) this.#awaitedPong = { ref: this.#pingNo, answered }
+    if (ponged) this.#awaitedPong = { ref: this.#pingNo, ponged }
     this.#ports.effects.transmit({ type: 'ping', ref: this.#pingNo })
   }
 
@@ -374,7 +374,7 @@ export class BrokerConnection {
 
   #lose(code: SealpostCode | 'connection_lost', nowMs: Millis): void {
     const { state } = this
-    if (state.name === 'proving' && !isRefusal(code)) this.#unanswered.push(nowMs)
+    if (state.name === 'proving' && !isRefusal(code)) this.#lostHandshakes.push(nowMs)
     const isSteady = state.name === 'live' && nowMs - state.sinceMs >= STEADY_AFTER_MS
     if (isSteady) {
       this.#failures = 0
@@ -383,14 +383,14 @@ export class BrokerConnection {
     const isSentOn = code === 'moved' && isSteady
     // A mesh of another cell can't stay here: a peer that can't be served is redirected again.
     if (code === 'try_later') this.#addresses.asksToStay = false
-    const isTurned = isAway(state, code) && this.#turn(code, nowMs)
+    const isTurned = isAway(state, code) && this.#tryOther(code, nowMs)
     const retryInMs = isSentOn ? 0 : isTurned ? this.#drawTurn(code) : this.#drawRetry()
     this.state = { name: 'waiting', dialAtMs: nowMs + retryInMs }
     this.#ports.lost(code, retryInMs)
   }
 
   /** Turns to another shard, if one is left, and passes it the reason. */
-  #turn(code: SealpostCode | 'connection_lost', nowMs: Millis): boolean {
+  #tryOther(code: SealpostCode | 'connection_lost', nowMs: Millis): boolean {
     const { url, from } = this.#addresses.current
     const isTurned = code === 'restarting' ? this.#addresses.leave(nowMs) : this.#addresses.next(nowMs)
     if (isTurned && from === 'home') this.#ports.effects.emit({ type: 'home_unreachable', url })

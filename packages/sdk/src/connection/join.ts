@@ -238,7 +238,7 @@ class Dial {
     this.#timer = setTimeout(() => this.#fail(lost()), withinMs)
     this.#socket = new WebSocket(url, [subprotocol])
     this.#socket.binaryType = 'arraybuffer'
-    this.#socket.onmessage = ({ data: wire }) => this.#heard(wire)
+    this.#socket.onmessage = ({ data: wire }) => this.#frameReceived(wire)
     this.#socket.onclose = ({ code }) => this.#closed(code)
     this.#socket.onerror = (event: unknown) => {
       const trouble = certificateErrorCode(event)
@@ -266,7 +266,7 @@ class Dial {
     this.#socket.close(1000)
   }
 
-  #heard(wire: unknown): void {
+  #frameReceived(wire: unknown): void {
     const bytes = wire instanceof ArrayBuffer ? new Uint8Array(wire) : wire
     const isWire = typeof bytes === 'string' || bytes instanceof Uint8Array
     const decoded = isWire ? decodeServerFrame(this.#form, bytes) : null

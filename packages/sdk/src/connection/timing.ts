@@ -28,7 +28,7 @@ const NONE: Wait = { name: 'none' }
 export class Liveness {
   #heartbeatMs: Millis = Infinity
   #sinceMs: Millis = 0
-  #heardAtMs: Millis = 0
+  #receivedAtMs: Millis = 0
   /** The first frame sent after the last one that was received. */
   #sentAtMs: Millis | null = null
   #wait: Wait = NONE
@@ -41,7 +41,7 @@ export class Liveness {
   begin(heartbeatMs: Millis, nowMs: Millis): void {
     this.#heartbeatMs = heartbeatMs
     this.#sinceMs = nowMs
-    this.#heardAtMs = nowMs
+    this.#receivedAtMs = nowMs
     this.#sentAtMs = null
     this.#wait = NONE
   }
@@ -52,7 +52,7 @@ export class Liveness {
 
   heard(nowMs: Millis): void {
     if (this.#isPrompt(nowMs)) this.#misses = 0
-    this.#heardAtMs = nowMs
+    this.#receivedAtMs = nowMs
     this.#sentAtMs = null
     this.#wait = NONE
   }
@@ -77,8 +77,8 @@ export class Liveness {
     const wait = this.#wait
     if (wait.name === 'pinged') return wait.atMs + this.#answerWithinMs
     if (wait.name === 'doubted') return wait.atMs + SECOND_LOOK_MS
-    const waitingSinceMs = this.#sentAtMs ?? (isOwed ? this.#heardAtMs : Infinity)
-    return Math.min(this.#heardAtMs + this.#heartbeatMs, waitingSinceMs + OVERDUE_AFTER_MS)
+    const waitingSinceMs = this.#sentAtMs ?? (isOwed ? this.#receivedAtMs : Infinity)
+    return Math.min(this.#receivedAtMs + this.#heartbeatMs, waitingSinceMs + OVERDUE_AFTER_MS)
   }
 
   get #answerWithinMs(): Millis {

@@ -95,16 +95,17 @@ export class GroupClient {
 
   /** Resumes messages that an earlier process still owed to members. */
   restore(): void {
-    for (const message of this.#ports.bodies?.restored.values() ?? []) this.#sends.restore(message, this.#tellerOf(0))
+    for (const message of this.#ports.bodies?.restored.values() ?? [])
+      this.#sends.restore(message, this.#eventObserver(0))
   }
 
   /** Handles a post of an earlier process. */
   orphan(message: GroupMessage, to: PeerKey, outboxNo: number): Orphan {
-    return this.#sends.orphan(message, to, this.#tellerOf(outboxNo))
+    return this.#sends.orphan(message, to, this.#eventObserver(outboxNo))
   }
 
   /** No caller of this process waits for these posts, so their outcomes become events. */
-  #tellerOf(outboxNo: number): SendObserver {
+  #eventObserver(outboxNo: number): SendObserver {
     return {
       expect: () => undefined,
       ended: ({ peer: to, receipt, error }) => {
@@ -123,6 +124,55 @@ export class GroupClient {
       },
     )
   }
+}
+
+export interface GroupMessageTerms {
+  readonly priority: Priority
+  readonly ttlSeconds: number
+  readonly terms?: SendTerms | undefined
+  /** Sealed with the body, together with the group's id. */
+  readonly note?: Note | undefined
+}
+
+/** Records messages to a group in its history: an open `State` of the group is one. */
+export interface MessageRecorder {
+  /**
+   * @throws SealpostError `key_missing` while it has no key to seal them under; `value_too_large` if no record can
+   *   hold the note
+   */
+  checkNote(note: Note | undefined): void
+  /** Returns the history record to store with the sealed body; the ticket opens the body. */
+  sealRecord(message: { readonly ticket: Uint8Array; readonly note: Note }): Uint8Array
+  /** The record is stored; called once for each member that the message is stored for. */
+  recorded(record: Uint8Array): void
+}
+
+/** A message to a group: its body sealed once, and the common part of its envelopes, which all refer to this object. */
+export interface GroupMessage {
+  readonly groupId: GroupId
+  readonly epoch: number
+  readonly bodyId: string
+  /** The sealed body. */
+  readonly bytes: Uint8Array
+  /** The body of each envelope: content key and hash. */
+  readonly ticket: Uint8Array
+  readonly terms: GroupMessageTerms
+  /** The history record, or undefined for none. */
+  readonly record?: Uint8Array | undefined
+  /** The addressed members; empty if an earlier process sent it. */
+  readonly members: readonly PeerKey[]
+  /** It was already sealed again for the current members, which happens once. */
+  readonly isSecond: boolean
+  /** Members whose envelopes were refused because the group changed; it is sealed again for them. */
+  readonly owed: Set<PeerKey>
+}
+
+/** The group of a received message, proven by the sender's box and the owner's signature. */
+export interface MessageGroup {
+  readonly id: GroupId
+  readonly name: string
+  /** The epoch of the statement that the sender used. */
+  readonly epoch: number
 }
 
 /** The outcome of a group message for one member. */
@@ -187,13 +237,13 @@ export class GroupSender {
   }
 
   /** Handles a post of an earlier process, which only the group waits for. */
-  orphan(message: GroupMessage, to: PeerKey, teller: SendObserver): Pick<OutgoingMessage, 'accepted' | 'refused'> {
-    return this.#answers(message, to, teller)
+  orphan(message: GroupMessage, to: PeerKey, observer: SendObserver): Pick<OutgoingMessage, 'accepted' | 'refused'> {
+    return this.#answers(message, to, observer)
   }
 
   /** Resumes a message that an earlier process still owed. */
-  restore(message: GroupMessage, teller: SendObserver): void {
-    if (message.owed.size > 0) this.#askAgain(message, teller)
+  restore(message: GroupMessage, observer: SendObserver): void {
+    if (message.owed.size > 0) this.#askAgain(message, observer)
   }
 
   #begin(send: GroupSend, group: GroupStatement): void {
@@ -209,68 +259,74 @@ export class GroupSender {
   #launch(
     body: Uint8Array,
     { group, to, ...rest }: { group: GroupStatement; to: PeerKey[] } & Pick<GroupMessage, 'terms' | 'isSecond'>,
-    teller: SendObserver,
+    observer: SendObserver,
   ): void {
     const { groupId, epoch } = group
     const sealed = this.#ports.crypto.sealBody(body)
     const note = { ...rest.terms.note, group: groupId, groupEpoch: epoch }
-    const record = teller.recorder?.sealRecord({ ticket: sealed.ticket, note })
+    const record = observer.recorder?.sealRecord({ ticket: sealed.ticket, note })
     const message = { ...sealed, ...rest, groupId, epoch, record, members: to, owed: new Set<PeerKey>() }
-    for (const member of to) this.#ports.post(this.#postOf(message, note, member, teller))
+    for (const member of to) this.#ports.post(this.#postOf(message, note, member, observer))
   }
 
-  #postOf(message: GroupMessage, note: Note, to: PeerKey, teller: SendObserver): OutgoingMessage {
+  #postOf(message: GroupMessage, note: Note, to: PeerKey, observer: SendObserver): OutgoingMessage {
     const { bodyId, ticket: body } = message
     const { priority, ttlSeconds, terms } = message.terms
-    const { accepted, refused } = this.#answers(message, to, teller)
+    const { accepted, refused } = this.#answers(message, to, observer)
     return { to, priority, ttlSeconds, terms, note, bodyId, body, message, accepted, refused }
   }
 
-  #answers(message: GroupMessage, peer: PeerKey, teller: SendObserver): Pick<OutgoingMessage, 'accepted' | 'refused'> {
+  #answers(
+    message: GroupMessage,
+    peer: PeerKey,
+    observer: SendObserver,
+  ): Pick<OutgoingMessage, 'accepted' | 'refused'> {
     return {
       accepted: (receipt) => {
-        teller.recorder?.recorded(message.record!)
-        teller.ended({ peer, receipt, error: null })
+        observer.recorder?.recorded(message.record!)
+        observer.ended({ peer, receipt, error: null })
       },
       refused: (error) => {
-        if (error.code === 'stale_roster' && !message.isSecond) this.#owe(message, peer, teller)
-        else teller.ended({ peer, receipt: null, error })
+        if (error.code === 'stale_roster' && !message.isSecond) this.#owe(message, peer, observer)
+        else observer.ended({ peer, receipt: null, error })
       },
     }
   }
 
   /** Runs in the turn of the refusal, so after a crash the message is either sent or owed. */
-  #owe(message: GroupMessage, peer: PeerKey, teller: SendObserver): void {
+  #owe(message: GroupMessage, peer: PeerKey, observer: SendObserver): void {
     const isFirst = message.owed.size === 0
     message.owed.add(peer)
     this.#ports.saveOwed(message)
-    if (isFirst) this.#askAgain(message, teller)
+    if (isFirst) this.#askAgain(message, observer)
   }
 
-  #askAgain(message: GroupMessage, teller: SendObserver): void {
+  #askAgain(message: GroupMessage, observer: SendObserver): void {
     this.#ports.statements.refresh((error) =>
-      error ? this.#giveUp(message, teller, error) : this.#again(message, teller),
+      error ? this.#giveUp(message, observer, error) : this.#again(message, observer),
     )
   }
 
-  #again(message: GroupMessage, teller: SendObserver): void {
+  #again(message: GroupMessage, observer: SendObserver): void {
     const owed = new Set(message.owed)
     const group = this.#ports.statements.find(message.groupId)
     const body = this.#ports.crypto.openBody(message.bytes, message.ticket)
-    const isSealable = message.record === undefined || teller.recorder // an earlier process recorded it in the history, this one can't
+    // An earlier process recorded it in the history, this one can't.
+    const isSealable = message.record === undefined || observer.recorder
     const to = group && body && isSealable && group.epoch > message.epoch ? this.#nowOwed(group, message, owed) : []
-    teller.expect(to)
-    if (group && body && to.length > 0) this.#launch(body, { group, to, terms: message.terms, isSecond: true }, teller)
+    observer.expect(to)
+    if (group && body && to.length > 0)
+      this.#launch(body, { group, to, terms: message.terms, isSecond: true }, observer)
     message.owed.clear()
     this.#ports.saveOwed(message)
     const served = new Set(to)
     const error = group && isGroupEnded(group) ? unknownGroup() : refusedBy('stale_roster')
-    for (const peer of owed) if (!served.has(peer)) teller.ended({ peer, receipt: null, error })
+    for (const peer of owed) if (!served.has(peer)) observer.ended({ peer, receipt: null, error })
   }
 
   /** This process ends; with a store the next one continues. */
-  #giveUp({ owed }: GroupMessage, teller: SendObserver, error: SealpostError): void {
-    for (const peer of owed) teller.ended({ peer, receipt: null, error: this.#ports.endOf(error) })
+  #giveUp({ owed }: GroupMessage, observer: SendObserver, error: SealpostError): void {
+    for (const peer of owed) observer.ended({ peer, receipt: null, error: this.#ports.endOf(error) })
   }
 
   /** The current members that did not get it, or joined since. */
@@ -347,55 +403,6 @@ export class GroupOpener {
     this.#ports.statements.refresh((error) => error ?? this.#ports.unlock(delivery.sender))
     return 'asked'
   }
-}
-
-export interface GroupMessageTerms {
-  readonly priority: Priority
-  readonly ttlSeconds: number
-  readonly terms?: SendTerms | undefined
-  /** Sealed with the body, together with the group's id. */
-  readonly note?: Note | undefined
-}
-
-/** Records messages to a group in its history: an open `State` of the group is one. */
-export interface MessageRecorder {
-  /**
-   * @throws SealpostError `key_missing` while it has no key to seal them under; `value_too_large` if no record can
-   *   hold the note
-   */
-  checkNote(note: Note | undefined): void
-  /** Returns the history record to store with the sealed body; the ticket opens the body. */
-  sealRecord(said: { readonly ticket: Uint8Array; readonly note: Note }): Uint8Array
-  /** The record is stored; called once for each member that the message is stored for. */
-  recorded(record: Uint8Array): void
-}
-
-/** A message to a group: its body sealed once, and the common part of its envelopes, which all refer to this object. */
-export interface GroupMessage {
-  readonly groupId: GroupId
-  readonly epoch: number
-  readonly bodyId: string
-  /** The sealed body. */
-  readonly bytes: Uint8Array
-  /** The body of each envelope: content key and hash. */
-  readonly ticket: Uint8Array
-  readonly terms: GroupMessageTerms
-  /** The history record, or undefined for none. */
-  readonly record?: Uint8Array | undefined
-  /** The addressed members; empty if an earlier process sent it. */
-  readonly members: readonly PeerKey[]
-  /** It was already sealed again for the current members, which happens once. */
-  readonly isSecond: boolean
-  /** Members whose envelopes were refused because the group changed; it is sealed again for them. */
-  readonly owed: Set<PeerKey>
-}
-
-/** The group of a received message, proven by the sender's box and the owner's signature. */
-export interface MessageGroup {
-  readonly id: GroupId
-  readonly name: string
-  /** The epoch of the statement that the sender used. */
-  readonly epoch: number
 }
 
 export function isGroupMember(group: GroupStatement, peer: PeerKey): boolean {

@@ -33,7 +33,7 @@ export abstract class StatementCache<Id extends string, Statement extends { read
   #floor: ReadonlyMap<Id, number> | null = null
   #waiters: Waiter[] = []
   /** Waiters that came during a read, which may have passed their statements. */
-  #latecomers: Waiter[] = []
+  #nextWaiters: Waiter[] = []
 
   constructor(ports: StatementCachePorts<Id, Statement>) {
     this.#kind = ports
@@ -49,7 +49,7 @@ export abstract class StatementCache<Id extends string, Statement extends { read
 
   /** Reads all statements again and then calls back: in the next session, if there is none now. */
   refresh(done: Waiter): void {
-    if (this.#floor) this.#latecomers.push(done)
+    if (this.#floor) this.#nextWaiters.push(done)
     else {
       this.#waiters.push(done)
       this.begin()
@@ -61,8 +61,8 @@ export abstract class StatementCache<Id extends string, Statement extends { read
     for (const bytes of statements) last = this.#take(bytes, this.#floor) ?? last
     if (!isLast && last !== null) return this.#kind.ask(last)
     const done = this.#waiters
-    this.#waiters = this.#latecomers
-    this.#latecomers = []
+    this.#waiters = this.#nextWaiters
+    this.#nextWaiters = []
     this.#floor = null
     if (this.#waiters.length > 0) this.begin()
     for (const waiter of done) waiter(null)
@@ -70,9 +70,9 @@ export abstract class StatementCache<Id extends string, Statement extends { read
 
   /** No reply will come any more. */
   close(error: SealpostError): void {
-    const waiters = [...this.#waiters, ...this.#latecomers]
+    const waiters = [...this.#waiters, ...this.#nextWaiters]
     this.#waiters = []
-    this.#latecomers = []
+    this.#nextWaiters = []
     this.#floor = null
     for (const waiter of waiters) waiter(error)
   }

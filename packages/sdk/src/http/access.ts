@@ -60,7 +60,7 @@ export async function requestToken(place: TokenTarget, ask: UnauthenticatedReque
   const transcript = await transcriptOf(place, hello, ask)
   const signature = signTokenRequest(place.identity.signing, transcript, TOKEN_SECONDS)
   const { version, meshId, peerKey, connectionId, clientNonce } = transcript
-  const said = await ask({
+  const reply = await ask({
     method: 'POST',
     path: '/v1/token',
     json: {
@@ -70,8 +70,8 @@ export async function requestToken(place: TokenTarget, ask: UnauthenticatedReque
       signature: toBase64url(signature),
     },
   })
-  if (!verifyBroker(transcript, signature, bytesOf(said.proof))) throw wrongBroker()
-  return String(said.token)
+  if (!verifyBroker(transcript, signature, bytesOf(reply.proof))) throw wrongBroker()
+  return String(reply.token)
 }
 
 async function transcriptOf(
@@ -414,11 +414,11 @@ function answerOf(bytes: Uint8Array): HttpAnswer {
 const PASSING: readonly string[] = ['rate_limited', 'too_many_requests', 'try_later', 'restarting', 'challenge_invalid']
 
 function failureOf(bytes: Uint8Array): Failure {
-  const said = refusalIn(bytes)
-  const code = (said?.code ?? 'internal') as SealpostCode
+  const reply = refusalIn(bytes)
+  const code = (reply?.code ?? 'internal') as SealpostCode
   const isRetryable = PASSING.includes(code)
   const error = new SealpostError(code, `The broker refused it (${code}).`, { isRetryable })
-  return { error, afterMs: said?.retryAfterMs ?? null }
+  return { error, afterMs: reply?.retryAfterMs ?? null }
 }
 
 function tokenRefused(bytes: Uint8Array): TokenRefused {
@@ -428,9 +428,9 @@ function tokenRefused(bytes: Uint8Array): TokenRefused {
 
 function refusalIn(bytes: Uint8Array): { code: string; retryAfterMs?: number } | null {
   try {
-    const said = answerOf(bytes).json<{ code?: unknown; retryAfterMs?: unknown }>()
-    if (typeof said.code !== 'string' || !/^[a-z_]{1,40}$/.test(said.code)) return null
-    const { code, retryAfterMs } = said
+    const reply = answerOf(bytes).json<{ code?: unknown; retryAfterMs?: unknown }>()
+    if (typeof reply.code !== 'string' || !/^[a-z_]{1,40}$/.test(reply.code)) return null
+    const { code, retryAfterMs } = reply
     return { code, ...(typeof retryAfterMs === 'number' && { retryAfterMs }) }
   } catch {
     return null // from a proxy in between

@@ -181,7 +181,7 @@ export class Deferrals {
     if (offs?.delete(id) && offs.size === 0) this.#senders.delete(sender)
   }
 
-  /** Another incarnation of the broker numbers deliveries anew. */
+  /** Another incarnation of the broker renumbers its deliveries. */
   clear(): void {
     this.#senders.clear()
   }

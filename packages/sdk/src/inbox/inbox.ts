@@ -282,7 +282,7 @@ const LEASE_MS_MIN = 20
 export class Leases {
   /** Each with the time of its next extension. */
   readonly #held = new Map<Message, Millis>()
-  readonly #asked = new Map<Millis, DeliveryId[]>()
+  readonly #requested = new Map<Millis, DeliveryId[]>()
   #leaseMs: Millis = EXTEND_MS_MAX
   #isConnected = false
   /** At or before the next extension. */
@@ -296,7 +296,7 @@ export class Leases {
   /** Nothing is due until the next session. */
   disconnected(): void {
     this.#isConnected = false
-    this.#asked.clear()
+    this.#requested.clear()
   }
 
   get wakeAtMs(): Millis {
@@ -305,7 +305,7 @@ export class Leases {
 
   /** Whether `takeFrames` has extensions that the application requested. */
   get isRequested(): boolean {
-    return this.#asked.size > 0
+    return this.#requested.size > 0
   }
 
   /** Extends the lease while the message is open. Returns whether that is due before `wakeAtMs`. */
@@ -324,19 +324,19 @@ export class Leases {
   /** `forMs`: from now; null: a whole lease. */
   extend({ deliveryId }: Message, forMs: Millis | null): void {
     const wholeMs = Math.ceil(Math.min(Math.max(forMs ?? this.#leaseMs, 1), EXTEND_MS_MAX)) || 1
-    const ids = this.#asked.get(wholeMs)
+    const ids = this.#requested.get(wholeMs)
     if (ids) ids.push(deliveryId)
-    else this.#asked.set(wholeMs, [deliveryId])
+    else this.#requested.set(wholeMs, [deliveryId])
   }
 
   /** A message not pushed in this session has no lease in it. */
   takeFrames(nowMs: Millis, sessionNo: number): FrameOf<'extend'>[] {
     if (nowMs >= this.wakeAtMs) this.#extendDue(nowMs, sessionNo)
-    if (this.#asked.size === 0) return []
-    const frames = [...this.#asked].flatMap(([forMs, asked]) =>
+    if (this.#requested.size === 0) return []
+    const frames = [...this.#requested].flatMap(([forMs, asked]) =>
       chunksOf(asked, BATCH_MAX).map((ids) => ({ type: 'extend' as const, ids, forMs })),
     )
-    this.#asked.clear()
+    this.#requested.clear()
     return frames
   }
 
@@ -364,10 +364,10 @@ export interface DeliveryReceipt {
   readonly atMs: Millis
 }
 
-const TOLD_MAX = 4_096
+const REPORTED_MAX = 4_096
 
 export class Receipts {
-  readonly #told = new Set<string>()
+  readonly #reported = new Set<string>()
 
   /** Returns receipts that this process has not reported yet. */
   take(items: FrameOf<'receipts'>['items']): DeliveryReceipt[] {
@@ -375,8 +375,8 @@ export class Receipts {
   }
 
   #isNews(name: string): boolean {
-    if (this.#told.has(name)) return false
-    addBounded(this.#told, name, TOLD_MAX)
+    if (this.#reported.has(name)) return false
+    addBounded(this.#reported, name, REPORTED_MAX)
     return true
   }
 }

@@ -119,7 +119,8 @@ export class Receiver implements EnginePart, MessageActions {
   tick(nowMs: Millis): void {
     const due = this.reorderBuffer.takeDue(nowMs)
     for (const message of due) this.#accept(message)
-    for (const message of due) this.#acceptNext(message) // only once all due messages are out: it comes behind them in the lane
+    // Only once all due messages are out: the next one comes behind them in the lane.
+    for (const message of due) this.#acceptNext(message)
   }
 
   pushedWith(deliveries: FrameOf<'pushWith' | 'pushBody'>['deliveries'], nowMs: Millis): void {

@@ -65,7 +65,7 @@ export class KeyDirectory {
   /** Peers whose former keys are requested in this session. */
   readonly #histories = new Map<number, PeerKey>()
   /** Time of the session's oldest request that is open, or was when it was set. */
-  #askedAtMs: Millis = Infinity
+  #requestedAtMs: Millis = Infinity
   #ref = 0
 
   constructor(ports: KeyDirectoryPorts) {
@@ -124,7 +124,7 @@ export class KeyDirectory {
   disconnected(): void {
     this.#unsent = new Set(this.#open.keys())
     this.#histories.clear()
-    this.#askedAtMs = Infinity
+    this.#requestedAtMs = Infinity
   }
 
   /** Whether requested keys have not arrived. */
@@ -138,7 +138,7 @@ export class KeyDirectory {
     const peers = isOverdue ? [...this.#open.keys()] : [...this.#unsent]
     if (peers.length === 0) return []
     this.#unsent.clear()
-    if (isOverdue || this.#askedAtMs === Infinity) this.#askedAtMs = nowMs
+    if (isOverdue || this.#requestedAtMs === Infinity) this.#requestedAtMs = nowMs
     const plain = peers.filter((peer) => !this.#open.get(peer)!.isHistory)
     return [
       ...chunksOf(plain, LOOKUP_MAX).map((piece) => ({ type: 'lookup' as const, ref: this.#nextRef(), peers: piece })),
@@ -147,7 +147,7 @@ export class KeyDirectory {
   }
 
   get wakeAtMs(): Millis {
-    return this.#open.size === 0 ? Infinity : this.#askedAtMs + ASK_AGAIN_MS
+    return this.#open.size === 0 ? Infinity : this.#requestedAtMs + ASK_AGAIN_MS
   }
 
   answered(directory: FrameOf<'directory'>, nowMs: Millis): void {
@@ -190,7 +190,7 @@ export class KeyDirectory {
   }
 
   #rest(): void {
-    if (this.#open.size === 0) this.#askedAtMs = Infinity
+    if (this.#open.size === 0) this.#requestedAtMs = Infinity
   }
 
   #check(binding: KeyBindingEntry, nowMs: Millis, history?: readonly Correspondent[]): void {

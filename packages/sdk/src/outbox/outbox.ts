@@ -3,9 +3,8 @@
  *
  * The window bounds unacknowledged messages; beyond it messages wait unsealed. Rules between outbox and broker:
  * - A retryable nack blocks its lane at the broker until an item with `isHead` comes. So the lane pauses here, waits
- * for the replies to everything in flight, and continues from its lowest unanswered entry, in order.
- * - A new session has no state of the old one: everything unanswered is resent, in the order it was sealed, within the
- * window.
+ *   for the replies to everything in flight, and continues from its lowest unanswered entry, in order.
+ * - A new session has no state of the old one: everything unanswered is resent, in sealing order, within the window.
  * - `isHead` marks an item before which nothing of its lane is in flight.
  *
  * With a store a post is stored as soon as it comes, and sealed bytes are stored before they are first sent. The store
@@ -33,7 +32,6 @@ import {
 import type { OrphanOf, PersistentOutbox } from './persistent-outbox.ts'
 
 export interface OutboxOptions {
-  /** Maximum number of unacknowledged envelopes. */
   readonly window: number
   readonly windowBytes: number
   /** Messages that wait beyond the window; further ones are refused. */
@@ -42,7 +40,6 @@ export interface OutboxOptions {
 
 export interface OutboxPorts {
   readonly crypto: Pick<CryptoPort, 'seal' | 'newEnvelopeId' | 'newStreamId'>
-  /** A number in [0, 1). */
   readonly random: () => number
   /** Returns the recipient's key, or null: then `unlock` or `refuse` follows. */
   readonly keyOf: (recipient: PeerKey, nowMs: Millis) => Correspondent | null
@@ -59,10 +56,7 @@ export type OutboxLimits = Pick<
   'envelopeBytesMax' | 'ttlSecondsMax' | 'inFlightMax' | 'dedupeSeconds'
 >
 
-/**
- * Upper bound of the resend time; the other is half the time for which the broker remembers an id, which leaves room
- * for a slow message.
- */
+/** The other bound is half the time for which the broker remembers an id, which leaves room for a slow message. */
 export const RESEND_FOR_MS_MAX = 12 * 3_600_000
 /** Consecutive entries of one lane, so that a long lane does not hold up the others. */
 const TURN_MAX = 16
@@ -77,7 +71,7 @@ export class Outbox implements EnginePart {
   /** Sealed and unanswered, in the order of sealing. */
   private unanswered = new Map<string, OutboxEntry>()
   /** Entries of these that this session has yet to send, as the window allows. */
-  readonly #unsaid = new Set<OutboxEntry>()
+  readonly #unsent = new Set<OutboxEntry>()
   #unansweredBytes = 0
   readonly #sentLately = new RecentlyAcked()
   #waitingCount = 0
@@ -86,9 +80,7 @@ export class Outbox implements EnginePart {
   #outgoing: OutgoingItem[] = []
   /** Whether any entry has terms or a shared body. */
   #isMixed = false
-  /** Entries whose sealed bytes were just stored. */
   #justKept: OutboxEntry[] = []
-  /** Null while there is no session. */
   #limits: OutboxLimits | null = null
   /** From the last session, also while there is none. */
   #resendForMs = RESEND_FOR_MS_MAX
@@ -107,7 +99,7 @@ export class Outbox implements EnginePart {
 
   /** Whether a message waits for the reply to another. */
   get isHeldUp(): boolean {
-    return this.#waitingCount > 0 || this.paused.size > 0 || this.#unsaid.size > 0
+    return this.#waitingCount > 0 || this.paused.size > 0 || this.#unsent.size > 0
   }
 
   post(post: OutgoingMessage): void {
@@ -141,8 +133,8 @@ export class Outbox implements EnginePart {
     this.#resendForMs = Math.min(RESEND_FOR_MS_MAX, (limits.dedupeSeconds * 1000) / 2)
     this.isLeaving = false
     this.#justKept = []
-    for (const entry of this.unanswered.values()) if (entry.place !== 'keeping') this.#unsaid.add(entry)
-    this.#launchUnsaid(nowMs)
+    for (const entry of this.unanswered.values()) if (entry.place !== 'keeping') this.#unsent.add(entry)
+    this.#launchUnsent(nowMs)
   }
 
   /**
@@ -162,7 +154,7 @@ export class Outbox implements EnginePart {
   disconnected(): void {
     this.#limits = null
     this.#outgoing = []
-    this.#unsaid.clear()
+    this.#unsent.clear()
     this.owedCount = 0
     for (const entry of this.unanswered.values()) {
       if (entry.place === 'inFlight') {
@@ -206,7 +198,6 @@ export class Outbox implements EnginePart {
     }
   }
 
-  /** The recipient's key is known. */
   unlock(recipient: PeerKey): void {
     for (const lane of this.#lanes.get(recipient) ?? []) if (lane) this.#makeReady(lane)
   }
@@ -226,13 +217,12 @@ export class Outbox implements EnginePart {
       }
   }
 
-  /** Returns the frames that may be sent now. */
   takeFrames(nowMs: Millis): readonly SendFrame[] {
     if (!this.#limits) return NO_FRAMES
     if (!this.isLeaving) {
       this.#resumeLanes(nowMs)
       this.#launchKept()
-      this.#launchUnsaid(nowMs)
+      this.#launchUnsent(nowMs)
       this.#admit(nowMs)
     }
     if (this.#outgoing.length === 0) return NO_FRAMES
@@ -374,15 +364,15 @@ export class Outbox implements EnginePart {
 
   #launchKept(): void {
     if (this.#justKept.length === 0) return
-    for (const entry of this.#justKept) if (entry.place === 'sealed') this.#unsaid.add(entry)
+    for (const entry of this.#justKept) if (entry.place === 'sealed') this.#unsent.add(entry)
     this.#justKept = []
   }
 
   /** Entries of a paused lane stay, and are sent when it continues. */
-  #launchUnsaid(nowMs: Millis): void {
-    for (const entry of this.#unsaid) {
-      if (this.unanswered.size - this.#unsaid.size >= this.#window) return
-      this.#unsaid.delete(entry)
+  #launchUnsent(nowMs: Millis): void {
+    for (const entry of this.#unsent) {
+      if (this.unanswered.size - this.#unsent.size >= this.#window) return
+      this.#unsent.delete(entry)
       if (entry.lane.pausedUntilMs === null) this.#launch(entry, nowMs)
     }
   }
@@ -454,7 +444,7 @@ export class Outbox implements EnginePart {
       lane.pausedUntilMs = null
       this.paused.delete(lane)
       for (const entry of [...lane.sealed])
-        if ((entry.place === 'atRest' || entry.place === 'sealed') && !this.#unsaid.has(entry))
+        if ((entry.place === 'atRest' || entry.place === 'sealed') && !this.#unsent.has(entry))
           this.#launch(entry, nowMs)
       this.#makeReady(lane)
     }
@@ -487,7 +477,7 @@ export class Outbox implements EnginePart {
   #finish(entry: OutboxEntry): void {
     const { lane } = entry
     this.unanswered.delete(entry.envelopeId)
-    this.#unsaid.delete(entry)
+    this.#unsent.delete(entry)
     this.#unansweredBytes -= entry.envelope.length
     if (entry.place === 'inFlight') {
       lane.inFlight -= 1

@@ -67,13 +67,13 @@ function recordOf({
   record,
   bytes,
 }: GroupMessage): SharedBodyRecord {
-  const facts = { groupId, epoch, bodyId, terms: said(terms), isSecond, owed: [...owed] }
+  const facts = { groupId, epoch, bodyId, terms: defined(terms), isSecond, owed: [...owed] }
   const whole = concatBytes(record ? [ticket, record, bytes] : [ticket, bytes])
   return { kind: 'group', ...facts, recordBytes: record?.length ?? 0, bytes: whole }
 }
 
 /** A store may use JSON, which omits undefined fields. */
-const said = <T extends object>(terms: T): T =>
+const defined = <T extends object>(terms: T): T =>
   Object.fromEntries(Object.entries(terms).filter(([, value]) => value !== undefined)) as T
 
 function messageOf({ kind: _, owed, recordBytes = 0, bytes, ...facts }: SharedBodyRecord): GroupMessage {

@@ -60,7 +60,7 @@ interface Sealed {
   readonly frame: FrameOf<'sendPool'>
   readonly admittedAtMs: Millis
   /** Not sent before this time; Infinity while a reply is owed. */
-  sayAtMs: Millis
+  dueAtMs: Millis
   /** A reply was lost, by the network or the broker: it is resent whatever became of the pool. */
   mayBeStored: boolean
   pauses: number
@@ -104,7 +104,7 @@ export class PoolSender {
   connected(limits: OutboxLimits): void {
     this.#limits = limits
     this.#resendForMs = Math.min(RESEND_FOR_MS_MAX, (limits.dedupeSeconds * 1000) / 2)
-    for (const { sealed } of this.#byId.values()) if (sealed) sealed.sayAtMs = 0
+    for (const { sealed } of this.#byId.values()) if (sealed) sealed.dueAtMs = 0
   }
 
   disconnected(): void {
@@ -145,7 +145,7 @@ export class PoolSender {
       if (entry.state === 'waiting') this.#seal(entry, nowMs)
     }
     const frames: FrameOf<'sendPool'>[] = []
-    for (const entry of this.#byId.values()) if (entry.sealed!.sayAtMs <= nowMs) frames.push(this.#say(entry))
+    for (const entry of this.#byId.values()) if (entry.sealed!.dueAtMs <= nowMs) frames.push(this.#frameOf(entry))
     return frames
   }
 
@@ -158,7 +158,7 @@ export class PoolSender {
   get wakeAtMs(): Millis {
     let atMs = Infinity
     for (const { sealed } of this.#byId.values())
-      atMs = Math.min(atMs, this.#limits ? sealed!.sayAtMs : sealed!.admittedAtMs + this.#resendForMs)
+      atMs = Math.min(atMs, this.#limits ? sealed!.dueAtMs : sealed!.admittedAtMs + this.#resendForMs)
     return atMs
   }
 
@@ -232,16 +232,16 @@ export class PoolSender {
       ...{ type: 'sendPool', rosterEpoch: pool.epoch, bodyId, body, terms: send.terms ?? NO_TERMS },
       send: { ...route, envelope: encodeBoxes(boxes) },
     }
-    entry.sealed = { frame, admittedAtMs: nowMs, sayAtMs: 0, mayBeStored: false, pauses: 0 }
+    entry.sealed = { frame, admittedAtMs: nowMs, dueAtMs: 0, mayBeStored: false, pauses: 0 }
     entry.state = 'waiting'
     this.#byId.set(envelopeId, entry)
   }
 
-  #say(entry: Entry): FrameOf<'sendPool'> {
+  #frameOf(entry: Entry): FrameOf<'sendPool'> {
     const sealed = entry.sealed!
     this.#ports.counters[entry.state === 'said' ? 'resent' : 'sent'] += 1
     entry.state = 'said'
-    sealed.sayAtMs = Infinity
+    sealed.dueAtMs = Infinity
     // Refused as stale, a stored message would be sealed again and arrive twice.
     return sealed.mayBeStored ? { ...sealed.frame, rosterEpoch: 0 } : sealed.frame
   }
@@ -249,7 +249,7 @@ export class PoolSender {
   #pause(sealed: Sealed, nowMs: Millis, retryAfterMs: Millis): void {
     const pauseMs = Math.min(PAUSE_MAX_MS, PAUSE_BASE_MS * 2 ** Math.min(sealed.pauses, 10))
     sealed.pauses += 1
-    sealed.sayAtMs = nowMs + Math.max(retryAfterMs, pauseMs * (0.5 + this.#ports.random() / 2))
+    sealed.dueAtMs = nowMs + Math.max(retryAfterMs, pauseMs * (0.5 + this.#ports.random() / 2))
   }
 
   /** The pool has changed: seals once more for its current members, under another id. */
@@ -291,9 +291,9 @@ interface Join {
   credit: number
   ref: number
   /** In this session; Infinity: not yet. */
-  saidAtMs: Millis
+  sentAtMs: Millis
   /** The broker has confirmed the join in this session. */
-  isTaken: boolean
+  isConfirmed: boolean
   waiters: Waiter[]
 }
 
@@ -303,7 +303,7 @@ interface Waiter {
 }
 
 /** A broker whose database is unavailable does not reply. */
-const SAY_AGAIN_MS = 5_000
+const REPEAT_MS = 5_000
 
 export class PoolJoins {
   readonly #ports: PoolJoinsPorts
@@ -321,12 +321,12 @@ export class PoolJoins {
   }
 
   join(poolId: PoolId, credit: number, waiter: Waiter): void {
-    const seat = this.#seats.get(poolId) ?? { credit, ref: 0, saidAtMs: Infinity, isTaken: false, waiters: [] }
+    const seat = this.#seats.get(poolId) ?? { credit, ref: 0, sentAtMs: Infinity, isConfirmed: false, waiters: [] }
     this.#seats.set(poolId, seat)
     seat.credit = credit
     seat.ref = this.#nextRef()
-    seat.saidAtMs = Infinity
-    seat.isTaken = false
+    seat.sentAtMs = Infinity
+    seat.isConfirmed = false
     seat.waiters.push(waiter)
     this.#ports.flushSoon()
   }
@@ -345,8 +345,8 @@ export class PoolJoins {
   disconnected(): void {
     this.#leaving = []
     for (const seat of this.#seats.values()) {
-      seat.saidAtMs = Infinity
-      seat.isTaken = false
+      seat.sentAtMs = Infinity
+      seat.isConfirmed = false
     }
   }
 
@@ -359,8 +359,8 @@ export class PoolJoins {
     const frames = this.#leaving
     this.#leaving = []
     for (const [pool, seat] of this.#seats) {
-      if (seat.isTaken || (seat.saidAtMs !== Infinity && nowMs - seat.saidAtMs < SAY_AGAIN_MS)) continue
-      seat.saidAtMs = nowMs
+      if (seat.isConfirmed || (seat.sentAtMs !== Infinity && nowMs - seat.sentAtMs < REPEAT_MS)) continue
+      seat.sentAtMs = nowMs
       frames.push({ type: 'joinPool', ref: seat.ref, pool, credit: seat.credit })
     }
     return frames
@@ -368,8 +368,8 @@ export class PoolJoins {
 
   get wakeAtMs(): Millis {
     let atMs = Infinity
-    for (const { isTaken, saidAtMs } of this.#seats.values())
-      if (!isTaken) atMs = Math.min(atMs, saidAtMs + SAY_AGAIN_MS)
+    for (const { isConfirmed, sentAtMs } of this.#seats.values())
+      if (!isConfirmed) atMs = Math.min(atMs, sentAtMs + REPEAT_MS)
     return atMs
   }
 
@@ -379,7 +379,7 @@ export class PoolJoins {
     const { waiters } = seat
     seat.waiters = []
     if (outcome === 'joined') {
-      seat.isTaken = true
+      seat.isConfirmed = true
       for (const waiter of waiters) waiter.joined()
       return
     }

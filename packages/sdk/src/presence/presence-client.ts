@@ -40,7 +40,7 @@ export class PresenceClient implements EnginePart {
     this.#changed = changed
   }
 
-  say({ availability, summary = '', declinesReceipts = false }: Status): void {
+  setStatus({ availability, summary = '', declinesReceipts = false }: Status): void {
     this.#status = { type: 'status', availability, summary, declinesReceipts }
     this.#isStatusSaid = false
   }
@@ -63,7 +63,7 @@ export class PresenceClient implements EnginePart {
     for (const entry of this.presence.values()) if (entry.isOnline) this.#note({ ...entry, isOnline: false })
   }
 
-  told({ peers }: FrameOf<'presence'>): void {
+  received({ peers }: FrameOf<'presence'>): void {
     if (this.#isWatching) for (const entry of peers) this.#note(entry)
   }
 
@@ -107,7 +107,7 @@ export interface EphemeralClientPorts {
 }
 
 type Said = FrameOf<'sendEphemeral'>['items'][number]
-type Heard = FrameOf<'pushEphemeral'>['items'][number]
+type ReceivedEphemeral = FrameOf<'pushEphemeral'>['items'][number]
 interface Unsealed {
   readonly to: PeerKey
   readonly envelopeId: EnvelopeId
@@ -117,7 +117,7 @@ interface Unsealed {
 /** Per peer, while its key is requested. */
 const PARKED_MAX = 64
 /** Ids remembered, so that a repeated message is delivered once. */
-const HEARD_MAX = 4_096
+const RECEIVED_MAX = 4_096
 const ITEM_BYTES = 128
 
 /**
@@ -129,15 +129,15 @@ export class EphemeralClient implements EnginePart {
   #isLive = false
   #outgoing: Said[] = []
   readonly #unsealed = new Map<PeerKey, Unsealed[]>()
-  readonly #unopened = new Map<PeerKey, Heard[]>()
-  readonly #heardIds = new Set<string>()
+  readonly #unopened = new Map<PeerKey, ReceivedEphemeral[]>()
+  readonly #receivedIds = new Set<string>()
 
   constructor(ports: EphemeralClientPorts) {
     this.#ports = ports
   }
 
   /** Returns the id by which `ephemeralFailed` names it. @throws SealpostError `body_too_large` */
-  say(to: PeerKey, body: Uint8Array, nowMs: Millis): EnvelopeId {
+  send(to: PeerKey, body: Uint8Array, nowMs: Millis): EnvelopeId {
     if (body.length > BODY_BYTES_MAX)
       throw new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`)
     const envelopeId = this.#ports.crypto.newEnvelopeId()
@@ -147,7 +147,7 @@ export class EphemeralClient implements EnginePart {
     return envelopeId
   }
 
-  heard(items: readonly Heard[], nowMs: Millis): void {
+  received(items: readonly ReceivedEphemeral[], nowMs: Millis): void {
     for (const item of items) this.#open(item, nowMs)
   }
 
@@ -158,7 +158,7 @@ export class EphemeralClient implements EnginePart {
   /** A peer's key came. */
   unlock(peer: PeerKey, nowMs: Millis): void {
     for (const message of take(this.#unsealed, peer)) this.#seal(message, nowMs)
-    this.heard(take(this.#unopened, peer), nowMs)
+    this.received(take(this.#unopened, peer), nowMs)
   }
 
   /** No believable key came. */
@@ -206,7 +206,7 @@ export class EphemeralClient implements EnginePart {
     }
   }
 
-  #open(item: Heard, nowMs: Millis): void {
+  #open(item: ReceivedEphemeral, nowMs: Millis): void {
     const { sender, envelopeId } = item
     const { opening, effects, counters } = this.#ports
     const opened = opening.open(item, nowMs)
@@ -221,8 +221,8 @@ export class EphemeralClient implements EnginePart {
       return effects.emit({ type: 'tamper', sender, envelopeId, reason: reason! })
     }
     const id = `${sender} ${envelopeId}`
-    if (this.#heardIds.has(id)) return
-    addBounded(this.#heardIds, id, HEARD_MAX)
+    if (this.#receivedIds.has(id)) return
+    addBounded(this.#receivedIds, id, RECEIVED_MAX)
     effects.emit({ type: 'ephemeral', sender, envelopeId, body: opened.body, sentAtMs: opened.header.sentAtMs })
   }
 

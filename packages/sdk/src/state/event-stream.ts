@@ -47,23 +47,23 @@ export async function* linesOf(answer: Response): AsyncGenerator<StreamLine> {
 }
 
 function parseLine(text: string): StreamLine {
-  const said = parsed(text)
-  if (said.alive === true) return { type: 'alive' }
-  if (said.end === true) return { type: 'end', hasMore: said.more === true }
-  if (said.start === true) {
-    const atUs = said.at === undefined || said.at === null ? null : microseconds(said.at)
-    return { type: 'start', atUs, lastSeq: whole(said.lastSeq) }
+  const line = parsed(text)
+  if (line.alive === true) return { type: 'alive' }
+  if (line.end === true) return { type: 'end', hasMore: line.more === true }
+  if (line.start === true) {
+    const atUs = line.at === undefined || line.at === null ? null : microseconds(line.at)
+    return { type: 'start', atUs, lastSeq: whole(line.lastSeq) }
   }
-  const { kind } = said
+  const { kind } = line
   if (kind !== 1 && kind !== 2 && kind !== 3) throw answerMalformed()
-  const body = kind === 3 ? bytesOf(said.body) : null
-  return { type: 'event', seq: whole(said.seq), atUs: microseconds(said.at), kind, value: bytesOf(said.value), body }
+  const body = kind === 3 ? bytesOf(line.body) : null
+  return { type: 'event', seq: whole(line.seq), atUs: microseconds(line.at), kind, value: bytesOf(line.value), body }
 }
 
 function parsed(text: string): Record<string, unknown> {
   try {
-    const said: unknown = JSON.parse(text)
-    if (typeof said === 'object' && said !== null) return said as Record<string, unknown>
+    const line: unknown = JSON.parse(text)
+    if (typeof line === 'object' && line !== null) return line as Record<string, unknown>
   } catch {
     // refused below
   }

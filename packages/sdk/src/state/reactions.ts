@@ -112,13 +112,13 @@ export class Reactions implements AsyncDisposable {
 
   async #watch(after: number): Promise<void> {
     try {
-      for await (const event of this.#state.watch({ after, signal: this.#stop.signal })) this.#hear(event)
+      for await (const event of this.#state.watch({ after, signal: this.#stop.signal })) this.#received(event)
     } catch (error) {
       if (!this.#stop.signal.aborted) this.#failure = error
     }
   }
 
-  #hear(event: HistoryEvent): void {
+  #received(event: HistoryEvent): void {
     if (event.type !== 'set' && event.type !== 'deleted') return
     const target = this.#take(event)
     if (target !== null) this.#onChange(target)
@@ -148,7 +148,7 @@ export class Reactions implements AsyncDisposable {
       } catch (error) {
         const isConflict = error instanceof SealpostError && error.code === 'state_conflict'
         if (!isConflict || tries === TRIES_MAX) throw error
-        await this.#learn(place)
+        await this.#readCurrent(place)
       }
     }
   }
@@ -162,7 +162,7 @@ export class Reactions implements AsyncDisposable {
   }
 
   /** Reads what another process of this member has written, or another member over it. */
-  async #learn(place: Place): Promise<void> {
+  async #readCurrent(place: Place): Promise<void> {
     const entry = await this.#state.get(place.key)
     if (entry) this.#take(entry)
     else this.#count(place, { ...NO_VOTE, revision: this.#votes.get(place.key)?.revision ?? 0 })

@@ -88,15 +88,16 @@ export class SpaceReader {
     const chains = new EventOrder(null)
     const question = { of: 'state', query: { ...(atUs !== null && { at: timeText(atUs) }) }, signal } as const
     for await (const line of this.#lines(question)) {
-      this.#tell(chains.passed(line.seq, false))
+      this.#report(chains.passed(line.seq, false))
       if (atUs !== null && line.atUs > atUs)
         this.#refuse({ type: 'entry_forged', reason: 'an entry is of later than the moment that was asked for' })
       const change = this.#parts.reader.read(line, { atLeast })
       const keyHash = keyHashOf(line)
       // Entries may change while they are read, and come again after a cut.
-      if (atUs !== null && seen.has(keyHash)) this.#tell({ type: 'entry_forged', reason: 'a key comes twice', keyHash })
+      if (atUs !== null && seen.has(keyHash))
+        this.#report({ type: 'entry_forged', reason: 'a key comes twice', keyHash })
       seen.add(keyHash)
-      yield await this.#tried(line, change)
+      yield await this.#openWithNewerKey(line, change)
     }
     this.#checkAll(known, seen)
   }
@@ -106,7 +107,7 @@ export class SpaceReader {
     const known = memory.find(keyHash)?.revision ?? 0
     let found: StateChange | null = null
     for await (const line of this.#lines({ of: 'state', query: { keys: keyHash } }))
-      found = await this.#tried(line, reader.read(line, { atLeast: () => known, keyHash }))
+      found = await this.#openWithNewerKey(line, reader.read(line, { atLeast: () => known, keyHash }))
     return found ?? (known > 0 ? reader.missing(keyHash) : null)
   }
 
@@ -128,7 +129,7 @@ export class SpaceReader {
     }
     // Expired events go from the front, so a reply without any event proves nothing.
     if (last > 0 && last < newest && toUs === undefined)
-      this.#tell({ type: 'history_gap', reason: `events ${last + 1} to ${newest} are missing` })
+      this.#report({ type: 'history_gap', reason: `events ${last + 1} to ${newest} are missing` })
   }
 
   /**
@@ -136,7 +137,7 @@ export class SpaceReader {
    */
   async *watch({ after, isWhole, signal }: WatchQuery): AsyncGenerator<HistoryEvent> {
     const query = { after, follow: 1 }
-    const lines = isWhole ? this.#lines({ of: 'history', query, signal }) : this.#polled(after, signal)
+    const lines = isWhole ? this.#lines({ of: 'history', query, signal }) : this.#poll(after, signal)
     yield* this.#events(lines, { after, isWhole })
   }
 
@@ -146,13 +147,13 @@ export class SpaceReader {
   ): AsyncGenerator<HistoryEvent> {
     const chains = new EventOrder(after)
     for await (const line of lines) {
-      this.#tell(chains.passed(line.seq, isWhole))
+      this.#report(chains.passed(line.seq, isWhole))
       yield line.kind === 3 ? await this.#message(line, chains) : await this.#change(line, { chains, isWhole })
     }
   }
 
   /** Without a history there is nothing to follow, so it polls. */
-  async *#polled(after: number, signal: AbortSignal | undefined): AsyncGenerator<EventLine> {
+  async *#poll(after: number, signal: AbortSignal | undefined): AsyncGenerator<EventLine> {
     for (let seq = after; !signal?.aborted; await this.#parts.pause(POLL_PAUSE, signal))
       for await (const line of this.#lines({ of: 'state', query: { after: seq }, signal })) {
         seq = line.seq
@@ -162,12 +163,12 @@ export class SpaceReader {
 
   async #change(line: EventLine, { chains, isWhole }: { chains: EventOrder; isWhole: boolean }): Promise<StateChange> {
     const change = this.#parts.reader.read(line)
-    this.#tell(chains.entry(line.value, isWhole))
-    return this.#tried(line, change)
+    this.#report(chains.entry(line.value, isWhole))
+    return this.#openWithNewerKey(line, change)
   }
 
   /** A change sealed under a newer key than ours, which may have been granted in the meantime. */
-  async #tried(line: EventLine, change: StateChange): Promise<StateChange> {
+  async #openWithNewerKey(line: EventLine, change: StateChange): Promise<StateChange> {
     if (change.type !== 'sealed' || !(await this.#hasNewKeys())) return change
     return this.#parts.reader.read(line)
   }
@@ -175,13 +176,13 @@ export class SpaceReader {
   async #hasNewKeys(): Promise<boolean> {
     const { ring, tend } = this.#parts
     const before = ring.newest
-    if (before !== this.#triedAt) await tend()
-    this.#triedAt = before
+    if (before !== this.#newestTried) await tend()
+    this.#newestTried = before
     return ring.newest > before
   }
 
   /** The newest key epoch for which newer keys were looked up: once for each, however many changes are sealed. */
-  #triedAt = -1
+  #newestTried = -1
 
   async #message(line: EventLine, chains: EventOrder): Promise<HistoryMessage | SealedMessage> {
     const { calls, ring } = this.#parts
@@ -196,13 +197,13 @@ export class SpaceReader {
     const opened = openRecord(record, spaceKey)
     const body = opened && openBody(line.body!, opened.ticket)
     if (!body) return this.#refuse({ type: 'entry_forged', reason: 'a message does not open', author })
-    this.#tell(chains.record(record, opened))
+    this.#report(chains.record(record, opened))
     const { thread = null, attachment = null } = opened.note ?? {}
     return { type: 'message', body, thread, attachment, author, sentAtMs, seq, atUs }
   }
 
   /** Reports a gap; other misconduct ends the reading. */
-  #tell(told: TamperReport | null): void {
+  #report(told: TamperReport | null): void {
     if (told?.type === 'history_gap') this.#parts.tell(told)
     else if (told) this.#refuse(told)
   }

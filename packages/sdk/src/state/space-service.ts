@@ -75,19 +75,19 @@ export class SpaceService {
 
   /** @throws SealpostError `space_unknown`; the caller detects `space_forged`: null if no owner signed it */
   async status(): Promise<Omit<SpaceStatus, 'statement'> & { statement: SpaceStatement | null }> {
-    const said = await this.#json({ method: 'GET', path: '' })
+    const reply = await this.#json({ method: 'GET', path: '' })
     return {
-      statement: readSpace(bytesOf(said.statement)),
-      keyEpoch: whole(said.keyEpoch),
-      lastSeq: whole(said.lastSeq),
-      entries: whole(said.entries),
-      entryBytes: whole(said.entryBytes),
-      historyBytes: whole(said.historyBytes),
-      horizonUs: said.horizon === null || said.horizon === undefined ? null : microseconds(said.horizon),
-      memberCount: whole(said.memberCount),
-      departed: whole(said.departed),
-      lacking: listed(said.lacking).map(grantedOf),
-      grants: listed(said.grants).map(({ keyEpoch, box }) => ({ keyEpoch: whole(keyEpoch), box: bytesOf(box) })),
+      statement: readSpace(bytesOf(reply.statement)),
+      keyEpoch: whole(reply.keyEpoch),
+      lastSeq: whole(reply.lastSeq),
+      entries: whole(reply.entries),
+      entryBytes: whole(reply.entryBytes),
+      historyBytes: whole(reply.historyBytes),
+      horizonUs: reply.horizon === null || reply.horizon === undefined ? null : microseconds(reply.horizon),
+      memberCount: whole(reply.memberCount),
+      departed: whole(reply.departed),
+      lacking: listed(reply.lacking).map(grantedOf),
+      grants: listed(reply.grants).map(({ keyEpoch, box }) => ({ keyEpoch: whole(keyEpoch), box: bytesOf(box) })),
     }
   }
 
@@ -99,10 +99,10 @@ export class SpaceService {
   async members(): Promise<MemberGrant[]> {
     const found: MemberGrant[] = []
     for (let after: PeerKey | undefined; ; after = found.at(-1)!.peer) {
-      const said = await this.#json({ method: 'GET', path: '/members', query: { after } })
-      const page = listed(said.members).map(grantedOf)
+      const reply = await this.#json({ method: 'GET', path: '/members', query: { after } })
+      const page = listed(reply.members).map(grantedOf)
       found.push(...page)
-      if (said.isLast !== false || page.length === 0) return found
+      if (reply.isLast !== false || page.length === 0) return found
     }
   }
 
@@ -124,8 +124,8 @@ export class SpaceService {
 
   /** Results are in the order of the entries. */
   async write(entries: readonly Uint8Array[]): Promise<EntryWriteOutcome[]> {
-    const said = await this.#json({ method: 'POST', path: '/entries', body: { entries: entries.map(toBase64url) } })
-    const outcomes = listed(said.outcomes).map(outcomeOf)
+    const reply = await this.#json({ method: 'POST', path: '/entries', body: { entries: entries.map(toBase64url) } })
+    const outcomes = listed(reply.outcomes).map(outcomeOf)
     if (outcomes.length === entries.length) return outcomes
     throw answerMalformed()
   }
@@ -152,8 +152,8 @@ export class SpaceService {
    */
   async group(): Promise<GroupStatement | null> {
     if ((this.spaceId as string) === this.meshId) return null
-    const said = await this.#access.json({ method: 'POST', path: '/v1/rosters', body: { groups: [this.spaceId] } })
-    const [found] = listed(said.groups)
+    const reply = await this.#access.json({ method: 'POST', path: '/v1/rosters', body: { groups: [this.spaceId] } })
+    const [found] = listed(reply.groups)
     const group = found && readGroup(bytesOf(found.statement))
     const isOurs = group?.meshId === this.meshId && group.groupId === (this.spaceId as GroupId) && !isGroupEnded(group)
     return isOurs ? group : null
@@ -163,16 +163,16 @@ export class SpaceService {
   async bindings(peers: readonly PeerKey[]): Promise<KeyBinding[]> {
     const found: KeyBinding[] = []
     for (const piece of chunksOf([...peers], LOOKUP_MAX)) {
-      const said = await this.#access.json({ method: 'POST', path: '/v1/lookup', body: { peers: piece } })
-      found.push(...listed(said.bindings).map((binding) => this.#bindingOf(binding)))
+      const reply = await this.#access.json({ method: 'POST', path: '/v1/lookup', body: { peers: piece } })
+      found.push(...listed(reply.bindings).map((binding) => this.#bindingOf(binding)))
     }
     return found
   }
 
-  #bindingOf(said: Record<string, unknown>): KeyBinding {
-    const terms = { boxEpoch: Number(said.boxEpoch), notAfterMs: Number(said.notAfterMs) }
-    const bytes = { boxKey: bytesOf(said.boxKey), signature: bytesOf(said.signature) }
-    return { meshId: this.meshId, peerKey: said.peer as PeerKey, ...terms, ...bytes }
+  #bindingOf(reply: Record<string, unknown>): KeyBinding {
+    const terms = { boxEpoch: Number(reply.boxEpoch), notAfterMs: Number(reply.notAfterMs) }
+    const bytes = { boxKey: bytesOf(reply.boxKey), signature: bytesOf(reply.signature) }
+    return { meshId: this.meshId, peerKey: reply.peer as PeerKey, ...terms, ...bytes }
   }
 
   #json(asked: Ask): Promise<Record<string, unknown>> {

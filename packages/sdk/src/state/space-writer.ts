@@ -100,24 +100,24 @@ export class SpaceWriter {
 
   async #inTurn(change: KeyChange, keyHash: string): Promise<Written> {
     for (let tries = 1; ; tries++) {
-      await this.#agree(change, keyHash)
+      await this.#checkRevision(change, keyHash)
       const entry = this.#sealed(change, keyHash)
       const outcome = await this.#send(entry)
-      const written = await this.#judge(outcome, entry, change)
+      const written = await this.#handleOutcome(outcome, entry, change)
       if (written) return written
-      if (tries >= TRIES_MAX) throw conflict(this.#standing(keyHash), true)
+      if (tries >= TRIES_MAX) throw conflict(this.#currentRevision(keyHash), true)
       if (outcome.outcome === 'busy') await this.#parts.pause(tries)
     }
   }
 
-  #standing(keyHash: string): number {
+  #currentRevision(keyHash: string): number {
     return this.#parts.memory.find(keyHash)?.revision ?? 0
   }
 
   /** Looks up an unknown entry; a known other revision needs no request. */
-  async #agree({ ifRevision }: KeyChange, keyHash: string): Promise<void> {
+  async #checkRevision({ ifRevision }: KeyChange, keyHash: string): Promise<void> {
     if (ifRevision === undefined) return
-    if (ifRevision > this.#standing(keyHash)) await this.#parts.lookup(keyHash)
+    if (ifRevision > this.#currentRevision(keyHash)) await this.#parts.lookup(keyHash)
     const known = this.#parts.memory.find(keyHash)
     const isFree = ifRevision === 0 && (!known || known.isDeleted)
     if (!isFree && ifRevision !== known?.revision) throw conflict(known?.revision ?? 0)
@@ -146,7 +146,11 @@ export class SpaceWriter {
   }
 
   /** Returns null for another attempt. */
-  async #judge(outcome: EntryWriteOutcome, entry: SignedEntry, { ifRevision }: KeyChange): Promise<Written | null> {
+  async #handleOutcome(
+    outcome: EntryWriteOutcome,
+    entry: SignedEntry,
+    { ifRevision }: KeyChange,
+  ): Promise<Written | null> {
     const { reader, memory, tend } = this.#parts
     const { revision, author, keyHash } = entry
     switch (outcome.outcome) {
@@ -156,7 +160,7 @@ export class SpaceWriter {
         return { revision, seq, atUs, author }
       }
       case 'conflict': {
-        const standing = this.#learned(outcome.entry, entry)
+        const standing = this.#recordCurrent(outcome.entry, entry)
         if (standing?.revision === revision + 1 && isSameBytes(standing.prevHash, entry.hash))
           return { revision, seq: null, atUs: null, author } // its reply was lost, and it has a successor
         const isFree = ifRevision === 0 && standing?.isDeleted
@@ -180,7 +184,7 @@ export class SpaceWriter {
   }
 
   /** Records the current entry, after checking it against the known one. */
-  #learned(bytes: Uint8Array | null, { keyHash, revision }: SignedEntry): SignedEntry | null {
+  #recordCurrent(bytes: Uint8Array | null, { keyHash, revision }: SignedEntry): SignedEntry | null {
     const { reader } = this.#parts
     if (bytes) return reader.check(bytes, { atLeast: () => revision - 1, keyHash, seq: SEQ_UNKNOWN })
     return revision > 1 ? reader.missing(keyHash) : null

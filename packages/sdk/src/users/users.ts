@@ -67,8 +67,8 @@ export class UserClient {
 
   /** Returns the listed devices that the statements confirm: a device that the broker no longer lists is gone. */
   #listed(statements: readonly Uint8Array[], user: PeerKey, nowMs: Millis): Device[] {
-    const told = new Set(statements.map((bytes) => this.#ports.crypto.users.readDevice(bytes)?.device))
-    return this.statements.devicesOf(user, nowMs).filter(({ key }) => told.has(key))
+    const listed = new Set(statements.map((bytes) => this.#ports.crypto.users.readDevice(bytes)?.device))
+    return this.statements.devicesOf(user, nowMs).filter(({ key }) => listed.has(key))
   }
 }
 
