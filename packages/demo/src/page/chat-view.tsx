@@ -44,7 +44,7 @@ export function ChatView({ chat, mailbox }: ChatParts) {
   )
 }
 
-/** Back leads from a conversation to the list, as on a phone one expects, and the focus to where it came from. */
+/** Back leads from a conversation to the list, as phones do, and returns the focus. */
 function useBackButton({ open }: Chat, mailbox: Mailbox): void {
   const former = useRef(open)
   useEffect(() => {

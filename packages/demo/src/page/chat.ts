@@ -74,7 +74,7 @@ export function withLine(chat: Chat, line: ChatLine): Chat {
   return { ...chat, lines, peers }
 }
 
-/** As `withLine`, and a screen reader is told unless it is read out where it stands. */
+/** As `withLine`, and notifies a screen reader unless the line is read out in place. */
 export function withArrival(chat: Chat, line: ReceivedLine): Chat {
   const heard = chat.open === line.peer ? chat.heard : `New message from ${nameOf(chat, line.peer)}`
   return { ...withLine(chat, line), heard }
@@ -143,7 +143,7 @@ function writtenLines(chat: Chat): WrittenLine[] {
 const byNo = (a: ChatLine, b: ChatLine): number => a.no - b.no
 const byName = (a: ChatPartner, b: ChatPartner): number => a.name.localeCompare(b.name) || (a.peer < b.peer ? -1 : 1)
 
-/** What people read for a code. */
+/** The user-visible texts of error codes. */
 const WORDS: Readonly<Record<string, string>> = {
   invite_malformed: 'This is no invite, or a part of it is missing. Copy the whole link.',
   invite_refused: 'This invite can’t be used: it is used up, over, or was taken back. Ask for a new one.',

@@ -1,4 +1,4 @@
-/** Drawn here, so that the page asks nobody for a font of icons. What they mean stands in words beside them. */
+/** Drawn here, so that the page loads no icon font. The text beside an icon gives its meaning. */
 const icon =
   (path: string, className = 'icon') =>
   () => (

@@ -16,7 +16,7 @@ interface TrustedTypes {
   createPolicy(name: string, rules: { createScriptURL: () => string }): { createScriptURL(url: string): string }
 }
 
-/** Without it everything works, but opening the page needs the broker. */
+/** Without the worker, opening the page needs the broker. */
 async function keepPage(): Promise<void> {
   const { trustedTypes } = globalThis as { trustedTypes?: TrustedTypes }
   const policy = trustedTypes?.createPolicy('sealpost', { createScriptURL: () => WORKER })
