@@ -1,6 +1,6 @@
 /**
- * The encodings that signed texts are put together from: big-endian integers, and byte strings that carry their length,
- * so that no two lists of fields give the same bytes.
+ * The encodings that signed texts are composed of: big-endian integers, and byte strings with their length, so no two
+ * lists of fields give the same bytes.
  */
 import { assert } from '@sealpost/std'
 
@@ -21,7 +21,7 @@ export function lengthPrefixed(bytes: Uint8Array): Uint8Array {
   return concatBytes([u16(bytes.length), bytes])
 }
 
-/** A context string for signatures: ASCII and one zero byte, so that none is the beginning of another. */
+/** A context string for signatures: ASCII and one zero byte, so none is a prefix of another. */
 export function context(ascii: string): Uint8Array {
   return encoder.encode(`${ascii}\0`)
 }
@@ -55,7 +55,7 @@ export function writeU32(into: Uint8Array, at: number, value: number): void {
   into[at + 3] = value
 }
 
-/** Writes lower-case hex as bytes; answers false when a character is none of its digits. */
+/** Writes lower-case hex as bytes; returns false if a character is not a hex digit. */
 export function writeHex(into: Uint8Array, at: number, hex: string): boolean {
   let seen = 0 // turns negative at the first character that is no digit
   for (let i = 0; i < hex.length; i += 2) {
@@ -66,13 +66,13 @@ export function writeHex(into: Uint8Array, at: number, hex: string): boolean {
   return seen >= 0
 }
 
-/** Whether `bytes` holds, at `at`, what this hex spells. */
+/** Returns whether `bytes` holds the bytes of this hex at `at`. */
 export function holdsHex(bytes: Uint8Array, at: number, hex: string): boolean {
   for (let i = 0; i < hex.length; i += 2) if (bytes[at + (i >>> 1)] !== hexByte(hex, i)) return false
   return true
 }
 
-/** Of the 64 bits only safe integers are used. */
+/** Only safe integers are supported. */
 export function writeU64(into: Uint8Array, at: number, value: number): void {
   assert(isUnsigned(value, Number.MAX_SAFE_INTEGER), 'a u64 is out of range')
   writeU32(into, at, Math.floor(value / 0x1_0000_0000))
@@ -83,12 +83,12 @@ export function readU32(from: Uint8Array, at: number): number {
   return ((from[at]! << 24) | (from[at + 1]! << 16) | (from[at + 2]! << 8) | from[at + 3]!) >>> 0
 }
 
-/** May exceed the safe integers, and is rounded then: the caller refuses it. */
+/** Values beyond the safe integers are rounded; the caller refuses them. */
 export function readU64(from: Uint8Array, at: number): number {
   return readU32(from, at) * 0x1_0000_0000 + readU32(from, at + 4)
 }
 
-/** Reads fields one after the other. Past the end it reads zeros, and `isAtEnd` stays false. */
+/** Reads fields in sequence. Past the end it reads zeros, and `isAtEnd` stays false. */
 export class FieldReader {
   readonly #bytes: Uint8Array
   #at = 0
@@ -130,14 +130,14 @@ export function isUnsigned(value: number, max: number): boolean {
   return Number.isSafeInteger(value) && value >= 0 && value <= max
 }
 
-/** A few bytes as an array of their own: for 16 of them 0.03 µs, where `slice` takes 0.10. */
+/** Copies a few bytes into a new array: 0.03 µs for 16 bytes, where `slice` takes 0.10. */
 export function copyBytes(from: Uint8Array, at: number, length: number): Uint8Array {
   const copy = new Uint8Array(length)
   for (let i = 0; i < length; i++) copy[i] = from[at + i]!
   return copy
 }
 
-/** Whether `bytes` holds `part` at `at`. Not for secrets: it stops at the first difference. */
+/** Returns whether `bytes` holds `part` at `at`. Not for secrets: it stops at the first difference. */
 export function holdsBytes(bytes: Uint8Array, at: number, part: Uint8Array): boolean {
   for (let i = 0; i < part.length; i++) if (bytes[at + i] !== part[i]) return false
   return true
@@ -146,7 +146,7 @@ export function holdsBytes(bytes: Uint8Array, at: number, part: Uint8Array): boo
 const NIBBLES = new Int8Array(128).fill(-1)
 for (let digit = 0; digit < 16; digit++) NIBBLES[digit.toString(16).charCodeAt(0)] = digit
 
-/** Two digits from `at` on; negative when one is none. */
+/** Reads two digits at `at`; negative if one is not a hex digit. */
 function hexByte(hex: string, at: number): number {
   return ((NIBBLES[hex.charCodeAt(at)] ?? -1) << 4) | (NIBBLES[hex.charCodeAt(at + 1)] ?? -1)
 }

@@ -36,23 +36,21 @@ export {
 } from './envelope/inner-header.ts'
 export {
   checkShardCertificate,
+  type EnrolmentFields,
+  isExposed,
+  isLoopback,
+  normalizeAuthority,
+  portOf,
   readShardCertificate,
   readShardCertificateText,
   type ShardCertificate,
   type ShardCertificateTerms,
   type ShardCertificateVerdict,
   shardCertificateText,
-  signShardCertificate,
-} from './handshake/shard-certificate.ts'
-export {
-  type EnrolmentFields,
-  isExposed,
-  isLoopback,
-  normalizeAuthority,
-  portOf,
   signAsBroker,
   signAsClient,
   signEnrolment,
+  signShardCertificate,
   signTokenRequest,
   type Transcript,
   type TranscriptRole,
@@ -74,20 +72,27 @@ export {
 export * from './keys/keys.ts'
 export {
   createDeviceInvite,
+  createInvite,
   type DeviceInvite,
   type DeviceInviteTerms,
   type DeviceRemoval,
   type DeviceStatement,
   type DeviceVoucher,
+  type Invite,
+  type InviteRole,
+  type InviteTerms,
   isDeviceInvite,
   isDeviceLabel,
+  isDialable,
+  parseInvite,
   readDevice,
   readDeviceInvite,
+  readInvite,
   readRemoval,
   signDevice,
   signRemoval,
   signVoucher,
-} from './members/device.ts'
+} from './members/enrolment.ts'
 export {
   changeGroup,
   changePool,
@@ -109,15 +114,6 @@ export {
   readGroup,
   readPool,
 } from './members/group.ts'
-export {
-  createInvite,
-  type Invite,
-  type InviteRole,
-  type InviteTerms,
-  isDialable,
-  parseInvite,
-  readInvite,
-} from './members/invite.ts'
 export { hash256, ready } from './sodium.ts'
 export {
   ENTRY_BYTES_MAX,
@@ -129,14 +125,27 @@ export {
   entryFields,
   isEntryKey,
   NO_ENTRY,
+  type OpenRecord,
   openEntry,
+  openRecord,
+  RECORD_BYTES_MAX,
+  RECORD_NOTE_BYTES_MAX,
+  type RecordDraft,
+  type RecordHeader,
+  type RecordPosition,
   readEntry,
+  readRecord,
+  recordFields,
   type SignedEntry,
+  type SignedRecord,
   sealEntry,
-} from './spaces/entry.ts'
+  sealRecord,
+} from './spaces/content.ts'
 export {
   GRANT_BYTES_MAX,
   GRANT_KEYS_MAX,
+  type HistoryAudience,
+  isHistoryAudience,
   KEY_EPOCH_MAX,
   type KeyGrant,
   type KeyScope,
@@ -145,26 +154,9 @@ export {
   NO_LINK,
   newSpaceKey,
   openGrant,
-  sealGrant,
-} from './spaces/grant.ts'
-export {
-  type OpenRecord,
-  openRecord,
-  RECORD_BYTES_MAX,
-  RECORD_NOTE_BYTES_MAX,
-  type RecordDraft,
-  type RecordHeader,
-  type RecordPosition,
-  readRecord,
-  recordFields,
-  type SignedRecord,
-  sealRecord,
-} from './spaces/record.ts'
-export {
-  type HistoryAudience,
-  isHistoryAudience,
   readSpace,
   type SpaceFields,
   type SpaceStatement,
+  sealGrant,
   signSpace,
 } from './spaces/space.ts'

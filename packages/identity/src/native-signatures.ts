@@ -1,16 +1,16 @@
 /**
- * Ed25519 of the platform, for programs that check many signatures: 107 µs for the two of a handshake, where libsodium's
- * WebAssembly takes 523 µs. A signature made here is byte for byte libsodium's.
+ * The platform's ed25519, for programs that check many signatures: 107 µs for the two of a handshake, where libsodium's
+ * WebAssembly takes 523 µs. The signatures are byte for byte libsodium's.
  *
- * Two may differ over a signature made to divide them, so what is kept and checked by others is checked with libsodium
- * alone (`keys.ts`); a handshake is judged once, here, and is over. What libsodium refuses and the platform would accept
- * is refused here as well: keys of small order, under which anything is signed, and other spellings of a key.
+ * Two implementations may disagree on a crafted signature, so stored signatures are checked with libsodium alone
+ * (`keys.ts`); a handshake is judged once, here. This file also refuses what libsodium refuses and the platform
+ * accepts: keys of small order, under which anything verifies, and non-canonical encodings of a key.
  */
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 'node:crypto'
 import { fromHex, isHex } from '@sealpost/std'
 import { SIGNATURE_BYTES, type Signatures, type SigningKeys } from './keys/keys.ts'
 
-/** RFC 8410: what stands before the 32 bytes of a key. */
+/** RFC 8410: the prefix of a 32-byte key. */
 const SPKI = fromHex('302a300506032b6570032100')
 const PKCS8 = fromHex('302e020100300506032b657004220420')
 
@@ -27,7 +27,7 @@ export class NativeSignatures implements Signatures {
       const key = createPublicKey({ key: Buffer.concat([SPKI, fromHex(publicKey)]), format: 'der', type: 'spki' })
       return verify(null, message, key, signature)
     } catch {
-      return false // no point of the curve
+      return false // not a point of the curve
     }
   }
 
@@ -41,7 +41,7 @@ export class NativeSignatures implements Signatures {
   }
 }
 
-/** The heights y of the points whose order divides 8; the sign of x stands in the highest bit, which does not matter. */
+/** The y coordinates of the points whose order divides 8; the highest bit is the sign of x and does not matter. */
 const SMALL_ORDER: ReadonlySet<string> = new Set([
   `00${'00'.repeat(31)}`,
   `01${'00'.repeat(31)}`,
@@ -49,7 +49,7 @@ const SMALL_ORDER: ReadonlySet<string> = new Set([
   '26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05',
   'c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a',
 ])
-/** y of p = 2^255 - 19 and above: a second spelling of y - p. */
+/** y of p = 2^255 - 19 and above: a second encoding of y - p. */
 const NOT_REDUCED = /^(?:e[d-f]|f.)(?:ff){30}7f$/
 
 function isWeak(publicKey: string): boolean {

@@ -1,16 +1,15 @@
 /**
- * The one door to libsodium. It is WebAssembly and loads asynchronously; after `ready()` every function of this package
- * is synchronous. Before it, calls fail.
+ * The only import of libsodium. It is WebAssembly and loads asynchronously; after `ready()` every function of this
+ * package is synchronous. Before it, calls fail.
  *
- * Its wrapper functions are used as they are for keys and signatures; envelopes, which are the path of every message,
- * have memory of their own (`envelope-memory.ts`). This build has no `crypto_hash_sha256`, so the hash of this package is
- * BLAKE2b.
+ * Keys and signatures use its wrapper functions; envelopes, the path of every message, use its memory directly
+ * (`envelope-memory.ts`). This build has no `crypto_hash_sha256`, so this package hashes with BLAKE2b.
  */
 import sodium from 'libsodium-wrappers'
 
 /**
- * What lies below the wrappers, as far as it is used here. Addresses are places in `HEAPU8`, which is another array after
- * the memory grew; a length is given as two halves of 32 bits.
+ * The part of libsodium below the wrappers that is used here. Addresses are offsets in `HEAPU8`, which is another array
+ * after the memory grew; a length is passed as two halves of 32 bits.
  */
 export interface RawSodium {
   readonly HEAPU8: Uint8Array
@@ -36,7 +35,7 @@ export function ready(): Promise<void> {
 
 export { sodium }
 
-/** The module that the wrappers call; they publish it when it is ready, and their types don't tell. */
+/** The module that the wrappers call; they publish it once it is ready, but their types omit it. */
 export function rawSodium(): RawSodium {
   return (sodium as unknown as { libsodium: RawSodium }).libsodium
 }

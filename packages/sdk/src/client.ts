@@ -1,7 +1,4 @@
-/**
- * The public door: `connect` answers a `Peer` that sends, receives and comes back by itself. Runs in browsers, Node and
- * Bun.
- */
+/** The entry point: `connect` returns a `Peer` that sends, receives and reconnects. Runs in browsers, Node and Bun. */
 import { ready } from '@sealpost/identity'
 import type { LoadedStore } from './driver.ts'
 import { SealpostError } from './errors.ts'
@@ -10,13 +7,13 @@ import { type ConnectOptions, Peer } from './peer.ts'
 import { loadStore, type PeerStore } from './stores/store.ts'
 
 /**
- * Resolves as soon as its store is read, whether the broker can be reached or not: for a peer that posts while it is
- * offline. Whether it is let in, `closed` and the events tell.
+ * Resolves once its store is read, whether or not the broker is reachable: for a peer that sends while it is offline.
+ * `closed` and the events report whether the broker accepts it.
  * @throws SealpostError `store_foreign`, `store_corrupt`, `store_failed`
  */
 export async function openPeer(options: ConnectOptions): Promise<Peer> {
   const peer = await newPeer(options)
-  void peer.start().catch(() => undefined) // told by `closed`
+  void peer.start().catch(() => undefined) // reported by `closed`
   return peer
 }
 
@@ -34,15 +31,15 @@ async function load(
   try {
     return { store, records: await loadStore(store, ...owner) }
   } catch (error) {
-    await store.close().catch(() => undefined) // the first failure is the one to tell
+    await store.close().catch(() => undefined) // the first failure is the one to report
     throw error
   }
 }
 
 /**
- * Resolves after the first session began; until then it dials again as often as it takes.
- * @throws SealpostError with a terminal code (`auth_failed`, `revoked`, `wrong_broker`, …), `certificate_untrusted`, `aborted`, or as
- *   `openPeer`
+ * Resolves when the first session begins; until then it keeps dialling.
+ * @throws SealpostError with a terminal code (`auth_failed`, `revoked`, `wrong_broker`, …), `certificate_untrusted`,
+ *   `aborted`, or as `openPeer`
  */
 export async function connect(options: ConnectOptions): Promise<Peer> {
   const peer = await newPeer(options)
@@ -54,7 +51,7 @@ export async function connect(options: ConnectOptions): Promise<Peer> {
     await peer.start()
     return peer
   } catch (error) {
-    if ((error as SealpostError).code === 'certificate_untrusted') await peer.close() // it would go on dialling
+    if ((error as SealpostError).code === 'certificate_untrusted') await peer.close() // otherwise it would keep dialling
     throw signal?.aborted ? aborted(signal.reason) : error
   } finally {
     signal?.removeEventListener('abort', abort)

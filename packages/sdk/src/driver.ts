@@ -1,15 +1,13 @@
 /**
  * The only part that waits: it carries out the engine's commands on a WebSocket, with the platform's clock and one
- * timer. What is asked for within one turn of the event loop goes out together.
+ * timer. Requests made within one turn of the event loop leave together.
  */
 import { type ClientFrame, decodeServerFrame, encodeToSend, type Form, SUBPROTOCOLS } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
-import { certificateErrorCode, TLS_FAILED } from './connection/addresses.ts'
-import { socketUrl, type WebSocketConstructor, type WebSocketLike } from './connection/dial.ts'
+import { certificateErrorCode, socketUrl, TLS_FAILED } from './connection/addresses.ts'
 import { PeerEngine, type PeerEngineOptions } from './engine.ts'
-import type { PeerEvent } from './events.ts'
 import type { Message } from './inbox/message.ts'
-import type { CryptoPort, PeerEffects } from './ports.ts'
+import type { CryptoPort, PeerEffects, PeerEvent, WebSocketConstructor, WebSocketLike } from './ports.ts'
 import type { PeerStore, StoreChange, StoreRecord } from './stores/store.ts'
 
 export interface PeerDriverOptions {
@@ -17,7 +15,7 @@ export interface PeerDriverOptions {
   readonly webSocket: WebSocketConstructor
   readonly crypto: CryptoPort
   readonly engine: Omit<PeerEngineOptions, 'nowMs' | 'random' | 'store'>
-  /** The driver closes it when the peer is over. */
+  /** The driver closes it when the peer ends. */
   readonly store: LoadedStore | null
   readonly deliver: (message: Message) => void
   readonly emit: (event: PeerEvent) => void
@@ -28,20 +26,22 @@ export interface LoadedStore {
   readonly records: readonly StoreRecord[]
 }
 
-/** Milliseconds since 1970 with fractions, by a clock that does not jump: comparable between processes of a machine. */
+/**
+ * Milliseconds since 1970 with fractions, from a clock that does not jump: comparable between processes of a machine.
+ */
 export const clockMs = (): Millis => ORIGIN_MS + performance.now()
 const ORIGIN_MS = performance.timeOrigin
 
-/** Timers take no longer one (2^31 - 1 ms). */
+/** Timers accept at most 2^31 - 1 ms. */
 const TIMER_MAX_MS = 3_600_000
 const CLOSE_WITHIN_MS = 2_000
-/** A flush waits until nothing more was asked for in this number of microtasks: `await` and `for await` take a few each. */
+/** A flush waits until this many microtasks pass without a new request: `await` and `for await` take a few each. */
 const QUIET_TURNS = 8
 const TURNS_MAX = 256
 
 export class PeerDriver implements PeerEffects {
   readonly engine: PeerEngine
-  /** What the platform said of the broker's certificate at the last dial; null: nothing. */
+  /** The platform's certificate error at the last dial, or null. */
   #certificateError: string | null = null
   readonly #options: PeerDriverOptions
   private socket: WebSocketLike | null = null
@@ -52,7 +52,7 @@ export class PeerDriver implements PeerEffects {
   #closed: Promise<void> | null = null
   #timer: ReturnType<typeof setTimeout> | undefined
   #timerAtMs: Millis = Infinity
-  /** Sockets on their way out, and who waits for them. */
+  /** Closing sockets. */
   readonly #closing = new Set<WebSocketLike>()
   #whenClosed: (() => void) | null = null
   /** The store's write under way; it never rejects. */
@@ -73,7 +73,10 @@ export class PeerDriver implements PeerEffects {
     this.tell(() => this.engine.start())
   }
 
-  /** Flushes and ends; resolves when the store is closed and the socket is gone, or after two seconds for the socket. */
+  /**
+   * Flushes and ends; resolves when the store is closed and the socket has closed, waiting at most two seconds for the
+   * socket.
+   */
   close(): Promise<void> {
     this.#closed ??= this.#close()
     return this.#closed
@@ -87,18 +90,18 @@ export class PeerDriver implements PeerEffects {
     await this.#released
   }
 
-  /** Otherwise a peer that comes back at another broker would be given again what it settled. Takes 2 s at most. */
+  /** Without this, another broker would push settled messages again when the peer reconnects. Takes 2 s at most. */
   async #settlesCommitted(): Promise<void> {
     this.#isClosing = true
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, CLOSE_WITHIN_MS)
-      const answered = () => {
+      const ponged = () => {
         clearTimeout(timer)
         resolve()
       }
       this.tell(() => {
         this.engine.flushSettles()
-        this.engine.connection.ping(answered)
+        this.engine.connection.ping(ponged)
       })
     })
   }
@@ -121,10 +124,10 @@ export class PeerDriver implements PeerEffects {
     this.#certificateError = null
     socket.binaryType = 'arraybuffer'
     socket.onopen = () => this.tell(() => this.engine.opened(dialNo))
-    socket.onmessage = ({ data: wire }) => this.tell(() => this.#heard(dialNo, wire))
+    socket.onmessage = ({ data: wire }) => this.tell(() => this.#frameReceived(dialNo, wire))
     socket.onclose = ({ code }) => {
       this.tell(() => this.engine.closed(dialNo, this.#certificateError === null ? code : TLS_FAILED))
-      this.#gone(socket)
+      this.#socketClosed(socket)
     }
     socket.onerror = (event: unknown) => {
       this.#certificateError = certificateErrorCode(event) // `close` follows
@@ -139,7 +142,7 @@ export class PeerDriver implements PeerEffects {
     socket.onopen = null
     socket.onmessage = null
     socket.onerror = null
-    socket.onclose = () => this.#gone(socket)
+    socket.onclose = () => this.#socketClosed(socket)
     socket.close(1000)
   }
 
@@ -148,7 +151,7 @@ export class PeerDriver implements PeerEffects {
   }
 
   deliver(message: Message): void {
-    if (!this.#isClosing) this.#options.deliver(message) // it comes again in the next life
+    if (!this.#isClosing) this.#options.deliver(message) // it is pushed again in the next session
   }
 
   emit(event: PeerEvent): void {
@@ -164,10 +167,10 @@ export class PeerDriver implements PeerEffects {
     if (this.#isFlushDue) return
     this.#isFlushDue = true
     this.#turns = 0
-    queueMicrotask(this.#turn)
+    queueMicrotask(this.#flushWhenQuiet)
   }
 
-  /** Tells the engine the time and one thing that happened. */
+  /** Advances the engine's clock and passes it one event. */
   tell<T>(happened: (engine: PeerEngine) => T): T {
     this.engine.advance(clockMs())
     const answer = happened(this.engine)
@@ -175,23 +178,23 @@ export class PeerDriver implements PeerEffects {
     return answer
   }
 
-  readonly #turn = (): void => {
+  readonly #flushWhenQuiet = (): void => {
     this.#turns += 1
     this.#quietTurns += 1
-    if (this.#quietTurns < QUIET_TURNS && this.#turns < TURNS_MAX) return queueMicrotask(this.#turn)
+    if (this.#quietTurns < QUIET_TURNS && this.#turns < TURNS_MAX) return queueMicrotask(this.#flushWhenQuiet)
     this.#isFlushDue = false
     this.tell(() => this.engine.flush())
   }
 
   #keep(store: PeerStore, changes: StoreChange[]): void {
-    if (this.#isStoreClosed) return // a message settled after the end comes again in the next life
+    if (this.#isStoreClosed) return // a message settled after the end is pushed again in the next session
     this.#writing = store.write(changes).then(
-      () => this.#answered(() => this.engine.storeWritten()),
-      (cause) => this.#answered(() => this.engine.storeFailed(cause)),
+      () => this.#storeReplied(() => this.engine.storeWritten()),
+      (cause) => this.#storeReplied(() => this.engine.storeFailed(cause)),
     )
   }
 
-  #answered(answer: () => void): void {
+  #storeReplied(answer: () => void): void {
     this.#writing = null
     this.tell(answer)
   }
@@ -201,14 +204,14 @@ export class PeerDriver implements PeerEffects {
     while (this.#writing !== null) await this.#writing
   }
 
-  /** What was asked to be kept before the end is still kept. */
+  /** Changes requested before the end are still written. */
   async #release(store: PeerStore): Promise<void> {
     while (this.#writing !== null) await this.#writing
     this.#isStoreClosed = true
-    await store.close().catch(() => undefined) // whatever was promised was synced before
+    await store.close().catch(() => undefined) // every promised change was synced before
   }
 
-  #heard(dialNo: number, wire: unknown): void {
+  #frameReceived(dialNo: number, wire: unknown): void {
     const bytes = wire instanceof ArrayBuffer ? new Uint8Array(wire) : wire
     const isWire = typeof bytes === 'string' || bytes instanceof Uint8Array
     const decoded = isWire ? decodeServerFrame(this.#options.form, bytes) : null
@@ -216,13 +219,13 @@ export class PeerDriver implements PeerEffects {
     else this.engine.malformed(dialNo)
   }
 
-  #gone(socket: WebSocketLike): void {
+  #socketClosed(socket: WebSocketLike): void {
     if (this.socket === socket) this.socket = null
     this.#closing.delete(socket)
     if (this.#closing.size === 0) this.#whenClosed?.()
   }
 
-  /** Moves the timer only when it would ring too late: an early ring finds nothing due and sets it again. */
+  /** Moves the timer only if it would fire too late: an early timer finds nothing due and sets itself again. */
   #arm(): void {
     const { wakeAtMs } = this.engine
     if (wakeAtMs >= this.#timerAtMs && wakeAtMs !== Infinity) return

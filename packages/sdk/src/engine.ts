@@ -8,9 +8,7 @@ import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import type { KnownAddresses } from './connection/addresses.ts'
 import { BrokerConnection, type ConnectionState, isRestoredSince } from './connection/connection.ts'
 import { asStoreError, type SealpostCode, SealpostError } from './errors.ts'
-import { newCounters, type PeerEvent, type PresenceEntry } from './events.ts'
-import { GroupClient } from './groups/group-client.ts'
-import type { GroupMessage } from './groups/group-message.ts'
+import { GroupClient, type GroupMessage } from './groups/group-client.ts'
 import type { Message } from './inbox/message.ts'
 import { Receiver } from './inbox/receiver.ts'
 import { type KeyEpochs, keptKeyEpochs } from './keys/key-epochs.ts'
@@ -19,7 +17,15 @@ import type { OutgoingMessage } from './outbox/lane.ts'
 import { Outbox } from './outbox/outbox.ts'
 import { type Orphan, PersistentOutbox } from './outbox/persistent-outbox.ts'
 import { PoolClient } from './pools/pools.ts'
-import type { ConnectionTarget, CryptoPort, EnginePart, PeerEffects } from './ports.ts'
+import {
+  type ConnectionTarget,
+  type CryptoPort,
+  type EnginePart,
+  newCounters,
+  type PeerEffects,
+  type PeerEvent,
+  type PresenceEntry,
+} from './ports.ts'
 import { EphemeralClient, PresenceClient, type Status } from './presence/presence-client.ts'
 import {
   type BrokerRequestOf,
@@ -38,7 +44,7 @@ export interface PeerEngineOptions extends ConnectionTarget {
   readonly random: () => number
   /** Unacknowledged envelopes at a time. Default 64. */
   readonly window?: number
-  /** The same in bytes. Default 1 MiB. */
+  /** Maximum bytes of unacknowledged envelopes. Default 1 MiB. */
   readonly windowBytes?: number
   /** Messages that wait beyond the window. Default 100,000. */
   readonly waitingMax?: number
@@ -59,14 +65,17 @@ export interface EngineStore {
   write(changes: StoreChange[]): void
 }
 
-/** As many settles leave with other frames; fewer wait for company, because a frame of its own costs more than the delay. */
+/**
+ * With this many, settles leave together with other frames; fewer wait for more, because a separate frame costs more
+ * than the delay.
+ */
 const SETTLES_WITH_FRAMES = 16
 
 export class PeerEngine {
   readonly #effects: PeerEffects
   readonly connection: BrokerConnection
   private readonly outbox: Outbox
-  /** The one of the last session. */
+  /** The `welcome` of the last session. */
   #welcome: FrameOf<'welcome'> | null = null
   private readonly receiver: Receiver
   readonly #keys: PeerKeys
@@ -287,12 +296,12 @@ export class PeerEngine {
 
   /** For connected recipients. Returns the id by which `ephemeralFailed` names it. @throws SealpostError `body_too_large` */
   sendEphemeral(to: PeerKey, body: Uint8Array): EnvelopeId {
-    return this.#ephemeral.say(this.users.statements.current(to), body, this.#nowMs)
+    return this.#ephemeral.send(this.users.statements.current(to), body, this.#nowMs)
   }
 
   /** Sends the status now and in each later session. */
   setStatus(status: Status): void {
-    this.#presence.say(status)
+    this.#presence.setStatus(status)
     this.#effects.flushSoon()
   }
 
@@ -361,11 +370,11 @@ export class PeerEngine {
       case 'recovered':
         return this.#recovered(frame)
       case 'pushEphemeral':
-        return this.#ephemeral.heard(frame.items, this.#nowMs)
+        return this.#ephemeral.received(frame.items, this.#nowMs)
       case 'ephemeralFailed':
         return this.#ephemeral.failed(frame.items)
       case 'presence':
-        return this.#presence.told(frame)
+        return this.#presence.received(frame)
       case 'directory':
         return this.#keys.directory.answered(frame, this.#nowMs)
       case 'keyHistory':

@@ -1,4 +1,7 @@
-/** What an application sees when something was refused or ended: one class, one code, and whether trying again helps. */
+/**
+ * The errors that an application sees when something was refused or ended: one class, one code, and whether a retry may
+ * help.
+ */
 import { type NackCode, type RefusalCode, refusal } from '@sealpost/protocol'
 
 export type HttpRefusalCode =
@@ -21,64 +24,64 @@ export type HttpRefusalCode =
   | 'mesh_quota_exceeded'
 
 /**
- * Codes that no broker says:
- * - `maybe_sent`: it may be stored or not, and nobody will ask again. Sending the same text once more may double it.
+ * Codes of the SDK itself, which no broker sends:
+ * - `maybe_sent`: it may or may not be stored, and will not be resent. Sending the same text again may duplicate it.
  * - `closed`: the peer was closed before this was attempted.
- * - `outbox_full`: too much waits already; nothing of this message was taken.
+ * - `outbox_full`: too many messages wait already; this one was not accepted.
  * - `body_too_large`: over `BODY_BYTES_MAX`.
  * - `wrong_broker`: the server does not hold the pinned key.
- * - `key_refused`: the directory's key binding for this peer is forged, expired, older than one seen, or unusable.
- * - `own_key_missing`: the directory names a box key of this peer that it was not given, and mail sealed to it came. The
- *   peer ended before it rejected anything: start it with the key file from after the rotation.
+ * - `key_refused`: the directory's key binding for this peer is forged, expired, older than a known one, or unusable.
+ * - `own_key_missing`: the directory names a box key of this peer that it does not hold, and mail sealed to it arrived.
+ *   The peer ended before it rejected anything: start it with the key file from after the rotation.
  * - `aborted`: the caller's signal fired before the first session.
- * - `certificate_untrusted`: the platform does not trust the TLS certificate of the broker: its authority is unknown, it is for
- *   another name, or it has expired. A peer that had a session keeps dialling.
- * - `connection_lost`: of `join`: no answer came. The same invite may be tried again with the same identity.
- * - `invite_malformed`: it is no invite, or not as it was signed.
- * - `name_malformed`: a name is 1 to 64 characters of printable ASCII without `/ , * ( )` and no hyphen at its beginning. Spaces
- *   at its ends are taken off, and several become one.
+ * - `certificate_untrusted`: the platform does not trust the broker's TLS certificate: unknown authority, another name, or
+ *   expired. A peer that had a session keeps dialling.
+ * - `connection_lost`: of `join`: no reply came. Retry the same invite with the same identity.
+ * - `invite_malformed`: it is no invite, or its signature is wrong.
+ * - `name_malformed`: a name is 1 to 64 characters of printable ASCII without `/ , * ( )` and no leading hyphen. Spaces at
+ *   its ends are trimmed, and several become one.
  * - `summary_malformed`: a summary is at most 120 characters of printable ASCII.
- * - `timeout`: of a request: no answer came in time. The request may still arrive, and its answer come as a message.
- * - `no_auto_reply`: the sender of the message wants no automatic answer.
+ * - `timeout`: of a request: no reply came in time. The request may still arrive; a late reply is an ordinary message.
+ * - `no_auto_reply`: the sender of the message declines automatic replies.
  * - `not_admin`: only a member with the role `admin` may do this.
- * - `too_many_named`: a peer can allow or block no more others; nothing of this change was done.
- * - `stale_epoch`: the broker knows a box key of this peer with this epoch already, or with a higher one.
- * - `not_in_group`: only a member of the group may write to it.
+ * - `too_many_named`: a peer can't allow or block further peers; nothing was changed.
+ * - `stale_epoch`: the broker already has a box key of this peer with this epoch or a higher one.
+ * - `not_in_group`: only members may send to the group.
  * - `not_owner`: only the owner of the group or pool may change it.
- * - `group_malformed`: a group has a name as a member has, and 1 to 256 members.
- * - `too_many_groups`: the mesh has as many groups as it may have.
+ * - `group_malformed`: a group has a name like a member's, and 1 to 256 members.
+ * - `too_many_groups`: the mesh has the maximum number of groups.
  * - `label_malformed`: the label of a device is a name of at most 32 characters.
- * - `unknown_device`: it is no device of this user.
- * - `key_taken`: the new identity key is, or was, that of a member.
+ * - `unknown_device`: it is not a device of this user.
+ * - `key_taken`: the new identity key belongs or belonged to a member.
  * - `unknown_pool`: there is no such pool in this mesh.
- * - `not_in_pool`: only a member of the pool may take its work.
- * - `pool_malformed`: a pool has a name as a member has, and 1 to 64 members.
- * - `too_many_pools`: the mesh has as many pools as it may have, or this peer works for as many as it may.
- * - `too_many_own_groups`: this peer has as many groups as one may have.
- * - `too_many_own_pools`: this peer has as many pools as one may have; one that it deleted counts for a day more.
- * Of shared state:
- * - `state_rolled_back`, `entry_forged`, `space_forged`, `grant_forged`, `history_gap`: what a broker may not do
- *   (`state/state-errors.ts`).
- * - `state_conflict`: the key does not stand at the revision that was asked for.
+ * - `not_in_pool`: only members may join the pool.
+ * - `pool_malformed`: a pool has a name like a member's, and 1 to 64 members.
+ * - `too_many_pools`: the mesh has the maximum number of pools, or this peer has joined the maximum.
+ * - `too_many_own_groups`: this peer owns the maximum number of groups.
+ * - `too_many_own_pools`: this peer owns the maximum number of pools; a deleted one counts for another day.
+ * Codes of shared state:
+ * - `state_rolled_back`, `entry_forged`, `space_forged`, `grant_forged`, `history_gap`: misconduct of a broker
+ *   (`state/entry-verifier.ts`).
+ * - `state_conflict`: the key is not at the expected revision.
  * - `state_key_malformed`: a key of the state has 1 to 512 bytes as UTF-8.
  * - `reaction_malformed`: a reaction has 1 to 64 bytes as UTF-8, and a member gives a target at most 16.
- * - `value_too_large`: a value has at most 64 KiB, and what goes with a kept message no more than a record holds.
- * - `state_full`: the space holds as much as it may.
- * - `key_missing`: it is sealed under a key that this member was not given, or not yet.
+ * - `value_too_large`: a value has at most 64 KiB, and the note of a recorded message must fit its record.
+ * - `state_full`: the space has reached its size limit.
+ * - `key_missing`: it is sealed under a key that this member does not have, or not yet.
  * - `space_unknown`: there is no such space, or this peer does not belong to it.
- * - `space_malformed`: the terms of a space are bounds above 0, or with no history all 0.
- * - `before_horizon`, `moment_in_future`: the history does not reach back so far, or the moment has not come.
- * - `answer_malformed`: the broker answered what no version of it says.
+ * - `space_malformed`: the limits of a space are above 0, or all 0 without a history.
+ * - `before_horizon`, `moment_in_future`: the moment is before the history's start, or in the future.
+ * - `answer_malformed`: the broker's reply is malformed.
  *
- * Of stores:
- * - `kept_for_later`: this life of the peer is over; the message stays in its store, and the next life sends it.
- * - `source_changed`: of an upload: the file is not what it was when its upload began.
- * - `attachment_changed`, `attachment_truncated`: what the broker gives is not the file that was sent, or not all of it.
- * - `part_differs`: what is there of a file from a former life is not its beginning.
+ * Codes of stores:
+ * - `kept_for_later`: this process ends; the message stays in its store, and the next process sends it.
+ * - `source_changed`: of an upload: the file has changed since its upload began.
+ * - `attachment_changed`, `attachment_truncated`: the broker's data is not the file that was sent, or incomplete.
+ * - `part_differs`: the saved part of a file is not its beginning.
  * - `store_in_use`: another process has the store open.
- * - `store_foreign`: the store is of another peer, mesh or version.
- * - `store_corrupt`: what the store once kept can't be read back.
- * - `store_failed`: the disk or the platform refused to keep or to read. What was not kept by then may be or not.
+ * - `store_foreign`: the store belongs to another peer, mesh or version.
+ * - `store_corrupt`: the store's data can't be read back.
+ * - `store_failed`: the disk or the platform refused a read or write. Unconfirmed changes may or may not be stored.
  */
 export type SdkCode =
   | 'maybe_sent'
@@ -159,16 +162,16 @@ export function refusedBy(code: RefusalCode): SealpostError {
   return new SealpostError(code, `The broker refused (${code}): ${meaning}.`, { isRetryable })
 }
 
-/** Said after the broker has looked whether it has the envelope already; the other codes may refuse one that it has. */
+/** Codes sent after the broker checked whether it has the envelope; other codes may refuse an envelope that it has. */
 const AFTER_THE_LOOK: readonly NackCode[] = ['id_reused', 'delay_too_long']
 
-/** The error for a refusal that does not change by asking again. */
+/** The error for a permanent refusal. */
 export function finalRefusal(code: NackCode, { mayBeStored = false }: { mayBeStored?: boolean }): SealpostError {
   const error = refusedBy(code)
   return mayBeStored && !AFTER_THE_LOOK.includes(code) ? maybeSent(error) : error
 }
 
-/** `cause`: with what the broker refuses it by now. */
+/** `cause`: the broker's current refusal. */
 export function maybeSent(cause?: SealpostError): SealpostError {
   return new SealpostError('maybe_sent', 'The broker may have stored this message or not.', { cause })
 }

@@ -5,22 +5,11 @@ export type { EnvelopeId, GroupId, InviteId, MeshId, PeerKey, PoolId } from '@se
 export { connect, openPeer } from './client.ts'
 export { certificateErrorCode, certificateUntrusted } from './connection/addresses.ts'
 export type { ConnectionState } from './connection/connection.ts'
-export type { WebSocketConstructor, WebSocketLike } from './connection/dial.ts'
 export type { DeviceMembership, Membership } from './connection/join.ts'
 export { clockMs } from './driver.ts'
 export { type EngineStore, PeerEngine, type PeerEngineOptions } from './engine.ts'
 export { type SdkCode, type SealpostCode, SealpostError } from './errors.ts'
-export type {
-  EphemeralMessage,
-  KeyRefusal,
-  LostMessage,
-  PeerCounters,
-  PeerEvent,
-  PresenceEntry,
-  UserTamper,
-} from './events.ts'
-export type { MemberOutcome } from './groups/group-client.ts'
-export type { MessageGroup } from './groups/group-message.ts'
+export type { MemberOutcome, MessageGroup } from './groups/group-client.ts'
 export { Group, type GroupSendOptions, Groups, type PendingGroupSend } from './groups/groups.ts'
 export type { MessageHandler } from './inbox/dispatcher.ts'
 export type { DeliveryReceipt } from './inbox/inbox.ts'
@@ -34,12 +23,26 @@ export {
 export type { KnownKey } from './keys/key-directory.ts'
 export type { KeyEpochs } from './keys/key-epochs.ts'
 export { sodiumCrypto } from './keys/sodium-crypto.ts'
-export type { OutgoingMessage, Receipt } from './outbox/lane.ts'
-export type { SendOptions } from './outbox/send-frames.ts'
+export type { OutgoingMessage, Receipt, SendOptions } from './outbox/lane.ts'
 export type { ConnectOptions } from './peer.ts'
 export { type Enqueued, Peer, type RequestOptions } from './peer.ts'
 export { Pool, type PoolSendOptions, Pools } from './pools/pools.ts'
-export type { ConnectionTarget, CryptoPort, GroupCrypto, PeerEffects, PoolCrypto } from './ports.ts'
+export type {
+  ConnectionTarget,
+  CryptoPort,
+  EphemeralMessage,
+  GroupCrypto,
+  KeyRefusal,
+  LostMessage,
+  PeerCounters,
+  PeerEffects,
+  PeerEvent,
+  PoolCrypto,
+  PresenceEntry,
+  UserTamper,
+  WebSocketConstructor,
+  WebSocketLike,
+} from './ports.ts'
 export { type Status, validateStatus } from './presence/presence-client.ts'
 export type { ConsentState, ConsentUpdate, MemberEntry } from './requests/requests.ts'
 export type {

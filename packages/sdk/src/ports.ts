@@ -1,6 +1,6 @@
 /**
- * What the pure part of the SDK needs from outside: cryptography, and someone who carries out its commands. The client
- * implements both with libsodium and a WebSocket, the simulator with a cheap fake and a network of its own.
+ * The interface of the pure part of the SDK: cryptography, commands, and events. The client implements it with
+ * libsodium and a WebSocket, the simulator with a cheap fake and its own network.
  */
 import type {
   Correspondent,
@@ -22,24 +22,25 @@ import type {
   Transcript,
 } from '@sealpost/identity'
 import type { ClientFrame, FrameOf, KeyBindingEntry } from '@sealpost/protocol'
-import type { EnvelopeId, MeshId, Millis, PeerKey } from '@sealpost/std'
-import type { KnownAddresses } from './connection/addresses.ts'
-import type { SealpostError } from './errors.ts'
-import type { PeerEvent } from './events.ts'
+import type { EnvelopeId, GroupId, MeshId, Millis, PeerKey, PoolId } from '@sealpost/std'
+import type { KnownAddresses, ShardRefusal } from './connection/addresses.ts'
+import type { SealpostCode, SealpostError } from './errors.ts'
+import type { DeliveryReceipt } from './inbox/inbox.ts'
 import type { Message, OpenVerdict } from './inbox/message.ts'
+import type { Receipt } from './outbox/lane.ts'
 
-/** One identity in one mesh. Synchronous; keys of others are kept by the caller. */
+/** One identity in one mesh. Synchronous; the caller keeps others' keys. */
 export interface CryptoPort {
   signAuth(transcript: Transcript): Uint8Array
-  /** Whether WELCOME was signed with `transcript.brokerKey`, the pinned key, over this very AUTH. */
+  /** Returns whether WELCOME was signed with `transcript.brokerKey`, the pinned key, over this AUTH. */
   isBrokerProof(transcript: Transcript, clientSignature: Uint8Array, proof: Uint8Array): boolean
   checkCertificate: typeof checkShardCertificate
   checkBinding(binding: KeyBindingEntry, expected: { peer: PeerKey; nowMs: Millis }): KeyBindingVerdict
-  /** Throws when the recipient's box key is unusable. */
+  /** Throws if the recipient's box key is unusable. */
   seal(draft: EnvelopeDraft): SealedEnvelope
-  /** Never throws on what the network brought. `does_not_open` as the reason asks for a newer key of the sender. */
+  /** Never throws on network input. For the reason `does_not_open`, get a newer key of the sender. */
   open(from: Correspondent, arrival: { envelopeId: EnvelopeId; envelope: Uint8Array }): OpenVerdict
-  /** Whether this box key of one's own is none of those held, and none of them is newer. */
+  /** Returns whether this box key of this peer is none of those held, and none of them is newer. */
   lacksBoxKey(key: Pick<Correspondent, 'boxKey' | 'boxEpoch'>): boolean
   /** 32 random bytes. */
   newNonce(): Uint8Array
@@ -50,24 +51,43 @@ export interface CryptoPort {
   readonly pools: PoolCrypto
 }
 
-/** The commands. Each dial has a number of its own, and every answer names it, so that a late one is told apart. */
+/** The commands. Each dial has its own number, and every reply names it, so that a late one is recognized. */
 export interface PeerEffects {
-  /** Answer: `opened`, then `received`; or `closed`. */
+  /** Reply: `opened`, then `received`; or `closed`. */
   dial(dialNo: number, url: string): void
-  /** End this dial's socket. Nothing of it is listened to any more; `closed` need not be called. */
+  /** Closes this dial's socket. Its later events are ignored; `closed` need not be called. */
   closeSocket(dialNo: number): void
   transmit(frame: ClientFrame): void
-  /** A message for the application, handed out once in this process's life. */
+  /** Hands a message to the application, once per process. */
   deliver(message: Message): void
   emit(event: PeerEvent): void
-  /** Call `flush` soon, but after the code that runs now, so that what it still asks for goes out together. */
+  /** Calls `flush` soon, but after the code that runs now, so that its further requests leave together. */
   flushSoon(): void
 }
 
+/** The part of the standard WebSocket that is used, so that browsers, Node, Bun and fakes all fit. */
+export interface WebSocketLike {
+  binaryType: string
+  readonly protocol: string
+  /** Copies the bytes before it returns, as the standard requires. */
+  send(wire: Uint8Array | string): void
+  close(code?: number, reason?: string): void
+  onopen: ((event: never) => void) | null
+  onmessage: ((event: { data: unknown }) => void) | null
+  onclose: ((event: { code: number }) => void) | null
+  onerror: ((event: never) => void) | null
+}
+
+export type WebSocketConstructor = new (url: string, protocols: string[]) => WebSocketLike
+
+export function platformWebSocket(): WebSocketConstructor {
+  return WebSocket as unknown as WebSocketConstructor
+}
+
 export interface ConnectionTarget {
-  /** Where the cluster is dialled, at least one: in turns. */
+  /** The addresses of the cluster, at least one, dialled in turn. */
   readonly urls: readonly string[]
-  /** What former sessions have taught. */
+  /** What earlier sessions learned. */
   readonly known?: KnownAddresses | undefined
   /** The pinned key. */
   readonly brokerKey: PeerKey
@@ -77,41 +97,41 @@ export interface ConnectionTarget {
 
 /** Of one identity in one mesh. */
 export interface GroupCrypto {
-  /** A group of one's own, at its first epoch. */
+  /** Creates this peer's group at its first epoch. */
   create(draft: Pick<GroupFields, 'name' | 'members'>): GroupStatement
-  /** The next epoch of a group of one's own. */
+  /** Signs the next epoch of this peer's group. */
   change(group: GroupStatement, change: Partial<Pick<GroupFields, 'name' | 'members'>>): GroupStatement
-  /** The statement that ends a group of one's own. */
+  /** Signs the statement that ends this peer's group. */
   end(group: GroupStatement): GroupStatement
-  /** Null for what is no statement, not signed by its owner, or of another mesh. */
+  /** Returns null unless it is a statement of this mesh that its owner signed. */
   read(statement: Uint8Array): GroupStatement | null
   sealBody(body: Uint8Array): SealedBody
-  /** Null unless these are the very bytes that the ticket was made for. */
+  /** Returns null unless the ticket was made for exactly these bytes. */
   openBody(bytes: Uint8Array, ticket: Uint8Array): Uint8Array | null
 }
 
 /** Of one identity in one mesh. */
 export interface PoolCrypto {
-  /** A pool of one's own, at its first epoch. */
+  /** Creates this peer's pool at its first epoch. */
   create(draft: Pick<PoolFields, 'name' | 'members'>): PoolStatement
-  /** The next epoch of a pool of one's own. */
+  /** Signs the next epoch of this peer's pool. */
   change(pool: PoolStatement, change: Partial<Pick<PoolFields, 'name' | 'members'>>): PoolStatement
-  /** The statement that ends a pool of one's own. */
+  /** Signs the statement that ends this peer's pool. */
   end(pool: PoolStatement): PoolStatement
-  /** Null for what is no statement, not signed by its owner, or of another mesh. */
+  /** Returns null unless it is a statement of this mesh that its owner signed. */
   read(statement: Uint8Array): PoolStatement | null
 }
 
-/** Of one identity in one mesh. Each reader answers null for what its signers did not sign, or of another mesh. */
+/** Of one identity in one mesh. Each reader returns null if a signature is missing or the mesh is another. */
 export interface UserCrypto {
   readDevice(bytes: Uint8Array): DeviceStatement | null
   readRemoval(bytes: Uint8Array): DeviceRemoval | null
   readIdentityRotation(bytes: Uint8Array): IdentityRotation | null
 }
 
-/** What only the holder of the identity key can say. */
+/** Operations that need the identity key. */
 export interface UserKeys {
-  /** One line for a new device of this user. */
+  /** Returns one line for a new device of this user. */
   inviteDevice(terms: Omit<DeviceInviteTerms, 'meshId'>): string
   removeDevice(device: PeerKey): Uint8Array
   rotateIdentity(next: Identity): Uint8Array
@@ -125,11 +145,160 @@ export interface EnginePart {
   disconnected(): void
   /** Returns the frames to send now; called in a session only. */
   takeFrames(nowMs: Millis): readonly ClientFrame[]
-  /** When the part has frames without a further call, or has to be ticked; Infinity for never. */
+  /** When the part has frames without a further call, or must be ticked; Infinity for never. */
   readonly wakeAtMs: Millis
   /** Refuses everything that waits for a reply. */
   close?(error: SealpostError): void
 }
 
-/** Shared, so that a part with nothing to send makes no object. */
+/** Shared, so a part without frames allocates nothing. */
 export const NO_FRAMES: readonly never[] = []
+
+export type PeerEvent =
+  /** `incarnation` names the database; `restored` reports a change of it. */
+  | { type: 'connected'; epoch: number; incarnation: string; durability: 'fsync' | 'degraded' }
+  /**
+   * Follows `connected`: the broker's database was restored from a backup, or a standby took over that lacks some data.
+   * Of the acknowledged messages, the `resent` ones of the last 15 minutes are sent again; older ones, or those of an
+   * earlier process, may be lost. Settled mail may be pushed again, and is dropped as a duplicate.
+   */
+  | { type: 'restored'; incarnation: string; resent: number }
+  /** A resend was refused, because its recipient may be unknown to the restored database. */
+  | { type: 'resend_failed'; to: PeerKey; envelopeId: EnvelopeId; error: SealpostError }
+  /**
+   * Follows `connected`, if the broker's database replies: mail that this peer will not get, because it `expired` or
+   * was given up after its `strikes`, and mail it `rejected`. With `isAll` false the rest follows the next `connected`.
+   */
+  | { type: 'recovered'; isRecovered: boolean; lost: readonly LostMessage[]; isAll: boolean }
+  /** `reason`: with `certificate_untrusted`, the platform's error about the certificate. */
+  | { type: 'disconnected'; code: SealpostCode | 'connection_lost'; retryInMs: Millis; reason?: string }
+  /** The home of the mesh is another broker of the cluster, which is dialled now. */
+  | { type: 'moved'; url: string }
+  /**
+   * More is known about where the mesh is served: `cell` are the public addresses of its cell, and `home` is the broker
+   * that served this peer, if it is none of them. A store keeps both. Without one, save `cell` yourself, and pass it to
+   * `connect` before your own addresses: after a move the old cell may be gone.
+   */
+  | ({ type: 'addresses' } & KnownAddresses)
+  /** That server did not prove its key. It is skipped. */
+  | { type: 'shard_refused'; url: string; reason: ShardRefusal }
+  /** That broker is unreachable: another one is asked to serve this peer. */
+  | { type: 'home_unreachable'; url: string }
+  /** The peer has ended: `null` after `close()`. */
+  | { type: 'closed'; error: SealpostError | null }
+  /**
+   * Messages of this sender are missing between the previous one and this one. The broker dropped or withheld them, or
+   * they expired, were dead-lettered, or were returned by `retry` in an earlier process. Reported once this one has
+   * waited two seconds for them, or 64 of its stream wait; missing messages that arrive later are still handed out.
+   */
+  | { type: 'gap'; sender: PeerKey; envelopeId: EnvelopeId; missing: number }
+  /**
+   * The message does not follow the previously received one of its sender: someone else holds one of the two box keys,
+   * or the sender was restored from a copy. It is handed out.
+   */
+  | { type: 'forked'; sender: PeerKey; envelopeId: EnvelopeId }
+  /**
+   * An envelope does not open, or its inside contradicts its outside. It is not handed out. Mail is rejected with the
+   * same reason: the broker keeps it as a dead letter, which an operator can redrive, and its sender gets the receipt
+   * `rejected` if it requested one. A member of a pool first returns it four times for other members.
+   */
+  | { type: 'tamper'; sender: PeerKey; envelopeId: EnvelopeId; reason: string }
+  /**
+   * A message was sealed longer ago than `maxAgeSeconds`: a broker replays what an earlier process of this peer
+   * settled, a clock is wrong, or it was stored for very long. It is rejected as `too_old` and not handed out.
+   */
+  | { type: 'too_old'; sender: PeerKey; envelopeId: EnvelopeId; sentAtMs: Millis }
+  /** The peer has a new box key, signed by the same peer. */
+  | { type: 'key_changed'; peer: PeerKey; boxEpoch: number }
+  /** The directory has no trusted key for this peer: sends to it are refused, mail from it is deferred. */
+  | { type: 'key_refused'; peer: PeerKey; reason: KeyRefusal }
+  /** A handler threw; the message returned to the queue for another attempt. */
+  | { type: 'handler_failed'; sender: PeerKey; envelopeId: EnvelopeId; cause: unknown }
+  /** The broker stored a message that an earlier process of this peer had left in its store. */
+  | { type: 'sent'; to: PeerKey; outboxNo: number; receipt: Receipt }
+  /** Such a message was refused for good, or is too old to resend (`maybe_sent`). It leaves the store. */
+  | { type: 'send_failed'; to: PeerKey; outboxNo: number; error: SealpostError }
+  /** A group is new to this peer, or its name or members changed; its owner signed it. */
+  | { type: 'group_changed'; group: GroupId; name: string; epoch: number }
+  /** The owner of a known group deleted it. Messages on their way still arrive. */
+  | { type: 'group_deleted'; group: GroupId; name: string }
+  /** The broker handed out a statement that no owner signed (`null`: of an unknown group), or an outdated one. */
+  | { type: 'group_tamper'; group: GroupId | null; reason: 'statement_forged' | 'statement_rolled_back' }
+  /** A user vouched for a device, or removed it; the user signed it. */
+  | { type: 'device_changed'; user: PeerKey; device: PeerKey; label: string; isVouched: boolean }
+  /** A peer has a new identity key; both keys signed it. Messages to the former go to the successor. */
+  | { type: 'identity_changed'; former: PeerKey; successor: PeerKey }
+  /**
+   * The broker handed out a statement without a valid signature, or one that contradicts an earlier one. It is not
+   * trusted.
+   */
+  | { type: 'user_tamper'; peer: PeerKey | null; reason: UserTamper }
+  /** As `group_tamper`, for pools. */
+  | { type: 'pool_tamper'; pool: PoolId | null; reason: 'statement_forged' | 'statement_rolled_back' }
+  /** This peer no longer works for the pool: the owner removed it, or the pool is gone. */
+  | { type: 'pool_left'; pool: PoolId; reason: 'not_in_pool' | 'unknown_pool' | 'too_many' }
+  /** The fate of a message that was sent with `receipts`. */
+  | ({ type: 'receipt' } & DeliveryReceipt)
+  /** Someone came online, went offline or changed status. After `disconnected` everybody counts as offline. */
+  | ({ type: 'presence' } & PresenceEntry)
+  | ({ type: 'ephemeral' } & EphemeralMessage)
+  /** An ephemeral message reached nobody: `no_responder`, `connection_lost` without a session, or the code of a refusal. */
+  | { type: 'ephemeral_lost'; envelopeId: EnvelopeId; code: SealpostCode }
+
+/** The caller owns the body. */
+export interface EphemeralMessage {
+  readonly sender: PeerKey
+  readonly envelopeId: EnvelopeId
+  readonly body: Uint8Array
+  /** By the sender's clock, whole milliseconds. */
+  readonly sentAtMs: Millis
+}
+
+export type UserTamper =
+  | 'statement_forged'
+  | 'device_removed'
+  | 'invite_used_twice'
+  | 'device_of_another'
+  | 'succession_forked'
+
+export type LostMessage = Readonly<Omit<FrameOf<'recovered'>['lost'][number], 'id'>>
+
+export type KeyRefusal =
+  | 'unknown_peer'
+  | 'binding_forged'
+  | 'binding_expired'
+  | 'binding_foreign'
+  | 'binding_rolled_back'
+
+/** Counted since this peer was opened. */
+export interface PeerCounters {
+  sent: number
+  resent: number
+  acked: number
+  nacked: number
+  received: number
+  duplicates: number
+  /** Messages that arrived before an earlier one of their stream. */
+  reordered: number
+  tampered: number
+  settled: number
+  retried: number
+  sessions: number
+}
+
+export const newCounters = (): PeerCounters => ({
+  sent: 0,
+  resent: 0,
+  acked: 0,
+  nacked: 0,
+  received: 0,
+  duplicates: 0,
+  reordered: 0,
+  tampered: 0,
+  settled: 0,
+  retried: 0,
+  sessions: 0,
+})
+
+/** Reported by the broker; as old as the last reported change. */
+export type PresenceEntry = Readonly<FrameOf<'presence'>['peers'][number]>

@@ -3,13 +3,12 @@ import { generateIdentity, type Invite, readInvite, ready } from '@sealpost/iden
 import type { Identity, Membership } from '@sealpost/sdk'
 import { join } from '@sealpost/sdk/join'
 import { Archive, type StoredProfile } from './archive.ts'
-import type { Chat } from './chat.ts'
+import { type Chat, wordsFor } from './chat.ts'
 import { Mailbox } from './mailbox.ts'
-import { wordsFor } from './words.ts'
 
 export type Screen =
   | { readonly name: 'opening' }
-  /** Another tab has the keys and the outbox; this one continues when that is closed. */
+  /** Another tab has the keys and the outbox; this one continues when that tab is closed. */
   | { readonly name: 'elsewhere' }
   | { readonly name: 'broken'; readonly reason: string }
   | { readonly name: 'uninvited'; readonly problem: string | null; readonly use: (link: string) => void }
@@ -27,7 +26,7 @@ type Show = (screen: Screen) => void
 
 const LOCK = 'sealpost demo'
 
-/** Shows the first screen and each one that follows. */
+/** Shows the first screen and all later ones. */
 export async function start(show: Show): Promise<void> {
   const link = takeInvite()
   addEventListener('hashchange', () => location.reload()) // another link was pasted into the bar
@@ -97,13 +96,13 @@ class App {
     await Mailbox.open({ archive: this.#archive, identity, membership, show })
   }
 
-  /** For what a click begins. */
+  /** Shows the failure of an action that a click started. */
   #guard(work: Promise<void>): void {
     work.catch((error) => this.#show({ name: 'broken', reason: wordsFor(error) }))
   }
 }
 
-/** Resolves when no other tab has the keys; until this page ends, none can have them. */
+/** Resolves when no other tab has the keys; from then on this page holds the lock. */
 function soleTab(showElsewhere: () => void): Promise<void> {
   return new Promise((resolve, reject) => {
     const hold = () => new Promise<never>(() => resolve())

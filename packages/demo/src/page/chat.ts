@@ -1,5 +1,5 @@
 /** What the chat shows, as one value; each function answers the next one. Nothing here waits or knows the platform. */
-import type { MemberEntry, PeerKey, SealpostCode } from '@sealpost/sdk'
+import { type MemberEntry, type PeerKey, type SealpostCode, SealpostError } from '@sealpost/sdk'
 import type { EnvelopeId, Millis } from '@sealpost/std'
 
 export interface Chat {
@@ -74,7 +74,7 @@ export function withLine(chat: Chat, line: ChatLine): Chat {
   return { ...chat, lines, peers }
 }
 
-/** As `withLine`, and a screen reader is told unless it is read out where it stands. */
+/** As `withLine`, and notifies a screen reader unless the line is read out in place. */
 export function withArrival(chat: Chat, line: ReceivedLine): Chat {
   const heard = chat.open === line.peer ? chat.heard : `New message from ${nameOf(chat, line.peer)}`
   return { ...withLine(chat, line), heard }
@@ -142,3 +142,31 @@ function writtenLines(chat: Chat): WrittenLine[] {
 
 const byNo = (a: ChatLine, b: ChatLine): number => a.no - b.no
 const byName = (a: ChatPartner, b: ChatPartner): number => a.name.localeCompare(b.name) || (a.peer < b.peer ? -1 : 1)
+
+/** The user-visible texts of error codes. */
+const WORDS: Readonly<Record<string, string>> = {
+  invite_malformed: 'This is no invite, or a part of it is missing. Copy the whole link.',
+  invite_refused: 'This invite can’t be used: it is used up, over, or was taken back. Ask for a new one.',
+  name_taken: 'Someone here has this name. Choose another one.',
+  name_malformed: 'A name is 1 to 64 letters, digits and signs, without accents, emoji and / , * ( ).',
+  wrong_broker: 'The server is not the broker of this invite. Nothing was sent to it.',
+  connection_lost: 'The broker can’t be reached. Try again in a moment.',
+  try_later: 'The broker is busy. Try again in a moment.',
+  restarting: 'The broker is starting. Try again in a moment.',
+  revoked: 'An admin ended your membership.',
+  session_conflict: 'You are connected from somewhere else.',
+  body_too_large: 'too long',
+  outbox_full: 'too much waits already',
+  unknown_recipient: 'no member of this mesh any more',
+  maybe_sent: 'it may have been sent',
+}
+
+export function wordsFor(error: unknown): string {
+  if (!(error instanceof SealpostError)) return 'Something went wrong in this page. Reload it.'
+  return WORDS[error.code] ?? error.message
+}
+
+/** After "Not sent:". */
+export function failureWords(code: string): string {
+  return WORDS[code] ?? code.replaceAll('_', ' ')
+}

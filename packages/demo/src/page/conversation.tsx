@@ -1,13 +1,11 @@
-/** One conversation: who it is with, its lines, and the place to write. What a peer wrote is only ever text. */
+/** One conversation: the partner, its lines, and the composer. A peer's message is always rendered as text. */
 import { fingerprint } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/sdk'
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks'
-import { type ChatLine, type Fate, type LineFile, linesWith, nameOf } from './chat.ts'
+import { type ChatLine, type Fate, failureWords, type LineFile, linesWith, nameOf } from './chat.ts'
 import type { ChatParts } from './chat-view.tsx'
-import { BackIcon, ClockIcon, SendIcon, StoredIcon } from './icons.tsx'
+import { BackIcon, ClockIcon, Face, SendIcon, StoredIcon } from './icons.tsx'
 import type { Mailbox } from './mailbox.ts'
-import { Face } from './peer-list.tsx'
-import { failureWords } from './words.ts'
 
 type Parts = ChatParts & { readonly peer: PeerKey }
 
@@ -37,7 +35,7 @@ export function Conversation({ chat, mailbox, peer }: Parts) {
   )
 }
 
-/** Names are the broker's word; the fingerprint is the key itself. */
+/** Names come from the broker; the fingerprint is derived from the key. */
 function Keys({ peer }: { peer: PeerKey }) {
   return (
     <>
@@ -78,7 +76,7 @@ function Lines({ chat, mailbox, peer }: Parts) {
   )
 }
 
-/** Remembers whether the end is in view, and keeps it there when the keyboard of a phone takes room. */
+/** Keeps the end in view, if it was, when a phone's keyboard takes space. */
 function keepAtEnd(box: HTMLElement, isAtEnd: { current: boolean }): () => void {
   const look = () => {
     isAtEnd.current = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_PX
@@ -221,5 +219,5 @@ export function Composer({ peer, name, mailbox }: { peer: PeerKey; name: string;
   )
 }
 
-/** Elsewhere the focus would bring up the keyboard over what is to be read. */
+/** On smaller screens the focus would open the keyboard over the messages. */
 const ROOMY = '(min-width: 48rem)'

@@ -1,4 +1,4 @@
-/** Drawn here, so that the page asks nobody for a font of icons. What they mean stands in words beside them. */
+/** Drawn here, so that the page loads no icon font. The text beside an icon gives its meaning. */
 const icon =
   (path: string, className = 'icon') =>
   () => (
@@ -14,3 +14,12 @@ export const SendIcon = icon('M5 12h13M12 5l7 7-7 7')
 export const CloseIcon = icon('M6 6l12 12M18 6 6 18')
 export const ClockIcon = icon('M12 4a8 8 0 1 1 0 16 8 8 0 0 1 0-16zm0 4v4l2.5 2', 'tick')
 export const StoredIcon = icon('M5 13l4.5 4.5L19 7.5', 'tick')
+
+/** Shows the initial of a name. */
+export function Face({ name }: { name: string }) {
+  return (
+    <span class="face" aria-hidden="true">
+      {[...name][0]?.toUpperCase()}
+    </span>
+  )
+}

@@ -27,9 +27,9 @@ import {
   withLine,
   withMembers,
   withRead,
+  wordsFor,
 } from './chat.ts'
 import { isLost, lineFileOf, OpenFiles, offer } from './open-files.ts'
-import { wordsFor } from './words.ts'
 
 export interface MailboxOptions {
   readonly archive: Archive

@@ -1,23 +1,155 @@
-/** Starts the page, and registers the worker that keeps it, so that it opens while the broker is away (`offline.ts`). */
-import { render } from 'preact'
+/**
+ * Starts the page: one view for each screen, and a service worker that caches it, so it opens while the broker is away
+ * (`offline.ts`).
+ */
+import { type ComponentChildren, render } from 'preact'
 import { type Screen, start } from './app.ts'
-import { ScreenView } from './screens.tsx'
+import { ChatView } from './chat-view.tsx'
+import { Logo } from './icons.tsx'
 
 const WORKER = `${location.pathname}offline.js`
 
 const root = document.querySelector('#app')!
 const show = (screen: Screen) => render(<ScreenView screen={screen} />, root)
 
-void start(show)
-void keepPage()
-
 interface TrustedTypes {
   createPolicy(name: string, rules: { createScriptURL: () => string }): { createScriptURL(url: string): string }
 }
 
-/** Without it everything works, but opening the page needs the broker. */
+/** Without the worker, opening the page needs the broker. */
 async function keepPage(): Promise<void> {
   const { trustedTypes } = globalThis as { trustedTypes?: TrustedTypes }
   const policy = trustedTypes?.createPolicy('sealpost', { createScriptURL: () => WORKER })
   await navigator.serviceWorker?.register(policy?.createScriptURL(WORKER) ?? WORKER).catch(() => undefined)
 }
+
+type Of<Name extends Screen['name']> = Extract<Screen, { name: Name }>
+
+export function ScreenView({ screen }: { screen: Screen }) {
+  switch (screen.name) {
+    case 'opening':
+      return <Card title="Opening…" />
+    case 'elsewhere':
+      return (
+        <Card title="Open in another tab">
+          <p>One tab at a time holds the keys. Close the other one, and this one continues.</p>
+        </Card>
+      )
+    case 'broken':
+      return (
+        <Card title="This page can’t go on">
+          <p role="alert">{screen.reason}</p>
+          <p>
+            It needs IndexedDB and Web Locks, so a page over https or of this very machine, in a window that is not
+            private.
+          </p>
+        </Card>
+      )
+    case 'other broker':
+      return (
+        <Card title="This invite is for another address">
+          <p>Open it where it belongs:</p>
+          <a class="button" href={screen.link} rel="noreferrer">
+            {new URL(screen.link).host}
+          </a>
+        </Card>
+      )
+    case 'uninvited':
+      return <Uninvited {...screen} />
+    case 'invited':
+      return <Invited {...screen} />
+    case 'chat':
+      return <ChatView {...screen} />
+  }
+}
+
+function Uninvited({ problem, use }: Of<'uninvited'>) {
+  return (
+    <Card title="You need an invite">
+      <p>Ask an admin of the mesh for an invite link, and open it or paste it here.</p>
+      <OneField label="Invite link" action="Continue" problem={problem} send={use} autocomplete="off" />
+    </Card>
+  )
+}
+
+function Invited({ broker, isJoining, problem, join }: Of<'invited'>) {
+  return (
+    <Card title="You are invited">
+      <p>
+        To the mesh at <strong>{broker}</strong>. Keys are made in this browser and stay here; the broker never sees
+        what you write.
+      </p>
+      <OneField
+        label="Your name"
+        hint="What others shall call you: letters, digits and signs, no accents."
+        action={isJoining ? 'Joining…' : 'Join'}
+        problem={problem}
+        isBusy={isJoining}
+        send={join}
+        autocomplete="nickname"
+        maxLength={NAME_MAX}
+      />
+    </Card>
+  )
+}
+
+const NAME_MAX = 64
+
+interface OneFieldOptions {
+  label: string
+  hint?: string
+  action: string
+  problem: string | null
+  isBusy?: boolean
+  autocomplete: 'off' | 'nickname'
+  maxLength?: number
+  send: (text: string) => void
+}
+
+/** A form that asks for one thing. What is wrong with it stands below and is read out. */
+function OneField({ label, hint, action, problem, isBusy = false, autocomplete, maxLength, send }: OneFieldOptions) {
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault()
+    const text = String(new FormData(event.currentTarget as HTMLFormElement).get('answer')).trim()
+    if (text) send(text)
+  }
+  return (
+    <form class="stack" onSubmit={submit}>
+      <label for="answer">{label}</label>
+      <input
+        id="answer"
+        name="answer"
+        required
+        autofocus
+        autocomplete={autocomplete}
+        autocapitalize="off"
+        spellcheck={false}
+        maxLength={maxLength}
+        aria-describedby="answer-words"
+        aria-invalid={problem !== null}
+        readOnly={isBusy}
+      />
+      <p id="answer-words" class={problem ? 'problem' : 'hint'} role="status">
+        {problem ?? hint}
+      </p>
+      <button type="submit" disabled={isBusy}>
+        {action}
+      </button>
+    </form>
+  )
+}
+
+function Card({ title, children }: { title: string; children?: ComponentChildren }) {
+  return (
+    <main class="card stack">
+      <p class="brand">
+        <Logo /> Sealpost
+      </p>
+      <h1>{title}</h1>
+      {children}
+    </main>
+  )
+}
+
+void start(show)
+void keepPage()

@@ -1,6 +1,6 @@
 /**
- * A service worker that keeps the page and whatever it names. The page itself is asked of the broker first, so that a new
- * one shows at once; the rest has its hash in its name and never changes.
+ * A service worker that caches the page and its assets. The page itself is requested from the broker first, so a new
+ * version shows at once; assets have their hash in their name and never change.
  */
 
 interface WorkerEvent {
@@ -44,7 +44,7 @@ async function partOfPage(request: Request): Promise<Response> {
   return (await caches.match(request)) ?? fetch(request)
 }
 
-/** The parts first: a page is kept only if it is whole. */
+/** Assets first: a page is cached only if it is complete. */
 async function keep(page: Response): Promise<void> {
   const cache = await caches.open(KEPT)
   const parts = partsOf(await page.clone().text())
@@ -53,7 +53,7 @@ async function keep(page: Response): Promise<void> {
   for (const { url } of await cache.keys()) if (url !== PAGE && !parts.includes(url)) await cache.delete(url)
 }
 
-/** Every address in quotes that lies in the page's own folder. */
+/** Returns every quoted address in the page's own folder. */
 function partsOf(html: string): string[] {
   const { pathname, origin } = new URL(PAGE)
   const addresses = [...html.matchAll(/"([^"]+)"/g)].map(([, address]) => address!)

@@ -16,7 +16,7 @@ interface Named {
   readonly envelopeId: EnvelopeId
 }
 
-/** With more of them the broker would push nothing else to this page. */
+/** With more open messages the broker would push nothing else to this page. */
 const OPEN_MAX = 64
 const OPEN_BYTES_MAX = 256 * 1024
 const ENVELOPE_BYTES = 1024
@@ -30,7 +30,7 @@ export const isLost = (code: string): boolean => LOST.includes(code)
 /** In a name: separators, controls, and marks that turn the direction of reading. */
 const UNSAFE = /[/\\\p{Cc}\p{Cf}]/gu
 
-/** What a line shows of the file of a message. */
+/** Returns the part of a message's file that its line shows. */
 export function lineFileOf(message: Message): LineFile | null {
   if (message.attachment === null) return null
   const file = attachmentOf(message)
@@ -48,7 +48,7 @@ export class OpenFiles {
     this.#attachments = new Attachments(place)
   }
 
-  /** Resolves when the message was ended. With too many open it is given back for a while. */
+  /** Resolves when the message was ended. With too many open it returns to the queue for a while. */
   hold(message: Message): Promise<void> {
     const bytes = message.body.length + ENVELOPE_BYTES
     if (this.#open.size >= OPEN_MAX || this.#bytes + bytes > OPEN_BYTES_MAX) {
@@ -63,7 +63,7 @@ export class OpenFiles {
     return ended.promise
   }
 
-  /** The file, whole and proven; null: its message does not come again. @throws SealpostError as `Attachments.download` */
+  /** Returns the complete, verified file; null if its message does not come again. @throws SealpostError as `Attachments.download` */
   async fetch(line: Named): Promise<Blob | null> {
     const message = await this.#find(line)
     const file = message && attachmentOf(message)
@@ -81,7 +81,7 @@ export class OpenFiles {
     this.#end(line, (message) => message.reject(reason))
   }
 
-  /** When the page was opened again, its message comes again a moment later. */
+  /** After a reload of the page, the message is pushed again a moment later. */
   async #find(line: Named): Promise<Message | null> {
     const key = keyOf(line)
     const open = this.#open.get(key)
@@ -104,7 +104,7 @@ export class OpenFiles {
 
 const keyOf = ({ peer, envelopeId }: Named): string => `${peer} ${envelopeId}`
 
-/** Has the browser save it, which asks where or not, as its owner chose. */
+/** Makes the browser save the file. */
 export function offer(blob: Blob, name: string): void {
   const url = URL.createObjectURL(blob)
   const link = Object.assign(document.createElement('a'), { href: url, download: name })

@@ -1,8 +1,8 @@
 /**
- * Attachments: a file sealed in chunks under a key of its own, by libsodium's secretstream (XChaCha20-Poly1305), which binds
- * each chunk to its place and says in the last one that it is the last. Who is to read it gets key, header and the hash over
- * the hashes of all sealed chunks within an envelope. Everybody who reads the file has the key; the hash is what keeps one of
- * them, together with a broker, from putting another file in its place, and it tells a bad chunk before a byte of it is used.
+ * Attachments: a file sealed in chunks under its own key, with libsodium's secretstream (XChaCha20-Poly1305), which
+ * binds each chunk to its position and marks the last one. An envelope gives each reader the key, the header and the
+ * hash over the hashes of all sealed chunks. Every reader has the key; the hash prevents one of them, together with a
+ * broker, from substituting another file, and detects a bad chunk before any byte of it is used.
  *
  * A reference is, big-endian: version u8 (1), id 16, key 32, header 24, bytes u64, chunk bytes u32, hash 32, lp(name),
  * lp(type), in base64url. Vector: packages/protocol/vectors/attachment.json.
@@ -11,22 +11,22 @@ import { type AttachmentId, assert, fromBase64url, fromHex, toBase64url, toHex }
 import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u32, u64, utf8 } from '../byte-fields.ts'
 import { hash256, sodium } from '../sodium.ts'
 
-/** What an envelope says of a file. */
+/** The reference to a file inside an envelope. */
 export interface Attachment {
   readonly id: AttachmentId
   /** 32 bytes. */
   readonly key: Uint8Array
-  /** 24 bytes, from which both sides begin. */
+  /** 24 bytes, the initial state of both sides. */
   readonly header: Uint8Array
-  /** Of the file. */
+  /** Length of the file. */
   readonly bytes: number
-  /** Of each sealed chunk but the last one. */
+  /** Length of each sealed chunk except the last. */
   readonly chunkBytes: number
   /** `attachmentHash` of its chunks. */
   readonly hash: Uint8Array
-  /** Its sender's word, and of no use as a path. */
+  /** Chosen by the sender; never use it as a path. */
   readonly name: string
-  /** A media type, its sender's word, too. */
+  /** A media type, chosen by the sender. */
   readonly type: string
 }
 
@@ -37,7 +37,7 @@ const HASH_BYTES = 32
 const NAME_BYTES_MAX = 255
 const HASH_CONTEXT = context('sealpost-attachment/1')
 
-/** What sealing adds to a chunk. */
+/** Bytes that sealing adds to a chunk. */
 export const CHUNK_SEAL_BYTES = 17
 export const CHUNK_BYTES_MIN = 4096
 /** As much as a frame, so that one limit holds for every body that a broker takes. */
@@ -45,7 +45,7 @@ export const CHUNK_BYTES_MAX = 256 * 1024
 /** 16 GiB in the largest chunks. */
 export const CHUNKS_MAX = 65_536
 
-/** How a file of this length lies in sealed chunks. An empty one has one chunk. */
+/** Splits a file of this length into sealed chunks. An empty file has one chunk. */
 export function chunkLayout(
   bytes: number,
   chunkBytes: number,
@@ -55,7 +55,7 @@ export function chunkLayout(
   return { chunks, plainBytes, sealedBytes: bytes + chunks * CHUNK_SEAL_BYTES }
 }
 
-/** BLAKE2b-256 over the shape of a file and the BLAKE2b-256 of each sealed chunk, in their order. */
+/** BLAKE2b-256 over the shape of a file and the BLAKE2b-256 of each sealed chunk, in order. */
 export function attachmentHash(sealedBytes: number, chunkBytes: number, hashes: readonly Uint8Array[]): Uint8Array {
   return hash256(concatBytes([HASH_CONTEXT, u64(sealedBytes), u32(chunkBytes), ...hashes]))
 }
@@ -66,8 +66,8 @@ export interface OpenedChunk {
 }
 
 /**
- * The chunks of one file, sealed or opened in their order. Two of the same key and header seal the same bytes to the same
- * chunks, so that an upload can go on in another life; other bytes must never be sealed so and shown to anybody.
+ * Seals or opens the chunks of one file in order. Two streams with the same key and header seal the same bytes to the
+ * same chunks, so a later process can resume an upload; never seal and send other bytes under them.
  */
 export class ChunkStream {
   readonly #state: ReturnType<typeof sodium.crypto_secretstream_xchacha20poly1305_init_pull>
@@ -88,7 +88,10 @@ export class ChunkStream {
     return sodium.crypto_secretstream_xchacha20poly1305_push(this.#state, bytes, null, tagOf(isLast))
   }
 
-  /** Null when it is not the next chunk of this file; the stream is of no use then. Never throws on what came from outside. */
+  /**
+   * Returns null if it is not the next chunk of this file; the stream is then unusable. Never throws on input from the
+   * network.
+   */
   open(chunk: Uint8Array): OpenedChunk | null {
     if (chunk.length < CHUNK_SEAL_BYTES) return null
     const opened = sodium.crypto_secretstream_xchacha20poly1305_pull(this.#state, chunk, null)
@@ -129,7 +132,7 @@ export function attachmentText(attachment: Attachment): string {
   )
 }
 
-/** Null unless it is what `attachmentText` writes. Never throws. */
+/** Returns null unless `attachmentText` wrote it. Never throws. */
 export function readAttachment(text: string): Attachment | null {
   try {
     const from = new FieldReader(fromBase64url(text))

@@ -1,13 +1,13 @@
 /**
- * One envelope at a time, in libsodium's own memory: it is written, hashed, sealed and opened where it lies. A body for
- * many has the same form under a key that is nobody's: `crypto_box` with a shared key is `crypto_secretbox`.
+ * One envelope at a time, in libsodium's own memory: it is written, hashed, sealed and opened in place. A shared body
+ * has the same form under a one-time key: `crypto_box` with a shared key is `crypto_secretbox`.
  *
  *     0 nonce 24   24 authenticator 16   40 plaintext
  *
- * The wrappers allocate and copy each argument and each result, there and here. Without that a body of 200 bytes is
- * sealed and its header hashed in 4.1 µs where it took 5.1, and opened in 3.1 where it took 4.2; of these 3.3 and 2.5 are
- * the cryptography itself. What is spared beside it is the garbage: a whole message costs both clients 10 µs, not 14.5
- * (`peer-engine.bench.ts`, with what was spared in the SDK and the codec).
+ * The wrappers allocate and copy each argument and each result. Without that, sealing a body of 200 bytes and hashing
+ * its header takes 4.1 µs instead of 5.1, and opening it 3.1 instead of 4.2; the cryptography itself takes 3.3 and 2.5
+ * of these. The main gain is less garbage: a whole message costs both clients 10 µs instead of 14.5
+ * (`peer-engine.bench.ts`, including savings in the SDK and the codec).
  */
 import { assert, toHex } from '@sealpost/std'
 import { concatBytes, copyBytes } from '../byte-fields.ts'
@@ -15,7 +15,7 @@ import { hash256, type RawSodium, rawSodium } from '../sodium.ts'
 
 export const NONCE_BYTES = 24
 export const MAC_BYTES = 16
-/** What stands before the plaintext. */
+/** Bytes before the plaintext. */
 export const SEAL_BYTES = NONCE_BYTES + MAC_BYTES
 
 const KEY_BYTES = 32
@@ -31,12 +31,12 @@ export class EnvelopeMemory {
   #envelope = 0
   #room = 0
 
-  /** The memory as it is now: ask again after anything else of libsodium was called, since it may have grown. */
+  /** The current memory. Get it again after any other libsodium call, because the memory may have grown. */
   get bytes(): Uint8Array {
     return this.#raw.HEAPU8
   }
 
-  /** Makes room for an envelope; what stood there is no longer promised. */
+  /** Makes room for an envelope; the previous contents are undefined afterwards. */
   reserve(length: number): void {
     if (length <= this.#room) return
     const room = Math.max(ROOM_MIN, length * 2)
@@ -53,7 +53,7 @@ export class EnvelopeMemory {
     return copyBytes(this.bytes, this.#hash, 16)
   }
 
-  /** Boxes a plaintext of this length; the envelope is the caller's own. */
+  /** Boxes a plaintext of this length. The caller owns the envelope. */
   seal(length: number, nonce: Uint8Array, sharedKey: Uint8Array): Uint8Array {
     const { bytes, plaintextAt } = this
     const envelope = this.#envelope
@@ -64,19 +64,19 @@ export class EnvelopeMemory {
     return bytes.slice(envelope, plaintextAt + length)
   }
 
-  /** Returns whether the key opens the envelope; then its plaintext stands in the memory. */
+  /** Returns whether the key opens the envelope; if so, its plaintext is in the memory. */
   open(sealed: Uint8Array, sharedKey: Uint8Array): boolean {
     this.load(sealed)
     return this.openLoaded(sealed.length, sharedKey)
   }
 
-  /** Sealed bytes, to be hashed and opened where they lie. */
+  /** Loads sealed bytes, to be hashed and opened in place. */
   load(sealed: Uint8Array): void {
     this.reserve(sealed.length)
     this.bytes.set(sealed, this.#envelope)
   }
 
-  /** Whether the BLAKE2b-256 of what was loaded stands in `expected` at `at`. */
+  /** Returns whether `expected` holds the BLAKE2b-256 of the loaded bytes at `at`. */
   isHash(length: number, expected: Uint8Array, at: number): boolean {
     const { bytes } = this
     const hash = this.#hash
@@ -85,7 +85,7 @@ export class EnvelopeMemory {
     return true
   }
 
-  /** With the first 32 bytes of `sharedKey`. */
+  /** Uses the first 32 bytes of `sharedKey`. */
   openLoaded(length: number, sharedKey: Uint8Array): boolean {
     const { bytes, plaintextAt } = this
     const envelope = this.#envelope
@@ -98,26 +98,26 @@ export class EnvelopeMemory {
 
 let memory: EnvelopeMemory | null = null
 
-/** The one of this process: sealing and opening are synchronous, so nothing of two envelopes is ever mixed. */
+/** The memory of this process. Sealing and opening are synchronous, so two envelopes never mix. */
 export function envelopeMemory(): EnvelopeMemory {
   memory ??= new EnvelopeMemory()
   return memory
 }
 
 /**
- * A body for many, sealed once: `nonce (24) || crypto_secretbox(body)` under a key of its own. Who is to read it gets the
- * key and the hash of the sealed bytes in an envelope of its own. Everybody who reads it has the key; the hash is what
- * keeps one of them from putting another body in its place.
+ * A body for several readers, sealed once: `nonce (24) || crypto_secretbox(body)` under its own key. Each reader gets
+ * the key and the hash of the sealed bytes in an envelope. Every reader has the key; the hash prevents one of them from
+ * substituting another body.
  */
 export interface SealedBody {
   /** 64 hex digits: the BLAKE2b-256 of `bytes`. */
   readonly bodyId: string
   readonly bytes: Uint8Array
-  /** What the envelope of each reader holds as its body: content key, then the hash. */
+  /** The body of each reader's envelope: content key, then the hash. */
   readonly ticket: Uint8Array
 }
 
-/** What sealing adds to a body. */
+/** Bytes that sealing adds to a body. */
 export const BODY_OVERHEAD_BYTES = SEAL_BYTES
 export const TICKET_BYTES = KEY_BYTES + HASH_BYTES
 
@@ -136,7 +136,7 @@ export function sealBodyWith(body: Uint8Array, key: Uint8Array, nonce: Uint8Arra
   return { bodyId: toHex(hash), bytes, ticket: concatBytes([key, hash]) }
 }
 
-/** Null unless these are the very bytes that the ticket was made for. Never throws. */
+/** Returns null unless the ticket was made for exactly these bytes. Never throws. */
 export function openBody(bytes: Uint8Array, ticket: Uint8Array): Uint8Array | null {
   if (ticket.length !== TICKET_BYTES || bytes.length < BODY_OVERHEAD_BYTES) return null
   const memory = envelopeMemory()

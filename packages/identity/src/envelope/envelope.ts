@@ -1,10 +1,10 @@
 /**
- * Sealed envelopes: nonce 24, then `crypto_box` (mac 16, ciphertext) of inner header, note, body and padding; most have no
- * note. The broker routes
- * by what stands outside; the recipient believes only what stands inside, and refuses when the two differ.
+ * Sealed envelopes: nonce 24, then `crypto_box` (mac 16, ciphertext) of inner header, note, body and padding; most have
+ * no note. The broker routes by the outer fields; the recipient trusts only the inner ones and refuses an envelope if
+ * the two differ.
  *
- * The nonce is drawn for each envelope. A counter, or a stock drawn ahead, would be used twice by a process that is
- * restored from a snapshot, and a nonce used twice gives both bodies away; in Bun a draw costs 0.06 µs.
+ * The nonce is random for each envelope. A process restored from a snapshot would reuse a counter or a precomputed
+ * nonce, and a reused nonce reveals both bodies; in Bun a draw costs 0.06 µs.
  */
 import { assert, type EnvelopeId, fromHex, type MeshId, type Millis, OperatingError, type PeerKey } from '@sealpost/std'
 import { concatBytes, holdsBytes, holdsHex } from '../byte-fields.ts'
@@ -31,7 +31,7 @@ import {
 export interface EnvelopeDraft {
   readonly to: Correspondent
   readonly envelopeId: EnvelopeId
-  /** Null for delayed, ephemeral and pool messages, which stand in no stream. */
+  /** Null for delayed, ephemeral and pool messages, which have no stream. */
   readonly stream: StreamPosition | null
   readonly sentAtMs: Millis
   readonly note?: Note | null
@@ -39,8 +39,9 @@ export interface EnvelopeDraft {
 }
 
 /**
- * `does_not_open`: changed on its way, or sealed with other keys than the directory's. `reflected`: the reader's own
- * envelope came back as if the other had sent it. `malformed`: too short, or a header or note no version of this program writes.
+ * `does_not_open`: changed in transit, or sealed with other keys than the directory's. `reflected`: the reader's own
+ * envelope came back as if the other had sent it. `malformed`: too short, or with a header or note that no version of
+ * this program writes.
  */
 export type OpenRefusal =
   | 'does_not_open'
@@ -51,12 +52,12 @@ export type OpenRefusal =
   | 'wrong_envelope_id'
   | 'malformed'
 
-/** The body shares memory with nothing: it is the caller's. */
+/** The body shares no memory; the caller owns it. */
 export type OpenResult =
   | {
       readonly ok: true
       readonly header: InnerHeader
-      /** What the next envelope of the stream has to carry as `prev`; null in no stream. */
+      /** The `prev` of the next envelope in the stream; null without a stream. */
       readonly headerHash: Uint8Array | null
       readonly note: Note | null
       readonly body: Uint8Array
@@ -65,28 +66,31 @@ export type OpenResult =
 
 export interface SealedEnvelope {
   readonly envelope: Uint8Array
-  /** What the next envelope of the stream must carry as `prev`. */
+  /** The `prev` of the next envelope in the stream. */
   readonly headerHash: Uint8Array
 }
 
 /**
- * Seals a body for one correspondent. The same draft gives other bytes each time: seal once, and resend those bytes.
+ * Seals a body for one correspondent. Each call gives different bytes: seal once and resend those bytes.
  * @throws OperatingError `box_key_unusable`
  */
 export function sealEnvelope(sealer: Sealer, draft: EnvelopeDraft): Uint8Array {
   return sealInStream(sealer, draft).envelope
 }
 
-/** The same, for who seals the next one of the stream. @throws OperatingError `box_key_unusable` */
+/**
+ * Like `sealEnvelope`, and returns the header hash for the next envelope of the stream. @throws OperatingError
+ * `box_key_unusable`
+ */
 export function sealInStream(sealer: Sealer, draft: EnvelopeDraft): SealedEnvelope {
   return sealWithNonce(sealer, draft, crypto.getRandomValues(freshNonce))
 }
 
 const NOTE_LENGTH_BYTES = 2
-/** Filled again for each envelope, which holds a copy. */
+/** Reused for each envelope, which holds a copy. */
 const freshNonce = new Uint8Array(NONCE_BYTES)
 
-/** For test vectors only, where the nonce is given. */
+/** Uses a given nonce; for test vectors only. */
 export function sealWithNonce(sealer: Sealer, draft: EnvelopeDraft, nonce: Uint8Array): SealedEnvelope {
   const line = sealer.cacheOf(draft.to)
   const sharedKey = sealer.sharedKey(line, 0)
@@ -96,7 +100,7 @@ export function sealWithNonce(sealer: Sealer, draft: EnvelopeDraft, nonce: Uint8
   return { envelope: memory.seal(length, nonce, sharedKey), headerHash }
 }
 
-/** Returns the length of the plaintext that stands in the memory now. */
+/** Returns the length of the plaintext now in the memory. */
 function writePlaintext(
   memory: EnvelopeMemory,
   sealer: Sealer,
@@ -139,8 +143,8 @@ function headerOf(sealer: Sealer, line: CorrespondentCache, draft: EnvelopeDraft
 }
 
 /**
- * Opens an envelope that the broker says came from `from` under this id, and compares what stands inside with that and
- * with the sealer's own mesh and key. Never throws on what the network brought.
+ * Opens an envelope that the broker attributes to `from` under this id, and compares the inner header with both and
+ * with the sealer's own mesh and key. Never throws on input from the network.
  */
 export function openEnvelope(
   sealer: Sealer,
@@ -163,7 +167,7 @@ export function openEnvelope(
   return { ok: true, header, headerHash, note: null, body: bytes.slice(from, to) }
 }
 
-/** Of what stands between header and padding. */
+/** Opens the note, if any, between header and padding. */
 function openNote(
   bytes: Uint8Array,
   { from, to }: { from: number; to: number },
@@ -175,13 +179,13 @@ function openNote(
   return note ? { ok: true, ...read, note, body: bytes.slice(bodyAt, to) } : { ok: false, reason: 'malformed' }
 }
 
-/** Tries the current box key, then the former ones: the outside of an envelope doesn't say which it was sealed to. */
+/** Tries the current box key, then the former ones: the envelope doesn't show which key it was sealed to. */
 function unbox(sealer: Sealer, line: CorrespondentCache, envelope: Uint8Array, memory: EnvelopeMemory): boolean {
   for (let own = 0; own < sealer.ownKeyCount; own++) {
     try {
       if (memory.open(envelope, sealer.sharedKey(line, own))) return true
     } catch {
-      // A box key of small order: there is no secret to it, and nothing opens.
+      // A box key of small order has no secret, so nothing opens.
     }
   }
   return false
@@ -191,7 +195,7 @@ function isFor({ routeIn, formerRoutesIn: routesOnce }: CorrespondentCache, byte
   return holdsBytes(bytes, at, routeIn) || routesOnce.some((route) => holdsBytes(bytes, at, route))
 }
 
-/** Which part of the route differs. An own envelope that came back opens, for both ends share the key. */
+/** Returns which part of the route differs. A reflected envelope opens, because both ends share the key. */
 function misroute(bytes: Uint8Array, at: number, line: CorrespondentCache): OpenRefusal {
   const holds = (from: number, to: number, route: Uint8Array) =>
     holdsBytes(bytes, at + from, route.subarray(from - ROUTE_AT, to - ROUTE_AT))
@@ -205,39 +209,39 @@ export interface Correspondent {
   readonly peerKey: PeerKey
   readonly boxKey: Uint8Array
   readonly boxEpoch: number
-  /** Left here by the sealer that sealed to it or opened from it last, which finds it so without a search. */
+  /** Set by the sealer that used it last, which saves a lookup. */
   cache?: CorrespondentCache
 }
 
-/** What is remembered of a correspondent: routes are mesh, sender and recipient as they stand in the inner header. */
+/** Cached per correspondent: routes are mesh, sender and recipient as written in the inner header. */
 export interface CorrespondentCache {
-  /** Null when it is forgotten, and its secrets with it. */
+  /** Null once evicted, together with its secrets. */
   sealer: Sealer | null
   readonly boxKey: Uint8Array
   readonly routeOut: Uint8Array
   readonly routeIn: Uint8Array
-  /** The same to identity keys that the sealer's own has followed. */
+  /** Routes to the sealer's former identity keys. */
   readonly formerRoutesIn: readonly Uint8Array[]
-  /** The stream its last envelope stood in. */
+  /** The stream of its last envelope. */
   readonly streamIn: StreamIdReader
-  /** One for each of the sealer's own box keys, current first; null until asked for. */
+  /** One for each of the sealer's own box keys, current first; null until needed. */
   readonly sharedKeys: (Uint8Array | null)[]
 }
 
 export interface SealerOptions {
   readonly identity: Identity
   readonly meshId: MeshId
-  /** Box keys from before a rotation, kept until what was sealed to them is drained. For opening only. */
+  /** Box keys from before a rotation, kept until mail sealed to them is drained. Used for opening only. */
   readonly formerBoxKeys?: readonly BoxKeys[]
-  /** Identity keys that this one has followed: what was sealed to them is opened, too. */
+  /** Former identity keys of this identity: mail sealed to them is opened too. */
   readonly formerKeys?: readonly PeerKey[]
-  /** Correspondents remembered, about 500 bytes each. */
+  /** Maximum number of cached correspondents, about 500 bytes each. */
   readonly correspondentsMax?: number
   /** Pads bodies so that body and padding are a multiple of this; 1 pads nothing. A policy of the mesh. */
   readonly bucketBytes?: number
 }
 
-/** Box keys remembered of one correspondent: the current one and former ones, as many as a broker keeps. */
+/** Maximum number of box keys cached per correspondent: the current one and former ones, as many as a broker keeps. */
 const BOX_KEYS_MAX = 17
 
 export class Sealer {
@@ -247,7 +251,7 @@ export class Sealer {
   readonly #self: Uint8Array
   readonly #formers: readonly Uint8Array[]
   readonly #linesMax: number
-  /** One for each box key of a correspondent, the one that came last first. */
+  /** One entry for each box key of a correspondent, most recent first. */
   readonly #lines = new Map<PeerKey, CorrespondentCache[]>()
 
   constructor(options: SealerOptions) {
@@ -286,7 +290,7 @@ export class Sealer {
     return line
   }
 
-  /** Computes the shared key now, so that the first message needn't wait for it: a hundred times the cost of sealing. */
+  /** Computes the shared key ahead of the first message; this costs a hundred times as much as sealing. */
   prepare(other: Correspondent): void {
     this.sharedKey(this.cacheOf(other), 0)
   }

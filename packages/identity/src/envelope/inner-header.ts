@@ -1,14 +1,15 @@
 /**
- * The header inside the box, before the body. `crypto_box` proves only that one of two keys made a box: it binds neither
- * mesh, direction, id nor order, so all of these stand here, where the broker can't touch them. Fixed layout, big-endian:
+ * The header inside the box, before the body. `crypto_box` proves only that one of two keys made a box: it binds
+ * neither mesh, direction, id nor order, so all of these are in this header, where the broker can't change them. Fixed
+ * layout, big-endian:
  *
  *     0 magic "SPE1"     21 sender 32       101 stream id 16   141 box epoch u32 (of the recipient)
  *     4 flags u8         53 recipient 32    117 seq u64        145 sentAtMs u64
  *     5 mesh id 16       85 envelope id 16  125 prev 16        153 padding length u32
  *
- * Flag 1: the envelope has a place in a stream. Without it the stream's fields are zero. Flag 2: a note stands between the
- * header and the body, its length before it in two bytes. No other flag exists yet.
- * Written and read by hand and in place, at `at` of libsodium's memory: this is on the path of every message.
+ * Flag 1: the envelope has a place in a stream. Without it the stream's fields are zero. Flag 2: a note follows the
+ * header, preceded by its length in two bytes. No other flags exist yet.
+ * The code reads and writes in place, at `at` of libsodium's memory, because every message takes this path.
  */
 import {
   assert,
@@ -23,7 +24,7 @@ import {
 import { copyBytes, holdsBytes, isUnsigned, readU32, readU64, writeHex, writeU32, writeU64 } from '../byte-fields.ts'
 import { MAC_BYTES, NONCE_BYTES } from './envelope-memory.ts'
 
-/** A sender's stream to one recipient at one priority: 32 hex digits, random. */
+/** A sender's stream to one recipient at one priority: 32 random hex digits. */
 export type StreamId = string & { readonly streamId: unique symbol }
 
 /** Where an envelope stands in its stream. `seq` counts from 1; `prev` is the hash of the header before, or `NO_PREV`. */
@@ -35,14 +36,14 @@ export interface StreamPosition {
 
 export const NO_PREV = new Uint8Array(16)
 export const HEADER_BYTES = 157
-/** What sealing adds to a body, before any padding. */
+/** Bytes that sealing adds to a body, before any padding. */
 export const ENVELOPE_OVERHEAD_BYTES = NONCE_BYTES + MAC_BYTES + HEADER_BYTES
 
 const MAGIC = 0x53504531
 const FLAG_STREAM = 1
 const FLAG_NOTE = 2
 const FLAGS_AT = 4
-/** Mesh, sender and recipient stand together, so that one comparison checks all three. */
+/** Mesh, sender and recipient are adjacent, so one comparison checks all three. */
 export const ROUTE_AT = 5
 export const SENDER_AT = 21
 export const RECIPIENT_AT = 53
@@ -64,7 +65,7 @@ export interface HeaderFields {
   readonly paddingBytes: number
 }
 
-/** Writes all `HEADER_BYTES` at `at`, whatever stood there. */
+/** Overwrites all `HEADER_BYTES` at `at`. */
 export function writeHeader(into: Uint8Array, at: number, fields: HeaderFields): void {
   writeU32(into, at, MAGIC)
   into[at + FLAGS_AT] = (fields.stream ? FLAG_STREAM : 0) | (fields.hasNote ? FLAG_NOTE : 0)
@@ -88,10 +89,10 @@ function writeId(into: Uint8Array, at: number, hex: string): void {
   assert(hex.length === 32 && writeHex(into, at, hex), 'an id has 32 hex digits')
 }
 
-/** What a header that came out of a box says, beside the route and the envelope id, which are compared where they lie. */
+/** The fields of a decrypted header, except the route and the envelope id, which are compared in place. */
 export interface InnerHeader {
   readonly stream: StreamPosition | null
-  /** The epoch of the recipient's box key that the sender meant to use. */
+  /** The epoch of the recipient's box key that the sender used. */
   readonly boxEpoch: number
   /** The sender's clock. */
   readonly sentAtMs: Millis
@@ -99,7 +100,7 @@ export interface InnerHeader {
   readonly paddingBytes: number
 }
 
-/** One envelope after the other stands in the same stream: its id is compared, and spelled when it is another one. */
+/** Consecutive envelopes usually share a stream: the id is compared, and decoded only when it differs. */
 export class StreamIdReader {
   readonly #bytes = new Uint8Array(16)
   #id = toHex(this.#bytes) as StreamId
@@ -112,7 +113,7 @@ export class StreamIdReader {
   }
 }
 
-/** Null unless a plaintext of `length` bytes begins with a header in the one form it can be written in. */
+/** Returns null unless a plaintext of `length` bytes begins with a header in its only valid form. */
 export function readHeader(from: Uint8Array, at: number, length: number, name: StreamIdReader): InnerHeader | null {
   if (length < HEADER_BYTES || readU32(from, at) !== MAGIC) return null
   const paddingBytes = readU32(from, at + PADDING_AT)
@@ -150,30 +151,30 @@ function isZero(bytes: Uint8Array, from: number, to: number): boolean {
 }
 
 /**
- * What one program tells the other beside the body: the thread, the message that this one answers. It is sealed with the
- * body, so a broker can neither forge a reply nor attach it to another request. An absent flag is false.
+ * What one program tells the other alongside the body: the thread, or the message that this one answers. It is sealed
+ * with the body, so a broker can neither forge a reply nor attach it to another request. An absent flag is false.
  */
 export interface Note {
   /** 32 hex digits. */
   readonly thread?: string
   /** The envelope this one answers. */
   readonly inReplyTo?: EnvelopeId
-  /** An answer is waited for. */
+  /** The sender waits for a reply. */
   readonly isRequest?: boolean
-  /** It answers that what was asked for failed. */
+  /** The reply reports that the request failed. */
   readonly isError?: boolean
-  /** It was sent for the moment: good as a whisper, and as nothing else. */
+  /** The message was sent as ephemeral and is not valid as mail. */
   readonly isEphemeral?: boolean
-  /** It is for this group: the envelope holds no body but the ticket to one. */
+  /** The message is for this group: the envelope's body is the ticket to a shared body. */
   readonly group?: GroupId
-  /** Of the group's statement by which it was sealed. */
+  /** The epoch of the group statement that the message was sealed by. */
   readonly groupEpoch?: number
-  /** It is for every device of this person: the envelope holds no body but the ticket to one. */
+  /** The message is for every device of this user: the envelope's body is the ticket to a shared body. */
   readonly user?: PeerKey
-  /** The same of a pool: it is for whichever member takes it. */
+  /** The message is for this pool, for whichever member takes it. */
   readonly pool?: PoolId
   readonly poolEpoch?: number
-  /** The reference to a file that comes apart from the envelope, as `attachmentText` writes it. */
+  /** The reference to an attached file, written by `attachmentText`. */
   readonly attachment?: string
 }
 
@@ -194,7 +195,7 @@ const CHECKS: Readonly<Record<keyof Note, (value: unknown) => boolean>> = {
   attachment: (value) => typeof value === 'string',
 }
 const KEYS = Object.keys(CHECKS) as (keyof Note)[]
-/** Its length stands before it in two bytes. */
+/** The length field has two bytes. */
 const NOTE_BYTES_MAX = 0xffff
 
 const encoder = new TextEncoder()
@@ -205,11 +206,11 @@ interface Said {
   readonly bytes: Uint8Array
 }
 
-/** All envelopes of a broadcast go with one note, and those of one group say the same: the last one is remembered. */
+/** All envelopes of a broadcast share one note, so the last encoded one is cached. */
 let written: Said = { note: null, bytes: new Uint8Array(0) }
 let read = written
 
-/** The keys in one order, so that one note has one form. */
+/** Keys have a fixed order, so a note has one encoding. */
 export function encodeNote(note: Note): Uint8Array {
   if (note === written.note) return written.bytes
   const bytes = encoder.encode(JSON.stringify(note, KEYS))
@@ -218,7 +219,10 @@ export function encodeNote(note: Note): Uint8Array {
   return bytes
 }
 
-/** Null unless it is an object whose known keys hold what they should; others are of a later version, and passed by. */
+/**
+ * Returns null unless it is an object whose known keys have valid values. Unknown keys come from later versions and are
+ * ignored.
+ */
 export function readNote(bytes: Uint8Array, from = 0, to = bytes.length): Note | null {
   if (to - from === read.bytes.length && holdsBytes(bytes, from, read.bytes)) return read.note
   const said = bytes.slice(from, to)

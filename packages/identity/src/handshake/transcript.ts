@@ -1,16 +1,16 @@
 /**
  * What both ends of a handshake sign. Besides the nonces it names the authority the client dialled, the broker's pinned
- * key, the connection and the offered versions, so that a signature made here is worth nothing on another connection,
- * to another broker, in another mesh, or after a downgrade. Every field of variable length carries its length.
+ * key, the connection and the offered versions, so a signature is not valid on another connection, to another broker,
+ * in another mesh, or after a downgrade. Every variable-length field carries its length.
  *
- * The client signs T("client"); a newcomer signs T("enrol") and more (`enrolment.ts`). The broker signs T("broker")
- * followed by the BLAKE2b-256 of the client's signature, so that its answer belongs to that one AUTH. Vector:
+ * The client signs T("client"); a new member signs T("enrol") and the enrolment fields (below). The broker signs
+ * T("broker") followed by the BLAKE2b-256 of the client's signature, so its proof belongs to that one AUTH. Vector:
  * packages/protocol/vectors/handshake.json.
  */
-import { assert, fromHex, isHex, type MeshId, type Millis, OperatingError, type PeerKey } from '@sealpost/std'
-import { concatBytes, context, isUnsigned, lengthPrefixed, u16, u32, u64, utf8 } from '../byte-fields.ts'
+import { assert, fromHex, isHex, type MeshId, type Millis, OperatingError, type PeerKey, toHex } from '@sealpost/std'
+import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u16, u32, u64, utf8 } from '../byte-fields.ts'
 import { SIGNATURE_BYTES, type Signatures, type SigningKeys, sign, sodiumSignatures, verify } from '../keys/keys.ts'
-import { hash256 } from '../sodium.ts'
+import { hash256, sodium } from '../sodium.ts'
 
 export interface Transcript {
   /** The version chosen in AUTH, and the list in HELLO, in its order. */
@@ -90,7 +90,7 @@ function brokerBytes(transcript: Transcript, clientSignature: Uint8Array): Uint8
 }
 
 const AUTHORITY = /^[!-~]{1,300}$/
-const CAPABILITY = /^[!-+\--~]{1,64}$/ // an empty one or a comma would let two lists join to one text
+const CAPABILITY = /^[!-+\--~]{1,64}$/ // an empty one or a comma would make two lists join to one text
 const LIST_MAX = 64
 
 function isEncodable(transcript: Transcript): boolean {
@@ -112,8 +112,8 @@ function isEncodable(transcript: Transcript): boolean {
 }
 
 /**
- * One spelling for "where the client dialled": `host:port`, lower case, punycode, IPv6 in brackets, the port always
- * there. Both ends sign it, so both must spell it alike. The platform's URL parser does the work.
+ * One spelling of the dialled address: `host:port`, lower case, punycode, IPv6 in brackets, always with a port. Both
+ * ends sign it, so both must spell it alike. The platform's URL parser does the work.
  */
 const PORTS = new Map([
   ['wss:', '443'],
@@ -123,31 +123,34 @@ const PORTS = new Map([
 ])
 
 /**
- * Takes a URL (`wss://host/path`) or a bare `host` or `host:port`, which is read with `bareScheme`.
+ * Normalizes a URL (`wss://host/path`) or a bare `host` or `host:port`, which is read with `bareScheme`.
  * @throws OperatingError `authority_malformed`
  */
 export function normalizeAuthority(address: string, bareScheme: 'wss' | 'ws' = 'wss'): string {
   const url = parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(address) ? address : `${bareScheme}://${address}`)
   const defaultPort = url && PORTS.get(url.protocol)
-  // The text is not repeated: it may hold a password.
+  // The text is not quoted, because it may contain a password.
   if (!url || !defaultPort) throw malformed('It is no address of the form wss://host:port.')
   if (url.username || url.password) throw malformed('It names a user, which is never sent to a broker.')
   return `${url.hostname}:${url.port || defaultPort}`
 }
 
-/** The port of an address, also when it is the one that its scheme stands for. @throws OperatingError as `normalizeAuthority` */
+/** The port of an address, including its scheme's default. @throws OperatingError as `normalizeAuthority` */
 export function portOf(address: string): number {
   const authority = normalizeAuthority(address)
   return Number(authority.slice(authority.lastIndexOf(':') + 1))
 }
 
-/** Whether a connection there leaves this machine unencrypted. @throws OperatingError as `normalizeAuthority` */
+/**
+ * Returns whether a connection to this address leaves the machine unencrypted. @throws OperatingError as
+ * `normalizeAuthority`
+ */
 export function isExposed(address: string): boolean {
   const authority = normalizeAuthority(address)
   return /^(ws|http):/i.test(address) && !isLoopback(authority.slice(0, authority.lastIndexOf(':')))
 }
 
-/** Of a host name or an address, an IPv6 one with brackets or without. */
+/** Accepts a host name or an address; IPv6 with or without brackets. */
 export function isLoopback(host: string): boolean {
   const name = host.toLowerCase().replace(/^\[(.*)\]$/, '$1')
   return name === '::1' || name === 'localhost' || name.endsWith('.localhost') || /^127(\.\d{1,3}){3}$/.test(name)
@@ -162,9 +165,8 @@ function malformed(reason: string): OperatingError {
 }
 
 /**
- * What a newcomer signs when it uses an invite: the transcript of this very connection, the invite, the name it asks for
- * and its key binding. A thief of the frame can neither use it on another connection nor become a member with
- * another key or name.
+ * What a new member signs to use an invite: the transcript of this connection, the invite, the requested name and its
+ * key binding. Someone who steals the frame can neither use it on another connection nor join with another key or name.
  *
  * Signed: T("enrol"), lp(BLAKE2b-256(invite)), lp(name), lp(signature of the key binding).
  */
@@ -213,4 +215,119 @@ export function verifyTokenRequest(
 
 function requestBytes(transcript: Transcript, ttlSeconds: number): Uint8Array {
   return concatBytes([transcriptBytes('token', transcript), u32(ttlSeconds)])
+}
+
+/**
+ * A shard's certificate: the cluster key's signed statement that a key belongs to one of its shards, under some names
+ * and until a time. With it the pinned key need not be on every machine, and a compromised shard is locked out when its
+ * certificate expires.
+ *
+ * Fields: lp(cluster key), lp(shard key), u64 notAfterMs, u16 count, lp(authority) each. Signed by the cluster's key:
+ * the context `sealpost-shard/1`, then the fields. Vector: packages/protocol/vectors/shard.json.
+ */
+export interface ShardCertificateTerms {
+  readonly shardKey: PeerKey
+  /** Addresses of the shard in the form of `normalizeAuthority`: one to four. */
+  readonly authorities: readonly string[]
+  /** Valid up to and including this time, by the reader's clock, ms since 1970. */
+  readonly notAfterMs: Millis
+}
+
+export interface ShardCertificate extends ShardCertificateTerms {
+  /** The signing key, which peers have pinned. */
+  readonly clusterKey: PeerKey
+  /** The encoded certificate, as frames carry it. */
+  readonly bytes: Uint8Array
+}
+
+/** `certificate_foreign`: possibly genuine, but by another cluster, for another key or another name. */
+export type ShardCertificateVerdict = 'ok' | 'certificate_forged' | 'certificate_expired' | 'certificate_foreign'
+
+const AUTHORITIES_MAX = 4
+const CERTIFIED_AUTHORITY = /^[!-~]{1,255}$/
+const CERTIFICATE_PREFIX = 'sealpost-shard1:'
+
+/** Returns the bytes that frames carry. */
+export function signShardCertificate(cluster: SigningKeys, terms: ShardCertificateTerms): Uint8Array {
+  const claim = { ...terms, clusterKey: cluster.publicKey }
+  assert(isCertificate(claim), 'a certificate has a key, one to four authorities and a time')
+  const fields = certificateFields(claim)
+  return concatBytes([fields, sign(cluster, certificateText(fields))])
+}
+
+/** Returns null unless it is a certificate with a valid signature. Never throws. */
+export function readShardCertificate(bytes: Uint8Array): ShardCertificate | null {
+  if (bytes.length <= SIGNATURE_BYTES) return null
+  const fields = bytes.subarray(0, bytes.length - SIGNATURE_BYTES)
+  const claim = certificateOf(fields)
+  if (!claim || !verify(claim.clusterKey, certificateText(fields), bytes.slice(fields.length))) return null
+  return { ...claim, bytes }
+}
+
+/** Checks whether this key may use this name. */
+export function checkShardCertificate(
+  bytes: Uint8Array,
+  expected: { clusterKey: PeerKey; shardKey: PeerKey; authority: string; nowMs: Millis },
+): ShardCertificateVerdict {
+  const certificate = readShardCertificate(bytes)
+  if (!certificate) return 'certificate_forged'
+  const { clusterKey, shardKey, authorities, notAfterMs } = certificate
+  if (clusterKey !== expected.clusterKey || shardKey !== expected.shardKey) return 'certificate_foreign'
+  if (!authorities.includes(expected.authority)) return 'certificate_foreign'
+  return expected.nowMs > notAfterMs ? 'certificate_expired' : 'ok'
+}
+
+/** The form in files: one line. */
+export function shardCertificateText(bytes: Uint8Array): string {
+  return CERTIFICATE_PREFIX + sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)
+}
+
+/** Returns null if it is no certificate. Surrounding white space is ignored. */
+export function readShardCertificateText(text: string): ShardCertificate | null {
+  const line = text.trim()
+  if (!line.startsWith(CERTIFICATE_PREFIX)) return null
+  try {
+    return readShardCertificate(
+      sodium.from_base64(line.slice(CERTIFICATE_PREFIX.length), sodium.base64_variants.URLSAFE_NO_PADDING),
+    )
+  } catch {
+    return null // not base64url
+  }
+}
+
+type CertificateClaim = Omit<ShardCertificate, 'bytes'>
+
+function certificateOf(fields: Uint8Array): CertificateClaim | null {
+  const reader = new FieldReader(fields)
+  const [clusterKey, shardKey] = [toHex(reader.prefixed()) as PeerKey, toHex(reader.prefixed()) as PeerKey]
+  const notAfterMs = reader.u64()
+  const count = Math.min(reader.u16(), AUTHORITIES_MAX + 1)
+  const authorities = Array.from({ length: count }, () => String.fromCharCode(...reader.prefixed().subarray(0, 256)))
+  const claim = { clusterKey, shardKey, notAfterMs, authorities }
+  return reader.isAtEnd && isCertificate(claim) ? claim : null
+}
+
+function isCertificate({ clusterKey, shardKey, notAfterMs, authorities }: CertificateClaim): boolean {
+  return (
+    isHex(clusterKey, 32) &&
+    isHex(shardKey, 32) &&
+    isUnsigned(notAfterMs, Number.MAX_SAFE_INTEGER) &&
+    authorities.length >= 1 &&
+    authorities.length <= AUTHORITIES_MAX &&
+    authorities.every((authority) => CERTIFIED_AUTHORITY.test(authority))
+  )
+}
+
+function certificateFields({ clusterKey, shardKey, notAfterMs, authorities }: CertificateClaim): Uint8Array {
+  return concatBytes([
+    lengthPrefixed(fromHex(clusterKey)),
+    lengthPrefixed(fromHex(shardKey)),
+    u64(notAfterMs),
+    u16(authorities.length),
+    ...authorities.map((authority) => lengthPrefixed(utf8(authority))),
+  ])
+}
+
+function certificateText(fields: Uint8Array): Uint8Array {
+  return concatBytes([context('sealpost-shard/1'), fields])
 }

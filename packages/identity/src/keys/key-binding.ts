@@ -1,6 +1,6 @@
 /**
- * A peer's signed word that a box key is its own, in one mesh, until a time. The directory hands these out; without the
- * signature a broker could answer "her box key is this one" and read what is sealed to it.
+ * A peer's signed statement that a box key is its own, in one mesh, until a time. The directory hands these out;
+ * without the signature a broker could substitute its own box key and read the mail sealed to it.
  *
  * Signed: context, lp(mesh id), lp(peer key), lp(box key), u32 epoch, u64 notAfterMs.
  */
@@ -17,7 +17,7 @@ export interface KeyBinding {
   readonly signature: Uint8Array
 }
 
-/** `binding_foreign`: genuine perhaps, but of another mesh or peer than the one asked about. */
+/** `binding_foreign`: possibly genuine, but of another mesh or peer than requested. */
 export type KeyBindingVerdict = 'ok' | 'binding_forged' | 'binding_expired' | 'binding_foreign'
 
 /** Signs the identity's box key for one mesh. A binding is good up to and including `notAfterMs`. */
@@ -29,8 +29,7 @@ export function bindBoxKey(identity: Identity, meshId: MeshId, notAfterMs: Milli
 }
 
 /**
- * Whether a directory's entry may be believed. It does not know former entries: refusing an epoch lower than one seen
- * before is the caller's part.
+ * Checks a directory's entry. It does not know former entries: the caller refuses an epoch lower than one seen before.
  */
 export function checkKeyBinding(
   binding: KeyBinding,
@@ -66,8 +65,8 @@ function signedBinding(claim: Claim): Uint8Array {
 }
 
 /**
- * One identity key follows another: a statement that both signed, the old one so that nobody else can send its contacts
- * elsewhere, the new one so that nobody can pass its mail to a key that is another's.
+ * One identity key replaces another: a statement that both sign. The old signature prevents others from redirecting its
+ * contacts; the new one prevents passing its mail to a key that belongs to someone else.
  *
  * Bytes: lp(mesh id), lp(old key), lp(new key), u64 atMs, then the signatures of the old and of the new key over the
  * context `sealpost-identity-rotation/1` and these fields. Vector: packages/protocol/vectors/device.json.
@@ -92,7 +91,7 @@ export function signIdentityRotation(
   return concatBytes([fields, sign(former, text), sign(successor, text)])
 }
 
-/** Null unless both keys signed it. Never throws. */
+/** Returns null unless both keys signed it. Never throws. */
 export function readIdentityRotation(bytes: Uint8Array): IdentityRotation | null {
   const reader = new FieldReader(bytes)
   const succession: IdentityRotation = {

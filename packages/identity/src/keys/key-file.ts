@@ -1,7 +1,7 @@
 /**
- * Keys on disk, for Node and Bun: JSON with a format, a version and a kind, readable by its owner only, and locked with a
- * passphrase if wanted. Of the signing key the seed is kept and the public key beside it, so that a damaged file is
- * noticed. Error messages name the path and never anything of the contents.
+ * Keys on disk, for Node and Bun: JSON with a format, a version and a kind, readable by its owner only, and optionally
+ * locked with a passphrase. It stores the seed of the signing key beside the public key, so a damaged file is detected.
+ * Error messages name the path and never any contents.
  */
 import { type FileHandle, open, rename, unlink } from 'node:fs/promises'
 import { platform } from 'node:os'
@@ -30,16 +30,16 @@ import {
 } from './keys.ts'
 
 /**
- * A text locked with a passphrase: XChaCha20-Poly1305 under a key that Argon2id makes of it. Both are libsodium's, Argon2id
- * of its larger build, which is loaded here and nowhere else, and only when a passphrase is used: 0.2 s of processor time
- * to load, 0.3 s for the key at the usual cost (one in plain JavaScript took 2.6 s).
+ * A text locked with a passphrase: XChaCha20-Poly1305 under a key derived with Argon2id. Argon2id needs libsodium's
+ * larger build, which is loaded only when a passphrase is used: 0.2 s of processor time to load, 0.3 s for the key at
+ * the usual cost (a plain JavaScript version took 2.6 s).
  */
 interface PassphraseCost {
   readonly memoryKib: number
   readonly passes: number
 }
 
-/** As it stands in a file; `salt` of 16 bytes and `nonce` of 24 in hex. */
+/** The form in files; `salt` of 16 bytes and `nonce` of 24 in hex. */
 interface LockHeader extends PassphraseCost {
   readonly kdf: 'argon2id'
   readonly cipher: 'xchacha20poly1305'
@@ -53,15 +53,15 @@ export interface Locked {
   readonly sealed: string
 }
 
-/** The second recommendation of RFC 9106, with one lane: who tries passphrases needs as much for each. */
+/** The second recommendation of RFC 9106, with one lane: each guess of a passphrase needs as much. */
 const USUAL_COST: PassphraseCost = { memoryKib: 65_536, passes: 3 }
-/** What a file may ask of who opens it. */
+/** The highest cost that a file may demand from its reader. */
 const COST_MAX: PassphraseCost = { memoryKib: 1_048_576, passes: 16 }
 const MEMORY_KIB_MIN = 8
 
 const decoder = new TextDecoder('utf-8', { fatal: true })
 
-/** `context` is not hidden, but can't be changed either. */
+/** `context` is authenticated but not encrypted. */
 async function lockText(
   text: string,
   passphrase: string,
@@ -86,7 +86,7 @@ async function lockText(
   return { lock, sealed: sodium.to_base64(sealed) }
 }
 
-/** Null for another passphrase than it was locked with, and for anything changed since. */
+/** Returns null for a wrong passphrase or changed contents. */
 async function unlockText({ lock, sealed }: Locked, passphrase: string, context: string): Promise<string | null> {
   await ready()
   const key = await keyOf(passphrase, lock)
@@ -111,7 +111,7 @@ function isLockHeader(value: { readonly [name: string]: unknown }): boolean {
 const headerText = ({ kdf, memoryKib, passes, salt, cipher }: LockHeader): string =>
   [kdf, memoryKib, passes, salt, cipher].join(' ')
 
-/** Keyboards spell one letter in several ways: the composed one counts. */
+/** Keyboards encode one letter in several ways, so the passphrase is normalized to composed form. */
 async function keyOf(passphrase: string, { salt, passes, memoryKib }: LockHeader): Promise<Uint8Array> {
   const { default: sumo } = await import('libsodium-wrappers-sumo')
   await sumo.ready
@@ -120,9 +120,9 @@ async function keyOf(passphrase: string, { salt, passes, memoryKib }: LockHeader
   return sumo.crypto_pwhash(32, secret, fromHex(salt), passes, bytes, sumo.crypto_pwhash_ALG_ARGON2ID13)
 }
 
-/** The text of a key file: JSON, and locked with a passphrase the same JSON inside another. */
+/** The text of a key file: JSON, or with a passphrase that JSON locked inside another. */
 
-/** Where a peer is enrolled: what its invite said. */
+/** Where a peer is enrolled, taken from its invite. */
 interface KeyFileEnrolment {
   readonly meshId: MeshId
   readonly authority: string
@@ -130,17 +130,17 @@ interface KeyFileEnrolment {
 }
 
 interface FormerBoxKeys extends BoxKeys {
-  /** When another one took its place; absent where that is not known. */
+  /** When another key replaced it; absent if unknown. */
   readonly retiredAtMs?: Millis
 }
 
 export interface PeerKeyFile {
   readonly kind: 'peer'
   readonly identity: Identity
-  /** Box keys from before a rotation, newest first; one of a higher epoch is about to be published. */
+  /** Box keys from before a rotation, newest first; one with a higher epoch is about to be published. */
   readonly formerBoxKeys: readonly FormerBoxKeys[]
   readonly enrolment: KeyFileEnrolment | null
-  /** Identity keys that this one has followed, newest first. Absent: none. */
+  /** Former identity keys, newest first. Absent: none. */
   readonly formerKeys?: readonly PeerKey[]
 }
 
@@ -172,7 +172,7 @@ async function lockedText(contents: KeyFile, passphrase: string, cost: Passphras
   return `${JSON.stringify({ format: FORMAT, version: LOCKED_VERSION, ...outside, ...locked }, null, 2)}\n`
 }
 
-/** Null for anything but a whole key file. */
+/** Returns null unless it is a complete key file. */
 export function readText(text: string): KeyFile | LockedKeyFile | null {
   const fields = fieldsOf(parseJson(text))
   if (fields?.format !== FORMAT) return null
@@ -180,7 +180,7 @@ export function readText(text: string): KeyFile | LockedKeyFile | null {
   return fields.version === VERSION ? fromJson(fields) : null
 }
 
-/** Null for another passphrase, or a file that was changed: nobody can tell which. */
+/** Returns null for a wrong passphrase or a changed file; the two can't be told apart. */
 export async function unlock(locked: LockedKeyFile, passphrase: string): Promise<KeyFile | null> {
   const text = await unlockText(locked, passphrase, contextOf(locked))
   const contents = text === null ? null : readText(text)
@@ -239,7 +239,7 @@ function parseJson(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
-    return null // the parser's own error may quote the text
+    return null // the parser's error may quote the text
   }
 }
 
@@ -284,7 +284,7 @@ function enrolmentFromJson(value: unknown): KeyFileEnrolment | null | 'malformed
   return { meshId: meshId as MeshId, authority, brokerKey: brokerKey as PeerKey }
 }
 
-/** `warning`: the file's mode lets others than its owner at it. Mounted secrets are like that, so the caller decides. */
+/** `warning`: the file's mode gives others access. Mounted secrets are like that, so the caller decides. */
 export interface KeyFileRead {
   readonly contents: KeyFile
   readonly isLocked: boolean
@@ -298,7 +298,7 @@ export interface KeyFileLock {
 }
 
 /**
- * Creates the file with mode 0600 and syncs it. What exists at the path, a link included, is left as it is.
+ * Creates the file with mode 0600 and syncs it. An existing file or link at the path is left unchanged.
  * @throws OperatingError `key_file_exists`, `key_file_unwritable`
  */
 export async function writeKeyFile(path: string, contents: KeyFile, lock: KeyFileLock | null = null): Promise<void> {
@@ -306,13 +306,13 @@ export async function writeKeyFile(path: string, contents: KeyFile, lock: KeyFil
 }
 
 /**
- * Puts other contents in the place of a key file, whole or not at all; synced when it returns. One program at a time.
+ * Replaces a key file atomically and syncs it. Call it from one program at a time.
  * @throws OperatingError `key_file_unwritable`
  */
 export async function replaceKeyFile(path: string, contents: KeyFile, lock: KeyFileLock | null = null): Promise<void> {
   const text = await textOf(contents, lock)
   const beside = `${path}.next`
-  await unlink(beside).catch(() => undefined) // of a program that died here: nobody relies on it yet
+  await unlink(beside).catch(() => undefined) // left by a program that died here; nothing relies on it yet
   await create(beside, text)
   try {
     await rename(beside, path)
@@ -323,7 +323,7 @@ export async function replaceKeyFile(path: string, contents: KeyFile, lock: KeyF
 }
 
 /**
- * `passphrase` is asked for when the file is locked.
+ * `passphrase` is called if the file is locked.
  * @throws OperatingError `key_file_missing`, `key_file_unreadable`, `key_file_malformed`; `key_file_locked` without a
  *   passphrase, `passphrase_wrong`
  */
@@ -364,7 +364,7 @@ async function create(path: string, text: string): Promise<void> {
     await file.writeFile(text)
     await file.sync()
   } catch (cause) {
-    await unlink(path) // half a key file would bar the next attempt
+    await unlink(path) // half a key file would block the next attempt
     throw new OperatingError('key_file_unwritable', `The key file at ${path} can't be written.`, { cause })
   } finally {
     await file.close()
@@ -420,17 +420,16 @@ function exposure(path: string) {
 }
 
 /**
- * How a key file goes through a rotation of the box key. The next key is kept before it is published, as one that opens
- * and does not seal, so that a crash between the two loses nothing; and the one before is kept until mail sealed to it is
- * gone.
+ * Rotates the box key in a key file. The next key is stored before it is published, for opening only, so a crash
+ * between the two loses nothing; the previous key is kept until mail sealed to it is gone.
  */
 
-/** Longer than any time to live of mail that a broker may be set to, and the time its senders may take. */
+/** Longer than the longest time to live that a broker allows, plus the time a sender may need. */
 const KEPT_MS = 60 * 24 * 3600_000
 
 /**
- * The key to publish next, above every epoch that the directory has seen: the one that an attempt left which broke off, or
- * a new one. `file` is to be written before it is published.
+ * Returns the key to publish next, with an epoch above every epoch that the directory has seen: the key of an
+ * interrupted attempt, or a new one. Write `file` before you publish it.
  */
 export function beginBoxKeyRotation(file: PeerKeyFile, published: { boxKey: Uint8Array; boxEpoch: number }) {
   const { identity, formerBoxKeys } = file
@@ -442,7 +441,7 @@ export function beginBoxKeyRotation(file: PeerKeyFile, published: { boxKey: Uint
   return { next, file: { ...file, formerBoxKeys: [next, ...formerBoxKeys].slice(0, FORMER_KEYS_MAX) } }
 }
 
-/** The file once the key is published. */
+/** Returns the file after the key was published. */
 export function completeBoxKeyRotation(file: PeerKeyFile, next: BoxKeys, nowMs: Millis): PeerKeyFile {
   const { identity, formerBoxKeys } = file
   const others = [identity.box, ...formerBoxKeys].filter(({ epoch }) => epoch !== next.epoch)
@@ -452,7 +451,9 @@ export function completeBoxKeyRotation(file: PeerKeyFile, next: BoxKeys, nowMs: 
   return { ...file, identity: { ...identity, box: { publicKey, secretKey, epoch } }, formerBoxKeys: kept }
 }
 
-/** The file of the next identity, to be written beside this one before it is published. `boxEpoch`: the published one. */
+/**
+ * Returns the file of the next identity; write it beside this one before you publish. `boxEpoch`: the published one.
+ */
 export function beginIdentityRotation(file: PeerKeyFile, boxEpoch: number, nowMs: Millis): PeerKeyFile {
   const { identity, formerBoxKeys, formerKeys = [] } = file
   const others: FormerBoxKeys[] = [identity.box, ...formerBoxKeys]

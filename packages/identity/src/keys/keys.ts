@@ -1,16 +1,16 @@
 /**
- * Who a peer is: an ed25519 key that signs and names it, and an X25519 key that its mail is boxed with. They are
- * generated apart, as libsodium recommends, and tied together by a key binding (`key-binding.ts`).
+ * The identity of a peer: an ed25519 key that signs and names it, and an X25519 key for sealing its mail. They are
+ * generated separately, as libsodium recommends, and tied together by a key binding (`key-binding.ts`).
  *
- * Signatures that are kept are verified with libsodium only: it refuses small-order keys and non-canonical signatures,
- * which other implementations accept (with the key `01 00…00`, R = identity and S = 0 verify any message). Those of a
- * handshake may be checked with `native-signatures.ts`, which refuses them, too.
+ * Stored signatures are verified with libsodium only: it refuses small-order keys and non-canonical signatures, which
+ * other implementations accept (with the key `01 00…00`, R = identity and S = 0 verify any message). Handshake
+ * signatures may be checked with `native-signatures.ts`, which refuses them too.
  */
 import { assert, fromHex, isHex, type PeerKey, toHex } from '@sealpost/std'
 import { concatBytes, context } from '../byte-fields.ts'
 import { hash256, sodium } from '../sodium.ts'
 
-/** An ed25519 pair; `secretKey` is libsodium's 64 bytes, seed then public key. Brokers have one as well. */
+/** An ed25519 pair; `secretKey` is libsodium's 64 bytes, seed then public key. Brokers have one too. */
 export interface SigningKeys {
   readonly publicKey: PeerKey
   readonly secretKey: Uint8Array
@@ -73,7 +73,7 @@ export function verify(publicKey: string, message: Uint8Array, signature: Uint8A
   return sodium.crypto_sign_verify_detached(signature, message, fromHex(publicKey))
 }
 
-/** Who signs and verifies. */
+/** An implementation of ed25519 signatures. */
 export interface Signatures {
   sign(keys: SigningKeys, message: Uint8Array): Uint8Array
   verify(publicKey: string, message: Uint8Array, signature: Uint8Array): boolean
@@ -85,8 +85,8 @@ const FINGERPRINT_CONTEXT = 'sealpost-fingerprint/1'
 const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
 
 /**
- * A key in a form two people can compare aloud: the first 160 bits of BLAKE2b-256(context, key) in Crockford's base32
- * (no I, L, O, U), eight groups of four joined by dashes.
+ * A form of a key that two people can compare aloud: the first 160 bits of BLAKE2b-256(context, key) in Crockford's
+ * base32 (no I, L, O, U), eight groups of four joined by dashes.
  */
 export function fingerprint(publicKey: PeerKey): string {
   const hash = hash256(concatBytes([context(FINGERPRINT_CONTEXT), fromHex(publicKey)]))
@@ -98,7 +98,7 @@ export function fingerprint(publicKey: PeerKey): string {
 
 const inGroups = (digits: string): string => digits.match(/.{4}/g)!.join('-')
 
-/** A fingerprint as someone typed it, with or without hyphens and in any case; `null` when it is none, or not all of one. */
+/** Parses a typed fingerprint, with or without hyphens and in any case; returns `null` unless it is complete. */
 export function readFingerprint(text: string): string | null {
   if (!/^[0-9a-z]{4}(?:-[0-9a-z]{4}){7}$|^[0-9a-z]{32}$/i.test(text)) return null
   const digits = text.replaceAll('-', '').toUpperCase().replaceAll('O', '0').replaceAll(/[IL]/g, '1')

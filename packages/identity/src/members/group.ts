@@ -1,7 +1,7 @@
 /**
- * A group: a name and a list of members, signed by its owner. Each change is a new statement with a higher epoch. The id
- * is made from the owner's key, so that nobody else's statement can stand for it, whatever a broker hands out. The last
- * statement names nobody and has the highest epoch there is: it ends the group for good.
+ * A group: a name and a list of members, signed by its owner. Each change is a new statement with a higher epoch. The
+ * id is derived from the owner's key, so nobody else's statement can replace it, whatever a broker hands out. The last
+ * statement has no members and the highest possible epoch: it ends the group for good.
  *
  * Bytes: as `signMemberList` writes them. Vector: packages/protocol/vectors/group.json.
  */
@@ -21,23 +21,23 @@ import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts
 import { hash256 } from '../sodium.ts'
 
 /**
- * A name and a list of members, signed by their owner: what groups and pools have in common. They differ in the contexts
- * that are signed and hashed, in the length of the id, and in how many members there may be.
+ * A name and a list of members, signed by their owner: the common part of groups and pools. They differ in the signed
+ * and hashed contexts, the length of the id, and the maximum number of members.
  *
- * Bytes: the fields below, then the signature over the context and the fields: lp(mesh id), lp(id), u32 epoch, lp(owner),
- * lp(nonce), lp(name), u16 number of members, 32 bytes for each, ascending.
+ * Bytes: the fields below, then the signature over the context and the fields: lp(mesh id), lp(id), u32 epoch,
+ * lp(owner), lp(nonce), lp(name), u16 number of members, 32 bytes for each, ascending.
  */
 export interface MemberListFields {
   readonly meshId: MeshId
   readonly id: string
-  /** From 1; a statement with a lower one than was seen before is an old one. */
+  /** From 1; a statement with a lower epoch than one seen before is outdated. */
   readonly epoch: number
   readonly owner: PeerKey
   /** 32 hex digits. */
   readonly nonce: string
   /** 1 to 64 characters of printable ASCII. */
   readonly name: string
-  /** At least one key until it ends, ascending. The owner need not be one. */
+  /** Ascending; at least one key, or none in the last statement. The owner need not be a member. */
   readonly members: readonly PeerKey[]
 }
 
@@ -46,16 +46,16 @@ export interface MemberListKind {
   readonly idContext: string
   readonly idBytes: number
   readonly membersMax: number
-  /** Of the statement that ends it, and of no other. */
+  /** The epoch of the statement that ends it, and of no other. */
   readonly lastEpoch: number
 }
 
-/** An `integer` of the database holds no more. */
+/** The maximum of a database `integer`. */
 const EPOCH_MAX = 2 ** 31 - 1
 const NONCE_BYTES = 16
 const NAME_MAX = 64
 
-/** Random, to be kept in every epoch. */
+/** Random; the same in every epoch. */
 export const newNonce = (): string => toHex(crypto.getRandomValues(new Uint8Array(NONCE_BYTES)))
 
 export function memberListIdOf(kind: MemberListKind, meshId: MeshId, owner: PeerKey, nonce: string): string {
@@ -63,7 +63,7 @@ export function memberListIdOf(kind: MemberListKind, meshId: MeshId, owner: Peer
   return toHex(hash256(text).subarray(0, kind.idBytes))
 }
 
-/** The bytes that prove it, members in their order and each once. @throws AssertionError unless it is well formed */
+/** Signs members in their order, each once. @throws AssertionError unless it is well formed */
 export function signMemberList<R extends MemberListFields>(
   kind: MemberListKind,
   owner: SigningKeys,
@@ -75,7 +75,7 @@ export function signMemberList<R extends MemberListFields>(
   return { ...whole, bytes: concatBytes([fields, sign(owner, signedBytes(kind, fields))]) }
 }
 
-/** Null unless every field is as it should be and the owner signed it. Never throws. */
+/** Returns null unless every field is valid and the owner signed it. Never throws. */
 export function readMemberList(
   kind: MemberListKind,
   bytes: Uint8Array,
@@ -109,7 +109,7 @@ function fieldsOf(kind: MemberListKind, fields: Uint8Array): MemberListFields | 
 }
 
 function readMembers(reader: FieldReader, max: number): PeerKey[] {
-  // One too many is read of a longer list, and refused with the whole.
+  // A longer list is read up to one member too many, and then refused.
   const count = Math.min(reader.u16(), max + 1)
   return Array.from({ length: count }, () => toHex(reader.take(32)) as PeerKey)
 }
@@ -149,12 +149,12 @@ function fieldBytes({ meshId, id, epoch, owner, nonce, name, members }: MemberLi
   ])
 }
 
-/** 1 to 256 members, and none exactly in the statement that ends it. */
+/** 1 to 256 members; none only in the statement that ends it. */
 export interface GroupFields extends Omit<MemberListFields, 'id'> {
   readonly groupId: GroupId
 }
 
-/** A group and the bytes that prove it. */
+/** A group with its signed bytes. */
 export interface GroupStatement extends GroupFields {
   readonly bytes: Uint8Array
 }
@@ -168,7 +168,7 @@ const GROUP: MemberListKind = {
   lastEpoch: GROUP_EPOCH_LAST,
 }
 
-/** A new group, at its first epoch. @throws AssertionError unless name and members are as `Group` says */
+/** Creates a group at its first epoch. @throws AssertionError unless name and members are as `GroupFields` says */
 export function createGroup(
   owner: SigningKeys,
   draft: Pick<GroupFields, 'meshId' | 'name' | 'members'>,
@@ -178,7 +178,7 @@ export function createGroup(
   return signGroup(owner, { ...draft, groupId, owner: owner.publicKey, nonce, epoch: 1 })
 }
 
-/** The next epoch of a group, with another name or other members. */
+/** Signs the next epoch of a group, with another name or other members. */
 export function changeGroup(
   owner: SigningKeys,
   { bytes: _, ...group }: GroupStatement,
@@ -187,25 +187,27 @@ export function changeGroup(
   return signGroup(owner, { ...group, ...change, epoch: group.epoch + 1 })
 }
 
-/** The statement that ends a group. */
+/** Signs the statement that ends a group. */
 export function endGroup(owner: SigningKeys, { bytes: _, ...group }: GroupStatement): GroupStatement {
   return signGroup(owner, { ...group, members: [], epoch: GROUP_EPOCH_LAST })
 }
 
 export const isGroupEnded = ({ epoch }: Pick<GroupFields, 'epoch'>): boolean => epoch === GROUP_EPOCH_LAST
 
-/** Signs what it is given, members in their order: for test vectors. */
+/** Signs the members in their given order: for test vectors. */
 export function signGroup(owner: SigningKeys, { groupId, ...group }: GroupFields): GroupStatement {
   return groupOf(signMemberList(GROUP, owner, { ...group, id: groupId }))
 }
 
-/** A statement from its bytes; null unless every field is as `Group` says and its owner signed it. Never throws. */
+/** Returns null unless every field is as `GroupFields` says and its owner signed it. Never throws. */
 export function readGroup(bytes: Uint8Array): GroupStatement | null {
   const roster = readMemberList(GROUP, bytes)
   return roster && groupOf(roster)
 }
 
-/** What a statement says whose signature was verified when it came; null unless every field is as `Group` says. */
+/**
+ * Reads a statement whose signature was verified on arrival; returns null unless every field is as `GroupFields` says.
+ */
 export function groupFields(bytes: Uint8Array): GroupFields | null {
   const fields = memberListFields(GROUP, bytes)
   return fields && groupOf(fields)
@@ -217,17 +219,18 @@ export const groupIdOf = (meshId: MeshId, owner: PeerKey, nonce: string): GroupI
 const groupOf = <R extends MemberListFields>({ id, ...roster }: R) => ({ ...roster, groupId: id as GroupId })
 
 /**
- * A pool: a name and a list of members, of whom one takes each message. Its owner signs it as the owner of a group does.
- * The id is as long as a peer's key, because it is addressed like one; being a hash it is nobody's key.
+ * A pool: a name and a list of members, one of whom takes each message. Its owner signs it as the owner of a group
+ * does. The id is as long as a peer's key, because it is addressed like one; since it is a hash, no peer has it as a
+ * key.
  *
- * Bytes: as `signMemberList` writes them. Vector: packages/protocol/vectors/pool.json. A pool has 1 to 64
- * members; only the statement that ends it has none.
+ * Bytes: as `signMemberList` writes them. Vector: packages/protocol/vectors/pool.json. A pool has 1 to 64 members; only
+ * the statement that ends it has none.
  */
 export interface PoolFields extends Omit<MemberListFields, 'id'> {
   readonly poolId: PoolId
 }
 
-/** A pool and the bytes that prove it. */
+/** A pool with its signed bytes. */
 export interface PoolStatement extends PoolFields {
   readonly bytes: Uint8Array
 }
@@ -240,14 +243,14 @@ const POOL: MemberListKind = {
   lastEpoch: GROUP_EPOCH_LAST,
 }
 
-/** A new pool, at its first epoch. @throws AssertionError unless name and members are as `Pool` says */
+/** Creates a pool at its first epoch. @throws AssertionError unless name and members are as `PoolFields` says */
 export function createPool(owner: SigningKeys, draft: Pick<PoolFields, 'meshId' | 'name' | 'members'>): PoolStatement {
   const nonce = newNonce()
   const poolId = poolIdOf(draft.meshId, owner.publicKey, nonce)
   return signPool(owner, { ...draft, poolId, owner: owner.publicKey, nonce, epoch: 1 })
 }
 
-/** The next epoch of a pool, with another name or other members. */
+/** Signs the next epoch of a pool, with another name or other members. */
 export function changePool(
   owner: SigningKeys,
   { bytes: _, ...pool }: PoolStatement,
@@ -256,19 +259,19 @@ export function changePool(
   return signPool(owner, { ...pool, ...change, epoch: pool.epoch + 1 })
 }
 
-/** The statement that ends a pool. */
+/** Signs the statement that ends a pool. */
 export function endPool(owner: SigningKeys, { bytes: _, ...pool }: PoolStatement): PoolStatement {
   return signPool(owner, { ...pool, members: [], epoch: GROUP_EPOCH_LAST })
 }
 
 export const isPoolEnded = ({ epoch }: Pick<PoolFields, 'epoch'>): boolean => epoch === GROUP_EPOCH_LAST
 
-/** Signs what it is given, members in their order: for test vectors. */
+/** Signs the members in their given order: for test vectors. */
 export function signPool(owner: SigningKeys, { poolId, ...pool }: PoolFields): PoolStatement {
   return poolStatementOf(signMemberList(POOL, owner, { ...pool, id: poolId }))
 }
 
-/** A statement from its bytes; null unless every field is as `Pool` says and its owner signed it. Never throws. */
+/** Returns null unless every field is as `PoolFields` says and its owner signed it. Never throws. */
 export function readPool(bytes: Uint8Array): PoolStatement | null {
   const roster = readMemberList(POOL, bytes)
   return roster && poolStatementOf(roster)

@@ -4,7 +4,7 @@ import { beforeAll, expect, test } from 'vitest'
 import { lengthPrefixed, u16 } from '../byte-fields.ts'
 import { createInvite, type InviteTerms, parseInvite, readInvite, ready, sign, signingKeysFromSeed } from '../index.ts'
 import { MESH, peerNumber, readVector } from '../test/fixtures.ts'
-import { signInvite } from './invite.ts'
+import { signInvite } from './enrolment.ts'
 
 beforeAll(ready)
 

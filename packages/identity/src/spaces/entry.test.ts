@@ -17,7 +17,7 @@ import {
   signingKeysFromSeed,
 } from '../index.ts'
 import { bytes, flipped, KEYS, OTHER_MESH, PLACE, peerNumber, readVector, text } from '../test/fixtures.ts'
-import { sealEntryWith } from './entry.ts'
+import { sealEntryWith } from './content.ts'
 
 beforeAll(ready)
 

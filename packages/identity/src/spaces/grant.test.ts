@@ -15,7 +15,7 @@ import {
 } from '../index.ts'
 import { sodium } from '../sodium.ts'
 import { flipped, KEYS, PLACE, peerNumber, readVector } from '../test/fixtures.ts'
-import { signGrant } from './grant.ts'
+import { signGrant } from './space.ts'
 
 beforeAll(ready)
 

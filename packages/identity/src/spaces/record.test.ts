@@ -14,7 +14,7 @@ import {
   signingKeysFromSeed,
 } from '../index.ts'
 import { bytes, flipped, KEYS, PLACE, peerNumber, readVector, SPACE, text } from '../test/fixtures.ts'
-import { sealRecordWith } from './record.ts'
+import { sealRecordWith } from './content.ts'
 
 beforeAll(ready)
 

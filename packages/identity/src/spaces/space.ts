@@ -1,58 +1,72 @@
 /**
- * A space: where entries and history of a mesh or a group are kept, and for how long. Its owner signs the terms, so that
- * no broker can keep more than members agreed to, or show newcomers what was not meant for them.
+ * A space: where entries and history of a mesh or a group are kept, and for how long. Its owner signs the terms, so no
+ * broker can keep more than members agreed to, or show new members what was not meant for them.
  *
  * Bytes: the fields below, then the signature over the context and the fields: lp(mesh id), lp(space id), u32 epoch,
  * lp(owner), u16 historyFor, u16 flags (1: messages are kept), u32 keepSeconds, u64 keepBytes. Vector:
  * packages/protocol/vectors/space.json.
  */
-import { assert, fromHex, isHex, type MeshId, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
-import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u16, u32, u64 } from '../byte-fields.ts'
-import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts'
+import {
+  assert,
+  fromHex,
+  GROUP_EPOCH_LAST,
+  isHex,
+  type MeshId,
+  OperatingError,
+  type PeerKey,
+  type SpaceId,
+  toHex,
+} from '@sealpost/std'
+import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u16, u32, u64, utf8 } from '../byte-fields.ts'
+import { type BoxKeys, SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts'
+import { sodium } from '../sodium.ts'
 
-/** Who may read what was written before they came: nobody for there is none, those who were there, or every member. */
+/**
+ * Who may read the history from before they joined: `none` keeps no history, `joined` hides it from new members, `all`
+ * shows it to every member.
+ */
 export type HistoryAudience = (typeof HISTORY_FOR)[number]
 
 export interface SpaceFields {
   readonly meshId: MeshId
   readonly spaceId: SpaceId
   readonly owner: PeerKey
-  /** From 1; a statement with a lower one than was seen before is an old one. */
+  /** From 1; a statement with a lower epoch than one seen before is outdated. */
   readonly epoch: number
   readonly historyFor: HistoryAudience
-  /** Of the history; it holds no more than either says. Both are 0 exactly where `historyFor` is `none`. */
+  /** Limits of the history; whichever is reached first applies. Both are 0 if and only if `historyFor` is `none`. */
   readonly keepSeconds: number
   readonly keepBytes: number
-  /** Whether messages to the group may be kept in the history, too. Never with `none`. */
+  /** Whether the history may also record messages to the group. Never with `none`. */
   readonly keepsMessages: boolean
 }
 
-/** A space and the bytes that prove it. */
+/** A space with its signed bytes. */
 export interface SpaceStatement extends SpaceFields {
   readonly bytes: Uint8Array
 }
 
-const HISTORY_FOR = ['none', 'joined', 'all'] as const // the place is the number
+const HISTORY_FOR = ['none', 'joined', 'all'] as const // the index is the number
 const FLAG_MESSAGES = 1
-/** An `integer` of the database holds no more. */
+/** The maximum of a database `integer`. */
 const INTEGER_MAX = 2 ** 31 - 1
 
 export const isHistoryAudience = (text: string): text is HistoryAudience => HISTORY_FOR.some((known) => known === text)
 
-/** @throws AssertionError unless every field is as `Space` says, and the owner the one who signs */
+/** @throws AssertionError unless every field is as `SpaceFields` says and the owner signs */
 export function signSpace(owner: SigningKeys, space: SpaceFields): SpaceStatement {
   assert(owner.publicKey === space.owner, 'an owner signs with the key it names')
-  assert(isWellFormed(space), 'a space has a mesh, an id, an owner, an epoch and bounds')
-  const fields = fieldBytes(space)
-  return { ...space, bytes: concatBytes([fields, sign(owner, signedBytes(fields))]) }
+  assert(isSpace(space), 'a space has a mesh, an id, an owner, an epoch and bounds')
+  const fields = spaceFields(space)
+  return { ...space, bytes: concatBytes([fields, sign(owner, spaceSignedBytes(fields))]) }
 }
 
-/** A statement from its bytes; null unless every field is as `Space` says and its owner signed it. Never throws. */
+/** Returns null unless every field is as `SpaceFields` says and its owner signed it. Never throws. */
 export function readSpace(bytes: Uint8Array): SpaceStatement | null {
   if (bytes.length <= SIGNATURE_BYTES) return null
   const fields = bytes.subarray(0, bytes.length - SIGNATURE_BYTES)
   const space = spaceOf(fields)
-  if (!space || !verify(space.owner, signedBytes(fields), bytes.subarray(fields.length))) return null
+  if (!space || !verify(space.owner, spaceSignedBytes(fields), bytes.subarray(fields.length))) return null
   return { ...space, bytes: bytes.slice() }
 }
 
@@ -67,10 +81,10 @@ function spaceOf(fields: Uint8Array): SpaceFields | null {
   const [keepSeconds, keepBytes] = [reader.u32(), reader.u64()]
   const keepsMessages = flags === FLAG_MESSAGES
   const space = { meshId, spaceId, owner, epoch, historyFor, keepSeconds, keepBytes, keepsMessages }
-  return reader.isAtEnd && flags <= FLAG_MESSAGES && isWellFormed(space) ? space : null
+  return reader.isAtEnd && flags <= FLAG_MESSAGES && isSpace(space) ? space : null
 }
 
-function isWellFormed({ meshId, spaceId, owner, epoch, historyFor, ...keeps }: SpaceFields): boolean {
+function isSpace({ meshId, spaceId, owner, epoch, historyFor, ...keeps }: SpaceFields): boolean {
   const { keepSeconds, keepBytes, keepsMessages } = keeps
   const isKept = historyFor !== 'none'
   return (
@@ -88,11 +102,11 @@ function isWellFormed({ meshId, spaceId, owner, epoch, historyFor, ...keeps }: S
   )
 }
 
-function signedBytes(fields: Uint8Array): Uint8Array {
+function spaceSignedBytes(fields: Uint8Array): Uint8Array {
   return concatBytes([context('sealpost-space/1'), fields])
 }
 
-function fieldBytes(space: SpaceFields): Uint8Array {
+function spaceFields(space: SpaceFields): Uint8Array {
   return concatBytes([
     lengthPrefixed(fromHex(space.meshId)),
     lengthPrefixed(fromHex(space.spaceId)),
@@ -102,5 +116,191 @@ function fieldBytes(space: SpaceFields): Uint8Array {
     u16(space.keepsMessages ? FLAG_MESSAGES : 0),
     u32(space.keepSeconds),
     u64(space.keepBytes),
+  ])
+}
+
+/**
+ * The keys that members of a space share and its broker never has. The *name key* stays for the life of the space: the
+ * broker files a key of the state under its hash by the name key. A *space key* is valid for one epoch and seals no
+ * content directly: each entry and each record has a key derived from it.
+ */
+
+/** What a key is bound to: a key of another space or epoch opens nothing here. */
+export interface KeyScope {
+  readonly meshId: MeshId
+  readonly spaceId: SpaceId
+  readonly keyEpoch: number
+}
+
+const SPACE_KEY_BYTES = 32
+/** An epoch is an `integer` of the database. */
+export const KEY_EPOCH_MAX = 2 ** 31 - 1
+
+/** Generates a name key or a space key. */
+export const newSpaceKey = (): Uint8Array => crypto.getRandomValues(new Uint8Array(SPACE_KEY_BYTES))
+
+/** 64 hex digits: the keyed BLAKE2b-256 of the key's UTF-8 under the name key. */
+export function keyHashOf(nameKey: Uint8Array, key: string): string {
+  return toHex(keyed(nameKey, utf8(key)))
+}
+
+/**
+ * Derives the key of one box from its whole header, so the box opens under no other header: without the space key
+ * nobody can sign another member's value as a newer revision or as their own.
+ */
+export function boxKeyOf(spaceKey: Uint8Array, header: Uint8Array): Uint8Array {
+  return keyed(spaceKey, concatBytes([context('sealpost-box-key/1'), header]))
+}
+
+/** Proves, to a holder of both, that one key followed the other: it can't be computed without the former key. */
+export function keyLink(formerKey: Uint8Array, key: Uint8Array, place: KeyScope): Uint8Array {
+  return keyed(formerKey, concatBytes([context('sealpost-key-link/1'), placeBytes(place), key]))
+}
+
+function placeBytes({ meshId, spaceId, keyEpoch }: KeyScope): Uint8Array {
+  return concatBytes([fromHex(meshId), fromHex(spaceId), u32(keyEpoch)])
+}
+
+function keyed(key: Uint8Array, text: Uint8Array): Uint8Array {
+  assert(key.length === SPACE_KEY_BYTES, 'a key of a space has 32 bytes')
+  return sodium.crypto_generichash(32, text, key)
+}
+
+/**
+ * A grant: one member gives another the keys of a space that it may have. The granter signs it and seals it to the
+ * member, so the broker can't read it. The granter is named inside, so verification needs no lookup of its box key.
+ *
+ * Bytes: `crypto_box_seal` of the fields and the signature over the context `sealpost-grant/1` and the fields: lp(mesh
+ * id), lp(space id), lp(granter), lp(member), u32 key epoch, u32 group epoch, link 32, name key 32, u16 number of keys,
+ * then u32 epoch and 32 bytes of each, ascending, the last one that of the key epoch. Vector:
+ * packages/protocol/vectors/grant.json.
+ */
+export interface KeyGrant extends KeyScope {
+  readonly granter: PeerKey
+  readonly member: PeerKey
+  /**
+   * The granter vouches that only the members named by the group's statement of this epoch have the newest key. 0 in
+   * the space of a mesh, which has no such statement.
+   */
+  readonly groupEpoch: number
+  /** `keyLink` of the newest key to the previous one, zeros at epoch 1; a holder of the former key verifies it. */
+  readonly link: Uint8Array
+  readonly nameKey: Uint8Array
+  /** The keys for this member, ascending by epoch; the last one is that of `keyEpoch`. */
+  readonly keys: readonly { readonly keyEpoch: number; readonly key: Uint8Array }[]
+}
+
+/** Older keys are omitted; this many rotations take years. */
+export const GRANT_KEYS_MAX = 1024
+/** Maximum size of one box. */
+export const GRANT_BYTES_MAX = 64 * 1024
+export const NO_LINK = new Uint8Array(32)
+
+/**
+ * Each call gives different bytes.
+ * @throws AssertionError if the grant is invalid; OperatingError `box_key_unusable`
+ */
+export function sealGrant(granter: SigningKeys, grant: KeyGrant, boxKey: Uint8Array): Uint8Array {
+  const text = signGrant(granter, grant)
+  try {
+    return sodium.crypto_box_seal(text, boxKey)
+  } catch (cause) {
+    throw new OperatingError('box_key_unusable', 'The box key of this peer is none that a grant can be sealed to.', {
+      cause,
+    })
+  }
+}
+
+/** The contents of the box: for test vectors. */
+export function signGrant(granter: SigningKeys, grant: KeyGrant): Uint8Array {
+  assert(granter.publicKey === grant.granter && isGrant(grant), 'a grant has two peers, a name key and keys')
+  const fields = grantFields(grant)
+  return concatBytes([fields, sign(granter, grantSignedBytes(fields))])
+}
+
+/**
+ * Returns null unless one of these box keys opens it, its granter signed it, and it is for this member. The caller
+ * checks whether the granter belongs to the space. Never throws.
+ */
+export function openGrant(box: Uint8Array, member: PeerKey, boxKeys: readonly BoxKeys[]): KeyGrant | null {
+  if (box.length > GRANT_BYTES_MAX) return null
+  for (const keys of boxKeys) {
+    const text = unsealed(box, keys)
+    if (text) return readGrant(text, member)
+  }
+  return null
+}
+
+function unsealed(box: Uint8Array, { publicKey, secretKey }: BoxKeys): Uint8Array | null {
+  try {
+    return sodium.crypto_box_seal_open(box, publicKey, secretKey)
+  } catch {
+    return null // for another key, changed, or too short
+  }
+}
+
+function readGrant(text: Uint8Array, member: PeerKey): KeyGrant | null {
+  if (text.length <= SIGNATURE_BYTES) return null
+  const fields = text.subarray(0, text.length - SIGNATURE_BYTES)
+  const grant = grantOf(fields)
+  if (grant?.member !== member) return null
+  return verify(grant.granter, grantSignedBytes(fields), text.subarray(fields.length)) ? grant : null
+}
+
+function grantOf(fields: Uint8Array): KeyGrant | null {
+  const reader = new FieldReader(fields)
+  const grant = {
+    meshId: toHex(reader.prefixed()) as KeyGrant['meshId'],
+    spaceId: toHex(reader.prefixed()) as KeyGrant['spaceId'],
+    granter: toHex(reader.prefixed()) as PeerKey,
+    member: toHex(reader.prefixed()) as PeerKey,
+    keyEpoch: reader.u32(),
+    groupEpoch: reader.u32(),
+    link: reader.take(32).slice(),
+    nameKey: reader.take(SPACE_KEY_BYTES).slice(),
+    keys: readKeys(reader),
+  }
+  return reader.isAtEnd && isGrant(grant) ? grant : null
+}
+
+function readKeys(reader: FieldReader): KeyGrant['keys'] {
+  // A longer list is read up to one key too many, and then refused.
+  const count = Math.min(reader.u16(), GRANT_KEYS_MAX + 1)
+  return Array.from({ length: count }, () => ({ keyEpoch: reader.u32(), key: reader.take(SPACE_KEY_BYTES).slice() }))
+}
+
+function isGrant({ meshId, spaceId, granter, member, keyEpoch, groupEpoch, link, nameKey, keys }: KeyGrant): boolean {
+  return (
+    isHex(meshId, 16) &&
+    isHex(spaceId, 16) &&
+    isHex(granter, 32) &&
+    isHex(member, 32) &&
+    keyEpoch > 0 &&
+    isUnsigned(groupEpoch, GROUP_EPOCH_LAST) &&
+    link.length === NO_LINK.length &&
+    nameKey.length === SPACE_KEY_BYTES &&
+    keys.length <= GRANT_KEYS_MAX &&
+    keys.at(-1)?.keyEpoch === keyEpoch &&
+    keys.every((one, i) => isUnsigned(one.keyEpoch, KEY_EPOCH_MAX) && one.keyEpoch > (keys[i - 1]?.keyEpoch ?? 0)) &&
+    keys.every(({ key }) => key.length === SPACE_KEY_BYTES)
+  )
+}
+
+function grantSignedBytes(fields: Uint8Array): Uint8Array {
+  return concatBytes([context('sealpost-grant/1'), fields])
+}
+
+function grantFields(grant: KeyGrant): Uint8Array {
+  return concatBytes([
+    lengthPrefixed(fromHex(grant.meshId)),
+    lengthPrefixed(fromHex(grant.spaceId)),
+    lengthPrefixed(fromHex(grant.granter)),
+    lengthPrefixed(fromHex(grant.member)),
+    u32(grant.keyEpoch),
+    u32(grant.groupEpoch),
+    grant.link,
+    grant.nameKey,
+    u16(grant.keys.length),
+    ...grant.keys.flatMap(({ keyEpoch, key }) => [u32(keyEpoch), key]),
   ])
 }

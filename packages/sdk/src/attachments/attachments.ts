@@ -1,6 +1,6 @@
 /**
- * Files of a peer, sealed before they leave and verified as they arrive: `@sealpost/sdk/attachments`. They travel over HTTP,
- * beside the peer's session. Runs in browsers, Node and Bun.
+ * Attachments of a peer: files sealed before they leave and verified as they arrive: `@sealpost/sdk/attachments`. They
+ * travel over HTTP, beside the peer's session. Runs in browsers, Node and Bun.
  */
 import {
   type Attachment,
@@ -34,32 +34,33 @@ export type { AttachmentSource, TransferProgress, UploadLog, UploadOptions } fro
 export class Attachments implements AsyncDisposable {
   readonly #access: HttpAccess
 
-  /** Asks for nothing yet. */
+  /** Sends no request yet. */
   constructor(place: PeerCredentials, options?: HttpOptions) {
     this.#access = new HttpAccess(place, options)
   }
 
   /**
-   * Resolves when the broker has all of it. Nobody is told: send a message with `attachmentText` of the answer as its
-   * `attachment`, to whom it is for.
+   * Uploads a file; resolves when the broker has all of it. No recipient is notified: send a message whose `attachment`
+   * is the `attachmentText` of the result.
    * @throws SealpostError `attachment_too_large`, `quota_exceeded`, `mesh_quota_exceeded`, `recipient_unknown`;
-   *   `source_changed` when the file is not the one whose upload began; `connection_lost` after 5 minutes without a broker
+   *   `source_changed` if the file is not the one whose upload began; `connection_lost` after 5 minutes without a
+   *   broker
    */
   upload(source: Blob | AttachmentSource, options: UploadOptions): Promise<Attachment> {
     return upload(new AttachmentService(this.#access, options.signal), sourceOf(source), options)
   }
 
   /**
-   * The file in its order, a chunk at a time, fetched as it is read. What was handed out is genuine; the file is whole when
-   * this ends without an error.
-   * @throws SealpostError `attachment_unknown`: there is none, or no longer; `attachment_changed`, `attachment_truncated`: the
-   *   broker gives something else; `part_differs`; `connection_lost`
+   * Yields the file in order, a chunk at a time, fetched as it is read. Every yielded byte is genuine; the file is
+   * complete when the iteration ends without an error.
+   * @throws SealpostError `attachment_unknown`: it does not exist, or no longer; `attachment_changed`,
+   *   `attachment_truncated`: the broker returned other data; `part_differs`; `connection_lost`
    */
   download(attachment: Attachment, options: DownloadOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
     return download(new AttachmentService(this.#access, options.signal), attachment, options)
   }
 
-  /** For everybody. @throws SealpostError `attachment_unknown`: it is gone already, or another peer's */
+  /** Removes the file for all readers. @throws SealpostError `attachment_unknown`: already gone, or another peer's */
   remove(attachment: Pick<Attachment, 'id'>): Promise<void> {
     return new AttachmentService(this.#access).end(attachment.id)
   }
@@ -73,20 +74,20 @@ export class Attachments implements AsyncDisposable {
   }
 }
 
-/** The file that goes with a message; null: none, or of a later version. */
+/** Returns the file attached to a message; null if there is none or a later version wrote the reference. */
 export const attachmentOf = ({ attachment }: Pick<Message, 'attachment'>): Attachment | null =>
   attachment === null ? null : readAttachment(attachment)
 
 export interface DownloadOptions {
   readonly onProgress?: (progress: TransferProgress) => void
   /**
-   * What a former life has of the file, from its first byte: whole chunks (`plainBytes`), nothing more. It is checked like
-   * what comes, and only what is behind it is fetched and handed out.
+   * The beginning of the file as an earlier process saved it: whole chunks (`plainBytes`) only. It is verified like
+   * fetched data, and only the rest is fetched and yielded.
    */
   readonly from?: AsyncIterable<Uint8Array> | undefined
   /**
-   * Chunks under way at a time: default 3, so that the way there and back is not waited for. What is under way when this
-   * life ends is fetched again by the next one, so with 1, which is that of `saveAttachment`, one chunk at most.
+   * Chunks in flight. Default 3, which hides the round trip. A later process fetches chunks in flight again, so
+   * `saveAttachment` uses 1.
    */
   readonly ahead?: number
   readonly signal?: AbortSignal
@@ -95,13 +96,13 @@ export interface DownloadOptions {
 const HASH_BYTES = 32
 const AHEAD = 3
 
-/** Of each chunk but the last one, as a file has it. */
+/** Unsealed length of each chunk except the last. */
 export const plainBytes = ({ bytes, chunkBytes }: Attachment): number => chunkLayout(bytes, chunkBytes).plainBytes
 
 /**
- * A download: every chunk is checked before a byte of it is handed out. The envelope's hash proves the list of the chunks'
- * hashes, the list each chunk, and the stream that the last one is the last: whatever a broker changes, swaps, doubles, leaves
- * out or takes from another file is told by its first chunk.
+ * A download verifies each chunk before it yields a byte of it. The envelope's hash proves the list of the chunks'
+ * hashes, the list proves each chunk, and the stream proves which is the last: a broker that changes, swaps, repeats,
+ * omits or mixes chunks is detected at the first bad one.
  */
 export async function* download(
   calls: AttachmentBroker,
@@ -139,7 +140,7 @@ async function provenHashes(calls: AttachmentBroker, attachment: Attachment): Pr
   return hashes
 }
 
-/** Sealing it again brings the stream to where it broke off, and tells whether it is what was sent. */
+/** Sealing the saved part again restores the stream's state, and shows whether it is the file that was sent. */
 async function passOver(
   from: AsyncIterable<Uint8Array>,
   attachment: Attachment,
@@ -159,7 +160,7 @@ async function passOver(
   return { chunk, bytes }
 }
 
-/** In their order. With `ahead` 1 none is asked for before its reader is done with the one before. */
+/** Yields results in order. With `ahead` 1 nothing is fetched until the reader has finished the previous item. */
 async function* fetchAhead<T>(
   { first, end, ahead }: { first: number; end: number; ahead: number },
   fetch: (chunk: number) => Promise<T>,
@@ -168,7 +169,7 @@ async function* fetchAhead<T>(
   for (let next = first; under.length > 0 || next < end; ) {
     while (next < end && under.length < ahead) {
       const fetched = fetch(next++)
-      fetched.catch(() => undefined) // told when it is its turn
+      fetched.catch(() => undefined) // reported at its turn
       under.push(fetched)
     }
     yield await under.shift()!
@@ -181,10 +182,10 @@ const isHash = (hashes: Uint8Array, chunk: number, sealed: Uint8Array): boolean 
 const changed = () => new SealpostError('attachment_changed', 'What came is not what was sent.')
 const truncated = () => new SealpostError('attachment_truncated', 'Not all of the file is there.')
 
-/** Of a chunk that never arrives while other requests do. */
+/** Attempts for a chunk that never arrives while other requests succeed. */
 const PUT_TRIES = 5
 
-/** All of them throw as `HttpAccess.ask`. */
+/** All methods throw as `HttpAccess.ask` does. */
 export class AttachmentService implements AttachmentBroker {
   readonly #access: HttpAccess
   readonly #path: string
@@ -207,7 +208,7 @@ export class AttachmentService implements AttachmentBroker {
     return { ...status, hashes: status.hashes === null ? null : fromBase64url(status.hashes) }
   }
 
-  /** When no answer comes it waits until the broker is there, and says it again only if it has not arrived. */
+  /** If no reply comes, it waits for the broker and sends the chunk again only if it has not arrived. */
   async put(id: AttachmentId, chunk: number, { bytes, hash }: { bytes: Uint8Array; hash: Uint8Array }): Promise<void> {
     const path = `${this.#path}/${id}/chunks/${chunk}?hash=${toBase64url(hash)}`
     const ask: HttpAsk = { method: 'PUT', path, bytes, isOnce: true, signal: this.#signal }

@@ -1,4 +1,4 @@
-/** An upload: sealed a chunk at a time, one chunk under way at a time, and gone on with where it broke off. */
+/** An upload: sealed one chunk at a time, with one chunk in flight, and resumable. */
 import {
   type Attachment,
   attachmentHash,
@@ -27,10 +27,10 @@ import { SealpostError } from '../errors.ts'
 
 export interface UploadSpec {
   readonly id: AttachmentId
-  /** Of all sealed chunks. */
+  /** Total length of all sealed chunks. */
   readonly bytes: number
   readonly chunkBytes: number
-  /** 0: the broker's own. */
+  /** 0: the broker's default. */
   readonly keepSeconds: number
   readonly to: readonly PeerKey[] | GroupId
 }
@@ -40,7 +40,7 @@ export interface RemoteStatus {
   readonly chunkBytes: number
   readonly isComplete: boolean
   readonly expiresAtMs: Millis
-  /** Chunks that are there, from first to last. */
+  /** Ranges of stored chunks, from first to last. */
   readonly present: readonly (readonly [first: number, last: number])[]
   /** 32 bytes for each chunk; null until it is complete. */
   readonly hashes: Uint8Array | null
@@ -56,22 +56,22 @@ export interface AttachmentBroker {
 }
 
 /**
- * What an upload must know to go on in another life: the key, and the hash of every chunk that may have left this process,
- * kept before it leaves. A chunk is sealed again by the same key, so one whose bytes are others must never be shown: two
- * texts under one key stream give both away. The log holds the key to the file: keep it like the file itself.
+ * The state an upload needs to resume in a later process: the key, and the hash of every chunk that may have left this
+ * process, written before it leaves. A chunk is sealed again by the same key, so changed bytes must never be sent: two
+ * texts under one key stream reveal both. The log holds the key to the file: protect it like the file itself.
  */
 
-/** Where an application keeps it: a small file, a record of IndexedDB. */
+/** Where an application keeps the log: a small file, or a record of IndexedDB. */
 export interface UploadLog {
-  /** Everything that was written; null when there is nothing. */
+  /** Returns everything written, or null if there is nothing. */
   read(): Promise<Uint8Array | null>
-  /** In the place of whatever was there. */
+  /** Replaces the log. */
   start(bytes: Uint8Array): Promise<void>
-  /** Resolves when it is kept. */
+  /** Resolves when the bytes are stored. */
   append(bytes: Uint8Array): Promise<void>
 }
 
-/** An upload, as far as it has come. */
+/** The state of an upload. */
 interface UploadRecord extends Omit<Attachment, 'hash'> {
   readonly to: readonly PeerKey[] | GroupId
   readonly hashes: Uint8Array[]
@@ -86,13 +86,13 @@ function logHead({ hashes: _, key, header, ...facts }: UploadRecord): Uint8Array
   return new TextEncoder().encode(`${json}\n`)
 }
 
-/** Null for anything but a log that was written by `logHead`; a hash that was written in part is left out. */
+/** Returns null unless `logHead` wrote it; ignores a partly written hash. */
 function readLog(bytes: Uint8Array): UploadRecord | null {
   const end = bytes.indexOf(NEW_LINE)
   if (end < 0) return null
   try {
-    const said = JSON.parse(new TextDecoder().decode(bytes.subarray(0, end)))
-    const { id, key, header, bytes: size, chunkBytes, name, type, to } = said
+    const head = JSON.parse(new TextDecoder().decode(bytes.subarray(0, end)))
+    const { id, key, header, bytes: size, chunkBytes, name, type, to } = head
     const isGood = isHex(id, 16) && size >= 0 && chunkBytes > 0 && chunkBytes <= CHUNK_BYTES_MAX && to.length > 0
     if (!isGood) return null
     const facts = { id: id as AttachmentId, bytes: size, chunkBytes, name, type, to }
@@ -112,7 +112,7 @@ function hashesIn(bytes: Uint8Array): Uint8Array[] {
   return Array.from({ length: count }, (_, i) => bytes.slice(i * HASH_BYTES, (i + 1) * HASH_BYTES))
 }
 
-/** Bytes of the file that are done with. */
+/** Bytes of the file processed so far. */
 export interface TransferProgress {
   readonly bytes: number
   readonly total: number
@@ -121,16 +121,16 @@ export interface TransferProgress {
 export interface UploadOptions {
   /** Who may fetch it: peers, or the members of a group at the time of the download. */
   readonly to: PeerKey | readonly PeerKey[] | { readonly group: GroupId }
-  /** As its readers are told. 1 to 255 bytes. */
+  /** The name shown to readers: 1 to 255 bytes. */
   readonly name: string
   /** A media type. */
   readonly type?: string
-  /** From its completion. Default: the broker's own. */
+  /** Counted from completion. Default: the broker's own. */
   readonly keepSeconds?: number
-  /** Of each sealed chunk, 4 KiB to 256 KiB; the most unless told. */
+  /** Length of each sealed chunk, 4 KiB to 256 KiB. Default: the maximum. */
   readonly chunkBytes?: number
   readonly onProgress?: (progress: TransferProgress) => void
-  /** With it an upload continues in a later life. Remove it when the message that names the file is on its way. */
+  /** Makes the upload resumable by a later process. Remove it once the message that names the file is sent. */
   readonly resume?: UploadLog
   readonly signal?: AbortSignal
 }
@@ -176,7 +176,7 @@ interface PartialUpload {
   readonly isComplete: boolean
 }
 
-/** Null: there is none that is of this file and for these, or its broker has given it up. */
+/** Returns null if there is no upload of this file for these recipients, or the broker has dropped it. */
 async function formerUpload(
   calls: AttachmentBroker,
   source: AttachmentSource,
@@ -188,7 +188,7 @@ async function formerUpload(
   if (record.name !== name || (chunkBytes !== undefined && record.chunkBytes !== chunkBytes)) return null
   try {
     const { present, isComplete } = await calls.status(record.id)
-    await resume!.start(concatBytes([logHead(record), ...record.hashes])) // without what was written in part
+    await resume!.start(concatBytes([logHead(record), ...record.hashes])) // omits a partly written hash
     return { record, present, isComplete: isComplete && record.hashes.length === layoutOf(record).chunks }
   } catch (error) {
     if ((error as SealpostError).code === 'attachment_unknown') return await unstarted(calls, record)
@@ -196,7 +196,10 @@ async function formerUpload(
   }
 }
 
-/** Written down, and perhaps never asked for. One of which chunks may have left is over: its key is used no more. */
+/**
+ * Recorded but perhaps never requested. Once a chunk may have left, the upload is abandoned and its key is not used
+ * again.
+ */
 async function unstarted(calls: AttachmentBroker, record: UploadRecord): Promise<PartialUpload | null> {
   if (record.hashes.length > 0) return null
   await calls.create(roomOf(record, 0))
@@ -210,7 +213,7 @@ async function begin(
 ): Promise<UploadRecord> {
   const id = toHex(crypto.getRandomValues(new Uint8Array(16))) as AttachmentId
   const record = { id, ...ChunkStream.newKey(), bytes, chunkBytes, name, type, to: recipientsOf(to), hashes: [] }
-  await resume?.start(logHead(record)) // first: what is made and not remembered takes room until it is given up
+  await resume?.start(logHead(record)) // first: an upload that is not recorded takes space until the broker drops it
   await calls.create(roomOf(record, keepSeconds))
   return record
 }
@@ -229,7 +232,7 @@ interface Sending {
   readonly options: UploadOptions
 }
 
-/** All are sealed again, in their order; those that are missing are sent. Returns the hash of the whole. */
+/** Seals all chunks in order and sends the missing ones. Returns the hash of the file. */
 async function sendChunks(calls: AttachmentBroker, sending: Sending): Promise<Uint8Array> {
   const { source, record, present, options } = sending
   const { chunks, plainBytes } = layoutOf(record)
@@ -251,7 +254,7 @@ async function sendChunks(calls: AttachmentBroker, sending: Sending): Promise<Ui
   return wholeHash(record)
 }
 
-/** Before the chunk leaves. */
+/** Records the hash before the chunk leaves. */
 async function remember(record: UploadRecord, chunk: number, hash: Uint8Array, log?: UploadLog): Promise<void> {
   const known = record.hashes[chunk]
   if (known && toHex(known) !== toHex(hash)) throw changed()
@@ -265,7 +268,7 @@ const wholeHash = (record: UploadRecord): Uint8Array =>
 
 const changed = () => new SealpostError('source_changed', 'The file is not what it was when its upload began.')
 
-/** `stream` is called once for each upload, and begins with the first byte. */
+/** `stream` is called once per upload, and starts at the first byte. */
 export interface AttachmentSource {
   readonly bytes: number
   readonly stream: () => AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>
@@ -274,7 +277,9 @@ export interface AttachmentSource {
 export const sourceOf = (given: Blob | AttachmentSource): AttachmentSource =>
   'stream' in given && 'size' in given ? { bytes: given.size, stream: () => given.stream() } : given
 
-/** Pieces of this length each, but for the last one; an empty one for nothing at all. No byte is read ahead of need. */
+/**
+ * Splits into pieces of this length, except the last; yields one empty piece for an empty source. Reads no byte ahead.
+ */
 export async function* inPieces(
   stream: AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>,
   pieceBytes: number,
@@ -299,7 +304,7 @@ export async function* inPieces(
   if (filled > 0 || count === 0) yield piece.subarray(0, filled)
 }
 
-/** Not every browser's streams can be iterated. */
+/** Streams are not iterable in every browser. */
 async function* iterate(
   stream: AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>,
 ): AsyncGenerator<Uint8Array, void, undefined> {
@@ -312,6 +317,6 @@ async function* iterate(
       yield value
     }
   } finally {
-    await reader.cancel().catch(() => undefined) // it failed by itself, or is over
+    await reader.cancel().catch(() => undefined) // it failed, or has ended
   }
 }

@@ -1,10 +1,11 @@
 /**
- * Where a peer dials next: the addresses its application gave, the home that a shard named, and the shards it was told of
- * for the time when that one is gone. None of them is trusted for being named: each server proves the pinned key.
+ * Chooses the address to dial next: those given by the application, the home that a shard named, and fallback shards
+ * announced for when that one is gone. No address is trusted because someone named it: each server proves the pinned
+ * key.
  *
- * A mesh may move to another cell, and the old one may be gone later. So the addresses that the new cell announces, and the
- * broker that served last, outlive the session, and with a store the process. No certificate does: a shard with a key of its
- * own shows a fresh one before its greeting.
+ * A mesh may move to another cell, and the old cell may be gone later. So the addresses that the new cell announces,
+ * and the broker that served last, outlive the session, and with a store the process. Certificates don't: a shard with
+ * its own key shows a fresh one before its greeting.
  */
 import {
   type checkShardCertificate,
@@ -17,54 +18,59 @@ import type { Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 
 export interface ShardAddress {
-  /** As it is dialled, but for the path. */
+  /** The dialled URL without its path. */
   readonly url: string
-  /** As both sides sign it. */
+  /** The authority that both sides sign. */
   readonly authority: string
-  /** `given` by the application, announced by the `cell`, `told` by a shard for later, or the `home` that one sent us to. */
+  /**
+   * `given` by the application, announced by the `cell`, `told` by a shard as a fallback, or the `home` that a shard
+   * redirected to.
+   */
   readonly from: 'given' | 'cell' | 'told' | 'home'
-  /** Its key, as the redirect named it. */
+  /** The certificate of its key, as the redirect gave it. */
   readonly certificate: Uint8Array | null
 }
 
-/** What sessions have taught about where the mesh is served. */
+/** What earlier sessions learned about where the mesh is served. */
 export interface KnownAddresses {
   /**
-   * The public addresses of its cell, if that does not serve at the application's addresses: empty with a single cell. They are
-   * dialled first.
+   * The public addresses of its cell, if that does not serve at the application's addresses: empty with a single cell.
+   * They are dialled first.
    */
   readonly cell: readonly string[]
-  /** The broker that served this peer last, if that is none of the above. It is dialled when no other one answers. */
+  /** The broker that served this peer last, if it is none of the above. It is dialled when no other broker answers. */
   readonly home: string | null
 }
 
 const NOTHING_KNOWN: KnownAddresses = { cell: [], home: null }
 
-/** From one shard to the next in a row; more would be shards that don't agree. */
+/** Maximum redirects in a row; more mean that the shards disagree. */
 const HOPS_MAX = 3
-/** Of those that served us. */
+/** Maximum number of remembered shards that served this peer. */
 const SERVED_MAX = 4
-/** Who did not answer is not asked again by someone else's word for so long. */
+/** A shard that did not answer is not dialled on another shard's redirect for this time. */
 const DOWN_FOR_MS: Millis = 10_000
 
 export class ShardAddresses {
   readonly #given: readonly ShardAddress[]
   #cell: readonly ShardAddress[] = []
-  #told: readonly ShardAddress[] = []
+  #fallbacks: readonly ShardAddress[] = []
   #home: ShardAddress | null = null
-  /** Those that served us in this life, the last one first: a shard that is alone when our session begins names no other. */
+  /**
+   * Shards that served this process, most recent first: a shard that is alone when our session begins names no others.
+   */
   #served: readonly ShardAddress[] = []
   #dialled: ShardAddress
-  /** Who sent us to the home that is dialled now. */
+  /** The shard that redirected to the home being dialled. */
   #sender: ShardAddress | null = null
-  /** Who served us last: others would send us there. */
+  /** The shard that served us last; others would redirect to it. */
   #servedBy: string | null = null
   #hops = 0
   readonly #downUntilMs = new Map<string, Millis>()
-  /** The next shard is asked to serve us itself: the home of our mesh can't be reached. */
+  /** The home of our mesh is unreachable, so the next shard is asked to serve us itself. */
   asksToStay = false
 
-  /** At least one. @throws OperatingError `authority_malformed` */
+  /** `urls`: at least one. @throws OperatingError `authority_malformed` */
   constructor(urls: readonly string[], { cell, home }: KnownAddresses = NOTHING_KNOWN) {
     this.#given = urls.map((url) => addressOf(url, 'given'))
     this.#cell = this.#fit(cell, 'cell')
@@ -76,7 +82,7 @@ export class ShardAddresses {
     return { cell: this.#cell.map(({ url }) => url), home: this.#home?.url ?? null }
   }
 
-  /** For invites: where others find the mesh. */
+  /** The address to put into invites. */
   get publicUrl(): string {
     return this.#first.url
   }
@@ -85,12 +91,14 @@ export class ShardAddresses {
     return this.#dialled
   }
 
-  /** Others that may be tried now. */
+  /** Returns whether another address may be dialled now. */
   hasOther(nowMs: Millis): boolean {
     return this.#others(nowMs).length > 0
   }
 
-  /** A shard that has proven itself says where our mesh is at home. False: we can't, and ask that shard to serve us. */
+  /**
+   * Follows a redirect from a shard that has proven itself. Returns false if we can't, and ask that shard to serve us.
+   */
   follow({ url, certificate }: Pick<FrameOf<'moved'>, 'url' | 'certificate'>, nowMs: Millis): boolean {
     const home = this.#isFit(url) ? addressOf(url, 'home', certificate) : null
     const isLoop = this.#hops >= HOPS_MAX || home?.authority === this.#dialled.authority
@@ -106,26 +114,26 @@ export class ShardAddresses {
   }
 
   /**
-   * Shards that could serve us if the one that does were gone, the best first, and the addresses of the cell.
+   * Records fallback shards, best first, and the addresses of the cell.
    * @returns whether `known` has changed
    */
   learn({ urls, cell }: Pick<FrameOf<'shards'>, 'urls' | 'cell'>): boolean {
     const announced = this.#fit(cell, 'cell')
     const isMoved = !this.#isGiven(this.#dialled)
-    this.#told = isMoved ? this.#fit(urls, 'told') : [...this.#fit(urls, 'told'), ...announced]
+    this.#fallbacks = isMoved ? this.#fit(urls, 'told') : [...this.#fit(urls, 'told'), ...announced]
     if (!isMoved || announced.length === 0 || isSame(announced, this.#cell)) return false
     this.#cell = announced
     return true
   }
 
-  /** The one that was dialled goes away, which the others know. Answers as `turn`. */
+  /** The dialled shard is shutting down, which the others know. Returns as `turn` does. */
   leave(nowMs: Millis): boolean {
     this.#servedBy = null
     return this.next(nowMs)
   }
 
   /**
-   * The one that was dialled does not answer. Answers whether another one is dialled next; if not, all were tried, and it
+   * The dialled shard does not answer. Returns whether another one is dialled next; if not, all were tried and it
    * starts over with the first.
    */
   next(nowMs: Millis): boolean {
@@ -135,7 +143,7 @@ export class ShardAddresses {
     const sender = this.#sender
     this.#sender = null
     const next = sender && !this.#isDown(sender, nowMs) ? sender : this.#others(nowMs)[0]
-    // Whom we ask first after a crash does not know of it yet, and would send us back: each peer would come twice.
+    // The first shard dialled after a crash may not know of it yet and would redirect back: each peer would come twice.
     this.asksToStay = next !== undefined && (next === sender || authority === this.#servedBy)
     if (!next) this.#downUntilMs.clear()
     this.#dialled = next ?? this.#first
@@ -143,7 +151,8 @@ export class ShardAddresses {
   }
 
   /**
-   * A session began here: what led to it is over. At an address of the application's own nothing else needs to be known.
+   * A session began here, so the redirects that led to it are over. At the application's own address nothing more is
+   * remembered.
    * @returns whether `known` has changed
    */
   settle(): boolean {
@@ -175,7 +184,7 @@ export class ShardAddresses {
   #others(nowMs: Millis): ShardAddress[] {
     const { authority } = this.#dialled
     const home = this.#home ? [this.#home] : []
-    return [...this.#told, ...this.#cell, ...this.#given, ...home, ...this.#served].filter(
+    return [...this.#fallbacks, ...this.#cell, ...this.#given, ...home, ...this.#served].filter(
       (other) => other.authority !== authority && !this.#isDown(other, nowMs),
     )
   }
@@ -188,7 +197,7 @@ export class ShardAddresses {
     return urls.filter((url) => this.#isFit(url)).map((url) => addressOf(url, from))
   }
 
-  /** A shard sends nobody from an encrypted connection to one that is not. */
+  /** A redirect never leads from an encrypted connection to an unencrypted one. */
   #isFit(url: string): boolean {
     return isDialable(url) && (url.startsWith('wss:') || this.#given.some((own) => /^(ws|http):/i.test(own.url)))
   }
@@ -201,17 +210,20 @@ function addressOf(url: string, from: ShardAddress['from'], certificate?: Uint8A
 const isSame = (some: readonly ShardAddress[], others: readonly ShardAddress[]): boolean =>
   some.length === others.length && some.every(({ url }, i) => url === others[i]!.url)
 
-/** A broker whose TLS certificate the platform does not trust. Browsers don't say so: there it is a lost connection. */
+/**
+ * A broker whose TLS certificate the platform does not trust. Browsers don't report it: there it looks like a lost
+ * connection.
+ */
 
 /** RFC 6455: the TLS handshake failed. No broker can send this number. */
 export const TLS_FAILED = 1015
 
-/** As OpenSSL, Node and Bun name what is wrong with a certificate. */
+/** The codes of OpenSSL, Node and Bun for certificate errors. */
 const CODES =
   /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_(GET|VERIFY|DECODE|DECRYPT)_\w+|CERT_\w+|ERR_TLS_CERT_\w+|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE)|PATH_LENGTH_EXCEEDED)$/
 const DEPTH_MAX = 4
 
-/** The platform's code in what a socket or a request failed with; null for any other failure. */
+/** Returns the platform's code from a socket or request failure; null for any other failure. */
 export function certificateErrorCode(failure: unknown, depth = 0): string | null {
   if (typeof failure !== 'object' || failure === null || depth > DEPTH_MAX) return null
   const { code, error, cause } = failure as { code?: unknown; error?: unknown; cause?: unknown }
@@ -225,18 +237,18 @@ export const certificateUntrusted = (trouble: string): SealpostError =>
     `This machine does not trust the broker's TLS certificate (${trouble}). NODE_EXTRA_CA_CERTS names a file of further authorities.`,
   )
 
-/** Whose key may stand in a greeting: the pinned one, or one of a shard that the pinned one vouches for. */
+/** The keys that may sign a greeting: the pinned one, or a shard's key that the pinned key certifies. */
 
-/** `wrong_key`: another key without a word for it; `proof_forged`: it does not hold the key it names. */
+/** `wrong_key`: another key without a certificate; `proof_forged`: the server does not hold the key it names. */
 export type ShardRefusal = Exclude<ShardCertificateVerdict, 'ok'> | 'wrong_key' | 'proof_forged'
 
 interface Claimant {
   readonly pinned: PeerKey
-  /** As the greeting names it. */
+  /** The key in the greeting. */
   readonly brokerKey: PeerKey
-  /** As it was dialled. */
+  /** The dialled authority. */
   readonly authority: string
-  /** What came with it, if anything did. */
+  /** The certificate sent before the greeting, if any. */
   readonly certificate: Uint8Array | null
   readonly nowMs: Millis
 }
@@ -248,4 +260,17 @@ export function judgeKey(
   if (brokerKey === pinned) return 'ok'
   if (certificate === null) return 'wrong_key'
   return check(certificate, { clusterKey: pinned, shardKey: brokerKey, authority, nowMs })
+}
+
+/** The default path, if the address names none. */
+const PATH = '/v1/ws'
+
+/**
+ * Returns the URL to dial. Query and fragment are dropped, because proxies log them; `normalizeAuthority` refuses
+ * credentials.
+ */
+export function socketUrl(address: string): string {
+  const url = new URL(address)
+  const scheme = url.protocol === 'https:' || url.protocol === 'wss:' ? 'wss:' : 'ws:'
+  return `${scheme}//${url.host}${url.pathname === '/' ? PATH : url.pathname}`
 }

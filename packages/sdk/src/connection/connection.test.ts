@@ -2,7 +2,7 @@ import { type MeshId, type Millis, type PeerKey, seededRandom } from '@sealpost/
 import { describe, expect, test } from 'vitest'
 import { HEARTBEAT_MS, HELLO, World } from '../test/connection.ts'
 import { fakeProof, isFakeClientSignature } from '../test/fake-crypto.ts'
-import { BACKOFF_MAX_MS, BRIEF_MAX_MS, backoffMs, putOffMs } from './backoff.ts'
+import { BACKOFF_MAX_MS, BRIEF_MAX_MS, backoffMs, putOffMs } from './timing.ts'
 
 describe('handshake', () => {
   test('signs what it dialled and goes live on the proof of the pinned key', () => {

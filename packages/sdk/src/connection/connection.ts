@@ -1,9 +1,9 @@
 /**
- * The life of a peer's connection: dialling, the signed handshake, liveness, and coming back. Pure and synchronous; it
- * hands frames of a live session to its owner.
+ * The state machine of a peer's connection: dialling, the signed handshake, liveness, and reconnecting. Pure and
+ * synchronous; it passes frames of a live session to its owner.
  *
- * The handshake (security model 3.3): the broker greets with a nonce, we sign, the broker proves itself. Nothing is sent
- * or believed before its proof was checked against the pinned key, whatever key the greeting claims.
+ * The handshake (security model 3.3): the broker greets with a nonce, we sign, the broker proves itself. Nothing is
+ * sent or trusted before its proof is checked against the pinned key, whatever key the greeting claims.
  */
 import type { Transcript } from '@sealpost/identity'
 import {
@@ -18,8 +18,7 @@ import type { Millis } from '@sealpost/std'
 import { refusedBy, type SealpostCode, SealpostError } from '../errors.ts'
 import type { ConnectionTarget, CryptoPort, PeerEffects } from '../ports.ts'
 import { judgeKey, type KnownAddresses, ShardAddresses, type ShardRefusal, TLS_FAILED } from './addresses.ts'
-import { backoffMs, HINT_MAX_MS, putOffMs } from './backoff.ts'
-import { Liveness } from './liveness.ts'
+import { backoffMs, HINT_MAX_MS, Liveness, putOffMs } from './timing.ts'
 
 export type ConnectionState =
   /** Before `start`. */
@@ -37,7 +36,7 @@ export type ConnectionState =
       readonly name: 'live'
       readonly welcome: FrameOf<'welcome'>
       readonly sinceMs: Millis
-      /** The broker goes away; by then we leave ourselves. */
+      /** The broker is shutting down; we leave by then. */
       leaveAtMs: Millis
     }
   | { readonly name: 'closed'; readonly error: SealpostError | null }
@@ -46,51 +45,51 @@ export interface ConnectionPorts {
   readonly effects: Pick<PeerEffects, 'dial' | 'closeSocket' | 'transmit' | 'emit'>
   readonly crypto: Pick<CryptoPort, 'signAuth' | 'isBrokerProof' | 'checkCertificate' | 'newNonce'>
   readonly random: () => number
-  /** Whether the broker owes an answer to what was sent in this session. */
+  /** Whether the broker owes a reply in this session. */
   readonly isOwed: () => boolean
   /** A session began. */
   readonly live: (welcome: FrameOf<'welcome'>) => void
-  /** Where the mesh is served is known better than before. */
+  /** More is known about where the mesh is served. */
   readonly learned: (known: KnownAddresses) => void
-  /** The session, or the attempt at one, is over; another follows after `retryInMs`. */
+  /** The session, or the attempt at one, has ended; the next attempt follows after `retryInMs`. */
   readonly lost: (code: SealpostCode | 'connection_lost', retryInMs: Millis) => void
-  /** For good; `null`: we closed it ourselves. */
+  /** Ended for good; `null`: by `close`. */
   readonly ended: (error: SealpostError | null) => void
 }
 
 /** From the dial to `welcome`. */
 const SESSION_WITHIN_MS = 20_000
-/** From the dial to the greeting, where there is another shard to try. A broker greets without asking its database. */
+/** From the dial to the greeting, if there is another shard to try. A broker greets without querying its database. */
 const GREETED_WITHIN_MS = 5_000
-/** A broker refuses a handshake that takes longer than it allows: later than this, it does not run. */
+/** A broker refuses a handshake that exceeds its limit; a later end means that it does not run. */
 const REFUSED_WITHIN_MS = 2_000
-/** After `goaway` the broker ends the session itself, once it has answered what it took. */
+/** After `goaway` the broker ends the session itself, once it has replied to what it accepted. */
 const LEAVE_AFTER_MS = 10_000
-/** A broker that still works on a handshake after this long has given it up. */
+/** After this long a broker has given up a handshake. */
 const STALE_HANDSHAKE_MS = 30_000
-/** A session that lived this long shows that dialling works; shorter ones go on counting as failures. */
+/** A session that lasted this long proves that dialling works; shorter ones still count as failures. */
 const STEADY_AFTER_MS = 5_000
 
 export class BrokerConnection {
   state: ConnectionState = { name: 'idle' }
-  /** Of the current dial, or the last one. */
+  /** The current dial, or the last one. */
   dialNo = 0
   readonly #ports: ConnectionPorts
   readonly #place: ConnectionTarget
   readonly #addresses: ShardAddresses
   readonly #liveness = new Liveness()
   readonly #credit: number
-  /** In a row, without a word of the broker's on when to come again. */
+  /** Consecutive failures without a retry-after from the broker. */
   #failures = 0
-  /** In a row, with one: they don't add to an outage, nor it to them. */
+  /** Consecutive failures with a retry-after: counted apart from an outage. */
   #putOffs = 0
-  /** What the broker asked us to wait; 0 for nothing. */
+  /** The broker's retry-after; 0 for none. */
   #hintMs: Millis = 0
-  /** Handshakes that were signed and lost without an answer, and when. */
-  #unanswered: Millis[] = []
+  /** Times of signed handshakes that were lost without a reply. */
+  #lostHandshakes: Millis[] = []
   #pingNo = 0
-  #awaitedPong: { readonly ref: number; readonly answered: () => void } | null = null
-  /** What came before the greeting of the current dial. */
+  #awaitedPong: { readonly ref: number; readonly ponged: () => void } | null = null
+  /** The certificate received before the greeting of the current dial. */
   #certificate: Uint8Array | null = null
 
   constructor(ports: ConnectionPorts, place: ConnectionTarget, credit: number) {
@@ -110,7 +109,7 @@ export class BrokerConnection {
     this.state = { name: 'greeting', deadlineMs, sessionByMs }
   }
 
-  /** Returns the frame if it is one for the live session. */
+  /** Returns the frame if it belongs to the live session. */
   received(dialNo: number, frame: ServerFrame, nowMs: Millis): ServerFrame | null {
     if (dialNo !== this.dialNo) return null
     const { state } = this
@@ -130,12 +129,12 @@ export class BrokerConnection {
     }
   }
 
-  /** What came was no frame of this protocol. */
+  /** The received bytes are no valid frame. */
   malformed(dialNo: number, nowMs: Millis): void {
     if (dialNo === this.dialNo && this.#isDialled()) this.#drop('frame_malformed', nowMs)
   }
 
-  /** The socket is gone. `closeNumber` is the WebSocket's close code. */
+  /** The socket closed. `closeNumber` is the WebSocket's close code. */
   closed(dialNo: number, closeNumber: number, nowMs: Millis): void {
     if (dialNo !== this.dialNo || !this.#isDialled()) return
     if (closeNumber === TLS_FAILED) return this.#lose('certificate_untrusted', nowMs)
@@ -144,7 +143,7 @@ export class BrokerConnection {
     else this.#lose(code ?? 'connection_lost', nowMs)
   }
 
-  /** Frames of the live session were handed to the socket. */
+  /** Frames of the live session were passed to the socket. */
   sent(nowMs: Millis): void {
     this.#liveness.sent(nowMs)
   }
@@ -186,7 +185,7 @@ export class BrokerConnection {
     return Infinity
   }
 
-  /** For invites: where others find the mesh. */
+  /** The address to put into invites. */
   get publicUrl(): string {
     return this.#addresses.publicUrl
   }
@@ -195,7 +194,7 @@ export class BrokerConnection {
     this.#end(null)
   }
 
-  /** For good, for a reason of this peer's own. */
+  /** Ends the connection for good, for a reason of this peer. */
   fail(error: SealpostError): void {
     this.#end(error)
   }
@@ -274,7 +273,7 @@ export class BrokerConnection {
     if (hasLearned) this.#ports.learned(this.#addresses.known)
   }
 
-  /** Another shard is the home of our mesh. Who sends us there has proven itself; who answers there does so, too. */
+  /** Another shard is the home of our mesh. The redirecting shard has proven itself; the new one must do so too. */
   #moved(
     { url, certificate, proof }: FrameOf<'moved'>,
     { transcript, signature }: Extract<ConnectionState, { name: 'proving' }>,
@@ -295,7 +294,7 @@ export class BrokerConnection {
   ): ServerFrame | null {
     switch (frame.type) {
       case 'pong':
-        if (frame.ref === this.#awaitedPong?.ref) this.#awaitedPong.answered()
+        if (frame.ref === this.#awaitedPong?.ref) this.#awaitedPong.ponged()
         return null
       case 'refused':
         this.#refused(frame, nowMs)
@@ -324,7 +323,10 @@ export class BrokerConnection {
     this.#drop(code, nowMs)
   }
 
-  /** A shard that has proven nothing must not be able to end us; who sent us there says it, too, if it is so. */
+  /**
+   * A shard that has not proven itself must not end us; the shard that redirected us confirms the refusal if it is
+   * real.
+   */
   #isFinal(code: RefusalCode, nowMs: Millis): boolean {
     if (code === 'superseded' && this.#mayBeOwnHandshake(nowMs)) return false
     const { from } = this.#addresses.current
@@ -333,12 +335,12 @@ export class BrokerConnection {
   }
 
   /**
-   * Whether the newer session may be this peer's own: a shard that was slow opened it for a connection that is gone. Each
-   * handshake excuses one `superseded`, so that two devices with one key don't end each other again and again.
+   * Returns whether the newer session may be this peer's own: a slow shard may have opened it for a connection that is
+   * gone. Each handshake excuses one `superseded`, so that two devices with one key don't keep ending each other.
    */
   #mayBeOwnHandshake(nowMs: Millis): boolean {
-    this.#unanswered = this.#unanswered.filter((atMs) => nowMs - atMs < STALE_HANDSHAKE_MS)
-    return this.#unanswered.shift() !== undefined
+    this.#lostHandshakes = this.#lostHandshakes.filter((atMs) => nowMs - atMs < STALE_HANDSHAKE_MS)
+    return this.#lostHandshakes.shift() !== undefined
   }
 
   #watch(state: Extract<ConnectionState, { name: 'live' }>, nowMs: Millis): void {
@@ -349,14 +351,14 @@ export class BrokerConnection {
     this.ping()
   }
 
-  /** The broker answers when all that this session settled before is committed, or after 2 s. */
-  ping(answered?: () => void): void {
+  /** The broker replies once everything this session settled before is committed, or after 2 s. */
+  ping(ponged?: () => void): void {
     this.#pingNo = (this.#pingNo + 1) >>> 0
-    if (answered) this.#awaitedPong = { ref: this.#pingNo, answered }
+    if (ponged) this.#awaitedPong = { ref: this.#pingNo, ponged }
     this.#ports.effects.transmit({ type: 'ping', ref: this.#pingNo })
   }
 
-  /** One of those that the application named is the end; of any other shard there are others. */
+  /** Final for an address that the application gave; otherwise another shard is dialled. */
   #mistrust(reason: ShardRefusal, nowMs: Millis): void {
     const { url, from } = this.#addresses.current
     if (from === 'given') return this.#end(wrongBroker())
@@ -364,7 +366,7 @@ export class BrokerConnection {
     this.#drop('wrong_broker', nowMs)
   }
 
-  /** Ends the socket ourselves and comes back later. */
+  /** Closes the socket and schedules the next dial. */
   #drop(code: SealpostCode | 'connection_lost', nowMs: Millis): void {
     this.#ports.effects.closeSocket(this.dialNo)
     this.#lose(code, nowMs)
@@ -372,7 +374,7 @@ export class BrokerConnection {
 
   #lose(code: SealpostCode | 'connection_lost', nowMs: Millis): void {
     const { state } = this
-    if (state.name === 'proving' && !isRefusal(code)) this.#unanswered.push(nowMs)
+    if (state.name === 'proving' && !isRefusal(code)) this.#lostHandshakes.push(nowMs)
     const isSteady = state.name === 'live' && nowMs - state.sinceMs >= STEADY_AFTER_MS
     if (isSteady) {
       this.#failures = 0
@@ -381,27 +383,27 @@ export class BrokerConnection {
     const isSentOn = code === 'moved' && isSteady
     // A mesh of another cell can't stay here: a peer that can't be served is redirected again.
     if (code === 'try_later') this.#addresses.asksToStay = false
-    const isTurned = isAway(state, code) && this.#turn(code, nowMs)
+    const isTurned = isAway(state, code) && this.#tryOther(code, nowMs)
     const retryInMs = isSentOn ? 0 : isTurned ? this.#drawTurn(code) : this.#drawRetry()
     this.state = { name: 'waiting', dialAtMs: nowMs + retryInMs }
     this.#ports.lost(code, retryInMs)
   }
 
-  /** To another shard, if one is left; it is told why. */
-  #turn(code: SealpostCode | 'connection_lost', nowMs: Millis): boolean {
+  /** Turns to another shard, if one is left, and passes it the reason. */
+  #tryOther(code: SealpostCode | 'connection_lost', nowMs: Millis): boolean {
     const { url, from } = this.#addresses.current
     const isTurned = code === 'restarting' ? this.#addresses.leave(nowMs) : this.#addresses.next(nowMs)
     if (isTurned && from === 'home') this.#ports.effects.emit({ type: 'home_unreachable', url })
     return isTurned
   }
 
-  /** One that was not asked yet has put nobody off. Only those who come together are to come apart: who stops did that. */
+  /** A shard that was not dialled yet has not put anyone off, so only peers that arrive together are spread. */
   #drawTurn(code: SealpostCode | 'connection_lost'): Millis {
     const hintMs = Math.min(this.#hintMs, HINT_MAX_MS)
     return code === 'restarting' && hintMs > 0 ? hintMs : hintMs + backoffMs(0, this.#ports.random)
   }
 
-  /** All whom a broker puts off are told the same time: without a pause of their own they would come back as one. */
+  /** A broker gives all peers the same retry-after, so each adds a random pause. */
   #drawRetry(): Millis {
     const { random } = this.#ports
     if (this.#hintMs === 0) return backoffMs(this.#failures++, random)
@@ -421,7 +423,7 @@ export class BrokerConnection {
   }
 }
 
-/** Asking the same shard again at once would not help. A session that broke may have been the network's doing. */
+/** Dialling the same shard again at once would not help. A broken session may have been a network failure. */
 const isAway = ({ name }: ConnectionState, code: SealpostCode | 'connection_lost'): boolean =>
   code === 'restarting' || code === 'heartbeat_missed' || (name !== 'live' && !isPutOff(code))
 
@@ -431,7 +433,7 @@ const isPutOff = (code: string): boolean => refusals.some((row) => row.code === 
 const byCloseNumber = new Map<number, RefusalCode>()
 for (const row of refusals) if (row.close && !byCloseNumber.has(row.close)) byCloseNumber.set(row.close, row.code)
 
-/** What a close code says when no `refused` frame came before it. */
+/** Maps a close code to a refusal, for sessions that end without a `refused` frame. */
 export function codeOfClose(closeNumber: number): RefusalCode | undefined {
   return byCloseNumber.get(closeNumber)
 }
@@ -440,6 +442,9 @@ export function wrongBroker(): SealpostError {
   return new SealpostError('wrong_broker', 'The server does not hold the pinned key of this broker.')
 }
 
-/** Epochs grow with each session: a database that gives one again has lost the opening of the last one, and what followed it. */
+/**
+ * Epochs grow with each session, so a repeated epoch means that the database lost the opening of the last session and
+ * everything after it.
+ */
 export const isRestoredSince = (last: FrameOf<'welcome'>, now: FrameOf<'welcome'>): boolean =>
   last.incarnation !== now.incarnation || last.epoch >= now.epoch

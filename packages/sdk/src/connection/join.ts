@@ -1,6 +1,6 @@
 /**
- * Joins a mesh with an invite, as a member or as a device of a member: `@sealpost/sdk/join`. Each call uses one connection of its
- * own. Call `connect` afterwards.
+ * Joins a mesh with an invite, as a member or as a device of a member: `@sealpost/sdk/join`. Each call uses its own
+ * connection. Call `connect` afterwards.
  */
 import {
   bindBoxKey,
@@ -16,19 +16,35 @@ import {
   type Transcript,
   verifyBroker,
 } from '@sealpost/identity'
-import { type Form, type FrameOf, PROTOCOL_VERSIONS } from '@sealpost/protocol'
-import { isChosenName, type MeshId, NAME_RULE, OperatingError, type PeerKey, tidyName } from '@sealpost/std'
+import {
+  decodeServerFrame,
+  encode,
+  type Form,
+  type FrameOf,
+  PROTOCOL_VERSIONS,
+  type ServerFrame,
+  SUBPROTOCOLS,
+} from '@sealpost/protocol'
+import {
+  isChosenName,
+  type MeshId,
+  type Millis,
+  NAME_RULE,
+  OperatingError,
+  type PeerKey,
+  tidyName,
+} from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
 import { BINDING_MS } from '../keys/key-epochs.ts'
-import { judgeKey, ShardAddresses } from './addresses.ts'
-import { wrongBroker } from './connection.ts'
-import { Dial, platformWebSocket, socketUrl, type WebSocketConstructor } from './dial.ts'
+import { platformWebSocket, type WebSocketConstructor, type WebSocketLike } from '../ports.ts'
+import { certificateErrorCode, certificateUntrusted, judgeKey, ShardAddresses, socketUrl } from './addresses.ts'
+import { codeOfClose, wrongBroker } from './connection.ts'
 
 export interface JoinOptions {
   /** The text of the invite. */
   readonly invite: string
   readonly identity: Identity
-  /** What people shall call this peer: 1 to 64 printable ASCII characters. Default: `peer-` and 8 digits of its key. */
+  /** Display name: 1 to 64 printable ASCII characters. Default: `peer-` and 8 digits of its key. */
   readonly name?: string
   readonly webSocket?: WebSocketConstructor
   /** Default `binary`. */
@@ -37,21 +53,21 @@ export interface JoinOptions {
 
 /** Everything `connect` needs beside the identity. */
 export interface Membership {
-  /** That of the invite, or where the mesh lives by now. */
+  /** The URL of the invite, or the mesh's current home. */
   readonly url: string
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
-  /** The name it has from now on. */
+  /** The name that the broker assigned. */
   readonly name: string
 }
 
 const JOIN_WITHIN_MS = 20_000
 
 /**
- * Uses the invite. Said again with the same identity, after a lost answer, it is the same enrolment.
- * @throws SealpostError `invite_malformed`, `name_malformed`, `wrong_broker`; from the broker `invite_refused` (expired,
- *   revoked, used up, or not of this broker: one answer), `already_member`, `name_taken`, `revoked`; from this machine
- *   `certificate_untrusted`; retryable `connection_lost`, `try_later`, `restarting`, `moved`
+ * Uses the invite. Repeating the call with the same identity, after a lost reply, repeats the same enrolment.
+ * @throws SealpostError `invite_malformed`, `name_malformed`, `wrong_broker`; from the broker `invite_refused`
+ *   (expired, revoked, used up, or not of this broker: one reply for all), `already_member`, `name_taken`, `revoked`;
+ *   from this machine `certificate_untrusted`; retryable `connection_lost`, `try_later`, `restarting`, `moved`
  */
 export async function join(options: JoinOptions): Promise<Membership> {
   await ready()
@@ -66,17 +82,17 @@ export async function join(options: JoinOptions): Promise<Membership> {
 }
 
 export interface DeviceMembership extends Membership {
-  /** Whose device it is now. */
+  /** The user that the device belongs to. */
   readonly user: PeerKey
   readonly label: string
 }
 
 /**
- * Uses the invite of a user, for a device with keys of its own. Said again with the same identity, after a lost answer,
- * it is the same enrolment.
- * @throws SealpostError `invite_malformed`, `wrong_broker`; from the broker `invite_refused` (expired, used, of a user
- *   that is no member, or not of this broker: one answer), `too_many_devices`, `already_member`, `name_taken`, `revoked`;
- *   retryable `connection_lost`, `try_later`, `restarting`, `moved`
+ * Uses the invite of a user, for a device with its own keys. Repeating the call with the same identity, after a lost
+ * reply, repeats the same enrolment.
+ * @throws SealpostError `invite_malformed`, `wrong_broker`; from the broker `invite_refused` (expired, used, of a
+ *   user that is no member, or not of this broker: one reply for all), `too_many_devices`, `already_member`,
+ *   `name_taken`, `revoked`; retryable `connection_lost`, `try_later`, `restarting`, `moved`
  */
 export async function joinAsDevice(options: Omit<JoinOptions, 'name'>): Promise<DeviceMembership> {
   await ready()
@@ -90,12 +106,12 @@ export async function joinAsDevice(options: Omit<JoinOptions, 'name'>): Promise<
   return { url: enrolled.url, brokerKey, meshId, name: enrolled.name, user, label }
 }
 
-/** Who is dialled for an enrolment. */
+/** The broker to dial for an enrolment. */
 type Door = Pick<Invite, 'meshId' | 'brokerKey' | 'url'>
 
 /**
- * At the door, or where it says that the mesh lives by now.
- * @throws SealpostError `wrong_broker`, `moved` when it can't be followed, and as the broker refuses
+ * Enrols at this broker, or at the home that it redirects to.
+ * @throws SealpostError `wrong_broker`, `moved` if it can't be followed, and the broker's refusals
  */
 export async function enrolAt(
   door: Door,
@@ -141,7 +157,10 @@ interface Greeting {
   readonly certificate: Uint8Array | null
 }
 
-/** The transcript to sign for a greeting. @throws SealpostError `wrong_broker`, `version_unsupported`, as `Dial.next` */
+/**
+ * Returns the transcript to sign for a greeting. @throws SealpostError `wrong_broker`, `version_unsupported`, as
+ * `Dial.next`
+ */
 async function greetingOf(dial: Dial, door: Door, identity: Identity): Promise<Transcript> {
   const first = await dial.next('hello', 'certificate')
   if (first.type === 'hello') return transcriptOf(door, identity, { hello: first, certificate: null })
@@ -185,7 +204,7 @@ function enrolDeviceFrame(invite: DeviceInvite, identity: Identity, transcript: 
   return { type: 'enrolDevice', statement, ...enrolment({ invite: statement, name }, identity, transcript) }
 }
 
-/** The fields of both enrolment frames: the first key binding, and a signature over all of it. */
+/** Returns the fields common to both enrolment frames: the first key binding, and the signature over everything. */
 function enrolment(signed: { invite: Uint8Array; name: string }, identity: Identity, transcript: Transcript) {
   const { version, clientNonce, meshId } = transcript
   const { boxKey, boxEpoch, notAfterMs, signature } = bindBoxKey(identity, meshId, Date.now() + BINDING_MS)
@@ -193,4 +212,86 @@ function enrolment(signed: { invite: Uint8Array; name: string }, identity: Ident
     ...{ version, clientNonce, boxKey, boxEpoch, bindingNotAfterMs: notAfterMs, bindingSignature: signature },
     signature: signEnrolment(identity.signing, transcript, { ...signed, bindingSignature: signature }),
   }
+}
+
+/** One connection for a short exchange of frames; its first failure ends it. */
+interface DialOptions {
+  readonly url: string
+  readonly form: Form
+  readonly webSocket: WebSocketConstructor
+  /** From the dial to the last reply. */
+  readonly withinMs: Millis
+}
+
+class Dial {
+  readonly #socket: WebSocketLike
+  readonly #form: Form
+  readonly #timer: ReturnType<typeof setTimeout>
+  readonly #frames: ServerFrame[] = []
+  readonly #failure = Promise.withResolvers<never>()
+  #news = Promise.withResolvers<void>()
+
+  constructor({ url, form, webSocket: WebSocket, withinMs }: DialOptions) {
+    const subprotocol = Object.entries(SUBPROTOCOLS).find(([, its]) => its === form)![0]
+    this.#form = form
+    this.#failure.promise.catch(() => undefined) // it may fail when no caller waits
+    this.#timer = setTimeout(() => this.#fail(lost()), withinMs)
+    this.#socket = new WebSocket(url, [subprotocol])
+    this.#socket.binaryType = 'arraybuffer'
+    this.#socket.onmessage = ({ data: wire }) => this.#frameReceived(wire)
+    this.#socket.onclose = ({ code }) => this.#closed(code)
+    this.#socket.onerror = (event: unknown) => {
+      const trouble = certificateErrorCode(event)
+      if (trouble !== null) this.#fail(certificateUntrusted(trouble)) // otherwise `close` reports the reason
+    }
+  }
+
+  send(frame: Parameters<typeof encode>[1]): void {
+    this.#socket.send(encode(this.#form, frame))
+  }
+
+  /** @throws SealpostError with the broker's refusal, `frame_unexpected` for another frame, or `connection_lost` */
+  async next<Type extends ServerFrame['type']>(...types: Type[]): Promise<FrameOf<Type>> {
+    while (this.#frames.length === 0) await Promise.race([this.#news.promise, this.#failure.promise])
+    const frame = this.#frames.shift()!
+    if (frame.type === 'refused') throw refusedBy(frame.code)
+    if (!(types as string[]).includes(frame.type)) throw refusedBy('frame_unexpected')
+    return frame as FrameOf<Type>
+  }
+
+  close(): void {
+    clearTimeout(this.#timer)
+    this.#socket.onmessage = null
+    this.#socket.onclose = null
+    this.#socket.close(1000)
+  }
+
+  #frameReceived(wire: unknown): void {
+    const bytes = wire instanceof ArrayBuffer ? new Uint8Array(wire) : wire
+    const isWire = typeof bytes === 'string' || bytes instanceof Uint8Array
+    const decoded = isWire ? decodeServerFrame(this.#form, bytes) : null
+    if (!decoded?.ok) return this.#fail(refusedBy('frame_malformed'))
+    this.#frames.push(decoded.frame)
+    this.#news.resolve()
+    this.#news = Promise.withResolvers()
+  }
+
+  #closed(closeNumber: number): void {
+    const code = codeOfClose(closeNumber)
+    this.#fail(code ? refusedBy(code) : lost())
+  }
+
+  #fail(error: SealpostError): void {
+    this.#failure.reject(error)
+  }
+}
+
+function lost(): SealpostError {
+  return new SealpostError(
+    'connection_lost',
+    'The broker was not reached, or the connection ended before its answer.',
+    {
+      isRetryable: true,
+    },
+  )
 }

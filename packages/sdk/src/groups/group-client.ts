@@ -1,15 +1,13 @@
-/** Groups as the engine has them: the statements it believes, mail of groups that comes, and mail to groups that goes. */
+/** Groups in the engine: the trusted statements, incoming group mail, and messages to groups. */
 import { type GroupStatement, isGroupEnded, type Note } from '@sealpost/identity'
-import { BODY_BYTES_MAX, type FrameOf } from '@sealpost/protocol'
+import { BODY_BYTES_MAX, type FrameOf, type Priority, type SendTerms } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
-import type { PeerEvent } from '../events.ts'
 import type { OpenedEnvelope, OpenedMessage, PushedDelivery } from '../inbox/message.ts'
 import type { OutgoingMessage, Receipt } from '../outbox/lane.ts'
 import { keptForLater, type Orphan, type SharedBodyStore } from '../outbox/persistent-outbox.ts'
-import type { GroupCrypto } from '../ports.ts'
+import type { GroupCrypto, PeerEvent } from '../ports.ts'
 import type { BrokerRequestOf } from '../requests/requests.ts'
-import { type GroupMessage, type GroupMessageTerms, isGroupMember, type MessageRecorder } from './group-message.ts'
 import { GroupStatements } from './statement-cache.ts'
 
 export interface GroupClientPorts {
@@ -60,7 +58,7 @@ export class GroupClient {
     })
   }
 
-  /** As far as they are known now, ended ones among them; `refresh` asks. */
+  /** All known groups, including ended ones; `refresh` updates them. */
   get all(): readonly GroupStatement[] {
     return this.#statements.all
   }
@@ -77,7 +75,7 @@ export class GroupClient {
     this.#sends.send(send)
   }
 
-  /** The broker has taken it. */
+  /** Adds a group that the broker has accepted. */
   add(group: GroupStatement): void {
     this.#statements.add(group)
   }
@@ -95,18 +93,19 @@ export class GroupClient {
     return group !== undefined && group.epoch > epoch && !isGroupMember(group, peer)
   }
 
-  /** Members that a former life still owed a message: it continues with them. */
+  /** Resumes messages that an earlier process still owed to members. */
   restore(): void {
-    for (const message of this.#ports.bodies?.restored.values() ?? []) this.#sends.restore(message, this.#tellerOf(0))
+    for (const message of this.#ports.bodies?.restored.values() ?? [])
+      this.#sends.restore(message, this.#eventObserver(0))
   }
 
-  /** A post of a former life. */
+  /** Handles a post of an earlier process. */
   orphan(message: GroupMessage, to: PeerKey, outboxNo: number): Orphan {
-    return this.#sends.orphan(message, to, this.#tellerOf(outboxNo))
+    return this.#sends.orphan(message, to, this.#eventObserver(outboxNo))
   }
 
-  /** Nobody of this life waits for these: they are told as events. */
-  #tellerOf(outboxNo: number): SendObserver {
+  /** No caller of this process waits for these posts, so their outcomes become events. */
+  #eventObserver(outboxNo: number): SendObserver {
     return {
       expect: () => undefined,
       ended: ({ peer: to, receipt, error }) => {
@@ -127,18 +126,67 @@ export class GroupClient {
   }
 }
 
-/** What became of a group message, for one member. */
+export interface GroupMessageTerms {
+  readonly priority: Priority
+  readonly ttlSeconds: number
+  readonly terms?: SendTerms | undefined
+  /** Sealed with the body, together with the group's id. */
+  readonly note?: Note | undefined
+}
+
+/** Records messages to a group in its history: an open `State` of the group is one. */
+export interface MessageRecorder {
+  /**
+   * @throws SealpostError `key_missing` while it has no key to seal them under; `value_too_large` if no record can
+   *   hold the note
+   */
+  checkNote(note: Note | undefined): void
+  /** Returns the history record to store with the sealed body; the ticket opens the body. */
+  sealRecord(message: { readonly ticket: Uint8Array; readonly note: Note }): Uint8Array
+  /** The record is stored; called once for each member that the message is stored for. */
+  recorded(record: Uint8Array): void
+}
+
+/** A message to a group: its body sealed once, and the common part of its envelopes, which all refer to this object. */
+export interface GroupMessage {
+  readonly groupId: GroupId
+  readonly epoch: number
+  readonly bodyId: string
+  /** The sealed body. */
+  readonly bytes: Uint8Array
+  /** The body of each envelope: content key and hash. */
+  readonly ticket: Uint8Array
+  readonly terms: GroupMessageTerms
+  /** The history record, or undefined for none. */
+  readonly record?: Uint8Array | undefined
+  /** The addressed members; empty if an earlier process sent it. */
+  readonly members: readonly PeerKey[]
+  /** It was already sealed again for the current members, which happens once. */
+  readonly isSecond: boolean
+  /** Members whose envelopes were refused because the group changed; it is sealed again for them. */
+  readonly owed: Set<PeerKey>
+}
+
+/** The group of a received message, proven by the sender's box and the owner's signature. */
+export interface MessageGroup {
+  readonly id: GroupId
+  readonly name: string
+  /** The epoch of the statement that the sender used. */
+  readonly epoch: number
+}
+
+/** The outcome of a group message for one member. */
 export type MemberOutcome =
   | { readonly peer: PeerKey; readonly receipt: Receipt; readonly error: null }
   | { readonly peer: PeerKey; readonly receipt: null; readonly error: SealpostError }
 
-/** Who hears what becomes of a group message. */
+/** Receives the progress of a group message. */
 export interface SendObserver {
-  /** It is to be kept in the history of the group. */
+  /** Set if the history of the group shall record the message. */
   readonly recorder?: MessageRecorder | undefined
-  /** These are to get it: at first, and when the group has changed. */
+  /** The members to send to: called at first, and again if the group has changed. */
   readonly expect: (members: readonly PeerKey[]) => void
-  /** Once for each of them. */
+  /** Called once per member. */
   readonly ended: (outcome: MemberOutcome) => void
 }
 
@@ -146,7 +194,7 @@ export interface GroupSend extends SendObserver {
   readonly groupId: GroupId
   readonly body: Uint8Array
   readonly terms: GroupMessageTerms
-  /** It is on its way by this statement. */
+  /** The message was sealed by this statement and is on its way. */
   readonly posted: (group: GroupStatement) => void
   readonly refused: (error: SealpostError) => void
 }
@@ -156,15 +204,16 @@ export interface GroupSenderPorts {
   readonly self: PeerKey
   readonly statements: GroupStatements
   readonly post: (post: OutgoingMessage) => void
-  /** What is owed has changed: it is to be kept. */
+  /** The owed members changed and must be stored. */
   readonly saveOwed: (message: GroupMessage) => void
-  /** How what is owed ends with the peer. */
+  /** Returns the error for owed messages when the peer ends. */
   readonly endOf: (error: SealpostError) => SealpostError
 }
 
 /**
- * Messages to groups: sealed once, and one envelope for each member in the ordinary lane to that member. When the broker
- * says that the group has changed, what was refused is sealed again for the current members, once. Pure and synchronous.
+ * Messages to groups: sealed once, with one envelope for each member in the ordinary lane to that member. If the broker
+ * reports that the group has changed, refused envelopes are sealed once more for the current members. Pure and
+ * synchronous.
  */
 export class GroupSender {
   readonly #ports: GroupSenderPorts
@@ -187,14 +236,14 @@ export class GroupSender {
     })
   }
 
-  /** A post of a former life, which nobody waits for but the group. */
-  orphan(message: GroupMessage, to: PeerKey, teller: SendObserver): Pick<OutgoingMessage, 'accepted' | 'refused'> {
-    return this.#answers(message, to, teller)
+  /** Handles a post of an earlier process, which only the group waits for. */
+  orphan(message: GroupMessage, to: PeerKey, observer: SendObserver): Pick<OutgoingMessage, 'accepted' | 'refused'> {
+    return this.#answers(message, to, observer)
   }
 
-  /** What a former life still owed when it ended. */
-  restore(message: GroupMessage, teller: SendObserver): void {
-    if (message.owed.size > 0) this.#askAgain(message, teller)
+  /** Resumes a message that an earlier process still owed. */
+  restore(message: GroupMessage, observer: SendObserver): void {
+    if (message.owed.size > 0) this.#askAgain(message, observer)
   }
 
   #begin(send: GroupSend, group: GroupStatement): void {
@@ -210,71 +259,77 @@ export class GroupSender {
   #launch(
     body: Uint8Array,
     { group, to, ...rest }: { group: GroupStatement; to: PeerKey[] } & Pick<GroupMessage, 'terms' | 'isSecond'>,
-    teller: SendObserver,
+    observer: SendObserver,
   ): void {
     const { groupId, epoch } = group
     const sealed = this.#ports.crypto.sealBody(body)
     const note = { ...rest.terms.note, group: groupId, groupEpoch: epoch }
-    const record = teller.recorder?.sealRecord({ ticket: sealed.ticket, note })
+    const record = observer.recorder?.sealRecord({ ticket: sealed.ticket, note })
     const message = { ...sealed, ...rest, groupId, epoch, record, members: to, owed: new Set<PeerKey>() }
-    for (const member of to) this.#ports.post(this.#postOf(message, note, member, teller))
+    for (const member of to) this.#ports.post(this.#postOf(message, note, member, observer))
   }
 
-  #postOf(message: GroupMessage, note: Note, to: PeerKey, teller: SendObserver): OutgoingMessage {
+  #postOf(message: GroupMessage, note: Note, to: PeerKey, observer: SendObserver): OutgoingMessage {
     const { bodyId, ticket: body } = message
     const { priority, ttlSeconds, terms } = message.terms
-    const { accepted, refused } = this.#answers(message, to, teller)
+    const { accepted, refused } = this.#answers(message, to, observer)
     return { to, priority, ttlSeconds, terms, note, bodyId, body, message, accepted, refused }
   }
 
-  #answers(message: GroupMessage, peer: PeerKey, teller: SendObserver): Pick<OutgoingMessage, 'accepted' | 'refused'> {
+  #answers(
+    message: GroupMessage,
+    peer: PeerKey,
+    observer: SendObserver,
+  ): Pick<OutgoingMessage, 'accepted' | 'refused'> {
     return {
       accepted: (receipt) => {
-        teller.recorder?.recorded(message.record!)
-        teller.ended({ peer, receipt, error: null })
+        observer.recorder?.recorded(message.record!)
+        observer.ended({ peer, receipt, error: null })
       },
       refused: (error) => {
-        if (error.code === 'stale_roster' && !message.isSecond) this.#owe(message, peer, teller)
-        else teller.ended({ peer, receipt: null, error })
+        if (error.code === 'stale_roster' && !message.isSecond) this.#owe(message, peer, observer)
+        else observer.ended({ peer, receipt: null, error })
       },
     }
   }
 
-  /** In the turn of the refusal, so that no crash finds it neither sent nor owed. */
-  #owe(message: GroupMessage, peer: PeerKey, teller: SendObserver): void {
+  /** Runs in the turn of the refusal, so after a crash the message is either sent or owed. */
+  #owe(message: GroupMessage, peer: PeerKey, observer: SendObserver): void {
     const isFirst = message.owed.size === 0
     message.owed.add(peer)
     this.#ports.saveOwed(message)
-    if (isFirst) this.#askAgain(message, teller)
+    if (isFirst) this.#askAgain(message, observer)
   }
 
-  #askAgain(message: GroupMessage, teller: SendObserver): void {
+  #askAgain(message: GroupMessage, observer: SendObserver): void {
     this.#ports.statements.refresh((error) =>
-      error ? this.#giveUp(message, teller, error) : this.#again(message, teller),
+      error ? this.#giveUp(message, observer, error) : this.#again(message, observer),
     )
   }
 
-  #again(message: GroupMessage, teller: SendObserver): void {
+  #again(message: GroupMessage, observer: SendObserver): void {
     const owed = new Set(message.owed)
     const group = this.#ports.statements.find(message.groupId)
     const body = this.#ports.crypto.openBody(message.bytes, message.ticket)
-    const isSealable = message.record === undefined || teller.recorder // a former life could have it kept, this one can't
+    // An earlier process recorded it in the history, this one can't.
+    const isSealable = message.record === undefined || observer.recorder
     const to = group && body && isSealable && group.epoch > message.epoch ? this.#nowOwed(group, message, owed) : []
-    teller.expect(to)
-    if (group && body && to.length > 0) this.#launch(body, { group, to, terms: message.terms, isSecond: true }, teller)
+    observer.expect(to)
+    if (group && body && to.length > 0)
+      this.#launch(body, { group, to, terms: message.terms, isSecond: true }, observer)
     message.owed.clear()
     this.#ports.saveOwed(message)
     const served = new Set(to)
     const error = group && isGroupEnded(group) ? unknownGroup() : refusedBy('stale_roster')
-    for (const peer of owed) if (!served.has(peer)) teller.ended({ peer, receipt: null, error })
+    for (const peer of owed) if (!served.has(peer)) observer.ended({ peer, receipt: null, error })
   }
 
-  /** This life is over; with a store the next one continues. */
-  #giveUp({ owed }: GroupMessage, teller: SendObserver, error: SealpostError): void {
-    for (const peer of owed) teller.ended({ peer, receipt: null, error: this.#ports.endOf(error) })
+  /** This process ends; with a store the next one continues. */
+  #giveUp({ owed }: GroupMessage, observer: SendObserver, error: SealpostError): void {
+    for (const peer of owed) observer.ended({ peer, receipt: null, error: this.#ports.endOf(error) })
   }
 
-  /** Of the members of now: those who did not get it, and those who came since. */
+  /** The current members that did not get it, or joined since. */
   #nowOwed(group: GroupStatement, { members }: GroupMessage, owed: ReadonlySet<PeerKey>): PeerKey[] {
     const { self } = this.#ports
     if (!isGroupMember(group, self)) return []
@@ -290,28 +345,31 @@ export function notInGroup(): SealpostError {
 }
 
 /**
- * The second half of opening mail of a group, or for every device of a user: the envelope held the ticket to a body that came beside it. Which group it
- * is for stands in the box; whether its sender belongs to that group, the owner's statement says.
+ * The second half of opening mail of a group, or for every device of a user: the envelope held the ticket to a body
+ * sent beside it. The group's id is sealed; the owner's statement proves whether the sender belongs to that group.
  */
 interface GroupOpenerPorts {
   readonly crypto: Pick<GroupCrypto, 'openBody'>
   readonly statements: GroupStatements
-  /** The identity key of now, of one that others may have followed. */
+  /** Returns the current identity key for a former one. */
   readonly current: (peer: PeerKey) => PeerKey
-  /** What waits of this sender may go on. */
+  /** Retries waiting mail of this sender. */
   readonly unlock: (sender: PeerKey) => void
 }
 
 export class GroupOpener {
   readonly #ports: GroupOpenerPorts
-  /** Read again since they came. */
+  /** Deliveries whose group statement was read again since they arrived. */
   readonly #rechecked = new WeakSet<PushedDelivery>()
 
   constructor(ports: GroupOpenerPorts) {
     this.#ports = ports
   }
 
-  /** `asked`: the group's statement was asked for, then `unlock` follows. `later`: the broker has none that is new enough. */
+  /**
+   * `asked`: the group's statement was requested, and `unlock` follows. `later`: the broker has none that is new
+   * enough.
+   */
   open(delivery: PushedDelivery, opened: OpenedEnvelope): OpenedMessage | { flaw: string } | 'asked' | 'later' {
     const { note, header, headerHash } = opened
     if (note?.pool !== undefined) return this.#openForPool(delivery, opened, note)
@@ -323,7 +381,7 @@ export class GroupOpener {
     if (note.group === undefined) return { ok: true, header, headerHash, note, body }
     const group = this.#ports.statements.find(note.group)
     if (!group || group.epoch < note.groupEpoch!) return this.#ask(delivery)
-    // Of an older epoch nobody can tell any more who belonged to it.
+    // Membership in an older epoch can't be verified any more.
     const isMember =
       isGroupMember(group, delivery.sender) || group.members.some((key) => this.#ports.current(key) === delivery.sender)
     if (group.epoch === note.groupEpoch && !isMember) return { flaw: 'not_in_group' }
@@ -331,7 +389,7 @@ export class GroupOpener {
     return { ok: true, header, headerHash, note, body, group: among }
   }
 
-  /** Every member that knows a pool may send to it: only the sender's box is proof. */
+  /** Any member that knows a pool may send to it, so the sender's box is the only proof. */
   #openForPool({ body }: PushedDelivery, opened: OpenedEnvelope, note: Note): OpenedMessage | { flaw: string } {
     if (!body) return { flaw: 'no_body' }
     if (note.group !== undefined || note.user !== undefined) return { flaw: 'two_audiences' }
@@ -346,3 +404,12 @@ export class GroupOpener {
     return 'asked'
   }
 }
+
+export function isGroupMember(group: GroupStatement, peer: PeerKey): boolean {
+  const members = memberSets.get(group) ?? new Set(group.members)
+  memberSets.set(group, members)
+  return members.has(peer)
+}
+
+/** Cached, because every received group message needs it. */
+const memberSets = new WeakMap<GroupStatement, ReadonlySet<PeerKey>>()

@@ -1,16 +1,23 @@
-/** Groups as an application has them. Membership is what the owner signed; who is told a message is what its sender chose. */
+/**
+ * Groups as an application sees them. The owner's signature decides membership; the sender chooses the recipients of a
+ * message.
+ */
 import { GROUP_MEMBERS_MAX, type GroupStatement, isGroupEnded, isMemberListName } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { type GroupId, isChosenName, NAME_RULE, type PeerKey, tidyName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import { bytesOf } from '../inbox/message.ts'
-import type { Receipt } from '../outbox/lane.ts'
-import { postTermsOf, type SendOptions } from '../outbox/send-frames.ts'
+import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import type { RequestBroker } from '../requests/requests.ts'
-import { type GroupClient, type MemberOutcome, unknownGroup } from './group-client.ts'
-import { isGroupMember, type MessageRecorder } from './group-message.ts'
+import {
+  type GroupClient,
+  isGroupMember,
+  type MemberOutcome,
+  type MessageRecorder,
+  unknownGroup,
+} from './group-client.ts'
 
-/** What a group and a pool are alike for an application: a named set of peers, which its owner changes by statements. */
+/** The common part of a group and a pool: a named set of peers that its owner changes by statements. */
 interface MemberListView {
   readonly name: string
   readonly epoch: number
@@ -18,7 +25,7 @@ interface MemberListView {
   readonly members: readonly PeerKey[]
 }
 
-/** What of it becomes another. */
+/** Returns the changed fields. */
 export type MemberListEdit = (now: MemberListView) => { name?: string; members?: readonly PeerKey[] }
 
 export interface MemberListPorts<Facts extends MemberListView> {
@@ -27,7 +34,7 @@ export interface MemberListPorts<Facts extends MemberListView> {
   readonly change: (change: MemberListEdit) => Promise<void>
 }
 
-/** What it tells is what is known now. */
+/** Its properties show the newest known statement. */
 export abstract class MemberList<Facts extends MemberListView> {
   /** @internal */
   protected abstract readonly ports: MemberListPorts<Facts>
@@ -53,15 +60,16 @@ export abstract class MemberList<Facts extends MemberListView> {
   }
 
   /**
-   * They get what is sent from then on; what was sent before is not sealed for them.
-   * @throws SealpostError `not_owner`, `group_malformed` or `pool_malformed`, `unknown_group` when it was deleted
+   * Adds members. They get messages sent from then on; earlier ones are not sealed for them.
+   * @throws SealpostError `not_owner`, `group_malformed` or `pool_malformed`, `unknown_group` if it was deleted
    */
   add(...peers: PeerKey[]): Promise<void> {
     return this.ports.change(({ members }) => ({ members: [...members, ...peers] }))
   }
 
   /**
-   * What is sent from then on they can't open. Of a pool they are given nothing more, and what they hold goes to others.
+   * Removes members. They can't open messages sent from then on. A pool gives them no further messages, and messages
+   * they hold go to others.
    * @throws SealpostError as `add` does
    */
   remove(...peers: PeerKey[]): Promise<void> {
@@ -74,28 +82,28 @@ export abstract class MemberList<Facts extends MemberListView> {
   }
 }
 
-/** As of a message to one; neither delayed nor for those online only. */
+/** As `SendOptions`, without delay and without `ifOnline`. */
 export type GroupSendOptions = Omit<SendOptions, 'notBefore' | 'ifOnline'> & {
-  /** The open state of this group: its history records the message, in the commit that stores it for the members. */
+  /** The open state of this group: its history records the message in the commit that stores it for the members. */
   readonly recordIn?: MessageRecorder
 }
 
-/** A message on its way to each member. One who does not look at its promises need not fear them. */
+/** A message on its way to each member. Its promises are safe to ignore: never an unhandled rejection. */
 export interface PendingGroupSend {
-  /** Of the roster by which it was sealed. */
+  /** The epoch of the statement it was sealed by. */
   readonly epoch: number
-  /** Resolve when the broker has stored the envelope for this member; they reject as `send` does. */
+  /** Each resolves when the broker has stored the envelope for this member, and rejects as `send` does. */
   readonly members: ReadonlyMap<PeerKey, Promise<Receipt>>
   /**
-   * One outcome for each member, once all are known. When the group changed meanwhile, those who came since are among
-   * them, and those who left are refused as `stale_roster`.
+   * One outcome per member, once all are known. If the group changed in the meantime, new members are included, and
+   * removed ones are refused as `stale_roster`.
    */
   readonly stored: Promise<readonly MemberOutcome[]>
 }
 
 export interface GroupsPorts {
   readonly self: PeerKey
-  /** Tells the engine the time, and gives its groups. */
+  /** Advances the engine's clock and passes its group client. */
   readonly tell: <T>(happened: (client: GroupClient) => T) => T
   readonly ask: RequestBroker
 }
@@ -109,7 +117,7 @@ export class Groups {
   }
 
   /**
-   * A new group of one's own, this peer among its members.
+   * Creates a group; this peer owns it and is a member.
    * @throws SealpostError `group_malformed`, `too_many_groups`, `too_many_own_groups`
    */
   async create(name: string, members: readonly PeerKey[]): Promise<Group> {
@@ -119,7 +127,7 @@ export class Groups {
     return this.#groupOf(group.groupId)
   }
 
-  /** Those this peer belongs to or owns, as the broker tells them now. */
+  /** The groups that this peer belongs to or owns, read from the broker. */
   async list(): Promise<Group[]> {
     await this.#refresh()
     const { self } = this.#ports
@@ -146,7 +154,7 @@ export class Groups {
     })
   }
 
-  /** Of a change made elsewhere meanwhile it makes one more, once. */
+  /** Retries once if the group was changed elsewhere in the meantime. */
   async #change(groupId: GroupId, change: MemberListEdit): Promise<void> {
     for (const isLast of [false, true]) {
       const group = this.#own(groupId)
@@ -159,7 +167,7 @@ export class Groups {
     }
   }
 
-  /** Two ends of a group differ when it was renamed between them: one is enough. */
+  /** A rename makes two end statements differ: either one suffices. */
   async #end(groupId: GroupId): Promise<void> {
     const group = this.#own(groupId)
     if (isGroupEnded(group)) return
@@ -175,7 +183,7 @@ export class Groups {
     return group
   }
 
-  /** Returns whether it stands; false when it came too late, unless that is to be thrown. */
+  /** Returns whether the broker accepted it; false if it is stale and not the last try. */
   async #set(group: GroupStatement, isLast = true): Promise<boolean> {
     const { outcome } = await this.#ports.ask({ type: 'setGroup', statement: group.bytes })
     if (outcome === 'done') this.#ports.tell((client) => client.add(group))
@@ -209,7 +217,7 @@ interface GroupPorts extends MemberListPorts<GroupStatement> {
   readonly send: (body: Uint8Array | string, options: GroupSendOptions) => Promise<PendingGroupSend>
 }
 
-/** Events `group_changed` and `group_deleted` say when it is another than it was. */
+/** Events `group_changed` and `group_deleted` report changes. */
 export class Group extends MemberList<GroupStatement> {
   protected readonly ports: GroupPorts
 
@@ -223,12 +231,12 @@ export class Group extends MemberList<GroupStatement> {
     return this.now.groupId
   }
 
-  /** Its owner ended it: it has no members, and nobody can write to it. */
+  /** Its owner deleted it: it has no members, and nobody can send to it. */
   get isDeleted(): boolean {
     return isGroupEnded(this.now)
   }
   /**
-   * Ends it for good: later sends to it get `unknown_group`. What was sent before still arrives.
+   * Ends it for good: later sends to it get `unknown_group`. Messages sent before still arrive.
    * @throws SealpostError `not_owner`
    */
   delete(): Promise<void> {
@@ -236,18 +244,18 @@ export class Group extends MemberList<GroupStatement> {
   }
 
   /**
-   * To every member but this peer: sealed once, and in the order of what is sent to each of them otherwise. Resolves when
-   * it is on its way.
-   * @throws SealpostError `not_in_group`, `body_too_large`, `unknown_group` when it was deleted; with `recordIn`, `key_missing`, and
-   *   `value_too_large` for an attachment whose reference is longer than they are.
-   *   If the group records no messages, each outcome is `not_kept` and no member receives the message
+   * Sends to every member except this peer: sealed once, in order with other messages to each of them. Resolves when
+   * the message is on its way.
+   * @throws SealpostError `not_in_group`, `body_too_large`, `unknown_group` if it was deleted; with `recordIn`,
+   *   `key_missing`, and `value_too_large` for an attachment whose reference exceeds a record. If the group records no
+   *   messages, each outcome is `not_kept` and no member receives the message
    */
   send(body: Uint8Array | string, options: GroupSendOptions = {}): Promise<PendingGroupSend> {
     return this.ports.send(body, options)
   }
 }
 
-/** Puts the answers of all members together. A promise for each of them is made when someone looks at them. */
+/** Collects the outcomes of all members. Their promises are created on first access. */
 class Gathering {
   readonly #resolve: (posted: PendingGroupSend) => void
   readonly #expected = new Set<PeerKey>()
@@ -291,7 +299,7 @@ class Gathering {
   #promises(members: readonly PeerKey[]): Map<PeerKey, Promise<Receipt>> {
     if (!this.#promised) {
       this.#promised = new Map(members.map((member) => [member, Promise.withResolvers<Receipt>()]))
-      for (const { promise } of this.#promised.values()) promise.catch(() => undefined) // told by `stored`, too
+      for (const { promise } of this.#promised.values()) promise.catch(() => undefined) // reported by `stored` too
       for (const outcome of this.#outcomes) this.#tell(outcome)
     }
     return new Map([...this.#promised].map(([member, { promise }]) => [member, promise]))
@@ -310,7 +318,7 @@ function checked(draft: { name: string; members: readonly PeerKey[] }): { name: 
   throw malformed()
 }
 
-/** A name that is chosen now; older groups keep theirs. */
+/** Checks a new name; existing groups keep theirs. */
 function chosenName(text: string): string {
   const name = tidyName(text)
   if (!isChosenName(name)) throw malformed()

@@ -1,39 +1,39 @@
 /**
- * Statements of groups or of pools, as their owners' signatures prove them. A broker hands them out and can withhold the
- * newest one; it can't make one up, nor go back behind what was seen, which is told as tampering. Pure and synchronous.
+ * Statements of groups or of pools, verified by their owners' signatures. A broker hands them out and can withhold the
+ * newest one; it can neither forge one nor return to an older one unnoticed: that is reported as tampering. Pure and
+ * synchronous.
  */
 import { type GroupStatement, isGroupEnded, type PoolStatement } from '@sealpost/identity'
 import type { GroupId, PoolId } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
-import type { PeerEvent } from '../events.ts'
-import type { GroupCrypto, PoolCrypto } from '../ports.ts'
+import type { GroupCrypto, PeerEvent, PoolCrypto } from '../ports.ts'
 
 export type StatementTamper = 'statement_forged' | 'statement_rolled_back'
 
 export interface StatementCachePorts<Id extends string, Statement> {
-  /** Null unless its owner signed it. */
+  /** Returns null unless its owner signed it. */
   readonly read: (bytes: Uint8Array) => Statement | null
   readonly idOf: (statement: Statement) => Id
-  /** Before every id there is. */
+  /** An id before all others. */
   readonly beforeAll: Id
-  /** Asks for the statements behind one. Answer: `listed`, or `close`. */
+  /** Requests the statements after this id. Reply: `listed`, or `close`. */
   readonly ask: (after: Id) => void
   readonly tampered: (id: Id | null, reason: StatementTamper) => void
-  /** It is known for the first time, or another one than before. */
+  /** The statement is new, or replaces an older one. */
   readonly changed?: (statement: Statement, isNew: boolean) => void
 }
 
-/** `null`: they are read. */
+/** `null`: they were read. */
 type Waiter = (error: SealpostError | null) => void
 
 export abstract class StatementCache<Id extends string, Statement extends { readonly epoch: number }> {
   readonly #kind: StatementCachePorts<Id, Statement>
   readonly #known = new Map<Id, Statement>()
-  /** What was known when the reading began that is under way; what it says must not be older. */
+  /** The epochs known when the current read began; its replies must not be older. */
   #floor: ReadonlyMap<Id, number> | null = null
   #waiters: Waiter[] = []
-  /** They came during a reading, which may have passed what they wait for. */
-  #latecomers: Waiter[] = []
+  /** Waiters that came during a read, which may have passed their statements. */
+  #nextWaiters: Waiter[] = []
 
   constructor(ports: StatementCachePorts<Id, Statement>) {
     this.#kind = ports
@@ -47,9 +47,9 @@ export abstract class StatementCache<Id extends string, Statement extends { read
     return this.#known.get(id)
   }
 
-  /** Reads all of them again, and calls back when that is done: in the next session, if there is none. */
+  /** Reads all statements again and then calls back: in the next session, if there is none now. */
   refresh(done: Waiter): void {
-    if (this.#floor) this.#latecomers.push(done)
+    if (this.#floor) this.#nextWaiters.push(done)
     else {
       this.#waiters.push(done)
       this.begin()
@@ -61,28 +61,28 @@ export abstract class StatementCache<Id extends string, Statement extends { read
     for (const bytes of statements) last = this.#take(bytes, this.#floor) ?? last
     if (!isLast && last !== null) return this.#kind.ask(last)
     const done = this.#waiters
-    this.#waiters = this.#latecomers
-    this.#latecomers = []
+    this.#waiters = this.#nextWaiters
+    this.#nextWaiters = []
     this.#floor = null
     if (this.#waiters.length > 0) this.begin()
     for (const waiter of done) waiter(null)
   }
 
-  /** Nothing will be answered any more. */
+  /** No reply will come any more. */
   close(error: SealpostError): void {
-    const waiters = [...this.#waiters, ...this.#latecomers]
+    const waiters = [...this.#waiters, ...this.#nextWaiters]
     this.#waiters = []
-    this.#latecomers = []
+    this.#nextWaiters = []
     this.#floor = null
     for (const waiter of waiters) waiter(error)
   }
 
-  /** The broker says by itself that these changed. */
+  /** The broker reports, unasked, that these changed. */
   pushed(statements: readonly Uint8Array[]): void {
     for (const bytes of statements) this.#take(bytes, null)
   }
 
-  /** One of this peer's own, which the broker has taken. */
+  /** Adds a statement of this peer that the broker has accepted. */
   add(statement: Statement): void {
     const id = this.#kind.idOf(statement)
     const before = this.#known.get(id)
@@ -107,7 +107,7 @@ export abstract class StatementCache<Id extends string, Statement extends { read
       return null
     }
     const id = this.#kind.idOf(statement)
-    // The answer to a question may be older than what was told since: only what was known before it counts.
+    // A reply may be older than a pushed statement, so only epochs known at the request count.
     const lowest = floor ? (floor.get(id) ?? 0) : (this.#known.get(id)?.epoch ?? 0)
     if (statement.epoch < lowest) this.#kind.tampered(id, 'statement_rolled_back')
     this.add(statement)
@@ -118,16 +118,13 @@ export abstract class StatementCache<Id extends string, Statement extends { read
 export interface GroupStatementsPorts {
   readonly crypto: Pick<GroupCrypto, 'read'>
   readonly emit: (event: PeerEvent) => void
-  /** Asks for the statements behind one. Answer: `listed`, or `close`. */
+  /** Requests the statements after this id. Reply: `listed`, or `close`. */
   readonly ask: (after: GroupId) => void
-  /** A group is another one now or has ended, or is known for the first time and continues. */
+  /** The group is new, has changed, or has ended. */
   readonly changed: (group: GroupStatement) => void
 }
 
-/**
- * The groups of the mesh. Nothing is asked before they are used for the first time; from then on all of them are, in each
- * session again.
- */
+/** The groups of the mesh. They are read on first use, and from then on in every session. */
 export class GroupStatements extends StatementCache<GroupId, GroupStatement> {
   #isUsed = false
 
@@ -149,7 +146,7 @@ export class GroupStatements extends StatementCache<GroupId, GroupStatement> {
     super.refresh(done)
   }
 
-  /** What other sessions changed meanwhile went past this one. */
+  /** This session missed changes made during others. */
   connected(): void {
     if (this.#isUsed && !this.isReading) this.begin()
   }
@@ -158,7 +155,7 @@ export class GroupStatements extends StatementCache<GroupId, GroupStatement> {
 export interface PoolStatementsPorts {
   readonly crypto: Pick<PoolCrypto, 'read'>
   readonly emit: (event: PeerEvent) => void
-  /** Asks for the statements behind one. Answer: `listed`, or `close`. */
+  /** Requests the statements after this id. Reply: `listed`, or `close`. */
   readonly ask: (after: PoolId) => void
 }
 

@@ -1,9 +1,8 @@
 /**
- * Requests over HTTP in a peer's name: a token is asked for when it is needed, from a broker that proves the pinned key, and
- * asked for again when it is over. A request that fails for the moment is repeated, at the next address if there is one, so
- * every request must bear being said twice.
+ * Requests over HTTP as a peer: a token is requested when needed, from a broker that proves the pinned key, and renewed
+ * when it has expired. A request that fails temporarily is repeated, at the next address if there is one, so every
+ * request must be idempotent.
  */
-
 import {
   checkShardCertificate,
   type Identity,
@@ -16,30 +15,30 @@ import {
 import { PROTOCOL_VERSIONS } from '@sealpost/protocol'
 import { fromBase64url, type MeshId, type Millis, type PeerKey, toBase64url } from '@sealpost/std'
 import { certificateErrorCode, certificateUntrusted, judgeKey } from '../connection/addresses.ts'
-import { backoffMs } from '../connection/backoff.ts'
 import { wrongBroker } from '../connection/connection.ts'
+import { backoffMs } from '../connection/timing.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
 
-/** A token for requests over HTTP in a peer's name, from a broker that proves the pinned key. */
+/** Identifies a peer to a broker that proves the pinned key. */
 export interface PeerCredentials {
-  /** As for `connect`: `wss://host[:port]`. Of several the next one is asked when one does not answer. */
+  /** As for `connect`: `wss://host[:port]`. With several, the next one is tried when one does not answer. */
   readonly url: string | readonly string[]
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
   readonly identity: Identity
 }
 
-/** One address of it. */
+/** With a single address. */
 type TokenTarget = PeerCredentials & { readonly url: string }
 
-/** A question of who has no token yet. @throws TokenRefused when it is refused */
+/** A request without a token. @throws TokenRefused if it is refused */
 type UnauthenticatedRequest = (ask: {
   readonly method: 'GET' | 'POST'
   readonly path: string
   readonly json?: object
 }) => Promise<Record<string, unknown>>
 
-/** What `UnauthenticatedRequest` throws for a refusal of the broker: the time that it names is as binding as that of any other. */
+/** A refusal of `UnauthenticatedRequest`, with the broker's retry-after. */
 export class TokenRefused extends Error {
   readonly refusal: SealpostError
   /** Null: the broker named none. */
@@ -54,14 +53,14 @@ export class TokenRefused extends Error {
 
 export const TOKEN_SECONDS = 900
 
-/** @throws SealpostError `wrong_broker`, `version_unsupported`, `answer_malformed`; or what the asking throws */
+/** @throws SealpostError `wrong_broker`, `version_unsupported`, `answer_malformed`; and as `ask` throws */
 export async function requestToken(place: TokenTarget, ask: UnauthenticatedRequest): Promise<string> {
   await ready()
   const hello = await ask({ method: 'POST', path: '/v1/token/challenge', json: {} })
   const transcript = await transcriptOf(place, hello, ask)
   const signature = signTokenRequest(place.identity.signing, transcript, TOKEN_SECONDS)
   const { version, meshId, peerKey, connectionId, clientNonce } = transcript
-  const said = await ask({
+  const reply = await ask({
     method: 'POST',
     path: '/v1/token',
     json: {
@@ -71,8 +70,8 @@ export async function requestToken(place: TokenTarget, ask: UnauthenticatedReque
       signature: toBase64url(signature),
     },
   })
-  if (!verifyBroker(transcript, signature, bytesOf(said.proof))) throw wrongBroker()
-  return String(said.token)
+  if (!verifyBroker(transcript, signature, bytesOf(reply.proof))) throw wrongBroker()
+  return String(reply.token)
 }
 
 async function transcriptOf(
@@ -100,7 +99,7 @@ async function transcriptOf(
   }
 }
 
-/** The pinned key, or that of a shard for which it vouches. */
+/** Returns the pinned key, or a shard's key that the pinned key certifies. */
 async function believed(
   { brokerKey: pinned }: PeerCredentials,
   brokerKey: PeerKey,
@@ -116,7 +115,9 @@ async function believed(
 export const answerMalformed = (): SealpostError =>
   new SealpostError('answer_malformed', 'The broker answered what no version of it says.')
 
-/** Either alphabet of base64, padded or not, on one line or several; anything else is no bytes at all. */
+/**
+ * Decodes either alphabet of base64, padded or not, on one line or several. @throws SealpostError `answer_malformed`
+ */
 export function bytesOf(text: unknown): Uint8Array {
   if (typeof text !== 'string') throw answerMalformed()
   try {
@@ -131,7 +132,7 @@ export function bytesOf(text: unknown): Uint8Array {
  * address has a token of its own, because a token is shown only to a broker that proved the pinned key there.
  */
 
-/** The platform's `fetch`, as far as it is used. */
+/** The part of the platform's `fetch` that is used. */
 export type FetchLike = (url: string, init: RequestInit) => Promise<Response>
 
 export class HttpAddress<Token> {
@@ -150,7 +151,7 @@ export class HttpAddress<Token> {
 export class HttpAddresses<Token> {
   readonly #all: readonly HttpAddress<Token>[]
   #at = 0
-  /** In a row, of all addresses. */
+  /** Consecutive failures over all addresses. */
   #failures = 0
 
   constructor({ url, ...place }: PeerCredentials) {
@@ -166,15 +167,15 @@ export class HttpAddresses<Token> {
     if (address === this.current) this.#failures = 0
   }
 
-  /** @returns whether the next address has not failed since the last answer, so that there is no reason to wait */
+  /** @returns whether the next address has not failed since the last reply, so it can be tried without a pause */
   failed(address: HttpAddress<Token>): boolean {
-    if (address !== this.current) return true // another request turned already
+    if (address !== this.current) return true // another request has moved on already
     this.#failures += 1
     this.#at = (this.#at + 1) % this.#all.length
     return this.#failures % this.#all.length !== 0
   }
 
-  /** Takes the tokens away. Those of an address that does not answer end by themselves. */
+  /** Takes all tokens out. Tokens of an unreachable address are omitted; they expire. */
   async takeTokens(): Promise<{ readonly address: HttpAddress<Token>; readonly token: Token }[]> {
     const given = this.#all.map(async (address) => ({ address, token: await address.token?.catch(() => null) }))
     const found = await Promise.all(given)
@@ -184,13 +185,13 @@ export class HttpAddresses<Token> {
   }
 }
 
-/** A broker that runs answers in far less: a stopped one must not use up the caller's patience. */
+/** A running broker replies far sooner: a stopped one must not use up the caller's patience. */
 const ANSWER_WITHIN_MS = 8_000
-/** A chunk of 256 KiB takes so long over a slow line, before the broker can answer. */
+/** A slow line needs this long to upload a chunk of 256 KiB before the broker can reply. */
 const BYTES_PER_MS = 16
-/** Between two reads of an answer. */
+/** Between two reads of a response. */
 const STALL_MS = 20_000
-/** A broker takes the token back at once, or it ends by itself. */
+/** A broker revokes the token at once, or it expires. */
 export const GIVE_BACK_WITHIN_MS = 1_000
 
 interface Answering extends Omit<RequestInit, 'signal'>, Limits {}
@@ -198,17 +199,17 @@ interface Answering extends Omit<RequestInit, 'signal'>, Limits {}
 export interface Limits {
   /** The caller's own. */
   readonly signal?: AbortSignal | undefined
-  /** Of the request. */
+  /** Length of the request. */
   readonly bytes?: number
-  /** To the first byte of the answer; less than the default if the caller has less time. */
+  /** To the first byte of the response; less than the default if the caller has less time. */
   readonly withinMs?: Millis
-  /** Between two reads of the answer, at most. */
+  /** Between two reads of the response, at most. */
   readonly stallMs?: Millis
 }
 
 /**
- * A request whose answer must begin in time, and then must not stall. There is no limit for the whole of an answer.
- * @throws the signal's reason; an `Error` when the broker is silent; what `fetch` throws
+ * A request whose response must begin in time and then not stall. A whole response has no time limit.
+ * @throws the signal's reason; an `Error` if the broker is silent; what `fetch` throws
  */
 export async function answerTo(
   call: FetchLike,
@@ -229,7 +230,7 @@ export async function answerTo(
   }
 }
 
-/** Only waiting for the broker counts: a reader that is slow stalls nothing. */
+/** Only waiting for the broker counts: a slow reader does not stall. */
 function unstalled(answer: Response, { cut, stallMs }: { cut: AbortController; stallMs: Millis }): Response {
   if (!answer.body) return answer
   const reader = answer.body.getReader()
@@ -258,7 +259,7 @@ function unstalled(answer: Response, { cut, stallMs }: { cut: AbortController; s
 }
 
 export interface HttpOptions {
-  /** How long a request is repeated while no address answers, or the broker has no time. Default 5 minutes. */
+  /** How long a request is repeated while no address answers or the broker is busy. Default 5 minutes. */
   readonly patienceMs?: Millis
   /** Default: the platform's. */
   readonly fetch?: FetchLike
@@ -266,11 +267,11 @@ export interface HttpOptions {
 
 export interface HttpAsk {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE'
-  /** With its query. */
+  /** Includes the query. */
   readonly path: string
   readonly json?: object
   readonly bytes?: Uint8Array
-  /** Not repeated when no answer came: the caller first checks what became of it. */
+  /** Not repeated after a lost reply: the caller first checks the outcome. */
   readonly isOnce?: boolean
   readonly signal?: AbortSignal | undefined
 }
@@ -280,7 +281,7 @@ export interface HttpAnswer {
   json<T>(): T
 }
 
-/** It is one peer's in one mesh. Close it, or its token lives on for a quarter of an hour. */
+/** Requests of one peer in one mesh. Close it; otherwise its token stays valid for a quarter of an hour. */
 export class HttpAccess {
   readonly meshId: MeshId
   readonly #addresses: HttpAddresses<Token>
@@ -295,8 +296,8 @@ export class HttpAccess {
   }
 
   /**
-   * @throws SealpostError with the broker's code; `connection_lost` when no address answered for longer than this has
-   *   patience; `wrong_broker`, `certificate_untrusted`; the signal's own reason
+   * @throws SealpostError with the broker's code; `connection_lost` if no address answered within `patienceMs`;
+   *   `wrong_broker`, `certificate_untrusted`; the signal's own reason
    */
   async ask(ask: HttpAsk): Promise<HttpAnswer> {
     const untilMs = performance.now() + this.#patienceMs
@@ -312,7 +313,7 @@ export class HttpAccess {
     }
   }
 
-  /** Gives the tokens back. Never throws. */
+  /** Revokes the tokens. Never throws. */
   async close(): Promise<void> {
     const given = await this.#addresses.takeTokens()
     const back = { method: 'DELETE', path: '/v1/token' } as const
@@ -333,7 +334,7 @@ export class HttpAccess {
       if (status < 300) return { answer: answerOf(bytes) }
       const failure = failureOf(bytes)
       if (failure.error.code !== 'token_invalid' || token.isFresh()) return this.#turned(address, failure)
-      address.token = null // over, or of a database that was restored
+      address.token = null // expired, or of a database that was restored
       return { error: asRetryable(failure.error), afterMs: 0 }
     } catch (error) {
       ask.signal?.throwIfAborted()
@@ -341,7 +342,7 @@ export class HttpAccess {
     }
   }
 
-  /** An address that is not believed is passed over as one that does not answer; the last one that is left is reported. */
+  /** An untrusted address is skipped like an unreachable one; the last failure is reported. */
   #turned(address: HttpAddress<Token>, { error, afterMs }: Failure): Failure {
     const isOfAddress = OF_AN_ADDRESS.includes(error.code)
     if (!isOfAddress || !this.#addresses.failed(address)) return { error, afterMs }
@@ -386,20 +387,20 @@ export class HttpAccess {
 }
 
 const PATIENCE_MS = 300_000
-/** What an attempt gets that begins when the patience is nearly over. */
+/** The minimum time for an attempt that begins when patience is nearly over. */
 const ATTEMPT_MIN_MS = 1_000
-/** Another address may do better. */
+/** Failures that another address may not have. */
 const OF_AN_ADDRESS: readonly string[] = ['connection_lost', 'restarting', 'wrong_broker', 'certificate_untrusted']
 
 interface Failure {
   readonly error: SealpostError
-  /** As the broker names it; null: it does not. */
+  /** The broker's retry-after, or null. */
   readonly afterMs: Millis | null
 }
 
 interface Token {
   readonly text: string
-  /** Given just now: asking for another one would not help. */
+  /** Just issued: another token would not help. */
   isFresh(): boolean
 }
 
@@ -409,15 +410,15 @@ function answerOf(bytes: Uint8Array): HttpAnswer {
   return { bytes, json: <T>() => JSON.parse(new TextDecoder().decode(bytes)) as T }
 }
 
-/** Codes of those that pass. */
+/** Temporary refusals. */
 const PASSING: readonly string[] = ['rate_limited', 'too_many_requests', 'try_later', 'restarting', 'challenge_invalid']
 
 function failureOf(bytes: Uint8Array): Failure {
-  const said = refusalIn(bytes)
-  const code = (said?.code ?? 'internal') as SealpostCode
+  const reply = refusalIn(bytes)
+  const code = (reply?.code ?? 'internal') as SealpostCode
   const isRetryable = PASSING.includes(code)
   const error = new SealpostError(code, `The broker refused it (${code}).`, { isRetryable })
-  return { error, afterMs: said?.retryAfterMs ?? null }
+  return { error, afterMs: reply?.retryAfterMs ?? null }
 }
 
 function tokenRefused(bytes: Uint8Array): TokenRefused {
@@ -427,12 +428,12 @@ function tokenRefused(bytes: Uint8Array): TokenRefused {
 
 function refusalIn(bytes: Uint8Array): { code: string; retryAfterMs?: number } | null {
   try {
-    const said = answerOf(bytes).json<{ code?: unknown; retryAfterMs?: unknown }>()
-    if (typeof said.code !== 'string' || !/^[a-z_]{1,40}$/.test(said.code)) return null
-    const { code, retryAfterMs } = said
+    const reply = answerOf(bytes).json<{ code?: unknown; retryAfterMs?: unknown }>()
+    if (typeof reply.code !== 'string' || !/^[a-z_]{1,40}$/.test(reply.code)) return null
+    const { code, retryAfterMs } = reply
     return { code, ...(typeof retryAfterMs === 'number' && { retryAfterMs }) }
   } catch {
-    return null // of a proxy in between
+    return null // from a proxy in between
   }
 }
 

@@ -1,13 +1,12 @@
 /**
- * Messages on their way into the application: to its handler or its iterator, or kept until there is one. The
- * broker's credit bounds how many are kept.
+ * Passes messages to the application: to its handler or its iterator, or queues them until there is one. The broker's
+ * credit bounds the queue.
  */
-
 import type { Priority } from '@sealpost/protocol'
 import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
-import type { PeerEvent } from '../events.ts'
 import { Fifo } from '../outbox/lane.ts'
+import type { PeerEvent } from '../ports.ts'
 import type { Message } from './message.ts'
 
 export type MessageHandler = (message: Message) => unknown
@@ -20,7 +19,7 @@ interface Reader {
 
 export interface DispatcherPorts {
   readonly emit: (event: PeerEvent) => void
-  /** The application is at work on a message, and may be for long. */
+  /** The application works on a message, possibly for long. */
   readonly hold: (message: Message) => void
 }
 
@@ -123,11 +122,12 @@ function isPromise(answer: unknown): answer is PromiseLike<unknown> {
 }
 
 /**
- * What was given back to the broker unopened, since it could not be opened yet. What comes after it in its lane is put off
- * behind it, or the first message of a lane would be handed out after the second (P6). Pure and synchronous.
+ * Deliveries returned to the broker unopened, because they could not be opened yet. Later deliveries of their lane are
+ * deferred behind them; otherwise the first message of a lane could be handed out after the second (P6). Pure and
+ * synchronous.
  */
 
-/** A delivery, and the lane it came in. A lane's ids rise in the order in which its envelopes were accepted. */
+/** A delivery and its lane. Ids within a lane rise in the order of acceptance. */
 interface LaneDelivery {
   readonly id: DeliveryId
   readonly sender: PeerKey
@@ -136,18 +136,18 @@ interface LaneDelivery {
 
 interface Deferral {
   readonly priority: Priority
-  /** When it was put off first. */
+  /** When it was first deferred. */
   readonly sinceMs: Millis
   readonly dueAtMs: Millis
 }
 
-/** Of one sender. Of more the first ones are known, and the broker's own order must do for the others. */
+/** Per sender. Beyond that only the first ones are tracked, and the broker's own order applies to the rest. */
 const DEFERRED_MAX = 1_024
-/** As long as a lease by default: what has not come back by then died meanwhile. */
+/** The default lease: a delivery that has not come back by then has expired. */
 export const GRACE_MS = 30_000
-/** Nobody waits longer for one that is put off over and over. */
+/** The longest that a message waits for one that keeps being deferred. */
 export const BEHIND_MAX_MS = 120_000
-/** The pause when what it waits for is due and not here yet; it grows, because every pause is a strike. */
+/** The pause when the awaited delivery is due but has not come; it grows, because every pause is a failed attempt. */
 const AGAIN_MS = 1_000
 
 export class Deferrals {
@@ -161,7 +161,7 @@ export class Deferrals {
       offs.set(id, { priority, sinceMs: former?.sinceMs ?? nowMs, dueAtMs: nowMs + afterMs })
   }
 
-  /** How long this must wait for what is put off before it in its lane; 0: it need not. */
+  /** How long this delivery must wait for deferred ones before it in its lane; 0 for none. */
   waitMs({ id, sender, priority }: LaneDelivery, nowMs: Millis): Millis {
     const offs = this.#senders.size > 0 && this.#senders.get(sender)
     if (!offs) return 0
@@ -175,13 +175,13 @@ export class Deferrals {
     return nowMs < dueAtMs ? dueAtMs - nowMs : Math.max(AGAIN_MS, nowMs - dueAtMs)
   }
 
-  /** It came again and could be opened, or never will. */
+  /** It came again and could be opened, or never can be. */
   release(sender: PeerKey, id: DeliveryId): void {
     const offs = this.#senders.get(sender)
     if (offs?.delete(id) && offs.size === 0) this.#senders.delete(sender)
   }
 
-  /** Ids of another incarnation of the broker are other deliveries. */
+  /** Another incarnation of the broker renumbers its deliveries. */
   clear(): void {
     this.#senders.clear()
   }

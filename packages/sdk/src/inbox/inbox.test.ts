@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { type StoreRecord, StoreWriter } from '../stores/store.ts'
 import { type ArrivedMessage, Inbox, Leases } from './inbox.ts'
 import type { Message } from './message.ts'
-import { SequenceTracker } from './sequence-tracker.ts'
+import { SequenceTracker } from './stream-order.ts'
 
 const ALICE = 'a'.repeat(64) as PeerKey
 const MALLORY = 'e'.repeat(64) as PeerKey

@@ -1,81 +1,82 @@
 /**
- * What was taken in, so that the application sees each message once (P8) although the broker may push it again. Two
- * memories: messages that are with the application now, by their id, and numbers seen, by stream.
+ * Tracks received messages, so that the application sees each message once (P8) although the broker may push it again.
+ * It has two memories: messages that the application has now, by id, and numbers seen, by stream.
  *
- * With a store the numbers settled are kept beyond the process. Seen and settled are apart there: what the application
- * had at hand when the process died was seen and is not settled, so the next life hands it out again.
+ * With a store the settled numbers outlive the process. The store tracks settled rather than seen: a message that the
+ * application had when the process died was seen but not settled, so the next process hands it out again.
  */
 import type { StreamId, StreamPosition } from '@sealpost/identity'
 import { BATCH_MAX, type FrameOf, type ReceiptEvent } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, Millis, PeerKey } from '@sealpost/std'
-import { chunksOf } from '../outbox/send-frames.ts'
+import { chunksOf } from '../outbox/lane.ts'
 import type { InboxRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
 import type { Message } from './message.ts'
-import { addBounded, HashChain, SequenceTracker } from './sequence-tracker.ts'
+import { addBounded, HashChain, SequenceTracker } from './stream-order.ts'
 
 /**
- * `fresh`: hand it out. `redriven`: hand it out; the application rejected an earlier delivery of it. `duplicate`: it was settled before, settle it again. `{ running }`: the application has it now;
- * settle it when that ends. `{ rejected }`: it was rejected before, reject it again for that reason. `{ gap }`: hand it
- * out; this number is missing before it. `taken`: another message holds its place; throw it away. `forked`: hand it out; it
- * follows another message than the one that was there before it.
+ * `fresh`: hand it out. `redriven`: hand it out; the application rejected an earlier delivery of it. `duplicate`: it
+ * was settled before, settle it again. `{ running }`: the application has it now; settle it when that ends. `{ rejected
+ * }`: it was rejected before, reject it again for that reason. `{ gap }`: hand it out; this many messages are missing
+ * before it. `taken`: another message has its position; drop it. `forked`: hand it out; it does not follow the message
+ * received before it.
  */
 export type InboxVerdict<Held> = 'fresh' | 'redriven' | 'taken' | 'forked' | { readonly gap: number } | Repeated<Held>
 
-/** It was received before, and is not handed out. */
+/** It was received before and is not handed out. */
 export type Repeated<Held> = 'duplicate' | { readonly running: Held } | { readonly rejected: string }
 
-/** Where marks are kept, and what a former life has kept there. */
+/** Where marks are stored, and those of earlier processes. */
 export interface InboxPersistence {
   readonly writer: StoreWriter
   readonly records: readonly StoreRecord[]
 }
 
 /**
- * Streams of one sender, its messages outside any stream, and its rejected messages that are remembered: of each, those
- * used last. A broker that dies pushes everything again whose settle it had not committed, and each of those messages may stand in a stream of its own,
- * since a sender begins up to three streams whenever its process starts. A session has 512 unsettled deliveries by default,
- * and settles wait for their commit for some 20 ms. A stream costs about 500 bytes, so a sender that begins one with every
- * message costs 4 MiB, and displaces only its own.
+ * The number remembered per sender, for each of streams, messages without a stream, and rejected messages; the least
+ * recently used are dropped. A broker that dies pushes all messages again whose settles it had not committed, and each
+ * may be in a different stream, since a sender begins up to three streams whenever its process starts. A session has
+ * 512 unsettled deliveries by default, and settles wait about 20 ms for their commit. A stream costs about 500 bytes,
+ * so a sender that begins one with every message costs 4 MiB, and displaces only its own.
  */
 const REMEMBERED_MIN = 8_192
-/** Per delivery of the session's credit: as many again may be settled and not committed. */
+/** Per delivery of the session's credit, since as many again may be settled and not committed. */
 const REMEMBERED_PER_CREDIT = 4
 const CREDIT_USUAL = 512
 
 interface Stream {
-  /** Ascends in the order of their last use, as far as a store knows it. */
+  /** Ascends in the order of last use, as known to the store. */
   rank: number
   readonly seen: SequenceTracker
-  /** With a store only. */
+  /** Null without a store. */
   readonly settled: SequenceTracker | null
   readonly chain: HashChain
 }
 
 interface Sender<Held> {
-  /** The one used last stands last. */
+  /** The most recently used one is last. */
   readonly streams: Map<StreamId, Stream>
   lastUsed: Stream | null
   readonly running: Map<EnvelopeId, Held>
-  /** Ids of messages that stand in no stream. */
+  /** Ids of messages without a stream. */
   readonly loose: Set<EnvelopeId>
-  /** They count as settled, too. */
+  /** Rejected messages count as settled too. */
   readonly rejected: Map<EnvelopeId, Rejection>
 }
 
-/** Which delivery of a message was rejected last. */
+/** The last rejected delivery of a message. */
 interface Rejection {
   readonly deliveryId: DeliveryId
   readonly reason: string
 }
 
 export interface ArrivedMessage {
-  /** Of the newest push of it. */
+  /** The id of its newest push. */
   readonly deliveryId: DeliveryId
   readonly attempt: number
   readonly sender: PeerKey
   readonly envelopeId: EnvelopeId
   readonly stream: StreamPosition | null
-  /** Of the header inside it; null without a stream. */
+  /** Null without a stream. */
   readonly headerHash: Uint8Array | null
 }
 
@@ -85,20 +86,20 @@ export class Inbox<Held extends ArrivedMessage> {
   readonly #rememberedMax: number
   #lastRank = 0
 
-  /** `credit`: deliveries that the broker may have pushed and that are not settled. */
+  /** `credit`: unsettled deliveries that the broker may push. */
   constructor(keeping?: InboxPersistence, credit = CREDIT_USUAL) {
     this.#rememberedMax = Math.max(REMEMBERED_MIN, credit * REMEMBERED_PER_CREDIT)
     this.#writer = keeping?.writer ?? null
     if (keeping) this.#restore(keeping.records)
   }
 
-  /** How many of its stream are missing between it and the highest one that was received. */
+  /** The number of messages of its stream missing between it and the highest one received. */
   missingBefore({ sender, stream }: ArrivedMessage): number {
     const known = stream && this.#senders.get(sender)?.streams.get(stream.streamId)
     return known ? known.seen.missingBefore(stream.seq) : 0
   }
 
-  /** `held` is what stands for the message while the application has it. */
+  /** `held` represents the message while the application has it. */
   receive(held: Held): InboxVerdict<Held> {
     const { sender: key, envelopeId, stream } = held
     const sender = this.#senderOf(key)
@@ -110,7 +111,7 @@ export class Inbox<Held extends ArrivedMessage> {
     return verdict === 'fresh' ? freshOf(sender.rejected, envelopeId) : verdict
   }
 
-  /** The application is done with it: from now on it is never handed out again. */
+  /** The application settled the message; it is never handed out again. */
   settled(held: Held): void {
     const { sender: key, envelopeId } = held
     const { rejected } = this.#senderOf(key)
@@ -118,7 +119,7 @@ export class Inbox<Held extends ArrivedMessage> {
     this.#ended(held)
   }
 
-  /** The application will not take this delivery: it is handed out again only if an operator redrives it. */
+  /** The application rejected this delivery; the message is handed out again only if an operator redrives it. */
   rejected(held: Held, reason: string): void {
     const { sender: key, envelopeId, deliveryId } = held
     const { rejected } = this.#senderOf(key)
@@ -142,7 +143,7 @@ export class Inbox<Held extends ArrivedMessage> {
     }
   }
 
-  /** The application wants it again. */
+  /** The application wants the message again. */
   reopened({ sender: key, envelopeId, stream }: Held): void {
     const sender = this.#senderOf(key)
     sender.running.delete(envelopeId)
@@ -195,8 +196,8 @@ export class Inbox<Held extends ArrivedMessage> {
   }
 
   /**
-   * A redriven message is another delivery than the rejected one, and its first push says that it was attempted before.
-   * A rejection that was lost is pushed again as the same delivery. After the database was restored it can be another one,
+   * A redriven message is another delivery than the rejected one, and its first push shows earlier attempts. A message
+   * whose rejection was lost is pushed again as the same delivery. After a database restore it can be another delivery,
    * resent by its sender, in its first attempt.
    */
   #receiveRepeated(sender: Sender<Held>, held: Held): InboxVerdict<Held> {
@@ -212,7 +213,7 @@ export class Inbox<Held extends ArrivedMessage> {
     return { rejected: reason }
   }
 
-  /** The record is made when its batch leaves: once for all that was settled until then. */
+  /** The record is built when its batch leaves: once for everything settled until then. */
   #keepMark(writer: StoreWriter, sender: PeerKey, { streamId, seq }: StreamPosition): void {
     const stream = this.#streamOf(sender, this.#senderOf(sender), streamId)
     const { settled } = stream
@@ -238,19 +239,19 @@ export class Inbox<Held extends ArrivedMessage> {
   }
 
   #noteLoose({ loose }: Sender<Held>, { sender: key, envelopeId }: Held): 'fresh' | 'duplicate' {
-    const isKnown = loose.delete(envelopeId) // and put last: it was used
+    const isKnown = loose.delete(envelopeId) // moves it to the end: most recently used
     const oldest = addBounded(loose, envelopeId, this.#rememberedMax)
     if (oldest !== undefined) this.#writer?.remove(looseKey(key, oldest))
     return isKnown ? 'duplicate' : 'fresh'
   }
 }
 
-/** The reason of a rejection that is not the application's own. */
+/** The reason of a rejection that the application did not make. */
 export const TOO_OLD = 'too_old'
 
 /**
- * What the application rejected was never settled, which `TOO_OLD` does not say: a former process without a store may have
- * settled the message, and a broker could replay it in two pushes.
+ * A message that the application rejected was never settled. `TOO_OLD` does not prove that: an earlier process without
+ * a store may have settled the message, and a broker could replay it in two pushes.
  */
 function freshOf(rejected: ReadonlyMap<EnvelopeId, Rejection>, envelopeId: EnvelopeId): 'fresh' | 'redriven' {
   const reason = rejected.size > 0 ? rejected.get(envelopeId)?.reason : undefined
@@ -269,22 +270,22 @@ const isInboxRecord = (record: StoreRecord): record is InboxRecord =>
   record.kind === 'mark' || record.kind === 'loose' || record.kind === 'rejected'
 
 /**
- * Messages whose leases are to go on: because the application said so, or because it is still at work on them. Those are
- * extended at half their lease, so that a handler may take minutes and costs its message no strike.
+ * Messages whose leases are extended: on request, or while the application works on them. The latter are extended at
+ * half their lease, so a handler may take minutes without a failed attempt.
  */
 
-/** The broker takes no longer one. */
+/** The maximum that the broker accepts. */
 const EXTEND_MS_MAX = 240_000
-/** A broker that says 0 must not make us ask without a pause. */
+/** A broker that sends 0 must not make us send without a pause. */
 const LEASE_MS_MIN = 20
 
 export class Leases {
-  /** With the time at which its lease is to be extended. */
+  /** Each with the time of its next extension. */
   readonly #held = new Map<Message, Millis>()
-  readonly #asked = new Map<Millis, DeliveryId[]>()
+  readonly #requested = new Map<Millis, DeliveryId[]>()
   #leaseMs: Millis = EXTEND_MS_MAX
   #isConnected = false
-  /** Not after the next lease is due. */
+  /** At or before the next extension. */
   #dueAtMs: Millis = Infinity
 
   connected(leaseMs: Millis): void {
@@ -295,7 +296,7 @@ export class Leases {
   /** Nothing is due until the next session. */
   disconnected(): void {
     this.#isConnected = false
-    this.#asked.clear()
+    this.#requested.clear()
   }
 
   get wakeAtMs(): Millis {
@@ -304,10 +305,10 @@ export class Leases {
 
   /** Whether `takeFrames` has extensions that the application requested. */
   get isRequested(): boolean {
-    return this.#asked.size > 0
+    return this.#requested.size > 0
   }
 
-  /** Extends the lease for as long as the message is open. Returns whether it is due before `wakeAtMs`. */
+  /** Extends the lease while the message is open. Returns whether that is due before `wakeAtMs`. */
   hold(message: Message): boolean {
     const dueAtMs = message.receivedAtMs + this.#leaseMs / 2
     this.#held.set(message, dueAtMs)
@@ -323,19 +324,19 @@ export class Leases {
   /** `forMs`: from now; null: a whole lease. */
   extend({ deliveryId }: Message, forMs: Millis | null): void {
     const wholeMs = Math.ceil(Math.min(Math.max(forMs ?? this.#leaseMs, 1), EXTEND_MS_MAX)) || 1
-    const ids = this.#asked.get(wholeMs)
+    const ids = this.#requested.get(wholeMs)
     if (ids) ids.push(deliveryId)
-    else this.#asked.set(wholeMs, [deliveryId])
+    else this.#requested.set(wholeMs, [deliveryId])
   }
 
-  /** A message that was not pushed again in this session has no lease in it. */
+  /** A message not pushed in this session has no lease in it. */
   takeFrames(nowMs: Millis, sessionNo: number): FrameOf<'extend'>[] {
     if (nowMs >= this.wakeAtMs) this.#extendDue(nowMs, sessionNo)
-    if (this.#asked.size === 0) return []
-    const frames = [...this.#asked].flatMap(([forMs, asked]) =>
+    if (this.#requested.size === 0) return []
+    const frames = [...this.#requested].flatMap(([forMs, asked]) =>
       chunksOf(asked, BATCH_MAX).map((ids) => ({ type: 'extend' as const, ids, forMs })),
     )
-    this.#asked.clear()
+    this.#requested.clear()
     return frames
   }
 
@@ -351,31 +352,31 @@ export class Leases {
   }
 }
 
-/** What became of messages this peer sent, as the broker tells it: told to the application once each. */
+/** Receipts for messages this peer sent, each passed to the application once. */
 
-/** The broker's word: no peer signed it. */
+/** Reported by the broker; no peer signed it. */
 export interface DeliveryReceipt {
   readonly envelopeId: EnvelopeId
   readonly recipient: PeerKey
-  /** `expired`, `struck_out` and `rejected` are ends among the dead letters. */
+  /** `expired`, `struck_out` and `rejected` ended as dead letters. */
   readonly event: ReceiptEvent
   /** By the broker's database clock. */
   readonly atMs: Millis
 }
 
-const TOLD_MAX = 4_096
+const REPORTED_MAX = 4_096
 
 export class Receipts {
-  readonly #told = new Set<string>()
+  readonly #reported = new Set<string>()
 
-  /** Those that were not told before in this life of the peer. */
+  /** Returns receipts that this process has not reported yet. */
   take(items: FrameOf<'receipts'>['items']): DeliveryReceipt[] {
     return items.filter(({ envelopeId, event }) => this.#isNews(`${envelopeId} ${event}`)).map(receiptOf)
   }
 
   #isNews(name: string): boolean {
-    if (this.#told.has(name)) return false
-    addBounded(this.#told, name, TOLD_MAX)
+    if (this.#reported.has(name)) return false
+    addBounded(this.#reported, name, REPORTED_MAX)
     return true
   }
 }

@@ -1,30 +1,29 @@
-/** A message as its recipient's application sees it. */
+/** A received message as the application sees it. */
 import type { Note, StreamPosition } from '@sealpost/identity'
 import type { FrameOf, Priority, ReceiptWish, Terms } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { MessageGroup } from '../groups/group-message.ts'
-import type { OutgoingMessage, Receipt } from '../outbox/lane.ts'
-import { postTermsOf, type SendOptions } from '../outbox/send-frames.ts'
+import type { MessageGroup } from '../groups/group-client.ts'
+import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 
-/** What a message tells its owner; the pure engine implements it. */
+/** Carries out a message's methods; the engine implements it. */
 export interface MessageActions {
   settle(message: Message): void
   retry(message: Message, afterMs: Millis): void
   reject(message: Message, reason: string): void
-  /** Null: for a whole lease. */
+  /** Null: a whole lease. */
   extend(message: Message, forMs: Millis | null): void
   post(post: OutgoingMessage): void
 }
 
-/** A delivery as it was pushed, by any of the three frames. */
+/** A pushed delivery, from any of the three frames. */
 export type PushedDelivery = FrameOf<'push'>['deliveries'][number] & {
   readonly terms?: Terms
   readonly body?: Uint8Array
 }
 
 export interface ReplyOptions extends Omit<SendOptions, 'thread' | 'hops'> {
-  /** No person wrote it. It is refused as `no_auto_reply` where the sender wants none of these. */
+  /** The reply was not written by a person. Refused as `no_auto_reply` if the sender declined such replies. */
   readonly isAutomatic?: boolean
 }
 
@@ -33,7 +32,7 @@ export type OpenVerdict = OpenedEnvelope | { readonly ok: false; readonly reason
 export interface OpenedEnvelope {
   readonly ok: true
   readonly header: OpenedHeader
-  /** What the next envelope of the stream has to carry as `prev`; null in no stream. */
+  /** The `prev` of the next envelope in the stream; null without a stream. */
   readonly headerHash: Uint8Array | null
   readonly note?: Note | null
   readonly body: Uint8Array
@@ -46,21 +45,21 @@ export interface OpenedHeader {
 
 export type OpenedMessage = OpenedEnvelope & { readonly group?: MessageGroup; readonly pool?: MessagePool }
 
-/** As its sender addressed it. */
+/** The pool that the sender addressed. */
 export interface MessagePool {
   readonly id: PoolId
-  /** By whose members the sender sealed it. */
+  /** The epoch of the statement that the sender used. */
   readonly epoch: number
 }
 
-/** Whose a message is. */
+/** The user behind a sender. */
 export interface SenderUser {
   readonly user: PeerKey
   /** Null: the user's own key. */
   readonly deviceLabel: string | null
 }
 
-/** What a message is made of: what was pushed, what the envelope held, and when and in which session it came. */
+/** The parts of a message: the pushed delivery, the decrypted contents, and its time and session of arrival. */
 export interface MessageParts {
   readonly pushed: PushedDelivery
   readonly opened: OpenedMessage
@@ -75,19 +74,21 @@ const decoder = new TextDecoder()
 export class Message {
   /** Proven by the box: the holder of this key wrote it. */
   readonly sender: PeerKey
-  /** Who vouches for the sender as a device of its own, proven by that user's signature; otherwise the sender itself. */
+  /**
+   * The user who vouches for the sender as its device, proven by that user's signature; otherwise the sender itself.
+   */
   readonly user: PeerKey
-  /** What the user calls this device; null for the user's own key. */
+  /** The user's name for this device; null for the user's own key. */
   readonly deviceLabel: string | null
   readonly envelopeId: EnvelopeId
-  /** The caller's own; nobody else holds it. */
+  /** Owned by the caller; not shared. */
   readonly body: Uint8Array
   readonly priority: Priority
   /** 1 for the first delivery. */
   readonly attempt: number
   /**
-   * This peer rejected an earlier delivery of it, by its own memory. An operator redrove the dead letter, or a hostile broker
-   * repeats it: each redrive follows a rejection, so settle what is not to come again.
+   * This peer remembers rejecting an earlier delivery of it. An operator redrove the dead letter, or a hostile broker
+   * repeats it: each redrive follows a rejection, so settle a message that must not come again.
    */
   isRedriven = false
   /** When the broker stored it, by its database's clock. */
@@ -95,15 +96,15 @@ export class Message {
   readonly receivedAtMs: Millis
   /** By the sender's clock, whole milliseconds. */
   readonly sentAtMs: Millis
-  /** The group it was sent to; proven. Null: to this peer alone. */
+  /** The group it was sent to; proven. Null: not to a group. */
   readonly group: MessageGroup | null
-  /** The pool it was sent to, which gave it to this peer; proven. Null: to no pool. */
+  /** The pool it was sent to, which gave it to this peer; proven. Null: not to a pool. */
   readonly pool: MessagePool | null
   /** @internal */
   readonly stream: StreamPosition | null
   /** @internal */
   readonly headerHash: Uint8Array | null
-  /** @internal Of the newest push of it. */
+  /** @internal The id of its newest push. */
   deliveryId: DeliveryId
   /** @internal The session of that push. */
   sessionNo: number
@@ -139,80 +140,82 @@ export class Message {
   get thread(): string | null {
     return this.#note?.thread ?? null
   }
-  /** The envelope it answers; proven. Null: none. */
+  /** The envelope it replies to; proven. Null: none. */
   get inReplyTo(): EnvelopeId | null {
     return this.#note?.inReplyTo ?? null
   }
-  /** The reference to a file that goes with it, proven; `attachmentOf` reads it. Null: none. */
+  /** The reference to an attached file, proven; `attachmentOf` reads it. Null: none. */
   get attachment(): string | null {
     return this.#note?.attachment ?? null
   }
-  /** Its sender waits for an answer: `reply`, or `replyError`. */
+  /** The sender waits for `reply` or `replyError`. */
   get isRequest(): boolean {
     return this.#note?.isRequest ?? false
   }
-  /** It answers that what was asked for failed. */
+  /** It reports that the request failed. */
   get isError(): boolean {
     return this.#note?.isError ?? false
   }
-  /** Its sender sent it to every device of this user; null: it did not. */
+  /** The user whose devices all received it; null if it was not sent that way. */
   get toUser(): PeerKey | null {
     return this.#note?.user ?? null
   }
-  /** How often its conversation has passed from peer to peer. This and the next two are the broker's word. */
+  /** How often its conversation has passed from peer to peer. This and the next two are reported by the broker. */
   get hops(): number {
     return this.#terms?.hops ?? 0
   }
-  /** Its sender wants no answer that no person wrote. */
+  /** The sender declines replies that no person wrote. */
   get noAutoReply(): boolean {
     return this.#terms?.noAutoReply ?? false
   }
-  /** What its sender hears of its fate. */
+  /** Which receipts the sender gets. */
   get receipts(): ReceiptWish {
     return this.#terms?.receipts ?? 'none'
   }
 
-  /** The body read as UTF-8. */
+  /** Decodes the body as UTF-8. */
   text(): string {
     return decoder.decode(this.body)
   }
 
-  /** The application is done with it: it leaves the queue. Calling it again, or after `retry`, does nothing. */
+  /** The application is done with it: it leaves the queue. Calling it again, or after `retry`, has no effect. */
   settle(): void {
     this.#actions.settle(this)
   }
 
-  /** Gives it back; it is delivered again after `afterMs`. Calling it again, or after `settle`, does nothing. */
+  /**
+   * Returns it to the queue; it is delivered again after `afterMs`. Calling it again, or after `settle`, has no effect.
+   */
   retry(afterMs: Millis = 0): void {
     this.#actions.retry(this, afterMs)
   }
 
   /**
-   * It will not be taken, for good: it goes to the dead letters. The broker reads the reason, of which 120 characters of
-   * printable ASCII are said. Does nothing after `settle`, `retry` or `reject`.
+   * Rejects it for good: it becomes a dead letter. The broker reads the reason, up to 120 characters of printable
+   * ASCII. Has no effect after `settle`, `retry` or `reject`.
    */
   reject(reason = ''): void {
     this.#actions.reject(this, reason)
   }
 
   /**
-   * Still at work on it: it is not pushed to anybody for so long from now, at most 4 minutes. Default: a lease, as the
-   * broker gives them. A handler of `onMessage` need not call it.
+   * Extends the lease: nobody else gets the message for this time from now, at most 4 minutes. Default: a lease, as the
+   * broker sets it. A handler of `onMessage` need not call it.
    */
   extend(forMs?: Millis): void {
     this.#actions.extend(this, forMs ?? null)
   }
 
   /**
-   * Replies to its sender, in its thread and at its priority. Resolves when the answer is stored; the message itself is not
-   * settled by it.
+   * Replies to its sender, in its thread and at its priority. Resolves when the reply is stored; this does not settle
+   * the message.
    * @throws SealpostError as `send`; `no_auto_reply`
    */
   reply(body: Uint8Array | string, options: ReplyOptions = {}): Promise<Receipt> {
     return this.#reply(body, options, { inReplyTo: this.envelopeId })
   }
 
-  /** The same, saying that what was asked for failed. */
+  /** Replies that the request failed. */
   replyError(text: string, options: ReplyOptions = {}): Promise<Receipt> {
     return this.#reply(text, options, { inReplyTo: this.envelopeId, isError: true })
   }

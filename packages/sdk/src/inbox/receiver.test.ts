@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { TurnsScene } from '../test/turns.ts'
 import { GRACE_MS } from './dispatcher.ts'
-import { HOLD_MS } from './reorder-buffer.ts'
+import { HOLD_MS } from './stream-order.ts'
 
 /** Bob has asked for all of Alice's keys just now; then she turns again, and he may not ask for ten seconds. */
 function turnedTwice(): TurnsScene {

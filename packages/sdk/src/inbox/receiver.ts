@@ -1,21 +1,18 @@
 /**
- * The way of a push to the application and back: open, compare, drop what was seen, hand out, settle. A push whose
- * sender's key is not known yet waits for it, with everything this sender says after it. What can't be opened for a while
- * is put off, with what follows it in its lane.
+ * Takes pushes to the application and back: open, compare, drop duplicates, hand out, settle. A push from a sender
+ * whose key is unknown waits for the key, together with all later pushes from that sender. A push that can't be opened
+ * yet is deferred, together with later ones in its lane.
  *
- * With a store a message is settled at the broker when its mark is kept, and not before. Settles of most messages wait a
- * little for others.
+ * With a store, a message is settled at the broker only once its mark is stored. Most settles wait briefly for others.
  */
 import type { Note } from '@sealpost/identity'
 import { ALONE_AFTER_ATTEMPTS, BATCH_MAX, type FrameOf, NO_THREAD, REASON_MAX } from '@sealpost/protocol'
 import type { DeliveryId, Millis, PeerKey } from '@sealpost/std'
-import type { PeerCounters } from '../events.ts'
 import type { GroupOpener } from '../groups/group-client.ts'
 import { RECHECK_MS } from '../keys/key-directory.ts'
 import type { EnvelopeOpener } from '../keys/peer-keys.ts'
-import type { OutgoingMessage } from '../outbox/lane.ts'
-import { chunksOf } from '../outbox/send-frames.ts'
-import { type EnginePart, NO_FRAMES, type PeerEffects } from '../ports.ts'
+import { chunksOf, type OutgoingMessage } from '../outbox/lane.ts'
+import { type EnginePart, NO_FRAMES, type PeerCounters, type PeerEffects } from '../ports.ts'
 import type { StoreWriter } from '../stores/store.ts'
 import type { UserStatements } from '../users/users.ts'
 import { Deferrals } from './dispatcher.ts'
@@ -27,7 +24,7 @@ import {
   type OpenedMessage,
   type PushedDelivery,
 } from './message.ts'
-import { ReorderBuffer } from './reorder-buffer.ts'
+import { ReorderBuffer } from './stream-order.ts'
 
 export interface ReceiverPorts {
   readonly opening: EnvelopeOpener
@@ -35,13 +32,13 @@ export interface ReceiverPorts {
   readonly users: Pick<UserStatements, 'senderUser'>
   readonly effects: Pick<PeerEffects, 'deliver' | 'emit' | 'flushSoon'>
   readonly counters: PeerCounters
-  /** Whether a message is the answer to a request, whose it is then. */
+  /** Returns whether a message replies to a request, which then takes it. */
   readonly isAnswer: (message: Message) => boolean
-  /** Whether what came with a body may be a pool's, of which other members may open it. */
+  /** Returns whether this peer works for any pool, whose other members might open a message that this peer can't. */
   readonly worksForPools: () => boolean
-  /** Of a message, from its sealing; what is older is rejected. Default: 31 days without a store, Infinity with one. */
+  /** Maximum age since sealing; older messages are rejected. Default: 31 days without a store, Infinity with one. */
   readonly maxAgeMs?: Millis | undefined
-  /** Takes what is said in reply. */
+  /** Sends a reply. */
   readonly post: (post: OutgoingMessage) => void
   /** Unsettled deliveries the broker may have pushed. */
   readonly credit: number
@@ -49,20 +46,20 @@ export interface ReceiverPorts {
 
 type ReceiverFrame = FrameOf<'settle'> | FrameOf<'retry'> | FrameOf<'reject'> | FrameOf<'extend'>
 
-/** A settle waits for others for this time: a frame for each would be a write and a read. */
+/** How long a settle waits for others, since a frame for each would cost a write and a read. */
 const SETTLE_WITHIN_MS = 100
-/** Settles are due when this number waits, because they fill the window. */
+/** This many waiting settles fill the window, so they are sent. */
 const SETTLES_MAX = 64
-/** A larger message takes much of the bytes that the broker pushes, so it is settled at once. */
+/** A larger message uses much of the broker's byte window, so it is settled at once. */
 const ALONE_BYTES = 4_096
-/** A broker that pushes mail of a peer it has no key for may find the key later. */
+/** A broker that pushes mail of a peer whose key it lacks may find the key later. */
 const KEYLESS_RETRY_MS = 60_000
 const RETRY_MAX_MS = 0xffffffff
-/** Of a pool each member has a box of its own: others may open theirs. */
+/** Each member of a pool has its own box, so others may open theirs. */
 const POOL_ATTEMPTS_MAX = 5
 const POOL_RETRY_MS = 1_000
 
-/** A broker takes no time to live of more than 30 days by default, and clocks differ. */
+/** By default a broker's longest time to live is 30 days, and clocks differ. */
 const MAX_AGE_MS = 31 * 24 * 3600_000
 
 export class Receiver implements EnginePart, MessageActions {
@@ -75,13 +72,13 @@ export class Receiver implements EnginePart, MessageActions {
   readonly #putOffs = new Deferrals()
   #settling: DeliveryId[] = []
   #settlesMax = 0
-  /** Infinity: none waits; 0: one can't wait. */
+  /** Infinity: no settle waits; 0: send now. */
   #settleAtMs: Millis = Infinity
   #retrying: FrameOf<'retry'>['items'] = []
   #rejecting: FrameOf<'reject'>['items'] = []
   readonly #leases = new Leases()
   readonly #receipts = new Receipts()
-  /** Counts sessions: a delivery is settled in the session it was pushed in, or not at all. */
+  /** Counts sessions: a delivery can be settled only in the session that pushed it. */
   #sessionNo = 0
 
   constructor(ports: ReceiverPorts, keeping?: InboxPersistence) {
@@ -98,7 +95,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.#leases.connected(leaseMs)
   }
 
-  /** What is not settled will be pushed again in the next session, but not before the pause that was asked for it is over. */
+  /** Unsettled messages are pushed again in the next session, but not before the pause that was requested for them. */
   disconnected(): void {
     this.#sessionNo += 1
     this.parked.clear()
@@ -109,12 +106,12 @@ export class Receiver implements EnginePart, MessageActions {
     this.#leases.disconnected()
   }
 
-  /** Ids mean something else from now on. */
+  /** Delivery ids have another meaning from now on. */
   restored(): void {
     this.#putOffs.clear()
   }
 
-  /** When a lease is to be extended, or a message or a settle has waited long enough for others. */
+  /** When a lease must be extended, or a message or a settle has waited long enough. */
   get wakeAtMs(): Millis {
     return Math.min(this.#leases.wakeAtMs, this.reorderBuffer.wakeAtMs, this.#settleAtMs)
   }
@@ -122,7 +119,8 @@ export class Receiver implements EnginePart, MessageActions {
   tick(nowMs: Millis): void {
     const due = this.reorderBuffer.takeDue(nowMs)
     for (const message of due) this.#accept(message)
-    for (const message of due) this.#acceptNext(message) // not before all that is due: it comes behind them in the lane
+    // Only once all due messages are out: the next one comes behind them in the lane.
+    for (const message of due) this.#acceptNext(message)
   }
 
   pushedWith(deliveries: FrameOf<'pushWith' | 'pushBody'>['deliveries'], nowMs: Millis): void {
@@ -137,7 +135,7 @@ export class Receiver implements EnginePart, MessageActions {
     }
   }
 
-  /** A sender's key came: what waited for it continues, in its order. */
+  /** A sender's key arrived: waiting messages continue, in order. */
   unlock(sender: PeerKey, nowMs: Millis): void {
     const waiting = this.parked.get(sender)
     if (!waiting) return
@@ -145,7 +143,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.pushed(waiting, nowMs)
   }
 
-  /** No believable key: nothing of this sender can be opened now. */
+  /** The sender has no trusted key: none of its messages can be opened now. */
   refuse(sender: PeerKey, nowMs: Millis): void {
     const waiting = this.parked.get(sender)
     if (!waiting) return
@@ -153,7 +151,7 @@ export class Receiver implements EnginePart, MessageActions {
     for (const delivery of waiting) this.#putOff(delivery, { afterMs: KEYLESS_RETRY_MS, nowMs })
   }
 
-  /** What was told is settled, told before or not. */
+  /** Settles all reported receipts, including repeated ones. */
   receipted(items: FrameOf<'receipts'>['items']): void {
     for (const receipt of this.#receipts.take(items)) this.#ports.effects.emit({ type: 'receipt', ...receipt })
     for (const { id } of items) this.#settleSoon(id)
@@ -183,7 +181,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.#ports.effects.flushSoon()
   }
 
-  /** The application is at work on it: its lease continues until it is settled, rejected or given back. */
+  /** The application works on it: its lease is extended until it is settled, rejected or returned. */
   hold(message: Message): void {
     if (message.state === 'open' && this.#leases.hold(message)) this.#ports.effects.flushSoon()
   }
@@ -245,7 +243,7 @@ export class Receiver implements EnginePart, MessageActions {
     else this.#takeOpened(delivery, whole, nowMs)
   }
 
-  /** `asked`, `later`: what it needs is not there yet. */
+  /** `asked`, `later`: it needs a key or statement that has not arrived. */
   #open(delivery: PushedDelivery, nowMs: Millis): OpenedMessage | { flaw: string } | 'asked' | 'later' {
     const opened = this.#ports.opening.open(delivery, nowMs)
     if (opened === 'asked' || opened === 'later') return opened
@@ -261,13 +259,13 @@ export class Receiver implements EnginePart, MessageActions {
     else this.#takeInTurn(message, bytesOf(delivery), nowMs)
   }
 
-  /** It is accepted at once if it is the first of its lane and nothing before it is missing. */
+  /** Accepts the message at once if it is the first of its lane and no earlier message is missing. */
   #takeInTurn(message: Message, byteCount: number, nowMs: Millis): void {
     const { counters } = this.#ports
     if (this.reorderBuffer.hold(message, byteCount, nowMs)) counters.duplicates += 1
     else if (!this.#isNext(message)) counters.reordered += 1
     this.#acceptNext(message)
-    this.tick(nowMs) // the buffer may hold too many now
+    this.tick(nowMs) // the buffer may exceed its bounds now
   }
 
   /** Accepts the held messages of this one's lane until one still waits for an earlier message. */
@@ -277,7 +275,7 @@ export class Receiver implements EnginePart, MessageActions {
     for (let next = take(); next; next = take()) this.#accept(next)
   }
 
-  /** No earlier message of its stream is missing. */
+  /** Returns whether no earlier message of its stream is missing. */
   readonly #isNext = (message: Message): boolean => this.#inbox.missingBefore(message) === 0
 
   #accept(message: Message): void {
@@ -310,7 +308,7 @@ export class Receiver implements EnginePart, MessageActions {
     else effects.deliver(message)
   }
 
-  /** A settled message is gone with the key of its file, so an answer with a file stays with who asked. */
+  /** Settling a message loses the key of its file, so the requester settles a reply with a file. */
   #endAnswer(message: Message): void {
     if (message.attachment === null) this.settle(message)
     else this.hold(message)
@@ -331,7 +329,7 @@ export class Receiver implements EnginePart, MessageActions {
     const waiting = this.parked.get(delivery.sender)
     if (waiting) waiting.push(delivery)
     else this.parked.set(delivery.sender, [delivery])
-    this.#ports.effects.flushSoon() // the question for the key
+    this.#ports.effects.flushSoon() // to send the request for the key
   }
 
   #refuseOld(message: Message): void {
@@ -348,7 +346,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.#ports.effects.flushSoon()
   }
 
-  /** A dead letter, so that nothing is lost that this peer could open with other keys or in a later version. */
+  /** Kept as a dead letter, since this peer might open it with other keys or in a later version. */
   #rejectTampered(delivery: Pick<PushedDelivery, 'id' | 'sender' | 'envelopeId'>, reason: string): void {
     this.#tampered(delivery, reason)
     this.#rejecting.push({ id: delivery.id, reason })
@@ -391,10 +389,10 @@ export class Receiver implements EnginePart, MessageActions {
   }
 }
 
-/** As its broker counts them. */
+/** The size as the broker counts it. */
 const bytesOf = ({ envelope, body }: PushedDelivery): number => envelope.length + (body?.length ?? 0)
 
-/** Field by field: copying what an object happens to have costs four times as much. */
+/** Copies field by field: a spread costs four times as much. */
 function pushedOf(delivery: FrameOf<'pushWith' | 'pushBody'>['deliveries'][number]): PushedDelivery {
   const { push, terms } = delivery
   const { id, envelopeId, sender, priority, attempt, enqueuedAtMs, envelope } = push
@@ -402,12 +400,12 @@ function pushedOf(delivery: FrameOf<'pushWith' | 'pushBody'>['deliveries'][numbe
   return 'body' in delivery ? { ...fields, body: delivery.body } : fields
 }
 
-/** What the inside of an envelope says against its outside. */
+/** Returns how the inside of an envelope contradicts its outside. */
 function flawOf(note: Note, { terms }: PushedDelivery): string | null {
   if (note.isEphemeral) return 'is_ephemeral'
   const isOther = note.thread !== undefined && terms && terms.thread !== NO_THREAD && terms.thread !== note.thread
   return isOther ? 'wrong_thread' : null
 }
 
-/** A reason is for people: one in other letters must not keep a message from being rejected. */
+/** Only printable ASCII is allowed in a reason; other characters must not prevent the rejection. */
 const printable = (text: string): string => text.replace(/[^ -~]/gu, '?').slice(0, REASON_MAX)

@@ -1,17 +1,17 @@
 /**
- * The box keys of other peers: asked of the broker, believed only with the peer's own signature, kept until they
+ * The box keys of other peers: requested from the broker, trusted only with the peer's own signature, cached until they
  * expire. The broker's directory is not trusted: a binding that is forged, of another peer, expired or older than one
- * seen before, in this process or a former one (`key-epochs.ts`), is refused. Former keys are asked for when something does not open, and open, but never seal.
+ * seen before, in this process or an earlier one (`key-epochs.ts`), is refused. Former keys are requested when
+ * something does not open; they open mail, but never seal.
  */
 import type { Correspondent, KeyBindingVerdict } from '@sealpost/identity'
 import { type FrameOf, type KeyBindingEntry, LOOKUP_MAX } from '@sealpost/protocol'
 import { isSameBytes, type Millis, type PeerKey } from '@sealpost/std'
-import type { KeyRefusal } from '../events.ts'
-import { chunksOf } from '../outbox/send-frames.ts'
-import { type CryptoPort, NO_FRAMES } from '../ports.ts'
+import { chunksOf } from '../outbox/lane.ts'
+import { type CryptoPort, type KeyRefusal, NO_FRAMES } from '../ports.ts'
 import type { KeyEpochs } from './key-epochs.ts'
 
-/** A checked key of a peer. */
+/** A verified key of a peer. */
 export interface KnownKey extends Correspondent {
   readonly notAfterMs: Millis
 }
@@ -19,60 +19,60 @@ export interface KnownKey extends Correspondent {
 export interface KeyDirectoryPorts {
   readonly crypto: Pick<CryptoPort, 'checkBinding'>
   readonly epochs: Pick<KeyEpochs, 'of' | 'raise'>
-  /** The peer's key is known, for the first time or again. */
+  /** The peer's key has arrived, for the first time or again. */
   readonly learned: (peer: PeerKey, key: KnownKey) => void
   readonly refused: (peer: PeerKey, reason: KeyRefusal) => void
-  /** Whether another identity key has followed this one, and is this peer's now. */
+  /** Returns whether a later identity key has replaced `former` and now belongs to `of`. */
   readonly isFormer: (former: PeerKey, of: PeerKey) => boolean
-  /** It is another key than before. */
+  /** The peer has a new key. */
   readonly changed: (peer: PeerKey, key: KnownKey) => void
 }
 
 interface Known {
   readonly key: KnownKey
-  /** The ones before, newest first, for what was sealed under them. */
+  /** Former keys, newest first, for mail sealed under them. */
   readonly formers: readonly Correspondent[]
   readonly checkedAtMs: Millis
-  /** When former keys were asked for. */
+  /** When former keys were last requested. */
   readonly historyAtMs: Millis
 }
 
-/** What is asked of one peer's keys and not answered. */
+/** An open request for one peer's keys. */
 interface Wish {
-  /** Former keys are asked for as well. */
+  /** Former keys are requested too. */
   isHistory: boolean
-  /** The key may have changed since it was asked for: the answer is not enough. */
+  /** The key may have changed since the request, so its reply is not enough. */
   isStale: boolean
-  /** The epoch that was known when it was asked for: an answer below it is a rollback. */
+  /** The epoch known at the request: a reply below it is a rollback. */
   floor: number
 }
 
 type KeyQuestion = FrameOf<'lookup'> | FrameOf<'lookupHistory'>
 
-/** A broker whose database is away does not answer. */
+/** A broker whose database is unavailable does not reply. */
 const ASK_AGAIN_MS = 5_000
-/** An envelope that does not open asks for former keys at most this often, so that garbage can't make us flood. */
+/** Minimum time between requests for former keys of one sender, so that garbage can't cause a flood. */
 export const RECHECK_MS = 10_000
-/** A key that is used is looked up again after this time, in case the news of another one was lost. */
+/** A used key is looked up again after this time, in case the notification of a change was lost. */
 const REFRESH_MS = 3_600_000
 
 export class KeyDirectory {
   readonly #ports: KeyDirectoryPorts
   readonly #known = new Map<PeerKey, Known>()
   readonly #open = new Map<PeerKey, Wish>()
-  /** Of these, not asked for in this session. */
+  /** Wishes not yet requested in this session. */
   #unsent = new Set<PeerKey>()
-  /** Whose former keys a question of this session is about. */
+  /** Peers whose former keys are requested in this session. */
   readonly #histories = new Map<number, PeerKey>()
-  /** The oldest question of this session that is open, or was when it was asked. */
-  #askedAtMs: Millis = Infinity
+  /** Time of the session's oldest request that is open, or was when it was set. */
+  #requestedAtMs: Millis = Infinity
   #ref = 0
 
   constructor(ports: KeyDirectoryPorts) {
     this.#ports = ports
   }
 
-  /** The peer's key, or null: then it is asked for, and `learned` or `refused` follows. */
+  /** Returns the peer's key, or null: then it is requested, and `learned` or `refused` follows. */
   find(peer: PeerKey, nowMs: Millis): KnownKey | null {
     const known = this.#known.get(peer)
     const isGood = known !== undefined && nowMs <= known.key.notAfterMs
@@ -80,7 +80,7 @@ export class KeyDirectory {
     return isGood ? known.key : null
   }
 
-  /** Also an expired one: a message sealed while it was good is none the worse. */
+  /** Includes expired keys: messages sealed before expiry stay valid. */
   findForOpening(peer: PeerKey): Correspondent | null {
     const known = this.#known.get(peer)
     if (known) return known.key
@@ -92,7 +92,7 @@ export class KeyDirectory {
     return this.#known.get(peer)?.formers ?? []
   }
 
-  /** Returns whether all keys of this peer were asked for; false when that was done just now. */
+  /** Requests all keys of this peer; returns false if that happened just now. */
   recheck(peer: PeerKey, nowMs: Millis): boolean {
     const wish = this.#open.get(peer)
     if (wish?.isHistory) wish.isStale = true
@@ -101,17 +101,17 @@ export class KeyDirectory {
     return true
   }
 
-  /** All keys of this peer were asked for, and have not come yet. */
+  /** Returns whether all keys of this peer were requested and have not arrived. */
   isRechecking(peer: PeerKey): boolean {
     return this.#open.get(peer)?.isHistory === true
   }
 
-  /** The same, and the question has not left: its answer holds for all that came until now. */
+  /** Returns whether that request has not been sent yet, so its reply will cover everything received until now. */
   isRecheckUnsent(peer: PeerKey): boolean {
     return this.isRechecking(peer) && this.#unsent.has(peer)
   }
 
-  /** The broker says that these have new keys. */
+  /** The broker reports that these peers have new keys. */
   rebound(peers: readonly PeerKey[]): void {
     for (const peer of peers) {
       const wish = this.#open.get(peer)
@@ -120,14 +120,14 @@ export class KeyDirectory {
     }
   }
 
-  /** The session ended, and with it every question. */
+  /** The session ended, and its requests with it. */
   disconnected(): void {
     this.#unsent = new Set(this.#open.keys())
     this.#histories.clear()
-    this.#askedAtMs = Infinity
+    this.#requestedAtMs = Infinity
   }
 
-  /** Whether keys were asked for and have not come. */
+  /** Whether requested keys have not arrived. */
   get isOpen(): boolean {
     return this.#open.size > 0
   }
@@ -138,7 +138,7 @@ export class KeyDirectory {
     const peers = isOverdue ? [...this.#open.keys()] : [...this.#unsent]
     if (peers.length === 0) return []
     this.#unsent.clear()
-    if (isOverdue || this.#askedAtMs === Infinity) this.#askedAtMs = nowMs
+    if (isOverdue || this.#requestedAtMs === Infinity) this.#requestedAtMs = nowMs
     const plain = peers.filter((peer) => !this.#open.get(peer)!.isHistory)
     return [
       ...chunksOf(plain, LOOKUP_MAX).map((piece) => ({ type: 'lookup' as const, ref: this.#nextRef(), peers: piece })),
@@ -147,7 +147,7 @@ export class KeyDirectory {
   }
 
   get wakeAtMs(): Millis {
-    return this.#open.size === 0 ? Infinity : this.#askedAtMs + ASK_AGAIN_MS
+    return this.#open.size === 0 ? Infinity : this.#requestedAtMs + ASK_AGAIN_MS
   }
 
   answered(directory: FrameOf<'directory'>, nowMs: Millis): void {
@@ -168,7 +168,7 @@ export class KeyDirectory {
     this.#rest()
   }
 
-  /** Asks for the peer's key, known or not: `learned` or `refused` follows. */
+  /** Requests the peer's key, even if it is known: `learned` or `refused` follows. */
   ask(peer: PeerKey): void {
     if (!this.#open.has(peer)) this.#want(peer, { isHistory: false, isStale: false })
   }
@@ -190,7 +190,7 @@ export class KeyDirectory {
   }
 
   #rest(): void {
-    if (this.#open.size === 0) this.#askedAtMs = Infinity
+    if (this.#open.size === 0) this.#requestedAtMs = Infinity
   }
 
   #check(binding: KeyBindingEntry, nowMs: Millis, history?: readonly Correspondent[]): void {
@@ -210,14 +210,17 @@ export class KeyDirectory {
     this.#answeredOf(peer, () => this.#ports.learned(peer, key))
   }
 
-  /** A space of this process may have seen the next key while the answer was on its way: it is asked for once more. */
+  /**
+   * A space of this process may have seen the next key while the reply was on its way, so the key is requested once
+   * more.
+   */
   #rolledBack(peer: PeerKey, boxEpoch: number): void {
     const wish = this.#open.get(peer)
     if (wish && boxEpoch >= wish.floor && boxEpoch >= (this.#known.get(peer)?.key.boxEpoch ?? 0)) wish.isStale = true
     this.#refuse(peer, 'binding_rolled_back')
   }
 
-  /** Of former keys those that this peer signed, under this identity key or one before it, whether their time is over or not. */
+  /** Returns the former keys that this peer signed, under this identity key or an earlier one, expired or not. */
   #believed(bindings: readonly KeyBindingEntry[], peer: PeerKey, nowMs: Millis): Correspondent[] {
     const isBelieved = (binding: KeyBindingEntry) => {
       const isOwn = binding.peer === peer || this.#ports.isFormer(binding.peer, peer)
@@ -231,17 +234,17 @@ export class KeyDirectory {
     this.#answeredOf(peer, () => this.#ports.refused(peer, reason))
   }
 
-  /** What may be from before a change is asked for once more first. */
+  /** Requests keys once more if the reply may predate a change. */
   #answeredOf(peer: PeerKey, tell: () => void): void {
     const wish = this.#open.get(peer)
     this.#open.delete(peer)
-    this.#unsent.delete(peer) // a broker may answer what it was not asked yet
+    this.#unsent.delete(peer) // a broker may reply before the request
     if (wish?.isStale) this.#want(peer, { isHistory: wish.isHistory, isStale: false })
     else tell()
   }
 }
 
-/** A copy: the frame it came in holds other bytes that would be kept with it. */
+/** A copy, because the frame's other bytes would stay in memory with it. */
 function correspondent({ peer, boxKey, boxEpoch }: KeyBindingEntry): Correspondent {
   return { peerKey: peer, boxKey: boxKey.slice(), boxEpoch }
 }

@@ -1,10 +1,10 @@
 /**
- * The highest epoch seen of each peer's box key. A directory that hands out an older key has gone back to it, maybe to one
- * that was stolen, so nothing is sealed to it. Mail and spaces of a process can share one; with a store it outlives the
+ * The highest epoch seen of each peer's box key. A directory that hands out an older key has rolled back, possibly to a
+ * stolen one, so nothing is sealed to it. Mail and spaces of a process can share one; with a store it outlives the
  * process.
  *
  * Keys of the first epoch are not recorded: there is none before them. The memory has no bound, since a broker could
- * otherwise make room by inventing peers; a peer that has rotated costs about 120 bytes.
+ * otherwise evict entries by inventing peers; a peer that has rotated costs about 120 bytes.
  */
 
 import type { BoxKeys, Identity, KeyBinding } from '@sealpost/identity'
@@ -24,11 +24,11 @@ import {
 const FIRST_EPOCH = 1
 
 export interface KeyEpochsPorts {
-  /** Its own key file knows this peer's keys better than any directory. */
+  /** This peer's own key file is more reliable than any directory. */
   readonly self: PeerKey
-  /** What was kept, by this class or others. */
+  /** Stored records, of this class or others. */
   readonly records?: readonly StoreRecord[]
-  /** Default: nothing is kept. */
+  /** Default: nothing is stored. */
   readonly keep?: (key: string, record: KeyEpochRecord) => void
 }
 
@@ -44,12 +44,12 @@ export class KeyEpochs {
       if (record.kind === 'keyEpoch' && record.peer !== self) this.#seen.set(record.peer, record.boxEpoch)
   }
 
-  /** Returns 0 for a peer of which nothing is recorded. */
+  /** Returns 0 for a peer without a record. */
   of(peer: PeerKey): number {
     return this.#seen.get(peer) ?? 0
   }
 
-  /** Records an epoch that the peer's own signature proved. A lower one than before changes nothing. */
+  /** Records an epoch that the peer's own signature proved. A lower epoch has no effect. */
   raise(peer: PeerKey, boxEpoch: number): void {
     if (boxEpoch <= FIRST_EPOCH || peer === this.#self || boxEpoch <= this.of(peer)) return
     this.#seen.set(peer, boxEpoch)
@@ -57,7 +57,7 @@ export class KeyEpochs {
   }
 }
 
-/** Those of a peer that keeps them with its mail, or keeps nothing. */
+/** Key epochs of a peer that stores them with its mail, or not at all. */
 export function keptKeyEpochs(
   self: PeerKey,
   writer: StoreWriter | null,
@@ -77,7 +77,7 @@ export class StoredKeyEpochs extends KeyEpochs implements AsyncDisposable {
     this.#store = keeping
   }
 
-  /** Resolves when all epochs are kept and the store is closed. @throws SealpostError `store_failed` */
+  /** Resolves when all epochs are stored and the store is closed. @throws SealpostError `store_failed` */
   close(): Promise<void> {
     return this.#store.close()
   }
@@ -88,7 +88,7 @@ export class StoredKeyEpochs extends KeyEpochs implements AsyncDisposable {
 }
 
 /**
- * Give the result to `connect`, `openPeer` or `openState` as `keyEpochs`, and close it after them.
+ * Pass the result to `connect`, `openPeer` or `openState` as `keyEpochs`, and close it after them.
  * @throws SealpostError `store_foreign`, `store_corrupt`, `store_failed`
  */
 export async function openKeyEpochs(
@@ -104,21 +104,21 @@ export async function openKeyEpochs(
   }
 }
 
-/** The turn of a peer's own box key. */
+/** Rotates a peer's own keys. */
 export interface OwnKeys {
-  /** Signs it, and opens with it from now on: others may seal to it before we hear that it is published. */
+  /** Signs the key, and opens mail with it from now on: others may seal to it before we learn that it is published. */
   bindNext(next: BoxKeys, notAfterMs: Millis): KeyBinding
   /** Seals with it from now on. */
   activate(next: BoxKeys): void
-  /** A binding of another identity's box key, by that one. */
+  /** Returns a binding of another identity's box key, signed by that identity. */
   bindIdentity(next: Identity, notAfterMs: Millis): KeyBinding
   readonly user: UserKeys
 }
 
-/** Nothing renews a key binding by itself, and a peer whose binding is over gets no mail. */
+/** Key bindings are not renewed automatically, and a peer with an expired binding gets no mail. */
 export const BINDING_MS = 10 * 365 * 24 * 3600_000
 
-/** May be said again after a lost answer, with the same key. @throws SealpostError `stale_epoch`, `key_refused` */
+/** May be repeated after a lost reply, with the same key. @throws SealpostError `stale_epoch`, `key_refused` */
 export async function rotateBoxKey(ask: RequestBroker, own: OwnKeys, next: BoxKeys): Promise<void> {
   const { boxKey, boxEpoch, notAfterMs, signature } = own.bindNext(next, Date.now() + BINDING_MS)
   const { outcome } = await ask({ type: 'bind', boxKey, boxEpoch, notAfterMs, signature })

@@ -1,13 +1,12 @@
 /**
- * The keys of other peers as the engine uses them: the directory, who waits for an answer of it, and what opens with them.
- * Pure and synchronous.
+ * The keys of other peers in the engine: the directory, lookups that wait for it, and opening mail with its keys. Pure
+ * and synchronous.
  */
 import type { FrameOf } from '@sealpost/protocol'
 import { type EnvelopeId, type Millis, type PeerKey, toHex } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
-import type { KeyRefusal, PeerEvent } from '../events.ts'
 import type { OpenVerdict } from '../inbox/message.ts'
-import type { CryptoPort, EnginePart } from '../ports.ts'
+import type { CryptoPort, EnginePart, KeyRefusal, PeerEvent } from '../ports.ts'
 import { KeyDirectory, type KnownKey } from './key-directory.ts'
 import type { KeyEpochs } from './key-epochs.ts'
 
@@ -19,15 +18,15 @@ export interface KeyWaiter {
 export interface PeerKeysPorts {
   readonly crypto: Pick<CryptoPort, 'checkBinding' | 'open' | 'lacksBoxKey'>
   readonly epochs: KeyEpochs
-  /** The identity key of now, of one that others may have followed. */
+  /** Returns the current identity key for a former one. */
   readonly current: (peer: PeerKey) => PeerKey
   readonly self: PeerKey
-  /** The directory names a box key of this peer that it was not given. */
+  /** The directory names a box key of this peer that it does not hold. */
   readonly ownKeyMissing: (error: SealpostError) => void
   readonly emit: (event: PeerEvent) => void
-  /** The peer's key is known: what waits for it continues. */
+  /** The peer's key is known: waiting messages continue. */
   readonly unlock: (peer: PeerKey) => void
-  /** No believable key. */
+  /** The peer has no trusted key. */
   readonly refuse: (peer: PeerKey, error: SealpostError) => void
   readonly flushSoon: () => void
 }
@@ -67,7 +66,7 @@ export class PeerKeys implements EnginePart {
     this.#ports.flushSoon()
   }
 
-  /** Looks up the identity key that `peer` goes by now, also when a successor shows only in the meantime. */
+  /** Looks up the current identity key of `peer`, even if a successor appears in the meantime. */
   lookupCurrent(
     peer: PeerKey,
     { found, refused }: KeyWaiter,
@@ -82,7 +81,7 @@ export class PeerKeys implements EnginePart {
     lookup(now, { found, refused: missed })
   }
 
-  /** The broker has keys of these by now that differ from what it answered before. */
+  /** The broker reports newer keys of these peers than in its earlier replies. */
   rebound({ peers }: FrameOf<'rebound'>): void {
     this.directory.rebound(peers)
     this.#ports.flushSoon()
@@ -139,8 +138,8 @@ function ownKeyMissing(boxEpoch: number): SealpostError {
 }
 
 /**
- * Ids of envelopes: UUID v7 (RFC 9562, 5.7) in which 32 bits behind the time count on within its millisecond, so that each id
- * lies above the one before it, also while the clock is set back. A third of the library's bytes in a browser.
+ * Ids of envelopes: UUID v7 (RFC 9562, 5.7) with a 32-bit counter after the milliseconds, so ids ascend even if the
+ * clock is set back. A third of the library's size in a browser.
  */
 export function envelopeIds(now: () => Millis = Date.now): () => EnvelopeId {
   const bytes = new Uint8Array(16)
@@ -152,7 +151,7 @@ export function envelopeIds(now: () => Millis = Date.now): () => EnvelopeId {
     const nowMs = now()
     if (nowMs > atMs) {
       atMs = nowMs
-      count = view.getUint32(6) >>> 1 // room to count on
+      count = view.getUint32(6) >>> 1 // leaves room for counting
     } else count += 1
     view.setUint16(0, atMs / 0x100000000)
     view.setUint32(2, atMs)
@@ -173,23 +172,23 @@ export interface EnvelopeOpenerPorts {
   readonly crypto: Pick<CryptoPort, 'open' | 'lacksBoxKey'>
   readonly keys: KeyDirectory
   readonly self: PeerKey
-  /** The directory names a box key of this peer that it was not given. Nothing of the mail sealed to it may be ended. */
+  /** The directory names a box key of this peer that it does not hold. No mail sealed to it may be rejected. */
   readonly ownKeyMissing: (boxEpoch: number) => void
-  /** What waits of this sender may be tried again. */
+  /** Waiting mail of this sender may be tried again. */
   readonly unlock: (sender: PeerKey) => void
 }
 
-/** Opens what came from other peers, with the keys that are believed; asks for those that are not known. */
+/** Opens mail from other peers with their trusted keys; requests unknown ones. */
 export class EnvelopeOpener {
   readonly #ports: EnvelopeOpenerPorts
-  /** All keys of their senders were asked for since they came. */
+  /** Mail whose senders' keys were all requested since it arrived. */
   readonly #rechecked = new WeakSet<IncomingEnvelope>()
   /**
-   * Whether the directory's key of this peer is one it holds. Asked once in a session: a peer turns to another key in a
-   * session of its own, which would end this one.
+   * Whether this peer holds the directory's key for it. Checked once per session: a peer rotates its key in a session
+   * of its own, which would end this one.
    */
   #ownKey: 'unchecked' | 'asked' | 'held' = 'unchecked'
-  /** Senders of what waits for that answer. */
+  /** Senders of mail that waits for that check. */
   readonly #waiting = new Set<PeerKey>()
 
   constructor(ports: EnvelopeOpenerPorts) {
@@ -197,9 +196,9 @@ export class EnvelopeOpener {
   }
 
   /**
-   * `asked`: a key was asked for, and `unlock` or the directory tells when it came. `later`: the sender's keys were asked
-   * for just before this came, so the sender may have turned to another key meanwhile; `RECHECK_MS` later they are asked
-   * for again. `does_not_open` is final: it opens with no key that the directory knows, and this peer lacks none.
+   * `asked`: a key was requested, and `unlock` or the directory reports its arrival. `later`: the sender's keys were
+   * requested just before this arrived, so the sender may have rotated in between; after `RECHECK_MS` they are
+   * requested again. `does_not_open` is final: no key in the directory opens it, and this peer holds all its own keys.
    */
   open(arrival: IncomingEnvelope, nowMs: Millis): OpenVerdict | 'asked' | 'later' {
     const { crypto, keys } = this.#ports
@@ -212,7 +211,7 @@ export class EnvelopeOpener {
       const other = crypto.open(former, arrival)
       if (isAnswer(other)) return other
     }
-    // Its sender may have been unlocked for something else, before the keys came.
+    // The sender may have been unlocked for another reason before the keys arrived.
     if (this.#rechecked.has(arrival))
       return keys.isRechecking(sender) ? 'asked' : this.#unlessOwnKeyMissing(arrival, opened)
     if (!keys.recheck(sender, nowMs)) return 'later'
@@ -220,12 +219,15 @@ export class EnvelopeOpener {
     return 'asked'
   }
 
-  /** Waits behind another one of its sender, and shares the question for all keys of the sender if it has not left. */
+  /**
+   * Waits behind another message of its sender, and shares the request for all keys of the sender if that has not been
+   * sent.
+   */
   waitsBehind(arrival: IncomingEnvelope): void {
     if (this.#ports.keys.isRecheckUnsent(arrival.sender)) this.#rechecked.add(arrival)
   }
 
-  /** The directory's key of this peer, asked for here or elsewhere; null: it has none that can be believed. */
+  /** Handles the directory's key of this peer; null: it has none that can be trusted. */
   ownKeyAnswered(key: KnownKey | null): void {
     if (key && this.#ports.crypto.lacksBoxKey(key)) return this.#ports.ownKeyMissing(key.boxEpoch)
     this.#ownKey = 'held'
@@ -248,5 +250,5 @@ export class EnvelopeOpener {
   }
 }
 
-/** Whatever is wrong with it, another key would not change that. */
+/** Returns whether another key would not change the verdict. */
 const isAnswer = (opened: OpenVerdict): boolean => opened.ok || opened.reason !== 'does_not_open'

@@ -1,4 +1,4 @@
-/** The real cryptography behind `CryptoPort`. Await `ready()` of the identity package before the first call. */
+/** `CryptoPort` with real cryptography. Await `ready()` of the identity package before the first call. */
 import {
   type BoxKeys,
   bindBoxKey,
@@ -34,7 +34,7 @@ import type { CryptoPort, GroupCrypto, PoolCrypto, UserCrypto, UserKeys } from '
 import type { OwnKeys } from './key-epochs.ts'
 import { envelopeIds } from './peer-keys.ts'
 
-/** `others`: box keys beside that of the identity, to open with. `formerKeys`: identity keys that this one has followed. */
+/** `others`: further box keys, for opening. `formerKeys`: former identity keys. */
 export function sodiumCrypto(
   { signing, box }: Identity,
   meshId: MeshId,
@@ -57,14 +57,14 @@ export function sodiumCrypto(
     isBrokerProof: verifyBroker,
     checkCertificate: checkShardCertificate,
     checkBinding: (entry, { peer, nowMs }) => {
-      // The directory doesn't repeat the mesh: the binding is good for ours or for none.
+      // The directory omits the mesh: the binding is valid for ours or for none.
       const binding = { ...entry, peerKey: entry.peer, meshId }
       const verdict = checkKeyBinding(binding, { meshId, peerKey: peer, nowMs })
       if (verdict !== 'ok') return verdict
       try {
         sealer.prepare(binding)
       } catch {
-        // A box key of small order: sealing to it says so, opening fails.
+        // A box key of small order: sealing to it throws, opening fails.
       }
       return verdict
     },
@@ -88,7 +88,7 @@ export function sodiumCrypto(
   }
 }
 
-/** Of all peers of a process: a peer that returns continues above what it sent. */
+/** Shared by all peers of a process, so a peer that is opened again continues above its earlier ids. */
 const newEnvelopeId = envelopeIds()
 const randomBytes = (length: number): Uint8Array => crypto.getRandomValues(new Uint8Array(length))
 

@@ -10,7 +10,7 @@ import { describe, expect, test } from 'vitest'
 import { type StoreChange, type StoreRecord, StoreWriter } from '../stores/store.ts'
 import { LaneBroker, laneOf } from '../test/lane-broker.ts'
 import { BOB, CAROL, LIMITS, World } from '../test/outbox.ts'
-import type { SendItem } from './send-frames.ts'
+import type { SendItem } from './lane.ts'
 
 type Step =
   | { do: 'post'; to: PeerKey; priority: Priority; count: number }

@@ -1,17 +1,27 @@
 /**
- * A lane: what one peer sends to one recipient at one priority. Order is kept within a lane and nowhere else.
+ * A lane, what one peer sends to one recipient at one priority, and the frames that carry it. Order is kept within a
+ * lane only.
  *
- * A post waits unsealed until the window admits it. It is sealed once; with a store the sealed bytes are kept first. The
- * entry made of it is then either in flight (the broker owes an answer in this session) or at rest (it was nacked, or its
- * session ended) until it is answered for good.
+ * A post waits unsealed until the window admits it. It is sealed once; with a store the sealed bytes are stored first.
+ * The resulting entry is in flight (the broker owes a reply in this session) or at rest (it was nacked, or its session
+ * ended) until it gets its final reply.
  */
 import { NO_PREV, type Note, type StreamId, type StreamPosition } from '@sealpost/identity'
-import type { Priority, SendTerms } from '@sealpost/protocol'
-import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'
+import {
+  BATCH_MAX,
+  FANOUT_MAX,
+  FRAME_BYTES_MAX,
+  type FrameOf,
+  NO_THREAD,
+  type Priority,
+  type ReceiptWish,
+  type SendTerms,
+} from '@sealpost/protocol'
+import { type EnvelopeId, type GroupId, isHex, type Millis, type PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
-import type { GroupMessage } from '../groups/group-message.ts'
+import type { GroupMessage } from '../groups/group-client.ts'
 
-/** A queue in one array: `shift` of a plain array moves everything behind it. */
+/** A queue in one array: `shift` of a plain array moves all later items. */
 export class Fifo<T> {
   #items: (T | undefined)[] = []
   #head = 0
@@ -56,61 +66,63 @@ export class Fifo<T> {
 /** The durable acknowledgement of one message. Times are of the sender's clock. */
 export interface Receipt {
   readonly envelopeId: EnvelopeId
-  /** It was stored by an earlier attempt whose answer was lost. */
+  /** It was stored by an earlier attempt whose reply was lost. */
   readonly isDuplicate: boolean
   /** When the window admitted it, just before it was sealed. */
   readonly admittedAtMs: Millis
   readonly ackedAtMs: Millis
 }
 
-/** What is said of a message outside its envelope. A store keeps it as JSON, and a resend says it again. */
+/** The fields of a message outside its envelope. A store keeps them as JSON, and a resend repeats them. */
 export interface OutgoingTerms {
   readonly to: PeerKey
   readonly priority: Priority
   /** 0: the broker's default. */
   readonly ttlSeconds: number
-  /** What is asked of the broker beside; without them it goes by the plain `send`. */
+  /** Terms for the broker; without them the message uses the plain `send`. */
   readonly terms?: SendTerms | undefined
   /** Sealed with the body. */
   readonly note?: Note | undefined
-  /** Of a group message: the body that goes with it. */
+  /** The shared body of a group message. */
   readonly bodyId?: string | undefined
 }
 
-/** A message to be sent. The body belongs to the outbox until one of the two answers, exactly one of which comes. */
+/** A message to be sent. The outbox owns the body until it calls `accepted` or `refused`, exactly one of them. */
 export interface OutgoingMessage extends OutgoingTerms {
   readonly body: Uint8Array
-  /** Whose body it shares with others. */
+  /** The group message whose body it shares. */
   readonly message?: GroupMessage
   readonly accepted: (receipt: Receipt) => void
   readonly refused: (error: SealpostError) => void
-  /** With a store: it is on disk under this number. Without one it is called at once, with 0. */
+  /** With a store: the message is on disk under this number. Without one it is called at once, with 0. */
   readonly kept?: (outboxNo: number) => void
-  /** It has an id now; the broker has not heard of it. */
+  /** It has an id now; the broker has not received it. */
   readonly sealed?: (envelopeId: EnvelopeId) => void
 }
 
-/** A sealed message without an answer for good. What waits unsealed has none: a burst of sends is long and stays small. */
+/**
+ * A sealed message without a final reply. Waiting messages have no entry, so that a long burst of sends stays small.
+ */
 export interface OutboxEntry {
-  /** Once it is answered, without its body and its answers. */
+  /** After the final reply, without its body and callbacks. */
   post: OutgoingMessage
   readonly lane: Lane
-  /** `keeping`: the store has not answered, so the broker must not hear of it. `sealed`: not said in this life. */
+  /** `keeping`: the store has not confirmed, so the broker must not get it. `sealed`: not sent by this process. */
   place: 'keeping' | 'sealed' | 'inFlight' | 'atRest' | 'done'
   /**
-   * Made once, on admission: ids then ascend in the order of the sends, which spares the broker a look into its ledger.
-   * Every resend says the same id and the very same bytes.
+   * Created once, on admission: ids then ascend in the order of the sends, which saves the broker a lookup. Every
+   * resend has the same id and the same bytes.
    */
   readonly envelopeId: EnvelopeId
   readonly envelope: Uint8Array
-  /** Of the first attempt, too. */
+  /** Of the first attempt. */
   readonly admittedAtMs: Millis
   /**
-   * An answer to it was lost, or the broker's own. Then a refusal says little of it (`finalRefusal`), and of a group
-   * message it is said again whatever became of the group.
+   * A reply to it was lost, by the network or the broker. Then a refusal is inconclusive (`finalRefusal`), and a group
+   * message is resent whatever became of the group.
    */
   mayBeStored?: boolean
-  /** It was acknowledged once, by a database that was restored since. Its post had its answer then. */
+  /** It was acknowledged by a database that was restored since. Its post has had its reply. */
   isReoffered?: boolean
 }
 
@@ -121,14 +133,14 @@ export class Lane {
   readonly recipient: PeerKey
   readonly priority: Priority
   readonly waiting = new Fifo<OutgoingMessage>()
-  /** Sealed and not answered for good, in their order. Answered ones may stand among them until they come to the head. */
+  /** Sealed without a final reply, in order. Entries with one stay until they reach the head. */
   readonly sealed = new Fifo<OutboxEntry>()
   inFlight = 0
-  /** Stands in the outbox's queue of lanes that may be admitted. */
+  /** It is in the outbox's queue of lanes that may be admitted. */
   isReady = false
-  /** After a nack that may be retried: nothing is sent before this, nor while anything is in flight. */
+  /** After a retryable nack nothing is sent before this time, nor while anything is in flight. */
   pausedUntilMs: Millis | null = null
-  /** Pauses in a row without an ack. */
+  /** Consecutive pauses without an ack. */
   pauses = 0
   #stream: { id: StreamId; seq: number; prev: Uint8Array } | null = null
 
@@ -137,7 +149,7 @@ export class Lane {
     this.priority = priority
   }
 
-  /** For a time that grows from pause to pause, and for `retryAfterMs` at least. */
+  /** Pauses for a time that grows with each pause, and for at least `retryAfterMs`. */
   pause(nowMs: Millis, retryAfterMs: Millis, random: () => number): void {
     if (this.pausedUntilMs === null) {
       const pauseMs = Math.min(PAUSE_MAX_MS, PAUSE_BASE_MS * 2 ** Math.min(this.pauses, 10))
@@ -147,7 +159,7 @@ export class Lane {
     this.pausedUntilMs = Math.max(this.pausedUntilMs, nowMs + retryAfterMs)
   }
 
-  /** The place for the next envelope; it is taken by `advance` only. */
+  /** The position of the next envelope; only `advance` takes it. */
   nextPosition(newStreamId: () => StreamId): StreamPosition {
     this.#stream ??= { id: newStreamId(), seq: 0, prev: NO_PREV }
     return { streamId: this.#stream.id, seq: this.#stream.seq + 1, prev: this.#stream.prev }
@@ -158,12 +170,14 @@ export class Lane {
     this.#stream!.prev = headerHash
   }
 
-  /** After an envelope that its sender knows to have failed, a new stream: a hole in it would be a false alarm. */
+  /**
+   * Starts a new stream after an envelope that its sender knows to have failed, because a hole would be a false alarm.
+   */
   restartStream(): void {
     this.#stream = null
   }
 
-  /** They stand before everything that is sealed: they were sent before it. */
+  /** Puts entries before everything sealed: they were sent before it. */
   putBack(entries: readonly OutboxEntry[]): void {
     const later = [...this.sealed]
     this.sealed.clear()
@@ -175,29 +189,29 @@ export class Lane {
   }
 }
 
-/** Backups are not taken back by more than this without a word to everybody: the window that is promised. */
+/** The documented window: an operator who restores an older backup must notify everyone. */
 const KEEP_SENT_MS = 15 * 60_000
 const COUNT_MAX = 4096
 const BYTES_MAX = 4 * 1024 * 1024
 const NO_BODY = new Uint8Array(0)
 const nobody = (): void => undefined
 
-/** Nor the sender's promise: they would stay as long as the sealed bytes. */
+/** Also drops the sender's callbacks, which would stay in memory as long as the sealed bytes. */
 function withoutBody({ to, priority, ttlSeconds, terms, note, bodyId, message }: OutgoingMessage): OutgoingMessage {
   const kept = { to, priority, ttlSeconds, terms, note, bodyId, body: NO_BODY, accepted: nobody, refused: nobody }
   return message ? { ...kept, message } : kept
 }
 
 /**
- * What the broker acknowledged lately. A database that was restored from a backup has forgotten what came after it; then
- * this is said again, under the same ids, so that what it does know stays one message.
+ * Recently acknowledged messages. A database restored from a backup has lost the newest ones; they are sent again under
+ * the same ids, so a message that it still has stays one message.
  */
 export class RecentlyAcked {
   readonly #entries = new Fifo<{ readonly entry: OutboxEntry; readonly ackedAtMs: Millis }>()
   #bytes = 0
 
   add(entry: OutboxEntry, nowMs: Millis): void {
-    if (entry.post.terms?.ifOnline) return // it was worth something at its moment only
+    if (entry.post.terms?.ifOnline) return // it was only useful at its moment
     entry.post = withoutBody(entry.post)
     this.#entries.push({ entry, ackedAtMs: nowMs })
     this.#bytes += entry.envelope.length
@@ -205,8 +219,8 @@ export class RecentlyAcked {
   }
 
   /**
-   * All of it, to be said again, in the order of the acks, which within a lane is that of the sends. `refused`: it is
-   * refused now.
+   * Takes all entries for a resend, in the order of the acks, which within a lane is the order of the sends. `refused`:
+   * the resend was refused.
    */
   takeForResend(refused: (entry: OutboxEntry, error: SealpostError) => void, nowMs: Millis): OutboxEntry[] {
     while (this.#isOver(nowMs)) this.#entries.shift()
@@ -224,4 +238,163 @@ export class RecentlyAcked {
     if (!eldest) return false
     return this.#entries.length > COUNT_MAX || this.#bytes > BYTES_MAX || nowMs - eldest.ackedAtMs >= KEEP_SENT_MS
   }
+}
+
+/** Packs envelopes into as few frames as the frame limits allow. */
+export type SendItem = FrameOf<'send'>['envelopes'][number]
+export type SendWithItem = FrameOf<'sendWith'>['envelopes'][number]
+/** An envelope of a group message; `isPinned`: store it only if the group has not changed. */
+export interface GroupItem {
+  readonly message: GroupMessage
+  readonly isPinned: boolean
+  readonly send: SendItem
+}
+export type OutgoingItem = SendItem | SendWithItem | GroupItem
+export type SendFrame = FrameOf<'send'> | FrameOf<'sendWith'> | BroadcastFrame
+type BroadcastFrame = FrameOf<'broadcast'> | FrameOf<'broadcastKept'>
+
+/** Half a frame: the JSON form names its fields, and base64 makes envelopes a third longer. */
+const SEND_BYTES = FRAME_BYTES_MAX / 2
+const SEND_ITEM_BYTES = 128
+const SEND_WITH_ITEM_BYTES = 320
+
+export function packSends(items: readonly SendItem[]): FrameOf<'send'>[] {
+  return packed(items, ({ envelope }) => envelope.length + SEND_ITEM_BYTES).map((envelopes) => ({
+    type: 'send',
+    envelopes,
+  }))
+}
+
+/** Envelopes with terms or a shared body need frames of other types; the frames keep the overall order. */
+export function packMixed(items: readonly OutgoingItem[]): SendFrame[] {
+  return runs(items).flatMap((run): SendFrame[] => {
+    if (isPlain(run[0]!)) return packSends(run as SendItem[])
+    if (isOfGroup(run[0]!)) return packBroadcasts(run as GroupItem[])
+    const frames = packed(run as SendWithItem[], ({ send }) => send.envelope.length + SEND_WITH_ITEM_BYTES)
+    return frames.map((envelopes) => ({ type: 'sendWith', envelopes }))
+  })
+}
+
+const NO_GROUP = '0'.repeat(32) as GroupId
+
+/**
+ * A resend that the broker may have stored names no group: refused as stale, it would be sealed again and arrive twice.
+ */
+function packBroadcasts(items: readonly GroupItem[]): BroadcastFrame[] {
+  const [{ message, isPinned }] = items as [GroupItem]
+  const { groupId, epoch, bodyId, bytes, record, terms } = message
+  const { receipts = 'none', thread = NO_THREAD, hops = 0, noAutoReply = false } = terms.terms ?? {}
+  const roster = { group: isPinned ? groupId : NO_GROUP, rosterEpoch: isPinned ? epoch : 0 }
+  const fixed = {
+    ...(record ? ({ type: 'broadcastKept', record } as const) : ({ type: 'broadcast' } as const)),
+    ...roster,
+    bodyId,
+    body: bytes,
+    terms: { receipts, thread, hops, noAutoReply },
+  }
+  const limits = { bytesMax: SEND_BYTES - bytes.length, itemsMax: FANOUT_MAX }
+  return packed(items, ({ send }) => send.envelope.length + SEND_ITEM_BYTES, limits).map((some) => ({
+    ...fixed,
+    envelopes: some.map(({ send }) => send),
+  }))
+}
+
+/** Splits items into groups that fit a frame, in number and bytes. */
+export function packed<T>(
+  items: readonly T[],
+  bytesOf: (item: T) => number,
+  { bytesMax, itemsMax } = { bytesMax: SEND_BYTES, itemsMax: BATCH_MAX },
+): T[][] {
+  const frames: T[][] = []
+  let frame: T[] = []
+  let byteCount = 0
+  for (const item of items) {
+    const itemBytes = bytesOf(item)
+    if (frame.length > 0 && (frame.length === itemsMax || byteCount + itemBytes > bytesMax)) {
+      frames.push(frame)
+      frame = []
+      byteCount = 0
+    }
+    frame.push(item)
+    byteCount += itemBytes
+  }
+  if (frame.length > 0) frames.push(frame)
+  return frames
+}
+
+const isPlain = (item: OutgoingItem): item is SendItem => 'envelope' in item
+const isOfGroup = (item: OutgoingItem): item is GroupItem => 'message' in item
+
+function isOfOneKind(a: OutgoingItem, b: OutgoingItem): boolean {
+  if (isOfGroup(a) && isOfGroup(b)) return a.message === b.message && a.isPinned === b.isPinned
+  return isPlain(a) === isPlain(b) && isOfGroup(a) === isOfGroup(b)
+}
+
+/** Groups consecutive items of the same frame type. */
+function runs(items: readonly OutgoingItem[]): OutgoingItem[][] {
+  const result: OutgoingItem[][] = []
+  for (const item of items) {
+    const last = result.at(-1)
+    if (last && isOfOneKind(last[0]!, item)) last.push(item)
+    else result.push([item])
+  }
+  return result
+}
+
+/** Splits a list into chunks of at most `max`. */
+export function chunksOf<T>(items: T[], max: number): T[][] {
+  if (items.length <= max) return items.length === 0 ? [] : [items]
+  return Array.from({ length: Math.ceil(items.length / max) }, (_, i) => items.slice(i * max, (i + 1) * max))
+}
+
+/** Options of a message: some are sent to the broker, others are sealed with the body. */
+export interface SendOptions {
+  /** Default `next`. */
+  readonly priority?: Priority
+  /** Whole seconds that the broker keeps it for an absent recipient. Default: the broker's own. */
+  readonly ttlSeconds?: number
+  /**
+   * The broker holds it until then, by its database's clock; a number is ms since 1970. Such a message has no order
+   * with others, and a gap does not report its loss.
+   */
+  readonly notBefore?: Date | Millis
+  /** Which `receipt` events follow: `end`, how it ended; `all`, also that it was pushed. Default `none`. */
+  readonly receipts?: ReceiptWish
+  /** The conversation it belongs to: 32 hex digits. The broker limits the rate of a conversation. */
+  readonly thread?: string
+  /** The reference to an uploaded file, from `attachmentText`; sealed with the body. */
+  readonly attachment?: string
+  /** How often this conversation has passed from peer to peer; `reply` increments it. Default 0. */
+  readonly hops?: number
+  /** Declines replies that no person wrote. */
+  readonly noAutoReply?: boolean
+  /** Refused with `no_responder` when the recipient has no session. */
+  readonly ifOnline?: boolean
+}
+
+const HOPS_MAX = 0xffff
+
+/** @throws RangeError for an invalid option */
+export function postTermsOf(to: PeerKey, options: SendOptions, note?: Note): OutgoingTerms {
+  const { priority = 'next', ttlSeconds = 0, thread, attachment } = options
+  check(Number.isSafeInteger(ttlSeconds) && ttlSeconds >= 0, 'ttlSeconds is a whole number of seconds')
+  const isNoted = thread || attachment
+  const whole = isNoted ? { ...(thread && { thread }), ...(attachment && { attachment }), ...note } : note
+  return { to, priority, ttlSeconds, terms: sendTermsOf(options), note: whole }
+}
+
+/** Returns undefined without such options: then the message uses the plain `send`. */
+function sendTermsOf(options: SendOptions): SendTerms | undefined {
+  const { receipts = 'none', thread = NO_THREAD, hops = 0, noAutoReply = false, ifOnline = false } = options
+  const notBeforeMs = options.notBefore === undefined ? 0 : Number(options.notBefore)
+  const isPlain = receipts === 'none' && thread === NO_THREAD && hops === 0 && notBeforeMs === 0
+  if (isPlain && !noAutoReply && !ifOnline) return undefined
+  check(isHex(thread, 16), 'thread is 32 hex digits in lower case')
+  check(Number.isInteger(hops) && hops >= 0 && hops <= HOPS_MAX, `hops is a whole number up to ${HOPS_MAX}`)
+  check(notBeforeMs >= 0 && notBeforeMs <= Number.MAX_SAFE_INTEGER, 'notBefore is a time after 1970')
+  return { notBeforeMs: Math.ceil(notBeforeMs), receipts, thread, hops, noAutoReply, ifOnline }
+}
+
+function check(isGood: boolean, rule: string): void {
+  if (!isGood) throw new RangeError(rule)
 }

@@ -1,11 +1,12 @@
 /** The outbox against a broker that refuses, loses answers and cuts sessions at random. */
+
 import type { FrameOf, Priority } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { LaneBroker, laneOf } from '../test/lane-broker.ts'
 import { BOB, CAROL, LIMITS, World } from '../test/outbox.ts'
-import type { SendItem } from './send-frames.ts'
+import type { SendItem } from './lane.ts'
 
 type Step =
   | { do: 'post'; to: number; priority: Priority; count: number }

@@ -2,8 +2,8 @@ import { describe, expect, test } from 'vitest'
 import type { SealpostError } from '../errors.ts'
 import { StoreWriter } from '../stores/store.ts'
 import { BOB, CAROL, LIMITS, World } from '../test/outbox.ts'
+import type { SendItem } from './lane.ts'
 import { type OutboxOptions, RESEND_FOR_MS_MAX } from './outbox.ts'
-import type { SendItem } from './send-frames.ts'
 
 function online(options: Partial<OutboxOptions> = {}): World {
   const world = new World(options)

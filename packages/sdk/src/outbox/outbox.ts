@@ -1,86 +1,90 @@
 /**
- * What is to be sent, and what of it is not answered yet. Pure and synchronous.
+ * Messages to be sent, and those without a final reply. Pure and synchronous.
  *
- * The window bounds what is unacknowledged; past it messages wait unsealed. With the broker these rules hold:
- * - A nack that may be retried bars its lane there until an item with `isHead` comes. So the lane pauses here, waits for
- *   the answers of all it has in flight, and continues from its lowest unanswered entry, in order.
- * - A new session knows nothing of the old one: everything unanswered is said again, in the order it was sealed, and no
- *   more of it at a time than the window.
- * - `isHead` goes with an item before which nothing of its lane is in flight.
+ * The window bounds unacknowledged messages; beyond it messages wait unsealed. Rules between outbox and broker:
+ * - A retryable nack blocks its lane at the broker until an item with `isHead` comes. So the lane pauses here, waits
+ *   for the replies to everything in flight, and continues from its lowest unanswered entry, in order.
+ * - A new session has no state of the old one: everything unanswered is resent, in sealing order, within the window.
+ * - `isHead` marks an item before which nothing of its lane is in flight.
  *
- * With a store a post is kept as soon as it comes, and sealed bytes are kept before they are said for the first time. The
- * store answers in the order it was asked, so keeping does not change the order of a lane.
+ * With a store a post is stored as soon as it comes, and sealed bytes are stored before they are first sent. The store
+ * replies in the order of the requests, so storing does not change the order of a lane.
  */
 import type { Correspondent } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf, type NackCode, PRIORITIES, refusal, type SendTerms } from '@sealpost/protocol'
 import { isHex, type Millis, type PeerKey } from '@sealpost/std'
 import { finalRefusal, maybeSent, refusedBy, SealpostError } from '../errors.ts'
-import type { PeerCounters } from '../events.ts'
-import type { GroupMessage } from '../groups/group-message.ts'
-import { type CryptoPort, type EnginePart, NO_FRAMES } from '../ports.ts'
+import type { GroupMessage } from '../groups/group-client.ts'
+import { type CryptoPort, type EnginePart, NO_FRAMES, type PeerCounters } from '../ports.ts'
 import type { StoreRecord } from '../stores/store.ts'
-import { Fifo, Lane, type OutboxEntry, type OutgoingMessage, RecentlyAcked } from './lane.ts'
+import {
+  Fifo,
+  Lane,
+  type OutboxEntry,
+  type OutgoingItem,
+  type OutgoingMessage,
+  packMixed,
+  packSends,
+  RecentlyAcked,
+  type SendFrame,
+  type SendItem,
+} from './lane.ts'
 import type { OrphanOf, PersistentOutbox } from './persistent-outbox.ts'
-import { type OutgoingItem, packMixed, packSends, type SendFrame, type SendItem } from './send-frames.ts'
 
 export interface OutboxOptions {
-  /** Unacknowledged envelopes. */
   readonly window: number
   readonly windowBytes: number
-  /** Messages that wait beyond the window; a further one is refused. */
+  /** Messages that wait beyond the window; further ones are refused. */
   readonly waitingMax: number
 }
 
 export interface OutboxPorts {
   readonly crypto: Pick<CryptoPort, 'seal' | 'newEnvelopeId' | 'newStreamId'>
-  /** A number in [0, 1). */
   readonly random: () => number
-  /** The recipient's key, or null: then `unlock` or `refuse` follows. */
+  /** Returns the recipient's key, or null: then `unlock` or `refuse` follows. */
   readonly keyOf: (recipient: PeerKey, nowMs: Millis) => Correspondent | null
   readonly counters: PeerCounters
-  /** Whether a newer statement of the group is known in which this peer is not named. */
+  /** Returns whether a newer statement of the group is known that does not name this peer. */
   readonly hasLeft: (message: GroupMessage, peer: PeerKey) => boolean
   /** Null without a store. */
   readonly keptPosts: PersistentOutbox | null
 }
 
-/** The broker's limits, told with each session. */
+/** The broker's limits, sent with each session. */
 export type OutboxLimits = Pick<
   FrameOf<'welcome'>,
   'envelopeBytesMax' | 'ttlSecondsMax' | 'inFlightMax' | 'dedupeSeconds'
 >
 
-/** At most, and at most half the time for which the broker knows an id: room for a message that is long under way. */
+/** The other bound is half the time for which the broker remembers an id, which leaves room for a slow message. */
 export const RESEND_FOR_MS_MAX = 12 * 3_600_000
-/** Entries of one lane in a row, so that a long lane does not hold up the others. */
+/** Consecutive entries of one lane, so that a long lane does not hold up the others. */
 const TURN_MAX = 16
 
 export class Outbox implements EnginePart {
   readonly #options: OutboxOptions
   readonly #ports: OutboxPorts
   readonly #lanes = new Map<PeerKey, (Lane | undefined)[]>()
-  /** Lanes with something that waits, in turns. */
+  /** Lanes with waiting messages, served in turns. */
   readonly #ready = new Fifo<Lane>()
   private readonly paused = new Set<Lane>()
-  /** Sealed and unanswered, in the order they were sealed. */
+  /** Sealed and unanswered, in the order of sealing. */
   private unanswered = new Map<string, OutboxEntry>()
-  /** Of these, what this session is still to say, as far as the window lets it. */
-  readonly #unsaid = new Set<OutboxEntry>()
+  /** Entries of these that this session has yet to send, as the window allows. */
+  readonly #unsent = new Set<OutboxEntry>()
   #unansweredBytes = 0
   readonly #sentLately = new RecentlyAcked()
   #waitingCount = 0
-  /** The answers that the broker owes in this session. */
+  /** Replies that the broker owes in this session. */
   owedCount = 0
   #outgoing: OutgoingItem[] = []
-  /** Whether any of them has terms or a shared body. */
+  /** Whether any entry has terms or a shared body. */
   #isMixed = false
-  /** Their sealed bytes were kept just now. */
   #justKept: OutboxEntry[] = []
-  /** Null while there is no session. */
   #limits: OutboxLimits | null = null
-  /** As the last session told; it counts while there is none. */
+  /** From the last session, also while there is none. */
   #resendForMs = RESEND_FOR_MS_MAX
-  /** The broker asked for quiet. */
+  /** The broker asked to pause. */
   private isLeaving = false
 
   constructor(ports: OutboxPorts, options: OutboxOptions) {
@@ -88,14 +92,14 @@ export class Outbox implements EnginePart {
     this.#options = options
   }
 
-  /** Everything that has no answer yet. */
+  /** Messages without a final reply. */
   get pendingCount(): number {
     return this.unanswered.size + this.#waitingCount
   }
 
-  /** Whether something waits that an answer to another may let go on. */
+  /** Whether a message waits for the reply to another. */
   get isHeldUp(): boolean {
-    return this.#waitingCount > 0 || this.paused.size > 0 || this.#unsaid.size > 0
+    return this.#waitingCount > 0 || this.paused.size > 0 || this.#unsent.size > 0
   }
 
   post(post: OutgoingMessage): void {
@@ -110,7 +114,7 @@ export class Outbox implements EnginePart {
     if (!keptPosts) post.kept?.(0)
   }
 
-  /** Takes up what a former life left unanswered. Before the first session, and before the first post. */
+  /** Resumes what an earlier process left unanswered. Call it before the first session and the first post. */
   restore(records: readonly StoreRecord[], orphanOf: OrphanOf): void {
     for (const [record, post] of this.#ports.keptPosts?.restore(records, orphanOf) ?? []) {
       const lane = this.#laneOf(post)!
@@ -122,20 +126,20 @@ export class Outbox implements EnginePart {
     }
   }
 
-  /** A session began: everything unanswered is said again. */
+  /** A session began: everything unanswered is resent. */
   connected(limits: OutboxLimits, nowMs: Millis): void {
-    this.expire(nowMs) // by what the last session told
+    this.expire(nowMs) // by the limit of the last session
     this.#limits = limits
     this.#resendForMs = Math.min(RESEND_FOR_MS_MAX, (limits.dedupeSeconds * 1000) / 2)
     this.isLeaving = false
     this.#justKept = []
-    for (const entry of this.unanswered.values()) if (entry.place !== 'keeping') this.#unsaid.add(entry)
-    this.#launchUnsaid(nowMs)
+    for (const entry of this.unanswered.values()) if (entry.place !== 'keeping') this.#unsent.add(entry)
+    this.#launchUnsent(nowMs)
   }
 
   /**
-   * Before `connected`, when the broker's database is another incarnation: what was acknowledged lately is unanswered
-   * again. `refused`: it is refused now. Answers how many.
+   * Call it before `connected` if the broker's database is another incarnation: recently acknowledged messages become
+   * unanswered again. `refused`: the resend was refused. Returns how many there are.
    */
   reoffer(refused: (entry: OutboxEntry, error: SealpostError) => void, nowMs: Millis): number {
     const again = this.#sentLately.takeForResend(refused, nowMs)
@@ -146,11 +150,11 @@ export class Outbox implements EnginePart {
     return again.length
   }
 
-  /** The session ended: what is unanswered rests until the next one. */
+  /** The session ended: unanswered entries rest until the next one. */
   disconnected(): void {
     this.#limits = null
     this.#outgoing = []
-    this.#unsaid.clear()
+    this.#unsent.clear()
     this.owedCount = 0
     for (const entry of this.unanswered.values()) {
       if (entry.place === 'inFlight') {
@@ -166,7 +170,7 @@ export class Outbox implements EnginePart {
     this.paused.clear()
   }
 
-  /** The broker goes away: answers still come, nothing new is begun in this session. */
+  /** The broker is shutting down: replies still come, but nothing new is sent in this session. */
   leaving(): void {
     this.isLeaving = true
   }
@@ -194,17 +198,16 @@ export class Outbox implements EnginePart {
     }
   }
 
-  /** The recipient's key is known now. */
   unlock(recipient: PeerKey): void {
     for (const lane of this.#lanes.get(recipient) ?? []) if (lane) this.#makeReady(lane)
   }
 
-  /** The recipient has no key to seal to: what waits for it is refused. */
+  /** The recipient has no key to seal to: its waiting messages are refused. */
   refuse(recipient: PeerKey, error: SealpostError): void {
     for (const lane of this.#lanes.get(recipient) ?? []) if (lane) this.#refuseWaiting(lane, error)
   }
 
-  /** The recipient goes by another key now: what waits for it is posted again. */
+  /** The recipient has a new identity key: its waiting messages are posted again. */
   follow(former: PeerKey, post: (waiting: OutgoingMessage) => void): void {
     for (const lane of this.#lanes.get(former) ?? [])
       for (let waiting = lane?.waiting.shift(); waiting; waiting = lane?.waiting.shift()) {
@@ -214,13 +217,12 @@ export class Outbox implements EnginePart {
       }
   }
 
-  /** Sends what may be sent now, and returns the frames for it. */
   takeFrames(nowMs: Millis): readonly SendFrame[] {
     if (!this.#limits) return NO_FRAMES
     if (!this.isLeaving) {
       this.#resumeLanes(nowMs)
       this.#launchKept()
-      this.#launchUnsaid(nowMs)
+      this.#launchUnsent(nowMs)
       this.#admit(nowMs)
     }
     if (this.#outgoing.length === 0) return NO_FRAMES
@@ -231,7 +233,7 @@ export class Outbox implements EnginePart {
     return packMixed(items)
   }
 
-  /** Gives up what is too old to be said again. A lane's oldest goes first, so no later one overtakes it. */
+  /** Gives up entries that are too old to resend. A lane's oldest goes first, so no later one overtakes it. */
   expire(nowMs: Millis): void {
     if (this.#limits) return
     for (const entry of this.unanswered.values()) {
@@ -240,7 +242,7 @@ export class Outbox implements EnginePart {
     }
   }
 
-  /** When `takeFrames` or `expire` should be called again without a cause from outside. */
+  /** When `takeFrames` or `expire` must be called again without an external event. */
   get wakeAtMs(): Millis {
     if (!this.#limits) return (this.unanswered.values().next().value?.admittedAtMs ?? Infinity) + this.#resendForMs
     if (this.isLeaving) return Infinity
@@ -249,7 +251,7 @@ export class Outbox implements EnginePart {
     return atMs
   }
 
-  /** Refuses everything; what was attempted may be stored. With a store all of it stays there for the next life. */
+  /** Refuses everything; attempted messages may be stored. With a store everything stays there for the next process. */
   close(error: SealpostError): void {
     this.disconnected()
     if (this.#ports.keptPosts) return this.#leave(this.#ports.keptPosts, error)
@@ -331,7 +333,7 @@ export class Outbox implements EnginePart {
     if (message) this.#admitSiblings(message, nowMs)
   }
 
-  /** A group message begins as a whole, whatever room there is: in pieces each would carry the body again. */
+  /** A group message is admitted whole, even beyond the window: in pieces, each frame would carry the body again. */
   #admitSiblings(message: GroupMessage, nowMs: Millis): void {
     for (const peer of message.members) {
       const lane = this.#lanes.get(peer)?.[PRIORITIES.indexOf(message.terms.priority)]
@@ -362,24 +364,24 @@ export class Outbox implements EnginePart {
 
   #launchKept(): void {
     if (this.#justKept.length === 0) return
-    for (const entry of this.#justKept) if (entry.place === 'sealed') this.#unsaid.add(entry)
+    for (const entry of this.#justKept) if (entry.place === 'sealed') this.#unsent.add(entry)
     this.#justKept = []
   }
 
-  /** In a lane that pauses they stay, and are said when it continues. */
-  #launchUnsaid(nowMs: Millis): void {
-    for (const entry of this.#unsaid) {
-      if (this.unanswered.size - this.#unsaid.size >= this.#window) return
-      this.#unsaid.delete(entry)
+  /** Entries of a paused lane stay, and are sent when it continues. */
+  #launchUnsent(nowMs: Millis): void {
+    for (const entry of this.#unsent) {
+      if (this.unanswered.size - this.#unsent.size >= this.#window) return
+      this.#unsent.delete(entry)
       if (entry.lane.pausedUntilMs === null) this.#launch(entry, nowMs)
     }
   }
 
-  /** A refusal here spends no place in the stream. */
+  /** A refusal here takes no position in the stream. */
   #seal(post: OutgoingMessage, lane: Lane, to: Correspondent, nowMs: Millis): OutboxEntry | SealpostError {
     const { crypto } = this.#ports
     if (post.ttlSeconds > this.#limits!.ttlSecondsMax) return refusedBy('ttl_too_long')
-    // What is kept back comes out of order, where a stream would count it as missing.
+    // A delayed message comes out of order, and a stream would report it as missing.
     const stream = post.terms && post.terms.notBeforeMs > 0 ? null : lane.nextPosition(crypto.newStreamId)
     const envelopeId = crypto.newEnvelopeId()
     try {
@@ -442,13 +444,13 @@ export class Outbox implements EnginePart {
       lane.pausedUntilMs = null
       this.paused.delete(lane)
       for (const entry of [...lane.sealed])
-        if ((entry.place === 'atRest' || entry.place === 'sealed') && !this.#unsaid.has(entry))
+        if ((entry.place === 'atRest' || entry.place === 'sealed') && !this.#unsent.has(entry))
           this.#launch(entry, nowMs)
       this.#makeReady(lane)
     }
   }
 
-  /** Stored or not, its recipient was taken out of the group since: it is not said again. */
+  /** Whether or not it was stored, its recipient has left the group since: it is not resent. */
   #isForOneWhoLeft({ mayBeStored, post: { message, to } }: OutboxEntry): boolean {
     return message !== undefined && mayBeStored === true && this.#ports.hasLeft(message, to)
   }
@@ -475,7 +477,7 @@ export class Outbox implements EnginePart {
   #finish(entry: OutboxEntry): void {
     const { lane } = entry
     this.unanswered.delete(entry.envelopeId)
-    this.#unsaid.delete(entry)
+    this.#unsent.delete(entry)
     this.#unansweredBytes -= entry.envelope.length
     if (entry.place === 'inFlight') {
       lane.inFlight -= 1

@@ -1,31 +1,30 @@
 /**
- * The durable half of the outbox: which record of the store stands for which post. A post that is sealed at once goes
- * there sealed; one that waits goes there with its body, and once more when it is sealed.
+ * The durable half of the outbox: maps posts to records of the store. A post sealed at once is stored sealed; a waiting
+ * one is stored with its body, and once more when it is sealed.
  *
- * Streams are not continued by the next life: a store that was copied or restored from a backup would give one place of
- * a stream to two messages, and the recipient would drop the second as seen.
+ * The next process does not continue streams: a store that was copied or restored from a backup would give one position
+ * of a stream to two messages, and the recipient would drop the second as seen.
  */
-
 import { concatBytes, TICKET_BYTES } from '@sealpost/identity'
 import type { Millis } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { GroupMessage } from '../groups/group-message.ts'
+import type { GroupMessage } from '../groups/group-client.ts'
 import type { OutboxRecord, SealedRecord, SharedBodyRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
 import type { OutboxEntry, OutgoingMessage, OutgoingTerms } from './lane.ts'
 
-/** Bodies of group messages as a store keeps them: each once, as long as an envelope of it waits or a member is owed it. */
+/** Stored bodies of group messages: each once, as long as an envelope of it waits or it is owed to a member. */
 export class SharedBodyStore {
   readonly #writer: StoreWriter
-  /** What a former life left, by the ids of the bodies: one object for all who know a message. */
+  /** Bodies stored by an earlier process, by id: one shared object per message. */
   readonly restored = new Map<string, GroupMessage>()
-  /** How many posts need each. */
+  /** The number of posts that need each body. */
   readonly #posts = new Map<string, number>()
 
   constructor(writer: StoreWriter) {
     this.#writer = writer
   }
 
-  /** Takes up what a former life left; its posts are to be adopted. */
+  /** Loads the bodies of an earlier process; `adopt` follows for its posts. */
   restore(records: readonly StoreRecord[]): void {
     for (const record of records) if (record.kind === 'group') this.restored.set(record.bodyId, messageOf(record))
   }
@@ -35,7 +34,7 @@ export class SharedBodyStore {
     if (this.#posts.get(message.bodyId) === 1) this.keep(message)
   }
 
-  /** The same for one that is kept already. */
+  /** Adds a post to a stored body. */
   adopt({ bodyId }: GroupMessage): void {
     this.#posts.set(bodyId, (this.#posts.get(bodyId) ?? 0) + 1)
   }
@@ -49,7 +48,7 @@ export class SharedBodyStore {
     }
   }
 
-  /** As it is now, or no longer when nobody needs it. */
+  /** Stores its current state, or deletes it if nobody needs it. */
   keep(message: GroupMessage): void {
     const key = `group ${message.bodyId}`
     if (this.#posts.has(message.bodyId) || message.owed.size > 0) this.#writer.put(key, () => recordOf(message))
@@ -68,13 +67,13 @@ function recordOf({
   record,
   bytes,
 }: GroupMessage): SharedBodyRecord {
-  const facts = { groupId, epoch, bodyId, terms: said(terms), isSecond, owed: [...owed] }
+  const facts = { groupId, epoch, bodyId, terms: defined(terms), isSecond, owed: [...owed] }
   const whole = concatBytes(record ? [ticket, record, bytes] : [ticket, bytes])
   return { kind: 'group', ...facts, recordBytes: record?.length ?? 0, bytes: whole }
 }
 
-/** A store may keep it as JSON, where what is undefined is left out. */
-const said = <T extends object>(terms: T): T =>
+/** A store may use JSON, which omits undefined fields. */
+const defined = <T extends object>(terms: T): T =>
   Object.fromEntries(Object.entries(terms).filter(([, value]) => value !== undefined)) as T
 
 function messageOf({ kind: _, owed, recordBytes = 0, bytes, ...facts }: SharedBodyRecord): GroupMessage {
@@ -84,14 +83,14 @@ function messageOf({ kind: _, owed, recordBytes = 0, bytes, ...facts }: SharedBo
   return { ...facts, ...parts, members: [], owed: new Set(owed) }
 }
 
-/** A post as the outbox has it when there is a store. */
+/** A post as the outbox has it with a store. */
 export interface PersistedMessage extends OutgoingMessage {
   readonly outboxNo: number
   /** A record of it is on disk. */
   isKept: boolean
 }
 
-/** What becomes of posts of a former life, whose promises nobody holds. */
+/** Handles posts of an earlier process, whose promises are gone. */
 export type Orphan = Pick<OutgoingMessage, 'accepted' | 'refused'>
 export type OrphanOf = (record: OutboxRecord, message?: GroupMessage) => Orphan
 
@@ -102,14 +101,14 @@ export class PersistentOutbox {
   readonly #writer: StoreWriter
   #lastNo: number
 
-  /** Numbers begin at the clock's microseconds, so that a store that was emptied does not start over. */
+  /** Numbers begin at the clock's microseconds, so an emptied store does not repeat them. */
   constructor(writer: StoreWriter, nowMs: Millis) {
     this.#writer = writer
     this.bodies = new SharedBodyStore(writer)
     this.#lastNo = Math.floor(nowMs * 1000)
   }
 
-  /** What a former life left, in its order. */
+  /** Loads the posts of an earlier process, in order. */
   restore(records: readonly StoreRecord[], orphanOf: OrphanOf): [OutboxRecord, PersistedMessage][] {
     const kept = records.filter(
       (record): record is OutboxRecord => record.kind === 'waiting' || record.kind === 'sealed',
@@ -140,20 +139,20 @@ export class PersistentOutbox {
     return kept
   }
 
-  /** Calls `then` when the sealed bytes are on disk: not before may the broker hear of them. */
+  /** Calls `then` when the sealed bytes are on disk; the broker must not get them earlier. */
   sealed(entry: OutboxEntry, then: () => void): void {
     const post = entry.post as PersistedMessage
     const record = sealedRecord(entry, post)
     this.#writer.put(keyOf(post.outboxNo), () => record, then)
   }
 
-  /** It was answered for good. */
+  /** The post has its final reply. */
   done(post: OutgoingMessage): void {
     this.#writer.remove(keyOf((post as PersistedMessage).outboxNo))
     if (post.message) this.bodies.release(post.message)
   }
 
-  /** How a post ends when its peer does. */
+  /** Returns the error of a post when its peer ends. */
   endOf(post: OutgoingMessage, cause: SealpostError): SealpostError {
     if (!(post as PersistedMessage).isKept) return cause
     return keptForLater(cause)
@@ -174,10 +173,10 @@ function sealedRecord({ envelopeId, envelope, admittedAtMs }: OutboxEntry, post:
   return { kind: 'sealed', outboxNo, terms: termsOf(post), envelopeId, admittedAtMs, bytes: envelope }
 }
 
-/** A store may keep it as JSON, where what is undefined is left out. */
+/** A store may use JSON, which omits undefined fields. */
 function termsOf({ to, priority, ttlSeconds, terms, note, bodyId }: PersistedMessage): OutgoingTerms {
   return { to, priority, ttlSeconds, ...(terms && { terms }), ...(note && { note }), ...(bodyId && { bodyId }) }
 }
 
-/** Padded, so that keys stand in the order of the posts. */
+/** Padded, so keys sort in the order of the posts. */
 const keyOf = (outboxNo: number): string => `out ${String(outboxNo).padStart(16, '0')}`

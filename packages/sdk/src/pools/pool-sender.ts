@@ -1,7 +1,7 @@
 /**
- * Messages to pools, from the call to the broker's answer. Each is sealed once, with a box for every member whose key can
- * be had. There is no order in a pool, so nothing here waits for anything else: what is refused for now is said again
- * after a while, and what is unanswered when a session ends is said again in the next. Pure and synchronous.
+ * Messages to pools, from the call to the broker's reply. Each is sealed once, with a box for every member whose key is
+ * available. A pool has no order, so no message waits for another: one that was refused temporarily is resent after a
+ * while, and one without a reply when a session ends is resent in the next. Pure and synchronous.
  */
 import { type Correspondent, isPoolEnded, type PoolStatement } from '@sealpost/identity'
 import {
@@ -16,13 +16,12 @@ import {
 } from '@sealpost/protocol'
 import type { EnvelopeId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import { finalRefusal, maybeSent, refusedBy, SealpostError } from '../errors.ts'
-import type { PeerCounters, PeerEvent } from '../events.ts'
 import type { PoolStatements } from '../groups/statement-cache.ts'
 import type { Receipt } from '../outbox/lane.ts'
 import { type OutboxLimits, RESEND_FOR_MS_MAX } from '../outbox/outbox.ts'
-import type { CryptoPort } from '../ports.ts'
+import type { CryptoPort, PeerCounters, PeerEvent } from '../ports.ts'
 
-/** One of the two answers comes. */
+/** Either `accepted` or `refused` is called. */
 interface PoolSend {
   readonly poolId: PoolId
   readonly body: Uint8Array
@@ -48,10 +47,10 @@ export interface PoolSenderPorts {
 
 interface Entry {
   readonly send: PoolSend
-  /** It was sealed again since the pool changed; a second time it is not. */
+  /** It was already sealed again since the pool changed, which happens once. */
   isSecond: boolean
   state: 'preparing' | 'waiting' | 'said' | 'done'
-  /** The pool by which these were chosen, and whose boxes it gets. */
+  /** The statement whose members it was sealed for. */
   pool: PoolStatement | null
   readers: readonly Correspondent[]
   sealed: Sealed | null
@@ -60,9 +59,9 @@ interface Entry {
 interface Sealed {
   readonly frame: FrameOf<'sendPool'>
   readonly admittedAtMs: Millis
-  /** Not before this; Infinity while an answer is owed. */
-  sayAtMs: Millis
-  /** An answer was lost, or the broker's own: it is said again whatever became of the pool. */
+  /** Not sent before this time; Infinity while a reply is owed. */
+  dueAtMs: Millis
+  /** A reply was lost, by the network or the broker: it is resent whatever became of the pool. */
   mayBeStored: boolean
   pauses: number
 }
@@ -87,7 +86,7 @@ export class PoolSender {
     this.#ports = ports
   }
 
-  /** Without an answer yet. */
+  /** Messages without a reply. */
   get pendingCount(): number {
     return this.#open.size
   }
@@ -105,7 +104,7 @@ export class PoolSender {
   connected(limits: OutboxLimits): void {
     this.#limits = limits
     this.#resendForMs = Math.min(RESEND_FOR_MS_MAX, (limits.dedupeSeconds * 1000) / 2)
-    for (const { sealed } of this.#byId.values()) if (sealed) sealed.sayAtMs = 0
+    for (const { sealed } of this.#byId.values()) if (sealed) sealed.dueAtMs = 0
   }
 
   disconnected(): void {
@@ -113,7 +112,7 @@ export class PoolSender {
     for (const { sealed, state } of this.#byId.values()) if (sealed && state === 'said') sealed.mayBeStored = true
   }
 
-  /** Passes by what is not of a pool, as `nacked` does. */
+  /** Ignores items of other messages, as `nacked` does. */
   acked(items: FrameOf<'ack'>['items'], nowMs: Millis): void {
     if (this.#byId.size === 0) return
     for (const { envelopeId, isDuplicate } of items) {
@@ -146,11 +145,11 @@ export class PoolSender {
       if (entry.state === 'waiting') this.#seal(entry, nowMs)
     }
     const frames: FrameOf<'sendPool'>[] = []
-    for (const entry of this.#byId.values()) if (entry.sealed!.sayAtMs <= nowMs) frames.push(this.#say(entry))
+    for (const entry of this.#byId.values()) if (entry.sealed!.dueAtMs <= nowMs) frames.push(this.#frameOf(entry))
     return frames
   }
 
-  /** Gives up what is too old to be said again. */
+  /** Gives up messages that are too old to resend. */
   expire(nowMs: Millis): void {
     for (const entry of this.#byId.values())
       if (nowMs - entry.sealed!.admittedAtMs >= this.#resendForMs) this.#fail(entry, maybeSent())
@@ -159,7 +158,7 @@ export class PoolSender {
   get wakeAtMs(): Millis {
     let atMs = Infinity
     for (const { sealed } of this.#byId.values())
-      atMs = Math.min(atMs, this.#limits ? sealed!.sayAtMs : sealed!.admittedAtMs + this.#resendForMs)
+      atMs = Math.min(atMs, this.#limits ? sealed!.dueAtMs : sealed!.admittedAtMs + this.#resendForMs)
     return atMs
   }
 
@@ -179,7 +178,7 @@ export class PoolSender {
     })
   }
 
-  /** A member without a believable key can't be given anything: the others are. */
+  /** Members without a trusted key are skipped. */
   #gather(entry: Entry, pool: PoolStatement): void {
     if (isPoolEnded(pool)) return this.#fail(entry, unknownPool())
     const { members } = pool
@@ -210,7 +209,7 @@ export class PoolSender {
 
   #seal(entry: Entry, nowMs: Millis): void {
     const { send } = entry
-    // Not the newest that is known: the broker has to see for whose members it was sealed.
+    // Not the newest known epoch: the broker must see for whose members it was sealed.
     const pool = entry.pool!
     if (send.ttlSeconds > this.#limits!.ttlSecondsMax) return this.#fail(entry, refusedBy('ttl_too_long'))
     const { crypto } = this.#ports
@@ -223,7 +222,7 @@ export class PoolSender {
       try {
         return [{ peer: to.peerKey, box: crypto.seal({ ...draft, to }).envelope }]
       } catch {
-        return [] // a box key of small order: nothing can be sealed to it
+        return [] // a box key of small order: it can't be sealed to
       }
     })
     if (boxes.length === 0) return this.#fail(entry, unusableKeys())
@@ -233,27 +232,27 @@ export class PoolSender {
       ...{ type: 'sendPool', rosterEpoch: pool.epoch, bodyId, body, terms: send.terms ?? NO_TERMS },
       send: { ...route, envelope: encodeBoxes(boxes) },
     }
-    entry.sealed = { frame, admittedAtMs: nowMs, sayAtMs: 0, mayBeStored: false, pauses: 0 }
+    entry.sealed = { frame, admittedAtMs: nowMs, dueAtMs: 0, mayBeStored: false, pauses: 0 }
     entry.state = 'waiting'
     this.#byId.set(envelopeId, entry)
   }
 
-  #say(entry: Entry): FrameOf<'sendPool'> {
+  #frameOf(entry: Entry): FrameOf<'sendPool'> {
     const sealed = entry.sealed!
     this.#ports.counters[entry.state === 'said' ? 'resent' : 'sent'] += 1
     entry.state = 'said'
-    sealed.sayAtMs = Infinity
-    // Refused as stale, what is stored already would be sealed again and come twice.
+    sealed.dueAtMs = Infinity
+    // Refused as stale, a stored message would be sealed again and arrive twice.
     return sealed.mayBeStored ? { ...sealed.frame, rosterEpoch: 0 } : sealed.frame
   }
 
   #pause(sealed: Sealed, nowMs: Millis, retryAfterMs: Millis): void {
     const pauseMs = Math.min(PAUSE_MAX_MS, PAUSE_BASE_MS * 2 ** Math.min(sealed.pauses, 10))
     sealed.pauses += 1
-    sealed.sayAtMs = nowMs + Math.max(retryAfterMs, pauseMs * (0.5 + this.#ports.random() / 2))
+    sealed.dueAtMs = nowMs + Math.max(retryAfterMs, pauseMs * (0.5 + this.#ports.random() / 2))
   }
 
-  /** The pool has changed: once more for its members of now, under another id. */
+  /** The pool has changed: seals once more for its current members, under another id. */
   #sealAnew(entry: Entry): void {
     this.#byId.delete(entry.sealed!.frame.send.envelopeId)
     entry.sealed = null
@@ -280,8 +279,8 @@ const unusableKeys = () =>
   new SealpostError('key_refused', 'The keys of these members are none that a message can be sealed to.')
 
 /**
- * The pools this peer works for. The broker forgets them with the session, so they are said again in each; one that the
- * owner has taken this peer out of is told as an event. Pure and synchronous.
+ * The pools this peer works for. The broker forgets them with the session, so the joins are sent again in each; if the
+ * owner removed this peer from a pool, an event reports it. Pure and synchronous.
  */
 interface PoolJoinsPorts {
   readonly emit: (event: PeerEvent) => void
@@ -292,9 +291,9 @@ interface Join {
   credit: number
   ref: number
   /** In this session; Infinity: not yet. */
-  saidAtMs: Millis
-  /** The broker has said that this peer has it, in this session. */
-  isTaken: boolean
+  sentAtMs: Millis
+  /** The broker has confirmed the join in this session. */
+  isConfirmed: boolean
   waiters: Waiter[]
 }
 
@@ -303,8 +302,8 @@ interface Waiter {
   refused(error: SealpostError): void
 }
 
-/** A broker whose database is away does not answer. */
-const SAY_AGAIN_MS = 5_000
+/** A broker whose database is unavailable does not reply. */
+const REPEAT_MS = 5_000
 
 export class PoolJoins {
   readonly #ports: PoolJoinsPorts
@@ -322,17 +321,17 @@ export class PoolJoins {
   }
 
   join(poolId: PoolId, credit: number, waiter: Waiter): void {
-    const seat = this.#seats.get(poolId) ?? { credit, ref: 0, saidAtMs: Infinity, isTaken: false, waiters: [] }
+    const seat = this.#seats.get(poolId) ?? { credit, ref: 0, sentAtMs: Infinity, isConfirmed: false, waiters: [] }
     this.#seats.set(poolId, seat)
     seat.credit = credit
     seat.ref = this.#nextRef()
-    seat.saidAtMs = Infinity
-    seat.isTaken = false
+    seat.sentAtMs = Infinity
+    seat.isConfirmed = false
     seat.waiters.push(waiter)
     this.#ports.flushSoon()
   }
 
-  /** What it holds goes to others, as soon as the broker hears of it. */
+  /** Messages that this peer holds go to others as soon as the broker receives this. */
   leave(poolId: PoolId): void {
     const seat = this.#seats.get(poolId)
     if (!seat) return
@@ -342,16 +341,16 @@ export class PoolJoins {
     for (const waiter of seat.waiters) waiter.refused(new SealpostError('closed', 'This peer has left the pool.'))
   }
 
-  /** With the session everything ended that it held. */
+  /** Everything it held ended with the session. */
   disconnected(): void {
     this.#leaving = []
     for (const seat of this.#seats.values()) {
-      seat.saidAtMs = Infinity
-      seat.isTaken = false
+      seat.sentAtMs = Infinity
+      seat.isConfirmed = false
     }
   }
 
-  /** Whether no pool is joined or left. */
+  /** Whether there is no join or leave. */
   get isIdle(): boolean {
     return this.#seats.size === 0 && this.#leaving.length === 0
   }
@@ -360,8 +359,8 @@ export class PoolJoins {
     const frames = this.#leaving
     this.#leaving = []
     for (const [pool, seat] of this.#seats) {
-      if (seat.isTaken || (seat.saidAtMs !== Infinity && nowMs - seat.saidAtMs < SAY_AGAIN_MS)) continue
-      seat.saidAtMs = nowMs
+      if (seat.isConfirmed || (seat.sentAtMs !== Infinity && nowMs - seat.sentAtMs < REPEAT_MS)) continue
+      seat.sentAtMs = nowMs
       frames.push({ type: 'joinPool', ref: seat.ref, pool, credit: seat.credit })
     }
     return frames
@@ -369,8 +368,8 @@ export class PoolJoins {
 
   get wakeAtMs(): Millis {
     let atMs = Infinity
-    for (const { isTaken, saidAtMs } of this.#seats.values())
-      if (!isTaken) atMs = Math.min(atMs, saidAtMs + SAY_AGAIN_MS)
+    for (const { isConfirmed, sentAtMs } of this.#seats.values())
+      if (!isConfirmed) atMs = Math.min(atMs, sentAtMs + REPEAT_MS)
     return atMs
   }
 
@@ -380,7 +379,7 @@ export class PoolJoins {
     const { waiters } = seat
     seat.waiters = []
     if (outcome === 'joined') {
-      seat.isTaken = true
+      seat.isConfirmed = true
       for (const waiter of waiters) waiter.joined()
       return
     }

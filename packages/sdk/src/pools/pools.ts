@@ -1,20 +1,20 @@
-/** Pools as an application has them: peers of whom one takes each message. Membership is what the owner signed. */
+/**
+ * Pools as an application sees them: peers, one of which takes each message. The owner's signature decides membership.
+ */
 import { isMemberListName, isPoolEnded, type PoolStatement } from '@sealpost/identity'
 import { type FrameOf, POOL_MEMBERS_MAX, type ServerFrame } from '@sealpost/protocol'
 import { isChosenName, type Millis, NAME_RULE, type PeerKey, type PoolId, tidyName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { PeerEvent } from '../events.ts'
 import { MemberList, type MemberListEdit, type MemberListPorts } from '../groups/groups.ts'
 import { PoolStatements } from '../groups/statement-cache.ts'
 import { bytesOf } from '../inbox/message.ts'
-import type { Receipt } from '../outbox/lane.ts'
+import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import type { OutboxLimits } from '../outbox/outbox.ts'
-import { postTermsOf, type SendOptions } from '../outbox/send-frames.ts'
-import { type CryptoPort, type EnginePart, NO_FRAMES } from '../ports.ts'
+import { type CryptoPort, type EnginePart, NO_FRAMES, type PeerEvent } from '../ports.ts'
 import type { ReplyHandler, RequestBroker } from '../requests/requests.ts'
 import { PoolJoins, PoolSender, type PoolSenderPorts, unknownPool } from './pool-sender.ts'
 
-/** Pools as the engine has them: the statements it believes, messages that go to them, and the work that is taken. */
+/** Pools in the engine: the trusted statements, messages to pools, and joined pools. */
 interface PoolClientPorts extends Omit<PoolSenderPorts, 'statements'> {
   readonly crypto: CryptoPort
   readonly emit: (event: PeerEvent) => void
@@ -51,14 +51,14 @@ export class PoolClient implements EnginePart {
     return [...this.joins.takeFrames(nowMs), ...this.sender.takeFrames(nowMs)]
   }
 
-  /** Passes by what is none of its own. */
+  /** Ignores items of other messages. */
   received(frame: ServerFrame, nowMs: Millis): void {
     if (frame.type === 'ack') this.sender.acked(frame.items, nowMs)
     else if (frame.type === 'nack') this.sender.nacked(frame.items, nowMs)
     else if (frame.type === 'poolJoined') this.joins.answered(frame)
   }
 
-  /** In a session. */
+  /** Within a session. */
   get wakeAtMs(): Millis {
     return Math.min(this.joins.wakeAtMs, this.sender.wakeAtMs)
   }
@@ -79,12 +79,15 @@ export class PoolClient implements EnginePart {
   }
 }
 
-/** As of a message to one, though a pool is never refused for being offline, and no file goes to whichever member takes it. */
+/**
+ * As `SendOptions`, without `ifOnline`, since a pool is never refused as offline, and without an attachment, since the
+ * recipient is not known.
+ */
 export type PoolSendOptions = Omit<SendOptions, 'ifOnline' | 'attachment'>
 
 export interface PoolsPorts {
   readonly self: PeerKey
-  /** Tells the engine the time, and gives its pools. */
+  /** Advances the engine's clock and passes its pool client. */
   readonly tell: <T>(happened: (client: PoolClient) => T) => T
   readonly ask: RequestBroker
 }
@@ -100,7 +103,7 @@ export class Pools {
   }
 
   /**
-   * A new pool of one's own. This peer is among its members only if it is named.
+   * Creates a pool. This peer is a member only if it is named.
    * @throws SealpostError `pool_malformed`, `too_many_pools`, `too_many_own_pools`
    */
   async create(name: string, members: readonly PeerKey[]): Promise<Pool> {
@@ -110,7 +113,7 @@ export class Pools {
     return this.#poolOf(pool.poolId)
   }
 
-  /** All pools of the mesh, as the broker tells them now: who knows one may send to it. */
+  /** Lists all pools of the mesh, read from the broker: any member may send to them. */
   async list(): Promise<Pool[]> {
     await this.#refresh()
     const all = this.#ports.tell(({ statements }) => statements.all.filter((pool) => !isPoolEnded(pool)))
@@ -135,7 +138,7 @@ export class Pools {
     })
   }
 
-  /** Of a change made elsewhere meanwhile it makes one more, once. */
+  /** Retries once if the pool was changed elsewhere in the meantime. */
   async #change(poolId: PoolId, change: MemberListEdit): Promise<void> {
     for (const isLast of [false, true]) {
       const pool = this.#own(poolId)
@@ -148,7 +151,7 @@ export class Pools {
     }
   }
 
-  /** Two ends of a pool differ when it was renamed between them: one is enough. */
+  /** A rename makes two end statements differ: either one suffices. */
   async #end(poolId: PoolId): Promise<void> {
     const pool = this.#own(poolId)
     if (isPoolEnded(pool)) return
@@ -164,7 +167,7 @@ export class Pools {
     return pool
   }
 
-  /** Returns whether it stands; false when it came too late, unless that is to be thrown. */
+  /** Returns whether the broker accepted it; false if it is stale and not the last try. */
   async #set(pool: PoolStatement, isLast = true): Promise<boolean> {
     const { outcome } = await this.#ports.ask({ type: 'setPool', statement: pool.bytes })
     if (outcome === 'done') this.#ports.tell(({ statements }) => statements.add(pool))
@@ -187,7 +190,7 @@ interface PoolPorts extends MemberListPorts<PoolStatement>, Pick<PoolsPorts, 'te
   readonly end: () => Promise<void>
 }
 
-/** `list` and what is sent learn more of it. */
+/** `list` and sends update it. */
 export class Pool extends MemberList<PoolStatement> {
   protected readonly ports: PoolPorts
 
@@ -201,13 +204,13 @@ export class Pool extends MemberList<PoolStatement> {
     return this.now.poolId
   }
 
-  /** Its owner deleted it: it has no members, and nobody can write to it. */
+  /** Its owner deleted it: it has no members, and nobody can send to it. */
   get isDeleted(): boolean {
     return isPoolEnded(this.now)
   }
 
   /**
-   * Ends it for good. Sends to it fail with `unknown_pool` from then on, and what still waits for a member expires.
+   * Ends it for good. Later sends fail with `unknown_pool`, and messages that wait for a member expire.
    * @throws SealpostError `not_owner`
    */
   delete(): Promise<void> {
@@ -215,8 +218,9 @@ export class Pool extends MemberList<PoolStatement> {
   }
 
   /**
-   * To whichever member is free, sealed for all of them. Resolves when the broker has stored it durably. It keeps no order
-   * with others, and it is not kept in a store: a process that dies before it resolves may or may not have sent it.
+   * Sends to whichever member is free, sealed for all of them. Resolves when the broker has stored it durably. It has
+   * no order with others and is not stored locally: if the process dies before it resolves, it may or may not have been
+   * sent.
    * @throws SealpostError as `Peer.send`; `unknown_pool`
    */
   send(body: Uint8Array | string, options: PoolSendOptions = {}): Promise<Receipt> {
@@ -238,9 +242,9 @@ export class Pool extends MemberList<PoolStatement> {
   }
 
   /**
-   * Takes work of this pool from now on, in every session: its messages come as all others do, with `message.pool`. Each
-   * is with one member at a time; what this peer does not settle goes to another one when its session ends.
-   * `credit`: how many at a time; 1 unless it is said.
+   * Takes work of this pool from now on, in every session: its messages arrive like others, with `message.pool`. Each
+   * is with one member at a time; a message that this peer does not settle goes to another member when its session
+   * ends. `credit`: messages at a time; default 1.
    * @throws SealpostError `not_in_pool`, `unknown_pool`, `too_many_pools`
    */
   join({ credit = 1 }: { readonly credit?: number } = {}): Promise<void> {
@@ -251,7 +255,7 @@ export class Pool extends MemberList<PoolStatement> {
     )
   }
 
-  /** Takes no more of it. What is with this peer goes to others at once, so end it first. */
+  /** Takes no more work of it. Messages that this peer holds go to others at once, so finish them first. */
   leave(): void {
     this.ports.tell(({ joins: seats }) => seats.leave(this.id))
   }
@@ -264,7 +268,7 @@ function checked(draft: { name: string; members: readonly PeerKey[] }): { name: 
   throw malformed()
 }
 
-/** A name that is chosen now; older pools keep theirs. */
+/** Checks a new name; existing pools keep theirs. */
 function chosenName(text: string): string {
   const name = tidyName(text)
   if (!isChosenName(name)) throw malformed()

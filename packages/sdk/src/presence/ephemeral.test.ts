@@ -1,7 +1,7 @@
 import { ready } from '@sealpost/identity'
 import type { DeliveryId } from '@sealpost/std'
 import { beforeAll, expect, test } from 'vitest'
-import type { EphemeralMessage } from '../events.ts'
+import type { EphemeralMessage } from '../ports.ts'
 import { events, World } from '../test/client.ts'
 
 beforeAll(() => ready())

@@ -1,7 +1,7 @@
 import { ready } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/std'
 import { beforeAll, describe, expect, test } from 'vitest'
-import type { PresenceEntry } from '../events.ts'
+import type { PresenceEntry } from '../ports.ts'
 import { events, World } from '../test/client.ts'
 import { PresenceClient, validateStatus } from './presence-client.ts'
 
@@ -17,56 +17,56 @@ const entry = (peer: PeerKey, changes: Partial<PresenceEntry> = {}): PresenceEnt
 })
 
 test('nothing is said until there is something to say, then once in each session', () => {
-  const standing = new PresenceClient(() => undefined)
-  standing.connected()
-  expect(standing.takeFrames()).toEqual([])
-  standing.say({ availability: 'working', summary: 'in a meeting' })
-  standing.watch(true)
+  const presence = new PresenceClient(() => undefined)
+  presence.connected()
+  expect(presence.takeFrames()).toEqual([])
+  presence.setStatus({ availability: 'working', summary: 'in a meeting' })
+  presence.watch(true)
   const status = { type: 'status', availability: 'working', summary: 'in a meeting', declinesReceipts: false }
   const both = [status, { type: 'watch', isOn: true }]
-  expect(standing.takeFrames()).toEqual(both)
-  expect(standing.takeFrames()).toEqual([])
-  standing.disconnected()
-  standing.connected()
-  expect(standing.takeFrames()).toEqual(both)
-  standing.watch(false)
-  expect(standing.takeFrames()).toEqual([{ type: 'watch', isOn: false }])
-  standing.connected()
-  expect(standing.takeFrames()).toEqual([status])
+  expect(presence.takeFrames()).toEqual(both)
+  expect(presence.takeFrames()).toEqual([])
+  presence.disconnected()
+  presence.connected()
+  expect(presence.takeFrames()).toEqual(both)
+  presence.watch(false)
+  expect(presence.takeFrames()).toEqual([{ type: 'watch', isOn: false }])
+  presence.connected()
+  expect(presence.takeFrames()).toEqual([status])
 })
 
 test('a change is told once, and everybody is offline without a session', () => {
   const told: PresenceEntry[] = []
-  const standing = new PresenceClient((one) => told.push(one))
-  standing.watch(true)
+  const presence = new PresenceClient((one) => told.push(one))
+  presence.watch(true)
   const snapshot = { type: 'presence' as const, peers: [entry(ANN), entry(BEN)], isSnapshot: true }
-  standing.told(snapshot)
-  standing.told(snapshot)
+  presence.received(snapshot)
+  presence.received(snapshot)
   const busy = entry(BEN, { availability: 'dnd', summary: 'quiet' })
-  standing.told({ ...snapshot, peers: [busy], isSnapshot: false })
+  presence.received({ ...snapshot, peers: [busy], isSnapshot: false })
   expect(told).toEqual([entry(ANN), entry(BEN), busy])
-  standing.disconnected()
-  standing.disconnected()
+  presence.disconnected()
+  presence.disconnected()
   expect(told.slice(3)).toEqual([entry(ANN, { isOnline: false }), { ...busy, isOnline: false }])
-  expect([...standing.presence.values()].some(({ isOnline }) => isOnline)).toBe(false)
-  standing.told({ ...snapshot, peers: [entry(ANN)] })
+  expect([...presence.presence.values()].some(({ isOnline }) => isOnline)).toBe(false)
+  presence.received({ ...snapshot, peers: [entry(ANN)] })
   expect(told.at(-1)).toEqual(entry(ANN))
 })
 
 test('who looks away and back again starts over', () => {
-  const standing = new PresenceClient(() => undefined)
-  standing.connected()
-  standing.watch(true)
-  expect(standing.takeFrames()).toHaveLength(1)
+  const presence = new PresenceClient(() => undefined)
+  presence.connected()
+  presence.watch(true)
+  expect(presence.takeFrames()).toHaveLength(1)
   const snapshot = { type: 'presence' as const, peers: [entry(ANN)], isSnapshot: true }
-  standing.told(snapshot)
-  standing.watch(true)
-  expect([standing.takeFrames(), standing.presence.size]).toEqual([[], 1])
-  standing.watch(false)
-  standing.told(snapshot) // it was on its way
-  expect(standing.presence.size).toBe(0)
-  standing.watch(true)
-  expect(standing.takeFrames()).toEqual([{ type: 'watch', isOn: true }])
+  presence.received(snapshot)
+  presence.watch(true)
+  expect([presence.takeFrames(), presence.presence.size]).toEqual([[], 1])
+  presence.watch(false)
+  presence.received(snapshot) // it was on its way
+  expect(presence.presence.size).toBe(0)
+  presence.watch(true)
+  expect(presence.takeFrames()).toEqual([{ type: 'watch', isOn: true }])
 })
 
 test.each(['x'.repeat(121), 'in Zürich', 'a\nb'])('a summary %j is refused', (summary) => {

@@ -1,21 +1,27 @@
 /**
- * Presence and ephemeral messages: everything that reaches connected peers and is never stored. The broker forgets the own
- * status and the watch with the session, so both are sent again in each. Pure and synchronous.
+ * Presence and ephemeral messages, which reach connected peers and are never stored. The broker forgets this peer's
+ * status and subscription with the session, so both are sent again in each. Pure and synchronous.
  */
 import { AVAILABILITIES, type Availability, BODY_BYTES_MAX, type FrameOf, SUMMARY_MAX } from '@sealpost/protocol'
 import { type EnvelopeId, isHex, type Millis, type PeerKey } from '@sealpost/std'
 import { type SealpostCode, SealpostError } from '../errors.ts'
-import type { PeerCounters, PresenceEntry } from '../events.ts'
-import { addBounded } from '../inbox/sequence-tracker.ts'
+import { addBounded } from '../inbox/stream-order.ts'
 import type { KeyDirectory } from '../keys/key-directory.ts'
 import type { EnvelopeOpener } from '../keys/peer-keys.ts'
-import { packed } from '../outbox/send-frames.ts'
-import { type CryptoPort, type EnginePart, NO_FRAMES, type PeerEffects } from '../ports.ts'
+import { packed } from '../outbox/lane.ts'
+import {
+  type CryptoPort,
+  type EnginePart,
+  NO_FRAMES,
+  type PeerCounters,
+  type PeerEffects,
+  type PresenceEntry,
+} from '../ports.ts'
 
 export interface Status {
-  /** With `dnd` only what is sent as `now` is pushed; the rest waits. */
+  /** With `dnd` only messages sent as `now` are pushed; the rest waits. */
   readonly availability: Availability
-  /** Up to 120 characters of printable ASCII, for those who watch. The broker reads it, too. */
+  /** Up to 120 characters of printable ASCII, for subscribers. The broker can read it. */
   readonly summary?: string
   /** Senders are not told that their mail was pushed to this peer or settled. */
   readonly declinesReceipts?: boolean
@@ -27,19 +33,19 @@ export class PresenceClient implements EnginePart {
   #status: FrameOf<'status'> | null = null
   #isStatusSaid = true
   #isWatching = false
-  /** As the broker of this session knows it. */
+  /** Whether the broker of this session knows the subscription. */
   #isWatched = false
 
   constructor(changed: (entry: PresenceEntry) => void) {
     this.#changed = changed
   }
 
-  say({ availability, summary = '', declinesReceipts = false }: Status): void {
+  setStatus({ availability, summary = '', declinesReceipts = false }: Status): void {
     this.#status = { type: 'status', availability, summary, declinesReceipts }
     this.#isStatusSaid = false
   }
 
-  /** What is known grows old when nobody watches: a new watch begins with the broker's next report. */
+  /** Without a subscription the known presence grows outdated, so a new one begins with the broker's next report. */
   watch(isWatching: boolean): void {
     if (isWatching === this.#isWatching) return
     this.#isWatching = isWatching
@@ -52,12 +58,12 @@ export class PresenceClient implements EnginePart {
     this.#isWatched = false
   }
 
-  /** Nothing is known of anybody until the next session. */
+  /** Nobody's presence is known until the next session. */
   disconnected(): void {
     for (const entry of this.presence.values()) if (entry.isOnline) this.#note({ ...entry, isOnline: false })
   }
 
-  told({ peers }: FrameOf<'presence'>): void {
+  received({ peers }: FrameOf<'presence'>): void {
     if (this.#isWatching) for (const entry of peers) this.#note(entry)
   }
 
@@ -80,7 +86,7 @@ export class PresenceClient implements EnginePart {
   }
 }
 
-/** @throws SealpostError `summary_malformed`; RangeError for an availability that is none */
+/** @throws SealpostError `summary_malformed`; RangeError for an invalid availability */
 export function validateStatus(status: Status): Status {
   const { availability, summary = '' } = status
   if (!AVAILABILITIES.includes(availability)) throw new RangeError(`availability is ${AVAILABILITIES.join(', ')}`)
@@ -101,17 +107,17 @@ export interface EphemeralClientPorts {
 }
 
 type Said = FrameOf<'sendEphemeral'>['items'][number]
-type Heard = FrameOf<'pushEphemeral'>['items'][number]
+type ReceivedEphemeral = FrameOf<'pushEphemeral'>['items'][number]
 interface Unsealed {
   readonly to: PeerKey
   readonly envelopeId: EnvelopeId
   readonly body: Uint8Array
 }
 
-/** Of one peer, while its key is asked for. */
+/** Per peer, while its key is requested. */
 const PARKED_MAX = 64
 /** Ids remembered, so that a repeated message is delivered once. */
-const HEARD_MAX = 4_096
+const RECEIVED_MAX = 4_096
 const ITEM_BYTES = 128
 
 /**
@@ -123,15 +129,15 @@ export class EphemeralClient implements EnginePart {
   #isLive = false
   #outgoing: Said[] = []
   readonly #unsealed = new Map<PeerKey, Unsealed[]>()
-  readonly #unopened = new Map<PeerKey, Heard[]>()
-  readonly #heardIds = new Set<string>()
+  readonly #unopened = new Map<PeerKey, ReceivedEphemeral[]>()
+  readonly #receivedIds = new Set<string>()
 
   constructor(ports: EphemeralClientPorts) {
     this.#ports = ports
   }
 
   /** Returns the id by which `ephemeralFailed` names it. @throws SealpostError `body_too_large` */
-  say(to: PeerKey, body: Uint8Array, nowMs: Millis): EnvelopeId {
+  send(to: PeerKey, body: Uint8Array, nowMs: Millis): EnvelopeId {
     if (body.length > BODY_BYTES_MAX)
       throw new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`)
     const envelopeId = this.#ports.crypto.newEnvelopeId()
@@ -141,7 +147,7 @@ export class EphemeralClient implements EnginePart {
     return envelopeId
   }
 
-  heard(items: readonly Heard[], nowMs: Millis): void {
+  received(items: readonly ReceivedEphemeral[], nowMs: Millis): void {
     for (const item of items) this.#open(item, nowMs)
   }
 
@@ -152,7 +158,7 @@ export class EphemeralClient implements EnginePart {
   /** A peer's key came. */
   unlock(peer: PeerKey, nowMs: Millis): void {
     for (const message of take(this.#unsealed, peer)) this.#seal(message, nowMs)
-    this.heard(take(this.#unopened, peer), nowMs)
+    this.received(take(this.#unopened, peer), nowMs)
   }
 
   /** No believable key came. */
@@ -196,17 +202,17 @@ export class EphemeralClient implements EnginePart {
       const draft = { to, envelopeId, stream: null, sentAtMs: Math.floor(nowMs), note: { isEphemeral: true }, body }
       this.#outgoing.push({ envelopeId, recipient, envelope: crypto.seal(draft).envelope })
     } catch {
-      this.#lost(envelopeId, 'key_refused') // a box key that nothing can be sealed to
+      this.#lost(envelopeId, 'key_refused') // a box key that can't be sealed to
     }
   }
 
-  #open(item: Heard, nowMs: Millis): void {
+  #open(item: ReceivedEphemeral, nowMs: Millis): void {
     const { sender, envelopeId } = item
     const { opening, effects, counters } = this.#ports
     const opened = opening.open(item, nowMs)
     if (opened === 'later') return // dropped, as ephemeral messages may be
     if (opened === 'asked') {
-      park(this.#unopened, sender, item) // past the bound it is dropped, as ephemeral messages may be
+      park(this.#unopened, sender, item) // beyond the bound it is dropped, as ephemeral messages may be
       return effects.flushSoon()
     }
     const reason = !opened.ok ? opened.reason : opened.note?.isEphemeral ? null : 'not_ephemeral'
@@ -215,8 +221,8 @@ export class EphemeralClient implements EnginePart {
       return effects.emit({ type: 'tamper', sender, envelopeId, reason: reason! })
     }
     const id = `${sender} ${envelopeId}`
-    if (this.#heardIds.has(id)) return
-    addBounded(this.#heardIds, id, HEARD_MAX)
+    if (this.#receivedIds.has(id)) return
+    addBounded(this.#receivedIds, id, RECEIVED_MAX)
     effects.emit({ type: 'ephemeral', sender, envelopeId, body: opened.body, sentAtMs: opened.header.sentAtMs })
   }
 

@@ -1,8 +1,9 @@
 /**
  * Requests to the broker and to other peers.
  *
- * One frame answers a request to the broker. A request stays open until its reply comes: it is sent again in the next
- * session, and after a while without a reply, as when the broker's database is away. So every request here is idempotent.
+ * One frame replies to a broker request. A request stays open until its reply comes: it is sent again in the next
+ * session, and after a while without a reply, for example if the broker's database is unavailable. So every request
+ * here is idempotent.
  */
 import {
   CONSENT_CHANGES_MAX,
@@ -14,8 +15,7 @@ import {
 import type { EnvelopeId, InviteId, Millis, PeerKey } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
 import type { Message } from '../inbox/message.ts'
-import type { OutgoingMessage, OutgoingTerms } from '../outbox/lane.ts'
-import { chunksOf } from '../outbox/send-frames.ts'
+import { chunksOf, type OutgoingMessage, type OutgoingTerms } from '../outbox/lane.ts'
 import { type EnginePart, NO_FRAMES } from '../ports.ts'
 
 const REPLIES = {
@@ -60,7 +60,7 @@ export class BrokerRequests implements EnginePart {
     this.#open.set(this.#ref, { frame, handler: handler as unknown as ReplyHandler, sentAtMs: Infinity })
   }
 
-  /** Whether any is without an answer. */
+  /** Whether any request has no reply. */
   get isOpen(): boolean {
     return this.#open.size > 0
   }
@@ -80,7 +80,7 @@ export class BrokerRequests implements EnginePart {
     return atMs
   }
 
-  /** An answer that nobody waits for, or of another kind than was asked for, is passed by. */
+  /** Ignores a reply that nobody waits for, or of another type than requested. */
   replied(answer: Extract<ServerFrame, BrokerReplyTo<BrokerRequestType>>): void {
     const open = this.#open.get(answer.ref)
     if (!open || REPLIES[open.frame.type] !== answer.type) return
@@ -88,7 +88,7 @@ export class BrokerRequests implements EnginePart {
     open.handler.replied(answer)
   }
 
-  /** The session ended, and what was asked in it. */
+  /** The session ended, and its requests with it. */
   disconnected(): void {
     for (const open of this.#open.values()) open.sentAtMs = Infinity
   }
@@ -99,10 +99,13 @@ export class BrokerRequests implements EnginePart {
   }
 }
 
-/** The mesh as its broker tells it, and what an admin does to it. Names and roles are the broker's word: nobody signed them. */
+/**
+ * A member of the mesh as its broker reports it, and an admin's operations. Names and roles are the broker's: nobody
+ * signed them.
+ */
 export interface MemberEntry {
   readonly peer: PeerKey
-  /** What people call it; empty for none. It is no identity: compare fingerprints. */
+  /** Display name; empty for none. It is no identity: compare fingerprints. */
   readonly name: string
   readonly role: MemberRole
 }
@@ -113,7 +116,7 @@ export type RequestBroker = <Type extends BrokerRequestType>(
 
 const BEFORE_ALL = '0'.repeat(64) as PeerKey
 
-/** Page by page. A broker that goes round in a circle is not followed. */
+/** Reads page by page. Stops if a broker repeats a page. */
 export async function listMembers(ask: RequestBroker): Promise<MemberEntry[]> {
   const all: MemberEntry[] = []
   let after = BEFORE_ALL
@@ -135,16 +138,16 @@ export async function revoke(ask: RequestBroker, named: { members?: PeerKey[]; i
 }
 
 export interface ConsentState {
-  /** `open`: from everybody but those blocked; `contacts`: from those allowed. */
+  /** `open`: everybody except blocked peers; `contacts`: allowed peers only. */
   readonly policy: ConsentPolicy
   readonly allowed: readonly PeerKey[]
   readonly blocked: readonly PeerKey[]
 }
 
 export interface ConsentUpdate {
-  /** Default: as it is. */
+  /** Default: unchanged. */
   readonly policy?: ConsentPolicy
-  /** A key that stands in two of these lists is blocked or forgotten, whichever comes last here. */
+  /** A key in several of these lists is blocked or forgotten, whichever list comes last here. */
   readonly allow?: readonly PeerKey[]
   readonly block?: readonly PeerKey[]
   readonly forget?: readonly PeerKey[]
@@ -153,7 +156,7 @@ export interface ConsentUpdate {
 type Change = FrameOf<'consent'>['changes'][number]
 
 /**
- * How it stands afterwards; an empty update only asks. More than 256 changes are done one part after the other.
+ * Returns the resulting state; an empty update only reads it. More than 256 changes are sent in several parts.
  * @throws SealpostError `unknown_recipient`, `too_many_named`
  */
 export async function updateConsent(ask: RequestBroker, update: ConsentUpdate): Promise<ConsentState> {
@@ -186,7 +189,7 @@ function stateOf({ policy, peers }: FrameOf<'consented'>): ConsentState {
   return { policy, allowed: named('allowed'), blocked: named('blocked') }
 }
 
-/** One of its two answers is called. */
+/** A request to another peer; either `replied` or `refused` is called. */
 export interface PeerRequest extends OutgoingTerms {
   readonly body: Uint8Array
   readonly timeoutMs: Millis
@@ -207,17 +210,17 @@ interface OpenPeerRequest extends Pick<PeerRequest, 'to' | 'replied' | 'refused'
 export class PeerRequests {
   readonly #open = new Set<OpenPeerRequest>()
   readonly #sealed = new Map<EnvelopeId, OpenPeerRequest>()
-  /** Not after the next deadline. Looking at all of them takes time, and this is asked for with every frame. */
+  /** At or before the next deadline. Cached, because it is read with every frame. */
   wakeAtMs: Millis = Infinity
 
   readonly #current: (peer: PeerKey) => PeerKey
 
-  /** `current`: the identity key of now, of one that others may have followed. */
+  /** `current`: returns the current identity key for a former one. */
   constructor(current: (peer: PeerKey) => PeerKey = (peer) => peer) {
     this.#current = current
   }
 
-  /** Returns what is to be posted for it. */
+  /** Returns the message to post. */
   begin({ timeoutMs, replied: answered, ...post }: PeerRequest, nowMs: Millis): OutgoingMessage {
     const { to, refused } = post
     const open: OpenPeerRequest = { to, replied: answered, refused, deadlineMs: nowMs + timeoutMs, envelopeId: null }
@@ -232,13 +235,13 @@ export class PeerRequests {
       },
       accepted: () => undefined,
       refused: (error) => {
-        // It may be stored, and then an answer comes.
+        // It may be stored, and then a reply comes.
         if (error.code !== 'maybe_sent' && this.#end(open)) refused(error)
       },
     }
   }
 
-  /** Whether this answers one of them; it is that one's then. */
+  /** Returns whether this message replies to an open request, and if so passes it on. */
   take(message: Message): boolean {
     const { inReplyTo, sender } = message
     const open = inReplyTo && this.#sealed.get(inReplyTo)

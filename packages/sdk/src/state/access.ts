@@ -1,10 +1,10 @@
 /**
- * Requests to the broker as this peer: each shows a token, which is asked for when there is none or it is over. What is
- * worth trying again is, for a bounded time; the rest is thrown with the broker's code.
+ * Requests to the broker as this peer: each carries a token, which is requested when there is none or it has expired.
+ * Retryable failures are retried for a bounded time; others are thrown with the broker's code.
  */
 import type { Millis } from '@sealpost/std'
 import { certificateErrorCode, certificateUntrusted } from '../connection/addresses.ts'
-import { backoffMs } from '../connection/backoff.ts'
+import { backoffMs } from '../connection/timing.ts'
 import { type SealpostCode, SealpostError } from '../errors.ts'
 import {
   answerMalformed,
@@ -22,7 +22,7 @@ import {
 
 export interface AccessPorts {
   readonly fetch: FetchLike
-  /** Resolves after so long, or rejects when the signal fires. */
+  /** Resolves after `ms`, or rejects when the signal fires. */
   readonly wait: (ms: Millis, signal: AbortSignal | undefined) => Promise<void>
   readonly random: () => number
 }
@@ -32,11 +32,11 @@ export interface Ask {
   readonly path: string
   readonly query?: Readonly<Record<string, string | number | undefined>>
   readonly body?: unknown
-  /** Not compressed: it is wanted at once, or sealed, so that there is nothing to gain. A page in a browser has no say in it. */
+  /** Not compressed, because it is urgent, or sealed and therefore incompressible. Browsers ignore this. */
   readonly isAsItIs?: boolean
-  /** The form that is preferred; JSON if not said. */
+  /** The preferred media type; JSON by default. */
   readonly accept?: string
-  /** Of an answer that may be silent for longer. */
+  /** For a response that may be silent for longer. */
   readonly stallMs?: Millis
   readonly signal?: AbortSignal | undefined
 }
@@ -44,17 +44,17 @@ export interface Ask {
 export interface AccessOptions {
   /** How long a request is repeated while no address answers. */
   readonly patienceMs?: Millis | undefined
-  /** Ends every request, and all waiting between them. */
+  /** Aborts every request and all waits between them. */
   readonly signal?: AbortSignal | undefined
 }
 
-/** With waits of 2.5 s on average at most, what a restart takes. */
+/** At 2.5 s on average at most, these waits last as long as a restart. */
 const TRIES_MAX = 12
 const RENEW_BEFORE_MS = 60_000
 const PATIENCE_MS = 60_000
-/** What an attempt gets that begins when the patience is nearly over. */
+/** The minimum time for an attempt that begins when patience is nearly over. */
 const ATTEMPT_MIN_MS = 1_000
-/** Another address may do better. */
+/** Failures that another address may not have. */
 const OF_AN_ADDRESS: readonly string[] = ['connection_lost', 'restarting', 'wrong_broker', 'certificate_untrusted']
 
 interface Token {
@@ -76,8 +76,8 @@ export class Access {
   }
 
   /**
-   * The answer, whose body is not read yet.
-   * @throws SealpostError with the code of the broker; `connection_lost` when no address answers; `aborted`
+   * Returns the response with its body unread.
+   * @throws SealpostError with the code of the broker; `connection_lost` if no address answers; `aborted`
    */
   ask(asked: Ask): Promise<Response> {
     return this.#repeat(asked, async (answer) => answer)
@@ -103,12 +103,12 @@ export class Access {
     }
   }
 
-  /** Resolves after a pause between two attempts, as `ask` makes them. */
+  /** Resolves after the pause that `ask` makes between two attempts. */
   pause(tries: number, signal?: AbortSignal): Promise<void> {
     return this.#ports.wait(backoffMs(tries, this.#ports.random), this.#either(signal))
   }
 
-  /** A peer has a limited number of tokens at a time. */
+  /** Revokes the tokens, because a peer has a limited number at a time. */
   async close(): Promise<void> {
     const given = await this.#addresses.takeTokens()
     const back = { method: 'DELETE', path: '/v1/token' } as const
@@ -134,7 +134,7 @@ export class Access {
       const value = answer.ok ? await read(answer) : null
       this.#addresses.answered(address)
       if (answer.ok) return { value: value as T }
-      if (answer.status === 401) address.token = null // over, or revoked meanwhile: the next one tells which
+      if (answer.status === 401) address.token = null // expired or revoked: the next attempt shows which
       return this.#turned(address, await refusalOf(answer))
     } catch (cause) {
       if (asked.signal?.aborted) throw new SealpostError('aborted', 'The request was called off.', { cause })
@@ -172,7 +172,7 @@ export class Access {
     })
   }
 
-  /** One question for a token at a time, however many wait for it. */
+  /** Requests one token at a time, however many callers wait for it. */
   async #current(address: HttpAddress<Token>, limits: Limits): Promise<Token> {
     address.token ??= this.#renew(address, limits)
     const asked = address.token
@@ -198,7 +198,7 @@ export class Access {
 interface Refusal {
   readonly error: SealpostError
   readonly retryAfterMs: Millis
-  /** The next address is to be asked at once. */
+  /** The next address can be tried at once. */
   readonly isElsewhere?: boolean
 }
 
@@ -218,7 +218,7 @@ function refusalIn(cause: unknown): Refusal {
   return { error: trouble === null ? lost() : certificateUntrusted(trouble), retryAfterMs: 0 }
 }
 
-/** Of the broker's refusals, those that may be none the next time. */
+/** Temporary refusals of the broker. */
 const AGAIN: ReadonlySet<string> = new Set([
   'token_invalid',
   'challenge_invalid',

@@ -1,6 +1,6 @@
 /**
- * Believes entries, or says why not: the author's signature, the place, the key, and that none stands behind one seen
- * before. What a broker withholds altogether nobody sees, until a later entry of the same key names it.
+ * Verifies entries: the author's signature, the place, the key, and that none is older than one seen before. An entry
+ * that a broker withholds altogether stays unnoticed until a later entry of the same key names it.
  */
 import { openEntry, readEntry, type SignedEntry } from '@sealpost/identity'
 import {
@@ -25,20 +25,20 @@ import {
 import type { EventLine } from './event-stream.ts'
 import type { SpaceKeyRing } from './space-service.ts'
 
-/** What is wrong with state or history as a broker handed it out, and what an application is told of it. */
+/** Errors in state or history that a broker handed out, and the events that report them. */
 
 /**
- * What a broker did that it can't have done by mistake. Each comes as an event, and reading ends with it as an error.
+ * Misconduct of a broker that can't be a mistake. Each is an event, and most end reading with an error.
  *
  * - `state_rolled_back`: an older value under a key than one seen before, another one of the same revision, a successor
- *   that does not follow it, or none at all.
+ * that does not follow it, or none at all.
  * - `entry_forged`: not signed by its author, of another key, space or mesh, or sealed with an older key than its
- *   predecessor.
- * - `space_forged`: terms of the space that its owner did not sign, or older ones than were seen.
- * - `grant_forged`: keys from someone who does not belong to the space, or that contradict those known. These are not
- *   taken, and nothing ends.
- * - `key_refused`: a box key of `author` that it did not sign, or an older one than was seen. It is given no keys of the
- *   space, and nothing ends.
+ * predecessor.
+ * - `space_forged`: terms of the space that its owner did not sign, or older than known ones.
+ * - `grant_forged`: keys from someone who does not belong to the space, or that contradict known keys. They are
+ * ignored, and reading continues.
+ * - `key_refused`: a box key of `author` that it did not sign, or older than a known one. It gets no keys of the space,
+ * and reading continues.
  * - `history_gap`: events are missing between two others. Reading continues.
  */
 export type Tamper =
@@ -52,11 +52,11 @@ export type Tamper =
 export interface StateEvent {
   readonly type: Tamper
   readonly spaceId: SpaceId
-  /** What exactly, in words. */
+  /** A sentence that gives the details. */
   readonly reason: string
-  /** Of the entry, where it is about one: 64 hex digits. */
+  /** Of the entry, if it is about one: 64 hex digits. */
   readonly keyHash?: string
-  /** Who signed what is missing or wrong, where that is known; of `key_refused` the member whose key it is. */
+  /** The signer of the missing or wrong item, if known; for `key_refused` the member with that key. */
   readonly author?: PeerKey
 }
 
@@ -76,11 +76,11 @@ export const noSpace = (): SealpostError =>
 
 const decoder = new TextDecoder()
 
-/** A value as it was set, by whom and when. */
+/** A value with its author and time. */
 export class StateEntry {
   readonly type = 'set'
   readonly key: string
-  /** The caller's own. */
+  /** Owned by the caller. */
   readonly value: Uint8Array
   readonly revision: number
   /** Proven by a signature. */
@@ -107,18 +107,18 @@ export class StateEntry {
     return decoder.decode(this.value)
   }
 
-  /** @throws SyntaxError when it is no JSON */
+  /** @throws SyntaxError if it is no JSON */
   json(): unknown {
     return JSON.parse(this.text())
   }
 }
 
-/** A key that has no value any more. */
+/** A deleted key. */
 export interface StateDeletion extends Pick<StateEntry, 'key' | 'revision' | 'author' | 'sentAtMs' | 'seq' | 'atUs'> {
   readonly type: 'deleted'
 }
 
-/** A change whose key this member was not given. */
+/** A change sealed under a key that this member was not given. */
 export interface SealedChange extends Pick<StateEntry, 'revision' | 'author' | 'sentAtMs' | 'seq' | 'atUs'> {
   readonly type: 'sealed'
   readonly keyHash: string
@@ -135,7 +135,7 @@ export interface EntryVerifierParts {
 }
 
 export interface Expected {
-  /** Of the key of this hash, the least revision that may come: what was known before the question. Nothing: any. */
+  /** Returns the lowest valid revision for the key of this hash: the one known at the request. Absent: any. */
   readonly atLeast?: (keyHash: string) => number
   readonly keyHash?: string
 }
@@ -147,7 +147,7 @@ export class EntryVerifier {
     this.#parts = parts
   }
 
-  /** Of a line that holds an entry. @throws SealpostError `state_rolled_back`, `entry_forged` */
+  /** Reads a line that holds an entry. @throws SealpostError `state_rolled_back`, `entry_forged` */
   read(line: EventLine, expected: Expected = {}): StateChange {
     const entry = this.check(line.value, { ...expected, seq: line.seq })
     if ((line.kind === 2) !== entry.isDeleted)
@@ -155,7 +155,7 @@ export class EntryVerifier {
     return this.#opened(entry, line)
   }
 
-  /** Its signature and its place; it is remembered. @throws as `read` */
+  /** Checks and records an entry. @throws as `read` */
   check(bytes: Uint8Array, { atLeast, keyHash, seq }: Expected & { seq: number }): SignedEntry {
     const entry = readEntry(bytes)
     if (!entry) return this.#refuse('entry_forged', 'an entry is not signed by its author')
@@ -177,7 +177,7 @@ export class EntryVerifier {
     this.#parts.memory.remember(keyHash, { revision, hash, keyEpoch, isDeleted, seq })
   }
 
-  /** There is no entry under a key that has had one. @throws SealpostError `state_rolled_back` */
+  /** Reports that a key with a known entry has none. @throws SealpostError `state_rolled_back` */
   missing(keyHash: string): never {
     return this.#refuse('state_rolled_back', 'a key that was there is not', { keyHash })
   }
@@ -223,36 +223,36 @@ export class EntryVerifier {
   }
 }
 
-/** Of the newest entry seen of a key. */
+/** The newest entry seen of a key. */
 export interface KnownEntry {
   readonly revision: number
   readonly hash: Uint8Array
   readonly keyEpoch: number
   readonly isDeleted: boolean
-  /** As the broker told it; no signature says so. `SEQ_UNKNOWN`: it did not. */
+  /** Reported by the broker, unsigned. `SEQ_UNKNOWN`: not reported. */
   readonly seq: number
 }
 
 export const SEQ_UNKNOWN = Number.MAX_SAFE_INTEGER
 
-/** Of the space. */
+/** The newest known facts of the space. */
 export interface SpacePin {
   readonly owner: PeerKey
-  /** Of its statement. */
+  /** The epoch of its statement. */
   readonly epoch: number
-  /** Of the group's statement; 0 without one. */
+  /** The epoch of the group's statement; 0 without one. */
   readonly groupEpoch: number
-  /** The highest number of an event. */
+  /** The highest event number. */
   readonly seq: number
-  /** The highest of a key. */
+  /** The highest key epoch. */
   readonly keyEpoch: number
 }
 
 /**
- * What this member remembers of a space: the newest entry it has seen of each key, the terms, and the keys. A broker that
- * hands out less than that is caught; with a store, in a later life of the member, too.
+ * A member's memory of a space: the newest entry seen of each key, the terms, and the keys. A broker that hands out
+ * older ones is detected; with a store, also by a later process of the member.
  *
- * Of each key about 150 bytes are kept, in memory and on disk. Keys of the space stand on disk as a grant to oneself.
+ * Each key costs about 150 bytes, in memory and on disk. Keys of the space are stored as a grant to the member itself.
  */
 export class SpaceMemory {
   readonly #store: WriteBehindStore | null
@@ -262,7 +262,7 @@ export class SpaceMemory {
   #keys: Uint8Array | null = null
   #keysGroup: Uint8Array | null = null
 
-  /** `records`: what the store has. */
+  /** `records`: the contents of the store. */
   constructor(spaceId: SpaceId, store: PeerStore | null, records: readonly StoreRecord[] = []) {
     this.#store = store && new WriteBehindStore(store)
     this.#prefix = spaceId
@@ -275,15 +275,15 @@ export class SpaceMemory {
   get pin(): SpacePin | null {
     return this.#pin
   }
-  /** A grant to oneself. */
+  /** A grant to the member itself. */
   get keys(): Uint8Array | null {
     return this.#keys
   }
-  /** The group's statement that goes with them: the newest key was given to members whom it names, and to nobody else. */
+  /** The group's statement for these keys: the newest key was given only to members that it names. */
   get keysGroup(): Uint8Array | null {
     return this.#keysGroup
   }
-  /** Of all keys, as they are now: changed by nobody later. */
+  /** A copy of the current state of all keys. */
   snapshot(): ReadonlyMap<string, KnownEntry> {
     return new Map(this.#entries)
   }
@@ -309,7 +309,7 @@ export class SpaceMemory {
     this.put(this.#prefix, { kind: 'space', space: this.#prefix, ...pin })
   }
 
-  /** Resolves when they are kept. */
+  /** Resolves when they are stored. */
   keepKeys(bytes: Uint8Array, group: Uint8Array | null): Promise<void> {
     this.#keys = bytes
     this.#keysGroup = group
@@ -318,7 +318,7 @@ export class SpaceMemory {
     return this.settled()
   }
 
-  /** What stands now is believed again, for one key or for all. */
+  /** Trusts the broker's current state again, for one key or for all. */
   forget(keyHash?: string): void {
     for (const known of keyHash === undefined ? [...this.#entries.keys()] : [keyHash]) {
       this.#entries.delete(known)
@@ -327,7 +327,7 @@ export class SpaceMemory {
     if (keyHash === undefined && this.#pin) this.pinTo({ ...this.#pin, seq: 0, keyEpoch: 0 })
   }
 
-  /** Resolves when all so far is kept. @throws SealpostError `store_failed` */
+  /** Resolves when all changes so far are stored. @throws SealpostError `store_failed` */
   async settled(): Promise<void> {
     await this.#store?.settled()
   }
@@ -336,13 +336,13 @@ export class SpaceMemory {
     await this.#store?.close()
   }
 
-  /** Keeps what is no entry of the space itself, if there is a store. */
+  /** Stores a record other than an entry, if there is a store. */
   put(key: string, record: StoreRecord): void {
     this.#store?.put(key, record)
   }
 
   #restore(record: StoreRecord): void {
-    if (!('space' in record) || record.space !== this.#prefix) return // of another space, or none at all
+    if (!('space' in record) || record.space !== this.#prefix) return // of another space, or none
     if (record.kind === 'keys') {
       this.#keys = record.bytes
       this.#keysGroup = record.group === undefined ? null : fromBase64url(record.group)

@@ -1,9 +1,9 @@
-/** The lines of a streamed answer, read as they come; the last one says that it is the last. */
+/** Reads the lines of a streamed response as they arrive; the last line marks the end. */
 
 import { SealpostError } from '../errors.ts'
 import { answerMalformed, bytesOf } from '../http/access.ts'
 
-/** A change, or a value that stands. */
+/** A change, or a current value. */
 export interface EventLine {
   readonly seq: number
   readonly atUs: number
@@ -27,10 +27,12 @@ export interface StreamQuery {
   readonly signal?: AbortSignal | undefined
 }
 
-/** An entry is 68 KiB, a body 64 KiB; in base64 a third longer. */
+/** An entry is 68 KiB, a body 64 KiB; base64 makes them a third longer. */
 const LINE_CHARS_MAX = 512 * 1024
 
-/** Ends where the answer ends; whether that was its `end`, the caller sees. @throws SealpostError `answer_malformed` */
+/**
+ * Ends with the response; the caller checks whether its last line was `end`. @throws SealpostError `answer_malformed`
+ */
 export async function* linesOf(answer: Response): AsyncGenerator<StreamLine> {
   if (!answer.body) throw answerMalformed()
   const decoder = new TextDecoder()
@@ -45,23 +47,23 @@ export async function* linesOf(answer: Response): AsyncGenerator<StreamLine> {
 }
 
 function parseLine(text: string): StreamLine {
-  const said = parsed(text)
-  if (said.alive === true) return { type: 'alive' }
-  if (said.end === true) return { type: 'end', hasMore: said.more === true }
-  if (said.start === true) {
-    const atUs = said.at === undefined || said.at === null ? null : microseconds(said.at)
-    return { type: 'start', atUs, lastSeq: whole(said.lastSeq) }
+  const line = parsed(text)
+  if (line.alive === true) return { type: 'alive' }
+  if (line.end === true) return { type: 'end', hasMore: line.more === true }
+  if (line.start === true) {
+    const atUs = line.at === undefined || line.at === null ? null : microseconds(line.at)
+    return { type: 'start', atUs, lastSeq: whole(line.lastSeq) }
   }
-  const { kind } = said
+  const { kind } = line
   if (kind !== 1 && kind !== 2 && kind !== 3) throw answerMalformed()
-  const body = kind === 3 ? bytesOf(said.body) : null
-  return { type: 'event', seq: whole(said.seq), atUs: microseconds(said.at), kind, value: bytesOf(said.value), body }
+  const body = kind === 3 ? bytesOf(line.body) : null
+  return { type: 'event', seq: whole(line.seq), atUs: microseconds(line.at), kind, value: bytesOf(line.value), body }
 }
 
 function parsed(text: string): Record<string, unknown> {
   try {
-    const said: unknown = JSON.parse(text)
-    if (typeof said === 'object' && said !== null) return said as Record<string, unknown>
+    const line: unknown = JSON.parse(text)
+    if (typeof line === 'object' && line !== null) return line as Record<string, unknown>
   } catch {
     // refused below
   }
@@ -75,7 +77,7 @@ export function whole(value: unknown): number {
 
 const TIME = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z$/
 
-/** Microseconds since 1970, from a number of them or from RFC 3339 in UTC. */
+/** Converts a number of microseconds since 1970, or RFC 3339 in UTC. */
 export function microseconds(value: unknown): number {
   if (typeof value === 'number') return whole(value)
   const [, seconds, fraction = ''] = TIME.exec(typeof value === 'string' ? value : '') ?? []
@@ -89,24 +91,24 @@ export function timeText(us: number): string {
   return `${new Date(ms).toISOString().slice(0, -1)}${String(us - ms * 1000).padStart(3, '0')}Z`
 }
 
-/** Reads replies in lines that are resumed where they were cut, until the broker has said that one is whole. */
+/** Reads replies in lines, and resumes them after a cut, until the broker marks one as complete. */
 export interface EventStreamPorts {
   readonly calls: { stream(question: StreamQuery): Promise<AsyncIterable<StreamLine>> }
   readonly pause: (tries: number, signal?: AbortSignal) => Promise<void>
 }
 
-/** Cuts in a row without a line between them. */
+/** Consecutive cuts without a line between them. */
 const CUTS_MAX = 8
 
 interface Progress {
   query: StreamQuery['query']
   cuts: number
   isOver: boolean
-  /** What came was a page, and there is a next one. */
+  /** The reply was a page, and there is another one. */
   hasMore: boolean
 }
 
-/** @throws SealpostError `connection_lost` when it is cut again and again, and what the broker refuses */
+/** @throws SealpostError `connection_lost` if it is cut repeatedly, and the broker's refusals */
 export async function* eventLines(parts: EventStreamPorts, question: StreamQuery): AsyncGenerator<EventLine> {
   const progress: Progress = { query: question.query, cuts: 0, isOver: false, hasMore: false }
   const { signal } = question
@@ -136,7 +138,7 @@ async function* oneAnswer(
       progress.isOver = !line.hasMore && question.query.follow === undefined
     }
   } catch (error) {
-    // A body that breaks off is a cut; what was refused or makes no sense is none. Only a reader that follows waits longer
+    // A body that breaks off is a cut; a refusal or a malformed line is not. Only a following reader waits longer
     // than the patience of one request.
     const isFollowed = question.query.follow !== undefined
     const isFinal = error instanceof SealpostError && !(isFollowed && error.code === 'connection_lost')
@@ -144,7 +146,7 @@ async function* oneAnswer(
   }
 }
 
-/** Where the next answer is to begin. */
+/** Returns where the next reply must begin. */
 function resumed(query: StreamQuery['query'], line: StreamLine): StreamQuery['query'] {
   if (line.type !== 'event') return query
   const rest = typeof query.limit === 'number' ? { limit: query.limit - 1 } : {}
@@ -155,8 +157,8 @@ const cutOff = (): SealpostError =>
   new SealpostError('connection_lost', 'The answer was cut again and again.', { isRetryable: true })
 
 /**
- * The records of a long answer, which are lines without their base64: a byte 100, the length (which counts itself), five
- * fields behind their number; the last one has no fields and says so with -1.
+ * The records of a long response, which are lines without base64: a byte 100, the length (including itself), five
+ * fields, each after its number; the last record has no fields and says so with -1.
  */
 export const RECORDS = 'application/octet-stream'
 
@@ -167,7 +169,9 @@ const END = -1
 /** A value and a body are 68 KiB each at most. */
 const RECORD_BYTES_MAX = 256 * 1024
 
-/** Ends where the answer ends; whether that was its `end`, the caller sees. @throws SealpostError `answer_malformed` */
+/**
+ * Ends with the response; the caller checks whether its last record was `end`. @throws SealpostError `answer_malformed`
+ */
 export async function* recordsOf(answer: Response): AsyncGenerator<StreamLine> {
   if (!answer.body) throw answerMalformed()
   let rest: Uint8Array = new Uint8Array()
@@ -192,7 +196,7 @@ function joined(first: Uint8Array, second: Uint8Array): Uint8Array {
 
 const viewOf = (bytes: Uint8Array): DataView => new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 
-/** Of the record that begins there; null when not all of it has come. */
+/** Returns the end of the record that begins at `at`; null if it is incomplete. */
 function endOf(bytes: Uint8Array, at: number): number | null {
   if (bytes.length - at < FRONT_BYTES) return null
   const length = viewOf(bytes).getInt32(at + 1)
@@ -213,7 +217,7 @@ function recordIn(bytes: Uint8Array): StreamLine {
   return { type: 'event', seq: wholeIn(seq), atUs: wholeIn(at), kind, value, body: kind === 3 ? body! : null }
 }
 
-/** Copies: what an application keeps of one holds no others. */
+/** Copies, so that one value an application keeps does not hold others in memory. */
 function fieldsIn(bytes: Uint8Array, view: DataView): (Uint8Array | null)[] {
   const fields: (Uint8Array | null)[] = []
   let at = 2

@@ -1,4 +1,4 @@
-/** Shared state and history: apart from the core, so that a page loads it only if it has use for it. */
+/** Shared state and history: separate from the core, so a page loads it only if needed. */
 import { type BoxKeys, type Identity, ready, type SpaceStatement, signSpace } from '@sealpost/identity'
 import type { GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
@@ -28,61 +28,65 @@ export type { MemberGrant, SpaceStatus } from './space-service.ts'
 export type { Written } from './space-writer.ts'
 export { type Moment, type SpaceTerms, State, type StateValue, type WriteOptions } from './state.ts'
 
-/** Where, and as whom: as of `connect`, from which a peer may be open or not. */
+/** The space, and the peer that opens it, as for `connect`; a peer need not be open. */
 export interface SpaceOptions {
-  /** `wss://host[:port]`, or `ws://` for a broker of one's own machine. Of several the next one is asked when one does not answer. */
+  /**
+   * `wss://host[:port]`, or `ws://` for a broker on the same machine. With several, the next one is tried when one does
+   * not answer.
+   */
   readonly url: string | readonly string[]
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
   readonly identity: Identity
-  /** A group's; default: that of the whole mesh. */
+  /** The group of the space. Default: the space of the whole mesh. */
   readonly group?: GroupId
 }
 
 export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
   /** Box keys from before a rotation: for opening grants only. */
   readonly formerBoxKeys?: readonly BoxKeys[]
-  /** Identity keys that this one has followed. */
+  /** Former identity keys. */
   readonly formerKeys?: readonly PeerKey[]
   /**
-   * Who must have signed the terms of a mesh's space. Default: the signer when it was opened first. Of a group it is the
-   * group's owner, always.
+   * The required signer of the terms of a mesh's space. Default: the signer when it was first opened. For a group it is
+   * always the group's owner.
    */
   readonly owner?: PeerKey
   /**
-   * What is remembered beyond this process: the keys, and the newest entry seen of each key. From `openFileStore`,
-   * `openIndexedDbStore` or `MemoryStore`, one of its own: not that of the peer. `close` closes it. Default: none, and a
-   * broker that was rolled back between two lives is not found out.
+   * Stores what the member remembers beyond this process: the keys, and the newest entry seen of each key. From
+   * `openFileStore`, `openIndexedDbStore` or `MemoryStore`; not the store of the peer. `close` closes it. Default:
+   * none, and a rollback of the broker between two processes stays unnoticed.
    */
   readonly store?: PeerStore
   /**
-   * The newest box key epochs seen: `peer.keyEpochs` of a peer of this process, or those of `openKeyEpochs` (`@sealpost/sdk/key-epochs`), so that the
-   * space believes no key that is older than one which mail has seen. Default: `store` keeps those that the space sees.
+   * The newest box key epochs seen: `peer.keyEpochs` of a peer of this process, or those of `openKeyEpochs`
+   * (`@sealpost/sdk/key-epochs`), so the space trusts no key that is older than one seen by mail. Default: `store`
+   * keeps those that the space sees.
    */
   readonly keyEpochs?: KeyEpochs
-  /** Pads values so that key and value are a multiple of this together. Default 1: no padding. */
+  /** Pads values so that the length of key and value together is a multiple of this. Default 1: no padding. */
   readonly bucketBytes?: number
-  /** Between two looks at who lacks keys. Default 30 s; 0: none but that at the opening. */
+  /** Interval of checks for members that lack keys. Default 30 s; 0: only at the opening. */
   readonly maintainKeysEveryMs?: Millis
-  /** What the broker did that it may not. */
+  /** Receives reports of the broker's misconduct. */
   readonly onEvent?: (event: StateEvent) => void
   /** Default: the platform's. */
   readonly ports?: Partial<AccessPorts>
 }
 
-/** For requests of the state. */
+/** Options of the state's requests. */
 export interface StateRequestOptions {
-  /** How long a request is repeated while no address answers, before it is `connection_lost`. Default 1 minute. */
+  /** How long a request is repeated while no address answers, before `connection_lost`. Default 1 minute. */
   readonly patienceMs?: Millis
-  /** Ends every request, also those of the opening: they are `aborted`. */
+  /** Aborts every request, including those of the opening: they fail with `aborted`. */
   readonly signal?: AbortSignal
 }
 
 const TEND_EVERY_MS = 30_000
 
 /**
- * Opens the state of a mesh or a group. Keys that were not given yet are asked for again as needed.
- * @throws SealpostError `space_unknown` when its owner has set up none, or this peer does not belong to it;
+ * Opens the state of a mesh or a group. Missing keys are requested again as needed.
+ * @throws SealpostError `space_unknown` if its owner has set up none, or this peer does not belong to it;
  *   `space_forged`; `store_foreign`, `store_corrupt`; those of the broker
  */
 export async function openState(options: OpenStateOptions): Promise<State> {
@@ -96,14 +100,14 @@ export async function openState(options: OpenStateOptions): Promise<State> {
     keepTending(parts, options)
     return new State(parts)
   } catch (error) {
-    await store?.close().catch(() => undefined) // the first failure is the one to tell
+    await store?.close().catch(() => undefined) // the first failure is the one to report
     throw error
   }
 }
 
 /**
- * Sets up a space, or changes its terms. Its keys are made by the first member that opens it.
- * @throws SealpostError `not_owner`: of a mesh, an admin may; of a group, its owner. `space_malformed`, `stale_epoch`
+ * Sets up a space, or changes its terms. The first member that opens it makes its keys.
+ * @throws SealpostError `not_owner`: an admin may for a mesh, the owner for a group. `space_malformed`, `stale_epoch`
  */
 export async function setSpace(
   options: SpaceOptions & StateRequestOptions & Pick<OpenStateOptions, 'ports'>,
@@ -163,7 +167,7 @@ function partsOf(options: OpenStateOptions, records: readonly StoreRecord[]): St
   const { identity, meshId, formerBoxKeys = [], owner = null, bucketBytes = 1, onEvent, store = null } = options
   const { access, calls } = callsOf(options)
   const { spaceId } = calls
-  // In a turn of its own: what the application throws must not end up in here.
+  // In a microtask: an exception of the application must not end up in here.
   const tell = (told: TamperReport) => onEvent && queueMicrotask(() => onEvent({ ...told, spaceId }))
   const memory = new SpaceMemory(spaceId, store, records)
   const keep = memory.put.bind(memory)
@@ -179,7 +183,7 @@ function partsOf(options: OpenStateOptions, records: readonly StoreRecord[]): St
   return { identity, access, calls, ring, memory, reader, tending, writing, reading, stop: new AbortController() }
 }
 
-/** Until it is closed. A failure is retried, and reported to readers and writers. */
+/** Runs until the space is closed. A failure is retried, and reported to readers and writers. */
 function keepTending(
   { tending, stop }: StateParts,
   { maintainKeysEveryMs: tendEveryMs = TEND_EVERY_MS, ports }: OpenStateOptions,
@@ -187,7 +191,7 @@ function keepTending(
   if (tendEveryMs === 0) return
   const { wait, random } = { ...PORTS, ...ports }
   const next = async (): Promise<void> => {
-    // Spread: members that were opened together need not all do it.
+    // Random, so that members opened together need not all do it.
     await wait(tendEveryMs * (0.5 + random()), stop.signal)
     await tending.run().catch(() => undefined)
     return next()

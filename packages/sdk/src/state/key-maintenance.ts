@@ -1,10 +1,10 @@
 /**
- * Keeps the keys of a space where they belong: takes the grants made to this member, makes those that others lack, and
- * turns to a new key when someone has left, or has come where newcomers may not read what was before. Whichever member
- * sees it first does it; the broker's compare-and-set on the key epoch decides between two.
+ * Maintains the keys of a space: takes the grants for this member, makes those that others lack, and turns to a new key
+ * when someone has left, or has joined where new members may not read earlier contents. The first member to notice does
+ * it; the broker's compare-and-set on the key epoch decides between two.
  *
- * In a group the owner's statement decides who has left: a broker that denies a departure changes nothing. In the space of
- * a mesh nobody signs the members, so the broker's list decides.
+ * In a group the owner's statement decides who has left: a broker that denies a departure changes nothing. In the space
+ * of a mesh nobody signs the members, so the broker's list decides.
  */
 import {
   type BoxKeys,
@@ -20,7 +20,7 @@ import {
 import type { PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { KeyEpochs } from '../keys/key-epochs.ts'
-import { chunksOf } from '../outbox/send-frames.ts'
+import { chunksOf } from '../outbox/lane.ts'
 import { type SpaceMemory, type SpacePin, type TamperReport, tampered } from './entry-verifier.ts'
 import type { MemberGrant, NextKey, SpaceKeyRing, SpaceService, SpaceStatus } from './space-service.ts'
 
@@ -31,17 +31,17 @@ export interface KeyMaintenanceParts {
   readonly identity: Identity
   readonly formerBoxKeys: readonly BoxKeys[]
   readonly keyEpochs: KeyEpochs
-  /** Who is to be the owner of a space of the whole mesh; null: the owner when it is first seen. */
+  /** The required owner of a space of the whole mesh; null: the owner seen first. */
   readonly owner: PeerKey | null
   readonly tell: (told: TamperReport) => void
 }
 
 type SpaceAnswer = Pick<SpaceStatus, 'lastSeq' | 'keyEpoch'>
 
-/** Of one request: a box is about 500 bytes, unless it holds many keys. */
+/** Per request: a box is about 500 bytes, unless it holds many keys. */
 const GRANTS_AT_ONCE = 256
 const BOX_BYTES_AT_ONCE = 96 * 1024
-/** Others may do the same at the same time. */
+/** Other members may do the same concurrently. */
 const ROUNDS_MAX = 4
 
 export class KeyMaintenance {
@@ -50,7 +50,7 @@ export class KeyMaintenance {
   #group: GroupStatement | null = null
   /** The statement of `SpaceKeyRing.groupEpoch`, if this member has seen it. */
   #vouched: GroupStatement | null = null
-  /** The last one on each peer's box key: a refusal is reported once. */
+  /** The last verdict on each peer's box key, so a refusal is reported once. */
   readonly #verdicts = new Map<PeerKey, string>()
 
   constructor(parts: KeyMaintenanceParts) {
@@ -58,7 +58,7 @@ export class KeyMaintenance {
     this.#restore()
   }
 
-  /** One at a time. @throws SealpostError `space_unknown`, `space_forged`, those of requests */
+  /** One run at a time. @throws SealpostError `space_unknown`, `space_forged`, those of requests */
   run(): Promise<SpaceStatus> {
     this.#underWay ??= this.#rounds().finally(() => {
       this.#underWay = null
@@ -66,10 +66,10 @@ export class KeyMaintenance {
     return this.#underWay
   }
 
-  /** What the broker says of the space, after it was compared with what is known. */
+  /** Returns the broker's status of the space, after checking it against the known facts. */
   async checkStatus(): Promise<SpaceStatus> {
     const { calls } = this.#parts
-    const known = this.#pin // the answers of two looks may come in another order than their questions went
+    const known = this.#pin // replies may arrive in another order than their requests
     const group = await calls.group()
     const status = await calls.status()
     const space = status.statement
@@ -124,12 +124,12 @@ export class KeyMaintenance {
         if (!(await this.#give(status)) || round >= ROUNDS_MAX) return status
       } catch (error) {
         const isLate = error instanceof SealpostError && error.code === 'stale_epoch'
-        if (!isLate || round >= ROUNDS_MAX) throw error // someone was first: look again
+        if (!isLate || round >= ROUNDS_MAX) throw error // another member was first: check again
       }
     }
   }
 
-  /** Keys of a former life. */
+  /** Loads the keys of an earlier process. */
   #restore(): void {
     const { memory, ring } = this.#parts
     const grant = memory.keys && this.#opened(memory.keys)
@@ -153,11 +153,11 @@ export class KeyMaintenance {
       if (!ring.find(keyEpoch)) return calls.grantAnew(keyEpoch)
     }
     if (ring.size > before) await this.#keepKeys()
-    // Without a store the next life needs them again.
+    // Without a store the next process needs them again.
     if (memory.hasStore) await calls.fetched(grants.at(-1)!.keyEpoch)
   }
 
-  /** Null: it is in the ring. */
+  /** Returns null if the key is in the ring. */
   #takeOne(keyEpoch: number, box: Uint8Array): string | null {
     const grant = this.#opened(box)
     if (!grant) return 'a grant does not open'
@@ -166,7 +166,7 @@ export class KeyMaintenance {
     return this.#parts.ring.take({ ...grant, groupEpoch: Math.min(grant.groupEpoch, this.#group?.epoch ?? 0) })
   }
 
-  /** Who belongs to a mesh is the broker's word; to a group, its owner's. */
+  /** The broker decides who belongs to a mesh; the owner decides for a group. */
   #belongs(peer: PeerKey): boolean {
     return !this.#group || this.#group.owner === peer || this.#group.members.includes(peer)
   }
@@ -179,8 +179,8 @@ export class KeyMaintenance {
   }
 
   /**
-   * Whether someone was given the newest key who does not belong to the group now, or may have been: only between two
-   * statements that follow each other does this member know all who were named.
+   * Returns whether someone outside the group was given the newest key, or may have been: only between two consecutive
+   * statements does this member know everyone who was named.
    */
   async #mustTurn({ historyFor }: SpaceStatement): Promise<boolean> {
     const [group, { ring }] = [this.#group, this.#parts]
@@ -198,12 +198,12 @@ export class KeyMaintenance {
     return false
   }
 
-  /** Returns whether anything was given, so that another look is worth while. */
+  /** Returns whether any key was given, which makes another check worthwhile. */
   async #give(status: SpaceStatus): Promise<boolean> {
     const { ring } = this.#parts
     const { keyEpoch, departed, statement } = status
     if (keyEpoch === 0) return this.#turn(status)
-    if (ring.newest > keyEpoch) return this.#turn(status) // what was rolled back is believed, but not an old key
+    if (ring.newest > keyEpoch) return this.#turn(status) // a rollback was accepted by `forget`, but an old key is not
     if (ring.newest < keyEpoch) return false // others have it
     const lacking = status.lacking.filter(({ peer }) => this.#belongs(peer))
     const isBarred = statement.historyFor !== 'all' && lacking.some((member) => member.keyEpoch === 0)
@@ -212,7 +212,7 @@ export class KeyMaintenance {
     return this.#grant(lacking, { statement, expects: keyEpoch })
   }
 
-  /** To the next key. */
+  /** Turns to the next key. */
   async #turn({ statement, keyEpoch }: SpaceStatus): Promise<boolean> {
     const { calls, ring } = this.#parts
     const members = (await calls.members()).filter(({ peer }) => this.#belongs(peer))
@@ -228,12 +228,12 @@ export class KeyMaintenance {
     const self = identity.signing.publicKey
     const boxKeys = await this.#boxKeys(members.map(({ peer }) => peer).filter((peer) => peer !== self))
     boxKeys.set(self, identity.box.publicKey)
-    // One's own goes with the first: the maker of a key must have it.
+    // The first request includes this member's own grant: the maker of a key must have it.
     const ordered = [...members].sort((a, b) => Number(b.peer === self) - Number(a.peer === self))
-    if (next && ordered[0]?.peer !== self) return false // who does not belong to it makes no keys
+    if (next && ordered[0]?.peer !== self) return false // only a member makes keys
     const grants = ordered.flatMap((member) => {
       const boxKey = boxKeys.get(member.peer)
-      if (!boxKey) return [] // it comes when its key is bound again
+      if (!boxKey) return [] // the grant is made when its key is bound again
       return [{ peer: member.peer, box: this.#boxFor(member, boxKey, { statement, keyEpoch, ...(next && { next }) }) }]
     })
     let stands = expects
@@ -244,7 +244,7 @@ export class KeyMaintenance {
     return grants.length > 0
   }
 
-  /** Those that their peers signed, and that are not older than one seen before: see `KeyDirectory`. */
+  /** Returns the keys that their peers signed and that are not older than one seen before: see `KeyDirectory`. */
   async #boxKeys(peers: readonly PeerKey[]): Promise<Map<PeerKey, Uint8Array>> {
     const { calls, keyEpochs, tell } = this.#parts
     const wanted = new Map(peers.map((peer) => [peer, keyEpochs.of(peer)]))
@@ -282,13 +282,13 @@ export class KeyMaintenance {
   }
 }
 
-/** In words; null: there is as much as was known. */
+/** Returns a sentence, or null if nothing known is lost. */
 function lostOf({ lastSeq, keyEpoch }: SpaceAnswer, known: SpacePin): string | null {
   if (lastSeq < known.seq) return 'fewer events'
   return keyEpoch < known.keyEpoch ? 'an older key' : null
 }
 
-/** From which epoch on a member may have the keys: all of them, those since it came, or the newest one. */
+/** Returns the first epoch whose key a member may have: of all keys, those since it joined, or the newest one. */
 function fromOf(
   { historyFor }: SpaceStatement,
   { granted, keyEpoch, isSelf }: { granted: number; keyEpoch: number; isSelf: boolean },

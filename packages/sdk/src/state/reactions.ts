@@ -1,7 +1,7 @@
 /**
- * Reactions to messages, counted as they come. Each member keeps its own reactions to one target under one key, so neither
- * writing nor reading a target becomes slower with the number of its reactions. The broker knows neither keys nor values,
- * so it can't count; a member counts nobody's reactions but those their author has signed.
+ * Reactions to messages, counted as they arrive. Each member keeps its own reactions to one target under one key, so
+ * neither writing nor reading a target becomes slower with the number of its reactions. The broker knows neither keys
+ * nor values, so it can't count; a member counts only reactions that their author has signed.
  */
 import type { PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
@@ -13,19 +13,19 @@ export interface ReactionCount {
   readonly count: number
   /** Each proven by a signature. */
   readonly authors: ReadonlySet<PeerKey>
-  /** Whether this member is among them. */
+  /** Whether this member is one of them. */
   readonly isOwn: boolean
 }
 
 export interface ReactionsOptions {
-  /** Called with a target whose counts have changed, once the opening is over. */
+  /** Called with a target whose counts have changed, after the opening. */
   readonly onChange?: (target: string) => void
 }
 
 /** One member's reactions to one target. */
 interface Vote {
   readonly revision: number
-  /** The key holds a value, though it may be none of its member's. */
+  /** The key holds a value, possibly an invalid one. */
   readonly isSet: boolean
   readonly reactions: readonly string[]
 }
@@ -33,7 +33,7 @@ interface Vote {
 const PREFIX = 'reactions/'
 const AUTHOR_HEX = 64
 export const REACTION_BYTES_MAX = 64
-/** Of one member to one target. */
+/** Per member and target. */
 export const REACTIONS_MAX = 16
 /** Two processes of one member overwrite each other's key; after this many attempts the write fails. */
 const TRIES_MAX = 16
@@ -42,11 +42,11 @@ export class Reactions implements AsyncDisposable {
   readonly #state: State
   readonly #onChange: (target: string) => void
   readonly #stop = new AbortController()
-  /** By key: what each member says of each target. */
+  /** By key: a member's reactions to a target. */
   readonly #votes = new Map<string, Vote>()
-  /** By target and reaction: who. */
+  /** By target and reaction: the authors. */
   readonly #authors = new Map<string, Map<string, Set<PeerKey>>>()
-  /** By target: the last change of this member that is under way. */
+  /** By target: this member's last pending change. */
   readonly #lanes = new Map<string, Promise<unknown>>()
   #watching: Promise<void> = Promise.resolve()
   #failure: unknown = null
@@ -66,8 +66,8 @@ export class Reactions implements AsyncDisposable {
   }
 
   /**
-   * How often each reaction was given to the target, as far as this member has heard; it asks the broker nothing.
-   * @throws SealpostError what ended the reading of changes, such as `state_rolled_back`
+   * Returns how often each reaction was given to the target, as far as this member has received them; sends no request.
+   * @throws SealpostError the error that ended the reading of changes, such as `state_rolled_back`
    */
   of(target: string): Map<string, ReactionCount> {
     if (this.#failure) throw this.#failure
@@ -83,7 +83,7 @@ export class Reactions implements AsyncDisposable {
   }
 
   /**
-   * Resolves when the broker has stored it durably; nothing happens when it was given already.
+   * Resolves when the broker has stored it durably; no effect if it was given already.
    * @throws SealpostError `reaction_malformed`; as `State.set`
    */
   async add(target: string, reaction: string): Promise<void> {
@@ -95,12 +95,12 @@ export class Reactions implements AsyncDisposable {
     })
   }
 
-  /** Nothing happens when it was not given. @throws SealpostError as `State.set` */
+  /** No effect if it was not given. @throws SealpostError as `State.set` */
   async remove(target: string, reaction: string): Promise<void> {
     return this.#change(target, (own) => (own.includes(reaction) ? own.filter((each) => each !== reaction) : own))
   }
 
-  /** Ends the reading of changes. The state stays open. */
+  /** Stops reading changes. The state stays open. */
   async close(): Promise<void> {
     this.#stop.abort()
     await this.#watching
@@ -112,23 +112,23 @@ export class Reactions implements AsyncDisposable {
 
   async #watch(after: number): Promise<void> {
     try {
-      for await (const event of this.#state.watch({ after, signal: this.#stop.signal })) this.#hear(event)
+      for await (const event of this.#state.watch({ after, signal: this.#stop.signal })) this.#received(event)
     } catch (error) {
       if (!this.#stop.signal.aborted) this.#failure = error
     }
   }
 
-  #hear(event: HistoryEvent): void {
+  #received(event: HistoryEvent): void {
     if (event.type !== 'set' && event.type !== 'deleted') return
     const target = this.#take(event)
     if (target !== null) this.#onChange(target)
   }
 
-  /** Changes of one target go one after the other: each one names the revision of the one before. */
+  /** Serializes the changes of one target: each names the previous revision. */
   async #change(target: string, next: (own: readonly string[]) => readonly string[]): Promise<void> {
     const former = this.#lanes.get(target)
     const own = Promise.resolve(former)
-      .catch(() => undefined) // told to who asked for it
+      .catch(() => undefined) // reported to the caller
       .then(() => this.#inTurn(target, next))
     this.#lanes.set(target, own)
     return own.finally(() => {
@@ -148,7 +148,7 @@ export class Reactions implements AsyncDisposable {
       } catch (error) {
         const isConflict = error instanceof SealpostError && error.code === 'state_conflict'
         if (!isConflict || tries === TRIES_MAX) throw error
-        await this.#learn(place)
+        await this.#readCurrent(place)
       }
     }
   }
@@ -161,14 +161,14 @@ export class Reactions implements AsyncDisposable {
     this.#count(place, { revision, isSet, reactions })
   }
 
-  /** What another process of this member has written, or another member over it. */
-  async #learn(place: Place): Promise<void> {
+  /** Reads what another process of this member has written, or another member over it. */
+  async #readCurrent(place: Place): Promise<void> {
     const entry = await this.#state.get(place.key)
     if (entry) this.#take(entry)
     else this.#count(place, { ...NO_VOTE, revision: this.#votes.get(place.key)?.revision ?? 0 })
   }
 
-  /** @returns the target whose counts it may have changed; null for what is no key of reactions, or no news */
+  /** @returns the target whose counts may have changed; null if it is no reaction, or not new */
   #take(event: StateEntry | StateDeletion): string | null {
     const place = placeOf(event.key)
     if (!place || (this.#votes.get(place.key)?.revision ?? 0) >= event.revision) return null
@@ -198,7 +198,7 @@ export class Reactions implements AsyncDisposable {
   }
 }
 
-/** Reads the reactions that there are, and from then on every change. @throws SealpostError as `State.list` */
+/** Reads the existing reactions, and from then on every change. @throws SealpostError as `State.list` */
 export const openReactions = (state: State, options: ReactionsOptions = {}): Promise<Reactions> =>
   new Reactions(state, options).open()
 
@@ -223,7 +223,7 @@ function isReaction(value: unknown): value is string {
   return typeof value === 'string' && value !== '' && encoder.encode(value).length <= REACTION_BYTES_MAX
 }
 
-/** What a member has written that does not keep to the form counts for nothing. */
+/** Malformed values of a member count as no reactions. */
 function reactionsIn(value: Uint8Array): string[] {
   try {
     const found: unknown = JSON.parse(decoder.decode(value))

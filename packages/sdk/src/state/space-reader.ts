@@ -1,4 +1,4 @@
-/** Reads replies that come in lines, resumed where they were cut; each line is believed or refused on its way. */
+/** Reads streamed replies, resumed after a cut; each line is verified as it arrives. */
 import {
   entryFields,
   hash256,
@@ -20,13 +20,13 @@ import {
 import { type EventLine, eventLines, type StreamQuery, timeText } from './event-stream.ts'
 import type { SpaceKeyRing, SpaceService } from './space-service.ts'
 
-/** A message to the group that was kept. */
+/** A recorded message to the group. */
 export interface HistoryMessage {
   readonly type: 'message'
-  /** The caller's own. */
+  /** Owned by the caller. */
   readonly body: Uint8Array
   readonly thread: string | null
-  /** The reference to a file that goes with it, as of a `Message`. */
+  /** The reference to an attached file, as in `Message`. */
   readonly attachment: string | null
   /** Proven by a signature. */
   readonly author: PeerKey
@@ -36,7 +36,7 @@ export interface HistoryMessage {
   readonly atUs: number
 }
 
-/** One that was sealed under a key this member was not given. */
+/** A message sealed under a key that this member was not given. */
 export interface SealedMessage extends Pick<HistoryMessage, 'author' | 'sentAtMs' | 'seq' | 'atUs'> {
   readonly type: 'sealed'
   readonly keyHash: null
@@ -68,9 +68,9 @@ export interface WatchQuery {
   readonly signal?: AbortSignal | undefined
 }
 
-/** Events that are worth a page; more are read as they come, and no further than wanted. */
+/** Events per page; further ones are read as needed. */
 const PAGE_MAX = 500
-/** As long as between two attempts, 1 s on average. */
+/** The pause between two attempts, 1 s on average. */
 const POLL_PAUSE = 2
 
 export class SpaceReader {
@@ -80,7 +80,7 @@ export class SpaceReader {
     this.#parts = parts
   }
 
-  /** Every entry at that moment, the last one of each key; null: now. Also such as were deleted. */
+  /** Yields every entry at that moment, the last one of each key; null: now. Includes deleted ones. */
   async *entries(atUs: number | null, signal?: AbortSignal): AsyncGenerator<StateChange> {
     const known = atUs === null ? this.#parts.memory.snapshot() : NOTHING
     const atLeast = (keyHash: string) => known.get(keyHash)?.revision ?? 0
@@ -88,15 +88,16 @@ export class SpaceReader {
     const chains = new EventOrder(null)
     const question = { of: 'state', query: { ...(atUs !== null && { at: timeText(atUs) }) }, signal } as const
     for await (const line of this.#lines(question)) {
-      this.#tell(chains.passed(line.seq, false))
+      this.#report(chains.passed(line.seq, false))
       if (atUs !== null && line.atUs > atUs)
         this.#refuse({ type: 'entry_forged', reason: 'an entry is of later than the moment that was asked for' })
       const change = this.#parts.reader.read(line, { atLeast })
       const keyHash = keyHashOf(line)
-      // What is read now may change on the way, and come again when the answer was cut.
-      if (atUs !== null && seen.has(keyHash)) this.#tell({ type: 'entry_forged', reason: 'a key comes twice', keyHash })
+      // Entries may change while they are read, and come again after a cut.
+      if (atUs !== null && seen.has(keyHash))
+        this.#report({ type: 'entry_forged', reason: 'a key comes twice', keyHash })
       seen.add(keyHash)
-      yield await this.#tried(line, change)
+      yield await this.#openWithNewerKey(line, change)
     }
     this.#checkAll(known, seen)
   }
@@ -106,7 +107,7 @@ export class SpaceReader {
     const known = memory.find(keyHash)?.revision ?? 0
     let found: StateChange | null = null
     for await (const line of this.#lines({ of: 'state', query: { keys: keyHash } }))
-      found = await this.#tried(line, reader.read(line, { atLeast: () => known, keyHash }))
+      found = await this.#openWithNewerKey(line, reader.read(line, { atLeast: () => known, keyHash }))
     return found ?? (known > 0 ? reader.missing(keyHash) : null)
   }
 
@@ -126,15 +127,17 @@ export class SpaceReader {
       left -= 1
       if (left === 0) return
     }
-    // What is kept no longer goes from the front, so an answer without any event proves nothing.
+    // Expired events go from the front, so a reply without any event proves nothing.
     if (last > 0 && last < newest && toUs === undefined)
-      this.#tell({ type: 'history_gap', reason: `events ${last + 1} to ${newest} are missing` })
+      this.#report({ type: 'history_gap', reason: `events ${last + 1} to ${newest} are missing` })
   }
 
-  /** What comes behind an event. `isWhole`: a history is kept; else the last value of each key that has changed since. */
+  /**
+   * Yields the events after a number. `isWhole`: a history is kept; otherwise the last value of each key changed since.
+   */
   async *watch({ after, isWhole, signal }: WatchQuery): AsyncGenerator<HistoryEvent> {
     const query = { after, follow: 1 }
-    const lines = isWhole ? this.#lines({ of: 'history', query, signal }) : this.#polled(after, signal)
+    const lines = isWhole ? this.#lines({ of: 'history', query, signal }) : this.#poll(after, signal)
     yield* this.#events(lines, { after, isWhole })
   }
 
@@ -144,13 +147,13 @@ export class SpaceReader {
   ): AsyncGenerator<HistoryEvent> {
     const chains = new EventOrder(after)
     for await (const line of lines) {
-      this.#tell(chains.passed(line.seq, isWhole))
+      this.#report(chains.passed(line.seq, isWhole))
       yield line.kind === 3 ? await this.#message(line, chains) : await this.#change(line, { chains, isWhole })
     }
   }
 
-  /** Where no history is kept there is nothing to follow. */
-  async *#polled(after: number, signal: AbortSignal | undefined): AsyncGenerator<EventLine> {
+  /** Without a history there is nothing to follow, so it polls. */
+  async *#poll(after: number, signal: AbortSignal | undefined): AsyncGenerator<EventLine> {
     for (let seq = after; !signal?.aborted; await this.#parts.pause(POLL_PAUSE, signal))
       for await (const line of this.#lines({ of: 'state', query: { after: seq }, signal })) {
         seq = line.seq
@@ -160,12 +163,12 @@ export class SpaceReader {
 
   async #change(line: EventLine, { chains, isWhole }: { chains: EventOrder; isWhole: boolean }): Promise<StateChange> {
     const change = this.#parts.reader.read(line)
-    this.#tell(chains.entry(line.value, isWhole))
-    return this.#tried(line, change)
+    this.#report(chains.entry(line.value, isWhole))
+    return this.#openWithNewerKey(line, change)
   }
 
-  /** Sealed under a newer key than we have: it may have been granted meanwhile. */
-  async #tried(line: EventLine, change: StateChange): Promise<StateChange> {
+  /** A change sealed under a newer key than ours, which may have been granted in the meantime. */
+  async #openWithNewerKey(line: EventLine, change: StateChange): Promise<StateChange> {
     if (change.type !== 'sealed' || !(await this.#hasNewKeys())) return change
     return this.#parts.reader.read(line)
   }
@@ -173,13 +176,13 @@ export class SpaceReader {
   async #hasNewKeys(): Promise<boolean> {
     const { ring, tend } = this.#parts
     const before = ring.newest
-    if (before !== this.#triedAt) await tend()
-    this.#triedAt = before
+    if (before !== this.#newestTried) await tend()
+    this.#newestTried = before
     return ring.newest > before
   }
 
-  /** With which newest key the space was looked at for newer ones: once for each, however much is sealed. */
-  #triedAt = -1
+  /** The newest key epoch for which newer keys were looked up: once for each, however many changes are sealed. */
+  #newestTried = -1
 
   async #message(line: EventLine, chains: EventOrder): Promise<HistoryMessage | SealedMessage> {
     const { calls, ring } = this.#parts
@@ -194,13 +197,13 @@ export class SpaceReader {
     const opened = openRecord(record, spaceKey)
     const body = opened && openBody(line.body!, opened.ticket)
     if (!body) return this.#refuse({ type: 'entry_forged', reason: 'a message does not open', author })
-    this.#tell(chains.record(record, opened))
+    this.#report(chains.record(record, opened))
     const { thread = null, attachment = null } = opened.note ?? {}
     return { type: 'message', body, thread, attachment, author, sentAtMs, seq, atUs }
   }
 
-  /** A gap is told; everything else ends the reading. */
-  #tell(told: TamperReport | null): void {
+  /** Reports a gap; other misconduct ends the reading. */
+  #report(told: TamperReport | null): void {
     if (told?.type === 'history_gap') this.#parts.tell(told)
     else if (told) this.#refuse(told)
   }
@@ -210,7 +213,7 @@ export class SpaceReader {
     throw tampered(told)
   }
 
-  /** What was known before the question and has not changed since must be among the answers. */
+  /** Entries known at the request, and unchanged since, must be in the reply. */
   #checkAll(known: ReadonlyMap<string, KnownEntry>, seen: ReadonlySet<string>): void {
     for (const [keyHash, { revision, isDeleted }] of known) {
       const isUnchanged = this.#parts.memory.find(keyHash)?.revision === revision
@@ -225,12 +228,12 @@ export class SpaceReader {
 
 const NOTHING: ReadonlyMap<string, KnownEntry> = new Map()
 
-/** Of an entry that was read. */
+/** The key hash of an entry. */
 const keyHashOf = ({ value }: EventLine): string => toHex(value.subarray(37, 69))
 
 /**
- * What one reading of the history has passed: of each key and of each author's stream the last one, so that what is
- * missing between two, or put in twice, is noticed. It starts over with each reading.
+ * The position of one reading of the history: the last event of each key and of each author's stream, which reveals
+ * missing and inserted events. Each reading starts over.
  */
 interface Link {
   readonly place: number
@@ -242,7 +245,7 @@ export class EventOrder {
   readonly #streams = new Map<string, Link>()
   #seq: number
 
-  /** `after`: the number of the event before the first one; null: wherever it begins. */
+  /** `after`: the number of the event before the first one; null: any start. */
   constructor(after: number | null) {
     this.#seq = after ?? -1
   }
@@ -251,7 +254,7 @@ export class EventOrder {
     return Math.max(0, this.#seq)
   }
 
-  /** In the order they come; `isWhole`: every event is told, not only the last one of each key. */
+  /** Call it in order; `isWhole`: every event is expected, not only the last one of each key. */
   passed(seq: number, isWhole: boolean): TamperReport | null {
     const former = this.#seq
     if (seq <= former) return { type: 'state_rolled_back', reason: `event ${seq} comes after event ${former}` }

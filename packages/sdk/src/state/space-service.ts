@@ -1,4 +1,4 @@
-/** What is asked of the broker about one space, and what it answers, read but not believed. */
+/** Requests to the broker about one space. Replies are parsed but not verified. */
 import {
   GRANT_KEYS_MAX,
   type GroupStatement,
@@ -16,11 +16,11 @@ import {
 import { LOOKUP_MAX } from '@sealpost/protocol'
 import { type GroupId, isHex, isSameBytes, type MeshId, type PeerKey, type SpaceId, toBase64url } from '@sealpost/std'
 import { answerMalformed, bytesOf } from '../http/access.ts'
-import { chunksOf } from '../outbox/send-frames.ts'
+import { chunksOf } from '../outbox/lane.ts'
 import type { Access, Ask } from './access.ts'
 import { linesOf, microseconds, RECORDS, recordsOf, type StreamLine, type StreamQuery, whole } from './event-stream.ts'
 
-/** A member, and the newest key epoch that was granted to it; 0: none. */
+/** A member and the newest key epoch granted to it; 0: none. */
 export interface MemberGrant {
   readonly peer: PeerKey
   readonly keyEpoch: number
@@ -28,26 +28,26 @@ export interface MemberGrant {
 
 export interface SpaceStatus {
   readonly statement: SpaceStatement
-  /** 0: nobody has made a key yet. */
+  /** 0: no key exists yet. */
   readonly keyEpoch: number
   readonly lastSeq: number
   readonly entries: number
   readonly entryBytes: number
   readonly historyBytes: number
-  /** From when on the history is whole, in microseconds since 1970; null without one. */
+  /** The start of the complete history, in microseconds since 1970; null without one. */
   readonly horizonUs: number | null
   readonly memberCount: number
-  /** Peers that have the newest key and are members no more. */
+  /** The number of former members that have the newest key. */
   readonly departed: number
   /** Members without the newest key. */
   readonly lacking: readonly MemberGrant[]
-  /** Those of this peer that were not fetched, ascending by epoch. */
+  /** This peer's grants that were not fetched, ascending by epoch. */
   readonly grants: readonly { readonly keyEpoch: number; readonly box: Uint8Array }[]
 }
 
 export interface NewGrants {
   readonly keyEpoch: number
-  /** The epoch that stands: the same, or for a new key the one before. */
+  /** The current epoch: the same, or for a new key the previous one. */
   readonly expects: number
   readonly grants: readonly { readonly peer: PeerKey; readonly box: Uint8Array }[]
 }
@@ -73,21 +73,21 @@ export class SpaceService {
     this.#mesh = `/v1/meshes/${meshId}`
   }
 
-  /** @throws SealpostError `space_unknown`; `space_forged` is for the caller to find: null when no owner signed it */
+  /** @throws SealpostError `space_unknown`; the caller detects `space_forged`: null if no owner signed it */
   async status(): Promise<Omit<SpaceStatus, 'statement'> & { statement: SpaceStatement | null }> {
-    const said = await this.#json({ method: 'GET', path: '' })
+    const reply = await this.#json({ method: 'GET', path: '' })
     return {
-      statement: readSpace(bytesOf(said.statement)),
-      keyEpoch: whole(said.keyEpoch),
-      lastSeq: whole(said.lastSeq),
-      entries: whole(said.entries),
-      entryBytes: whole(said.entryBytes),
-      historyBytes: whole(said.historyBytes),
-      horizonUs: said.horizon === null || said.horizon === undefined ? null : microseconds(said.horizon),
-      memberCount: whole(said.memberCount),
-      departed: whole(said.departed),
-      lacking: listed(said.lacking).map(grantedOf),
-      grants: listed(said.grants).map(({ keyEpoch, box }) => ({ keyEpoch: whole(keyEpoch), box: bytesOf(box) })),
+      statement: readSpace(bytesOf(reply.statement)),
+      keyEpoch: whole(reply.keyEpoch),
+      lastSeq: whole(reply.lastSeq),
+      entries: whole(reply.entries),
+      entryBytes: whole(reply.entryBytes),
+      historyBytes: whole(reply.historyBytes),
+      horizonUs: reply.horizon === null || reply.horizon === undefined ? null : microseconds(reply.horizon),
+      memberCount: whole(reply.memberCount),
+      departed: whole(reply.departed),
+      lacking: listed(reply.lacking).map(grantedOf),
+      grants: listed(reply.grants).map(({ keyEpoch, box }) => ({ keyEpoch: whole(keyEpoch), box: bytesOf(box) })),
     }
   }
 
@@ -99,10 +99,10 @@ export class SpaceService {
   async members(): Promise<MemberGrant[]> {
     const found: MemberGrant[] = []
     for (let after: PeerKey | undefined; ; after = found.at(-1)!.peer) {
-      const said = await this.#json({ method: 'GET', path: '/members', query: { after } })
-      const page = listed(said.members).map(grantedOf)
+      const reply = await this.#json({ method: 'GET', path: '/members', query: { after } })
+      const page = listed(reply.members).map(grantedOf)
       found.push(...page)
-      if (said.isLast !== false || page.length === 0) return found
+      if (reply.isLast !== false || page.length === 0) return found
     }
   }
 
@@ -112,20 +112,20 @@ export class SpaceService {
     await this.#access.ask({ method: 'POST', path: this.#path('/grants'), body: { keyEpoch, expects, grants: boxes } })
   }
 
-  /** They are kept here from now on. */
+  /** Confirms that this peer has stored the grants. */
   async fetched(keyEpoch: number): Promise<void> {
     await this.#access.ask({ method: 'DELETE', path: this.#path(`/grants/${keyEpoch}`) })
   }
 
-  /** They open nothing: a member is to grant again. */
+  /** Reports grants that open nothing: a member must grant again. */
   async grantAnew(keyEpoch: number): Promise<void> {
     await this.#access.ask({ method: 'DELETE', path: this.#path(`/grants/${keyEpoch}`), query: { replace: 'true' } })
   }
 
-  /** In the order of the entries. */
+  /** Results are in the order of the entries. */
   async write(entries: readonly Uint8Array[]): Promise<EntryWriteOutcome[]> {
-    const said = await this.#json({ method: 'POST', path: '/entries', body: { entries: entries.map(toBase64url) } })
-    const outcomes = listed(said.outcomes).map(outcomeOf)
+    const reply = await this.#json({ method: 'POST', path: '/entries', body: { entries: entries.map(toBase64url) } })
+    const outcomes = listed(reply.outcomes).map(outcomeOf)
     if (outcomes.length === entries.length) return outcomes
     throw answerMalformed()
   }
@@ -146,30 +146,33 @@ export class SpaceService {
     return answer.headers.get('content-type') === RECORDS ? recordsOf(answer) : linesOf(answer)
   }
 
-  /** The group's newest statement, which its owner signed; null for a space of the whole mesh, or where there is none. */
+  /**
+   * Returns the group's newest statement with its owner's signature; null for a space of the whole mesh, or if there is
+   * none.
+   */
   async group(): Promise<GroupStatement | null> {
     if ((this.spaceId as string) === this.meshId) return null
-    const said = await this.#access.json({ method: 'POST', path: '/v1/rosters', body: { groups: [this.spaceId] } })
-    const [found] = listed(said.groups)
+    const reply = await this.#access.json({ method: 'POST', path: '/v1/rosters', body: { groups: [this.spaceId] } })
+    const [found] = listed(reply.groups)
     const group = found && readGroup(bytesOf(found.statement))
     const isOurs = group?.meshId === this.meshId && group.groupId === (this.spaceId as GroupId) && !isGroupEnded(group)
     return isOurs ? group : null
   }
 
-  /** What the directory has of these peers' box keys: not checked yet. */
+  /** Returns the directory's bindings of these peers, unverified. */
   async bindings(peers: readonly PeerKey[]): Promise<KeyBinding[]> {
     const found: KeyBinding[] = []
     for (const piece of chunksOf([...peers], LOOKUP_MAX)) {
-      const said = await this.#access.json({ method: 'POST', path: '/v1/lookup', body: { peers: piece } })
-      found.push(...listed(said.bindings).map((binding) => this.#bindingOf(binding)))
+      const reply = await this.#access.json({ method: 'POST', path: '/v1/lookup', body: { peers: piece } })
+      found.push(...listed(reply.bindings).map((binding) => this.#bindingOf(binding)))
     }
     return found
   }
 
-  #bindingOf(said: Record<string, unknown>): KeyBinding {
-    const terms = { boxEpoch: Number(said.boxEpoch), notAfterMs: Number(said.notAfterMs) }
-    const bytes = { boxKey: bytesOf(said.boxKey), signature: bytesOf(said.signature) }
-    return { meshId: this.meshId, peerKey: said.peer as PeerKey, ...terms, ...bytes }
+  #bindingOf(reply: Record<string, unknown>): KeyBinding {
+    const terms = { boxEpoch: Number(reply.boxEpoch), notAfterMs: Number(reply.notAfterMs) }
+    const bytes = { boxKey: bytesOf(reply.boxKey), signature: bytesOf(reply.signature) }
+    return { meshId: this.meshId, peerKey: reply.peer as PeerKey, ...terms, ...bytes }
   }
 
   #json(asked: Ask): Promise<Record<string, unknown>> {
@@ -209,9 +212,9 @@ function outcomeOf({ outcome, seq, at, entry }: Record<string, unknown>): EntryW
   }
 }
 
-/** The keys of a space that this member has: its name key, and a space key for each epoch it was given one of. */
+/** The keys of a space that this member has: its name key, and a space key for each granted epoch. */
 type Place = Omit<KeyScope, 'keyEpoch'>
-/** A key that nobody was given yet. */
+/** A key that was not given to anyone yet. */
 export interface NextKey {
   readonly keyEpoch: number
   readonly groupEpoch: number
@@ -219,14 +222,14 @@ export interface NextKey {
   readonly nameKey: Uint8Array
 }
 
-/** Why a grant is not taken, in words. */
+/** A sentence that says why a grant is refused. */
 type GrantFlaw = string
 
 export class SpaceKeyRing {
   readonly #place: Place
   readonly #keys = new Map<number, Uint8Array>()
   #nameKey: Uint8Array | null = null
-  /** Of the newest key, see `KeyGrant`. */
+  /** For the newest key, see `KeyGrant`. */
   #groupEpoch = 0
 
   constructor(place: Place) {
@@ -240,11 +243,11 @@ export class SpaceKeyRing {
   get newest(): number {
     return Math.max(0, ...this.#keys.keys())
   }
-  /** Nobody was given the newest key but the members of the group at this epoch, as far as its granters know. */
+  /** The newest key was given only to members of the group at this epoch, as far as its granters know. */
   get groupEpoch(): number {
     return this.#groupEpoch
   }
-  /** How many it holds. */
+  /** The number of space keys. */
   get size(): number {
     return this.#keys.size
   }
@@ -253,7 +256,7 @@ export class SpaceKeyRing {
     return this.#keys.get(keyEpoch) ?? null
   }
 
-  /** Takes what is new in a grant, all of it or nothing. Whether its granter belongs to the space was asked before. */
+  /** Takes the new keys of a grant, all or none. The caller has checked that its granter belongs to the space. */
   take(grant: KeyGrant): GrantFlaw | null {
     const { meshId, spaceId, nameKey, keys, keyEpoch, link } = grant
     if (meshId !== this.#place.meshId || spaceId !== this.#place.spaceId) return 'a grant is of another space'
@@ -273,17 +276,17 @@ export class SpaceKeyRing {
     return null
   }
 
-  /** Nobody has left the group up to this epoch who was given the newest key. */
+  /** Records that everyone with the newest key is still in the group at this epoch. */
   vouch(groupEpoch: number): void {
     this.#groupEpoch = groupEpoch
   }
 
-  /** The next key; only `take` of a grant puts it in the ring. */
+  /** Generates the next key; only `take` of a grant adds it to the ring. */
   next(groupEpoch: number): NextKey {
     return { keyEpoch: this.newest + 1, groupEpoch, key: newSpaceKey(), nameKey: this.#nameKey ?? newSpaceKey() }
   }
 
-  /** A grant of the keys from one epoch on, with one that is new, if there is one. */
+  /** Returns a grant of the keys from one epoch on, including a new one, if there is one. */
   grantTo(member: PeerKey, { granter, from, next }: { granter: PeerKey; from: number; next?: NextKey }): KeyGrant {
     const keys = [...this.#keys].map(([keyEpoch, key]) => ({ keyEpoch, key }))
     const all = (next ? [...keys, next] : keys).filter(({ keyEpoch }) => keyEpoch >= from)

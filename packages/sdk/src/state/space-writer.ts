@@ -1,6 +1,6 @@
 /**
- * Changes on their way to the broker. Those of one key go one after the other, since each names the one before; those of
- * several keys go together: one request is under way at a time, so the next one is whatever came up meanwhile.
+ * Sends changes to the broker. Changes of one key are serialized, since each names the previous one; changes of several
+ * keys share a request: one request is in flight at a time, and the next takes whatever has accumulated.
  */
 import {
   ENTRY_KEY_BYTES_MAX,
@@ -17,10 +17,10 @@ import { SealpostError } from '../errors.ts'
 import { type EntryVerifier, noKey, noSpace, SEQ_UNKNOWN, type SpaceMemory } from './entry-verifier.ts'
 import type { EntryWriteOutcome, SpaceKeyRing, SpaceService } from './space-service.ts'
 
-/** A change that stands. */
+/** A stored change. */
 export interface Written {
   readonly revision: number
-  /** As of a `StateEntry`; null when the answer was lost and another change came on top. */
+  /** As of a `StateEntry`; null if the reply was lost and another change followed. */
   readonly seq: number | null
   readonly atUs: number | null
   readonly author: PeerKey
@@ -30,7 +30,7 @@ export interface KeyChange {
   readonly key: string
   /** Null: the key is deleted. */
   readonly value: Uint8Array | null
-  /** Only if this revision stands; 0: only if the key holds no value. */
+  /** Fails unless this is the current revision; 0: unless the key holds no value. */
   readonly ifRevision: number | undefined
 }
 
@@ -41,14 +41,14 @@ export interface SpaceWriterParts {
   readonly reader: EntryVerifier
   readonly identity: Identity
   readonly bucketBytes: number
-  /** Looks at the space: there may be a newer key. */
+  /** Checks the space for a newer key. */
   readonly tend: () => Promise<unknown>
-  /** Learns what stands under the key of this hash. */
+  /** Reads the current entry of the key with this hash. */
   readonly lookup: (keyHash: string) => Promise<unknown>
   readonly pause: (tries: number) => Promise<void>
 }
 
-/** A member writes a key against many others; then the last one is told. */
+/** A member may write a key against many others; the last attempt is reported. */
 const TRIES_MAX = 16
 const BATCH_MAX = 256
 /** Of a request of 256 KB, in base64. */
@@ -62,7 +62,7 @@ interface PendingWrite {
 
 export class SpaceWriter {
   readonly #parts: SpaceWriterParts
-  /** By key hash: the last change that is under way. */
+  /** By key hash: the last pending change. */
   readonly #lanes = new Map<string, Promise<unknown>>()
   #waiting: PendingWrite[] = []
   #isSending = false
@@ -79,7 +79,7 @@ export class SpaceWriter {
     const keyHash = keyHashOf(await this.#nameKey(change), change.key)
     const former = this.#lanes.get(keyHash)
     const own = Promise.resolve(former)
-      .catch(() => undefined) // told to who asked for it
+      .catch(() => undefined) // reported to the caller
       .then(() => this.#inTurn(change, keyHash))
     this.#lanes.set(keyHash, own)
     return own.finally(() => {
@@ -100,24 +100,24 @@ export class SpaceWriter {
 
   async #inTurn(change: KeyChange, keyHash: string): Promise<Written> {
     for (let tries = 1; ; tries++) {
-      await this.#agree(change, keyHash)
+      await this.#checkRevision(change, keyHash)
       const entry = this.#sealed(change, keyHash)
       const outcome = await this.#send(entry)
-      const written = await this.#judge(outcome, entry, change)
+      const written = await this.#handleOutcome(outcome, entry, change)
       if (written) return written
-      if (tries >= TRIES_MAX) throw conflict(this.#standing(keyHash), true)
+      if (tries >= TRIES_MAX) throw conflict(this.#currentRevision(keyHash), true)
       if (outcome.outcome === 'busy') await this.#parts.pause(tries)
     }
   }
 
-  #standing(keyHash: string): number {
+  #currentRevision(keyHash: string): number {
     return this.#parts.memory.find(keyHash)?.revision ?? 0
   }
 
-  /** What is not known is asked for; what is known to stand otherwise needs no question. */
-  async #agree({ ifRevision }: KeyChange, keyHash: string): Promise<void> {
+  /** Looks up an unknown entry; a known other revision needs no request. */
+  async #checkRevision({ ifRevision }: KeyChange, keyHash: string): Promise<void> {
     if (ifRevision === undefined) return
-    if (ifRevision > this.#standing(keyHash)) await this.#parts.lookup(keyHash)
+    if (ifRevision > this.#currentRevision(keyHash)) await this.#parts.lookup(keyHash)
     const known = this.#parts.memory.find(keyHash)
     const isFree = ifRevision === 0 && (!known || known.isDeleted)
     if (!isFree && ifRevision !== known?.revision) throw conflict(known?.revision ?? 0)
@@ -135,7 +135,7 @@ export class SpaceWriter {
     return sealEntry(identity.signing, draft, { nameKey: ring.nameKey, spaceKey })
   }
 
-  /** An answer that was lost is asked for again with the same bytes, which changes nothing. */
+  /** After a lost reply it sends the same bytes again, which is idempotent. */
   async #send(entry: SignedEntry): Promise<EntryWriteOutcome> {
     try {
       return await this.#queued(entry.bytes)
@@ -145,8 +145,12 @@ export class SpaceWriter {
     }
   }
 
-  /** Null: once more. */
-  async #judge(outcome: EntryWriteOutcome, entry: SignedEntry, { ifRevision }: KeyChange): Promise<Written | null> {
+  /** Returns null for another attempt. */
+  async #handleOutcome(
+    outcome: EntryWriteOutcome,
+    entry: SignedEntry,
+    { ifRevision }: KeyChange,
+  ): Promise<Written | null> {
     const { reader, memory, tend } = this.#parts
     const { revision, author, keyHash } = entry
     switch (outcome.outcome) {
@@ -156,9 +160,9 @@ export class SpaceWriter {
         return { revision, seq, atUs, author }
       }
       case 'conflict': {
-        const standing = this.#learned(outcome.entry, entry)
+        const standing = this.#recordCurrent(outcome.entry, entry)
         if (standing?.revision === revision + 1 && isSameBytes(standing.prevHash, entry.hash))
-          return { revision, seq: null, atUs: null, author } // its answer was lost, and it has a successor
+          return { revision, seq: null, atUs: null, author } // its reply was lost, and it has a successor
         const isFree = ifRevision === 0 && standing?.isDeleted
         if (ifRevision !== undefined && !isFree) throw conflict(standing?.revision ?? 0)
         return null
@@ -179,8 +183,8 @@ export class SpaceWriter {
     }
   }
 
-  /** What stands instead; it is compared with what was known. */
-  #learned(bytes: Uint8Array | null, { keyHash, revision }: SignedEntry): SignedEntry | null {
+  /** Records the current entry, after checking it against the known one. */
+  #recordCurrent(bytes: Uint8Array | null, { keyHash, revision }: SignedEntry): SignedEntry | null {
     const { reader } = this.#parts
     if (bytes) return reader.check(bytes, { atLeast: () => revision - 1, keyHash, seq: SEQ_UNKNOWN })
     return revision > 1 ? reader.missing(keyHash) : null

@@ -1,6 +1,6 @@
 /**
- * Shared state of a mesh or a group, and its history, as an application has them. The broker stores what it can't read;
- * what it hands out is believed only with the signature of a member, and compared with what was seen before.
+ * Shared state of a mesh or a group, and its history, as an application sees them. The broker stores only sealed data;
+ * its replies are trusted only with the signature of a member, and are checked against what was seen before.
  */
 import {
   type Identity,
@@ -15,7 +15,7 @@ import {
 } from '@sealpost/identity'
 import { GROUP_EPOCH_LAST, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { MessageRecorder } from '../groups/group-message.ts'
+import type { MessageRecorder } from '../groups/group-client.ts'
 import type { Access } from './access.ts'
 import { type EntryVerifier, noKey, type SpaceMemory, type StateEntry } from './entry-verifier.ts'
 import type { KeyMaintenance } from './key-maintenance.ts'
@@ -23,15 +23,15 @@ import type { HistoryEvent, SpaceReader } from './space-reader.ts'
 import type { SpaceKeyRing, SpaceService, SpaceStatus } from './space-service.ts'
 import type { SpaceWriter, Written } from './space-writer.ts'
 
-/** Bytes as they are, text as UTF-8, anything else as JSON. */
+/** Bytes are stored as they are, text as UTF-8, anything else as JSON. */
 export type StateValue = Uint8Array | string | number | boolean | null | object
 
 export interface WriteOptions {
-  /** Only if this revision stands: else `state_conflict`. 0: only if the key holds no value. */
+  /** Fails with `state_conflict` unless this is the current revision; 0: unless the key holds no value. */
   readonly ifRevision?: number
 }
 
-/** A moment: microseconds since 1970, or a `Date`-able text or number of milliseconds. */
+/** A moment: microseconds since 1970, or text or milliseconds that `Date` accepts. */
 export type Moment = Date | { readonly us: number }
 
 export interface StateParts {
@@ -44,16 +44,16 @@ export interface StateParts {
   readonly tending: KeyMaintenance
   readonly writing: SpaceWriter
   readonly reading: SpaceReader
-  /** Ends what runs beside the calls. */
+  /** Stops the background work. */
   readonly stop: AbortController
 }
 
 export class State implements MessageRecorder, AsyncDisposable {
   readonly spaceId: SpaceId
   readonly #parts: StateParts
-  /** How streams of this life go on that end with a message which is stored, the longest unused first. */
+  /** The next positions of this process's streams that end with a stored message, least recently used first. */
   readonly #streams: RecordPosition[] = []
-  /** The same for records of which nobody knows yet. */
+  /** The next positions after records that are not known to be stored. */
   readonly #sealed = new WeakMap<Uint8Array, RecordPosition>()
 
   /** Use `openState`. */
@@ -67,41 +67,42 @@ export class State implements MessageRecorder, AsyncDisposable {
     return this.#parts.identity.signing.publicKey
   }
 
-  /** Whether this member was given the keys; if not, reading and writing are `key_missing`. */
+  /** Whether this member has the keys; otherwise reading and writing fail with `key_missing`. */
   get hasKeys(): boolean {
     return this.#parts.ring.nameKey !== null
   }
 
-  /** The space as its owner has signed it, and what the broker says of it: sizes, and who lacks keys. */
+  /** Returns the space as its owner signed it, and the broker's report: sizes, and members that lack keys. */
   status(): Promise<SpaceStatus> {
     return this.#parts.tending.checkStatus()
   }
 
   /**
-   * Takes keys made for this member, and makes those that others lack. Done at the opening and every half minute, so
-   * rarely called.
+   * Takes keys made for this member, and makes those that others lack. Runs at the opening and every half minute, so an
+   * explicit call is rarely needed.
    */
   maintainKeys(): Promise<SpaceStatus> {
     return this.#parts.tending.run()
   }
 
   /**
-   * Resolves when the broker has stored it durably. Without `ifRevision` the last one to come stands.
-   * @throws SealpostError `state_conflict` with `ifRevision`; `maybe_sent` when no answer came; `value_too_large`,
+   * Resolves when the broker has stored it durably. Without `ifRevision` the last write wins.
+   * @throws SealpostError `state_conflict` with `ifRevision`; `maybe_sent` if no reply came; `value_too_large`,
    *   `state_key_malformed`, `state_full`, `key_missing`
    */
   set(key: string, value: StateValue, { ifRevision }: WriteOptions = {}): Promise<Written> {
     return this.#parts.writing.write({ key, value: bytesOf(value), ifRevision })
   }
 
-  /** Its revisions go on: a later value is not the first. @throws as `set` */
+  /** Deletes the value; the key's revisions continue. @throws as `set` */
   delete(key: string, { ifRevision }: WriteOptions = {}): Promise<Written> {
     return this.#parts.writing.write({ key, value: null, ifRevision })
   }
 
   /**
-   * The last value; null when there is none.
-   * @throws SealpostError `state_rolled_back`, `entry_forged`; `key_missing` when it was sealed before this member came
+   * Returns the current value; null if there is none.
+   * @throws SealpostError `state_rolled_back`, `entry_forged`; `key_missing` if it was sealed before this member
+   *   joined
    */
   async get(key: string): Promise<StateEntry | null> {
     const change = await this.#parts.reading.one(keyHashOf(await this.#nameKey(), key))
@@ -109,14 +110,17 @@ export class State implements MessageRecorder, AsyncDisposable {
     return change?.type === 'set' ? change : null
   }
 
-  /** Every last value of now, in the order in which they were set. @throws as `get`, but what is sealed is passed by */
+  /**
+   * Yields all current values, in the order in which they were set. Skips values that this member can't open. @throws
+   * as `get`
+   */
   async *list({ signal }: { signal?: AbortSignal } = {}): AsyncGenerator<StateEntry> {
     await this.#nameKey()
     for await (const change of this.#parts.reading.entries(null, signal)) if (change.type === 'set') yield change
   }
 
   /**
-   * Every last value as it was at a moment. It resumes where it was cut.
+   * Yields all values as they were at a moment. Resumes after a cut.
    * @throws SealpostError `before_horizon`, `moment_in_future`; as `list`
    */
   async *replay({ at, signal }: { at: Moment; signal?: AbortSignal }): AsyncGenerator<StateEntry> {
@@ -124,7 +128,7 @@ export class State implements MessageRecorder, AsyncDisposable {
     for await (const change of this.#parts.reading.entries(us(at), signal)) if (change.type === 'set') yield change
   }
 
-  /** What was changed and said between two moments, oldest first. @throws as `replay` */
+  /** Yields the changes and messages between two moments, oldest first. @throws as `replay` */
   async *history(
     options: { from?: Moment; to?: Moment; after?: number; limit?: number; signal?: AbortSignal } = {},
   ): AsyncGenerator<HistoryEvent> {
@@ -134,8 +138,8 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Every change from now on, or behind the event of number `after`, until the loop is left. It resumes by itself after a
-   * cut, with nothing left out. Where no history is kept, of several changes of a key meanwhile only the last one comes.
+   * Yields every change from now on, or after the event of number `after`, until the loop ends. Resumes after a cut,
+   * without omissions. Without a history, only the last of several changes of a key in the meantime is yielded.
    */
   async *watch({ after, signal }: { after?: number; signal?: AbortSignal } = {}): AsyncGenerator<HistoryEvent> {
     const stop = AbortSignal.any([this.#parts.stop.signal, ...(signal ? [signal] : [])])
@@ -145,7 +149,7 @@ export class State implements MessageRecorder, AsyncDisposable {
     yield* this.#parts.reading.watch({ after: after ?? lastSeq, isWhole, signal: stop })
   }
 
-  /** Called by the SDK for `group.send(text, { recordIn: state })`, as the two behind it. @internal */
+  /** Called by the SDK for `group.send(text, { recordIn: state })`, like the next two. @internal */
   checkNote(note: Note | undefined): void {
     if (!this.hasKeys) throw noKey()
     const whole = { ...note, group: this.spaceId, groupEpoch: GROUP_EPOCH_LAST }
@@ -156,7 +160,10 @@ export class State implements MessageRecorder, AsyncDisposable {
     )
   }
 
-  /** What is said now names nothing that may be in no history, or later in it: readers would miss it. @internal */
+  /**
+   * A record never names a predecessor that may be missing from the history, or later in it: readers would report a
+   * gap. @internal
+   */
   sealRecord({ ticket, note }: { ticket: Uint8Array; note: Note }): Uint8Array {
     const { ring, identity, calls } = this.#parts
     const keyEpoch = ring.newest
@@ -177,8 +184,8 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Believes again what stands, for one key or for all: after an operator has restored the broker's database from an older
-   * backup, which looks like any other rollback.
+   * Trusts the broker's current state again, for one key or for all. Call it after an operator has restored the
+   * broker's database from an older backup, which looks like any other rollback.
    */
   async forget(key?: string): Promise<void> {
     const { memory } = this.#parts
@@ -207,7 +214,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 }
 
-/** Of the records of one life. */
+/** A stream of records of one process. */
 function newStream(): RecordPosition {
   return { streamId: toHex(crypto.getRandomValues(new Uint8Array(16))), seq: 1, prevHash: NO_ENTRY }
 }
@@ -221,7 +228,7 @@ function bytesOf(value: StateValue): Uint8Array {
   return encoder.encode(typeof value === 'string' ? value : JSON.stringify(value))
 }
 
-/** The terms of a space, of which its owner decides. */
+/** The terms of a space, set by its owner. */
 export type SpaceTerms = Partial<Pick<SpaceFields, 'historyFor' | 'keepSeconds' | 'keepBytes' | 'keepsMessages'>>
 
 const KEEP_SECONDS = 30 * 86_400

@@ -1,4 +1,4 @@
-/** Keeps in memory, so for as long as someone holds the object: for tests, and to hand a peer's state to its next life. */
+/** Keeps records in memory while the object exists: for tests, and to pass a peer's state to a new `Peer`. */
 import { SealpostError } from '../errors.ts'
 import type { PeerStore, StoreChange, StoreRecord } from './store.ts'
 
@@ -6,12 +6,12 @@ export class MemoryStore implements PeerStore {
   readonly #records: Map<string, StoreRecord>
   #isClosed = false
 
-  /** `records`: of a former store. */
+  /** `records`: of an earlier store. */
   constructor(records: ReadonlyMap<string, StoreRecord> = new Map()) {
     this.#records = new Map(records)
   }
 
-  /** What the next life begins with. */
+  /** The records for the next store. */
   get records(): ReadonlyMap<string, StoreRecord> {
     return this.#records
   }

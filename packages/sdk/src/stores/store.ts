@@ -1,35 +1,35 @@
 /**
- * What a peer keeps beyond its process: posts without an answer, what of each sender was settled, and the newest epochs of
- * box keys. A store knows
- * records by their key and nothing of their meaning. It is an effect: the engine asks for a batch of changes to be kept,
- * and continues when the answer comes.
+ * The data that a peer keeps beyond its process: unanswered posts, what was settled of each sender, and the newest
+ * epochs of box keys. A store identifies records by their key and does not interpret them. It is an effect: the engine
+ * requests that a batch of changes be stored, and continues when the reply comes.
  */
 import type { StreamId } from '@sealpost/identity'
 import type { DeliveryId, EnvelopeId, GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import type { KnownAddresses } from '../connection/addresses.ts'
 import { SealpostError } from '../errors.ts'
-import type { GroupMessageTerms } from '../groups/group-message.ts'
+import type { GroupMessageTerms } from '../groups/group-client.ts'
 import type { OutgoingTerms } from '../outbox/lane.ts'
 
 /**
  * One store belongs to one peer, and to one process at a time.
- * @throws SealpostError from every method: `store_failed` when the disk or the platform refuses, and from then on always
+ * @throws SealpostError from every method: `store_failed` when the disk or the platform refuses, and always after
+ *   that
  */
 export interface PeerStore {
-  /** Everything kept, in any order. Called once, before the first `write`. */
+  /** Returns all records, in any order. Called once, before the first `write`. */
   load(): Promise<StoreRecord[]>
   /**
-   * Keeps all of the batch or nothing. Resolves when it would survive a loss of power. The next call comes after the
-   * answer, so whatever gathers meanwhile is one batch, too. Records and their bytes are never changed afterwards.
+   * Stores the whole batch or nothing. Resolves when it would survive a power loss. The next call comes after the
+   * reply, so changes that accumulate meanwhile form one batch. Records and their bytes are never changed afterwards.
    */
   write(changes: readonly StoreChange[]): Promise<void>
-  /** Lets another process open it. Called once, after the last answer. */
+  /** Lets another process open it. Called once, after the last reply. */
   close(): Promise<void>
 }
 
 export interface StoreChange {
   readonly key: string
-  /** Null: it is kept no longer. */
+  /** Null: delete it. */
   readonly record: StoreRecord | null
 }
 
@@ -42,7 +42,7 @@ export type StoreRecord =
   | SpaceRecord
   | AddressesRecord
 
-/** Whose store this is: sealed envelopes are good for one sender in one mesh. */
+/** The owner of this store: sealed envelopes are valid for one sender in one mesh. */
 export interface OwnerRecord {
   readonly kind: 'owner'
   readonly format: number
@@ -51,18 +51,18 @@ export interface OwnerRecord {
 }
 
 interface Outgoing {
-  /** Ascends in the order of the posts, over all lives of the peer. */
+  /** Ascends in the order of the posts, across all processes of the peer. */
   readonly outboxNo: number
   readonly terms: OutgoingTerms
 }
 
-/** A post that was not sealed yet: its body stands in the store as it is. */
+/** A post that was not sealed yet: the store has its body in clear. */
 export interface WaitingRecord extends Outgoing {
   readonly kind: 'waiting'
   readonly bytes: Uint8Array
 }
 
-/** It may have been said to the broker, or not: a resend says these very bytes. */
+/** It may or may not have been sent: a resend uses these bytes. */
 export interface SealedRecord extends Outgoing {
   readonly kind: 'sealed'
   readonly envelopeId: EnvelopeId
@@ -73,7 +73,7 @@ export interface SealedRecord extends Outgoing {
 
 export type OutboxRecord = WaitingRecord | SealedRecord
 
-/** The body of a message to a group, which several posts name by its id in their terms. */
+/** The body of a message to a group; posts name it by id in their terms. */
 export interface SharedBodyRecord {
   readonly kind: 'group'
   readonly groupId: GroupId
@@ -81,26 +81,26 @@ export interface SharedBodyRecord {
   readonly bodyId: string
   readonly terms: GroupMessageTerms
   readonly isSecond: boolean
-  /** Members that are to get it sealed again. */
+  /** Members for whom it must be sealed again. */
   readonly owed: readonly PeerKey[]
-  /** Of what the history is to keep; without it, and with 0, nothing is. */
+  /** Length of the history record; absent or 0: none. */
   readonly recordBytes?: number
-  /** The ticket, then that record, then the sealed body. */
+  /** The ticket, then the history record, then the sealed body. */
   readonly bytes: Uint8Array
 }
 
-/** What was settled of one stream. */
+/** The settled numbers of one stream. */
 export interface SettledRangesRecord {
   readonly kind: 'mark'
   readonly sender: PeerKey
   readonly streamId: StreamId
   /** Ascends in the order in which the streams were last used. */
   readonly rank: number
-  /** From, to, from, to …, ascending, both ends included. */
+  /** From, to, from, to …, ascending, inclusive. */
   readonly settled: readonly number[]
 }
 
-/** A settled message that stood in no stream. */
+/** A settled message without a stream. */
 export interface SettledIdRecord {
   readonly kind: 'loose'
   readonly sender: PeerKey
@@ -113,7 +113,7 @@ export interface RejectedRecord {
   readonly kind: 'rejected'
   readonly sender: PeerKey
   readonly envelopeId: EnvelopeId
-  /** The delivery that was rejected: a redriven message comes as another one. */
+  /** The rejected delivery: a redriven message is another delivery. */
   readonly deliveryId: DeliveryId
   readonly reason: string
   readonly rank: number
@@ -128,10 +128,10 @@ export interface KeyEpochRecord {
   readonly boxEpoch: number
 }
 
-/** What is remembered of a space (`state/entry-verifier.ts`): its terms, its keys, and the newest entry of each key. */
+/** The memory of a space (`state/entry-verifier.ts`): its terms, its keys, and the newest entry of each key. */
 export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
 
-/** Where the mesh was served last, which may be another cell than the one of the application's addresses. */
+/** Where the mesh was last served, possibly another cell than that of the application's addresses. */
 export interface AddressesRecord extends KnownAddresses {
   readonly kind: 'addresses'
 }
@@ -151,9 +151,9 @@ export interface SpacePinRecord extends OfSpace {
 
 interface SpaceKeysRecord extends OfSpace {
   readonly kind: 'keys'
-  /** In base64url: the statement of the group that names everybody who was given the newest key. */
+  /** In base64url: the group's statement that names everybody who was given the newest key. */
   readonly group?: string
-  /** A grant to oneself. */
+  /** A grant to the member itself. */
   readonly bytes: Uint8Array
 }
 
@@ -172,7 +172,7 @@ const FORMAT = 1
 const OWNER_KEY = 'owner'
 
 /**
- * Loads what belongs to this peer, under this identity key or one before it, and makes an empty store its own.
+ * Loads the records of this peer, under this identity key or a former one, and claims an empty store.
  * @throws SealpostError `store_foreign`
  */
 export async function loadStore(
@@ -190,15 +190,15 @@ export async function loadStore(
 }
 
 /**
- * What is to be kept, gathered into batches. One batch is under way at a time, so the next one is whatever came up during
- * its write: the disk sets the pace, and a sync is shared by as many messages as it takes. Pure and synchronous.
+ * Batches changes for the store: while one batch is written, new changes queue and share the next. The disk sets the
+ * pace, and a sync serves as many messages as it takes. Pure and synchronous.
  */
 export class StoreWriter {
   readonly #keep: (changes: StoreChange[]) => void
-  /** Of one key only the last change counts. Records are made when the batch leaves. */
+  /** Per key, the last change wins. Records are built when the batch leaves. */
   #changes = new Map<string, (() => StoreRecord) | null>()
   #waiters: (() => void)[] = []
-  /** Who waits for the batch under way; null while there is none. */
+  /** Callers that wait for the batch in flight; null if there is none. */
   #underWay: (() => void)[] | null = null
 
   /** `keep` is answered by `kept`, or never. */
@@ -219,7 +219,7 @@ export class StoreWriter {
     this.#changes.set(key, null)
   }
 
-  /** Calls it when everything asked for so far is kept, at once if it is. */
+  /** Calls `then` when everything requested so far is stored, at once if it is. */
   whenWritten(then: () => void): void {
     if (this.#changes.size > 0) this.#waiters.push(then)
     else if (this.#underWay) this.#underWay.push(then)
@@ -242,7 +242,7 @@ export class StoreWriter {
   }
 }
 
-/** A store that is written in the background, one batch at a time; a caller that needs to know that all is kept can wait. */
+/** Writes to a store in the background, one batch at a time; `settled` waits for all of it. */
 export class WriteBehindStore {
   readonly #store: PeerStore
   readonly #writer: StoreWriter
@@ -272,7 +272,7 @@ export class WriteBehindStore {
     this.#flush()
   }
 
-  /** Resolves when all so far is kept. @throws SealpostError `store_failed` */
+  /** Resolves when everything so far is stored. @throws SealpostError `store_failed` */
   async settled(): Promise<void> {
     if (!this.#failure) {
       const kept = new Promise<void>((resolve) => this.#writer.whenWritten(resolve))
@@ -291,7 +291,7 @@ export class WriteBehindStore {
     }
   }
 
-  /** In a turn of its own, so that what one answer brought is one write. */
+  /** In a microtask, so that the changes of one reply share a write. */
   #flush(): void {
     queueMicrotask(() => {
       if (!this.#failure) this.#writer.flush()

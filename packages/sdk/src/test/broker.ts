@@ -24,7 +24,7 @@ import {
   SUBPROTOCOLS,
 } from '@sealpost/protocol'
 import type { DeliveryId, MeshId, PeerKey } from '@sealpost/std'
-import type { WebSocketConstructor, WebSocketLike } from '../connection/dial.ts'
+import type { WebSocketConstructor, WebSocketLike } from '../ports.ts'
 
 type PushItem = FrameOf<'push'>['deliveries'][number]
 type PushTerms = FrameOf<'pushWith'>['deliveries'][number]['terms']

@@ -2,9 +2,9 @@
 import { generateIdentity, type Identity } from '@sealpost/identity'
 import type { ClientFrame } from '@sealpost/protocol'
 import { connect } from '../client.ts'
-import type { PeerEvent } from '../events.ts'
 import type { Message } from '../inbox/message.ts'
 import type { ConnectOptions, Peer } from '../peer.ts'
+import type { PeerEvent } from '../ports.ts'
 import { type BrokerSocket, TestingBroker } from './broker.ts'
 
 export class World {

@@ -2,7 +2,7 @@
  * A disk for tests that loses power. What was synced stays; of what was appended since a part stays, and its last bytes
  * may be wrong; a rename or removal stays or not until its folder was synced, later ones never without earlier ones.
  */
-import type { AppendFile, FileLayer } from '../stores/file/journal.ts'
+import type { AppendFile, FileLayer } from '../stores/file/file-store.ts'
 
 interface Content {
   bytes: Uint8Array

@@ -2,11 +2,10 @@
 import type { GroupStatement } from '@sealpost/identity'
 import type { GroupId, MeshId, PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
-import type { PeerEvent } from '../events.ts'
-import { GroupSender, type MemberOutcome } from '../groups/group-client.ts'
-import type { GroupMessage, MessageRecorder } from '../groups/group-message.ts'
+import { type GroupMessage, GroupSender, type MemberOutcome, type MessageRecorder } from '../groups/group-client.ts'
 import { GroupStatements } from '../groups/statement-cache.ts'
 import type { OutgoingMessage } from '../outbox/lane.ts'
+import type { PeerEvent } from '../ports.ts'
 import { fakeGroups } from './fake-groups.ts'
 
 export const groupPeer = (n: number) => n.toString(16).padStart(64, '0') as PeerKey

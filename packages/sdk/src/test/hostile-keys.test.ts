@@ -18,8 +18,8 @@ import {
 import type { FrameOf, KeyBindingEntry } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, MeshId } from '@sealpost/std'
 import { beforeAll, describe, expect, test } from 'vitest'
-import type { PeerEvent } from '../events.ts'
 import type { PushedDelivery } from '../inbox/message.ts'
+import type { PeerEvent } from '../ports.ts'
 import { MemoryStore } from '../stores/memory-store.ts'
 import { alarmsOf, HostileScene, type Side } from './hostile.ts'
 

@@ -5,8 +5,8 @@
 import { generateIdentity, type Identity, openEnvelope, ready, Sealer, sealInStream } from '@sealpost/identity'
 import type { DeliveryId, EnvelopeId, MeshId } from '@sealpost/std'
 import { beforeAll, describe, expect, test, vi } from 'vitest'
-import type { PeerEvent } from '../events.ts'
 import type { PushedDelivery } from '../inbox/message.ts'
+import type { PeerEvent } from '../ports.ts'
 import { MemoryStore } from '../stores/memory-store.ts'
 import { alarmsOf, HostileScene, type Side } from './hostile.ts'
 

@@ -6,7 +6,7 @@ import { generateSigningKeys, ready, signAsBroker, type Transcript } from '@seal
 import { encode, type FrameOf, type ServerFrame } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId } from '@sealpost/std'
 import { beforeAll, describe, expect, test } from 'vitest'
-import type { PeerEvent } from '../events.ts'
+import type { PeerEvent } from '../ports.ts'
 import type { BrokerSocket } from './broker.ts'
 import { alarmsOf, HostileScene, type Side } from './hostile.ts'
 

@@ -1,7 +1,7 @@
 /** A broker's view of lanes, for models of the outbox: it bars, loses answers, and stores each id once. */
 import type { FrameOf, NackCode } from '@sealpost/protocol'
 import { assert, type EnvelopeId, type PeerKey } from '@sealpost/std'
-import type { SendItem } from '../outbox/send-frames.ts'
+import type { SendItem } from '../outbox/lane.ts'
 
 /** Bars and heads as in the broker's router; storing as in a queue with a ledger. */
 export class LaneBroker {

@@ -2,11 +2,10 @@
 import type { NackCode, Priority } from '@sealpost/protocol'
 import { assert, type MeshId, type PeerKey, seededRandom } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
-import type { PeerCounters } from '../events.ts'
-import type { Receipt } from '../outbox/lane.ts'
+import type { Receipt, SendItem } from '../outbox/lane.ts'
 import { Outbox, type OutboxOptions } from '../outbox/outbox.ts'
 import { PersistentOutbox } from '../outbox/persistent-outbox.ts'
-import type { SendItem } from '../outbox/send-frames.ts'
+import type { PeerCounters } from '../ports.ts'
 import type { StoreWriter } from '../stores/store.ts'
 import { fakeCrypto } from './fake-crypto.ts'
 

@@ -9,8 +9,8 @@ import {
 } from '@sealpost/identity'
 import type { MeshId, PeerKey } from '@sealpost/std'
 import { beforeAll, expect, test } from 'vitest'
-import type { PeerEvent } from '../events.ts'
 import { sodiumUsers } from '../keys/sodium-crypto.ts'
+import type { PeerEvent } from '../ports.ts'
 import { UserStatements } from './users.ts'
 
 beforeAll(ready)

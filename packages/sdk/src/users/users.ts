@@ -1,22 +1,19 @@
 /**
- * People with several devices, as an application has them. A user is a peer; each of its devices is a peer, too, for
- * which the user's key vouches.
+ * Users with several devices, as an application sees them. A user is a peer; each of its devices is also a peer, and
+ * the user's key vouches for it.
  */
 import { type DeviceStatement, isDeviceLabel } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf } from '@sealpost/protocol'
 import { type GroupId, isChosenName, type Millis, NAME_RULE, type PeerKey, tidyName } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { PeerEvent, UserTamper } from '../events.ts'
-import type { MemberOutcome } from '../groups/group-client.ts'
-import type { GroupMessage, GroupMessageTerms } from '../groups/group-message.ts'
+import type { GroupMessage, GroupMessageTerms, MemberOutcome } from '../groups/group-client.ts'
 import type { GroupSendOptions } from '../groups/groups.ts'
 import { bytesOf, type SenderUser } from '../inbox/message.ts'
-import type { OutgoingMessage, Receipt } from '../outbox/lane.ts'
-import { postTermsOf, type SendOptions } from '../outbox/send-frames.ts'
-import type { CryptoPort, UserCrypto, UserKeys } from '../ports.ts'
+import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
+import type { CryptoPort, PeerEvent, UserCrypto, UserKeys, UserTamper } from '../ports.ts'
 import type { BrokerRequestOf, ReplyHandler, RequestBroker } from '../requests/requests.ts'
 
-/** Users as the engine has them: whose devices peers are, and mail that goes to every device of one. */
+/** Users in the engine: the users of devices, and mail to every device of a user. */
 interface UserClientPorts {
   readonly crypto: Pick<CryptoPort, 'groups' | 'users'>
   readonly self: PeerKey
@@ -27,14 +24,14 @@ interface UserClientPorts {
 
 interface UserSend {
   readonly user: PeerKey
-  /** To whom it goes: the user's own key, and its devices. */
+  /** The recipients: the user's own key, and its devices. */
   readonly to: readonly PeerKey[]
   readonly body: Uint8Array
   readonly terms: GroupMessageTerms
   readonly answersOf: (device: PeerKey) => Pick<OutgoingMessage, 'accepted' | 'refused'>
 }
 
-/** The body is shared as that of a group is; but the broker is asked for no roster. */
+/** The body is shared like that of a group message, but the broker checks no group statement. */
 const NO_GROUP = '0'.repeat(32) as GroupId
 
 export class UserClient {
@@ -46,14 +43,17 @@ export class UserClient {
     this.statements = new UserStatements({ crypto: ports.crypto.users, emit: ports.emit })
   }
 
-  /** The devices of a user, as the broker tells them now and the user vouches for them. */
+  /** Finds the devices of a user, as the broker lists them now and the user vouches for them. */
   find(user: PeerKey, nowMs: Millis, handler: { found(devices: Device[]): void; refused(error: SealpostError): void }) {
     const answered = ({ statements }: FrameOf<'deviceList'>) => handler.found(this.#listed(statements, user, nowMs))
     const { refused } = handler
     this.#ports.ask({ type: 'devices', peers: [this.statements.current(user)] }, { replied: answered, refused })
   }
 
-  /** Sealed once; an envelope for each device, in the ordinary lane to it. @throws SealpostError `body_too_large` */
+  /**
+   * Seals once and posts an envelope for each device, in the ordinary lane to it. @throws SealpostError
+   * `body_too_large`
+   */
   send({ user, to, body, terms, answersOf }: UserSend): void {
     if (body.length > BODY_BYTES_MAX)
       throw new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`)
@@ -65,16 +65,16 @@ export class UserClient {
     for (const device of to) this.#ports.enqueue({ ...shared, to: device, ...answersOf(device) })
   }
 
-  /** What the statements believes, and the broker tells now: one that it tells no more is gone. */
+  /** Returns the listed devices that the statements confirm: a device that the broker no longer lists is gone. */
   #listed(statements: readonly Uint8Array[], user: PeerKey, nowMs: Millis): Device[] {
-    const told = new Set(statements.map((bytes) => this.#ports.crypto.users.readDevice(bytes)?.device))
-    return this.statements.devicesOf(user, nowMs).filter(({ key }) => told.has(key))
+    const listed = new Set(statements.map((bytes) => this.#ports.crypto.users.readDevice(bytes)?.device))
+    return this.statements.devicesOf(user, nowMs).filter(({ key }) => listed.has(key))
   }
 }
 
 export interface UsersPorts {
   readonly self: PeerKey
-  /** Where others find the mesh. */
+  /** The address to put into invites. */
   readonly url: () => string
   readonly brokerKey: PeerKey
   readonly keys: UserKeys
@@ -84,17 +84,17 @@ export interface UsersPorts {
 }
 
 export interface DeviceInviteOptions {
-  /** The line is good until then, ms since 1970. Default: one hour from now. */
+  /** The invite is valid until then, ms since 1970. Default: one hour from now. */
   readonly joinByMs?: Millis
-  /** The device is vouched for until then. Default: ten years from now. */
+  /** The voucher is valid until then. Default: ten years from now. */
   readonly notAfterMs?: Millis
 }
 
-/** A message on its way to each device. One who does not look at its promises need not fear them. */
+/** A message on its way to each device. Its promises are safe to ignore: never an unhandled rejection. */
 export interface PendingUserSend {
-  /** Resolve when the broker has stored the envelope for this device; they reject as `send` does. */
+  /** Each resolves when the broker has stored the envelope for this device, and rejects as `send` does. */
   readonly devices: ReadonlyMap<PeerKey, Promise<Receipt>>
-  /** One outcome for each device, once all are known. */
+  /** One outcome per device, once all are known. */
   readonly stored: Promise<readonly MemberOutcome[]>
 }
 
@@ -107,8 +107,8 @@ export class Users {
   }
 
   /**
-   * One line that lets one device join as a device of this user, by `joinAsDevice`. Nobody is asked for it. Anyone who
-   * reads it before it is used can become that device: `devices` shows who did, and `removeDevice` ends it.
+   * Returns one line that lets one device join as a device of this user, by `joinAsDevice`. Sends no request. Anyone
+   * who reads it before it is used can become that device: `devices` lists who did, and `removeDevice` ends it.
    * @throws SealpostError `label_malformed`
    */
   inviteDevice(text: string, options: DeviceInviteOptions = {}): string {
@@ -119,7 +119,7 @@ export class Users {
     return keys.inviteDevice({ url: url(), brokerKey, label, ...options })
   }
 
-  /** Those this user vouches for, as the broker tells them now: it can hide one, and add none. */
+  /** Lists the devices that the user vouches for, read from the broker: it can hide one, but not add one. */
   devices(user: PeerKey = this.#ports.self): Promise<readonly Device[]> {
     return new Promise((found, refused) =>
       this.#ports.tell((client, nowMs) => client.find(user, nowMs, { found, refused })),
@@ -127,8 +127,9 @@ export class Users {
   }
 
   /**
-   * Ends a device of this user for good: its session ends at once, its key can't come back, and what waits for it is
-   * lost. @throws SealpostError `unknown_device`
+   * Ends a device of this user for good: its session ends at once, its key can't come back, and its waiting mail is
+   * lost.
+   * @throws SealpostError `unknown_device`
    */
   async removeDevice(device: PeerKey): Promise<void> {
     const { outcome } = await this.#ports.ask({ type: 'removeDevice', removal: this.#ports.keys.removeDevice(device) })
@@ -136,8 +137,8 @@ export class Users {
   }
 
   /**
-   * To every device of a user, its own key among them, but not to this peer: sealed once. Resolves when it is on its
-   * way; who of them settles it, receipts tell.
+   * Sends to every device of a user, including its own key, but not to this peer: sealed once. Resolves when the
+   * message is on its way; receipts report which devices settle it.
    * @throws SealpostError `body_too_large`
    */
   async send(user: PeerKey, body: Uint8Array | string, options: GroupSendOptions = {}): Promise<PendingUserSend> {
@@ -156,8 +157,8 @@ export class Users {
   }
 
   /**
-   * To one device that is online now, the first of them that the broker finds so; if none is, to the user's own key,
-   * where it waits. It is that device's from then on.
+   * Sends to the first device that is online; if none is, to the user's own key, where it waits. Only that device gets
+   * it.
    * @throws SealpostError as `send` of a peer; `no_responder` with `ifOnline`
    */
   async sendToAvailable(user: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<PeerKey> {
@@ -174,7 +175,7 @@ export class Users {
       await this.#ports.send(device, body, { ...options, ifOnline: true })
       return true
     } catch (error) {
-      // Also one that was removed a moment ago: the next one is asked.
+      // The device may have been removed a moment ago: tries the next one.
       if (error instanceof SealpostError && GONE.has(error.code)) return false
       throw error
     }
@@ -199,7 +200,7 @@ function outcomeOf(peer: PeerKey, receipt: Promise<Receipt>): Promise<MemberOutc
 export interface Device {
   readonly key: PeerKey
   readonly label: string
-  /** Until when it is vouched for, ms since 1970. */
+  /** The voucher is valid until then, ms since 1970. */
   readonly notAfterMs: Millis
 }
 
@@ -208,7 +209,7 @@ export interface UserStatementsPorts {
   readonly emit: (event: PeerEvent) => void
 }
 
-/** Far more than anybody turns its key. */
+/** Far more rotations than anybody makes. */
 const CHAIN_MAX = 64
 
 /**
@@ -218,9 +219,9 @@ const CHAIN_MAX = 64
 export class UserStatements {
   readonly #ports: UserStatementsPorts
   readonly #devices = new Map<PeerKey, DeviceStatement>()
-  /** The one device that each invite let in. */
+  /** The one device that each invite admitted. */
   readonly #invited = new Map<PeerKey, PeerKey>()
-  /** By which users: anybody can sign that a stranger is no device of its own. */
+  /** The users that removed each device: anybody can sign that a stranger is not their device. */
   readonly #removed = new Map<PeerKey, Set<PeerKey>>()
   readonly #successors = new Map<PeerKey, PeerKey>()
 
@@ -228,7 +229,7 @@ export class UserStatements {
     this.#ports = ports
   }
 
-  /** The key of now, of one that others may have followed. */
+  /** Returns the current identity key for a former one. */
   current(key: PeerKey): PeerKey {
     let now = key
     for (let step = 0; step < CHAIN_MAX; step++) {
@@ -239,14 +240,14 @@ export class UserStatements {
     return now
   }
 
-  /** Whose words this peer's are. */
+  /** Returns the user behind a sender. */
   senderUser(peer: PeerKey, nowMs: Millis): SenderUser {
     const device = this.#devices.get(peer)
     if (!device || nowMs > device.notAfterMs) return { user: this.current(peer), deviceLabel: null }
     return { user: this.current(device.user), deviceLabel: device.label }
   }
 
-  /** As far as they are known now. */
+  /** The devices known now. */
   devicesOf(user: PeerKey, nowMs: Millis): Device[] {
     const key = this.current(user)
     const own = [...this.#devices.values()].filter(
@@ -278,7 +279,7 @@ export class UserStatements {
     if (!known) this.#changed(user, device, true)
   }
 
-  /** Only by the user that vouched for it, under whichever of its keys. */
+  /** Accepted only from the user that vouched for it, under any of its keys. */
   #takeRemoval(bytes: Uint8Array): void {
     const removal = this.#ports.crypto.readRemoval(bytes)
     if (!removal) return this.#tampered(null, 'statement_forged')
@@ -290,7 +291,7 @@ export class UserStatements {
     this.#changed(removal.user, device, false)
   }
 
-  /** What was signed first stands: a key can have one successor only. */
+  /** The first signed successor counts: a key can have only one. */
   #takeSuccession(bytes: Uint8Array): void {
     const succession = this.#ports.crypto.readIdentityRotation(bytes)
     if (!succession) return this.#tampered(null, 'statement_forged')

@@ -7,7 +7,7 @@ import { SealpostError } from '../../errors.ts'
 import { type Attachments, type DownloadOptions, plainBytes } from '../attachments.ts'
 import type { AttachmentSource, UploadLog } from '../upload.ts'
 
-/** Of memory, while one is read. */
+/** Memory used while a file is read. */
 const READ_BYTES = 256 * 1024
 
 export async function fileSource(path: string): Promise<AttachmentSource> {
@@ -29,7 +29,7 @@ async function* streamFile(path: string, end: number): AsyncGenerator<Uint8Array
   }
 }
 
-/** One buffer for all of it: the reader takes a copy. */
+/** Uses one buffer throughout: the reader copies. */
 async function* readFrom(file: FileHandle, end: number): AsyncGenerator<Uint8Array> {
   const buffer = new Uint8Array(READ_BYTES)
   for (let at = 0; at < end; ) {
@@ -45,9 +45,9 @@ export interface SaveOptions extends Omit<DownloadOptions, 'from'> {
 }
 
 /**
- * Saves a file under a name of its own in a folder: never over another one, and not before all of it is there. What a
- * former life has fetched lies there as `.sealpost-….part`, and is gone on with.
- * @returns the path. @throws SealpostError as `Attachments.download`; what the file system says
+ * Saves a file into a folder under its own name: never over another file, and only once it is complete. An earlier
+ * process left what it fetched there as `.sealpost-….part`; the download resumes it.
+ * @returns the path. @throws SealpostError as `Attachments.download`; errors of the file system
  */
 export async function saveAttachment(
   attachments: Attachments,
@@ -83,7 +83,7 @@ async function restart(
   await fetchInto(file, attachments, attachment, options)
 }
 
-/** Bytes go where they belong, so that two who do this at once write the same. */
+/** Writes bytes at their offset, so two concurrent downloads write the same. */
 async function fetchInto(
   file: FileHandle,
   attachments: Attachments,
@@ -111,7 +111,7 @@ async function settle(part: string, folder: string, given: string): Promise<stri
   throw new Error('there is always another name')
 }
 
-/** Whether there was nothing of this name; now there is an empty file, to be replaced. */
+/** Returns whether the name was free; if so, creates an empty file to be replaced. */
 async function isReserved(path: string): Promise<boolean> {
   try {
     await (await open(path, 'wx', 0o600)).close()
@@ -122,15 +122,15 @@ async function isReserved(path: string): Promise<boolean> {
   }
 }
 
-/** What is there of one that is not wanted any more. */
+/** Removes the partial download of a file that is no longer wanted. */
 export const forgetPart = (folder: string, { id }: Pick<Attachment, 'id'>): Promise<void> =>
   rm(join(folder, `.sealpost-${id}.part`), { force: true })
 
-/** What a file is called where it is saved. Its sender chose the name, so nothing of it may be taken for more than a name. */
+/** The name of a saved file. Its sender chose it, so it must never act as anything but a name. */
 const NAME_BYTES_MAX = 200
-/** Separators, what a shell or Windows takes for more than a letter, controls, and marks that turn the direction of reading. */
+/** Separators, characters special to a shell or Windows, controls, and marks that change the direction of reading. */
 const UNSAFE = /[/\\:*?"<>|]|[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
-/** Devices of Windows, whatever stands behind the dot. */
+/** Windows device names, with any extension. */
 const DEVICE = /^(con|prn|aux|nul|com\d|lpt\d)(\.|$)/i
 
 /** One name of at most 200 bytes, never hidden, never a path, never empty. */
@@ -152,7 +152,7 @@ export function* fileNames(given: string): Generator<string> {
   for (let n = 2; ; n++) yield `${stem} (${n})${ending}`
 }
 
-/** Keeps a short ending. */
+/** Shortens the stem and keeps a short extension. */
 function shortened(name: string): string {
   const [stem, ending] = parts(name)
   let kept = [...stem]
@@ -165,7 +165,7 @@ function parts(name: string): [stem: string, ending: string] {
   return dot > 0 && name.length - dot <= 12 ? [name.slice(0, dot), name.slice(dot)] : [name, '']
 }
 
-/** The log of an upload as a file that only its owner can read. */
+/** The log of an upload, as a file that only its owner can read. */
 export class FileUploadLog implements UploadLog {
   readonly #path: string
 
@@ -192,7 +192,7 @@ export class FileUploadLog implements UploadLog {
     return written(this.#path, 'a', bytes)
   }
 
-  /** When the message that names the file is on its way. */
+  /** Call it once the message that names the file is sent. */
   remove(): Promise<void> {
     return rm(this.#path, { force: true })
   }

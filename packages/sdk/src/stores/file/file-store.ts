@@ -1,17 +1,17 @@
 /**
- * A store in one file, for Node and Bun: `@sealpost/sdk/file-store`. Only its owner can read it; bodies of messages that
- * wait unsealed, since no session has been there yet, stand in it in clear.
+ * A store in one file, for Node and Bun: `@sealpost/sdk/file-store`. Only its owner can read it. It contains message
+ * bodies in clear as long as they wait unsealed before the first session.
  */
-import { open, readdir, readFile, rm } from 'node:fs/promises'
+import { type FileHandle, open, readdir, readFile, rename, rm } from 'node:fs/promises'
 import { hostname, platform } from 'node:os'
 import { basename, dirname, join } from 'node:path'
+import { crc32 } from 'node:zlib'
 import { SealpostError } from '../../errors.ts'
-import type { PeerStore } from '../store.ts'
-import { nodeFiles, StoreJournal } from './journal.ts'
+import type { PeerStore, StoreChange, StoreRecord } from '../store.ts'
 
 /**
- * Opens the store at this path, or makes one. Its folder must exist. Whatever was kept is kept through crashes of the
- * process and losses of power.
+ * Opens the store at this path, or creates one. Its folder must exist. Stored data survives crashes of the process and
+ * power loss.
  * @throws SealpostError `store_in_use`, `store_corrupt`, `store_failed`
  */
 export async function openFileStore(path: string): Promise<PeerStore> {
@@ -30,18 +30,18 @@ export async function openFileStore(path: string): Promise<PeerStore> {
 }
 
 /**
- * One process for each file: a lock file beside it whose name says who holds it. Everybody first makes a lock of its own
- * and then looks for others, so of two that come at once none sees the field empty; at worst both give way.
+ * Allows one process per file: the name of a lock file beside it identifies the holder. Every process first creates its
+ * own lock and then looks for others, so of two that start at once neither can miss the other; at worst both give way.
  *
- * A holder is gone when its process is, told apart from a later one of the same number by the time it was started (where
- * there is `/proc`). A lock from another host can't be judged and counts as held: hosts that share a folder, or a
- * container that is gone. Its file may then be removed by hand.
+ * A lock is stale if its process is gone; the start time (where there is `/proc`) tells it from a later process of the
+ * same number. A lock from another host can't be checked and counts as held: the folder may be shared, or the container
+ * may be gone. In that case delete the file by hand.
  */
 export interface StoreLock {
   release(): Promise<void>
 }
 
-/** Elsewhere than on Linux names of hosts come and go with the network, and containers are rare. */
+/** On other systems than Linux host names change with the network, and containers are rare. */
 const HOST = platform() === 'linux' ? hostname() : 'local'
 
 /** @throws SealpostError `store_in_use`, `store_failed` */
@@ -66,7 +66,7 @@ async function createLock(path: string): Promise<void> {
     const file = await open(path, 'wx', 0o600)
     await file.close()
   } catch (cause) {
-    // This very process has it open already.
+    // This process has it open already.
     if ((cause as { code?: unknown }).code === 'EEXIST') throw inUse(path)
     throw new SealpostError('store_failed', 'No lock can be made beside the file of this store.', { cause })
   }
@@ -88,13 +88,302 @@ function isRunning(pid: number): boolean {
     process.kill(pid, 0)
     return true
   } catch (error) {
-    return (error as { code?: unknown }).code !== 'ESRCH' // one of another user is running, too
+    return (error as { code?: unknown }).code !== 'ESRCH' // a process of another user is running too
   }
 }
 
-/** In ticks since the machine's start; 0 where that can't be had. */
+/** In ticks since boot; 0 if unknown. */
 async function startedAt(pid: number): Promise<number> {
-  const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '') // no /proc, or gone just now
-  // The program's name stands second, in brackets, and may hold anything.
+  const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '') // no /proc, or the process just ended
+  // The program's name is the second field, in brackets, and may contain anything.
   return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? 0)
+}
+
+/**
+ * An append-only store in one file: a head, then a frame for each batch. A batch counts once its frame is synced, and
+ * is read back whole or not at all. Obsolete records are dropped when the file is rewritten, at each opening and when
+ * they exceed half of it.
+ *
+ *     head    "sealpost store 1" 16, salt 16, CRC-32 of the salt u32
+ *     frame   length of the batch u32, CRC-32 of salt, place of the frame and batch u32, batch
+ *
+ * One frame is written at a time, so after a crash only the last one can be torn; it was not reported as stored and is
+ * dropped. A broken frame with whole ones behind it is no torn tail: such a file is refused. The checksum includes salt
+ * and position, so that neither blocks of an earlier file nor a body that looks like a frame is ever taken for one.
+ */
+/** The file system operations of a journal, so that a test can cut the power between any two of them. */
+export interface FileLayer {
+  /** Null: the file does not exist. */
+  read(path: string): Promise<Uint8Array | null>
+  /** Creates a file that only its owner may read, or truncates the existing one. */
+  create(path: string): Promise<AppendFile>
+  /** Replaces the target atomically; durable after `syncFolder`. */
+  rename(from: string, to: string): Promise<void>
+  remove(path: string): Promise<void>
+  /** Syncs the folder of this path. */
+  syncFolder(path: string): Promise<void>
+}
+
+export interface AppendFile {
+  append(bytes: Uint8Array): Promise<void>
+  sync(): Promise<void>
+  close(): Promise<void>
+}
+
+export const nodeFiles: FileLayer = {
+  read: async (path) => {
+    try {
+      const { buffer, byteOffset, length } = await readFile(path)
+      return new Uint8Array(buffer, byteOffset, length) // slices of a `Buffer` are not copies
+    } catch (error) {
+      if ((error as { code?: unknown }).code === 'ENOENT') return null
+      throw error
+    }
+  },
+  create: async (path) => appendTo(await open(path, 'w', 0o600)),
+  rename,
+  remove: (path) => rm(path, { force: true }),
+  syncFolder: async (path) => {
+    if (platform() === 'win32') return // not supported there, but a rename is written through
+    const folder = await open(dirname(path), 'r')
+    try {
+      await folder.sync()
+    } finally {
+      await folder.close()
+    }
+  },
+}
+
+function appendTo(file: FileHandle): AppendFile {
+  let end = 0
+  return {
+    append: async (bytes) => {
+      for (let done = 0; done < bytes.length; ) {
+        const { bytesWritten } = await file.write(bytes, done, bytes.length - done, end)
+        done += bytesWritten
+        end += bytesWritten
+      }
+    },
+    sync: () => file.datasync(),
+    close: () => file.close(),
+  }
+}
+
+const MAGIC = new TextEncoder().encode('sealpost store 1')
+const SALT_BYTES = 16
+const SALT_END = MAGIC.length + SALT_BYTES
+const HEAD_BYTES = SALT_END + 4
+const FRAME_HEAD_BYTES = 8
+/** Small files are not worth rewriting. */
+const GARBAGE_BYTES_MIN = 1024 * 1024
+/** Larger batches behind a damaged one are not searched for: random bytes would make too many plausible. */
+const SOUGHT_BYTES_MAX = 1024 * 1024
+/** Piece size of a rewrite, so that a long backlog isn't in memory twice. */
+const PIECE_BYTES = 1024 * 1024
+
+interface Kept {
+  readonly record: StoreRecord
+  readonly byteCount: number
+}
+
+export class StoreJournal implements PeerStore {
+  private readonly files: FileLayer
+  private readonly path: string
+  private readonly kept = new Map<string, Kept>()
+  private keptBytes = 0
+  private file: AppendFile | null = null
+  private salt = new Uint8Array(SALT_BYTES)
+  private length = 0
+  private failure: SealpostError | null = null
+
+  private constructor(files: FileLayer, path: string) {
+    this.files = files
+    this.path = path
+  }
+
+  /** @throws SealpostError `store_corrupt`, `store_failed` */
+  static async open(files: FileLayer, path: string): Promise<StoreJournal> {
+    const journal = new StoreJournal(files, path)
+    const whole = await files.read(path).catch((cause) => Promise.reject(storeFailed(cause)))
+    if (whole) for (const batch of batchesOf(whole)) for (const change of decodeChanges(batch)) journal.apply(change)
+    await journal.guard(() => journal.writeAnew())
+    return journal
+  }
+
+  async load(): Promise<StoreRecord[]> {
+    return [...this.kept.values()].map(({ record }) => record)
+  }
+
+  async write(changes: readonly StoreChange[]): Promise<void> {
+    await this.guard(async () => {
+      const pieces = changes.map(encodeChange)
+      await this.append(pieces)
+      await this.file!.sync()
+      for (const [i, change] of changes.entries()) this.apply(change, pieces[i]!.length)
+      if (this.length - this.keptBytes > Math.max(GARBAGE_BYTES_MIN, this.keptBytes)) await this.writeAnew()
+    })
+  }
+
+  async close(): Promise<void> {
+    const { file } = this
+    this.file = null
+    this.failure ??= new SealpostError('store_failed', 'This store was closed.')
+    await file?.close()
+  }
+
+  private apply(change: StoreChange, byteCount = encodeChange(change).length): void {
+    const { key, record } = change
+    this.keptBytes -= this.kept.get(key)?.byteCount ?? 0
+    if (!record) this.kept.delete(key)
+    else {
+      this.kept.set(key, { record, byteCount })
+      this.keptBytes += byteCount
+    }
+  }
+
+  private async append(pieces: readonly Uint8Array[]): Promise<void> {
+    const frame = frameOf(pieces, this.salt, this.length)
+    await this.file!.append(frame)
+    this.length += frame.length
+  }
+
+  /** Writes another file that replaces this one once it is complete and synced. */
+  private async writeAnew(): Promise<void> {
+    const fresh = `${this.path}.new`
+    await this.file?.close()
+    this.file = await this.files.create(fresh)
+    crypto.getRandomValues(this.salt)
+    await this.file.append(headOf(this.salt))
+    this.length = HEAD_BYTES
+    let piece: Uint8Array[] = []
+    let pieceBytes = 0
+    for (const [key, { record, byteCount }] of this.kept) {
+      piece.push(encodeChange({ key, record }))
+      pieceBytes += byteCount
+      if (pieceBytes < PIECE_BYTES) continue
+      await this.append(piece)
+      piece = []
+      pieceBytes = 0
+    }
+    if (piece.length > 0) await this.append(piece)
+    await this.file.sync()
+    await this.files.rename(fresh, this.path)
+    await this.files.syncFolder(this.path)
+  }
+
+  /** After a failure the state of the file is unknown: a failed sync must not be retried. */
+  private async guard(step: () => Promise<void>): Promise<void> {
+    if (this.failure) throw this.failure
+    try {
+      await step()
+    } catch (cause) {
+      this.failure = storeFailed(cause)
+      throw this.failure
+    }
+  }
+}
+
+function storeFailed(cause: unknown): SealpostError {
+  return new SealpostError('store_failed', 'The file of this store can not be read or written.', { cause })
+}
+
+function headOf(salt: Uint8Array): Uint8Array {
+  const head = new Uint8Array(HEAD_BYTES)
+  head.set(MAGIC)
+  head.set(salt, MAGIC.length)
+  new DataView(head.buffer).setUint32(SALT_END, crc32(salt))
+  return head
+}
+
+function frameOf(pieces: readonly Uint8Array[], salt: Uint8Array, at: number): Uint8Array {
+  const byteCount = pieces.reduce((sum, piece) => sum + piece.length, 0)
+  const frame = new Uint8Array(FRAME_HEAD_BYTES + byteCount)
+  let end = FRAME_HEAD_BYTES
+  for (const piece of pieces) {
+    frame.set(piece, end)
+    end += piece.length
+  }
+  const view = new DataView(frame.buffer)
+  view.setUint32(0, byteCount)
+  view.setUint32(4, sumOf(frame.subarray(FRAME_HEAD_BYTES), salt, at))
+  return frame
+}
+
+function sumOf(batch: Uint8Array, salt: Uint8Array, at: number): number {
+  const place = new Uint8Array(8)
+  new DataView(place.buffer).setFloat64(0, at)
+  return crc32(batch, crc32(place, crc32(salt)))
+}
+
+/** @throws SealpostError `store_corrupt` */
+function* batchesOf(whole: Uint8Array): Generator<Uint8Array> {
+  const head = headOf(whole.subarray(MAGIC.length, SALT_END))
+  if (whole.length < HEAD_BYTES || !head.every((byte, i) => whole[i] === byte))
+    throw new SealpostError('store_corrupt', 'This file is no store of this version.')
+  for (let at = HEAD_BYTES; at < whole.length; ) {
+    const batch = batchAt(whole, at)
+    if (!batch) return checkTail(whole, at)
+    yield batch
+    at += FRAME_HEAD_BYTES + batch.length
+  }
+}
+
+/** Returns null if no whole frame begins here. Empty batches are never written. */
+function batchAt(whole: Uint8Array, at: number): Uint8Array | null {
+  const batchAt = at + FRAME_HEAD_BYTES
+  if (batchAt >= whole.length) return null
+  const view = new DataView(whole.buffer, whole.byteOffset, whole.length)
+  const end = batchAt + view.getUint32(at)
+  if (end === batchAt || end > whole.length) return null
+  const batch = whole.subarray(batchAt, end)
+  const salt = whole.subarray(MAGIC.length, SALT_END)
+  return sumOf(batch, salt, at) === view.getUint32(at + 4) ? batch : null
+}
+
+function checkTail(whole: Uint8Array, brokenAt: number): void {
+  const rest = new DataView(whole.buffer, whole.byteOffset, whole.length)
+  for (let at = brokenAt + 1; at + FRAME_HEAD_BYTES < whole.length; at++)
+    if (rest.getUint32(at) <= SOUGHT_BYTES_MAX && batchAt(whole, at))
+      throw new SealpostError('store_corrupt', 'A part of this store that was kept is damaged.')
+}
+
+/**
+ * Records as bytes: for each change its length and that of its bytes (u32, big-endian), then the key and the fields as
+ * JSON, then the bytes. Earlier versions ignore fields that later ones add.
+ */
+const CHANGE_HEAD_BYTES = 8
+const NO_BYTES = new Uint8Array(0)
+const encoder = new TextEncoder()
+const decoder = new TextDecoder()
+
+export function encodeChange({ key, record }: StoreChange): Uint8Array {
+  const { bytes = NO_BYTES, ...fields } = (record ?? {}) as { bytes?: Uint8Array }
+  const text = encoder.encode(JSON.stringify({ key, fields: record ? fields : null }))
+  const whole = new Uint8Array(CHANGE_HEAD_BYTES + text.length + bytes.length)
+  const view = new DataView(whole.buffer)
+  view.setUint32(0, text.length)
+  view.setUint32(4, bytes.length)
+  whole.set(text, CHANGE_HEAD_BYTES)
+  whole.set(bytes, CHANGE_HEAD_BYTES + text.length)
+  return whole
+}
+
+/** Reads what `encodeChange` wrote, in sequence; the caller has verified the checksum. */
+export function decodeChanges(batch: Uint8Array): StoreChange[] {
+  const view = new DataView(batch.buffer, batch.byteOffset, batch.length)
+  const changes: StoreChange[] = []
+  for (let at = 0; at < batch.length; ) {
+    const bytesAt = at + CHANGE_HEAD_BYTES + view.getUint32(at)
+    const end = bytesAt + view.getUint32(at + 4)
+    const { key, fields } = JSON.parse(decoder.decode(batch.subarray(at + CHANGE_HEAD_BYTES, bytesAt)))
+    // A copy: otherwise one small body would keep the whole file in memory.
+    const record = end > bytesAt ? { ...fields, bytes: batch.slice(bytesAt, end) } : fields
+    changes.push({ key, record: isEmptyBody(record) ? { ...record, bytes: NO_BYTES } : record })
+    at = end
+  }
+  return changes
+}
+
+function isEmptyBody(record: StoreRecord | null): boolean {
+  return record?.kind === 'waiting' && !record.bytes
 }

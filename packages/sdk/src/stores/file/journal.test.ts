@@ -1,10 +1,11 @@
 /** The journal on a disk that loses power at any step, and in files that were cut or damaged at any byte. */
+
 import { type PeerKey, seededRandom } from '@sealpost/std'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { PowerCut, TestingDisk } from '../../test/disk.ts'
 import type { StoreChange } from '../store.ts'
-import { StoreJournal } from './journal.ts'
+import { StoreJournal } from './file-store.ts'
 
 const PATH = '/peer.store'
 const BOB = 'b'.repeat(64) as PeerKey

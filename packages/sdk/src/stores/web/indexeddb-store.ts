@@ -1,11 +1,13 @@
-/** A store in the browser's database: `@sealpost/sdk/indexeddb-store`. Tabs share it by origin, so a Web Lock guards it. */
+/**
+ * A store in the browser's database: `@sealpost/sdk/indexeddb-store`. Tabs share it by origin, so a Web Lock guards it.
+ */
 import { SealpostError } from '../../errors.ts'
 import type { PeerStore, StoreRecord } from '../store.ts'
 
 export interface IndexedDbOptions {
   /** Default: the browser's. */
   readonly indexedDB?: IdbFactory
-  /** Default: the browser's, which has them in secure contexts only. */
+  /** Default: the browser's, available in secure contexts only. */
   readonly locks?: LockManager
 }
 
@@ -13,10 +15,10 @@ const RECORDS = 'records'
 const VERSION = 1
 
 /**
- * Opens the database of this name, or makes one. Whatever was kept survives the tab, the browser and, as far as the
- * browser keeps the word `strict`, a loss of power. A browser short of disk may still drop the whole database, unless
+ * Opens the database of this name, or creates one. Stored data survives the tab, the browser and, as far as the browser
+ * honours `strict`, a power loss. A browser short of disk may still drop the whole database, unless
  * `navigator.storage.persist()` was granted.
- * @throws SealpostError `store_in_use`: another tab has it. `store_failed`: there is no such database here, or no locks
+ * @throws SealpostError `store_in_use`: another tab has it. `store_failed`: no database or no locks here
  */
 export async function openIndexedDbStore(name: string, options: IndexedDbOptions = {}): Promise<PeerStore> {
   const { indexedDB = platform().indexedDB, locks = platform().navigator?.locks } = options
@@ -32,7 +34,7 @@ export async function openIndexedDbStore(name: string, options: IndexedDbOptions
 }
 
 function storeOn(database: IdbDatabase, unlock: () => void): PeerStore {
-  database.onversionchange = () => database.close() // someone deletes it: what is written from now on fails
+  database.onversionchange = () => database.close() // someone deletes the database: later writes fail
   return {
     load: async () => {
       const request = begin(database, 'readonly').objectStore(RECORDS).getAll()
@@ -54,7 +56,7 @@ function storeOn(database: IdbDatabase, unlock: () => void): PeerStore {
   }
 }
 
-/** A view would be kept with all the memory it looks at. */
+/** A stored view would include all the memory it refers to. */
 function compact(record: StoreRecord): StoreRecord {
   if (!('bytes' in record) || record.bytes.length === record.bytes.buffer.byteLength) return record
   return { ...record, bytes: record.bytes.slice() }
@@ -68,7 +70,7 @@ function begin(database: IdbDatabase, mode: 'readonly' | 'readwrite'): IdbTransa
   }
 }
 
-/** Resolves with what lets it go. */
+/** Resolves with the function that releases the lock. */
 function lock(locks: LockManager, name: string): Promise<() => void> {
   return new Promise((resolve, reject) => {
     const hold: LockHolder = (granted) => {
@@ -110,7 +112,7 @@ interface Platform {
 
 const platform = (): Platform => globalThis as Platform
 
-/** What is needed of IndexedDB and Web Locks: the standards' own surfaces, so that browsers and fakes both fit. */
+/** The parts of the IndexedDB and Web Locks standards that are used, so that browsers and fakes both fit. */
 export interface IdbRequest<T> {
   readonly result: T
   readonly error: unknown

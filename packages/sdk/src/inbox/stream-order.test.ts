@@ -2,8 +2,7 @@ import type { StreamId } from '@sealpost/identity'
 import type { Priority } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, PeerKey } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { HOLD_MS, type InLane, ReorderBuffer } from './reorder-buffer.ts'
-import { HashChain } from './sequence-tracker.ts'
+import { HashChain, HOLD_MS, type InLane, ReorderBuffer } from './stream-order.ts'
 
 const hash = (n: number) => new Uint8Array(16).fill(n)
 const SENDER = 'a'.repeat(64) as PeerKey

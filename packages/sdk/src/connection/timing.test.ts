@@ -1,6 +1,6 @@
 import type { Millis } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { Liveness } from './liveness.ts'
+import { Liveness } from './timing.ts'
 
 const HEARTBEAT_MS = 15_000
 

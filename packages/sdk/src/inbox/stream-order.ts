@@ -1,0 +1,246 @@
+/**
+ * The order of streams: which numbers were seen, whether each message follows the previous one, and messages held back
+ * until an earlier one arrives. Pure and synchronous.
+ *
+ * A lane is what one sender sends at one priority. It can hold several streams: a sender begins a new one after a
+ * refusal, and each of its processes has its own. All messages of a lane wait behind a held one, or one of a new stream
+ * would overtake it (P6).
+ */
+
+import type { StreamPosition } from '@sealpost/identity'
+import type { Priority } from '@sealpost/protocol'
+import { isSameBytes, type Millis } from '@sealpost/std'
+import type { ArrivedMessage } from './inbox.ts'
+
+/**
+ * Counts the held messages of all senders. Held messages use up the session's credit: without this bound, a sender that
+ * leaves holes on purpose could block the mail of all others.
+ */
+const HELD_MAX = 64
+/** A session has 1 MiB of unsettled messages by default. */
+const HELD_BYTES_MAX = 256 * 1024
+/** Far below the default lease, so that no held message is pushed again. */
+export const HOLD_MS = 2_000
+
+/** A message without a stream has no order, and is never held. */
+export interface InLane extends ArrivedMessage {
+  readonly priority: Priority
+}
+
+interface Held<M> {
+  readonly message: M
+  readonly lane: string
+  readonly byteCount: number
+  readonly dueAtMs: Millis
+}
+
+export class ReorderBuffer<M extends InLane> {
+  /** Ordered within each lane. */
+  #held: Held<M>[] = []
+  readonly #heldMax: number
+
+  /** `credit`: unsettled deliveries the broker may push. Held messages take a quarter at most, so that the missing one fits. */
+  constructor(credit: number) {
+    this.#heldMax = Math.min(HELD_MAX, credit >> 2)
+  }
+
+  get isEmpty(): boolean {
+    return this.#held.length === 0
+  }
+
+  get wakeAtMs(): Millis {
+    let atMs = Infinity
+    for (const { dueAtMs } of this.#held) atMs = Math.min(atMs, dueAtMs)
+    return atMs
+  }
+
+  /** Returns whether the message was held already, in which case this is another push of it. */
+  hold(message: M, byteCount: number, nowMs: Millis): boolean {
+    const lane = laneOf(message)
+    const at = this.#held.findIndex((held) => held.lane === lane && held.message.envelopeId === message.envelopeId)
+    const dueAtMs = at < 0 ? nowMs + HOLD_MS : this.#held.splice(at, 1)[0]!.dueAtMs
+    this.#held.splice(this.#placeOf(message, lane), 0, { message, lane, byteCount, dueAtMs })
+    return at >= 0
+  }
+
+  /** Takes the first held message of this one's lane if it may be handed out. */
+  takeNext(of: M, mayPass: (message: M) => boolean): M | undefined {
+    const lane = laneOf(of)
+    const first = this.#held.find((held) => held.lane === lane)
+    return first && mayPass(first.message) ? this.#take((held) => held === first)[0] : undefined
+  }
+
+  /** Takes messages held for `HOLD_MS` and those that precede them, in order; while a bound is exceeded, the oldest lanes whole. */
+  takeDue(nowMs: Millis): M[] {
+    const taken = this.#take(({ lane }, at) =>
+      this.#held.some((later, i) => i >= at && later.lane === lane && nowMs >= later.dueAtMs),
+    )
+    while (this.#isCrowded) {
+      const { lane: oldest } = this.#held[0]!
+      taken.push(...this.#take(({ lane }) => lane === oldest))
+    }
+    return taken
+  }
+
+  /** Call it when the session ends: the broker pushes these messages again in the next one. */
+  clear(): void {
+    this.#held = []
+  }
+
+  #take(isTaken: (held: Held<M>, at: number) => boolean): M[] {
+    const taken = this.#held.filter(isTaken)
+    this.#held = this.#held.filter((held) => !taken.includes(held))
+    return taken.map(({ message }) => message)
+  }
+
+  get #isCrowded(): boolean {
+    const held = this.#held
+    return held.length > this.#heldMax || held.reduce((sum, { byteCount }) => sum + byteCount, 0) > HELD_BYTES_MAX
+  }
+
+  /**
+   * Returns the position: in its stream by number, which the sender has sealed, and among other streams of its lane by
+   * delivery id, which rises in the order of acceptance. A broker that sends wrong ids cannot change the order of a
+   * stream.
+   */
+  #placeOf({ deliveryId, stream }: M, lane: string): number {
+    const { streamId, seq } = stream!
+    const isOwn = (held: Held<M>) => held.lane === lane && held.message.stream!.streamId === streamId
+    const from = this.#held.findLastIndex((held) => isOwn(held) && held.message.stream!.seq < seq) + 1
+    const place = this.#held.findIndex(
+      (held, i) =>
+        i >= from &&
+        held.lane === lane &&
+        (isOwn(held) ? held.message.stream!.seq > seq : held.message.deliveryId > deliveryId),
+    )
+    return place < 0 ? this.#held.length : place
+  }
+}
+
+const laneOf = ({ sender, priority }: InLane): string => sender + priority
+
+/**
+ * The seen numbers of one stream, as ranges: a stream without holes is one range however long it is. Numbers before the
+ * first one seen are unknown: an earlier process may have left them, so they count as new, once.
+ */
+
+/**
+ * A recipient's queue holds 10,000 messages by default, so there can't be more holes than that. Beyond the maximum, the
+ * oldest hole counts as seen.
+ */
+const RANGES_MAX = 16_384
+
+export class SequenceTracker {
+  /** From, to, from, to …: ascending, inclusive, never adjacent. */
+  readonly #ranges: number[]
+  /** Unchanged by `reopen`: later messages have no gap before them. */
+  #highest: number
+
+  constructor(ranges: readonly number[] = []) {
+    this.#ranges = [...ranges]
+    this.#highest = ranges.at(-1) ?? 0
+  }
+
+  get rangeCount(): number {
+    return this.#ranges.length / 2
+  }
+
+  toRanges(): number[] {
+    return this.#ranges.slice()
+  }
+
+  /** Returns how many numbers are missing between `seq` and the highest one seen. */
+  missingBefore(seq: number): number {
+    return this.#highest === 0 ? 0 : Math.max(0, seq - this.#highest - 1)
+  }
+
+  /**
+   * Returns -1 if `seq` was seen before; otherwise how many numbers are missing between it and the highest one before
+   * it.
+   */
+  note(seq: number): number {
+    const highest = this.#highest
+    if (seq <= highest) return this.#fill(seq) ? 0 : -1
+    const missing = this.missingBefore(seq)
+    this.#highest = seq
+    const last = this.#ranges.length - 1
+    if (last > 0 && this.#ranges[last] === seq - 1) this.#ranges[last] = seq
+    else this.#insert(last + 1, seq)
+    return missing
+  }
+
+  /** Marks the number as not seen. */
+  reopen(seq: number): void {
+    const at = this.#rangeAt(seq)
+    const from = this.#ranges[at]
+    if (from === undefined || from > seq) return
+    const to = this.#ranges[at + 1]!
+    const rest = [from, seq - 1, seq + 1, to]
+    this.#ranges.splice(at, 2, ...rest.slice(from === seq ? 2 : 0, to === seq ? 2 : 4))
+  }
+
+  #fill(seq: number): boolean {
+    const ranges = this.#ranges
+    const at = this.#rangeAt(seq)
+    const from = ranges[at]
+    if (from !== undefined && from <= seq) return false
+    const isAfterOne = at > 0 && ranges[at - 1] === seq - 1
+    const isBeforeOne = from === seq + 1
+    if (isAfterOne && isBeforeOne) ranges.splice(at - 1, 2)
+    else if (isAfterOne) ranges[at - 1] = seq
+    else if (isBeforeOne) ranges[at] = seq
+    else this.#insert(at, seq)
+    return true
+  }
+
+  #insert(at: number, seq: number): void {
+    this.#ranges.splice(at, 0, seq, seq)
+    if (this.rangeCount > RANGES_MAX) this.#ranges.splice(1, 2)
+  }
+
+  /** Returns the index of the first range that does not end before `seq`. */
+  #rangeAt(seq: number): number {
+    const ranges = this.#ranges
+    let low = 0
+    let high = ranges.length / 2
+    while (low < high) {
+      const middle = (low + high) >>> 1
+      if (ranges[2 * middle + 1]! < seq) low = middle + 1
+      else high = middle
+    }
+    return 2 * low
+  }
+}
+
+/** Adds an item; over the maximum, removes the oldest one and returns it. */
+export function addBounded<T>(set: Set<T>, item: T, max: number): T | undefined {
+  set.add(item)
+  if (set.size <= max) return undefined
+  const oldest = set.values().next().value as T
+  set.delete(oldest)
+  return oldest
+}
+
+/**
+ * The newest link of one stream. Each envelope names the hash of the previous header, so two envelopes for one position
+ * are detected. Either someone stole a box key and writes in its owner's name, or the sender was restored from a copy.
+ * Only this process's messages are tracked.
+ */
+
+/** `taken`: another envelope has its position. `forked`: it does not follow the envelope received before it. */
+type ChainVerdict = 'sound' | 'taken' | 'forked'
+
+export class HashChain {
+  #seq = 0
+  #hash: Uint8Array | null = null
+
+  note({ seq, prev }: StreamPosition, headerHash: Uint8Array): ChainVerdict {
+    const last = this.#seq
+    const hash = this.#hash
+    if (seq < last) return 'sound'
+    if (seq === last) return isSameBytes(hash!, headerHash) ? 'sound' : 'taken'
+    this.#seq = seq
+    this.#hash = headerHash
+    return hash && seq === last + 1 && !isSameBytes(hash, prev) ? 'forked' : 'sound'
+  }
+}
