@@ -147,7 +147,7 @@ export interface Effects {
   hint(hint: Hint): void
   /** Subscribes to the hints about a mesh. Replies: `hints.received`, `hints.subscribed`. */
   follow(meshId: MeshId): void
-  /** Waits until the other shards had time to report who is online in the mesh. Reply: `presence.answered`. */
+  /** Waits until the other shards had time to report who is online in the mesh. Reply: `presence.repliesDue`. */
   awaitPresence(meshId: MeshId): void
   unfollow(meshId: MeshId): void
 }

@@ -125,7 +125,7 @@ export class Commits {
       ...(hasBodies ? historySteps(appends) : NO_STEPS),
     ]
     const rows = await this.writeNew(steps).catch((error) => {
-      if (isInDoubt(error)) return null
+      if (hasFailedCheck(error)) return null
       throw error
     })
     if (!rows) return null
@@ -183,7 +183,7 @@ export class Commits {
     try {
       return await this.write(steps)
     } catch (error) {
-      if (!isInDoubt(error)) this.parts.memory.ids.abandon()
+      if (!hasFailedCheck(error)) this.parts.memory.ids.abandon()
       throw error
     }
   }
@@ -195,8 +195,8 @@ export class Commits {
 
 const NO_STEPS: readonly PipelineStep[] = []
 
-const isInDoubt = (error: unknown): boolean =>
-  error instanceof DatabaseError && statements.IN_DOUBT.includes(error.sqlstate ?? '')
+const hasFailedCheck = (error: unknown): boolean =>
+  error instanceof DatabaseError && statements.CHECK_FAILED.includes(error.sqlstate ?? '')
 
 function storedOutcome({ appends, isLeased, firstId }: DecidedBatch, place: number): AppendOutcome {
   const isOnInsert = isLeased[place]! || appends[place]!.remoteLeaseEpoch !== 0

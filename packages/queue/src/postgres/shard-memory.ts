@@ -31,7 +31,7 @@ export type CtidOf = (meshId: MeshId, sender: PeerNo) => string | undefined
 
 const SENDERS_MAX = 20_000
 /** Outcomes that leave the sender in doubt: a party is revoked, or the mesh has moved. */
-const IN_DOUBT_STILL: ReadonlySet<StatementOutcome['status']> = new Set(['unknown_recipient', 'away'])
+const MARK_UNKNOWN: ReadonlySet<StatementOutcome['status']> = new Set(['unknown_recipient', 'away'])
 
 /** A sender's high-water mark: its last envelope id, and the `ctid` of its row. */
 export interface SenderMark {
@@ -60,7 +60,7 @@ export class SenderMarks {
       const mark = this.find(meshId, sender)
       const ctid = ctidOf(meshId, sender)
       // With a mark, the sender's next append would put an optimistic commit in doubt, together with the appends of others.
-      if (IN_DOUBT_STILL.has(outcomes[i]!.status) || ctid === undefined) this.marks.delete(meshId + sender)
+      if (MARK_UNKNOWN.has(outcomes[i]!.status) || ctid === undefined) this.marks.delete(meshId + sender)
       else this.note(meshId, sender, { envelopeId: later(mark?.envelopeId, envelopeId), ctid })
     })
   }

@@ -104,7 +104,7 @@ const isMarkOf = (mesh: string, sender: string) =>
  *   give the range of their senders in `leasedSenders`.
  * - The shard's clock is right.
  *
- * If any check fails, the statement divides by zero (`IN_DOUBT`) and the transaction changes nothing. Otherwise it returns 1,
+ * If any check fails, the statement divides by zero (`CHECK_FAILED`) and the transaction changes nothing. Otherwise it returns 1,
  * the times, and the new `ctid` of each mark. Senders come in an order that all shards share, so that two transactions can't
  * wait for each other.
  *
@@ -144,7 +144,7 @@ select 1 / ((select count(*) from moved) = cardinality(:senders)
 /**
  * Stores one envelope of a sender: the checks of `ADMIT`, the row and its ledger entry in one statement. It returns the times
  * and the new `ctid` of the mark, or no row if anything is in doubt; then it changed nothing, and the other steps of the
- * transaction stand. `CopyRows.single` writes its parameters in this order. `attempts` is 1 for a lease on insert by this
+ * transaction stand. `BatchWriter` writes its parameters in this order. `attempts` is 1 for a lease on insert by this
  * shard, otherwise 0.
  *
  * Walks: the primary keys of member, session and message_queue.
@@ -180,10 +180,10 @@ select ${CLOCK}, place::text from moved`,
 )
 
 /**
- * SQLSTATEs of an optimistic commit that must be checked: `ADMIT` failed, `COPY_BODIES` found an existing body, or a recorded
+ * SQLSTATEs of an optimistic commit that changed nothing and takes the checked commit: `ADMIT` failed, `COPY_BODIES` found an existing body, or a recorded
  * message met a partition that was being created.
  */
-export const IN_DOUBT: readonly string[] = ['22012', '23505', '23514']
+export const CHECK_FAILED: readonly string[] = ['22012', '23505', '23514']
 
 export const COPY_QUEUE = `
 copy message_queue (mesh_id, recipient, priority, id, sender, attempts, envelope_id, expires_at, lease_epoch, lease_until,

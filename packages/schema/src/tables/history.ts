@@ -118,7 +118,7 @@ export const historyEvent = pgTable(
     body: bytea('body'),
   },
   (t) => [
-    primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] }), // with former_seq included (migration 0025)
+    primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] }), // the migration also includes former_seq
     // A message that is resent in new envelopes is recorded once.
     index('history_event_body').on(t.meshId, t.spaceId, t.bodyId).where(sql`${t.bodyId} is not null`),
   ],
