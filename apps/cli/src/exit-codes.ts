@@ -2,14 +2,14 @@
 
 const ROWS = [
   { name: 'ok', exitCode: 0, meaning: 'done' },
-  { name: 'failure', exitCode: 1, meaning: 'anything without a code of its own below' },
-  { name: 'usage', exitCode: 2, meaning: 'the command line is wrong; nothing was done' },
+  { name: 'failure', exitCode: 1, meaning: 'any failure without a code below' },
+  { name: 'usage', exitCode: 2, meaning: 'the command line is invalid; the command did nothing' },
   { name: 'not_found', exitCode: 3, meaning: 'no such peer, profile, key, invite, mesh or dead letter' },
-  { name: 'auth', exitCode: 4, meaning: 'refused or not proven: a key, an invite, a name, the broker' },
-  { name: 'conflict', exitCode: 5, meaning: 'exists already, or is in use by another program' },
-  { name: 'quota', exitCode: 6, meaning: 'over a limit: size, rate, time or number' },
-  { name: 'unreachable', exitCode: 7, meaning: 'the broker, the database or the asked peer is not there' },
-  { name: 'timeout', exitCode: 124, meaning: 'not done within --timeout' },
+  { name: 'auth', exitCode: 4, meaning: 'a key, an invite, a name or the broker was refused or not proven' },
+  { name: 'conflict', exitCode: 5, meaning: 'it already exists, or another program uses it' },
+  { name: 'quota', exitCode: 6, meaning: 'a limit of size, rate, time or number was exceeded' },
+  { name: 'unreachable', exitCode: 7, meaning: 'the broker, the database or the peer is unreachable' },
+  { name: 'timeout', exitCode: 124, meaning: 'the command did not finish within --timeout' },
   { name: 'interrupted', exitCode: 130, meaning: 'Ctrl-C' },
 ] as const
 

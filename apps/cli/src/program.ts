@@ -17,7 +17,7 @@ type CommandTable = Readonly<Record<string, () => Promise<MakeCommand>>>
 
 /** By the headings of the help, in order. */
 const COMMANDS: Readonly<Record<string, CommandTable>> = {
-  'Begin:': {
+  'Start:': {
     up: async () => (await import('./broker/up.ts')).upCommand,
     keygen: async () => (await import('./profile/keys.ts')).keygenCommand,
     join: async () => (await import('./members/invite.ts')).joinCommand,
@@ -38,7 +38,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
     state: async () => (await import('./state/state.ts')).stateCommand,
     history: async () => (await import('./state/state.ts')).historyCommand,
   },
-  'Look after it:': {
+  'Maintenance:': {
     status: async () => (await import('./profile/status.ts')).statusCommand,
     consent: async () => (await import('./members/peers.ts')).consentCommand,
     device: async () => (await import('./members/device.ts')).deviceCommand,
@@ -72,14 +72,14 @@ async function programOf(
   isWanted: (command: string) => boolean,
 ): Promise<Command> {
   const program = new Command('sealpost')
-    .description('Durable, end-to-end encrypted messages between peers, over a broker that can read none of them.')
+    .description("Durable, end-to-end encrypted messages between peers, through a broker that can't read them.")
     .version(manifest.version, '-V, --version', 'print the version')
     .helpOption('-h, --help', 'print this help')
     .helpCommand(false)
-    .option('-p, --profile <NAME>', 'the identity to use')
-    .option('--passphrase-file <FILE>', 'the first line of FILE unlocks the keys')
-    .option('--json', 'answer in JSON, one object a line; errors too, on stderr')
-    .option('-q, --quiet', 'say nothing that is only nice to know')
+    .option('-p, --profile <NAME>', 'the profile (identity) to use')
+    .option('--passphrase-file <FILE>', 'read the passphrase of the keys from the first line of FILE')
+    .option('--json', 'print results as JSON, one object per line; errors too, on stderr')
+    .option('-q, --quiet', 'suppress informational output')
     .configureHelp({ showGlobalOptions: true })
     .configureOutput({
       writeOut: (text) => void out.write(text, () => undefined),
@@ -104,9 +104,9 @@ const aligned = (rows: readonly (readonly [string, string])[]): string => {
 }
 
 const FOOT = `${examples(
-  'sealpost up                                  a broker on this machine, with its database',
-  'sealpost invite create                       a line for someone to join with',
-  'sealpost join sealpost1:…                    what they do with it',
+  'sealpost up                                  run a broker and its database on this machine',
+  'sealpost invite create                       create an invite for someone',
+  'sealpost join sealpost1:…                    join with the invite',
   'sealpost chat bob',
   'git diff | sealpost send bob',
   "sealpost listen --exec './review.sh'",
@@ -155,7 +155,7 @@ function exitCodeFor(error: unknown, output: Output): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodeOf('usage')
   if (!isCoded(error)) {
     if (isBrokenPipe(error)) return exitCodeOf('failure')
-    output.fail('internal', `This is a fault of the program itself: ${(error as Error).stack ?? String(error)}`)
+    output.fail('internal', `Internal error: ${(error as Error).stack ?? String(error)}`)
     return exitCodeOf('failure')
   }
   const ending = exitReasonOf(error.code)
@@ -282,7 +282,7 @@ const quoted = (text: string): string => `'${text.replace(/['\\]/g, '\\$&')}'`
 
 function completionCommand(run: RunAction, programOf: () => Command): Command {
   return new Command('completion')
-    .description('print the script with which a shell completes commands and options')
+    .description('Print the script that completes commands and options in a shell')
     .addArgument(new Argument('<SHELL>', 'the shell').choices(SHELLS))
     .addHelpText(
       'after',

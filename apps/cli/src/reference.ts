@@ -35,10 +35,10 @@ const isRun = (command: Command): boolean => command.commands.length === 0 || co
 const HEAD = `<!-- Made by \`bun scripts/reference.ts\` from apps/cli/src; a test compares them. -->
 # The command \`sealpost\`
 
-\`bun apps/cli/src/main.ts\`, or \`sealpost\` once the package \`@sealpost/cli\` is installed. Answers go to stdout, everything
-else to stderr. Text of peers is escaped before it reaches a terminal, and left as it is with \`--json\`.
+Run \`bun apps/cli/src/main.ts\`, or \`sealpost\` if the package \`@sealpost/cli\` is installed. Results go to stdout, everything
+else to stderr. Text from peers is escaped before it reaches a terminal; \`--json\` prints it unchanged.
 
-Every command takes these options too:`
+Every command also accepts these options:`
 
 function sectionOf(command: Command, path: readonly string[]): string {
   const title = path.slice(1).join(' ')
@@ -53,11 +53,13 @@ function sectionOf(command: Command, path: readonly string[]): string {
   ]
   return [
     `## \`${title}\``,
-    `${command.description().replace(/^./, (letter) => letter.toUpperCase())}.${usage === title ? '' : ` Usage: ${code(usage)}`}`,
+    `${sentence(command.description())}${usage === title ? '' : ` Usage: ${code(usage)}`}`,
     ...(rows.length > 0 ? [rows.map(([word, meaning]) => `- ${word}: ${meaning}`).join('\n')] : []),
     `\`\`\`sh no-run\n${examplesOf(command)}\n\`\`\``,
   ].join('\n\n')
 }
+
+const sentence = (text: string): string => (text.endsWith('.') ? text : `${text}.`)
 
 const usageOf = (argument: Argument): string => {
   const name = argument.variadic ? `${argument.name()}…` : argument.name()

@@ -45,5 +45,5 @@ test('how long ago is a moment, too', () => {
 })
 
 test.each(['soon', '2026-13-40', '2026-11-22T14', '14:03', '2', ''])('%j is none', (text) => {
-  expect(() => parseTimestamp(text)).toThrow('It is a time like')
+  expect(() => parseTimestamp(text)).toThrow('Use a time such as')
 })

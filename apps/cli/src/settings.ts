@@ -29,40 +29,43 @@ export type EnvironmentVariables = Readonly<Record<string, string | undefined>>
 
 /** For the help and the reference page. */
 export const variables = [
-  { name: 'SEALPOST_PROFILE', meaning: 'the profile, unless --profile names one; `default` without either' },
-  { name: 'SEALPOST_HOME', meaning: 'the folder of the profiles; `$XDG_CONFIG_HOME/sealpost` or `~/.config/sealpost`' },
+  { name: 'SEALPOST_PROFILE', meaning: 'the profile, unless --profile is set; default: `default`' },
+  {
+    name: 'SEALPOST_HOME',
+    meaning: 'the folder of the profiles; default: `$XDG_CONFIG_HOME/sealpost` or `~/.config/sealpost`',
+  },
   {
     name: 'SEALPOST_PASSPHRASE',
-    meaning: 'the passphrase of locked keys, unless --passphrase-file names a file with it',
+    meaning: 'the passphrase of encrypted keys, unless --passphrase-file is set',
   },
   {
     name: 'DATABASE_URL',
     meaning:
-      'the database of the broker, for `dead`, `db`, `shard`, `admin token`, `admin mesh create` and `doctor --database`; DATABASE_URL_FILE names a file with it',
+      "the URL of the broker's database, for `dead`, `db`, `shard`, `admin token`, `admin mesh create` and `doctor --database`; or set DATABASE_URL_FILE to a file that contains it",
   },
   {
     name: 'ADMIN_DATABASE_URL',
     meaning:
-      'the same database by an account of `sealpost_admin`, taken before DATABASE_URL for all of these but `db migrate` and `doctor --database`; ADMIN_DATABASE_URL_FILE names a file with it',
+      'the URL of the same database with an account of the role `sealpost_admin`; it overrides DATABASE_URL in these commands, except `db migrate` and `doctor --database`; or set ADMIN_DATABASE_URL_FILE',
   },
   {
     name: 'BROKER_DATABASE_URL',
     meaning:
-      'the same database as a broker is to reach it, for `db prepare`; BROKER_DATABASE_URL_FILE names a file with it',
+      'the URL with which a broker connects to the same database, for `db prepare`; or set BROKER_DATABASE_URL_FILE',
   },
-  { name: 'SEALPOST_ADMIN_URL', meaning: 'the private address of a broker, for `admin`, like http://127.0.0.1:7451' },
+  { name: 'SEALPOST_ADMIN_URL', meaning: 'the private URL of a broker, for `admin`, such as http://127.0.0.1:7451' },
   {
     name: 'SEALPOST_ADMIN_TOKEN',
     meaning:
-      'the token for it; SEALPOST_ADMIN_TOKEN_FILE names a file with it. Both as `sealpost up` left them, without',
+      "the operator's token for it; or set SEALPOST_ADMIN_TOKEN_FILE; without these variables, `admin` uses those of `sealpost up`",
   },
-  { name: 'CELLS_FILE', meaning: 'the file of cells, for `mesh`, with the addresses of their databases' },
+  { name: 'CELLS_FILE', meaning: 'the file that lists the cells and the URLs of their databases, for `mesh`' },
   {
     name: 'NODE_EXTRA_CA_CERTS',
     meaning:
-      'a file with certificates of further authorities, as PEM, for a broker whose certificate is of a private one',
+      'a PEM file of additional certificate authorities, for a broker whose certificate comes from a private authority',
   },
-  { name: 'NO_COLOR', meaning: 'set to anything: no colours' },
+  { name: 'NO_COLOR', meaning: 'if set, disables colours' },
 ] as const
 
 export function readSettings(environment: EnvironmentVariables = process.env): Settings {
@@ -131,7 +134,7 @@ function databaseUrlOf(environment: EnvironmentVariables): string {
   if (url) return url
   throw new OperatingError(
     'usage',
-    'DATABASE_URL is not set: it names the database to look into; `sealpost up` prints that of its own.',
+    "DATABASE_URL is not set. Set it to the URL of the broker's database; `sealpost up` prints the URL of its database.",
   )
 }
 
@@ -142,14 +145,14 @@ function findUrl(environment: EnvironmentVariables, name: UrlName): string | und
   try {
     return readFileSync(file, 'utf8').trim()
   } catch (cause) {
-    throw new OperatingError('usage', `${name}_FILE names a file that can't be read.`, { cause })
+    throw new OperatingError('usage', `Can't read the file in ${name}_FILE.`, { cause })
   }
 }
 
 /** @throws OperatingError `usage` */
 function cellsFileOf({ CELLS_FILE }: EnvironmentVariables): string {
   if (CELLS_FILE) return CELLS_FILE
-  throw new OperatingError('usage', 'CELLS_FILE is not set: it names the file of cells.')
+  throw new OperatingError('usage', 'CELLS_FILE is not set. Set it to the path of the file that lists the cells.')
 }
 
 const SECONDS = { s: 1, m: 60, h: 3600, d: 86_400 } as const
@@ -159,7 +162,7 @@ const DURATION = /^(\d{1,9})([smhd])?$/
 export function parseDuration(text: string): number {
   const [, digits, unit = 's'] = DURATION.exec(text) ?? []
   if (digits === undefined || Number(digits) === 0)
-    throw new InvalidArgumentError('It is a time like 30s, 5m, 2h or 14d.')
+    throw new InvalidArgumentError('Use a duration such as 30s, 5m, 2h or 14d.')
   return Number(digits) * SECONDS[unit as keyof typeof SECONDS]
 }
 
@@ -172,14 +175,14 @@ export function durationOption(flags: string, description: string, fallback: str
 export const maxAgeOption = (): Option =>
   new Option(
     '--max-age <TIME>',
-    'reject messages that were sealed longer ago, like 12h or 30d, with a warning: they become dead letters; default: take all',
+    'reject older messages, such as 12h or 30d, with a warning; they become dead letters; default: accept all',
   ).argParser(parseDuration)
 
 export function parseInteger(min: number, max: number): (text: string) => number {
   return (text) => {
     const number = Number(text)
     if (/^\d{1,15}$/.test(text) && number >= min && number <= max) return number
-    throw new InvalidArgumentError(`It is a whole number from ${min} to ${max}.`)
+    throw new InvalidArgumentError(`Use a whole number from ${min} to ${max}.`)
   }
 }
 
@@ -187,7 +190,7 @@ export function parseInteger(min: number, max: number): (text: string) => number
 export function parseHex(bytes: number): (text: string) => string {
   return (text) => {
     if (isHex(text, bytes)) return text
-    throw new InvalidArgumentError(`It is ${2 * bytes} hex digits.`)
+    throw new InvalidArgumentError(`Use ${2 * bytes} hex digits.`)
   }
 }
 
@@ -199,5 +202,5 @@ export function parseTimestamp(text: string): { us: number } {
   const ms = time === undefined ? Number.NaN : new Date(time + zone).getTime()
   if (!Number.isNaN(ms)) return { us: ms * 1000 + Number(fraction.padEnd(6, '0')) }
   if (/^\d{1,9}[smhd]$/.test(text)) return { us: (Date.now() - parseDuration(text) * 1000) * 1000 }
-  throw new InvalidArgumentError('It is a time like 2026-11-22T14:03Z, or how long ago, like 2h.')
+  throw new InvalidArgumentError('Use a time such as 2026-11-22T14:03Z, or an age such as 2h.')
 }

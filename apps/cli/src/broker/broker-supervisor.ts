@@ -121,7 +121,7 @@ function clockAhead(date: string | null): number | null {
 export const UNENCRYPTED = 'unencrypted_transport'
 
 const READABLE =
-  'bodies of messages are sealed end to end, but tokens, unused invites, names, and who writes to whom and when can be read on the way'
+  'message bodies are end-to-end encrypted, but anyone on the network path can read tokens, unused invites, names, and who writes to whom and when'
 
 /** Returns the warning for an address that peers dial, or null if it is encrypted or on this machine. */
 export function dialWarning(url: string): string | null {

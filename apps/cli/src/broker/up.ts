@@ -97,27 +97,30 @@ const PORT_MAX = 65_535
 
 export function upCommand(run: RunAction): Command {
   return new Command('up')
-    .description('run a broker with a database of its own, which stays in a folder, until Ctrl-C')
+    .description('Run a broker and its database, which is stored in a folder, until Ctrl-C')
     .option(
       '-d, --data <FOLDER>',
-      'where it keeps everything; default: $XDG_DATA_HOME/sealpost or ~/.local/share/sealpost',
+      'the folder of the broker and its database; default: $XDG_DATA_HOME/sealpost or ~/.local/share/sealpost',
     )
     .option(
       '--port <PORT>',
-      `where peers connect, 0 for any free port; default: as last time, at first ${FIRST_PORT} or the next free one`,
+      `the port that peers connect to; 0 selects any free port; default: the port of the last start, or for a new folder the first free port from ${FIRST_PORT}`,
       parseInteger(0, 65_535),
     )
-    .option('--host <ADDRESS>', 'the address to listen on; 0.0.0.0 for all', '127.0.0.1')
-    .option('--url <URL>', 'how peers elsewhere dial it, for invites, like wss://broker.example')
-    .option('--tls-cert <FILE>', 'the certificate to serve wss:// with, as PEM with its chain; default: TLS_CERT')
-    .option('--tls-key <FILE>', 'its private key, as PEM; default: TLS_KEY')
-    .option('--name <NAME>', 'at the first start, what the first member is called; default: the name of your account')
-    .option('--log', "print the broker's whole log on stderr, not only what is wrong")
+    .option('--host <ADDRESS>', 'the address to listen on; 0.0.0.0 listens on all addresses', '127.0.0.1')
+    .option(
+      '--url <URL>',
+      'the URL that peers on other machines dial, such as wss://broker.example; invites contain it',
+    )
+    .option('--tls-cert <FILE>', 'the TLS certificate with its chain, as PEM, to serve wss://; default: TLS_CERT')
+    .option('--tls-key <FILE>', 'the private key of the certificate, as PEM; default: TLS_KEY')
+    .option('--name <NAME>', 'the name of the first member, at the first start; default: the name of your account')
+    .option('--log', "print the broker's whole log on stderr instead of only warnings and errors")
     .addHelpText(
       'after',
       `
-The first start makes a mesh, and the profile (default, or --profile) its first member, who is an admin and may invite
-others. A broker that dies is started again. Its other settings are environment variables: docs/reference/config.md.
+The first start creates a mesh and makes the profile (default, or --profile) its first member, an admin who may invite
+others. If the broker crashes, this command restarts it. docs/reference/config.md lists the broker's other settings.
 ${examples(
   'sealpost up',
   'sealpost up --data ./broker --port 7460',
@@ -169,7 +172,7 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
   })
   await print(shell, { keeper, postgres, folder, state, url, member })
   const postgresEnded = postgres.exited.then(() => {
-    if (!shell.signal.aborted) throw new OperatingError('database_died', 'The database ended by itself.')
+    if (!shell.signal.aborted) throw new OperatingError('database_died', 'The database stopped unexpectedly.')
   })
   await Promise.race([whenAborted(shell.signal), keeper.gaveUp, postgresEnded])
   shell.output.info('ending')
@@ -180,18 +183,18 @@ type TlsFiles = { readonly TLS_CERT: string; readonly TLS_KEY: string }
 
 function tlsOf({ settings: { environment } }: Shell, { tlsCert, tlsKey, url }: UpOptions): TlsFiles {
   if ((tlsCert === undefined) !== (tlsKey === undefined))
-    throw new OperatingError('usage', 'Give --tls-cert and --tls-key, both or neither.')
+    throw new OperatingError('usage', 'Set both --tls-cert and --tls-key, or neither.')
   const files = tlsCert === undefined ? [environment.TLS_CERT, environment.TLS_KEY] : [tlsCert, tlsKey]
   const [TLS_CERT = '', TLS_KEY = ''] = files.map((path) => (path ? resolve(path) : ''))
   if (TLS_CERT !== '' && url !== undefined && !/^(wss|https):/i.test(url))
-    throw new OperatingError('usage', '--url must begin with wss:// where the broker has a certificate.')
+    throw new OperatingError('usage', '--url must begin with wss:// if the broker has a certificate.')
   return { TLS_CERT, TLS_KEY }
 }
 
 function warnAbout({ output }: Shell, { url, host }: UpOptions, { TLS_CERT }: TlsFiles): void {
   if (isLoopback(host)) return
   if (url === undefined)
-    output.warn('Without --url peers elsewhere are refused: the broker must know the name they dial.')
+    output.warn('Set --url to accept peers from other machines: the broker must know the URL that they dial.')
   if (TLS_CERT === '') output.warn(listenWarning(host))
 }
 
@@ -202,7 +205,7 @@ async function saveAccess({ url }: EmbeddedPostgres, folder: string, adminUrl: s
 
 async function makeFolder(folder: string): Promise<void> {
   await mkdir(folder, { recursive: true, mode: 0o700 }).catch((cause) => {
-    throw new OperatingError('data_unwritable', `The folder ${folder} can't be made.`, { cause })
+    throw new OperatingError('data_unwritable', `Can't create the folder ${folder}.`, { cause })
   })
 }
 
@@ -251,9 +254,9 @@ async function startSupervisor({ output, settings }: Shell, { options, tls, fold
   return BrokerSupervisor.start(
     { environment, onLine },
     {
-      died: (lastWords, inMs) => output.warn(`The broker ended (${lastWords}); starting it again in ${inMs} ms.`),
+      died: (lastWords, inMs) => output.warn(`The broker ended (${lastWords}). Restarting it in ${inMs} ms.`),
       restarted: ({ pid }) =>
-        void output.result({ event: 'restarted', pid }, () => `The broker runs again, pid ${pid}.`),
+        void output.result({ event: 'restarted', pid }, () => `The broker is running again, pid ${pid}.`),
     },
   )
 }
@@ -271,7 +274,9 @@ async function enrolAdmin(
   if (!profile.hasKeys || (await ensureKeys(profile)) !== admin) return null
   const known = await profile.findMembership()
   if (known && (known.meshId !== meshId || known.brokerKey !== broker.brokerKey)) {
-    output.warn(`The profile ${profile.name} belongs to another mesh and is left as it is; choose one with --profile.`)
+    output.warn(
+      `The profile ${profile.name} belongs to another mesh and was not changed. Choose another profile with --profile.`,
+    )
     return null
   }
   return enrolFirstAdmin(profile, { ...broker, meshId, meshName: 'home' })
@@ -292,7 +297,7 @@ async function print(
 ): Promise<void> {
   const { httpUrl, adminUrl, demoUrl, brokerKey, pid } = keeper.first
   const { meshId } = state
-  const name = member ? `${profile.name}: ${member.name || state.admin}, admin` : 'none of this mesh'
+  const name = member ? `${profile.name}: ${member.name || state.admin}, admin` : 'none in this mesh'
   const shellUrl = `"postgres://sealpost:$(cat '${join(folder, 'postgres/password')}')@127.0.0.1:${postgres.port}/postgres"`
   const json = {
     event: 'ready',
@@ -310,7 +315,7 @@ async function print(
     { ...json, postgresPort: postgres.port, profile: member ? profile.name : null },
     () => `${output.facts([
       ['broker', url],
-      ['its key', fingerprint(brokerKey)],
+      ['broker key', fingerprint(brokerKey)],
       ...(demoUrl === undefined ? [] : [['demo', demoUrl] as const]),
       ['health', `${httpUrl}/readyz   ${adminUrl}/metrics`],
       ['mesh', meshId],
@@ -319,8 +324,8 @@ async function print(
       ['database', `DATABASE_URL=${shellUrl}`],
     ])}
 
-Invite someone, in another terminal:  sealpost invite create
-Ctrl-C ends the broker and its database; what they keep stays in the folder.`,
+To invite someone, run in another terminal:  sealpost invite create
+Press Ctrl-C to stop the broker and its database. Their data stays in the folder.`,
   )
 }
 

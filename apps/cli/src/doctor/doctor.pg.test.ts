@@ -48,7 +48,7 @@ test('a database as it should be has no fault', async () => {
     'indexes',
   ]
   expect(Object.keys(checks)).toEqual([...names, 'claim plan', 'pooler', 'encryption', 'connections', 'statements'])
-  expect(checks['claim plan']).toMatchObject({ outcome: 'ok', detail: 'walks its indexes' })
+  expect(checks['claim plan']).toMatchObject({ outcome: 'ok', detail: 'the claim statement uses its indexes' })
 })
 
 test('what is wrong is named, with what to do about it', async () => {
@@ -95,9 +95,12 @@ test('how a connection is encrypted is said, and what of the server is verified'
     return checks.encryption
   }
   try {
-    expect(await detailOf({})).toMatchObject({ outcome: 'ok', detail: 'none, and nothing leaves this machine' })
+    expect(await detailOf({})).toMatchObject({
+      outcome: 'ok',
+      detail: 'the connection is not encrypted, and stays on this machine',
+    })
     expect(await detailOf({ sslmode: 'require' })).toMatchObject({
-      detail: expect.stringMatching(/^TLSv1\.3, the certificate of the server is not verified/),
+      detail: expect.stringMatching(/^TLSv1\.3, the server's certificate is not verified/),
     })
     expect(await detailOf({ sslmode: 'verify-full', sslrootcert })).toEqual({
       ...{ name: 'encryption', outcome: 'ok', detail: 'TLSv1.3, the certificate is verified' },

@@ -22,8 +22,10 @@ import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
 
 export function doctorCommand(run: RunAction): Command {
   return new Command('doctor')
-    .description('check files, clock, broker, handshake, and a message to yourself; or the database of a broker')
-    .option('--database', 'check settings, machine and the database that DATABASE_URL names, instead')
+    .description(
+      'Check keys, clock, broker and handshake, and send a message to yourself; or check the database of a broker',
+    )
+    .option('--database', 'check the settings, the machine and the database in DATABASE_URL instead')
     .addHelpText(
       'after',
       examples('sealpost doctor', 'sealpost doctor --profile work --json', 'sealpost doctor --database'),
@@ -39,7 +41,7 @@ async function doctor(shell: Shell, { database }: { database?: boolean }): Promi
     if (check.outcome === 'failed') failed += 1
     await output.result(check, () => lineOf(check, output.paint))
   }
-  if (failed > 0) throw new OperatingError('doctor_failed', `${failed} of the checks failed.`)
+  if (failed > 0) throw new OperatingError('doctor_failed', `${failed} checks failed.`)
 }
 
 function lineOf({ name, outcome, detail }: DoctorCheck, paint: Paint): string {
@@ -90,23 +92,33 @@ async function checkKeys({ profile }: Shell): Promise<DoctorCheck> {
   if (warning) return { name: 'keys', outcome: 'warning', detail: warning.message }
   const { mode } = await stat(profile.folder)
   if (process.platform !== 'win32' && (mode & 0o077) !== 0)
-    return { name: 'keys', outcome: 'warning', detail: `The folder ${profile.folder} is open to others: chmod 700 it.` }
-  return { name: 'keys', outcome: 'ok', detail: `${profile.keyFile}, readable by its owner only` }
+    return {
+      name: 'keys',
+      outcome: 'warning',
+      detail: `Other users can access the folder ${profile.folder}. Run: chmod 700 ${profile.folder}`,
+    }
+  return { name: 'keys', outcome: 'ok', detail: `only its owner can read ${profile.keyFile}` }
 }
 
 function membershipCheck(found: Membership | undefined | Error, { profile }: Shell): DoctorCheck {
   const name = 'membership'
   if (found instanceof Error) return { name, outcome: 'failed', detail: found.message }
   if (!found)
-    return { name, outcome: 'failed', detail: `The profile ${profile.name} belongs to no mesh: sealpost join INVITE` }
-  return { name, outcome: 'ok', detail: `${found.name || 'a member'} in the mesh ${found.meshId}` }
+    return {
+      name,
+      outcome: 'failed',
+      detail: `The profile ${profile.name} belongs to no mesh. Run: sealpost join INVITE`,
+    }
+  return { name, outcome: 'ok', detail: `${found.name || 'a member'} of the mesh ${found.meshId}` }
 }
 
 function transportCheck({ url }: Membership): DoctorCheck {
   const warning = dialWarning(url)
   if (warning !== null) return { name: 'transport', outcome: 'warning', detail: warning, code: UNENCRYPTED }
   const isEncrypted = /^(wss|https):/i.test(url)
-  const detail = isEncrypted ? 'encrypted by TLS on the way' : 'not encrypted, and on this machine only'
+  const detail = isEncrypted
+    ? 'TLS encrypts the connection'
+    : 'the connection is not encrypted, and stays on this machine'
   return { name: 'transport', outcome: 'ok', detail }
 }
 
@@ -118,24 +130,36 @@ function* brokerChecks(
     const { message, code } = certificateUntrusted(certificateErrorCode)
     return yield { name: 'broker', outcome: 'failed', detail: message, code }
   }
-  if (!live) return yield { name: 'broker', outcome: 'failed', detail: `Nobody answers at ${url}.` }
+  if (!live) return yield { name: 'broker', outcome: 'failed', detail: `No broker responds at ${url}.` }
   if (!ready)
-    yield { name: 'broker', outcome: 'failed', detail: 'It runs, but its database does not answer, or it is stopping.' }
+    yield {
+      name: 'broker',
+      outcome: 'failed',
+      detail: 'The broker is running, but its database does not respond, or the broker is stopping.',
+    }
   else yield { name: 'broker', outcome: 'ok', detail: `${url}, version ${version?.version ?? 'unknown'}` }
   if (version && version.brokerKey !== brokerKey)
-    yield { name: 'broker key', outcome: 'failed', detail: 'Another broker than the one of your invite answers there.' }
+    yield {
+      name: 'broker key',
+      outcome: 'failed',
+      detail: 'The broker at this URL has a different key than the broker in your invite.',
+    }
   if (version)
     yield version.durability === 'fsync'
-      ? { name: 'durability', outcome: 'ok', detail: 'fsync: what is acknowledged is on disk' }
-      : { name: 'durability', outcome: 'warning', detail: `${version.durability}: acknowledged messages may be lost` }
+      ? { name: 'durability', outcome: 'ok', detail: 'fsync: acknowledged messages are on disk' }
+      : {
+          name: 'durability',
+          outcome: 'warning',
+          detail: `${version.durability}: a crash may lose acknowledged messages`,
+        }
   if (clockAheadMs === null) return
   const seconds = Math.round(Math.abs(clockAheadMs) / 1000)
   yield Math.abs(clockAheadMs) <= CLOCK_OFF_MAX_MS
-    ? { name: 'clock', outcome: 'ok', detail: 'within a few seconds of the broker' }
+    ? { name: 'clock', outcome: 'ok', detail: "the clock is within a few seconds of the broker's" }
     : {
         name: 'clock',
         outcome: 'warning',
-        detail: `${seconds} s ${clockAheadMs > 0 ? 'behind' : 'ahead of'} the broker: expiry of invites and key bindings goes by it`,
+        detail: `the clock is ${seconds} s ${clockAheadMs > 0 ? 'behind' : 'ahead of'} the broker's, which decides when invites and keys expire`,
       }
 }
 
@@ -143,12 +167,16 @@ function* brokerChecks(
 async function* sessionChecks(shell: Shell, { url, brokerKey, meshId }: Membership): AsyncGenerator<DoctorCheck> {
   const daemon = await startSessionDaemon(shell.profile)
   if (!daemon)
-    return yield { name: 'handshake', outcome: 'skipped', detail: 'Another command of this profile holds its session.' }
+    return yield {
+      name: 'handshake',
+      outcome: 'skipped',
+      detail: 'Another command is using the session of this profile.',
+    }
   try {
     const { identity, formerBoxKeys } = await shell.profile.readKeys()
     const signal = AbortSignal.any([shell.signal, AbortSignal.timeout(REACH_WITHIN_MS)])
     await using peer = await connect({ url, brokerKey, meshId, identity, formerBoxKeys, signal })
-    yield { name: 'handshake', outcome: 'ok', detail: 'the broker proved its key, and knows yours' }
+    yield { name: 'handshake', outcome: 'ok', detail: 'the broker proved its key and accepted yours' }
     yield await attempt('round trip', () => checkRoundTrip(peer, shell.signal))
   } catch (error) {
     if (!(error instanceof SealpostError)) throw error
@@ -236,18 +264,16 @@ function pooledOrThrow(error: unknown): DoctorCheck {
 /** Checks the settings in this environment, which may differ from the broker's. */
 async function settings(environment: EnvironmentVariables): Promise<Found> {
   const errors = await settingErrors(environment)
-  return errors.length === 0
-    ? ok('a broker would start with the settings of this environment')
-    : failed(errors.join(' '))
+  return errors.length === 0 ? ok('the settings in this environment are valid') : failed(errors.join(' '))
 }
 
 async function fileLimit(): Promise<Found> {
   const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '')
   const [, soft] = /^Max open files\s+(\d+|unlimited)/m.exec(limits) ?? []
-  if (!soft) return { outcome: 'skipped', detail: 'This system does not tell.' }
-  if (soft === 'unlimited' || Number(soft) >= DESCRIPTORS_MIN) return ok(`${soft} open files here`)
+  if (!soft) return { outcome: 'skipped', detail: 'This system does not report the limit.' }
+  if (soft === 'unlimited' || Number(soft) >= DESCRIPTORS_MIN) return ok(`up to ${soft} open files`)
   return warning(
-    `${soft} open files here, one for each connection: raise \`ulimit -n\`, or LimitNOFILE of the broker's unit`,
+    `up to ${soft} open files, and each connection needs one: raise \`ulimit -n\`, or LimitNOFILE of the broker's unit`,
   )
 }
 
@@ -259,29 +285,34 @@ async function durability(db: Database): Promise<Found> {
 async function clock(db: Database): Promise<Found> {
   const { clockAheadMs } = await readServerState(db)
   const off = `${Math.round(Math.abs(clockAheadMs))} ms ${clockAheadMs > 0 ? 'ahead of' : 'behind'} this machine's`
-  if (Math.abs(clockAheadMs) <= DATABASE_CLOCK_OFF_MAX_MS) return ok('that of the database agrees with this machine')
-  return warning(`that of the database is ${off}: leases and expiry go by it, so let both keep time (NTP)`)
+  if (Math.abs(clockAheadMs) <= DATABASE_CLOCK_OFF_MAX_MS)
+    return ok("the clock of the database agrees with this machine's")
+  return warning(
+    `the clock of the database is ${off}, and it decides when leases and messages expire: synchronize both by NTP`,
+  )
 }
 
 async function autovacuum(db: Database): Promise<Found> {
   const { autovacuum: isOn } = await readServerState(db)
-  return isOn ? ok('on') : failed('off: dead rows make claims slower and slower; set autovacuum and track_counts to on')
+  return isOn
+    ? ok('on')
+    : failed('autovacuum is off, so dead rows accumulate and slow down claims: set autovacuum and track_counts to on')
 }
 
 async function deadRows(db: Database): Promise<Found> {
   const { tables } = await readDatabaseStats(db)
   const dead = tables.filter(({ name }) => HOT_TABLES.includes(name)).reduce((sum, each) => sum + each.deadRows, 0)
-  const detail = `${dead} in the hot tables`
+  const detail = `${dead} dead rows in the hot tables`
   if (dead <= DEAD_ROWS_MAX) return ok(detail)
   return warning(`${detail}: if nothing holds a snapshot, raise autovacuum_vacuum_cost_limit`)
 }
 
 async function moves(db: Database): Promise<Found> {
   const { count, oldestMs } = await readStalledMoves(db)
-  if (count === 0) return ok('no mesh is stuck on its way to another cell')
+  if (count === 0) return ok('no move of a mesh has stalled')
   const since = `${Math.round(oldestMs / 1000)} s`
   return failed(
-    `the mover of ${count === 1 ? 'a mesh' : `${count} meshes`} died ${since} after the freeze or earlier, and nobody can send: run \`sealpost mesh move\` again, or undo it`,
+    `the move of ${count === 1 ? 'a mesh' : `${count} meshes`} stopped at least ${since} ago, and its members can't send: run \`sealpost mesh move\` again, or undo the move`,
   )
 }
 
@@ -293,48 +324,52 @@ async function snapshots(db: Database): Promise<Found> {
   const [oldest] = holders
   if (oldest && oldest.seconds > SNAPSHOT_SECONDS_MAX)
     return warning(
-      `process ${oldest.pid} (${oldest.application || 'without a name'}, ${oldest.state}) has held one for ${Math.round(oldest.seconds)} s, and no dead row goes: select pg_terminate_backend(${oldest.pid})`,
+      `process ${oldest.pid} (${oldest.application || 'no name'}, ${oldest.state}) has held a snapshot for ${Math.round(oldest.seconds)} s, so vacuum can't remove dead rows: select pg_terminate_backend(${oldest.pid})`,
     )
   if (abandonedSlots.length > 0)
     return warning(
-      `nobody reads the replication slot ${abandonedSlots.join(', ')}, which keeps rows and WAL: select pg_drop_replication_slot(…)`,
+      `the replication slot ${abandonedSlots.join(', ')} is inactive and retains rows and WAL: select pg_drop_replication_slot(…)`,
     )
   if (preparedTransactions > 0)
     return warning(
-      `${preparedTransactions} prepared transactions hold theirs: select * from pg_prepared_xacts, and end them`,
+      `${preparedTransactions} prepared transactions hold snapshots: select * from pg_prepared_xacts, then commit or roll them back`,
     )
-  return ok(oldest ? `the oldest is ${Math.round(oldest.seconds)} s old` : 'nobody holds one')
+  return ok(oldest ? `the oldest snapshot is ${Math.round(oldest.seconds)} s old` : 'no process holds a snapshot')
 }
 
 async function indexes(db: Database): Promise<Found> {
   const missing = await missingIndexes(db)
-  if (missing.length === 0) return ok('all there')
-  return failed(`missing, or left half made: ${missing.join(', ')}. Run sealpost db migrate, or reindex them`)
+  if (missing.length === 0) return ok('all indexes exist')
+  return failed(`missing or invalid: ${missing.join(', ')}. Run sealpost db migrate, or reindex them`)
 }
 
 async function claimPlan(_: Database, url: string): Promise<Found> {
   const { isGood, scanned } = await claimPlanOf(url)
-  if (isGood) return ok('walks its indexes')
+  if (isGood) return ok('the claim statement uses its indexes')
   const detail =
-    scanned.length > 0 ? `reads ${scanned.join(', ')} from end to end` : 'does not walk the key of the queue'
-  return failed(`${detail}: is an index missing, or a plan setting changed for this account (alter role … reset all)?`)
+    scanned.length > 0
+      ? `the claim statement scans the whole of ${scanned.join(', ')}`
+      : 'the claim statement does not use the primary key of the queue'
+  return failed(
+    `${detail}: check for a missing index or a changed planner setting of this account (alter role … reset all)`,
+  )
 }
 
 /** An open connection has already passed this check. */
 async function pooler(): Promise<Found> {
-  return ok('each connection has a server process of its own')
+  return ok('no pooler: each connection has its own server process')
 }
 
 async function encryption({ transport }: Database): Promise<Found> {
   const { protocol, verified, isLocal, host } = transport!
-  if (protocol === null && isLocal) return ok('none, and nothing leaves this machine')
+  if (protocol === null && isLocal) return ok('the connection is not encrypted, and stays on this machine')
   if (protocol === null)
     return warning(
-      `no TLS to ${host.host}: anyone on the network path can read who writes to whom and act as this account. Set sslmode=verify-full and sslrootcert in the URL`,
+      `the connection to ${host.host} does not use TLS: anyone on the network path can read who writes to whom and act as this account. Set sslmode=verify-full and sslrootcert in the URL`,
     )
   const remarks = {
-    none: 'the certificate of the server is not verified; sslmode=verify-full does that',
-    chain: 'the authority of the certificate is verified, the host name is not',
+    none: "the server's certificate is not verified; set sslmode=verify-full",
+    chain: "the certificate's authority is verified, but not its host name",
     name: 'the certificate is verified',
   }
   return ok(`${protocol}, ${remarks[verified]}`)
@@ -342,9 +377,9 @@ async function encryption({ transport }: Database): Promise<Found> {
 
 async function connections(db: Database): Promise<Found> {
   const { connections: used, connectionsMax, ownConnections } = await readDatabaseStats(db)
-  const detail = `${used} of ${connectionsMax} in use, ${ownConnections} of them ours`
+  const detail = `${used} of ${connectionsMax} connections are in use, ${ownConnections} of them by Sealpost`
   if (used <= CONNECTIONS_SHARE_MAX * connectionsMax) return ok(detail)
-  return warning(`${detail}: a broker holds up to seventeen; fewer, larger brokers, or more max_connections`)
+  return warning(`${detail}: a broker holds up to 17; run fewer, larger brokers, or raise max_connections`)
 }
 
 async function statements(db: Database): Promise<Found> {
@@ -353,14 +388,14 @@ async function statements(db: Database): Promise<Found> {
     return {
       outcome: 'skipped',
       detail:
-        'pg_stat_statements is not at hand: add it to shared_preload_libraries, and `create extension pg_stat_statements`',
+        'pg_stat_statements is not installed: add it to shared_preload_libraries, and run `create extension pg_stat_statements`',
     }
   const [slowest] = figures.filter(({ calls }) => calls >= CALLS_MIN).sort((a, b) => p95BoundMs(b) - p95BoundMs(a))
-  if (!slowest) return ok('too few calls to say anything')
+  if (!slowest) return ok('no statement has enough calls to judge')
   const { text, calls, meanMs, maxMs } = slowest
   const bound = p95BoundMs(slowest)
   const figure = (ms: number) => ms.toFixed(1)
-  const detail = `slowest: p95 at most ${figure(bound)} ms (by mean and deviation), mean ${figure(meanMs)}, longest ${figure(maxMs)}, ${calls} calls: ${text.slice(0, 60).trim()}`
+  const detail = `slowest statement: p95 at most ${figure(bound)} ms (from mean and deviation), mean ${figure(meanMs)} ms, maximum ${figure(maxMs)} ms, ${calls} calls: ${text.slice(0, 60).trim()}`
   return bound <= STATEMENT_P95_MS_MAX
     ? ok(detail)
     : warning(`${detail}. Over ${STATEMENT_P95_MS_MAX} ms: see "Everything is slow" in docs/OPERATIONS.md`)

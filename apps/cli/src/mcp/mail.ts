@@ -138,7 +138,7 @@ export class McpInbox {
     if (unknown.length > 0)
       throw new OperatingError(
         'message_unknown',
-        `Nothing was done: no unsettled message is called ${unknown.join(', ')}. It may be settled already.`,
+        `Nothing was done: there is no unsettled message with the id ${unknown.join(', ')}. It may already be settled.`,
       )
     return [...new Set(messageIds)].map((messageId) => this.#held.get(messageId)!)
   }
@@ -159,7 +159,7 @@ function notSaved(unsaved: readonly UnsettledMessage[]): OperatingError {
   const ids = unsaved.map(({ messageId }) => messageId).join(', ')
   return new OperatingError(
     'file_not_saved',
-    `Nothing was done: the file of ${ids} is not saved, and a settled message is gone with its file. Call save_file first; if the file is gone or not wanted, call reject_message.`,
+    `Nothing was done: the file of ${ids} is not saved, and settling a message deletes its file. Call save_file first. If the file is lost or you don't need it, call reject_message.`,
   )
 }
 
@@ -191,7 +191,10 @@ export class FileSaver {
     if (message.attachment === null) throw new OperatingError('no_file', `The message ${messageId} has no file.`)
     const file = attachmentOf(message)
     if (!file)
-      throw new OperatingError('attachment_unreadable', 'The file is of a later version of sealpost: update this one.')
+      throw new OperatingError(
+        'attachment_unreadable',
+        'A later version of sealpost sent the file. Update sealpost to save it.',
+      )
     const noteProgress = (progress: TransferProgress) => {
       download.progress = progress
     }

@@ -59,7 +59,7 @@ export class ToolContext {
     } catch {
       throw new OperatingError(
         'profile_in_use',
-        `Another command holds the session of the profile ${this.shell.profile.name} and gets its mail; this server takes over when it ends.`,
+        `Another command is using the session of the profile ${this.shell.profile.name} and receives its messages. This server takes over when that command ends.`,
         { retryable: true },
       )
     }
@@ -115,7 +115,7 @@ export class ToolContext {
 function notAllowed(recipients: readonly string[]): OperatingError {
   return new OperatingError(
     'recipient_not_allowed',
-    `Nothing was said: this server may write to ${recipients.join(', ')} only.`,
+    `Nothing was sent: this server may write only to ${recipients.join(', ')}.`,
   )
 }
 
@@ -215,7 +215,7 @@ export const ERROR_META = 'sealpost/error'
 
 function errorResult(error: unknown, { shell }: ToolContext): CallToolResult {
   const { code, message, isRetryable } = describeError(error)
-  if (code === 'internal') shell.output.warn(`A fault of the program itself: ${(error as Error).stack ?? error}`)
+  if (code === 'internal') shell.output.warn(`Internal error: ${(error as Error).stack ?? error}`)
   return {
     isError: true,
     content: [{ type: 'text', text: `${code}: ${message}` }],
@@ -229,5 +229,9 @@ function describeError(error: unknown): { code: string; message: string; isRetry
     const { code, message, retryable } = error
     return { code, message, isRetryable: retryable }
   }
-  return { code: 'internal', message: 'A fault of sealpost itself; its stderr says more.', isRetryable: false }
+  return {
+    code: 'internal',
+    message: 'Sealpost failed with an internal error. Its stderr has the details.',
+    isRetryable: false,
+  }
 }

@@ -13,7 +13,7 @@ import { resolveRecipient } from './member-list.ts'
 
 export function deviceCommand(run: RunAction): Command {
   return new Command('device')
-    .description('your other machines: each has keys of its own, and speaks for you')
+    .description('Manage your other devices: each has its own keys and acts for you')
     .addCommand(addCommand(run))
     .addCommand(listCommand(run))
     .addCommand(removeCommand(run))
@@ -27,14 +27,14 @@ interface AddOptions {
 
 function addCommand(run: RunAction): Command {
   return new Command('add')
-    .description('make a line for one more machine of yours; it is good once')
-    .argument('<LABEL>', 'what you call it: others see NAME/LABEL')
-    .addOption(durationOption('--expires <TIME>', 'how long the line is good, like 10m or 2h', '1h'))
-    .option('--no-qr', 'only the line')
+    .description('Create an enrolment code for another machine of yours. It works once.')
+    .argument('<LABEL>', 'the label of the device: others see NAME/LABEL')
+    .addOption(durationOption('--expires <TIME>', 'how long the code is valid, such as 10m or 2h', '1h'))
+    .option('--no-qr', 'print no QR code')
     .addHelpText(
       'after',
       `
-Anyone who gets the line before you use it can become this device: hand it over yourself. Afterwards "device list" shows it.
+Anyone who gets the code before you use it can become this device, so transfer it yourself. Afterwards "device list" shows the device.
 ${examples('sealpost device add phone', 'sealpost device add laptop --expires 10m --no-qr')}`,
     )
     .action(run(add))
@@ -51,8 +51,8 @@ async function add(shell: Shell, { expires, qr }: AddOptions, label: string): Pr
 
 function listCommand(run: RunAction): Command {
   return new Command('list')
-    .description('the devices of a person beside its own key, as that person signed for them')
-    .argument('[NAME]', 'whose, instead of yours')
+    .description('List the devices of a user, as the user signed them')
+    .argument('[NAME]', 'the user whose devices to list; default: you')
     .addHelpText('after', examples('sealpost device list', 'sealpost device list bob --json'))
     .action(run(list))
 }
@@ -73,8 +73,8 @@ async function list(shell: Shell, _options: object, word?: string): Promise<void
 
 function removeCommand(run: RunAction): Command {
   return new Command('remove')
-    .description('a device is yours no more, at once and for good; what waits for it is lost')
-    .argument('<LABEL>', 'its label, its fingerprint, or its key of 64 hex digits')
+    .description('Remove one of your devices, immediately and permanently. Messages that wait for it are lost.')
+    .argument('<LABEL>', 'the label, the fingerprint or the key (64 hex digits) of the device')
     .addHelpText('after', examples('sealpost device remove phone'))
     .action(run(remove))
 }
@@ -83,7 +83,7 @@ async function remove(shell: Shell, _options: object, word: string): Promise<voi
   const device = await deviceNamed(shell, { person: null, word })
   await callPeer(shell, { method: 'removeDevice', params: device })
   if (shell.output.isJson) await shell.output.result({ device, removed: true }, () => '')
-  else shell.output.info(`${escapeName(word)} is no device of yours any more`)
+  else shell.output.info(`removed the device ${escapeName(word)}`)
 }
 
 /** @throws OperatingError `unknown_device` */
@@ -94,7 +94,10 @@ async function deviceNamed(shell: Shell, { person, word }: { person: PeerKey | n
   const found = devices.find(isMeant)
   if (found) return found.key
   if (isPeerKey(word)) return word // possibly removed before: the broker decides
-  throw new OperatingError('unknown_device', `No device is called ${escapeName(word)}: "device list" shows them.`)
+  throw new OperatingError(
+    'unknown_device',
+    `You have no device ${escapeName(word)}. "device list" lists your devices.`,
+  )
 }
 
 const dayOf = (ms: number): string => new Date(Math.min(ms, 8e15)).toISOString().slice(0, 10)

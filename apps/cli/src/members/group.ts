@@ -18,14 +18,14 @@ import { deleteCommand, findMemberList, type MemberListSpec, memberListCommands 
 
 const GROUPS: MemberListSpec<GroupFacts> = {
   noun: 'group',
-  argument: ['<GROUP>', 'its name, or its id of 32 hex digits'],
+  argument: ['<GROUP>', 'the name of the group, or its id (32 hex digits)'],
   example: 'crew',
   descriptions: {
-    create: 'make a group of these peers and yourself',
-    list: 'the groups you are in, and those you made',
-    add: 'take peers in; only who made the group may',
-    remove: 'take peers out: what is sent from then on they can not open',
-    delete: 'end a group for good: nobody can write to it any more; only who made it may',
+    create: 'Create a group of these peers and yourself',
+    list: 'List the groups that you are a member of or own',
+    add: 'Add members to a group. Only its owner may.',
+    remove: "Remove members from a group. They can't open messages that are sent afterwards.",
+    delete: 'Delete a group permanently. Nobody can write to it afterwards. Only its owner may.',
   },
   list: (shell) => callPeer(shell, { method: 'groups', params: null }),
   named: findGroup,
@@ -35,7 +35,7 @@ const GROUPS: MemberListSpec<GroupFacts> = {
 }
 
 export function groupCommand(run: RunAction): Command {
-  const group = new Command('group').description('write to several peers at once')
+  const group = new Command('group').description('Manage groups, and send messages to all of their members')
   for (const command of memberListCommands(run, GROUPS)) group.addCommand(command)
   return group
     .addCommand(groupSendCommand(run))
@@ -58,17 +58,18 @@ interface SendOptions {
 function groupSendCommand(run: RunAction): Command {
   return new Command('send')
     .description(
-      'send a message to every member: TEXT, a file beside it, or stdin; done when the broker has stored it for each',
+      'Send a message to every member of a group: TEXT, or stdin, and optionally a file. Succeeds when the broker has stored it for each member.',
     )
     .argument(...GROUPS.argument)
-    .argument('[TEXT]', 'the message; without it and without --file it is read from stdin')
+    .argument('[TEXT]', 'the message; without TEXT and --file, it is read from stdin')
+    .option('-f, --file <PATH>', 'attach a file of any size; an interrupted upload resumes when you send it again')
+    .option('--keep', 'keep the message in the history of the group; see "sealpost space open --messages"')
+    .addOption(new Option('--priority <PRIORITY>', 'the priority of the message').choices(PRIORITIES).default('next'))
     .option(
-      '-f, --file <PATH>',
-      'a file that goes with it, of any size; sent again after a cut it resumes where it was',
+      '--ttl <TIME>',
+      'how long the broker stores it for a peer that is offline, such as 2h or 14d',
+      parseDuration,
     )
-    .option('--keep', 'keep it in the history of the group, which "sealpost space open --messages" begins')
-    .addOption(new Option('--priority <PRIORITY>', 'how urgent').choices(PRIORITIES).default('next'))
-    .option('--ttl <TIME>', 'how long the broker keeps it for an absent peer, like 2h or 14d', parseDuration)
     .addOption(durationOption('--timeout <TIME>', 'how long to wait for the broker', '30s'))
     .addHelpText('after', examples("sealpost group send crew 'lunch?'", 'git diff | sealpost group send crew'))
     .action(run(sendToGroup))
@@ -79,7 +80,11 @@ async function sendToGroup(asked: Shell, options: SendOptions, word: string, tex
   const body = await readBody({ text: path === undefined ? text : (text ?? ''), file: undefined })
   const known = path === undefined ? null : await findMemberList(asked, GROUPS, word)
   const file = known && (await uploadFile(asked, path!, { group: known.id }))
-  using shell = withDeadline(asked, timeout, `The broker has not stored it for all of them after ${timeout} s. ${KEPT}`)
+  using shell = withDeadline(
+    asked,
+    timeout,
+    `The broker did not store the message for all members within ${timeout} s. ${KEPT}`,
+  )
   const { id: group, name } = await findMemberList(shell, GROUPS, word)
   const attachment = file && { attachment: file.text }
   const terms = { priority, ttlSeconds, isKept, ...attachment }
@@ -89,7 +94,7 @@ async function sendToGroup(asked: Shell, options: SendOptions, word: string, tex
   await report(shell, { name, outcomes, bytes: body.length, file })
 }
 
-const KEPT = 'What is left of it leaves with the next command of this profile: do not send it again.'
+const KEPT = "The next command of this profile sends it to the remaining members. Don't send it again."
 
 interface Sent {
   readonly name: string
@@ -107,19 +112,20 @@ async function report({ output, profile }: Shell, { name, outcomes, bytes, file 
   const refused = outcomes.filter(({ code }) => code !== null)
   for (const { peer, code } of refused) output.warn(`not for ${escapeName(labelOf(contacts, peer))} (${code})`)
   if (refused.length > 0 && stored.length === 0)
-    throw new OperatingError(refused[0]!.code!, 'The message was stored for none of them.')
+    throw new OperatingError(refused[0]!.code!, 'The message was stored for no member.')
 }
 
 const POOLS: MemberListSpec<PoolFacts> = {
   noun: 'pool',
-  argument: ['<POOL>', 'its name, or its id of 64 hex digits'],
+  argument: ['<POOL>', 'the name of the pool, or its id (64 hex digits)'],
   example: 'reviewers',
   descriptions: {
-    create: 'make a pool of these peers; you are in it only if you name yourself',
-    list: 'the pools of the mesh: everybody may send to them',
-    add: 'take peers in; only who made the pool may',
-    remove: 'take peers out: they get nothing more, waiting or sent later',
-    delete: 'end a pool for good: nobody can send to it, and what waits in it expires; only its owner may',
+    create: 'Create a pool of these peers. You are a worker only if you list yourself.',
+    list: 'List the pools of the mesh. Every member may send to them.',
+    add: 'Add workers to a pool. Only its owner may.',
+    remove: 'Remove workers from a pool. They receive no further messages, not even those that already wait.',
+    delete:
+      'Delete a pool permanently. Nobody can send to it afterwards, and its waiting messages expire. Only its owner may.',
   },
   list: (shell) => callPeer(shell, { method: 'pools', params: null }),
   named: findPool,
@@ -129,7 +135,7 @@ const POOLS: MemberListSpec<PoolFacts> = {
 }
 
 export function poolCommand(run: RunAction): Command {
-  const pool = new Command('pool').description('give work to whichever of several peers is free')
+  const pool = new Command('pool').description('Manage pools, and send each message to one free worker')
   for (const command of memberListCommands(run, POOLS)) pool.addCommand(command)
   return pool
     .addCommand(poolSendCommand(run))
@@ -147,13 +153,13 @@ export function poolCommand(run: RunAction): Command {
 function poolSendCommand(run: RunAction): Command {
   return new Command('send')
     .description(
-      'send a message to a free worker of a pool: TEXT, a file, or stdin; done when the broker has stored it',
+      'Send a message to a free worker of a pool: TEXT, the content of a file, or stdin. Succeeds when the broker has stored it.',
     )
     .argument(...POOLS.argument)
-    .argument('[TEXT]', 'the message; without it and without --file it is read from stdin')
-    .option('-f, --file <PATH>', 'the message is what this file holds; - is stdin')
-    .addOption(new Option('--priority <PRIORITY>', 'how urgent').choices(PRIORITIES).default('next'))
-    .option('--ttl <TIME>', 'how long the broker keeps it while nobody is free, like 2h or 14d', parseDuration)
+    .argument('[TEXT]', 'the message; without TEXT and --file, it is read from stdin')
+    .option('-f, --file <PATH>', 'read the message from this file; - reads stdin')
+    .addOption(new Option('--priority <PRIORITY>', 'the priority of the message').choices(PRIORITIES).default('next'))
+    .option('--ttl <TIME>', 'how long the broker stores it while no worker is free, such as 2h or 14d', parseDuration)
     .addOption(durationOption('--timeout <TIME>', 'how long to wait for the broker', '30s'))
     .addHelpText(
       'after',
@@ -165,7 +171,11 @@ function poolSendCommand(run: RunAction): Command {
 async function sendToPool(asked: Shell, options: SendOptions, word: string, text: string | undefined): Promise<void> {
   const { timeout, file, priority, ttl: ttlSeconds = 0 } = options
   const body = await readBody({ text, file })
-  using shell = withDeadline(asked, timeout, `The broker has not stored it after ${timeout} s; it may have been.`)
+  using shell = withDeadline(
+    asked,
+    timeout,
+    `The broker did not confirm within ${timeout} s that it stored the message. It may have stored it.`,
+  )
   const { id: pool, name } = await findMemberList(shell, POOLS, word)
   const params = { pool, bodyBase64: Buffer.from(body).toString('base64'), priority, ttlSeconds }
   const receipt = await callPeer(shell, { method: 'sendToPool', params, withinMs: timeout * 1000 })

@@ -25,7 +25,7 @@ import { abortable, examples, type RunAction, type Shell, withDeadline } from '.
 
 export function inviteCommand(run: RunAction): Command {
   return new Command('invite')
-    .description('let others into the mesh; for its admins')
+    .description('Manage invites to the mesh. Only its admins may.')
     .addCommand(createCommand(run))
     .addCommand(showCommand(run))
     .addCommand(revokeCommand(run))
@@ -42,12 +42,14 @@ interface CreateOptions {
 
 function createCommand(run: RunAction): Command {
   return new Command('create')
-    .description('make an invite: one line, and a QR code of it; anyone who has it can use it')
-    .option('--uses <N>', 'how many it lets in', parseInteger(1, 65_535), 1)
-    .addOption(durationOption('--expires <TIME>', 'how long it is good, like 2h or 7d', '24h'))
-    .addOption(new Option('--role <ROLE>', 'what they may do').choices(['member', 'admin']).default('member'))
-    .option('--url <URL>', 'how they dial the broker, if not as this profile does')
-    .option('--no-qr', 'only the line')
+    .description('Create an invite and print it as one line and as a QR code. Anyone who has the invite can use it.')
+    .option('--uses <N>', 'how many peers can join with it', parseInteger(1, 65_535), 1)
+    .addOption(durationOption('--expires <TIME>', 'how long the invite is valid, such as 2h or 7d', '24h'))
+    .addOption(
+      new Option('--role <ROLE>', 'the role of the peers that join').choices(['member', 'admin']).default('member'),
+    )
+    .option('--url <URL>', 'the URL at which they dial the broker; default: the URL of this profile')
+    .option('--no-qr', 'print no QR code')
     .addHelpText(
       'after',
       examples(
@@ -61,7 +63,7 @@ function createCommand(run: RunAction): Command {
 
 async function create({ profile, output }: Shell, options: CreateOptions): Promise<void> {
   if (options.url !== undefined && !isDialable(options.url))
-    throw new OperatingError('usage', '--url must be an address like wss://broker.example or ws://127.0.0.1:7450.')
+    throw new OperatingError('usage', '--url must be a URL such as wss://broker.example or ws://127.0.0.1:7450.')
   const { identity } = await profile.readKeys()
   const { meshId, url, brokerKey } = await profile.readMembership()
   const text = createInvite(identity.signing, {
@@ -76,15 +78,15 @@ async function create({ profile, output }: Shell, options: CreateOptions): Promi
   const qr = options.qr && !output.isJson && !output.isQuiet ? qrOf(text) : ''
   await output.result({ invite: text, ...factsOf(invite) }, () => text)
   if (qr) output.show(qr)
-  output.info(`lets ${uses(invite)} in as ${invite.role} until ${timeOf(invite)}`)
-  output.info(`to use it:       sealpost join ${text.slice(0, 14)}…`)
-  output.info(`to take it back: sealpost invite revoke ${invite.inviteId}`)
+  output.info(`admits ${uses(invite)} as ${invite.role} until ${timeOf(invite)}`)
+  output.info(`to join:    sealpost join ${text.slice(0, 14)}…`)
+  output.info(`to revoke:  sealpost invite revoke ${invite.inviteId}`)
 }
 
 function showCommand(run: RunAction): Command {
   return new Command('show')
-    .description('what an invite says; nobody is asked and nothing is used up')
-    .argument('<INVITE>', 'the line that begins with sealpost1:')
+    .description('Print the contents of an invite, without contacting the broker and without using the invite')
+    .argument('<INVITE>', 'the invite, which begins with sealpost1:')
     .addHelpText('after', examples('sealpost invite show sealpost1:…'))
     .action(run(show))
 }
@@ -97,7 +99,7 @@ async function show({ output }: Shell, _options: object, text: string): Promise<
 
 function revokeCommand(run: RunAction): Command {
   return new Command('revoke')
-    .description('an invite lets nobody in any more; those it let in stay')
+    .description('Revoke an invite. Members who joined with it stay.')
     .argument('<ID>', 'the id of the invite, or the invite itself')
     .addHelpText('after', examples('sealpost invite revoke 0195f3c1a2b34d5e8f90a1b2c3d4e5f6'))
     .action(run(revoke))
@@ -108,13 +110,13 @@ async function revoke(shell: Shell, _options: object, word: string): Promise<voi
   const inviteId = isHex(word, 16) ? (word as string as InviteId) : idOf(word)
   await callPeer(shell, { method: 'revokeInvite', params: inviteId })
   if (shell.output.isJson) await shell.output.result({ inviteId, revoked: true }, () => '')
-  else shell.output.info(`the invite ${inviteId} lets nobody in any more`)
+  else shell.output.info(`revoked the invite ${inviteId}`)
 }
 
 /** @throws OperatingError `usage`, `invite_malformed` */
 function idOf(word: string): InviteId {
   if (word.startsWith('sealpost1:')) return readInvite(word).inviteId
-  throw new OperatingError('usage', 'An invite is named by its id of 32 hex digits, or by its whole line.')
+  throw new OperatingError('usage', 'Give the id of the invite (32 hex digits), or the whole invite.')
 }
 
 function factsOf({ inviteId, meshId, url, brokerKey, issuer, role, usesMax, notAfterMs }: Invite) {
@@ -126,10 +128,10 @@ function describe(invite: Invite, output: Output): string {
   return output.facts([
     ['id', invite.inviteId],
     ['broker', escapeName(invite.url)],
-    ['its key', fingerprint(invite.brokerKey)],
+    ['broker key', fingerprint(invite.brokerKey)],
     ['mesh', invite.meshId],
     ['from', fingerprint(invite.issuer)],
-    ['lets in', `${uses(invite)} as ${invite.role}`],
+    ['admits', `${uses(invite)} as ${invite.role}`],
     ['until', `${timeOf(invite)}${remaining}`],
   ])
 }
@@ -139,7 +141,7 @@ const uses = ({ usesMax }: Invite): string => (usesMax === 1 ? 'one' : `up to ${
 /** In local time. */
 const timeOf = ({ notAfterMs }: Invite): string => {
   const time = new Date(notAfterMs)
-  return Number.isNaN(time.getTime()) ? 'for ever' : time.toLocaleString('sv-SE').slice(0, 16)
+  return Number.isNaN(time.getTime()) ? 'no limit' : time.toLocaleString('sv-SE').slice(0, 16)
 }
 
 /** Two modules per character, with the light border that scanners need on a dark screen. */
@@ -152,11 +154,13 @@ interface JoinOptions {
 
 export function joinCommand(run: RunAction): Command {
   return new Command('join')
-    .description('become a member by an invite, or a device of yours; keys are made unless the profile has some')
-    .argument('<INVITE>', 'the line that begins with sealpost1: or sealpostdevice1:')
+    .description(
+      "Join a mesh with an invite, or enrol this machine as your device. Generates the profile's keys if it has none.",
+    )
+    .argument('<INVITE>', 'the invite or enrolment code, which begins with sealpost1: or sealpostdevice1:')
     .option(
       '-n, --name <NAME>',
-      'what others shall call you; default: the name of the profile, or of your account. A device is called PERSON/LABEL',
+      'the name that others see; default: the name of the profile, or of your account. A device is named USER/LABEL',
     )
     .addOption(durationOption('--timeout <TIME>', 'how long to wait for the broker', '20s'))
     .addHelpText('after', examples('sealpost join sealpost1:… --name bob', 'sealpost join sealpost1:… --profile work'))
@@ -166,7 +170,10 @@ export function joinCommand(run: RunAction): Command {
 async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Promise<void> {
   await ready()
   if (invite.trim() === '')
-    throw new OperatingError('invite_malformed', 'The invite is empty: the command that was to print it has failed.')
+    throw new OperatingError(
+      'invite_malformed',
+      'The invite is empty. The command that should have printed it probably failed.',
+    )
   const isDevice = isDeviceInvite(invite)
   const { url: dialled } = isDevice ? readDeviceInvite(invite) : readInvite(invite) // fails before keys are generated
   const { profile, output } = asked
@@ -174,13 +181,13 @@ async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Pro
   if (former)
     throw new OperatingError(
       'profile_joined',
-      `The profile ${profile.name} is a member of the mesh ${former.meshId} already: choose another with --profile.`,
+      `The profile ${profile.name} is already a member of the mesh ${former.meshId}. Choose another profile with --profile.`,
     )
   const warning = dialWarning(dialled)
   if (warning !== null) output.warn(escapeName(warning))
   const key = await ensureKeys(profile)
   const { identity } = await profile.readKeys()
-  using shell = withDeadline(asked, options.timeout, `The broker did not answer within ${options.timeout} s.`)
+  using shell = withDeadline(asked, options.timeout, `The broker did not respond within ${options.timeout} s.`)
   const name = options.name ?? (profile.name === 'default' ? userName() : profile.name)
   const joined = isDevice ? joinAsDevice({ invite, identity }) : join({ invite, identity, name })
   const membership = await abortable(joined, shell.signal)

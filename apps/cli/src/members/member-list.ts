@@ -25,9 +25,9 @@ export async function resolveRecipient(shell: Shell, word: string, withinMs?: Mi
   if (pinned) return pinned
   if (word.includes('/')) return await resolveDevice(shell, word, withinMs)
   const key = await lookUp(shell, word, withinMs)
-  if (!key) throw new OperatingError('name_unknown', `Nobody in this mesh is called ${escapeName(word)}.`)
+  if (!key) throw new OperatingError('name_unknown', `This mesh has no member named ${escapeName(word)}.`)
   await contacts.pin(word, key)
-  shell.output.info(`${word} is ${fingerprint(key)} from now on; compare it with them once`)
+  shell.output.info(`pinned the key of ${word}: ${fingerprint(key)}. Compare the fingerprint with them once.`)
   return key
 }
 
@@ -35,7 +35,7 @@ export async function resolveRecipient(shell: Shell, word: string, withinMs?: Mi
 async function keyByFingerprint(shell: Shell, print: string, withinMs?: Millis): Promise<PeerKey> {
   const found = (await members(shell, withinMs)).find(({ peer }) => fingerprint(peer) === print)
   if (found) return found.peer
-  throw new OperatingError('name_unknown', `Nobody in this mesh has the fingerprint ${print}.`)
+  throw new OperatingError('name_unknown', `This mesh has no member with the fingerprint ${print}.`)
 }
 
 /** `PERSON/LABEL` is the device that this person signed for, whatever the directory says. */
@@ -49,7 +49,7 @@ async function resolveDevice(shell: Shell, word: string, withinMs?: Millis): Pro
   })
   const found = devices.find(({ label }) => label === word.slice(at + 1))
   if (found) return found.key
-  throw new OperatingError('unknown_device', `There is no device ${escapeName(word)}: "device list" shows them.`)
+  throw new OperatingError('unknown_device', `There is no device ${escapeName(word)}. "device list" lists the devices.`)
 }
 
 async function resolveRecipients(shell: Shell, words: readonly string[]): Promise<PeerKey[]> {
@@ -103,7 +103,7 @@ export class SenderNames {
     } catch (error) {
       if (error instanceof OperatingError && error.code === 'key_changed')
         this.#output.warn(
-          `The directory calls ${fingerprint(key)} by the name of another peer that you know: see \`sealpost peers\`.`,
+          `The directory gives ${fingerprint(key)} the name of another peer that you have pinned: see \`sealpost peers\`.`,
         )
     }
   }
@@ -151,7 +151,7 @@ function createCommand(run: RunAction, kind: MemberListSpec): Command {
   const { noun, example, descriptions } = kind
   return new Command('create')
     .description(descriptions.create)
-    .argument('<NAME>', 'what it is called')
+    .argument('<NAME>', 'the name')
     .argument(...MEMBERS)
     .addHelpText('after', examples(`sealpost ${noun} create ${example} bob carol`))
     .action(
@@ -173,7 +173,7 @@ function listCommand(run: RunAction, kind: MemberListSpec): Command {
 function showCommand(run: RunAction, kind: MemberListSpec): Command {
   const { noun, argument, example } = kind
   return new Command('show')
-    .description(`who is in a ${noun}`)
+    .description(`Print the members of a ${noun}`)
     .argument(...argument)
     .addHelpText('after', examples(`sealpost ${noun} show ${example}`))
     .action(
@@ -207,7 +207,7 @@ export function deleteCommand<Facts extends Roster>(run: RunAction, kind: Member
       run(async (shell, _options: object, word: string) => {
         const roster = await findMemberList(shell, kind, word)
         await kind.delete(shell, roster)
-        await shell.output.result({ deleted: roster.id }, () => `${escapeName(roster.name)} is deleted`)
+        await shell.output.result({ deleted: roster.id }, () => `deleted ${escapeName(roster.name)}`)
       }),
     )
 }

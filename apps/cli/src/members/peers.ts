@@ -16,8 +16,8 @@ interface PeersOptions {
 
 export function peersCommand(run: RunAction): Command {
   return new Command('peers')
-    .description('list the members of the mesh, and which of them are there now')
-    .option('--accept <NAME>', 'take the key that the directory has for NAME now, instead of the one you knew')
+    .description('List the members of the mesh and their presence')
+    .option('--accept <NAME>', 'pin the key that the directory now has for NAME, in place of the pinned one')
     .addHelpText('after', examples('sealpost peers', 'sealpost peers --accept bob'))
     .action(run(peers))
 }
@@ -51,7 +51,7 @@ async function peers(shell: Shell, { accept }: PeersOptions): Promise<void> {
   for (const { name, known } of rows)
     if (known === 'CHANGED')
       output.warn(
-        `${escapeName(name)} has another key than the one you know: compare fingerprints before you accept it.`,
+        `The key of ${escapeName(name)} differs from the pinned one. Compare fingerprints before you accept it.`,
       )
 }
 
@@ -87,7 +87,7 @@ interface Acceptance {
 
 async function acceptKey({ output }: Shell, { name, members, contacts }: Acceptance): Promise<void> {
   const member = members.find((entry) => entry.name === name)
-  if (!member) throw new OperatingError('name_unknown', `Nobody in this mesh is called ${escapeName(name)}.`)
+  if (!member) throw new OperatingError('name_unknown', `This mesh has no member named ${escapeName(name)}.`)
   const former = contacts.keyOf(name)
   await contacts.accept(name, member.peer)
   await output.result({ name, key: member.peer, former: former ?? null }, () =>
@@ -102,12 +102,12 @@ async function acceptKey({ output }: Shell, { name, members, contacts }: Accepta
 /** `sealpost consent`: the peers that may send to you. The broker applies it while you are offline too. */
 export function consentCommand(run: RunAction): Command {
   return new Command('consent')
-    .description('whom you take mail from')
+    .description('Manage who may write to you')
     .addCommand(showCommand(run))
     .addCommand(setCommand(run))
-    .addCommand(nameCommand(run, 'allow', 'takes mail from them, also when only contacts may write'))
-    .addCommand(nameCommand(run, 'block', 'takes nothing from them any more; what came before stays'))
-    .addCommand(nameCommand(run, 'forget', 'neither allowed nor blocked any more'))
+    .addCommand(nameCommand(run, 'allow', 'Allow peers to write to you, even if only contacts may'))
+    .addCommand(nameCommand(run, 'block', "Block peers: they can't write to you. Earlier messages stay."))
+    .addCommand(nameCommand(run, 'forget', 'Remove peers from the lists of allowed and blocked peers'))
     .addHelpText(
       'after',
       examples('sealpost consent show', 'sealpost consent set contacts', 'sealpost consent allow bob alice'),
@@ -116,14 +116,16 @@ export function consentCommand(run: RunAction): Command {
 
 function showCommand(run: RunAction): Command {
   return new Command('show')
-    .description('show who may write to you, and whom you allow or block')
+    .description('Print who may write to you, and the peers that you allow or block')
     .addHelpText('after', examples('sealpost consent show', 'sealpost consent show --json'))
     .action(run((shell) => update(shell, {})))
 }
 
 function setCommand(run: RunAction): Command {
   return new Command('set')
-    .description('open: everybody but those you block may write; contacts: only those you allow')
+    .description(
+      'Set who may write to you. open: all peers except those you block; contacts: only peers that you allow.',
+    )
     .addArgument(new Argument('<POLICY>', 'who may write').choices(['open', 'contacts']))
     .addHelpText('after', examples('sealpost consent set contacts', 'sealpost consent set open'))
     .action(run((shell, _options: object, policy: 'open' | 'contacts') => update(shell, { policy })))
@@ -153,7 +155,7 @@ function describe({ output }: Shell, { policy, allowed, blocked }: ConsentState,
   const names = (keys: ConsentState['allowed']) =>
     keys.map((key) => escapeName(labelOf(contacts, key))).join(', ') || 'nobody'
   return output.facts([
-    ['who may write', policy === 'open' ? 'everybody but those blocked (open)' : 'those allowed (contacts)'],
+    ['who may write', policy === 'open' ? 'all peers except blocked ones (open)' : 'allowed peers (contacts)'],
     ['allowed', names(allowed)],
     ['blocked', names(blocked)],
   ])

@@ -18,14 +18,14 @@ interface ChatOptions {
 
 export function chatCommand(run: RunAction): Command {
   return new Command('chat')
-    .description('talk with a peer: each line you type is a message; Ctrl-D ends it')
-    .argument('<TO>', 'a name of this mesh, a fingerprint, or a key of 64 hex digits')
+    .description('Chat with a peer: send each line you type as a message, until Ctrl-D')
+    .argument('<TO>', 'the name, the fingerprint or the key (64 hex digits) of the peer')
     .addOption(
-      durationOption('--timeout <TIME>', 'at the end, how long to wait for the broker to store what you typed', '30s'),
+      durationOption('--timeout <TIME>', 'how long to wait at the end for the broker to store your messages', '30s'),
     )
     .option(
       '--files <FOLDER>',
-      'save files that come with messages there, each under a name of its own; without it such a message stays in the queue',
+      'save the files of messages in this folder, each under a new name; without this option, messages with files stay in the queue',
     )
     .addHelpText('after', examples('sealpost chat bob', 'sealpost chat bob --profile work --files ~/Downloads'))
     .action(run(chat))
@@ -44,7 +44,7 @@ async function chat(shell: Shell, { timeout, files }: ChatOptions, to: string): 
 async function talk(chat: Chat, { to, key, timeout }: { to: string; key: PeerKey; timeout: number }): Promise<void> {
   const { shell, session, lines } = chat
   try {
-    shell.output.info(`talking with ${to} as ${session.membership.name || session.peer.key}; Ctrl-D ends it`)
+    shell.output.info(`chatting with ${to} as ${session.membership.name || session.peer.key}; press Ctrl-D to end`)
     const outbox = new Sends(shell)
     const typed = readLines(lines, (line) => outbox.add(session.peer.send(key, line), line))
     await abortable(Promise.race([typed, showAll(chat), session.failed]), shell.signal)
@@ -134,7 +134,10 @@ class Sends {
   async settled(seconds: number): Promise<void> {
     const late = AbortSignal.timeout(seconds * 1000)
     await abortable(Promise.all(this.#waiting), late).catch(() => {
-      throw new OperatingError('timeout', `${this.#waiting.size} of your messages were not stored within ${seconds} s.`)
+      throw new OperatingError(
+        'timeout',
+        `The broker did not store ${this.#waiting.size} of your messages within ${seconds} s.`,
+      )
     })
     if (this.#failed > 0) throw new OperatingError('not_sent', `${this.#failed} of your messages were not sent.`)
   }

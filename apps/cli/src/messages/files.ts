@@ -45,13 +45,13 @@ export async function uploadFile(shell: Shell, path: string, to: PeerKey | { gro
 
 async function openSource(path: string) {
   try {
-    if (!(await stat(path)).isFile()) throw new OperatingError('file_unreadable', `${path} is no file.`)
+    if (!(await stat(path)).isFile()) throw new OperatingError('file_unreadable', `${path} is not a file.`)
     return await fileSource(path)
   } catch (cause) {
     if (cause instanceof OperatingError) throw cause
     throw (cause as { code?: string }).code === 'ENOENT'
       ? new OperatingError('file_missing', `There is no file at ${path}.`)
-      : new OperatingError('file_unreadable', `The file at ${path} can't be read.`, { cause })
+      : new OperatingError('file_unreadable', `Can't read the file ${path}.`, { cause })
   }
 }
 
@@ -90,7 +90,7 @@ const isOfFileSystem = (error: unknown): error is NodeJS.ErrnoException =>
   typeof (error as NodeJS.ErrnoException | null)?.syscall === 'string'
 
 function unusable(folder: string, cause: NodeJS.ErrnoException): OperatingError {
-  return new OperatingError('folder_unusable', `No file can be saved in ${folder} (${cause.code}).`, { cause })
+  return new OperatingError('folder_unusable', `Can't save files in ${folder} (${cause.code}).`, { cause })
 }
 
 async function openFiles(shell: Shell): Promise<Attachments> {
@@ -257,6 +257,6 @@ export class UnsavedFiles {
 
   get #sentence(): string {
     const messages = this.#count === 1 ? '1 message stays' : `${this.#count} messages stay`
-    return `${messages} in the queue, because the file was not saved. \`sealpost listen --files FOLDER\` saves it.`
+    return `${messages} in the queue, because the file was not saved. Save it with \`sealpost listen --files FOLDER\`.`
   }
 }

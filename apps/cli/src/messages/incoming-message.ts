@@ -28,7 +28,7 @@ export function messageForPeople(message: Message, contacts: Contacts, paint: Pa
   const to = message.group
     ? paint.dim(` in ${escapeName(message.group.name)}`)
     : message.pool
-      ? paint.dim(' (work of a pool)')
+      ? paint.dim(' (from a pool)')
       : ''
   const from = paint.bold(escapeName(senderLabelOf(contacts, message)))
   const text = escapeText(textOf(message) ?? binaryNotice(message), INDENT)
@@ -40,7 +40,7 @@ export function messageForPeople(message: Message, contacts: Contacts, paint: Pa
 export function fileNotice(file: FileForPrograms | null, outcome: FileOutcome): string {
   if (!file) return ''
   const isKnown = file.name !== null
-  const what = isKnown ? `${escapeName(file.name!)}, ${file.bytes} bytes` : 'a file of a later version of sealpost'
+  const what = isKnown ? `${escapeName(file.name!)}, ${file.bytes} bytes` : 'a file from a later version of sealpost'
   return `\n${INDENT}[${what}, ${wordsOf(outcome)}]`
 }
 
@@ -51,9 +51,9 @@ function wordsOf(outcome: FileOutcome): string {
     case 'saved':
       return `saved as ${escapeName(outcome.path)}`
     case 'left':
-      return 'not saved, so the message stays in the queue: --files FOLDER saves it'
+      return 'not saved, so the message stays in the queue; save it with --files FOLDER'
     case 'later':
-      return `not saved yet (${outcome.code}): the message comes again`
+      return `not saved (${outcome.code}); the message will be delivered again`
     case 'lost':
       return `lost (${outcome.code})`
   }
@@ -127,7 +127,7 @@ export function textOf({ body }: Pick<Message, 'body'>): string | null {
 }
 
 export const binaryNotice = ({ body }: Pick<Message, 'body'>): string =>
-  `(${body.length} bytes that are no text; --json or --exec has them)`
+  `(${body.length} bytes of binary data; read them with --json or --exec)`
 
 /** Returns what people see for a peer: its pinned name, or its fingerprint. */
 export function labelOf(contacts: Contacts, key: PeerKey): string {
@@ -147,13 +147,13 @@ export function peerEventReporter(output: Output, contacts: Contacts): (event: P
   let isAway = false
   return (event) => {
     if (event.type === 'disconnected') {
-      if (!isAway) output.info(`no connection to the broker (${event.code}); trying again`)
+      if (!isAway) output.info(`lost the connection to the broker (${event.code}); reconnecting`)
       isAway = true
     } else if (event.type === 'connected') {
-      if (isAway) output.info('connected again')
+      if (isAway) output.info('reconnected')
       isAway = false
       if (event.durability === 'degraded')
-        output.warn('The broker says that its database may lose what it has acknowledged.')
+        output.warn('The broker reports that its database may lose acknowledged messages.')
     } else report(event, output, contacts)
   }
 }
@@ -163,37 +163,39 @@ function report(event: PeerEvent, output: Output, contacts: Contacts): void {
   switch (event.type) {
     case 'gap':
       return output.warn(
-        `Of ${label(event.sender)} ${event.missing} missing: dropped, held back, expired or given up before this one.`,
+        `${event.missing} earlier messages from ${label(event.sender)} are missing: they expired, became dead letters, or the broker dropped or withheld them.`,
       )
     case 'recovered':
       if (!event.isRecovered) output.warn(lostNotice(event.lost, label))
       return
     case 'forked':
       return output.warn(
-        `Two messages in the name of ${label(event.sender)} claim one place: someone else may hold its box key, or yours.`,
+        `Two messages from ${label(event.sender)} have the same number. Someone else may have its box key, or yours.`,
       )
     case 'tamper':
       return output.warn(
-        `An envelope said to be of ${label(event.sender)} was not taken: ${escapeName(event.reason)}. Mail stays among the dead letters.`,
+        `Rejected an envelope that claims to be from ${label(event.sender)}: ${escapeName(event.reason)}. If it was a stored message, it is now a dead letter.`,
       )
     case 'too_old':
       return output.warn(
-        `A message of ${label(event.sender)} from ${new Date(event.sentAtMs).toISOString()} was rejected as too old.`,
+        `Rejected a message from ${label(event.sender)}, sent at ${new Date(event.sentAtMs).toISOString()}, because it is older than --max-age.`,
       )
     case 'group_tamper':
-      return output.warn(`The broker handed out a group that its owner did not sign, or an old one (${event.reason}).`)
+      return output.warn(
+        `The broker returned a group that its owner did not sign, or an outdated version of it (${event.reason}).`,
+      )
     case 'identity_changed':
       return void renameContactKey(event, output, contacts)
     case 'user_tamper':
-      return output.warn(`The broker handed out a device or a new key that its person did not sign (${event.reason}).`)
+      return output.warn(`The broker returned a device or a new key that its user did not sign (${event.reason}).`)
     case 'key_changed':
-      return output.info(`${label(event.peer)} has a new box key, signed by the key you know`)
+      return output.info(`${label(event.peer)} has a new box key, signed by the pinned key`)
     case 'key_refused':
-      return output.warn(`The broker has no believable key for ${label(event.peer)} (${event.reason}).`)
+      return output.warn(`The broker returned no valid key for ${label(event.peer)} (${event.reason}).`)
     case 'sent':
-      return output.info(`a message kept from before is stored for ${label(event.to)} now`)
+      return output.info(`the broker stored an earlier message for ${label(event.to)}`)
     case 'send_failed':
-      return output.warn(`A message kept from before was not sent to ${label(event.to)} (${event.error.code}).`)
+      return output.warn(`An earlier message to ${label(event.to)} was not sent (${event.error.code}).`)
     default:
       return
   }
@@ -207,11 +209,11 @@ async function renameContactKey(
 ): Promise<void> {
   const name = contacts.nameOf(former)
   if (name === undefined) return
-  output.info(`${escapeName(name)} goes by a new key now, signed by the one you know: ${fingerprint(successor)}`)
+  output.info(`${escapeName(name)} has a new key, signed by the pinned key: ${fingerprint(successor)}`)
   await contacts.accept(name, successor).catch(() => undefined)
 }
 
 function lostNotice(lost: readonly LostMessage[], label: (key: PeerKey) => string): string {
   const senders = [...new Set(lost.map(({ sender }) => label(sender)))].join(', ')
-  return `${lost.length} of the messages to you from ${senders} will not come: they expired, or were given up.`
+  return `${lost.length} messages to you from ${senders} will not arrive: they expired or became dead letters.`
 }

@@ -27,20 +27,20 @@ const POOL_ATTEMPTS_MAX = 5
 
 export function listenCommand(run: RunAction): Command {
   return new Command('listen')
-    .description('take messages as they come, one after the other, until Ctrl-C')
+    .description('Receive messages one at a time, until Ctrl-C')
     .option(
       '-e, --exec <CMD>',
-      'run CMD in a shell for each message: the body is its stdin, SEALPOST_FROM, _FROM_NAME, _FROM_DEVICE, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS, _ENQUEUED_AT_MS, _GROUP, _POOL, _FILE and _IS_REQUEST its environment, beside what a program needs to run (PATH, HOME, LANG, TERM, SEALPOST_HOME and the like) and what --env names; with an exit code other than 0 the message comes again later',
+      'run CMD in a shell for each message, with the body on stdin. Its environment contains SEALPOST_FROM, _FROM_NAME, _FROM_DEVICE, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS, _ENQUEUED_AT_MS, _GROUP, _POOL, _FILE and _IS_REQUEST, the usual variables (PATH, HOME, LANG, TERM, SEALPOST_HOME and the like) and those of --env. If CMD exits with a code other than 0, the message is delivered again later',
     )
-    .option('--env <NAME...>', 'pass these variables of yours on to CMD, too; may be given several times')
-    .option('--reply', 'what CMD prints for a request is sent back as its answer')
-    .option('--pool <POOL...>', 'take work of these pools as well, one message at a time of each: names or ids')
+    .option('--env <NAME...>', 'pass these environment variables to CMD; repeatable')
+    .option('--reply', 'reply to each request with the output of CMD')
+    .option('--pool <POOL...>', 'also receive messages of these pools, given by name or id, one at a time from each')
     .option(
       '--files <FOLDER>',
-      'save files that come with messages there, each under a name of its own; without it such a message stays in the queue',
+      'save the files of messages in this folder, each under a new name; without this option, messages with files stay in the queue',
     )
     .addOption(maxAgeOption())
-    .option('-n, --count <N>', 'end after N messages', parseInteger(1, 1_000_000_000))
+    .option('-n, --count <N>', 'exit after N messages', parseInteger(1, 1_000_000_000))
     .addHelpText(
       'after',
       examples(
@@ -61,14 +61,15 @@ async function listen(
   shell: Shell,
   { exec, reply = false, count = Infinity, pool = [], files, env = [], maxAge }: ListenOptions,
 ): Promise<void> {
-  if (reply && exec === undefined) throw new OperatingError('usage', '--reply sends what the CMD of --exec prints.')
+  if (reply && exec === undefined) throw new OperatingError('usage', '--reply needs --exec, whose output it sends.')
   for (const name of env)
-    if (shell.settings.environment[name] === undefined) shell.output.warn(`--env ${escapeName(name)}: it is not set`)
+    if (shell.settings.environment[name] === undefined)
+      shell.output.warn(`--env ${escapeName(name)}: the variable is not set`)
   // No more than needed: the others stay with the broker.
   const credit = count === Infinity ? {} : { credit: Math.min(count, 512) }
   await using session = await openSession(shell, { ...credit, maxAgeSeconds: maxAge })
   await abortable(joinPools(session, pool), shell.signal)
-  shell.output.info(`listening as ${session.membership.name || session.peer.key}; Ctrl-C ends it`)
+  shell.output.info(`listening as ${session.membership.name || session.peer.key}; press Ctrl-C to end`)
   const unsaved = new UnsavedFiles()
   const handling = { shell, session, exec, env, isReplying: reply, unsaved }
   await unsaved.reportAfter(handleAll(handling, count, files), shell.output)
@@ -115,7 +116,7 @@ async function handle(message: Message, handling: Handling): Promise<boolean> {
   const { outcome, unsaved } = handling
   switch (outcome.name) {
     case 'left':
-      if (message.pool) return retryLater(message, handling, 'its file needs --files FOLDER')
+      if (message.pool) return retryLater(message, handling, 'saving its file requires --files FOLDER')
       return unsaved.leave(message) && (await leaveOpen(message, handling))
     case 'later':
       return retryLater(message, handling, `its file was not saved (${outcome.code})`)
@@ -130,7 +131,7 @@ async function handle(message: Message, handling: Handling): Promise<boolean> {
 
 async function leaveOpen(message: Message, handling: Handling): Promise<true> {
   if (handling.exec === undefined) await print(message, handling)
-  else warnOf(message, handling, 'its file was not saved, and the command did not run: --files FOLDER saves it')
+  else warnOf(message, handling, 'the command did not run, because the file was not saved: set --files FOLDER')
   return true
 }
 
@@ -145,7 +146,7 @@ async function refuse(message: Message, handling: Handling, code: string): Promi
 function retryLater(message: Message, handling: Handling, why: string): false {
   const afterMs = retryPause(message)
   message.retry(afterMs)
-  warnOf(message, handling, `given back: ${why}; again in ${afterMs / 1000} s`)
+  warnOf(message, handling, `released: ${why}; next delivery in ${afterMs / 1000} s`)
   return false
 }
 
@@ -174,7 +175,7 @@ async function printOrExecute(message: Message, handling: Handling): Promise<boo
   }
   const afterMs = retryPause(message)
   message.retry(afterMs)
-  warnOf(message, handling, `the command ended ${failure}; again in ${afterMs / 1000} s`)
+  warnOf(message, handling, `the command ended ${failure}; next delivery in ${afterMs / 1000} s`)
   return false
 }
 
@@ -201,7 +202,7 @@ function execute(command: string, message: Message, handling: Handling): Promise
   child.stdin!.end(message.body)
   return new Promise((resolve) => {
     const ended = (failure: string | null) => resolve({ failure, printed: Buffer.concat(printed) })
-    child.on('error', (error) => ended(`before it began (${error.message})`))
+    child.on('error', (error) => ended(`before it started (${error.message})`))
     child.on('close', (code, signal) => ended(code === 0 ? null : signal ? `by ${signal}` : `with exit code ${code}`))
   })
 }

@@ -28,27 +28,35 @@ interface SendOptions {
 
 export function sendCommand(run: RunAction): Command {
   return new Command('send')
-    .description('send a message: TEXT, a file beside it, or stdin; done when the broker has stored it')
-    .argument('<TO>', 'a name of this mesh, NAME/LABEL for one device, a fingerprint, or a key of 64 hex digits')
-    .argument('[TEXT]', 'the message; without it and without --file it is read from stdin')
-    .option(
-      '-f, --file <PATH>',
-      'a file that goes with it, of any size; sent again after a cut it resumes where it was',
+    .description(
+      'Send a message to a peer: TEXT, or stdin, and optionally a file. Succeeds when the broker has stored it.',
     )
-    .addOption(new Option('--priority <PRIORITY>', 'how urgent').choices(PRIORITIES).default('next'))
-    .option('--ttl <TIME>', 'how long the broker keeps it for an absent peer, like 2h or 14d', parseDuration)
+    .argument(
+      '<TO>',
+      'the name, the fingerprint or the key (64 hex digits) of the recipient, or NAME/LABEL for one device',
+    )
+    .argument('[TEXT]', 'the message; without TEXT and --file, it is read from stdin')
+    .option('-f, --file <PATH>', 'attach a file of any size; an interrupted upload resumes when you send it again')
+    .addOption(new Option('--priority <PRIORITY>', 'the priority of the message').choices(PRIORITIES).default('next'))
+    .option(
+      '--ttl <TIME>',
+      'how long the broker stores it for a peer that is offline, such as 2h or 14d',
+      parseDuration,
+    )
     .addOption(
       durationOption(
         '--timeout <TIME>',
-        'how long to wait for the broker; what it has not stored by then leaves later',
+        'how long to wait for the broker; a message that is not stored by then is sent later',
         '30s',
       ),
     )
-    .addOption(new Option('--every-device', 'to each device of this person').conflicts(['freeDevice', 'wait', 'file']))
     .addOption(
-      new Option('--free-device', 'to one device of this person that is there now').conflicts(['wait', 'file']),
+      new Option('--every-device', 'send it to every device of this user').conflicts(['freeDevice', 'wait', 'file']),
     )
-    .option('--no-wait', 'done when the message is kept in the profile; it leaves with the next command')
+    .addOption(
+      new Option('--free-device', 'send it to one device of this user that is online').conflicts(['wait', 'file']),
+    )
+    .option('--no-wait', 'succeed when the message is stored in the profile; the next command sends it')
     .addHelpText(
       'after',
       examples(
@@ -82,9 +90,13 @@ async function send(asked: Shell, options: SendOptions, to: string, text: string
   if (!options.wait) {
     await callPeer(asked, { method: 'enqueue', params })
     await file?.done()
-    return say(asked, { ...sent, stored: false }, `kept for ${to}, ${body.length} bytes`)
+    return say(asked, { ...sent, stored: false }, `queued for ${to}, ${body.length} bytes`)
   }
-  using shell = withDeadline(asked, options.timeout, `The broker has not stored it after ${options.timeout} s. ${KEPT}`)
+  using shell = withDeadline(
+    asked,
+    options.timeout,
+    `The broker did not store the message within ${options.timeout} s. ${KEPT}`,
+  )
   const receipt = await callPeer(shell, { method: 'send', params, withinMs: NO_LIMIT_MS }).catch(async (error) => {
     if (asked.signal.aborted) asked.output.warn(KEPT)
     if ((error as { code?: string }).code === 'unknown_recipient') await explainUnknown(asked, to)
@@ -96,27 +108,31 @@ async function send(asked: Shell, options: SendOptions, to: string, text: string
 }
 
 async function sendToEvery(asked: Shell, { timeout }: SendOptions, params: SendParams): Promise<void> {
-  using shell = withDeadline(asked, timeout, `The broker has not stored it after ${timeout} s. ${KEPT}`)
+  using shell = withDeadline(asked, timeout, `The broker did not store the message within ${timeout} s. ${KEPT}`)
   const devices = await callPeer(shell, { method: 'sendToEveryDevice', params, withinMs: NO_LIMIT_MS })
   const stored = devices.filter(({ code }) => code === null).length
   await say(shell, { to: params.to, devices }, `stored for ${stored} of ${devices.length} devices`)
   const refused = devices.find(({ code }) => code !== null)
-  if (refused) throw new OperatingError(refused.code!, 'Not every device of this person has it.')
+  if (refused) throw new OperatingError(refused.code!, 'The message was not stored for every device of this user.')
 }
 
 async function sendToFree(asked: Shell, { timeout }: SendOptions, params: SendParams): Promise<void> {
-  using shell = withDeadline(asked, timeout, `The broker has not stored it after ${timeout} s. ${KEPT}`)
+  using shell = withDeadline(asked, timeout, `The broker did not store the message within ${timeout} s. ${KEPT}`)
   const device = await callPeer(shell, { method: 'sendToFreeDevice', params, withinMs: NO_LIMIT_MS })
   await say(shell, { to: device, stored: true }, `stored for ${fingerprint(device)}`)
 }
 
 /** Resolves the recipient before anything is stored. */
 async function findRecipient(asked: Shell, { timeout }: SendOptions, to: string): Promise<PeerKey> {
-  using shell = withDeadline(asked, timeout, `The broker did not say who ${escapeName(to)} is within ${timeout} s.`)
+  using shell = withDeadline(
+    asked,
+    timeout,
+    `The broker did not return the key of ${escapeName(to)} within ${timeout} s.`,
+  )
   return await resolveRecipient(shell, to, NO_LIMIT_MS)
 }
 
-const KEPT = 'It is kept, and leaves with the next command of this profile: do not send it again.'
+const KEPT = "The next command of this profile sends it. Don't send it again."
 /** The command's own deadline applies. */
 const NO_LIMIT_MS = 2 ** 31 - 1
 
@@ -135,18 +151,22 @@ interface RequestOptions {
 
 export function requestCommand(run: RunAction): Command {
   return new Command('request')
-    .description('ask a peer something: TEXT, a file, or stdin; prints the answer')
-    .argument('<TO>', 'a name of this mesh, a fingerprint, or a key of 64 hex digits')
-    .argument('[TEXT]', 'the question; without it and without --file it is read from stdin')
-    .option('-f, --file <PATH>', 'the question is what this file holds; - is stdin')
+    .description('Send a request to a peer, TEXT, the content of a file, or stdin, and print the reply')
+    .argument('<TO>', 'the name, the fingerprint or the key (64 hex digits) of the peer')
+    .argument('[TEXT]', 'the request; without TEXT and --file, it is read from stdin')
+    .option('-f, --file <PATH>', 'read the request from this file; - reads stdin')
     .addOption(
-      new Option('--priority <PRIORITY>', 'how urgent; the answer is as urgent').choices(PRIORITIES).default('next'),
+      new Option('--priority <PRIORITY>', 'the priority of the request and its reply')
+        .choices(PRIORITIES)
+        .default('next'),
     )
-    .addOption(durationOption('--timeout <TIME>', 'how long to wait; an answer after that is a message', '30s'))
-    .option('--if-online', 'give up at once when nobody is there')
+    .addOption(
+      durationOption('--timeout <TIME>', 'how long to wait for the reply; a later reply arrives as a message', '30s'),
+    )
+    .option('--if-online', 'fail immediately if the peer is offline')
     .option(
       '--files <FOLDER>',
-      'save the file of the answer there; without it such an answer stays in the queue, as a message',
+      'save the file of the reply in this folder; without this option, a reply with a file stays in the queue as a message',
     )
     .addHelpText(
       'after',
@@ -184,14 +204,14 @@ async function request(shell: Shell, options: RequestOptions, to: string, text: 
 }
 
 const NOT_SAVED =
-  'The answer stays in the queue as a message, because its file was not saved. `sealpost listen --files FOLDER` saves it.'
+  'The reply stays in the queue as a message, because its file was not saved. Save it with `sealpost listen --files FOLDER`.'
 
 async function show({ output }: Shell, { bodyBase64, outcome, ...answer }: RequestResult): Promise<void> {
   const body = new Uint8Array(Buffer.from(bodyBase64, 'base64'))
   const text = escapeText(textOf({ body }) ?? binaryNotice({ body }), '')
   if (answer.isError) throw new OperatingError('answered_error', text)
   await output.result({ ...answer, ...bodyForPrograms({ body }) }, () => text + fileNotice(answer.file, outcome))
-  if (outcome.name === 'lost') throw new OperatingError(outcome.code, 'The file of the answer is gone.')
+  if (outcome.name === 'lost') throw new OperatingError(outcome.code, 'The file of the reply is lost.')
   if (outcome.name === 'left' || outcome.name === 'later') throw new OperatingError('file_not_saved', NOT_SAVED)
 }
 
@@ -205,7 +225,7 @@ interface BodySource {
 /** @throws OperatingError `usage`, `file_missing`, `file_unreadable`, `body_too_large` */
 export async function readBody({ text, file }: BodySource, stdin = process.stdin): Promise<Uint8Array> {
   if (text !== undefined && file !== undefined)
-    throw new OperatingError('usage', 'The message is either TEXT or --file, not both.')
+    throw new OperatingError('usage', 'Give either TEXT or --file, not both.')
   if (text !== undefined) return bounded(new TextEncoder().encode(text))
   if (file !== undefined && file !== '-') return readWhole(file)
   return collect(stdin)
@@ -227,7 +247,7 @@ async function readWhole(path: string): Promise<Uint8Array> {
   const file = await open(path, 'r').catch((cause) => {
     throw (cause as { code?: string }).code === 'ENOENT'
       ? new OperatingError('file_missing', `There is no file at ${path}.`)
-      : new OperatingError('file_unreadable', `The file at ${path} can't be read.`, { cause })
+      : new OperatingError('file_unreadable', `Can't read the file ${path}.`, { cause })
   })
   try {
     if ((await file.stat()).isDirectory()) throw new OperatingError('file_unreadable', `${path} is a folder.`)

@@ -53,7 +53,7 @@ function tokenOf({ SEALPOST_ADMIN_TOKEN, SEALPOST_ADMIN_TOKEN_FILE }: Settings['
   try {
     return readFileSync(SEALPOST_ADMIN_TOKEN_FILE, 'utf8').trim()
   } catch (cause) {
-    throw new OperatingError('usage', "SEALPOST_ADMIN_TOKEN_FILE names a file that can't be read.", { cause })
+    throw new OperatingError('usage', "Can't read the file in SEALPOST_ADMIN_TOKEN_FILE.", { cause })
   }
 }
 
@@ -96,18 +96,22 @@ export async function callAdmin<T>(shell: Shell, { path, answer, query = {}, bod
     signal: AbortSignal.any([shell.signal, AbortSignal.timeout(ANSWER_WITHIN_MS)]),
   }).catch((cause) => {
     shell.signal.throwIfAborted()
-    throw new OperatingError('unreachable', `No operators' interface answers at ${url.origin}.`, { cause })
+    throw new OperatingError('unreachable', `No operators' interface responds at ${url.origin}.`, { cause })
   })
   if (response.status === 204) return answer.parse({})
   const said: unknown = await response.json().catch(() => null)
   if (!response.ok) throw refusalOf(said)
   const parsed = answer.safeParse(said)
   if (parsed.success) return parsed.data
-  throw new OperatingError('answer_malformed', 'The broker answers what this version does not know.')
+  throw new OperatingError(
+    'answer_malformed',
+    'The broker sent a response that this version of sealpost does not know.',
+  )
 }
 
 function refusalOf(said: unknown): OperatingError {
-  if (!isRecord(said)) return new OperatingError('answer_malformed', 'That is no operators’ interface.')
+  if (!isRecord(said))
+    return new OperatingError('answer_malformed', 'The server at this URL is not an operators’ interface.')
   const meaning = String(said.meaning ?? said.code).replaceAll('`', '')
   return new OperatingError(String(said.code), `${meaning.replace(/^./, (letter) => letter.toUpperCase())}.`)
 }
@@ -120,14 +124,14 @@ interface CreateOptions {
 
 export function tokenCommand(run: RunAction): Command {
   return new Command('token')
-    .description('tokens of operators; needs DATABASE_URL')
+    .description("Manage operators' tokens. Needs DATABASE_URL.")
     .addHelpText('after', examples('sealpost admin token create grafana', 'sealpost admin token list'))
     .addCommand(createCommand(run))
-    .addCommand(new Command('list').description('show them, without their secrets').addHelpText('after', examples('sealpost admin token list')).action(run(list))) // biome-ignore format: one thing
+    .addCommand(new Command('list').description('List the tokens, without their secrets').addHelpText('after', examples('sealpost admin token list')).action(run(list))) // biome-ignore format: one thing
     .addCommand(
       new Command('revoke')
-        .description('end one; brokers believe in it for three seconds more')
-        .argument('<ID>', 'as `admin token list` shows it')
+        .description('Revoke a token. Brokers may accept it for three more seconds.')
+        .argument('<ID>', 'the id of the token, from `admin token list`')
         .addHelpText('after', examples('sealpost admin token revoke 0123456789abcdef'))
         .action(run(revoke)),
     )
@@ -135,11 +139,11 @@ export function tokenCommand(run: RunAction): Command {
 
 function createCommand(run: RunAction): Command {
   return new Command('create')
-    .description('make one, and print it this once')
-    .argument('<NAME>', 'what the audit calls it')
-    .addOption(new Option('--scope <SCOPE>', 'read, or operate: it changes things, too').choices(ADMIN_SCOPES).default('read')) // biome-ignore format: one thing
-    .option('--mesh <ID>', 'only for this mesh, 32 hex digits', parseHex(16))
-    .addOption(durationOption('--ttl <TIME>', 'how long it is good', '30d'))
+    .description("Create a token and print it. It can't be printed again.")
+    .argument('<NAME>', 'the name of the token in the audit log')
+    .addOption(new Option('--scope <SCOPE>', 'read: only views; operate: views and changes').choices(ADMIN_SCOPES).default('read')) // biome-ignore format: one thing
+    .option('--mesh <ID>', 'limit the token to this mesh (32 hex digits)', parseHex(16))
+    .addOption(durationOption('--ttl <TIME>', 'how long the token is valid', '30d'))
     .addHelpText(
       'after',
       examples('sealpost admin token create grafana', 'sealpost admin token create ada --scope operate --ttl 12h'),
@@ -169,6 +173,6 @@ async function list(shell: Shell): Promise<void> {
 
 async function revoke(shell: Shell, _: object, id: string): Promise<void> {
   const isThere = await withDatabase(shell, (db) => revokeAdminToken(db, id))
-  if (!isThere) throw new OperatingError('token_unknown', 'There is no admin token of that ID.')
+  if (!isThere) throw new OperatingError('token_unknown', 'There is no admin token with this ID.')
   await shell.output.result({ id, isRevoked: true }, () => 'revoked')
 }

@@ -30,8 +30,8 @@ const MESH = '0123456789abcdef0123456789abcdef'
 
 export function createMeshCommand(run: RunAction): Command {
   return withInviteOptions(new Command('create'))
-    .description('create a mesh, and print the invite of its first admin; needs the database, and a broker that runs')
-    .argument('<NAME>', 'what operators call it, 1 to 64 characters')
+    .description('Create a mesh and print the invite of its first admin. Needs DATABASE_URL and a running broker.')
+    .argument('<NAME>', 'the name of the mesh for operators, 1 to 64 characters')
     .addHelpText(
       'after',
       examples('sealpost admin mesh create home', 'sealpost admin mesh create home --url ws://127.0.0.1:7450'),
@@ -41,16 +41,16 @@ export function createMeshCommand(run: RunAction): Command {
 
 export function inviteAdminCommand(run: RunAction): Command {
   return withInviteOptions(new Command('invite'))
-    .description('print another admin invite, for a mesh whose first one ended unused or whose admins lost their keys')
-    .argument('<MESH>', 'its ID, 32 hex digits', parseHex(16))
+    .description('Create another admin invite, for a mesh whose first invite expired or whose admins lost their keys')
+    .argument('<MESH>', 'the ID of the mesh (32 hex digits)', parseHex(16))
     .addHelpText('after', examples(`sealpost admin mesh invite ${MESH}`))
     .action(run(invite))
 }
 
 const withInviteOptions = (command: Command): Command =>
   command
-    .option('--url <URL>', 'how peers dial the broker; default: the PUBLIC_URL of a broker that runs')
-    .addOption(durationOption('--expires <TIME>', 'how long the invite is good, like 2h or 7d', '24h'))
+    .option('--url <URL>', 'the URL at which peers dial the broker; default: the PUBLIC_URL of a running broker')
+    .addOption(durationOption('--expires <TIME>', 'how long the invite is valid, such as 2h or 7d', '24h'))
 
 async function create(shell: Shell, options: InviteOptions, text: string): Promise<void> {
   const name = tidyName(text)
@@ -61,7 +61,7 @@ async function create(shell: Shell, options: InviteOptions, text: string): Promi
     if (await createMeshWithInvite(db, { meshId, name, invite: rowOf(made.invite) })) return made
     throw new OperatingError(
       'mesh_exists',
-      `There is a mesh ${escapeName(name)} already; \`sealpost admin mesh invite ID\` makes an invite to it.`,
+      `A mesh named ${escapeName(name)} already exists. Create an invite to it with \`sealpost admin mesh invite ID\`.`,
     )
   })
   await print(shell, made, { name })
@@ -108,16 +108,16 @@ const rowOf = ({ inviteId, bytes, usesMax, notAfterMs }: Invite): OperatorInvite
  */
 async function findBroker(db: Database, asked: string | undefined): Promise<{ url: string; brokerKey: PeerKey }> {
   if (asked !== undefined && !isDialable(asked))
-    throw new OperatingError('usage', '--url must be an address like wss://broker.example or ws://127.0.0.1:7450.')
+    throw new OperatingError('usage', '--url must be a URL such as wss://broker.example or ws://127.0.0.1:7450.')
   const alive = (await listShards(db)).filter(({ leaseMs }) => leaseMs > 0)
   const [brokerKey, ...others] = new Set(alive.map(clusterKeyOf))
   if (!brokerKey)
-    throw new OperatingError('broker_not_running', 'No broker runs on this database; start one, which gives the invite its key.') // biome-ignore format: one thing
+    throw new OperatingError('broker_not_running', 'No broker is running on this database. Start one: the invite contains its key.') // biome-ignore format: one thing
   if (others.length > 0)
-    throw new OperatingError('broker_keys_differ', 'The brokers on this database have different keys; peers could pin one of them only.') // biome-ignore format: one thing
+    throw new OperatingError('broker_keys_differ', 'The brokers on this database have different keys, and peers can pin only one of them.') // biome-ignore format: one thing
   const url = asked ?? alive.find((shard) => shard.url !== null)?.url
   if (url) return { url, brokerKey }
-  throw new OperatingError('usage', 'No broker has a PUBLIC_URL; name the address that peers dial with --url, like ws://127.0.0.1:7450.') // biome-ignore format: one thing
+  throw new OperatingError('usage', 'No broker has a PUBLIC_URL. Set the URL that peers dial with --url, such as ws://127.0.0.1:7450.') // biome-ignore format: one thing
 }
 
 function clusterKeyOf({ brokerKey, certificate }: { brokerKey: PeerKey; certificate: Uint8Array | null }): PeerKey {
@@ -128,6 +128,6 @@ async function print({ output }: Shell, { text, invite }: Made, more: { name?: s
   const { inviteId, meshId, url, brokerKey, role, usesMax, notAfterMs } = invite
   const facts = { invite: text, inviteId, meshId, ...more, url, brokerKey, role, usesMax, notAfterMs }
   await output.result(facts, () => text)
-  output.info(`lets one admin into the mesh ${meshId} at ${escapeName(url)} until ${formatTime(notAfterMs)} UTC`)
-  output.info(`to use it: sealpost join ${text.slice(0, 14)}…`)
+  output.info(`admits one admin to the mesh ${meshId} at ${escapeName(url)} until ${formatTime(notAfterMs)} UTC`)
+  output.info(`to join:   sealpost join ${text.slice(0, 14)}…`)
 }

@@ -22,11 +22,11 @@ import { adminDeadCommand } from './dead-letters.ts'
 
 export function adminCommand(run: RunAction): Command {
   const admin = new Command('admin')
-    .description('for operators: see whether mail flows, and steer it; needs SEALPOST_ADMIN_URL and a token')
+    .description('For operators: monitor message flow and act on problems. Needs SEALPOST_ADMIN_URL and a token.')
     .addHelpText(
       'after',
       `
-On the machine of \`sealpost up\` neither is needed: it leaves both in its folder.
+On the machine that runs \`sealpost up\`, neither is needed: both are in its folder.
 ${examples('sealpost admin overview', 'sealpost admin console', 'sealpost admin token create grafana')}`,
     )
   for (const command of [
@@ -45,13 +45,13 @@ function changeCommands(run: RunAction): Command[] {
   const example = (...lines: string[]) => examples(...lines.map((line) => `sealpost admin ${line}`))
   return [
     new Command('revoke-peer')
-      .description('end a membership for good, with those of its devices; live sessions end at once')
+      .description('Revoke a member and its devices permanently. Live sessions end immediately.')
       .argument('<MESH>', 'the ID of the mesh', parseHex(16))
       .argument('<KEY>', 'the key of the peer', parseHex(32))
       .addHelpText('after', example(`revoke-peer ${'01'.repeat(16)} ${'ab'.repeat(32)}`))
       .action(run(revokePeer)),
     new Command('revoke-invite')
-      .description('let nobody in by an invite any more, whether it was used or not')
+      .description('Revoke an invite, whether or not it was used')
       .argument('<MESH>', 'the ID of the mesh', parseHex(16))
       .argument('<ID>', 'the ID of the invite', parseHex(16))
       .addHelpText('after', example(`revoke-invite ${'01'.repeat(16)} ${'ab'.repeat(16)}`))
@@ -75,41 +75,41 @@ const PAGE = 200
 
 function viewCommands(run: RunAction): Command[] {
   const ofMesh = (name: string, description: string) =>
-    new Command(name).description(description).argument('<MESH>', 'its ID, 32 hex digits', parseHex(16))
+    new Command(name).description(description).argument('<MESH>', 'the ID of the mesh (32 hex digits)', parseHex(16))
   const example = (...lines: string[]) => examples(...lines.map((line) => `sealpost admin ${line}`))
   return [
     new Command('overview')
-      .description('whether mail flows, and if not, where and why')
-      .option('--watch', 'again every two seconds, until Ctrl-C')
+      .description('Report whether messages flow, and if not, where and why')
+      .option('--watch', 'update every two seconds, until Ctrl-C')
       .addHelpText('after', example('overview', 'overview --watch --json'))
       .action(run(overview)),
-    new Command('history').description('the last half hour, a line for each two seconds').addHelpText('after', example('history --json')).action(run(history)), // biome-ignore format: one thing
-    new Command('meshes').description('list the meshes and how their mail flows, those that need someone first').addHelpText('after', example('meshes')).action(run(meshes)), // biome-ignore format: one thing
-    ofMesh('mesh', 'one mesh, and for whom most waits')
+    new Command('history').description('Print the last half hour, one line for every two seconds').addHelpText('after', example('history --json')).action(run(history)), // biome-ignore format: one thing
+    new Command('meshes').description('List the meshes and their message flow. Meshes that need attention come first.').addHelpText('after', example('meshes')).action(run(meshes)), // biome-ignore format: one thing
+    ofMesh('mesh', 'Print one mesh and the peers with the most waiting messages')
       .addCommand(createMeshCommand(run))
       .addCommand(inviteAdminCommand(run))
       .addHelpText('after', example(`mesh ${MESH}`))
       .action(run(mesh)),
-    ofMesh('peers', 'the peers of a mesh, with devices, pools and those revoked')
+    ofMesh('peers', 'List the peers of a mesh, including devices, pools and revoked peers')
       .addHelpText('after', example(`peers ${MESH} --json`))
       .action(run(peers)),
-    ofMesh('groups', 'the groups and pools of a mesh')
+    ofMesh('groups', 'List the groups and pools of a mesh')
       .addHelpText('after', example(`groups ${MESH}`))
       .action(run(groups)),
-    ofMesh('invites', 'the invites of a mesh that were used or revoked')
+    ofMesh('invites', 'List the used and revoked invites of a mesh')
       .addHelpText('after', example(`invites ${MESH}`))
       .action(run(invites)),
-    new Command('database').description('what the database server says of itself').addHelpText('after', example('database')).action(run(database)), // biome-ignore format: one thing
-    new Command('shards').description('the brokers on this database').addHelpText('after', example('shards')).action(run(shards)), // biome-ignore format: one thing
+    new Command('database').description('Print the state of the database server').addHelpText('after', example('database')).action(run(database)), // biome-ignore format: one thing
+    new Command('shards').description('List the brokers on this database').addHelpText('after', example('shards')).action(run(shards)), // biome-ignore format: one thing
     new Command('audit')
-      .description('what operators changed, the latest first')
-      .option('--mesh <ID>', 'only of this mesh, 32 hex digits', parseHex(16))
-      .option('--limit <N>', 'how many at most', parseInteger(1, 1000), 100)
+      .description("List the operators' changes, latest first")
+      .option('--mesh <ID>', 'list only this mesh (32 hex digits)', parseHex(16))
+      .option('--limit <N>', 'the maximum number of rows', parseInteger(1, 1000), 100)
       .addHelpText('after', example('audit', 'audit --limit 1000 --json'))
       .action(run(audit)),
     new Command('console')
       .description(
-        'print a link that opens the console, with the token behind the #; anyone who has the link has your rights',
+        'Print a link that opens the console. It contains your token after the #, so anyone who has the link has your rights.',
       )
       .addHelpText('after', example('console'))
       .action(run(consoleLink)),
@@ -138,7 +138,10 @@ function overviewText({ output }: Shell, { flow, causes, now, queue, database, m
       ],
       ['send to ack', `p50 ${formatMillis(now.ackP50Ms)}, p99 ${formatMillis(now.ackP99Ms)}`],
       ['send to push', `p50 ${formatMillis(now.pushP50Ms)}, p99 ${formatMillis(now.pushP99Ms)}`],
-      ['queue', `${queue.depth} for ${queue.recipients} recipients, the oldest for ${formatAge(queue.oldestAgeMs)}`],
+      [
+        'queue',
+        `${queue.depth} for ${queue.recipients} recipients, the oldest waits for ${formatAge(queue.oldestAgeMs)}`,
+      ],
       ['sessions', String(now.sessions)],
       ['database', `${database.deadRows} dead rows, oldest snapshot ${Math.round(database.snapshotSeconds)} s`],
     ]),
@@ -252,16 +255,16 @@ async function database(shell: Shell): Promise<void> {
   const rows = seen.tables.map(({ name, rows, deadRows, bytes: size, vacuumedAtMs }) => [
     ...[name, String(rows), String(deadRows), binaryBytes(size), formatTime(vacuumedAtMs)],
   ])
-  const wal = seen.walBytesPerSecond === null ? 'not known yet' : `${binaryBytes(seen.walBytesPerSecond)}/s`
+  const wal = seen.walBytesPerSecond === null ? 'unknown' : `${binaryBytes(seen.walBytesPerSecond)}/s`
   await output.result(seen, () =>
     [
       output.facts([
         ['server', `Postgres ${seen.version}, ${binaryBytes(seen.bytes)}`],
         ['log', wal],
-        ['connections', `${seen.ownConnections} of ours, ${seen.connections} of ${seen.connectionsMax} in all`],
+        ['connections', `${seen.connections} of ${seen.connectionsMax} in use, ${seen.ownConnections} by Sealpost`],
         ['waiting', `${seen.statementsWaiting} statements`],
       ]),
-      ...seen.snapshots.map(({ pid, application, seconds }) => `pid ${pid} (${escapeName(application)}) holds a snapshot for ${Math.round(seconds)} s`), // biome-ignore format: one thing
+      ...seen.snapshots.map(({ pid, application, seconds }) => `pid ${pid} (${escapeName(application)}) has held a snapshot for ${Math.round(seconds)} s`), // biome-ignore format: one thing
       output.table(['TABLE', 'ROWS', 'DEAD', 'SIZE', 'VACUUMED (UTC)'], rows),
     ].join('\n'),
   )
@@ -294,8 +297,8 @@ async function consoleLink({ settings, output }: Shell): Promise<void> {
 
 function keptCommand(run: RunAction): Command {
   return new Command('kept')
-    .description('what is kept of a mesh beside its mail: values, history, snapshots and files')
-    .argument('<MESH>', 'its ID, 32 hex digits', parseHex(16))
+    .description('Print the stored data of a mesh besides messages: values, history, snapshots and files')
+    .argument('<MESH>', 'the ID of the mesh (32 hex digits)', parseHex(16))
     .addHelpText('after', examples(`sealpost admin kept ${MESH}`, `sealpost admin kept ${MESH} --json`))
     .action(run(kept))
 }
@@ -304,7 +307,7 @@ async function kept(shell: Shell, _: object, meshId: string): Promise<void> {
   const { output } = shell
   const found = await callAdmin(shell, { path: `/meshes/${meshId}/kept`, answer: shapes.StorageReport })
   const { files, bytes, unfinished } = found.attachments
-  const facts = output.facts([['files', `${files}, ${binaryBytes(bytes)}; ${unfinished} of them not complete`]])
+  const facts = output.facts([['files', `${files}, ${binaryBytes(bytes)}; ${unfinished} incomplete`]])
   await output.result(found, () =>
     found.spaces.length === 0 ? `no state and no history\n${facts}` : `${spaceTable(output, found.spaces)}\n${facts}`,
   )
@@ -329,8 +332,8 @@ const keptOf = ({ historyBytes, historyBytesMax, keptSinceMs, days }: shapes.Spa
 
 function quotasCommand(run: RunAction): Command {
   return new Command('quotas')
-    .description('the limits of a mesh, its mailboxes, senders and owners: what is used, by whom most, and of how much')
-    .argument('<MESH>', 'its ID, 32 hex digits', parseHex(16))
+    .description('Print the quotas of a mesh and of its mailboxes, senders and owners: usage, heaviest user and limit')
+    .argument('<MESH>', 'the ID of the mesh (32 hex digits)', parseHex(16))
     .addHelpText('after', examples(`sealpost admin quotas ${MESH}`, `sealpost admin quotas ${MESH} --json`))
     .action(run(quotas))
 }

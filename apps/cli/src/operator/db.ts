@@ -8,7 +8,7 @@ import { examples, type RunAction, type Shell } from '../shell.ts'
 
 export function dbCommand(run: RunAction): Command {
   return new Command('db')
-    .description('for operators: the database itself')
+    .description('For operators: maintain the database')
     .addCommand(migrateCommand(run))
     .addCommand(prepareCommand(run))
     .addCommand(rolesCommand(run))
@@ -21,7 +21,7 @@ export function dbCommand(run: RunAction): Command {
 
 function migrateCommand(run: RunAction): Command {
   return new Command('migrate')
-    .description('bring it up to date, as the account that owns it; needs DATABASE_URL')
+    .description('Migrate the database, as the account that owns it. Needs DATABASE_URL.')
     .addHelpText('after', examples('DATABASE_URL=postgres://owner@db/sealpost sealpost db migrate'))
     .action(run(bringUpToDate))
 }
@@ -29,7 +29,7 @@ function migrateCommand(run: RunAction): Command {
 function prepareCommand(run: RunAction): Command {
   return new Command('prepare')
     .description(
-      'bring it up to date, make its roles, and give the users of BROKER_DATABASE_URL and ADMIN_DATABASE_URL a login each; DATABASE_URL is of a superuser',
+      'Migrate the database, create its roles, and create a login for each user in BROKER_DATABASE_URL and ADMIN_DATABASE_URL. DATABASE_URL must be of a superuser.',
     )
     .addHelpText('after', examples('sealpost db prepare'))
     .action(run(prepare))
@@ -37,14 +37,14 @@ function prepareCommand(run: RunAction): Command {
 
 function rolesCommand(run: RunAction): Command {
   return new Command('roles')
-    .description('print the SQL of roles with no more rights than they need, for a superuser to run')
+    .description('Print the SQL that creates roles with minimal rights, for a superuser to run')
     .addHelpText('after', examples('sealpost db roles | psql -v ON_ERROR_STOP=1 -d sealpost'))
     .action(run(printRoles))
 }
 
 function restoredCommand(run: RunAction): Command {
   return new Command('restored')
-    .description('after files were copied back without a recovery: begin a new incarnation; needs DATABASE_URL')
+    .description('Start a new incarnation after you restored files without a recovery. Needs DATABASE_URL.')
     .addHelpText('after', examples('sealpost db restored'))
     .action(run(begin))
 }
@@ -60,13 +60,13 @@ async function prepare({ settings, output }: Shell): Promise<void> {
   if (logins.length === 0)
     throw new OperatingError(
       'usage',
-      'Set BROKER_DATABASE_URL, ADMIN_DATABASE_URL or both: each names a login to make.',
+      'Set BROKER_DATABASE_URL, ADMIN_DATABASE_URL or both: this command creates the login of each.',
     )
   await prepareDatabase(settings.databaseUrl(), logins)
   const roles = logins.map(({ role }) => `sealpost_${role}`)
   await output.result(
     { isCurrent: true, roles },
-    () => `the database is up to date; logins of ${roles.join(' and ')} are good`,
+    () => `the database is up to date; the logins of ${roles.join(' and ')} work`,
   )
 }
 
@@ -81,7 +81,7 @@ async function begin(shell: Shell): Promise<void> {
   const incarnation = await withDatabase(shell, beginIncarnation)
   await shell.output.result(
     { incarnation },
-    () => `incarnation ${incarnation} begins; brokers that run follow within ten seconds`,
+    () => `started incarnation ${incarnation}; running brokers adopt it within ten seconds`,
   )
 }
 
@@ -105,7 +105,7 @@ const sentences: Readonly<Record<string, () => OperatingError>> = {
   '42501': () =>
     new OperatingError(
       'database_forbids',
-      'This database account may not do that: set ADMIN_DATABASE_URL to one of the role sealpost_admin.',
+      'This database account lacks the rights. Set ADMIN_DATABASE_URL to an account with the role sealpost_admin.',
     ),
   '42P01': () =>
     new OperatingError(

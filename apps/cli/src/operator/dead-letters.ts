@@ -64,25 +64,25 @@ function deadLetterCommand(run: RunAction, source: DeadLetterSource): Command {
     .description(description)
     .addCommand(
       filtered(new Command('list'))
-        .description('list dead letters, the latest first')
-        .option('--limit <N>', 'how many at most', parseInteger(1, source.limitMax), 100)
+        .description('List dead letters, latest first')
+        .option('--limit <N>', 'the maximum number of rows', parseInteger(1, source.limitMax), 100)
         .addHelpText('after', example('list', 'list --reason strikes --json'))
         .action(run(listFrom(source))),
     )
     .addCommand(
       filtered(new Command('redrive'))
-        .description('put dead letters back at the end of their queues')
-        .argument('[ID...]', `which ones, as \`${name} list\` shows them`)
-        .option('--all', 'every one that the options leave')
-        .addOption(durationOption('--ttl <TIME>', 'how long the broker keeps them now', '14d'))
+        .description('Return dead letters to the end of their queues')
+        .argument('[ID...]', `the IDs of the dead letters, from \`${name} list\``)
+        .option('--all', 'all dead letters that match the options')
+        .addOption(durationOption('--ttl <TIME>', 'how long the broker stores them from now on', '14d'))
         .addHelpText('after', example('redrive 1048577 1048578', 'redrive --all --reason strikes'))
         .action(run(redriveFrom(source))),
     )
     .addCommand(
       filtered(new Command('purge'))
-        .description('delete dead letters for good')
-        .argument('[ID...]', `which ones, as \`${name} list\` shows them`)
-        .option('--all', 'every one that the options leave')
+        .description('Delete dead letters permanently')
+        .argument('[ID...]', `the IDs of the dead letters, from \`${name} list\``)
+        .option('--all', 'all dead letters that match the options')
         .addHelpText('after', example('purge 1048577', 'purge --all --older-than 30d'))
         .action(run(purgeFrom(source))),
     )
@@ -91,15 +91,15 @@ function deadLetterCommand(run: RunAction, source: DeadLetterSource): Command {
 
 const filtered = (command: Command): Command =>
   command
-    .option('--mesh <ID>', 'only of this mesh, 32 hex digits', hex(16))
-    .option('--to <KEY>', 'only for this recipient, 64 hex digits', hex(32))
+    .option('--mesh <ID>', 'only of this mesh (32 hex digits)', hex(16))
+    .option('--to <KEY>', 'only for this recipient (64 hex digits)', hex(32))
     .addOption(new Option('--reason <REASON>', 'only with this reason').choices(DEATHS))
-    .option('--older-than <TIME>', 'only those dead for so long, like 30d', parseDuration)
+    .option('--older-than <TIME>', 'only dead letters older than this, such as 30d', parseDuration)
 
 function hex(bytes: number): (text: string) => string {
   return (text) => {
     if (isHex(text, bytes)) return text
-    throw new InvalidArgumentError(`It is ${2 * bytes} hex digits.`)
+    throw new InvalidArgumentError(`Use ${2 * bytes} hex digits.`)
   }
 }
 
@@ -133,7 +133,7 @@ function wordsOf({ redriven, left, refused }: RedriveReport, areNamed: boolean):
         ([reason, { length }]) =>
           `${length}${left > refused.length ? ' or more' : ''}: ${redriveRefusals[reason]} (${reason})`,
       )
-  return [`${redriven} redriven, ${left} left as they are`, ...lines].join('\n')
+  return [`${redriven} redriven, ${left} not redriven`, ...lines].join('\n')
 }
 
 function notRedriven({ refused }: RedriveReport): OperatingError {
@@ -153,10 +153,10 @@ const purgeFrom =
 /** Prevents that a forgotten argument selects all. @throws OperatingError `usage` */
 function chosen({ name }: DeadLetterSource, words: readonly string[], options: FilterOptions): DeadLetterChoice {
   if (words.length > 0 === (options.all === true))
-    throw new OperatingError('usage', 'Name the dead letters by their IDs, or say --all; not both.')
+    throw new OperatingError('usage', 'Give the IDs of the dead letters, or --all, but not both.')
   const idOf = (word: string): number => {
     if (/^\d{1,16}$/.test(word) && Number.isSafeInteger(Number(word))) return Number(word)
-    throw new OperatingError('usage', `An ID is a number, as \`${name} list\` shows it, not ${escapeName(word)}.`)
+    throw new OperatingError('usage', `The ID ${escapeName(word)} is not a number. \`${name} list\` prints the IDs.`)
   }
   return words.length > 0 ? { ...choiceOf(options), ids: words.map(idOf) } : choiceOf(options)
 }
@@ -169,7 +169,7 @@ const choiceOf = ({ mesh, to, reason, olderThan }: FilterOptions): DeadLetterCho
 })
 
 const notAll = (missing: number) =>
-  new OperatingError('dead_letter_unknown', `${missing} of those are no dead letters.`)
+  new OperatingError('dead_letter_unknown', `${missing} of these IDs belong to no dead letter.`)
 
 export const deadCommand = (run: RunAction): Command => deadLetterCommand(run, inDatabase)
 
@@ -180,7 +180,7 @@ const filterOf = ({ ids, ...choice }: DeadLetterChoice): DeadLetterFilter => ({
 
 const inDatabase: DeadLetterSource = {
   name: 'dead',
-  description: 'for operators: dead letters, on the database itself; needs DATABASE_URL',
+  description: 'For operators: manage dead letters in the database. Needs DATABASE_URL.',
   limitMax: 100_000,
   list: async (shell, choice, limit) => {
     const letters = await withDatabase(shell, (db) => listDeadLetters(db, filterOf(choice), limit))
@@ -205,7 +205,7 @@ const bodyOf = (choice: DeadLetterChoice) => ({ ...choice, ...(choice.ids === un
 
 const byBroker: DeadLetterSource = {
   name: 'admin dead',
-  description: 'dead letters, by the operators’ interface of a broker',
+  description: 'Manage dead letters through the operators’ interface of a broker',
   limitMax: 1000,
   list: async (shell, { ids: _, ...query }, limit) => {
     const request = { path: '/dead-letters', answer: shapes.DeadLetters, query: { ...query, limit } }

@@ -26,7 +26,7 @@ interface MoveOptions {
 
 export function meshCommand(run: RunAction): Command {
   return new Command('mesh')
-    .description('for operators: in which cell a mesh lives; needs CELLS_FILE')
+    .description('For operators: move meshes between cells. Needs CELLS_FILE.')
     .addCommand(moveCommand(run))
     .addCommand(showCommand(run))
     .addHelpText('after', examples('sealpost mesh show 0f…', 'sealpost mesh move 0f… --to north'))
@@ -34,18 +34,18 @@ export function meshCommand(run: RunAction): Command {
 
 function moveCommand(run: RunAction): Command {
   return new Command('move')
-    .description('move a mesh, with all that is queued; an interrupted move resumes')
-    .argument('<MESH>', 'its id, 32 hex digits', parseHex(16))
-    .requiredOption('--to <CELL>', 'the cell it is to live in')
-    .option('--undo', 'instead: let it stay where it is, which is possible until it has left')
+    .description('Move a mesh with its queued messages to another cell. An interrupted move resumes.')
+    .argument('<MESH>', 'the id of the mesh (32 hex digits)', parseHex(16))
+    .requiredOption('--to <CELL>', 'the target cell')
+    .option('--undo', 'cancel the move, which is possible until the mesh has left its cell')
     .addHelpText('after', examples('sealpost mesh move 0f… --to north', 'sealpost mesh move 0f… --to north --undo'))
     .action(run(move))
 }
 
 function showCommand(run: RunAction): Command {
   return new Command('show')
-    .description('show what each cell knows of a mesh')
-    .argument('<MESH>', 'its id, 32 hex digits', parseHex(16))
+    .description('Print the state of a mesh in each cell')
+    .argument('<MESH>', 'the id of the mesh (32 hex digits)', parseHex(16))
     .addHelpText('after', examples('sealpost mesh show 0f…', 'sealpost mesh show 0f… --json'))
     .action(run(show))
 }
@@ -55,18 +55,18 @@ async function move(shell: Shell, { to, undo }: MoveOptions, mesh: MeshId): Prom
   const destination = moveEndpoint(cells, to)
   const from = moveSource(await findLocations(cells, mesh), to)
   if (from === null)
-    return shell.output.result({ meshId: mesh, cell: to, moved: false }, () => `it lives in ${to} already`)
+    return shell.output.result({ meshId: mesh, cell: to, moved: false }, () => `the mesh is already in ${to}`)
   const onPhase = (phase: MovePhase) => shell.output.info(PHASES[phase])
   const order: MoveOrder = { meshId: mesh, from: moveEndpoint(cells, from), to: destination, onPhase }
   await (undo ? takeBack(shell, order) : bring(shell, order))
 }
 
 const PHASES: Readonly<Record<MovePhase, string>> = {
-  frozen: 'frozen: what is sent now waits with its senders',
+  frozen: 'frozen: new messages wait at their senders',
   copied: 'copied',
-  left: 'left: from here it can not be undone',
-  arrived: 'arrived: its peers are served there',
-  done: 'cleared away',
+  left: "left: the move can't be undone any more",
+  arrived: 'arrived: the target cell serves its peers',
+  done: 'deleted from the source cell',
   undone: 'undone',
 }
 
@@ -77,23 +77,23 @@ async function bring({ output }: Shell, order: MoveOrder): Promise<void> {
   await output.result(
     { meshId: mesh, from: from.cell, cell: to.cell, moved: true, ...report },
     () =>
-      `moved from ${from.cell} to ${to.cell}: ${rows} rows, a pause of ${pauseMs} ms${isResumed ? ', interruption and all' : ''}`,
+      `moved from ${from.cell} to ${to.cell}: ${rows} rows, a pause of ${pauseMs} ms${isResumed ? ', including the interruption' : ''}`,
   )
 }
 
 async function takeBack({ output }: Shell, order: MoveOrder): Promise<void> {
   const { wasActive, isCleared } = await undoMeshMove(order)
   const { from, to } = order
-  if (!isCleared) output.warn(`${to.cell} did not answer: what lies there of the mesh goes with its next move`)
+  if (!isCleared) output.warn(`${to.cell} did not respond: the next move of the mesh removes its rows there`)
   await output.result({ meshId: order.meshId, cell: from.cell, wasActive, isCleared }, () =>
-    wasActive ? `nothing to undo: it lives in ${from.cell}` : `undone: it lives in ${from.cell}`,
+    wasActive ? `nothing to undo: the mesh is in ${from.cell}` : `undone: the mesh is in ${from.cell}`,
   )
 }
 
 async function show(shell: Shell, _: object, mesh: MeshId): Promise<void> {
   const found = await findLocations(await readCells(shell), mesh)
   const known = found.filter(({ location }) => location !== null)
-  if (known.length === 0) throw new OperatingError('mesh_unknown', 'No cell has such a mesh.')
+  if (known.length === 0) throw new OperatingError('mesh_unknown', 'No cell has this mesh.')
   await shell.output.results(known.map(forPrograms), () =>
     shell.output.table(
       ['CELL', 'MESH'],
@@ -109,11 +109,11 @@ function forPrograms({ cell, location }: CellLocation): object {
 }
 
 function stateOf(location: MeshLocation | DatabaseError): string {
-  if (location instanceof DatabaseError) return 'the database did not answer'
+  if (location instanceof DatabaseError) return 'the database did not respond'
   const { movedTo, move: its } = location
-  if (!location.isFrozen) return 'lives here'
-  if (its?.side === 'source' && its.phase !== 'done') return `on its way to ${its.cell}: ${its.phase}`
-  return movedTo === null ? 'on its way here' : `lives in ${movedTo}`
+  if (!location.isFrozen) return 'here'
+  if (its?.side === 'source' && its.phase !== 'done') return `moving to ${its.cell}: ${its.phase}`
+  return movedTo === null ? 'moving here' : `moved to ${movedTo}`
 }
 
 function wordFor({ isFrozen, movedTo }: MeshLocation): string {
@@ -124,7 +124,7 @@ function wordFor({ isFrozen, movedTo }: MeshLocation): string {
 async function readCells({ settings }: Shell): Promise<Cell[]> {
   const path = settings.cellsFile()
   const text = await readFile(path, 'utf8').catch((cause) => {
-    throw new OperatingError('file_missing', `The file of cells can't be read: ${path}`, { cause })
+    throw new OperatingError('file_missing', `Can't read the file of cells: ${path}`, { cause })
   })
   return parseCells(text)
 }

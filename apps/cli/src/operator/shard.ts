@@ -18,7 +18,7 @@ import { withDatabase } from './db.ts'
 
 export function shardCommand(run: RunAction): Command {
   return new Command('shard')
-    .description('for operators: the brokers on one database')
+    .description('For operators: manage the brokers on one database')
     .addCommand(listCommand(run))
     .addCommand(pinCommand(run))
     .addCommand(unpinCommand(run))
@@ -38,24 +38,24 @@ const EXAMPLE_MESH = '0192f3a45b6c7d8e9f0a1b2c3d4e5f60'
 
 function listCommand(run: RunAction): Command {
   return new Command('list')
-    .description('show the brokers that are alive, or were lately, and what is pinned to them; needs DATABASE_URL')
+    .description('List the brokers that are alive or were recently, and the meshes pinned to them. Needs DATABASE_URL.')
     .addHelpText('after', examples('sealpost shard list', 'sealpost shard list --json'))
     .action(run(list))
 }
 
 function pinCommand(run: RunAction): Command {
   return new Command('pin')
-    .description('give a mesh a home of your choice, whenever that broker is alive; needs DATABASE_URL')
-    .argument('<MESH>', 'its id, 32 hex digits', parseHex(16))
-    .argument('<SHARD>', 'the name of a broker, as `shard list` shows it')
+    .description('Pin a mesh to a broker, which is its home while that broker is alive. Needs DATABASE_URL.')
+    .argument('<MESH>', 'the id of the mesh (32 hex digits)', parseHex(16))
+    .argument('<SHARD>', 'the name of the broker, from `shard list`')
     .addHelpText('after', examples(`sealpost shard pin ${EXAMPLE_MESH} shard-1.example`))
     .action(run(pin))
 }
 
 function unpinCommand(run: RunAction): Command {
   return new Command('unpin')
-    .description('let the home of a mesh be found by its id again; needs DATABASE_URL')
-    .argument('<MESH>', 'its id, 32 hex digits', parseHex(16))
+    .description('Unpin a mesh: its id determines its home again. Needs DATABASE_URL.')
+    .argument('<MESH>', 'the id of the mesh (32 hex digits)', parseHex(16))
     .addHelpText('after', examples(`sealpost shard unpin ${EXAMPLE_MESH}`))
     .action(run(unpin))
 }
@@ -63,9 +63,9 @@ function unpinCommand(run: RunAction): Command {
 function keygenCommand(run: RunAction): Command {
   return new Command('keygen')
     .description(
-      'make the key that the brokers of a cluster prove themselves with, for BROKER_KEY_FILE; print its public half',
+      'Generate the key with which the brokers of a cluster prove their identity, for BROKER_KEY_FILE, and print its public key',
     )
-    .argument('<KEY-FILE>', 'where to write it; an existing file is left as it is')
+    .argument('<KEY-FILE>', 'the file to write; an existing file is not changed')
     .addHelpText('after', examples('sealpost shard keygen broker.json'))
     .action(run(keygen))
 }
@@ -80,12 +80,12 @@ async function keygen({ output }: Shell, _options: object, file: string): Promis
 function certifyCommand(run: RunAction): Command {
   return new Command('certify')
     .description(
-      "print the certificate of a broker's own key, for BROKER_CERTIFICATE_FILE; the key is made if it is not there",
+      "Print the certificate of a broker's own key, for BROKER_CERTIFICATE_FILE. Generates the key if the file does not exist.",
     )
-    .argument('<KEY-FILE>', "the broker's own key, its BROKER_KEY_FILE")
-    .requiredOption('--cluster-key <FILE>', 'the key file whose key peers have pinned')
-    .requiredOption('--url <URL...>', 'where peers dial this broker, one to four times')
-    .addOption(durationOption('--valid <TIME>', 'how long peers believe it', '90d'))
+    .argument('<KEY-FILE>', "the file of the broker's own key, its BROKER_KEY_FILE")
+    .requiredOption('--cluster-key <FILE>', 'the file of the cluster key, which peers have pinned')
+    .requiredOption('--url <URL...>', 'the URLs at which peers dial this broker, one to four')
+    .addOption(durationOption('--valid <TIME>', 'how long the certificate is valid', '90d'))
     .addHelpText(
       'after',
       examples(
@@ -132,13 +132,13 @@ async function pin(shell: Shell, _options: object, mesh: MeshId, shard: string):
     isPinned: await pinMesh(db, mesh, shard),
   }))
   if (!isPinned) throw new OperatingError('mesh_unknown', 'There is no mesh with this id.')
-  if (!isKnown) shell.output.info(`no broker goes by ${escapeName(shard)} now; the pin waits for it`)
+  if (!isKnown) shell.output.info(`no broker named ${escapeName(shard)} is alive; the pin takes effect when it starts`)
   await shell.output.result({ mesh, shard }, () => `pinned to ${escapeName(shard)}`)
 }
 
 async function unpin(shell: Shell, _options: object, mesh: MeshId): Promise<void> {
   const wasPinned = await withDatabase(shell, (db) => unpinMesh(db, mesh))
-  await shell.output.result({ mesh, wasPinned }, () => (wasPinned ? 'not pinned any more' : 'it was pinned nowhere'))
+  await shell.output.result({ mesh, wasPinned }, () => (wasPinned ? 'unpinned' : 'the mesh was not pinned'))
 }
 
 interface CertifyOptions {
@@ -149,7 +149,7 @@ interface CertifyOptions {
 
 async function certify(shell: Shell, { clusterKey, url, valid }: CertifyOptions, keyFile: string): Promise<void> {
   await ready()
-  if (url.length > 4) throw new OperatingError('usage', 'A certificate names four addresses at most.')
+  if (url.length > 4) throw new OperatingError('usage', 'A certificate contains at most four URLs.')
   const authorities = url.map((address) => normalizeAuthority(address))
   const cluster = await brokerKeys(clusterKey)
   const { publicKey: shardKey } = await brokerKeys(keyFile).catch((error) => made(keyFile, error))
@@ -161,7 +161,7 @@ async function certify(shell: Shell, { clusterKey, url, valid }: CertifyOptions,
 async function brokerKeys(path: string): Promise<SigningKeys> {
   const { contents } = await readKeyFile(path)
   if (contents.kind === 'broker') return contents.signing
-  throw new OperatingError('key_file_wrong_kind', `The key file ${path} is not a broker's.`)
+  throw new OperatingError('key_file_wrong_kind', `The file ${path} is not the key file of a broker.`)
 }
 
 async function made(path: string, error: { code?: string }): Promise<SigningKeys> {

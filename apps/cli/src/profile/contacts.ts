@@ -48,7 +48,7 @@ export class Contacts {
     if (!isUsableName(name))
       throw new OperatingError(
         'name_unusable',
-        `The name ${escapeName(name)} can't be kept: address the peer by its key.`,
+        `The name ${escapeName(name)} can't be pinned. Address the peer by its key.`,
       )
     let isNew = true
     await this.#update((keys) => {
@@ -87,11 +87,11 @@ export function isPeerKey(text: string): text is PeerKey {
 export function keyChanged(name: string, keys: { pinned: PeerKey; offered: PeerKey }): OperatingError {
   return new OperatingError(
     'key_changed',
-    `THE KEY OF ${escapeName(name)} IS NOT THE ONE YOU KNOW. Nothing was sent.
-  known     ${fingerprint(keys.pinned)}
+    `THE KEY OF ${escapeName(name)} HAS CHANGED. Nothing was sent.
+  pinned    ${fingerprint(keys.pinned)}
   directory ${fingerprint(keys.offered)}
-Someone may be posing as ${escapeName(name)}, or they have moved to a new key. Compare the fingerprint with them in another way;
-if it is theirs: sealpost peers --accept '${escapeName(name)}'`,
+Someone may be impersonating ${escapeName(name)}, or they have a new key. Compare the fingerprint with them over another channel.
+If it is theirs, run: sealpost peers --accept '${escapeName(name)}'`,
   )
 }
 

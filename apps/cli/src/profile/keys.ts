@@ -9,7 +9,7 @@ import { examples, type RunAction, type Shell } from '../shell.ts'
 
 export function keyCommand(run: RunAction): Command {
   return new Command('key')
-    .description('your keys: compare them, change them')
+    .description('Compare and rotate your keys')
     .addCommand(fingerprintCommand(run))
     .addCommand(rotateCommand(run))
     .addHelpText('after', examples('sealpost key fingerprint', 'sealpost key fingerprint bob', 'sealpost key rotate'))
@@ -17,7 +17,9 @@ export function keyCommand(run: RunAction): Command {
 
 function fingerprintCommand(run: RunAction): Command {
   return new Command('fingerprint')
-    .description('a key in a form to compare aloud; the key of NAME as this profile knows it, or your own')
+    .description(
+      'Print the fingerprint of your key, or of the key that this profile has pinned for NAME, to compare it aloud',
+    )
     .argument('[NAME]', 'a name, a fingerprint, or a key of 64 hex digits')
     .addHelpText('after', examples('sealpost key fingerprint', 'sealpost key fingerprint bob --json'))
     .action(run(show))
@@ -39,14 +41,17 @@ async function show(shell: Shell, _options: object, word?: string): Promise<void
 
 function rotateCommand(run: RunAction): Command {
   return new Command('rotate')
-    .description('make a new box key and publish it; who you are, and your fingerprint, stay the same')
-    .option('--identity', 'a new identity key, too: your fingerprint is another one then; others follow by themselves')
+    .description('Generate a new box key and publish it. Your identity and your fingerprint stay the same.')
+    .option(
+      '--identity',
+      'also generate a new identity key, which changes your fingerprint; other peers follow the change automatically',
+    )
     .addHelpText(
       'after',
       `
-Mail that was sealed to the key before is still opened: that key stays in the key file for 60 days. So make a new copy of
-the key file if you keep one. With --identity your name, role, consent, devices and waiting mail stay yours; groups name keys,
-so their owners put your new one in. Said again after it broke off, it resumes where it was.
+You can still open messages that were sealed to the former key: it stays in the key file for 60 days. If you keep a copy of
+the key file, make a new one. With --identity you keep your name, role, consent, devices and waiting messages. Groups list
+keys, so their owners must add your new key. If the command is interrupted, run it again to resume.
 ${examples('sealpost key rotate', 'sealpost key rotate --identity')}`,
     )
     .action(run(rotate))
@@ -56,7 +61,7 @@ async function rotate(shell: Shell, { identity = false }: { identity?: boolean }
   if (identity) return rotateIdentity(shell)
   const boxEpoch = await callPeer(shell, { method: 'rotateBoxKey', params: null })
   if (shell.output.isJson) await shell.output.result({ boxEpoch }, () => '')
-  else shell.output.info(`others seal to your box key number ${boxEpoch} from now on`)
+  else shell.output.info(`other peers now seal to your box key number ${boxEpoch}`)
 }
 
 async function rotateIdentity(shell: Shell): Promise<void> {
@@ -87,8 +92,11 @@ async function retryWithNextKeys(shell: Shell, error: { code?: string }): Promis
 
 export function keygenCommand(run: RunAction): Command {
   return new Command('keygen')
-    .description('make the keys of a profile; existing ones are never touched')
-    .option('--passphrase', 'lock them with a passphrase: typed, from SEALPOST_PASSPHRASE, or from --passphrase-file')
+    .description("Generate a profile's keys. Never overwrites existing keys.")
+    .option(
+      '--passphrase',
+      'encrypt the keys with a passphrase, which you type or set in SEALPOST_PASSPHRASE or --passphrase-file',
+    )
     .addHelpText(
       'after',
       examples(

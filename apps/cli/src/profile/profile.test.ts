@@ -57,7 +57,7 @@ describe('a profile', () => {
   })
 
   test.each(['', '.', '../up', 'a/b', 'a b', '-p', 'x'.repeat(65)])('can not be called %j', (name) => {
-    expect(() => new Profile({ home }, name)).toThrow('A profile is named by')
+    expect(() => new Profile({ home }, name)).toThrow('The name of a profile')
   })
 })
 
@@ -127,7 +127,7 @@ test('a database URL may stand in a file, and is never repeated', () => {
   const file = join(home, 'url')
   writeFileSync(file, 'postgres://file\n')
   expect(readSettings({ DATABASE_URL_FILE: file }).databaseUrl()).toBe('postgres://file')
-  expect(() => readSettings({ DATABASE_URL_FILE: join(home, 'absent') }).databaseUrl()).toThrow("can't be read")
+  expect(() => readSettings({ DATABASE_URL_FILE: join(home, 'absent') }).databaseUrl()).toThrow("Can't read the file")
 })
 
 const folder = mkdtempSync(join(tmpdir(), 'sealpost-passphrase-'))

@@ -80,8 +80,8 @@ export class Passphrase {
     const isTyped = this.#places.file === undefined && this.#places.fromEnvironment === undefined
     const first = await this.#find('new passphrase: ')
     if (first === '') throw new OperatingError('usage', 'A passphrase has at least one character.')
-    if (isTyped && first !== (await this.#find('once more: ')))
-      throw new OperatingError('usage', 'These are two different passphrases; no keys were made.')
+    if (isTyped && first !== (await this.#find('repeat it: ')))
+      throw new OperatingError('usage', 'The passphrases differ. No keys were generated.')
     return first
   }
 
@@ -92,7 +92,7 @@ export class Passphrase {
     if (terminal) return terminal(prompt)
     throw new OperatingError(
       'key_file_locked',
-      'There is no terminal to ask for the passphrase: name it with SEALPOST_PASSPHRASE or --passphrase-file.',
+      'There is no terminal to ask for the passphrase. Set SEALPOST_PASSPHRASE or --passphrase-file.',
     )
   }
 }
@@ -122,7 +122,7 @@ function firstLineOf(file: string): string {
   try {
     return readFileSync(file, 'utf8').split(/\r?\n/, 1)[0]!
   } catch (cause) {
-    throw new OperatingError('file_missing', `The passphrase file ${file} can't be read.`, { cause })
+    throw new OperatingError('file_missing', `Can't read the passphrase file ${file}.`, { cause })
   }
 }
 
@@ -136,12 +136,12 @@ const TURN_EVERY_MS: Millis = 20
 export async function readJsonFile<T>(path: string, isWhole: (value: unknown) => value is T): Promise<T | undefined> {
   const text = await readFile(path, 'utf8').catch((cause) => {
     if ((cause as { code?: string }).code === 'ENOENT') return undefined
-    throw new OperatingError('file_unreadable', `The file at ${path} can't be read.`, { cause })
+    throw new OperatingError('file_unreadable', `Can't read the file ${path}.`, { cause })
   })
   if (text === undefined) return undefined
   const value = parse(text)
   if (isWhole(value)) return value
-  throw new OperatingError('file_malformed', `The file at ${path} is not one that this command wrote.`)
+  throw new OperatingError('file_malformed', `The file ${path} was not written by sealpost.`)
 }
 
 /** @throws OperatingError `file_unwritable` */
@@ -158,7 +158,7 @@ export async function writeJsonFile(path: string, value: object): Promise<void> 
     await chmod(fresh, 0o600) // a file left by a crash has its own mode
     await rename(fresh, path)
   } catch (cause) {
-    throw new OperatingError('file_unwritable', `The file at ${path} can't be written.`, { cause })
+    throw new OperatingError('file_unwritable', `Can't write the file ${path}.`, { cause })
   }
 }
 
@@ -189,7 +189,7 @@ async function takeTurn(path: string): Promise<StoreLock> {
     } catch (cause) {
       const isBusy = (cause as { code?: string }).code === 'store_in_use'
       if (!isBusy || performance.now() > lateMs)
-        throw new OperatingError('file_unwritable', `The file at ${path} can't be written.`, { cause })
+        throw new OperatingError('file_unwritable', `Can't write the file ${path}.`, { cause })
     }
     await delay(TURN_EVERY_MS * (1 + Math.random())) // two concurrent commands may both have backed off
   }
@@ -233,7 +233,10 @@ export class Profile {
   /** @throws OperatingError `usage` for an invalid name */
   constructor(settings: Pick<Settings, 'home'>, name: string, passphrase = new Passphrase({})) {
     if (!/^[a-z0-9][a-z0-9._-]{0,63}$/i.test(name))
-      throw new OperatingError('usage', 'A profile is named by letters, digits, dots, dashes and underscores.')
+      throw new OperatingError(
+        'usage',
+        'The name of a profile contains only letters, digits, dots, dashes and underscores.',
+      )
     this.name = name
     this.#passphrase = passphrase
     this.folder = join(settings.home, name)
@@ -339,11 +342,11 @@ export class Profile {
     if (!this.hasKeys)
       throw new OperatingError(
         'profile_missing',
-        `The profile ${this.name} has no keys yet: \`sealpost join INVITE\` makes them, and so does \`sealpost keygen\`.`,
+        `The profile ${this.name} has no keys. Generate them with \`sealpost join INVITE\` or \`sealpost keygen\`.`,
       )
     const { contents, ...facts } = await readKeyFile(this.keyFile, () => this.#passphrase.get())
     if (contents.kind === 'peer') return { ...facts, contents }
-    throw new OperatingError('key_file_wrong_kind', `The key file ${this.keyFile} is not a peer's.`)
+    throw new OperatingError('key_file_wrong_kind', `The file ${this.keyFile} is not the key file of a peer.`)
   }
 
   /** @throws OperatingError `not_joined` */
@@ -352,7 +355,7 @@ export class Profile {
     if (membership) return membership
     throw new OperatingError(
       'not_joined',
-      `The profile ${this.name} belongs to no mesh yet: use an invite with \`sealpost join INVITE\`.`,
+      `The profile ${this.name} belongs to no mesh. Join one with \`sealpost join INVITE\`.`,
     )
   }
 
@@ -414,7 +417,7 @@ export class Profile {
       await mkdir(this.folder, { recursive: true, mode: 0o700 })
       await chmod(this.folder, 0o700)
     } catch (cause) {
-      throw new OperatingError('profile_unwritable', `The folder ${this.folder} can't be made.`, { cause })
+      throw new OperatingError('profile_unwritable', `Can't create the folder ${this.folder}.`, { cause })
     }
   }
 }

@@ -12,13 +12,14 @@ import type { SavedStatus } from './profile.ts'
 
 export function statusCommand(run: RunAction): Command {
   return new Command('status')
-    .description('who you are in which mesh, and whether the broker is there; or say how you are')
+    .description('Print your identity, your mesh and the state of the broker; or set your status')
     .addArgument(
-      new Argument('[AVAILABILITY]', 'what others see from now on; with dnd you get only what is urgent').choices(
-        AVAILABILITIES,
-      ),
+      new Argument(
+        '[AVAILABILITY]',
+        'the status that others see; with dnd you receive only messages with the priority now',
+      ).choices(AVAILABILITIES),
     )
-    .argument('[SUMMARY]', 'up to 120 characters of ASCII beside it')
+    .argument('[SUMMARY]', 'a text beside the status, up to 120 characters of ASCII')
     .addHelpText(
       'after',
       examples('sealpost status', 'sealpost status --json', "sealpost status working 'on the parser'"),
@@ -38,7 +39,7 @@ async function setStatus(shell: Shell, status: SavedStatus): Promise<void> {
   const isTold = await updateRunningSession(shell, status)
   const { output } = shell
   if (output.isJson) await output.result({ ...status, isTold }, () => '')
-  else output.info(isTold ? `you are ${status.availability}` : `${status.availability}, whenever you are there`)
+  else output.info(isTold ? `your status is ${status.availability}` : `${status.availability}, while you are connected`)
 }
 
 /** Returns whether another command holds the session and sent the status. */
@@ -81,7 +82,7 @@ async function show(shell: Shell): Promise<void> {
       ['key', key],
       ['fingerprint', fingerprint(key)],
       ['mesh', meshId],
-      ['broker', `${escapeName(url)}  ${broker.ready ? 'ready' : broker.live ? 'not ready' : 'does not answer'}`],
+      ['broker', `${escapeName(url)}  ${broker.ready ? 'ready' : broker.live ? 'not ready' : 'does not respond'}`],
       ['session', 'failure' in session ? session.failure.message : sessionOf(session)],
     ]),
   )
@@ -89,4 +90,4 @@ async function show(shell: Shell): Promise<void> {
 }
 
 const sessionOf = ({ durability, waiting }: { durability: string; waiting: number }): string =>
-  `live, durability ${durability}, ${waiting === 0 ? 'nothing' : waiting} waiting to be sent`
+  `live, durability ${durability}, ${waiting} messages waiting to be sent`

@@ -257,9 +257,13 @@ function groupCallsOf({ groups }: Peer, withStateOf: WithStateOf): GroupCalls {
  */
 export function findGroup(groups: readonly GroupFacts[], word: string): GroupFacts {
   const [group, ...others] = groups.filter(({ id, name }) => id === word || name === word)
-  if (!group) throw new OperatingError('unknown_group', 'You are in no group of this name or id, and own none.')
+  if (!group)
+    throw new OperatingError('unknown_group', 'There is no group with this name or id that you are a member of or own.')
   if (others.length === 0) return group
-  throw new OperatingError('group_ambiguous', 'Several groups have this name: say its id, which "group list" tells.')
+  throw new OperatingError(
+    'group_ambiguous',
+    'Several groups have this name. Use the id of the group, from "group list".',
+  )
 }
 
 export type PoolFacts = MemberListFacts<PoolId>
@@ -305,9 +309,9 @@ function poolCallsOf({ pools }: Peer): PoolCalls {
  */
 export function findPool<P extends Pick<PoolFacts, 'id' | 'name'>>(pools: readonly P[], word: string): P {
   const [pool, ...others] = pools.filter(({ id, name }) => id === word || name === word)
-  if (!pool) throw new OperatingError('unknown_pool', 'There is no pool of this name or id in this mesh.')
+  if (!pool) throw new OperatingError('unknown_pool', 'There is no pool with this name or id in this mesh.')
   if (others.length === 0) return pool
-  throw new OperatingError('pool_ambiguous', 'Several pools have this name: say its id, which "pool list" tells.')
+  throw new OperatingError('pool_ambiguous', 'Several pools have this name. Use the id of the pool, from "pool list".')
 }
 
 export interface MemberListFacts<Id extends string> {

@@ -57,7 +57,7 @@ async function startDaemonWhenFree(shell: Shell, patience: AbortSignal): Promise
 function inUse({ name }: Profile): OperatingError {
   return new OperatingError(
     'profile_in_use',
-    `Another command holds the session of the profile ${name}: end it, or use another profile.`,
+    `Another command is using the session of the profile ${name}. End that command, or use another profile.`,
   )
 }
 
@@ -119,7 +119,7 @@ class Patience implements Disposable {
 }
 
 function unreachable(): OperatingError {
-  return new OperatingError('unreachable', 'The broker does not answer. `sealpost doctor` looks into it.')
+  return new OperatingError('unreachable', 'The broker does not respond. Run `sealpost doctor` to find out why.')
 }
 
 interface OpenedSession extends PeerSession {

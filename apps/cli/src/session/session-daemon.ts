@@ -45,7 +45,7 @@ export async function startSessionDaemon(profile: Profile): Promise<SessionDaemo
   }
   let ended: Promise<void> | undefined
   const endCalls = () => {
-    ready.reject(new OperatingError('unreachable', 'The command that held the session of this profile has ended.'))
+    ready.reject(new OperatingError('unreachable', 'The command that used the session of this profile has ended.'))
     ended ??= close(server, path)
     return ended
   }
@@ -67,7 +67,7 @@ async function lockSession(profile: Profile): Promise<StoreLock | null> {
 }
 
 function unwritable({ folder }: Profile, cause: unknown): OperatingError {
-  return new OperatingError('profile_unwritable', `No socket can be made in ${folder}.`, { cause })
+  return new OperatingError('profile_unwritable', `Can't create a socket in ${folder}.`, { cause })
 }
 
 /**
@@ -139,7 +139,11 @@ async function resultOf(request: IncomingMessage, ready: Promise<PeerCalls>): Pr
     const params = await textOf(request)
     const calls = await ready
     const call = calls[request.url!.slice(1) as Method] as ((params: unknown) => Promise<unknown>) | undefined
-    if (!call) throw new OperatingError('daemon_version', 'The command that runs is of another version.')
+    if (!call)
+      throw new OperatingError(
+        'daemon_version',
+        'The command that uses the session of this profile is another version of sealpost.',
+      )
     return { result: await call(JSON.parse(params)) }
   } catch (error) {
     const { code = 'internal', message } = error as { code?: string; message: string }
@@ -161,7 +165,10 @@ async function post(path: string, method: Method, body: string): Promise<Reply> 
     const { code } = cause as { code?: string }
     const isUntaken = code === 'ConnectionRefused' || code === 'FailedToOpenSocket' || code === 'ENOENT'
     throw isUntaken
-      ? new OperatingError('daemon_gone', 'Nobody is at the daemon of this profile.', { retryable: true })
-      : new OperatingError('maybe_sent', 'The command that was asked to do it has ended; it may have done it or not.')
+      ? new OperatingError('daemon_gone', 'The daemon of this profile does not respond.', { retryable: true })
+      : new OperatingError(
+          'maybe_sent',
+          'The command that used the session of this profile ended before it replied. It may have carried out the request.',
+        )
   }
 }

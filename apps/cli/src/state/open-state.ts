@@ -58,15 +58,15 @@ export const HTTP_PATIENCE_MS = 30_000
 
 const requestsOf = ({ signal }: Shell) => ({ patienceMs: HTTP_PATIENCE_MS, signal })
 
-const warningOf = ({ type, reason }: StateEvent): string => `the broker was caught at something: ${reason} (${type})`
+const warningOf = ({ type, reason }: StateEvent): string => `the broker returned invalid state: ${reason} (${type})`
 
 const SENTENCES: Readonly<Record<string, string>> = {
-  connection_lost: 'The broker does not answer by HTTP. `sealpost doctor` checks the connection.',
-  space_unknown: 'No state or history is kept here: its owner begins it with "sealpost space open".',
-  before_horizon: 'Nothing is kept from so long ago: "sealpost space show" says since when it is.',
-  moment_in_future: 'This moment has not come yet.',
+  connection_lost: 'The broker does not respond over HTTP. Run `sealpost doctor` to check the connection.',
+  space_unknown: 'This mesh or group has no space. Its owner can open one with "sealpost space open".',
+  before_horizon: 'The history does not reach back so far. "sealpost space show" prints its start.',
+  moment_in_future: 'This time is in the future.',
   key_missing:
-    'You were not given the keys to it. Any member who has them gives them to you with the next command about state, or at once while one runs "sealpost state watch".',
+    'You don\'t have the keys of this space. A member who has them sends them to you with their next state command, or immediately while they run "sealpost state watch".',
 }
 
 function explained(error: unknown): unknown {

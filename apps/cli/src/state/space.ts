@@ -9,7 +9,7 @@ import { GROUP_OPTION, instantText, spacePlaceOf, withState } from './state.ts'
 
 export function spaceCommand(run: RunAction): Command {
   return new Command('space')
-    .description('whether a mesh or a group keeps state and history, for whom and how long')
+    .description('Manage the space of a mesh or a group: its state and history')
     .addCommand(openCommand(run))
     .addCommand(showCommand(run))
     .addHelpText('after', examples('sealpost space open', 'sealpost space show'))
@@ -26,20 +26,20 @@ interface OpenOptions {
 function openCommand(run: RunAction): Command {
   return new Command('open')
     .description(
-      'begin to keep state and history, or change the terms: what is not said stays; of a mesh an admin may, of a group its owner',
+      'Open a space, or change its settings. Omitted options stay as they are. An admin may open the space of a mesh, an owner that of a group.',
     )
     .option(...GROUP_OPTION)
     .addOption(
-      new Option('--history-for <WHO>', 'who may read what was written before they came (at first all)').choices([
+      new Option('--history-for <WHO>', 'who may read what was written before they joined (initially all)').choices([
         'none',
         'joined',
         'all',
       ]),
     )
-    .option('--keep <TIME>', 'how long the history is kept, like 30d (at first 30d)', parseDuration)
-    .option('--keep-size <SIZE>', 'how large it may become, like 500MB or 10GB (at first 10GB)', size)
-    .option('--messages', 'also messages that their senders want kept, by "sealpost group send --keep"')
-    .option('--no-messages', 'no messages any more')
+    .option('--keep <TIME>', 'how long the history is kept, such as 30d (initially 30d)', parseDuration)
+    .option('--keep-size <SIZE>', 'the maximum size of the history, such as 500MB or 10GB (initially 10GB)', size)
+    .option('--messages', 'also keep the messages that are sent with "sealpost group send --keep"')
+    .option('--no-messages', 'keep no further messages')
     .addHelpText(
       'after',
       examples('sealpost space open', 'sealpost space open --group crew --messages --history-for joined --keep 90d'),
@@ -74,7 +74,7 @@ async function standingTerms(shell: Shell, group: string | undefined): Promise<S
 
 function showCommand(run: RunAction): Command {
   return new Command('show')
-    .description('the terms, how much is kept, and who lacks the keys')
+    .description('Print the settings of a space, its size, and the members who lack its keys')
     .option(...GROUP_OPTION)
     .addHelpText('after', examples('sealpost space show', 'sealpost space show --group crew --json'))
     .action(run((shell, { group }: { group?: string }) => show(shell, group)))
@@ -94,9 +94,9 @@ async function show(shell: Shell, group: string | undefined): Promise<void> {
 }
 
 const HISTORY_FOR = {
-  none: 'nobody: only last values are kept',
-  joined: 'those who had joined',
-  all: 'every member, also those who come later',
+  none: 'nobody: only current values are kept',
+  joined: 'members who had joined by then',
+  all: 'every member, including later ones',
 } as const
 
 function factsOf({ statement, ...status }: SpaceStatus): [string, string][] {
@@ -108,7 +108,7 @@ function factsOf({ statement, ...status }: SpaceStatus): [string, string][] {
     ['space', spaceId],
     ['history for', HISTORY_FOR[historyFor]],
     ['kept', kept],
-    ['messages', keepsMessages ? 'those that their senders want kept' : 'none'],
+    ['messages', keepsMessages ? 'those that are sent with --keep' : 'none'],
     ['entries', `${entries}, ${sizeText(entryBytes)}`],
     ['history', `${sizeText(historyBytes)}${horizonUs === null ? '' : `, from ${instantText(horizonUs)} on`}`],
     ['key', `number ${keyEpoch}, with ${memberCount - lacking.length} of ${memberCount} members`],
@@ -120,7 +120,7 @@ const UNITS = ['B', 'KB', 'MB', 'GB', 'TB'] as const
 /** Parses `500MB`, `10GB` or plain bytes. */
 function size(text: string): number {
   const [, digits, unit = 'B'] = /^(\d{1,9})(B|KB|MB|GB|TB)?$/i.exec(text) ?? []
-  if (digits === undefined || Number(digits) === 0) throw new InvalidArgumentError('It is a size like 500MB or 10GB.')
+  if (digits === undefined || Number(digits) === 0) throw new InvalidArgumentError('Use a size such as 500MB or 10GB.')
   return Number(digits) * 1024 ** UNITS.indexOf(unit.toUpperCase() as (typeof UNITS)[number])
 }
 

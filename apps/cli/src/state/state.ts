@@ -18,14 +18,14 @@ import { meshPlaceOf, withStateAt } from './open-state.ts'
 
 const IF_REVISION = [
   '--if-revision <N>',
-  'only if this revision stands; 0: only if there is no value',
+  'change the value only if it has this revision; 0: only if there is no value',
   parseInteger(0, Number.MAX_SAFE_INTEGER),
 ] as const
-const KEY = ['<KEY>', 'what the value is called: 1 to 512 bytes'] as const
+const KEY = ['<KEY>', 'the key of the value, 1 to 512 bytes'] as const
 
 export function stateCommand(run: RunAction): Command {
   return new Command('state')
-    .description('values that a mesh or a group shares')
+    .description('Read and change the shared values of a mesh or a group')
     .addCommand(setCommand(run))
     .addCommand(getCommand(run))
     .addCommand(deleteCommand(run))
@@ -46,11 +46,11 @@ interface SetOptions {
 
 function setCommand(run: RunAction): Command {
   return new Command('set')
-    .description('set a value: VALUE, a file, or stdin; done when the broker has stored it')
+    .description('Set a value: VALUE, the content of a file, or stdin. Succeeds when the broker has stored it.')
     .argument(...KEY)
-    .argument('[VALUE]', 'the value; without it and without --file it is read from stdin')
+    .argument('[VALUE]', 'the value; without VALUE and --file, it is read from stdin')
     .option(...GROUP_OPTION)
-    .option('-f, --file <PATH>', 'the value is what this file holds; - is stdin')
+    .option('-f, --file <PATH>', 'read the value from this file; - reads stdin')
     .option(...IF_REVISION)
     .addHelpText('after', examples('sealpost state set topic tea', 'sealpost state set plan --file plan.json -g crew'))
     .action(
@@ -64,7 +64,7 @@ function setCommand(run: RunAction): Command {
 
 function deleteCommand(run: RunAction): Command {
   return new Command('delete')
-    .description('take a value away')
+    .description('Delete a value')
     .argument(...KEY)
     .option(...GROUP_OPTION)
     .option(...IF_REVISION)
@@ -88,14 +88,14 @@ async function tellWritten(
 
 function getCommand(run: RunAction): Command {
   return new Command('get')
-    .description('print a value, as it is')
+    .description('Print a value unchanged')
     .argument(...KEY)
     .option(...GROUP_OPTION)
     .addHelpText('after', examples('sealpost state get topic', 'sealpost state get plan --group crew > plan.json'))
     .action(
       run(async (shell, { group }: { group?: string }, key: string) => {
         const entry = await withState(shell, group, (state) => state.get(key))
-        if (!entry) throw new OperatingError('key_unknown', `There is no value under ${escapeName(key)}.`)
+        if (!entry) throw new OperatingError('key_unknown', `The key ${escapeName(key)} has no value.`)
         const contacts = await Contacts.read(shell.profile.contactsFile)
         await shell.output.result(eventForPrograms(entry, contacts), () => valueText(entry.value))
       }),
@@ -104,7 +104,7 @@ function getCommand(run: RunAction): Command {
 
 function listCommand(run: RunAction): Command {
   return new Command('list')
-    .description('every value')
+    .description('List all values')
     .option(...GROUP_OPTION)
     .addHelpText('after', examples('sealpost state list', 'sealpost state list --group crew --json'))
     .action(
@@ -114,8 +114,8 @@ function listCommand(run: RunAction): Command {
 
 function replayCommand(run: RunAction): Command {
   return new Command('replay')
-    .description('every value as it was at a moment')
-    .requiredOption('--at <TIME>', 'a time like 2026-11-22T14:03Z, or how long ago, like 2h', parseTimestamp)
+    .description('List all values as they were at a given time')
+    .requiredOption('--at <TIME>', 'a time such as 2026-11-22T14:03Z, or an age such as 2h', parseTimestamp)
     .option(...GROUP_OPTION)
     .addHelpText(
       'after',
@@ -155,15 +155,15 @@ interface WatchOptions {
 
 function watchCommand(run: RunAction): Command {
   return new Command('watch')
-    .description('print every change as it comes, until Ctrl-C; meanwhile members who come are given their keys')
+    .description('Print every change as it happens, until Ctrl-C. Meanwhile, sends new members their keys.')
     .option(...GROUP_OPTION)
-    .option('--after <N>', 'begin behind the event of this number', parseInteger(0, Number.MAX_SAFE_INTEGER))
-    .option('-n, --count <N>', 'end after N events', parseInteger(1, 1_000_000_000))
+    .option('--after <N>', 'start after the event with this number', parseInteger(0, Number.MAX_SAFE_INTEGER))
+    .option('-n, --count <N>', 'exit after N events', parseInteger(1, 1_000_000_000))
     .addHelpText('after', examples('sealpost state watch', "sealpost state watch --json | jq -r '.key'"))
     .action(
       run((shell, { group, after, count = Infinity }: WatchOptions) =>
         withState(shell, group, (state) => {
-          shell.output.info('watching; Ctrl-C ends it')
+          shell.output.info('watching; press Ctrl-C to end')
           return showEvents(shell, state.watch({ signal: shell.signal, ...(after !== undefined && { after }) }), count)
         }),
       ),
@@ -192,12 +192,12 @@ interface HistoryOptions {
 
 export function historyCommand(run: RunAction): Command {
   return new Command('history')
-    .description('what was changed and said in a mesh or a group, as far as it is kept, oldest first')
+    .description('Print the kept changes and messages of a mesh or a group, oldest first')
     .option(...GROUP_OPTION)
-    .option('--from <TIME>', 'from a time on, like 2026-11-22T14:03Z, or how long ago, like 2h', parseTimestamp)
-    .option('--to <TIME>', 'before a time, or how long ago', parseTimestamp)
-    .option('--after <N>', 'begin behind the event of this number', parseInteger(0, Number.MAX_SAFE_INTEGER))
-    .option('--limit <N>', 'end after N events', parseInteger(1, 1_000_000_000))
+    .option('--from <TIME>', 'start at a time such as 2026-11-22T14:03Z, or an age such as 2h', parseTimestamp)
+    .option('--to <TIME>', 'end before a time or an age', parseTimestamp)
+    .option('--after <N>', 'start after the event with this number', parseInteger(0, Number.MAX_SAFE_INTEGER))
+    .option('--limit <N>', 'exit after N events', parseInteger(1, 1_000_000_000))
     .addHelpText(
       'after',
       examples('sealpost history --from 2h', 'sealpost history --group crew --from 2026-11-22 --json'),
@@ -239,17 +239,17 @@ function whatOf(event: HistoryEvent, paint: Paint): string {
     case 'set':
       return `${escapeName(event.key)} ${paint.dim('=')} ${valueText(event.value)}`
     case 'deleted':
-      return paint.dim(`${escapeName(event.key)} is deleted`)
+      return paint.dim(`${escapeName(event.key)} was deleted`)
     case 'message':
       return valueText(event.body)
     case 'sealed':
-      return paint.dim('(sealed before you came)')
+      return paint.dim('(sealed before you joined)')
   }
 }
 
 function valueText(body: Uint8Array): string {
   const text = textOf({ body })
-  return text === null ? `(${body.length} bytes that are no text; --json has them)` : escapeText(text, INDENT)
+  return text === null ? `(${body.length} bytes of binary data; read them with --json)` : escapeText(text, INDENT)
 }
 
 export function instantText(us: number): string {
@@ -257,7 +257,7 @@ export function instantText(us: number): string {
   return `${new Date(ms).toISOString().slice(0, -1)}${String(us - ms * 1000).padStart(3, '0')}Z`
 }
 
-export const GROUP_OPTION = ['-g, --group <GROUP>', 'of this group, by its name or id, not of the whole mesh'] as const
+export const GROUP_OPTION = ['-g, --group <GROUP>', 'use this group, given by name or id, instead of the mesh'] as const
 
 /** @throws OperatingError `unknown_group`, and as `meshPlaceOf` */
 export async function spacePlaceOf(shell: Shell, group: string | undefined): Promise<SpaceOptions> {

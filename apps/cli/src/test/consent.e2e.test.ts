@@ -25,7 +25,7 @@ test('a stranger is refused under contacts, let through when allowed, and refuse
   expect((await alice('consent', 'block', 'bob')).stdout).toMatch(/allowed +nobody\nblocked +bob/)
   expect((await bob('send', 'alice', 'me again')).code).toBe(4)
   await alice('consent', 'forget', 'bob')
-  expect((await alice('consent', 'set', 'open')).stdout).toContain('everybody but those blocked (open)')
+  expect((await alice('consent', 'set', 'open')).stdout).toContain('all peers except blocked ones (open)')
   expect((await bob('send', 'alice', 'at last')).code).toBe(0)
   expect(await alice('consent', 'allow', 'nobody-of-this-name')).toMatchObject({ code: 3 })
   expect(jsonOf(await alice('consent', 'show', '--json'))).toEqual({ policy: 'open', allowed: [], blocked: [] })

@@ -11,7 +11,9 @@ test.each([
   const sentAtMs = Date.now()
   await expect.poll(() => Date.now() - sentAtMs).toBeGreaterThan(2_000)
   const bob = machine.start(words)
-  await bob.until('it rejected the message', ({ stderr }) => /A message of .* was rejected as too old/.test(stderr))
+  await bob.until('it rejected the message', ({ stderr }) =>
+    /Rejected a message from .* because it is older than --max-age/.test(stderr),
+  )
   await bob.interrupt()
   expect(bob.stdout).not.toContain('long ago')
   const heard = machine.start(['listen', '--count', '1', '--max-age', '1h', '--profile', 'bob'])

@@ -138,7 +138,7 @@ test('a mover that is killed at any phase is followed by one that brings the mes
     expect((await activeIn(a)) + (await activeIn(b)), phase).toBe(phase === 'done' ? 1 : 0)
     expect(await countOf(a, `mesh_move where phase = '${reached}'`)).toBe(1)
   }
-  expect((await cells.run('mesh', 'show', MESH)).stdout).toContain('on its way to b: arrived')
+  expect((await cells.run('mesh', 'show', MESH)).stdout).toContain('moving to b: arrived')
   const moved = await cells.run(...MOVE)
   expect(moved).toMatchObject({ code: 0 })
   expect(JSON.parse(moved.stdout)).toMatchObject({ from: 'a', cell: 'b', moved: true, isResumed: true, rows: 506 })
@@ -165,7 +165,7 @@ test('a database that dies under a move is found again, or the mesh stays where 
   await b.close()
   expect(await cells.run(...MOVE, '--undo')).toMatchObject({
     code: 0,
-    stderr: expect.stringContaining('did not answer'),
+    stderr: expect.stringContaining('did not respond'),
   })
   expect(await activeIn(a)).toBe(1)
   server = await startEmbedded({ dataDir, port: server.port })

@@ -156,7 +156,7 @@ test('a pool worker without --files gives work with a file back, and one with --
   await (await attaching.pools.find(id)).send('work')
   const exec = ['listen', '--pool', pool, '--exec', 'cat; echo " $(basename "$SEALPOST_FILE")"', ...profile]
   const without = machine.start(exec)
-  await without.until('it gives it back', ({ stderr }) => stderr.includes('given back'))
+  await without.until('it gives it back', ({ stderr }) => stderr.includes('released'))
   expect(await without.interrupt()).toMatchObject({ code: 130, stdout: '' })
   const saving = await machine.run([...exec, '--count', '1', '--files', folder])
   expect([saving.code, saving.stdout]).toEqual([0, 'work plan.txt\n'])
@@ -174,7 +174,7 @@ test('work of a pool whose file is gone is given back at first, and rejected at 
   await (await attaching.pools.find(id)).send('work')
   const words = ['listen', '--pool', pool, '--exec', 'echo ran', '--files', folder, '--count', '1', ...profile]
   const first = machine.start(words)
-  await first.until('it gives it back', ({ stderr }) => stderr.includes('given back: its file was not saved'))
+  await first.until('it gives it back', ({ stderr }) => stderr.includes('released: its file was not saved'))
   expect(await first.interrupt()).toMatchObject({ code: 130, stdout: '' })
   const db = await openDatabase(await ownerUrl(up), { connections: 1 })
   await db.run(
@@ -210,7 +210,7 @@ test('a reference of a later version stays open without --files, and is rejected
   const left = await machine.run(['listen', '--count', '1', ...profile])
   expect([left.code, left.stdout]).toEqual([
     1,
-    expect.stringContaining('[a file of a later version of sealpost, not saved'),
+    expect.stringContaining('[a file from a later version of sealpost, not saved'),
   ])
   const refused = await machine.run(['listen', '--count', '1', '--json', '--files', folder, ...profile])
   expect([refused.code, refused.stderr]).toEqual([0, expect.stringContaining('(attachment_unreadable)')])

@@ -52,7 +52,10 @@ test.each([
 
 test('a message that no broker takes in time is kept for later, and says so', async () => {
   const late = await machine.run(['send', peer, 'hi', '--timeout', '1s'])
-  expect(late).toMatchObject({ code: 124, stderr: expect.stringContaining('It is kept') })
+  expect(late).toMatchObject({
+    code: 124,
+    stderr: expect.stringContaining('The next command of this profile sends it'),
+  })
 })
 
 test('with --json an error is one object on stderr, and stdout stays empty', async () => {

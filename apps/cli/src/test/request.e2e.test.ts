@@ -30,7 +30,7 @@ test('nobody answers: at once when asked so, else when the time is up', async ()
   })
   expect(await machine.run(['request', 'bob', 'x', '--timeout', '1s'])).toMatchObject({
     code: 124,
-    stderr: expect.stringContaining('No answer came in time'),
+    stderr: expect.stringContaining('No reply arrived in time'),
   })
   // What had not left when the time was up leaves with her next command.
   const alice = machine.start(['listen', '--json', '--count', '1'])
@@ -41,13 +41,16 @@ test('nobody answers: at once when asked so, else when the time is up', async ()
 
 test('what a peer says of itself is kept, and seen by the others while it is there', async () => {
   const says = (words: string[]) => machine.run(['status', ...words, '--profile', 'bob'])
-  expect(await says(['dnd', 'asleep'])).toMatchObject({ code: 0, stderr: expect.stringContaining('whenever you are') })
+  expect(await says(['dnd', 'asleep'])).toMatchObject({
+    code: 0,
+    stderr: expect.stringContaining('while you are connected'),
+  })
   expect((await machine.run(['peers'])).stdout).not.toContain('asleep')
   const bob = machine.start(['listen', '--profile', 'bob'])
   await bob.until('it listens', ({ stderr }) => stderr.includes('listening'))
   const seen = async () => (await machine.run(['peers'])).stdout
   await expect.poll(seen).toMatch(/^bob .*dnd: asleep/m)
-  expect(await says(['working'])).toMatchObject({ code: 0, stderr: expect.stringContaining('you are working') })
+  expect(await says(['working'])).toMatchObject({ code: 0, stderr: expect.stringContaining('your status is working') })
   await expect.poll(seen).toMatch(/^bob .*working/m)
   expect(jsonLinesOf(await machine.run(['peers', '--json']))).toContainEqual(
     expect.objectContaining({ name: 'bob', isOnline: true, availability: 'working', summary: '' }),

@@ -42,7 +42,7 @@ test('what is set is read, watched and replayed by a member who was given the ke
   expect((await machine.run(['state', 'list', ...asBob])).stdout).toMatch(/plan +b +1 /)
 })
 
-test('in a group only its members, and with history for those who had joined only since they came', async () => {
+test('in a group only its members, and with history for members who had joined by then only since they came', async () => {
   await run('group', 'create', 'crew', 'bob')
   await letIn(machine, 'dave')
   const crew = ['--group', 'crew']
