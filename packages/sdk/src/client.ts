@@ -59,5 +59,5 @@ export async function connect(options: ConnectOptions): Promise<Peer> {
 }
 
 function aborted(cause: unknown): SealpostError {
-  return new SealpostError('aborted', 'Connecting was called off.', { cause })
+  return new SealpostError('aborted', 'Connecting was aborted.', { cause })
 }

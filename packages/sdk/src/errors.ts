@@ -159,7 +159,7 @@ export class SealpostError extends Error {
 /** The error for a broker's refusal. */
 export function refusedBy(code: RefusalCode): SealpostError {
   const { meaning, isRetryable } = refusal(code)
-  return new SealpostError(code, `The broker refused (${code}): ${meaning}.`, { isRetryable })
+  return new SealpostError(code, `The broker refused the request (${code}): ${meaning}.`, { isRetryable })
 }
 
 /** Codes sent after the broker checked whether it has the envelope; other codes may refuse an envelope that it has. */
@@ -173,10 +173,10 @@ export function finalRefusal(code: NackCode, { mayBeStored = false }: { mayBeSto
 
 /** `cause`: the broker's current refusal. */
 export function maybeSent(cause?: SealpostError): SealpostError {
-  return new SealpostError('maybe_sent', 'The broker may have stored this message or not.', { cause })
+  return new SealpostError('maybe_sent', 'The broker may or may not have stored this message.', { cause })
 }
 
 export function asStoreError(cause: unknown): SealpostError {
   if (cause instanceof SealpostError) return cause
-  return new SealpostError('store_failed', 'The store can keep nothing any more.', { cause })
+  return new SealpostError('store_failed', 'The store no longer accepts writes.', { cause })
 }

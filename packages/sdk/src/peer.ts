@@ -243,7 +243,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   request(to: PeerKey, body: Uint8Array | string, options: RequestOptions = {}): Promise<Message> {
     return new Promise((answered, refused) => {
       const { timeoutMs = REQUEST_TIMEOUT_MS, ...asked } = options
-      if (!(timeoutMs > 0)) throw new RangeError('timeoutMs is more than 0')
+      if (!(timeoutMs > 0)) throw new RangeError('timeoutMs must be greater than 0')
       const post = { ...postTermsOf(to, asked, { isRequest: true }), body: bytesOf(body) }
       this.#driver.tell((engine) => engine.requestPeer({ ...post, timeoutMs, replied: answered, refused }))
     })

@@ -80,7 +80,7 @@ export function seededRandom(seed: number): Random {
  */
 export const NAME_LENGTH_MAX = 64
 
-export const NAME_RULE = `1 to ${NAME_LENGTH_MAX} characters of printable ASCII without / , * ( ) no hyphen at its beginning, and neither a key nor a fingerprint`
+export const NAME_RULE = `1 to ${NAME_LENGTH_MAX} characters of printable ASCII, without / , * ( ) or a leading hyphen, and not a key or a fingerprint`
 
 /** Trims the name and reduces spaces inside to single ones. */
 export const tidyName = (text: string): string => text.replace(/ +/g, ' ').replace(/^ | $/g, '')

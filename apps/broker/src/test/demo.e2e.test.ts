@@ -122,7 +122,7 @@ test('a file waits in the queue until its reader saves it, also when the page is
   await expectNoComplaints()
   await files.remove(await send('too late'))
   await save.click()
-  await bea.page.getByText('is gone').waitFor()
+  await bea.page.getByText('is no longer available').waitFor()
   await expect.poll(() => world.count('dead_letter')).toBe(1)
 })
 
@@ -212,7 +212,7 @@ test('an invite that is used up is refused in words, and a broken one, too', asy
   await cem.page.getByRole('status').filter({ hasText: 'used up' }).waitFor()
   await cem.page.goto(link.slice(0, -3))
   await cem.page.getByRole('heading', { name: 'You need an invite' }).waitFor()
-  await cem.page.getByRole('status').filter({ hasText: 'This is no invite' }).waitFor()
+  await cem.page.getByRole('status').filter({ hasText: 'This is not an invite' }).waitFor()
   await expectNoComplaints()
 })
 
@@ -242,15 +242,15 @@ test('who is revoked is told so, can forget everything, and has left for the oth
   await bea.reads('see you')
   await using ada = await connect(admin)
   await ada.revokeMember((await ada.members()).find(({ name }) => name === 'cem')!.peer)
-  await cem.page.getByRole('status').filter({ hasText: 'An admin ended your membership.' }).waitFor()
+  await cem.page.getByRole('status').filter({ hasText: 'An admin revoked your membership.' }).waitFor()
   cem.page.on('dialog', (dialog) => void dialog.accept())
   await cem.page.locator('.self summary').click()
-  await cem.page.getByRole('button', { name: 'Forget everything here' }).click()
+  await cem.page.getByRole('button', { name: 'Delete all data in this browser' }).click()
   await cem.page.getByRole('heading', { name: 'You need an invite' }).waitFor()
   const databases = 'indexedDB.databases().then((all) => all.map(({ name }) => name))'
   expect(await cem.page.evaluate(databases)).toEqual(['sealpost demo']) // recreated, and empty
   await bea.page.reload()
   await bea.select('cem')
-  await bea.page.getByText('Has left the mesh.').waitFor()
+  await bea.page.getByText('This member has left the mesh.').waitFor()
   await expectNoComplaints()
 })

@@ -197,11 +197,11 @@ describe('a key file that can not be used', () => {
   const pathOf = (name: string) => join(folder, name)
 
   test('it is missing', () =>
-    expectEnd({ BROKER_KEY_FILE: pathOf('absent') }, 1, `There is no key file at ${pathOf('absent')}.`))
+    expectEnd({ BROKER_KEY_FILE: pathOf('absent') }, 1, `The key file ${pathOf('absent')} does not exist.`))
 
   test('it can not be read', async () => {
     await mkdir(pathOf('folder'))
-    await expectEnd({ BROKER_KEY_FILE: pathOf('folder') }, 1, `The key file at ${pathOf('folder')} can't be read.`)
+    await expectEnd({ BROKER_KEY_FILE: pathOf('folder') }, 1, `Can't read the key file ${pathOf('folder')}.`)
   })
 
   test('it is none', async () => {
@@ -209,7 +209,7 @@ describe('a key file that can not be used', () => {
     await expectEnd(
       { BROKER_KEY_FILE: pathOf('text') },
       1,
-      `The file at ${pathOf('text')} is no key file of this version.`,
+      `The file ${pathOf('text')} is not a key file of this version.`,
     )
   })
 

@@ -54,7 +54,7 @@ const withInviteOptions = (command: Command): Command =>
 
 async function create(shell: Shell, options: InviteOptions, text: string): Promise<void> {
   const name = tidyName(text)
-  if (!isChosenName(name)) throw new OperatingError('name_malformed', `The name of a mesh is ${NAME_RULE}.`)
+  if (!isChosenName(name)) throw new OperatingError('name_malformed', `The name of a mesh must be ${NAME_RULE}.`)
   const meshId = newMeshId()
   const made = await withDatabase(shell, async (db) => {
     const made = await makeInvite(db, meshId, options)

@@ -42,9 +42,9 @@ function SignIn({ enter, wasExpelled }: { enter: (token: string) => void; wasExp
   return (
     <main class="sign-in card">
       <h1>Sealpost console</h1>
-      {wasExpelled && <Problem>That token is unknown, over or revoked.</Problem>}
+      {wasExpelled && <Problem>This token is unknown, expired or revoked.</Problem>}
       <p>
-        <code>sealpost admin console</code> prints a link that opens it. Or show a token of{' '}
+        <code>sealpost admin console</code> prints a link that signs you in. Or enter a token from{' '}
         <code>sealpost admin token create</code>:
       </p>
       <form
@@ -118,8 +118,8 @@ function Whole({ api, me, leave }: SignedProps & { me: Me }) {
         <Problem>
           {live.away} Trying again;{' '}
           {live.overview
-            ? `what you see is from ${age(Date.now() - live.overview.atMs)} ago.`
-            : 'nothing was heard yet.'}
+            ? `the data is from ${age(Date.now() - live.overview.atMs)} ago.`
+            : 'no data was received yet.'}
         </Problem>
       )}
       {page === '' && <OverviewView live={live} />}
@@ -149,7 +149,7 @@ function Frame({ page, me, leave, views, children }: FrameProps) {
   return (
     <div class="frame">
       <button type="button" class="skip" onClick={toContent}>
-        To the content
+        Skip to content
       </button>
       <header>
         <span class="brand">Sealpost</span>
@@ -161,11 +161,11 @@ function Frame({ page, me, leave, views, children }: FrameProps) {
           ))}
         </nav>
         <div class="who">
-          <span class="quiet" title={me.scope === 'operate' ? 'may change things' : 'may look'}>
+          <span class="quiet" title={me.scope === 'operate' ? 'can view and change' : 'can view'}>
             {me.name}
           </span>
           <button type="button" class="plain" onClick={leave}>
-            Leave
+            Sign out
           </button>
         </div>
       </header>

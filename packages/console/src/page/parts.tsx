@@ -17,7 +17,7 @@ export class Refused extends Error {
 type Query = Readonly<Record<string, string | number | undefined>>
 
 const PATH = '/admin/v1'
-const AWAY = new Refused('unreachable', 'The broker does not answer.')
+const AWAY = new Refused('unreachable', 'The broker does not respond.')
 
 export class Api {
   readonly #token: string
@@ -192,7 +192,7 @@ export function Shown<T>({
   if (asked.state === 'failed') return <Problem>{asked.why}</Problem>
   return (
     <>
-      {asked.why && <Problem>{asked.why} What you see is from before.</Problem>}
+      {asked.why && <Problem>{asked.why} The data shown is out of date.</Problem>}
       {isEmpty?.(asked.value) ? <Empty>{empty}</Empty> : children(asked.value)}
     </>
   )

@@ -65,7 +65,7 @@ class App {
 
   async #useInvite(text: string): Promise<void> {
     const invite = readOrNull(text)
-    if (!invite) return this.#askForLink('This is no invite, or a part of it is missing. Copy the whole link.')
+    if (!invite) return this.#askForLink('This is not an invite, or a part of it is missing. Copy the whole link.')
     const link = otherHome(invite, text)
     if (link) return this.#show({ name: 'other broker', link })
     const former = await this.#archive.profile()

@@ -75,9 +75,9 @@ function linkWords(link: LinkStatus): string {
     case 'online':
       return ''
     case 'away':
-      return 'The broker is away. What you write is kept here and leaves when it is back.'
+      return 'The broker is unreachable. Your messages are stored here and sent when it is back.'
     case 'over':
-      return `Not connected any more: ${link.reason}`
+      return `Disconnected: ${link.reason}`
   }
 }
 
@@ -85,7 +85,7 @@ function NothingOpen() {
   return (
     <div class="nothing">
       <Logo />
-      <p>Choose someone to write to. Only the two of you can read it.</p>
+      <p>Choose someone to write to. Only the two of you can read your messages.</p>
     </div>
   )
 }
@@ -100,7 +100,7 @@ export function PeerList({ chat, mailbox }: ChatParts) {
         <span class="dot" data-link={chat.link.name} title={chat.link.name} />
       </header>
       <nav aria-label="Members">
-        {chat.peers.length === 0 && <p class="hint">Nobody else is here yet.</p>}
+        {chat.peers.length === 0 && <p class="hint">There are no other members yet.</p>}
         <ul>
           {chat.peers.map((entry) => (
             <li key={entry.peer}>
@@ -159,11 +159,11 @@ function Oneself({ chat, mailbox }: { chat: Chat; mailbox: Mailbox }) {
       <p class="hint">Your fingerprint, for others to compare:</p>
       <p class="fingerprint">{fingerprint(chat.me.key)}</p>
       <button type="button" class="danger" onClick={forget}>
-        Forget everything here
+        Delete all data in this browser
       </button>
     </details>
   )
 }
 
 const FORGET_WORDS =
-  'Destroy your keys and every message in this browser? Nobody can be you again; to come back you need another invite.'
+  'Delete your keys and all messages in this browser? You can’t restore this identity, and you need another invite to join again.'

@@ -29,7 +29,7 @@ export function Conversation({ chat, mailbox, peer }: Parts) {
       {isMember ? (
         <Composer peer={peer} name={nameOf(chat, peer)} mailbox={mailbox} />
       ) : (
-        <p class="hint gone">Has left the mesh.</p>
+        <p class="hint gone">This member has left the mesh.</p>
       )}
     </section>
   )
@@ -43,7 +43,7 @@ function Keys({ peer }: { peer: PeerKey }) {
         Verify
       </button>
       <div id="keys" class="popover" popover="auto">
-        <p>Compare this fingerprint with theirs, by another way than this chat:</p>
+        <p>Compare this fingerprint with theirs over another channel:</p>
         <p class="fingerprint">{fingerprint(peer)}</p>
       </div>
     </>
@@ -137,9 +137,9 @@ function FileView({ file, save }: { file: LineFile; save: () => void }) {
     case 'saved':
       return <span class="file">Saved: {name}</span>
     case 'lost':
-      return <span class="file">{name} is gone: its sender removed it, or it was not kept.</span>
+      return <span class="file">{name} is no longer available.</span>
     case 'unreadable':
-      return <span class="file">A file goes with this message that only a later version of this page can read.</span>
+      return <span class="file">A later version of Sealpost sent this file. This page can’t read it.</span>
   }
 }
 
@@ -150,7 +150,7 @@ function FateView({ fate }: { fate: Fate }) {
     case 'keeping':
     case 'waiting':
       return (
-        <span class="fate" data-fate={fate.name} title="Kept here, not with the broker yet">
+        <span class="fate" data-fate={fate.name} title="Stored in this browser, not sent yet">
           <ClockIcon />
           <span class="unseen">waiting</span>
         </span>

@@ -88,7 +88,7 @@ export class Mailbox {
       this.#change((chat) => withLine(chat, line))
       await this.#post(line)
     } catch {
-      this.#change((chat) => ({ ...chat, notice: `This browser could not keep a message: ${text}` }))
+      this.#change((chat) => ({ ...chat, notice: `This browser could not store a message: ${text}` }))
     }
   }
 
@@ -98,7 +98,7 @@ export class Mailbox {
     this.#change((chat) => withLine(chat, { ...line, file: { ...file, state: 'saving' } }))
     try {
       const blob = await this.#files.fetch(line)
-      if (!blob) return this.#notSaved(line, 'Its message has not come again yet. Try again in a moment.')
+      if (!blob) return this.#notSaved(line, 'Its message has not been delivered again yet. Try again in a moment.')
       offer(blob, file.name)
       await this.#file(line, { ...file, state: 'saved' })
       this.#files.settle(line)
@@ -273,15 +273,15 @@ const fateOf = ({ code }: SealpostError): Fate =>
 function noticeOf(event: PeerEvent, chat: Chat): string | null {
   switch (event.type) {
     case 'gap':
-      return `Messages of ${nameOf(chat, event.sender)} are missing.`
+      return `Messages from ${nameOf(chat, event.sender)} are missing.`
     case 'forked':
-      return `Two messages in the name of ${nameOf(chat, event.sender)} claim one place: someone else may hold a key.`
+      return `Two messages from ${nameOf(chat, event.sender)} have the same number. Someone else may have a key.`
     case 'tamper':
-      return `A message that claims to be of ${nameOf(chat, event.sender)} was forged or damaged. It is not shown.`
+      return `A message that claims to be from ${nameOf(chat, event.sender)} is forged or damaged. It is not shown.`
     case 'key_changed':
-      return `${nameOf(chat, event.peer)} has a new sealing key, signed by the same peer.`
+      return `${nameOf(chat, event.peer)} has a new box key, signed with the same identity key.`
     case 'key_refused':
-      return `The broker gave no believable key for ${nameOf(chat, event.peer)}.`
+      return `The broker returned no valid key for ${nameOf(chat, event.peer)}.`
     default:
       return null
   }

@@ -32,15 +32,15 @@ export function ScreenView({ screen }: { screen: Screen }) {
     case 'elsewhere':
       return (
         <Card title="Open in another tab">
-          <p>One tab at a time holds the keys. Close the other one, and this one continues.</p>
+          <p>Only one tab at a time can use the keys. Close the other tab to continue here.</p>
         </Card>
       )
     case 'broken':
       return (
-        <Card title="This page can’t go on">
+        <Card title="This page can’t continue">
           <p role="alert">{screen.reason}</p>
           <p>
-            It needs IndexedDB and Web Locks, so a page over https or of this very machine, in a window that is not
+            This page needs IndexedDB and Web Locks. Open it over https or from this machine, in a window that is not
             private.
           </p>
         </Card>
@@ -48,7 +48,7 @@ export function ScreenView({ screen }: { screen: Screen }) {
     case 'other broker':
       return (
         <Card title="This invite is for another address">
-          <p>Open it where it belongs:</p>
+          <p>Open it at:</p>
           <a class="button" href={screen.link} rel="noreferrer">
             {new URL(screen.link).host}
           </a>
@@ -76,12 +76,12 @@ function Invited({ broker, isJoining, problem, join }: Of<'invited'>) {
   return (
     <Card title="You are invited">
       <p>
-        To the mesh at <strong>{broker}</strong>. Keys are made in this browser and stay here; the broker never sees
-        what you write.
+        You can join the mesh at <strong>{broker}</strong>. Your keys are generated in this browser and stay in it; the
+        broker can’t read your messages.
       </p>
       <OneField
         label="Your name"
-        hint="What others shall call you: letters, digits and signs, no accents."
+        hint="The name that others see: letters, digits and signs, without accents."
         action={isJoining ? 'Joining…' : 'Join'}
         problem={problem}
         isBusy={isJoining}

@@ -70,7 +70,7 @@ export class HttpSender {
     const enter = () => requestToken({ url, address, identity, count })
     let { token, code } = await enter()
     if (code === 'challenge_invalid') ({ token, code } = await enter()) // the challenge expired during the retries
-    if (!token) throw new OperatingError('no_token', `The broker gave no token for HTTP: ${code ?? 'no code'}.`)
+    if (!token) throw new OperatingError('no_token', `The broker issued no HTTP token: ${code ?? 'no code'}.`)
     return new HttpSender(url, token, new Sealer({ identity, meshId: address.meshId }))
   }
 

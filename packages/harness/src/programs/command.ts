@@ -43,7 +43,7 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
   return (text) => {
     const number = /^\d+$/.test(text) ? Number(text) : Number.NaN
     if (number >= min && number <= max) return number
-    throw new InvalidArgumentError(`It must be a whole number from ${min} to ${max}.`)
+    throw new InvalidArgumentError(`Use a whole number from ${min} to ${max}.`)
   }
 }
 
@@ -51,7 +51,7 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
 export function share(text: string): number {
   const number = /^(0|1|0?\.\d{1,4})$/.test(text) ? Number(text) : Number.NaN
   if (number >= 0 && number <= 1) return number
-  throw new InvalidArgumentError('It must be a share like 0.5, from 0 to 1.')
+  throw new InvalidArgumentError('Use a share from 0 to 1, such as 0.5.')
 }
 
 /** One of the names, for an option that may be repeated. */
@@ -59,5 +59,5 @@ export const oneOf =
   (names: readonly string[]) =>
   (name: string, before: readonly string[] = []): readonly string[] => {
     if (names.includes(name)) return [...before, name]
-    throw new InvalidArgumentError(`There is no "${name}"; choose from ${names.join(', ')}.`)
+    throw new InvalidArgumentError(`There is no "${name}". Choose from ${names.join(', ')}.`)
   }

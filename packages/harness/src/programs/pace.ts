@@ -53,7 +53,7 @@ export async function waitUntil(
   const deadline = performance.now() + withinMs
   while (!(await condition())) {
     if (performance.now() > deadline)
-      throw new OperatingError('wait_timed_out', `Not true after ${withinMs / 1000} s: ${claim}.`)
+      throw new OperatingError('wait_timed_out', `Not reached within ${withinMs / 1000} s: ${claim}.`)
     await delay(LOOK_MS)
   }
 }

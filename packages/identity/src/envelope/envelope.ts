@@ -341,8 +341,12 @@ function computeSharedKey(boxKey: Uint8Array, own: BoxKeys): Uint8Array {
   try {
     return sodium.crypto_box_beforenm(boxKey, own.secretKey)
   } catch (cause) {
-    throw new OperatingError('box_key_unusable', 'The box key of this peer is none that a message can be sealed to.', {
-      cause,
-    })
+    throw new OperatingError(
+      'box_key_unusable',
+      'The box key of this peer is invalid: no message can be sealed to it.',
+      {
+        cause,
+      },
+    )
   }
 }

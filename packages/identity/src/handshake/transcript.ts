@@ -130,8 +130,8 @@ export function normalizeAuthority(address: string, bareScheme: 'wss' | 'ws' = '
   const url = parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(address) ? address : `${bareScheme}://${address}`)
   const defaultPort = url && PORTS.get(url.protocol)
   // The text is not quoted, because it may contain a password.
-  if (!url || !defaultPort) throw malformed('It is no address of the form wss://host:port.')
-  if (url.username || url.password) throw malformed('It names a user, which is never sent to a broker.')
+  if (!url || !defaultPort) throw malformed('It must have the form wss://host:port.')
+  if (url.username || url.password) throw malformed('It must not contain a user name or a password.')
   return `${url.hostname}:${url.port || defaultPort}`
 }
 
@@ -161,7 +161,7 @@ function parse(text: string): URL | null {
 }
 
 function malformed(reason: string): OperatingError {
-  return new OperatingError('authority_malformed', `The broker's address can't be used. ${reason}`)
+  return new OperatingError('authority_malformed', `The broker's address is invalid. ${reason}`)
 }
 
 /**

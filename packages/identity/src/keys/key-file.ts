@@ -318,7 +318,7 @@ export async function replaceKeyFile(path: string, contents: KeyFile, lock: KeyF
     await rename(beside, path)
     await syncFolder(dirname(path))
   } catch (cause) {
-    throw new OperatingError('key_file_unwritable', `The key file at ${path} can't be replaced.`, { cause })
+    throw new OperatingError('key_file_unwritable', `Can't replace the key file ${path}.`, { cause })
   }
 }
 
@@ -331,7 +331,7 @@ export async function readKeyFile(path: string, passphrase?: () => string | Prom
   await ready()
   const { text, mode } = await readWholeText(path)
   const found = readText(text)
-  if (!found) throw new OperatingError('key_file_malformed', `The file at ${path} is no key file of this version.`)
+  if (!found) throw new OperatingError('key_file_malformed', `The file ${path} is not a key file of this version.`)
   const warning = isExposed(mode) ? exposure(path) : null
   if (!isLocked(found)) return { contents: found, isLocked: false, warning }
   return { contents: await unlocked(path, found, passphrase), isLocked: true, warning }
@@ -348,24 +348,24 @@ async function unlocked(
   locked: LockedKeyFile,
   passphrase: (() => string | Promise<string>) | undefined,
 ): Promise<KeyFile> {
-  if (!passphrase) throw new OperatingError('key_file_locked', `The key file at ${path} is locked with a passphrase.`)
+  if (!passphrase) throw new OperatingError('key_file_locked', `The key file ${path} is encrypted with a passphrase.`)
   const contents = await unlock(locked, await passphrase())
   if (contents) return contents
-  throw new OperatingError('passphrase_wrong', `This passphrase does not open the key file at ${path}.`)
+  throw new OperatingError('passphrase_wrong', `The passphrase does not decrypt the key file ${path}.`)
 }
 
 async function create(path: string, text: string): Promise<void> {
   const file = await open(path, 'wx', 0o600).catch((cause) => {
     throw codeOf(cause) === 'EEXIST'
-      ? new OperatingError('key_file_exists', `There is a file at ${path} already; keys are never overwritten.`)
-      : new OperatingError('key_file_unwritable', `No key file can be created at ${path}.`, { cause })
+      ? new OperatingError('key_file_exists', `The file ${path} already exists. Key files are never overwritten.`)
+      : new OperatingError('key_file_unwritable', `Can't create the key file ${path}.`, { cause })
   })
   try {
     await file.writeFile(text)
     await file.sync()
   } catch (cause) {
     await unlink(path) // half a key file would block the next attempt
-    throw new OperatingError('key_file_unwritable', `The key file at ${path} can't be written.`, { cause })
+    throw new OperatingError('key_file_unwritable', `Can't write the key file ${path}.`, { cause })
   } finally {
     await file.close()
   }
@@ -384,10 +384,10 @@ async function syncFolder(path: string): Promise<void> {
 
 async function readWholeText(path: string): Promise<{ text: string; mode: number }> {
   const unreadable = (cause: unknown) =>
-    new OperatingError('key_file_unreadable', `The key file at ${path} can't be read.`, { cause })
+    new OperatingError('key_file_unreadable', `Can't read the key file ${path}.`, { cause })
   const file = await open(path, 'r').catch((cause) => {
     if (codeOf(cause) !== 'ENOENT') throw unreadable(cause)
-    throw new OperatingError('key_file_missing', `There is no key file at ${path}.`, { cause })
+    throw new OperatingError('key_file_missing', `The key file ${path} does not exist.`, { cause })
   })
   try {
     return await readWhole(file)
@@ -415,7 +415,7 @@ function isExposed(mode: number): boolean {
 function exposure(path: string) {
   return {
     code: 'key_file_exposed',
-    message: `The key file at ${path} is open to others than its owner: chmod 600 it, and think of the key as known.`,
+    message: `Other users can access the key file ${path}. Run chmod 600 on it, and treat its keys as compromised.`,
   } as const
 }
 

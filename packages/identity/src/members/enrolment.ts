@@ -101,7 +101,8 @@ export function signInvite(issuer: SigningKeys, terms: InviteTerms, inviteId: In
  */
 export function readInvite(text: string): Invite {
   const invite = readText(text.trim())
-  if (!invite) throw new OperatingError('invite_malformed', 'This is no invite, or a part of it is missing or changed.')
+  if (!invite)
+    throw new OperatingError('invite_malformed', 'This is not an invite, or a part of it is missing or changed.')
   return invite
 }
 
@@ -382,7 +383,8 @@ export function createDeviceInvite(user: SigningKeys, terms: DeviceInviteTerms):
  */
 export function readDeviceInvite(text: string): DeviceInvite {
   const invite = readDeviceText(text.trim())
-  if (!invite) throw new OperatingError('invite_malformed', 'This is no invite, or a part of it is missing or changed.')
+  if (!invite)
+    throw new OperatingError('invite_malformed', 'This is not an invite, or a part of it is missing or changed.')
   return invite
 }
 

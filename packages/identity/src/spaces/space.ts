@@ -205,7 +205,7 @@ export function sealGrant(granter: SigningKeys, grant: KeyGrant, boxKey: Uint8Ar
   try {
     return sodium.crypto_box_seal(text, boxKey)
   } catch (cause) {
-    throw new OperatingError('box_key_unusable', 'The box key of this peer is none that a grant can be sealed to.', {
+    throw new OperatingError('box_key_unusable', 'The box key of this peer is invalid: no grant can be sealed to it.', {
       cause,
     })
   }

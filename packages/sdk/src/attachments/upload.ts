@@ -153,12 +153,12 @@ export async function upload(
 
 function checkOptions(options: UploadOptions, { bytes }: AttachmentSource): void {
   const { name, type = '', to, chunkBytes = CHUNK_BYTES_MAX } = options
-  check(isAttachmentName(name), 'name has 1 to 255 bytes')
-  check(isAttachmentType(type), 'type has at most 127 characters of printable ASCII')
-  check(recipientsOf(to).length > 0, 'to names someone')
-  check(Number.isSafeInteger(bytes) && bytes >= 0, 'a source says how many bytes it has')
+  check(isAttachmentName(name), 'name must have 1 to 255 bytes')
+  check(isAttachmentType(type), 'type must have at most 127 characters of printable ASCII')
+  check(recipientsOf(to).length > 0, 'to must not be empty')
+  check(Number.isSafeInteger(bytes) && bytes >= 0, 'a source must report its number of bytes')
   const isInRange = Number.isInteger(chunkBytes) && chunkBytes >= CHUNK_BYTES_MIN && chunkBytes <= CHUNK_BYTES_MAX
-  check(isInRange, `chunkBytes is from ${CHUNK_BYTES_MIN} to ${CHUNK_BYTES_MAX}`)
+  check(isInRange, `chunkBytes must be from ${CHUNK_BYTES_MIN} to ${CHUNK_BYTES_MAX}`)
   if (chunkLayout(bytes, chunkBytes).chunks > CHUNKS_MAX)
     throw new SealpostError('attachment_too_large', `An attachment has at most ${CHUNKS_MAX} chunks.`)
 }
@@ -266,7 +266,7 @@ async function remember(record: UploadRecord, chunk: number, hash: Uint8Array, l
 const wholeHash = (record: UploadRecord): Uint8Array =>
   attachmentHash(layoutOf(record).sealedBytes, record.chunkBytes, record.hashes)
 
-const changed = () => new SealpostError('source_changed', 'The file is not what it was when its upload began.')
+const changed = () => new SealpostError('source_changed', 'The file has changed since its upload started.')
 
 /** `stream` is called once per upload, and starts at the first byte. */
 export interface AttachmentSource {

@@ -234,7 +234,7 @@ export function certificateErrorCode(failure: unknown, depth = 0): string | null
 export const certificateUntrusted = (trouble: string): SealpostError =>
   new SealpostError(
     'certificate_untrusted',
-    `This machine does not trust the broker's TLS certificate (${trouble}). NODE_EXTRA_CA_CERTS names a file of further authorities.`,
+    `This machine does not trust the broker's TLS certificate (${trouble}). Set NODE_EXTRA_CA_CERTS to a file with its certificate authority.`,
   )
 
 /** The keys that may sign a greeting: the pinned one, or a shard's key that the pinned key certifies. */

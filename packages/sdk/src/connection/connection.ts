@@ -439,7 +439,7 @@ export function codeOfClose(closeNumber: number): RefusalCode | undefined {
 }
 
 export function wrongBroker(): SealpostError {
-  return new SealpostError('wrong_broker', 'The server does not hold the pinned key of this broker.')
+  return new SealpostError('wrong_broker', 'The server did not prove the pinned key of this broker.')
 }
 
 /**

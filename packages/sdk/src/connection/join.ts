@@ -149,7 +149,7 @@ function parsed<T>(text: string, read: (text: string) => T): T {
 function chosenName(text: string): string {
   const name = tidyName(text)
   if (isChosenName(name)) return name
-  throw new SealpostError('name_malformed', `A name is ${NAME_RULE}.`)
+  throw new SealpostError('name_malformed', `A name must be ${NAME_RULE}.`)
 }
 
 interface Greeting {
@@ -287,11 +287,7 @@ class Dial {
 }
 
 function lost(): SealpostError {
-  return new SealpostError(
-    'connection_lost',
-    'The broker was not reached, or the connection ended before its answer.',
-    {
-      isRetryable: true,
-    },
-  )
+  return new SealpostError('connection_lost', 'The broker is unreachable, or the connection ended before its reply.', {
+    isRetryable: true,
+  })
 }

@@ -341,7 +341,7 @@ export class GroupSender {
 export const unknownGroup = (): SealpostError => refusedBy('unknown_group')
 
 export function notInGroup(): SealpostError {
-  return new SealpostError('not_in_group', 'Only a member of the group may write to it.')
+  return new SealpostError('not_in_group', 'Only members of a group may write to it.')
 }
 
 /**

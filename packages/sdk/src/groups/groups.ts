@@ -326,20 +326,20 @@ function chosenName(text: string): string {
 }
 
 const malformed = () =>
-  new SealpostError('group_malformed', `A group has 1 to ${GROUP_MEMBERS_MAX} members, and a name: ${NAME_RULE}.`)
+  new SealpostError('group_malformed', `A group needs 1 to ${GROUP_MEMBERS_MAX} members and a name: ${NAME_RULE}.`)
 
 function refusedAs(outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'>): SealpostError {
   switch (outcome) {
     case 'not_owner':
       return notOwner()
     case 'too_many':
-      return new SealpostError('too_many_groups', 'The mesh has as many groups as it may have.')
+      return new SealpostError('too_many_groups', 'The mesh has reached its limit of groups.')
     case 'too_many_own':
-      return new SealpostError('too_many_own_groups', 'You have as many groups as one peer may have: delete one.')
+      return new SealpostError('too_many_own_groups', 'You have reached your limit of groups. Delete one.')
     case 'malformed':
-      return new SealpostError('group_malformed', 'The broker does not take this group.')
+      return new SealpostError('group_malformed', 'The broker does not accept this group.')
     case 'stale':
-      return new SealpostError('stale_epoch', 'The group was changed elsewhere at the same time.', {
+      return new SealpostError('stale_epoch', 'Another change of the group was made at the same time.', {
         isRetryable: true,
       })
   }

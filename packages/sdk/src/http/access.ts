@@ -83,7 +83,8 @@ async function transcriptOf(
   const authority = normalizeAuthority(url)
   const versions = hello.versions as number[]
   const version = PROTOCOL_VERSIONS.find((own) => versions.includes(own))
-  if (version === undefined) throw new SealpostError('version_unsupported', 'The broker speaks no version of ours.')
+  if (version === undefined)
+    throw new SealpostError('version_unsupported', 'The broker supports no protocol version of this client.')
   return {
     version,
     versionsOffered: versions,
@@ -113,7 +114,7 @@ async function believed(
 }
 
 export const answerMalformed = (): SealpostError =>
-  new SealpostError('answer_malformed', 'The broker answered what no version of it says.')
+  new SealpostError('answer_malformed', 'The broker sent a malformed response.')
 
 /**
  * Decodes either alphabet of base64, padded or not, on one line or several. @throws SealpostError `answer_malformed`
@@ -219,7 +220,7 @@ export async function answerTo(
   signal?.throwIfAborted()
   const cut = new AbortController()
   const timer = setTimeout(
-    () => cut.abort(new Error('The broker did not answer in time.')),
+    () => cut.abort(new Error('The broker did not respond in time.')),
     Math.min(ANSWER_WITHIN_MS + bytes / BYTES_PER_MS, withinMs),
   )
   try {
@@ -238,7 +239,7 @@ function unstalled(answer: Response, { cut, stallMs }: { cut: AbortController; s
     {
       async pull(controller) {
         const stalled = Promise.withResolvers<never>()
-        const timer = setTimeout(() => stalled.reject(new Error('The answer stalled.')), stallMs)
+        const timer = setTimeout(() => stalled.reject(new Error('The response stalled.')), stallMs)
         try {
           const { value, done } = await Promise.race([reader.read(), stalled.promise])
           if (done) controller.close()
@@ -417,7 +418,7 @@ function failureOf(bytes: Uint8Array): Failure {
   const reply = refusalIn(bytes)
   const code = (reply?.code ?? 'internal') as SealpostCode
   const isRetryable = PASSING.includes(code)
-  const error = new SealpostError(code, `The broker refused it (${code}).`, { isRetryable })
+  const error = new SealpostError(code, `The broker refused the request (${code}).`, { isRetryable })
   return { error, afterMs: reply?.retryAfterMs ?? null }
 }
 
@@ -447,7 +448,7 @@ function failureIn(error: unknown): Failure {
 }
 
 const lost = (cause: unknown) =>
-  new SealpostError('connection_lost', 'The broker does not answer by HTTP.', { isRetryable: true, cause })
+  new SealpostError('connection_lost', 'The broker does not respond over HTTP.', { isRetryable: true, cause })
 
 function pause(ms: Millis, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {

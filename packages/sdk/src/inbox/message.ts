@@ -233,5 +233,5 @@ export class Message {
 export const bytesOf = (body: Uint8Array | string) => (typeof body === 'string' ? encoder.encode(body) : body)
 
 function unwanted(): SealpostError {
-  return new SealpostError('no_auto_reply', 'The sender of this message wants no automatic answer.')
+  return new SealpostError('no_auto_reply', 'The sender of this message accepts no automatic replies.')
 }

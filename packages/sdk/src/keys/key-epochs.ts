@@ -123,8 +123,8 @@ export async function rotateBoxKey(ask: RequestBroker, own: OwnKeys, next: BoxKe
   const { boxKey, boxEpoch, notAfterMs, signature } = own.bindNext(next, Date.now() + BINDING_MS)
   const { outcome } = await ask({ type: 'bind', boxKey, boxEpoch, notAfterMs, signature })
   if (outcome === 'stale_epoch')
-    throw new SealpostError('stale_epoch', `The broker knows a box key of this peer from epoch ${boxEpoch} or later.`)
-  if (outcome !== 'done') throw new SealpostError('key_refused', 'The broker does not take this key binding.')
+    throw new SealpostError('stale_epoch', `The broker has a box key of this peer with epoch ${boxEpoch} or later.`)
+  if (outcome !== 'done') throw new SealpostError('key_refused', 'The broker does not accept this key binding.')
   own.activate(next)
 }
 
@@ -133,6 +133,7 @@ export async function rotateIdentity(ask: RequestBroker, keys: OwnKeys, next: Id
   const { boxKey, boxEpoch, notAfterMs, signature } = keys.bindIdentity(next, Date.now() + BINDING_MS)
   const binding = { boxKey, boxEpoch, bindingNotAfterMs: notAfterMs, bindingSignature: signature }
   const { outcome } = await ask({ type: 'succeed', statement: keys.user.rotateIdentity(next), ...binding })
-  if (outcome === 'key_taken') throw new SealpostError('key_taken', 'The new key is, or was, that of a member.')
-  if (outcome !== 'done') throw new SealpostError('key_refused', `The broker does not take this identity (${outcome}).`)
+  if (outcome === 'key_taken') throw new SealpostError('key_taken', 'The new key belongs or belonged to a member.')
+  if (outcome !== 'done')
+    throw new SealpostError('key_refused', `The broker does not accept this identity (${outcome}).`)
 }

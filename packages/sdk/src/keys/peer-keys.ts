@@ -118,7 +118,7 @@ export class PeerKeys implements EnginePart {
     const error =
       reason === 'unknown_peer'
         ? refusedBy('unknown_recipient')
-        : new SealpostError('key_refused', `The directory's key for this peer can't be believed (${reason}).`)
+        : new SealpostError('key_refused', `The directory returned no valid key for this peer (${reason}).`)
     this.#ports.emit({ type: 'key_refused', peer, reason })
     for (const waiter of this.#takeWaiters(peer)) waiter.refused(error)
     if (peer === this.#ports.self) this.opening.ownKeyAnswered(null)
@@ -133,8 +133,8 @@ export class PeerKeys implements EnginePart {
 }
 
 function ownKeyMissing(boxEpoch: number): SealpostError {
-  const reason = `The directory has box key ${boxEpoch} of this peer, which it was not given, and mail came that it can't open.`
-  return new SealpostError('own_key_missing', `${reason} Start it with the key file from after the rotation.`)
+  const reason = `The directory has box key ${boxEpoch} of this peer, but the peer was started without it and received a message that it can't open.`
+  return new SealpostError('own_key_missing', `${reason} Start the peer with the key file that the rotation wrote.`)
 }
 
 /**

@@ -377,7 +377,7 @@ const HOPS_MAX = 0xffff
 /** @throws RangeError for an invalid option */
 export function postTermsOf(to: PeerKey, options: SendOptions, note?: Note): OutgoingTerms {
   const { priority = 'next', ttlSeconds = 0, thread, attachment } = options
-  check(Number.isSafeInteger(ttlSeconds) && ttlSeconds >= 0, 'ttlSeconds is a whole number of seconds')
+  check(Number.isSafeInteger(ttlSeconds) && ttlSeconds >= 0, 'ttlSeconds must be a whole number of seconds')
   const isNoted = thread || attachment
   const whole = isNoted ? { ...(thread && { thread }), ...(attachment && { attachment }), ...note } : note
   return { to, priority, ttlSeconds, terms: sendTermsOf(options), note: whole }
@@ -389,9 +389,9 @@ function sendTermsOf(options: SendOptions): SendTerms | undefined {
   const notBeforeMs = options.notBefore === undefined ? 0 : Number(options.notBefore)
   const isPlain = receipts === 'none' && thread === NO_THREAD && hops === 0 && notBeforeMs === 0
   if (isPlain && !noAutoReply && !ifOnline) return undefined
-  check(isHex(thread, 16), 'thread is 32 hex digits in lower case')
-  check(Number.isInteger(hops) && hops >= 0 && hops <= HOPS_MAX, `hops is a whole number up to ${HOPS_MAX}`)
-  check(notBeforeMs >= 0 && notBeforeMs <= Number.MAX_SAFE_INTEGER, 'notBefore is a time after 1970')
+  check(isHex(thread, 16), 'thread must be 32 lower-case hex digits')
+  check(Number.isInteger(hops) && hops >= 0 && hops <= HOPS_MAX, `hops must be a whole number from 0 to ${HOPS_MAX}`)
+  check(notBeforeMs >= 0 && notBeforeMs <= Number.MAX_SAFE_INTEGER, 'notBefore must be a time after 1970')
   return { notBeforeMs: Math.ceil(notBeforeMs), receipts, thread, hops, noAutoReply, ifOnline }
 }
 

@@ -108,7 +108,9 @@ export class Outbox implements EnginePart {
     if (post.body.length > BODY_BYTES_MAX)
       return post.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
     if (this.#waitingCount >= this.#options.waitingMax)
-      return post.refused(new SealpostError('outbox_full', 'Too many messages wait to be sent.', { isRetryable: true }))
+      return post.refused(
+        new SealpostError('outbox_full', 'Too many messages are waiting to be sent.', { isRetryable: true }),
+      )
     const { keptPosts } = this.#ports
     this.#enqueue(lane, keptPosts ? keptPosts.posted(post) : post)
     if (!keptPosts) post.kept?.(0)
@@ -392,9 +394,13 @@ export class Outbox implements EnginePart {
       if (stream) lane.advance(headerHash)
       return { post, lane, place: 'sealed', envelopeId, envelope, admittedAtMs: nowMs }
     } catch (cause) {
-      return new SealpostError('key_refused', 'The key of this recipient is none that a message can be sealed to.', {
-        cause,
-      })
+      return new SealpostError(
+        'key_refused',
+        'The box key of this recipient is invalid: no message can be sealed to it.',
+        {
+          cause,
+        },
+      )
     }
   }
 

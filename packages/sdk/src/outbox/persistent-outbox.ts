@@ -160,7 +160,9 @@ export class PersistentOutbox {
 }
 
 export function keptForLater(cause: SealpostError): SealpostError {
-  return new SealpostError('kept_for_later', 'The message stays in the store; the next life sends it.', { cause })
+  return new SealpostError('kept_for_later', 'The message stays in the store and is sent after the next start.', {
+    cause,
+  })
 }
 
 function isNowKept(post: PersistedMessage): void {

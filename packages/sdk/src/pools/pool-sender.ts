@@ -95,7 +95,9 @@ export class PoolSender {
     if (send.body.length > BODY_BYTES_MAX)
       return send.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
     if (this.#open.size >= WAITING_MAX)
-      return send.refused(new SealpostError('outbox_full', 'Too many messages wait to be sent.', { isRetryable: true }))
+      return send.refused(
+        new SealpostError('outbox_full', 'Too many messages are waiting to be sent.', { isRetryable: true }),
+      )
     const entry: Entry = { send, isSecond: false, state: 'preparing', pool: null, readers: [], sealed: null }
     this.#open.add(entry)
     this.#prepare(entry)
@@ -276,7 +278,7 @@ export class PoolSender {
 
 export const unknownPool = () => new SealpostError('unknown_pool', 'There is no such pool in this mesh.')
 const unusableKeys = () =>
-  new SealpostError('key_refused', 'The keys of these members are none that a message can be sealed to.')
+  new SealpostError('key_refused', 'The box keys of these members are invalid: no message can be sealed to them.')
 
 /**
  * The pools this peer works for. The broker forgets them with the session, so the joins are sent again in each; if the
@@ -404,8 +406,8 @@ function refusedAs(outcome: 'unknown_pool' | 'not_in_pool' | 'too_many'): Sealpo
     case 'unknown_pool':
       return unknownPool()
     case 'not_in_pool':
-      return new SealpostError('not_in_pool', 'Only a member of the pool may take its work.')
+      return new SealpostError('not_in_pool', 'Only members of a pool may receive its messages.')
     case 'too_many':
-      return new SealpostError('too_many_pools', 'This peer works for as many pools as it may.')
+      return new SealpostError('too_many_pools', 'This peer has reached its limit of pools to work for.')
   }
 }

@@ -249,7 +249,7 @@ export class Pool extends MemberList<PoolStatement> {
    */
   join({ credit = 1 }: { readonly credit?: number } = {}): Promise<void> {
     if (!Number.isInteger(credit) || credit < 1 || credit > CREDIT_MAX)
-      throw new RangeError(`credit is a whole number from 1 to ${CREDIT_MAX}`)
+      throw new RangeError(`credit must be a whole number from 1 to ${CREDIT_MAX}`)
     return new Promise((joined, refused) =>
       this.ports.tell(({ joins: seats }) => seats.join(this.id, credit, { joined, refused })),
     )
@@ -276,23 +276,25 @@ function chosenName(text: string): string {
 }
 
 const malformed = () =>
-  new SealpostError('pool_malformed', `A pool has 1 to ${POOL_MEMBERS_MAX} members, and a name: ${NAME_RULE}.`)
+  new SealpostError('pool_malformed', `A pool needs 1 to ${POOL_MEMBERS_MAX} members and a name: ${NAME_RULE}.`)
 
 function refusedAs(outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'>): SealpostError {
   switch (outcome) {
     case 'not_owner':
       return notOwner()
     case 'too_many':
-      return new SealpostError('too_many_pools', 'The mesh has as many pools as it may have.')
+      return new SealpostError('too_many_pools', 'The mesh has reached its limit of pools.')
     case 'too_many_own':
       return new SealpostError(
         'too_many_own_pools',
-        'You have as many pools as one peer may have: delete one. It counts for a day more.',
+        'You have reached your limit of pools. Delete one; it counts for one more day.',
       )
     case 'malformed':
-      return new SealpostError('pool_malformed', 'The broker does not take this pool.')
+      return new SealpostError('pool_malformed', 'The broker does not accept this pool.')
     case 'stale':
-      return new SealpostError('stale_epoch', 'The pool was changed elsewhere at the same time.', { isRetryable: true })
+      return new SealpostError('stale_epoch', 'Another change of the pool was made at the same time.', {
+        isRetryable: true,
+      })
   }
 }
 

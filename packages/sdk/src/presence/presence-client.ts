@@ -89,9 +89,10 @@ export class PresenceClient implements EnginePart {
 /** @throws SealpostError `summary_malformed`; RangeError for an invalid availability */
 export function validateStatus(status: Status): Status {
   const { availability, summary = '' } = status
-  if (!AVAILABILITIES.includes(availability)) throw new RangeError(`availability is ${AVAILABILITIES.join(', ')}`)
+  if (!AVAILABILITIES.includes(availability))
+    throw new RangeError(`availability must be one of ${AVAILABILITIES.join(', ')}`)
   if (summary.length <= SUMMARY_MAX && /^[ -~]*$/.test(summary)) return status
-  throw new SealpostError('summary_malformed', `A summary is at most ${SUMMARY_MAX} characters of printable ASCII.`)
+  throw new SealpostError('summary_malformed', `A summary has at most ${SUMMARY_MAX} characters of printable ASCII.`)
 }
 
 function isSame(a: PresenceEntry, b: PresenceEntry): boolean {

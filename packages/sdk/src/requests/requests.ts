@@ -133,7 +133,7 @@ export async function listMembers(ask: RequestBroker): Promise<MemberEntry[]> {
 export async function revoke(ask: RequestBroker, named: { members?: PeerKey[]; invites?: InviteId[] }): Promise<void> {
   const answer: FrameOf<'revoked'> = await ask({ type: 'revoke', members: [], invites: [], ...named })
   if (answer.outcome === 'not_admin')
-    throw new SealpostError('not_admin', 'Only an admin of the mesh may revoke others.')
+    throw new SealpostError('not_admin', 'Only an admin of the mesh may revoke other members.')
   if (answer.unknown.length > 0) throw refusedBy('unknown_recipient')
 }
 
@@ -181,7 +181,10 @@ function changesOf({ allow = [], block = [], forget = [] }: ConsentUpdate): Chan
 
 function check({ outcome }: FrameOf<'consented'>): void {
   if (outcome === 'too_many')
-    throw new SealpostError('too_many_named', 'This peer can allow or block no more others: forget some first.')
+    throw new SealpostError(
+      'too_many_named',
+      'This peer has reached its limit of allowed and blocked peers. Forget some first.',
+    )
 }
 
 function stateOf({ policy, peers }: FrameOf<'consented'>): ConsentState {
@@ -270,7 +273,11 @@ export class PeerRequests {
 }
 
 function timedOut(): SealpostError {
-  return new SealpostError('timeout', 'No answer came in time. The request may still arrive, and be answered later.', {
-    isRetryable: true,
-  })
+  return new SealpostError(
+    'timeout',
+    'No reply arrived in time. The recipient may still receive the request and reply later.',
+    {
+      isRetryable: true,
+    },
+  )
 }

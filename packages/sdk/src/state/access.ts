@@ -137,7 +137,7 @@ export class Access {
       if (answer.status === 401) address.token = null // expired or revoked: the next attempt shows which
       return this.#turned(address, await refusalOf(answer))
     } catch (cause) {
-      if (asked.signal?.aborted) throw new SealpostError('aborted', 'The request was called off.', { cause })
+      if (asked.signal?.aborted) throw new SealpostError('aborted', 'The request was aborted.', { cause })
       return this.#turned(address, refusalIn(cause))
     }
   }
@@ -214,7 +214,7 @@ function refusalIn(cause: unknown): Refusal {
   if (cause instanceof TokenRefused) return { error: cause.refusal, retryAfterMs: cause.retryAfterMs ?? 0 }
   if (cause instanceof SealpostError) return { error: cause, retryAfterMs: 0 }
   const trouble = certificateErrorCode(cause)
-  const lost = () => new SealpostError('connection_lost', 'The broker did not answer.', { isRetryable: true, cause })
+  const lost = () => new SealpostError('connection_lost', 'The broker did not respond.', { isRetryable: true, cause })
   return { error: trouble === null ? lost() : certificateUntrusted(trouble), retryAfterMs: 0 }
 }
 
@@ -238,6 +238,6 @@ async function refusalOf(answer: Response): Promise<Refusal> {
   const said = (await answer.json().catch(() => ({}))) as { code?: unknown; retryAfterMs?: unknown }
   const code = typeof said.code === 'string' ? said.code : `http_${answer.status}`
   const isRetryable = AGAIN.has(code) || answer.status === 502 || answer.status === 503 || answer.status === 504
-  const error = new SealpostError(code as SealpostCode, `The broker refused (${code}).`, { isRetryable })
+  const error = new SealpostError(code as SealpostCode, `The broker refused the request (${code}).`, { isRetryable })
   return { error, retryAfterMs: typeof said.retryAfterMs === 'number' ? said.retryAfterMs : 0 }
 }

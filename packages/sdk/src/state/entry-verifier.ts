@@ -63,11 +63,11 @@ export interface StateEvent {
 export type TamperReport = Omit<StateEvent, 'spaceId'>
 
 export function tampered({ type, reason }: TamperReport): SealpostError {
-  return new SealpostError(type, `The broker handed out what it may not: ${reason}.`)
+  return new SealpostError(type, `The broker returned invalid state: ${reason}.`)
 }
 
 export const noKey = (): SealpostError =>
-  new SealpostError('key_missing', 'It is sealed under a key that this member was not given, or not yet.', {
+  new SealpostError('key_missing', 'This member does not have the key that it is sealed under.', {
     isRetryable: true,
   })
 
@@ -151,7 +151,7 @@ export class EntryVerifier {
   read(line: EventLine, expected: Expected = {}): StateChange {
     const entry = this.check(line.value, { ...expected, seq: line.seq })
     if ((line.kind === 2) !== entry.isDeleted)
-      this.#refuse('entry_forged', 'an entry is not what the broker says of it', entry)
+      this.#refuse('entry_forged', 'the broker marked an entry wrongly as written or deleted', entry)
     return this.#opened(entry, line)
   }
 
@@ -161,9 +161,9 @@ export class EntryVerifier {
     if (!entry) return this.#refuse('entry_forged', 'an entry is not signed by its author')
     const { meshId, spaceId } = this.#parts
     if (entry.meshId !== meshId || entry.spaceId !== spaceId)
-      this.#refuse('entry_forged', 'an entry is of another space', entry)
+      this.#refuse('entry_forged', 'an entry belongs to another space', entry)
     if (keyHash !== undefined && entry.keyHash !== keyHash)
-      this.#refuse('entry_forged', 'an entry is of another key', entry)
+      this.#refuse('entry_forged', 'an entry belongs to another key', entry)
     const known = this.#parts.memory.find(entry.keyHash)
     if (known) this.#compare(entry, known, seq)
     const least = atLeast?.(entry.keyHash) ?? 0
@@ -179,18 +179,18 @@ export class EntryVerifier {
 
   /** Reports that a key with a known entry has none. @throws SealpostError `state_rolled_back` */
   missing(keyHash: string): never {
-    return this.#refuse('state_rolled_back', 'a key that was there is not', { keyHash })
+    return this.#refuse('state_rolled_back', 'a known key is missing', { keyHash })
   }
 
   #compare(entry: SignedEntry, known: KnownEntry, seq: number): void {
     const { revision, hash, prevHash, keyEpoch } = entry
     if (revision < known.revision && seq !== SEQ_UNKNOWN && seq > known.seq) this.#rolledBack(entry, known.revision)
     if (revision === known.revision && !isSameBytes(hash, known.hash))
-      this.#refuse('state_rolled_back', `another revision ${revision} than the one seen before`, entry)
+      this.#refuse('state_rolled_back', `revision ${revision} differs from the one seen before`, entry)
     if (revision === known.revision && seq !== known.seq && seq !== SEQ_UNKNOWN && known.seq !== SEQ_UNKNOWN)
-      this.#refuse('state_rolled_back', `event ${known.seq} is told as event ${seq}`, entry)
+      this.#refuse('state_rolled_back', `event ${known.seq} is numbered ${seq}`, entry)
     if (revision === known.revision + 1 && !isSameBytes(prevHash, known.hash))
-      this.#refuse('state_rolled_back', `revision ${revision} follows another one than was seen`, entry)
+      this.#refuse('state_rolled_back', `revision ${revision} does not follow the one seen before`, entry)
     if (revision > known.revision && keyEpoch < known.keyEpoch)
       this.#refuse('entry_forged', 'an entry is sealed under an older key than the one before it', entry)
   }
@@ -206,7 +206,7 @@ export class EntryVerifier {
     const spaceKey = ring.find(entry.keyEpoch)
     if (!spaceKey || !ring.nameKey) return { type: 'sealed', keyHash, ...facts }
     const opened = openEntry(entry, { nameKey: ring.nameKey, spaceKey })
-    if (!opened) return this.#refuse('entry_forged', 'an entry does not open', entry)
+    if (!opened) return this.#refuse('entry_forged', "an entry can't be opened", entry)
     const { key, value } = opened
     return value === null ? { type: 'deleted', key, ...facts } : new StateEntry({ key, value, ...facts })
   }

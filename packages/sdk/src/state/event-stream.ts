@@ -154,7 +154,7 @@ function resumed(query: StreamQuery['query'], line: StreamLine): StreamQuery['qu
 }
 
 const cutOff = (): SealpostError =>
-  new SealpostError('connection_lost', 'The answer was cut again and again.', { isRetryable: true })
+  new SealpostError('connection_lost', 'The response was interrupted repeatedly.', { isRetryable: true })
 
 /**
  * The records of a long response, which are lines without base64: a byte 100, the length (including itself), five

@@ -155,7 +155,7 @@ const PORTS: AccessPorts = {
   random: Math.random,
 }
 
-const calledOff = (): SealpostError => new SealpostError('aborted', 'Waiting was called off.')
+const calledOff = (): SealpostError => new SealpostError('aborted', 'Waiting was aborted.')
 
 function callsOf(options: SpaceOptions & StateRequestOptions & Pick<OpenStateOptions, 'ports'>) {
   const { url, brokerKey, meshId, identity, group, ports, patienceMs, signal } = options

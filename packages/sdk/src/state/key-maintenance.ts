@@ -74,7 +74,7 @@ export class KeyMaintenance {
     const status = await calls.status()
     const space = status.statement
     const flaw = this.#flawOf(space, group, known)
-    if (flaw || !space) this.#refuse({ type: 'space_forged', reason: flaw ?? 'its terms are not signed' })
+    if (flaw || !space) this.#refuse({ type: 'space_forged', reason: flaw ?? 'its statement is not signed' })
     const lost = known && lostOf(status, known)
     if (lost) this.#refuse({ type: 'state_rolled_back', reason: `the space has ${lost} than before` })
     if (group && group.epoch >= (this.#group?.epoch ?? 0)) this.#group = group
@@ -93,13 +93,14 @@ export class KeyMaintenance {
 
   #flawOf(space: SpaceStatement | null, group: GroupStatement | null, known: SpacePin | null): string | null {
     const { calls, owner } = this.#parts
-    if (!space) return 'its terms are not signed by an owner'
-    if (space.meshId !== calls.meshId || space.spaceId !== calls.spaceId) return 'its terms are those of another space'
+    if (!space) return 'its statement is not signed by an owner'
+    if (space.meshId !== calls.meshId || space.spaceId !== calls.spaceId)
+      return 'its statement belongs to another space'
     const isOfMesh = (calls.spaceId as string) === calls.meshId
-    if (!isOfMesh && !group) return 'the statement of its group is not to be had'
+    if (!isOfMesh && !group) return 'the statement of its group is unavailable'
     const expected = group ? group.owner : (owner ?? known?.owner ?? space.owner)
-    if (space.owner !== expected) return 'its terms are signed by someone else than its owner'
-    if (space.epoch < (known?.epoch ?? 0)) return 'its terms are older than others seen before'
+    if (space.owner !== expected) return 'its statement is not signed by its owner'
+    if (space.epoch < (known?.epoch ?? 0)) return 'its statement is older than one seen before'
     return (group?.epoch ?? 0) < (known?.groupEpoch ?? 0) ? 'its group is older than one seen before' : null
   }
 
@@ -160,9 +161,9 @@ export class KeyMaintenance {
   /** Returns null if the key is in the ring. */
   #takeOne(keyEpoch: number, box: Uint8Array): string | null {
     const grant = this.#opened(box)
-    if (!grant) return 'a grant does not open'
-    if (grant.keyEpoch !== keyEpoch) return 'a grant is of another epoch than the broker says'
-    if (!this.#belongs(grant.granter)) return 'a grant is of someone who does not belong to the space'
+    if (!grant) return "a grant can't be opened"
+    if (grant.keyEpoch !== keyEpoch) return 'a grant has another epoch than the broker reported'
+    if (!this.#belongs(grant.granter)) return 'a grant comes from a peer who does not belong to the space'
     return this.#parts.ring.take({ ...grant, groupEpoch: Math.min(grant.groupEpoch, this.#group?.epoch ?? 0) })
   }
 

@@ -90,7 +90,8 @@ export class Reactions implements AsyncDisposable {
     if (!isReaction(reaction)) throw malformed(`A reaction has 1 to ${REACTION_BYTES_MAX} bytes as UTF-8.`)
     return this.#change(target, (own) => {
       if (own.includes(reaction)) return own
-      if (own.length === REACTIONS_MAX) throw malformed(`A member gives a target at most ${REACTIONS_MAX} reactions.`)
+      if (own.length === REACTIONS_MAX)
+        throw malformed(`A member can add at most ${REACTIONS_MAX} reactions to a target.`)
       return [...own, reaction]
     })
   }

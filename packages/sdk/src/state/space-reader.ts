@@ -90,12 +90,12 @@ export class SpaceReader {
     for await (const line of this.#lines(question)) {
       this.#report(chains.passed(line.seq, false))
       if (atUs !== null && line.atUs > atUs)
-        this.#refuse({ type: 'entry_forged', reason: 'an entry is of later than the moment that was asked for' })
+        this.#refuse({ type: 'entry_forged', reason: 'an entry is later than the requested time' })
       const change = this.#parts.reader.read(line, { atLeast })
       const keyHash = keyHashOf(line)
       // Entries may change while they are read, and come again after a cut.
       if (atUs !== null && seen.has(keyHash))
-        this.#report({ type: 'entry_forged', reason: 'a key comes twice', keyHash })
+        this.#report({ type: 'entry_forged', reason: 'a key was returned twice', keyHash })
       seen.add(keyHash)
       yield await this.#openWithNewerKey(line, change)
     }
@@ -196,7 +196,7 @@ export class SpaceReader {
     if (!spaceKey) return { type: 'sealed', keyHash: null, author, sentAtMs, seq, atUs }
     const opened = openRecord(record, spaceKey)
     const body = opened && openBody(line.body!, opened.ticket)
-    if (!body) return this.#refuse({ type: 'entry_forged', reason: 'a message does not open', author })
+    if (!body) return this.#refuse({ type: 'entry_forged', reason: "a message can't be opened", author })
     this.#report(chains.record(record, opened))
     const { thread = null, attachment = null } = opened.note ?? {}
     return { type: 'message', body, thread, attachment, author, sentAtMs, seq, atUs }
@@ -276,7 +276,7 @@ export class EventOrder {
         ? null
         : { type: 'state_rolled_back', reason: `revision ${revision} does not follow the one before it`, ...about }
     return isWhole
-      ? { type: 'history_gap', reason: `between revisions ${former.place} and ${revision}`, ...about }
+      ? { type: 'history_gap', reason: `revisions between ${former.place} and ${revision} are missing`, ...about }
       : null
   }
 
@@ -285,8 +285,8 @@ export class EventOrder {
     const former = this.#streams.get(name)
     this.#streams.set(name, { place: seq, hash })
     if (!former) return null
-    if (seq <= former.place) return { type: 'state_rolled_back', reason: 'a message comes a second time', author }
+    if (seq <= former.place) return { type: 'state_rolled_back', reason: 'a message was returned twice', author }
     const isNext = seq === former.place + 1 && isSameBytes(prevHash, former.hash)
-    return isNext ? null : { type: 'history_gap', reason: 'messages of this author are missing', author }
+    return isNext ? null : { type: 'history_gap', reason: 'messages from this author are missing', author }
   }
 }

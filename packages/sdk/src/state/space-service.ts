@@ -259,16 +259,16 @@ export class SpaceKeyRing {
   /** Takes the new keys of a grant, all or none. The caller has checked that its granter belongs to the space. */
   take(grant: KeyGrant): GrantFlaw | null {
     const { meshId, spaceId, nameKey, keys, keyEpoch, link } = grant
-    if (meshId !== this.#place.meshId || spaceId !== this.#place.spaceId) return 'a grant is of another space'
+    if (meshId !== this.#place.meshId || spaceId !== this.#place.spaceId) return 'a grant belongs to another space'
     if (this.#nameKey && !isSameBytes(this.#nameKey, nameKey)) return 'a grant has another name key'
     for (const one of keys) {
       const known = this.#keys.get(one.keyEpoch)
-      if (known && !isSameBytes(known, one.key)) return 'a grant has another key of an epoch that is known'
+      if (known && !isSameBytes(known, one.key)) return 'a grant has another key for a known epoch'
     }
     const former = this.#keys.get(keyEpoch - 1)
     const key = keys.at(-1)!.key
     if (former && !isSameBytes(link, keyLink(former, key, { ...this.#place, keyEpoch })))
-      return 'a grant has a key that does not follow the one before'
+      return 'a grant has a key that does not follow the previous one'
     if (keyEpoch >= this.newest)
       this.#groupEpoch = Math.max(keyEpoch > this.newest ? 0 : this.#groupEpoch, grant.groupEpoch)
     this.#nameKey ??= nameKey

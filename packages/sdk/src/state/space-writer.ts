@@ -89,7 +89,7 @@ export class SpaceWriter {
 
   async #nameKey({ key, value }: KeyChange): Promise<Uint8Array> {
     if (!isEntryKey(key))
-      throw new SealpostError('state_key_malformed', `A key has 1 to ${ENTRY_KEY_BYTES_MAX} bytes as UTF-8.`)
+      throw new SealpostError('state_key_malformed', `A key has 1 to ${ENTRY_KEY_BYTES_MAX} bytes of UTF-8.`)
     if (value && value.length > ENTRY_VALUE_BYTES_MAX)
       throw new SealpostError('value_too_large', `A value has at most ${ENTRY_VALUE_BYTES_MAX} bytes.`)
     const { ring, tend } = this.#parts
@@ -141,7 +141,7 @@ export class SpaceWriter {
       return await this.#queued(entry.bytes)
     } catch (error) {
       if (!(error instanceof SealpostError) || error.code !== 'connection_lost') throw error
-      throw new SealpostError('maybe_sent', 'The change may stand or not.', { cause: error })
+      throw new SealpostError('maybe_sent', 'The change may or may not have been stored.', { cause: error })
     }
   }
 
@@ -173,13 +173,13 @@ export class SpaceWriter {
       case 'busy':
         return null
       case 'too_large':
-        throw new SealpostError('value_too_large', 'The broker takes no entry of this size.')
+        throw new SealpostError('value_too_large', "The entry exceeds the broker's limit of size.")
       case 'quota':
-        throw new SealpostError('state_full', 'The space holds as much as it may.')
+        throw new SealpostError('state_full', 'The space is full.')
       case 'unknown_space':
         throw noSpace()
       case 'malformed':
-        throw new SealpostError('answer_malformed', 'The broker does not take this entry.')
+        throw new SealpostError('answer_malformed', 'The broker does not accept this entry.')
     }
   }
 
@@ -225,5 +225,5 @@ export class SpaceWriter {
 }
 
 function conflict(revision: number, isRetryable = false): SealpostError {
-  return new SealpostError('state_conflict', `The key stands at revision ${revision}.`, { isRetryable })
+  return new SealpostError('state_conflict', `The key is at revision ${revision}.`, { isRetryable })
 }

@@ -154,10 +154,7 @@ export class State implements MessageRecorder, AsyncDisposable {
     if (!this.hasKeys) throw noKey()
     const whole = { ...note, group: this.spaceId, groupEpoch: GROUP_EPOCH_LAST }
     if (encoder.encode(JSON.stringify(whole)).length <= RECORD_NOTE_BYTES_MAX) return
-    throw new SealpostError(
-      'value_too_large',
-      `What goes with a message that is kept has at most ${RECORD_NOTE_BYTES_MAX} bytes.`,
-    )
+    throw new SealpostError('value_too_large', `The note of a kept message has at most ${RECORD_NOTE_BYTES_MAX} bytes.`)
   }
 
   /**
@@ -245,6 +242,6 @@ export function checkedTerms({ historyFor = 'all', ...terms }: SpaceTerms): Pick
     return { historyFor, keepSeconds, keepBytes, keepsMessages }
   throw new SealpostError(
     'space_malformed',
-    'The seconds and bytes that a space keeps are positive; with no history, both are 0.',
+    '`keepSeconds` and `keepBytes` must be positive, or both 0 without history.',
   )
 }

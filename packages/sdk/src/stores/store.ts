@@ -185,7 +185,7 @@ export async function loadStore(
   const isFormer = known?.format === FORMAT && known.meshId === owner.meshId && formerKeys.includes(known.peerKey)
   if (!known || isFormer) await store.write([{ key: OWNER_KEY, record: { kind: 'owner', format: FORMAT, ...owner } }])
   else if (known.format !== FORMAT || known.meshId !== owner.meshId || known.peerKey !== owner.peerKey)
-    throw new SealpostError('store_foreign', 'This store is of another peer, mesh or version.')
+    throw new SealpostError('store_foreign', 'This store belongs to another peer, mesh or version.')
   return records
 }
 
@@ -302,7 +302,7 @@ export class WriteBehindStore {
     this.#failure =
       cause instanceof SealpostError
         ? cause
-        : new SealpostError('store_failed', 'The store refused to keep.', { cause })
+        : new SealpostError('store_failed', 'The store refused the write.', { cause })
     this.#failed.resolve()
   }
 }

@@ -114,7 +114,10 @@ export class Users {
   inviteDevice(text: string, options: DeviceInviteOptions = {}): string {
     const label = tidyName(text)
     if (!isChosenName(label) || !isDeviceLabel(label))
-      throw new SealpostError('label_malformed', `A label is a name of at most 32 characters: ${NAME_RULE}.`)
+      throw new SealpostError(
+        'label_malformed',
+        `A label has at most 32 characters and follows the rule for names: ${NAME_RULE}.`,
+      )
     const { url, brokerKey, keys } = this.#ports
     return keys.inviteDevice({ url: url(), brokerKey, label, ...options })
   }
@@ -133,7 +136,7 @@ export class Users {
    */
   async removeDevice(device: PeerKey): Promise<void> {
     const { outcome } = await this.#ports.ask({ type: 'removeDevice', removal: this.#ports.keys.removeDevice(device) })
-    if (outcome !== 'done') throw new SealpostError('unknown_device', 'This is no device of this user.')
+    if (outcome !== 'done') throw new SealpostError('unknown_device', 'This user has no such device.')
   }
 
   /**

@@ -255,7 +255,7 @@ export async function addOperatorInvite(db: Database, meshId: MeshId, added: Ope
 }
 
 function checkName(name: string): void {
-  if (!isChosenName(name)) throw new OperatingError('name_malformed', `A name is ${NAME_RULE}.`)
+  if (!isChosenName(name)) throw new OperatingError('name_malformed', `A name must be ${NAME_RULE}.`)
 }
 
 /**

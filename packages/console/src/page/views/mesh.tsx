@@ -55,7 +55,7 @@ export function MeshView(props: MeshProps) {
               </p>
             </div>
           </section>
-          <div class="tabs" role="tablist" aria-label="Of this mesh">
+          <div class="tabs" role="tablist" aria-label="Sections of this mesh">
             {TABS.map((name) => (
               <button
                 key={name}
@@ -88,7 +88,7 @@ function Waiting(props: MeshProps) {
   const ask = () => api.get<PeerPage>(`/meshes/${meshId}/waiting`)
   const [asked, again] = useAsked(`waiting ${meshId}`, ask, 2000)
   return (
-    <Shown asked={asked} isEmpty={({ peers }) => peers.length === 0} empty="Nothing waits for anybody here.">
+    <Shown asked={asked} isEmpty={({ peers }) => peers.length === 0} empty="No messages are waiting.">
       {({ peers }) => <PeerTable {...props} peers={peers} changed={again} />}
     </Shown>
   )
@@ -101,7 +101,7 @@ function Peers(props: MeshProps) {
   const ask = () => api.get<PeerPage>(`/meshes/${meshId}/peers`, { after })
   const [asked, again] = useAsked(`peers ${meshId} ${after}`, ask)
   return (
-    <Shown asked={asked} isEmpty={({ peers }) => peers.length === 0} empty="Nobody belongs to this mesh yet.">
+    <Shown asked={asked} isEmpty={({ peers }) => peers.length === 0} empty="This mesh has no members yet.">
       {({ peers, next }) => (
         <>
           <PeerTable {...props} peers={peers} changed={again} />
@@ -112,7 +112,7 @@ function Peers(props: MeshProps) {
   )
 }
 
-const PEER_HEAD = ['Name', 'Status', '# Waiting', '# Oldest', '# Unsettled', 'Takes mail from', 'Key', '']
+const PEER_HEAD = ['Name', 'Status', '# Waiting', '# Oldest', '# Unsettled', 'Accepts mail from', 'Key', '']
 
 function PeerTable({
   api,
@@ -125,7 +125,7 @@ function PeerTable({
   const revoke = (peer: PeerReport) =>
     ask({
       title: `Revoke ${named(peer.name, peer.peerKey)}?`,
-      text: 'Its membership and those of its devices end for good, and its sessions at once. Its key can never be enrolled again.',
+      text: 'This ends the membership of the peer and its devices permanently, and their sessions immediately. The key can never join again.',
       action: 'Revoke',
       act: () => api.post(`/meshes/${meshId}/peers/${peer.peerKey}/revoke`).then(changed),
     })
@@ -172,9 +172,9 @@ function PeerTable({
 
 /** A peer without a session on this shard is away; the database knows its last shard. */
 function LastSession({ of: { lastSeen } }: { of: PeerReport }) {
-  if (!lastSeen) return <div class="quiet">never here</div>
+  if (!lastSeen) return <div class="quiet">never connected</div>
   return (
-    <div class="quiet" title={`Its last session began ${instant(lastSeen.sinceMs)}`}>
+    <div class="quiet" title={`The last session started ${instant(lastSeen.sinceMs)}`}>
       last at {short(lastSeen.shard)}
     </div>
   )
@@ -192,14 +192,14 @@ function GroupsOf({ api, meshId }: MeshProps) {
   return (
     <Shown asked={asked} isEmpty={({ groups }) => groups.length === 0} empty="No groups and no pools.">
       {({ groups }) => (
-        <Table label="Groups and pools" head={['Kind', 'Owner', '# Members', '# Epoch', 'Is', 'ID']}>
+        <Table label="Groups and pools" head={['Kind', 'Owner', '# Members', '# Epoch', 'Status', 'ID']}>
           {groups.map((group) => (
             <tr key={group.id}>
               <th scope="row">{group.kind}</th>
               <td>{named(group.ownerName, group.owner)}</td>
               <Num>{group.members === null ? '–' : count(group.members)}</Num>
               <Num>{group.isOver ? '–' : count(group.epoch)}</Num>
-              <td>{group.isOver ? 'over' : 'going on'}</td>
+              <td>{group.isOver ? 'ended' : 'active'}</td>
               <td>
                 <Key value={group.id} />
               </td>
@@ -217,7 +217,7 @@ function InvitesOf({ api, meshId, me }: MeshProps) {
   const revoke = (inviteId: string) =>
     ask({
       title: `Revoke the invite ${short(inviteId)}?`,
-      text: 'It lets nobody in any more. Those it let in stay.',
+      text: 'Nobody can join with it afterwards. Members who joined with it stay.',
       action: 'Revoke',
       act: () => api.post(`/meshes/${meshId}/invites/${inviteId}/revoke`).then(again),
     })
@@ -226,10 +226,10 @@ function InvitesOf({ api, meshId, me }: MeshProps) {
       <Shown
         asked={asked}
         isEmpty={({ invites }) => invites.length === 0}
-        empty="No invite was used or revoked yet. One that was only made is known to nobody here."
+        empty="No invite was used or revoked yet. The broker does not know unused invites."
       >
         {({ invites }) => (
-          <Table label="Invites" head={['Issuer', 'Used', 'Until', 'Is', 'ID', '']}>
+          <Table label="Invites" head={['Issuer', 'Used', 'Until', 'Status', 'ID', '']}>
             {invites.map((invite) => (
               <tr key={invite.inviteId}>
                 <th scope="row">{invite.issuer ? named(invite.issuerName, invite.issuer) : '–'}</th>
@@ -237,7 +237,7 @@ function InvitesOf({ api, meshId, me }: MeshProps) {
                   {count(invite.uses)} of {invite.usesMax === null ? '?' : count(invite.usesMax)}
                 </td>
                 <td>{instant(invite.notAfterMs)}</td>
-                <td>{invite.revokedAtMs === null ? 'good' : 'revoked'}</td>
+                <td>{invite.revokedAtMs === null ? 'valid' : 'revoked'}</td>
                 <td>
                   <Key value={invite.inviteId} />
                 </td>
@@ -258,7 +258,7 @@ function InvitesOf({ api, meshId, me }: MeshProps) {
   )
 }
 
-const HEAD = ['Mesh, and how its mail is', '# Oldest', '# Waiting', '# Dead', '# Sessions', 'Since']
+const HEAD = ['Mesh and message flow', '# Oldest', '# Waiting', '# Dead', '# Sessions', 'Since']
 
 export function MeshesView({ api }: { api: Api }) {
   const [pages, setPages] = useState<readonly string[]>([])
@@ -267,7 +267,7 @@ export function MeshesView({ api }: { api: Api }) {
   return (
     <>
       <h1>Meshes</h1>
-      <Shown asked={asked} isEmpty={({ meshes }) => meshes.length === 0} empty="There is no mesh yet.">
+      <Shown asked={asked} isEmpty={({ meshes }) => meshes.length === 0} empty="There are no meshes yet.">
         {({ meshes, next }) => (
           <>
             <Table label="Meshes" head={HEAD}>

@@ -45,8 +45,8 @@ export function OverviewView({ live: { overview, samples } }: { live: Live }) {
       <Tiles overview={overview} />
       <h2 class="unseen">The last half hour</h2>
       <div class="charts">
-        <Chart title="Messages a second" series={RATES} samples={samples} format={rate} />
-        <Chart title="From a send to its ack and push" series={TIMES} samples={samples} format={millis} />
+        <Chart title="Messages per second" series={RATES} samples={samples} format={rate} />
+        <Chart title="Latency from send to ack and push" series={TIMES} samples={samples} format={millis} />
         <Chart title="Waiting" series={DEPTH} samples={samples} format={count} />
         <Chart title="Sessions" series={SESSIONS} samples={samples} format={count} />
       </div>
@@ -56,10 +56,10 @@ export function OverviewView({ live: { overview, samples } }: { live: Live }) {
 }
 
 const HEADLINES: Readonly<Record<Overview['flow'], string>> = {
-  flowing: 'Mail flows',
-  waiting: 'Mail flows; some waits for peers that are away',
-  behind: 'Mail is behind',
-  unknown: 'Nobody knows whether mail flows',
+  flowing: 'Messages are flowing',
+  waiting: 'Messages are flowing; some wait for offline peers',
+  behind: 'Messages are delayed',
+  unknown: 'The message flow is unknown',
 }
 
 function Verdict({ overview: { flow, causes, meshes, queue } }: { overview: Overview }) {
@@ -79,7 +79,7 @@ function Verdict({ overview: { flow, causes, meshes, queue } }: { overview: Over
             <strong>{code.replaceAll('_', ' ')}:</strong> {sentence}
           </p>
         ))}
-        {behind.length === 0 && causes.length === 0 && <p>{counted ?? meshes[0]?.why ?? 'Nothing waits.'}</p>}
+        {behind.length === 0 && causes.length === 0 && <p>{counted ?? meshes[0]?.why ?? 'No messages are waiting.'}</p>}
       </div>
     </section>
   )
@@ -93,10 +93,10 @@ function namesOf(meshes: readonly MeshState[]): string {
 }
 
 function Behind({ meshes }: { meshes: readonly MeshState[] }) {
-  if (meshes.length === 0) return <Empty>No mesh has waiting mail or dead letters.</Empty>
+  if (meshes.length === 0) return <Empty>No mesh has waiting messages or dead letters.</Empty>
   return (
     <section class="stack" aria-labelledby="waiting-meshes">
-      <h2 id="waiting-meshes">Meshes with waiting mail or dead letters</h2>
+      <h2 id="waiting-meshes">Meshes with waiting messages or dead letters</h2>
       <ul class="meshes">
         {meshes.map((mesh) => (
           <li key={mesh.meshId}>
@@ -150,7 +150,7 @@ function Tiles({ overview }: { overview: Overview }) {
       <Tile
         label="Dead letters"
         value={database.deadLetters === null ? '–' : count(database.deadLetters)}
-        hint="as the server counts"
+        hint="estimated by Postgres"
       />
     </dl>
   )
@@ -168,7 +168,7 @@ function Health({ overview }: { overview: Overview }) {
           name="Write-ahead log"
           value={database.walBytesPerSecond === null ? '–' : `${bytes(database.walBytesPerSecond)}/s`}
         />
-        <Fact name="Statements that wait" value={count(database.statementsWaiting)} />
+        <Fact name="Waiting statements" value={count(database.statementsWaiting)} />
         <Fact name="Durability" value={durability} />
         <Fact name="Limits" value={limits} />
         <Fact name="Version" value={`${version}, Postgres ${postgres}`} />
@@ -306,18 +306,18 @@ export function ShardsView({ api }: { api: Api }) {
   return (
     <>
       <h1>Shards</h1>
-      <Shown asked={asked} isEmpty={({ shards }) => shards.length === 0} empty="No broker is listed.">
+      <Shown asked={asked} isEmpty={({ shards }) => shards.length === 0} empty="There are no brokers.">
         {({ shards }) => (
-          <Table label="Shards" head={['Name', 'Is', 'Dialled at', '# Epoch', '# Lease', 'Shard', 'Key']}>
+          <Table label="Shards" head={['Name', 'Status', 'URL', '# Epoch', '# Lease', 'Shard', 'Key']}>
             {shards.map((shard) => (
               <tr key={shard.name}>
                 <th scope="row">
-                  {shard.name} {shard.isSelf && <span class="quiet">this one</span>}
+                  {shard.name} {shard.isSelf && <span class="quiet">this broker</span>}
                 </th>
                 <td>
                   <span class={`status ${shard.isAlive ? 'idle' : 'revoked'}`}>{shard.isAlive ? 'alive' : 'gone'}</span>
                 </td>
-                <td>{shard.url ?? 'no mesh has its home there'}</td>
+                <td>{shard.url ?? 'not a home of meshes'}</td>
                 <Num>{count(shard.epoch)}</Num>
                 <Num>{shard.isAlive ? `${(shard.leaseMs / 1000).toFixed(1)} s` : '–'}</Num>
                 <td>

@@ -48,7 +48,7 @@ export function DeadLettersView({ api, me }: { api: Api; me: Me }) {
           <select value={reason} onChange={({ currentTarget }) => setReason(currentTarget.value)}>
             {REASONS.map((name) => (
               <option key={name} value={name}>
-                {name || 'every reason'}
+                {name || 'all reasons'}
               </option>
             ))}
           </select>
@@ -116,8 +116,8 @@ function Letters({ api, me, letters, changed }: LettersProps) {
       title: `${WORDS[what]} ${count(there.length)}?`,
       text:
         what === 'redrive'
-          ? 'They go to the end of their queues for 14 days more, without their strikes. Those that can’t be redriven stay, and are listed with the reason.'
-          : 'For good: nobody can bring them back.',
+          ? 'They return to the end of their queues for 14 days, with their failed attempts reset. Dead letters that can’t be redriven stay and are listed with the reason.'
+          : 'This deletes them permanently.',
       action: WORDS[what],
       act: () => api.post<RedriveReport | Purged>(`/dead-letters/${what}`, { ids: there }).then(done),
     })
@@ -126,7 +126,7 @@ function Letters({ api, me, letters, changed }: LettersProps) {
       {mayOperate && <Changes chosen={there} all={letters.map(({ id }) => id)} choose={setChosen} change={change} />}
       <Table
         label="Dead letters"
-        head={[...(mayOperate ? ['Choose'] : []), 'Reason', 'From', 'To', 'Mesh', '# Attempts', '# Size', 'Died']}
+        head={[...(mayOperate ? ['Select'] : []), 'Reason', 'From', 'To', 'Mesh', '# Attempts', '# Size', 'Died']}
       >
         {letters.map((letter) => (
           <tr key={`${letter.meshId}/${letter.recipient}/${letter.id}`}>
@@ -134,7 +134,7 @@ function Letters({ api, me, letters, changed }: LettersProps) {
               <td>
                 <input
                   type="checkbox"
-                  aria-label={`Choose ${letter.id}`}
+                  aria-label={`Select ${letter.id}`}
                   checked={chosen.has(letter.id)}
                   onChange={() => toggle(letter.id)}
                 />
@@ -166,7 +166,7 @@ function Changes({ chosen, all, choose, change }: ChangesProps) {
   return (
     <div class="row">
       <button type="button" class="plain" onClick={() => choose(new Set(isAll ? [] : all))}>
-        {isAll ? 'Choose none' : 'Choose all shown'}
+        {isAll ? 'Select none' : 'Select all shown'}
       </button>
       <button type="button" disabled={isNone} onClick={() => change('redrive')}>
         {WORDS.redrive}
@@ -175,7 +175,7 @@ function Changes({ chosen, all, choose, change }: ChangesProps) {
         {WORDS.purge}
       </button>
       <span class="quiet" role="status">
-        {count(chosen.length)} of {count(all.length)} chosen
+        {count(chosen.length)} of {count(all.length)} selected
       </span>
     </div>
   )
@@ -220,11 +220,11 @@ export function KeptView({ api, meshId }: { api: Api; meshId: string }) {
               value={bytes(sum(spaces, ({ historyBytes }) => historyBytes))}
               hint={`${count(spaces.filter(({ keptSinceMs }) => keptSinceMs !== null).length)} of ${count(spaces.length)} spaces keep it`}
             />
-            <Tile label="Files" value={count(files)} hint={`${count(unfinished)} not complete`} />
-            <Tile label="Their size" value={bytes(size)} hint="as sealed" />
+            <Tile label="Files" value={count(files)} hint={`${count(unfinished)} incomplete`} />
+            <Tile label="Size of files" value={bytes(size)} hint="as sealed" />
           </dl>
           {spaces.length === 0 ? (
-            <Empty>This mesh keeps no state and no history.</Empty>
+            <Empty>This mesh has no state and no history.</Empty>
           ) : (
             <Table label="State and history" head={HEAD}>
               {spaces.map((space) => (
@@ -242,7 +242,7 @@ function SpaceRow({ space }: { space: SpaceReport }) {
   const isKept = space.keptSinceMs !== null
   return (
     <tr>
-      <th scope="row">{space.kind === 'mesh' ? 'of the mesh' : 'of a group'}</th>
+      <th scope="row">{space.kind === 'mesh' ? 'mesh' : 'group'}</th>
       <td>{named(space.ownerName, space.owner)}</td>
       <Num>{count(space.entries)}</Num>
       <Num>{bytes(space.entryBytes)}</Num>
@@ -280,9 +280,9 @@ export function DatabaseView({ api }: { api: Api }) {
               <Tile
                 label="Connections"
                 value={`${count(database.connections)} of ${count(database.connectionsMax)}`}
-                hint={`${count(database.ownConnections)} of ours`}
+                hint={`${count(database.ownConnections)} by Sealpost`}
               />
-              <Tile label="Statements that wait" value={count(database.statementsWaiting)} />
+              <Tile label="Waiting statements" value={count(database.statementsWaiting)} />
             </dl>
             <Snapshots snapshots={database.snapshots} />
             <h2>Tables</h2>
@@ -316,11 +316,11 @@ function Snapshots({ snapshots }: Pick<DatabaseReport, 'snapshots'>) {
   if (snapshots.length === 0) return null
   return (
     <>
-      <h2>Who holds a snapshot</h2>
+      <h2>Processes that hold a snapshot</h2>
       <Table label="Snapshots" head={['Program', 'State', '# Seconds', '# Process']}>
         {snapshots.map(({ pid, application, state, seconds }) => (
           <tr key={pid}>
-            <th scope="row">{application || 'without a name'}</th>
+            <th scope="row">{application || 'no name'}</th>
             <td>{state}</td>
             <Num>{count(seconds)}</Num>
             <Num>{pid}</Num>
@@ -340,7 +340,7 @@ export function AuditView({ api }: { api: Api }) {
   return (
     <>
       <h1>Audit</h1>
-      <Shown asked={asked} isEmpty={({ entries }) => entries.length === 0} empty="Nobody changed anything yet.">
+      <Shown asked={asked} isEmpty={({ entries }) => entries.length === 0} empty="There are no changes yet.">
         {({ entries }) => (
           <>
             <Table label="Audit" head={['When', 'Who', 'What', 'Subject', '# Count', 'Mesh']}>

@@ -68,7 +68,7 @@ async function createLock(path: string): Promise<void> {
   } catch (cause) {
     // This process has it open already.
     if ((cause as { code?: unknown }).code === 'EEXIST') throw inUse(path)
-    throw new SealpostError('store_failed', 'No lock can be made beside the file of this store.', { cause })
+    throw new SealpostError('store_failed', "Can't create a lock beside the file of this store.", { cause })
   }
 }
 
@@ -284,7 +284,7 @@ export class StoreJournal implements PeerStore {
 }
 
 function storeFailed(cause: unknown): SealpostError {
-  return new SealpostError('store_failed', 'The file of this store can not be read or written.', { cause })
+  return new SealpostError('store_failed', "Can't read or write the file of this store.", { cause })
 }
 
 function headOf(salt: Uint8Array): Uint8Array {
@@ -319,7 +319,7 @@ function sumOf(batch: Uint8Array, salt: Uint8Array, at: number): number {
 function* batchesOf(whole: Uint8Array): Generator<Uint8Array> {
   const head = headOf(whole.subarray(MAGIC.length, SALT_END))
   if (whole.length < HEAD_BYTES || !head.every((byte, i) => whole[i] === byte))
-    throw new SealpostError('store_corrupt', 'This file is no store of this version.')
+    throw new SealpostError('store_corrupt', 'This file is not a store of this version.')
   for (let at = HEAD_BYTES; at < whole.length; ) {
     const batch = batchAt(whole, at)
     if (!batch) return checkTail(whole, at)
@@ -344,7 +344,7 @@ function checkTail(whole: Uint8Array, brokenAt: number): void {
   const rest = new DataView(whole.buffer, whole.byteOffset, whole.length)
   for (let at = brokenAt + 1; at + FRAME_HEAD_BYTES < whole.length; at++)
     if (rest.getUint32(at) <= SOUGHT_BYTES_MAX && batchAt(whole, at))
-      throw new SealpostError('store_corrupt', 'A part of this store that was kept is damaged.')
+      throw new SealpostError('store_corrupt', 'This store is damaged.')
 }
 
 /**

@@ -23,7 +23,7 @@ const VERSION = 1
 export async function openIndexedDbStore(name: string, options: IndexedDbOptions = {}): Promise<PeerStore> {
   const { indexedDB = platform().indexedDB, locks = platform().navigator?.locks } = options
   if (!indexedDB || !locks)
-    throw new SealpostError('store_failed', 'This place has no IndexedDB or no Web Locks; is it a secure context?')
+    throw new SealpostError('store_failed', 'IndexedDB or Web Locks are unavailable. They need a secure context.')
   const unlock = await lock(locks, `sealpost ${name}`)
   try {
     return storeOn(await openDatabase(indexedDB, name), unlock)
@@ -102,7 +102,7 @@ function committed(transaction: IdbTransaction): Promise<void> {
 }
 
 function failed(cause: unknown): SealpostError {
-  return new SealpostError('store_failed', 'The database of this store refused.', { cause })
+  return new SealpostError('store_failed', 'The database of this store refused the request.', { cause })
 }
 
 interface Platform {
