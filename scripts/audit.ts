@@ -8,7 +8,9 @@ const asked = Bun.spawnSync([process.execPath, 'audit', '--json'], { cwd: join(i
 const answer = asked.stdout.toString().trim()
 const advisories = advisoriesIn(answer)
 if (advisories === null) {
-  console.error(`No answer about advisories: ${asked.stderr.toString().trim().split('\n').at(-1) || 'it was empty'}`)
+  console.error(
+    `The request for advisories failed: ${asked.stderr.toString().trim().split('\n').at(-1) || 'the response was empty'}`,
+  )
   process.exit(2)
 }
 const names = Object.keys(advisories)

@@ -24,9 +24,9 @@ const LEFT_OUT = ['9.*', '12.*', '13.*']
 const GOOD: readonly Behavior[] = ['OK', 'NON-STRICT', 'INFORMATIONAL']
 
 const options = new Command('autobahn')
-  .description("Runs the Autobahn testsuite against the broker's endpoint settings.")
-  .option('--wstest <path>', "the suite's program", Bun.which('wstest') ?? undefined)
-  .option('--cases <pattern>', 'only these, as in 7.3.*', '*')
+  .description("Run the Autobahn testsuite against the broker's endpoint settings.")
+  .option('--wstest <path>', 'the path of the program wstest', Bun.which('wstest') ?? undefined)
+  .option('--cases <pattern>', 'run only these cases, such as 7.3.*', '*')
   .parse()
   .opts<{ wstest?: string; cases: string }>()
 
@@ -34,7 +34,7 @@ process.exitCode = options.wstest ? await run(options.wstest) : skip()
 
 function skip(): number {
   console.log(
-    'skipped: no wstest here. It is a Python 2.7 program; --help and the head of this script say how to get it.',
+    'skipped: wstest is not installed. It is a Python 2.7 program; the head of this script explains how to install it.',
   )
   return 0
 }

@@ -58,7 +58,7 @@ async function brokerKeyOf(path: string): Promise<PeerKey> {
   if (!existsSync(path)) await writeKeyFile(path, { kind: 'broker', signing: generateSigningKeys() })
   const { contents } = await readKeyFile(path)
   if (contents.kind === 'broker') return contents.signing.publicKey
-  throw new OperatingError('key_file_wrong_kind', `The key file ${path} is not a broker's.`)
+  throw new OperatingError('key_file_wrong_kind', `The file ${path} is not the key file of a broker.`)
 }
 
 function startPostgres(): Promise<EmbeddedPostgres> {
@@ -104,7 +104,7 @@ async function replaceKeyFile(path: string, contents: PeerKeyFile): Promise<void
 async function readPeer(path: string): Promise<PeerKeyFile> {
   const { contents } = await readKeyFile(path)
   if (contents.kind === 'peer') return contents
-  throw new OperatingError('key_file_wrong_kind', `The key file ${path} is not a peer's.`)
+  throw new OperatingError('key_file_wrong_kind', `The file ${path} is not the key file of a peer.`)
 }
 
 async function enrolMissing(databaseUrl: string, meshId: MeshId, peers: PeerKeyFile[]): Promise<void> {
@@ -142,7 +142,7 @@ function print(broker: BrokerProgram, postgres: EmbeddedPostgres, peers: PeerKey
   const rows = PEERS.map((name, i) => `  ${name.padEnd(9)} ${peers[i]!.identity.signing.publicKey}\n${fileLine(name)}`)
   process.stdout.write(`
   broker    ${url}
-  its key   ${brokerKey}
+  key       ${brokerKey}
   status    ${httpUrl}/version   ${adminUrl}/metrics${demoUrl === undefined ? '' : `\n  demo      ${demoUrl}`}
   mesh      ${peers[0]!.enrolment!.meshId}
 ${rows.join('\n')}
@@ -152,7 +152,7 @@ ${rows.join('\n')}
 
     bun ${relative(process.cwd(), EXAMPLE)}
 
-  Ctrl-C ends all of it; the data stays in .sealpost/
+  Press Ctrl-C to stop everything. The data stays in .sealpost/
 
 `)
 }

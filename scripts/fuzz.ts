@@ -16,9 +16,9 @@ const FRAMES_FOR_EACH_OTHER = 100
 const ROUND = 100_000
 
 const options = new Command('fuzz')
-  .description('Feeds hostile inputs to everything that reads what comes from outside.')
-  .option('--inputs <n>', 'the number for the decoders of frames', wholeNumber, 1_000_000)
-  .option('--seed <n>', 'of the first round; each round after it has the next', wholeNumber)
+  .description('Feed hostile inputs to every parser of external data.')
+  .option('--inputs <n>', 'the number of inputs for the frame decoders', wholeNumber, 1_000_000)
+  .option('--seed <n>', 'the seed of the first round; each further round uses the next seed', wholeNumber)
   .parse()
   .opts<{ inputs: number; seed?: number }>()
 
@@ -30,7 +30,7 @@ try {
   for (let done = 0; done < options.inputs; done += ROUND)
     round(first + done / ROUND, Math.min(ROUND, options.inputs - done))
   for (const [name, { inputs, accepted }] of totals) console.log(`${name}: ${inputs} inputs, ${accepted} accepted`)
-  console.log(`seed ${first}: nothing was thrown; ${Math.round((performance.now() - startedAtMs) / 1000)} s`)
+  console.log(`seed ${first}: no parser threw; ${Math.round((performance.now() - startedAtMs) / 1000)} s`)
 } catch (error) {
   console.error(error)
   process.exitCode = 1
@@ -50,6 +50,6 @@ function add(name: string, inputs: number, accepted: number): void {
 }
 
 function wholeNumber(text: string): number {
-  if (!/^\d+$/.test(text)) throw new InvalidArgumentError('a whole number, please')
+  if (!/^\d+$/.test(text)) throw new InvalidArgumentError('Use a whole number.')
   return Number(text)
 }

@@ -8,11 +8,11 @@ import { Command, InvalidArgumentError } from 'commander'
 const SEED_MAX = 2 ** 31
 
 const program = new Command('sim')
-  .description('Runs the real driver, engine and SDK in simulated worlds, each made from a seed.')
-  .option('--seed <n>', 'replay this one', wholeNumber)
+  .description('Run the real driver, engine and SDK in simulated worlds, each generated from a seed.')
+  .option('--seed <n>', 'run only this seed', wholeNumber)
   .option('--seeds <n>', 'the number of seeds', wholeNumber, 500)
-  .option('--from <n>', 'the first of them', wholeNumber)
-  .option('--verbose', 'print faults and marks of each world')
+  .option('--from <n>', 'the first seed', wholeNumber)
+  .option('--verbose', 'print the faults and marks of each world')
   .parse()
 
 const options = program.opts<{ seed?: number; seeds: number; from?: number; verbose?: boolean }>()
@@ -30,7 +30,7 @@ for (let seed = first; seed < first + count; seed++) {
   drainedInMs = Math.max(drainedInMs, outcome.drainedInMs)
 }
 const seconds = (performance.now() - startedAtMs) / 1000
-console.log(`${count} worlds from seed ${first}, none broke a promise; ${Math.round(count / seconds)} worlds/s`)
+console.log(`${count} worlds from seed ${first}, no broken promise; ${Math.round(count / seconds)} worlds/s`)
 console.log(`longest from the last fault to an empty queue: ${Math.round(drainedInMs)} virtual ms`)
 printMarks(marks)
 
@@ -51,6 +51,6 @@ function printMarks(of: ReadonlyMap<string, number>): void {
 }
 
 function wholeNumber(text: string): number {
-  if (!/^\d+$/.test(text)) throw new InvalidArgumentError('a whole number, please')
+  if (!/^\d+$/.test(text)) throw new InvalidArgumentError('Use a whole number.')
   return Number(text)
 }

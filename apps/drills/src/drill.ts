@@ -22,7 +22,7 @@ export type DrillCheck = readonly [isMet: boolean, sentence: string]
 export function runDrill<Options>({ name, description, configure, run }: Drill<Options>): Promise<never> {
   const command = configure(new Command(`bun scripts/drill-${name}.ts`).description(description))
     .option('--json', 'print the result as JSON')
-    .addHelpText('after', '\nExit code: 0 everything held · 1 something did not · 2 wrong usage')
+    .addHelpText('after', '\nExit code: 0 success · 1 a check failed · 2 invalid usage')
   const { json, ...options } = parseArgs<Options & { json?: true }>(command)
   return runCommand(async (teardown) => {
     const { result, checks } = await run(options as Options, teardown)

@@ -54,7 +54,7 @@ const PROMOTE_WITHIN_MS = 120_000
 
 export const failoverDrill: Drill<FailoverOptions> = {
   name: 'failover',
-  description: 'Kills the primary of a replicated Postgres under load and promotes its standby.',
+  description: 'Kill the primary of a replicated Postgres under load and promote its standby.',
   configure: (command) =>
     trafficOptions(
       command
@@ -69,7 +69,7 @@ export const failoverDrill: Drill<FailoverOptions> = {
             .default('moved'),
         ),
       { brokers: 3, brokersMin: 1, peers: 60, peersMin: 2, rate: 600 },
-    ).option('--loses-broker', 'kill a broker with the primary; the others then begin a new incarnation'),
+    ).option('--loses-broker', 'kill a broker together with the primary; the others then start a new incarnation'),
   run: async (options, teardown) => {
     const result = await drillFailover(options, teardown)
     return { result, checks: checksOf(options, result) }
@@ -79,7 +79,7 @@ export const failoverDrill: Drill<FailoverOptions> = {
 function checksOf(options: FailoverOptions, result: FailoverResult): DrillCheck[] {
   const { brokerExits, resends, peersTold, firstAckMs, allAckMs, killToPromotedMs, ackedBeyondStandby } = result
   const hasEverything = options.replication === 'synchronous' && !options.losesBroker
-  const resent = `${peersTold} peers were told of a restore and resent ${resends} acknowledged messages`
+  const resent = `${peersTold} peers were notified of a restore and resent ${resends} acknowledged messages`
   const times = `the first ack followed the promotion by ${firstAckMs} ms, the first ack of the last sender by ${allAckMs} ms`
   return [
     [brokerExits === 0, `${brokerExits} of ${options.brokers} brokers exited`],

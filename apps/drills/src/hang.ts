@@ -34,11 +34,11 @@ const CALM_MS = 3_000
 
 export const hangDrill: Drill<HangOptions> = {
   name: 'hang',
-  description: 'Stops each broker for a while under load and reports the longest waits.',
+  description: 'Suspend each broker for a while under load and report the longest waits.',
   configure: (command) =>
     trafficOptions(command, { brokers: 2, brokersMin: 2, peers: 100, peersMin: 20, rate: 500 }).option(
       '--seconds <n>',
-      'how long each broker is stopped',
+      'how long each broker is suspended',
       wholeNumber(1, 3_600),
       20,
     ),
@@ -46,7 +46,10 @@ export const hangDrill: Drill<HangOptions> = {
     const result = await drillHang(options, teardown)
     const checks = result.stops.map(({ peers, longestSendMs, longestReceiveMs }, no) => {
       const times = `the longest send took ${longestSendMs} ms (limit ${SEND_MS_MAX}), the longest delivery ${longestReceiveMs} ms`
-      return [longestSendMs <= SEND_MS_MAX, `broker ${no + 1} was stopped, ${peers} sessions ended: ${times}`] as const
+      return [
+        longestSendMs <= SEND_MS_MAX,
+        `broker ${no + 1} was suspended, ${peers} sessions ended: ${times}`,
+      ] as const
     })
     return { result, checks: [...checks, deliveryCheck(result.sent, result)] }
   },

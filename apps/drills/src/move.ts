@@ -55,12 +55,12 @@ const FILLED_AT_ONCE = 250
 
 export const moveDrill: Drill<MoveOptions> = {
   name: 'move',
-  description: 'Moves a mesh between two cells under load and counts what arrived.',
+  description: 'Move a mesh between two cells under load and count the messages that arrive.',
   configure: (command) =>
     command
-      .option('--queued <n>', 'messages that wait for offline peers', wholeNumber(1, 1_000_000), 100_000)
-      .option('--rate <n>', 'messages per second between the others', wholeNumber(1, 1_000_000), 200)
-      .option('--old-cell-gone', 'end the old cell after the move and restart the broker of the new one'),
+      .option('--queued <n>', 'the number of messages that wait for offline peers', wholeNumber(1, 1_000_000), 100_000)
+      .option('--rate <n>', 'the messages per second between the other peers', wholeNumber(1, 1_000_000), 200)
+      .option('--old-cell-gone', 'stop the old cell after the move and restart the broker of the new one'),
   run: async (options, teardown) => {
     const result = await drillMove(options, teardown)
     const { rows, tookMs, pauseMs, longestSendMs, longestPauseMs, grownMb, queued, live } = result

@@ -27,9 +27,9 @@ interface TrafficDefaults extends TrafficOptions {
 
 export const trafficOptions = (command: Command, { brokersMin, peersMin, ...defaults }: TrafficDefaults): Command =>
   command
-    .option('--brokers <n>', 'brokers on one Postgres', wholeNumber(brokersMin, 100), defaults.brokers)
-    .option('--peers <n>', 'peers; half of them send', wholeNumber(peersMin, 100_000), defaults.peers)
-    .option('--rate <n>', 'messages per second', wholeNumber(1, 100_000), defaults.rate)
+    .option('--brokers <n>', 'the number of brokers on one Postgres', wholeNumber(brokersMin, 100), defaults.brokers)
+    .option('--peers <n>', 'the number of peers; half of them send', wholeNumber(peersMin, 100_000), defaults.peers)
+    .option('--rate <n>', 'the number of messages per second', wholeNumber(1, 100_000), defaults.rate)
 
 /** What became of numbered messages from one sender to one recipient. */
 export interface DeliveryCounts {

@@ -39,9 +39,14 @@ interface RestoreResult extends DeliveryCounts {
 
 export const restoreDrill: Drill<RestoreOptions> = {
   name: 'restore',
-  description: 'Backs up a database under load, loses it, restores it, and counts what arrived.',
+  description: 'Back up a database under load, lose it, restore it, and count the messages that arrive.',
   configure: (command) =>
-    command.option('--messages <n>', 'messages to each recipient in each part', wholeNumber(1, 1000), 500),
+    command.option(
+      '--messages <n>',
+      'the number of messages to each recipient in each part',
+      wholeNumber(1, 1000),
+      500,
+    ),
   run: async (options, teardown) => {
     const result = await drillRestore(options, teardown)
     const { acked, ackedAfterBackup, reoffered, idsReused, isNewIncarnation, recoveredInMs } = result
@@ -51,7 +56,7 @@ export const restoreDrill: Drill<RestoreOptions> = {
       checks: [
         deliveryCheck(acked, result),
         [true, `${ackedAfterBackup} messages were acknowledged after the backup; peers resent ${reoffered}`],
-        [idsReused === 0, `${idsReused} delivery ids were given twice`],
+        [idsReused === 0, `${idsReused} delivery ids were assigned twice`],
         [isNewIncarnation, incarnation],
         [true, `the last missing message arrived ${(recoveredInMs / 1000).toFixed(1)} s after the restore began`],
       ],

@@ -29,7 +29,7 @@ const CALM_MS = 3_000
 
 export const rollDrill: Drill<TrafficOptions> = {
   name: 'roll',
-  description: 'Replaces brokers under load, kills one, and reports the longest waits.',
+  description: 'Replace brokers under load, kill one, and report the longest waits.',
   configure: (command) => trafficOptions(command, { brokers: 3, brokersMin: 2, peers: 300, peersMin: 20, rate: 2000 }),
   run: async (options, teardown) => {
     const result = await drillRoll(options, teardown)

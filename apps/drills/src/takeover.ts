@@ -50,12 +50,12 @@ const CREDIT = 32
 
 export const takeoverDrill: Drill<TakeoverOptions> = {
   name: 'takeover',
-  description: 'Moves one identity between two brokers under load and counts messages out of order.',
+  description: 'Move one identity between two brokers under load and count the messages out of order.',
   configure: (command) =>
     command
-      .option('--runs <n>', 'runs, each with a mesh of its own', wholeNumber(1, 100_000), 20)
-      .option('--takeovers <n>', 'takeovers in each run', wholeNumber(1, 100_000), 40)
-      .option('--rate <n>', 'messages per second', wholeNumber(1, 100_000), 600),
+      .option('--runs <n>', 'the number of runs, each with its own mesh', wholeNumber(1, 100_000), 20)
+      .option('--takeovers <n>', 'the number of takeovers in each run', wholeNumber(1, 100_000), 40)
+      .option('--rate <n>', 'the number of messages per second', wholeNumber(1, 100_000), 600),
   run: async (options, teardown) => {
     const result = await drillTakeover(options, teardown)
     const checks = result.map(({ sent, lost, misordered, gaps, repeated }) => {

@@ -183,7 +183,7 @@ test('a broker that never answers ends it after DRAIN_MS, before the run, with o
     fetch: (request, server) => {
       if (new URL(request.url).pathname === '/version') return Response.json({ brokerKey: 'ab'.repeat(32) })
       const headers = { 'Sec-WebSocket-Protocol': request.headers.get('sec-websocket-protocol')! }
-      return server.upgrade(request, { headers }) ? undefined : new Response('a WebSocket is wanted', { status: 426 })
+      return server.upgrade(request, { headers }) ? undefined : new Response('a WebSocket is required', { status: 426 })
     },
     websocket: { message: () => undefined },
   })
@@ -191,7 +191,7 @@ test('a broker that never answers ends it after DRAIN_MS, before the run, with o
   const { code, err, left } = await world
     .run(['2', '1'], { BROKER_WS_URL: url, DRAIN_MS: '300' })
     .finally(() => mute.stop(true))
-  expect(err).toContain('Nothing came from the broker for 300 ms (DRAIN_MS) while connecting.')
+  expect(err).toContain('The broker sent nothing for 300 ms (DRAIN_MS) while connecting.')
   expect(err).not.toContain('    at ')
   expect(code).toBe(1)
   expect(left).toEqual([])

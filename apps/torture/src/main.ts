@@ -36,7 +36,7 @@ const HEAD = [
   'other',
   'pause s',
   'recovery s',
-  'came again',
+  'redelivered',
 ]
 
 const teardown = new Teardown()
@@ -64,32 +64,37 @@ function readCommandOptions(words: readonly string[]): CommandOptions | number {
 function tortureCommand(): Command {
   const names = SCENARIOS.map(({ name }) => name)
   return new Command('bun scripts/torture.ts')
-    .description('Breaks brokers, Postgres, peers and networks under load, and checks what became of every message.')
+    .description(
+      'Inject faults into brokers, Postgres, peers and networks under load, and check the outcome of every message.',
+    )
     .option(
       '--seed <N>',
-      'chooses faults, times and traffic; default: a random one, which is printed',
+      'the seed of faults, times and traffic; default: a random seed, which is printed',
       wholeNumber(0, SEED_MAX),
     )
     .option(
       '--minutes <M>',
-      'how long it takes, from start-up to verdict; a scenario that gets no turn in it is skipped',
+      "the total duration, from start-up to verdict; scenarios that don't fit are skipped",
       minutes,
       5,
     )
-    .option('--scenario <NAME>', 'this one only, with a Postgres of its own; may be repeated', oneOf(names), [])
+    .option('--scenario <NAME>', 'run only this scenario, with its own Postgres; repeatable', oneOf(names), [])
     .addOption(
-      new Option('--measure <M>', 'how long and large the faults are').choices(['short', 'full']).default('full'),
+      new Option('--measure <M>', 'the duration and size of the faults').choices(['short', 'full']).default('full'),
     )
-    .option('--rate <R>', 'messages a second', wholeNumber(1, 100_000), 1500)
+    .option('--rate <R>', 'the number of messages per second', wholeNumber(1, 100_000), 1500)
     .option(
       '--recover-within <S>',
-      'the first new ack must follow a fault so soon; 0: whenever',
+      'the maximum time from a fault to the first new ack; 0: no limit',
       wholeNumber(0, 3600),
       5,
     )
-    .option('--list', 'the scenarios')
-    .option('--json', 'the result as JSON, on standard output')
-    .addHelpText('after', '\nExit code: 0 every promise held · 1 one did not, or a fault hit nothing · 2 wrong usage')
+    .option('--list', 'list the scenarios')
+    .option('--json', 'print the result as JSON')
+    .addHelpText(
+      'after',
+      '\nExit code: 0 every promise held · 1 a promise was broken, or a fault had no effect · 2 invalid usage',
+    )
     .showHelpAfterError(true)
     .allowExcessArguments(false)
     .exitOverride()
@@ -98,7 +103,7 @@ function tortureCommand(): Command {
 function minutes(text: string): number {
   const number = Number(text)
   if (/^\d+(\.\d+)?$/.test(text) && number <= 1440) return number
-  throw new InvalidArgumentError('It must be a number of minutes, at most a day.')
+  throw new InvalidArgumentError('Use a number of minutes, at most 1440.')
 }
 
 function list(): void {
@@ -115,11 +120,11 @@ async function main(options: CommandOptions): Promise<void> {
     if (options.json) console.log(JSON.stringify({ seed, isGood, lines, total: totalOf(lines) }, null, 2))
     else console.log(printLines(lines, createColors(process.stdout.isTTY === true && !process.env.NO_COLOR)))
     process.stderr.write(
-      isGood ? `Every promise held; seed ${seed}.\n` : `Not as promised; repeat it with --seed ${seed}.\n`,
+      isGood ? `Every promise held; seed ${seed}.\n` : `A promise was broken. Repeat the run with --seed ${seed}.\n`,
     )
     const left = lines.filter(({ reasons }) => reasons.includes(NO_TIME)).length
     if (left > 0)
-      process.stderr.write(`${left} of ${lines.length} scenarios had no turn in ${options.minutes} minutes.\n`)
+      process.stderr.write(`${left} of ${lines.length} scenarios did not run within ${options.minutes} minutes.\n`)
     exitCode = isGood ? 0 : 1
   } catch (error) {
     if (teardown.isRunning) await forever() // the interruption caused the error

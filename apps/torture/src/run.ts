@@ -86,7 +86,7 @@ export interface RunOptions {
   readonly tell: (step: string) => void
 }
 
-export const NO_TIME = 'no time was left for it: give more --minutes'
+export const NO_TIME = 'there was no time left: increase --minutes'
 const PROGRESS_EVERY_MS = 10_000
 /** Acks between two faults, and before the first. */
 const CALM_ACKS = { short: 100, full: 500 } as const
@@ -125,7 +125,7 @@ function withProgress<T>(
 ): Promise<T> {
   const show = () => {
     const { acked, pending } = population.progress
-    tell(`${phase}: ${count(acked)} messages acked, ${count(pending)} not yet`)
+    tell(`${phase}: ${count(acked)} messages acked, ${count(pending)} pending`)
   }
   const timer = setInterval(show, PROGRESS_EVERY_MS)
   return work().finally(() => clearInterval(timer))

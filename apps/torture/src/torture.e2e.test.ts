@@ -54,7 +54,7 @@ test('it ends after its minutes: scenarios without a turn are skipped, and its p
   expect(skipped).toEqual(expect.arrayContaining(ALONE.map(({ name }) => name)))
   expect(skipped.length).toBeLessThan(SCENARIOS.length)
   expect(err).toMatch(/^\d:\d\d of 0:12 {2}fault 1: \S+$/m)
-  expect(err).toContain(`scenarios had no turn in 0.2 minutes.`)
+  expect(err).toContain(`scenarios did not run within 0.2 minutes.`)
 })
 
 test('it lists its scenarios, and refuses an unknown name', async () => {

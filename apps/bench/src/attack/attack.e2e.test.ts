@@ -39,6 +39,6 @@ test('an attack is measured against honest peers, with and without it', { timeou
 
 test('an unknown attack is refused with a sentence', async () => {
   const { err, code } = await run(['--only', 'nothing'])
-  expect(err).toBe('There is no attack "nothing". --list names them.\n')
+  expect(err).toBe('There is no attack "nothing". --list prints the attacks.\n')
   expect(code).toBe(1)
 })

@@ -13,18 +13,18 @@ import { attacks } from './attacks.ts'
 import { type AttackOutcome, measureAttack, reportText } from './measure.ts'
 
 const wholeNumber = (text: string): number => {
-  if (!/^[1-9]\d{0,3}$/.test(text)) throw new InvalidArgumentError('Expected a number from 1 to 9999.')
+  if (!/^[1-9]\d{0,3}$/.test(text)) throw new InvalidArgumentError('Use a number from 1 to 9999.')
   return Number(text)
 }
 
 const options = new Command('attack')
-  .description('Measures what attacks on a broker cost an honest peer that sends 10 messages a second.')
+  .description('Measure how attacks on a broker affect an honest peer that sends 10 messages per second.')
   .option('--only <name...>', 'run only these attacks')
-  .option('--pairs <count>', 'turns with and without the attack', wholeNumber, 5)
-  .option('--seconds <count>', 'length of a turn', wholeNumber, 10)
+  .option('--pairs <count>', 'the number of pairs of turns with and without the attack', wholeNumber, 5)
+  .option('--seconds <count>', 'the length of a turn', wholeNumber, 10)
   .option('--list', 'list the attacks')
   .option('--json <file>', 'also write the figures to this file')
-  .addHelpText('after', '\nDATABASE_URL names the Postgres database to use; without it an embedded one is started.')
+  .addHelpText('after', '\nSet DATABASE_URL to the Postgres database to use; otherwise an embedded one is started.')
   .parse()
   .opts<{ only?: string[]; pairs: number; seconds: number; list?: true; json?: string }>()
 
@@ -47,7 +47,7 @@ function chosen() {
   const names = options.only ?? attacks.map(({ name }) => name)
   return names.map((name) => {
     const attack = attacks.find((each) => each.name === name)
-    if (!attack) throw new OperatingError('unknown_attack', `There is no attack "${name}". --list names them.`)
+    if (!attack) throw new OperatingError('unknown_attack', `There is no attack "${name}". --list prints the attacks.`)
     return attack
   })
 }

@@ -165,20 +165,20 @@ async function giveBackAll(context: AttackContext): Promise<void> {
 export const memberAttacks: readonly Attack[] = [
   {
     name: 'member-junk',
-    does: 'Five members log in 20 times a second from 200 addresses and send 250 kB of small objects each time.',
+    does: 'Five members log in 20 times per second from 200 addresses and send 250 kB of small objects each time.',
     members: 5,
     run: junk,
   },
   {
     name: 'chunk-rooms',
-    does: '20 members begin four chunks each and send nothing, 4 of them of attachments that exist; an honest peer uploads a chunk a second.',
+    does: '20 members start four chunk uploads each and send no data, 4 of them for existing attachments; an honest peer uploads a chunk per second.',
     members: 20,
     probe: 'file',
     run: rooms,
   },
   {
     name: 'replay',
-    does: `A member asks for ${REPLAYS} replays of 20 MB at a time, and reads 20 kB a second of each; an honest peer replays once a second.`,
+    does: `A member requests ${REPLAYS} replays of 20 MB at a time and reads 20 kB/s of each; an honest peer replays once per second.`,
     members: 1,
     probe: 'replay',
     hasHistory: true,
@@ -186,7 +186,7 @@ export const memberAttacks: readonly Attack[] = [
   },
   {
     name: 'mailbox-bytes',
-    does: 'A member sends 60 kB envelopes to one recipient that is away, as fast as the broker takes them.',
+    does: 'A member sends 60 kB envelopes to an offline recipient as fast as the broker accepts them.',
     members: 2,
     run: fillMailbox,
   },
@@ -196,10 +196,10 @@ export const memberAttacks: readonly Attack[] = [
     members: 2,
     run: rejectAll,
   },
-  { name: 'pools', does: 'A member founds 16 pools a second.', members: 1, run: foundPools },
+  { name: 'pools', does: 'A member creates 16 pools per second.', members: 1, run: foundPools },
   {
     name: 'retries',
-    does: 'A member gives back each delivery at once, and settles 500 a second that it does not hold.',
+    does: 'A member returns each delivery immediately, and settles 500 deliveries per second that it does not hold.',
     members: 2,
     run: giveBackAll,
   },

@@ -73,36 +73,36 @@ const refused = (count: AttackContext['count']) => () => count('refused')
 export const unprovenAttacks: readonly Attack[] = [
   {
     name: 'http-deep',
-    does: 'One address asks for a token 40 times a second, each time with 250 kB of opening brackets.',
+    does: 'One address requests a token 40 times per second, each time with 250 kB of opening brackets.',
     isOneUnprovenAddress: true,
     run: post('/v1/token', DEEP),
   },
   {
     name: 'http-wide',
-    does: 'The same with 250 kB of small objects.',
+    does: 'The same, with 250 kB of small objects.',
     isOneUnprovenAddress: true,
     run: post('/v1/token', WIDE),
   },
   {
     name: 'socket-deep',
-    does: 'One address opens 10 sockets a second and sends 250 kB of opening brackets on each before its key is proven.',
+    does: 'One address opens 10 sockets per second and sends 250 kB of opening brackets on each before proving a key.',
     isOneUnprovenAddress: true,
     run: firstFrame(DEEP),
   },
   {
     name: 'socket-wide',
-    does: 'The same with 250 kB of small objects.',
+    does: 'The same, with 250 kB of small objects.',
     isOneUnprovenAddress: true,
     run: firstFrame(WIDE),
   },
   {
     name: 'crowd',
-    does: '200 addresses in 10 networks open 300 sockets a second, and prove no key on any of them.',
+    does: '200 addresses in 10 networks open 300 sockets per second and prove no key.',
     run: crowd,
   },
   {
     name: 'silent',
-    does: 'One address opens 400 connections a second, up to 4,000, and sends nothing on any of them.',
+    does: 'One address opens 400 connections per second, up to 4,000, and sends nothing.',
     isOneUnprovenAddress: true,
     run: silent,
   },

@@ -14,41 +14,49 @@ import { planText, renderPage, simulationText } from './report.ts'
 
 /** Option, field, parser and meaning. */
 const LOAD_ROWS = [
-  ['peers', 'peers', count, 'members of all meshes'],
-  ['online', 'onlineShare', share, 'share of them that is connected at the busiest time'],
-  ['messages', 'messagesPerPeerADay', count, 'messages that each sends a day; one to ten peers counts as ten'],
-  ['payload', 'payloadBytes', count, 'bytes of a message before it is sealed'],
-  ['peak', 'peakFactor', factor, 'the busiest second against the average one'],
-  ['offline', 'offlineShare', share, 'share of the messages whose recipient is away'],
-  ['wait', 'waitHours', factor, 'hours that these wait'],
-  ['dedupe', 'dedupeHours', factor, 'hours that a resend is known, DEDUPE_MS'],
-  ['mesh', 'meshPeers', count, 'peers of the largest mesh'],
+  ['peers', 'peers', count, 'the number of members of all meshes'],
+  ['online', 'onlineShare', share, 'the share of members that is connected at the busiest time'],
+  [
+    'messages',
+    'messagesPerPeerADay',
+    count,
+    'the number of messages that each member sends per day; a message to ten peers counts as ten',
+  ],
+  ['payload', 'payloadBytes', count, 'the size of a message in bytes, before sealing'],
+  ['peak', 'peakFactor', factor, 'the ratio of the busiest second to the average'],
+  ['offline', 'offlineShare', share, 'the share of messages whose recipient is offline'],
+  ['wait', 'waitHours', factor, 'how many hours these messages wait'],
+  ['dedupe', 'dedupeHours', factor, 'how many hours resends are recognized (DEDUPE_MS)'],
+  ['mesh', 'meshPeers', count, 'the number of peers of the largest mesh'],
 ] as const
 
 const HARDWARE_ROWS = [
-  ['headroom', 'headroom', share, 'how much of what a machine can do is planned for'],
-  ['sessions', 'sessionsPerBroker', count, 'connections of a broker'],
-  ['broker-mb', 'brokerMb', count, 'memory of a broker'],
-  ['cores', 'cellCores', count, 'cores of a Postgres server'],
-  ['core-share', 'cellCoreShare', share, 'what a further core adds to a Postgres, of a whole one'],
-  ['disk', 'cellDiskGb', count, 'disk of a Postgres server in GB, without the WAL'],
-  ['memory', 'cellMemoryGb', count, 'its memory in GB'],
-  ['wal', 'walMbPerSecond', count, 'MB a second that its disk for the WAL writes'],
-  ['flushes', 'flushesPerSecond', count, 'flushes a second of that disk'],
-  ['connections', 'connectionsPerCell', count, 'connections that it takes'],
-  ['copies', 'copies', count, 'servers of a cell, standbys included'],
+  ['headroom', 'headroom', share, "the share of a machine's capacity to plan with"],
+  ['sessions', 'sessionsPerBroker', count, 'the maximum number of connections of a broker'],
+  ['broker-mb', 'brokerMb', count, 'the memory of a broker'],
+  ['cores', 'cellCores', count, 'the number of cores of a Postgres server'],
+  ['core-share', 'cellCoreShare', share, "the share of a core's capacity that each further core adds to Postgres"],
+  ['disk', 'cellDiskGb', count, 'the disk size of a Postgres server in GB, without the WAL'],
+  ['memory', 'cellMemoryGb', count, 'the memory of a Postgres server in GB'],
+  ['wal', 'walMbPerSecond', count, 'the write rate of its WAL disk in MB per second'],
+  ['flushes', 'flushesPerSecond', count, 'the flushes per second of that disk'],
+  ['connections', 'connectionsPerCell', count, 'the number of connections that it accepts'],
+  ['copies', 'copies', count, 'the number of servers of a cell, standbys included'],
 ] as const
 
 const command = new Command('bun scripts/capacity.ts').description(
-  'Says how many brokers, databases and disks a load needs, from the measured costs in docs/benchmarks.',
+  'Calculate how many brokers, databases and disks a load needs, from the measured costs in docs/benchmarks.',
 )
 for (const [name, field, parse, meaning] of LOAD_ROWS) command.option(`--${name} <n>`, meaning, parse, usualLoad[field])
 for (const [name, field, parse, meaning] of HARDWARE_ROWS)
   command.option(`--${name} <n>`, meaning, parse, usualHardware[field])
 command
-  .option('--simulate', 'check placement and the loss of a broker by simulation, for this load')
-  .option('--json', 'the plan as JSON')
-  .option('--measure', 'measure sizes in the database and handshakes again, into docs/benchmarks/sizes.json')
+  .option('--simulate', 'simulate placement and the loss of a broker for this load')
+  .option('--json', 'print the plan as JSON')
+  .option(
+    '--measure',
+    'measure the sizes in the database and the handshakes, and write them to docs/benchmarks/sizes.json',
+  )
   .option('--render', 'rewrite the tables of docs/CAPACITY.md')
 
 const given = parseArgs<Record<string, number | boolean | undefined>>(command)
@@ -84,18 +92,18 @@ function camelCase(name: string): string {
 function count(text: string): number {
   const [, digits, unit = ''] = /^(\d+(?:\.\d+)?(?:e\d+)?)([kMG]?)$/.exec(text) ?? []
   const value = Number(digits) * { '': 1, k: 1e3, M: 1e6, G: 1e9 }[unit as '' | 'k']!
-  if (!Number.isSafeInteger(value) || value < 1) throw new InvalidArgumentError('a whole number above 0, please')
+  if (!Number.isSafeInteger(value) || value < 1) throw new InvalidArgumentError('Use a whole number greater than 0.')
   return value
 }
 
 function share(text: string): number {
   const value = factor(text)
-  if (value > 1) throw new InvalidArgumentError('a share of 1 at most, please')
+  if (value > 1) throw new InvalidArgumentError('Use a share from 0 to 1.')
   return value
 }
 
 function factor(text: string): number {
   const value = Number(text)
-  if (text === '' || !Number.isFinite(value) || value < 0) throw new InvalidArgumentError('a number, please')
+  if (text === '' || !Number.isFinite(value) || value < 0) throw new InvalidArgumentError('Use a number.')
   return value
 }

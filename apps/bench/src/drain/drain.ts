@@ -19,15 +19,15 @@ import { addMembers, createMesh } from '@sealpost/store'
 import { Command } from 'commander'
 
 const command = new Command('drain')
-  .description('Measures what claims and settles of waiting deliveries cost Postgres, from the first to the last.')
-  .option('--rows <count>', 'deliveries that wait', wholeNumber(1, 100_000_000), 600_000)
-  .option('--recipients <count>', 'whom they wait for', wholeNumber(1, 100_000_000), 100)
+  .description('Measure the cost of claims and settles of waiting deliveries in Postgres.')
+  .option('--rows <count>', 'the number of waiting deliveries', wholeNumber(1, 100_000_000), 600_000)
+  .option('--recipients <count>', 'the number of their recipients', wholeNumber(1, 100_000_000), 100)
   .option(
     '--floor',
-    'claim only behind what was claimed before: a broker may not, and it is the least that a claim can cost',
+    "claim only deliveries behind the last claimed one: the lower bound of a claim's cost, which a broker can't reach",
   )
-  .option('--table <settings>', 'storage settings of message_queue, such as "fillfactor = 50"')
-  .addHelpText('after', '\nDATABASE_URL names an empty Postgres database; without it an embedded one is started.')
+  .option('--table <settings>', 'the storage settings of message_queue, such as "fillfactor = 50"')
+  .addHelpText('after', '\nSet DATABASE_URL to an empty Postgres database; otherwise an embedded one is started.')
 
 function tableOf(steps: readonly DrainStep[]): string {
   const head = ['up to', 'a second', 'claim µs', 'settle µs', 'blocks read', 'page images', 'WAL MB', 'vacuums']

@@ -35,7 +35,7 @@ async function bench(options: BenchOptions, teardown: Teardown): Promise<number>
   const isJudged = ({ result }: Measured) => !(options.isTiny && (result.soak || result.scenarios || result.torture))
   const isFailed = (run: Measured) => run.exitCode !== 0 && isJudged(run)
   const failed = Object.values(results).flatMap((runs) => Object.values(runs).filter(isFailed))
-  for (const { command, exitCode } of failed) log(`not as it should be (exit code ${exitCode}): ${command}`)
+  for (const { command, exitCode } of failed) log(`failed with exit code ${exitCode}: ${command}`)
   return failed.length === 0 || options.isRenderOnly ? 0 : 1
 }
 

@@ -133,13 +133,13 @@ export function readOptions(args: readonly string[]): BenchOptions {
   const names = PARTS.map(({ name }) => name).join(', ')
   const command = new Command('bun scripts/bench.ts')
     .description(
-      'Measures the figures of README.md, docs/BENCHMARKS.md and docs/PROMISES.md, and writes their tables and charts.',
+      'Measure the figures of README.md, docs/BENCHMARKS.md and docs/PROMISES.md, and write their tables and charts.',
     )
-    .option('--only <parts>', `some of ${names}`, partNames)
-    .option('--with-soak', 'the soaks too, which take an hour')
-    .option('--tiny', 'every part with a handful of messages, to see that it works; writes nothing into docs/')
-    .option('--render', 'only write tables and charts, from results.json')
-    .option('--into <folder>', 'a folder for pages, charts and results instead of docs/')
+    .option('--only <parts>', `measure only these parts: ${names}`, partNames)
+    .option('--with-soak', 'also run the soak tests, which take an hour')
+    .option('--tiny', 'run every part with a few messages to check that it works; write nothing to docs/')
+    .option('--render', 'only write tables and charts from results.json')
+    .option('--into <folder>', 'write pages, charts and results to this folder instead of docs/')
   const given = parseArgs<Given>(command, args)
   return {
     only: given.only ?? null,

@@ -8,8 +8,8 @@ import { Command } from 'commander'
 import { type PathTrace, traceMessage } from './message-trace.ts'
 
 const command = new Command('trace-message')
-  .description('Prints which files and functions of the broker one plain envelope passes, and its settle.')
-  .option('--functions', 'print every call, not only the files')
+  .description('Print the files and functions of the broker that a plain envelope and its settle pass.')
+  .option('--functions', 'print every call instead of only the files')
   .option('--json', 'print the traces as JSON')
 const options = parseArgs<{ functions?: boolean; json?: boolean }>(command)
 

@@ -240,18 +240,18 @@ function faultOfArguments(given: Given): string | null {
 /** Options that need another one, or its absence. */
 function faultOfCombination(given: Given): string | null {
   const { soak, holdTransaction } = given
-  if (given.pack && NO_BURST.some((name) => given[name] !== undefined)) return '--pack is for a burst'
+  if (given.pack && NO_BURST.some((name) => given[name] !== undefined)) return '--pack requires a burst'
   const alone = FOR_ONE_BROKER.find((name) => given[name] !== undefined)
   if (alone && (given.shards > 1 || given.cells > 1 || given.meshes !== undefined))
-    return `${optionNamed(alone)} is about one broker and one mesh`
+    return `${optionNamed(alone)} requires one broker and one mesh`
   const isScenario = given.scenario !== undefined || given.all === true
   const isComparison = rivalsOf(given).length > 0
   if (given.seconds && !given.rate && !given.idle && !isScenario && !isComparison)
-    return '--seconds goes with --rate, --idle, --scenario or other servers'
-  if (given.quick && !isScenario) return '--quick goes with --scenario or --all'
-  if (!soak && (holdTransaction || given.backlog)) return '--hold-transaction and --backlog go with --soak'
+    return '--seconds requires --rate, --idle, --scenario or a comparison with other servers'
+  if (given.quick && !isScenario) return '--quick requires --scenario or --all'
+  if (!soak && (holdTransaction || given.backlog)) return '--hold-transaction and --backlog require --soak'
   if (holdTransaction && holdTransaction >= soak!) return '--hold-transaction must be shorter than the soak'
-  if (given.html && (given.idle || given.group)) return '--html is for runs of messages and for scenarios'
+  if (given.html && (given.idle || given.group)) return '--html is not available with --idle and --group'
   return null
 }
 
@@ -261,8 +261,8 @@ const NOT_COMPARED = ['rate', 'sweep', 'html', 'cold', 'pack', 'throughDrain', '
 function faultOfComparison(given: Given): string | null {
   const { against = [], rounds } = given
   const [yardstick, [rival]] = [against.find(isYardstick), rivalsOf(given)]
-  if (yardstick && against.length > 1) return `--against ${yardstick} goes alone`
-  if (rounds && !rival) return '--rounds goes with --against redis, nats or nats-sync'
+  if (yardstick && against.length > 1) return `--against ${yardstick} excludes any other --against`
+  if (rounds && !rival) return '--rounds requires --against redis, nats or nats-sync'
   if (!rival) return null
   const excluded = NOT_COMPARED.find((name) => given[name] !== undefined)
   if (excluded) return `${optionNamed(excluded)} and --against ${rival} exclude each other`
@@ -277,16 +277,16 @@ function faultOfOutput(option: string, file: string | undefined): string | null 
   const isFolder = (path: string) => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
   const path = resolve(file)
   if (!isFolder(dirname(path))) return `${option} ${file}: there is no folder ${dirname(path)}`
-  return isFolder(path) ? `${option} ${file}: that is a folder` : null
+  return isFolder(path) ? `${option} ${file}: this is a folder` : null
 }
 
 function faultOfVariables(given: Given, env: Variables): string | null {
   if (env.BROKER_WS_URL && !env.DATABASE_URL)
-    return 'BROKER_WS_URL needs the DATABASE_URL of that broker, to seed its peers'
+    return 'BROKER_WS_URL requires the DATABASE_URL of that broker, to create its peers'
   if (env.BROKER_WS_URL && rivalsOf(given).length > 0)
-    return 'a comparison with other servers starts its own broker: it goes without BROKER_WS_URL'
-  if (env.BROKER_WS_URL && given.throughDrain) return '--through-drain is for a broker that is started here'
-  if (env.BROKER_WS_URL && given.idle && !env.BROKER_PID) return '--idle needs the BROKER_PID of that broker'
+    return 'a comparison with other servers starts its own broker and excludes BROKER_WS_URL'
+  if (env.BROKER_WS_URL && given.throughDrain) return '--through-drain excludes BROKER_WS_URL'
+  if (env.BROKER_WS_URL && given.idle && !env.BROKER_PID) return '--idle with BROKER_WS_URL requires BROKER_PID'
   if (!['', 'on', 'off', undefined].includes(env.LIMITS)) return `LIMITS must be on or off, not "${env.LIMITS}"`
   const numbers = { DRAIN_MS: [env.DRAIN_MS ?? ''], BROKER_PID: listOf(env.BROKER_PID) }
   for (const [name, values] of Object.entries(numbers)) {
@@ -298,9 +298,9 @@ function faultOfVariables(given: Given, env: Variables): string | null {
 
 function faultOfShards({ shards, cells, cross }: Given, env: Variables): string | null {
   const running = listOf(env.BROKER_WS_URL).length
-  if (running > 0 && (shards > 1 || cells > 1)) return '--shards and --cells are for brokers started here'
-  if (env.DATABASE_URL && cells > 1) return '--cells starts its own databases: it goes without DATABASE_URL'
-  if (cross > 0 && Math.max(shards, running) === 1) return '--cross needs a second shard'
+  if (running > 0 && (shards > 1 || cells > 1)) return '--shards and --cells exclude BROKER_WS_URL'
+  if (env.DATABASE_URL && cells > 1) return '--cells starts its own databases and excludes DATABASE_URL'
+  if (cross > 0 && Math.max(shards, running) === 1) return '--cross requires a second shard'
   return null
 }
 
@@ -308,8 +308,8 @@ type Sized = Pick<LoadOptions, 'rate' | 'seconds' | 'peers' | 'spread'>
 
 function faultOfSize({ sweep }: Given, { rate, seconds, peers, spread }: Sized): string | null {
   const fewest = sweep ? SWEEP_PEERS[0]! : peers
-  if (fewest < spread.meshes * 2) return `${spread.meshes} meshes need two peers each`
-  if (sweep && peers < SWEEP_PEERS[0]!) return `--sweep begins with ${SWEEP_PEERS[0]} peers`
+  if (fewest < spread.meshes * 2) return `${spread.meshes} meshes require at least two peers each`
+  if (sweep && peers < SWEEP_PEERS[0]!) return `--sweep requires at least ${SWEEP_PEERS[0]} peers`
   const hasNumbers = (rate ?? 0) * seconds < EXCHANGE
-  return hasNumbers ? null : 'too many messages to number: choose a lower rate or less time'
+  return hasNumbers ? null : 'too many messages: choose a lower rate or a shorter time'
 }

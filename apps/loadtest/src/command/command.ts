@@ -23,7 +23,7 @@ function duration(min: number, max: number): (text: string) => number {
     const [, number, unit] = /^(\d{1,6})(s|m|h)$/.exec(text) ?? []
     const seconds = Number(number) * UNITS[unit as keyof typeof UNITS]
     if (seconds >= min && seconds <= max) return seconds
-    throw new InvalidArgumentError(`It must be a time like 90s, 20m or 1h, from ${min} to ${max} seconds.`)
+    throw new InvalidArgumentError(`Use a duration such as 90s, 20m or 1h, from ${min} to ${max} seconds.`)
   }
 }
 
@@ -61,20 +61,20 @@ export interface Given {
 
 const EXAMPLES = () => `
 Environment:
-  DATABASE_URL      a Postgres to use instead of an embedded one
-  BROKER_WS_URL     a running broker to use, together with its DATABASE_URL; several of one database with commas
-  BROKER_PID        its process id: adds its CPU, memory and descriptors; as many, with commas
-  BROKER_KEY        its key; default: what its /version says
-  LIMITS            on or off: the rate limits of a broker that is started here; default off
+  DATABASE_URL      the Postgres to use instead of an embedded one
+  BROKER_WS_URL     the running broker to use, with its DATABASE_URL; separate several brokers of one database by commas
+  BROKER_PID        its process id, to measure its CPU, memory and descriptors; separate several by commas
+  BROKER_KEY        its key; default: the key at its /version
+  LIMITS            on or off: the rate limits of a broker that this command starts; default off
   REDIS_SERVER      the redis-server to compare with; default: the installed one
   NATS_SERVER       the nats-server to compare with; nats-sync needs version 2.10
-  DRAIN_MS          how long to wait, after the last answer, for what is still out, in every phase; default 60000
+  DRAIN_MS          how long each phase waits for outstanding messages after the last reply; default 60000
 
-Scenarios, as far as [peers] and --seconds if these are given:
+Scenarios ([peers] and --seconds limit their size):
 ${SCENARIOS.map(({ name, summary }) => `  ${name.padEnd(17)} ${summary}`).join('\n')}
 
-Exit code: 0 all well · 1 something was lost, misdelivered, out of order, refused or timed out, or a soak's figures did
-not hold · 2 wrong usage
+Exit code: 0 success · 1 a message was lost, misdelivered, out of order, refused or timed out, or a soak's figures did
+not hold · 2 invalid usage
 
 Examples:
   bun scripts/load-test.ts
@@ -93,52 +93,66 @@ Examples:
 // biome-ignore lint/complexity/noExcessiveLinesPerFunction: one list of options
 export function loadTestCommand(): Command {
   return new Command('bun scripts/load-test.ts')
-    .description('Sends sealed messages between many peers through a real broker and a real Postgres, and checks each.')
-    .argument('[peers]', 'peers, each with a WebSocket of its own', wholeNumber(2, 65_535), 100)
-    .argument('[messages]', 'messages that each peer sends to random others', wholeNumber(1, 10_000_000), 1000)
-    .option('--rate <R>', 'open loop: R messages a second in all, instead of [messages]', wholeNumber(1, 1_000_000))
+    .description(
+      'Send sealed messages between many peers through a real broker and a real Postgres, and check each of them.',
+    )
+    .argument('[peers]', 'the number of peers, each with its own WebSocket', wholeNumber(2, 65_535), 100)
+    .argument(
+      '[messages]',
+      'the number of messages that each peer sends to random others',
+      wholeNumber(1, 10_000_000),
+      1000,
+    )
+    .option(
+      '--rate <R>',
+      'send R messages per second in total, in an open loop, instead of [messages]',
+      wholeNumber(1, 1_000_000),
+    )
     .option(
       '--seconds <S>',
-      `how long to keep up the rate; default: 30, of --idle: ${IDLE_SECONDS}, beside other servers: ${COMPARED_SECONDS}`,
+      `how long to keep the rate; default: 30, with --idle ${IDLE_SECONDS}, beside other servers: ${COMPARED_SECONDS}`,
       wholeNumber(1, 86_400),
     )
     .option(
       '--soak <TIME>',
-      `such a run of 90s, 20m or 1h, watched over time; default rate: ${SOAK_RATE}`,
+      `run at a constant rate for a time such as 90s, 20m or 1h, and report the figures over time; default rate: ${SOAK_RATE}`,
       duration(5, 86_400),
     )
     .option(
       '--hold-transaction <S>',
-      'in the middle of a soak another session holds a snapshot open',
+      'hold a snapshot open in another session for S seconds in the middle of a soak',
       wholeNumber(1, 86_400),
     )
     .option(
       '--backlog <N>',
-      'during a soak N messages wait for absent peers, who fetch them at the end',
+      'let N messages wait for offline peers during a soak; the peers receive them at the end',
       wholeNumber(1, 100_000_000),
     )
-    .option('--idle <N>', 'no messages: what N silent sessions cost the broker', wholeNumber(2, 65_535))
+    .option('--idle <N>', 'send no messages; measure the cost of N silent sessions', wholeNumber(2, 65_535))
     .option(
       '--group <M>',
-      'half of the peers write M messages each to one group of all, and the same directly',
+      'let half of the peers write M messages each to one group of all peers, and compare with direct messages',
       wholeNumber(1, 1_000),
     )
-    .option('--through-drain', 'nothing is pushed without a claim (INSERT_LEASE=off for the broker that is started)')
-    .option('--sweep', `${SWEEP_PEERS.join(', ')} peers, as far as [peers], × ${SWEEP_MESSAGES}, as one table`)
-    .option('--window <W>', "unacknowledged sends per peer; default: the SDK's", wholeNumber(1, 65_535))
+    .option('--through-drain', 'push nothing without a claim (starts the broker with INSERT_LEASE=off)')
+    .option(
+      '--sweep',
+      `run with ${SWEEP_PEERS.join(', ')} peers, up to [peers], × ${SWEEP_MESSAGES} messages, and print one table`,
+    )
+    .option('--window <W>', "the number of unacknowledged sends per peer; default: the SDK's", wholeNumber(1, 65_535))
     .addOption(
-      new Option('--pack <switch>', 'off: in a burst each message is a frame of its own').choices(['on', 'off']),
+      new Option('--pack <switch>', 'off: send each message of a burst in a separate frame').choices(['on', 'off']),
     )
     .option('--baseline', 'the same as --against relay')
     .option(
       '--against <WHAT>',
-      'run the same before against relay (stores nothing) or plain-sql; or compare with the servers redis, nats and nats-sync; those may be repeated',
+      'first run the same against relay (stores nothing) or plain-sql; or compare with the servers redis, nats and nats-sync (repeatable)',
       oneOf([...Object.keys(YARDSTICK_NAMES), ...Object.keys(RIVAL_NAMES)]),
     )
-    .option('--rounds <N>', 'rounds of a comparison with other servers; default: 1', wholeNumber(1, 100))
+    .option('--rounds <N>', 'the number of rounds of a comparison with other servers; default: 1', wholeNumber(1, 100))
     .option('--json <FILE>', 'write the result as JSON')
-    .option('--html <FILE>', 'write the result as one page with charts, for a browser')
-    .option('--cold', 'do not exchange keys before the run: the first message of each pair pays for it')
+    .option('--html <FILE>', 'write the result as an HTML page with charts')
+    .option('--cold', "don't exchange keys before the run; the first message of each pair then includes the exchange")
     .addOption(new Option('--form <form>', 'the form of frames').choices(['binary', 'json']).default('binary'))
     .addOption(
       new Option('--limits <switch>', "the broker's rate limits; default: LIMITS, or off").choices(['on', 'off']),
@@ -146,20 +160,24 @@ export function loadTestCommand(): Command {
     .option('--profile <FOLDER>', 'write CPU profiles of broker, relay and generators (.cpuprofile)')
     .option(
       '--generators <N>',
-      `load generators, programs of their own; default: ${GENERATORS}, beside other servers: ${COMPARED_GENERATORS}`,
+      `the number of load generator processes; default: ${GENERATORS}, beside other servers: ${COMPARED_GENERATORS}`,
       wholeNumber(1, 64),
     )
     .option(
       '--scenario <NAME>',
-      'another workload, with what is asked of its figures; may be repeated',
+      'run this workload and check its figures; repeatable',
       oneOf(SCENARIOS.map(({ name }) => name)),
     )
-    .option('--all', 'every scenario')
-    .option('--quick', 'scenarios in their short form')
-    .option('--shards <N>', 'brokers on one Postgres, all started here', wholeNumber(1, 16), 1)
-    .option('--meshes <K>', 'peers write within one of K meshes; default: one for each shard', wholeNumber(1, 1_000))
-    .option('--cells <C>', 'Postgres servers with that number of shards each, all started here', wholeNumber(1, 8), 1)
-    .option('--cross <SHARE>', 'this share of a mesh sits on other shards than the rest of it', share, 0)
+    .option('--all', 'run every scenario')
+    .option('--quick', 'run the short form of scenarios')
+    .option('--shards <N>', 'the number of brokers to start on one Postgres', wholeNumber(1, 16), 1)
+    .option(
+      '--meshes <K>',
+      'the number of meshes; peers write only within their mesh; default: one for each shard',
+      wholeNumber(1, 1_000),
+    )
+    .option('--cells <C>', 'the number of Postgres servers to start, with --shards brokers each', wholeNumber(1, 8), 1)
+    .option('--cross <SHARE>', "the share of a mesh's peers that connect to other shards than the rest", share, 0)
     .addHelpText('after', EXAMPLES())
     .showHelpAfterError(true)
     .allowExcessArguments(false)

@@ -155,7 +155,7 @@ async function versionOf(httpUrl: string): Promise<Omit<BrokerVersion, 'gitSha'>
     const response = await fetch(`${httpUrl}/version`, { signal: AbortSignal.timeout(5_000) })
     return (await response.json()) as Omit<BrokerVersion, 'gitSha'>
   } catch (cause) {
-    throw new OperatingError('broker_unreachable', `No broker answers at ${httpUrl}/version.`, { cause })
+    throw new OperatingError('broker_unreachable', `No broker responds at ${httpUrl}/version.`, { cause })
   }
 }
 

@@ -86,7 +86,7 @@ export class ProxyBroker {
         const name = request.headers.get('sec-websocket-protocol') as Subprotocol
         const data = { session: new ProxySession(), form: SUBPROTOCOLS[name] }
         const isUpgraded = server.upgrade(request, { headers: { 'Sec-WebSocket-Protocol': name }, data })
-        return isUpgraded ? undefined : new Response('a WebSocket is wanted', { status: 426 })
+        return isUpgraded ? undefined : new Response('a WebSocket is required', { status: 426 })
       },
       websocket: {
         perMessageDeflate: false,

@@ -127,7 +127,7 @@ export class Fleet {
 
   /** Sends one more message from each generator. */
   async tap(): Promise<void> {
-    await this.#whileMoving('asking for the statistics', 'tap')
+    await this.#whileMoving('collecting the statistics', 'tap')
   }
 
   /** Resolves when everything is answered and delivered, or when there was no progress for `drainMs`. */
@@ -208,4 +208,4 @@ const programOf = (i: number, runtimeArgs: readonly string[]): LoadGeneratorProg
 const NOTHING_YET: Progress = { prepared: 0, called: 0, acked: 0, refused: 0, delivered: 0, isDone: false }
 
 const stalled = (doing: string, drainMs: number) =>
-  new OperatingError('run_stalled', `Nothing came from the broker for ${drainMs} ms (DRAIN_MS) while ${doing}.`)
+  new OperatingError('run_stalled', `The broker sent nothing for ${drainMs} ms (DRAIN_MS) while ${doing}.`)

@@ -58,7 +58,7 @@ function renderPage({ command, chapters, conditions }: Page): string {
 <body>
 <header>
 <h1>Sealpost load test</h1>
-<p class="verdict ${failed === 0 ? 'good' : 'bad'}">${failed === 0 ? 'Everything held.' : `${some} did not hold.`}</p>
+<p class="verdict ${failed === 0 ? 'good' : 'bad'}">${failed === 0 ? 'All checks passed.' : `${some} failed.`}</p>
 <p><code>${escaped(command)}</code></p>
 </header>
 <main>
@@ -78,7 +78,7 @@ function summaryOf(chapters: readonly Chapter[]): string {
     const name = `<a href="#${escaped(title)}">${escaped(title)}</a>`
     return `<tr><td>${name}</td>${cellsOf([shown, bar ?? '–', reported ?? '–'], 'td')}<td>${markOf(isGood)}</td></tr>`
   })
-  const head = ['scenario', 'shown here', 'bar', 'a published report, of another system', '']
+  const head = ['scenario', 'measured', 'bar', 'a published report of another system', '']
   return `<section><h2>Summary</h2>
 <div class="wide"><table class="words"><thead><tr>${cellsOf(head, 'th')}</tr></thead><tbody>${rows.join('')}</tbody></table></div>
 </section>`

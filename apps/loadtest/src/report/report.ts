@@ -68,7 +68,7 @@ export function printSweep(results: readonly LoadResult[], { isColored }: Report
 function headline(result: LoadResult, paint: Colors): string {
   const { wallMs, messagesPerSecond, peers, payloadBytes, rate, baselineRatio } = result
   const speed = `${count(messagesPerSecond)} messages/s · ${figure(wallMs / 1000)} s`
-  const pace = rate === null ? `${count(result.messagesPerPeer)} each` : `${count(rate)}/s in all, open loop`
+  const pace = rate === null ? `${count(result.messagesPerPeer)} each` : `${count(rate)}/s in total, open loop`
   const shape = `${count(peers)} peers, ${pace}, ${plural(payloadBytes, 'byte')}, sealed, stored, opened and compared`
   const ratio = baselineRatio === undefined ? '' : `\n  ${baselineLine(result)}`
   return `  ${verdictLine([result], paint)}   ${paint.bold(speed)}\n  ${paint.dim(shape)}${ratio}`
@@ -78,7 +78,7 @@ function verdictLine(results: readonly LoadResult[], paint: Colors): string {
   const total = sum(results.map((result) => result.total))
   const delivered = sum(results.map((result) => result.delivered))
   if (results.every(isClean)) return paint.green(`✔ ${paint.bold(`${count(total)} messages, nothing lost`)}`)
-  const sentence = delivered < total ? `${count(delivered)} of ${count(total)} messages arrived` : 'Not as it should be'
+  const sentence = delivered < total ? `${count(delivered)} of ${count(total)} messages arrived` : 'The run failed'
   return paint.red(`✘ ${paint.bold(sentence)}`)
 }
 
@@ -196,12 +196,12 @@ function remarks(result: LoadResult, paint: Colors): string {
   const lines: string[] = []
   if (result.loadgenWasLimit) {
     const share = percent(result.loadgenCpuShareMax)
-    lines.push(`The load generator was the limit: it used ${share} of a core. The broker may be faster than this.`)
+    lines.push(`The load generator was the limit: it used ${share} of a core. The broker may be faster.`)
   }
-  if (result.limits === 'on') lines.push('The rate limits were on: they, not the broker, may have set the pace.')
+  if (result.limits === 'on') lines.push('The rate limits were on. They may have limited the rate.')
   for (const [code, times] of Object.entries(result.refused)) lines.push(`${plural(times, 'send')} refused: ${code}.`)
   if (result.leftInQueue) lines.push(`The queue still held ${plural(result.leftInQueue, 'envelope')} at the end.`)
-  if (result.reconnects > 0) lines.push(`Connections were lost and came back ${plural(result.reconnects, 'time')}.`)
+  if (result.reconnects > 0) lines.push(`Connections were lost and restored ${plural(result.reconnects, 'time')}.`)
   return lines.map((line) => `  ${paint.yellow('!')} ${line}`).join('\n')
 }
 
@@ -234,16 +234,15 @@ type Calling = Pick<LoadResult, 'rate' | 'window' | 'messagesPerPeer' | 'isPacki
 
 /** Explains each clock in a sentence. */
 export function clockNotes({ rate, window, messagesPerPeer, isPacking }: Calling) {
-  if (rate !== null)
-    return ['"due" counts from the time at which a message was to be sent, even if its call came later.']
+  if (rate !== null) return ['"due" counts from the time at which a message was due, even if it was sent later.']
   const isAll = messagesPerPeer <= CALLS_OPEN_MAX
   const packed = isAll
     ? `makes all ${plural(messagesPerPeer, 'call')} at once`
     : `keeps ${count(CALLS_OPEN_MAX)} calls open`
   const calls = isPacking ? packed : `starts one call in a turn of its event loop and keeps ${count(window)} open`
   return [
-    `"call" counts from the application's call of send(), with the wait for the window; each peer ${calls}.`,
-    `"send" counts from the moment at which the window of ${count(window)} admits a message, before it is sealed.`,
+    `"call" counts from the application's call of send() and includes the wait for the window; each peer ${calls}.`,
+    `"send" counts from the time at which the window of ${count(window)} admits a message, before it is sealed.`,
   ]
 }
 
@@ -256,13 +255,14 @@ export function framesText({
 }
 
 export function keysText({ keyExchange }: Pick<LoadResult, 'keyExchange'>): string {
-  if (!keyExchange) return 'not exchanged before the clock starts (--cold): the first message of each pair pays for it'
+  if (!keyExchange)
+    return 'not exchanged before the clock starts (--cold): the first message of each pair includes the exchange'
   const { messages, ms } = keyExchange
   return `exchanged before the clock starts: ${plural(messages, 'message')} in ${figure(ms / 1000)} s, not counted; --cold counts it`
 }
 
 export function deliveriesText({ deliveries }: Pick<LoadResult, 'deliveries'>): string {
-  if (!deliveries) return "unknown: no access to the broker's /metrics"
+  if (!deliveries) return "unknown: the broker's /metrics is not accessible"
   const { leasedOnInsert, claimed, collected } = deliveries
   return `${count(leasedOnInsert)} leased on insert, ${count(claimed)} claimed, ${count(collected)} collected from another broker`
 }
@@ -271,7 +271,9 @@ export function deliveriesText({ deliveries }: Pick<LoadResult, 'deliveries'>): 
 export function loadChapter(result: LoadResult, spans: readonly SpanLatencies[]): Chapter {
   const { total, peers, rate, messagesPerPeer, payloadBytes, messagesPerSecond, wallMs, delivered } = result
   const pace =
-    rate === null ? `${count(messagesPerPeer)} each, as fast as the window admits` : `${count(rate)} a second in all`
+    rate === null
+      ? `${count(messagesPerPeer)} each, as fast as the window admits`
+      : `${count(rate)} per second in total`
   const whole = wholeLatency(result)
   const all = delivered === total ? 'nothing lost' : `${count(delivered)} arrived`
   const latencyName = `${rate === null ? 'send' : 'due'} → push`
@@ -314,10 +316,10 @@ function chapterChecks(result: LoadResult): Chapter['checks'] {
   const { lost, timedOut, duplicates, misdelivered, outOfOrder, refused } = result
   const none = (n: number, claim: string) => mailCheck(n === 0, `${claim} (${count(n)}).`)
   return [
-    none(lost + timedOut, 'No message was lost or late beyond the wait'),
-    none(misdelivered + outOfOrder, 'None came to the wrong peer, damaged, or out of order'),
+    none(lost + timedOut, 'No message was lost or timed out'),
+    none(misdelivered + outOfOrder, 'No message was misdelivered, damaged or out of order'),
     none(sum(Object.values(refused)), 'No send was refused'),
-    mailCheck(true, `${count(duplicates)} came twice; the SDK hid ${count(result.duplicatesHidden)} of them.`),
+    mailCheck(true, `${count(duplicates)} arrived twice; the SDK hid ${count(result.duplicatesHidden)} of them.`),
     generatorCheck(result.loadgenCpuShareMax),
   ]
 }
@@ -348,7 +350,7 @@ function overTime(spans: readonly SpanLatencies[]): Graph[] {
   const latencies = spans.map(({ e2eMs }, second) => [second, e2eMs] as const)
   const sent = spans.map(({ delivered }, second) => [second, delivered] as const)
   return [
-    percentilesGraph('Latency of the messages of each second', 'seconds', latencies),
-    { title: 'Messages of each second', x: 'seconds', y: 'messages', lines: [{ name: 'delivered', points: sent }] },
+    percentilesGraph('Latency by second', 'seconds', latencies),
+    { title: 'Messages by second', x: 'seconds', y: 'messages', lines: [{ name: 'delivered', points: sent }] },
   ]
 }

@@ -248,7 +248,7 @@ class Turn {
   received(member: number, number: number | null): void {
     const place = number === null ? 0 : member * this.#messages + number
     if (number === null || number >= this.#messages || this.#seen.has(place)) {
-      const sentence = 'A message came twice, or not as it was sent.'
+      const sentence = 'A message arrived twice or damaged.'
       return this.#hasFailed.reject(new OperatingError('wrong_delivery', sentence))
     }
     this.#seen.add(place)

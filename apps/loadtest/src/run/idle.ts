@@ -28,7 +28,7 @@ export async function runIdle(context: RunContext, plan: Plan, teardown: Teardow
   const { target, options, display } = context
   const meshes = await newMeshes(plan, target, teardown)
   const folder = await temporaryFolder('load', teardown)
-  display.step('letting the broker settle')
+  display.step('waiting for the broker to become idle')
   await Bun.sleep(SETTLE_MS)
   const before = brokerFacts(target)
   const fleet = new Fleet(fleetSetup({ plan, meshes, target, options }, join(folder, 'idle')))
@@ -36,7 +36,7 @@ export async function runIdle(context: RunContext, plan: Plan, teardown: Teardow
   display.step(`connecting ${plan.peers} peers`)
   await Promise.race([fleet.connect(), target.failed])
   await Bun.sleep(SETTLE_MS)
-  display.step(`looking at them for ${options.seconds} s`)
+  display.step(`measuring them for ${options.seconds} s`)
   const { cpuShare, rssMb } = await restingFacts(target, options.seconds)
   await stop()
   return {
@@ -53,7 +53,7 @@ export async function runIdle(context: RunContext, plan: Plan, teardown: Teardow
 /** The facts of the first broker. @throws OperatingError `broker_unknown` */
 export function brokerFacts({ shards: [shard] }: Environment): ProcessFacts {
   const facts = shard?.pid == null ? null : processFacts(shard.pid)
-  if (!facts) throw new OperatingError('broker_unknown', 'The system has no figures for the broker.')
+  if (!facts) throw new OperatingError('broker_unknown', 'The system reports no figures for the broker.')
   return facts
 }
 

@@ -109,7 +109,7 @@ async function measure(fleet: Fleet, setup: RunSetup): Promise<LoadOutcome> {
   setup.onStart?.()
   const { startMs, isComplete } = await fleet.run((progress) => display.update(progress))
   display.end()
-  if (!isComplete) display.step(`nothing more came for ${options.drainMs} ms, ending the run`)
+  if (!isComplete) display.step(`received nothing for ${options.drainMs} ms, ending the run`)
   const leftInQueue = await untilSettled(setup, isComplete ? SETTLE_WITHIN_MS : 0)
   const usage = monitor.stop()
   const counts = await countsOf(target.shards)

@@ -105,7 +105,7 @@ const P99_MS_MAX = 100
 
 const SEARCH_FACT: Fact = [
   'search',
-  'a rate is over when it was not held twice, and the climb ends with two such rates; then the span below is split',
+  'a rate fails if two attempts miss it; the climb ends after two failed rates, then the interval below is bisected',
 ]
 
 /** What both scenarios say about their attempts. */
@@ -131,7 +131,7 @@ const QUICK_MESSAGE_SEARCH = { rates: [300, 1_000, 5_000, 20_000], splits: 1 }
 
 export const throughput: Scenario = {
   name: 'throughput',
-  summary: 'the highest rate with p99 ≤ 100 ms: 50, 300, 1,000, … messages a second, then between the last two',
+  summary: 'find the highest rate with p99 ≤ 100 ms: 50, 300, 1,000, … messages per second, then between the last two',
   bar: `${count(MESSAGES_MIN)}/s and more, p99 ≤ ${P99_MS_MAX} ms`,
   reported: 'inconclusive; 150–200 messages/s',
   run: runThroughput,
@@ -167,10 +167,13 @@ function throughputFindings(attempts: readonly Attempt<LoadResult>[], limits: 'o
     headline,
     shown: best ? `${count(best.rate)}/s, p99 ${figure(p99)} ms` : 'none held',
     sheets: [throughputSheet(attempts)],
-    facts: [SEARCH_FACT, ['limiter', `${limits}, says the broker at /version; ${count(refused)} sends were refused`]],
+    facts: [
+      SEARCH_FACT,
+      ['limiter', `${limits} according to the broker's /version; ${count(refused)} sends were refused`],
+    ],
     checks: [
       mailCheck(limits === 'off', "The broker's rate limits were off."),
-      mailCheck(isComplete, 'Nothing was lost at any rate, nor came twice or out of order.'),
+      mailCheck(isComplete, 'At no rate was a message lost, duplicated or out of order.'),
       check,
       ...(best ? [percentileCheck({ ...bound, of: `messages at ${count(best.rate)}/s` })] : []),
       generatorCheck(share),
@@ -211,7 +214,8 @@ const LATE_MS = 15_000
 
 export const httpCeiling: Scenario = {
   name: 'http-ceiling',
-  summary: 'the highest rate of POST /v1/send with p99 ≤ 100 ms, from 50 peers: 100, 250, 500, …, then between',
+  summary:
+    'find the highest rate of POST /v1/send with p99 ≤ 100 ms, from 50 peers: 100, 250, 500, …, then between the last two',
   bar: `${count(REQUESTS_MIN)} requests/s and more, p99 ≤ ${P99_MS_MAX} ms`,
   reported: null,
   run: runHttpCeiling,
@@ -270,7 +274,7 @@ function httpFindings(attempts: readonly Attempt<HttpRound>[], { senders, listen
   const p99 = best?.found.ledger.ack.at(99) ?? 0
   const bound = { percent: 99, maxMs: P99_MS_MAX, of: `requests at ${count(best?.rate ?? 0)}/s` }
   const shape = `${count(senders.length)} peers of one address, one message a request, to ${count(listeners.count)}`
-  const claim = 'At every rate all that was answered as stored arrived, once and undamaged.'
+  const claim = 'At every rate, all messages that were confirmed as stored arrived once and undamaged.'
   return {
     headline,
     shown: best ? `${count(best.rate)}/s, p99 ${figure(p99)} ms` : 'none held',
@@ -281,7 +285,7 @@ function httpFindings(attempts: readonly Attempt<HttpRound>[], { senders, listen
         attempts.every(({ found }) => isComplete(found)),
         claim,
       ),
-      mailCheck(listeners.dropped === 0, 'No listener was dropped.'),
+      mailCheck(listeners.dropped === 0, 'No listener was disconnected.'),
       check,
       ...(best ? [latencyCheck(best.found.ledger.ack, bound)] : []),
       generatorCheck(share),

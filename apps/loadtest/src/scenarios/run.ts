@@ -75,11 +75,11 @@ export async function runScenarios(
 /** A scenario that throws has a report with the error, and the others still run. */
 function brokenOff({ name, summary, reported, bar }: Scenario, error: unknown, options: LoadOptions): ScenarioResult {
   const why = error instanceof OperatingError ? error.message : String((error as Error).stack)
-  const shown = 'broke off'
+  const shown = 'aborted'
   return {
     ...{ scenario: name, summary, reported, bar, isShort: options.isQuick, generatorWasLimit: false, isGood: false },
     ...{ headline: shown, shown, sheets: [], facts: [], graphs: [], figures: { generatorShare: 0 }, seconds: 0 },
-    checks: [{ about: 'mail', isMet: false, sentence: `It broke off: ${why}` }],
+    checks: [{ about: 'mail', isMet: false, sentence: `The scenario was aborted: ${why}` }],
     ...{ postgresVersion: 'unknown', durability: { fsync: 'unknown', synchronousCommit: 'unknown' } },
     ...{ gitSha: 'unknown', limits: options.limits },
   }
@@ -141,7 +141,7 @@ function printFindings(scenario: Scenario, findings: Findings, paint: Colors): s
   const { headline, sheets, facts, checks } = findings
   const mark = checkMark(isGood(findings))
   const title = `${isGood(findings) ? paint.green(mark) : paint.red(mark)} ${paint.bold(scenario.name)}`
-  const own = scenario.reported ? [...facts, ['reported', `${scenario.reported}, of another system`] as const] : facts
+  const own = scenario.reported ? [...facts, ['reported', `${scenario.reported}, another system`] as const] : facts
   const parts = [
     `  ${title}   ${paint.bold(headline)}\n  ${paint.dim(scenario.summary)}`,
     ...sheets.map(({ head, rows }) => tableText(head, rows, paint)),
@@ -165,13 +165,13 @@ function printSummary(results: readonly ScenarioResult[], paint: Colors): string
     const verdict = result.isGood ? held : paint.red('✘ not held')
     return [scenario, shown, bar, reported ?? '–', `${verdict}${result.generatorWasLimit ? ' *' : ''}`]
   })
-  const table = tableText(['scenario', 'shown here', 'bar', "a published report's own", ''], rows, paint)
+  const table = tableText(['scenario', 'measured', 'bar', 'published report', ''], rows, paint)
   const seconds = Math.round(sum(results.map((result) => result.seconds)))
-  const lines = [`  ${results.length} scenarios in ${seconds} s, without the starts of broker and database`]
+  const lines = [`  ${results.length} scenarios in ${seconds} s, not counting the starts of broker and database`]
   if (results.some(({ isShort }) => isShort))
-    lines.push('  in their short form (--quick): smaller and shorter than the workload they stand for')
+    lines.push('  short form (--quick): smaller and shorter than the full workload')
   if (results.some(({ isBarJudged = true }) => !isBarJudged))
-    lines.push('  – not judged: too small a form for its bar; that all arrived was judged')
+    lines.push('  – not judged: the run is too small for this limit; it was only checked that all messages arrived')
   if (results.some(({ generatorWasLimit }) => generatorWasLimit))
     lines.push('  * the load generator was the limit: the broker may be faster')
   return `\n${table}\n\n${lines.map((line) => paint.dim(line)).join('\n')}\n`

@@ -21,7 +21,7 @@ test('with one sample too few it is not judged, however slow the samples are', (
   const bound = { percent: 99, maxMs: 100, of: 'frames' }
   const check = latencyCheck(latencies, bound)
   expect(check).toMatchObject({ isMet: true, isJudged: false })
-  expect(check.sentence).toBe('p99 of 999 frames is not judged: it takes 1,000 (5,000 ms here).')
+  expect(check.sentence).toBe('p99 of 999 frames is not judged: this requires 1,000 samples (5,000 ms measured).')
   latencies.note(5_000)
   expect(latencyCheck(latencies, bound)).toMatchObject({ isMet: false })
 })

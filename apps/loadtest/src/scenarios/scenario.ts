@@ -136,7 +136,7 @@ export function percentileCheck({ percent, samples, ms, maxMs, of }: PercentileB
   const name = `p${percent} of ${count(samples)} ${of}`
   const needed = samplesFor(percent)
   if (samples >= needed) return costCheck(ms <= maxMs, `${name} is at most ${count(maxMs)} ms (${figure(ms)}).`)
-  const sentence = `${name} is not judged: it takes ${count(needed)} (${figure(ms)} ms here).`
+  const sentence = `${name} is not judged: this requires ${count(needed)} samples (${figure(ms)} ms measured).`
   return { ...costCheck(true, sentence), isJudged: false }
 }
 
@@ -205,5 +205,5 @@ export function usageSheet({ brokers: shards, postgres }: ResourceUsage, seconds
 export function machineFact({ machineCoresBusy }: ResourceUsage): Fact {
   const load = `load average ${figure(loadavg()[0]!)} on ${plural(cpus().length, 'core')}`
   const busy = machineCoresBusy === null ? '' : `, of which ${figure(machineCoresBusy)} were busy`
-  return ['machine', `${load}${busy}, with whatever else ran`]
+  return ['machine', `${load}${busy}, including other programs`]
 }

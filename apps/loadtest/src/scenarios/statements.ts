@@ -55,7 +55,7 @@ export function countedSheet(counted: readonly StatementStats[]): Sheet {
     const times = [each.meanMs, p95BoundMs(each), each.maxMs].map(figure)
     return [each.text.slice(0, WORDS_SHOWN).trim(), count(each.calls), ...times]
   })
-  return { head: ["the server's own time", 'calls', 'mean', 'p95 at most', 'max ms'], rows }
+  return { head: ['time in the server', 'calls', 'mean', 'p95 at most', 'max ms'], rows }
 }
 
 /** A p95 bound over the limit proves nothing, because the server keeps no percentiles; a mean over it does. */
@@ -103,7 +103,7 @@ export function statementFacts(times: StatementTimes | null): Fact[] {
   if (!times || times.commits + times.claims === 0) return []
   const text = (name: string, calls: number, p95: number) => `p95 of ${count(calls)} ${name} within ${figure(p95)} ms`
   const commits = text('commits', times.commits, times.commitMsP95)
-  return [['driver', `${commits}, ${text('claims', times.claims, times.claimMsP95)}, as the broker saw them`]]
+  return [['driver', `${commits}, ${text('claims', times.claims, times.claimMsP95)}, as measured by the broker`]]
 }
 
 /** Reads a histogram from the metrics. */

@@ -129,7 +129,7 @@ function latencyVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
   const sentence = `p99 of the last ${spanOf(second)} ${figure(last.p99)} ms, of the second ${figure(second.p99)} ms`
   const samples = Math.min(second.delivered, last.delivered)
   if (last.delivered > 0 && samples < samplesFor(99)) {
-    const few = `${sentence}: not judged, of ${count(samples)} messages; it takes ${count(samplesFor(99))}`
+    const few = `${sentence}: not judged, ${count(samples)} messages of the required ${count(samplesFor(99))}`
     return { isMet: true, isJudged: false, sentence: few }
   }
   const more = slackMs > 0 ? ` and ${slackMs} ms` : ''
@@ -138,7 +138,7 @@ function latencyVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
 
 function memoryVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
   if (second.brokerRssMb === null || last.brokerRssMb === null)
-    return { isMet: true, sentence: "the broker's memory is not known" }
+    return { isMet: true, sentence: "the broker's memory is unknown" }
   const slackMb = isShort(second) ? SHORT_SLACK_MB : MEMORY_SLACK_MB
   const isMet = last.brokerRssMb <= FATTER_MAX * second.brokerRssMb + slackMb
   const sentence = `the broker took ${figure(last.brokerRssMb)} MB in the last ${spanOf(second)}, ${figure(second.brokerRssMb)} in the second`
@@ -178,7 +178,7 @@ function ledgerNote(second: SoakRow, last: SoakRow): SoakVerdict {
   const messages = messagesBetween(second, last)
   const each = messages > 0 ? (sizeIn(last) - sizeIn(second)) / messages : 0
   const sizes = `${megabytes(sizeIn(second))} → ${megabytes(sizeIn(last))}`
-  return { isMet: true, sentence: `the ledger, which keeps a day: ${sizes}, ${figure(each)} bytes a message` }
+  return { isMet: true, sentence: `the ledger, which keeps one day: ${sizes}, ${figure(each)} bytes per message` }
 }
 
 const isLedger = (name: string): boolean => name.startsWith('dedupe_ledger')

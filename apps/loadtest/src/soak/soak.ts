@@ -226,7 +226,7 @@ class Backlog {
     const folder = await temporaryFolder('load', teardown)
     const plan = planOf({ peers, total: messages, isOneWay: true })
     const backlog = new Backlog(context, plan, mesh, folder, teardown)
-    display.step(`storing ${messages} messages for absent peers`)
+    display.step(`storing ${messages} messages for offline peers`)
     await target.databases.first.enrol(mesh)
     const startMs = clockMs()
     backlog.#called = await backlog.#runShare('senders', { first: 0, end: options.peers })
@@ -238,7 +238,7 @@ class Backlog {
   async drain(): Promise<Drained> {
     const { target, options, display } = this.#context
     const { peers } = options
-    display.step('the absent peers connect')
+    display.step('connecting the offline peers')
     await this.#runShare('recipients', { first: peers, end: peers * 2 })
     const called = this.#called
     const run = {
@@ -285,7 +285,7 @@ class Backlog {
 
 export const soak: Scenario = {
   name: 'soak',
-  summary: '100 peers, 2,000 messages a second for 10 minutes',
+  summary: '100 peers send 2,000 messages per second for 10 minutes',
   bar: 'flat p99, memory and table size',
   reported: null,
   run: runScenario,
@@ -311,7 +311,7 @@ async function runScenario(context: RunContext, teardown: Teardown): Promise<Fin
     sheets: [...chapter.sheets.slice(0, 1), soakSheet(figures)],
     facts: chapter.facts,
     checks: [
-      mailCheck(isClean(result), 'Every message arrived once, in order.'),
+      mailCheck(isClean(result), 'Every message arrived once and in order.'),
       ...figures.verdicts.map((verdict) => ({
         ...{ about: 'cost' as const, ...verdict, sentence: `${verdict.sentence}.` },
       })),

@@ -96,7 +96,7 @@ export class Brokers {
 
   pid(no: number): number {
     const { process } = this.#places[no]!
-    if (!process) throw new OperatingError('broker_absent', `Broker ${no} does not run.`)
+    if (!process) throw new OperatingError('broker_absent', `Broker ${no} is not running.`)
     return process.pid
   }
 
@@ -160,7 +160,7 @@ export class Brokers {
     if (!broker) return
     await broker.stop()
     const lastWords = await broker.exited
-    if (lastWords !== ENDED_WELL) this.faults.push(`broker ${no} was asked to end: ${lastWords}`)
+    if (lastWords !== ENDED_WELL) this.faults.push(`broker ${no} ended after SIGTERM: ${lastWords}`)
   }
 
   /** Retries like a supervisor: a start fails if Postgres is too busy to respond in time. */
@@ -200,7 +200,7 @@ export class Brokers {
     this.#brokerKey = process.brokerKey
     for (const program of this.programsOf(no)) this.fronts[program]!.targetPort = Number(new URL(process.url).port)
     void process.exited.then((lastWords) => {
-      if (place.process === process) this.faults.push(`broker ${no} ended by itself: ${lastWords}`)
+      if (place.process === process) this.faults.push(`broker ${no} ended unexpectedly: ${lastWords}`)
     })
   }
 

@@ -108,7 +108,7 @@ export class Postgres {
       if (db) return db.close()
       await Bun.sleep(LOOK_MS)
     }
-    throw new OperatingError('postgres_silent', `Postgres accepts no connection after ${ANSWERS_WITHIN_MS} ms.`)
+    throw new OperatingError('postgres_silent', `Postgres accepted no connection within ${ANSWERS_WITHIN_MS} ms.`)
   }
 
   /** Connections of the brokers. */

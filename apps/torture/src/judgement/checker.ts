@@ -54,25 +54,25 @@ function* lost({ sent, got, leftovers }: History): Generator<Breach> {
     if (ackedAtMs === null && refusedWith === null)
       yield { rule: 'unanswered', atMs: one.sentAtMs, sentence: `${nameOf(one)} has no reply` }
     if (ackedAtMs === null || got.has(envelopeId!) || leftovers.has(envelopeId!)) continue
-    const sentence = `${nameOf(one)} (${envelopeId}) was acked, and is neither delivered nor queued nor dead`
+    const sentence = `${nameOf(one)} (${envelopeId}) was acked, but is neither delivered nor queued nor a dead letter`
     yield { rule: 'lost', atMs: ackedAtMs, sentence }
   }
 }
 
 function* misdelivered({ byEnvelope, pushes, got, invented }: History): Generator<Breach> {
   for (const envelopeId of invented)
-    yield { rule: 'misdelivered', atMs: got.get(envelopeId)![0]!.atMs, sentence: `nobody sent ${envelopeId}` }
+    yield { rule: 'misdelivered', atMs: got.get(envelopeId)![0]!.atMs, sentence: `no peer sent ${envelopeId}` }
   for (const [envelopeId, list] of pushes) {
     const sent = byEnvelope.get(envelopeId)
     if (!sent) continue // neither acked nor handed to an application: its sender is unknown
     for (const { atMs, peer, sender } of list)
       if (peer !== sent.to || sender !== sent.from)
-        yield { rule: 'misdelivered', atMs, sentence: `${nameOf(sent)} arrived at ${peer} as a message of ${sender}` }
+        yield { rule: 'misdelivered', atMs, sentence: `${nameOf(sent)} arrived at ${peer} as a message from ${sender}` }
   }
   for (const [envelopeId, list] of got)
     for (const { atMs, isWhole, peer } of list)
       if (!isWhole || byEnvelope.get(envelopeId)?.to !== peer)
-        yield { rule: 'misdelivered', atMs, sentence: `${envelopeId} is not what was sent to ${peer}` }
+        yield { rule: 'misdelivered', atMs, sentence: `${envelopeId} differs from the message sent to ${peer}` }
 }
 
 /**

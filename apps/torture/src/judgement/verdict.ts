@@ -133,7 +133,7 @@ function noteRecovery(one: Break, acks: readonly Ack[], draft: Draft | undefined
   const reached = one.peers && new Set(one.peers)
   const isReached = ({ from }: Ack) => reached === null || reached.has(from)
   const first = acks.find((ack) => ack.atMs >= one.untilMs && isReached(ack))
-  if (!first) return void draft.reasons.push('after a fault no affected peer got an ack')
+  if (!first) return void draft.reasons.push('no affected peer received an ack after the fault')
   const ms = first.atMs - one.untilMs
   draft.recoveryMs = Math.max(draft.recoveryMs ?? 0, ms)
   if (bounds.recoveryMs !== null && ms > bounds.recoveryMs)
@@ -142,7 +142,7 @@ function noteRecovery(one: Break, acks: readonly Ack[], draft: Draft | undefined
 
 function finished(draft: Draft, { faults, missed, brokerRssMb }: Noticed): VerdictLine {
   const { scenario } = draft
-  const miss = missed.get(scenario) ?? (draft.rounds === 0 || draft.acked === 0 ? 'too little happened' : undefined)
+  const miss = missed.get(scenario) ?? (draft.rounds === 0 || draft.acked === 0 ? 'too few events happened' : undefined)
   const reasons = [...draft.reasons, ...faults]
   if (reasons.length > 0) return { ...draft, outcome: 'broken', reasons: reasons.slice(0, REASONS_MAX), brokerRssMb }
   if (miss) return { ...draft, outcome: 'invalid', reasons: [miss], brokerRssMb }

@@ -30,12 +30,12 @@ function unmount(folder: string): void {
 
 export const diskFull: TortureScenario = {
   name: 'disk-full',
-  summary: 'the disk of Postgres is full, and then has space again',
+  summary: 'the disk of Postgres fills up, then has space again',
   obstacle: () => {
     const folder = folderFor('mount')
     const canMount = mount(folder)
     unmount(folder)
-    return canMount ? null : 'it needs a small file system of its own, and a tmpfs can be mounted by root only'
+    return canMount ? null : 'the scenario needs a small tmpfs, which only root can mount'
   },
   alone: () => {
     const folder = folderFor('disk')
@@ -98,7 +98,7 @@ function setClock(file: string, seconds: number): void {
   writeFileSync(file, `${seconds < 0 ? '' : '+'}${seconds}\n`, { mode: 0o644 })
 }
 
-const needsFaketime = () => (libfaketime() ? null : 'it needs libfaketime (the Debian package faketime)')
+const needsFaketime = () => (libfaketime() ? null : 'the scenario needs libfaketime (the Debian package faketime)')
 
 function clockScenario(
   name: string,
@@ -125,14 +125,14 @@ function clockScenario(
         fault.ends()
         await stage.acks(stage.amount(100, 3000))
       }
-      if (libfaketime() === undefined) throw missed('There is no libfaketime.')
+      if (libfaketime() === undefined) throw missed('libfaketime is missing.')
     },
   }
 }
 
 export const clockDatabase = clockScenario(
   'clock-database',
-  'the clock of Postgres is set an hour ahead, right, an hour back, and right again',
+  'the clock of Postgres is set an hour ahead, back, an hour behind, and back again',
   {
     settingOf: (environment) => ({ postgres: { environment } }),
     clockMs: ({ postgres }) => postgres.clockMs(),
@@ -141,7 +141,7 @@ export const clockDatabase = clockScenario(
 
 export const clockBroker = clockScenario(
   'clock-broker',
-  'the clock of every broker is set an hour ahead, right, an hour back, and right again',
+  'the clock of every broker is set an hour ahead, back, an hour behind, and back again',
   {
     settingOf: (env) => ({ env }),
     clockMs: async ({ brokers }) => {

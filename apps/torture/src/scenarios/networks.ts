@@ -45,7 +45,7 @@ export const networkCut: TortureScenario = {
 
 export const networkDelay: TortureScenario = {
   name: 'network-delay',
-  summary: 'every piece of bytes takes up to 150 ms, on a link of each kind',
+  summary: 'data is delayed by up to 150 ms on one link of each kind',
   inject: async (stage, fault) => {
     const mode = { is: 'slow', delayMs: () => stage.random.below(150) } as const
     for (const link of [databaseLink(stage), peerLink(stage)])
@@ -55,7 +55,7 @@ export const networkDelay: TortureScenario = {
 
 export const halfOpen: TortureScenario = {
   name: 'half-open',
-  summary: 'connections carry nothing any more and nobody is told; they must find out',
+  summary: 'connections silently stop carrying data; both ends must detect it',
   inject: async (stage, fault) => {
     const { proxy, programs } = stage.random.chance(0.5) ? databaseLink(stage) : peerLink(stage)
     if (proxy.linkCount === 0) throw missed('There was no connection to silence.')
@@ -71,7 +71,7 @@ export const halfOpen: TortureScenario = {
 
 export const answerLost: TortureScenario = {
   name: 'answer-lost',
-  summary: 'a commit reaches Postgres and its answer does not reach the broker, again and again',
+  summary: 'a commit reaches Postgres, but its reply does not reach the broker, repeatedly',
   inject: async (stage, fault) => {
     for (let rounds = stage.amount(2, 5); rounds > 0; rounds--) {
       const { proxy, programs } = databaseLink(stage)

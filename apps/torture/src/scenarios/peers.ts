@@ -9,7 +9,7 @@ const programOf = (stage: TortureCluster) => stage.pick(stage.writers).program
 
 export const peerStop: TortureScenario = {
   name: 'peer-stop',
-  summary: 'SIGSTOP of a program of peers, and SIGCONT',
+  summary: 'a process of peers is suspended (SIGSTOP) and resumed',
   inject: async (stage, fault) => {
     const program = programOf(stage)
     await stopProcess(stage, fault, { pid: stage.population.pid(program), programs: [program], longestMs: 8000 })
@@ -18,7 +18,7 @@ export const peerStop: TortureScenario = {
 
 export const slowConsumer: TortureScenario = {
   name: 'slow-consumer',
-  summary: 'the applications of a quarter of the peers take their time for each message',
+  summary: 'the applications of a quarter of the peers handle messages slowly',
   inject: async (stage, fault) => {
     const slow = stage.writers.filter((_, i) => i % 4 === 0)
     fault.begins()
@@ -31,7 +31,7 @@ export const slowConsumer: TortureScenario = {
 
 export const neverReading: TortureScenario = {
   name: 'never-reading',
-  summary: 'the sockets of a program of peers are not read any more, and then again',
+  summary: 'a process of peers stops reading its sockets for a while',
   inject: async (stage, fault) => {
     const program = programOf(stage)
     const proxy = stage.brokers.fronts[program]!
@@ -41,7 +41,7 @@ export const neverReading: TortureScenario = {
 
 export const mailBomb: TortureScenario = {
   name: 'mail-bomb',
-  summary: 'one peer sends thousands of messages to one that is away, which then fetches them',
+  summary: 'one peer sends thousands of messages to an offline peer, which then receives them',
   inject: async (stage, fault) => {
     const target = stage.pick(stage.sleepers)
     const bomber = stage.pick(stage.writers.filter(({ meshNo }) => meshNo === target.meshNo))
@@ -50,14 +50,14 @@ export const mailBomb: TortureScenario = {
     await stage.population.burst({ from: bomber.no, to: target.no, count, kind: 'plain' })
     fault.ends()
     await stage.population.join([target])
-    await stage.until('the target has fetched them', async () => (await stage.queuedFor(target)) < count / 100)
+    await stage.until('the target has received them', async () => (await stage.queuedFor(target)) < count / 100)
     await stage.population.leave([target])
   },
 }
 
 export const poison: TortureScenario = {
   name: 'poison',
-  summary: 'messages that their recipient throws at every attempt, until they are dead letters',
+  summary: "the recipient's handler throws for some messages until they become dead letters",
   inject: async (stage, fault) => {
     const victim = stage.pick(stage.writers)
     const sender = stage.pick(stage.writers.filter(({ meshNo, no }) => meshNo === victim.meshNo && no !== victim.no))
@@ -100,7 +100,7 @@ function manySockets(measure: Measure): Partial<TortureClusterOptions> {
 
 export const sockets: TortureScenario = {
   name: 'sockets',
-  summary: `10,000 idle sessions and 200 that never read: the broker stays under ${RSS_MB_MAX} MB`,
+  summary: `with 10,000 idle sessions and 200 that never read, the broker stays below ${RSS_MB_MAX} MB`,
   alone: (measure) => ({ setting: manySockets(measure) }),
   inject: async (stage, fault) => {
     const { population, brokers, crowd } = stage
@@ -115,7 +115,10 @@ export const sockets: TortureScenario = {
     if (online < crowd.length) throw new OperatingError('sessions_lost', `Only ${online} sessions are left.`)
     const rssMb = peakRssMb(brokers.pid(0))
     if (rssMb !== null && rssMb > RSS_MB_MAX)
-      throw new OperatingError('memory_exceeded', `The broker used ${Math.round(rssMb)} MB, over ${RSS_MB_MAX}.`)
+      throw new OperatingError(
+        'memory_exceeded',
+        `The broker used ${Math.round(rssMb)} MB, more than ${RSS_MB_MAX} MB.`,
+      )
     await population.leave(crowd)
   },
 }

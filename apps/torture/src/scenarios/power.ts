@@ -10,7 +10,7 @@ import type { Fault, TortureScenario } from '../run.ts'
 
 export const powerLoss: TortureScenario = {
   name: 'power-loss',
-  summary: 'Postgres dies, and what it had written without fsync is gone',
+  summary: 'Postgres loses power, and its writes without fsync are lost',
   obstacle: powerObstacle,
   alone: async () => {
     const disk = await mountLazyFolder()
@@ -32,7 +32,7 @@ export const powerLoss: TortureScenario = {
 
 export const storePowerLoss: TortureScenario = {
   name: 'store-power-loss',
-  summary: 'a sender and a recipient die, and what their file stores had written without fsync is gone',
+  summary: 'a sender and a recipient lose power, and the writes of their file stores without fsync are lost',
   obstacle: powerObstacle,
   alone: async () => {
     const disk = await mountLazyFolder()

@@ -16,7 +16,7 @@ const brokerOf = (stage: TortureCluster) => stage.random.below(stage.brokers.cou
 
 export const brokerKill: TortureScenario = {
   name: 'broker-kill',
-  summary: 'kill -9 of a broker in the middle of a burst',
+  summary: 'a broker is killed (kill -9) in the middle of a burst',
   inject: async (stage, fault) => {
     const broker = brokerOf(stage)
     await midBurst(stage, broker)
@@ -30,7 +30,7 @@ export const brokerKill: TortureScenario = {
 
 export const brokerStop: TortureScenario = {
   name: 'broker-stop',
-  summary: 'SIGSTOP of a broker, longer than its heartbeat, and SIGCONT',
+  summary: 'a broker is suspended (SIGSTOP) for longer than its heartbeat, and resumed',
   inject: async (stage, fault) => {
     const broker = brokerOf(stage)
     await midBurst(stage, broker)
@@ -44,7 +44,7 @@ export const brokerStop: TortureScenario = {
 
 export const rollingDeploy: TortureScenario = {
   name: 'rolling-deploy',
-  summary: 'every broker in turn is replaced by a new one under load, and ended by SIGTERM',
+  summary: 'every broker in turn is replaced under load and ended with SIGTERM',
   inject: async (stage, fault) => {
     for (let broker = 0; broker < stage.brokers.count; broker++) {
       fault.begins(stage.brokers.programsOf(broker))
@@ -57,7 +57,7 @@ export const rollingDeploy: TortureScenario = {
 
 export const herd: TortureScenario = {
   name: 'herd',
-  summary: 'a broker is killed under 2,000 sessions, which all come back at once',
+  summary: 'a broker with 2,000 sessions is killed, and all of them reconnect at once',
   crowd: { short: 200, full: 2000 },
   inject: async (stage, fault) => {
     const { brokers, population, crowd } = stage
@@ -73,7 +73,7 @@ export const herd: TortureScenario = {
     fault.ends()
     await stage.until('the whole crowd is online again', () => online() === crowd.length)
     await population.leave(crowd)
-    if (crowd.length < 2) throw missed('There was no crowd.')
+    if (crowd.length < 2) throw missed('There were no sessions to disconnect.')
   },
 }
 
@@ -94,21 +94,23 @@ function outage(name: string, summary: string, end: (stage: TortureCluster) => P
 
 export const postgresKill = outage(
   'postgres-kill',
-  'kill -9 of the Postgres postmaster, or of all its programs, and a start',
+  'the Postgres postmaster or all its processes are killed (kill -9), and Postgres is started again',
   ({ random, postgres }) => (random.chance(0.5) ? postgres.kill() : postgres.killAll()),
 )
 export const postgresImmediate = outage(
   'postgres-immediate',
-  'immediate shutdown of Postgres, and a start that recovers',
+  'Postgres is stopped in immediate mode, and recovers at its next start',
   (stage) => stage.postgres.stopAtOnce(),
 )
-export const postgresRestart = outage('postgres-restart', 'fast shutdown of Postgres, and a start', (stage) =>
-  stage.postgres.stop(),
+export const postgresRestart = outage(
+  'postgres-restart',
+  'Postgres is stopped in fast mode, and started again',
+  (stage) => stage.postgres.stop(),
 )
 
 export const backendStop: TortureScenario = {
   name: 'backend-stop',
-  summary: 'SIGSTOP of a Postgres backend of a broker, perhaps in the middle of a statement, and SIGCONT',
+  summary: 'a Postgres backend of a broker is suspended (SIGSTOP), possibly during a statement, and resumed',
   inject: async (stage, fault) => {
     const { pid } = stage.pick(await stage.postgres.backends())
     await stopProcess(stage, fault, { pid, longestMs: 9000 })
@@ -117,7 +119,7 @@ export const backendStop: TortureScenario = {
 
 export const terminateStorm: TortureScenario = {
   name: 'terminate-storm',
-  summary: "pg_terminate_backend on all the brokers' connections, again and again",
+  summary: 'all connections of the brokers are ended with pg_terminate_backend, repeatedly',
   inject: async (stage, fault) => {
     let ended = 0
     fault.begins()

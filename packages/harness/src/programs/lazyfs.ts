@@ -27,7 +27,7 @@ const PROBE = 'unsynced'
 /** Returns why this machine cannot lose power, or null if it can. */
 export function powerObstacle(): string | null {
   if (Bun.which('lazyfs') && existsSync('/dev/fuse')) return null
-  return 'it needs a file system that drops unsynced writes: LazyFS (the program lazyfs) and FUSE'
+  return 'the scenario needs a file system that drops unsynced writes: LazyFS (the program lazyfs) and FUSE'
 }
 
 export interface LazyFolder {
@@ -104,7 +104,7 @@ async function provePowerLoss(path: string): Promise<void> {
   writeFileSync(probe, PROBE)
   await cutPower(path)
   if (existsSync(probe) && readFileSync(probe, 'utf8').includes(PROBE))
-    throw new OperatingError('power_kept', 'LazyFS kept a write that was not fsynced.')
+    throw new OperatingError('power_kept', 'LazyFS did not drop an unsynced write.')
   rmSync(probe, { force: true })
 }
 

@@ -26,7 +26,7 @@ const PAGE_BYTES_MAX = 800_000
 
 export const listing: Scenario = {
   name: 'listing',
-  summary: '30, then 60 readers of a conversation of 100 members: pages of 200, and the members',
+  summary: '30, then 60 readers read a conversation of 100 members in pages of 200, and its members',
   reported: 'p95 5,000 ms; 805 kB a page',
   bar: `p95 ≤ ${P95_MS_MAX} ms`,
   run,
@@ -141,7 +141,7 @@ function findingsOf({ peers, tally, opening, share }: ListingFigures): Findings 
       ['opened at once', `by ${count(peers)}, ${count(opening.count)} pages in all: p95 ${figure(openingP95)} ms`],
     ],
     checks: [
-      mailCheck(broken === 0, 'Every page came.'),
+      mailCheck(broken === 0, 'Every page arrived.'),
       mailCheck(bytesMax <= PAGE_BYTES_MAX, `No page is larger than ${PAGE_BYTES_MAX / 1000} kB.`),
       latencyCheck(latencies, { ...bound, of: 'pages' }),
       latencyCheck(opening, { ...bound, of: 'pages opened by all at once' }),

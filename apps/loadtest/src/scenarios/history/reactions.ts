@@ -37,7 +37,7 @@ const LATE_MS = 15_000
 export const reactions: Scenario = {
   name: 'reactions',
   summary:
-    '100 peers react to 60 messages, one reaction a second each, until every message has 100; 3 others count them',
+    '100 peers react to 60 messages, one reaction per second each, until every message has 100; 3 others count them',
   bar: `write p95 ≤ ${WRITE_P95_MS_MAX} ms, counted p95 ≤ ${count(COUNTED_P95_MS_MAX)} ms, 0 errors`,
   reported: 'write p95 2,340 ms, read p95 12,680 ms',
   run,
@@ -250,7 +250,8 @@ function findingsOf(conversation: Conversation, { found, share, seconds }: React
   const [writeP95, countedP95] = [writes.at(95), counted.at(95)]
   const last = looks.at(-1)!
   const microseconds = `${figure(last.aggregateMs * 1000)} µs`
-  const claim = 'Every reaction that was stored is counted, as it came and by a member that opens them afterwards.'
+  const claim =
+    'Every stored reaction is counted when it arrives, and again by a member that opens the reactions afterwards.'
   return {
     headline: `${count(stored / seconds)} reactions a second; the counts of a message with ${count(last.most)} take ${microseconds}`,
     shown: `write p95 ${figure(writeP95)} ms, counted p95 ${figure(countedP95)} ms, ${count(errors)} errors`,

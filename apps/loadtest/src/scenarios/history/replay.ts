@@ -34,7 +34,7 @@ const RATIO_MAX = 1.5
 
 export const replay: Scenario = {
   name: 'replay',
-  summary: 'the state at a moment, up to 200,000 entries over 3.6 M events, alone and 50 at once',
+  summary: 'replay the state at a given time, with up to 200,000 entries over 3.6 M events, alone and 50 at once',
   reported: '100,000 entries: 5 s; 50 at once: 76 % came, in 42 s',
   bar: `≤ ${RATIO_MAX} × COPY of the same query`,
   run,
@@ -345,14 +345,14 @@ function checksOf({ rows, crowd, refresh, isQuick, share }: ReplayFigures, crowd
   const complete = [
     mailCheck(
       rows.every(({ isWhole }) => isWhole),
-      'Every answer came to its end.',
+      'Every response was complete.',
     ),
     mailCheck(
       burst.readings.every(({ isWhole }) => isWhole),
-      'So did all of the crowd.',
+      'Every concurrent response was complete.',
     ),
-    mailCheck(crowd.isLiveClean, 'Every message beside them arrived once.'),
-    mailCheck(refresh.isComplete, 'A snapshot was made again, with every entry in it.'),
+    mailCheck(crowd.isLiveClean, 'Every message sent meanwhile arrived once.'),
+    mailCheck(refresh.isComplete, 'A new snapshot was created with every entry.'),
   ]
   if (isQuick) return [...complete, generatorCheck(share)]
   const atMost = (claim: string, value: number, max: number) =>

@@ -40,7 +40,7 @@ const MEMBERS_MAX = 255
 
 export const httpGroupSend: Scenario = {
   name: 'http-group-send',
-  summary: `5 peers send ${PER_SECOND} messages a second by HTTP, each to a group of 50 others, for a minute`,
+  summary: `5 peers send ${PER_SECOND} messages per second over HTTP, each to a group of 50 others, for a minute`,
   bar: `none lost, p95 ≤ ${P95_MS_MAX} ms`,
   reported: null,
   run,
@@ -95,7 +95,7 @@ async function listedGroup({ url, token }: HttpSender, group: GroupId): Promise<
   const response = await fetch(`${url}/v1/groups`, { headers: { authorization: `Bearer ${token}` } })
   const { groups = [] } = (await response.json()) as { readonly groups?: readonly ListedGroup[] }
   const listed = groups.find((each) => each.group === group)
-  if (!listed) throw new OperatingError('no_group', 'The broker lists no such group for its member.')
+  if (!listed) throw new OperatingError('no_group', 'The broker does not list the group for its member.')
   return listed
 }
 
@@ -198,9 +198,9 @@ function findingsOf(crew: BroadcastCrew, { members, messages, seconds, share }: 
       ['failed', failuresOf(ledger)],
     ],
     checks: [
-      mailCheck(isComplete, `Every member got every message (${deliveries}).`),
+      mailCheck(isComplete, `Every member received every message (${deliveries}).`),
       soundCheck(ledger.isSound),
-      mailCheck(dropped === 0, 'No member was dropped.'),
+      mailCheck(dropped === 0, 'No member was disconnected.'),
       latencyCheck(storedMs, { percent: 95, maxMs: P95_MS_MAX, of: 'messages, due → stored,' }),
       latencyCheck(ledger.e2e, { percent: 95, maxMs: P95_MS_MAX, of: 'deliveries, due → push,' }),
       generatorCheck(share),

@@ -17,7 +17,7 @@ const LATE_MS = 10_000
 
 export const httpSend: Scenario = {
   name: 'http-send',
-  summary: 'a ramp to 10 workers on POST /v1/send, 8 requests a second, then without a pause: 5 minutes',
+  summary: 'up to 10 workers call POST /v1/send, at 8 requests per second, then without a pause, for 5 minutes',
   bar: `errors < ${ERROR_SHARE_MAX * 100} %, p95 ≤ ${P95_MS_MAX} ms`,
   reported: 'p95 14.2 ms at 8 requests/s',
   run,
@@ -97,14 +97,14 @@ function findingsOf(results: readonly PhaseResult[], { workers, dropped, share }
     shown: `errors ${percent(errorShare)}, ${shown.join(', ')}`,
     sheets: [sheetOf(results)],
     facts: [
-      ['paced', `a request of each worker every ${count(EVERY_MS)} ms, the load of the published report`],
-      ['no pause', 'the next request of a worker when the one before is answered'],
+      ['paced', `each worker sends a request every ${count(EVERY_MS)} ms, as in the published report`],
+      ['no pause', 'each worker sends its next request after the reply to the previous one'],
     ],
     checks: [
       mailCheck(errorShare < ERROR_SHARE_MAX, `Under 1 % of the requests failed (${percent(errorShare)}).`),
       phaseCheck(paced),
       phaseCheck(fast),
-      mailCheck(isComplete, 'Whatever was answered as stored arrived.'),
+      mailCheck(isComplete, 'Every message that was confirmed as stored arrived.'),
       soundCheck(ledgers.every(({ isSound }) => isSound)),
       // A broker that was started here and ends also fails the run.
       mailCheck(dropped === 0, 'The broker did not restart.'),

@@ -24,8 +24,8 @@ const LATE_MS = 10_000
 
 export const roundtrip: Scenario = {
   name: 'roundtrip',
-  summary: '2,000 sockets held, 50 of them written to: HTTP send → WebSocket push',
-  bar: `p95 ≤ ${P95_MS_MAX} ms, none dropped`,
+  summary: 'hold 2,000 sockets and write to 50 of them: HTTP send → WebSocket push',
+  bar: `p95 ≤ ${P95_MS_MAX} ms, none disconnected`,
   reported: 'p95 1,758 ms',
   run,
 }
@@ -87,9 +87,9 @@ function findingsOf(ledger: Ledger, { active, sockets, missing, dropped, share }
       ['failed', failuresOf(ledger)],
     ],
     checks: [
-      mailCheck(isComplete, `Every message was taken and arrived (${count(lost)} did not).`),
+      mailCheck(isComplete, `Every message was accepted and arrived (${count(lost)} were lost).`),
       soundCheck(ledger.isSound),
-      mailCheck(missing === 0 && dropped === 0, `No socket was dropped (${count(dropped)}).`),
+      mailCheck(missing === 0 && dropped === 0, `No socket was disconnected (${count(dropped)}).`),
       latencyCheck(ledger.e2e, { percent: 95, maxMs: P95_MS_MAX, of: 'messages' }),
       generatorCheck(share),
     ],

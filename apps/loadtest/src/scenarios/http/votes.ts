@@ -73,8 +73,8 @@ interface VoteResult {
 function findingsOf(ledger: Ledger, { bothMs, known, seconds, retries, share }: VoteResult): Findings {
   const { acked, sent, delivered, failedCount } = ledger
   const isOnce = acked === sent && known === sent
-  const replies = `${count(acked)} stored, ${count(known)} known from before, ${count(failedCount)} failed`
-  const repeated = 'requests, which were repeated after the time that the broker named; all peers share one address'
+  const replies = `${count(acked)} stored, ${count(known)} recognized as resends, ${count(failedCount)} failed`
+  const repeated = "requests, which were repeated after the broker's retry-after; all peers share one address"
   return {
     headline: `${count(delivered)} of ${count(sent)} votes counted, each sent twice`,
     shown: `${count(acked)} of ${count(sent)} stored once, ${count(failedCount)} errors`,
@@ -89,7 +89,7 @@ function findingsOf(ledger: Ledger, { bothMs, known, seconds, retries, share }: 
       ['put off', `${count(retries)} ${repeated}`],
     ],
     checks: [
-      mailCheck(isOnce, 'Of the two sends of each vote one was stored, and the other was known.'),
+      mailCheck(isOnce, 'Of the two sends of each vote, one was stored and the other was recognized as a resend.'),
       mailCheck(delivered === sent, 'Every vote arrived.'),
       soundCheck(ledger.isSound),
       mailCheck(failedCount === 0, 'No send failed.'),

@@ -20,7 +20,8 @@ const GROWN_MB_MAX = 64
 
 export const attachments: Scenario = {
   name: 'attachments',
-  summary: 'a file of 100 MB up and down, and resumed after a kill of its sender, its reader and its broker half way',
+  summary:
+    'upload and download a file of 100 MB, and resume after a kill of the sender, the reader and the broker half way',
   bar: `memory grows by at most ${GROWN_MB_MAX} MB; 1 chunk twice at most`,
   reported: null,
   run,
@@ -37,11 +38,11 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
   const effort = new Effort()
   display.step(`${bytes / MIB} MB up and down`)
   const { text, upMs, downMs, isSame, brokerMb, senderMb, readerMb } = await stage.wholeTransfer()
-  display.step('a sender that is killed half way')
+  display.step('killing the sender half way')
   const upKilled = await stage.killedSender()
-  display.step('a reader that is killed half way')
+  display.step('killing the reader half way')
   const downKilled = await stage.killedReader(text)
-  display.step('a broker that is killed half way')
+  display.step('killing the broker half way')
   const brokerKilled = await Promise.race([stage.killedBroker(target.databaseUrl), target.failed])
   const mbPerSecond = (ms: number) => bytes / MIB / (ms / 1000)
   const twice = {
@@ -71,12 +72,12 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
     ],
     facts: [],
     checks: [
-      mailCheck(isSame && downKilled.isSame && brokerKilled.isSame, 'What came is what went.'),
+      mailCheck(isSame && downKilled.isSame && brokerKilled.isSame, 'The received file equals the sent file.'),
       ...Object.entries(grown).map(([name, mb]) => growthCheck(name, mb)),
-      twiceCheck('Of a sender that was killed at most one chunk went twice', twice.sender),
-      twiceCheck('To a reader that was killed at most one chunk came twice', twice.reader),
-      twiceCheck('To a broker that was killed at most one chunk went twice', twice.brokerUp),
-      twiceCheck('From a broker that was killed at most one chunk came twice', twice.brokerDown),
+      twiceCheck('A killed sender uploaded at most one chunk twice', twice.sender),
+      twiceCheck('A killed reader downloaded at most one chunk twice', twice.reader),
+      twiceCheck('After a kill of the broker, at most one chunk was uploaded twice', twice.brokerUp),
+      twiceCheck('After a kill of the broker, at most one chunk was downloaded twice', twice.brokerDown),
     ],
     graphs: [],
     figures: {

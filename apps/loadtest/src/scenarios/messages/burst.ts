@@ -68,7 +68,7 @@ const BEST = { perSecond: RERUN_PER_SECOND, p99Ms: PUBLISHED.burst.p99Ms }
 
 export const burst: Scenario = {
   name: 'burst',
-  summary: '100 peers × 1,000 messages to random others, as fast as the window admits',
+  summary: '100 peers send 1,000 messages each to random others, as fast as the window admits',
   bar: `more than ${count(BEST.perSecond)}/s, call → push p99 ≤ ${figure(BEST.p99Ms / 1000)} s, none lost`,
   reported: `${count(PUBLISHED.burst.delivered)} of 100,000 in ${PUBLISHED.burst.seconds} s, p99 ${figure(PUBLISHED.burst.p99Ms / 1000)} s`,
   run: runBurst,
@@ -86,7 +86,7 @@ async function runBurst(context: RunContext, teardown: Teardown): Promise<Findin
   const { result, spans } = await runPlan(context, { plan, spanMs: SPAN_MS }, teardown)
   const { messagesPerSecond, delivered, lost, ackMs, e2eMs, callToPushMs } = result
   const { headline, shown, sheets, facts, checks, graphs } = loadChapter(result, spans)
-  const speed = `More than ${count(BEST.perSecond)} messages a second arrived (${count(messagesPerSecond)}).`
+  const speed = `More than ${count(BEST.perSecond)} messages per second arrived (${count(messagesPerSecond)}).`
   const bound = { percent: 99, samples: delivered, ms: callToPushMs.p99, maxMs: BEST.p99Ms }
   return {
     ...{ headline, shown, sheets, facts, graphs },
@@ -109,7 +109,7 @@ export const SWEEP_MESSAGES = 100
 
 export const sweep: Scenario = {
   name: 'sweep',
-  summary: `${SWEEP_PEERS.join(', ')} peers × ${SWEEP_MESSAGES} messages, each as fast as the window admits`,
+  summary: `${SWEEP_PEERS.join(', ')} peers send ${SWEEP_MESSAGES} messages each, as fast as the window admits`,
   bar: `more than ${count(RERUN_PER_SECOND)}/s, call → push p99 below the best known of each size`,
   reported: `p99 ${Object.values(PUBLISHED.sweepP99Ms)
     .map((ms) => figure(ms / 1000))

@@ -35,8 +35,8 @@ const DESCRIPTORS_SPARE = 8
 
 export const connections: Scenario = {
   name: 'connections',
-  summary: 'ramp 500, 1,000, 2,000, 10,000 connections, hold, messages among them, churn',
-  bar: `all connected, none dropped, p99 ≤ ${P99_MS_MAX} ms`,
+  summary: 'open 500, 1,000, 2,000, then 10,000 connections, hold them, send messages among them, and reconnect some',
+  bar: `all connected, none disconnected, p99 ≤ ${P99_MS_MAX} ms`,
   reported: '1,984 of 2,000 connected; 10,000 failed',
   run,
 }
@@ -51,7 +51,7 @@ interface ConnectStep {
 async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
   const { target, options, display } = context
   const { peers, seconds } = sizeOf(context, { peers: 10_000, seconds: 30 }, { peers: 1_000, seconds: 5 })
-  display.step(`inventing ${peers} peers`)
+  display.step(`creating ${peers} peers`)
   const mesh = await newMesh(planOf({ peers }), target, teardown)
   const { failed, shards } = target
   const { generators, runtimeArgs } = options
@@ -65,10 +65,10 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
   display.step(`holding them for ${seconds} s`)
   const held = await restingFacts(target, seconds)
   const talk = await talkAmong(context, { peers: Math.min(TALKERS, peers), seconds }, teardown)
-  display.step(`${Math.ceil(peers * CHURN_SHARE)} go and come again`)
+  display.step(`reconnecting ${Math.ceil(peers * CHURN_SHARE)}`)
   const status = await idle.look()
   const churn = await idle.churn(Math.ceil(peers * CHURN_SHARE))
-  display.step('all leave')
+  display.step('disconnecting all')
   await idle.leave()
   const after = await untilGone(context, before)
   return findingsOf({ peers, steps, before, held, after, talk, status, churn })
@@ -77,7 +77,7 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
 const stepsTo = (peers: number): number[] => [...STEPS.filter((step) => step < peers), peers]
 
 async function settle({ display, options }: RunContext): Promise<void> {
-  display.step('letting the broker settle')
+  display.step('waiting for the broker to become idle')
   await Bun.sleep(options.isQuick ? SETTLE_MS / 5 : SETTLE_MS)
 }
 
@@ -130,14 +130,14 @@ function findingsOf(measured: ConnectionFigures): Findings {
   const sent = `${count(talk.total)} at ${count(talk.rate!)}/s among them`
   const open = [before, held, after].map(descriptors)
   return {
-    headline: `${outcome} connected, ${count(status.dropped)} dropped`,
-    shown: `${outcome}, ${count(status.dropped)} dropped, p99 ${p99} ms`,
+    headline: `${outcome} connected, ${count(status.dropped)} disconnected`,
+    shown: `${outcome}, ${count(status.dropped)} disconnected, p99 ${p99} ms`,
     sheets: [sheetOf(steps)],
     facts: [
       ['memory', memoryText(before.rssMb, held.rssMb, kbPerSession)],
       ['messages', `${sent}: due → push p50 ${figure(talk.e2eMs.p50)}, p99 ${p99} ms`],
       ['held', `${percent(held.cpuShare)} of a core while they are silent`],
-      ['churn', `${count(churn.connectMs.count)} went and came again: p95 ${figure(churn.connectMs.at(95))} ms`],
+      ['churn', `${count(churn.connectMs.count)} reconnected: p95 ${figure(churn.connectMs.at(95))} ms`],
       ['files', `${open[0]} descriptors before, ${open[1]} with them, ${open[2]} after`],
     ],
     checks: checksOf(measured, kbPerSession),
@@ -181,12 +181,12 @@ function checksOf({ peers, before, after, talk, status, churn }: ConnectionFigur
   const bound = { percent: 99, samples: talk.delivered, ms: talk.e2eMs.p99, maxMs: P99_MS_MAX }
   return [
     mailCheck(status.online === peers, `All ${count(peers)} are connected.`),
-    mailCheck(status.dropped === 0, 'None was dropped.'),
-    mailCheck(churn.failed === 0, 'All that went came again.'),
+    mailCheck(status.dropped === 0, 'None was disconnected.'),
+    mailCheck(churn.failed === 0, 'All of them reconnected.'),
     ...(peers < MEASURABLE ? [] : [memory]),
-    mailCheck(isClean(talk), 'Every message among them arrived once, in order.'),
+    mailCheck(isClean(talk), 'Every message among them arrived once and in order.'),
     percentileCheck({ ...bound, of: 'messages among them' }),
-    costCheck(spare <= DESCRIPTORS_SPARE, 'The descriptors are back where they were.'),
+    costCheck(spare <= DESCRIPTORS_SPARE, 'The number of descriptors returned to its initial value.'),
     generatorCheck(talk.loadgenCpuShareMax),
   ]
 }

@@ -19,7 +19,7 @@ import {
 
 export const hotGroup: Scenario = {
   name: 'hot-group',
-  summary: '50 senders into one group of 100 members and into 10 groups of them, in turns of the order ABBA',
+  summary: '50 senders write to one group of 100 members and to 10 groups of the same members, alternately (ABBA)',
   bar: 'no timeout',
   reported: '42 % timeouts; 10 groups were 3.8 × faster',
   run,
@@ -89,7 +89,7 @@ async function openSide(
   const crew = new GroupCrew({ plan, mesh, broker: target.shards[0]!, form: options.form, sends: SENDS, groups })
   teardown.add({ end: () => crew.close() })
   const side = new GroupSide(groups, crew)
-  display.step(`${members} members come to ${side.name}`)
+  display.step(`${members} members join ${side.name}`)
   await Promise.race([crew.open(), target.failed])
   return side
 }
@@ -114,7 +114,7 @@ function findingsOf(
     ...[figure(median(side.seconds)), side.seconds.map(figure).join(', ')],
   ])
   const senders = count(Math.ceil(members / 2))
-  const rounds = ratios.map(figure).join(', ') || 'none was whole'
+  const rounds = ratios.map(figure).join(', ') || 'none was complete'
   return {
     headline: `${senders} senders, ${count(members)} members: ten groups are ${figure(speedUp)} times as fast as one`,
     shown: `${isComplete ? 'no timeout' : 'timed out'}, 10 groups ${figure(speedUp)} × as fast`,
@@ -123,11 +123,11 @@ function findingsOf(
       latencySheet(sides.map(({ name, stored }) => [`send → stored, ${name}`, stored])),
     ],
     facts: [
-      ['shape', `${SENDS} messages of each sender, to every other member, the next when the one before is stored`],
-      ['ratio', `of each round one, ten, ten, one: ${rounds}; their median counts`],
+      ['shape', `${SENDS} messages from each sender to every other member, each after the previous one was stored`],
+      ['ratio', `each round runs one, ten, ten, one: ${rounds}; the median counts`],
     ],
     checks: [
-      mailCheck(isComplete, 'Nothing timed out, and every member got every message once.'),
+      mailCheck(isComplete, 'Nothing timed out, and every member received every message once.'),
       generatorCheck(share),
     ],
     graphs: [spectrumGraph(sides.map(({ name, stored }) => [name, stored.spectrum]))],

@@ -39,7 +39,7 @@ const SHARE_MIN = 0.999
 
 export const mixed: Scenario = {
   name: 'mixed',
-  summary: 'all of the others at once, smaller, and one who sends all the time',
+  summary: 'run all other workloads at once, smaller, beside one peer that sends continuously',
   bar: `0 lost; ${SHARE_MIN * 100} % of seconds with a successful send`,
   reported: 'never run together',
   run,
@@ -189,16 +189,13 @@ function findingsOf(results: readonly PartResult[], probe: ProbeResult, generato
   const arrived = `(${count(delivered)} of ${count(sent)})`
   const probes = `${count(sent)} sends of one peer, ${PROBES_A_SECOND} a second`
   return {
-    headline: `${results.length} workloads at once, mail of ${count(suffered)} suffered; a send succeeded in ${served} seconds`,
-    shown: `${suffered === 0 ? '0 lost' : `mail of ${count(suffered)} suffered`}, ${served} s`,
+    headline: `${results.length} workloads at once, ${count(suffered)} failed; a send succeeded in ${served} seconds`,
+    shown: `${suffered === 0 ? '0 lost' : `${count(suffered)} failed`}, ${served} s`,
     sheets: [{ head: ['workload', 'rounds', 'found'], rows: results.map(rowOf) }],
     facts: [['beside', `${probes}, p99 ${figure(ackMsP99)} ms; failed: ${failures}`]],
     checks: [
       ...results.map(({ name }, i) => partCheck(name, unmet[i]!)),
-      mailCheck(
-        delivered === sent && failed === 0,
-        `Of the one who sent all the time every message arrived ${arrived}.`,
-      ),
+      mailCheck(delivered === sent && failed === 0, `Every message of the continuous sender arrived ${arrived}.`),
       costCheck(
         share >= SHARE_MIN,
         `A send succeeded in at least ${SHARE_MIN * 100} % of the seconds (${percent(share)}).`,
@@ -219,8 +216,8 @@ const unmetOf = (rounds: readonly Findings[]): string[] =>
     .map(({ sentence }) => sentence)
 
 function partCheck(name: string, unmet: readonly string[]): Check {
-  if (unmet.length === 0) return mailCheck(true, `${name}: all its mail is well.`)
-  return mailCheck(false, `${name}, not met: ${[...new Set(unmet)].join(' ')}`)
+  if (unmet.length === 0) return mailCheck(true, `${name}: all messages arrived.`)
+  return mailCheck(false, `${name} failed: ${[...new Set(unmet)].join(' ')}`)
 }
 
 const rowOf = ({ name, rounds }: PartResult): string[] => [name, count(rounds.length), rounds.at(-1)!.headline]

@@ -39,7 +39,7 @@ const HEALTH_A_SECOND = 50
 
 export const stream: Scenario = {
   name: 'stream',
-  summary: '100, 160, 300 peers, a frame every 60 ms from each, beside joins and HTTP health',
+  summary: '100, 160 and 300 peers send a frame every 60 ms each, while others join and request health over HTTP',
   bar: `p99 ≤ ${P99_MS_MAX} ms up to ${count(JUDGED_RATE_MAX)} frames/s, HTTP p99 ≤ ${HEALTH_P99_MS_MAX} ms`,
   reported: 'p99 67–86 ms at 1,500–2,700 frames/s',
   run,
@@ -171,7 +171,7 @@ function findingsOf(rounds: readonly StreamRound[]): Findings {
   const checks = rounds.flatMap(roundChecks)
   const { peers, rate } = shownRounds.at(-1)!.result
   const shape = `${JOINS_A_SECOND} joins a second, health by HTTP ${HEALTH_A_SECOND} times a second`
-  const limit = `for rates up to ${count(JUDGED_RATE_MAX)} frames/s, the most of a published report`
+  const limit = `for rates up to ${count(JUDGED_RATE_MAX)} frames/s, the maximum of a published report`
   return {
     headline: `${count(peers)} peers, ${count(rate!)} frames a second: p99 ${figure(worst)} ms`,
     shown: `p99 ${figure(worst)} ms, HTTP p99 ${figure(health)} ms`,
@@ -184,12 +184,12 @@ function findingsOf(rounds: readonly StreamRound[]): Findings {
     ],
     facts: [
       ['shape', `${FRAME_BYTES} bytes a frame, ${shape}`],
-      ['bar', `${limit}; above it is shown only`],
+      ['bar', `${limit}; higher rates are not judged`],
     ],
     checks: [
-      mailCheck(results.every(isClean), 'Every frame arrived once, in order.'),
+      mailCheck(results.every(isClean), 'Every frame arrived once and in order.'),
       ...checks,
-      mailCheck(failed === 0, `Everybody could join, and health was always answered (${count(failed)} not).`),
+      mailCheck(failed === 0, `Every join and every health request succeeded (${count(failed)} failed).`),
       generatorCheck(share),
     ],
     graphs: [
