@@ -366,7 +366,7 @@ export async function main(): Promise<void> {
   if (args.some((arg) => HELP.includes(arg))) return print(configHelp())
   if (args.some((arg) => arg !== PRINT_CONFIG))
     return exitWith(2, [
-      `The broker takes no argument but ${PRINT_CONFIG} and ${HELP[0]}: it is configured by its environment.`,
+      `The broker accepts only the arguments ${PRINT_CONFIG} and ${HELP[0]}. Configure it with environment variables.`,
     ])
   const read = readConfig()
   if (!read.ok) return exitWith(2, read.errors)

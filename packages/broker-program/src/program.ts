@@ -121,7 +121,7 @@ function canDieWithParent(): boolean {
 
 function startFailure(lastWords: string): OperatingError {
   const tlsCode = /\((tls_\w+)\)\.$/.exec(lastWords)?.[1]
-  const code = tlsCode ?? (lastWords.startsWith('Something else listens on ') ? 'port_taken' : 'broker_not_started')
+  const code = tlsCode ?? (lastWords.startsWith('Another program listens on ') ? 'port_taken' : 'broker_not_started')
   return new OperatingError(code, `The broker did not start: ${lastWords}`)
 }
 

@@ -203,7 +203,7 @@ class Move {
     const location = await readLocation(this.#destination, ref.meshId)
     if (!location || location.move?.moveId === ref.moveId) return location
     if (!location.isFrozen)
-      throw new DatabaseError('mesh_exists', `The cell "${this.#order.to.cell}" already has a mesh of this id`)
+      throw new DatabaseError('mesh_exists', `The cell "${this.#order.to.cell}" already has a mesh with this id`)
     if (location.move && location.movedTo === null)
       await discardCopy(this.#destination, { ...ref, moveId: location.move.moveId, cell: this.#order.from.cell })
     await clearMesh(this.#destination, ref.meshId)
@@ -272,10 +272,10 @@ function requireOwnMove({ move, movedTo }: MeshLocation, { to }: MoveOrder) {
   if (move?.side !== 'source' || move.phase === 'undone' || (move.phase === 'done' && movedTo !== to.cell))
     throw new DatabaseError(
       'mesh_elsewhere',
-      `The mesh does not live here${movedTo ? ` but in the cell "${movedTo}"` : ''}`,
+      `The mesh is not in this cell${movedTo ? ` but in the cell "${movedTo}"` : ''}`,
     )
   if (move.cell !== to.cell)
-    throw new DatabaseError('move_other', `A move of this mesh to the cell "${move.cell}" has begun`)
+    throw new DatabaseError('move_other', `A move of this mesh to the cell "${move.cell}" has already begun`)
   return move
 }
 

@@ -62,7 +62,7 @@ export const MeshState = z.object({
   meshId: z.string(),
   name: z.string(),
   flow: Flow,
-  why: z.string().describe('a sentence or two'),
+  why: z.string().describe('one or two sentences'),
   depth: z.int(),
   oldestAgeMs: ms,
   recipients: z.int().describe('recipients with waiting mail'),
@@ -87,7 +87,7 @@ const DatabaseBrief = z.object({
   deadRows: z.number(),
   statementsWaiting: z.int(),
   walBytesPerSecond: z.number().nullable(),
-  deadLetters: z.number().nullable().describe('as the server estimates them'),
+  deadLetters: z.number().nullable().describe('estimated by the database server'),
 })
 
 export const Overview = z.object({
@@ -247,9 +247,9 @@ export const SpaceReport = z.object({
 export type SpaceReport = z.output<typeof SpaceReport>
 
 const AttachmentReport = z.object({
-  files: z.int().describe('including expired ones that are not deleted yet'),
+  files: z.int().describe('including expired files that are not deleted yet'),
   bytes: z.number(),
-  unfinished: z.int().describe('incomplete uploads among them'),
+  unfinished: z.int().describe('the incomplete uploads among them'),
 })
 
 /** What a mesh stores besides messages. */
@@ -298,7 +298,10 @@ export const DeadLetterReport = z.object({
   strikes: z.int(),
   enqueuedAtMs: instantMs,
   diedAtMs: instantMs,
-  bytes: z.int().nullable().describe('of the sealed envelope; null: it was not kept, so it can not be redriven'),
+  bytes: z
+    .int()
+    .nullable()
+    .describe("of the sealed envelope; null: the envelope was not kept, so the dead letter can't be redriven"),
 })
 export type DeadLetterReport = z.output<typeof DeadLetterReport>
 
@@ -352,7 +355,7 @@ export const RedriveReport = z.object({
   left: z.int().describe('matching dead letters that remain'),
   refused: z
     .array(z.object({ id: z.int(), reason: z.enum(reasons).describe(meanings) }))
-    .describe('those that were not redriven; with `all` the first 1000'),
+    .describe('the dead letters that were not redriven; with `all`, the first 1,000'),
 })
 export type RedriveReport = z.output<typeof RedriveReport>
 export const Purged = z.object({ purged: z.int() })

@@ -43,10 +43,15 @@ const ROWS = [
   { code: 'auth_failed', isRetryable: false, close: 4401, meaning: 'unknown mesh, unknown key or bad signature' },
   { code: 'revoked', isRetryable: false, close: 4403, meaning: 'this key was revoked' },
   { code: 'version_unsupported', isRetryable: false, close: 4406, meaning: 'no common protocol version' },
-  { code: 'auth_timeout', isRetryable: true, close: 4408, meaning: 'no `auth` within `authWithinMs`' },
+  { code: 'auth_timeout', isRetryable: true, close: 4408, meaning: 'the peer sent no `auth` within `authWithinMs`' },
   { code: 'superseded', isRetryable: false, close: 4409, meaning: 'the same key opened a newer connection' },
-  { code: 'rate_exceeded', isRetryable: true, close: 4429, meaning: 'kept sending after many `rate_limited`' },
-  { code: 'heartbeat_missed', isRetryable: true, close: 4440, meaning: 'no complete message and no pong in time' },
+  { code: 'rate_exceeded', isRetryable: true, close: 4429, meaning: 'the peer kept sending after many `rate_limited`' },
+  {
+    code: 'heartbeat_missed',
+    isRetryable: true,
+    close: 4440,
+    meaning: 'the peer sent no complete message and no pong in time',
+  },
   {
     code: 'slow_consumer',
     isRetryable: true,
@@ -82,7 +87,7 @@ const ROWS = [
   {
     code: 'no_responder',
     isRetryable: false,
-    meaning: 'sent with `ifOnline` or as an ephemeral message, and the recipient is not online',
+    meaning: 'the message was sent with `ifOnline` or as an ephemeral message, and the recipient is not online',
   },
   {
     code: 'too_many_hops',

@@ -54,10 +54,10 @@ async function isCurrent(sql: Sql): Promise<boolean> {
 }
 
 const VERSION_UNKNOWN =
-  'Another version of Sealpost created the tables of this database, and this version has no migration from them: use an empty database or that version'
+  "Another version of Sealpost created the tables of this database, and this version can't migrate them: use an empty database or that version"
 
 const OUTDATED =
-  'The database needs a migration, which this account may not run: run `sealpost db migrate` as its owner'
+  'The database needs a migration, but this account lacks the rights: run `sealpost db migrate` as the owner of the database'
 
 /** Uses the server's error, since drizzle's quotes the whole statement and its parameters. */
 function migrationError(error: unknown, url: string): Error {

@@ -95,9 +95,11 @@ test('the overview names the mesh that is behind, with the reason; a mesh whose 
     const [mesh] = ((await get('/overview')).body as Overview).meshes
     return mesh && `${mesh.flow}: ${mesh.why}`
   }
-  await expect.poll(seen).toBe('waiting: bob is offline: 3 wait, the oldest for 5 min.')
+  await expect.poll(seen).toBe('waiting: bob is offline: 3 messages are waiting, the oldest for 5 min.')
   const socket = await WireClient.enter(bob)
-  await expect.poll(seen).toBe('behind: bob is connected but does not settle: 3 wait, the oldest for 5 min.')
+  await expect
+    .poll(seen)
+    .toBe('behind: bob is connected but does not settle: 3 messages are waiting, the oldest for 5 min.')
   expect((await get('/overview')).body).toMatchObject({ flow: 'behind', causes: [], meshes: [{ sessions: 1 }] })
   expect((await get(`/meshes/${world.meshId}/waiting`)).body.peers).toMatchObject([
     { name: 'bob', depth: 3, unsettled: 3, reason: 'not_settling', status: 'idle', role: 'admin' },
@@ -216,7 +218,11 @@ test('the list of meshes begins with those that need attention, and contains eve
   await expect
     .poll(async () => (await page('limit=2')).meshes, { timeout: 60_000 })
     .toMatchObject([
-      { meshId: grave, deadLetters: 1, why: expect.stringMatching(/^Nothing waits\. 1 dead letter, \d+ \w+ ago\.$/) },
+      {
+        meshId: grave,
+        deadLetters: 1,
+        why: expect.stringMatching(/^No messages are waiting\. 1 dead letter, \d+ \w+ ago\.$/),
+      },
       { meshId: world.meshId, depth: 1, flow: 'waiting' },
     ])
   const walked: string[] = []

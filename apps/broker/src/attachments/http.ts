@@ -69,7 +69,7 @@ export const attachmentStatus = createRoute({
           hashes: z.string().nullable(),
         })
         .openapi('AttachmentStatus'),
-      'The chunks that are there, as ranges from first to last; of a complete one the hashes of all, base64url.',
+      'The uploaded chunks, as ranges from first to last. For a complete attachment, the hashes of all chunks, as base64url.',
     ),
     ...refusals('token_invalid', 'attachment_unknown'),
   },
@@ -82,7 +82,7 @@ export const completeAttachment = createRoute({
   security,
   request: { params: One, body: body(z.strictObject({ hash: base64url(32) }).openapi('AttachmentHash')) },
   responses: {
-    204: { description: 'It can now be fetched.' },
+    204: { description: 'The attachment can now be fetched.' },
     ...refusals('body_malformed', 'token_invalid', 'attachment_unknown', 'chunk_missing', 'attachment_differs'),
   },
 })
@@ -94,7 +94,7 @@ export const endAttachment = createRoute({
   security,
   request: { params: One },
   responses: {
-    204: { description: 'It is deleted.' },
+    204: { description: 'The attachment is deleted.' },
     ...refusals('token_invalid', 'attachment_unknown'),
   },
 })
@@ -102,7 +102,7 @@ export const endAttachment = createRoute({
 export const putChunk = createRoute({
   method: 'put',
   path: `${PATH}/{id}/chunks/{chunk}`,
-  summary: 'Upload one chunk; chunks can arrive in any order and be repeated',
+  summary: 'Upload one chunk; you can upload chunks in any order and repeatedly',
   security,
   request: {
     params: OneChunk,
@@ -110,7 +110,7 @@ export const putChunk = createRoute({
     body: { required: true, content: binary },
   },
   responses: {
-    204: { description: 'It is stored.' },
+    204: { description: 'The chunk is stored.' },
     ...refusals(
       ...(['chunk_malformed', 'query_malformed', 'token_invalid', 'attachment_unknown', 'chunk_differs'] as const),
       'body_too_slow',

@@ -33,7 +33,7 @@ test('the private port defaults to the port above the public one', () => {
   expect(valuesOf({ PORT: '0' }).ADMIN_PORT).toBe(0)
   expect(valuesOf({ PORT: '0', ADMIN_PORT: '7451' }).ADMIN_PORT).toBe(7451)
   expect(valuesOf({ ADMIN_PORT: '0' }).ADMIN_PORT).toBe(0)
-  expect(errorsOf({ PORT: '65535' })).toEqual(['ADMIN_PORT must be set where PORT is 65535.'])
+  expect(errorsOf({ PORT: '65535' })).toEqual(['ADMIN_PORT must be set if PORT is 65535.'])
   expect(valuesOf({ PORT: '65535', ADMIN_PORT: '7451' }).ADMIN_PORT).toBe(7451)
 })
 
@@ -53,22 +53,26 @@ test.each([
   [
     'ORIGINS',
     'https://a.example, null',
-    'ORIGINS must be origins like https://console.example, separated by commas, not "https://a.example, null".',
+    'ORIGINS must be origins such as https://console.example, separated by commas, not "https://a.example, null".',
   ],
   [
     'ORIGINS',
     'https://a.example/',
-    'ORIGINS must be origins like https://console.example, separated by commas, not "https://a.example/".',
+    'ORIGINS must be origins such as https://console.example, separated by commas, not "https://a.example/".',
   ],
-  ['AUTHORITIES', 'http://', 'AUTHORITIES must be names like broker.example:443, separated by commas, not "http://".'],
+  [
+    'AUTHORITIES',
+    'http://',
+    'AUTHORITIES must be names such as broker.example:443, separated by commas, not "http://".',
+  ],
   ['BUS', 'redis', 'BUS must be auto, postgres, nats or memory, not "redis".'],
-  ['BUS', 'nats', 'BUS is nats, but NATS_URL is not set.'],
+  ['BUS', 'nats', 'BUS=nats requires NATS_URL.'],
   [
     'NATS_URL',
     'http://name:password@a.example',
-    'NATS_URL must be URLs like nats://name:password@nats.example:4222, separated by commas.',
+    'NATS_URL must be URLs such as nats://name:password@nats.example:4222, separated by commas.',
   ],
-  ['TTL_SECONDS', '9999999', 'TTL_SECONDS (9999999) must not be over TTL_SECONDS_MAX (2592000).'],
+  ['TTL_SECONDS', '9999999', 'TTL_SECONDS (9999999) must not exceed TTL_SECONDS_MAX (2592000).'],
 ])('%s=%s is reported in one sentence', (name, value, sentence) => {
   expect(errorsOf({ [name]: value })).toEqual([sentence])
 })
@@ -91,9 +95,7 @@ test('a value can be read from a file', () => {
   const path = join(folder, 'url')
   writeFileSync(path, 'postgres://file\n')
   expect(valuesOf({ DATABASE_URL_FILE: path }).DATABASE_URL).toBe('postgres://file')
-  expect(errorsOf({ DATABASE_URL_FILE: join(folder, 'absent') })).toEqual([
-    "DATABASE_URL_FILE names a file that can't be read.",
-  ])
+  expect(errorsOf({ DATABASE_URL_FILE: join(folder, 'absent') })).toEqual(["Can't read the file in DATABASE_URL_FILE."])
   rmSync(folder, { recursive: true })
 })
 

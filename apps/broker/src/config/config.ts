@@ -72,7 +72,7 @@ export const settings = {
     meaning:
       'the bus for hints between brokers on one database: `postgres` (`LISTEN` and `NOTIFY`), `nats`, or `memory` for a single broker; `auto`: NATS if `NATS_URL` is set, otherwise Postgres',
   }),
-  NATS_URL: setting(list('URLs like nats://name:password@nats.example:4222, separated by commas', natsUrl), {
+  NATS_URL: setting(list('URLs such as nats://name:password@nats.example:4222, separated by commas', natsUrl), {
     fallback: '',
     unit: 'URL, …',
     meaning: 'NATS servers; the broker connects to one of them; use `tls://` for TLS',
@@ -97,14 +97,14 @@ export const settings = {
     meaning:
       'additional host names that the private server accepts, such as the name of a service; it always accepts addresses, `localhost` and names under `.localhost`',
   }),
-  AUTHORITIES: setting(list('names like broker.example:443, separated by commas', authority), {
+  AUTHORITIES: setting(list('names such as broker.example:443, separated by commas', authority), {
     fallback: '',
     unit: 'host:port, …',
     meaning:
       'the host names under which peers reach this broker, port 443 by default; the loopback names with `PORT` are always included',
   }),
   PUBLIC_URL: setting(
-    { parse: url, expects: 'an address like wss://broker.example' },
+    { parse: url, expects: 'an address such as wss://broker.example' },
     {
       fallback: '',
       unit: 'URL',
@@ -144,7 +144,7 @@ export const settings = {
     unit: 'on or off',
     meaning: 'gradually move connections to the broker that has become the home of their mesh',
   }),
-  ORIGINS: setting(list('origins like https://console.example, separated by commas', origin), {
+  ORIGINS: setting(list('origins such as https://console.example, separated by commas', origin), {
     fallback: '',
     unit: 'origin, …',
     meaning: 'web origins whose pages can connect; clients other than browsers send no origin',
@@ -172,7 +172,7 @@ export const settings = {
     meaning: 'enforce the limits of rates, connections, mailboxes and load; `off` is for load tests only',
   }),
   ...limitSettings,
-  TRUSTED_PROXIES: setting(list('addresses or networks like 10.0.0.0/8, separated by commas', network), {
+  TRUSTED_PROXIES: setting(list('addresses or networks such as 10.0.0.0/8, separated by commas', network), {
     fallback: '',
     unit: 'address, …',
     meaning: 'proxies whose header determines the client address of a request',
@@ -186,17 +186,18 @@ export const settings = {
   LAG_MS_MAX: setting(ms(), {
     fallback: 1000,
     unit: 'ms',
-    meaning: 'event loop lag above this in four consecutive measurements is an overload',
+    meaning: 'if the event loop lag exceeds this in four consecutive measurements, the broker is overloaded',
   }),
   MEMORY_BYTES_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
     fallback: 1024 * 1024 * 1024,
     unit: 'bytes',
-    meaning: 'memory use above this is an overload: the broker admits no new connections and refuses sends with `busy`',
+    meaning:
+      'if memory use exceeds this, the broker is overloaded: it admits no new connections and refuses sends with `busy`',
   }),
   STATEMENTS_WAITING_MAX: setting(count('statements'), {
     fallback: 2000,
     unit: 'statements',
-    meaning: 'more statements than this waiting for a database connection are an overload',
+    meaning: 'if more statements than this wait for a database connection, the broker is overloaded',
   }),
   UNAUTHENTICATED_MAX: setting(count('connections'), {
     fallback: 1000,
@@ -265,7 +266,7 @@ export const settings = {
   GROUPS_PER_OWNER: setting(count('groups', GROUPS_MAX), {
     fallback: 100,
     unit: 'groups',
-    meaning: 'the maximum number of groups of one user, on all its devices, that have not ended',
+    meaning: 'the maximum number of undeleted groups of one user, on all its devices',
   }),
   POOLS_PER_OWNER: setting(count('pools', POOLS_MAX), {
     fallback: 100,
@@ -334,12 +335,12 @@ export const settings = {
     fallback: 300,
     unit: 's',
     meaning:
-      'a transaction that holds its snapshot for longer is reported as a problem, because it prevents vacuum of the queue',
+      'report a transaction that holds its snapshot for longer as a problem, because it prevents vacuum of the queue',
   }),
   DEAD_ROWS_MAX: setting(count('rows'), {
     fallback: 200_000,
     unit: 'rows',
-    meaning: 'more dead rows than this in the hot tables are reported as a problem',
+    meaning: 'report more dead rows than this in the hot tables as a problem',
   }),
   ...historySettings,
   LOG_LEVEL: setting(oneOf('debug', 'info', 'warn', 'error', 'silent'), {
@@ -370,9 +371,9 @@ export function readConfig(env: Record<string, string | undefined> = process.env
   errors.push(...resolvePorts(values))
   const { TTL_SECONDS, TTL_SECONDS_MAX } = values as Partial<Config>
   if (TTL_SECONDS && TTL_SECONDS_MAX && TTL_SECONDS > TTL_SECONDS_MAX)
-    errors.push(`TTL_SECONDS (${TTL_SECONDS}) must not be over TTL_SECONDS_MAX (${TTL_SECONDS_MAX}).`)
+    errors.push(`TTL_SECONDS (${TTL_SECONDS}) must not exceed TTL_SECONDS_MAX (${TTL_SECONDS_MAX}).`)
   const { BUS, NATS_URL } = values as Partial<Config>
-  if (BUS === 'nats' && NATS_URL?.length === 0) errors.push('BUS is nats, but NATS_URL is not set.')
+  if (BUS === 'nats' && NATS_URL?.length === 0) errors.push('BUS=nats requires NATS_URL.')
   errors.push(...attachmentErrors(values as Partial<Config>), ...tlsErrors(values as Partial<Config>))
   return errors.length > 0 ? { ok: false, errors } : { ok: true, config: values as Config }
 }
@@ -383,7 +384,7 @@ function textOf(name: string, row: Setting<unknown>, env: Record<string, string 
     const text = path ? readFileSync(path, 'utf8').trim() : env[name]
     if (text !== undefined && text !== '') return text
   } catch {
-    errors.push(`${name}_FILE names a file that can't be read.`)
+    errors.push(`Can't read the file in ${name}_FILE.`)
     return undefined
   }
   if (row.fallback === null) errors.push(`${name} is not set: ${row.meaning.replaceAll('`', '')}.`)

@@ -61,7 +61,7 @@ export const setting = <T>(kind: SettingKind<T>, { fallback, ...words }: Words):
 
 const receiver: SettingKind<string> = {
   parse: z.string().refine((text) => text === '' || (/^https?:\/\/\S+$/.test(text) && URL.canParse(text))),
-  expects: 'an address like http://collector.example:4318',
+  expects: 'an address such as http://collector.example:4318',
 }
 const share: SettingKind<number> = {
   parse: z
@@ -95,7 +95,8 @@ export const traceSettings = {
     {
       fallback: 'parentbased_always_on',
       unit: 'sampler',
-      meaning: 'which spans are kept; with `parentbased_…`, a request that names a trace decides for its own span',
+      meaning:
+        'the sampler that selects the spans to keep; with `parentbased_…`, the trace of a request decides for its span',
     },
   ),
   OTEL_TRACES_SAMPLER_ARG: setting(share, {
@@ -128,9 +129,9 @@ interface TlsValues {
 /** Returns the errors of their combination, one sentence each. */
 export function tlsErrors({ TLS_CERT = '', TLS_KEY = '', PUBLIC_URL = '' }: TlsValues): string[] {
   if ((TLS_CERT === '') !== (TLS_KEY === ''))
-    return [`TLS_CERT and TLS_KEY must be set both or neither: ${TLS_CERT === '' ? 'TLS_CERT' : 'TLS_KEY'} is missing.`]
+    return [`TLS_CERT and TLS_KEY must be set together: ${TLS_CERT === '' ? 'TLS_CERT' : 'TLS_KEY'} is missing.`]
   if (TLS_CERT !== '' && /^(ws|http):/i.test(PUBLIC_URL))
-    return ['PUBLIC_URL must begin with wss:// if TLS_CERT is set: the port serves nothing else.']
+    return ['PUBLIC_URL must begin with wss:// if TLS_CERT is set, because the port then serves only TLS.']
   return []
 }
 
@@ -170,7 +171,7 @@ export function resolvePorts(values: Record<string, unknown>): string[] {
   const { PORT, ADMIN_PORT } = values
   if (ADMIN_PORT !== BESIDE_PORT || typeof PORT !== 'number') return []
   values.ADMIN_PORT = PORT === 0 ? 0 : PORT + 1
-  return PORT < PORT_MAX ? [] : [`ADMIN_PORT must be set where PORT is ${PORT_MAX}.`]
+  return PORT < PORT_MAX ? [] : [`ADMIN_PORT must be set if PORT is ${PORT_MAX}.`]
 }
 
 const bytes = (max = Number.MAX_SAFE_INTEGER) => count('bytes', max)
@@ -221,7 +222,7 @@ export const historySettings = {
 
 const endpoint: SettingKind<string> = {
   parse: z.string().refine((text) => text === '' || /^https?:\/\/[^/]+\/?$/.test(text)),
-  expects: 'an address like https://s3.example:9000',
+  expects: 'an address such as https://s3.example:9000',
 }
 const GIB = 1024 ** 3
 const DAY = 86_400
@@ -265,7 +266,7 @@ export const attachmentSettings = {
   ATTACHMENT_FINISH_SECONDS: setting(count('seconds'), {
     fallback: DAY,
     unit: 's',
-    meaning: 'the time limit for completing an upload; an incomplete attachment is then deleted',
+    meaning: 'the time limit of an upload; the broker deletes an attachment that is still incomplete',
   }),
   ATTACHMENT_TRANSIT_BYTES: setting(count('bytes', GIB, CHUNK_BYTES_MAX), {
     fallback: 16 * 1024 ** 2,
@@ -318,8 +319,8 @@ export function attachmentErrors(values: Partial<AttachmentConfig>): string[] {
   const { ATTACHMENT_SECONDS: usual, ATTACHMENT_SECONDS_MAX: longest } = values
   const errors: string[] = []
   if (usual && longest && usual > longest)
-    errors.push(`ATTACHMENT_SECONDS (${usual}) must not be over ATTACHMENT_SECONDS_MAX (${longest}).`)
+    errors.push(`ATTACHMENT_SECONDS (${usual}) must not exceed ATTACHMENT_SECONDS_MAX (${longest}).`)
   if ((values.S3_ACCESS_KEY_ID === '') !== (values.S3_SECRET_ACCESS_KEY === ''))
-    errors.push('S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY go together.')
+    errors.push('S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY must be set together.')
   return errors
 }

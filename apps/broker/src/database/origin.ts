@@ -99,7 +99,7 @@ export class DatabaseOrigin {
     const answer = await row(SELECT_ORIGIN)
     if (answer[0] === null) return 'it is a standby'
     if (!this.#isKnown(answer)) await this.judge()
-    return this.#isKnown(await row(SELECT_ORIGIN)) ? null : 'the database is another one'
+    return this.#isKnown(await row(SELECT_ORIGIN)) ? null : 'the database has a different origin'
   }
 
   /** `sealpost db restored` can end an incarnation without a failure of any connection. */

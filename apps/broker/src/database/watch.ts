@@ -52,7 +52,7 @@ export class DatabaseWatch {
         () => this.stalledMoves.count,
       ],
       database_undecided: [
-        '1 while brokers decide whether a new database server has everything acknowledged',
+        '1 while brokers check whether a new database server has all acknowledged messages',
         () => Number(parts.origin.isJudging),
       ],
       queue_dead_rows: ['dead rows of the hot tables that are not vacuumed', () => this.deadRows],
@@ -62,7 +62,7 @@ export class DatabaseWatch {
         'dead letters deleted because their sender exceeded its share of a mailbox',
         () => this.deadLettersTrimmed,
       ],
-      database_failovers: ['database failovers that kept everything acknowledged', () => parts.origin.keptCount],
+      database_failovers: ['database failovers that kept all acknowledged messages', () => parts.origin.keptCount],
     })
     this.timers = [
       this.every('health.failed', LOOK_EVERY_MS, () => this.look()),
@@ -74,8 +74,8 @@ export class DatabaseWatch {
   get warnings(): string[] {
     const lines: Record<Alarm, string> = {
       snapshot_held: `snapshot_held: a transaction has held its snapshot for ${Math.round(this.snapshotSeconds)} s`,
-      dead_rows: `dead_rows: ${this.deadRows} dead rows are not cleared away`,
-      move_stalled: `move_stalled: the mover of ${this.stalledMoves.count} mesh(es) died, the first was frozen ${Math.round(this.stalledMoves.oldestMs / 1000)} s ago: run \`sealpost mesh move\` again`,
+      dead_rows: `dead_rows: ${this.deadRows} dead rows are not vacuumed`,
+      move_stalled: `move_stalled: the move of ${this.stalledMoves.count} mesh(es) was interrupted, the oldest ${Math.round(this.stalledMoves.oldestMs / 1000)} s after its freeze: run \`sealpost mesh move\` again`,
     }
     return [...this.alarms].map((alarm) => lines[alarm])
   }

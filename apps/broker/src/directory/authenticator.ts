@@ -185,7 +185,10 @@ async function readSigningKeys(path: string, log: Log): Promise<SigningKeys> {
   if (path === '' && !existsSync(DEFAULT_KEY_FILE)) await makeKeyFile(DEFAULT_KEY_FILE)
   const { contents, warning } = await readKeyFile(path || DEFAULT_KEY_FILE)
   if (contents.kind !== 'broker')
-    throw new OperatingError('key_file_wrong_kind', `The key file ${path || DEFAULT_KEY_FILE} is not a broker's.`)
+    throw new OperatingError(
+      'key_file_wrong_kind',
+      `The file ${path || DEFAULT_KEY_FILE} is not the key file of a broker.`,
+    )
   if (warning) log.warn('key_file.exposed', { message: warning.message })
   return contents.signing
 }
@@ -198,10 +201,10 @@ function readCertificate(settings: Settings, shardKey: PeerKey): ShardCertificat
   const refuse = (code: string, what: string): never => {
     throw new OperatingError(`certificate_${code}`, `The certificate ${path} ${what}.`)
   }
-  if (!certificate) return refuse('malformed', 'is none, or not as it was signed')
-  if (certificate.shardKey !== shardKey) return refuse('foreign', "is not of this broker's key")
+  if (!certificate) return refuse('malformed', 'is malformed or has an invalid signature')
+  if (certificate.shardKey !== shardKey) return refuse('foreign', "certifies a different key than this broker's")
   if (PUBLIC_URL !== '' && !certificate.authorities.includes(normalizeAuthority(PUBLIC_URL)))
-    return refuse('foreign', 'does not name the PUBLIC_URL of this broker')
+    return refuse('foreign', 'does not contain the PUBLIC_URL of this broker')
   if (Date.now() > certificate.notAfterMs) return refuse('expired', 'has expired')
   return certificate
 }
@@ -210,7 +213,7 @@ function textOf(path: string): string {
   try {
     return readFileSync(path, 'utf8')
   } catch (cause) {
-    throw new OperatingError('certificate_unreadable', `The certificate ${path} can't be read.`, { cause })
+    throw new OperatingError('certificate_unreadable', `Can't read the certificate ${path}.`, { cause })
   }
 }
 
@@ -219,7 +222,7 @@ async function makeKeyFile(path: string): Promise<void> {
   try {
     mkdirSync(folder, { recursive: true })
   } catch (cause) {
-    throw new OperatingError('key_file_unwritable', `No folder ${folder} for the broker's key can be made here.`, {
+    throw new OperatingError('key_file_unwritable', `Can't create the folder ${folder} for the broker's key.`, {
       cause,
     })
   }

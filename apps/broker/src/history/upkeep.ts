@@ -99,10 +99,7 @@ export function watchRetention({ db, log, metrics }: Omit<Parts, 'everyMs'>): ()
     state_bytes: ['bytes of the current entries', () => seen.entryBytes],
     history_bytes: ['bytes of the stored events', () => seen.historyBytes],
     history_days: ['daily partitions of history that exist', () => seen.days],
-    snapshot_oldest_seconds: [
-      "the highest age, over all spaces, of a space's newest snapshot",
-      () => seen.snapshotSeconds,
-    ],
+    snapshot_oldest_seconds: ["the age of the oldest of the spaces' newest snapshots", () => seen.snapshotSeconds],
     attachments: ['stored attachments', () => seen.files],
     attachment_bytes: ['bytes of the stored attachments, as sealed', () => seen.fileBytes],
   })

@@ -217,10 +217,7 @@ function listen<T>(setting: 'PORT' | 'ADMIN_PORT', options: Bun.Serve.Options<T>
     const { code } = error as { code?: string }
     const place = `${options.hostname}:${options.port}`
     if (code === 'EADDRINUSE')
-      throw new OperatingError(
-        'port_taken',
-        `Something else listens on ${place} already: set ${setting} to another port.`,
-      )
+      throw new OperatingError('port_taken', `Another program listens on ${place}. Set ${setting} to another port.`)
     throw new OperatingError('address_unusable', `Can't listen on ${place} (${code ?? 'unknown error'}).`)
   }
 }

@@ -73,7 +73,7 @@ type Texts = Pick<Tls, 'cert' | 'key'>
 
 async function textsOf({ TLS_CERT, TLS_KEY }: Settings): Promise<Texts> {
   const text = (name: string, path: string, code: string) =>
-    readFile(path, 'utf8').catch((cause) => refuse(code, `${name} names a file that can't be read: ${path}`, cause))
+    readFile(path, 'utf8').catch((cause) => refuse(code, `Can't read the file in ${name}: ${path}`, cause))
   return {
     cert: await text('TLS_CERT', TLS_CERT, 'tls_certificate_unreadable'),
     key: await text('TLS_KEY', TLS_KEY, 'tls_key_unreadable'),
@@ -83,27 +83,30 @@ async function textsOf({ TLS_CERT, TLS_KEY }: Settings): Promise<Texts> {
 function checked({ TLS_CERT, TLS_KEY }: Settings, { cert, key }: Texts): Tls {
   const certificate = attempt(
     () => new X509Certificate(cert),
-    (cause) => refuse('tls_certificate_malformed', `TLS_CERT is no certificate in PEM: ${TLS_CERT}`, cause),
+    (cause) => refuse('tls_certificate_malformed', `TLS_CERT is not a PEM certificate: ${TLS_CERT}`, cause),
   )
   const privateKey: KeyObject = attempt(
     () => createPrivateKey(key),
     (cause) =>
-      refuse('tls_key_malformed', `TLS_KEY is no private key in PEM, or a passphrase locks it: ${TLS_KEY}`, cause),
+      refuse(
+        'tls_key_malformed',
+        `TLS_KEY is not a PEM private key, or it is encrypted with a passphrase: ${TLS_KEY}`,
+        cause,
+      ),
   )
   if (!certificate.checkPrivateKey(privateKey))
-    refuse('tls_key_mismatched', `TLS_KEY is not the key of the certificate that TLS_CERT names: ${TLS_KEY}`)
+    refuse('tls_key_mismatched', `TLS_KEY does not match the certificate in TLS_CERT: ${TLS_KEY}`)
   const [notBeforeMs, notAfterMs] = [Date.parse(certificate.validFrom), Date.parse(certificate.validTo)]
   if (Date.now() > notAfterMs)
-    refuse('tls_certificate_expired', `The certificate ${TLS_CERT} ended on ${new Date(notAfterMs).toISOString()}`)
+    refuse('tls_certificate_expired', `The certificate ${TLS_CERT} expired at ${new Date(notAfterMs).toISOString()}`)
   if (Date.now() < notBeforeMs)
     refuse(
       'tls_certificate_not_yet_valid',
-      `The certificate ${TLS_CERT} begins on ${new Date(notBeforeMs).toISOString()}`,
+      `The certificate ${TLS_CERT} is valid from ${new Date(notBeforeMs).toISOString()}`,
     )
   attempt(
     () => createSecureContext({ cert, key }),
-    (cause) =>
-      refuse('tls_certificate_malformed', `The chain behind the certificate can't be used: ${TLS_CERT}`, cause),
+    (cause) => refuse('tls_certificate_malformed', `The chain of the certificate is invalid: ${TLS_CERT}`, cause),
   )
   return { cert, key, notAfterMs }
 }

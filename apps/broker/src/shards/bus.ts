@@ -49,7 +49,7 @@ function credentialsIn(path: string): string {
   try {
     return readFileSync(path, 'utf8')
   } catch {
-    throw new OperatingError('credentials_unreadable', `NATS_CREDENTIALS_FILE (${path}) can't be read`)
+    throw new OperatingError('credentials_unreadable', `Can't read NATS_CREDENTIALS_FILE (${path})`)
   }
 }
 

@@ -43,7 +43,7 @@ export class Cells {
     const cells = path === '' ? [] : await readCells(path)
     const cell = cells.find(({ name }) => name === own)
     if (own !== '' && !cell)
-      throw new OperatingError('cell_unknown', `CELL is "${own}", which the file of cells (CELLS_FILE) does not name`)
+      throw new OperatingError('cell_unknown', `CELL is "${own}", which CELLS_FILE does not list`)
     return new Cells(db, cells, cell?.urls.slice(0, SHARDS_TOLD_MAX))
   }
 
@@ -57,7 +57,7 @@ export class Cells {
     const url = away.movedTo === null ? undefined : this.urls.get(away.movedTo)
     if (url !== undefined) return { url, certificate: NO_CERTIFICATE }
     const where =
-      away.movedTo === null ? 'is on its way to or from another cell' : `lives in the cell "${away.movedTo}"`
+      away.movedTo === null ? 'is moving to or from another cell' : `has moved to the cell "${away.movedTo}"`
     throw new OperatingError('mesh_away', `A mesh ${where}.`, { retryable: true })
   }
 
@@ -72,7 +72,7 @@ export class Cells {
    */
   async assertHere(meshId: MeshId): Promise<void> {
     if (!(await findMovedMesh(this.db, meshId))) return
-    throw new OperatingError('mesh_away', 'A mesh is on its way to another cell, or lives there.', { retryable: true })
+    throw new OperatingError('mesh_away', 'A mesh is moving to another cell, or has moved there.', { retryable: true })
   }
 
   private async settled(meshId: MeshId): Promise<Away> {
@@ -105,7 +105,7 @@ export class Cells {
 
 async function readCells(path: string): Promise<Cell[]> {
   const text = await readFile(path, 'utf8').catch((cause) => {
-    throw new OperatingError('file_missing', `CELLS_FILE names a file that can't be read: ${path}`, { cause })
+    throw new OperatingError('file_missing', `Can't read the file in CELLS_FILE: ${path}`, { cause })
   })
   return parseCells(text)
 }

@@ -121,7 +121,10 @@ async function seriousFaults(page: Page): Promise<string[]> {
 test('who opens the link sees which mesh is behind and why; the token leaves the address bar', async () => {
   const { page, complaints } = await open(await linkFor('read'))
   await page.getByRole('heading', { name: 'Front desk is behind' }).waitFor()
-  await page.getByText('bob is connected but does not settle: 5 wait, the oldest for 12 min').first().waitFor()
+  await page
+    .getByText('bob is connected but does not settle: 5 messages are waiting, the oldest for 12 min')
+    .first()
+    .waitFor()
   await page.getByRole('link', { name: '<b>Archive</b> Waiting' }).waitFor()
   expect(page.url()).toBe(`${world.broker.adminUrl}/console/#/`)
   expect(await page.locator('.plot canvas').count()).toBe(4)

@@ -216,7 +216,11 @@ describe('a key file that can not be used', () => {
   test("it is a peer's", async () => {
     const peer = { kind: 'peer', identity: generateIdentity(), formerBoxKeys: [], enrolment: null } as const
     await writeKeyFile(pathOf('peer'), peer)
-    await expectEnd({ BROKER_KEY_FILE: pathOf('peer') }, 1, `The key file ${pathOf('peer')} is not a broker's.`)
+    await expectEnd(
+      { BROKER_KEY_FILE: pathOf('peer') },
+      1,
+      `The file ${pathOf('peer')} is not the key file of a broker.`,
+    )
   })
 
   test('it is open to others: the broker says so and continues', async () => {
@@ -234,7 +238,7 @@ describe('a port that is taken', () => {
     await expectEnd(
       { [name]: String(port) },
       1,
-      `Something else listens on 127.0.0.1:${port} already: set ${name} to another port.`,
+      `Another program listens on 127.0.0.1:${port}. Set ${name} to another port.`,
     )
     server.close()
   })
@@ -242,11 +246,7 @@ describe('a port that is taken', () => {
   test.each(['PORT', 'ADMIN_PORT'])('%s, by another broker', async (name) => {
     const first = await BrokerProcess.start(good)
     const port = new URL(name === 'PORT' ? first.httpUrl : first.adminUrl).port
-    await expectEnd(
-      { [name]: port },
-      1,
-      `Something else listens on 127.0.0.1:${port} already: set ${name} to another port.`,
-    )
+    await expectEnd({ [name]: port }, 1, `Another program listens on 127.0.0.1:${port}. Set ${name} to another port.`)
     await first.kill()
     const second = await BrokerProcess.start({ ...good, [name]: port }) // at once, connections in TIME_WAIT or not
     await second.kill()
@@ -262,7 +262,7 @@ describe('a port that is taken', () => {
       exclusive: true,
       socket: { data: () => undefined },
     })
-    await expectEnd(env, 1, `Something else listens on 127.0.0.1:${port + 1} already: set ADMIN_PORT to another port.`)
+    await expectEnd(env, 1, `Another program listens on 127.0.0.1:${port + 1}. Set ADMIN_PORT to another port.`)
     next.stop()
     const broker = await BrokerProcess.start(env)
     expect([broker.port, new URL(broker.adminUrl).port]).toEqual([port, String(port + 1)])
@@ -285,7 +285,7 @@ test('every wrong setting is told at once', () =>
     { PORT: 'x', LIMITS: 'maybe', LEASE_MS: '0', AUTHORITIES: 'a b' },
     2,
     'PORT must be a port (0-65535), not "x".',
-    'AUTHORITIES must be names like broker.example:443, separated by commas, not "a b".',
+    'AUTHORITIES must be names such as broker.example:443, separated by commas, not "a b".',
     'LIMITS must be on or off, not "maybe".',
     'LEASE_MS must be a whole number of milliseconds, from 1 to 300000, not "0".',
   ))
@@ -309,7 +309,7 @@ test('an unknown argument is told', async () => {
   const { code, stderr } = await runBroker(good, ['--prot', '1'])
   expect([code, stderr]).toEqual([
     2,
-    'The broker takes no argument but --print-config and --help: it is configured by its environment.\n',
+    'The broker accepts only the arguments --print-config and --help. Configure it with environment variables.\n',
   ])
 })
 
@@ -344,7 +344,7 @@ test('a place where no key can be made is told', async () => {
   const home = await temporaryFolder()
   await writeFile(join(home, '.sealpost'), '')
   const { code, stderr } = await runBroker({ ...good, BROKER_KEY_FILE: '' }, [], home)
-  expect([code, stderr]).toEqual([1, "No folder .sealpost for the broker's key can be made here.\n"])
+  expect([code, stderr]).toEqual([1, "Can't create the folder .sealpost for the broker's key.\n"])
   await rm(home, { recursive: true })
 })
 

@@ -163,7 +163,7 @@ test('where nobody can be asked, and where the file is not there, it is said whi
 test('a new one is typed twice, and not empty', async () => {
   const { terminal, asked } = person('secret', 'secret')
   expect(await new Passphrase({ terminal }).choose()).toBe('secret')
-  expect(asked).toEqual(['new passphrase: ', 'once more: '])
+  expect(asked).toEqual(['new passphrase: ', 'repeat it: '])
   await expect(new Passphrase(person('secret', 'secrets')).choose()).rejects.toMatchObject({ code: 'usage' })
   await expect(new Passphrase(person('')).choose()).rejects.toMatchObject({ code: 'usage' })
   await expect(new Passphrase({ fromEnvironment: '' }).choose()).rejects.toMatchObject({ code: 'usage' })

@@ -68,20 +68,20 @@ const alone = { others: 0, dead: undefined }
 
 test('the sentence names the worst peer', () => {
   expect(sentenceOf('behind', waiting(), { ...alone, others: 2 })).toBe(
-    'bob is connected but does not settle: 412 wait, the oldest for 3 min; messages wait for 2 more peers.',
+    'bob is connected but does not settle: 412 messages are waiting, the oldest for 3 min; messages wait for 2 more peers.',
   )
   expect(sentenceOf('waiting', waiting({ name: null, reason: 'away', depth: 1 }), alone)).toBe(
-    'abababab… is offline: 1 waits, the oldest for 3 min.',
+    'abababab… is offline: 1 message is waiting, the oldest for 3 min.',
   )
-  expect(sentenceOf('flowing', undefined, alone)).toBe('Nothing waits.')
+  expect(sentenceOf('flowing', undefined, alone)).toBe('No messages are waiting.')
 })
 
 test('and the dead letters', () => {
   const dead = { count: 1200, latestAgeMs: 300_000 }
   expect(sentenceOf('flowing', undefined, { ...alone, dead })).toBe(
-    'Nothing waits. 1,200 dead letters, the latest 5 min ago.',
+    'No messages are waiting. 1,200 dead letters, the latest 5 min ago.',
   )
   expect(sentenceOf('flowing', undefined, { ...alone, dead: { ...dead, count: 1 } })).toBe(
-    'Nothing waits. 1 dead letter, 5 min ago.',
+    'No messages are waiting. 1 dead letter, 5 min ago.',
   )
 })

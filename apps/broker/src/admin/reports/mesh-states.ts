@@ -79,7 +79,7 @@ function deadSentence({ count, latestAgeMs }: NonNullable<SentenceContext['dead'
 
 function waitingSentence(flow: Flow, worst: WaitingPeer | undefined, others: number): string {
   if (flow === 'unknown') return 'The queue was not counted recently: the database may be unavailable.'
-  if (!worst) return 'Nothing waits.'
+  if (!worst) return 'No messages are waiting.'
   if (flow === 'flowing') return 'Messages are flowing.'
   const who = worst.name ?? `${worst.peerKey.slice(0, 8)}…`
   const rest = others > 0 ? `; messages wait for ${others.toLocaleString('en')} more peers` : ''
@@ -90,13 +90,14 @@ const WHY: Readonly<Record<WaitReason, string>> = {
   on_its_way: 'is processing messages',
   away: 'is offline',
   do_not_disturb: 'has the status do-not-disturb',
-  not_reading: 'is connected but does not read',
+  not_reading: 'is connected but does not read its socket',
   not_settling: 'is connected but does not settle',
   catching_up: 'is connected and catching up',
-  pool_unserved: 'is a pool without a free member',
+  pool_unserved: 'is a pool without a free worker',
 }
 
-const count = (depth: number): string => (depth === 1 ? '1 waits' : `${depth.toLocaleString('en')} wait`)
+const count = (depth: number): string =>
+  depth === 1 ? '1 message is waiting' : `${depth.toLocaleString('en')} messages are waiting`
 
 interface Parts {
   readonly db: Database

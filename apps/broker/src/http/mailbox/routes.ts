@@ -80,7 +80,7 @@ export const revoke = createRoute({
   path: '/v1/token',
   summary: 'Revoke the token of this request',
   security,
-  responses: { 204: { description: 'It is no longer valid.' }, ...refusals('token_invalid') },
+  responses: { 204: { description: 'The token is no longer valid.' }, ...refusals('token_invalid') },
 })
 
 export const send = createRoute({
@@ -98,7 +98,7 @@ export const send = createRoute({
     ),
   },
   responses: {
-    200: json(Sent, 'The result of each, in the order of the request.'),
+    200: json(Sent, 'The result of each envelope, in the order of the request.'),
     ...refusals('body_malformed', 'token_invalid'),
   },
 })
@@ -124,7 +124,7 @@ export const inbox = createRoute({
           lost: z.array(wire(schemaOfItem('recovered', 'lost')).openapi('Lost')),
         })
         .openapi('Inbox'),
-      'Leased deliveries and receipts, and lost deliveries; all are empty if nothing arrived in time.',
+      'Leased deliveries, receipts and lost deliveries. All lists are empty if nothing arrived in time.',
     ),
     ...refusals('query_malformed', 'token_invalid', 'revoked', 'session_conflict', 'superseded'),
   },
@@ -149,7 +149,7 @@ export const settle = createRoute({
     body: body(Settle),
   },
   responses: {
-    204: { description: 'All of it is committed.' },
+    204: { description: 'All settles are committed.' },
     ...refusals('body_malformed', 'token_invalid', 'session_over'),
   },
 })
