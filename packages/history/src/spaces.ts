@@ -67,7 +67,7 @@ export function run<R extends ResultRow>(db: Database, statement: string, parame
 }
 
 export const meshMoving = () =>
-  new OperatingError('mesh_away', 'The mesh is on its way to another cell, or lives there.', { retryable: true })
+  new OperatingError('mesh_away', 'The mesh is moving to another cell, or has moved.', { retryable: true })
 
 export class Spaces {
   readonly #db: Database

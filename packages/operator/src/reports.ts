@@ -65,7 +65,7 @@ export const MeshState = z.object({
   why: z.string().describe('one or two sentences'),
   depth: z.int(),
   oldestAgeMs: ms,
-  recipients: z.int().describe('recipients with waiting mail'),
+  recipients: z.int().describe('recipients with waiting messages'),
   sessions: z.int().describe('live sessions on this shard'),
   deadLetters: z.int().describe('counted up to 1,000'),
   worst: z.array(WaitingPeer),
@@ -104,7 +104,7 @@ export const Overview = z.object({
   queue: Queue,
   connections: z.int(),
   database: DatabaseBrief,
-  meshes: z.array(MeshState).describe('the 20 worst meshes with waiting mail or dead letters, worst first'),
+  meshes: z.array(MeshState).describe('the 20 worst meshes with waiting messages or dead letters, worst first'),
 })
 export type Overview = z.output<typeof Overview>
 

@@ -126,7 +126,7 @@ const reasons: Record<string, string> = {
   ENETUNREACH: 'there is no route to its network',
   CONNECT_TIMEOUT: 'it does not reply',
   CONNECTION_DESTROYED: 'it does not reply', // this side closed the socket after the timeout
-  CONNECTION_CLOSED: 'it closed the connection at once',
+  CONNECTION_CLOSED: 'it closed the connection immediately',
   [PROTOCOL_VIOLATION]: POOLER_LIKELY,
   '53300': 'it has no free connection slot (53300)',
   '57P03': 'it is starting up or shutting down (57P03)',

@@ -120,7 +120,7 @@ const ROWS = [
     close: 4421,
     meaning: 'another shard serves this mesh: connect again to learn its address',
   },
-  { code: 'not_kept', isRetryable: false, meaning: 'the space keeps no messages of this peer' },
+  { code: 'not_kept', isRetryable: false, meaning: 'the space keeps no messages from this peer' },
   { code: 'history_full', isRetryable: true, meaning: 'the history of the mesh is full; nothing was stored' },
   {
     code: 'frame_too_large',

@@ -31,7 +31,7 @@ export function planText({ load, hardware, plan }: Planned): string {
       'load',
       `${count(load.peers)} peers, ${count(load.peers * load.onlineShare)} of them connected; ${perPeak(perSecond)}`,
     ],
-    ['', `${count(load.payloadBytes)} bytes each, ${percent(load.offlineShare)} to peers that are away`],
+    ['', `${count(load.payloadBytes)} bytes each, ${percent(load.offlineShare)} to offline peers`],
     ['cells', `${count(plan.cells)}: ${needsText(plan.cellNeeds)}`],
     [
       'brokers',
@@ -184,7 +184,7 @@ function sizeTable(figures: Figures): string {
       ['a byte of payload: more WAL', `${figure(figures.walPerPayloadByte)} bytes`],
       [
         'a silent session',
-        `${figure(figures.sessionKb)} kB, ${figure(figures.idleCpuPerSession * 1e6)} µs of CPU a second`,
+        `${figure(figures.sessionKb)} kB, ${figure(figures.idleCpuPerSession * 1e6)} µs of CPU per second`,
       ],
       [
         'a broker without any; with 100 busy ones',

@@ -92,7 +92,7 @@ export const giveBackMessage = tool({
   title: 'Return messages to the queue',
   description:
     "Returns messages to the queue: they are delivered again after a pause. Use it for work that you can't do now. A message that is released 20 times over 10 minutes becomes a dead letter. Releases all of the messages or none.",
-  effect: 'gives back',
+  effect: 'releases',
   input: z.object({
     messageIds,
     afterSeconds: z

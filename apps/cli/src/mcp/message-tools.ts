@@ -178,7 +178,7 @@ export const listGroups = tool({
   name: 'list_groups',
   title: 'List groups',
   description: 'Lists the groups that you are a member of or own, with their members, as the owner signed them.',
-  effect: 'looks',
+  effect: 'lists',
   input: z.object({}),
   output: z.object({
     notice: z.string(),

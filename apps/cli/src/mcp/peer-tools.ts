@@ -180,7 +180,7 @@ export const listPeers = tool({
   title: 'List peers',
   description:
     'Lists the members of the mesh: the peers that you can send messages to. A peer chooses its name; only its key identifies it.',
-  effect: 'looks',
+  effect: 'lists',
   input: z.object({
     nameContains: z.string().max(64).optional().describe('list only peers whose name contains this text'),
   }),
@@ -210,7 +210,7 @@ export const setStatus = tool({
   title: 'Set your status',
   description:
     'Publishes your status to the mesh until you change it or this server ends. With dnd you receive only messages with the priority now; the broker keeps the others.',
-  effect: 'tells',
+  effect: 'publishes',
   input: z.object({
     availability: z.enum(AVAILABILITIES),
     summary: z

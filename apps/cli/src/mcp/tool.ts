@@ -133,13 +133,13 @@ interface EffectSpec {
  * destructive, and clients ask first.
  */
 const EFFECTS = {
-  looks: { speaks: false, hints: { readOnlyHint: true, openWorldHint: false } },
+  lists: { speaks: false, hints: { readOnlyHint: true, openWorldHint: false } },
   reads: { speaks: false, hints: { readOnlyHint: true, openWorldHint: true } },
   sends: {
     speaks: true,
     hints: { readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: true },
   },
-  tells: {
+  publishes: {
     speaks: true,
     hints: { readOnlyHint: false, destructiveHint: false, idempotentHint: true, openWorldHint: true },
   },
@@ -155,7 +155,7 @@ const EFFECTS = {
     speaks: true,
     hints: { readOnlyHint: false, destructiveHint: true, idempotentHint: true, openWorldHint: true },
   },
-  'gives back': {
+  releases: {
     speaks: false,
     hints: { readOnlyHint: false, destructiveHint: false, idempotentHint: true, openWorldHint: false },
   },

@@ -25,7 +25,7 @@ const GROUPS: MemberListSpec<GroupFacts> = {
     list: 'List the groups that you are a member of or own',
     add: 'Add members to a group. Only its owner may.',
     remove: "Remove members from a group. They can't open messages that are sent afterwards.",
-    delete: 'Delete a group permanently. Nobody can write to it afterwards. Only its owner may.',
+    delete: 'Delete a group permanently. Only its owner may. Nobody can write to it afterwards.',
   },
   list: (shell) => callPeer(shell, { method: 'groups', params: null }),
   named: findGroup,
@@ -125,7 +125,7 @@ const POOLS: MemberListSpec<PoolFacts> = {
     add: 'Add workers to a pool. Only its owner may.',
     remove: 'Remove workers from a pool. They receive no further messages, not even those that already wait.',
     delete:
-      'Delete a pool permanently. Nobody can send to it afterwards, and its waiting messages expire. Only its owner may.',
+      'Delete a pool permanently. Only its owner may. Nobody can send to it afterwards, and its waiting messages expire.',
   },
   list: (shell) => callPeer(shell, { method: 'pools', params: null }),
   named: findPool,

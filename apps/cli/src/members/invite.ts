@@ -116,7 +116,7 @@ async function revoke(shell: Shell, _options: object, word: string): Promise<voi
 /** @throws OperatingError `usage`, `invite_malformed` */
 function idOf(word: string): InviteId {
   if (word.startsWith('sealpost1:')) return readInvite(word).inviteId
-  throw new OperatingError('usage', 'Give the id of the invite (32 hex digits), or the whole invite.')
+  throw new OperatingError('usage', 'Give the id of the invite (32 hex digits) or the whole invite.')
 }
 
 function factsOf({ inviteId, meshId, url, brokerKey, issuer, role, usesMax, notAfterMs }: Invite) {

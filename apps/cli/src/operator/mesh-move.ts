@@ -64,7 +64,7 @@ async function move(shell: Shell, { to, undo }: MoveOptions, mesh: MeshId): Prom
 const PHASES: Readonly<Record<MovePhase, string>> = {
   frozen: 'frozen: new messages wait at their senders',
   copied: 'copied',
-  left: "left: the move can't be undone any more",
+  left: 'left: the move can no longer be undone',
   arrived: 'arrived: the target cell serves its peers',
   done: 'deleted from the source cell',
   undone: 'undone',

@@ -285,7 +285,7 @@ export function loadChapter(result: LoadResult, spans: readonly SpanLatencies[])
     reported: null,
     bar: null,
     isGood: isClean(result),
-    headline: `${count(total)} messages, ${all}: ${count(messagesPerSecond)} a second over ${figure(wallMs / 1000)} s`,
+    headline: `${count(total)} messages, ${all}: ${count(messagesPerSecond)} per second over ${figure(wallMs / 1000)} s`,
     shown: `${count(messagesPerSecond)}/s, ${whole.name} p99 ${figure(whole.of.p99)} ms`,
     sheets: [
       { head: ['milliseconds', 'p50', 'p95', 'p99', 'max'], rows: latencyRows(result).map(latencyCells) },

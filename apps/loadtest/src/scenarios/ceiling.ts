@@ -118,8 +118,8 @@ function outcomeOf<Found>(attempts: readonly Attempt<Found>[], unit: 'messages' 
   return {
     best,
     tried,
-    headline: best ? `${count(best.rate)} ${unit} a second held${reached}` : 'no rate was held',
-    check: costCheck((best?.rate ?? 0) >= asked, `${count(asked)} ${unit} a second are held.`),
+    headline: best ? `${count(best.rate)} ${unit} per second were held${reached}` : 'no rate was held',
+    check: costCheck((best?.rate ?? 0) >= asked, `The broker holds ${count(asked)} ${unit} per second.`),
   }
 }
 
@@ -142,7 +142,7 @@ async function runThroughput(context: RunContext, teardown: Teardown): Promise<F
   const { peers, seconds } = sizeOf(context, { peers: 100, seconds: 10 }, { peers: 50, seconds: 3 })
   const attempts = await searchCeiling(searchOf(context, MESSAGE_SEARCH, QUICK_MESSAGE_SEARCH), async (rate) => {
     const lasts = secondsAt(context, rate, seconds)
-    display.step(`${count(rate)} messages a second for ${count(lasts)} s`)
+    display.step(`${count(rate)} messages per second for ${count(lasts)} s`)
     const plan = planOf({ peers, total: rate * lasts, rate })
     const { result: found } = await runPlan(context, { plan }, teardown)
     return { rate, isGood: isBelowCeiling(found), found }
@@ -180,8 +180,8 @@ function throughputFindings(attempts: readonly Attempt<LoadResult>[], limits: 'o
     ],
     graphs: [
       percentilesGraph(
-        'Latency against the rate',
-        'messages a second',
+        'Latency by rate',
+        'messages per second',
         byRate(attempts).map(({ rate, found }) => [rate, found.e2eMs]),
       ),
     ],
@@ -203,7 +203,7 @@ function throughputSheet(attempts: readonly Attempt<LoadResult>[]) {
     const state = `${isGood ? 'held' : 'over'}${loadgenWasLimit ? ', generator busy' : ''}`
     return [count(rate), `${count(delivered)} of ${count(total)}`, ...times, state]
   })
-  return { head: ['asked a second', 'delivered', 'p50', 'p95', 'p99 ms', ''], rows }
+  return { head: ['requested per second', 'delivered', 'p50', 'p95', 'p99 ms', ''], rows }
 }
 
 const REQUESTS_MIN = 500
@@ -235,7 +235,7 @@ async function runHttpCeiling(context: RunContext, teardown: Teardown): Promise<
   await stage.exchange(Array.from({ length: senders }, (_, i) => [i, i % listeners]))
   const attempts = await searchCeiling(searchOf(context, REQUEST_SEARCH, QUICK_REQUEST_SEARCH), async (rate) => {
     const lasts = secondsAt(context, rate, seconds)
-    display.step(`${count(rate)} requests a second for ${count(lasts)} s`)
+    display.step(`${count(rate)} requests per second for ${count(lasts)} s`)
     const found = await requestsAt(context, stage, { perSecond: rate, until: lasts })
     return { rate, isGood: isHeld(found), found }
   })
@@ -292,8 +292,8 @@ function httpFindings(attempts: readonly Attempt<HttpRound>[], { senders, listen
     ],
     graphs: [
       percentilesGraph(
-        'Due → answer against the rate',
-        'requests a second',
+        'Due → reply by rate',
+        'requests per second',
         byRate(attempts).map(({ rate, found }) => [rate, found.ledger.ack.percentiles]),
       ),
     ],
@@ -315,6 +315,6 @@ function httpSheet(attempts: readonly Attempt<HttpRound>[]) {
     const state = [failuresOf(ledger), percent(share), isGood ? 'held' : 'over']
     return [count(rate), `${count(acked)} of ${count(sent)}`, ...times, ...state]
   })
-  const head = ['asked a second', 'stored', 'answer p50', 'p95', 'p99', 'push p99 ms', 'failed', 'generator', '']
+  const head = ['requested per second', 'stored', 'reply p50', 'p95', 'p99', 'push p99 ms', 'failed', 'generator', '']
   return { head, rows }
 }

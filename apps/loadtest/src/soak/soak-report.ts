@@ -158,7 +158,7 @@ function sizeVerdict(first: SoakRow, last: SoakRow): SoakVerdict {
   const grown = Object.keys(last.bytes).filter((name) => {
     return !isLedger(name) && last.bytes[name]! > LARGER_MAX * (first.bytes[name] ?? 0) + slack
   })
-  const much = isShort(first) ? ` by more than a vacuum takes away (${megabytes(slack)})` : ''
+  const much = isShort(first) ? ` by more than a vacuum removes (${megabytes(slack)})` : ''
   if (grown.length === 0) return { isMet: true, sentence: `tables and indexes did not grow${much}` }
   const each = grown.map((name) => `${name} ${megabytes(first.bytes[name] ?? 0)} → ${megabytes(last.bytes[name]!)}`)
   return { isMet: false, sentence: `grew: ${each.join(', ')}` }

@@ -306,7 +306,7 @@ async function runScenario(context: RunContext, teardown: Teardown): Promise<Fin
   const memory = [second, last].map(({ brokerRssMb }) => figure(brokerRssMb ?? 0)).join(' → ')
   const p99 = `p99 ${figure(second.p99)} → ${figure(last.p99)} ms`
   return {
-    headline: `${count(rate)} a second for ${count(seconds)} s: ${p99}`,
+    headline: `${count(rate)} per second for ${count(seconds)} s: ${p99}`,
     shown: `${p99}, ${memory} MB`,
     sheets: [...chapter.sheets.slice(0, 1), soakSheet(figures)],
     facts: chapter.facts,
@@ -332,5 +332,5 @@ function graphsOf({ rows, series, startMs }: SoakFigures): Graph[] {
     brokerRssMb === null ? [] : [[(atMs - startMs) / 1000, brokerRssMb] as const],
   )
   const latencies = rows.map((row) => [row.fromSeconds, row] as const)
-  return [percentilesGraph('Latency by the span', 'seconds', latencies, ['p50', 'p99']), memoryGraph('seconds', memory)]
+  return [percentilesGraph('Latency by time', 'seconds', latencies, ['p50', 'p99']), memoryGraph('seconds', memory)]
 }

@@ -153,7 +153,7 @@ async function passOver(
     if (piece.length === 0 && attachment.bytes > 0) break
     const sealed = stream.seal(piece, chunk === chunks - 1)
     if (chunk >= chunks || !isHash(hashes, chunk, sealed))
-      throw new SealpostError('part_differs', 'What is there of the file is not its beginning.')
+      throw new SealpostError('part_differs', 'The partial file does not match the attachment.')
     chunk += 1
     bytes += piece.length
   }
@@ -179,8 +179,8 @@ async function* fetchAhead<T>(
 const isHash = (hashes: Uint8Array, chunk: number, sealed: Uint8Array): boolean =>
   isSameBytes(hash256(sealed), hashes.subarray(chunk * HASH_BYTES, (chunk + 1) * HASH_BYTES))
 
-const changed = () => new SealpostError('attachment_changed', 'What came is not what was sent.')
-const truncated = () => new SealpostError('attachment_truncated', 'Not all of the file is there.')
+const changed = () => new SealpostError('attachment_changed', 'The downloaded file does not match the attachment.')
+const truncated = () => new SealpostError('attachment_truncated', 'The attachment is incomplete.')
 
 /** Attempts for a chunk that never arrives while other requests succeed. */
 const PUT_TRIES = 5

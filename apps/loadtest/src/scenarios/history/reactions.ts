@@ -253,7 +253,7 @@ function findingsOf(conversation: Conversation, { found, share, seconds }: React
   const claim =
     'Every stored reaction is counted when it arrives, and again by a member that opens the reactions afterwards.'
   return {
-    headline: `${count(stored / seconds)} reactions a second; the counts of a message with ${count(last.most)} take ${microseconds}`,
+    headline: `${count(stored / seconds)} reactions per second; counting a message with ${count(last.most)} takes ${microseconds}`,
     shown: `write p95 ${figure(writeP95)} ms, counted p95 ${figure(countedP95)} ms, ${count(errors)} errors`,
     sheets: [
       latencySheet([
@@ -264,11 +264,11 @@ function findingsOf(conversation: Conversation, { found, share, seconds }: React
       sheetOf(looks),
     ],
     facts: [
+      ['aggregate', 'counted by the members: the broker knows neither the message of a reaction nor its content'],
       [
-        'aggregate',
-        'counted by the members: the broker knows neither which message a reaction is of, nor what it says',
+        'from nothing',
+        'by a member that opens the reactions again, and by a member that reads every event of the history',
       ],
-      ['from nothing', 'by a member that opens the reactions again, and by one that reads every event of the history'],
       ['found', `${count(found)} of ${count(stored)} by a member that opens them afterwards`],
     ],
     checks: [
@@ -306,7 +306,7 @@ function graphOf(looks: readonly AggregateCost[]): Graph {
     ...{ name, points: looks.map((look) => [look.reactions, pick(look)] as const) },
   })
   return {
-    title: 'Time of the counts against the reactions',
+    title: 'Time of counting by number of reactions',
     x: 'reactions',
     y: 'ms',
     lines: [

@@ -257,7 +257,7 @@ async function measureCrowd(context: RunContext, round: ReplayRound, teardown: T
   const plan = planOf({ ...LIVE, total: LIVE.rate * seconds })
   let burst: Promise<ReadBurst> | undefined
   const onStart = () => {
-    display.step(`${atOnce} at once, and ${LIVE.rate} messages a second`)
+    display.step(`${atOnce} at once, and ${LIVE.rate} messages per second`)
     burst = readBurst(target, round, 'records')
   }
   const { result } = await runPlan(context, { plan, onStart }, teardown)
@@ -289,7 +289,7 @@ function findingsOf(measured: ReplayFigures): Findings {
   const largest = alone.at(-1)!
   const { burst, atOnce, singleMs, liveP99Ms } = crowd
   const crowdRatio = burst.ms / (atOnce * singleMs)
-  const crowdTime = `${atOnce} at once in ${figure(burst.ms / 1000)} s, ${figure(crowdRatio)} × as many alone`
+  const crowdTime = `${atOnce} at once in ${figure(burst.ms / 1000)} s, ${figure(crowdRatio)} × the time of as many one by one`
   const entries = count(largest.space.entries)
   const each = (name: string, pick: (row: ReplayRow) => number) =>
     Object.fromEntries(rows.map((row) => [`${name}${row.space.entries}x${row.atOnce}`, pick(row)]))
@@ -300,7 +300,7 @@ function findingsOf(measured: ReplayFigures): Findings {
     isBarJudged: !isQuick,
     sheets: [
       {
-        head: ['entries', 'MB', 'at once', 'answer s', 'COPY s', 'ratio', 'as lines', 'first byte ms', 'RSS + MB'],
+        head: ['entries', 'MB', 'at once', 'response s', 'COPY s', 'ratio', 'as lines', 'first byte ms', 'RSS + MB'],
         rows: rows.map((row) => [
           ...[count(row.space.entries), figure(row.bytes / MB), count(row.atOnce), figure(row.oursMs / 1000)],
           ...[row.copyMs / 1000, ratioOf(row)].map(figure),
@@ -310,7 +310,7 @@ function findingsOf(measured: ReplayFigures): Findings {
       },
     ],
     facts: [
-      ['snapshot', `of ${entries} entries made again in ${figure(refresh.seconds)} s`],
+      ['snapshot', `of ${entries} entries created in ${figure(refresh.seconds)} s`],
       ['crowd', `${crowdTime}; RSS + ${figure(burst.rssGrowthMb)} MB; live p99 ${figure(liveP99Ms)} ms`],
     ],
     checks: checksOf(measured, crowdRatio),
@@ -331,13 +331,13 @@ function findingsOf(measured: ReplayFigures): Findings {
 function graphsOf(alone: readonly ReplayRow[], { burst, atOnce }: ReplayCrowd): Graph[] {
   const latencies = new Latencies()
   for (const { ms } of burst.readings) latencies.note(ms)
-  const crowd = spectrumGraph([[`${atOnce} answers at once`, latencies.spectrum]])
+  const crowd = spectrumGraph([[`${atOnce} responses at once`, latencies.spectrum]])
   if (alone.length < 2) return [crowd]
   const line = (name: string, pick: (row: ReplayRow) => number) => ({
     ...{ name, points: alone.map((row) => [row.space.entries, pick(row) / 1000] as const) },
   })
   const lines = [line('answer', ({ oursMs }) => oursMs), line('COPY', ({ copyMs }) => copyMs)]
-  return [{ title: 'One answer alone', x: 'entries', y: 'seconds', lines }, crowd]
+  return [{ title: 'One response alone', x: 'entries', y: 'seconds', lines }, crowd]
 }
 
 function checksOf({ rows, crowd, refresh, isQuick, share }: ReplayFigures, crowdRatio: number): Check[] {
@@ -367,8 +367,8 @@ function checksOf({ rows, crowd, refresh, isQuick, share }: ReplayFigures, crowd
     ),
     atMost('First byte of 100,000 entries: ms', hundred.firstByteMs, FIRST_BYTE_MS_MAX),
     atMost('The broker grows by MB with 200,000 entries:', alone.at(-1)!.rssGrowthMb, RSS_MB_MAX),
-    atMost('With the crowd:', burst.rssGrowthMb, CROWD_RSS_MB_MAX),
-    atMost('The crowd takes, times as many alone,', crowdRatio, RATIO_MAX),
+    atMost('With the concurrent responses:', burst.rssGrowthMb, CROWD_RSS_MB_MAX),
+    atMost('The concurrent responses take, times as many one by one,', crowdRatio, RATIO_MAX),
     percentileCheck({ ...bound, of: 'live messages' }),
     atMost('A snapshot of 200,000 entries takes seconds', refresh.seconds, REFRESH_SECONDS_MAX),
     generatorCheck(share),

@@ -56,7 +56,7 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
   display.step(`${SENDERS} groups of ${members} members and their sender`)
   const crew = new BroadcastCrew(stage, await Promise.race([createGroups(context, stage), target.failed]))
   await crew.exchange()
-  display.step(`${PER_SECOND} messages a second for ${seconds} s`)
+  display.step(`${PER_SECOND} messages per second for ${seconds} s`)
   const effort = new Effort()
   const { startMs } = crew.begin()
   const sending = atRate({ startMs, perSecond: PER_SECOND, until: seconds }, (turn, dueAtMs) =>
@@ -182,7 +182,7 @@ function findingsOf(crew: BroadcastCrew, { members, messages, seconds, share }: 
   const { storedMs, ledger, dropped } = crew
   const [p95, pushP95] = [storedMs.at(95), ledger.e2e.at(95)]
   const deliveries = `${count(ledger.delivered)} of ${count(ledger.sent)} deliveries`
-  const rate = `${count(ledger.sent / seconds)} deliveries a second`
+  const rate = `${count(ledger.sent / seconds)} deliveries per second`
   const isComplete = ledger.delivered === ledger.sent && ledger.failedCount === 0
   return {
     headline: `${count(messages)} messages to ${count(members)} members each: ${deliveries}, stored in p95 ${figure(p95)} ms`,
@@ -194,7 +194,7 @@ function findingsOf(crew: BroadcastCrew, { members, messages, seconds, share }: 
       ]),
     ],
     facts: [
-      ['shape', `${SENDERS} senders, ${PER_SECOND} messages a second in all: ${rate}`],
+      ['shape', `${SENDERS} senders, ${PER_SECOND} messages per second in total: ${rate}`],
       ['failed', failuresOf(ledger)],
     ],
     checks: [

@@ -138,6 +138,6 @@ function sheetOf(results: readonly PhaseResult[]) {
     const times = [ack.at(50), ack.at(95), ack.at(99), e2e.at(95)].map(figure)
     return [phase.name, figure(phase.seconds), count(sent), figure(rateOf(phase)), ...times, failuresOf(phase.ledger)]
   })
-  const head = ['phase', 'seconds', 'requests', 'a second', 'answer p50', 'p95', 'p99', 'push p95 ms', 'failed']
+  const head = ['phase', 'seconds', 'requests', 'per second', 'reply p50', 'p95', 'p99', 'push p95 ms', 'failed']
   return { head, rows }
 }

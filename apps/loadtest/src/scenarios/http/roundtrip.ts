@@ -78,12 +78,12 @@ function findingsOf(ledger: Ledger, { active, sockets, missing, dropped, share }
     shown: `p95 ${figure(p95)} ms, ${count(dropped)} dropped`,
     sheets: [
       latencySheet([
-        ['due → HTTP answer', ledger.ack],
+        ['due → HTTP reply', ledger.ack],
         ['due → push', ledger.e2e],
       ]),
     ],
     facts: [
-      ['shape', `${count(sockets)} sockets, ${count(active)} written to, ${PER_SECOND} messages a second each`],
+      ['shape', `${count(sockets)} sockets, ${count(active)} of them receive ${PER_SECOND} messages per second each`],
       ['failed', failuresOf(ledger)],
     ],
     checks: [

@@ -80,13 +80,13 @@ function findingsOf(ledger: Ledger, { bothMs, known, seconds, retries, share }: 
     shown: `${count(acked)} of ${count(sent)} stored once, ${count(failedCount)} errors`,
     sheets: [
       latencySheet([
-        ['both answers', bothMs],
+        ['both replies', bothMs],
         ['vote → counted', ledger.e2e],
       ]),
     ],
     facts: [
       ['answers', `${replies}, in ${figure(seconds)} s`],
-      ['put off', `${count(retries)} ${repeated}`],
+      ['delayed', `${count(retries)} ${repeated}`],
     ],
     checks: [
       mailCheck(isOnce, 'Of the two sends of each vote, one was stored and the other was recognized as a resend.'),
@@ -97,7 +97,7 @@ function findingsOf(ledger: Ledger, { bothMs, known, seconds, retries, share }: 
     ],
     graphs: [
       spectrumGraph([
-        ['both answers', bothMs.spectrum],
+        ['both replies', bothMs.spectrum],
         ['counted', ledger.e2e.spectrum],
       ]),
     ],

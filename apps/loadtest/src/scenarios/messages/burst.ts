@@ -140,9 +140,9 @@ function sweepFindings(results: readonly LoadResult[]): Findings {
   const worst = Math.max(...results.map(({ callToPushMs }) => callToPushMs.p99))
   const share = Math.max(...results.map(({ loadgenCpuShareMax }) => loadgenCpuShareMax))
   const sizes = results.map(({ peers }) => count(peers)).join(', ')
-  const speed = `More than ${count(RERUN_PER_SECOND)} messages a second arrived with the best size (${count(best)}).`
+  const speed = `More than ${count(RERUN_PER_SECOND)} messages per second arrived with the best size (${count(best)}).`
   return {
-    headline: `${sizes} peers: ${count(best)} a second at best, call → push p99 at most ${figure(worst)} ms`,
+    headline: `${sizes} peers: ${count(best)} per second at best, call → push p99 at most ${figure(worst)} ms`,
     shown: `${count(best)}/s, call → push p99 ${figure(worst)} ms`,
     sheets: [sweepSheet(results)],
     facts: [],
@@ -154,7 +154,7 @@ function sweepFindings(results: readonly LoadResult[]): Findings {
     ],
     graphs: [
       percentilesGraph(
-        'Call → push against the peers',
+        'Call → push by number of peers',
         'peers',
         results.map(({ peers, callToPushMs }) => [peers, callToPushMs]),
       ),
@@ -174,7 +174,7 @@ function sweepSheet(results: readonly LoadResult[]) {
     const times = [callToPushMs.p50, callToPushMs.p99, e2eMs.p50, e2eMs.p95, e2eMs.p99].map(figure)
     return [...[peers, total, messagesPerSecond].map(count), ...times, count(lost)]
   })
-  const head = ['peers', 'messages', 'a second', 'call → push p50', 'p99', 'send → push p50', 'p95', 'p99 ms', 'lost']
+  const head = ['peers', 'messages', 'per second', 'call → push p50', 'p99', 'send → push p50', 'p95', 'p99 ms', 'lost']
   return { head, rows }
 }
 

@@ -164,7 +164,7 @@ function findingsOf(measured: ConnectionFigures): Findings {
 const descriptors = ({ descriptors: open }: ProcessFacts): string => orDash(open, count)
 
 function sheetOf(steps: readonly ConnectStep[]): Findings['sheets'][number] {
-  const head = ['connections', 'new', 'failed', 'a second', 'p50', 'p95', 'p99 ms', 'broker RSS MB', 'descriptors']
+  const head = ['connections', 'new', 'failed', 'per second', 'p50', 'p95', 'p99 ms', 'broker RSS MB', 'descriptors']
   const rows = steps.map(({ peers, connected, seconds, broker }) => {
     const { connectMs, failed } = connected
     const perSecond = connectMs.count / Math.max(0.001, seconds)
@@ -176,7 +176,7 @@ function sheetOf(steps: readonly ConnectStep[]): Findings['sheets'][number] {
 }
 
 function checksOf({ peers, before, after, talk, status, churn }: ConnectionFigures, kbEach: number): Check[] {
-  const memory = costCheck(kbEach <= KB_EACH_MAX, `A session takes at most ${KB_EACH_MAX} kB (${figure(kbEach)}).`)
+  const memory = costCheck(kbEach <= KB_EACH_MAX, `A session uses at most ${KB_EACH_MAX} kB (${figure(kbEach)}).`)
   const spare = (after.descriptors ?? 0) - (before.descriptors ?? 0)
   const bound = { percent: 99, samples: talk.delivered, ms: talk.e2eMs.p99, maxMs: P99_MS_MAX }
   return [

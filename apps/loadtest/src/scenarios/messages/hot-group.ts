@@ -119,7 +119,7 @@ function findingsOf(
     headline: `${senders} senders, ${count(members)} members: ten groups are ${figure(speedUp)} times as fast as one`,
     shown: `${isComplete ? 'no timeout' : 'timed out'}, 10 groups ${figure(speedUp)} × as fast`,
     sheets: [
-      { head: ['', 'turns', 'deliveries', 'a second', 'median s', 'each'], rows },
+      { head: ['', 'turns', 'deliveries', 'per second', 'median s', 'each'], rows },
       latencySheet(sides.map(({ name, stored }) => [`send → stored, ${name}`, stored])),
     ],
     facts: [

@@ -187,7 +187,7 @@ function findingsOf(results: readonly PartResult[], probe: ProbeResult, generato
   const suffered = results.length - intact + (delivered < sent ? 1 : 0)
   const served = `${percent(share)} of ${count(seconds)}`
   const arrived = `(${count(delivered)} of ${count(sent)})`
-  const probes = `${count(sent)} sends of one peer, ${PROBES_A_SECOND} a second`
+  const probes = `${count(sent)} sends of one peer, ${PROBES_A_SECOND} per second`
   return {
     headline: `${results.length} workloads at once, ${count(suffered)} failed; a send succeeded in ${served} seconds`,
     shown: `${suffered === 0 ? '0 lost' : `${count(suffered)} failed`}, ${served} s`,

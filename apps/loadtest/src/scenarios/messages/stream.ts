@@ -170,10 +170,10 @@ function findingsOf(rounds: readonly StreamRound[]): Findings {
   const failed = sum(rounds.map((round) => round.failed))
   const checks = rounds.flatMap(roundChecks)
   const { peers, rate } = shownRounds.at(-1)!.result
-  const shape = `${JOINS_A_SECOND} joins a second, health by HTTP ${HEALTH_A_SECOND} times a second`
+  const shape = `${JOINS_A_SECOND} joins and ${HEALTH_A_SECOND} HTTP health requests per second`
   const limit = `for rates up to ${count(JUDGED_RATE_MAX)} frames/s, the maximum of a published report`
   return {
-    headline: `${count(peers)} peers, ${count(rate!)} frames a second: p99 ${figure(worst)} ms`,
+    headline: `${count(peers)} peers, ${count(rate!)} frames per second: p99 ${figure(worst)} ms`,
     shown: `p99 ${figure(worst)} ms, HTTP p99 ${figure(health)} ms`,
     isBarJudged: judged.length > 0 && checks.every(isJudged),
     sheets: [
