@@ -26,7 +26,7 @@ test('the open loop has one clock, and shows how late the generator was', () => 
 
 test('each clock is explained, and so is a burst whose calls are not all made at once', () => {
   const [call, send] = clockNotes({ rate: null, window: 64, messagesPerPeer: 1000, isPacking: true })
-  expect(call).toContain("from the application's call of send(), with the wait for the window")
+  expect(call).toContain("from the application's call of send() and includes the wait for the window")
   expect(call).toContain('makes all 1,000 calls at once')
   expect(send).toContain('the window of 64 admits a message, before it is sealed')
   expect(clockNotes({ rate: null, window: 64, messagesPerPeer: 1001, isPacking: true })[0]).toContain(

@@ -394,13 +394,7 @@ export class Outbox implements EnginePart {
       if (stream) lane.advance(headerHash)
       return { post, lane, place: 'sealed', envelopeId, envelope, admittedAtMs: nowMs }
     } catch (cause) {
-      return new SealpostError(
-        'key_refused',
-        'The box key of this recipient is invalid: no message can be sealed to it.',
-        {
-          cause,
-        },
-      )
+      return new SealpostError('key_refused', 'No message can be sealed to the box key of this recipient.', { cause })
     }
   }
 
