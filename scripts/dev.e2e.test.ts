@@ -45,7 +45,7 @@ async function startDev(): Promise<Dev> {
   for (const stream of [child.stdout!, child.stderr!]) {
     stream.on('data', (bytes) => {
       output += String(bytes)
-      if (output.includes('Ctrl-C ends all of it')) ready.resolve()
+      if (output.includes('Press Ctrl-C to stop everything')) ready.resolve()
     })
   }
   const closed = once(child, 'close')
