@@ -65,7 +65,7 @@ test('scenarios that are named run in the order in which they are named, and end
   const { out } = await world.run([...words, '--json', world.resultFile])
   const { scenarios } = await world.result<ScenarioReport['json']>()
   expect(scenarios.map(({ scenario }) => scenario)).toEqual(['roundtrip', 'burst'])
-  expect(out).toMatch(/scenario +shown here/)
+  expect(out).toMatch(/scenario +measured/)
 })
 
 test('a run with a page of its own', async () => {

@@ -164,7 +164,7 @@ onLinux('a broker that hangs ends the run after DRAIN_MS, with what timed out an
   await running.says('sending')
   const [broker] = await programsOf(`BROKER_KEY_FILE=${world.folder}`)
   process.kill(Number(broker), 'SIGSTOP')
-  await running.says('nothing more came')
+  await running.says('received nothing for')
   process.kill(Number(broker), 'SIGCONT')
   const { code, left } = await running.ended
   expect(code).toBe(1)

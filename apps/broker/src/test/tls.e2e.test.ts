@@ -150,7 +150,7 @@ test('a start with a certificate that can not be served ends with its code, also
   const env = { DATABASE_URL: world.databaseUrl, BROKER_KEY_FILE: await brokerKeyFile(folder), ...tlsSettingsOf(over) }
   const ended = await runBroker(env)
   expect(ended).toMatchObject({ code: 1, stdout: '' })
-  expect(ended.stderr).toMatch(/^The certificate \S+ ended on \S+Z \(tls_certificate_expired\)\.\n$/)
+  expect(ended.stderr).toMatch(/^The certificate \S+ expired at \S+Z \(tls_certificate_expired\)\.\n$/)
   const started = startBroker({ environment: { PATH: process.env.PATH, PORT: '0', ADMIN_PORT: '0', ...env } })
   await expect(started).rejects.toMatchObject({ code: 'tls_certificate_expired' })
 })
@@ -158,7 +158,7 @@ test('a start with a certificate that can not be served ends with its code, also
 test('one of the two settings alone, or a PUBLIC_URL without TLS, is reported with the other invalid settings', async () => {
   const env = { DATABASE_URL: world.databaseUrl, PORT: 'x' }
   const half = await runBroker({ ...env, TLS_KEY: files.key })
-  expect(half).toMatchObject({ code: 2, stderr: expect.stringContaining('both or neither: TLS_CERT is missing.\n') })
+  expect(half).toMatchObject({ code: 2, stderr: expect.stringContaining('must be set together: TLS_CERT is missing.\n') })
   const plain = await runBroker({ ...env, ...tlsSettingsOf(files), PUBLIC_URL: 'ws://broker.example' })
   expect(plain).toMatchObject({ code: 2, stderr: expect.stringContaining('PUBLIC_URL must begin with wss://') })
 })
