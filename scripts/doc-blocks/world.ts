@@ -10,7 +10,7 @@ import { join as joinMesh } from '@sealpost/sdk/join'
 const ROOT = join(import.meta.dirname, '../..')
 const MAIN = join(ROOT, 'apps/cli/src/main.ts')
 /** A command that keeps running is ready when it prints how to stop it. */
-const IS_READY = /Ctrl-C ends/
+const IS_READY = /[Pp]ress Ctrl-C/
 
 interface Running {
   readonly child: ChildProcess
