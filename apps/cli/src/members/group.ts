@@ -58,7 +58,7 @@ interface SendOptions {
 function groupSendCommand(run: RunAction): Command {
   return new Command('send')
     .description(
-      'Send a message to every member of a group: TEXT, or stdin, and optionally a file. Succeeds when the broker has stored it for each member.',
+      'Send a message to every member of a group: TEXT, or stdin, and optionally a file. The command succeeds when the broker has stored it for each member.',
     )
     .argument(...GROUPS.argument)
     .argument('[TEXT]', 'the message; without TEXT and --file, it is read from stdin')
@@ -153,7 +153,7 @@ export function poolCommand(run: RunAction): Command {
 function poolSendCommand(run: RunAction): Command {
   return new Command('send')
     .description(
-      'Send a message to a free worker of a pool: TEXT, the content of a file, or stdin. Succeeds when the broker has stored it.',
+      'Send a message to a free worker of a pool: TEXT, the content of a file, or stdin. The command succeeds when the broker has stored it.',
     )
     .argument(...POOLS.argument)
     .argument('[TEXT]', 'the message; without TEXT and --file, it is read from stdin')

@@ -25,7 +25,7 @@ import { abortable, examples, type RunAction, type Shell, withDeadline } from '.
 
 export function inviteCommand(run: RunAction): Command {
   return new Command('invite')
-    .description('Manage invites to the mesh. Only its admins may.')
+    .description('Manage invites to the mesh. Only admins may create and revoke invites.')
     .addCommand(createCommand(run))
     .addCommand(showCommand(run))
     .addCommand(revokeCommand(run))
@@ -155,7 +155,7 @@ interface JoinOptions {
 export function joinCommand(run: RunAction): Command {
   return new Command('join')
     .description(
-      "Join a mesh with an invite, or enrol this machine as your device. Generates the profile's keys if it has none.",
+      'Join a mesh with an invite, or enrol this machine as your device. If the profile has no keys, the command generates them.',
     )
     .argument('<INVITE>', 'the invite or enrolment code, which begins with sealpost1: or sealpostdevice1:')
     .option(

@@ -29,7 +29,7 @@ interface SendOptions {
 export function sendCommand(run: RunAction): Command {
   return new Command('send')
     .description(
-      'Send a message to a peer: TEXT, or stdin, and optionally a file. Succeeds when the broker has stored it.',
+      'Send a message to a peer: TEXT, or stdin, and optionally a file. The command succeeds when the broker has stored it.',
     )
     .argument(
       '<TO>',

@@ -124,7 +124,7 @@ interface CreateOptions {
 
 export function tokenCommand(run: RunAction): Command {
   return new Command('token')
-    .description("Manage operators' tokens. Needs DATABASE_URL.")
+    .description("Manage operators' tokens. The commands need DATABASE_URL.")
     .addHelpText('after', examples('sealpost admin token create grafana', 'sealpost admin token list'))
     .addCommand(createCommand(run))
     .addCommand(new Command('list').description('List the tokens, without their secrets').addHelpText('after', examples('sealpost admin token list')).action(run(list))) // biome-ignore format: one thing

@@ -30,7 +30,9 @@ const MESH = '0123456789abcdef0123456789abcdef'
 
 export function createMeshCommand(run: RunAction): Command {
   return withInviteOptions(new Command('create'))
-    .description('Create a mesh and print the invite of its first admin. Needs DATABASE_URL and a running broker.')
+    .description(
+      'Create a mesh and print the invite of its first admin. The command needs DATABASE_URL and a running broker.',
+    )
     .argument('<NAME>', 'the name of the mesh for operators, 1 to 64 characters')
     .addHelpText(
       'after',

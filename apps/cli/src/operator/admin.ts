@@ -22,7 +22,9 @@ import { adminDeadCommand } from './dead-letters.ts'
 
 export function adminCommand(run: RunAction): Command {
   const admin = new Command('admin')
-    .description('For operators: monitor message flow and act on problems. Needs SEALPOST_ADMIN_URL and a token.')
+    .description(
+      'For operators: monitor message flow and act on problems. The commands need SEALPOST_ADMIN_URL and a token.',
+    )
     .addHelpText(
       'after',
       `

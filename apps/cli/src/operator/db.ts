@@ -21,7 +21,7 @@ export function dbCommand(run: RunAction): Command {
 
 function migrateCommand(run: RunAction): Command {
   return new Command('migrate')
-    .description('Migrate the database, as the account that owns it. Needs DATABASE_URL.')
+    .description('Migrate the database, as the account that owns it. The command needs DATABASE_URL.')
     .addHelpText('after', examples('DATABASE_URL=postgres://owner@db/sealpost sealpost db migrate'))
     .action(run(bringUpToDate))
 }
@@ -44,7 +44,7 @@ function rolesCommand(run: RunAction): Command {
 
 function restoredCommand(run: RunAction): Command {
   return new Command('restored')
-    .description('Start a new incarnation after you restored files without a recovery. Needs DATABASE_URL.')
+    .description('Start a new incarnation after you restored files without a recovery. The command needs DATABASE_URL.')
     .addHelpText('after', examples('sealpost db restored'))
     .action(run(begin))
 }

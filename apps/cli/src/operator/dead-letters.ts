@@ -180,7 +180,7 @@ const filterOf = ({ ids, ...choice }: DeadLetterChoice): DeadLetterFilter => ({
 
 const inDatabase: DeadLetterSource = {
   name: 'dead',
-  description: 'For operators: manage dead letters in the database. Needs DATABASE_URL.',
+  description: 'For operators: manage dead letters in the database. The commands need DATABASE_URL.',
   limitMax: 100_000,
   list: async (shell, choice, limit) => {
     const letters = await withDatabase(shell, (db) => listDeadLetters(db, filterOf(choice), limit))

@@ -26,7 +26,7 @@ interface MoveOptions {
 
 export function meshCommand(run: RunAction): Command {
   return new Command('mesh')
-    .description('For operators: move meshes between cells. Needs CELLS_FILE.')
+    .description('For operators: move meshes between cells. The commands need CELLS_FILE.')
     .addCommand(moveCommand(run))
     .addCommand(showCommand(run))
     .addHelpText('after', examples('sealpost mesh show 0f…', 'sealpost mesh move 0f… --to north'))

@@ -38,14 +38,18 @@ const EXAMPLE_MESH = '0192f3a45b6c7d8e9f0a1b2c3d4e5f60'
 
 function listCommand(run: RunAction): Command {
   return new Command('list')
-    .description('List the brokers that are alive or were recently, and the meshes pinned to them. Needs DATABASE_URL.')
+    .description(
+      'List the brokers that are alive or were recently, and the meshes pinned to them. The command needs DATABASE_URL.',
+    )
     .addHelpText('after', examples('sealpost shard list', 'sealpost shard list --json'))
     .action(run(list))
 }
 
 function pinCommand(run: RunAction): Command {
   return new Command('pin')
-    .description('Pin a mesh to a broker, which is its home while that broker is alive. Needs DATABASE_URL.')
+    .description(
+      'Pin a mesh to a broker, which is its home while that broker is alive. The command needs DATABASE_URL.',
+    )
     .argument('<MESH>', 'the id of the mesh (32 hex digits)', parseHex(16))
     .argument('<SHARD>', 'the name of the broker, from `shard list`')
     .addHelpText('after', examples(`sealpost shard pin ${EXAMPLE_MESH} shard-1.example`))
@@ -54,7 +58,7 @@ function pinCommand(run: RunAction): Command {
 
 function unpinCommand(run: RunAction): Command {
   return new Command('unpin')
-    .description('Unpin a mesh: its id determines its home again. Needs DATABASE_URL.')
+    .description('Unpin a mesh: its id determines its home again. The command needs DATABASE_URL.')
     .argument('<MESH>', 'the id of the mesh (32 hex digits)', parseHex(16))
     .addHelpText('after', examples(`sealpost shard unpin ${EXAMPLE_MESH}`))
     .action(run(unpin))
@@ -80,7 +84,7 @@ async function keygen({ output }: Shell, _options: object, file: string): Promis
 function certifyCommand(run: RunAction): Command {
   return new Command('certify')
     .description(
-      "Print the certificate of a broker's own key, for BROKER_CERTIFICATE_FILE. Generates the key if the file does not exist.",
+      "Print the certificate of a broker's own key, for BROKER_CERTIFICATE_FILE. If the file does not exist, the command generates the key.",
     )
     .argument('<KEY-FILE>', "the file of the broker's own key, its BROKER_KEY_FILE")
     .requiredOption('--cluster-key <FILE>', 'the file of the cluster key, which peers have pinned')

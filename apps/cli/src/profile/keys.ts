@@ -92,7 +92,7 @@ async function retryWithNextKeys(shell: Shell, error: { code?: string }): Promis
 
 export function keygenCommand(run: RunAction): Command {
   return new Command('keygen')
-    .description("Generate a profile's keys. Never overwrites existing keys.")
+    .description("Generate a profile's keys. Existing keys are never overwritten.")
     .option(
       '--passphrase',
       'encrypt the keys with a passphrase, which you type or set in SEALPOST_PASSPHRASE or --passphrase-file',

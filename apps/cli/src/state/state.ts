@@ -46,7 +46,9 @@ interface SetOptions {
 
 function setCommand(run: RunAction): Command {
   return new Command('set')
-    .description('Set a value: VALUE, the content of a file, or stdin. Succeeds when the broker has stored it.')
+    .description(
+      'Set a value: VALUE, the content of a file, or stdin. The command succeeds when the broker has stored it.',
+    )
     .argument(...KEY)
     .argument('[VALUE]', 'the value; without VALUE and --file, it is read from stdin')
     .option(...GROUP_OPTION)
@@ -155,7 +157,7 @@ interface WatchOptions {
 
 function watchCommand(run: RunAction): Command {
   return new Command('watch')
-    .description('Print every change as it happens, until Ctrl-C. Meanwhile, sends new members their keys.')
+    .description('Print every change as it happens, until Ctrl-C. Meanwhile, the command sends new members their keys.')
     .option(...GROUP_OPTION)
     .option('--after <N>', 'start after the event with this number', parseInteger(0, Number.MAX_SAFE_INTEGER))
     .option('-n, --count <N>', 'exit after N events', parseInteger(1, 1_000_000_000))
