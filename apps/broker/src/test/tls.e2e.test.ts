@@ -158,7 +158,10 @@ test('a start with a certificate that can not be served ends with its code, also
 test('one of the two settings alone, or a PUBLIC_URL without TLS, is reported with the other invalid settings', async () => {
   const env = { DATABASE_URL: world.databaseUrl, PORT: 'x' }
   const half = await runBroker({ ...env, TLS_KEY: files.key })
-  expect(half).toMatchObject({ code: 2, stderr: expect.stringContaining('must be set together: TLS_CERT is missing.\n') })
+  expect(half).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('must be set together: TLS_CERT is missing.\n'),
+  })
   const plain = await runBroker({ ...env, ...tlsSettingsOf(files), PUBLIC_URL: 'ws://broker.example' })
   expect(plain).toMatchObject({ code: 2, stderr: expect.stringContaining('PUBLIC_URL must begin with wss://') })
 })
