@@ -181,7 +181,7 @@ async function fill(db: Database, { rows, recipients, table }: DrainOptions) {
   const peers = await addMembers(db, meshId, bindings)
   const run = (statement: string) => db.run((sql) => sql.unsafe(statement), { timeoutMs: PATIENCE_MS })
   const [waiting] = await run('select 1 from message_queue limit 1')
-  if (waiting) throw new OperatingError('not_empty', 'Mail waits in this database. The drain needs a separate one.')
+  if (waiting) throw new OperatingError('not_empty', 'This database contains waiting messages. Use an empty database.')
   if (table) await run(`alter table message_queue set (${table})`)
   await run(
     `insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, expires_at, envelope)

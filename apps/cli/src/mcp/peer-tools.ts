@@ -48,7 +48,7 @@ const fileShape = z.object({
 const contentShape = z.object({
   from: senderShape,
   group: z
-    .object({ id: z.string(), name: z.string().describe('what its owner calls it') })
+    .object({ id: z.string(), name: z.string().describe('the name that its owner gave it') })
     .nullable()
     .describe(
       'the group that the message was sent to; its sender is a member; null: the message was sent to you alone',
