@@ -45,6 +45,8 @@ const SEEDS: Readonly<Record<string, readonly number[]>> = {
   'a peer that is allowed again can send': [1_312_744_220],
   /** Two had expired when others arrived, and one became valid again when the clock was set back: still two gaps. */
   'a gap counts even if the missing message arrives late': [1_312_748_792],
+  /** Its sender's wire was cut, and a jump of the clock lapsed its lease: one failed attempt, which was enough in that world. */
+  'a receipt may end by its failed attempts': [1_791_537_641],
 }
 
 const worlds = Object.entries(SEEDS).flatMap(([claim, seeds]) => seeds.map((seed) => ({ claim, seed })))

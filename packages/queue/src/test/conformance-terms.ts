@@ -78,6 +78,18 @@ function receiptTests(stage: () => Stage): void {
     expect(await stage().world.deadLetters()).toEqual([])
   })
 
+  test('end by failed attempts without receipts or dead letters for themselves', async () => {
+    const [a] = await stage().store(stage().append('a', { terms: termsOf() }))
+    await stage().commit([], [{ ...stage().refOf(a!), receiptTo: peerKeyOf(1) }])
+    const [receipt] = await stage().take(await stage().openFor(peerKeyOf(1)))
+    const ref = { meshId: MESH, recipient: stage().ann, priority: 1, id: receipt!.id }
+    for (let n = 0; n < suiteOptions.failedAttemptsMax; n++) await stage().here.countFailedAttempt(ref)
+    await stage().world.advance(suiteOptions.failedAttemptsSpanMs + 65_000)
+    expect(await stage().here.sweep()).toMatchObject({ expired: 0, dead: 1 })
+    expect(await receiptsOfAnn(stage())).toEqual([])
+    expect(await stage().world.deadLetters()).toEqual([])
+  })
+
   test('travel with the delivery, like the rest of its terms', async () => {
     const terms = termsOf({ receipts: 'all', thread: 'ab'.repeat(16), hops: 7, noAutoReply: true })
     const session = await stage().openBob()

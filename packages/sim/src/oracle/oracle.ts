@@ -33,7 +33,15 @@ interface SendFacts {
   wasPassedBy: boolean
   death: Death | null
   isRefused: boolean
+  /** Its receipt arrived, or ended by failed attempts as any other delivery may. */
   isEndReported: boolean
+}
+
+interface Receipt {
+  readonly meshId: MeshId
+  readonly to: PeerKey
+  readonly envelopeId: EnvelopeId
+  readonly event: ReceiptEvent
 }
 
 export type SendDoubts = Pick<SendFacts, 'mayDie' | 'mayBeRefused' | 'isOfLeaver'>
@@ -218,6 +226,15 @@ export class Oracle {
     must(send?.death, 'P2', () => `left the queue without a dead letter: ${send && textOf(send)}`)
   }
 
+  /** A receipt left the queue unsettled; `isDue`: it had its failed attempts. Nothing reports this end. */
+  receiptDied(receipt: Receipt, isDue: boolean): void {
+    const { meshId, to, envelopeId, event } = receipt
+    const send = this.sendOf.get(`${meshId} ${to} ${envelopeId}`)
+    must(isDue, 'P2', () => `a receipt (${event}) was given up too early: ${send && textOf(send)}`)
+    this.mark('death: receipt')
+    if (event !== 'pushed') this.reportedEnd(send!)
+  }
+
   lost(meshId: MeshId, mail: readonly { sender: PeerKey; envelopeId: EnvelopeId; reason: Death }[]): void {
     for (const { sender, envelopeId, reason } of mail) {
       const send = this.sendOf.get(`${meshId} ${sender} ${envelopeId}`)
@@ -311,8 +328,12 @@ export class Oracle {
       'P2',
       () => `a receipt reports ${event}, which is false: ${textOf(send!)}`,
     )
-    if (!send!.isEndReported && !send!.isRefused) this.count(send!, 'unreported', -1)
-    send!.isEndReported = true
+    this.reportedEnd(send!)
+  }
+
+  private reportedEnd(send: SendFacts): void {
+    if (!send.isEndReported && !send.isRefused) this.count(send, 'unreported', -1)
+    send.isEndReported = true
   }
 
   get isDone(): boolean {

@@ -6,6 +6,7 @@ import {
   type Member,
   type PoolClaimed,
   type PoolWant,
+  type ReceiptEvent,
   type RemoteClaimed,
   type RemoteWant,
   readMarking,
@@ -32,7 +33,7 @@ export class WatchedStatements extends MemoryShard {
     for (const ref of batch.settles) {
       const row = this.store.findDelivery(ref)
       if (ref.holder !== undefined && row?.lease?.holder !== ref.holder) continue
-      if (row && !isReceipt(row)) oracle.removed(row.meshId, this.keyOf(row.meshId, row.sender), row)
+      if (row && receiptEventOf(row) === null) oracle.removed(row.meshId, this.keyOf(row.meshId, row.sender), row)
     }
     const committed = super.commitAtOnce(batch)
     this.watchStored(batch.appends, committed)
@@ -85,16 +86,25 @@ export class WatchedStatements extends MemoryShard {
     const swept = super.sweep()
     for (const letter of store.deadLetters.slice(known)) {
       const row = before.get(letter.id)!
-      const isDue =
-        letter.reason === 'expired'
-          ? row.expiresAtMs <= store.nowMs
-          : row.failedAttempts >= this.options.failedAttemptsMax
+      const isDue = letter.reason === 'expired' ? row.expiresAtMs <= store.nowMs : this.hasItsFailedAttempts(row)
       world.oracle.died({ ...letter, sender: this.keyOf(letter.meshId, letter.sender) }, isDue)
     }
     const left = new Set(store.deliveries())
-    for (const row of before.values())
-      if (!isReceipt(row) && !left.has(row)) world.oracle.swept(row.meshId, this.keyOf(row.meshId, row.sender), row)
+    for (const row of before.values()) {
+      if (left.has(row)) continue
+      const event = receiptEventOf(row)
+      if (event === null) world.oracle.swept(row.meshId, this.keyOf(row.meshId, row.sender), row)
+      else {
+        const { meshId, envelopeId } = row
+        const receipt = { meshId, to: this.keyOf(meshId, row.recipient), envelopeId, event }
+        world.oracle.receiptDied(receipt, this.hasItsFailedAttempts(row))
+      }
+    }
     return swept
+  }
+
+  private hasItsFailedAttempts({ failedAttempts }: StoredDelivery): boolean {
+    return failedAttempts >= this.options.failedAttemptsMax
   }
 
   override open(session: SessionRef): number | null {
@@ -150,7 +160,11 @@ interface LeaseFacts {
 }
 type Leases = ReadonlyMap<number, LeaseFacts>
 
-const isReceipt = ({ terms }: StoredDelivery): boolean => terms !== null && readMarking(terms)?.kind === 'receipt'
+/** Null: no receipt. */
+function receiptEventOf({ terms }: StoredDelivery): ReceiptEvent | null {
+  const marking = terms && readMarking(terms)
+  return marking?.kind === 'receipt' ? marking.event : null
+}
 
 type PoolLeases = ReadonlyMap<
   number,

@@ -348,6 +348,12 @@ const queue: readonly Edit[] = [
     breaks: /^P2: given up too early/,
   },
   {
+    name: 'a sweep takes receipts that wait',
+    from: 'seen.filter((row) => row.expiresAtMs <= this.store.nowMs)',
+    to: 'seen.filter((row) => isReceipt(row) || row.expiresAtMs <= this.store.nowMs)',
+    breaks: /^P2: a receipt .* too early/,
+  },
+  {
     name: 'a waiting delivery is reported as lost',
     from: 'const lost = this.store.deadLetters.filter(',
     to: `const plain = this.store.find(meshId, peer)!.deliveries.filter(({ terms }) => terms === null)
