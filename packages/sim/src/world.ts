@@ -154,12 +154,14 @@ class World implements Surroundings {
 
   /** After the faults: no delivery waits for long while its recipient's session has room and is pushed nothing else. */
   private watchWaiting(): void {
-    const { clock, store, plan, oracle, path } = this
+    const { clock, store, plan, oracle, path, overlaps } = this
     const isPunctual = plan.databaseMs <= FAST_DATABASE_MS && plan.clockJumps === 0
     const mostMsOf = ({ id, lease }: StoredDelivery, { life, connection }: Taker) => {
       const isWoken = lease?.epoch === null && life.watch.hasReturned(id, connection.welcomedAtMs)
-      const isUndisturbed = isPunctual && (lease?.untilMs ?? 0) > path.lostAtMs + LOST_MS_MAX
-      return isWoken && isUndisturbed ? RETURNED_MS_MAX : WAITS_MS_MAX
+      const dueAtMs = lease?.untilMs ?? 0
+      const isUndisturbed = isPunctual && dueAtMs > path.lostAtMs + LOST_MS_MAX
+      // A held commit keeps the room of its leases on insert.
+      return isWoken && isUndisturbed && !overlaps.mayLackSince(dueAtMs) ? RETURNED_MS_MAX : WAITS_MS_MAX
     }
     const since = new Map<StoredDelivery, Millis>()
     const look = () => {
