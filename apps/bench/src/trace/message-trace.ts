@@ -17,7 +17,7 @@ const BYTE_FILES = [
   ...['packages/queue/src/postgres/batch-writer.ts', 'packages/std/src/hex.ts'],
 ]
 /** Work besides the messages: scans for operators, and replies to statements that postgres.js runs. */
-const BACKGROUND = ['apps/broker/src/admin/', 'packages/pg/src/column-types.ts']
+const BACKGROUND = ['apps/broker/src/admin/', 'packages/pg/src/column-types.ts', 'packages/pg/src/connection.ts']
 /** Starts the periodic work of the driver, such as the session scan. */
 const PERIODIC = 'packages/driver/src/background.ts every'
 const PRELOAD = join(import.meta.dirname, 'preload.ts')

@@ -53,10 +53,16 @@ describe('before a key is proven', () => {
       return (await client.closed).reason
     }
     const reasons: string[] = []
-    for (let i = 0; i < 200 && reasons.at(-1) !== 'rate_exceeded'; i++) reasons.push(await refused())
+    const exhaust = async () => {
+      do reasons.push(await refused())
+      while (reasons.length < 200 && reasons.at(-1) !== 'rate_exceeded')
+      return (await post(`${limited.broker.httpUrl}/v1/token`, wire.slice(2))).body
+    }
+    let body = await exhaust()
     expect(reasons[0]).toBe('frame_malformed')
     expect(reasons.at(-1)).toBe('rate_exceeded')
-    const { body } = await post(`${limited.broker.httpUrl}/v1/token`, wire.slice(2))
+    // On a slow machine the bucket has room again by the time of the request.
+    for (let i = 0; i < 4 && (body as { code: string }).code !== 'rate_limited'; i++) body = await exhaust()
     expect(body).toEqual({ code: 'rate_limited', retryAfterMs: expect.any(Number) })
   })
 })
