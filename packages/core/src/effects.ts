@@ -24,7 +24,7 @@ import type {
 import type { Hint } from '@sealpost/protocol/hints'
 import type { DeliveryId, GroupId, MeshId, Millis, PeerKey, PeerNo, PoolId, SpaceId } from '@sealpost/std'
 
-import type { Request, Requester } from './directory/requests.ts'
+import type { Request, Requester } from './directory/request-types.ts'
 import type { LiveSession, SocketId } from './model.ts'
 
 export type { SocketId } from './model.ts'

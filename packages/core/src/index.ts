@@ -1,27 +1,8 @@
 /** The engine: pure and synchronous. Drivers do the waiting. */
 export type { Counters, Timed, TimedStage } from './context.ts'
-export type { FoundGroups, SpaceFacts } from './directory/groups.ts'
-export {
-  type ConsentReply,
-  type FrameOfRequest,
-  type GroupEntry,
-  type OwnRequests,
-  type RemovalReply,
-  type Replies,
-  type Reply,
-  type Request,
-  type Requester,
-  type RequestOf,
-  type RequestTable,
-  type RequestType,
-  type RevokedMember,
-  type RevokeReply,
-  replyFrom,
-  type SetGroupReply,
-  type SetPoolReply,
-  type SignedUserRecords,
-  type SuccessionReply,
-} from './directory/requests.ts'
+export type { FoundGroups } from './directory/groups.ts'
+export type { SpaceFacts } from './directory/permissions.ts'
+export * from './directory/request-types.ts'
 export type { NewDevice } from './directory/users.ts'
 export * from './effects.ts'
 export { Engine, type EngineOptions } from './engine.ts'

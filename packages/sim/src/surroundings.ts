@@ -12,7 +12,7 @@ import type { Inside } from './oracle/inside.ts'
 import type { Consents, HeardConsents, Revocations } from './oracle/membership.ts'
 import type { Oracle } from './oracle/oracle.ts'
 import type { BoxKeyTurns, Vault } from './peer/crypto.ts'
-import type { Disks } from './peer/sim-peer.ts'
+import type { Disks } from './peer/simulated-store.ts'
 import type { Chances, Ends, FaultPlan } from './plan.ts'
 import type { DatabasePath, Overlaps } from './shard/database.ts'
 

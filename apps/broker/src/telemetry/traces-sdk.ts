@@ -12,9 +12,27 @@ import {
   TraceIdRatioBasedSampler,
   TracerProvider,
 } from '@opentelemetry/sdk-trace'
+import type { Millis } from '@sealpost/std'
 import manifest from '../../package.json'
 import type { Config } from '../config/config.ts'
-import type { Spans, Work } from './traces.ts'
+
+export type Attributes = Readonly<Record<string, string | number>>
+
+export interface Work {
+  readonly name: string
+  readonly tookMs: Millis
+  /** Called only if the span is kept. */
+  readonly attributes: () => Attributes
+  readonly isFailed?: boolean
+  /** For a request: its headers name the parent span. */
+  readonly headers?: Headers
+}
+
+export interface Spans {
+  /** `inner` becomes a child span of the same duration. */
+  record(work: Work, inner?: Work): void
+  stop(): Promise<void>
+}
 
 /** An unavailable receiver must not delay the exit; by default the exporter retries for ten seconds. */
 const STOP_WITHIN_MS = 1_000

@@ -8,24 +8,7 @@ import type { Claimed } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
 import type { Millis } from '@sealpost/std'
 import type { Config } from '../config/config.ts'
-
-export type Attributes = Readonly<Record<string, string | number>>
-
-export interface Work {
-  readonly name: string
-  readonly tookMs: Millis
-  /** Called only if the span is kept. */
-  readonly attributes: () => Attributes
-  readonly isFailed?: boolean
-  /** For a request: its headers name the parent span. */
-  readonly headers?: Headers
-}
-
-export interface Spans {
-  /** `inner` becomes a child span of the same duration. */
-  record(work: Work, inner?: Work): void
-  stop(): Promise<void>
-}
+import type { Spans } from './traces-sdk.ts'
 
 export class Traces {
   readonly #spans: Spans

@@ -13,7 +13,7 @@ import { ANY_ID, type IdRange, PRIORITY_MAX, type RemoteWant, type Want } from '
 import { type DeliveryId, ID_BLOCK, type Millis, type PeerKey, type PeerNo } from '@sealpost/std'
 import type { EngineLimits } from '../limits.ts'
 import { WeightedFairQueue } from './outgoing.ts'
-import { RemoteLeaseCursor } from './remote-leases.ts'
+import { RemoteLeaseCursor } from './remote-lease-cursor.ts'
 
 export interface Unsettled {
   readonly priority: number

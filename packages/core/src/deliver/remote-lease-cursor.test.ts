@@ -2,7 +2,7 @@
 import type { Delivery } from '@sealpost/protocol'
 import { type DeliveryId, ID_BLOCK } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { RemoteLeaseCursor } from './remote-leases.ts'
+import { RemoteLeaseCursor } from './remote-lease-cursor.ts'
 
 const idIn = (block: number, n: number) => (block * ID_BLOCK + n) as DeliveryId
 const found = (...ids: DeliveryId[]) => ids.map((id) => ({ id }) as Delivery)

@@ -2,8 +2,8 @@ import { type Consent, type FrameOf, OPEN } from '@sealpost/protocol'
 import type { PeerNo } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
 import { idOf, keyOf, memberOf, sendOf, world } from '../test/testing-world.ts'
-import type { ConsentReply } from './requests.ts'
-import { ruleOf } from './users.ts'
+import { ruleOf } from './permissions.ts'
+import type { ConsentReply } from './request-types.ts'
 
 const no = (n: number) => n as PeerNo
 const contacts = (version: number, ...named: number[]): Consent => ({

@@ -1,22 +1,17 @@
 /**
- * A shard's knowledge of the groups and spaces that envelopes name: the epochs of a mesh's groups, and whether a space
- * keeps messages.
+ * Tracks the epochs of a mesh's groups, so that envelopes sealed for former members are refused. It sends every new
+ * statement that it learns to the live sessions of the mesh.
  */
 import type { FrameOf, NackCode } from '@sealpost/protocol'
-import type { Millis, SpaceId } from '@sealpost/std'
 import { GROUP_EPOCH_LAST, type GroupId, type MeshId } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { LiveSession, Mesh } from '../model.ts'
 import type { MembershipRef } from '../send/send-request.ts'
-import type { GroupEntry } from './requests.ts'
+import type { GroupEntry } from './request-types.ts'
 
 /** `null` stands for a group that does not exist. */
 export type FoundGroups = ReadonlyMap<GroupId, GroupEntry | null>
 
-/**
- * Tracks the epochs of a mesh's groups, so that envelopes sealed for former members are refused. It sends every new
- * statement that it learns to the live sessions of the mesh.
- */
 export class GroupDirectory {
   private readonly context: Context
 
@@ -25,8 +20,8 @@ export class GroupDirectory {
   }
 
   /**
-   * A statement that another shard accepted does not reach this one automatically, so a group that is written to is
-   * looked up periodically.
+   * A statement that another shard accepted does not reach this one by itself, so a group that is written to is looked up
+   * periodically.
    */
   isKnown({ mesh }: LiveSession, membership: MembershipRef | null): boolean {
     return membership === null || mesh.isGroupKnown(membership.group, this.context.nowMs)
@@ -81,36 +76,4 @@ export function membershipOf({
   rosterEpoch,
 }: Pick<FrameOf<'broadcast'>, 'group' | 'rosterEpoch'>): MembershipRef | null {
   return group === NO_GROUP ? null : { group, epoch: rosterEpoch }
-}
-
-export interface SpaceFacts {
-  readonly spaceId: SpaceId
-  /** The space exists, this peer belongs to it, and its messages are kept. */
-  readonly keepsMessages: boolean
-  /** The space has no room for further messages. */
-  readonly isFull: boolean
-}
-
-/** A change by another shard may stay unseen here for this long. */
-const GOOD_FOR_MS: Millis = 15_000
-/** With more entries, most would be ids of no space. */
-const SPACES_MAX = 2000
-
-/** Caches, for one session, whether the spaces that it writes to keep its messages. */
-export class SpaceCache {
-  private readonly spaces = new Map<SpaceId, { facts: SpaceFacts; goodUntilMs: Millis }>()
-
-  find(spaceId: SpaceId, nowMs: Millis): SpaceFacts | undefined {
-    const seen = this.spaces.get(spaceId)
-    return seen && nowMs < seen.goodUntilMs ? seen.facts : undefined
-  }
-
-  learn(facts: SpaceFacts, nowMs: Millis): void {
-    if (this.spaces.size >= SPACES_MAX) this.spaces.clear()
-    this.spaces.set(facts.spaceId, { facts, goodUntilMs: nowMs + GOOD_FOR_MS })
-  }
-
-  doubt(spaceId: SpaceId): void {
-    this.spaces.delete(spaceId)
-  }
 }

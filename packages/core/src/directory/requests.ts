@@ -3,115 +3,23 @@
  * (`RequestTable`) and one reply (`Engine.replied`). A row defines the limits of the request, the frames of its reply,
  * and what the reply changes in this engine.
  */
-import type {
-  ClientFrame,
-  Consent,
-  Frame,
-  FrameOf,
-  KeyBindingEntry,
-  Lost,
-  Member,
-  PoolEntry,
-  ServerFrame,
-} from '@sealpost/protocol'
+import type { ClientFrame, Consent, FrameOf, PoolEntry, ServerFrame } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
-import type { DeliveryId, GroupId, MeshId, PeerKey } from '@sealpost/std'
+import type { DeliveryId, MeshId, PeerKey } from '@sealpost/std'
 import type { LiveSession, SocketId } from '../model.ts'
-
-/** The authenticated sender of a request. */
-export type Requester = Pick<Member, 'meshId' | 'peer' | 'peerKey' | 'user'>
-
-export type RevokedMember = Pick<Member, 'meshId' | 'peer' | 'peerKey'>
-
-/** A group's newest statement. Its signature was checked when the broker accepted it. */
-export interface GroupEntry {
-  readonly groupId: GroupId
-  readonly epoch: number
-  readonly statement: Uint8Array
-}
-
-/** Statements about users. Their signatures were checked when the broker accepted them. */
-export interface SignedUserRecords {
-  readonly statements: readonly Uint8Array[]
-  readonly removals: readonly Uint8Array[]
-  readonly successions: readonly Uint8Array[]
-}
-
-/** `not_admin`: the requester is no admin and names peers other than itself. */
-export type RevokeReply =
-  | { readonly outcome: 'done'; readonly ended: readonly RevokedMember[] }
-  | { readonly outcome: 'not_admin' }
-
-/** The consent after the change, with keys for its owner and with numbers for routing. */
-export interface ConsentReply extends Pick<FrameOf<'consented'>, 'outcome' | 'peers' | 'unknown'> {
-  readonly consent: Consent
-}
-
-type Refused<Type extends 'groupSet' | 'deviceRemoved' | 'succeeded'> = {
-  readonly outcome: Exclude<FrameOf<Type>['outcome'], 'done'>
-}
-
-export type SetGroupReply = { readonly outcome: 'done'; readonly group: GroupEntry } | Refused<'groupSet'>
-
-/** `pool`: the pool as the database has it after the statement. */
-export type SetPoolReply = { readonly outcome: 'done'; readonly pool: PoolEntry | null } | Refused<'groupSet'>
-
-export type RemovalReply =
-  | { readonly outcome: 'done'; readonly removed: RevokedMember; readonly removal: Uint8Array }
-  | Refused<'deviceRemoved'>
-
-export type SuccessionReply =
-  | { readonly outcome: 'done'; readonly successor: PeerKey; readonly statement: Uint8Array }
-  | Refused<'succeeded'>
-
-export interface Replies {
-  lookup: { readonly bindings: readonly KeyBindingEntry[]; readonly users: SignedUserRecords }
-  lookupHistory: readonly KeyBindingEntry[]
-  members: Pick<FrameOf<'roster'>, 'members' | 'isLast'>
-  revoke: RevokeReply
-  consent: ConsentReply
-  bind: FrameOf<'bound'>['outcome']
-  groups: { readonly groups: readonly GroupEntry[]; readonly isLast: boolean }
-  setGroup: SetGroupReply
-  pools: { readonly statements: readonly Uint8Array[]; readonly isLast: boolean }
-  setPool: SetPoolReply
-  /** `pool`: null if there is no such pool. */
-  joinPool: { readonly pool: PoolEntry | null }
-  devices: SignedUserRecords
-  removeDevice: RemovalReply
-  succeed: SuccessionReply
-  /** Lost deliveries that were not reported to the peer, oldest first. `isAll`: there are no others. */
-  findLost: { readonly lost: readonly Lost[]; readonly isAll: boolean }
-}
-
-/** Requests that the engine makes itself, when a session opens. */
-export interface OwnRequests {
-  findLost: { readonly type: 'findLost' }
-}
-
-export type RequestType = keyof Replies
-export type FrameOfRequest<Type extends RequestType> = Type extends keyof OwnRequests
-  ? OwnRequests[Type]
-  : FrameOf<Extract<Type, Frame['type']>>
-
-export interface RequestOf<Type extends RequestType> {
-  readonly socket: SocketId
-  readonly requester: Requester
-  readonly frame: FrameOfRequest<Type>
-}
-export type Request = { [Type in RequestType]: RequestOf<Type> }[RequestType]
-export type Reply = Replies[RequestType]
-
-/** The driver's table: how each request gets its reply. `null`: too many wait, or the requester is no member any more. */
-export type RequestTable = {
-  readonly [Type in RequestType]: (requester: Requester, frame: FrameOfRequest<Type>) => Promise<Replies[Type] | null>
-}
-
-/** Gets the request's reply from a driver's table. */
-export function replyFrom(table: RequestTable, { requester, frame }: Request): Promise<Reply | null> {
-  const reply = table[frame.type] as (requester: Requester, frame: Request['frame']) => Promise<Reply | null>
-  return reply(requester, frame)
-}
+import type {
+  FrameOfRequest,
+  GroupEntry,
+  OwnRequests,
+  Replies,
+  Reply,
+  Request,
+  Requester,
+  RequestOf,
+  RequestType,
+  RevokedMember,
+  SignedUserRecords,
+} from './request-types.ts'
 
 export interface RequestParts {
   readonly live: (socket: SocketId) => LiveSession | null

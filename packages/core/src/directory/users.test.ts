@@ -2,7 +2,7 @@ import type { FrameOf } from '@sealpost/protocol'
 import type { PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { keyOf, MESH, memberOf, sendOf, world } from '../test/testing-world.ts'
-import type { ConsentReply } from './requests.ts'
+import type { ConsentReply } from './request-types.ts'
 
 const bytes = (n: number) => new Uint8Array(4).fill(n)
 const NOBODY = { statements: [], removals: [], successions: [] }

@@ -3,10 +3,10 @@
  * that asked for one of the keys or watch the mesh.
  */
 import type { Consent, FrameOf, ServerFrame } from '@sealpost/protocol'
-import type { MeshId, PeerKey, PeerNo } from '@sealpost/std'
+import type { MeshId, PeerKey } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { LiveSession } from '../model.ts'
-import type { Requester } from './requests.ts'
+import type { Requester } from './request-types.ts'
 
 /** A device that has just joined, and the user that vouches for it. */
 export interface NewDevice {
@@ -64,25 +64,3 @@ export class UserDirectory {
 }
 
 const follows = (live: LiveSession, key: PeerKey): boolean => live.hasLookedUp(key) || live.mesh.watchers.has(live)
-
-/** The rule that decides whose mail a peer accepts; the router checks it for each envelope. */
-export class ConsentRule {
-  private readonly named: ReadonlySet<PeerNo>
-  private readonly areNamedAdmitted: boolean
-
-  constructor(named: Iterable<PeerNo>, areNamedAdmitted: boolean) {
-    this.named = new Set(named)
-    this.areNamedAdmitted = areNamedAdmitted
-  }
-
-  /** `sender`: the user that the sender is or acts for. */
-  admits(sender: PeerNo): boolean {
-    return this.named.has(sender) === this.areNamedAdmitted
-  }
-}
-
-/** Returns null for the common rule: mail from everybody. A user may always write to itself and to its devices. */
-export function ruleOf(owner: PeerNo, { policy, named }: Consent): ConsentRule | null {
-  if (policy === 'contacts') return new ConsentRule([owner, ...named], true)
-  return named.length === 0 ? null : new ConsentRule(named, false)
-}

@@ -26,26 +26,15 @@ import {
 import type { Millis, PeerKey } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { Deliveries } from '../deliver/deliveries.ts'
-import type { SpaceFacts } from '../directory/groups.ts'
 import { type FoundGroups, type GroupDirectory, membershipOf } from '../directory/groups.ts'
+import type { SpaceFacts } from '../directory/permissions.ts'
 import { type LiveSession, PoolState } from '../model.ts'
 import type { PoolDispatcher } from '../pools/pools.ts'
 import type { Presence } from '../presence/presence.ts'
+import type { PendingAppend, RecipientState } from './pending-append.ts'
+import { BroadcastPolicy, PoolPolicy, poolOf, type SendPolicy, type Unknowns } from './policies.ts'
 import { FULL_RETRY_MS } from './quotas.ts'
-import {
-  type Broadcast,
-  BroadcastPolicy,
-  type PendingAppend,
-  type PoolBody,
-  PoolPolicy,
-  PRIORITY_NUMBERS,
-  poolOf,
-  type RecipientState,
-  type SendPolicy,
-  type SendRequest,
-  type SentItem,
-  type Unknowns,
-} from './send-request.ts'
+import { type Broadcast, type PoolBody, PRIORITY_NUMBERS, type SendRequest, type SentItem } from './send-request.ts'
 
 const BUSY_RETRY_MS = 200
 const UNAVAILABLE_RETRY_MS = 1000

@@ -14,7 +14,7 @@ import {
   type Settle,
 } from '@sealpost/protocol'
 import { type EnvelopeId, type GroupId, type MeshId, type PeerKey, type PeerNo, unreachable } from '@sealpost/std'
-import type { FrameOfRequest, Replies, Request, RequestType } from '../directory/requests.ts'
+import type { FrameOfRequest, Replies, Request, RequestType } from '../directory/request-types.ts'
 import type { ClaimWantOf, DeliveryUpdate, Effects, PeerSpace } from '../effects.ts'
 import { Engine } from '../engine.ts'
 import { defaultLimits, type EngineLimits } from '../limits.ts'

@@ -7,7 +7,7 @@ import { Conversation } from './conversation.tsx'
 import { ChevronIcon, CloseIcon, Face, Logo } from './icons.tsx'
 import type { Mailbox } from './mailbox.ts'
 
-export interface ChatParts {
+interface ChatParts {
   readonly chat: Chat
   readonly mailbox: Mailbox
 }

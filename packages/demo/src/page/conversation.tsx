@@ -2,12 +2,15 @@
 import { fingerprint } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/sdk'
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks'
-import { type ChatLine, type Fate, failureWords, type LineFile, linesWith, nameOf } from './chat.ts'
-import type { ChatParts } from './chat-view.tsx'
+import { type Chat, type ChatLine, type Fate, failureWords, type LineFile, linesWith, nameOf } from './chat.ts'
 import { BackIcon, ClockIcon, Face, SendIcon, StoredIcon } from './icons.tsx'
 import type { Mailbox } from './mailbox.ts'
 
-type Parts = ChatParts & { readonly peer: PeerKey }
+interface Parts {
+  readonly chat: Chat
+  readonly mailbox: Mailbox
+  readonly peer: PeerKey
+}
 
 export function Conversation({ chat, mailbox, peer }: Parts) {
   const heading = useRef<HTMLHeadingElement>(null)

@@ -1,6 +1,6 @@
 /** Groups in the engine: the trusted statements, incoming group mail, and messages to groups. */
 import { type GroupStatement, isGroupEnded, type Note } from '@sealpost/identity'
-import { BODY_BYTES_MAX, type FrameOf, type Priority, type SendTerms } from '@sealpost/protocol'
+import { BODY_BYTES_MAX, type FrameOf } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
 import type { OpenedEnvelope, OpenedMessage, PushedDelivery } from '../inbox/message.ts'
@@ -8,6 +8,7 @@ import type { OutgoingMessage, Receipt } from '../outbox/lane.ts'
 import { keptForLater, type Orphan, type SharedBodyStore } from '../outbox/persistent-outbox.ts'
 import type { GroupCrypto, PeerEvent } from '../ports.ts'
 import type { BrokerRequestOf } from '../requests/requests.ts'
+import type { GroupMessage, GroupMessageTerms, MessageRecorder } from './group-message.ts'
 import { GroupStatements } from './statement-cache.ts'
 
 export interface GroupClientPorts {
@@ -124,55 +125,6 @@ export class GroupClient {
       },
     )
   }
-}
-
-export interface GroupMessageTerms {
-  readonly priority: Priority
-  readonly ttlSeconds: number
-  readonly terms?: SendTerms | undefined
-  /** Sealed with the body, together with the group's id. */
-  readonly note?: Note | undefined
-}
-
-/** Records messages to a group in its history: an open `State` of the group is one. */
-export interface MessageRecorder {
-  /**
-   * @throws SealpostError `key_missing` while it has no key to seal them under; `value_too_large` if no record can
-   *   hold the note
-   */
-  checkNote(note: Note | undefined): void
-  /** Returns the history record to store with the sealed body; the ticket opens the body. */
-  sealRecord(message: { readonly ticket: Uint8Array; readonly note: Note }): Uint8Array
-  /** The record is stored; called once for each member that the message is stored for. */
-  recorded(record: Uint8Array): void
-}
-
-/** A message to a group: its body sealed once, and the common part of its envelopes, which all refer to this object. */
-export interface GroupMessage {
-  readonly groupId: GroupId
-  readonly epoch: number
-  readonly bodyId: string
-  /** The sealed body. */
-  readonly bytes: Uint8Array
-  /** The body of each envelope: content key and hash. */
-  readonly ticket: Uint8Array
-  readonly terms: GroupMessageTerms
-  /** The history record, or undefined for none. */
-  readonly record?: Uint8Array | undefined
-  /** The addressed members; empty if an earlier process sent it. */
-  readonly members: readonly PeerKey[]
-  /** It was already sealed again for the current members, which happens once. */
-  readonly isSecond: boolean
-  /** Members whose envelopes were refused because the group changed; it is sealed again for them. */
-  readonly owed: Set<PeerKey>
-}
-
-/** The group of a received message, proven by the sender's box and the owner's signature. */
-export interface MessageGroup {
-  readonly id: GroupId
-  readonly name: string
-  /** The epoch of the statement that the sender used. */
-  readonly epoch: number
 }
 
 /** The outcome of a group message for one member. */

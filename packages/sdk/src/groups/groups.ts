@@ -9,13 +9,8 @@ import { SealpostError } from '../errors.ts'
 import { bytesOf } from '../inbox/message.ts'
 import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import type { RequestBroker } from '../requests/requests.ts'
-import {
-  type GroupClient,
-  isGroupMember,
-  type MemberOutcome,
-  type MessageRecorder,
-  unknownGroup,
-} from './group-client.ts'
+import { type GroupClient, isGroupMember, type MemberOutcome, unknownGroup } from './group-client.ts'
+import type { MessageRecorder } from './group-message.ts'
 
 /** The common part of a group and a pool: a named set of peers that its owner changes by statements. */
 interface MemberListView {

@@ -3,9 +3,9 @@ import type { DeliveryId, EnvelopeId, PeerKey } from '@sealpost/std'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { type StoreRecord, StoreWriter } from '../stores/store.ts'
-import { type ArrivedMessage, Inbox, Leases } from './inbox.ts'
+import { Inbox, Leases } from './inbox.ts'
 import type { Message } from './message.ts'
-import { SequenceTracker } from './stream-order.ts'
+import { type ArrivedMessage, SequenceTracker } from './stream-order.ts'
 
 const ALICE = 'a'.repeat(64) as PeerKey
 const MALLORY = 'e'.repeat(64) as PeerKey

@@ -11,7 +11,7 @@ import type { DeliveryId, EnvelopeId, Millis, PeerKey } from '@sealpost/std'
 import { chunksOf } from '../outbox/lane.ts'
 import type { InboxRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
 import type { Message } from './message.ts'
-import { addBounded, HashChain, SequenceTracker } from './stream-order.ts'
+import { type ArrivedMessage, addBounded, HashChain, SequenceTracker } from './stream-order.ts'
 
 /**
  * `fresh`: hand it out. `redriven`: hand it out; the application rejected an earlier delivery of it. `duplicate`: it
@@ -67,17 +67,6 @@ interface Sender<Held> {
 interface Rejection {
   readonly deliveryId: DeliveryId
   readonly reason: string
-}
-
-export interface ArrivedMessage {
-  /** The id of its newest push. */
-  readonly deliveryId: DeliveryId
-  readonly attempt: number
-  readonly sender: PeerKey
-  readonly envelopeId: EnvelopeId
-  readonly stream: StreamPosition | null
-  /** Null without a stream. */
-  readonly headerHash: Uint8Array | null
 }
 
 export class Inbox<Held extends ArrivedMessage> {

@@ -3,7 +3,7 @@ import type { Note, StreamPosition } from '@sealpost/identity'
 import type { FrameOf, Priority, ReceiptWish, Terms } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { MessageGroup } from '../groups/group-client.ts'
+import type { MessageGroup } from '../groups/group-message.ts'
 import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 
 /** Carries out a message's methods; the engine implements it. */

@@ -9,8 +9,18 @@
 
 import type { StreamPosition } from '@sealpost/identity'
 import type { Priority } from '@sealpost/protocol'
-import { isSameBytes, type Millis } from '@sealpost/std'
-import type { ArrivedMessage } from './inbox.ts'
+import { type DeliveryId, type EnvelopeId, isSameBytes, type Millis, type PeerKey } from '@sealpost/std'
+
+export interface ArrivedMessage {
+  /** The id of its newest push. */
+  readonly deliveryId: DeliveryId
+  readonly attempt: number
+  readonly sender: PeerKey
+  readonly envelopeId: EnvelopeId
+  readonly stream: StreamPosition | null
+  /** Null without a stream. */
+  readonly headerHash: Uint8Array | null
+}
 
 /**
  * Counts the held messages of all senders. Held messages use up the session's credit: without this bound, a sender that

@@ -19,7 +19,7 @@ import {
 } from '@sealpost/protocol'
 import { type EnvelopeId, type GroupId, isHex, type Millis, type PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
-import type { GroupMessage } from '../groups/group-client.ts'
+import type { GroupMessage } from '../groups/group-message.ts'
 
 /** A queue in one array: `shift` of a plain array moves all later items. */
 export class Fifo<T> {

@@ -1,7 +1,7 @@
 import { encodeJson, FRAME_BYTES_MAX, type FrameOf } from '@sealpost/protocol'
 import { type GroupId, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import type { GroupMessage } from '../groups/group-client.ts'
+import type { GroupMessage } from '../groups/group-message.ts'
 import { groupPeer } from '../test/groups.ts'
 import { LIMITS, World } from '../test/outbox.ts'
 

@@ -8,7 +8,7 @@
 import { concatBytes, TICKET_BYTES } from '@sealpost/identity'
 import type { Millis } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { GroupMessage } from '../groups/group-client.ts'
+import type { GroupMessage } from '../groups/group-message.ts'
 import type { OutboxRecord, SealedRecord, SharedBodyRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
 import type { OutboxEntry, OutgoingMessage, OutgoingTerms } from './lane.ts'
 

@@ -7,7 +7,7 @@ import type { StreamId } from '@sealpost/identity'
 import type { DeliveryId, EnvelopeId, GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import type { KnownAddresses } from '../connection/addresses.ts'
 import { SealpostError } from '../errors.ts'
-import type { GroupMessageTerms } from '../groups/group-client.ts'
+import type { GroupMessageTerms } from '../groups/group-message.ts'
 import type { OutgoingTerms } from '../outbox/lane.ts'
 
 /**

@@ -1,21 +1,13 @@
 /** A peer: the SDK's real engine on the simulated network, and an application that is sometimes slow or throws. */
 import { type ClientFrame, NO_THREAD, type Priority, type SendTerms } from '@sealpost/protocol'
-import {
-  type EngineStore,
-  type Message,
-  type PeerEffects,
-  PeerEngine,
-  type PeerEvent,
-  type StoreChange,
-  type StoreRecord,
-} from '@sealpost/sdk'
-import { type MeshId, type Millis, type PeerKey, type Random, seededRandom } from '@sealpost/std'
-import type { VirtualClock } from '../clock.ts'
+import { type Message, type PeerEffects, PeerEngine, type PeerEvent } from '@sealpost/sdk'
+import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SimulatedLink } from '../network.ts'
 import type { SendDoubts } from '../oracle/oracle.ts'
 import { BROKER_KEY } from '../shard/shard-life.ts'
 import type { Surroundings } from '../surroundings.ts'
 import { bodyOf, boxKeyOf, GROUP_ID, KeyRing, POOL, sendOf, textOfSends, vaultCrypto } from './crypto.ts'
+import type { SimulatedStore } from './simulated-store.ts'
 
 export class SimPeer implements PeerEffects {
   readonly meshId: MeshId
@@ -362,69 +354,3 @@ export class SimPeer implements PeerEffects {
 const POOL_WORK_MS = 600
 
 const isPlain = ({ receipts, notBeforeMs }: SendTerms): boolean => receipts === 'none' && notBeforeMs === 0
-
-const DISK_SALT = 0x5757
-const WRITE_MS_MAX: Millis = 400
-
-/**
- * In some worlds peers have a store on a slow disk: a batch is stored some time after it was written. The disks have a
- * random source of their own, like `Ends`.
- */
-export class Disks {
-  private readonly clock: VirtualClock
-  private readonly random: Random
-  private readonly isOn: boolean
-
-  constructor(clock: VirtualClock, seed: number) {
-    this.clock = clock
-    this.random = seededRandom(seed ^ DISK_SALT)
-    this.isOn = this.random.chance(0.2)
-  }
-
-  /** Returns the store of the next peer; null if it has none. `written`: a batch is stored. */
-  create(written: () => void): SimulatedStore | null {
-    if (!this.isOn || this.random.chance(0.5)) return null
-    return new SimulatedStore((store) => this.clock.after(this.random.next() * WRITE_MS_MAX, store), written)
-  }
-}
-
-class SimulatedStore implements EngineStore {
-  readonly records: readonly StoreRecord[] = []
-  private readonly stored = new Map<string, StoreRecord>()
-  private readonly later: (store: () => void) => void
-  private readonly written: () => void
-  private waiters: { readonly message: Message; readonly marked: () => void }[] = []
-
-  constructor(later: SimulatedStore['later'], written: () => void) {
-    this.later = later
-    this.written = written
-  }
-
-  write(changes: readonly StoreChange[]): void {
-    this.later(() => {
-      for (const { key, record } of changes) {
-        if (record) this.stored.set(key, record)
-        else this.stored.delete(key)
-      }
-      const { waiters } = this
-      this.waiters = waiters.filter(({ message }) => !this.isMarked(message))
-      for (const waiter of waiters) if (!this.waiters.includes(waiter)) waiter.marked()
-      this.written()
-    })
-  }
-
-  /** Calls back when the mark of a message is stored: no later process of the peer receives it again. */
-  whenMarked(message: Message, marked: () => void): void {
-    this.waiters.push({ message, marked })
-  }
-
-  private isMarked({ sender, envelopeId, stream }: Message): boolean {
-    for (const record of this.stored.values()) {
-      if (record.kind === 'loose' && record.sender === sender && record.envelopeId === envelopeId) return true
-      if (record.kind !== 'mark' || record.sender !== sender || record.streamId !== stream?.streamId) continue
-      const { settled } = record
-      if (settled.some((from, i) => i % 2 === 0 && from <= stream.seq && stream.seq <= settled[i + 1]!)) return true
-    }
-    return false
-  }
-}

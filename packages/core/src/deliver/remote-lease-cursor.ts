@@ -1,0 +1,95 @@
+/**
+ * Tracks the blocks of ids from which other shards lease deliveries to one session on insert. The ids of a block are
+ * committed in order, so new deliveries lie behind the last collected one, and none is missed if a hint is lost.
+ *
+ * A block may be collected from after a complete scan of the whole queue that began after a delivery of the block was
+ * seen. A sender writes to blocks drawn after everything that it stored through other shards was committed: the scan has
+ * returned that, and the deliveries in the block follow it (P6). Only the database establishes what was seen, never a
+ * hint.
+ */
+import type { Delivery, IdRange } from '@sealpost/protocol'
+import { blockOf, type DeliveryId, ID_BLOCK, type Millis } from '@sealpost/std'
+
+interface Block {
+  readonly upTo: number
+  readonly atMs: Millis
+}
+
+/** Each shard that leases to the peer has one block at a time. Further blocks are left to claims. */
+const BLOCKS_MAX = 32
+
+export class RemoteLeaseCursor {
+  private readonly collected = new Map<number, Block>()
+  /** Announced blocks that were not collected from yet. */
+  private readonly unverifiedBlocks = new Set<number>()
+  /** The last id seen of each verified block. */
+  private readonly scannedBlocks = new Map<number, number>()
+  readonly readyBlocks = new Set<number>()
+
+  /** A hint announced a delivery of the block. Returns false if a claim must find it. */
+  announced(id: DeliveryId): boolean {
+    const block = blockOf(id)
+    const known = this.collected.get(block)
+    if (known === undefined) {
+      if (this.unverifiedBlocks.size < BLOCKS_MAX) this.unverifiedBlocks.add(block)
+      return false
+    }
+    if (known.upTo < id) this.readyBlocks.add(block)
+    return true
+  }
+
+  takeReady(): IdRange | null {
+    for (const block of this.readyBlocks) {
+      this.readyBlocks.delete(block)
+      return { from: this.collected.get(block)!.upTo + 1, to: (block + 1) * ID_BLOCK - 1 }
+    }
+    return null
+  }
+
+  /** A claim for everything begins; it covers all announced blocks. */
+  scanBegins(): void {
+    this.readyBlocks.clear()
+  }
+
+  /** The last id of each block, for `Want.collected`. */
+  get lastIds(): readonly number[] {
+    return this.collected.size === 0 ? NONE : [...this.collected.values()].map(({ upTo }) => upTo)
+  }
+
+  /** A claim returned these deliveries. `isComplete`: it left none. */
+  scanned(deliveries: readonly Delivery[], at: { isComplete: boolean; nowMs: Millis; staleMs: Millis }): void {
+    for (const { id } of deliveries) {
+      const block = blockOf(id)
+      if (this.unverifiedBlocks.has(block) || this.collected.has(block))
+        this.scannedBlocks.set(block, Math.max(this.scannedBlocks.get(block) ?? 0, id))
+    }
+    if (!at.isComplete) return
+    for (const [block, id] of this.scannedBlocks) this.begin(block, id, at)
+    this.scannedBlocks.clear()
+  }
+
+  collectedOf({ from }: IdRange, deliveries: readonly Delivery[], nowMs: Millis): void {
+    if (deliveries.length === 0) return
+    const upTo = deliveries.reduce((last, { id }) => Math.max(last, id), from - 1)
+    this.collected.set(blockOf(from), { upTo, atMs: nowMs })
+  }
+
+  /** The session has a new epoch: all its leases are void. */
+  reset(): void {
+    this.collected.clear()
+    this.unverifiedBlocks.clear()
+    this.scannedBlocks.clear()
+    this.readyBlocks.clear()
+  }
+
+  private begin(block: number, id: number, { nowMs, staleMs }: { nowMs: Millis; staleMs: Millis }): void {
+    // The cursor of a block is needed for as long as leases of it are valid.
+    if (this.collected.size >= BLOCKS_MAX)
+      for (const [old, { atMs }] of this.collected) if (nowMs - atMs > staleMs) this.collected.delete(old)
+    this.unverifiedBlocks.delete(block)
+    const upTo = Math.max(id, this.collected.get(block)?.upTo ?? 0)
+    if (this.collected.size < BLOCKS_MAX || this.collected.has(block)) this.collected.set(block, { upTo, atMs: nowMs })
+  }
+}
+
+const NONE: readonly number[] = []

@@ -1,0 +1,57 @@
+/** What the router asks for each envelope: whose mail a peer accepts, and whether a space keeps the peer's messages. */
+import type { Consent } from '@sealpost/protocol'
+import type { Millis, PeerNo, SpaceId } from '@sealpost/std'
+
+/** The rule that decides whose mail a peer accepts; the router checks it for each envelope. */
+export class ConsentRule {
+  private readonly named: ReadonlySet<PeerNo>
+  private readonly areNamedAdmitted: boolean
+
+  constructor(named: Iterable<PeerNo>, areNamedAdmitted: boolean) {
+    this.named = new Set(named)
+    this.areNamedAdmitted = areNamedAdmitted
+  }
+
+  /** `sender`: the user that the sender is or acts for. */
+  admits(sender: PeerNo): boolean {
+    return this.named.has(sender) === this.areNamedAdmitted
+  }
+}
+
+/** Returns null for the common rule: mail from everybody. A user may always write to itself and to its devices. */
+export function ruleOf(owner: PeerNo, { policy, named }: Consent): ConsentRule | null {
+  if (policy === 'contacts') return new ConsentRule([owner, ...named], true)
+  return named.length === 0 ? null : new ConsentRule(named, false)
+}
+
+export interface SpaceFacts {
+  readonly spaceId: SpaceId
+  /** The space exists, this peer belongs to it, and its messages are kept. */
+  readonly keepsMessages: boolean
+  /** The space has no room for further messages. */
+  readonly isFull: boolean
+}
+
+/** A change by another shard may stay unseen here for this long. */
+const GOOD_FOR_MS: Millis = 15_000
+/** With more entries, most would be ids of no space. */
+const SPACES_MAX = 2000
+
+/** Caches, for one session, whether the spaces that it writes to keep its messages. */
+export class SpaceCache {
+  private readonly spaces = new Map<SpaceId, { facts: SpaceFacts; goodUntilMs: Millis }>()
+
+  find(spaceId: SpaceId, nowMs: Millis): SpaceFacts | undefined {
+    const seen = this.spaces.get(spaceId)
+    return seen && nowMs < seen.goodUntilMs ? seen.facts : undefined
+  }
+
+  learn(facts: SpaceFacts, nowMs: Millis): void {
+    if (this.spaces.size >= SPACES_MAX) this.spaces.clear()
+    this.spaces.set(facts.spaceId, { facts, goodUntilMs: nowMs + GOOD_FOR_MS })
+  }
+
+  doubt(spaceId: SpaceId): void {
+    this.spaces.delete(spaceId)
+  }
+}
