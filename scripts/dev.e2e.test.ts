@@ -1,4 +1,4 @@
-/** Runs `scripts/dev.ts` and the examples in an empty folder, as a newcomer does. */
+/** Runs `scripts/dev.ts` and the examples in an empty folder, as a new user does. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm, stat } from 'node:fs/promises'

@@ -319,7 +319,7 @@ describe('the end of a group', () => {
     await group.delete()
     await group.delete() // once more is as good
     const deleted = { type: 'group_deleted', group: group.id, name: 'crew' }
-    await until('bob is told', () => atBob.isDeleted)
+    await until('bob learns that it is deleted', () => atBob.isDeleted)
     expect([ann.events.at(-1), bob.events.at(-1)]).toEqual([deleted, deleted])
     expect([group.isDeleted, group.members, atBob.members]).toEqual([true, [], []])
     for (const { peer } of [ann, bob]) {

@@ -278,7 +278,7 @@ describe('the end of a pool', () => {
     await expect(atBob.delete()).rejects.toMatchObject({ code: 'not_owner' })
     await pool.delete()
     await pool.delete() // once more is as good
-    await until('bob is told', () => events.some(({ type }) => type === 'pool_left'))
+    await until('bob learns that it left', () => events.some(({ type }) => type === 'pool_left'))
     await expect(atCat.send('after')).rejects.toMatchObject({ code: 'unknown_pool' })
     expect([pool.isDeleted, pool.members]).toEqual([true, []])
     await expect(pool.add(keyOf(catPlace))).rejects.toMatchObject({ code: 'unknown_pool' })

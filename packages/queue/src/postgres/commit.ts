@@ -1,7 +1,7 @@
 /**
  * Commits a batch optimistically first: as far as this shard knows all appends are new, so it chooses ids and leases
- * itself, sends the rows by `COPY`, and Postgres only checks. If a check fails, nothing changes, and the checked
- * statement decides.
+ * itself, sends the rows by `COPY` (a few by `STORE_ONE`), and Postgres only checks. What fails a check is not stored, and
+ * the checked statement decides.
  */
 import { arrayLiteral, byteaText, DatabaseError, type Pipeline, type PipelineStep, type TextRow } from '@sealpost/pg'
 import type { Append, AppendOutcome, Committed, DeliveryRef, Settle } from '@sealpost/protocol'
@@ -69,7 +69,7 @@ export class Commits {
     return this.commitRest(appends, { outcomes, enqueuedAtMs: done?.enqueuedAtMs ?? 0 }, done ? NO_STEPS : settling)
   }
 
-  /** Returns null, with nothing changed, if any append is in doubt. */
+  /** Appends in doubt stay pending. Returns null, with nothing changed, if the batch was stored together and one is in doubt. */
   private async commitOptimistically(
     certain: CertainBatch,
     settling: readonly PipelineStep[],
