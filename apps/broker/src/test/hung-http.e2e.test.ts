@@ -38,7 +38,8 @@ test('state is read and written at the next address', async () => {
 test('a watch whose broker stops continues at the next address', async () => {
   await using state = await openState(both(ann))
   await state.set('plan', 'a')
-  const seen = state.watch()
+  const { lastSeq } = await state.status()
+  const seen = state.watch({ after: lastSeq })
   const next = async () => {
     const { value } = await seen.next()
     return value?.type === 'set' ? value.text() : value

@@ -174,7 +174,8 @@ test.each([
       }
     }
     await fill()
-    expect([3, 4]).toContain(await world.count('message_queue'))
+    // A measurement may count an append in flight twice, so a refusal may be early.
+    expect([2, 3, 4]).toContain(await world.count('message_queue'))
     // What a broker does not know of its predecessor's mail passes until its first look: some, and not for each device.
     await world.broker.kill()
     await world.restart()
