@@ -29,6 +29,7 @@ export const DIRECTIONS: Readonly<Record<string, readonly string[]>> = {
   'packages/demo': ['identity', 'sdk', 'std', 'ui'],
   'packages/sim': ['bus', 'core', 'driver', 'identity', 'protocol', 'queue', 'sdk', 'std'],
   'apps/broker': [
+    'broker-program',
     'bus',
     'console',
     'core',
