@@ -2,7 +2,7 @@
 import postgres from 'postgres'
 import { describe, expect, test } from 'vitest'
 import type { LoadResult } from './run/result.ts'
-import type { SoakFigures } from './soak/soak.ts'
+import type { SoakFigures } from './soak/soak-report.ts'
 import { LoadTestWorld, programsOf } from './test/testing-run.ts'
 
 /** They look into /proc. */

@@ -14,15 +14,15 @@ import { isColored, runCommand } from '@sealpost/harness/programs/command'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { type LoadOptions, readArguments, shapesOf } from './command/arguments.ts'
 import { openDisplay } from './command/progress.ts'
-import { openEnvironment, openYardstick } from './environment/environment.ts'
+import { openEnvironment, openYardstick, YARDSTICK_NAMES } from './environment/environment.ts'
 import { type Plan, planOf } from './generators/plan.ts'
 import { type Report, writeReport } from './report/page.ts'
 import { loadChapter, printReport, printSweep } from './report/report.ts'
 import { runComparison } from './rivals/comparison.ts'
 import { printGroup, runGroup } from './run/group.ts'
 import { printIdle, runIdle } from './run/idle.ts'
-import { isClean, type LoadResult, withBaseline, YARDSTICK_NAMES } from './run/result.ts'
-import { type LoadOutcome, type RunContext, runOnce, runPlan } from './run/run.ts'
+import { isClean, type LoadOutcome, type LoadResult, withBaseline } from './run/result.ts'
+import { type RunContext, runOnce, runPlan } from './run/run.ts'
 import type { SpanLatencies } from './run/verdict.ts'
 import { runScenarios } from './scenarios/run.ts'
 import { isSteady, runSoak } from './soak/soak.ts'
@@ -43,9 +43,10 @@ await runCommand((teardown) =>
 
 async function loadTest(options: LoadOptions, teardown: Teardown): Promise<number> {
   const display = openDisplay()
-  if (options.comparison) return writeReport(await runComparison(options, { display, ...paint }, teardown), options)
-  if (options.scenarios.length > 0)
-    return writeReport(await runScenarios(options, { display, ...paint }, teardown), options)
+  const { comparison, scenarios } = options
+  const around = { options, display, ...paint }
+  if (comparison) return writeReport(await runComparison(comparison, around, teardown), options)
+  if (scenarios.length > 0) return writeReport(await runScenarios(scenarios, around, teardown), options)
   const tell = (step: string) => display.step(step)
   const plans = shapesOf(options).map((shape) => planFrom(shape, options))
   // First, while nothing else runs: a Postgres that still cleans up would slow the yardstick and flatter the ratio.
@@ -61,10 +62,12 @@ function planFrom({ peers, messages }: { peers: number; messages: number }, opti
   return planOf({ peers, total: rate === null ? peers * messages : rate * seconds, rate, spread })
 }
 
+type LoadContext = RunContext & { readonly options: LoadOptions }
+
 async function reportOf(
   plans: readonly Plan[],
   baselines: readonly LoadOutcome[],
-  context: RunContext,
+  context: LoadContext,
   teardown: Teardown,
 ): Promise<Report> {
   const { options } = context
@@ -109,7 +112,7 @@ function pageOf(runs: readonly Run[]): Report['page'] {
 
 async function runBaseline(
   plan: Plan,
-  { options, display }: Pick<RunContext, 'options' | 'display'>,
+  { options, display }: Pick<LoadContext, 'options' | 'display'>,
   teardown: Teardown,
 ): Promise<LoadOutcome> {
   const against = options.against!

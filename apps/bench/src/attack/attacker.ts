@@ -2,8 +2,8 @@
 import { setPriority } from 'node:os'
 import { serveParent } from '@sealpost/harness/programs/child'
 import { ready } from '@sealpost/identity'
-import { type AttackTarget, attacks } from './attacks.ts'
-import type { StageMember } from './measure.ts'
+import type { AttackTarget, StageMember } from './attack.ts'
+import { attacks } from './attacks.ts'
 
 export interface AttackerOrder {
   /** Begins this attack. */

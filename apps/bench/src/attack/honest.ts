@@ -1,16 +1,15 @@
 /**
- * The honest peers, as a program: four pairs that each send 10 messages a second, and a probe once a second. A latency
+ * The honest peers, as a program: pairs that each send 10 messages a second, and a probe once a second. A latency
  * counts from the call of `send()` to the recipient's handler; both run in this process, on one clock.
  */
 import { WireClient } from '@sealpost/broker/testing-wire'
 import { serveParent } from '@sealpost/harness/programs/child'
 import { ready } from '@sealpost/identity'
 import { connect, type Peer } from '@sealpost/sdk'
-import type { AttackTarget, ProbeKind } from './attacks.ts'
-import { HISTORY, HONEST_PAIRS, type StageMember } from './measure.ts'
-import { HttpMember } from './sources.ts'
+import { type AttackTarget, HISTORY, HttpMember, type ProbeKind, type StageMember } from './attack.ts'
 
 export interface HonestOrder {
+  /** Two members for each pair, and a last one for the probe. */
   readonly open?: { readonly target: AttackTarget; readonly members: readonly StageMember[]; readonly probe: ProbeKind }
   /** Seconds of a measurement. */
   readonly seconds?: number
@@ -55,12 +54,10 @@ class HonestPeers {
 
   static async open({ target, members, probe }: NonNullable<HonestOrder['open']>): Promise<HonestPeers> {
     await ready()
-    const peers = await Promise.all(
-      members.slice(0, 2 * HONEST_PAIRS).map((member) => connect({ ...target, ...member })),
-    )
-    const pairs = Array.from({ length: HONEST_PAIRS }, (_, i) => [peers[2 * i]!, peers[2 * i + 1]!] as const)
+    const peers = await Promise.all(members.slice(0, -1).map((member) => connect({ ...target, ...member })))
+    const pairs = Array.from({ length: peers.length / 2 }, (_, i) => [peers[2 * i]!, peers[2 * i + 1]!] as const)
     for (const [sender, recipient] of pairs) await sender.send(recipient.key, 'hello') // exchanges keys before the clock
-    return new HonestPeers(pairs, await openProbe(probe, { ...target, ...members[2 * HONEST_PAIRS]! }))
+    return new HonestPeers(pairs, await openProbe(probe, { ...target, ...members.at(-1)! }))
   }
 
   async measure(seconds: number): Promise<HonestFigures> {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Attack } from './attacks.ts'
+import type { Attack } from './attack.ts'
 import { type AttackTurn, outcomeOf, type TurnPair } from './measure.ts'
 
 const attack: Attack = { name: 'a', does: 'x', run: () => Promise.resolve() }

@@ -8,11 +8,10 @@ import { startOwnBroker } from '@sealpost/harness/programs/own-broker'
 import { openOwnDatabase } from '@sealpost/harness/programs/postgres'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { median, sum, tableText } from '@sealpost/harness/report/text'
-import type { Identity } from '@sealpost/identity'
 import type { MeshId } from '@sealpost/std'
 import { createColors } from 'picocolors'
+import { type Attack, type AttackTarget, HISTORY, type StageMember } from './attack.ts'
 import type { AttackerOrder, AttackerReply } from './attacker.ts'
-import type { Attack, AttackTarget } from './attacks.ts'
 import type { HonestFigures, HonestOrder, HonestReply } from './honest.ts'
 
 /** The honest peers' figures in one turn, and the broker's CPU time. */
@@ -41,10 +40,8 @@ export interface AttackOutcome {
   readonly isWithinBars: boolean
 }
 
-/** Pairs of honest peers that send to each other. */
-export const HONEST_PAIRS = 4
-/** Two for each pair, and one for the probe. */
-const HONEST_MEMBERS = 2 * HONEST_PAIRS + 1
+/** Four pairs that send to each other, and one for the probe. */
+const HONEST_MEMBERS = 4 * 2 + 1
 /** Limits refill between two turns. */
 const PAUSE_MS = 2_000
 
@@ -156,13 +153,6 @@ const answersText = (answers: AttackTurn['answers']): string =>
     .slice(0, 4)
     .map(([answer, times]) => `${answer} ×${times}`)
     .join(', ')
-
-/** Larger than the socket buffers, so that a slow reader controls the length of a replay. */
-export const HISTORY = { entries: 10_000, bytes: 20_000_000, events: 10_000 }
-
-export interface StageMember {
-  readonly identity: Identity
-}
 
 /** A broker with its limits on, a mesh and its members. */
 interface AttackStage {

@@ -3,9 +3,18 @@ import { envelopeTo, WireClient } from '@sealpost/broker/testing-wire'
 import { createPool } from '@sealpost/identity'
 import type { ServerFrame } from '@sealpost/protocol'
 import type { DeliveryId } from '@sealpost/std'
-import type { Attack, AttackContext } from './attacks.ts'
-import type { StageMember } from './measure.ts'
-import { atPace, dial, HttpMember, inLoops, portOf, statusIn, statusOf } from './sources.ts'
+import {
+  type Attack,
+  type AttackContext,
+  atPace,
+  dial,
+  HttpMember,
+  inLoops,
+  portOf,
+  type StageMember,
+  statusIn,
+  statusOf,
+} from './attack.ts'
 
 const JUNK_BYTES = 250_000
 const WIDE = `{"type":"send","envelopes":[${'{},'.repeat(JUNK_BYTES / 3)}{}]}`

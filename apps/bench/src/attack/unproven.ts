@@ -1,8 +1,7 @@
 /** Attacks by clients without a key: sockets and requests before anything is proven. */
 import type { Socket } from 'node:net'
 import { WireClient } from '@sealpost/broker/testing-wire'
-import type { Attack, AttackContext } from './attacks.ts'
-import { atPace, dial, portOf, postOf, statusOf } from './sources.ts'
+import { type Attack, type AttackContext, atPace, dial, portOf, postOf, statusOf } from './attack.ts'
 
 const FROM = '127.66.6.6'
 /** The limits of one address, which an attacker obeys so that each request is admitted. */

@@ -1,10 +1,11 @@
 /** The generated parts of README and docs/BENCHMARKS.md, by the names of their markers. Null: nothing of it was measured yet. */
 import { count, figure, markdownTable, median, orDash } from '@sealpost/harness/report/text'
+import { YARDSTICK_NAMES } from '@sealpost/loadtest/environment/environment'
 import { comparisonRows, phaseName } from '@sealpost/loadtest/rivals/result'
-import { type BaselineResult, type LoadResult, YARDSTICK_NAMES } from '@sealpost/loadtest/run/result'
+import type { BaselineResult, LoadResult } from '@sealpost/loadtest/run/result'
 import { type EarlierRun, PUBLISHED, RERUN, RERUN_PER_SECOND } from '@sealpost/loadtest/scenarios/messages/burst'
 import type { ScenarioFigures } from '@sealpost/loadtest/scenarios/scenario'
-import type { SoakFigures } from '@sealpost/loadtest/soak/soak'
+import type { SoakFigures } from '@sealpost/loadtest/soak/soak-report'
 import type { Measured, Results } from './results.ts'
 
 export function tablesOf(results: Results): Record<string, string | null> {

@@ -14,9 +14,16 @@ import {
   SUBPROTOCOLS,
 } from '@sealpost/protocol'
 import { type EnvelopeId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
-import type { Place } from './world.ts'
 
 const PATIENCE_MS = 60_000
+
+/** Where a peer connects: what the SDK's `connect` and the wire client take. */
+export interface Place {
+  readonly url: string
+  readonly brokerKey: PeerKey
+  readonly meshId: MeshId
+  readonly identity: Identity
+}
 
 export interface HttpAnswer {
   readonly status: number

@@ -7,20 +7,14 @@ import { writeKeyFile } from '@sealpost/identity/key-file'
 import { type Database, openDatabase } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
 import { scratchWithLogins } from '@sealpost/schema/testing'
-import { type MeshId, type PeerKey, toHex } from '@sealpost/std'
+import { type MeshId, toHex } from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
 import { BrokerProcess, type Environment } from './process.ts'
-import { WireClient } from './wire.ts'
+import { type Place, WireClient } from './wire.ts'
+
+export type { Place }
 
 const FAR_MS = 4_000_000_000_000
-
-/** Where a peer connects: what the SDK's `connect` and the wire client take. */
-export interface Place {
-  readonly url: string
-  readonly brokerKey: PeerKey
-  readonly meshId: MeshId
-  readonly identity: Identity
-}
 
 /** A tuple where a test names each of a few items. */
 export type Several<T, N extends number> = N extends 2 ? [T, T] : N extends 3 ? [T, T, T] : N extends 4 ? [T, T, T, T] : T[] // biome-ignore format: one thing

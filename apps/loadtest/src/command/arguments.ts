@@ -2,15 +2,17 @@
 
 import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
-import type { Form } from '@sealpost/protocol'
 import { type Command, CommanderError, type OutputConfiguration } from 'commander'
+import { YARDSTICK_NAMES, type Yardstick } from '../environment/environment.ts'
 import { EXCHANGE, type Spread } from '../generators/plan.ts'
+import type { ReportOutput } from '../report/page.ts'
+import type { ComparisonOptions } from '../rivals/comparison.ts'
 import { RIVAL_NAMES, type RivalName } from '../rivals/result.ts'
-import type { RivalPrograms } from '../rivals/servers.ts'
-import { YARDSTICK_NAMES, type Yardstick } from '../run/result.ts'
+import type { Asked, WorkloadOptions } from '../run/run.ts'
 import { SWEEP_MESSAGES, SWEEP_PEERS } from '../scenarios/messages/burst.ts'
 import { SCENARIOS } from '../scenarios/registry.ts'
 import type { Scenario } from '../scenarios/scenario.ts'
+import type { SoakOptions } from '../soak/soak.ts'
 import {
   COMPARED_GENERATORS,
   COMPARED_SECONDS,
@@ -21,68 +23,15 @@ import {
   SOAK_RATE,
 } from './command.ts'
 
-export interface LoadOptions {
-  readonly peers: number
-  readonly messages: number
-  /** Messages per second of all peers together; null: as fast as the window admits. */
-  readonly rate: number | null
-  readonly seconds: number
-  readonly isSweep: boolean
-  readonly window: number | null
-  /** False: each message of a burst is a frame of its own. */
-  readonly isPacking: boolean
+export interface LoadOptions extends WorkloadOptions, ReportOutput {
   readonly against: Yardstick | null
   /** Other servers to compare with, instead of a run. */
   readonly comparison: ComparisonOptions | null
   readonly soak: SoakOptions | null
   /** The number of silent sessions, instead of messages. */
   readonly idle: number | null
-  /** Messages of each sender to one group, instead of to random others. */
-  readonly group: number | null
-  readonly isThroughDrain: boolean
-  readonly jsonFile: string | null
-  readonly htmlFile: string | null
-  /** The command line as typed. */
-  readonly command: string
-  readonly isCold: boolean
-  readonly form: Form
-  readonly limits: 'on' | 'off'
-  readonly generators: number
-  readonly drainMs: number
-  /** Arguments for Bun, before each program. */
-  readonly runtimeArgs: readonly string[]
-  readonly databaseUrl: string | undefined
-  /** The URLs of running brokers; empty: the test starts its own. */
-  readonly brokerUrls: readonly string[]
-  readonly brokerKey: string | undefined
-  readonly brokerPids: readonly number[]
-  readonly spread: Spread
   /** Instead of a run with the options above. */
   readonly scenarios: readonly Scenario[]
-  readonly isQuick: boolean
-  readonly asked: Asked
-}
-
-/** What the command line says; null: nothing. */
-export interface Asked {
-  readonly peers: number | null
-  /** Messages of each peer. */
-  readonly messages: number | null
-  readonly seconds: number | null
-}
-
-export interface ComparisonOptions {
-  readonly rivals: readonly RivalName[]
-  readonly rounds: number
-  readonly programs: RivalPrograms
-}
-
-export interface SoakOptions {
-  readonly seconds: number
-  /** How long another session of the database holds a snapshot, in the middle of the run. */
-  readonly holdSeconds: number | null
-  /** Messages that wait for absent peers. */
-  readonly backlog: number
 }
 
 type Variables = Readonly<Record<string, string | undefined>>

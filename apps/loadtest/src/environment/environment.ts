@@ -13,7 +13,6 @@ import { forever, type Teardown } from '@sealpost/harness/programs/teardown'
 import { generateSigningKeys, ready } from '@sealpost/identity'
 import { migrate } from '@sealpost/schema'
 import { OperatingError, type PeerKey, toHex } from '@sealpost/std'
-import { YARDSTICK_NAMES, type Yardstick } from '../run/result.ts'
 import { Databases, LoadDatabase, type PostgresFacts } from './database.ts'
 import type { ProxySetup } from './proxy-broker.ts'
 
@@ -166,6 +165,13 @@ function failureOf<T>(ended: Promise<T>, sentenceOf: (output: T) => string): Pro
   failed.catch(() => undefined) // the waiting caller reports it
   return failed
 }
+
+/** What a run can be compared with: a relay that stores nothing, or a queue with one statement per message. */
+export const YARDSTICK_NAMES = {
+  relay: 'a relay that stores nothing',
+  'plain-sql': 'a queue of plain SQL',
+} as const
+export type Yardstick = keyof typeof YARDSTICK_NAMES
 
 const FILES: Readonly<Record<Yardstick, string>> = { relay: 'proxy-broker.ts', 'plain-sql': 'plain-queue.ts' }
 

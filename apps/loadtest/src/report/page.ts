@@ -5,7 +5,6 @@
 
 import { type Machine, thisMachine } from '@sealpost/harness/programs/machine'
 import { drawBars, drawChart } from '@sealpost/harness/report/chart'
-import type { LoadOptions } from '../command/arguments.ts'
 import type { RunConditions } from '../run/result.ts'
 import { type Check, type Findings, type Graph, isJudged, type Sheet } from '../scenarios/scenario.ts'
 
@@ -35,8 +34,15 @@ export interface Chapter extends Findings {
   readonly isGood: boolean
 }
 
+export interface ReportOutput {
+  readonly jsonFile: string | null
+  readonly htmlFile: string | null
+  /** The command line as typed. */
+  readonly command: string
+}
+
 /** @returns the exit code */
-export async function writeReport({ text, json, isGood, page }: Report, { jsonFile, htmlFile, command }: LoadOptions) {
+export async function writeReport({ text, json, isGood, page }: Report, { jsonFile, htmlFile, command }: ReportOutput) {
   process.stdout.write(text)
   if (jsonFile) await Bun.write(jsonFile, `${JSON.stringify(json, null, 2)}\n`)
   if (htmlFile && page) await Bun.write(htmlFile, renderPage({ command, ...page }))

@@ -14,8 +14,9 @@ import {
   tableText,
 } from '@sealpost/harness/report/text'
 import { createColors } from 'picocolors'
+import { YARDSTICK_NAMES } from '../environment/environment.ts'
 import { CALLS_OPEN_MAX } from '../generators/plan.ts'
-import { isClean, type LoadResult, YARDSTICK_NAMES } from '../run/result.ts'
+import { isClean, type LoadResult } from '../run/result.ts'
 import type { SpanLatencies } from '../run/verdict.ts'
 import {
   type Graph,

@@ -9,11 +9,10 @@ import { forever, Teardown } from '@sealpost/harness/programs/teardown'
 import { sum } from '@sealpost/harness/report/text'
 import { clockMs } from '@sealpost/sdk'
 import { OperatingError, toHex } from '@sealpost/std'
-import type { LoadOptions } from '../command/arguments.ts'
-import type { Display } from '../command/progress.ts'
 import { SDK_WINDOW, sharesOf } from '../generators/plan.ts'
 import type { Report } from '../report/page.ts'
 import type { RunConditions } from '../run/result.ts'
+import type { RunContext } from '../run/run.ts'
 import { type ClientFigures, PAYLOAD_BYTES, type RivalOrder, type RivalPhase, type RivalReply } from './client.ts'
 import {
   type ComparisonResult,
@@ -22,26 +21,31 @@ import {
   type ContenderRun,
   comparisonText,
   phaseName,
+  type RivalName,
 } from './result.ts'
-import { type RivalServer, startRival, startServer } from './servers.ts'
+import { type ContenderOptions, type RivalPrograms, type RivalServer, startRival, startServer } from './servers.ts'
 
 /** Rates of the open loop, in messages per second of all peers. */
 const RATES = [1_000, 5_000]
 const START_IN_MS = 200
 const LOOK_MS = 20
 
-interface ComparisonContext {
-  readonly display: Display
+export interface ComparisonOptions {
+  readonly rivals: readonly RivalName[]
+  readonly rounds: number
+  readonly programs: RivalPrograms
+}
+
+interface ComparisonContext extends Pick<RunContext, 'options' | 'display'> {
   readonly isColored: boolean
 }
 
 /** @throws OperatingError `rival_missing`, `rival_exited`, `rival_not_started`, `messages_lost` */
 export async function runComparison(
-  options: LoadOptions,
-  { display, isColored }: ComparisonContext,
+  { rivals, rounds, programs }: ComparisonOptions,
+  { options, display, isColored }: ComparisonContext,
   teardown: Teardown,
 ): Promise<Report> {
-  const { rivals, rounds, programs } = options.comparison!
   for (const name of rivals) await within(teardown, (own) => startRival(name, programs, own)) // fail before the first run
   const contenders = ['sealpost', ...rivals] as const
   const versions: Partial<Record<ContenderName, string>> = {}
@@ -50,12 +54,13 @@ export async function runComparison(
   for (let round = 1; round <= rounds; round++)
     for (const name of contenders) {
       const tell = (step: string) => display.step(`round ${round} of ${rounds}, ${name}: ${step}`)
+      const contender = { ...options, programs, tell }
       await within(teardown, async (own) => {
-        const server = await startServer(name, { ...options, tell }, own)
+        const server = await startServer(name, contender, own)
         versions[name] = server.version
         conditions ??= server.conditions
         if (own.isRunning) await forever()
-        const clients = new RivalClients(name, server, { ...options, tell }, own)
+        const clients = new RivalClients(name, server, contender, own)
         const measured = await Promise.race([clients.run(), server.failed])
         runs.push(...measured.map((each) => ({ ...each, server: name, round })))
       })
@@ -68,7 +73,7 @@ export async function runComparison(
   return { text: comparisonText(comparison, { isColored }), json, isGood: true, page: null }
 }
 
-const windowOf = ({ window }: LoadOptions): number => window ?? SDK_WINDOW
+const windowOf = ({ window }: Pick<ContenderOptions, 'window'>): number => window ?? SDK_WINDOW
 
 /** Ends what the work has started as soon as the work is done, or with the command. */
 async function within<T>(teardown: Teardown, work: (own: Teardown) => Promise<T>): Promise<void> {
@@ -82,10 +87,6 @@ async function within<T>(teardown: Teardown, work: (own: Teardown) => Promise<T>
   }
 }
 
-interface ClientOptions extends LoadOptions {
-  readonly tell: (step: string) => void
-}
-
 type PhaseRun = Omit<ContenderRun, 'server' | 'round'>
 type ReplyWith<Did extends RivalReply['did']> = Extract<RivalReply, { did: Did }>
 
@@ -93,12 +94,12 @@ type ReplyWith<Did extends RivalReply['did']> = Extract<RivalReply, { did: Did }
 class RivalClients {
   readonly #name: ContenderName
   readonly #server: RivalServer
-  readonly #options: ClientOptions
+  readonly #options: ContenderOptions
   readonly #programs: readonly Child<RivalOrder, RivalReply>[]
   readonly #received: number[]
   #phases = 0
 
-  constructor(name: ContenderName, server: RivalServer, options: ClientOptions, teardown: Teardown) {
+  constructor(name: ContenderName, server: RivalServer, options: ContenderOptions, teardown: Teardown) {
     this.#name = name
     this.#server = server
     this.#options = options

@@ -11,11 +11,10 @@ import { type ProcessFacts, postgresFacts, processFacts } from '@sealpost/harnes
 import { type Teardown, temporaryFolder } from '@sealpost/harness/programs/teardown'
 import { sum } from '@sealpost/harness/report/text'
 import { OperatingError, type PeerKey } from '@sealpost/std'
-import type { LoadOptions } from '../command/arguments.ts'
 import { openEnvironment } from '../environment/environment.ts'
 import { planOf } from '../generators/plan.ts'
 import { conditionsOf, type RunConditions } from '../run/result.ts'
-import { newMesh } from '../run/run.ts'
+import { newMesh, type WorkloadOptions } from '../run/run.ts'
 import { NATS_STREAM, NATS_SUBJECTS } from './peers.ts'
 import type { ContenderName, RivalName } from './result.ts'
 
@@ -35,7 +34,8 @@ export interface RivalServer {
   rssMb(): number
 }
 
-export interface ContenderOptions extends LoadOptions {
+export interface ContenderOptions extends WorkloadOptions {
+  readonly programs: RivalPrograms
   readonly tell: (step: string) => void
 }
 
@@ -52,7 +52,7 @@ export async function startServer(
   teardown: Teardown,
 ): Promise<RivalServer> {
   if (name === 'sealpost') return startSealpost(options, teardown)
-  const program = await startRival(name, options.comparison!.programs, teardown)
+  const program = await startRival(name, options.programs, teardown)
   const mesh = await generateMesh(options.peers)
   return { ...program, ...facts(() => [processFacts(program.pid)]), mesh, brokerKey: null, conditions: null }
 }

@@ -3,19 +3,27 @@
 import type { ProcessUsage, ResourceUsage, UsageSample } from '@sealpost/harness/programs/machine'
 import { sum } from '@sealpost/harness/report/text'
 import { OperatingError } from '@sealpost/std'
-import type { LoadOptions } from '../command/arguments.ts'
-import type { PostgresFacts } from '../environment/database.ts'
-import type { Environment, Shard } from '../environment/environment.ts'
-import { crossShareOf, SDK_WINDOW, shardOf } from '../generators/plan.ts'
-import type { LoadOutcome } from './run.ts'
+import type { DatabaseCounters, PostgresFacts } from '../environment/database.ts'
+import type { Environment, Shard, Yardstick } from '../environment/environment.ts'
+import type { Collected, FleetSetup } from '../generators/fleet.ts'
+import { crossShareOf, type Plan, SDK_WINDOW, shardOf } from '../generators/plan.ts'
 import type { Verdict } from './verdict.ts'
 
-/** What a run can be compared with: a relay that stores nothing, or a queue with one statement per message. */
-export const YARDSTICK_NAMES = {
-  relay: 'a relay that stores nothing',
-  'plain-sql': 'a queue of plain SQL',
-} as const
-export type Yardstick = keyof typeof YARDSTICK_NAMES
+export interface LoadOutcome {
+  readonly plan: Plan
+  readonly startMs: number
+  readonly verdict: Verdict
+  readonly usage: ResourceUsage
+  readonly generators: readonly Collected[]
+  /** The key exchange before the run; null for a cold run. */
+  readonly exchange: { readonly messages: number; readonly ms: number } | null
+  /** Null for a yardstick. */
+  readonly database: DatabaseCounters | null
+  /** Deliveries that the broker still had at the end. */
+  readonly leftInQueue: number | null
+  /** One for each broker; null if its metrics are not accessible. */
+  readonly shardCounts: readonly (ShardCounts | null)[]
+}
 
 /** What a report states about its conditions. */
 export interface RunConditions extends Pick<PostgresFacts, 'postgresVersion' | 'durability'> {
@@ -109,7 +117,11 @@ export const conditionsOf = ({ facts, version }: Environment): RunConditions => 
   ...{ gitSha: version.gitSha, limits: version.limits },
 })
 
-export function resultOf(outcome: LoadOutcome, environment: Environment, options: LoadOptions): LoadResult {
+export function resultOf(
+  outcome: LoadOutcome,
+  environment: Environment,
+  options: Pick<FleetSetup, 'form' | 'window' | 'isPacking'>,
+): LoadResult {
   const { plan, usage, database } = outcome
   const { spans: _, arrivingMs: __, stepsMs: ___, ...verdict } = outcome.verdict
   const generators = generatorFigures(outcome)

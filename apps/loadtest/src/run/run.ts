@@ -6,35 +6,45 @@ import { generateMesh, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { peakRssMb, ResourceMonitor, type ResourceUsage } from '@sealpost/harness/programs/machine'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { clockMs } from '@sealpost/sdk'
-import type { LoadOptions } from '../command/arguments.ts'
 import type { Display } from '../command/progress.ts'
 import type { DatabaseCounters } from '../environment/database.ts'
-import type { Environment, RunTarget } from '../environment/environment.ts'
-import { type Collected, Fleet, type FleetSetup } from '../generators/fleet.ts'
-import { cellOf, firstOf, type Plan } from '../generators/plan.ts'
-import { countsOf, type LoadResult, resultOf, type ShardCounts, since } from './result.ts'
-import { judge, type SpanLatencies, type Verdict } from './verdict.ts'
+import type { Environment, EnvironmentOptions, RunTarget } from '../environment/environment.ts'
+import { Fleet, type FleetSetup } from '../generators/fleet.ts'
+import { cellOf, firstOf, type Plan, type Spread } from '../generators/plan.ts'
+import { countsOf, type LoadOutcome, type LoadResult, resultOf, since } from './result.ts'
+import { judge, type SpanLatencies } from './verdict.ts'
 
-export interface LoadOutcome {
-  readonly plan: Plan
-  readonly startMs: number
-  readonly verdict: Verdict
-  readonly usage: ResourceUsage
-  readonly generators: readonly Collected[]
-  /** The key exchange before the run; null for a cold run. */
-  readonly exchange: { readonly messages: number; readonly ms: number } | null
-  /** Null for a yardstick. */
-  readonly database: DatabaseCounters | null
-  /** Deliveries that the broker still had at the end. */
-  readonly leftInQueue: number | null
-  /** One for each broker; null if its metrics are not accessible. */
-  readonly shardCounts: readonly (ShardCounts | null)[]
+/** The options of the command line that runs and scenarios read. */
+export interface WorkloadOptions
+  extends Omit<EnvironmentOptions, 'cells' | 'shards' | 'tell' | 'isCounting'>,
+    Pick<FleetSetup, 'form' | 'window' | 'isPacking' | 'generators' | 'drainMs'> {
+  readonly peers: number
+  readonly messages: number
+  /** Messages per second of all peers together; null: as fast as the window admits. */
+  readonly rate: number | null
+  readonly seconds: number
+  readonly spread: Spread
+  readonly isSweep: boolean
+  readonly isCold: boolean
+  /** Messages of each sender to one group, instead of to random others. */
+  readonly group: number | null
+  /** The short form of scenarios. */
+  readonly isQuick: boolean
+  readonly asked: Asked
+}
+
+/** What the command line says; null: nothing. */
+export interface Asked {
+  readonly peers: number | null
+  /** Messages of each peer. */
+  readonly messages: number | null
+  readonly seconds: number | null
 }
 
 /** What every run has: where it runs, the command line, and the display of its progress. */
 export interface RunContext<Target extends RunTarget = Environment> {
   readonly target: Target
-  readonly options: LoadOptions
+  readonly options: WorkloadOptions
   readonly display: Display
 }
 

@@ -5,12 +5,10 @@ import { Teardown } from '@sealpost/harness/programs/teardown'
 import { type Colors, checkMark, factList, sum, tableText } from '@sealpost/harness/report/text'
 import { OperatingError } from '@sealpost/std'
 import { createColors } from 'picocolors'
-import type { LoadOptions } from '../command/arguments.ts'
-import type { Display } from '../command/progress.ts'
 import { openEnvironment } from '../environment/environment.ts'
 import type { Report } from '../report/page.ts'
 import { conditionsOf, type RunConditions, wasLimit } from '../run/result.ts'
-import type { RunContext } from '../run/run.ts'
+import type { RunContext, WorkloadOptions } from '../run/run.ts'
 import {
   BROKER_MEMORY,
   type Check,
@@ -50,14 +48,14 @@ export interface ScenarioReport extends Report {
 }
 
 export async function runScenarios(
-  options: LoadOptions,
-  { display, isColored }: { display: Display; isColored: boolean },
+  scenarios: readonly Scenario[],
+  { options, display, isColored }: Pick<RunContext, 'options' | 'display'> & { isColored: boolean },
   teardown: Teardown,
 ): Promise<ScenarioReport> {
   const paint = createColors(isColored)
   const results: ScenarioResult[] = []
   let text = ''
-  for (const scenario of options.scenarios) {
+  for (const scenario of scenarios) {
     display.step(`scenario ${scenario.name}`)
     const result = await runScenario(scenario, { options, display }, teardown).catch((error) => {
       if (teardown.isRunning) throw error // an interrupted scenario fails because of the interrupt
@@ -73,7 +71,8 @@ export async function runScenarios(
 }
 
 /** A scenario that throws has a report with the error, and the others still run. */
-function brokenOff({ name, summary, reported, bar }: Scenario, error: unknown, options: LoadOptions): ScenarioResult {
+function brokenOff(scenario: Scenario, error: unknown, options: WorkloadOptions): ScenarioResult {
+  const { name, summary, reported, bar } = scenario
   const why = error instanceof OperatingError ? error.message : String((error as Error).stack)
   const shown = 'aborted'
   return {

@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Hold } from './soak.ts'
-import { rowsOf, type SoakRow, type SoakSample, soakVerdicts, spanSecondsOf } from './soak-report.ts'
+import { type Hold, rowsOf, type SoakRow, type SoakSample, soakVerdicts, spanSecondsOf } from './soak-report.ts'
 
 const MB = 1024 * 1024
 const rss = 100

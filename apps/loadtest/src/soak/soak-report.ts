@@ -1,5 +1,6 @@
 /** What a soak shows: a row for each minute, and whether the last minute is still like the second. */
 
+import type { Percentiles } from '@sealpost/harness/report/latencies'
 import {
   type Colors,
   checkMark,
@@ -13,9 +14,41 @@ import {
 import { createColors } from 'picocolors'
 import type { RelationFacts } from '../environment/database.ts'
 import type { ReportOptions } from '../report/report.ts'
-import type { SpanLatencies } from '../run/verdict.ts'
+import type { SpanLatencies, Verdict } from '../run/verdict.ts'
 import { type Sheet, samplesFor } from '../scenarios/scenario.ts'
-import type { BacklogFigures, Hold, SoakFigures } from './soak.ts'
+
+export interface SoakFigures {
+  readonly seconds: number
+  readonly spanSeconds: number
+  readonly rows: readonly SoakRow[]
+  readonly verdicts: readonly SoakVerdict[]
+  readonly hold: Hold | null
+  readonly backlog: BacklogFigures | null
+  readonly startMs: number
+  readonly series: readonly SoakSample[]
+}
+
+/** When the snapshot is held, in seconds after the start. */
+export interface Hold {
+  readonly fromSeconds: number
+  readonly toSeconds: number
+}
+
+export interface BacklogFigures extends Drained {
+  /** The same load before, without a backlog. */
+  readonly aloneMs: Percentiles
+  /** p99 with the backlog by p99 without it. */
+  readonly p99Ratio: number
+}
+
+export interface Drained
+  extends Pick<Verdict, 'delivered' | 'lost' | 'timedOut' | 'duplicates' | 'misdelivered' | 'outOfOrder'> {
+  readonly messages: number
+  readonly storedPerSecond: number
+  readonly drainedPerSecond: number
+  /** For each `BACKLOG_STEP` messages in order. */
+  readonly stepsPerSecond: readonly number[]
+}
 
 /** Taken once a second. */
 export interface SoakSample {

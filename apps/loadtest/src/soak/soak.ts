@@ -12,7 +12,6 @@ import type { Percentiles } from '@sealpost/harness/report/latencies'
 import { count, figure } from '@sealpost/harness/report/text'
 import { clockMs } from '@sealpost/sdk'
 import type { MeshId } from '@sealpost/std'
-import type { SoakOptions } from '../command/arguments.ts'
 import type { RelationFacts } from '../environment/database.ts'
 import type { Environment } from '../environment/environment.ts'
 import { Fleet } from '../generators/fleet.ts'
@@ -20,7 +19,7 @@ import { type Plan, planOf, type Share } from '../generators/plan.ts'
 import { loadChapter } from '../report/report.ts'
 import { isClean, type LoadResult, resultOf } from '../run/result.ts'
 import { fleetSetup, newMeshes, type RunContext, runOnce, runPlan } from '../run/run.ts'
-import { judge, type SpanLatencies, type Verdict } from '../run/verdict.ts'
+import { judge, type SpanLatencies } from '../run/verdict.ts'
 import {
   type Findings,
   type Graph,
@@ -33,37 +32,22 @@ import {
 } from '../scenarios/scenario.ts'
 import {
   BACKLOG_STEP,
+  type Drained,
+  type Hold,
   rowsOf,
-  type SoakRow,
+  type SoakFigures,
   type SoakSample,
-  type SoakVerdict,
   soakSheet,
   soakVerdicts,
   spanSecondsOf,
 } from './soak-report.ts'
 
-export interface SoakFigures {
+export interface SoakOptions {
   readonly seconds: number
-  readonly spanSeconds: number
-  readonly rows: readonly SoakRow[]
-  readonly verdicts: readonly SoakVerdict[]
-  readonly hold: Hold | null
-  readonly backlog: BacklogFigures | null
-  readonly startMs: number
-  readonly series: readonly SoakSample[]
-}
-
-/** When the snapshot is held, in seconds after the start. */
-export interface Hold {
-  readonly fromSeconds: number
-  readonly toSeconds: number
-}
-
-export interface BacklogFigures extends Drained {
-  /** The same load before, without a backlog. */
-  readonly aloneMs: Percentiles
-  /** p99 with the backlog by p99 without it. */
-  readonly p99Ratio: number
+  /** How long another session of the database holds a snapshot, in the middle of the run. */
+  readonly holdSeconds: number | null
+  /** Messages that wait for absent peers. */
+  readonly backlog: number
 }
 
 interface SoakSetup {
@@ -189,15 +173,6 @@ async function uncountedOf({ databases }: Environment): Promise<number> {
 
 const queueRowsOf = (relations: readonly RelationFacts[]): number =>
   relations.find(({ name }) => name === 'message_queue')?.rows ?? 0
-
-interface Drained
-  extends Pick<Verdict, 'delivered' | 'lost' | 'timedOut' | 'duplicates' | 'misdelivered' | 'outOfOrder'> {
-  readonly messages: number
-  readonly storedPerSecond: number
-  readonly drainedPerSecond: number
-  /** For each `BACKLOG_STEP` messages in order. */
-  readonly stepsPerSecond: readonly number[]
-}
 
 /** Sealed messages that members send through the broker before they leave; their recipients connect at the end. */
 class Backlog {

@@ -1,9 +1,58 @@
-/** The parts of attacks: raw connections from any address of 127.0.0.0/8, a steady pace, and a member over HTTP. */
+/**
+ * What an attack is, and the parts of attacks: raw connections from any address of 127.0.0.0/8, a steady pace, and a
+ * member over HTTP.
+ */
 import { connect, type Socket } from 'node:net'
 import { HttpPeer } from '@sealpost/broker/testing-http'
-import { hash256 } from '@sealpost/identity'
-import type { AttackTarget } from './attacks.ts'
-import type { StageMember } from './measure.ts'
+import { hash256, type Identity } from '@sealpost/identity'
+import type { MeshId, PeerKey } from '@sealpost/std'
+
+/** A broker and a mesh on it. */
+export interface AttackTarget {
+  /** ws://127.0.0.1:port/v1/ws */
+  readonly url: string
+  readonly httpUrl: string
+  readonly brokerKey: PeerKey
+  readonly meshId: MeshId
+}
+
+export interface StageMember {
+  readonly identity: Identity
+}
+
+export interface AttackContext {
+  readonly target: AttackTarget
+  /** Enrolled members of the attacker; as many as the attack needs. */
+  readonly members: readonly StageMember[]
+  /** Aborts at the end of the turn. */
+  readonly signal: AbortSignal
+  /** Counts a reply of the broker: a status, a close code, or a word of the attacker. */
+  readonly count: (answer: string | number) => void
+}
+
+/** What honest peers try once a second besides their messages, from a different address than the attacker's. */
+export type ProbeKind = 'join' | 'file' | 'replay'
+
+export interface Attack {
+  readonly name: string
+  /** A sentence for `--list`. */
+  readonly does: string
+  /** The number of members of the attacker. */
+  readonly members?: number
+  /** One unproven address, which may cost 5 % of a core. */
+  readonly isOneUnprovenAddress?: true
+  /** Default: `join`. */
+  readonly probe?: ProbeKind
+  /** The mesh has a history (`HISTORY`) that its members may read. */
+  readonly hasHistory?: true
+  /** Settings of the broker that differ from the defaults. */
+  readonly env?: Readonly<Record<string, string>>
+  /** Attacks until `signal` aborts, then returns within a second. */
+  readonly run: (context: AttackContext) => Promise<void>
+}
+
+/** Larger than the socket buffers, so that a slow reader controls the length of a replay. */
+export const HISTORY = { entries: 10_000, bytes: 20_000_000, events: 10_000 }
 
 /** Acts at this rate per second, evenly, without waiting for earlier acts. */
 export async function atPace(perSecond: number, signal: AbortSignal, act: (no: number) => void): Promise<void> {
