@@ -6,7 +6,7 @@
  * `cluster/` runs Postgres and brokers, `peers/` the programs of peers; `scenarios/` inject the faults; `judgement/` records
  * what happened and checks it; `mutations/` plants bugs that the checker must find.
  */
-import { oneOf, wholeNumber } from '@sealpost/harness/programs/command'
+import { HELP_HINT, oneOf, wholeNumber } from '@sealpost/harness/programs/command'
 import { endOnSignals, forever, Teardown } from '@sealpost/harness/programs/teardown'
 import { type Colors, count, orDash, plainTable } from '@sealpost/harness/report/text'
 import { OperatingError } from '@sealpost/std'
@@ -95,7 +95,7 @@ function tortureCommand(): Command {
       'after',
       '\nExit code: 0 every promise held · 1 a promise was broken, or a fault had no effect · 2 invalid usage',
     )
-    .showHelpAfterError(true)
+    .showHelpAfterError(HELP_HINT)
     .allowExcessArguments(false)
     .exitOverride()
 }

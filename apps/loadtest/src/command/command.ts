@@ -1,6 +1,6 @@
 /** The command line of the load test, and its help. */
 import { cpus } from 'node:os'
-import { oneOf, share, wholeNumber } from '@sealpost/harness/programs/command'
+import { HELP_HINT, oneOf, share, wholeNumber } from '@sealpost/harness/programs/command'
 import type { Form } from '@sealpost/protocol'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { YARDSTICK_NAMES } from '../environment/environment.ts'
@@ -179,7 +179,7 @@ export function loadTestCommand(): Command {
     .option('--cells <C>', 'the number of Postgres servers to start, with --shards brokers each', wholeNumber(1, 8), 1)
     .option('--cross <SHARE>', "the share of a mesh's peers that connect to other shards than the rest", share, 0)
     .addHelpText('after', EXAMPLES())
-    .showHelpAfterError(true)
+    .showHelpAfterError(HELP_HINT)
     .allowExcessArguments(false)
     .exitOverride()
 }

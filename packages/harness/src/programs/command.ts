@@ -22,9 +22,12 @@ export async function runCommand(command: (teardown: Teardown) => Promise<number
   process.exit(exitCode)
 }
 
+/** Follows an error; the whole help would push the error off the screen. */
+export const HELP_HINT = '(add --help for the options and examples)'
+
 /** Parses the arguments. Exits with 0 after the help and with 2 after wrong usage. */
 export function parseArgs<Options>(command: Command, args: readonly string[] = process.argv.slice(2)): Options {
-  command.showHelpAfterError(true).allowExcessArguments(false).exitOverride()
+  command.showHelpAfterError(HELP_HINT).allowExcessArguments(false).exitOverride()
   try {
     return command.parse(args, { from: 'user' }).opts() as Options
   } catch (error) {
