@@ -9,7 +9,7 @@ import { events, take, World } from './test/client.ts'
 beforeAll(() => ready())
 
 describe.each(['binary', 'json'] as const)('%s', (form) => {
-  test('what one sends the other reads, proven and in order', async () => {
+  test('the recipient reads what the sender sent, authenticated and in order', async () => {
     const world = new World()
     const [alice, bob] = [await world.peer({ form }), await world.peer({ form })]
     const arrived = take(bob, 100)
@@ -25,7 +25,7 @@ describe.each(['binary', 'json'] as const)('%s', (form) => {
 })
 
 describe('coalescing', () => {
-  test('sends of one loop are one frame, and so are the settles of one push', async () => {
+  test('the sends of one loop share a frame, and so do the settles of one push', async () => {
     const world = new World()
     const [alice, bob] = [await world.peer(), await world.peer()]
     await alice.lookupKey(bob.key)
@@ -38,7 +38,7 @@ describe('coalescing', () => {
     await alice.close()
   })
 
-  test('acks that free the window are answered with one frame by senders that await each send', async () => {
+  test('the next sends of callers that await each send share one frame', async () => {
     const world = new World()
     const [alice, bob] = [await world.peer(), await world.peer()]
     await alice.lookupKey(bob.key)
@@ -50,7 +50,7 @@ describe('coalescing', () => {
     await Promise.all([alice.close(), bob.close()])
   })
 
-  test('a loop over messages settles what it had at hand in one frame', async () => {
+  test('a loop over messages settles the available messages in one frame', async () => {
     const world = new World()
     const [alice, bob] = [await world.peer(), await world.peer()]
     await Promise.all(Array.from({ length: 40 }, () => alice.send(bob.key, 'x')))
@@ -69,7 +69,7 @@ describe('coalescing', () => {
 })
 
 describe('receiving', () => {
-  test('mail that waited comes when the recipient does', async () => {
+  test('waiting mail is delivered when the recipient connects', async () => {
     const world = new World()
     const alice = await world.peer()
     const identity = world.identity()
@@ -80,7 +80,7 @@ describe('receiving', () => {
     await Promise.all([alice.close(), bob.close()])
   })
 
-  test('a redelivery while the handler runs is not a second run, and is settled when it ends', async () => {
+  test('a redelivery while the handler runs starts no second run, and is settled when the run ends', async () => {
     const world = new World()
     const [alice, bob] = [await world.peer(), await world.peer()]
     const started = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
@@ -104,7 +104,7 @@ describe('receiving', () => {
     await alice.close()
   })
 
-  test('one settled in a session that ended is settled again when it comes back, unseen', async () => {
+  test('a message settled in an ended session is settled again when it is pushed again, without being shown', async () => {
     const world = new World()
     const { next, onEvent } = events()
     const [alice, bob] = [await world.peer(), await world.peer({ onEvent })]
@@ -112,7 +112,7 @@ describe('receiving', () => {
     let runs = 0
     bob.onMessage(() => {
       runs += 1
-      world.socketOf(bob).cut(1006) // the settle of this message is never read
+      world.socketOf(bob).cut(1006) // The broker never reads the settle of this message.
       cut.resolve()
     })
     const settled = Promise.withResolvers<void>()
@@ -129,7 +129,7 @@ describe('receiving', () => {
     await Promise.all([alice.close(), bob.close()])
   })
 
-  test('a handler that throws gives the message back', async () => {
+  test('a handler that throws returns the message', async () => {
     const world = new World()
     const { next, onEvent } = events()
     const [alice, bob] = [await world.peer(), await world.peer({ onEvent })]
@@ -148,7 +148,7 @@ describe('receiving', () => {
     await Promise.all([alice.close(), bob.close()])
   })
 
-  test('leaving a loop gives the message back, asking for the next one settles it', async () => {
+  test('leaving a loop returns the message; requesting the next one settles it', async () => {
     const world = new World()
     const [alice, bob] = [await world.peer(), await world.peer()]
     await Promise.all(['a', 'b'].map((text) => alice.send(bob.key, text)))
@@ -182,7 +182,7 @@ describe('receiving', () => {
     await alice.close()
   })
 
-  test('a message of another sender under a known name is reported', async () => {
+  test('a message of one sender under the name of another is reported', async () => {
     const world = new World()
     const { next, onEvent } = events()
     const mallory = await world.peer()
@@ -200,7 +200,7 @@ describe('receiving', () => {
     expect(await rejected).toMatchObject({ code: 'maybe_sent' })
   })
 
-  test('a dropped message is a gap once a later one comes', async () => {
+  test('a dropped message is reported as a gap when a later one arrives', async () => {
     const world = new World()
     const { next, onEvent } = events()
     const [alice, bob] = [await world.peer(), await world.peer({ onEvent })]
@@ -222,7 +222,7 @@ describe('receiving', () => {
 })
 
 describe('keys', () => {
-  test('an unknown recipient is refused, and others are not held up', async () => {
+  test('an unknown recipient is refused, and other recipients are not blocked', async () => {
     const world = new World()
     const [alice, bob] = [await world.peer(), await world.peer()]
     const stranger = generateIdentity().signing.publicKey
@@ -233,7 +233,7 @@ describe('keys', () => {
     await Promise.all([alice.close(), bob.close()])
   })
 
-  test('a false box key is refused: nothing is sealed to it', async () => {
+  test('nothing is sealed to a forged box key', async () => {
     const world = new World()
     const { next, onEvent } = events()
     const alice = await world.peer({ onEvent })
@@ -246,7 +246,7 @@ describe('keys', () => {
     await alice.close()
   })
 
-  test('mail of a sender without a believable key is put off, not lost', async () => {
+  test('mail of a sender without a trusted key is deferred, not lost', async () => {
     const world = new World()
     const { next, onEvent } = events()
     const [alice, bob] = [await world.peer(), await world.peer({ onEvent })]
@@ -262,7 +262,7 @@ describe('keys', () => {
     await Promise.all([alice.close(), bob.close()])
   })
 
-  test('mail sealed with a newer key than the one at hand asks for it, and then opens', async () => {
+  test('mail sealed with a newer key than the known one causes a lookup, and then opens', async () => {
     const world = new World()
     const { next, onEvent } = events()
     const old = world.identity()
@@ -283,8 +283,8 @@ describe('keys', () => {
   })
 })
 
-describe('life', () => {
-  test('connect rejects when the key is not let in', async () => {
+describe('lifecycle', () => {
+  test('connect rejects if the broker refuses the key', async () => {
     const world = new World()
     await expect(world.peer({ identity: generateIdentity() })).rejects.toMatchObject({ code: 'auth_failed' })
   })
@@ -295,7 +295,7 @@ describe('life', () => {
     await expect(world.peer({ brokerKey })).rejects.toMatchObject({ code: 'wrong_broker' })
   })
 
-  test('connect can be called off', async () => {
+  test('connect can be aborted', async () => {
     const world = new World()
     world.broker.intercept = () => true
     const abort = new AbortController()
@@ -304,7 +304,7 @@ describe('life', () => {
     expect(await connecting).toMatchObject({ code: 'aborted' })
   })
 
-  test('what was under way when the session was cut is said again under its id', async () => {
+  test('messages in flight when the session breaks are resent under the same id', async () => {
     const world = new World()
     const [alice, bob] = [await world.peer(), await world.peer()]
     await alice.lookupKey(bob.key)
@@ -325,7 +325,7 @@ describe('life', () => {
     await Promise.all([alice.close(), bob.close()])
   })
 
-  test('the end is told to everyone: sends, loop, `closed`', async () => {
+  test('the end of the peer reaches sends, loops and `closed`', async () => {
     const world = new World()
     const alice = await world.peer()
     const bob = world.identity().signing.publicKey
@@ -342,7 +342,7 @@ describe('life', () => {
     await expect(alice.send(bob, 'x')).rejects.toMatchObject({ code: 'revoked' })
   })
 
-  test('`await using` closes', async () => {
+  test(`await using` closes the peer, async () => {
     const world = new World()
     let inner: Peer
     {

@@ -1,4 +1,4 @@
-/** Uploads and downloads: what a broker can do to them, and what a life that ends leaves. */
+/** Uploads and downloads: attacks by a broker, and resuming after a process ends. */
 
 import type { Attachment } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/std'
@@ -23,7 +23,7 @@ async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes
 }
 
-/** What was handed out, and how it ended. */
+/** The yielded data, and how the download ended. */
 async function fetched(broker: MemoryAttachments, attachment: Attachment, from?: Uint8Array) {
   const got: number[] = []
   try {
@@ -35,7 +35,7 @@ async function fetched(broker: MemoryAttachments, attachment: Attachment, from?:
 }
 
 test.each([0, 1, PLAIN - 1, PLAIN, PLAIN + 1, 3 * PLAIN, 3 * PLAIN + 100])(
-  'a file of %d bytes comes as it went',
+  'a file of %d bytes arrives unchanged',
   async (length) => {
     const broker = new MemoryAttachments()
     const sent = await send(broker, bytesOf(length))
@@ -43,7 +43,7 @@ test.each([0, 1, PLAIN - 1, PLAIN, PLAIN + 1, 3 * PLAIN, 3 * PLAIN + 100])(
   },
 )
 
-test('a stream is cut into pieces wherever its own begin and end', async () => {
+test('a stream is cut into chunks independent of its own pieces', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(fc.uint8Array({ maxLength: 40 })),
@@ -89,7 +89,7 @@ describe('a hostile broker', () => {
     ['says other hashes', 'attachment_changed', 0, hashes((all) => all.with(40, all[40]! ^ 1))],
     ['says the hashes in another order', 'attachment_changed', 0, hashes((all) => Uint8Array.from([...all.slice(32), ...all.slice(0, 32)]))],
     ['says that it is not complete', 'attachment_truncated', 0, withStatus(() => ({ hashes: null }))],
-  ])('that %s is found out', async (_, code, whole, lie) => {
+  ])('that %s is detected', async (_, code, whole, lie) => {
     const broker = new MemoryAttachments()
     const [sent, other] = [await send(broker, THREE), await send(broker, THREE)]
     lie(broker, broker.chunksOf(sent.id), broker.chunksOf(other.id))
@@ -97,14 +97,14 @@ describe('a hostile broker', () => {
     expect([told, got]).toEqual([code, THREE.slice(0, whole * PLAIN)])
   }) // biome-ignore format: a table
 
-  test('that puts another file of the same sender in its place, list and all, is found out', async () => {
+  test('that substitutes another file of the same sender, with its list, is detected', async () => {
     const broker = new MemoryAttachments()
     const [sent, other] = [await send(broker, THREE), await send(broker, THREE)]
     expect((await fetched(broker, { ...sent, id: other.id })).code).toBe('attachment_changed')
   })
 })
 
-test('a sender whose last chunk is not the last is found out', async () => {
+test('a sender whose final chunk is not the last one is detected', async () => {
   const broker = new MemoryAttachments()
   const sent = await send(broker, THREE)
   const chunks = broker.kept.get(sent.id)!.chunks
@@ -113,7 +113,7 @@ test('a sender whose last chunk is not the last is found out', async () => {
   expect((await fetched(broker, short)).code).toBe('attachment_changed')
 })
 
-describe('a life that ends', () => {
+describe('a process that ends', () => {
   const dying = async (after: number) => {
     const [broker, resume] = [new MemoryAttachments(), new MemoryLog()]
     broker.beforePut = () => {
@@ -124,7 +124,7 @@ describe('a life that ends', () => {
     return { broker, resume }
   }
 
-  test.each([0, 1, 2])('after %d chunks is gone on with by the next one', async (after) => {
+  test.each([0, 1, 2])('after %d chunks leaves an upload that the next process resumes', async (after) => {
     const { broker, resume } = await dying(after)
     const sent = await send(broker, THREE, { resume })
     expect([broker.puts, broker.kept.size]).toEqual([3, 1])
@@ -133,7 +133,7 @@ describe('a life that ends', () => {
     expect(broker.puts).toBe(3)
   })
 
-  test('leaves nothing to seal again with other bytes: not even the chunk that was under way', async () => {
+  test('leaves nothing that is sealed again with other bytes, not even the chunk in flight', async () => {
     const { broker, resume } = await dying(1)
     for (const at of [0, PLAIN + 3]) {
       const changed = THREE.with(at, THREE[at]! ^ 1)
@@ -142,7 +142,7 @@ describe('a life that ends', () => {
     expect(broker.puts).toBe(1)
   })
 
-  test('in the middle of a line of its log is gone on with', async () => {
+  test('in the middle of a log line leaves an upload that the next process resumes', async () => {
     const { broker, resume } = await dying(1)
     resume.bytes = resume.bytes!.slice(0, -5)
     await send(broker, THREE, { resume })
@@ -154,7 +154,7 @@ describe('a life that ends', () => {
     ['with another name', { name: 'other.pdf' }, () => undefined],
     ['whose log is none', {}, ({ resume }) => void resume.start(new Uint8Array(200))],
     ['that its broker has given up', {}, ({ broker }) => broker.kept.clear()],
-  ])('is not gone on with by an upload %s, which has a key of its own', async (_, asked, change) => {
+  ])('leaves no upload for a new upload %s, which gets its own key', async (_, asked, change) => {
     const { broker, resume } = await dying(1)
     const before = [...broker.kept.keys()]
     change({ broker, resume })
@@ -163,7 +163,7 @@ describe('a life that ends', () => {
     expect((await fetched(broker, sent)).got).toEqual(THREE)
   })
 
-  test('in a download leaves what the next one need not fetch, once that is proven', async () => {
+  test('in a download leaves data that the next process verifies instead of fetching', async () => {
     const broker = new MemoryAttachments()
     const sent = await send(broker, THREE)
     const there = THREE.slice(0, 2 * PLAIN)
@@ -174,7 +174,7 @@ describe('a life that ends', () => {
   })
 })
 
-test('a chunk is not asked for before its reader has the one before, where none is to be ahead', async () => {
+test('a chunk is not requested before its reader has the previous one if nothing is fetched ahead', async () => {
   const broker = new MemoryAttachments()
   const sent = await send(broker, THREE)
   const asked: number[] = []
@@ -187,6 +187,6 @@ test.each<[string, Partial<UploadOptions>]>([
   ['without a name', { name: '' }],
   ['of a type in two lines', { type: 'a\nb' }],
   ['in chunks of no size', { chunkBytes: 0 }],
-])('an upload %s is a mistake', async (_, changed) => {
+])('an upload %s throws', async (_, changed) => {
   await expect(send(new MemoryAttachments(), THREE, changed)).rejects.toThrow(RangeError)
 })

@@ -8,7 +8,7 @@ const LATER = 60_000
 const told = (urls: string[], cell: string[] = []) => ({ urls, cell })
 const to = (url: string) => ({ url, certificate: new Uint8Array() })
 
-test('what does not answer is followed by the next, and the last by the first', () => {
+test('an address that does not reply is followed by the next one, and the last by the first', () => {
   const addresses = new ShardAddresses([A, B, C])
   expect(addresses.current.url).toBe(A)
   expect([addresses.next(0), addresses.current.url]).toEqual([true, B])
@@ -27,14 +27,14 @@ test('a single address is dialled again and again', () => {
 })
 
 describe('a home', () => {
-  test('is followed', () => {
+  test('is dialled after the redirect', () => {
     const addresses = new ShardAddresses([A])
     expect(addresses.follow(to('wss://B.example/v1/ws'), 0)).toBe(true)
     expect(addresses.current).toMatchObject({ authority: 'b.example:443', from: 'home' })
     expect(addresses.asksToStay).toBe(false)
   })
 
-  test('that does not answer sends the peer back to who named it, which is asked to serve it', () => {
+  test('that does not reply sends the peer back to the redirecting shard, which is asked to serve it', () => {
     const addresses = new ShardAddresses([A, C])
     addresses.follow(to(B), 0)
     expect([addresses.next(0), addresses.current.url, addresses.asksToStay]).toEqual([true, A, true])
@@ -42,7 +42,7 @@ describe('a home', () => {
     expect(addresses.asksToStay).toBe(false)
   })
 
-  test('that served us and does not answer any more is said to be gone to the next, which need not send us back', () => {
+  test('that served the peer and fails is reported to the next shard, which need not redirect back', () => {
     const addresses = new ShardAddresses([A])
     addresses.follow(to(B), 0)
     addresses.settle()
@@ -53,7 +53,7 @@ describe('a home', () => {
     expect([addresses.current.url, addresses.asksToStay]).toEqual([A, false])
   })
 
-  test('that served us and goes away is not followed again at once, but later', () => {
+  test('that served the peer and shuts down is not dialled again at once, but later', () => {
     const addresses = new ShardAddresses([A])
     addresses.follow(to(B), 0)
     addresses.settle()
@@ -65,7 +65,7 @@ describe('a home', () => {
     expect(addresses.follow(to(B), LATER)).toBe(true)
   })
 
-  test('that names the next and so on is followed three times', () => {
+  test('that redirects further is followed three times', () => {
     const addresses = new ShardAddresses([A])
     expect([B, C, B, C].map((url) => addresses.follow(to(url), 0))).toEqual([true, true, true, false])
     expect([addresses.current.url, addresses.asksToStay]).toEqual([B, true])
@@ -78,32 +78,32 @@ describe('a home', () => {
     ['a password', 'wss://me:secret@b.example'],
     ['a query', 'wss://b.example?x'],
     ['one without encryption', 'ws://b.example'],
-  ])('that is %s is not followed', (_, url) => {
+  ])('that is %s is not dialled', (_, url) => {
     const addresses = new ShardAddresses([A])
     expect(addresses.follow(to(url), 0)).toBe(false)
     addresses.learn(told([url]))
     expect([addresses.current.url, addresses.hasOther(0)]).toEqual([A, false])
   })
 
-  test('without encryption is for those who came without', () => {
+  test('without encryption is dialled only by peers that connected without it', () => {
     expect(new ShardAddresses(['ws://127.0.0.1:1']).follow(to('ws://127.0.0.1:2'), 0)).toBe(true)
   })
 })
 
-test('shards that were told of come before the addresses that were given', () => {
+test('announced shards are dialled before the given addresses', () => {
   const addresses = new ShardAddresses([A, 'wss://d.example'])
   addresses.learn(told([B, C]))
   addresses.next(0)
   expect(addresses.current).toMatchObject({ url: B, from: 'told' })
 })
 
-test('a shard that served earlier is dialled when the one that serves now names no other', () => {
+test('a shard that served earlier is dialled if the current one announces no other', () => {
   const addresses = new ShardAddresses([A])
   addresses.follow(to(B), 0)
   addresses.settle()
   addresses.learn(told([A]))
   addresses.next(0)
-  addresses.settle() // A is alone by now, and says nothing of others
+  addresses.settle() // A is the only shard now and announces no other.
   expect(addresses.hasOther(LATER)).toBe(true)
   expect([addresses.next(LATER), addresses.current.url]).toEqual([true, B])
 })
@@ -120,21 +120,21 @@ describe('after a move to another cell', () => {
     return addresses
   }
 
-  /** Every address that is dialled in one turn through all of them, with nobody there. */
+  /** Returns every address dialled in one pass, while none replies. */
   function dialled(addresses: ShardAddresses): string[] {
     const urls = [addresses.current.url]
     while (addresses.next(0)) urls.push(addresses.current.url)
     return urls
   }
 
-  test('the broker that served is dialled again when the addresses given are gone', () => {
+  test('the broker that served last is dialled again when the given addresses are gone', () => {
     const addresses = moved()
     expect(addresses.known).toEqual({ cell: [], home: NEW })
     expect(dialled(addresses)).toEqual([NEW, OLD])
     expect(dialled(addresses)).toEqual([OLD, NEW])
   })
 
-  test('what the cell announces is dialled first, and named in invites', () => {
+  test('the addresses announced by the cell are dialled first, and named in invites', () => {
     const addresses = moved(['wss://south-2.example', NEW])
     expect(addresses.known).toEqual({ cell: ['wss://south-2.example', NEW], home: NEW })
     expect(addresses.publicUrl).toBe('wss://south-2.example')
@@ -145,11 +145,11 @@ describe('after a move to another cell', () => {
   test.each([
     ['its cell', { cell: [NEW], home: null }, [NEW, OLD]],
     ['the broker that served last', { cell: [], home: NEW }, [OLD, NEW]],
-  ])('the next life knows %s', (_, known, urls) => {
+  ])('the next process knows %s', (_, known, urls) => {
     expect(dialled(new ShardAddresses([OLD], known))).toEqual(urls)
   })
 
-  test('a mesh that moves back is found at the addresses given, and the other cell is forgotten', () => {
+  test('a mesh that moves back is found at the given addresses, and the other cell is forgotten', () => {
     const addresses = moved([NEW])
     addresses.next(0)
     expect(addresses.current.url).toBe(OLD)
@@ -159,7 +159,7 @@ describe('after a move to another cell', () => {
     expect(dialled(addresses)).toEqual([OLD, 'wss://north-2.example'])
   })
 
-  test('only news is told, and an address that is not encrypted is none', () => {
+  test('only changes are reported, and unencrypted addresses are ignored', () => {
     const addresses = moved([NEW])
     expect(addresses.settle()).toBe(true)
     expect(addresses.settle()).toBe(false)

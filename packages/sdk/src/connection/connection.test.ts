@@ -5,7 +5,7 @@ import { fakeProof, isFakeClientSignature } from '../test/fake-crypto.ts'
 import { BACKOFF_MAX_MS, BRIEF_MAX_MS, backoffMs, putOffMs } from './timing.ts'
 
 describe('handshake', () => {
-  test('signs what it dialled and goes live on the proof of the pinned key', () => {
+  test('the client signs for the dialled address and goes live after the proof of the pinned key', () => {
     const world = new World()
     world.goLive()
     expect(isFakeClientSignature(world.transcript(), world.auth!.signature)).toBe(true)
@@ -17,7 +17,7 @@ describe('handshake', () => {
     ['another authority', { authority: 'evil.example:443' }],
     ['another broker key', { brokerKey: 'c'.repeat(64) as PeerKey }],
     ['another mesh', { meshId: '2'.repeat(32) as MeshId }],
-  ])('a proof for %s ends it for good', (_, overrides) => {
+  ])('a proof for %s ends the connection for good', (_, overrides) => {
     const world = new World()
     world.greet()
     const proof = fakeProof(world.transcript(overrides), world.auth!.signature)
@@ -27,7 +27,7 @@ describe('handshake', () => {
     expect(world.connection.wakeAtMs).toBe(Infinity)
   })
 
-  test('a greeting with another key than the pinned one is not even signed for', () => {
+  test('the client does not sign for a greeting with another key than the pinned one', () => {
     const world = new World()
     world.connection.start(0)
     world.connection.received(1, { ...HELLO, brokerKey: 'c'.repeat(64) as PeerKey }, 0)
@@ -35,14 +35,14 @@ describe('handshake', () => {
     expect(world.auth).toBeUndefined()
   })
 
-  test('without a common version it ends', () => {
+  test('the connection ends if there is no common version', () => {
     const world = new World()
     world.connection.start(0)
     world.connection.received(1, { ...HELLO, versions: [9] }, 0)
     expect(world.error?.code).toBe('version_unsupported')
   })
 
-  test('nothing of a broker that has not proven itself is passed on', () => {
+  test('frames of a broker that has not proven itself are not passed on', () => {
     const world = new World()
     world.greet()
     const ack = { type: 'ack', items: [] } as const
@@ -50,14 +50,14 @@ describe('handshake', () => {
     expect(world.connection.state.name).toBe('waiting')
   })
 
-  test('a broker that says nothing is given up', () => {
+  test('a silent broker is given up', () => {
     const world = new World()
     world.connection.start(0)
     world.connection.tick(world.connection.wakeAtMs)
     expect(world.log).toEqual(['dial 1', 'hang up 1', 'lost connection_lost'])
   })
 
-  test('what an older dial says is not heard', () => {
+  test('events of an older dial are ignored', () => {
     const world = new World()
     world.goLive()
     world.connection.closed(1, 1006, 0)
@@ -71,7 +71,7 @@ describe('handshake', () => {
 
 describe('a newer session of the same key', () => {
   const superseded = { type: 'refused', code: 'superseded', retryAfterMs: 0, reason: '' } as const
-  /** The session of the second dial, whose first one got no answer to its proof. */
+  /** The session of the second dial, whose first attempt got no reply to its proof. */
   const afterLostHandshake = () => {
     const world = new World()
     world.greet()
@@ -82,7 +82,7 @@ describe('a newer session of the same key', () => {
     return world
   }
 
-  test('is not the end when it may be that of a handshake that was lost before', () => {
+  test('is not final if it may come from an earlier lost handshake', () => {
     const world = afterLostHandshake()
     world.connection.received(2, superseded, 29_000)
     expect(world.log.at(-1)).toBe('lost superseded')
@@ -93,13 +93,13 @@ describe('a newer session of the same key', () => {
     expect(world.error?.code).toBe('superseded')
   })
 
-  test('is the end half a minute after that', () => {
+  test('is final half a minute later', () => {
     const world = afterLostHandshake()
     world.connection.received(2, superseded, 30_000)
     expect(world.error?.code).toBe('superseded')
   })
 
-  test('is the end when each handshake was answered', () => {
+  test('is final if every handshake got a reply', () => {
     const world = new World()
     world.goLive()
     world.connection.closed(1, 1006, 0)
@@ -123,7 +123,7 @@ describe('moving', () => {
   }
   const answers = ({ connection }: World) => connection.received(connection.dialNo, HELLO, 0)
 
-  test('the home is dialled at once, and signed for as what it is', () => {
+  test('the home is dialled at once, and the client signs for its address', () => {
     const world = new World()
     world.greet()
     moved(world)
@@ -134,7 +134,7 @@ describe('moving', () => {
     expect(world.urls).toEqual(['wss://broker.example', HOME])
   })
 
-  test('nobody is sent anywhere by a broker that has not proven itself', () => {
+  test('a redirect from a broker that has not proven itself is ignored', () => {
     const world = new World()
     world.greet()
     moved(world, 'other.example:443')
@@ -146,7 +146,7 @@ describe('moving', () => {
     expect(early.connection.state.name).toBe('waiting')
   })
 
-  test('when the home does not answer, the broker is asked to serve the peer itself', () => {
+  test('if the home does not reply, the client asks the broker to serve it', () => {
     const world = new World()
     world.greet()
     moved(world)
@@ -160,7 +160,7 @@ describe('moving', () => {
     expect(world.log).toContain('home_unreachable')
   })
 
-  test('one that can not serve the peer either, whose mesh lives in another cell, is asked again where that is', () => {
+  test('a broker of another cell that cannot serve the peer is asked again for the home', () => {
     const world = new World()
     world.greet()
     moved(world)
@@ -173,7 +173,7 @@ describe('moving', () => {
     expect(world.auth!.capabilities).toEqual([])
   })
 
-  test('one that sends the peer away all the same is asked again after a pause', () => {
+  test('a broker that redirects despite the request is asked again after a pause', () => {
     const world = new World()
     world.greet()
     moved(world)
@@ -185,14 +185,14 @@ describe('moving', () => {
     expect(world.log.at(-1)).toBe('lost moved')
   })
 
-  test('in a session it is no frame to be said', () => {
+  test('a redirect within a session is an unexpected frame', () => {
     const world = new World()
     world.goLive()
     moved(world)
     expect(world.log.at(-1)).toBe('lost frame_unexpected')
   })
 
-  test('a shard that goes away is followed by the one it told of, at the time it named', () => {
+  test('a shard that shuts down is followed by the announced fallback, at the announced time', () => {
     const world = new World()
     world.goLive()
     world.connection.received(1, { type: 'shards', urls: [HOME], cell: [] }, 0)
@@ -202,7 +202,7 @@ describe('moving', () => {
     expect(world.urls.at(-1)).toBe(HOME)
   })
 
-  test('a session that broke is begun again where it was, and then elsewhere', () => {
+  test('a broken session is resumed at the same shard first, and then elsewhere', () => {
     const world = new World()
     world.goLive()
     world.connection.received(1, { type: 'shards', urls: [HOME], cell: [] }, 0)
@@ -213,7 +213,7 @@ describe('moving', () => {
     expect(world.urls).toEqual(['wss://broker.example', 'wss://broker.example', HOME])
   })
 
-  test('a steady session that is sent on begins again at once; a short one after a pause', () => {
+  test('a redirected long session resumes at once; a short one after a pause', () => {
     const world = new World()
     world.goLive()
     world.refuse('moved', 0, 5_000)
@@ -225,11 +225,11 @@ describe('moving', () => {
   })
 })
 
-describe('coming back', () => {
+describe('reconnecting', () => {
   test.each([
     ['failures', backoffMs, (times: number) => (times < 24 ? BRIEF_MAX_MS : BACKOFF_MAX_MS)],
     ['being put off', putOffMs, () => BACKOFF_MAX_MS],
-  ])('full jitter between 0 and 0.5 s, doubled by %s up to its bound', (_, waitMs, bound) => {
+  ])('full jitter lies between 0 and 0.5 s, and doubles %s up to its bound', (_, waitMs, bound) => {
     const random = seededRandom(3).next
     for (let times = 0; times < 40; times++) {
       const most = Math.min(bound(times), 500 * 2 ** times)
@@ -243,7 +243,7 @@ describe('coming back', () => {
   test.each([
     ['cut off', backoffMs, 300],
     ['put off', putOffMs, 100],
-  ])('10,000 peers %s together come back spread', (_, waitMs, most) => {
+  ])('the reconnects of 10,000 peers %s together are spread', (_, waitMs, most) => {
     const random = seededRandom(4).next
     const perSlot = new Map<number, number>()
     for (let i = 0; i < 10_000; i++) {
@@ -253,7 +253,7 @@ describe('coming back', () => {
     expect(Math.max(...perSlot.values())).toBeLessThan(most)
   })
 
-  test('a peer that was cut off is back within 5 s of a broker that was away for a few seconds', () => {
+  test('a disconnected peer reconnects within 5 s of a broker that was down for a few seconds', () => {
     for (let seed = 1; seed <= 200; seed++) {
       const world = new World(seededRandom(seed).next)
       const backAtMs = 100 * (seed % 100)
@@ -268,7 +268,7 @@ describe('coming back', () => {
     }
   })
 
-  test('failures add up until a session was steady', () => {
+  test('failures accumulate until a session lasts long enough', () => {
     const world = new World()
     world.connection.start(0)
     const waits: Millis[] = []
@@ -284,7 +284,7 @@ describe('coming back', () => {
     expect(world.retryInMs).toBeLessThan(500)
   })
 
-  test('the hint of the broker counts, within bounds, with a pause of our own behind it', () => {
+  test('a retry-after of the broker is honoured within bounds, plus a random pause', () => {
     for (const [hint, wait] of [
       [42_000, 42_000],
       [1, 1],
@@ -298,7 +298,7 @@ describe('coming back', () => {
     }
   })
 
-  test('peers that are put off at one moment with one hint come back apart, and further apart each time', () => {
+  test('peers deferred together with one retry-after come back spread, more so each time', () => {
     const random = seededRandom(5).next
     const waitsOf = (putOffs: number) =>
       Array.from({ length: 200 }, () => {
@@ -318,7 +318,7 @@ describe('coming back', () => {
     expect(Math.max(...fourths)).toBeGreaterThan(5_000)
   })
 
-  test('failures without an answer do not lengthen the wait of a peer that is then put off', () => {
+  test('failures without a reply do not lengthen the wait of a peer that is then deferred', () => {
     const world = new World()
     world.connection.start(0)
     for (let i = 0; i < 8; i++) {
@@ -329,7 +329,7 @@ describe('coming back', () => {
     expect(world.retryInMs).toBeLessThan(2_500)
   })
 
-  test('the hint of goaway counts when the broker then closes', () => {
+  test('the retry-after of `goaway` is honoured when the broker then closes', () => {
     const world = new World()
     world.goLive()
     const goaway = { type: 'goaway', retryAfterMs: 3_000 } as const
@@ -339,7 +339,7 @@ describe('coming back', () => {
     expect(world.retryInMs).toBeLessThan(3_500)
   })
 
-  test('after goaway it leaves by itself when the broker does not close', () => {
+  test('after `goaway` the client closes if the broker does not', () => {
     const world = new World()
     world.goLive()
     world.connection.received(1, { type: 'goaway', retryAfterMs: 3_000 }, 0)
@@ -364,7 +364,7 @@ describe('coming back', () => {
   })
 
   test.each(['auth_timeout', 'slow_consumer', 'internal', 'restarting', 'try_later', 'rate_exceeded'] as const)(
-    '%s is not',
+    '%s is not final',
     (code) => {
       const world = new World()
       world.goLive()
@@ -373,7 +373,7 @@ describe('coming back', () => {
     },
   )
 
-  test('a close code speaks when no frame did', () => {
+  test('a close code is reported if no frame gave a reason', () => {
     for (const [number, code] of [
       [4403, 'revoked'],
       [4409, 'superseded'],
@@ -386,7 +386,7 @@ describe('coming back', () => {
     }
   })
 
-  test('closing it ourselves ends it without an error', () => {
+  test('closing by the client ends the connection without an error', () => {
     const world = new World()
     world.goLive()
     world.connection.close()
@@ -396,7 +396,7 @@ describe('coming back', () => {
 })
 
 describe('liveness', () => {
-  test('asks after one heartbeat of silence, gives up within 5 s', () => {
+  test('the client pings after one heartbeat of silence, and gives up within 5 s', () => {
     const world = new World()
     world.goLive()
     expect(world.connection.wakeAtMs).toBe(HEARTBEAT_MS)
@@ -408,7 +408,7 @@ describe('liveness', () => {
     expect(world.log.at(-1)).toBe('lost heartbeat_missed')
   })
 
-  test('anything heard restarts it', () => {
+  test('any received frame restarts the timeout', () => {
     const world = new World()
     world.goLive()
     world.connection.tick(HEARTBEAT_MS)
@@ -416,7 +416,7 @@ describe('liveness', () => {
     expect(world.connection.wakeAtMs).toBe(2 * HEARTBEAT_MS + 1)
   })
 
-  test('a process that slept asks before it gives up', () => {
+  test('a process that slept pings before it gives up', () => {
     const world = new World()
     world.goLive()
     world.connection.tick(100 * HEARTBEAT_MS)

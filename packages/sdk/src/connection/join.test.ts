@@ -16,7 +16,7 @@ import { join } from './join.ts'
 
 beforeAll(() => ready())
 
-/** A broker that answers `enrol` as the test says. */
+/** A broker whose reply to `enrol` the test decides. */
 function world(answer: (socket: BrokerSocket, enrol: FrameOf<'enrol'>) => void = () => undefined) {
   const broker = new TestingBroker()
   broker.intercept = (socket, frame) => {
@@ -55,7 +55,7 @@ function world(answer: (socket: BrokerSocket, enrol: FrameOf<'enrol'>) => void =
   return { broker, options, enrolled, moved }
 }
 
-test('a membership is what `connect` needs, under a name of the key unless one is given', async () => {
+test('a membership contains what `connect` needs, and its default name comes from the key', async () => {
   const its = world((socket, enrol) => its.enrolled(socket, enrol))
   const options = its.options()
   const { url, meshId, keys } = its.broker
@@ -66,7 +66,7 @@ test('a membership is what `connect` needs, under a name of the key unless one i
   await expect.poll(() => its.broker.sockets.size).toBe(0)
 })
 
-test('a server that can not prove the key of the invite is not believed, before or after', async () => {
+test('a server that cannot prove the key of the invite is rejected, before and after the enrolment', async () => {
   const its = world((socket, enrol) => its.enrolled(socket, enrol, generateSigningKeys()))
   await expect(join(its.options())).rejects.toMatchObject({ code: 'wrong_broker' })
   const other = its.options({ brokerKey: generateSigningKeys().publicKey })
@@ -75,7 +75,7 @@ test('a server that can not prove the key of the invite is not believed, before 
   expect(its.broker.heard.length).toBe(heard)
 })
 
-test('a shard with a key of its own is believed for a certificate of the key in the invite', async () => {
+test('a shard with its own key is trusted through a certificate of the invite key', async () => {
   const its = world((socket, enrol) => its.enrolled(socket, enrol))
   const { broker } = its
   const cluster = generateSigningKeys()
@@ -89,7 +89,7 @@ test('a shard with a key of its own is believed for a certificate of the key in 
 
 const HOME = 'ws://south.example:8440'
 
-test('a newcomer whose mesh lives elsewhere by now becomes a member there', async () => {
+test('an enrolment follows a redirect to the new home of the mesh', async () => {
   const its = world((socket, enrol) =>
     socket.url.startsWith(HOME) ? its.enrolled(socket, enrol) : its.moved(socket, enrol, HOME),
   )
@@ -100,43 +100,43 @@ test.each([
   ['in circles', (url: string) => (url.startsWith(HOME) ? 'ws://broker.example:8440' : HOME)],
   ['to no address', () => 'ws://south.example/?secret'],
   ['where it is', (url: string) => url],
-])('a newcomer is not sent %s', async (_, next) => {
+])('an enrolment does not follow a redirect %s', async (_, next) => {
   const its = world((socket, enrol) => its.moved(socket, enrol, next(socket.url)))
   await expect(join(its.options())).rejects.toMatchObject({ code: 'moved', isRetryable: true })
   expect(its.broker.heard.length).toBeLessThan(6)
 })
 
-test('who has not proven the key of the invite sends nobody elsewhere', async () => {
+test('a server that has not proven the key of the invite cannot redirect', async () => {
   const its = world((socket, enrol) => its.moved(socket, enrol, HOME, generateSigningKeys()))
   await expect(join(its.options())).rejects.toMatchObject({ code: 'wrong_broker' })
   expect(its.broker.heard).toHaveLength(1)
 })
 
 test.each(['invite_refused', 'already_member', 'name_taken', 'revoked'] as const)(
-  'a refusal with `%s` is the error',
+  'a refusal with `%s` becomes the error',
   async (code) => {
     const { options } = world((socket) => socket.refuse(code))
     await expect(join(options())).rejects.toMatchObject({ code, isRetryable: false })
   },
 )
 
-test('a close without a word says by its number why', async () => {
+test('a close without a refusal frame is explained by its close code', async () => {
   const { options } = world((socket) => socket.cut(4410))
   await expect(join(options())).rejects.toMatchObject({ code: 'invite_refused' })
 })
 
-test('a connection that ends before the answer may be tried again', async () => {
+test('a connection that ends before the reply may be retried', async () => {
   const { options } = world((socket) => socket.cut(1006))
   await expect(join(options())).rejects.toMatchObject({ code: 'connection_lost', isRetryable: true })
 })
 
-test('another frame in the place of the answer is refused', async () => {
+test('another frame instead of the reply is refused', async () => {
   const { options } = world((socket) => socket.say({ type: 'pong', ref: 1 }))
   await expect(join(options())).rejects.toMatchObject({ code: 'frame_unexpected' })
 })
 
 test.each(['', 'x'.repeat(65), 'zoë', 'two\nlines', 'bob (you)', 'a/b', '-bob'])(
-  'the name %j is refused before anybody is asked',
+  'the name %j is refused before any request',
   async (name) => {
     const { options, broker } = world()
     await expect(join({ ...options(), name })).rejects.toMatchObject({ code: 'name_malformed' })
@@ -144,7 +144,7 @@ test.each(['', 'x'.repeat(65), 'zoë', 'two\nlines', 'bob (you)', 'a/b', '-bob']
   },
 )
 
-test('what is no invite is refused before anybody is asked', async () => {
+test('an invalid invite is refused before any request', async () => {
   const { options, broker } = world()
   const invite = options().invite.slice(0, -3)
   await expect(join({ ...options(), invite })).rejects.toMatchObject({ code: 'invite_malformed' })

@@ -1,4 +1,4 @@
-/** What a store keeps of messages to groups, from one life of a peer to the next. */
+/** What a store keeps of group messages across processes of a peer. */
 import { changeGroup, createGroup, type GroupStatement, generateIdentity, type Note, ready } from '@sealpost/identity'
 import type { ClientFrame, FrameOf } from '@sealpost/protocol'
 import { beforeAll, expect, test } from 'vitest'
@@ -12,7 +12,7 @@ import type { GroupSendOptions } from './groups.ts'
 
 beforeAll(() => ready())
 
-/** A broker that knows one group, and does with broadcasts as the test says. */
+/** A broker that knows one group, and handles broadcasts as the test decides. */
 function world() {
   const broker = new TestingBroker()
   const [ann, bob, cat, dan] = Array.from({ length: 4 }, generateIdentity)
@@ -63,7 +63,7 @@ async function sent(peer: Peer, group: GroupStatement, options: GroupSendOptions
   await (await peer.groups.find(group.groupId)).send('hello', options)
 }
 
-test('a message is kept as one body and a ticket for each, and nothing is left when all have it', async () => {
+test('a message is stored as one body and a ticket per member, and deleted when all have it', async () => {
   const { its, live, group, broadcasts } = world()
   const store = new MemoryStore()
   const { peer } = await live(store)
@@ -80,7 +80,7 @@ test('a message is kept as one body and a ticket for each, and nothing is left w
   expect(kindsOf(later)).toEqual(['owner'])
 })
 
-test('what the history is to keep of it is in the store, too, and said again with it', async () => {
+test('the history record of a message is stored and resent with it', async () => {
   const { its, live, group, broadcasts } = world()
   const store = new MemoryStore()
   const { peer } = await live(store)
@@ -99,7 +99,7 @@ test('what the history is to keep of it is in the store, too, and said again wit
   await again.close()
 })
 
-test('what no record holds is refused before anything of it is kept or said', async () => {
+test('a message that no record can hold is refused before anything is stored or sent', async () => {
   const { live, group, broadcasts } = world()
   const store = new MemoryStore()
   const { peer } = await live(store)
@@ -113,7 +113,7 @@ test('what no record holds is refused before anything of it is kept or said', as
   await peer.close()
 })
 
-test('what was owed when a life ended is sent by the next one, to those who are still members, once', async () => {
+test('the next process sends owed messages once, to the remaining members', async () => {
   const { its, live, group, next, broadcasts, keys } = world()
   const store = new MemoryStore()
   const { peer } = await live(store)

@@ -14,7 +14,7 @@ const to = (posts: readonly OutgoingMessage[]) => numbers(posts.map((post) => po
 const receipt = {} as Receipt
 const stale = () => refusedBy('stale_roster')
 
-/** A world that knows one group of three. */
+/** A test setup with one group of three members. */
 function crew() {
   const world = groupWorld()
   const group = world.crypto.create({ name: 'crew', members: [peer(1), peer(2), peer(3)] })
@@ -23,19 +23,19 @@ function crew() {
 }
 
 describe('the statements', () => {
-  test('asks for nothing before it is used, and then again in each session', () => {
+  test('are requested on first use, and then again in each session', () => {
     const { statements, asked, list } = groupWorld()
     statements.connected()
     expect(asked).toEqual([])
     statements.refresh(() => undefined)
-    statements.connected() // the question is still open, and said again by who keeps questions
+    statements.connected() // The request is still open; the request table repeats it.
     expect(asked).toEqual([NONE])
     list()
     statements.connected()
     expect(asked).toEqual([NONE, NONE])
   })
 
-  test('reads page after page, and calls back once', () => {
+  test('are read page by page, with one callback', () => {
     const { statements, asked, crypto, list } = groupWorld()
     const [one, two] = [
       crypto.create({ name: 'a', members: [peer(1)] }),
@@ -49,7 +49,7 @@ describe('the statements', () => {
     expect([calls, statements.all.length]).toEqual([1, 2])
   })
 
-  test('who asks during a reading waits for the next one', () => {
+  test('are read again for a caller that came during a read', () => {
     const { statements, asked, list } = groupWorld()
     const calls: string[] = []
     statements.refresh(() => calls.push('first'))
@@ -60,7 +60,7 @@ describe('the statements', () => {
     expect(calls).toEqual(['first', 'second'])
   })
 
-  test('keeps the newest, and tells of a broker that goes back or makes one up', () => {
+  test('keep the newest epoch; a rollback or a forgery by the broker is reported', () => {
     const { statements, events, group, next, list } = crew()
     statements.add(next([1, 2]))
     statements.pushed([group.bytes])
@@ -72,7 +72,7 @@ describe('the statements', () => {
     expect(events.at(-1)).toEqual({ type: 'group_tamper', group: null, reason: 'statement_forged' })
   })
 
-  test('an answer may be older than what was told while it was on its way', () => {
+  test('accept a reply that is older than a statement pushed during the request', () => {
     const { statements, events, group, next, list } = crew()
     statements.refresh(() => undefined)
     statements.pushed([next([1, 2]).bytes])
@@ -80,7 +80,7 @@ describe('the statements', () => {
     expect([events, statements.find(group.groupId)?.epoch]).toEqual([[], 2])
   })
 
-  test('the end of a group is news to who knew it, and of no use to others', () => {
+  test('report the end of a known group, and ignore the end of an unknown one', () => {
     const [world, other] = [crew(), groupWorld()]
     const end = world.crypto.end(world.group)
     world.news.length = 0
@@ -91,7 +91,7 @@ describe('the statements', () => {
     expect(world.events).toMatchObject([{ type: 'group_tamper', reason: 'statement_rolled_back' }])
   })
 
-  test('nobody waits for one that is over', () => {
+  test('do not wait for a group that has ended', () => {
     const { statements } = groupWorld()
     const errors: unknown[] = []
     const over = new SealpostError('closed', 'over')
@@ -103,7 +103,7 @@ describe('the statements', () => {
 })
 
 describe('a message to a group', () => {
-  test('is one body and a ticket to it for each member but the sender', () => {
+  test('is one body and a ticket for each member except the sender', () => {
     const world = crew()
     const { expected } = sending(world, world.group.groupId)
     expect([numbers(expected), to(world.posts)]).toEqual([[2, 3], [2, 3]]) // biome-ignore format: short
@@ -114,7 +114,7 @@ describe('a message to a group', () => {
     expect(new TextDecoder().decode(world.crypto.openBody(a.message!.bytes, a.body)!)).toBe('hello')
   })
 
-  test('waits until the group is known, and is refused when there is none', () => {
+  test('waits until the group is known, and is refused if there is none', () => {
     const world = groupWorld()
     const group = world.crypto.create({ name: 'crew', members: [peer(1), peer(2)] })
     const [known, unknown] = [sending(world, group.groupId), sending(world, NONE)]
@@ -124,7 +124,7 @@ describe('a message to a group', () => {
     expect([known.refused, unknown.refused.map(({ code }) => code)]).toEqual([[], ['unknown_group']])
   })
 
-  test('of who is no member, or too large, is refused', () => {
+  test('is refused if the sender is no member or the body is too large', () => {
     const world = crew()
     world.statements.add(world.next([2, 3]))
     expect(sending(world, world.group.groupId).refused.map(({ code }) => code)).toEqual(['not_in_group'])
@@ -134,7 +134,7 @@ describe('a message to a group', () => {
     expect(world.posts).toEqual([])
   })
 
-  test('refused as stale goes once more to those who are members now, under another key', () => {
+  test('that is refused as stale is sent once more to the current members, under another key', () => {
     const world = crew()
     const { fares, expected } = sending(world, world.group.groupId)
     const first = world.posts.splice(0)
@@ -151,7 +151,7 @@ describe('a message to a group', () => {
     expect(world.asked).toHaveLength(1)
   })
 
-  test('that is to be kept has a record, made again when it is sealed again', () => {
+  test('with a history record is recorded again when it is sealed again', () => {
     const world = crew()
     const { recorder, notes } = fakeRecorder()
     const { groupId } = world.group
@@ -166,7 +166,7 @@ describe('a message to a group', () => {
     expect(world.posts.at(-1)!.message!.record).toBe(undefined)
   })
 
-  test('that was to be kept by a former life is not sent without being kept', () => {
+  test('that a former process wanted recorded is not sent without the record', () => {
     const world = crew()
     const { recorder } = fakeRecorder()
     sending(world, world.group.groupId, 'hello', recorder)
@@ -178,7 +178,7 @@ describe('a message to a group', () => {
     expect([world.posts, ended]).toEqual([[], ['stale_roster']])
   })
 
-  test('is not said again to who has it already', () => {
+  test('is not resent to members that have it', () => {
     const world = crew()
     const { recorder, stored } = fakeRecorder()
     const { fares } = sending(world, world.group.groupId, 'hello', recorder)
@@ -190,7 +190,7 @@ describe('a message to a group', () => {
     expect([fares(), stored]).toEqual([[[2, 'stored']], [1]])
   })
 
-  test('is refused when the broker has nothing newer than what it refused', () => {
+  test('is refused if the broker has no newer statement than the refused one', () => {
     const world = crew()
     const { fares } = sending(world, world.group.groupId)
     for (const post of world.posts.splice(0)) post.refused(stale())
@@ -198,7 +198,7 @@ describe('a message to a group', () => {
     expect([world.posts, fares()]).toEqual([[], [[2, 'stale_roster'], [3, 'stale_roster']]]) // biome-ignore format: short
   })
 
-  test('to one that its owner ended is refused, also when the end was only heard of by a refusal', () => {
+  test('to a group that its owner ended is refused, also if only a refusal reported the end', () => {
     const world = crew()
     const { fares } = sending(world, world.group.groupId)
     for (const post of world.posts) post.refused(stale())
@@ -208,7 +208,7 @@ describe('a message to a group', () => {
     expect(world.posts).toHaveLength(2)
   })
 
-  test('that is owed is kept at every moment, and no longer when it was said again', () => {
+  test('that is owed stays stored until it is sent again', () => {
     const world = crew()
     sending(world, world.group.groupId)
     for (const post of world.posts.splice(0)) post.refused(stale())
@@ -217,7 +217,7 @@ describe('a message to a group', () => {
     expect([world.kept.at(-1)!.owed.size, to(world.posts)]).toEqual([0, [2]])
   })
 
-  test('owed by a former life goes to those of its members that are left', () => {
+  test('that a former process owed goes to the remaining members', () => {
     const world = crew()
     const teller = { expect: () => undefined, ended: () => undefined }
     const sealed = world.crypto.sealBody(new TextEncoder().encode('from before'))
@@ -229,7 +229,7 @@ describe('a message to a group', () => {
   })
 })
 
-describe('what comes for a group', () => {
+describe('an incoming group message', () => {
   function arrival(sender = peer(2), epoch = 1) {
     const world = crew()
     const unlocked: PeerKey[] = []
@@ -247,7 +247,7 @@ describe('what comes for a group', () => {
     return { ...world, opening, unlocked, pushed, opened }
   }
 
-  test('opens with its body, and says which group it is for', () => {
+  test('opens with its body, and names its group', () => {
     const { opening, pushed, opened, group } = arrival()
     const whole = opening.open(pushed, opened)
     expect(whole).toMatchObject({ group: { id: group.groupId, name: 'crew', epoch: 1 } })
@@ -259,12 +259,12 @@ describe('what comes for a group', () => {
     ['no_group', ({ pushed, opened }) => [pushed, { ...opened, note: null }]],
     ['body_swapped', ({ pushed, opened }) => [{ ...pushed, body: pushed.body!.map((byte) => byte + 1) }, opened]],
     ['not_in_group', ({ pushed, opened }) => [{ ...pushed, sender: peer(9) }, opened]],
-  ])('is thrown away: %s', (flaw, change) => {
+  ])('is dropped: %s', (flaw, change) => {
     const at = arrival()
     expect(at.opening.open(...change(at))).toEqual({ flaw })
   })
 
-  test('under a statement that is not known waits for it, and is put off when the broker has none', () => {
+  test('under an unknown statement waits for it, and is deferred if the broker has none', () => {
     const { opening, pushed, opened, unlocked, list, next } = arrival(peer(2), 2)
     expect(opening.open(pushed, opened)).toBe('asked')
     list()
@@ -276,20 +276,20 @@ describe('what comes for a group', () => {
     expect(opening.open(again, opened)).toMatchObject({ ok: true, group: { epoch: 2 } })
   })
 
-  test('from one that was taken out since is taken: it may have been on its way', () => {
+  test('from a member removed since is accepted, because it may have been in flight', () => {
     const { opening, pushed, opened, statements, next } = arrival()
     statements.add(next([1, 3]))
     expect(opening.open(pushed, opened)).toMatchObject({ ok: true, group: { epoch: 1 } })
   })
 
-  test('what is for this peer alone passes as it is', () => {
+  test('addressed to this peer alone passes unchanged', () => {
     const { opening, opened } = arrival()
     const plain = { ...opened, note: { isRequest: true } }
     expect(opening.open({ sender: peer(2) } as PushedDelivery, plain)).toBe(plain)
   })
 })
 
-describe('a body in the store', () => {
+describe('a stored body', () => {
   function shelf() {
     const records = new Map<string, StoreChange['record']>()
     const writer: StoreWriter = new StoreWriter((changes) => {
@@ -306,7 +306,7 @@ describe('a body in the store', () => {
     return { bodies, writer, records, message }
   }
 
-  test('is there once, until the last envelope that needs it is answered and nobody is owed it', () => {
+  test('is stored once, until its last envelope has a reply and no member is owed it', () => {
     const { bodies, writer, records, message } = shelf()
     const names = () => {
       writer.flush()
@@ -324,7 +324,7 @@ describe('a body in the store', () => {
     expect(names()).toEqual([])
   })
 
-  test('is the same in the next life', () => {
+  test('is restored unchanged in the next process', () => {
     const { bodies, writer, records, message } = shelf()
     message.owed.add(peer(3))
     bodies.hold(message)

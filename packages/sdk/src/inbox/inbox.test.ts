@@ -21,16 +21,16 @@ const arrival = (seq: number, sender = ALICE, streamId = STREAM): ArrivedMessage
 })
 
 const looseArrival = (no: number): ArrivedMessage => ({ ...arrival(no), stream: null, headerHash: null })
-/** As a redriven message comes. */
+/** A push as it looks after a redrive. */
 const redriven = (arrived: ArrivedMessage, times = 1): ArrivedMessage => ({
   ...arrived,
   ...{ deliveryId: (arrived.deliveryId + times * 1_000) as DeliveryId, attempt: 2 },
 })
 
-/** An inbox with a store that answers at once. */
+/** Creates an inbox with a store that confirms every write at once. */
 class InboxLife {
   readonly records: Map<string, StoreRecord>
-  /** Changes in each batch. */
+  /** The number of changes in each batch. */
   readonly batches: number[] = []
   readonly writer: StoreWriter
   readonly inbox: Inbox<ArrivedMessage>
@@ -50,7 +50,7 @@ class InboxLife {
 }
 
 describe('inbox', () => {
-  test('a message is running, then a duplicate', () => {
+  test('a message is `running` first and a duplicate after it is settled', () => {
     const inbox = new Inbox()
     const first = arrival(1)
     expect(inbox.receive(first)).toBe('fresh')
@@ -59,7 +59,7 @@ describe('inbox', () => {
     expect(inbox.receive(arrival(1))).toBe('duplicate')
   })
 
-  test('one that was given back is fresh once more', () => {
+  test('a returned message is fresh again', () => {
     const inbox = new Inbox()
     for (let seq = 1; seq <= 200; seq++) inbox.receive(arrival(seq))
     for (let seq = 1; seq <= 200; seq++) inbox.reopened(arrival(seq))
@@ -70,7 +70,7 @@ describe('inbox', () => {
     }
   })
 
-  test('a hole is told once, and may be filled once', () => {
+  test('a gap is reported once, and its message is handed out once if it arrives late', () => {
     const inbox = new Inbox()
     inbox.receive(arrival(1))
     expect(inbox.receive(arrival(4))).toEqual({ gap: 2 })
@@ -80,7 +80,7 @@ describe('inbox', () => {
     expect(inbox.receive(arrival(3))).toBe('duplicate')
   })
 
-  test('what a former life left behind is fresh when it comes later', () => {
+  test('a message that a former process did not settle is fresh when it arrives late', () => {
     const inbox = new Inbox()
     expect(inbox.receive(arrival(500))).toBe('fresh')
     expect(inbox.receive(arrival(3))).toBe('fresh')
@@ -88,13 +88,13 @@ describe('inbox', () => {
     expect(inbox.receive(arrival(3))).toBe('duplicate')
   })
 
-  test('nobody can spend the ids or numbers of another sender', () => {
+  test('a sender cannot use up the ids or numbers of another sender', () => {
     const inbox = new Inbox()
     inbox.receive(arrival(1, MALLORY))
     expect(inbox.receive(arrival(1))).toBe('fresh')
   })
 
-  test('a message outside any stream is known by its id', () => {
+  test('a message without a stream is identified by its id', () => {
     const inbox = new Inbox()
     const loose = looseArrival(9)
     expect(inbox.receive(loose)).toBe('fresh')
@@ -108,7 +108,7 @@ describe('inbox', () => {
     ['in a stream', arrival(1)],
     ['outside any stream', looseArrival(1)],
   ])(
-    'a rejection that was lost is repeated, and what was redriven is handed out until it is settled: %s',
+    'a lost rejection is repeated, and a redriven message is handed out until it is settled: %s',
     (_, first) => {
       const inbox = new Inbox()
       for (let times = 0; times < 3; times++) {
@@ -127,7 +127,7 @@ describe('inbox', () => {
     },
   )
 
-  test('a rejected message that its sender resends after the database was restored is rejected again', () => {
+  test('a rejected message that its sender resends after a database restore is rejected again', () => {
     const inbox = new Inbox()
     inbox.receive(arrival(1))
     inbox.rejected(arrival(1), 'no')
@@ -140,7 +140,7 @@ describe('inbox', () => {
   test.each([
     ['in a stream', arrival],
     ['outside any stream', looseArrival],
-  ])('a store brings back what a former life rejected: %s', async (_, make) => {
+  ])('a store restores the rejections of a former process: %s', async (_, make) => {
     const before = new InboxLife()
     for (const no of [1, 2, 3]) before.inbox.receive(make(no))
     before.inbox.rejected(make(1), 'one')
@@ -162,7 +162,7 @@ describe('inbox', () => {
     expect(inbox.receive(redriven(make(2), 2))).toBe('duplicate')
   })
 
-  test('of one sender 8,192 rejections are remembered, those made last', () => {
+  test('the newest 8,192 rejections per sender are remembered', () => {
     const life = new InboxLife()
     for (let no = 1; no <= 8_193; no++) life.inbox.rejected(arrival(no), 'no')
     life.inbox.rejected(arrival(1, MALLORY), 'no')
@@ -173,7 +173,7 @@ describe('inbox', () => {
     expect(inbox.receive(redriven(arrival(1, MALLORY)))).toBe('redriven')
   })
 
-  test('a store brings back what a former life settled, and nothing that was running', () => {
+  test('a store restores settled messages of a former process, but none that were running', () => {
     const before = new InboxLife()
     for (const seq of [1, 2, 3]) before.inbox.receive(arrival(seq))
     for (const seq of [1, 3]) before.inbox.settled(arrival(seq))
@@ -185,7 +185,7 @@ describe('inbox', () => {
     expect(after.inbox.receive(arrival(4))).toBe('fresh')
   })
 
-  test('with 300 messages at hand no order of settling makes the next life drop one that was not settled', () => {
+  test('with 300 open messages, no settle order makes the next process drop an unsettled message', () => {
     const before = new InboxLife()
     for (let seq = 1; seq <= 300; seq++) before.inbox.receive(arrival(seq))
     const settled = Array.from({ length: 150 }, (_, i) => 300 - 2 * i)
@@ -195,7 +195,7 @@ describe('inbox', () => {
     for (let seq = 1; seq <= 300; seq++) expect(inbox.receive(arrival(seq))).toBe(seq % 2 === 0 ? 'duplicate' : 'fresh')
   })
 
-  test('a store brings back settled messages that stood in no stream', () => {
+  test('a store restores settled messages without a stream', () => {
     const before = new InboxLife()
     const [one, two]: ArrivedMessage[] = [1, 2].map((n) => ({
       deliveryId: n as DeliveryId,
@@ -212,7 +212,7 @@ describe('inbox', () => {
     expect([inbox.receive(one!), inbox.receive(two!)]).toEqual(['duplicate', 'fresh'])
   })
 
-  test('what is settled between two batches is one record for each stream, and its size does not grow', () => {
+  test('settles between two batches form one record per stream, whose size does not grow', () => {
     const { inbox, writer, records, batches } = new InboxLife()
     for (let seq = 1; seq <= 1000; seq++) {
       inbox.receive(arrival(seq))
@@ -241,20 +241,20 @@ describe('inbox', () => {
   test.each([
     ['streams', (i: number) => arrival(1, ALICE, streamOf(i))],
     ['messages outside any stream', loose],
-  ])('of 2,000 %s of one sender that come again, none is fresh', (_, nth) => {
+  ])('none of 2,000 repeated %s of one sender is fresh', (_, nth) => {
     const inbox = new Inbox()
     for (let i = 0; i < 2_000; i++) settle(inbox, nth(i))
     const verdicts = Array.from({ length: 2_000 }, (_, i) => inbox.receive(nth(i)))
     expect(new Set(verdicts)).toEqual(new Set(['duplicate']))
   })
 
-  test('a session with a large credit remembers four times as many', () => {
+  test('a session with a large credit remembers four times its credit', () => {
     const inbox = new Inbox(undefined, 4_096)
     for (let i = 0; i < 16_384; i++) settle(inbox, arrival(1, ALICE, streamOf(i)))
     expect(inbox.receive(arrival(1, ALICE, streamOf(0)))).toBe('duplicate')
   })
 
-  test('the stream that was used least lately is forgotten, not the one that began first', () => {
+  test('the least recently used stream is forgotten, not the oldest one', () => {
     const inbox = new Inbox()
     for (let i = 0; i < 8_192; i++) settle(inbox, arrival(1, ALICE, streamOf(i)))
     settle(inbox, arrival(2, ALICE, streamOf(0)))
@@ -263,7 +263,7 @@ describe('inbox', () => {
     expect(inbox.receive(arrival(1, ALICE, streamOf(1)))).toBe('fresh')
   })
 
-  test('a store forgets the stream used least lately of 8,192, and none of another sender', () => {
+  test('of 8,192 streams, a store forgets the least recently used one, and none of another sender', () => {
     const { inbox, writer, records } = new InboxLife()
     for (let i = 0; i < 8_192; i++) settle(inbox, arrival(1, ALICE, streamOf(i)))
     settle(inbox, arrival(1, MALLORY, STREAM))
@@ -279,7 +279,7 @@ describe('inbox', () => {
     expect(after.receive(arrival(1, ALICE, streamOf(1)))).toBe('fresh')
   })
 
-  test('any permutation with repeats hands out each number once', () => {
+  test('every permutation with repeats hands out each number once', () => {
     const shuffled = fc.integer({ min: 1, max: 60 }).chain((count) => {
       const all = Array.from({ length: count }, (_, i) => i + 1)
       const repeated = fc.array(fc.integer({ min: 1, max: count }), { maxLength: 60 })
@@ -303,7 +303,7 @@ describe('inbox', () => {
 })
 
 describe('stream mark', () => {
-  test('a stream without holes is one range, and a hole may be filled however old it is', () => {
+  test('a stream without holes is one range, and a hole of any age can be filled', () => {
     const mark = new SequenceTracker()
     mark.note(1)
     expect(mark.note(1_000_000)).toBe(999_998)
@@ -312,14 +312,14 @@ describe('stream mark', () => {
     expect([mark.note(2), mark.note(2)]).toEqual([0, -1])
   })
 
-  test('of more than 16,384 ranges the oldest hole counts as seen', () => {
+  test('beyond 16,384 ranges, the oldest hole counts as seen', () => {
     const mark = new SequenceTracker()
     for (let i = 1; i <= 16_385; i++) mark.note(2 * i)
     expect(mark.rangeCount).toBe(16_384)
     expect([mark.note(3), mark.note(5)]).toEqual([-1, 0])
   })
 
-  test('does what a set of numbers does', () => {
+  test('a mark behaves like a set of numbers', () => {
     const step = fc.record({ isReopened: fc.boolean(), seq: fc.integer({ min: 1, max: 30 }) })
     fc.assert(
       fc.property(fc.array(step, { maxLength: 120 }), (steps) => {
@@ -341,7 +341,7 @@ describe('stream mark', () => {
     )
   })
 
-  test('one that was put off leaves no gap before the next', () => {
+  test('a reopened number leaves no gap before the next one', () => {
     const mark = new SequenceTracker()
     mark.note(1)
     mark.note(2)
@@ -350,7 +350,7 @@ describe('stream mark', () => {
   })
 })
 
-/** Every number in the ranges; no two of them may touch. */
+/** Returns every number in the ranges, and checks that no two ranges touch. */
 function numbersIn(ranges: number[]): number[] {
   const pairs = Array.from({ length: ranges.length / 2 }, (_, i) => [ranges[2 * i]!, ranges[2 * i + 1]!] as const)
   for (const [i, [from]] of pairs.entries()) if (i > 0) expect(from).toBeGreaterThan(pairs[i - 1]![1] + 1)
@@ -367,7 +367,7 @@ function world(leaseMs = 1000): Leases {
   return leases
 }
 
-test('a message in work is extended at half its lease, again and again, until it is released', () => {
+test('a running message is extended at half its lease, repeatedly, until it is released', () => {
   const leases = world()
   const one = message(1, 100)
   expect(leases.hold(one)).toBe(true)
@@ -381,21 +381,21 @@ test('a message in work is extended at half its lease, again and again, until it
   expect(leases.wakeAtMs).toBe(Infinity)
 })
 
-test('those that are due together are one frame, and the others wait', () => {
+test('extensions due together share one frame, and later ones wait', () => {
   const leases = world()
   for (const [id, atMs] of [[1, 0], [2, 0], [3, 400]] as const) leases.hold(message(id, atMs)) // biome-ignore format: a row
   expect(leases.takeFrames(500, SESSION)).toEqual([{ type: 'extend', ids: [1, 2], forMs: 1000 }])
   expect(leases.wakeAtMs).toBe(900)
 })
 
-test('one that waited long for its handler is extended at once', () => {
+test('a message that waited long for its handler is extended at once', () => {
   const leases = world()
   leases.hold(message(1, 5000))
   expect(leases.hold(message(2, 0))).toBe(true)
   expect(leases.takeFrames(5001, SESSION)).toEqual([{ type: 'extend', ids: [2], forMs: 1000 }])
 })
 
-test('what was pushed in a session that ended is extended once it was pushed again', () => {
+test('a message pushed in an ended session is extended after it is pushed again', () => {
   const leases = world()
   const one = message(1, 0)
   leases.hold(one)
@@ -406,7 +406,7 @@ test('what was pushed in a session that ended is extended once it was pushed aga
   expect(leases.takeFrames(1100, SESSION + 1)).toEqual([{ type: 'extend', ids: [8], forMs: 1000 }])
 })
 
-test('no lease is longer than a broker gives', () => {
+test('an extension is at most the maximum lease of a broker', () => {
   const leases = world(300_000)
   leases.extend(message(1, 0), null)
   leases.extend(message(2, 0), 1e9)
@@ -414,7 +414,7 @@ test('no lease is longer than a broker gives', () => {
   expect(leases.takeFrames(0, SESSION).map(({ forMs }) => forMs)).toEqual([240_000, 1])
 })
 
-test('a broker that gives leases of no length does not make us ask without a pause', () => {
+test('a broker that sends leases of zero length does not cause a busy loop', () => {
   const leases = world(0)
   leases.hold(message(1, 100))
   expect(leases.wakeAtMs).toBe(110)
@@ -422,7 +422,7 @@ test('a broker that gives leases of no length does not make us ask without a pau
   expect(leases.wakeAtMs).toBe(120)
 })
 
-test('between two sessions no lease is due', () => {
+test('no lease is due between two sessions', () => {
   const leases = world()
   leases.hold(message(1, 0))
   leases.disconnected()

@@ -6,7 +6,9 @@ import { TurnsScene } from '../test/turns.ts'
 import { GRACE_MS } from './dispatcher.ts'
 import { HOLD_MS } from './stream-order.ts'
 
-/** Bob has asked for all of Alice's keys just now; then she turns again, and he may not ask for ten seconds. */
+/**
+ * Bob has just requested all of Alice's keys; then she rotates again, and he must wait ten seconds for another request.
+ */
 function turnedTwice(): TurnsScene {
   const scene = new TurnsScene()
   scene.turn()
@@ -18,12 +20,12 @@ function turnedTwice(): TurnsScene {
   return scene
 }
 
-describe('around a turn of box keys', () => {
+describe('around a rotation of box keys', () => {
   test('the second message of a lane waits for the first one, which does not open yet', () => {
     const scene = turnedTwice()
     scene.advance(5_000)
     scene.send('first')
-    scene.advance(5_500) // the keys may be asked for again, and the first one is away for another 4.5 seconds
+    scene.advance(5_500) // the keys may be requested again, and the first message is delayed for another 4.5 seconds
     scene.send('second')
     expect(scene.texts).toEqual(['0', '1'])
     scene.advance(4_500)
@@ -33,7 +35,7 @@ describe('around a turn of box keys', () => {
     ])
   })
 
-  test('another lane of the same sender waits for nothing', () => {
+  test('another lane of the same sender does not wait', () => {
     const scene = turnedTwice()
     scene.advance(5_000)
     scene.send('first')
@@ -42,7 +44,7 @@ describe('around a turn of box keys', () => {
     expect(scene.texts).toEqual(['0', '1', 'urgent'])
   })
 
-  test('what dies while it is put off holds up its lane for half a minute more', () => {
+  test('a deferred message that dies holds up its lane for half a minute more', () => {
     const scene = turnedTwice()
     scene.advance(5_000)
     scene.send('first')
@@ -54,7 +56,7 @@ describe('around a turn of box keys', () => {
     expect(scene.shown.at(-1)!.atMs).toBeGreaterThanOrEqual(15_000 + GRACE_MS)
   })
 
-  test('what is put off is waited for in a new session, too, since its pause continues there', () => {
+  test('a deferred message is awaited in a new session too, since its pause continues there', () => {
     const scene = turnedTwice()
     scene.advance(5_000)
     scene.send('first')
@@ -67,7 +69,7 @@ describe('around a turn of box keys', () => {
     expect(scene.texts).toEqual(['0', '1', 'second', 'third'])
   })
 
-  test('what waits for keys is not given up when its sender is unlocked for another reason', () => {
+  test('a message that waits for keys is not dropped when its sender is unlocked for another reason', () => {
     const scene = turnedTwice()
     scene.advance(10_500)
     scene.whileSilent(() => {
@@ -78,7 +80,7 @@ describe('around a turn of box keys', () => {
     expect(scene.texts).toEqual(['0', '1', 'first', 'second'])
   })
 
-  test('mail of a peer that the broker did not know keeps its order when it does', () => {
+  test('mail of a peer that the broker did not know keeps its order once it does', () => {
     const scene = new TurnsScene()
     scene.turnUnheard()
     scene.send('first')
@@ -90,7 +92,7 @@ describe('around a turn of box keys', () => {
     expect(scene.texts).toEqual(['first', 'second'])
   })
 
-  test('whenever she turns and however late they come back, each lane is handed out in its order', () => {
+  test('each lane is handed out in order, whenever she rotates and however late messages return', () => {
     const steps = fc.array(
       fc.record({
         pauseMs: fc.integer({ min: 0, max: 6_000 }),
@@ -119,7 +121,7 @@ describe('around a turn of box keys', () => {
 })
 
 describe('behind a missing message', () => {
-  /** The third message waits for the second one, which never comes. */
+  /** The third message waits for the second one, which never arrives. */
   function withHole(): TurnsScene {
     const scene = new TurnsScene()
     scene.turn()
@@ -140,14 +142,14 @@ describe('behind a missing message', () => {
     expect(scene.texts).toEqual(['1', '3', '4'])
   })
 
-  test('another lane of the same sender waits for nothing, nor does a message without a stream', () => {
+  test('another lane of the same sender and messages without a stream do not wait', () => {
     const scene = withHole()
     scene.send('urgent', 'now')
     scene.sendLoose('delayed')
     expect(scene.texts).toEqual(['1', 'urgent', 'delayed'])
   })
 
-  test('whatever is lost and wherever streams begin, each lane is handed out in its order within two seconds', () => {
+  test('each lane is handed out in order within two seconds, whatever is lost and wherever streams begin', () => {
     const steps = fc.array(
       fc.record({
         pauseMs: fc.integer({ min: 0, max: 1_000 }),
@@ -181,7 +183,7 @@ describe('behind a missing message', () => {
 })
 
 describe('settles', () => {
-  test('wait for others, but not for long', () => {
+  test('wait for others, but only briefly', () => {
     const scene = new TurnsScene()
     scene.turn()
     scene.send('first')
@@ -194,14 +196,14 @@ describe('settles', () => {
     expect(scene.settles).toHaveLength(1)
   })
 
-  test('wait for no more than an eighth of the window', () => {
+  test('wait for at most an eighth of the window', () => {
     const scene = new TurnsScene()
     scene.turn()
     for (let i = 0; i < 70; i++) scene.send(String(i))
     expect(scene.settles.map(({ count }) => count)).toEqual([32, 32])
   })
 
-  test('of a small window, and of what is large, go at once', () => {
+  test('of a small window and of large messages are sent at once', () => {
     const small = new TurnsScene(undefined, 4)
     small.turn()
     small.send('first')

@@ -21,7 +21,7 @@ const CREDIT = 512
 const seqs = (messages: readonly TestMessage[]) => messages.map(({ stream }) => stream.seq)
 const always = () => true
 
-/** Takes held messages of the lane, as many as may pass. */
+/** Takes held messages of the lane while they may pass. */
 function takeAll(
   buffer: ReorderBuffer<TestMessage>,
   mayPass: (message: TestMessage) => boolean = always,
@@ -31,7 +31,7 @@ function takeAll(
   return next ? [next, ...takeAll(buffer, mayPass, of)] : []
 }
 
-test('held messages follow the one they waited for, one after the other', () => {
+test('held messages follow the message they waited for, in order', () => {
   const buffer = new ReorderBuffer<TestMessage>(CREDIT)
   for (const seq of [5, 3, 4, 7]) buffer.hold(message(seq), 1, 0)
   expect(takeAll(buffer, ({ stream }) => stream.seq < 3)).toEqual([])
@@ -48,7 +48,7 @@ test('a message of another stream waits behind the held ones of its lane', () =>
   expect(takeAll(buffer)).toEqual([message(3), message(1, 2), message(2, 2)])
 })
 
-test('the missing message goes first, and so does one that was accepted before the held ones', () => {
+test('the missing message goes first, and so does a message accepted before the held ones', () => {
   const buffer = new ReorderBuffer<TestMessage>(CREDIT)
   for (const one of [message(3, 2), message(1, 3), message(4, 2), message(2, 3)]) buffer.hold(one, 1, 0)
   for (const first of [message(2, 2), message(9, 1)]) {
@@ -64,7 +64,7 @@ test('a message that precedes only some of the held ones waits between them', ()
   expect(takeAll(buffer)).toEqual([message(3), message(1, 2), message(2, 2)])
 })
 
-test('ids of a broker that lies change the order of no stream', () => {
+test('wrong ids of a broker do not change the order of a stream', () => {
   const buffer = new ReorderBuffer<TestMessage>(CREDIT)
   const withId = (one: TestMessage, id: number) => ({ ...one, deliveryId: id as DeliveryId })
   buffer.hold(withId(message(5), 9), 1, 0)
@@ -74,7 +74,7 @@ test('ids of a broker that lies change the order of no stream', () => {
   expect(seqs(takeAll(buffer).filter(({ stream }) => stream.seq > 1))).toEqual([4, 5, 6])
 })
 
-test('another sender and another priority wait for nothing', () => {
+test('other senders and other priorities do not wait', () => {
   const buffer = new ReorderBuffer<TestMessage>(CREDIT)
   buffer.hold(message(3), 1, 0)
   for (const other of [message(9, 2, senderNo(2)), message(9, 2, SENDER, 'now')]) {
@@ -85,7 +85,7 @@ test('another sender and another priority wait for nothing', () => {
   expect(takeAll(buffer)).toEqual([message(3)])
 })
 
-test('a message is held for two seconds, and those that precede it no longer', () => {
+test('a message is held for two seconds, and those that precede it no longer than that', () => {
   const buffer = new ReorderBuffer<TestMessage>(CREDIT)
   buffer.hold(message(9), 1, 0)
   buffer.hold(message(5), 1, 1_000)
@@ -96,7 +96,7 @@ test('a message is held for two seconds, and those that precede it no longer', (
   expect(buffer.wakeAtMs).toBe(1_500 + HOLD_MS)
 })
 
-test('at most sixty-four messages are held', () => {
+test('at most 64 messages are held', () => {
   const buffer = new ReorderBuffer<TestMessage>(CREDIT)
   for (let seq = 66; seq > 2; seq--) buffer.hold(message(seq), 1, 0)
   expect(buffer.takeDue(0)).toEqual([])
@@ -105,7 +105,7 @@ test('at most sixty-four messages are held', () => {
   expect([buffer.isEmpty, buffer.wakeAtMs]).toEqual([true, Infinity])
 })
 
-test('the bound counts all lanes together, and the lane held longest is released first', () => {
+test('the bound covers all lanes together, and the lane held longest is released first', () => {
   const buffer = new ReorderBuffer<TestMessage>(CREDIT)
   const released: TestMessage[] = []
   for (let no = 1; no <= 500; no++) {
@@ -115,7 +115,7 @@ test('the bound counts all lanes together, and the lane held longest is released
   expect(released).toEqual(Array.from({ length: 436 }, (_, i) => message(3, i + 1, senderNo(i + 1))))
 })
 
-test('messages that wait behind a held one count, too', () => {
+test('messages that wait behind a held one count too', () => {
   const buffer = new ReorderBuffer<TestMessage>(CREDIT)
   buffer.hold(message(3), 1, 0)
   for (let seq = 1; seq <= 64; seq++) buffer.hold(message(seq, 2), 1, 0)
@@ -131,7 +131,7 @@ test('held messages take at most a quarter of the credit, so that the missing on
   expect(buffer.takeDue(0)).toEqual([])
 })
 
-test('fewer large messages are held, and a released message frees its bytes', () => {
+test('large messages reach the bound earlier, and a released message frees its bytes', () => {
   const buffer = new ReorderBuffer<TestMessage>(CREDIT)
   const quarter = 64 * 1024
   for (const seq of [3, 4, 5, 6]) buffer.hold(message(seq), quarter, 0)
@@ -143,7 +143,7 @@ test('fewer large messages are held, and a released message frees its bytes', ()
   expect(seqs(buffer.takeDue(0))).toEqual([4, 5, 6])
 })
 
-test('another push of a held message is recognised and does not extend its time', () => {
+test('a repeated push of a held message is recognized and does not extend its time', () => {
   const buffer = new ReorderBuffer<TestMessage>(CREDIT)
   const again = { ...message(3), attempt: 2 }
   expect([buffer.hold(message(3), 1, 0), buffer.hold(again, 1, 500)]).toEqual([false, true])
@@ -151,20 +151,20 @@ test('another push of a held message is recognised and does not extend its time'
   expect(buffer.takeDue(HOLD_MS)).toEqual([again])
 })
 
-test('the end of a session drops what was held', () => {
+test('the end of a session drops held messages', () => {
   const buffer = new ReorderBuffer<TestMessage>(CREDIT)
   buffer.hold(message(3), 1, 0)
   buffer.clear()
   expect([buffer.wakeAtMs, takeAll(buffer)]).toEqual([Infinity, []])
 })
 
-test('a chain is sound link by link, and across what is missing', () => {
+test('a chain is verified link by link, and across missing messages', () => {
   const chain = new HashChain()
   const verdicts = [4, 5, 5, 4, 9, 10].map((seq) => chain.note(message(seq).stream!, hash(seq)))
   expect(verdicts).toEqual(['sound', 'sound', 'sound', 'sound', 'sound', 'sound'])
 })
 
-test('a chain notices a second envelope at its newest place, and one that follows another than it knows', () => {
+test('a chain reports a second envelope at its newest position, and an envelope that follows an unknown one', () => {
   const chain = new HashChain()
   chain.note(message(1).stream!, hash(1))
   expect(chain.note(message(1).stream!, hash(77))).toBe('taken')

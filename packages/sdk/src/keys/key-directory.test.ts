@@ -37,7 +37,7 @@ class World {
     this.keys.takeFrames(nowMs)
   }
 
-  /** Under every number that its question may have had. */
+  /** Sends the reply under every request number that may be open. */
   answerHistory(bindings: KeyBindingEntry[], nowMs = 0): void {
     for (let ref = 1; ref < 9; ref++) this.keys.historyAnswered({ type: 'keyHistory', ref, bindings }, nowMs)
   }
@@ -50,8 +50,8 @@ class World {
   }
 }
 
-describe('asking', () => {
-  test('an answer that came before its question leaves nothing to ask', () => {
+describe('requesting', () => {
+  test('a reply that came before its request makes the request unnecessary', () => {
     const world = new World()
     world.keys.find(BOB, 0)
     world.answer([binding(BOB)])
@@ -59,7 +59,7 @@ describe('asking', () => {
     expect(world.log).toEqual(['learned b 1'])
   })
 
-  test('a key is asked for once, then known', () => {
+  test('a key is requested once, then known', () => {
     const world = new World()
     expect(world.keys.find(BOB, 0)).toBeNull()
     expect(world.keys.find(BOB, 0)).toBeNull()
@@ -71,13 +71,13 @@ describe('asking', () => {
     expect(world.keys.wakeAtMs).toBe(Infinity)
   })
 
-  test('a frame asks for 256 at most', () => {
+  test('a frame requests at most 256 keys', () => {
     const world = new World()
     for (let i = 0; i < 300; i++) world.keys.find(i.toString(16).padStart(64, '0') as PeerKey, 0)
     expect(world.keys.takeFrames(0).map((frame) => frame.type === 'lookup' && frame.peers.length)).toEqual([256, 44])
   })
 
-  test('what is not answered is asked again, whatever else is asked meanwhile', () => {
+  test('a request without a reply is repeated, whatever is requested meanwhile', () => {
     const world = new World()
     world.keys.find(BOB, 0)
     world.keys.takeFrames(0)
@@ -87,7 +87,7 @@ describe('asking', () => {
     expect(world.keys.takeFrames(5_000)).toMatchObject([{ peers: [BOB, CAROL] }])
   })
 
-  test('a new session asks again', () => {
+  test('a new session repeats the requests', () => {
     const world = new World()
     world.keys.find(BOB, 0)
     world.keys.takeFrames(0)
@@ -95,7 +95,7 @@ describe('asking', () => {
     expect(world.keys.takeFrames(1)).toMatchObject([{ peers: [BOB] }])
   })
 
-  test('an expired key is asked for again, and still opens what it sealed', () => {
+  test('an expired key is requested again, and still opens what it sealed', () => {
     const world = new World()
     world.know(binding(BOB, 1, 100))
     expect(world.keys.find(BOB, 100)).not.toBeNull()
@@ -104,7 +104,7 @@ describe('asking', () => {
     expect(world.keys.takeFrames(101)).toMatchObject([{ peers: [BOB] }])
   })
 
-  test('former keys are asked for one peer at a time, at once when a key is new and rarely afterwards', () => {
+  test('former keys are requested for one peer at a time: at once for a new key, rarely afterwards', () => {
     const world = new World()
     world.know(binding(BOB))
     expect(world.keys.recheck(BOB, 1)).toBe(true)
@@ -115,7 +115,7 @@ describe('asking', () => {
     expect(world.keys.recheck(BOB, 10_001)).toBe(true)
   })
 
-  test('a key that is used for long is looked up again, and good meanwhile', () => {
+  test('a long-used key is looked up again, and stays valid meanwhile', () => {
     const world = new World()
     world.know(binding(BOB, 1, 1e9))
     expect(world.keys.find(BOB, 3_600_000)).not.toBeNull()
@@ -124,7 +124,7 @@ describe('asking', () => {
     expect(world.keys.takeFrames(3_600_001)).toMatchObject([{ type: 'lookup', peers: [BOB] }])
   })
 
-  test('a hint asks for a key that is known, and for no other', () => {
+  test('a hint requests a known key, and no other', () => {
     const world = new World()
     world.know(binding(BOB))
     world.keys.rebound([BOB, CAROL])
@@ -133,7 +133,7 @@ describe('asking', () => {
     expect(world.log).toEqual(['changed b 2', 'learned b 2'])
   })
 
-  test('an answer that may be from before a hint is not enough', () => {
+  test('a reply that may predate a hint is not enough', () => {
     const world = new World()
     world.keys.find(BOB, 0)
     world.keys.takeFrames(0)
@@ -145,7 +145,7 @@ describe('asking', () => {
     expect(world.log).toEqual(['changed b 2', 'learned b 2'])
   })
 
-  test('a question for one key becomes one for all, whichever answer comes first', () => {
+  test('a request for one key becomes a request for all, whichever reply comes first', () => {
     const world = new World()
     world.keys.find(BOB, 0)
     world.keys.takeFrames(0)
@@ -158,7 +158,7 @@ describe('asking', () => {
   })
 })
 
-describe('believing', () => {
+describe('trusting', () => {
   test.each([
     ['forged', { ...binding(BOB), boxEpoch: 7 }, 'binding_forged'],
     ['expired', binding(BOB, 1, -1 + 0), 'binding_expired'],
@@ -170,7 +170,7 @@ describe('believing', () => {
     expect(world.keys.find(BOB, 0)).toBeNull()
   })
 
-  test('an epoch never goes back', () => {
+  test('an epoch never decreases', () => {
     const world = new World()
     world.know(binding(BOB, 5))
     world.recheck(BOB, 20_000)
@@ -179,7 +179,7 @@ describe('believing', () => {
     expect(world.keys.find(BOB, 20_000)).toMatchObject({ boxEpoch: 5 })
   })
 
-  test('a newer key is told, and the ones before it are kept for opening', () => {
+  test('a newer key is reported, and earlier ones are kept for opening', () => {
     const world = new World()
     for (const epoch of [1, 2, 3]) {
       world.know(binding(BOB, epoch))
@@ -188,7 +188,7 @@ describe('believing', () => {
     expect(world.keys.formersOf(BOB)).toMatchObject([{ boxEpoch: 2 }, { boxEpoch: 1 }])
   })
 
-  test('of former keys those are believed that the peer signed, also when their time is over', () => {
+  test('former keys are trusted if the peer signed them, even if they have expired', () => {
     const world = new World()
     world.recheck(BOB, 50)
     const forged = { ...binding(BOB, 2), boxKey: new Uint8Array(32) }
@@ -208,7 +208,7 @@ describe('believing', () => {
     expect(world.log).toEqual([`refused b ${reason}`])
   })
 
-  test('what nobody asked for is not taken', () => {
+  test('keys that nobody requested are ignored', () => {
     const world = new World()
     world.answer([binding(BOB)], [CAROL])
     expect(world.log).toEqual([])
@@ -216,8 +216,8 @@ describe('believing', () => {
   })
 })
 
-describe('epochs that others have seen', () => {
-  test('an older key than a former process has seen is refused, and a newer one is recorded', () => {
+describe('epochs seen elsewhere', () => {
+  test('a key older than one that a former process saw is refused, and a newer one is recorded', () => {
     const world = new World()
     world.epochs.raise(BOB, 3)
     world.keys.find(BOB, 0)
@@ -229,7 +229,7 @@ describe('epochs that others have seen', () => {
     expect(world.epochs.of(BOB)).toBe(4)
   })
 
-  test('an answer from before a key that a space saw meanwhile is asked for once more', () => {
+  test('a key is requested again if its reply is older than a key that a space saw meanwhile', () => {
     const world = new World()
     world.keys.find(BOB, 0)
     world.keys.takeFrames(0)
@@ -241,7 +241,7 @@ describe('epochs that others have seen', () => {
     expect(world.log).toEqual(['refused b binding_rolled_back'])
   })
 
-  test("a peer's own keys are for its key file to know", () => {
+  test("a peer's own key epochs are not recorded, because its key file has them", () => {
     const [self, records] = [BOB, [{ kind: 'keyEpoch', peer: BOB, boxEpoch: 9 }] as const]
     const epochs = new KeyEpochs({ self })
     epochs.raise(self, 5)

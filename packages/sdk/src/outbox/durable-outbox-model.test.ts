@@ -1,6 +1,6 @@
 /**
- * The outbox with a store, against a broker that refuses and loses answers and a process that dies at any moment: what
- * was kept is stored at the broker once and in its order, over all lives.
+ * The outbox with a store, a broker that refuses and loses replies, and a process that dies at any moment: the broker
+ * stores each stored post once, in order, over all processes.
  */
 
 import type { FrameOf, Priority } from '@sealpost/protocol'
@@ -49,13 +49,13 @@ type Answer = { ack: SendItem } | { nack: FrameOf<'nack'>['items'][number] }
 class Run {
   readonly broker: LaneBroker
   readonly posted = new Map<string, string[]>()
-  /** Bodies that the outbox answered for: as kept or as stored. */
+  /** Bodies that the outbox has confirmed, as stored locally or at the broker. */
   readonly promised = new Set<string>()
   readonly records = new Map<string, StoreRecord>()
   crashes = 0
   private world!: World
   private writer!: StoreWriter
-  /** The batch under way. */
+  /** The batch in flight. */
   private batch: StoreChange[] | null = null
   private wire: SendItem[] = []
   private answers: Answer[] = []
@@ -110,7 +110,7 @@ class Run {
     this.flush()
   }
 
-  /** No more faults: everything that is still known must be stored. */
+  /** No more faults: everything still known must be stored. */
   finish(): void {
     this.take({ do: 'cut' })
     for (let round = 0; round < 500 && !(this.world.outbox.pendingCount === 0 && this.writer.isIdle); round++) {
@@ -122,7 +122,7 @@ class Run {
     }
   }
 
-  /** The bodies at the broker, and of those posted the ones that may be missing taken out. */
+  /** The bodies at the broker, and the posted bodies without those that may be missing. */
   check(): void {
     expect(this.world.outbox.pendingCount).toBe(0)
     expect([...this.records.keys()]).toEqual([])
@@ -167,7 +167,7 @@ class Run {
     if (this.answersTooSoon) this.writer.written()
   }
 
-  /** Whatever the broker is told stands in the store, byte for byte. */
+  /** The store contains everything that the broker gets, byte for byte. */
   private checkKept({ envelopeId, envelope }: SendItem): void {
     if (this.answersTooSoon) return
     const record = [...this.records.values()].find((each) => each.kind === 'sealed' && each.envelopeId === envelopeId)
@@ -217,7 +217,7 @@ class Run {
 const stories = fc.tuple(fc.array(step, { minLength: 5, maxLength: 80 }), fc.integer({ min: 0, max: 1_000_000 }))
 
 describe('model', () => {
-  test('whatever was kept is stored once and in order, however often the process dies', () => {
+  test('every stored post reaches the broker once and in order, however often the process dies', () => {
     const totals = { promised: 0, crashes: 0, stored: 0 }
     fc.assert(
       fc.property(stories, ([steps, seed]) => {
@@ -236,7 +236,7 @@ describe('model', () => {
     expect(totals.stored).toBeGreaterThanOrEqual(totals.promised)
   })
 
-  test('the model sees a store that answers before it has kept', () => {
+  test('the model detects a store that confirms before it has stored', () => {
     const wrong = () =>
       fc.assert(
         fc.property(stories, ([steps, seed]) => {

@@ -1,4 +1,4 @@
-/** The outbox against a broker that refuses, loses answers and cuts sessions at random. */
+/** The outbox against a broker that randomly refuses, loses replies and breaks sessions. */
 
 import type { FrameOf, Priority } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
@@ -40,7 +40,7 @@ class Run {
   readonly world: World
   readonly broker: LaneBroker
   readonly posted = new Map<string, string[]>()
-  /** Frames on their way to the broker, answers on their way back. */
+  /** Frames in flight to the broker, and replies in flight back. */
   private wire: SendItem[] = []
   private answers: Answer[] = []
   private nowMs = 0
@@ -95,7 +95,7 @@ class Run {
     this.wire.push(...this.world.take(this.nowMs))
   }
 
-  /** No more faults: everything must be answered. */
+  /** No more faults: everything must get a reply. */
   finish(): void {
     for (let round = 0; round < 500 && this.world.outbox.pendingCount > 0; round++) {
       this.take({ do: 'deliver', refuseShare: 0 })
@@ -127,7 +127,7 @@ class Run {
 }
 
 describe('model', () => {
-  test('whatever the broker does, each lane is stored once and in the order of its posts', () => {
+  test('each lane is stored once and in the order of its posts, whatever the broker does', () => {
     const totals = { posted: 0, resent: 0, nacked: 0 }
     fc.assert(
       fc.property(fc.array(step, { minLength: 5, maxLength: 80 }), fc.integer(), (steps, seed) => {
@@ -148,7 +148,7 @@ describe('model', () => {
     expect(totals.nacked).toBeGreaterThan(300)
   })
 
-  test('the model sees a client that claims to be head when it is not', () => {
+  test('the model detects a client that wrongly sets `isHead`', () => {
     const wrong = () =>
       fc.assert(
         fc.property(fc.array(step, { minLength: 5, maxLength: 80 }), fc.integer(), (steps, seed) => {

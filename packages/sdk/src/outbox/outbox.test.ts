@@ -15,7 +15,7 @@ const ids = (items: SendItem[]) => items.map((item) => item.envelopeId)
 const heads = (items: SendItem[]) => items.map((item) => item.isHead)
 
 describe('window', () => {
-  test('admits no more than the window, and the next ones as acks come', () => {
+  test('the window bounds admitted messages, and acks admit the next ones', () => {
     const world = online({ window: 3 })
     for (let i = 0; i < 5; i++) world.post(BOB)
     const first = world.take()
@@ -26,28 +26,28 @@ describe('window', () => {
     expect(world.results[0]).toMatchObject({ isDuplicate: false, admittedAtMs: 0, ackedAtMs: 7 })
   })
 
-  test('is never wider than the broker allows', () => {
+  test('the window never exceeds the limit of the broker', () => {
     const world = new World()
     world.outbox.connected({ ...LIMITS, inFlightMax: 2 }, 0)
     for (let i = 0; i < 5; i++) world.post(BOB)
     expect(world.take()).toHaveLength(2)
   })
 
-  test('is bounded in bytes, and lets one envelope of any size through', () => {
+  test('the window is bounded in bytes, and admits one envelope of any size', () => {
     const world = online({ windowBytes: 1 })
     world.post(BOB)
     world.post(BOB)
     expect(world.take()).toHaveLength(1)
   })
 
-  test('refuses a post when too many wait', () => {
+  test('a post is refused when too many wait', () => {
     const world = new World({ waitingMax: 1 })
     world.post(BOB)
     const second = world.post(BOB)
     expect(world.codeOf(second)).toBe('outbox_full')
   })
 
-  test('seals nothing before there is a session', () => {
+  test('nothing is sealed before there is a session', () => {
     const world = new World()
     world.post(BOB)
     expect(world.take()).toEqual([])
@@ -55,14 +55,14 @@ describe('window', () => {
     expect(world.take(5)).toHaveLength(1)
   })
 
-  test('a long lane does not hold up another', () => {
+  test('a long lane does not block another', () => {
     const world = online({ window: 32 })
     for (let i = 0; i < 100; i++) world.post(BOB)
     world.post(CAROL)
     expect(world.take().some((item) => item.recipient === CAROL)).toBe(true)
   })
 
-  test('frames keep to their bounds in items and bytes', () => {
+  test('frames stay within their bounds in items and bytes', () => {
     const world = online({ window: 2000, windowBytes: 1e9 })
     world.outbox.connected({ ...LIMITS, inFlightMax: 9999 }, 0)
     for (let i = 0; i < 900; i++) world.post(BOB)
@@ -77,7 +77,7 @@ describe('window', () => {
 })
 
 describe('lanes', () => {
-  test('the head is what nothing of its lane is before', () => {
+  test(`isHead` marks an item with nothing of its lane before it, () => {
     const world = online()
     world.post(BOB)
     world.post(BOB)
@@ -91,7 +91,7 @@ describe('lanes', () => {
     expect(heads(world.take())).toEqual([true])
   })
 
-  test('after a retryable nack the lane waits for all answers, then continues from the lowest', () => {
+  test('after a retryable nack the lane waits for all replies, then continues from the lowest entry', () => {
     const world = online()
     for (let i = 0; i < 4; i++) world.post(BOB)
     const items = world.take()
@@ -116,7 +116,7 @@ describe('lanes', () => {
     expect(world.take().map((item) => item.recipient)).toEqual([CAROL])
   })
 
-  test('a final refusal answers its post alone, and the next one begins a new stream', () => {
+  test('a final refusal affects only its post, and the next one begins a new stream', () => {
     const world = online()
     const first = world.post(BOB)
     world.nack(world.take(), 'unknown_recipient')
@@ -142,7 +142,7 @@ describe('lanes', () => {
     expect(world.codeOf(post)).toBe(told)
   })
 
-  test('what was refused as busy and then for good was certainly not sent', () => {
+  test('a message refused as busy and then for good was certainly not sent', () => {
     const world = online()
     const post = world.post(BOB)
     world.nack(world.take(), 'busy')
@@ -150,7 +150,7 @@ describe('lanes', () => {
     expect(world.codeOf(post)).toBe('not_allowed')
   })
 
-  test('numbers of a stream follow one another, with the hash of the one before', () => {
+  test('the numbers of a stream are consecutive, each with the hash of the previous header', () => {
     const world = online()
     for (let i = 0; i < 3; i++) world.post(BOB)
     const headers = world.take().map((item) => {
@@ -163,7 +163,7 @@ describe('lanes', () => {
     expect(new Set(headers.map((header) => header.prev)).size).toBe(3)
   })
 
-  test('a recipient without a key waits; others do not; order holds when the key comes', () => {
+  test('a recipient without a key waits, others do not, and order holds when the key arrives', () => {
     const world = online()
     world.keyless.add(BOB)
     world.post(BOB)
@@ -175,7 +175,7 @@ describe('lanes', () => {
     expect(world.take().map((item) => item.envelope.at(-1))).toEqual([0, 2])
   })
 
-  test('limits of the broker are kept here already, without spending a number', () => {
+  test('limits of the broker are checked locally, without using a number', () => {
     const world = online()
     const tooLong = world.post(BOB, { ttlSeconds: 1001 })
     const tooLarge = world.post(BOB, { body: new Uint8Array(64 * 1024 + 1) })
@@ -186,7 +186,7 @@ describe('lanes', () => {
 })
 
 describe('sessions', () => {
-  test('a new session hears everything unanswered again, same ids, same bytes, same order', () => {
+  test('a new session resends everything unanswered with the same ids, bytes and order', () => {
     const world = online()
     for (const to of [BOB, CAROL, BOB, CAROL]) world.post(to)
     const items = world.take()
@@ -213,7 +213,7 @@ describe('sessions', () => {
     expect(heads(world.take(1))).toEqual([true])
   })
 
-  test('nothing is begun after goaway, and answers still count', () => {
+  test('nothing new is sent after `goaway`, and replies still count', () => {
     const world = online()
     world.post(BOB)
     const items = world.take()
@@ -224,7 +224,7 @@ describe('sessions', () => {
     expect(world.results[0]).toBeDefined()
   })
 
-  test('twelve hours after the first attempt nobody asks again', () => {
+  test('a message is not resent twelve hours after its first attempt', () => {
     const world = online()
     const old = world.post(BOB)
     world.take(0)
@@ -240,7 +240,7 @@ describe('sessions', () => {
     expect(heads(world.take(RESEND_FOR_MS_MAX))).toEqual([true])
   })
 
-  test('a broker that knows an id for less long is asked again for half of that', () => {
+  test('with a broker that remembers ids for a shorter time, resends stop after half of that time', () => {
     const world = new World()
     world.outbox.connected({ ...LIMITS, dedupeSeconds: 60 }, 0)
     const old = world.post(BOB)
@@ -256,7 +256,7 @@ describe('sessions', () => {
   test.each([
     [60, 86_400],
     [86_400, 60],
-  ])('of two sessions that told %i and %i seconds the shorter counts', (first, second) => {
+  ])('of two sessions with %i and %i seconds, the shorter time counts', (first, second) => {
     const world = new World()
     world.outbox.connected({ ...LIMITS, dedupeSeconds: first }, 0)
     const old = world.post(BOB)
@@ -266,7 +266,7 @@ describe('sessions', () => {
     expect(world.codeOf(old)).toBe('maybe_sent')
   })
 
-  test('closing answers everything: attempted ones may be stored', () => {
+  test('closing settles every post; attempted ones may be stored', () => {
     const world = online({ window: 1 })
     world.post(BOB)
     world.post(BOB)
@@ -278,7 +278,7 @@ describe('sessions', () => {
 })
 
 describe('with a store', () => {
-  test('what is kept while its lane pauses goes after what was refused', () => {
+  test('posts stored while their lane pauses follow the refused ones', () => {
     const writer = new StoreWriter(() => undefined)
     const world = new World({}, 1, writer)
     world.outbox.connected(LIMITS, 0)
@@ -301,10 +301,10 @@ describe('with a store', () => {
   })
 })
 
-describe('after a restore', () => {
+describe('after a database restore', () => {
   const reoffer = (world: World, nowMs = 1) => world.outbox.reoffer(() => undefined, nowMs)
 
-  test('what was acknowledged is said again, in its order, before what was not', () => {
+  test('acknowledged messages are resent in order, before unacknowledged ones', () => {
     const world = online()
     for (let i = 0; i < 3; i++) world.post(BOB)
     world.post(CAROL)
@@ -321,7 +321,7 @@ describe('after a restore', () => {
     expect([world.outbox.pendingCount, world.codeOf(2)]).toEqual([0, undefined])
   })
 
-  test('a second restore finds it all again, once', () => {
+  test('a second restore resends all of them again, once', () => {
     const world = online()
     world.post(BOB)
     world.ack(world.take())
@@ -334,7 +334,7 @@ describe('after a restore', () => {
     expect(world.outbox.pendingCount).toBe(0)
   })
 
-  test('it is said no faster than the window lets it, in the order of each lane, before what is new', () => {
+  test('the resend stays within the window, in the order of each lane, before new messages', () => {
     const world = online({ window: 4 })
     for (let n = 0; n < 9; n++) world.post(n % 2 === 0 ? BOB : CAROL)
     const before: SendItem[] = []
@@ -358,7 +358,7 @@ describe('after a restore', () => {
     expect(world.outbox.isHeldUp).toBe(false)
   })
 
-  test('a lane that has to pause meanwhile continues from where it was', () => {
+  test('a lane that pauses meanwhile continues from the same position', () => {
     const world = online({ window: 4 })
     for (let n = 0; n < 8; n++) world.post(BOB)
     for (let said = world.take(); said.length > 0; said = world.take()) world.ack(said)
@@ -378,7 +378,7 @@ describe('after a restore', () => {
     expect(world.outbox.pendingCount).toBe(0)
   })
 
-  test('what was acknowledged more than 15 minutes ago is not said again', () => {
+  test('messages acknowledged more than 15 minutes ago are not resent', () => {
     const world = online()
     world.post(BOB)
     world.ack(world.take(), 0)

@@ -15,7 +15,7 @@ async function two() {
 }
 
 describe('a request', () => {
-  test('resolves with the answer, which is settled and shown to nobody else', async () => {
+  test('resolves with the reply, which is settled and not shown as a message', async () => {
     const { world, alice, bob, close } = await two()
     alice.onMessage(() => expect.unreachable('an answer was shown as a message'))
     bob.onMessage(async (message) => {
@@ -28,7 +28,7 @@ describe('a request', () => {
     expect(world.broker.queues.get(alice.key)).toEqual([])
   })
 
-  test('leaves an answer open that a file goes with, until it is settled', async () => {
+  test('leaves a reply with a file unsettled until the caller settles it', async () => {
     const { world, alice, bob, close } = await two()
     const attachment = 'a reference'
     bob.onMessage((message) => message.reply('here it is', { attachment }))
@@ -39,7 +39,7 @@ describe('a request', () => {
     await close()
   })
 
-  test('has an answer with a file come again as a message when it is given back', async () => {
+  test('gets a returned reply with a file again as a message', async () => {
     const { world, alice, bob, close } = await two()
     bob.onMessage((message) => message.reply('here it is', { attachment: 'a reference' }))
     const answer = await alice.request(bob.key, 'the plan?')
@@ -50,7 +50,7 @@ describe('a request', () => {
     expect(world.broker.queues.get(alice.key)).toEqual([])
   })
 
-  test('resolves with an answer that says it failed', async () => {
+  test('resolves with a reply that reports failure', async () => {
     const { alice, bob, close } = await two()
     bob.onMessage((message) => message.replyError('no such file'))
     const answer = await alice.request(bob.key, 'read', { priority: 'now', thread: 'c0'.repeat(16) })
@@ -59,7 +59,7 @@ describe('a request', () => {
     await close()
   })
 
-  test('is timed out, and a late answer is a message like any other', async () => {
+  test('times out, and a late reply is an ordinary message', async () => {
     const { alice, bob, close } = await two()
     const arrived = take(bob, 1)
     const timedOut = expect(alice.request(bob.key, 'x', { timeoutMs: 50 })).rejects.toMatchObject({ code: 'timeout' })
@@ -71,7 +71,7 @@ describe('a request', () => {
     await close()
   })
 
-  test('to nobody is refused at once when asked so', async () => {
+  test('to an absent peer is refused at once with `ifOnline`', async () => {
     const { world, alice, bob, close } = await two()
     world.broker.intercept = (socket, frame) => {
       if (frame.type !== 'sendWith') return false
@@ -84,7 +84,7 @@ describe('a request', () => {
     await close()
   })
 
-  test('is not answered by another peer that knows its id', async () => {
+  test('ignores a reply from another peer that knows its id', async () => {
     const { world, alice, bob, close } = await two()
     const mallory = await world.peer()
     const [atBob, atMallory, shown] = [take(bob, 1), take(mallory, 1), take(alice, 1)]
@@ -109,7 +109,7 @@ describe('a request', () => {
   })
 })
 
-describe('the memory of requests', () => {
+describe('the table of open requests', () => {
   const BOB = 'b'.repeat(64) as PeerKey
   const idOf = (n: number) => n.toString(16).padStart(32, '0') as EnvelopeId
 
@@ -145,7 +145,7 @@ describe('the memory of requests', () => {
     expect([ends, requests.wakeAtMs]).toEqual([['timeout', 'timeout', 'timeout'], Infinity])
   })
 
-  test('takes an answer once, from the asked peer, to an id that was sealed', () => {
+  test('accepts one reply, from the requested peer, to a sealed id', () => {
     const { ends, begin, answer } = world()
     const post = begin(100, 0)
     expect(answer(idOf(1))).toBe(false)
@@ -157,7 +157,7 @@ describe('the memory of requests', () => {
     expect(ends).toEqual(['the answer'])
   })
 
-  test('waits on when it is not known whether the request was stored', () => {
+  test('keeps waiting if the request may be stored', () => {
     const { requests, ends, begin, answer } = world()
     const [lost, refused] = [begin(100, 0), begin(100, 0)]
     lost.sealed!(idOf(1))

@@ -1,4 +1,4 @@
-/** What a hostile broker says to get the keys of a space to someone who may not have them. */
+/** Attacks of a hostile broker that try to give the keys of a space to someone who must not have them. */
 import { generateBoxKeys, type Identity, NO_LINK, newSpaceKey, openGrant, sealGrant } from '@sealpost/identity'
 import { expect, test } from 'vitest'
 import { KeyEpochs } from '../keys/key-epochs.ts'
@@ -10,7 +10,7 @@ import { openState } from './index.ts'
 const code = (of: string) => expect.objectContaining({ code: of })
 const keyOf = ({ signing }: Identity) => signing.publicKey
 
-/** A group of three, all with the first key, and how its broker keeps one of them in. */
+/** A group of three members that all have the first key; its broker keeps serving one of them after removal. */
 async function crew(terms = {}) {
   const space = await Space.make(terms, { inGroup: 2 })
   const { broker } = space
@@ -30,7 +30,7 @@ async function crew(terms = {}) {
 
 type Crew = Awaited<ReturnType<typeof crew>>
 
-/** Nothing that is written from now on opens for Cat, whom the broker serves as before. */
+/** Checks that Cat, whom the broker still serves, can't open anything written from now on. */
 async function catIsOut({ broker, bob, cat }: Crew): Promise<void> {
   expect((await cat.state.status()).departed).toBe(0)
   expect(broker.keyEpoch).toBe(2)
@@ -39,7 +39,7 @@ async function catIsOut({ broker, bob, cat }: Crew): Promise<void> {
   await expect(cat.state.get('topic')).rejects.toThrow(code('key_missing'))
 }
 
-test('a removed member reads nothing written later, though the broker denies that anybody departed', async () => {
+test('a removed member cannot read later values, even if the broker denies the departure', async () => {
   const its = await crew()
   its.removeCat()
   await its.ann.state.maintainKeys()
@@ -47,7 +47,7 @@ test('a removed member reads nothing written later, though the broker denies tha
   expect((await its.ann.state.get('topic'))?.text()).toBe('us two')
 })
 
-test('a later life finds out that a member was removed meanwhile, with a store and without', async () => {
+test('a later process detects that a member was removed meanwhile, with and without a store', async () => {
   const withStore = await crew()
   withStore.removeCat()
   await withStore.annAgain()
@@ -58,7 +58,7 @@ test('a later life finds out that a member was removed meanwhile, with a store a
   await catIsOut(without)
 })
 
-test('who came and went between two looks of a member reads nothing written later', async () => {
+test('a peer that joined and left between two checks of a member cannot read later values', async () => {
   const its = await crew()
   const { broker, space, ann, bob, cat } = its
   const davesKeys = broker.join()
@@ -69,12 +69,12 @@ test('who came and went between two looks of a member reads nothing written late
   expect(broker.keyEpoch).toBe(1)
   broker.keptIn.add(keyOf(dave.identity))
   space.nameMembers([bob.identity, cat.identity])
-  await ann.state.maintainKeys() // she has not seen the statement that named him
+  await ann.state.maintainKeys() // She has not seen the statement that named the peer.
   await ann.state.set('topic', 'us three')
   await expect(dave.state.get('topic')).rejects.toThrow(code('key_missing'))
 })
 
-test('who is added to a group whose history is for all is given the key that stands', async () => {
+test('a peer added to a group whose history is readable by all gets the current key', async () => {
   const its = await crew()
   const { broker, space, ann, annAgain, bob, cat } = its
   const others = [bob.identity, cat.identity]
@@ -91,7 +91,7 @@ test('who is added to a group whose history is for all is given the key that sta
   expect(broker.keyEpoch).toBe(1)
 })
 
-test('a newcomer gets nothing from before, though the broker says that it was granted the first key', async () => {
+test('a new member gets no earlier keys, even if the broker reports that it was granted the first key', async () => {
   const { broker, space, ann, bob, cat } = await crew({ historyFor: 'joined' })
   const davesKeys = broker.join()
   space.nameMembers([bob.identity, cat.identity, davesKeys])
@@ -107,7 +107,7 @@ test('a newcomer gets nothing from before, though the broker says that it was gr
   await expect(dave.state.get('topic')).rejects.toThrow(code('key_missing'))
 })
 
-test('a member that vouches for statements to come does not keep its key when it is removed', async () => {
+test('a member that vouches for future statements loses access to new keys when it is removed', async () => {
   const space = await Space.make({}, { inGroup: 2 })
   const { broker } = space
   const [, bobsKeys, catsKeys] = [...broker.members.values()] as [Identity, Identity, Identity]
@@ -136,7 +136,7 @@ test('a member that vouches for statements to come does not keep its key when it
   await expect(cat.state.get('topic')).rejects.toThrow(code('key_missing'))
 })
 
-/** Bob has turned to another box key, and the one before was stolen. */
+/** Bob has rotated his box key, and the former key was stolen. */
 async function rotated() {
   const space = await Space.make()
   const { broker } = space
@@ -158,7 +158,7 @@ async function rotated() {
 
 const refused = (bob: Identity) => ({ type: 'key_refused', author: keyOf(bob), reason: 'binding_rolled_back' })
 
-test('no grant is sealed to an older box key than was seen, and the member is named', async () => {
+test('no grant is sealed to an older box key than the known one, and the member is named', async () => {
   const { ann, bob, goBack, opensForThief } = await rotated()
   goBack()
   await ann.state.maintainKeys()
@@ -166,7 +166,7 @@ test('no grant is sealed to an older box key than was seen, and the member is na
   expect(ann.told).toMatchObject([refused(bob)])
 })
 
-test('a later life with the store seals no grant to an older box key, either', async () => {
+test('a later process with the store seals no grant to an older box key', async () => {
   const { space, ann, store, bob, goBack, opensForThief } = await rotated()
   await ann.state.close()
   goBack()

@@ -1,4 +1,4 @@
-/** What a broker that lies about state and history gets past a member: nothing but what it withholds altogether. */
+/** Attacks on state and history by a hostile broker. Members detect each of them. */
 import {
   generateIdentity,
   hash256,
@@ -20,7 +20,7 @@ import { openState } from './index.ts'
 const code = (of: string) => expect.objectContaining({ code: of })
 const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString('base64')
 
-/** Two members, and three values of one key, each with the event it came by. */
+/** Creates a space with two members and three values of one key, each with its event. */
 async function world(terms = {}) {
   const space = await Space.make(terms)
   const [ann, bob] = [await space.open(space.owner), await space.open()]
@@ -32,7 +32,7 @@ async function world(terms = {}) {
   return { space, broker, ann, bob, values: { one, two: two!, three: three!, other: other! } }
 }
 
-/** From now on every stream hands out this value instead. */
+/** Makes every later stream contain this entry. */
 function handOut({ broker }: { broker: Space['broker'] }, value: Uint8Array | null): void {
   broker.bend = (lines) => (value ? lines.slice(0, 1).map((line) => ({ ...line, value: base64(value) })) : [])
 }
@@ -42,19 +42,19 @@ async function caught(member: Member, reading: Promise<unknown>, expected: strin
   expect(member.told.map(({ type }) => type)).toContain(expected)
 }
 
-test('an older value is a rollback for a member that has seen a newer one', async () => {
+test('a member that has seen a newer value detects an older one as a rollback', async () => {
   const its = await world()
   expect((await its.bob.state.get('topic'))?.text()).toBe('three')
   handOut(its, its.values.two)
   await caught(its.bob, its.bob.state.get('topic'), 'state_rolled_back')
   await caught(its.bob, all(its.bob.state.list()), 'state_rolled_back')
-  // One who never saw the newer one can not tell. This is what a broker can do unseen.
+  // A member that never saw the newer value cannot detect the rollback (docs/SECURITY.md).
   const cat = await its.space.open()
   await its.ann.state.maintainKeys()
   expect((await cat.state.get('topic'))?.text()).toBe('two')
 })
 
-test('a rollback is found out by a later life, by its store; and believed again when it is told to', async () => {
+test('a later process with the same store detects a rollback, and accepts the state after `forget`', async () => {
   const its = await world()
   const store = new MemoryStore()
   const before = await its.space.open(its.bob.identity, store)
@@ -67,7 +67,7 @@ test('a rollback is found out by a later life, by its store; and believed again 
   expect((await after.state.get('topic'))?.text()).toBe('one')
 })
 
-test('a value that is gone without having been deleted is a rollback', async () => {
+test('a value that disappears without a deletion is reported as a rollback', async () => {
   const its = await world()
   await all(its.bob.state.list())
   handOut(its, null)
@@ -76,14 +76,14 @@ test('a value that is gone without having been deleted is a rollback', async () 
   await caught(its.bob, all(its.bob.state.list()), 'state_rolled_back')
 })
 
-test('a space with fewer events than before was rolled back', async () => {
+test('a space with fewer events than before is reported as a rollback', async () => {
   const its = await world()
   await its.bob.state.maintainKeys()
   its.broker.bendAnswer = (answer) => ('lastSeq' in answer ? { ...answer, lastSeq: 2 } : answer)
   await caught(its.bob, its.bob.state.status(), 'state_rolled_back')
 })
 
-test('a space with an older key than before was rolled back, and is believed again with a key of its own', async () => {
+test('a space with an older key epoch is reported as a rollback; after `forget`, the member makes a new key', async () => {
   const its = await world()
   const cat = await its.space.open()
   await its.ann.state.maintainKeys()
@@ -101,7 +101,7 @@ test('a space with an older key than before was rolled back, and is believed aga
   expect((await its.ann.state.get('topic'))?.text()).toBe('four')
 })
 
-test('two looks at the space at once, whose answers change places, are no rollback', async () => {
+test('two concurrent reads of the space whose replies are swapped are not reported as a rollback', async () => {
   const its = await world()
   const held = Promise.withResolvers<void>()
   const { fetch, isAsked } = holdingBack(its.broker, held.promise)
@@ -116,7 +116,7 @@ test('two looks at the space at once, whose answers change places, are no rollba
   expect(await first).toMatchObject({ lastSeq: 4 })
 })
 
-/** Keeps the second answer about the space to itself until `then`: the first one is that of the opening. */
+/** Holds back the second reply about the space until `then`; the opening gets the first one. */
 function holdingBack(broker: Space['broker'], then: Promise<void>) {
   const asked = Promise.withResolvers<void>()
   let looks = 0
@@ -132,7 +132,7 @@ function holdingBack(broker: Space['broker'], then: Promise<void>) {
   return { fetch, isAsked: asked.promise }
 }
 
-test('another value of a revision that was seen, or one that follows another, is a rollback', async () => {
+test('a different value of a known revision, or a successor of a different value, is reported as a rollback', async () => {
   const its = await world()
   await its.bob.state.get('topic')
   const { ring, place } = keysOf(its.space)
@@ -156,7 +156,7 @@ test('another value of a revision that was seen, or one that follows another, is
   await caught(its.bob, its.bob.state.get('topic'), 'state_rolled_back')
 })
 
-test('a value with one byte changed, or with another author, is forged', async () => {
+test('a value with a changed byte or another author is reported as forged', async () => {
   const its = await world()
   for (const at of [4, 20, 60, 120, 150, 200, its.values.three.length - 1]) {
     handOut(
@@ -167,7 +167,7 @@ test('a value with one byte changed, or with another author, is forged', async (
   }
 })
 
-test('a value of another key, space or mesh is forged, with any signature', async () => {
+test('a value of another key, space or mesh is reported as forged, whoever signed it', async () => {
   const its = await world()
   handOut(its, its.values.other)
   await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
@@ -175,7 +175,7 @@ test('a value of another key, space or mesh is forged, with any signature', asyn
   handOut(its, elsewhere.values.three)
   await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
   await caught(its.bob, all(its.bob.state.list()), 'entry_forged')
-  // Also where one who has the keys made it for elsewhere.
+  // Holds even if a holder of the keys made the value for another place.
   const { ring, place } = keysOf(its.space)
   const { signing } = its.ann.identity
   const fields = { key: 'topic', value: new Uint8Array(3), sentAtMs: 1, revision: 1, prevHash: new Uint8Array(32) }
@@ -185,7 +185,7 @@ test('a value of another key, space or mesh is forged, with any signature', asyn
   }
 })
 
-test('a stranger can not sign what a member has sealed, nor seal anything of its own', async () => {
+test('a non-member can neither sign an entry that a member sealed nor seal its own entry', async () => {
   const its = await world()
   const stranger = generateIdentity()
   const { ring, place } = keysOf(its.space)
@@ -202,13 +202,13 @@ test('a stranger can not sign what a member has sealed, nor seal anything of its
   await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
 })
 
-test('a value that the broker calls deleted, or the other way round, is forged', async () => {
+test('a value reported as deleted, or a deletion reported as a value, is reported as forged', async () => {
   const its = await world()
   its.broker.bend = (lines) => lines.map((line) => ({ ...line, kind: 2 }))
   await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
 })
 
-test('a conflict is believed only with an entry that can stand there', async () => {
+test('a conflict is accepted only with a plausible current entry', async () => {
   const its = await world()
   await its.bob.state.get('topic')
   const answer = (entry: string | null) => {
@@ -220,18 +220,18 @@ test('a conflict is believed only with an entry that can stand there', async () 
   await caught(its.bob, its.bob.state.set('topic', 'mine'), 'state_rolled_back')
   answer(base64(its.values.other))
   await caught(its.bob, its.bob.state.set('topic', 'mine'), 'entry_forged')
-  // For ever the same one: it is not tried for ever.
+  // The broker repeats this reply forever; the member must stop retrying.
   answer(base64(its.values.three))
   await expect(its.bob.state.set('topic', 'mine')).rejects.toThrow(code('state_conflict'))
 })
 
-test('an event that is left out, put in twice or out of turn is noticed', async () => {
+test('omitted, repeated and reordered events are reported', async () => {
   const its = await world()
   its.broker.bend = (lines) => lines.filter(({ seq }) => seq !== 2)
   expect(await all(its.bob.state.history())).toHaveLength(3)
   const gap = { type: 'history_gap', keyHash: expect.any(String), author: its.ann.identity.signing.publicKey }
   expect(its.bob.told).toMatchObject([{ type: 'history_gap' }, gap])
-  // With its own numbers put right, the entries themselves tell.
+  // The numbers are corrected, so only the entries reveal the change.
   its.bob.told.length = 0
   its.broker.bend = (lines) => lines.filter(({ seq }) => seq !== 2).map((line, n) => ({ ...line, seq: n + 1 }))
   const cat = await its.space.open()
@@ -246,7 +246,7 @@ test('an event that is left out, put in twice or out of turn is noticed', async 
   await caught(its.bob, take(replaced(its, 2).state.watch({ after: 0 }), 4), 'state_rolled_back')
 })
 
-test('events that are cut off at the end of a history are a gap for a member that has heard of them', async () => {
+test('a member that knows of later events reports a truncated history as a gap', async () => {
   const its = await world()
   expect((await its.bob.state.status()).lastSeq).toBe(4)
   its.broker.bend = (lines) => lines.filter(({ seq }) => Number(seq) <= 2)
@@ -258,7 +258,7 @@ test('events that are cut off at the end of a history are a gap for a member tha
   expect(its.bob.told).toEqual([])
 })
 
-test('of a change that the broker says is done and has thrown away its author is told at the next reading', async () => {
+test('an author detects at its next read that the broker confirmed a change and dropped it', async () => {
   const its = await world()
   await its.bob.state.get('topic')
   its.broker.bendAnswer = (said) => ('outcomes' in said ? { outcomes: [{ outcome: 'done', seq: 5, at: 9e15 }] } : said)
@@ -267,20 +267,20 @@ test('of a change that the broker says is done and has thrown away its author is
   await caught(its.bob, its.bob.state.get('topic'), 'state_rolled_back')
 })
 
-/** The event of this number is another value from now on. */
+/** From now on the event of this number contains another value. */
 function replaced(its: Awaited<ReturnType<typeof world>>, seq: number): Member {
   its.broker.bend = (lines) => lines.map((line) => (line.seq === seq ? { ...line, value: lines[0]!.value } : line))
   return its.bob
 }
 
-test('two entries that have changed places in the list are a rollback for a member that has seen them', async () => {
+test('two swapped entries in a list are reported as a rollback by a member that has seen both', async () => {
   const its = await world()
   await all(its.bob.state.list())
   its.broker.bend = (lines) => lines.map((line, n) => ({ ...line, value: lines[lines.length - 1 - n]!.value }))
   await caught(its.bob, all(its.bob.state.list()), 'state_rolled_back')
 })
 
-test('a replay that hands out what was set later is forged', async () => {
+test('a replay that contains a later value is reported as forged', async () => {
   const its = await world()
   const [first, second] = its.broker.events
   its.broker.bend = (lines) =>
@@ -288,14 +288,14 @@ test('a replay that hands out what was set later is forged', async () => {
   await caught(its.bob, all(its.bob.state.replay({ at: { us: first!.atUs } })), 'entry_forged')
 })
 
-test('a replay that names a key twice is forged', async () => {
+test('a replay that contains a key twice is reported as forged', async () => {
   const its = await world()
   its.broker.bend = ([three]) => [{ ...three!, seq: 2, value: base64(its.values.two) }, three!]
   const at = { us: its.broker.events.at(-1)!.atUs }
   await expect(all(its.bob.state.replay({ at }))).rejects.toThrow(code('entry_forged'))
 })
 
-test('terms that the owner did not sign, or older ones, are not believed', async () => {
+test('unsigned and outdated terms are rejected', async () => {
   const its = await world({ historyFor: 'joined' })
   const mallory = its.broker.join()
   const real = its.broker.statement!
@@ -312,7 +312,7 @@ test('terms that the owner did not sign, or older ones, are not believed', async
   await caught(its.bob, its.bob.state.maintainKeys(), 'space_forged')
 })
 
-test('in a group the owner is the signer of the group, also for one who sees it for the first time', async () => {
+test('the owner of a group's space is the signer of the group, also for a member that opens it for the first time', async () => {
   const space = await Space.make({}, { inGroup: 1 })
   const [, bob] = [...space.broker.members.values()]
   const mallory = space.broker.join()
@@ -321,7 +321,7 @@ test('in a group the owner is the signer of the group, also for one who sees it 
   await expect(space.open(bob)).rejects.toThrow(code('space_forged'))
 })
 
-test('keys granted by a stranger, for someone else or for another space are not taken', async () => {
+test('keys granted by a non-member, to another member or for another space are rejected', async () => {
   const space = await Space.make({}, { inGroup: 1 })
   const [, bobsKeys] = [...space.broker.members.values()] as [never, never]
   const { broker } = space
@@ -353,11 +353,11 @@ test('keys granted by a stranger, for someone else or for another space are not 
     broker.give((bobsKeys as typeof stranger).signing.publicKey, box, 1)
     const bob = await space.open(bobsKeys)
     expect([bob.state.hasKeys, bob.told.map(({ type }) => type)]).toEqual([false, ['grant_forged']])
-    expect(broker.grants).toEqual([]) // a member is to grant again
+    expect(broker.grants).toEqual([]) // A member must grant again.
   }
 })
 
-test('an old grant given as a new one, a key that does not follow the one a member has, or another name key, is not taken', async () => {
+test('an old grant presented as new, a key that does not follow the known one, and another name key are rejected', async () => {
   const its = await world()
   const mallory = its.broker.join()
   const bob = its.bob.identity
@@ -385,7 +385,7 @@ test('an old grant given as a new one, a key that does not follow the one a memb
   }
 })
 
-test('who has left can not go on under the key of its time, whatever the broker lets in', async () => {
+test('a former member cannot write under the key of its time, even if the broker accepts the entry', async () => {
   const its = await world()
   const before = keysOf(its.space)
   const cat = await its.space.open()
@@ -408,14 +408,14 @@ test('who has left can not go on under the key of its time, whatever the broker 
   await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
 })
 
-test('an old value told as news is a rollback, also at the beginning of a watch', async () => {
+test('a watch reports an outdated value as a rollback, also at its start', async () => {
   const its = await world()
   await its.bob.state.get('topic')
   its.broker.bend = (lines) => [{ ...lines[0]!, seq: 9 }]
   await caught(its.bob, all(its.bob.state.history()), 'state_rolled_back')
 })
 
-test('a broker that invents a member of a group gets no keys for it', async () => {
+test('a group member that the broker invented gets no keys', async () => {
   const space = await Space.make({}, { inGroup: 1 })
   const ann = await space.open(space.owner)
   const mallory = space.broker.join()
@@ -425,7 +425,7 @@ test('a broker that invents a member of a group gets no keys for it', async () =
   expect(space.broker.grants.map(({ peer }) => peer)).not.toContain(mallory.signing.publicKey)
 })
 
-test('what is no answer ends with a word, not with a fault', async () => {
+test('a malformed reply ends in an error, not in a crash', async () => {
   const its = await world()
   for (const line of [{ seq: -1 }, { kind: 7 }, { value: 5 }, { value: '*' }, { at: 'now' }]) {
     its.broker.bend = (lines) => lines.map((one) => ({ ...one, ...line }))
@@ -433,7 +433,7 @@ test('what is no answer ends with a word, not with a fault', async () => {
   }
 })
 
-/** What a hostile member has. */
+/** The material that a hostile member has. */
 function keysOf(space: Space) {
   const { owner, broker } = space
   const mine = broker.grants.find(({ peer }) => peer === owner.signing.publicKey)!

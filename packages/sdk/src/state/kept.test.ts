@@ -1,4 +1,4 @@
-/** Messages to a group that the history keeps: read by who has the key of the time, and missed where one is left out. */
+/** Group messages in the history: members with the key of their time read them, and detect omitted ones. */
 import { RECORD_BYTES_MAX, RECORD_NOTE_BYTES_MAX, sealBody } from '@sealpost/identity'
 import type { GroupId } from '@sealpost/std'
 import { expect, test } from 'vitest'
@@ -8,12 +8,12 @@ import type { HistoryMessage } from './space-reader.ts'
 const TERMS = { historyFor: 'joined', keepsMessages: true } as const
 const note = (space: Space) => ({ group: space.broker.spaceId as GroupId, groupEpoch: 1, thread: 'ab'.repeat(16) })
 
-/** As its member says it and the broker stores it. */
+/** The record as its member sends it and the broker stores it. */
 function say(space: Space, member: Member, text: string): void {
   seal(space, member, text).store()
 }
 
-/** As its member says it; the broker stores it, or does not. */
+/** Sends a record; the broker stores it or not. */
 function seal(space: Space, { state }: Member, text: string): { store: () => void } {
   const body = sealBody(new TextEncoder().encode(text))
   const record = state.sealRecord({ ticket: body.ticket, note: note(space) })
@@ -37,7 +37,7 @@ const texts = async ({ state }: Member) =>
     event.type === 'message' ? new TextDecoder().decode(event.body) : event.type,
   )
 
-test('what was said is in the history, in its order and by its author', async () => {
+test('the history contains the messages in order, with their authors', async () => {
   const { space, ann, bob } = await crew()
   say(space, ann, 'lunch?')
   await ann.state.set('topic', 'lunch')
@@ -49,7 +49,7 @@ test('what was said is in the history, in its order and by its author', async ()
   expect(bob.told).toEqual([])
 })
 
-test('who came later has no key to what was said before', async () => {
+test('a later member has no key to earlier messages', async () => {
   const { space, ann, bob } = await crew()
   say(space, ann, 'between us')
   const cat = space.broker.join()
@@ -60,7 +60,7 @@ test('who came later has no key to what was said before', async () => {
   expect(await texts(bob)).toEqual(['between us', 'welcome'])
 })
 
-test('one that is left out between two of its author is missed, whatever the numbers say', async () => {
+test('a message omitted between two of its author is reported as a gap, whatever the numbers are', async () => {
   const { space, ann, bob } = await crew()
   for (const text of ['one', 'two', 'three']) say(space, ann, text)
   space.broker.bend = (lines) => lines.filter(({ seq }) => seq !== 2).map((line, n) => ({ ...line, seq: n + 1 }))
@@ -70,7 +70,7 @@ test('one that is left out between two of its author is missed, whatever the num
   await expect(texts(bob)).rejects.toMatchObject({ code: 'state_rolled_back' })
 })
 
-test('one that was refused between others is not missed, whenever these were sealed', async () => {
+test('a message that was refused between others causes no gap, whenever they were sealed', async () => {
   const { space, ann, bob } = await crew()
   say(space, ann, 'one')
   const [two, three, four] = ['two', 'three', 'four'].map((text) => seal(space, ann, text))
@@ -82,7 +82,7 @@ test('one that was refused between others is not missed, whenever these were sea
   expect(bob.told).toEqual([])
 })
 
-test('one of many at once is missed when its stream continues', async () => {
+test('an omitted message of a concurrent batch is reported when its stream continues', async () => {
   const { space, ann, bob } = await crew()
   for (const sealed of ['1', '2', '3'].map((text) => seal(space, ann, text))) sealed.store()
   for (const text of ['4', '5', '6', '7']) say(space, ann, text)
@@ -91,7 +91,7 @@ test('one of many at once is missed when its stream continues', async () => {
   expect(bob.told).toMatchObject([{ type: 'history_gap', author: ann.identity.signing.publicKey }])
 })
 
-test('what goes with a message is refused where no record holds it, and taken up to there', async () => {
+test('a note that no record can hold is refused, and the maximum size is accepted', async () => {
   const { space, ann, bob } = await crew()
   const thread = 'ab'.repeat(16)
   const others = JSON.stringify({ thread, group: space.broker.spaceId, groupEpoch: 2 ** 31 - 1, attachment: '' })
@@ -107,7 +107,7 @@ test('what goes with a message is refused where no record holds it, and taken up
   expect(() => bob.state.checkNote(undefined)).not.toThrow()
 })
 
-test('another body, another record, and one changed anywhere are forged', async () => {
+test('another body, another record and any changed byte are reported as forged', async () => {
   const { space, ann, bob } = await crew()
   say(space, ann, 'one')
   say(space, ann, 'two')

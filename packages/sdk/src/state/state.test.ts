@@ -1,4 +1,4 @@
-/** Shared state as an application has it, against a broker that keeps to the rules. */
+/** Shared state from the application's view, against a broker that follows the rules. */
 import { expect, test } from 'vitest'
 import { MemoryStore } from '../stores/memory-store.ts'
 import { all, Space, take } from '../test/states.ts'
@@ -6,7 +6,7 @@ import { openState } from './index.ts'
 
 const code = (of: string) => expect.objectContaining({ code: of })
 
-test('what one member sets the others get, under a key the broker can not read', async () => {
+test('members read a value that another member set, under a key that the broker cannot read', async () => {
   const space = await Space.make()
   const [ann, bob] = [await space.open(space.owner), await space.open()]
   await ann.state.maintainKeys()
@@ -21,7 +21,7 @@ test('what one member sets the others get, under a key the broker can not read',
   expect(seen).not.toMatch(/topic|votes|tea|ann/)
 })
 
-test('a deleted key is gone, and its revisions go on', async () => {
+test('a deleted key has no value, and its revisions continue', async () => {
   const { state } = await (await Space.make()).open()
   await state.set('topic', 'tea')
   expect(await state.delete('topic')).toMatchObject({ revision: 2 })
@@ -30,7 +30,7 @@ test('a deleted key is gone, and its revisions go on', async () => {
   expect(await state.set('topic', 'more', { ifRevision: 0 })).toMatchObject({ revision: 3 })
 })
 
-test('compare-and-set lets one of two through, and without it both stand one after the other', async () => {
+test('compare-and-set accepts one of two writes; without it, both are stored one after the other', async () => {
   const space = await Space.make()
   const [ann, bob] = [await space.open(space.owner), await space.open()]
   await ann.state.maintainKeys()
@@ -45,7 +45,7 @@ test('compare-and-set lets one of two through, and without it both stand one aft
   expect((await Promise.all(more)).map(({ revision }) => revision).sort()).toEqual([3, 4, 5, 6])
 })
 
-test('changes of many keys go in few requests, and those of one key in their order', async () => {
+test('changes of many keys share a few requests, and changes of one key keep their order', async () => {
   const space = await Space.make()
   const { state } = await space.open()
   const from = space.broker.asked.length
@@ -54,7 +54,7 @@ test('changes of many keys go in few requests, and those of one key in their ord
   expect((await all(state.list())).map((entry) => Number(entry.text())).sort((a, b) => a - b)[0]).toBe(150)
 })
 
-test('watch tells every change from now on, and behind a number what came since', async () => {
+test('watch yields every change from now on; with `after`, it also yields the changes since that event', async () => {
   const space = await Space.make()
   const { state } = await space.open()
   await state.set('topic', 'tea')
@@ -79,7 +79,7 @@ test('watch tells every change from now on, and behind a number what came since'
   expect(await news.next()).toEqual({ done: true, value: undefined })
 })
 
-test('a list, a replay and a watch that are cut go on where they were', async () => {
+test('a list, a replay and a watch resume after a cut', async () => {
   const space = await Space.make()
   const { state } = await space.open()
   for (let n = 1; n <= 5; n++) await state.set(`key ${n}`, String(n))
@@ -97,7 +97,7 @@ test('a list, a replay and a watch that are cut go on where they were', async ()
   expect((await all(state.history({ limit: 3 }))).map(({ seq }) => seq)).toEqual([1, 2, 3])
 })
 
-test('history tells what happened between two moments', async () => {
+test('history yields the changes between two moments', async () => {
   const space = await Space.make()
   const { state } = await space.open()
   for (let n = 1; n <= 4; n++) await state.set('topic', String(n))
@@ -106,7 +106,7 @@ test('history tells what happened between two moments', async () => {
   expect(between.map(({ seq }) => seq)).toEqual([2, 3])
 })
 
-test('an answer that was lost is asked for again, and the change stands once', async () => {
+test('a write whose reply was lost is repeated, and stored once', async () => {
   const space = await Space.make()
   const member = space.broker.join()
   const place = space.broker.placeOf(member)
@@ -133,12 +133,12 @@ test.each<[string, string, unknown, string]>([
   expect(space.broker.events).toEqual([])
 })
 
-test('a peer that does not belong to it, or a mesh that has none, has no space', async () => {
+test('opening fails for a peer outside the space, and in a mesh without a space', async () => {
   const space = await Space.make({}, { inGroup: 1 })
   await expect(space.open(space.broker.join())).rejects.toThrow(code('space_unknown'))
 })
 
-test('a later life with its store has the keys and what it knew', async () => {
+test('a later process with the same store has the keys and the known entries', async () => {
   const space = await Space.make()
   const first = await space.open(space.owner, new MemoryStore())
   const store = new MemoryStore()
@@ -155,7 +155,7 @@ test('a later life with its store has the keys and what it knew', async () => {
   expect(stored).not.toContain('tea')
 })
 
-test('where no history is kept, watch tells the last value of each key that has changed', async () => {
+test('without a history, watch yields the last value of each key that has changed', async () => {
   const space = await Space.make({ historyFor: 'none' })
   const { state } = await space.open()
   await state.set('topic', 'tea')

@@ -1,7 +1,7 @@
 /**
- * A broker in memory behind a WebSocket that is none, with the real handshake and codec: enough to test the client whole
- * and to measure it. It keeps order and mail of absent peers, and passes on terms, whispers and presence; it has no
- * leases, limits, priorities or receipts, and heeds no term.
+ * An in-memory broker behind a fake WebSocket, with the real handshake and codec, to test and measure the whole client.
+ * It keeps order and the mail of absent peers, and passes on terms, ephemeral messages and presence. It has no leases,
+ * limits, priorities or receipts, and ignores all terms.
  */
 import {
   bindBoxKey,
@@ -35,22 +35,22 @@ const FAR_MS = 4_000_000_000_000
 
 export class TestingBroker {
   keys = generateSigningKeys()
-  /** Of its key, by that of its cluster. */
+  /** The certificate of its key by the cluster's key. */
   certificate: Uint8Array | null = null
   readonly meshId: MeshId
-  /** As its clients dial it. */
+  /** The address that clients dial. */
   url = 'ws://broker.example:8440'
   readonly webSocket: WebSocketConstructor
   readonly bindings = new Map<PeerKey, KeyBindingEntry>()
   readonly formerBindings = new Map<PeerKey, KeyBindingEntry[]>()
-  /** Unsettled, in the order they came. */
+  /** Unsettled deliveries, in order of arrival. */
   readonly queues = new Map<PeerKey, Pushed[]>()
   readonly heard: ClientFrame[] = []
-  /** For tests: what to do with a frame instead. */
+  /** Lets a test handle a frame instead. */
   intercept: ((socket: BrokerSocket, frame: ClientFrame) => boolean) | undefined
   readonly sockets = new Set<BrokerSocket>()
   leaseMs = 30_000
-  /** Another one: it was restored. */
+  /** The database's incarnation; changes with a restore. */
   incarnation = '00'.repeat(16)
   private nextId = 1
   lastEpoch = 0
@@ -237,7 +237,7 @@ export class TestingBroker {
   }
 }
 
-/** Both ends of one connection: the client holds it as its WebSocket, the broker talks through `say`. */
+/** Both ends of one connection: the client uses it as its WebSocket, the broker sends through `say`. */
 export class BrokerSocket implements WebSocketLike {
   binaryType = 'blob'
   readonly protocol = ''
@@ -273,7 +273,7 @@ export class BrokerSocket implements WebSocketLike {
     setTimeout(() => this.isOpen && this.broker.received(this, decoded.frame))
   }
 
-  /** What was sent before still arrives. */
+  /** Frames sent before still arrive. */
   close(): void {
     setTimeout(() => this.cut(1000))
   }
@@ -284,7 +284,7 @@ export class BrokerSocket implements WebSocketLike {
     setTimeout(() => this.isOpen && this.onmessage?.({ data: wireForm }))
   }
 
-  /** In as few frames as need be when none has terms. */
+  /** Uses as few frames as possible if no delivery has terms. */
   push(pushed: Pushed[]): void {
     if (pushed.every(({ terms }) => !terms)) return this.say({ type: 'push', deliveries: pushed })
     for (const { terms, ...push } of pushed)
@@ -295,7 +295,7 @@ export class BrokerSocket implements WebSocketLike {
     this.say({ type: 'refused', code, retryAfterMs: 0, reason: '' })
   }
 
-  /** What is on its way is lost. */
+  /** Frames in flight are lost. */
   cut(code: number): void {
     if (!this.isOpen) return
     this.isOpen = false

@@ -6,9 +6,9 @@ import { openKeyEpochs } from '../keys/key-epochs.ts'
 import { loadStore, type PeerStore, type StoreRecord } from '../stores/store.ts'
 
 export interface StoreWorld {
-  /** The same place each time. */
+  /** Returns the same location each time. */
   open(): Promise<PeerStore>
-  /** The process that has it open dies: what it held is let go, and nothing is flushed. */
+  /** Simulates a crash of the process that has it open: its lock is released, and nothing is flushed. */
   crash(): Promise<void>
   end(): Promise<void>
 }
@@ -79,7 +79,7 @@ export function storeConformance(
       await open!.close()
       open = await world.open()
     }
-    /** By key, since a store has no order. */
+    /** Sorted by key, since a store has no order. */
     const contents = async () => (await store().load()).sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
     const sorted = (records: readonly StoreRecord[]) => [...records].sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
 
@@ -87,7 +87,7 @@ export function storeConformance(
       expect(await contents()).toEqual([])
     })
 
-    test('gives back every kind of record as it was, after a close and after a crash', async () => {
+    test('returns every kind of record unchanged, after a close and after a crash', async () => {
       await store().write(put(...SAMPLES))
       await reopen()
       expect(await contents()).toEqual(sorted(SAMPLES))
@@ -96,7 +96,7 @@ export function storeConformance(
       expect(await contents()).toEqual(sorted(SAMPLES))
     })
 
-    test('a later life goes back behind no box key epoch of a former one', async () => {
+    test('keeps the box key epochs of a former process as lower bounds', async () => {
       const owner = { meshId: MESH, peerKey: ALICE }
       const epochs = await openKeyEpochs(store(), owner)
       epochs.raise(BOB, 3)
@@ -106,7 +106,7 @@ export function storeConformance(
       expect((await openKeyEpochs(open, owner)).of(BOB)).toBe(3)
     })
 
-    test('what was answered is there after a crash', async () => {
+    test('keeps every confirmed change after a crash', async () => {
       for (let no = 1; no <= 20; no++) await store().write(put(waiting(no)))
       await world.crash()
       open = await world.open()
@@ -115,7 +115,7 @@ export function storeConformance(
       )
     })
 
-    test('of one key the last record counts, and null takes it away', async () => {
+    test('keeps the last record of each key, and null deletes it', async () => {
       await store().write(put(waiting(1), waiting(2), waiting(3)))
       const last = waiting(1, Uint8Array.of(9))
       await store().write([...put(last), { key: 'out 2', record: null }, { key: 'never there', record: null }])
@@ -124,7 +124,7 @@ export function storeConformance(
       expect(await contents()).toEqual([last, waiting(3)])
     })
 
-    test('keeps a thousand records through several lives', async () => {
+    test('keeps a thousand records through several processes', async () => {
       const kept = new Map<string, StoreRecord>()
       const inShort = (records: StoreRecord[]) =>
         records.map((record) => `${keyOf(record)} ${'bytes' in record && record.bytes[0]}`)
@@ -152,7 +152,7 @@ export function storeConformance(
         await expect(loadStore(store(), other)).rejects.toMatchObject({ code: 'store_foreign' })
     })
 
-    test('keeps nothing once it is closed, and says so', async () => {
+    test('refuses writes once it is closed', async () => {
       await store().write(put(waiting(1)))
       const closed = store()
       await reopen()
@@ -161,10 +161,10 @@ export function storeConformance(
       expect(await contents()).toEqual([waiting(1)])
     })
 
-    // What stays in memory is kept as it is, and nobody else can come in.
+    // A memory store keeps the object itself, and no other process can open it.
     if (!isDurable) return
 
-    test('a body that is a view of larger memory is kept as what it shows', async () => {
+    test('stores only the bytes of a body that is a view of larger memory', async () => {
       const memory = Uint8Array.from({ length: 100_000 }, (_, i) => i)
       await store().write(put(waiting(1, memory.subarray(500, 503))))
       await reopen()
@@ -173,9 +173,9 @@ export function storeConformance(
       expect(record.bytes.buffer.byteLength).toBeLessThan(100_000)
     })
 
-    test('lets one in at a time', async () => {
+    test('allows one process at a time', async () => {
       await expect(world.open()).rejects.toMatchObject({ code: 'store_in_use' })
-      await store().write(put(waiting(1))) // the first one is none the worse
+      await store().write(put(waiting(1))) // the first one is unaffected
       await reopen()
       expect(await contents()).toEqual([waiting(1)])
     })

@@ -1,4 +1,4 @@
-/** The client with a store: what it keeps, when, and what becomes of it in its next life. */
+/** A client with a store: what it stores, when, and how the next process resumes. */
 import { generateIdentity, type Identity, ready } from '@sealpost/identity'
 import type { ClientFrame } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
@@ -12,7 +12,7 @@ import { TestingBroker } from './broker.ts'
 
 beforeAll(() => ready())
 
-/** A store whose answers the test gives, and whose records it sees. */
+/** A store whose replies the test controls and whose records it sees. */
 class HeldStore implements PeerStore {
   readonly memory: MemoryStore
   readonly batches: (readonly StoreChange[])[] = []
@@ -73,7 +73,7 @@ class World {
     return { url, brokerKey: keys.publicKey, meshId, webSocket, identity, ...more }
   }
 
-  /** The texts that wait for Bob, read by Bob. */
+  /** Reads the texts that wait for Bob. */
   async textsForBob(count: number): Promise<string[]> {
     const bob = await connect(this.options(this.bob))
     const texts: string[] = []
@@ -106,7 +106,7 @@ async function offline(world: World, store: PeerStore): Promise<Peer> {
 }
 
 describe('the outbox', () => {
-  test('keeps what was asked for with a message, and says it in the next life', async () => {
+  test('stores the options of a message, and resends them in the next process', async () => {
     const world = new World()
     const first = new HeldStore()
     const before = await offline(world, first)
@@ -129,7 +129,7 @@ describe('the outbox', () => {
     await bob.close()
   })
 
-  test('a rejection waits until it is kept, like a settle', async () => {
+  test('stores a rejection before it is sent, like a settle', async () => {
     const world = new World()
     const bob = new HeldStore()
     const gate = Promise.withResolvers<void>()
@@ -145,7 +145,7 @@ describe('the outbox', () => {
     })
     await sender.send(world.bobKey, 'x')
     await rejected.promise
-    await sender.send(world.bobKey, 'y') // a way there and back
+    await sender.send(world.bobKey, 'y') // one round trip
     expect(world.heard('reject')).toEqual([])
     gate.resolve()
     await expect.poll(() => world.heard('reject').length).toBeGreaterThan(0)
@@ -153,7 +153,7 @@ describe('the outbox', () => {
     expect(bob.records.map(({ kind }) => kind).sort()).toEqual(['mark', 'rejected', 'rejected'])
   })
 
-  test('keeps what is posted without a broker; the next life sends it, once and in order, and tells of it', async () => {
+  test('stores posts without a broker; the next process sends them once, in order, and reports them', async () => {
     const world = new World()
     const first = new HeldStore()
     const before = await offline(world, first)
@@ -172,7 +172,7 @@ describe('the outbox', () => {
     expect(await world.textsForBob(3)).toEqual(['train 1', 'train 2', 'train 3'])
   })
 
-  test('says nothing to the broker before it is kept', async () => {
+  test('sends nothing to the broker before it is stored', async () => {
     const world = new World()
     const store = new HeldStore()
     const alice = await connect(world.options(world.alice, { store }))
@@ -180,7 +180,7 @@ describe('the outbox', () => {
     const gate = Promise.withResolvers<void>()
     store.gate = gate.promise
     const sent = alice.send(world.bobKey, 'patience')
-    await alice.lookupKey(world.alice.signing.publicKey) // its answer comes after any frame that was sent before
+    await alice.lookupKey(world.alice.signing.publicKey) // its reply comes after every frame sent before
     expect(store.batches.at(-1)).toMatchObject([{ record: { kind: 'sealed' } }])
     expect(world.heard('send')).toEqual([])
     gate.resolve()
@@ -189,7 +189,7 @@ describe('the outbox', () => {
     await alice.close()
   })
 
-  test('keeps sends of one loop in one write, sealed, and no body in clear', async () => {
+  test('stores the sends of one loop in one write, sealed, and no body in clear', async () => {
     const world = new World()
     const store = new HeldStore()
     const alice = await connect(world.options(world.alice, { store }))
@@ -201,7 +201,7 @@ describe('the outbox', () => {
     expect(store.batches[before]!.every(({ record }) => record?.kind === 'sealed')).toBe(true)
   })
 
-  test('says what was under way when the process died again, byte for byte', async () => {
+  test('resends in-flight messages byte for byte after another crash', async () => {
     const world = new World()
     const said: string[] = []
     const cut = Promise.withResolvers<void>()
@@ -227,7 +227,7 @@ describe('the outbox', () => {
     await after.close()
   })
 
-  test('does not say again what is older than the resend limit, and tells so', async () => {
+  test('does not resend messages older than the resend limit, and reports them', async () => {
     const world = new World()
     const first = new HeldStore()
     world.broker.intercept = (_, frame) => frame.type === 'send'
@@ -253,7 +253,7 @@ describe('the outbox', () => {
     expect(await world.textsForBob(1)).toEqual(['new'])
   })
 
-  test('a final refusal is told, and kept no longer', async () => {
+  test('reports a final refusal, and deletes the message', async () => {
     const world = new World()
     const first = new HeldStore()
     const before = await offline(world, first)
@@ -269,7 +269,7 @@ describe('the outbox', () => {
     expect(second.records).toEqual([])
   })
 
-  test('without a store a post is taken at once, and has no number', async () => {
+  test('without a store accepts a post at once, without a number', async () => {
     const world = new World()
     const alice = await connect(world.options(world.alice))
     const { outboxNo, receipt } = await alice.enqueue(world.bobKey, 'light')
@@ -280,7 +280,7 @@ describe('the outbox', () => {
 })
 
 describe('the inbox', () => {
-  test('settles at the broker only what is kept', async () => {
+  test('settles at the broker only what is stored', async () => {
     const world = new World()
     const store = new HeldStore()
     const alice = await connect(world.options(world.alice))
@@ -291,7 +291,7 @@ describe('the inbox', () => {
     bob.onMessage(() => handled.resolve())
     await alice.send(bob.key, 'x')
     await handled.promise
-    await bob.lookupKey(bob.key) // its answer comes after any frame that was sent before
+    await bob.lookupKey(bob.key) // its reply comes after every frame sent before
     expect(world.heard('settle')).toEqual([])
     gate.resolve()
     await bob.close()
@@ -300,17 +300,17 @@ describe('the inbox', () => {
     await alice.close()
   })
 
-  test('hands nothing out again that was settled, and all that was not', async () => {
+  test('hands out all unsettled messages again, and no settled ones', async () => {
     const world = new World()
     const alice = await connect(world.options(world.alice))
-    world.broker.intercept = (_, frame) => frame.type === 'settle' // the broker never hears of it
+    world.broker.intercept = (_, frame) => frame.type === 'settle' // the broker never gets the settle
     const first = new HeldStore()
     const before = await connect(world.options(world.bob, { store: first }))
     await Promise.all(Array.from({ length: 10 }, (_, i) => alice.send(before.key, `${i}`)))
     const half = Promise.withResolvers<void>()
     const settled: string[] = []
     before.onMessage((message) => {
-      if (Number(message.text()) % 2 === 1) return new Promise(() => undefined) // has not ended when the process dies
+      if (Number(message.text()) % 2 === 1) return new Promise(() => undefined) // still running when the process dies
       settled.push(message.text())
       if (settled.length === 5) half.resolve()
       return undefined
@@ -334,7 +334,7 @@ describe('the inbox', () => {
 })
 
 describe('a store', () => {
-  test('that fails ends the peer: what it had taken is refused, and it is closed', async () => {
+  test('that fails ends the peer: pending messages are refused, and the store is closed', async () => {
     const world = new World()
     const store = new HeldStore()
     const alice = await connect(world.options(world.alice, { store }))
@@ -360,7 +360,7 @@ describe('a store', () => {
     await second.closed.promise
   })
 
-  test('is closed when the peer is not let in', async () => {
+  test('is closed if the broker refuses the peer', async () => {
     const world = new World()
     const store = new HeldStore()
     const stranger = generateIdentity()

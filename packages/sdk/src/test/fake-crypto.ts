@@ -1,6 +1,7 @@
 /**
- * Cryptography without any secret, for tests and the simulator: the same answers as the real one in the same cases, a
- * thousand times cheaper, and from a seed. "Opens" means that the box keys written in clear at sealing are the right two.
+ * Cryptography without secrets, for tests and the simulator: it returns the same results as the real one in the same
+ * cases, is a thousand times cheaper, and works from a seed. "Opens" means that the box keys written in clear at
+ * sealing match.
  */
 import { type Correspondent, NO_PREV, type Note, type StreamId, type Transcript } from '@sealpost/identity'
 import type { KeyBindingEntry } from '@sealpost/protocol'
@@ -25,7 +26,7 @@ interface FakeHeader {
   fromBox: string
   toBox: string
   envelopeId: EnvelopeId
-  /** Null in no stream. */
+  /** Null without a stream. */
   streamId: StreamId | null
   seq: number
   prev: string
@@ -135,7 +136,7 @@ function join(header: Uint8Array, body: Uint8Array): Uint8Array {
   return whole
 }
 
-/** For tests in which no user has devices. */
+/** For tests without devices. */
 const NO_USERS: CryptoPort['users'] = {
   readDevice: () => null,
   readRemoval: () => null,

@@ -1,8 +1,7 @@
 /**
- * A seeded fuzzer of what a peer reads from its broker: frames of every kind, good and faulty, in every state, from a broker
- * that holds the right key and means ill. Ids, keys and envelopes that the peer knows stand in them more often than chance
- * would have it. Whatever comes, nothing is thrown, and the application is handed only what its sender sealed, once each and
- * once more after each rejection.
+ * A seeded fuzzer for what a peer reads from its broker: valid and invalid frames of every type, in every state, from a
+ * hostile broker with the right key. Known ids, keys and envelopes appear more often than by chance. Nothing may throw,
+ * and the application gets only what its sender sealed: once, and once more after each rejection.
  */
 import {
   bindBoxKey,
@@ -42,7 +41,7 @@ export interface PeerFuzzReport {
 const MESH = 'a0'.repeat(16) as MeshId
 const FAR_MS = 4e12
 const LIVES = 400
-/** The peer and who writes to it, made when the library is ready. */
+/** The peer and its correspondents, created when the library is ready. */
 let pair: readonly [Identity, Identity] | undefined
 const people = () => (pair ??= [identity(1), identity(3)])
 const identity = (n: number) =>
@@ -78,7 +77,7 @@ class HostileBroker implements PeerEffects {
   private readonly place: ConnectionTarget
   private readonly mail: readonly Push[]
   private readonly delivered = new Set<EnvelopeId>()
-  /** The application rejected it, and has not got it again since. */
+  /** The application rejected it and has not received it again since. */
   private readonly rejected = new Set<EnvelopeId>()
   private readonly open: Message[] = []
   private readonly known: Known & { integers: number[]; hex: string[] }
@@ -106,7 +105,7 @@ class HostileBroker implements PeerEffects {
     return this.engine.state.name === 'closed'
   }
 
-  /** One thing that may happen to a peer. */
+  /** An event in the life of a peer. */
   act(): void {
     const { random, engine } = this
     this.nowMs += random.below(50)
@@ -130,13 +129,13 @@ class HostileBroker implements PeerEffects {
     if (frame.type === 'auth') this.auth = frame
     if ('ref' in frame) this.known.integers.push(frame.ref)
     if (frame.type === 'send') this.known.hex.push(...frame.envelopes.map(({ envelopeId }) => envelopeId))
-    encode('binary', frame) // throws when it is none
+    encode('binary', frame) // throws if it is not valid
   }
   emit(): void {
-    return // what an event says is another test's business
+    return // Other tests check what an event reports.
   }
   flushSoon(): void {
-    return // every act ends with it
+    return // every step ends with it
   }
 
   deliver(message: Message): void {
@@ -148,7 +147,7 @@ class HostileBroker implements PeerEffects {
     this.open.push(message)
   }
 
-  /** What the application does. */
+  /** The application's actions. */
   private use(): void {
     const { random, engine } = this
     const to = pick(random, people()).signing.publicKey
@@ -158,7 +157,7 @@ class HostileBroker implements PeerEffects {
       case 0:
         return message?.settle()
       case 1:
-        if (message) this.delivered.delete(message.envelopeId) // it asked for it
+        if (message) this.delivered.delete(message.envelopeId) // it requested it
         return message?.retry(random.below(10_000))
       case 2:
         if (message) this.rejected.add(message.envelopeId)
@@ -181,7 +180,7 @@ class HostileBroker implements PeerEffects {
     }
   }
 
-  /** Time passes, up to the next thing that is due. */
+  /** Advances the clock, at most to the next due time. */
   private pass(): void {
     this.nowMs = Math.max(this.nowMs, Math.min(this.engine.wakeAtMs, this.nowMs + 60_000))
     this.engine.advance(this.nowMs)
@@ -203,7 +202,7 @@ class HostileBroker implements PeerEffects {
     this.engine.received(this.dialNo, this.hello)
   }
 
-  /** With the right proof, and any figures. */
+  /** Uses a valid proof and arbitrary limits. */
   private welcome(): void {
     if (!this.auth || !this.hello) return
     const { version, clientNonce, capabilities, signature } = this.auth
@@ -225,7 +224,7 @@ class HostileBroker implements PeerEffects {
     this.hear(this.made(pick(random, HARMLESS)))
   }
 
-  /** Good mail, with another id or from someone else one time in four. */
+  /** Valid mail; one in four has another id or another sender. */
   private pushed(): Push {
     const push = pick(this.random, this.mail)
     if (this.random.chance(0.75)) return push
@@ -235,7 +234,7 @@ class HostileBroker implements PeerEffects {
     }
   }
 
-  /** As a driver hears it. */
+  /** Passes the frame on as a driver does. */
   private hear(frame: ServerFrame): void {
     const { random } = this
     const form: Form = random.chance(0.5) ? 'binary' : 'json'
@@ -256,7 +255,7 @@ class HostileBroker implements PeerEffects {
   }
 }
 
-/** By type; those that end a session come seldom, or there would be none. */
+/** Lists frames by type. Types that end a session are rare; otherwise no session would last. */
 const ENDINGS = ['hello', 'welcome', 'refused', 'goaway'] as const
 const TYPES = serverFrames.map(({ type }) => type as ServerFrame['type'])
 const HARMLESS = [
@@ -269,7 +268,7 @@ function directory(): Pick<FrameOf<'directory'>, 'bindings' | 'unknown'> {
   return { bindings: [{ peer, boxKey, boxEpoch, notAfterMs, signature }], unknown: [] }
 }
 
-/** From Bob: two streams, and some in none. The body of each is its id. */
+/** Mail from Bob: two streams, and messages without one. Each body is its message's id. */
 function sealedMail(random: Random): Push[] {
   const [alice, bob] = people()
   const sealer = new Sealer({ identity: bob, meshId: MESH })

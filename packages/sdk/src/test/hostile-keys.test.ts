@@ -1,6 +1,6 @@
 /**
- * What a hostile broker says of box keys and groups, and exactly what its victim is told of it (security model 3.5, 3.9).
- * One row one test, over a real WebSocket.
+ * Lies of a hostile broker about box keys and groups, with the exact events that the victim gets (security model 3.5,
+ * 3.9). Each row is one test over a real WebSocket.
  */
 import {
   bindBoxKey,
@@ -41,10 +41,10 @@ const rotated = (identity: Identity, epoch: number): Identity => ({
 
 interface KeyRow {
   readonly broker: string
-  /** Why the key is not believed. */
+  /** Why the key is rejected. */
   readonly reason: string
   readonly refuses: string
-  /** What it says of Bob's key. */
+  /** The broker's entry for Bob's key. */
   readonly entry: (scene: HostileScene) => KeyBindingEntry | null
 }
 
@@ -99,8 +99,8 @@ const keyRows: KeyRow[] = [
   },
 ]
 
-describe('of a broker that', () => {
-  test.each(keyRows)('$broker nothing is sealed: $reason', async ({ reason, refuses, entry }) => {
+describe('a broker that', () => {
+  test.each(keyRows)('$broker causes nothing to be sealed: $reason', async ({ reason, refuses, entry }) => {
     await using scene = new HostileScene()
     const alice = await scene.join(scene.alice)
     const said = entry(scene)
@@ -111,7 +111,7 @@ describe('of a broker that', () => {
     expect(scene.caught).toEqual([])
   })
 
-  test('goes back to an old key nothing is sealed: binding_rolled_back', async () => {
+  test('goes back to an old key causes nothing to be sealed: binding_rolled_back', async () => {
     await using scene = new HostileScene()
     const { bindings, meshId } = scene.broker
     const alice = await scene.join(scene.alice)
@@ -125,12 +125,12 @@ describe('of a broker that', () => {
       peer: bobKey,
       reason: 'binding_rolled_back',
     })
-    // What is known stays good.
+    // The known key remains valid.
     await scene.mail(alice, scene.bob, 'still to the new key')
     expect(alarmsOf(alice)).toHaveLength(1)
   })
 
-  test('goes back to a key from before a process that has ended nothing is sealed: binding_rolled_back', async () => {
+  test('goes back to a key from before a process that has ended causes nothing to be sealed: binding_rolled_back', async () => {
     await using scene = new HostileScene()
     const { bindings, meshId } = scene.broker
     const bobKey = keyOf(scene.bob)
@@ -146,7 +146,7 @@ describe('of a broker that', () => {
     expect(scene.caught).toHaveLength(1)
   })
 
-  test('goes back to a key that a space of this process has seen nothing is sealed: binding_rolled_back', async () => {
+  test('goes back to an older key than a space of this process has seen causes nothing to be sealed: binding_rolled_back', async () => {
     await using scene = new HostileScene()
     const bobKey = keyOf(scene.bob)
     const alice = await scene.join(scene.alice)
@@ -155,7 +155,7 @@ describe('of a broker that', () => {
     expect(alarmsOf(alice)).toEqual([{ type: 'key_refused', peer: bobKey, reason: 'binding_rolled_back' }])
   })
 
-  test('tells of keys that nobody asked for nothing is believed', async () => {
+  test('sends keys that nobody requested is ignored', async () => {
     await using scene = new HostileScene()
     const alice = await scene.join(scene.alice)
     await scene.mail(alice, scene.bob, '1')
@@ -167,7 +167,7 @@ describe('of a broker that', () => {
     expect((await alice.peer.lookupKey(keyOf(scene.bob))).boxKey).toEqual(scene.bob.box.publicKey)
   })
 
-  test('makes up a former key of the sender, and mail under it, nothing is shown: does_not_open', async () => {
+  test('invents a former key of the sender, and mail under it, causes nothing to be shown: does_not_open', async () => {
     await using scene = new HostileScene()
     const { alice, bob, broker } = scene
     const reader = await scene.join(bob)
@@ -209,7 +209,7 @@ interface Crew {
   readonly bob: Side
   readonly dan: Identity
   readonly group: GroupStatement
-  /** What the broker says of groups. */
+  /** The statements that the broker sends. */
   says: (to: Side) => readonly GroupStatement[]
   readonly mail: (text: string) => Promise<PushedDelivery>
 }
@@ -276,7 +276,7 @@ const groupRows: GroupRow[] = [
       const { scene, bob, dan, group, mail } = crew
       const next = changeGroup(dan.signing, group, { members: [keyOf(scene.bob)] })
       const forAlice = changeGroup(dan.signing, group, { members: group.members })
-      // Two statements of one epoch: Dan signs both, so that Alice writes by one and Bob reads by the other.
+      // Two statements of one epoch: Dan signs both, so Alice sends by one and Bob reads by the other.
       crew.says = (to) => [to === bob ? next : forAlice]
       scene.push(bob, await mail('1'))
     },
@@ -315,7 +315,7 @@ const groupRows: GroupRow[] = [
   },
 ]
 
-describe('of groups, a broker that', () => {
+describe('a broker that, for groups,', () => {
   test.each(groupRows)('$broker', async ({ raises, shows, attack }) => {
     await using scene = new HostileScene()
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
@@ -346,8 +346,8 @@ describe('of groups, a broker that', () => {
   }
 })
 
-describe('of the reader’s own key, a broker that', () => {
-  /** Alice seals to a key that Bob does not hold; the broker names `entry` as his. */
+describe('a broker that, for the own key of the reader,', () => {
+  /** Alice seals to a key that Bob does not hold; the broker names `entry` as Bob's key. */
   async function unopened(scene: HostileScene, entry: (bob: Identity) => KeyBindingEntry): Promise<Side> {
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
     scene.broker.enrol(rotated(scene.bob, 2))
@@ -357,7 +357,7 @@ describe('of the reader’s own key, a broker that', () => {
     return bob
   }
 
-  test('names a newer one ends the peer before it rejects anything', async () => {
+  test('names a newer key ends the peer before it rejects anything', async () => {
     await using scene = new HostileScene()
     const { meshId } = scene.broker
     const bob = await unopened(scene, (identity) => entryOf(rotated(identity, 3), meshId))
@@ -366,14 +366,14 @@ describe('of the reader’s own key, a broker that', () => {
     expect([alarmsOf(bob).length, scene.rejections]).toEqual([1, []])
   })
 
-  test('names another one of the same epoch ends it, too', async () => {
+  test('names another key of the same epoch ends the peer', async () => {
     await using scene = new HostileScene()
     const { meshId } = scene.broker
     const bob = await unopened(scene, (identity) => entryOf(rotated(identity, 1), meshId))
     expect(await bob.peer.closed).toMatchObject({ code: 'own_key_missing' })
   })
 
-  test('names the one it holds has the mail rejected', async () => {
+  test('names the key that the peer holds causes the mail to be rejected', async () => {
     await using scene = new HostileScene()
     const bob = await unopened(scene, (identity) => entryOf(identity, scene.broker.meshId))
     await bob.next('tamper', 2)
@@ -382,7 +382,7 @@ describe('of the reader’s own key, a broker that', () => {
     expect(scene.broker.heard.filter(({ type }) => type === 'lookup').length).toBeLessThanOrEqual(3)
   })
 
-  test('forges a newer one has the mail rejected, and is told apart', async () => {
+  test('forges a newer key causes the mail to be rejected, and is reported', async () => {
     await using scene = new HostileScene()
     const bob = await unopened(scene, (identity) => ({ ...entryOf(identity, scene.broker.meshId), boxEpoch: 9 }))
     expect(await bob.next('key_refused')).toMatchObject({ peer: bob.peer.key, reason: 'binding_forged' })
@@ -392,7 +392,7 @@ describe('of the reader’s own key, a broker that', () => {
   })
 })
 
-test('nobody notices a broker that withholds the newest statement of a group from who never saw it', async () => {
+test('a peer that never saw the newest statement of a group does not detect that the broker withholds it', async () => {
   await using scene = new HostileScene()
   const bob = await scene.join(scene.bob)
   const dan = generateIdentity()
@@ -405,7 +405,7 @@ test('nobody notices a broker that withholds the newest statement of a group fro
   expect(alarmsOf(bob)).toEqual([])
 })
 
-test('of pools, a broker that goes back to former members or changes them is noticed', async () => {
+test('a peer detects a broker that goes back to former members of a pool or changes its members', async () => {
   await using scene = new HostileScene()
   const alice = await scene.join(scene.alice)
   const dan = generateIdentity()

@@ -1,6 +1,7 @@
 /**
- * What a hostile broker does with mail, and exactly what its victim is told of it (P11, security model 3.9). One row one
- * test, over a real WebSocket: Alice writes, the broker does its work, Bob reads. Every row ends with an honest message.
+ * Attacks on mail by a hostile broker, with the exact events that the victim gets (P11, security model 3.9). Each row
+ * is one test over a real WebSocket: Alice sends, the broker attacks, Bob receives. Each test ends with an honest
+ * message.
  */
 import { generateIdentity, type Identity, openEnvelope, ready, Sealer, sealInStream } from '@sealpost/identity'
 import type { DeliveryId, EnvelopeId, MeshId } from '@sealpost/std'
@@ -14,7 +15,7 @@ beforeAll(() => ready())
 
 interface Row {
   readonly broker: string
-  /** The events, in their order, all of them. */
+  /** All expected events, in order. */
   readonly raises: readonly (Partial<PeerEvent> & { type: PeerEvent['type'] })[]
   readonly shows: readonly string[]
   readonly attack: (scene: HostileScene, alice: Side, bob: Side) => Promise<void>
@@ -260,7 +261,7 @@ const rows: Row[] = [
   },
 ]
 
-/** What was wrong with a message is the reason it is rejected with; a whisper can't be rejected. */
+/** The reason of the event is also the reason of the rejection. An ephemeral message can't be rejected. */
 const rejectionOf = (event: Partial<PeerEvent>): string[] =>
   event.type === 'tamper' && event.reason !== 'not_ephemeral' ? [event.reason!] : []
 
@@ -278,7 +279,7 @@ describe('a broker that', () => {
   })
 })
 
-test('a broker that replays what a former life of the peer settled is told apart by a store', async () => {
+test('a peer with a store detects a replay of messages that its former process settled', async () => {
   await using scene = new HostileScene()
   const alice = await scene.join(scene.alice)
   const [one] = await scene.mail(alice, scene.bob, '1')
@@ -293,7 +294,7 @@ test('a broker that replays what a former life of the peer settled is told apart
   expect([after.shown, after.peer.counters.duplicates]).toEqual([['the end'], 1])
 })
 
-test('a message of any age is handed out when it is redriven to the peer that rejected it', async () => {
+test('a redriven message of any age is handed out to the peer that rejected it', async () => {
   await using scene = new HostileScene()
   const alice = await scene.join(scene.alice)
   const [one] = await scene.mail(alice, scene.bob, '1')
@@ -316,7 +317,7 @@ test('a message of any age is handed out when it is redriven to the peer that re
   expect([alarms, marks]).toEqual([[], [false, true]])
 })
 
-describe('a broker that replays what a former life of a peer without a store settled', () => {
+describe('a replay to a peer without a store of messages that its former process settled', () => {
   async function replayed(later: Parameters<HostileScene['join']>[1]): Promise<[HostileScene, Side, PushedDelivery]> {
     const scene = new HostileScene()
     const alice = await scene.join(scene.alice)
@@ -331,7 +332,7 @@ describe('a broker that replays what a former life of a peer without a store set
   test.each([
     ['without a store, after 31 days', undefined, 31],
     ['with a bound of its own', { maxAgeSeconds: 3_600 }, 1 / 24],
-  ])('is told and refused %s', async (_, options, days) => {
+  ])('is reported and rejected: %s', async (_, options, days) => {
     const [scene, after, one] = await replayed(options)
     await using _scene = scene
     const realNow = performance.now.bind(performance)
@@ -343,7 +344,7 @@ describe('a broker that replays what a former life of a peer without a store set
     expect([after.shown, scene.rejections]).toEqual([[], ['too_old']])
   })
 
-  test('is refused again when it says that what was too old is redriven', async () => {
+  test('is rejected again if the broker claims that the too old message was redriven', async () => {
     const [scene, after, one] = await replayed({ maxAgeSeconds: 3_600 })
     await using _scene = scene
     const realNow = performance.now.bind(performance)
@@ -358,7 +359,7 @@ describe('a broker that replays what a former life of a peer without a store set
     expect([after.shown, scene.rejections]).toEqual([[], ['too_old', 'too_old']])
   })
 
-  test('is not noticed before', async () => {
+  test('is not detected before the message is too old', async () => {
     const [scene, after, one] = await replayed({ maxAgeSeconds: 3_600 })
     await using _scene = scene
     scene.push(after, one)
@@ -367,7 +368,7 @@ describe('a broker that replays what a former life of a peer without a store set
   })
 })
 
-/** Someone who has Alice's box key and not her signing key. */
+/** An attacker who has Alice's box key but not her signing key. */
 function forgery(alice: Identity, bob: Identity, after: PushedDelivery, meshId: MeshId, text: string): PushedDelivery {
   const reader = new Sealer({ identity: bob, meshId })
   const [aliceEnd, bobEnd] = [alice, bob].map(({ signing, box }) => ({
@@ -390,7 +391,7 @@ function forgery(alice: Identity, bob: Identity, after: PushedDelivery, meshId: 
   return { ...after, id: 70 as DeliveryId, envelopeId: OTHER_ID, envelope }
 }
 
-test("a thief of the sender's box key who writes in her stream is noticed when she continues", async () => {
+test("an attacker with the sender's box key who writes in her stream is detected when she continues it", async () => {
   await using scene = new HostileScene()
   const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
   const [one, two, three] = await scene.mail(alice, scene.bob, '1', '2', '3')
@@ -404,7 +405,7 @@ test("a thief of the sender's box key who writes in her stream is noticed when s
   expect(bob.shown).toEqual(['1', 'forged', '3', 'the end'])
 })
 
-test('what the same thief writes after her is thrown away', async () => {
+test('later messages of the same attacker are dropped', async () => {
   await using scene = new HostileScene()
   const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
   const [one, two, three] = await scene.mail(alice, scene.bob, '1', '2', '3')
@@ -415,8 +416,8 @@ test('what the same thief writes after her is thrown away', async () => {
   expect(bob.shown).toEqual(['1', '2', '3', 'the end'])
 })
 
-/** Rows that say what the SDK can't know; `docs/SECURITY.md` says so, too. */
-describe('nobody notices a broker that', () => {
+/** Attacks that the SDK can't detect; `docs/SECURITY.md` lists them too. */
+describe('the peer does not detect a broker that', () => {
   test('drops the last messages of a stream', async () => {
     await using scene = new HostileScene()
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
@@ -439,7 +440,7 @@ describe('nobody notices a broker that', () => {
     expect(bob.shown).toEqual([])
   })
 
-  test('delays, and lies about when it stored what, how often it pushed it, and who is there', async () => {
+  test('delays messages, and lies about storage times, attempts and presence', async () => {
     await using scene = new HostileScene()
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
     const [one] = await scene.mail(alice, scene.bob, '1')

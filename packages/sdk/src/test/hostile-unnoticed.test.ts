@@ -1,6 +1,6 @@
 /**
- * What a hostile broker does and nobody notices: the lists in `docs/SECURITY.md` name these tests. Each one fails when the
- * SDK learns to notice, and its row moves to the other list then. What stands beside the attack shows where its limit is.
+ * Attacks of a hostile broker that no peer detects; the lists in `docs/SECURITY.md` name these tests. A test fails once
+ * the SDK detects its attack, and its row then moves to the other list. Each test also shows the limit of its attack.
  */
 import {
   bindBoxKey,
@@ -22,8 +22,8 @@ import { alarmsOf, HostileScene } from './hostile.ts'
 const keyOf = ({ signing }: Identity) => signing.publicKey
 const TERMS = { receipts: 'none', thread: '0'.repeat(32), hops: 0, noAutoReply: false } as const
 
-describe('nobody notices a broker that', () => {
-  test('delivers before the time that was asked for, and after the time to live', async () => {
+describe('the peer does not detect a broker that', () => {
+  test('delivers before the requested time, and after the time to live', async () => {
     await using scene = new HostileScene()
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
     await alice.peer.send(keyOf(scene.bob), 'next year', { notBefore: Date.now() + 3_000_000_000 })
@@ -34,7 +34,7 @@ describe('nobody notices a broker that', () => {
     expect([alarmsOf(bob), bob.shown]).toEqual([[], ['next year', 'last year', 'the end']])
   })
 
-  test('replays to a process without a store what a former one settled', async () => {
+  test('replays to a process without a store what a former process settled', async () => {
     await using scene = new HostileScene()
     const [alice, before] = [await scene.join(scene.alice), await scene.join(scene.bob)]
     const [one] = await scene.mail(alice, scene.bob, '1')
@@ -47,7 +47,7 @@ describe('nobody notices a broker that', () => {
     expect([alarmsOf(after), after.shown]).toEqual([[], ['1', 'the end']])
   })
 
-  test('gives a rejected message again, as a redrive does', async () => {
+  test('repeats a rejected message, as a redrive does', async () => {
     await using scene = new HostileScene()
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob, { store: new MemoryStore() })]
     const [one] = await scene.mail(alice, scene.bob, '1')
@@ -70,7 +70,7 @@ describe('nobody notices a broker that', () => {
     expect(marks.slice(0, 3), 'and its reader can see it').toEqual([false, true, true])
   })
 
-  test('repeats a whisper of any age to a new process', async () => {
+  test('repeats an ephemeral message of any age to a new process', async () => {
     await using scene = new HostileScene()
     const [alice, before] = [await scene.join(scene.alice), await scene.join(scene.bob)]
     const heard: FrameOf<'sendEphemeral'>['items'] = []
@@ -92,7 +92,7 @@ describe('nobody notices a broker that', () => {
     expect(alarmsOf(after).filter(({ type }) => type !== 'ephemeral')).toEqual([])
   })
 
-  test('drops a message of a kind that stands in no stream: a whisper, and one to a pool', async () => {
+  test('drops a message without a stream: an ephemeral message, and a message to a pool', async () => {
     await using scene = new HostileScene()
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
     const heard: FrameOf<'sendEphemeral'>['items'] = []
@@ -107,7 +107,7 @@ describe('nobody notices a broker that', () => {
     expect([alarmsOf(alice), alarmsOf(bob).map(({ type }) => type)]).toEqual([[], ['ephemeral']])
   })
 
-  test('gives one message of a pool to two of its members', async () => {
+  test('gives one pool message to two members', async () => {
     await using scene = new HostileScene()
     const { broker } = scene
     const [dan, eve] = [generateIdentity(), generateIdentity()]
@@ -138,7 +138,7 @@ describe('nobody notices a broker that', () => {
     ])
   })
 
-  test('gives names and roles of its own choice to the members it lists', async () => {
+  test('lists members under names and roles of its choice', async () => {
     await using scene = new HostileScene()
     const alice = await scene.join(scene.alice)
     const mallory = generateIdentity()
@@ -151,7 +151,7 @@ describe('nobody notices a broker that', () => {
     expect(alarmsOf(alice)).toEqual([])
   })
 
-  test('delivers what its reader has blocked, and says that it is blocked', async () => {
+  test('delivers mail from a blocked sender, and reports the sender as blocked', async () => {
     await using scene = new HostileScene()
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
     const peers = [{ peer: alice.peer.key, verdict: 'blocked' as const }]
@@ -166,17 +166,17 @@ describe('nobody notices a broker that', () => {
     expect([alarmsOf(bob), bob.shown]).toEqual([[], ['1', 'the end']])
   })
 
-  test('gives an older box key to a process that has seen no newer one', async () => {
+  test('presents an older box key to a process that has seen no newer one', async () => {
     await using scene = new HostileScene()
     const { broker, bob } = scene
     const newer = { signing: bob.signing, box: { ...generateIdentity().box, epoch: 2 } }
-    expect(bindBoxKey(newer, broker.meshId, 4_000_000_000_000).boxEpoch).toBe(2) // Bob has signed it, and nobody hears
+    expect(bindBoxKey(newer, broker.meshId, 4_000_000_000_000).boxEpoch).toBe(2) // Bob has signed it, but the broker withholds it.
     const alice = await scene.join(scene.alice, { store: new MemoryStore() })
     expect(await alice.peer.lookupKey(keyOf(bob))).toMatchObject({ boxEpoch: 1 })
     expect(alarmsOf(alice)).toEqual([])
   })
 
-  test('gives an older statement of a group to a new process, also to one with a store', async () => {
+  test('presents an older group statement to a new process, even to one with a store', async () => {
     await using scene = new HostileScene()
     const dan = generateIdentity()
     const members = [keyOf(scene.alice), keyOf(scene.bob)]
@@ -198,14 +198,14 @@ describe('nobody notices a broker that', () => {
     expect(alarmsOf(after)).toEqual([])
   })
 
-  test('lets in a message to a group that names an older statement, of someone who was never in it', async () => {
+  test('accepts a message to a group under an older statement, from someone who was never a member', async () => {
     await using scene = new HostileScene()
     const dan = generateIdentity()
     const [mallory, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
     const founded = { meshId: scene.broker.meshId, name: 'crew', members: [keyOf(scene.bob), keyOf(scene.carol)] }
     const old = createGroup(dan.signing, founded)
     const newest = changeGroup(dan.signing, old, { name: 'the crew' })
-    // Mallory's SDK could be changed to name any statement; here it believes one that nobody else is shown.
+    // Mallory's SDK could be changed to name any statement; here it trusts one that only Mallory is shown.
     const forHer = changeGroup(dan.signing, { ...old, epoch: 0 }, { members: [keyOf(scene.alice), keyOf(scene.bob)] })
     scene.cheat = (socket, frame) => {
       const { bytes } = socket.peer === bob.peer.key ? newest : forHer
@@ -219,7 +219,7 @@ describe('nobody notices a broker that', () => {
     expect([alarmsOf(bob), bob.shown]).toEqual([[], ['as one of you', 'the end']])
   })
 
-  test('shows a removed device to a process that has not seen the removal', async () => {
+  test('presents a removed device to a process that has not seen the removal', async () => {
     await using scene = new HostileScene()
     const { meshId } = scene.broker
     const [{ signing: person }, { signing: phone }, { signing: once }] = [
@@ -245,7 +245,7 @@ describe('nobody notices a broker that', () => {
     expect(alarmsOf(after).map(({ type }) => type)).toEqual(['device_changed'])
   })
 
-  test('was restored from a backup, keeps its incarnation, and so hears nothing of what it lost again', async () => {
+  test('was restored from a backup, keeps its incarnation, and gets no lost mail again', async () => {
     await using scene = new HostileScene()
     const alice = await scene.join(scene.alice)
     const [one] = await scene.mail(alice, scene.bob, '1')
@@ -257,7 +257,7 @@ describe('nobody notices a broker that', () => {
     expect(alarmsOf(alice).map(({ type }) => type)).toEqual(['disconnected'])
   })
 
-  test('says hops and the wish for no automatic answer as it likes', async () => {
+  test('reports any hop count and any `noAutoReply`', async () => {
     await using scene = new HostileScene()
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
     const heard: [number, boolean][] = []

@@ -1,6 +1,6 @@
 /**
- * For tests: a broker that lies, behind a real WebSocket server on loopback, with an honest peer on either side. What
- * Alice sends falls into its hands; what Bob is given is what the test says.
+ * For tests: a lying broker behind a real WebSocket server on loopback, with an honest peer on either side. It catches
+ * what Alice sends, and the test decides what Bob gets.
  */
 import { generateIdentity, type Identity } from '@sealpost/identity'
 import type { ClientFrame, FrameOf, ServerFrame } from '@sealpost/protocol'
@@ -14,7 +14,7 @@ import { events } from './client.ts'
 
 type Item = FrameOf<'send'>['envelopes'][number]
 
-/** Serves a broker in memory to every client that connects. */
+/** Serves an in-memory broker to every client that connects. */
 export class ServedBroker extends TestingBroker implements AsyncDisposable {
   private readonly server: ReturnType<typeof serve>
 
@@ -52,7 +52,7 @@ function serve(broker: TestingBroker) {
   })
 }
 
-/** One peer, what it was told, and what its application saw. */
+/** One peer, the events it got, and the messages that its application saw. */
 export interface Side {
   readonly identity: Identity
   readonly peer: Peer
@@ -62,7 +62,7 @@ export interface Side {
   /** Resolves when this number of messages was shown. */
   readonly shows: (count: number) => Promise<void>
   readonly socket: BrokerSocket
-  /** What its application does with a message it is shown. */
+  /** What its application does with each message. */
   react: (message: Message) => unknown
 }
 
@@ -71,9 +71,9 @@ export class HostileScene implements AsyncDisposable {
   readonly alice: Identity
   readonly bob: Identity
   readonly carol: Identity
-  /** What Alice's broker has in its hands, in the order it came. */
+  /** The messages that Alice's broker caught, in order of arrival. */
   readonly caught: PushedDelivery[] = []
-  /** Does with a frame of a client what it likes; true: nobody else does. */
+  /** Handles a frame of a client; true: no other code handles it. */
   cheat: (socket: BrokerSocket, frame: ClientFrame) => boolean = () => false
   private readonly peers: Peer[] = []
   private readonly pushedIds = new Set<DeliveryId>()
@@ -126,14 +126,14 @@ export class HostileScene implements AsyncDisposable {
     return side
   }
 
-  /** Ends a peer; resolves when the broker has heard its last word. */
+  /** Ends a peer; resolves when the broker has received its last frame. */
   async leave({ peer }: Side): Promise<void> {
     await peer.close()
     while ([...this.broker.sockets].some((socket) => socket.peer === peer.key))
       await new Promise((resolve) => setImmediate(resolve))
   }
 
-  /** What `from` sealed for `to`, and the broker says it has stored. */
+  /** Returns what `from` sealed for `to`; the broker confirms it as stored. */
   async mail(from: Side, to: Identity, ...texts: string[]): Promise<PushedDelivery[]> {
     const before = this.caught.length
     await Promise.all(texts.map((text) => from.peer.send(to.signing.publicKey, text)))
@@ -153,13 +153,13 @@ export class HostileScene implements AsyncDisposable {
     }
   }
 
-  /** In one frame: plain messages only. */
+  /** Pushes them in one frame; plain messages only. */
   pushAtOnce(to: Side, ...deliveries: PushedDelivery[]): void {
     for (const { id } of deliveries) this.pushedIds.add(id)
     to.socket.say({ type: 'push', deliveries })
   }
 
-  /** An honest word of a third peer, which comes behind all that was done before it. */
+  /** Sends an honest message of a third peer, which arrives after everything before it. */
   async sentinel(to: Side): Promise<void> {
     const carol = await this.join(this.carol)
     const [end] = await this.mail(carol, to.identity, 'the end')
@@ -167,13 +167,13 @@ export class HostileScene implements AsyncDisposable {
     while (!to.shown.includes('the end')) await to.shows(to.shown.length + 1)
   }
 
-  /** What was pushed and neither settled nor given back: it would come again for ever. */
+  /** Pushed messages that were neither settled nor returned: they would be pushed again forever. */
   get unsettled(): DeliveryId[] {
     const done = new Set(this.broker.heard.flatMap(endsOf))
     return [...this.pushedIds].filter((id) => !done.has(id))
   }
 
-  /** With what reasons mail was rejected, in their order. */
+  /** The reasons with which mail was rejected, in order. */
   get rejections(): string[] {
     const rejects = this.broker.heard.filter((frame) => frame.type === 'reject')
     return rejects.flatMap(({ items }) => items.map(({ reason }) => reason))
@@ -226,5 +226,5 @@ function endsOf(frame: ClientFrame): DeliveryId[] {
 
 const BENIGN = new Set<PeerEvent['type']>(['connected', 'presence', 'group_changed', 'recovered'])
 
-/** What a peer was told that is no part of an ordinary day. */
+/** Returns the events that do not occur in normal operation. */
 export const alarmsOf = ({ seen }: Side): PeerEvent[] => seen.filter(({ type }) => !BENIGN.has(type))

@@ -1,6 +1,6 @@
 /**
- * For tests: a broker that knows spaces, behind the port of `fetch`, in this process. It keeps to the rules unless a test
- * makes it hostile: then it changes what it answers on its way.
+ * For tests: an in-process broker that serves spaces through `fetch`. It follows the rules unless a test makes it
+ * hostile. Then it changes its replies before it sends them.
  */
 import {
   bindBoxKey,
@@ -49,24 +49,24 @@ export class SpaceBroker {
   grants: { peer: PeerKey; keyEpoch: number; box: Uint8Array; isFetched: boolean }[] = []
   events: Stored[] = []
   readonly standing = new Map<string, Stored>()
-  /** Lines of a stream as they go out: a hostile broker changes them. */
+  /** Lets a hostile broker change the lines of a stream before they are sent. */
   bend: (lines: Json[], asked: Asked) => Json[] = (lines) => lines
-  /** The same of any other answer. */
+  /** Lets a hostile broker change any other reply. */
   bendAnswer: (answer: Json, asked: Asked) => Json = (answer) => answer
-  /** After this number of lines the next stream is cut, once. */
+  /** The next stream is cut once after this number of lines. */
   cutAfter: number | null = null
-  /** Members that it serves as before, whatever the newest statement of the group says of them. */
+  /** Members that it still serves, whatever the newest statement of the group contains. */
   readonly keptIn = new Set<PeerKey>()
-  /** What its directory says of a peer's box key, where that is not the peer's own one. */
+  /** The directory's entries for box keys that differ from the peers' own keys. */
   readonly boxKeys = new Map<PeerKey, Identity['box']>()
-  /** What is asked of it, in order. */
+  /** The received requests, in order. */
   readonly asked: string[] = []
-  /** Who waits for news. */
+  /** The requests that wait for news. */
   readonly #followers = new Set<() => void>()
   #firstFollower = Promise.withResolvers<void>()
   #challenges = new Map<string, Json>()
 
-  /** A new member. */
+  /** Adds a member. */
   join(identity = generateIdentity()): Identity {
     this.members.set(identity.signing.publicKey, identity)
     return identity
@@ -99,7 +99,7 @@ export class SpaceBroker {
     const caller = (Authorization ?? '').slice('Bearer '.length) as PeerKey
     if (!this.members.has(caller)) return json({ code: 'token_invalid' }, 401)
     const asked = { method, path: url.pathname, query: url.searchParams, body, caller }
-    init.signal?.throwIfAborted() // as the platform's own does
+    init.signal?.throwIfAborted() // as the platform's `fetch` does
     return this.#answer(asked, init.signal ?? undefined)
   }
 
@@ -202,7 +202,7 @@ export class SpaceBroker {
     return json({})
   }
 
-  /** A box as if someone had granted it. */
+  /** Creates a box as if someone had granted it. */
   give(peer: PeerKey, box: Uint8Array, keyEpoch = this.keyEpoch): void {
     if (this.grants.some((grant) => grant.peer === peer && grant.keyEpoch === keyEpoch)) return
     this.grants.push({ peer, keyEpoch, box, isFetched: false })
@@ -234,7 +234,7 @@ export class SpaceBroker {
     return { outcomes }
   }
 
-  /** As if it had been stored. */
+  /** Creates an entry as if it had been stored. */
   append(event: Pick<Stored, 'kind' | 'value' | 'body'>): Stored {
     const seq = this.events.length + 1
     const stored = { ...event, seq, atUs: FIRST_US + seq * 1000 }
@@ -322,7 +322,7 @@ export class SpaceBroker {
     return new Response(body)
   }
 
-  /** Resolves when a watch is open that was not before. */
+  /** Resolves when the next watch opens. */
   async followed(): Promise<void> {
     await this.#firstFollower.promise
     this.#firstFollower = Promise.withResolvers<void>()

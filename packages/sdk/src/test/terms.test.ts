@@ -1,4 +1,4 @@
-/** The client whole: what may be asked of a delivery, and what is told of it. */
+/** The whole client: options of a delivery, and reports about it. */
 import { ready } from '@sealpost/identity'
 import { type FrameOf, NO_THREAD } from '@sealpost/protocol'
 import type { DeliveryId } from '@sealpost/std'
@@ -21,7 +21,7 @@ async function two(options: Partial<ConnectOptions> = {}) {
 }
 
 describe('sending', () => {
-  test('without options goes by the plain frame, with terms by the other, and both keep one order', async () => {
+  test('uses the plain frame without options and the other one with terms, in one order', async () => {
     const { world, alice, bob, close } = await two()
     await alice.lookupKey(bob.key)
     const arrived = take(bob, 4)
@@ -44,7 +44,7 @@ describe('sending', () => {
     await close()
   })
 
-  test('says everything it was asked to', async () => {
+  test('passes on all options', async () => {
     const { world, alice, bob, close } = await two()
     const terms = { receipts: 'all', thread: THREAD, hops: 7, noAutoReply: true, ifOnline: true } as const
     await alice.send(bob.key, 'x', { ...terms, notBefore: new Date(FAR_MS), priority: 'now', ttlSeconds: 60 })
@@ -56,7 +56,7 @@ describe('sending', () => {
     await close()
   })
 
-  test('what is kept back leaves no hole in the stream', async () => {
+  test('of a delayed message leaves no gap in the stream', async () => {
     const { alice, bob, all, close } = await two()
     const arrived = take(bob, 3)
     for (const notBefore of [0, FAR_MS, 0]) await alice.send(bob.key, 'x', { notBefore })
@@ -80,7 +80,7 @@ describe('sending', () => {
   })
 
   test.each(['no_responder', 'too_many_hops', 'thread_exhausted', 'delay_too_long'] as const)(
-    '%s is an error of that code, and the lane continues',
+    'fails with the code %s, and the lane continues',
     async (code) => {
       const { world, alice, bob, close } = await two()
       world.broker.intercept = (socket, frame) => {
@@ -95,7 +95,7 @@ describe('sending', () => {
     },
   )
 
-  test('a resend that is refused for the moment may have been stored before', async () => {
+  test('reports `maybe_sent` if a resend is refused temporarily, because the message may be stored', async () => {
     const { world, alice, bob, close } = await two()
     await alice.lookupKey(bob.key)
     let heard = 0
@@ -113,7 +113,7 @@ describe('sending', () => {
 })
 
 describe('receiving', () => {
-  test('reject says why and settles nothing, and the message is not shown again', async () => {
+  test('reject sends the reason and no settle, and the message is not shown again', async () => {
     const { world, alice, bob, close } = await two()
     const rejected = world.hears('reject')
     bob.onMessage((message) => {
@@ -129,7 +129,7 @@ describe('receiving', () => {
     await close()
   })
 
-  test('a rejection that was lost with its session is said again, not turned into a settle', async () => {
+  test('a rejection that was lost with its session is repeated, not turned into a settle', async () => {
     const { world, alice, bob, close } = await two()
     let runs = 0
     bob.onMessage((message) => {
@@ -151,7 +151,7 @@ describe('receiving', () => {
     await close()
   })
 
-  test('extend asks for a lease, or for the time it names', async () => {
+  test('extend requests a lease, or the given time', async () => {
     const { world, alice, bob, close } = await two()
     const extended = world.hears('extend', 3)
     bob.onMessage((message) => {
@@ -171,7 +171,7 @@ describe('receiving', () => {
     await close()
   })
 
-  test('the lease of a message continues while its handler is at work, and no longer', async () => {
+  test('the lease of a message is extended only while its handler runs', async () => {
     const { world, alice, bob, close } = await two()
     world.broker.leaseMs = 40
     world.socketOf(bob).cut(1006)
@@ -186,12 +186,12 @@ describe('receiving', () => {
     const ofX = () => world.heard('extend').filter(({ ids }) => ids.includes(1 as DeliveryId))
     const { length } = ofX()
     world.broker.intercept = undefined
-    await alice.send(bob.key, 'y') // a way there and back
+    await alice.send(bob.key, 'y') // one round trip
     expect(ofX()).toHaveLength(length)
     await close()
   })
 
-  test('a loop over messages is work, too', async () => {
+  test('a loop over messages extends leases too', async () => {
     const { world, alice, bob, close } = await two()
     world.broker.leaseMs = 40
     world.socketOf(bob).cut(1006)
@@ -204,7 +204,7 @@ describe('receiving', () => {
     await close()
   })
 
-  test('a message that names another thread inside than outside is not shown', async () => {
+  test('a message with different threads inside and outside is not shown', async () => {
     const { world, alice, bob, next, close } = await two()
     bob.onMessage(() => expect.unreachable('it was shown'))
     world.broker.intercept = (_, frame) => {
@@ -216,7 +216,7 @@ describe('receiving', () => {
     await close()
   })
 
-  test('a thread that a broker leaves out is the one inside, and one that it puts there is none', async () => {
+  test('a thread that the broker omits is read from the inside, and one that it adds is ignored', async () => {
     const { world, alice, bob, close } = await two()
     world.broker.intercept = (_, frame) => {
       if (frame.type !== 'sendWith') return false
@@ -241,7 +241,7 @@ describe('replies', () => {
     return { ...world, message: message as Message, envelopeId }
   }
 
-  test('keep the thread and the priority, count a hop, and name what they answer', async () => {
+  test('keep the thread and the priority, increment the hops, and name the message', async () => {
     const { alice, bob, message, envelopeId, close } = await asked({ thread: THREAD, hops: 4, priority: 'now' })
     const answered = take(alice, 2)
     await message.reply('answer')
@@ -253,7 +253,7 @@ describe('replies', () => {
     await close()
   })
 
-  test('that no person wrote are refused where they are unwanted', async () => {
+  test('not written by a person are refused if the sender declines them', async () => {
     const { world, alice, message, close } = await asked({ noAutoReply: true })
     await expect(message.reply('out of office', { isAutomatic: true })).rejects.toMatchObject({ code: 'no_auto_reply' })
     const answered = take(alice, 1)
@@ -265,7 +265,7 @@ describe('replies', () => {
 })
 
 describe('events', () => {
-  test('a receipt is told once and settled each time', async () => {
+  test('a receipt is reported once and settled each time', async () => {
     const { world, bob, alice, next, all, close } = await two()
     const item = {
       envelopeId: 'ab'.repeat(16) as never,
@@ -286,7 +286,7 @@ describe('events', () => {
     await close()
   })
 
-  test('what was lost meanwhile is told', async () => {
+  test('losses between two sessions are reported', async () => {
     const { world, alice, bob, next, close } = await two()
     const mail = { envelopeId: 'ab'.repeat(16) as never, sender: alice.key, reason: 'expired' as const }
     world.socketOf(bob).say({ type: 'recovered', lost: [], isAll: true })

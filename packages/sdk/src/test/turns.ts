@@ -1,6 +1,6 @@
 /**
- * For tests: arrivals with their keys and a broker that pushes again what was given back, on a clock the test moves. Alice
- * turns her box key as she likes; Bob learns of it only by what does not open.
+ * For tests: deliveries with their keys, and a broker that pushes returned deliveries again, on a clock that the test
+ * moves. Alice rotates her box key at will; Bob learns of it only when mail does not open.
  */
 import type { StreamId, StreamPosition } from '@sealpost/identity'
 import type { FrameOf, KeyBindingEntry, Priority } from '@sealpost/protocol'
@@ -34,10 +34,10 @@ export class TurnsScene {
   nowMs: Millis = 0
   readonly shown: { text: string; atMs: Millis }[] = []
   readonly settles: { count: number; atMs: Millis }[] = []
-  /** Newest first; none: the broker does not know her. */
+  /** Alice's keys, newest first; empty: the broker does not know her. */
   private bindings: KeyBindingEntry[] = []
   private epoch = 0
-  /** Questions the broker takes its time for; null: it answers at once. */
+  /** Requests that the broker delays; null: it replies at once. */
   private unanswered: Question[] | null = null
   private waiting: Waiting[] = []
   private readonly pushes = new Map<DeliveryId, PushedDelivery>()
@@ -47,7 +47,7 @@ export class TurnsScene {
   private readonly peerKeys: PeerKeys
   private readonly delayMs: () => Millis
 
-  /** `delayMs`: how much later than asked for the broker pushes again. */
+  /** `delayMs`: how much later than requested the broker pushes again. */
   constructor(delayMs: () => Millis = () => 0, credit = 256) {
     this.delayMs = delayMs
     const crypto = fakeCrypto({ peerKey: BOB, meshId: MESH, boxKey: boxKeyOf(0), random: () => 0.5 })
@@ -80,13 +80,13 @@ export class TurnsScene {
     this.arrivals.connected({ leaseMs: 30_000, creditMax: 1024 })
   }
 
-  /** Alice seals with another box key from now on, and the broker has it. */
+  /** Alice now seals with another box key, and the broker has it. */
   turn(): void {
     this.turnUnheard()
     this.publish()
   }
 
-  /** The broker has no key of hers yet. */
+  /** The broker has none of her keys yet. */
   turnUnheard(): void {
     this.epoch += 1
   }
@@ -96,12 +96,12 @@ export class TurnsScene {
     this.bindings.unshift(fakeBinding(claim))
   }
 
-  /** Accepted and pushed at once. */
+  /** Accepts the message and pushes it at once. */
   send(text: string, priority: Priority = 'next'): void {
     this.push(this.seal(text, priority))
   }
 
-  /** As a delayed message, which stands in no stream. */
+  /** Sends it as a delayed message, which has no stream. */
   sendLoose(text: string): void {
     this.push(this.sealAt(text, 'next', null))
   }
@@ -116,7 +116,7 @@ export class TurnsScene {
     this.streams.set(priority, { no: this.streamOf(priority).no + 1, seq: 0 })
   }
 
-  /** The clock advances; what is ready meanwhile is pushed again. */
+  /** Advances the clock; pushes again what becomes due. */
   advance(byMs: Millis): void {
     const untilMs = this.nowMs + byMs
     for (let next = this.nextBy(untilMs); next; next = this.nextBy(untilMs)) {
@@ -128,12 +128,12 @@ export class TurnsScene {
     this.listen()
   }
 
-  /** What waits at the broker dies there. */
+  /** Messages that wait at the broker die there. */
   expire(): void {
     this.waiting = []
   }
 
-  /** Bob's session ends, and in the next one everything comes at once, in its order. */
+  /** Bob's session ends; in the next one everything arrives at once, in order. */
   reconnect(): void {
     this.arrivals.disconnected()
     this.peerKeys.disconnected()
@@ -143,7 +143,7 @@ export class TurnsScene {
     for (const push of pushes) this.push(push)
   }
 
-  /** The broker answers nothing until what happens here is over. */
+  /** The broker replies to nothing until `act` has returned. */
   whileSilent(happen: () => void): void {
     const unanswered: Question[] = []
     this.unanswered = unanswered
@@ -153,7 +153,7 @@ export class TurnsScene {
     this.listen()
   }
 
-  /** As when the groups were read that another message of hers waits for. */
+  /** Unlocks Alice, as when the groups that another message of hers waits for have been read. */
   unlock(): void {
     this.arrivals.unlock(ALICE, this.nowMs)
     this.listen()
@@ -218,7 +218,7 @@ export class TurnsScene {
       else if (frame.type === 'settle') this.settles.push({ count: frame.ids.length, atMs: this.nowMs })
   }
 
-  /** Returns whether there was a question. */
+  /** Returns whether there was a request. */
   private ask(): boolean {
     const questions = this.peerKeys.directory.takeFrames(this.nowMs)
     for (const question of questions) this.answer(question)

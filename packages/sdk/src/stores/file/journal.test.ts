@@ -15,7 +15,7 @@ function put(key: string, bytes: Uint8Array): StoreChange {
   return { key, record }
 }
 
-/** What stands in a store after this number of batches, in short. */
+/** The expected contents of a store after this number of batches, in short form. */
 type Contents = Record<string, string>
 
 function afterBatches(batches: readonly StoreChange[][], count: number): Contents {
@@ -29,7 +29,7 @@ function afterBatches(batches: readonly StoreChange[][], count: number): Content
 
 const inShort = (record: NonNullable<StoreChange['record']>) => ('bytes' in record ? record.bytes.join() : record.kind)
 
-/** Keys are not part of a record, so each is told by its body. */
+/** Keys are not part of a record, so bodies identify the records. */
 async function bodiesIn(journal: StoreJournal): Promise<string[]> {
   return (await journal.load()).map(inShort).sort()
 }
@@ -64,7 +64,7 @@ const bodiesAfter = (batches: readonly StoreChange[][], count: number) =>
   Object.values(afterBatches(batches, count)).sort()
 
 describe('a damaged file', () => {
-  test('cut at any byte, it holds every batch that ends before', async () => {
+  test('holds every batch that ends before the cut, at any byte', async () => {
     const { bytes, ends } = await fileOf(FIVE)
     for (let length = ends[0]!; length <= bytes.length; length++) {
       const whole = ends.findLastIndex((end) => end <= length)
@@ -72,7 +72,7 @@ describe('a damaged file', () => {
     }
   })
 
-  test('with any byte changed it is refused, or the change is in its last batch, which is dropped', async () => {
+  test('with any changed byte is refused, or the change is in its last batch, which is dropped', async () => {
     const { bytes, ends } = await fileOf(FIVE)
     const outcomes = { refused: 0, dropped: 0 }
     for (let at = 0; at < bytes.length; at++) {
@@ -86,7 +86,7 @@ describe('a damaged file', () => {
     expect(outcomes.refused).toBe(ends.at(-2))
   })
 
-  test('a frame of another place or another file is not taken for one of this', async () => {
+  test('with a frame from another position or another file ends before that frame', async () => {
     const { bytes, ends } = await fileOf(FIVE)
     const last = bytes.slice(ends[4])
     expect(await openOn(Uint8Array.of(...bytes, ...last))).toEqual(bodiesAfter(FIVE, 5))
@@ -96,7 +96,7 @@ describe('a damaged file', () => {
     )
   })
 
-  test('what is no store at all is refused and left as it is', async () => {
+  test('that is no store is refused and left unchanged', async () => {
     const disk = new TestingDisk()
     const letter = new TextEncoder().encode('Dear Bob, this is a letter and no store of any kind.')
     disk.put(PATH, letter)
@@ -113,7 +113,9 @@ const shape = fc.array(
   { minLength: 1, maxLength: 12 },
 )
 
-/** Lives of one store; each ends in a power cut. Answers how many batches were answered, and how many begun. */
+/**
+ * Runs several processes on one store; each ends in a power cut. Returns the numbers of confirmed and of begun batches.
+ */
 async function live(
   disk: TestingDisk,
   batches: StoreChange[][],
@@ -135,7 +137,7 @@ async function live(
 }
 
 describe('power cuts', () => {
-  test('at every step of a fixed story, what was answered is there and nothing half', async () => {
+  test('at every step of a fixed sequence leave all confirmed batches and no partial one', async () => {
     const whole = new TestingDisk()
     await live(whole, FIVE, 0)
     expect(whole.steps).toBeGreaterThan(10)
@@ -151,7 +153,7 @@ describe('power cuts', () => {
       }
   })
 
-  test('over many lives nothing that was answered is lost', async () => {
+  test('in many processes lose no confirmed batch', async () => {
     const seen = { cuts: 0, unanswered: 0 }
     await fc.assert(
       fc.asyncProperty(
@@ -185,7 +187,7 @@ describe('power cuts', () => {
     expect(seen.unanswered).toBeGreaterThan(20)
   })
 
-  test('a file without its sync is found out by these tests', async () => {
+  test('reveal a file that was not synced', async () => {
     const lost = async () => {
       for (let seed = 0; seed < 50; seed++) {
         const disk = new TestingDisk()
@@ -202,7 +204,7 @@ describe('power cuts', () => {
 })
 
 describe('length', () => {
-  test('a file is rewritten when more than half of it is obsolete, and no sooner', async () => {
+  test('a file is rewritten once more than half of it is obsolete', async () => {
     const disk = new TestingDisk()
     const journal = await StoreJournal.open(disk, PATH)
     const body = new Uint8Array(100_000)
@@ -216,7 +218,7 @@ describe('length', () => {
     expect(await journal.load()).toHaveLength(3)
   })
 
-  test('after one failure nothing more is taken', async () => {
+  test('nothing is accepted after a failure', async () => {
     const disk = new TestingDisk()
     const journal = await StoreJournal.open(disk, PATH)
     disk.cutAtStep = disk.steps + 1
