@@ -1,6 +1,6 @@
 /**
- * What a message costs the two clients together, sockets apart: post, seal, frame, decode, open, dedupe, settle, ack.
- * The relay between them is not counted. Run: `bun packages/sdk/src/engine.bench.ts`
+ * Measures the cost of a message for both clients together, without sockets: post, seal, frame, decode, open, dedupe,
+ * settle, ack. The relay between them is not counted. Run: `bun packages/sdk/src/engine.bench.ts`
  */
 import { bindBoxKey, generateIdentity, generateSigningKeys, type Identity, ready } from '@sealpost/identity'
 import { type ClientFrame, decodeServerFrame, encodeBinary, type FrameOf, type ServerFrame } from '@sealpost/protocol'
@@ -15,7 +15,7 @@ const MESSAGES = 64_000
 const WINDOW = 64
 const meshId = '01'.repeat(16) as MeshId
 
-/** A peer whose frames are kept as bytes, so that encoding counts. */
+/** A peer whose frames are stored as bytes, so that encoding counts. */
 class BenchPeer implements PeerEffects {
   readonly engine: PeerEngine
   readonly sent: { frame: ClientFrame; bytes: Uint8Array }[] = []
@@ -97,7 +97,7 @@ const refused = (error: Error) => {
 }
 let nextId = 1
 
-/** The relay's part: its time is taken out. */
+/** The relay's part, whose time is subtracted. */
 function relay(sends: FrameOf<'send'>[]): { push: Uint8Array; ack: Uint8Array } {
   const deliveries: FrameOf<'push'>['deliveries'] = []
   const items: FrameOf<'ack'>['items'] = []

@@ -4,7 +4,9 @@ import { Liveness } from './timing.ts'
 
 const HEARTBEAT_MS = 15_000
 
-/** Advances to each moment the session asks for, as the driver does, until `untilMs` or until the broker is given up. */
+/**
+ * Advances to each moment the session asks for, as the driver does, until `untilMs` or until the broker is given up.
+ */
 function watch(liveness: Liveness, untilMs: Millis, isOwed = false): string[] {
   const log: string[] = []
   for (let atMs = liveness.wakeAtMs(isOwed); atMs <= untilMs; atMs = liveness.wakeAtMs(isOwed)) {
@@ -25,21 +27,21 @@ test('an idle session pings after one heartbeat and gives the broker up within 5
   expect(watch(begun(), 60_000)).toEqual(['ping 15000', 'gone 19750'])
 })
 
-test('a frame that nothing follows is asked about after 2 s, whether it is owed an answer or not', () => {
+test('a frame without a following frame leads to a ping after 2 s, whether it needs a reply or not', () => {
   const liveness = begun()
   liveness.sent(7_000)
   liveness.sent(8_500)
   expect(watch(liveness, 60_000)).toEqual(['ping 9000', 'gone 13750'])
 })
 
-test('an ack that is still owed is asked about 2 s after the last sign of life', () => {
+test('an overdue ack leads to a ping 2 s after the last received frame', () => {
   const liveness = begun()
   liveness.sent(1_000)
   liveness.heard(1_500)
   expect(watch(liveness, 60_000, true)).toEqual(['ping 3500', 'gone 8250'])
 })
 
-test('a broker that answers pings is kept, however late its acks are', () => {
+test('a broker that replies to pings is kept, however late its acks are', () => {
   const liveness = begun()
   liveness.sent(0)
   let pings = 0
@@ -53,7 +55,7 @@ test('a broker that answers pings is kept, however late its acks are', () => {
   expect(pings).toBe(29)
 })
 
-test('a process that was busy reads what waited for it before it gives the broker up', () => {
+test('a process that was busy reads waiting frames before it gives the broker up', () => {
   const liveness = begun()
   liveness.sent(0)
   expect(liveness.look(2_000, true)).toBe('ping')
@@ -66,7 +68,7 @@ test('a process that slept pings before it gives the broker up', () => {
   expect(begun().look(100 * HEARTBEAT_MS, true)).toBe('ping')
 })
 
-test('after each miss in a row a broker gets twice the time, up to two heartbeats', () => {
+test('each consecutive miss doubles the time for a broker, up to two heartbeats', () => {
   const liveness = begun()
   const waits = [0, 1, 2, 3, 4].map((no) => {
     const fromMs = no * 100_000
@@ -80,7 +82,7 @@ test('after each miss in a row a broker gets twice the time, up to two heartbeat
 test.each([
   ['a prompt pong', 1, (liveness: Liveness) => liveness.look(101_000, true)],
   ['ten seconds of prompt answers', 10, () => undefined],
-])('%s ends the count of misses', (_, seconds, prepare) => {
+])('%s resets the count of misses', (_, seconds, prepare) => {
   const liveness = begun()
   liveness.sent(0)
   watch(liveness, 60_000)
@@ -92,7 +94,7 @@ test.each([
   expect(watch(liveness, 200_000)).toEqual(['ping 113000', 'gone 117750'])
 })
 
-test('a link that is slow keeps the longer time', () => {
+test('a slow link keeps the longer time', () => {
   const liveness = begun()
   liveness.sent(0)
   watch(liveness, 60_000)

@@ -245,7 +245,7 @@ export class GroupSender {
     }
   }
 
-  /** Runs in the turn of the refusal, so after a crash the message is either sent or owed. */
+  /** Runs in the same turn as the refusal, so after a crash the message is either sent or owed. */
   #owe(message: GroupMessage, peer: PeerKey, observer: SendObserver): void {
     const isFirst = message.owed.size === 0
     message.owed.add(peer)

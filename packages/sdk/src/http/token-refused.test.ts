@@ -1,4 +1,4 @@
-/** A broker that is asked for tokens too often names a time: who asks by HTTP keeps to it. */
+/** A broker that gets too many token requests names a retry-after, which HTTP clients honour. */
 import { generateIdentity, ready } from '@sealpost/identity'
 import type { MeshId, PeerKey } from '@sealpost/std'
 import { beforeAll, expect, test } from 'vitest'
@@ -24,14 +24,14 @@ function limited() {
   return { asked, fetch }
 }
 
-test('a time beyond its patience ends a request at once', async () => {
+test('a retry-after beyond the patience of the caller ends a request at once', async () => {
   const { asked, fetch } = limited()
   const access = new HttpAccess(placeOf(), { fetch, patienceMs: 60_000 })
   await expect(access.ask({ method: 'GET', path: '/v1/attachments' })).rejects.toThrow(LIMITED)
   expect(asked).toEqual(['/v1/token/challenge'])
 })
 
-test('a space waits as long as the broker asks', async () => {
+test('a space waits as long as the broker requests', async () => {
   const { fetch } = limited()
   const waits: number[] = []
   const wait = async (ms: number) => void waits.push(ms)

@@ -11,8 +11,8 @@ const delivery = (id: number, sender = ALICE, priority: Priority = 'next') => ({
   priority,
 })
 
-describe('what is put off', () => {
-  test('is waited for by what comes after it in its lane, and by nothing else', () => {
+describe('a deferred delivery', () => {
+  test('delays later deliveries of its lane, and no others', () => {
     const putOffs = new Deferrals()
     putOffs.defer(delivery(5), { afterMs: 10_000, nowMs: 0 })
     const others = [delivery(4), delivery(5), delivery(6, CAROL), delivery(6, ALICE, 'now')]
@@ -20,7 +20,7 @@ describe('what is put off', () => {
     expect(putOffs.waitMs(delivery(6), 4_000)).toBe(6_000)
   })
 
-  test('is waited for no longer when it is done', () => {
+  test('delays nothing once it is done', () => {
     const putOffs = new Deferrals()
     for (const id of [5, 6]) putOffs.defer(delivery(id), { afterMs: 10_000, nowMs: 0 })
     putOffs.release(ALICE, delivery(5).id)
@@ -29,7 +29,7 @@ describe('what is put off', () => {
     expect(putOffs.waitMs(delivery(7), 1_000)).toBe(0)
   })
 
-  test('is waited for in growing pauses when it is due, and given up after thirty seconds', () => {
+  test('is awaited in growing pauses when it is due, and given up after thirty seconds', () => {
     const putOffs = new Deferrals()
     putOffs.defer(delivery(5), { afterMs: 10_000, nowMs: 0 })
     let pauses = 0
@@ -44,7 +44,7 @@ describe('what is put off', () => {
     expect(nowMs).toBeLessThan(10_000 + 2 * GRACE_MS + 2_000)
   })
 
-  test('over and over holds nobody for longer than two minutes', () => {
+  test('that is deferred repeatedly delays others for at most two minutes', () => {
     const putOffs = new Deferrals()
     for (let nowMs = 0; nowMs < BEHIND_MAX_MS; nowMs += 10_000) {
       putOffs.defer(delivery(5), { afterMs: 10_000, nowMs })
@@ -54,7 +54,7 @@ describe('what is put off', () => {
     expect(putOffs.waitMs(delivery(6), BEHIND_MAX_MS)).toBe(0)
   })
 
-  test('is known of the first thousand of a sender', () => {
+  test('is tracked only among the first thousand of a sender', () => {
     const putOffs = new Deferrals()
     for (let id = 1; id <= 1_025; id++) putOffs.defer(delivery(id), { afterMs: 10_000, nowMs: 0 })
     for (let id = 1; id < 1_024; id++) putOffs.release(ALICE, delivery(id).id)
@@ -63,7 +63,7 @@ describe('what is put off', () => {
     expect(putOffs.waitMs(delivery(2_000), 0)).toBe(0)
   })
 
-  test('is forgotten with the ids', () => {
+  test('is forgotten when the ids change', () => {
     const putOffs = new Deferrals()
     putOffs.defer(delivery(5), { afterMs: 10_000, nowMs: 0 })
     putOffs.clear()

@@ -10,7 +10,7 @@ test('an id is a UUID v7 of its millisecond', () => {
   expect(id.slice(0, 12)).toBe('019283746556')
 })
 
-test('each lies above the one before, whatever the clock does', () => {
+test('each id is above the one before, whatever the clock does', () => {
   const times = [5_000, 5_000, 5_001, 4_000, 4_000, 5_001, 5_002]
   const next = envelopeIds(() => times.shift() ?? 5_002)
   const ids = Array.from({ length: 50_000 }, next)
@@ -20,7 +20,7 @@ test('each lies above the one before, whatever the clock does', () => {
   }
 })
 
-test('two makers do not meet in a millisecond', () => {
+test('two generators do not collide within a millisecond', () => {
   const makers = [envelopeIds(() => 1_000), envelopeIds(() => 1_000)]
   const ids = makers.flatMap((next) => Array.from({ length: 1_000 }, next))
   expect(new Set(ids).size).toBe(2_000)

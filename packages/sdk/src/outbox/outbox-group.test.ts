@@ -38,7 +38,7 @@ function world(window = 64) {
   return { its, connect, codes, post, frames, shape }
 }
 
-test('begins as a whole, past the window, so that its body goes once', () => {
+test('begins as a whole, beyond the window, so that its body is sent once', () => {
   const { post, frames, shape } = world(8)
   const [one, two] = [messageTo(30), messageTo(30)]
   post(one)
@@ -49,7 +49,7 @@ test('begins as a whole, past the window, so that its body goes once', () => {
   expect(sent[0]!.envelopes.every(({ isHead }) => isHead)).toBe(true)
 })
 
-test('with what its history is to keep it goes by a frame that says so', () => {
+test('with a history record is sent in a frame of its type', () => {
   const { post, frames } = world()
   const record = new Uint8Array(200)
   post({ ...messageTo(2), record })
@@ -60,7 +60,7 @@ test('with what its history is to keep it goes by a frame that says so', () => {
   ])
 })
 
-test('several go in their order, each by a frame of its own', () => {
+test('keeps the order of several messages, with a frame for each', () => {
   const { post, frames } = world()
   const [one, two] = [messageTo(3), messageTo(3)]
   post(one)
@@ -68,7 +68,7 @@ test('several go in their order, each by a frame of its own', () => {
   expect(frames().map(({ bodyId }) => bodyId)).toEqual([one.bodyId, two.bodyId])
 })
 
-test('more envelopes than fit beside the body go by further frames', () => {
+test('uses further frames for envelopes that do not fit beside the body', () => {
   const { post, frames } = world()
   post(messageTo(256, 65_576))
   const sent = frames()
@@ -77,7 +77,7 @@ test('more envelopes than fit beside the body go by further frames', () => {
   expect(sent.reduce((sum, { envelopes }) => sum + envelopes.length, 0)).toBe(256)
 })
 
-test('said again after a lost answer it names no group: the broker may have it already', () => {
+test('names no group when it is resent after a lost reply, because the broker may have it', () => {
   const { its, connect, post, frames, shape } = world()
   post(messageTo(3))
   expect(shape(frames())).toEqual([['broadcast', GROUP, 3]])
@@ -86,14 +86,14 @@ test('said again after a lost answer it names no group: the broker may have it a
   expect(shape(frames())).toEqual([['broadcast', NONE, 3]])
 })
 
-test('what the broker surely did not store is still for the members of its epoch only', () => {
+test('still names its epoch if the broker certainly did not store it', () => {
   const { its, post, frames, shape } = world()
   post(messageTo(1))
   its.nack([frames()[0]!.envelopes[0]!], 'busy')
   expect(shape(its.outbox.takeFrames(10_000) as FrameOf<'broadcast'>[])).toEqual([['broadcast', GROUP, 1]])
 })
 
-test('who left the group meanwhile is not said it again', () => {
+test('is not resent to a member that has left the group', () => {
   const { its, connect, post, frames, shape, codes } = world()
   post(messageTo(2))
   frames()

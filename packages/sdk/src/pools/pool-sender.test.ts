@@ -1,4 +1,4 @@
-/** Messages to pools: for whom they are sealed, whatever changes meanwhile. */
+/** Messages to pools: for which members they are sealed while the pool changes. */
 import type { PoolStatement } from '@sealpost/identity'
 import { readBoxes } from '@sealpost/protocol'
 import type { MeshId, PeerKey, PoolId } from '@sealpost/std'
@@ -18,7 +18,7 @@ const statement = (epoch: number, members: readonly number[]): PoolStatement =>
     members: members.map(keyOf),
   })
 
-test('what was prepared for former members says so: the broker refuses it, and it is sealed again', () => {
+test('a message prepared for former members names their epoch: the broker refuses it, and it is sealed again', () => {
   const random = () => 0.5
   const crypto = fakeCrypto({ peerKey: keyOf(1), meshId: MESH, boxKey: new Uint8Array(32), random })
   const asked: PoolId[] = []
@@ -36,7 +36,7 @@ test('what was prepared for former members says so: the broker refuses it, and i
   const unused = { accepted: () => undefined, refused: () => undefined }
   const terms = { priority: 'next', ttlSeconds: 0, terms: undefined, thread: undefined } as const
   sends.send({ poolId: POOL, body: new Uint8Array(1), ...terms, ...unused })
-  // Nothing was sent yet: there is no session.
+  // Nothing was sent yet, because there is no session.
   statements.add(statement(2, [3]))
   sends.connected({ ttlSecondsMax: 60, dedupeSeconds: 600 } as never)
   const [first] = sends.takeFrames(0)

@@ -15,7 +15,7 @@ async function two() {
 
 const text = ({ body }: EphemeralMessage) => new TextDecoder().decode(body)
 
-test('a whisper is heard in order by who is there, and nothing of it is settled', async () => {
+test('connected recipients get ephemeral messages in order, and nothing is settled', async () => {
   const { world, alice, bob, heard, close } = await two()
   const handled: EphemeralMessage[] = []
   bob.onEphemeral((whisper) => handled.push(whisper))
@@ -28,7 +28,7 @@ test('a whisper is heard in order by who is there, and nothing of it is settled'
   expect(world.heard('settle')).toEqual([])
 })
 
-test('one that nobody hears is told by its id', async () => {
+test('an undelivered message is reported by its id', async () => {
   const { alice, bob, said, close } = await two()
   await bob.close()
   const id = alice.sendEphemeral(bob.key, 'x')
@@ -36,7 +36,7 @@ test('one that nobody hears is told by its id', async () => {
   await close()
 })
 
-test('without a session nobody hears it, and it is told at once', async () => {
+test('without a session a message is reported as lost at once', async () => {
   const { world, alice, bob, said, close } = await two()
   world.socketOf(alice).cut(1006)
   await said.next('disconnected')
@@ -45,7 +45,7 @@ test('without a session nobody hears it, and it is told at once', async () => {
   await close()
 })
 
-test('what waits for a key is lost with the session, and refused with the key', async () => {
+test('a message that waits for a key is lost with the session, and refused with the key', async () => {
   const { world, alice, bob, said, close } = await two()
   world.broker.intercept = (socket, frame) => {
     if (frame.type === 'lookup') socket.cut(1006)
@@ -72,7 +72,7 @@ test('a body that is too large is refused', async () => {
   await close()
 })
 
-test('a broker that says it twice is heard once', async () => {
+test('a message that the broker repeats is delivered once', async () => {
   const { world, alice, bob, heard, close } = await two()
   world.broker.intercept = (_, frame) => {
     if (frame.type !== 'sendEphemeral') return false
@@ -90,7 +90,7 @@ test('a broker that says it twice is heard once', async () => {
   await close()
 })
 
-test('a broker can pass off neither a whisper as mail nor mail as a whisper', async () => {
+test('a broker cannot pass off an ephemeral message as mail, nor mail as an ephemeral message', async () => {
   const { world, alice, bob, heard, close } = await two()
   bob.onMessage(() => expect.unreachable('a whisper was shown as a message'))
   const socket = world.socketOf(bob)

@@ -16,7 +16,7 @@ const entry = (peer: PeerKey, changes: Partial<PresenceEntry> = {}): PresenceEnt
   ...changes,
 })
 
-test('nothing is said until there is something to say, then once in each session', () => {
+test('nothing is sent until there is a status, then it is sent once in each session', () => {
   const presence = new PresenceClient(() => undefined)
   presence.connected()
   expect(presence.takeFrames()).toEqual([])
@@ -35,7 +35,7 @@ test('nothing is said until there is something to say, then once in each session
   expect(presence.takeFrames()).toEqual([status])
 })
 
-test('a change is told once, and everybody is offline without a session', () => {
+test('a change is reported once, and everybody is offline without a session', () => {
   const told: PresenceEntry[] = []
   const presence = new PresenceClient((one) => told.push(one))
   presence.watch(true)
@@ -53,7 +53,7 @@ test('a change is told once, and everybody is offline without a session', () => 
   expect(told.at(-1)).toEqual(entry(ANN))
 })
 
-test('who looks away and back again starts over', () => {
+test('a new subscription starts over', () => {
   const presence = new PresenceClient(() => undefined)
   presence.connected()
   presence.watch(true)
@@ -63,7 +63,7 @@ test('who looks away and back again starts over', () => {
   presence.watch(true)
   expect([presence.takeFrames(), presence.presence.size]).toEqual([[], 1])
   presence.watch(false)
-  presence.received(snapshot) // it was on its way
+  presence.received(snapshot) // it was in flight
   expect(presence.presence.size).toBe(0)
   presence.watch(true)
   expect(presence.takeFrames()).toEqual([{ type: 'watch', isOn: true }])
@@ -76,7 +76,7 @@ test.each(['x'.repeat(121), 'in Zürich', 'a\nb'])('a summary %j is refused', (s
 })
 
 describe('in the client', () => {
-  test('a watcher sees who is there and what changes, again after a reconnect, until it looks away', async () => {
+  test('a watcher sees online peers and changes, also after a reconnect, until it unsubscribes', async () => {
     const world = new World()
     const { next, onEvent } = events()
     const [alice, bob] = [await world.peer({ onEvent }), await world.peer()]
@@ -84,7 +84,7 @@ describe('in the client', () => {
     const off = alice.watchPresence(({ peer, availability }) => {
       if (peer === bob.key) seen.push(availability)
     })
-    await next('presence', 2) // Alice is online herself
+    await next('presence', 2) // Alice is online too
     bob.setStatus({ availability: 'dnd', summary: 'asleep' })
     await next('presence', 3)
     expect(alice.presence.get(bob.key)).toMatchObject({ isOnline: true, availability: 'dnd', summary: 'asleep' })
@@ -101,7 +101,7 @@ describe('in the client', () => {
     await Promise.all([alice.close(), bob.close()])
   })
 
-  test('a status is said again in the next session', async () => {
+  test('a status is sent again in the next session', async () => {
     const world = new World()
     const alice = await world.peer()
     const twice = world.hears('status', 2)

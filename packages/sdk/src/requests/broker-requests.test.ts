@@ -18,7 +18,7 @@ function world() {
   return { questions, heard, ask: () => questions.send(question, handler), roster }
 }
 
-test('a question goes out once, and its answer reaches each caller', () => {
+test('a request is sent once, and its reply reaches each caller', () => {
   const { questions, heard, ask, roster } = world()
   ask()
   ask()
@@ -30,7 +30,7 @@ test('a question goes out once, and its answer reaches each caller', () => {
   expect(heard).toEqual([2])
 })
 
-test('it is said again after five seconds of silence, under the same number', () => {
+test('a request is repeated after five seconds without a reply, under the same number', () => {
   const { questions, heard, ask, roster } = world()
   expect(questions.wakeAtMs).toBe(Infinity)
   ask()
@@ -43,7 +43,7 @@ test('it is said again after five seconds of silence, under the same number', ()
   expect(questions.wakeAtMs).toBe(Infinity)
 })
 
-test('it is said again in the next session', () => {
+test('a request is repeated in the next session', () => {
   const { questions, ask } = world()
   ask()
   questions.takeFrames(0)
@@ -51,14 +51,14 @@ test('it is said again in the next session', () => {
   expect(questions.takeFrames(1).map(({ ref }) => ref)).toEqual([1])
 })
 
-test('an answer of another kind answers nothing', () => {
+test('a reply of another type is ignored', () => {
   const { questions, heard, ask } = world()
   ask()
   questions.replied({ type: 'revoked', ref: 1, outcome: 'done', unknown: [] })
   expect(heard).toEqual([])
 })
 
-test('the end of the peer is the end of its questions', () => {
+test('the end of the peer ends its requests', () => {
   const { questions, heard, ask } = world()
   ask()
   questions.close(new SealpostError('closed', ''))
@@ -69,7 +69,7 @@ test('the end of the peer is the end of its questions', () => {
 const keyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
 const entry = (n: number) => ({ peer: keyOf(n), name: `peer ${n}`, role: 'member' as const })
 
-/** Replies to each question as `answer` says, and records the questions. */
+/** Replies to each request as `answer` returns, and records the requests. */
 function asking(answer: (question: { type: string; after?: PeerKey }) => Partial<FrameOf<'roster' | 'revoked'>>) {
   const asked: unknown[] = []
   const ask = (async (question: { type: string }) => {
@@ -79,7 +79,7 @@ function asking(answer: (question: { type: string; after?: PeerKey }) => Partial
   return { ask, asked }
 }
 
-test('pages are asked for until the last', async () => {
+test('pages are requested until the last one', async () => {
   const pages = new Map([
     [keyOf(0), { members: [entry(1), entry(2)], isLast: false }],
     [keyOf(2), { members: [entry(5)], isLast: true }],
@@ -92,13 +92,13 @@ test('pages are asked for until the last', async () => {
 test.each([
   ['goes round in a circle', [entry(3)]],
   ['never comes to the end', []],
-])('a broker that %s is not followed', async (_, members) => {
+])('reading stops at a broker that %s', async (_, members) => {
   const { ask, asked } = asking(() => ({ members, isLast: false }))
   expect(await listMembers(ask)).toHaveLength(members.length * 2)
   expect(asked.length).toBeLessThan(3)
 })
 
-test('a revocation names what it revokes, and its refusals are errors', async () => {
+test('a revocation names its target, and its refusals are errors', async () => {
   const invite = 'ab'.repeat(16) as InviteId
   const done = asking(() => ({ outcome: 'done', unknown: [] }))
   await revoke(done.ask, { invites: [invite] })

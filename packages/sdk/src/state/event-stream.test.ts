@@ -29,7 +29,7 @@ async function read(bytes: Uint8Array, size = bytes.length): Promise<StreamLine[
   return found
 }
 
-test('records are read as lines are, wherever they were cut', async () => {
+test('records are read like lines, wherever they are cut', async () => {
   const bytes = join(row(7, 1, VALUE), row(9, 2, VALUE), row(10, 3, VALUE, BODY), END)
   const event = { type: 'event', atUs: 1_795_309_723_192_001, value: VALUE, body: null }
   for (const size of [1, 3, 50, bytes.length])
@@ -41,7 +41,7 @@ test('records are read as lines are, wherever they were cut', async () => {
     ])
 })
 
-test('an answer that was cut has no end', async () => {
+test('a truncated response has no end', async () => {
   expect((await read(join(row(7, 1, VALUE), row(8, 1, VALUE).slice(0, -1)))).map(({ type }) => type)).toEqual(['event'])
 })
 
@@ -57,6 +57,6 @@ test.each<[string, Uint8Array]>([
   ['no value', row(7, 1, null)],
   ['a message without a body', row(7, 3, VALUE)],
   ['a seq below 0', row(-1, 1, VALUE)],
-])('%s makes no sense', async (_, bytes) => {
+])('%s is malformed', async (_, bytes) => {
   await expect(read(bytes)).rejects.toMatchObject({ code: 'answer_malformed' })
 })

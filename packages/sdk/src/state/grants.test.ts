@@ -1,4 +1,4 @@
-/** Who is given which keys of a space, by whom, and when they are turned over. */
+/** Which members get which keys of a space, from whom, and when the key changes. */
 import { expect, test } from 'vitest'
 import { MemoryStore } from '../stores/memory-store.ts'
 import { all, Space } from '../test/states.ts'
@@ -7,7 +7,7 @@ const code = (of: string) => expect.objectContaining({ code: of })
 const valuesOf = async (member: Awaited<ReturnType<Space['open']>>) =>
   (await all(member.state.list())).map((entry) => entry.text())
 
-test('the first member makes the keys, and each new member gets them from a member that sees it', async () => {
+test('the first member makes the keys, and a member that sees a new member grants them to it', async () => {
   const space = await Space.make({ historyFor: 'all' })
   const ann = await space.open(space.owner)
   await ann.state.set('topic', 'tea')
@@ -23,7 +23,7 @@ test('the first member makes the keys, and each new member gets them from a memb
 })
 
 test.each(['joined', 'none'] as const)(
-  'with history for %s a newcomer reads nothing from before',
+  'with history for %s a new member cannot read earlier values',
   async (historyFor) => {
     const space = await Space.make({ historyFor })
     const ann = await space.open(space.owner)
@@ -36,13 +36,13 @@ test.each(['joined', 'none'] as const)(
     await expect(bob.state.get('topic')).rejects.toThrow(code('key_missing'))
     await ann.state.set('topic', 'after')
     expect((await bob.state.get('topic'))?.text()).toBe('after')
-    // What was there before can be replaced without being read, and is still known by those who were there.
+    // Members that were there before still know the earlier values; others can replace them without reading them.
     expect(await bob.state.set('other', 'mine')).toMatchObject({ revision: 2 })
     expect(await valuesOf(ann)).toEqual(['after', 'mine'])
   },
 )
 
-test('when a member has left, what is written from then on is under a key it was never given', async () => {
+test('when a member has left, later values are under a key that it was never given', async () => {
   const space = await Space.make({}, { inGroup: 2 })
   const [bobsKeys, catsKeys] = [...space.broker.members.values()].slice(1) as [never, never]
   const ann = await space.open(space.owner)
@@ -53,7 +53,7 @@ test('when a member has left, what is written from then on is under a key it was
   space.nameMembers([bob.identity])
   await bob.state.maintainKeys()
   expect(space.broker.keyEpoch).toBe(2)
-  // Ann was not told; the broker refuses the old key, and she looks.
+  // Ann was not notified; the broker refuses the old key, so she checks.
   expect(await ann.state.set('topic', 'us two')).toMatchObject({ revision: 2 })
   expect((await bob.state.get('topic'))?.text()).toBe('us two')
   const forCat = space.broker.grants.filter(({ peer }) => peer === cat.identity.signing.publicKey)
@@ -61,7 +61,7 @@ test('when a member has left, what is written from then on is under a key it was
   await expect(cat.state.get('topic')).rejects.toThrow(code('space_unknown'))
 })
 
-test('who comes back is new: with history for those who had joined it reads nothing from meanwhile', async () => {
+test('a member that returns is treated as new: with history for members, it cannot read what was written meanwhile', async () => {
   const space = await Space.make({ historyFor: 'joined' })
   const ann = await space.open(space.owner)
   const bob = await space.open()
@@ -76,7 +76,7 @@ test('who comes back is new: with history for those who had joined it reads noth
   expect(await valuesOf(bob)).toEqual(['again'])
 })
 
-test('of two that turn the key at once one does, and both go on', async () => {
+test('of two members that change the key at once one succeeds, and both continue', async () => {
   const space = await Space.make({ historyFor: 'joined' })
   const [ann, bob] = [await space.open(space.owner), await space.open()]
   await ann.state.maintainKeys()
@@ -89,7 +89,7 @@ test('of two that turn the key at once one does, and both go on', async () => {
   expect([await valuesOf(bob), await valuesOf(cat)]).toEqual([['tea'], ['tea']])
 })
 
-test('a member without a store can ask for its keys again; with one the broker needs them no more', async () => {
+test('a member without a store can request its keys again; with a store, the broker may delete them', async () => {
   const space = await Space.make()
   const ann = await space.open(space.owner)
   const bob = await space.open()

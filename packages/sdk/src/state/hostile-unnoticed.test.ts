@@ -1,6 +1,6 @@
 /**
- * What a hostile broker does with state and history and nobody notices: the list in `docs/STATE.md` names these tests. Each
- * one fails when the SDK learns to notice, and its row moves to the other list then.
+ * Attacks of a hostile broker on state and history that no member detects; the list in `docs/STATE.md` names these
+ * tests. A test fails once the SDK detects its attack, and its row then moves to the other list.
  */
 import type { Identity } from '@sealpost/identity'
 import { expect, test } from 'vitest'
@@ -21,7 +21,7 @@ async function world() {
   return { space, broker: space.broker, ann, bob }
 }
 
-test('the newest values and events are withheld from a member that has heard of none of them', async () => {
+test('the newest values and events are withheld from a member that knows none of them', async () => {
   const { broker, bob } = await world()
   const isOld = ({ seq }: { seq?: unknown }) => Number(seq) <= 2
   broker.bend = (lines) => lines.filter(isOld)
@@ -32,7 +32,7 @@ test('the newest values and events are withheld from a member that has heard of 
   expect(bob.told).toEqual([])
 })
 
-test('the beginning of a history is left out, as if it was kept no longer', async () => {
+test('the beginning of a history is omitted, as if it had expired', async () => {
   const { broker, bob } = await world()
   broker.bend = (lines) => lines.filter(({ seq }) => Number(seq) > 2)
   expect(await all(bob.state.history())).toHaveLength(2)
@@ -41,7 +41,7 @@ test('the beginning of a history is left out, as if it was kept no longer', asyn
   expect(bob.told).toEqual([])
 })
 
-test('a replay of a moment leaves out a key, or gives a value from before', async () => {
+test('a replay of a moment omits a key, or contains an older value', async () => {
   const { broker, bob } = await world()
   const at = { us: broker.events.at(-1)!.atUs }
   const one = Buffer.from(broker.events[0]!.value).toString('base64')
@@ -50,7 +50,7 @@ test('a replay of a moment leaves out a key, or gives a value from before', asyn
   expect([then.map((entry) => entry.text()), bob.told]).toEqual([['one'], []])
 })
 
-test('two members are shown two presents, as long as neither hears of the other', async () => {
+test('two members see two different states, as long as neither learns of the other', async () => {
   const { broker, ann, bob } = await world()
   expect((await bob.state.get('topic'))?.text()).toBe('three')
   const show = (present: ReadonlyMap<string, Stored>) => {
@@ -66,13 +66,13 @@ test('two members are shown two presents, as long as neither hears of the other'
   show(forAnn)
   expect((await ann.state.get('topic'))?.text()).toBe('for ann')
   expect([ann.told, bob.told]).toEqual([[], []])
-  // Both were said to be revision 4: who sees the other one is told.
+  // Both values were reported as revision 4, so a member that sees the other one detects it.
   await expect(bob.state.get('topic')).rejects.toThrow(code('state_rolled_back'))
 })
 
-test('in the space of a mesh a member who was revoked keeps reading, and one who was invented reads', async () => {
+test('in the space of a mesh, a revoked member keeps reading, and an invented one reads', async () => {
   const { broker, ann, bob } = await world()
-  broker.keptIn.add(keyOf(bob.identity)) // whatever an admin said
+  broker.keptIn.add(keyOf(bob.identity)) // whatever an admin has revoked
   const mallory = broker.join()
   await ann.state.maintainKeys()
   await ann.state.set('topic', 'between us')
@@ -82,7 +82,7 @@ test('in the space of a mesh a member who was revoked keeps reading, and one who
   expect([broker.keyEpoch, ann.told]).toEqual([1, []])
 })
 
-test('in the space of a mesh its first owner is whom the broker names, unless it was named at the opening', async () => {
+test('in the space of a mesh, the broker chooses the first owner, unless the opening names it', async () => {
   const space = await Space.make()
   const { broker } = space
   const bob = broker.join()
@@ -91,7 +91,7 @@ test('in the space of a mesh its first owner is whom the broker names, unless it
   await expect(named).rejects.toThrow(code('space_forged'))
 })
 
-test('who was removed from a group keeps reading, as long as its newest statement is withheld from all others', async () => {
+test('a removed group member keeps reading while the newest statement is withheld from all others', async () => {
   const space = await Space.make({}, { inGroup: 1 })
   const { broker } = space
   const [, bobsKeys] = [...broker.members.values()] as [Identity, Identity]
@@ -106,7 +106,7 @@ test('who was removed from a group keeps reading, as long as its newest statemen
   await ann.state.set('topic', 'us two')
   expect((await bob.state.get('topic'))?.text()).toBe('us two')
   expect(ann.told).toEqual([])
-  // Once she has seen the newest one she is not led back behind it, with her store in a later life, either.
+  // Once she has seen the newest statement, she detects a rollback, also in a later process with her store.
   broker.group = newest
   await ann.state.maintainKeys()
   broker.group = withheld

@@ -1,4 +1,4 @@
-/** Reactions as an application counts them, against a broker that keeps to the rules. */
+/** Reactions from the application's view, against a broker that follows the rules. */
 import { expect, test } from 'vitest'
 import { type Member, Space } from '../test/states.ts'
 import { openReactions, type Reactions, type ReactionsOptions } from './reactions.ts'
@@ -15,7 +15,7 @@ async function crew() {
   return { space, ann, bob }
 }
 
-/** Resolves once this holds, looked at after each change. */
+/** Resolves once the condition holds; checks it after each change. */
 function watched() {
   let look = (): void => undefined
   const options: ReactionsOptions = { onChange: () => look() }
@@ -29,7 +29,7 @@ function watched() {
   return { options, until }
 }
 
-test('members count what each of them gave, once, and what is taken back no longer', async () => {
+test('members count each reaction once, and removed reactions no longer', async () => {
   const { ann, bob } = await crew()
   const [hers, his] = [await openReactions(ann.state), await openReactions(bob.state)]
   await Promise.all([hers.add('m1', '👍'), hers.add('m1', '🎉'), hers.add('m1', '👍'), hers.add('m2', '👎')])
@@ -50,7 +50,7 @@ test('members count what each of them gave, once, and what is taken back no long
   await Promise.all([hers.close(), later.close()])
 })
 
-test('a change of others comes by itself', async () => {
+test('changes of other members arrive without a request', async () => {
   const { ann, bob } = await crew()
   const { options, until } = watched()
   const [hers, his] = [await openReactions(ann.state, options), await openReactions(bob.state)]
@@ -59,7 +59,7 @@ test('a change of others comes by itself', async () => {
   await Promise.all([hers.close(), his.close()])
 })
 
-test('nobody reacts in the name of another one, and what is no reaction counts for nothing', async () => {
+test('no member reacts in the name of another, and malformed values do not count', async () => {
   const { ann, bob } = await crew()
   await bob.state.set(`reactions/${keyOf(ann)}/m1`, ['👍'])
   await bob.state.set(`reactions/${keyOf(bob)}/m1`, 'not a list')
@@ -67,7 +67,7 @@ test('nobody reacts in the name of another one, and what is no reaction counts f
   await bob.state.set('reactions/m3', ['👍'])
   const hers = await openReactions(ann.state)
   expect(hers.targets).toEqual([])
-  await hers.add('m1', '🎉') // over what bob has put there
+  await hers.add('m1', '🎉') // over the value that Bob wrote
   expect(countsOf(hers, 'm1')).toEqual({ '🎉': [1, true] })
   await hers.close()
 })
@@ -76,7 +76,7 @@ test('two processes of one member lose none of their reactions', async () => {
   const { space, ann } = await crew()
   const again = await space.open(ann.identity)
   const [one, other] = [await openReactions(ann.state), await openReactions(again.state)]
-  await Promise.all([one.close(), other.close()]) // neither hears of the other
+  await Promise.all([one.close(), other.close()]) // neither sees the other
   await one.add('m1', '👍')
   await other.add('m1', '🎉')
   await one.remove('m1', '👍')
@@ -85,7 +85,7 @@ test('two processes of one member lose none of their reactions', async () => {
   await fresh.close()
 })
 
-test('a reaction of no or too many bytes is refused, and so is one too many', async () => {
+test('an empty or too long reaction is refused, and so is one too many', async () => {
   const { ann } = await crew()
   const hers = await openReactions(ann.state)
   for (const reaction of ['', 'x'.repeat(65)])

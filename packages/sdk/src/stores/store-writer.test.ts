@@ -27,7 +27,7 @@ class World {
   }
 }
 
-test('one batch is under way at a time, and the next holds all that came meanwhile', () => {
+test('one batch is in flight at a time, and the next contains all later changes', () => {
   const world = new World()
   world.put('a')
   world.writer.flush()
@@ -45,7 +45,7 @@ test('one batch is under way at a time, and the next holds all that came meanwhi
   expect(world.writer.isIdle).toBe(true)
 })
 
-test('of one key only the last change is kept, as it stands when the batch leaves', () => {
+test('only the last change of each key is written, as it is when the batch leaves', () => {
   const world = new World()
   let rank = 1
   world.writer.put('a', () => record(rank))
@@ -61,7 +61,7 @@ test('of one key only the last change is kept, as it stands when the batch leave
   ])
 })
 
-test('who waits for all that was asked for is called with the right batch, or at once', () => {
+test('waiters are called with the right batch, or at once', () => {
   const world = new World()
   world.writer.whenWritten(world.note('nothing asked'))
   world.put('a')

@@ -1,4 +1,4 @@
-/** For tests: a broker's part of attachments in memory, which a test may make lie. */
+/** For tests: the broker's part of attachments in memory, which a test may make lie. */
 
 import { ready } from '@sealpost/identity'
 import type { AttachmentId } from '@sealpost/std'
@@ -18,9 +18,9 @@ export class MemoryAttachments implements AttachmentBroker {
   readonly kept = new Map<AttachmentId, Kept>()
   puts = 0
   gets = 0
-  /** Called before each chunk is taken. */
+  /** Called before each chunk is accepted. */
   beforePut: () => void = () => undefined
-  /** What it tells in the place of the truth. */
+  /** The reply that it sends instead of the true one. */
   lie: { status?: (status: RemoteStatus) => RemoteStatus; chunk?: (chunk: number) => Uint8Array | undefined } = {}
 
   async create(room: UploadSpec): Promise<void> {
@@ -52,7 +52,7 @@ export class MemoryAttachments implements AttachmentBroker {
     this.#find(id).hash = hash
   }
 
-  /** The sealed chunks of a file, as this broker has them. */
+  /** The sealed chunks of a file at this broker. */
   chunksOf(id: AttachmentId): Uint8Array[] {
     return [...this.#find(id).chunks.values()].map(({ bytes }) => bytes)
   }
@@ -78,7 +78,7 @@ export class MemoryLog implements UploadLog {
   }
 }
 
-/** A peer that adds an attachment to whatever it sends, also to a pool, which `PoolSendOptions` does not allow. */
+/** A peer that adds an attachment to everything it sends, also to a pool, which `PoolSendOptions` does not allow. */
 export async function connectAttaching(options: ConnectOptions, attachment: string): Promise<Peer> {
   await ready()
   const crypto = sodiumCrypto(options.identity, options.meshId)

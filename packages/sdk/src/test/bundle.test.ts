@@ -1,8 +1,8 @@
-/** What a browser loads to be a peer: its size has a bar, and nothing of a server is in it. */
+/** The browser bundle of the SDK: its size is bounded, and it contains no server code. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 
-/** Without libsodium, which an application may share with other uses, and without the store, which it may do without. */
+/** Without libsodium, which an application may share, and without the optional store. */
 const GZIPPED_BYTES_MAX = 45 * 1024
 
 async function gzippedBytes(...entries: string[]): Promise<number> {
@@ -24,6 +24,6 @@ test('the SDK for browsers is at most 45 KB', async () => {
   process.stdout.write(
     `the SDK for browsers: ${kb(sdk)} KB gzipped without libsodium, ${kb(withStore)} with its store\n`,
   )
-  expect(sdk).toBeGreaterThan(10 * 1024) // an empty bundle would pass, too
+  expect(sdk).toBeGreaterThan(10 * 1024) // an empty bundle would pass too
   expect(sdk).toBeLessThanOrEqual(GZIPPED_BYTES_MAX)
 })

@@ -1,4 +1,4 @@
-/** For tests of the whole client: a broker in memory, peers on it, and signals for what they tell. */
+/** For tests of the whole client: an in-memory broker, its peers, and signals for their events. */
 import { generateIdentity, type Identity } from '@sealpost/identity'
 import type { ClientFrame } from '@sealpost/protocol'
 import { connect } from '../client.ts'
@@ -26,7 +26,7 @@ export class World {
     return this.broker.heard.filter((frame): frame is Extract<ClientFrame, { type: Type }> => frame.type === type)
   }
 
-  /** The first frame of this type that comes from now on, or the one of that number. */
+  /** Resolves with the next frame of this type, or with the `n`th one. */
   hears<Type extends ClientFrame['type']>(type: Type, number = 1): Promise<Extract<ClientFrame, { type: Type }>> {
     const { promise, resolve } = Promise.withResolvers<Extract<ClientFrame, { type: Type }>>()
     let left = number
@@ -67,7 +67,7 @@ export function events() {
     news.resolve()
     news = Promise.withResolvers()
   }
-  /** The first of its type, or the one of that number, as soon as it is there. */
+  /** Resolves with the first event of its type, or with the one of that number, as soon as it occurs. */
   const next = async <Type extends PeerEvent['type']>(type: Type, number = 1): Promise<EventOf<Type>> => {
     while (all(type).length < number) await news.promise
     return all(type)[number - 1]!

@@ -1,4 +1,4 @@
-/** For tests: a connection without a socket; the test is its broker and its clock. */
+/** For tests: a connection without a socket; the test acts as its broker and its clock. */
 import type { FrameOf, RefusalCode } from '@sealpost/protocol'
 import { type MeshId, type Millis, type PeerKey, seededRandom } from '@sealpost/std'
 import type { KnownAddresses } from '../connection/addresses.ts'

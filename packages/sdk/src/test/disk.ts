@@ -1,6 +1,7 @@
 /**
- * A disk for tests that loses power. What was synced stays; of what was appended since a part stays, and its last bytes
- * may be wrong; a rename or removal stays or not until its folder was synced, later ones never without earlier ones.
+ * A simulated disk that loses power. Synced data survives. Of data appended since, a prefix survives, whose last bytes
+ * may be wrong. A rename or removal may be lost until its folder is synced; later ones never survive without earlier
+ * ones.
  */
 import type { AppendFile, FileLayer } from '../stores/file/file-store.ts'
 
@@ -14,16 +15,16 @@ type Names = Map<string, Content>
 export class PowerCut extends Error {}
 
 export class TestingDisk implements FileLayer {
-  /** Steps taken so far: everything that changes the disk is one. */
+  /** The number of steps so far; each change of the disk is one. */
   steps = 0
-  /** The power goes in the middle of this step. */
+  /** The power fails in the middle of this step. */
   cutAtStep = Infinity
   private names: Names = new Map()
   private syncedNames: Names = new Map()
-  /** Since the folder was last synced, in their order. */
+  /** Changes since the folder was last synced, in order. */
   private unsynced: ((names: Names) => void)[] = []
 
-  /** A file as it is, for damage of one's own. */
+  /** The file's bytes, so that a test can damage them. */
   contentOf(path: string): Uint8Array {
     return this.names.get(path)!.bytes
   }
@@ -76,7 +77,7 @@ export class TestingDisk implements FileLayer {
     })
   }
 
-  /** Back to life with what stayed. */
+  /** Restarts with the surviving data. */
   restart(random: () => number): void {
     const names = new Map(this.syncedNames)
     for (const change of this.unsynced.slice(0, below(random, this.unsynced.length + 1))) change(names)
@@ -94,7 +95,7 @@ export class TestingDisk implements FileLayer {
     })
   }
 
-  /** One that is cut off may have had its effect; since nothing was synced after it, `restart` decides. */
+  /** A step that is cut off may have had its effect; since nothing was synced after it, `restart` decides. */
   private step(effect: () => void): void {
     this.steps += 1
     if (this.steps > this.cutAtStep) throw new PowerCut()
@@ -102,7 +103,7 @@ export class TestingDisk implements FileLayer {
     if (this.steps === this.cutAtStep) throw new PowerCut()
   }
 
-  /** One that is cut off has promised nothing. */
+  /** A sync that is cut off has promised nothing. */
   private syncStep(effect: () => void): void {
     this.steps += 1
     if (this.steps >= this.cutAtStep) throw new PowerCut()
@@ -121,7 +122,7 @@ function tear(content: Content, random: () => number): void {
   const { bytes, syncedBytes } = content
   const end = syncedBytes + below(random, bytes.length - syncedBytes + 1)
   const left = bytes.slice(0, end)
-  // A disk writes blocks in any order: what the file's length covers needn't have arrived.
+  // A disk writes blocks in any order: bytes within the file's length may not have arrived.
   const isHollow = end > syncedBytes && random() < 0.3
   if (isHollow) left.fill(0, syncedBytes + below(random, end - syncedBytes))
   content.bytes = left

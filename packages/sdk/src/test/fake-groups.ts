@@ -1,4 +1,4 @@
-/** Groups without any secret, for tests and the simulator: a statement is JSON, and believed for the key it names. */
+/** Groups without secrets, for tests and the simulator: a statement is JSON, and trusted for the key that it names. */
 import type { GroupStatement } from '@sealpost/identity'
 import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import type { GroupCrypto } from '../ports.ts'
@@ -8,7 +8,7 @@ const OVERHEAD_BYTES = 40
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 
-/** `random` gives that many bytes, `hash` 32 of these. */
+/** `random` returns that many bytes, `hash` returns 32. */
 export function fakeGroups(
   { meshId, peerKey }: { meshId: MeshId; peerKey: PeerKey },
   random: (length: number) => Uint8Array,

@@ -6,10 +6,10 @@ beforeAll(() => ready())
 
 /** In seeds 3 and 74 the broker pushes a rejected message again, as after a redrive. */
 test.each([20_261_121, 3, 74])(
-  'whatever a broker says, a peer throws nothing and hands out only what was sealed for it, once (seed %i)',
+  'whatever a broker sends, a peer throws nothing and hands out only what was sealed for it, once (seed %i)',
   (seed) => {
     const report = fuzzPeer({ seed, inputs: 10_000 })
-    // The run is worth something only while sessions are live, mail comes through, and forgeries are met.
+    // The run is useful only if sessions are live, mail arrives, and forgeries occur.
     expect(report.sessions).toBeGreaterThan(20)
     expect(report.delivered).toBeGreaterThan(100)
     expect(report.tampered).toBeGreaterThan(20)

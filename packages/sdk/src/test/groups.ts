@@ -1,4 +1,4 @@
-/** For tests: groups of a mesh with cryptography that is none, and whom they tell what. */
+/** For tests: the groups of a mesh with fake cryptography, and a record of their calls. */
 import type { GroupStatement } from '@sealpost/identity'
 import type { GroupId, MeshId, PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
@@ -41,12 +41,12 @@ export function groupWorld(self = groupPeer(1)) {
     saveOwed: (message) => kept.push({ ...message, owed: new Set(message.owed) }),
     endOf: (error) => error,
   })
-  /** What the broker answers to the question that is open. */
+  /** The broker's reply to the open request. */
   const list = (...groups: GroupStatement[]) => statements.listed(groups.map(({ bytes }) => bytes), true) // biome-ignore format: short
   return { crypto, statements, sends, events, asked, news, posts, kept, list }
 }
 
-/** Sends, and gathers what it is told. */
+/** Sends, and records the outcomes. */
 export function sending(
   { sends }: ReturnType<typeof groupWorld>,
   groupId: GroupId,
@@ -70,7 +70,7 @@ export function sending(
   return { expected, refused, fares }
 }
 
-/** Records say how many were made. */
+/** Each record contains the number of records made before. */
 export function fakeRecorder() {
   const notes: unknown[] = []
   const stored: number[] = []

@@ -1,6 +1,6 @@
 /**
- * How a hostile broker, or someone who answers in its place, begins and ends sessions, and exactly what its victim is told
- * (security model 3.3). One row one test, over a real WebSocket.
+ * How a hostile broker, or an impostor in its place, begins and ends sessions, and the exact events that the victim
+ * gets (security model 3.3). Each row is one test over a real WebSocket.
  */
 import { generateSigningKeys, ready, signAsBroker, type Transcript } from '@sealpost/identity'
 import { encode, type FrameOf, type ServerFrame } from '@sealpost/protocol'
@@ -15,7 +15,7 @@ beforeAll(() => ready())
 const OTHER_ID = '0123456789abcdef'.repeat(2) as EnvelopeId
 type Auth = FrameOf<'auth'>
 
-/** As the broker builds it, with a key that need not be its own. */
+/** As the broker builds it, possibly with another key. */
 function transcriptOf({ broker }: HostileScene, socket: BrokerSocket, auth: Auth): Transcript {
   const { versions, nonce, connectionId, issuedAtMs, brokerKey } = broker.hello(socket)
   const { version, meshId, peerKey, clientNonce, capabilities } = auth
@@ -27,7 +27,7 @@ function transcriptOf({ broker }: HostileScene, socket: BrokerSocket, auth: Auth
 interface GreetingRow {
   readonly broker: string
   readonly ends: string
-  /** What it answers to AUTH. */
+  /** The broker's reply to AUTH. */
   readonly welcome?: (scene: HostileScene, socket: BrokerSocket, auth: Auth) => ServerFrame
   readonly hello?: Partial<FrameOf<'hello'>>
 }
@@ -89,7 +89,7 @@ describe('a greeting that', () => {
     expect(scene.broker.heard.filter(({ type }) => type !== 'auth')).toEqual([])
   })
 
-  test('is an old one, said again, ends the peer for good: wrong_broker', async () => {
+  test('is a repeated old one ends the peer for good: wrong_broker', async () => {
     await using scene = new HostileScene()
     let old: ServerFrame | null = null
     const welcome = scene.broker.welcome.bind(scene.broker)
@@ -167,14 +167,14 @@ describe('a broker that', () => {
     await using scene = new HostileScene()
     const bob = await scene.join(scene.bob)
     await attack(scene, bob)
-    // A peer whose session it ended comes back by itself.
+    // A peer whose session the broker ended reconnects by itself.
     await bob.next('connected', 1 + raises.length)
     await scene.sentinel(bob)
     expect(alarmsOf(bob)).toEqual(raises.map((event) => expect.objectContaining(event)))
     expect(bob.shown).toEqual(['the end'])
   })
 
-  test('says that its database may lose what it acknowledged is taken at its word', async () => {
+  test('says that its database may lose what it acknowledged is trusted', async () => {
     await using scene = new HostileScene()
     const welcome = scene.broker.welcome.bind(scene.broker)
     scene.broker.welcome = (proof) => ({ ...welcome(proof), durability: 'degraded' })
@@ -182,7 +182,7 @@ describe('a broker that', () => {
     expect(await bob.next('connected')).toMatchObject({ durability: 'degraded' })
   })
 
-  test('was restored from a backup has another incarnation, and says so', async () => {
+  test('was restored from a backup has another incarnation, and reports it', async () => {
     await using scene = new HostileScene()
     const welcome = scene.broker.welcome.bind(scene.broker)
     const bob = await scene.join(scene.bob)
@@ -219,13 +219,13 @@ interface DenialRow {
   readonly closes: number
 }
 
-/** A broker can always refuse its service: what it says is what the peer ends with. */
+/** A broker can always refuse its service: the peer ends with the code that the broker sends. */
 const denials: DenialRow[] = [
   { broker: 'says that the key is revoked', code: 'revoked', closes: 4403 },
   { broker: 'says that another session took over', code: 'superseded', closes: 4409 },
 ]
 
-describe('nobody can help it when a broker', () => {
+describe('the peer cannot prevent that a broker', () => {
   test.each(denials)('$broker', async ({ code, closes }) => {
     await using scene = new HostileScene()
     const bob = await scene.join(scene.bob)

@@ -1,6 +1,6 @@
 /**
- * Whom a peer believes to be a shard of its cluster, when another shard sends it there and when it dials it itself; and
- * that an impostor costs it no more than the connection (security model 3.3). Over real WebSockets.
+ * Which shards a peer trusts, when another shard redirects to them and when it dials them itself. An impostor costs the
+ * peer only the connection (security model 3.3). Over real WebSockets.
  */
 import {
   generateIdentity,
@@ -20,7 +20,7 @@ beforeAll(() => ready())
 const FAR_MS = 4_000_000_000_000
 const NONE = new Uint8Array()
 
-/** A shard that sends everybody to another one, and serves those who say that they can't go there. */
+/** A shard that redirects everybody, and serves peers that report the redirect target as unreachable. */
 class Scene implements AsyncDisposable {
   readonly cluster = new ServedBroker()
   readonly home = new ServedBroker()
@@ -38,7 +38,7 @@ class Scene implements AsyncDisposable {
     }
   }
 
-  /** The home's certificate, but for what is changed. */
+  /** The home's certificate with some fields changed. */
   certify(changed: Partial<{ by: SigningKeys; shardKey: SigningKeys; authority: string; notAfterMs: number }> = {}) {
     const { by = this.cluster.keys, shardKey = this.home.keys, notAfterMs = FAR_MS } = changed
     const { authority = new URL(this.home.url).host } = changed
@@ -108,7 +108,7 @@ describe.each(['moved', 'certificate'] as const)('with the certificate in `%s`, 
     expect([...scene.cluster.sockets].map((socket) => socket.peer)).toContain(peer.key)
   })
 
-  test('has a good one is believed', async () => {
+  test('has a valid one is trusted', async () => {
     await using scene = new Scene()
     use(scene, scene.certify())
     await using peer = await scene.enter()
@@ -117,7 +117,7 @@ describe.each(['moved', 'certificate'] as const)('with the certificate in `%s`, 
   })
 })
 
-test("a home that names the cluster's key and does not hold it is not believed: proof_forged", async () => {
+test("a home that names the cluster's key but does not hold it is rejected: proof_forged", async () => {
   await using scene = new Scene()
   const { home, cluster } = scene
   const greet = home.hello.bind(home)
@@ -143,7 +143,7 @@ test('a home that has proven nothing can not end a peer', async () => {
   expect(peer.isOnline).toBe(true)
 })
 
-test('a shard that is dialled itself shows its certificate', async () => {
+test('a shard that is dialled directly shows its certificate', async () => {
   await using scene = new Scene()
   scene.home.certificate = scene.certify()
   await using peer = await scene.enter(scene.home)

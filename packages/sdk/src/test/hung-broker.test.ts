@@ -7,7 +7,7 @@ const tickUntil = ({ connection }: World, untilMs: Millis) => {
   while (connection.wakeAtMs <= untilMs) connection.tick(connection.wakeAtMs)
 }
 
-test('a broker that owes an ack for 2 s is pinged, and left within 5 s when it hangs', () => {
+test('a broker that hangs with an ack due for 2 s is pinged, and left within 5 s', () => {
   const world = new World(undefined, URLS)
   world.goLive()
   world.connection.sent(10_000)
@@ -19,7 +19,7 @@ test('a broker that owes an ack for 2 s is pinged, and left within 5 s when it h
   expect(world.urls.at(-1)).toBe(URLS[1])
 })
 
-test('a broker that nothing came from after a settle is pinged and left in the same way', () => {
+test('a broker that hangs after a settle is pinged and left in the same way', () => {
   const world = new World(undefined, URLS)
   world.goLive()
   world.connection.sent(10_000)
@@ -27,7 +27,7 @@ test('a broker that nothing came from after a settle is pinged and left in the s
   expect(world.urls.at(-1)).toBe(URLS[1])
 })
 
-test('a broker that owes an ack and answers pings is kept: its database is slow', () => {
+test('a broker that owes an ack but replies to pings is kept: its database is slow', () => {
   const world = new World(undefined, URLS)
   world.goLive()
   world.connection.sent(0)
@@ -43,7 +43,7 @@ test('a broker that owes an ack and answers pings is kept: its database is slow'
 test.each([
   ['before the socket opens', (_: World) => undefined],
   ['before the greeting', ({ connection }: World) => connection.opened(1)],
-])('a broker that hangs %s is passed over after 5 s', (_, begin) => {
+])('a broker that hangs %s is skipped after 5 s', (_, begin) => {
   const world = new World(undefined, URLS)
   world.connection.start(0)
   begin(world)
@@ -60,7 +60,7 @@ test('a broker that hangs in the handshake is left 2 s after it should have refu
   expect(world.urls).toEqual(URLS)
 })
 
-test('the only broker known gets 20 s to answer a dial, and is dialled again', () => {
+test('the only known broker gets 20 s for the dial, and is dialled again', () => {
   const world = new World()
   world.goLive()
   world.connection.sent(0)

@@ -1,9 +1,9 @@
-/** A broker's view of lanes, for models of the outbox: it bars, loses answers, and stores each id once. */
+/** A broker's view of lanes, for models of the outbox: it bars lanes, loses replies, and stores each id once. */
 import type { FrameOf, NackCode } from '@sealpost/protocol'
 import { assert, type EnvelopeId, type PeerKey } from '@sealpost/std'
 import type { SendItem } from '../outbox/lane.ts'
 
-/** Bars and heads as in the broker's router; storing as in a queue with a ledger. */
+/** Bars and heads as in the broker's router; storage as in a queue with a ledger. */
 export class LaneBroker {
   readonly stored: { envelopeId: EnvelopeId; lane: string; body: string }[] = []
   private readonly known = new Map<EnvelopeId, string>()
@@ -17,7 +17,7 @@ export class LaneBroker {
 
   newSession(): void {
     this.barred.clear()
-    // What was on its way to the database when the session ended is stored or not, and nobody is told.
+    // Appends in flight when the session ended are stored or not, without a reply.
     const keep = Math.floor(this.random() * (this.pending.length + 1))
     for (const item of this.pending.slice(0, keep)) this.store(item)
     this.pending = []
@@ -44,7 +44,7 @@ export class LaneBroker {
     return items
   }
 
-  /** The answer is lost for all that waited: of the first of them it is stored, of the others not. */
+  /** Loses the replies for all waiting appends: the first ones are stored, the others are not. */
   failCommit(): SendItem[] {
     const keep = Math.floor(this.random() * (this.pending.length + 1))
     for (const item of this.pending.slice(0, keep)) this.store(item)

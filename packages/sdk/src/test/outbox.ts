@@ -1,4 +1,4 @@
-/** An outbox with a fake cryptography and a record of every answer, for its tests. */
+/** For tests: an outbox with fake cryptography that records every reply. */
 import type { NackCode, Priority } from '@sealpost/protocol'
 import { assert, type MeshId, type PeerKey, seededRandom } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
@@ -19,7 +19,7 @@ export class World {
   readonly outbox: Outbox
   readonly results: (Receipt | SealpostError | undefined)[] = []
   readonly keyless = new Set<PeerKey>()
-  /** Taken out of every group. */
+  /** Removed from every group. */
   readonly leavers = new Set<PeerKey>()
   readonly counters = {
     sent: 0,
@@ -35,7 +35,7 @@ export class World {
     sessions: 0,
   } satisfies PeerCounters
 
-  /** `writer`: with a store behind it. */
+  /** `writer`: the writer of its store. */
   constructor(options: Partial<OutboxOptions> = {}, seed = 1, writer: StoreWriter | null = null) {
     this.random = seededRandom(seed).next
     const self = { peerKey: peerKey('a'), meshId: '1'.repeat(32) as MeshId, boxKey: new Uint8Array(32) }

@@ -28,7 +28,7 @@ export type Told =
   | { readonly writing: number }
   | { readonly written: number }
 
-/** At once, since the next thing may be the end. */
+/** Written at once, because the process may be killed next. */
 function tell(told: Told): void {
   writeSync(1, `${JSON.stringify(told)}\n`)
 }
@@ -77,7 +77,7 @@ async function receive(stuckText: string | undefined): Promise<void> {
   })
 }
 
-/** A network that loses what is settled. */
+/** A network that loses settles. */
 function muted(): NonNullable<ConnectOptions['webSocket']> {
   return class extends WebSocket {
     override send(wire: Uint8Array<ArrayBuffer>): void {

@@ -1,4 +1,4 @@
-/** For tests: a space with members, each with a state opened at the broker of the test. */
+/** For tests: a space with members, each with a state opened at the test's broker. */
 import { changeGroup, createGroup, type Identity, ready } from '@sealpost/identity'
 import type { StateEvent } from '../state/entry-verifier.ts'
 import { openState, setSpace } from '../state/index.ts'
@@ -9,7 +9,7 @@ import { SpaceBroker } from './space-broker.ts'
 export interface Member {
   readonly identity: Identity
   readonly state: State
-  /** What the broker was caught at. */
+  /** The detected misconduct of the broker. */
   readonly told: StateEvent[]
 }
 
@@ -21,7 +21,10 @@ export class Space {
     this.owner = this.broker.join(owner)
   }
 
-  /** `inGroup`: this number of further members, whom a statement names; otherwise it is the space of the whole mesh. */
+  /**
+   * `inGroup`: the space belongs to a group with this number of further members; otherwise it is the space of the whole
+   * mesh.
+   */
   static async make(terms: SpaceTerms = {}, { inGroup = 0 } = {}): Promise<Space> {
     await ready()
     const space = new Space(new SpaceBroker().join())
@@ -31,7 +34,7 @@ export class Space {
     return space
   }
 
-  /** The group from now on: its owner and these. */
+  /** Changes the group to its owner and these members. */
   nameMembers(others: readonly Identity[]): void {
     const members = [this.owner, ...others].map(({ signing }) => signing.publicKey)
     const group = this.broker.group
@@ -55,7 +58,7 @@ export async function all<T>(these: AsyncIterable<T>): Promise<T[]> {
   return found
 }
 
-/** The first `count`. */
+/** The first `count` items. */
 export async function take<T>(these: AsyncGenerator<T>, count: number): Promise<T[]> {
   const found: T[] = []
   for await (const one of these) if (found.push(one) === count) break

@@ -1,6 +1,6 @@
 /**
- * For tests: a peer in a program of its own, whose environment says which authorities it trusts. It uses what a peer has of the
- * network and writes what came of each as a line of JSON. Its words: the place (JSON, with a key file) and an invite.
+ * For tests: a peer in a separate program, whose environment names its trusted authorities. It uses every network path
+ * of a peer and writes each outcome as a line of JSON. Its arguments: the place (JSON, with a key file) and an invite.
  */
 import { generateIdentity } from '@sealpost/identity'
 import { readKeyFile } from '@sealpost/identity/key-file'

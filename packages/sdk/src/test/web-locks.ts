@@ -1,4 +1,4 @@
-/** Web Locks for tests: those of one browser, whose tabs can crash. */
+/** For tests: the Web Locks of one browser, whose tabs can crash. */
 import type { LockHolder, LockManager } from '../stores/web/indexeddb-store.ts'
 
 export class TestingLocks implements LockManager {
@@ -15,7 +15,7 @@ export class TestingLocks implements LockManager {
     }
   }
 
-  /** All holders are gone. */
+  /** Releases the locks of all holders. */
   crash(): void {
     this.held = new Set()
   }

@@ -53,7 +53,7 @@ const removal = (user: SigningKeys, device: SigningKeys) =>
 const succession = (former: SigningKeys, successor: SigningKeys, atMs = 1) =>
   signIdentityRotation({ former, successor }, { meshId: MESH, atMs })
 
-test('a device speaks for its user as long as it is vouched for', () => {
+test('a device acts for its user while the voucher is valid', () => {
   const [alice, phone] = [keys(), keys()]
   const told = new Told()
   expect(told.statements.senderUser(phone.publicKey, 1)).toEqual({ user: phone.publicKey, deviceLabel: null })
@@ -68,7 +68,7 @@ test('a device speaks for its user as long as it is vouched for', () => {
   expect(told.tampers).toEqual(['statement_forged', 'statement_forged'])
 })
 
-test('one invite lets in one device', () => {
+test('one invite admits one device', () => {
   const [alice, once, phone, second] = [keys(), keys(), keys(), keys()]
   const told = new Told()
   const first = vouch(alice, phone, { once })
@@ -77,7 +77,7 @@ test('one invite lets in one device', () => {
   expect(told.statements.devicesOf(alice.publicKey, 1).map(({ key }) => key)).toEqual([phone.publicKey])
 })
 
-test('a device that agreed with two persons stays with the first', () => {
+test('a device with vouchers from two users stays with the first', () => {
   const [alice, mallory, phone] = [keys(), keys(), keys()]
   const told = new Told()
   told.devices([vouch(alice, phone), vouch(mallory, phone)])
@@ -85,7 +85,7 @@ test('a device that agreed with two persons stays with the first', () => {
   expect(told.statements.senderUser(phone.publicKey, 1).user).toBe(alice.publicKey)
 })
 
-test('a removal outlasts every statement, in whichever order they come, and is the word of its user only', () => {
+test('a removal overrides every statement, in any order, and counts only from its user', () => {
   const [alice, mallory, phone, laptop] = [keys(), keys(), keys(), keys()]
   const told = new Told()
   const statement = vouch(alice, phone)
@@ -100,7 +100,7 @@ test('a removal outlasts every statement, in whichever order they come, and is t
   expect(late.statements.devicesOf(alice.publicKey, 1)).toEqual([])
 })
 
-test('keys follow one another, and devices and their removals with them', () => {
+test('keys succeed one another, and devices and their removals follow', () => {
   const [first, second, third, phone, tablet] = [keys(), keys(), keys(), keys(), keys()]
   const told = new Told()
   told.devices([vouch(first, phone), vouch(third, tablet)])
@@ -114,7 +114,7 @@ test('keys follow one another, and devices and their removals with them', () => 
   expect(told.events.filter(({ type }) => type === 'identity_changed')).toHaveLength(2)
 })
 
-test('a second successor and a circle are refused; the first stands', () => {
+test('a second successor and a cycle are refused; the first one stays', () => {
   const [first, second, third] = [keys(), keys(), keys()]
   const told = new Told()
   told.successions(succession(first, second), succession(first, third), succession(second, first), new Uint8Array(3))

@@ -19,13 +19,13 @@ test.each([
   expect(safeFileName(given)).toBe(saved)
 })
 
-test('a long name is short, and keeps its ending', () => {
+test('a long name is shortened, and keeps its extension', () => {
   const name = safeFileName(`${'ä'.repeat(127)}.pdf`)
   expect(Buffer.byteLength(name)).toBeLessThanOrEqual(200)
   expect(name).toMatch(/^ä+\.pdf$/)
 })
 
-test('where there is one, the next is counted', () => {
+test('an existing name is followed by the next number', () => {
   const names = fileNames('a.tar.gz')
   expect([names.next().value, names.next().value, names.next().value]).toEqual([
     'a.tar.gz',

@@ -12,7 +12,7 @@ beforeEach(async () => {
 })
 afterEach(() => rm(folder, { recursive: true }))
 
-/** As another process would have left it; the parts of our own that are not given stay. */
+/** Writes a lock as another process would have left it; missing parts come from this process. */
 async function leaveLock(parts: { pid?: number; started?: number; host?: string }): Promise<string> {
   const own = await lockStore(path)
   const [name] = await readdir(folder)
@@ -27,7 +27,7 @@ async function leaveLock(parts: { pid?: number; started?: number; host?: string 
 const isHeld = { code: 'store_in_use' }
 
 describe('a lock', () => {
-  test('is held against this very process, and free after its release', async () => {
+  test('is held against this process too, and free after its release', async () => {
     const lock = await lockStore(path)
     await expect(lockStore(path)).rejects.toMatchObject(isHeld)
     await lock.release()
@@ -35,14 +35,14 @@ describe('a lock', () => {
     expect(await readdir(folder)).toEqual([])
   })
 
-  test('of a process that is gone is taken over', async () => {
+  test('of a dead process is taken over', async () => {
     await leaveLock({ pid: GONE })
     const lock = await lockStore(path)
     expect(await readdir(folder)).toHaveLength(1)
     await lock.release()
   })
 
-  test('of a process that lives is held, and the error names the file', async () => {
+  test('of a running process is held, and the error names the file', async () => {
     const pid = process.ppid
     const left = await leaveLock({ pid, started: await startOf(pid) })
     const error = await lockStore(path).catch((error) => error)
@@ -62,19 +62,19 @@ describe('a lock', () => {
     await expect(lockStore(path)).rejects.toMatchObject(isHeld)
   })
 
-  test('of ten that come at once is given to one at most', async () => {
+  test('is given to at most one of ten concurrent callers', async () => {
     const outcomes = await Promise.allSettled(Array.from({ length: 10 }, () => lockStore(path)))
     const locks = outcomes.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []))
     expect(locks.length).toBe(1)
     await locks[0]!.release()
   })
 
-  test('needs its folder', async () => {
+  test('fails without its folder', async () => {
     await expect(lockStore(join(folder, 'absent', 'peer.store'))).rejects.toMatchObject({ code: 'store_failed' })
   })
 })
 
-/** Linux gives no number above 2 ** 22. */
+/** Linux assigns no process number above 2 ** 22. */
 const GONE = 2 ** 22 + 1
 
 async function startOf(pid: number): Promise<number> {
