@@ -1,17 +1,19 @@
-/** The demo as a broker serves it: a page that becomes a peer in the browser. It is built in memory from its sources. */
+/**
+ * The demo as a broker serves it: a page that acts as a peer in the browser. It is built in memory from its sources.
+ */
 import { join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 import { type Asset, PAGE_NAME, type ServedPage, servePage } from '@sealpost/ui/served-page'
 
-/** For every request under `DEMO_PATH`. */
+/** Handles every request under `DEMO_PATH`. */
 export type Demo = ServedPage
 
 export const DEMO_PATH = '/demo'
 const FOLDER = `${DEMO_PATH}/`
 
 /**
- * `wasm-unsafe-eval` allows WebAssembly (libsodium) and no `eval`; by the one trusted type the page registers its worker,
- * and no other text becomes code.
+ * `wasm-unsafe-eval` allows WebAssembly (libsodium) but not `eval`. The page's one trusted type registers its worker;
+ * no other text becomes code.
  */
 const ALLOWS = { scripts: "'wasm-unsafe-eval'", trustedTypes: 'sealpost' }
 
@@ -24,7 +26,7 @@ const SOURCES = [PAGE_NAME, 'offline.ts'].map((name) => join(import.meta.dirname
 const NAMING = { entry: '[name].[ext]', chunk: '[name]-[hash].[ext]', asset: '[name]-[hash].[ext]' }
 
 /**
- * Assets by their names; `publicPath` is the path under which the page is to look for them, with slashes around.
+ * Returns the assets by name. `publicPath` is the path from which the page loads them, with a slash at both ends.
  * @throws OperatingError `demo_not_built` when a source is missing or wrong
  */
 async function buildPage(publicPath: string): Promise<ReadonlyMap<string, Asset>> {

@@ -8,8 +8,8 @@
 import sodium from 'libsodium-wrappers'
 
 /**
- * The part of libsodium below the wrappers that is used here. Addresses are offsets in `HEAPU8`, which is another array
- * after the memory grew; a length is passed as two halves of 32 bits.
+ * The part of libsodium below the wrappers that is used here. Addresses are offsets in `HEAPU8`, which becomes another
+ * array when the memory grows; a length is passed as two halves of 32 bits.
  */
 export interface RawSodium {
   readonly HEAPU8: Uint8Array
@@ -28,7 +28,7 @@ export interface RawSodium {
   ): number
 }
 
-/** Resolves when the functions of this package may be called; cheap to await again. */
+/** Resolves when the functions of this package may be called; repeated calls are cheap. */
 export function ready(): Promise<void> {
   return sodium.ready
 }

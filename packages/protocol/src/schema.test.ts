@@ -88,7 +88,7 @@ describe('the AsyncAPI document', () => {
     expect(danglingRefs({ at: { $ref: '#/no/where' } })).toEqual(['no/where'])
   })
 
-  test('each frame is received, is a reply, or is sent without a request', () => {
+  test('every frame is received, is a reply, or is sent without a request', () => {
     const said = Object.values(
       asyncApi.operations as Record<string, { messages: object[]; reply?: { messages: object[] } }>,
     )

@@ -1,4 +1,4 @@
-/** Test support: an authority and certificates that it signs, created by `openssl`. */
+/** For tests: an authority and the certificates that it signs, created by `openssl`. */
 import { rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 

@@ -1,4 +1,4 @@
-/** From an opened page to a chat: which screen it is, and what can be done there. */
+/** The page's screens, from opening the page to the chat, and the actions on each. */
 import { generateIdentity, type Invite, readInvite, ready } from '@sealpost/identity'
 import type { Identity, Membership } from '@sealpost/sdk'
 import { join } from '@sealpost/sdk/join'
@@ -29,7 +29,7 @@ const LOCK = 'sealpost demo'
 /** Shows the first screen and all later ones. */
 export async function start(show: Show): Promise<void> {
   const link = takeInvite()
-  addEventListener('hashchange', () => location.reload()) // another link was pasted into the bar
+  addEventListener('hashchange', () => location.reload()) // another link was pasted into the address bar
   show({ name: 'opening' })
   try {
     await soleTab(() => show({ name: 'elsewhere' }))
@@ -87,7 +87,7 @@ class App {
     })
     if (!membership) return
     await this.#archive.keepProfile({ identity: profile.identity, stage: { name: 'member', membership } })
-    void navigator.storage.persist() // else a browser short of disk may drop the keys
+    void navigator.storage.persist() // otherwise a browser short of disk may drop the keys
     await this.#chat(profile.identity, membership)
   }
 
@@ -119,13 +119,13 @@ function readOrNull(text: string): Invite | null {
   try {
     return readInvite(text)
   } catch {
-    return null // said by the screen
+    return null // the screen shows the error
   }
 }
 
 /**
- * An invite link is the page's address with the invite as its fragment, which browsers don't send: no server and no log
- * on the way sees it.
+ * An invite link is the page's address with the invite as its fragment. Browsers don't send fragments, so no server or
+ * log on the way sees it.
  */
 
 /** Takes the invite out of the address, so that neither the bar nor the history nor a shared link has it. */
@@ -135,7 +135,7 @@ export function takeInvite(): string | null {
   return text || null
 }
 
-/** Where to open an invite for another broker, or for another name of this one; null when it is for this very page. */
+/** Returns where to open an invite for another broker, or for another name of this one; null if it is for this page. */
 export function otherHome(invite: { readonly url: string }, text: string): string | null {
   const { protocol, host } = new URL(invite.url)
   const origin = `${protocol === 'wss:' ? 'https:' : 'http:'}//${host}`

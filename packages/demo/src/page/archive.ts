@@ -1,9 +1,11 @@
-/** What this browser keeps beside the outbox: the keys, the membership, the lines of every conversation. */
+/**
+ * The data that this browser keeps beside the outbox: the keys, the membership, and the lines of every conversation.
+ */
 import type { Identity, Membership, PeerKey } from '@sealpost/sdk'
 import { type DBSchema, deleteDB, type IDBPDatabase, openDB } from 'idb'
 import type { ChatLine, Fate, LineFile, ReceivedLine, WrittenLine } from './chat.ts'
 
-/** The identity is kept before the first attempt to join: after a lost answer the same one has to ask again. */
+/** The identity is stored before the first attempt to join: after a lost reply, the same identity has to ask again. */
 export interface StoredProfile {
   readonly identity: Identity
   readonly stage:
@@ -25,7 +27,7 @@ interface Tables extends DBSchema {
 
 const NAME = 'sealpost demo'
 const VERSION = 1
-/** The broker forgets a message once it is settled, and that is once it is here. */
+/** The broker deletes a message once it is settled, so it is settled only after it is stored here. */
 const STRICT = { durability: 'strict' } as const
 
 type Unnumbered<L extends ChatLine> = Omit<L, 'no'>
@@ -63,7 +65,7 @@ export class Archive {
     return { lines, peers }
   }
 
-  /** Null: it is here already. Lines get their numbers in the order of the calls. */
+  /** Null: it is stored already. Lines get their numbers in the order of the calls. */
   async received(line: Unnumbered<ReceivedLine>): Promise<ReceivedLine | null> {
     const { store, done } = this.#db.transaction('lines', 'readwrite', STRICT)
     const isKnown = (await store.index('envelopeId').getKey(line.envelopeId)) !== undefined
@@ -94,7 +96,7 @@ export class Archive {
     await Promise.all([...peers.map((peer) => store.put(peer)), done])
   }
 
-  /** The keys, too: nobody is this peer any more. */
+  /** Deletes the keys too: nobody can act as this peer any more. */
   async destroy(): Promise<void> {
     this.#db.close()
     await deleteDB(NAME)

@@ -1,4 +1,4 @@
-/** The chat: on a wide screen the list beside the conversation, on a narrow one either. */
+/** The chat: on a wide screen the list beside the conversation, on a narrow one either of them. */
 
 import { fingerprint } from '@sealpost/identity'
 import { useEffect, useRef } from 'preact/hooks'

@@ -40,12 +40,12 @@ const received = (no: number, peer = bea): ReceivedLine => ({
 })
 const written = (no: number, fate: Fate): WrittenLine => ({ kind: 'written', no, peer: bea, text: '', atMs: 0, fate })
 
-test('lines stand in the order of their numbers, and a later word about one replaces it', () => {
+test('lines are sorted by number, and a later version of a line replaces it', () => {
   const chat = [received(3), written(1, { name: 'keeping' }), written(1, { name: 'stored' })].reduce(withLine, empty)
   expect(linesWith(chat, bea)).toEqual([written(1, { name: 'stored' }), received(3)])
 })
 
-test('what was received is unread until it is looked at, and what came after that again', () => {
+test('received lines are unread until they are seen, and later ones are unread again', () => {
   const arrived = [received(1), received(2), received(3, cem)].reduce(withArrival, empty)
   expect([unreadFrom(arrived, bea), unreadFrom(arrived, cem), unreadInAll(arrived)]).toEqual([2, 1, 3])
   const read = withRead(arrived, bea)
@@ -54,36 +54,36 @@ test('what was received is unread until it is looked at, and what came after tha
   expect(unreadFrom(withLine(read, written(4, { name: 'stored' })), bea)).toBe(0)
 })
 
-test('a screen reader is told of a message elsewhere, not of one that it reads anyway', () => {
+test('a screen reader is notified of messages in other conversations only', () => {
   const chat = withMembers(empty, [member(bea, 'bea'), member(cem, 'cem')])
   expect(withArrival({ ...chat, open: bea }, received(1)).heard).toBe('')
   expect(withArrival({ ...chat, open: bea }, received(1, cem)).heard).toBe('New message from cem')
 })
 
-test('members stand in the order of their names, without oneself', () => {
+test('members are sorted by name, without oneself', () => {
   const chat = withMembers(empty, [member(cem, 'Zoe'), member(me, 'me'), member(bea, 'ann')])
   expect(chat.peers.map(({ name }) => name)).toEqual(['ann', 'Zoe'])
 })
 
-test('who left stays only where there are lines, and is not offered a place to write', () => {
+test('a former member stays only while there are lines, and cannot be written to', () => {
   const both = withLine(withMembers(empty, [member(bea, 'bea'), member(cem, 'cem')]), received(1))
   const none = withMembers({ ...both, open: cem }, [])
   expect(none.peers).toEqual([{ peer: bea, name: 'bea', isMember: false }])
   expect(none.open).toBeNull()
 })
 
-test('one who writes before the list tells of them has a key for a name', () => {
+test('a sender that is not in the list yet is shown by its key', () => {
   expect(nameOf(withArrival(empty, received(1)), bea)).toBe('peer-22222222')
 })
 
-test('an answer finds its line by the number in the outbox, even if an older line had the same', () => {
+test('a reply finds its line by the outbox number, even if an older line had the same number', () => {
   const lines = [written(1, { name: 'stored' }), written(2, { name: 'waiting', outboxNo: 7 })]
   const chat = lines.reduce(withLine, empty)
   expect(waitingLine(chat, 7)?.no).toBe(2)
   expect(waitingLine(chat, 8)).toBeUndefined()
 })
 
-test('a line is orphaned when nothing in the outbox will bring it an answer', () => {
+test('a line is orphaned if no entry of the outbox will bring a reply', () => {
   const lines = [
     written(1, { name: 'keeping' }),
     written(2, { name: 'waiting', outboxNo: 7 }),

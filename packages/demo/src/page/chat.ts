@@ -1,29 +1,32 @@
-/** What the chat shows, as one value; each function answers the next one. Nothing here waits or knows the platform. */
+/**
+ * The contents of the chat as one value; each function returns the next one. This file never waits and uses no platform
+ * API.
+ */
 import { type MemberEntry, type PeerKey, type SealpostCode, SealpostError } from '@sealpost/sdk'
 import type { EnvelopeId, Millis } from '@sealpost/std'
 
 export interface Chat {
   readonly me: { readonly key: PeerKey; readonly name: string }
   readonly link: LinkStatus
-  /** Everybody but oneself, in the order of their names. Who left stays for as long as there are lines. */
+  /** All peers but oneself, sorted by name. Former members stay while there are lines with them. */
   readonly peers: readonly ChatPartner[]
   readonly lines: ReadonlyMap<PeerKey, readonly ChatLine[]>
-  /** With each peer, the number of the last line that was seen. */
+  /** Per peer, the number of the last line that was seen. */
   readonly readNos: ReadonlyMap<PeerKey, number>
   readonly open: PeerKey | null
-  /** For a screen reader: what came in while another conversation was open. */
+  /** For a screen reader: lines that arrived while another conversation was open. */
   readonly heard: string
   readonly notice: string | null
 }
 
 export type LinkStatus =
   | { readonly name: 'connecting' | 'online' | 'away' }
-  /** The broker won't have us back. */
+  /** The broker refuses this peer for good. */
   | { readonly name: 'over'; readonly reason: string }
 
 export interface ChatPartner {
   readonly peer: PeerKey
-  /** The broker's word, and no identity. */
+  /** Reported by the broker; not an identity. */
   readonly name: string
   readonly isMember: boolean
 }
@@ -31,11 +34,11 @@ export interface ChatPartner {
 export type ChatLine = ReceivedLine | WrittenLine
 
 interface AnyLine {
-  /** Ascends in the order in which the lines of all conversations came here. */
+  /** Ascends in the order in which the lines of all conversations arrived. */
   readonly no: number
   readonly peer: PeerKey
   readonly text: string
-  /** By the clock of who wrote it. */
+  /** By the writer's clock. */
   readonly atMs: Millis
 }
 export interface ReceivedLine extends AnyLine {
@@ -43,11 +46,11 @@ export interface ReceivedLine extends AnyLine {
   readonly envelopeId: EnvelopeId
   readonly file?: LineFile
 }
-/** The file that goes with a message. Its name is the sender's word. */
+/** The file attached to a message. Its sender chose the name. */
 export interface LineFile {
   readonly name: string
   readonly bytes: number
-  /** `unreadable`: the file is of a later version. */
+  /** `unreadable`: a later version wrote the reference. */
   readonly state: 'unsaved' | 'saving' | 'saved' | 'lost' | 'unreadable'
 }
 export interface WrittenLine extends AnyLine {
@@ -56,12 +59,12 @@ export interface WrittenLine extends AnyLine {
 }
 
 export type Fate =
-  /** On its way into the outbox. */
+  /** Not yet in the outbox. */
   | { readonly name: 'keeping' }
-  /** In the outbox, under this number, until the broker has stored it. */
+  /** In the outbox under this number, until the broker has stored it. */
   | { readonly name: 'waiting'; readonly outboxNo: number }
   | { readonly name: 'stored' }
-  /** The page ended at the very moment of an answer. */
+  /** The page ended while a reply was on its way. */
   | { readonly name: 'unsure' }
   | { readonly name: 'failed'; readonly code: SealpostCode }
 
@@ -74,13 +77,13 @@ export function withLine(chat: Chat, line: ChatLine): Chat {
   return { ...chat, lines, peers }
 }
 
-/** As `withLine`, and notifies a screen reader unless the line is read out in place. */
+/** Like `withLine`, and notifies a screen reader unless the line is read out in place. */
 export function withArrival(chat: Chat, line: ReceivedLine): Chat {
   const heard = chat.open === line.peer ? chat.heard : `New message from ${nameOf(chat, line.peer)}`
   return { ...withLine(chat, line), heard }
 }
 
-/** The mesh as the broker tells it now. */
+/** The mesh as the broker currently reports it. */
 export function withMembers(chat: Chat, members: readonly MemberEntry[]): Chat {
   const others = members.filter(({ peer }) => peer !== chat.me.key)
   const present = new Set(others.map(({ peer }) => peer))
@@ -93,13 +96,13 @@ export function withMembers(chat: Chat, members: readonly MemberEntry[]): Chat {
   return { ...chat, peers: peers.sort(byName), open: isOpenThere ? chat.open : null }
 }
 
-/** The line of a message that came before. */
+/** The line of a message that arrived earlier. */
 export function receivedLine(chat: Chat, peer: PeerKey, envelopeId: EnvelopeId): ReceivedLine | undefined {
   const isIt = (line: ChatLine): line is ReceivedLine => line.kind === 'received' && line.envelopeId === envelopeId
   return linesWith(chat, peer).find(isIt)
 }
 
-/** The lines with this peer count as seen. */
+/** Marks the lines with this peer as seen. */
 export function withRead(chat: Chat, peer: PeerKey): Chat {
   const last = linesWith(chat, peer).at(-1)
   return last ? { ...chat, readNos: new Map(chat.readNos).set(peer, last.no) } : chat
@@ -118,7 +121,7 @@ export function unreadInAll(chat: Chat): number {
   return chat.peers.reduce((sum, { peer }) => sum + unreadFrom(chat, peer), 0)
 }
 
-/** Names need not be there; keys are. */
+/** Names may be missing; keys are not. */
 export function nameOf(chat: Chat, peer: PeerKey): string {
   const known = peer === chat.me.key ? chat.me : chat.peers.find((each) => each.peer === peer)
   return known?.name || `peer-${peer.slice(0, 8)}`
@@ -129,7 +132,7 @@ export function waitingLine(chat: Chat, outboxNo: number): WrittenLine | undefin
   return writtenLines(chat).find(({ fate }) => fate.name === 'waiting' && fate.outboxNo === outboxNo)
 }
 
-/** Those whose answer was lost with the page: nothing in the outbox (`outboxNos`) will bring them one. */
+/** Lines whose reply was lost with the page: no entry of the outbox (`outboxNos`) will bring one. */
 export function orphanedLines(chat: Chat, outboxNos: ReadonlySet<number>): WrittenLine[] {
   const isOrphaned = ({ fate }: WrittenLine) =>
     fate.name === 'keeping' || (fate.name === 'waiting' && !outboxNos.has(fate.outboxNo))

@@ -14,7 +14,7 @@ interface Parts {
 
 export function Conversation({ chat, mailbox, peer }: Parts) {
   const heading = useRef<HTMLHeadingElement>(null)
-  useEffect(() => heading.current!.focus(), []) // the place to write takes it from there where there is room
+  useEffect(() => heading.current!.focus(), []) // the composer may grow up to this height where there is room
   const isMember = chat.peers.some((each) => each.peer === peer && each.isMember)
   return (
     <section class="conversation" aria-labelledby="with">
@@ -79,7 +79,7 @@ function Lines({ chat, mailbox, peer }: Parts) {
   )
 }
 
-/** Keeps the end in view, if it was, when a phone's keyboard takes space. */
+/** Keeps the end in view when a phone's keyboard takes space, if it was in view before. */
 function keepAtEnd(box: HTMLElement, isAtEnd: { current: boolean }): () => void {
   const look = () => {
     isAtEnd.current = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_PX

@@ -1,4 +1,4 @@
-/** Drawn here, so that the page loads no icon font. The text beside an icon gives its meaning. */
+/** The icons are drawn here, so that the page loads no icon font. The text beside an icon gives its meaning. */
 const icon =
   (path: string, className = 'icon') =>
   () => (

@@ -1,4 +1,4 @@
-/** The peer of this browser: its connection, its outbox and the archive, joined to one `Chat` that is shown on change. */
+/** The peer of this browser. It joins connection, outbox and archive into one `Chat`, which is rendered on change. */
 import {
   type Identity,
   type Membership,
@@ -39,9 +39,9 @@ export interface MailboxOptions {
 }
 
 const OUTBOX = 'sealpost outbox'
-/** Nobody tells who joins, so we ask while someone looks. */
+/** The broker doesn't report who joins, so we ask while the chat is visible. */
 const MEMBERS_EVERY_MS = 10_000
-/** These ends of a connection are for the outbox to remember, not for a line. */
+/** After these errors the outbox keeps the message, so the line does not fail. */
 const IS_KEPT: readonly string[] = ['kept_for_later', 'closed']
 
 export class Mailbox {
@@ -59,7 +59,7 @@ export class Mailbox {
     this.#chat = chat
   }
 
-  /** Shows what is kept, then connects. @throws SealpostError of the outbox: `store_in_use`, `store_failed`, … */
+  /** Shows the archived lines, then connects. @throws SealpostError of the outbox: `store_in_use`, `store_failed`, … */
   static async open(options: MailboxOptions): Promise<Mailbox> {
     const { archive, identity, membership } = options
     const { url, brokerKey, meshId, name } = membership
@@ -74,13 +74,13 @@ export class Mailbox {
     return mailbox
   }
 
-  /** `null` goes back to the list. */
+  /** `null` returns to the list. */
   select(peer: PeerKey | null): void {
     this.#change((chat) => ({ ...chat, open: peer }))
     this.#read()
   }
 
-  /** The line is shown at once, and is in the outbox as soon as its fate says `waiting`. */
+  /** The line is shown at once, and is in the outbox once its fate is `waiting`. */
   async say(to: PeerKey, text: string): Promise<void> {
     try {
       const draft = { kind: 'written', peer: to, text, atMs: Date.now(), fate: { name: 'keeping' } } as const
@@ -113,7 +113,7 @@ export class Mailbox {
     this.#change((chat) => ({ ...chat, notice: null }))
   }
 
-  /** Destroys the keys and everything that was written or read. Only an admin can end the membership, too. */
+  /** Destroys the keys and everything that was written or read. Only an admin can end the membership as well. */
   async forget(): Promise<void> {
     await this.#peer.close()
     await this.#archive.destroy()
@@ -145,7 +145,7 @@ export class Mailbox {
     if (isStranger) void this.#askMembers()
   }
 
-  /** One that was lost and comes again may be there now. */
+  /** A peer that was lost and returned may be online again. */
   async #isUnsaved({ sender, envelopeId }: Message, file: LineFile): Promise<boolean> {
     const line = receivedLine(this.#chat, sender, envelopeId)
     if (line?.file?.state === 'lost') await this.#file(line, file)
@@ -217,7 +217,7 @@ export class Mailbox {
       this.#change((chat) => withMembers(chat, members))
       await this.#keepPeers()
     } catch (error) {
-      if (!(error instanceof SealpostError)) throw error // else the connection went; the next one asks again
+      if (!(error instanceof SealpostError)) throw error // otherwise the connection was lost; the next session asks again
     }
   }
 
@@ -256,7 +256,7 @@ async function chatOf(archive: Archive, me: Chat['me']): Promise<Chat> {
   return { ...empty, lines: Map.groupBy(lines, ({ peer }) => peer) }
 }
 
-/** The same store; which posts it kept is known as soon as it was loaded. */
+/** The same store, which reports the stored posts once it is loaded. */
 function watched(store: PeerStore): { store: PeerStore; outboxNos: ReadonlySet<number> } {
   const outboxNos = new Set<number>()
   const load = async () => {

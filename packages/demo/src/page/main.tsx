@@ -1,6 +1,6 @@
 /**
- * Starts the page: one view for each screen, and a service worker that caches it, so it opens while the broker is away
- * (`offline.ts`).
+ * Starts the page: one view for each screen, and a service worker that caches it, so that the page opens while the
+ * broker is unavailable (`offline.ts`).
  */
 import { type ComponentChildren, render } from 'preact'
 import { type Screen, start } from './app.ts'
@@ -106,7 +106,7 @@ interface OneFieldOptions {
   send: (text: string) => void
 }
 
-/** A form that asks for one thing. What is wrong with it stands below and is read out. */
+/** A form with one field. An error appears below it and is read out. */
 function OneField({ label, hint, action, problem, isBusy = false, autocomplete, maxLength, send }: OneFieldOptions) {
   const submit = (event: SubmitEvent) => {
     event.preventDefault()

@@ -1,6 +1,6 @@
 /**
- * Messages whose files nobody has saved yet. A settled message is gone with the key of its file, so each stays open until its
- * file is saved, and comes again when the page is opened again.
+ * Messages whose files were not saved yet. Settling a message loses the key of its file, so each message stays open
+ * until its file is saved, and is pushed again when the page is reopened.
  */
 import type { Message, PeerKey } from '@sealpost/sdk'
 import { Attachments, attachmentOf } from '@sealpost/sdk/attachments'
@@ -27,7 +27,7 @@ const COMES_WITHIN_MS = 10_000
 const LOST: readonly string[] = ['attachment_unknown', 'attachment_changed', 'attachment_truncated', 'chunk_missing']
 export const isLost = (code: string): boolean => LOST.includes(code)
 
-/** In a name: separators, controls, and marks that turn the direction of reading. */
+/** Unsafe characters in a name: separators, controls, and marks that change the text direction. */
 const UNSAFE = /[/\\\p{Cc}\p{Cf}]/gu
 
 /** Returns the part of a message's file that its line shows. */
@@ -48,7 +48,7 @@ export class OpenFiles {
     this.#attachments = new Attachments(place)
   }
 
-  /** Resolves when the message was ended. With too many open it returns to the queue for a while. */
+  /** Resolves when the message was ended. With too many open messages, it returns to the queue for a while. */
   hold(message: Message): Promise<void> {
     const bytes = message.body.length + ENVELOPE_BYTES
     if (this.#open.size >= OPEN_MAX || this.#bytes + bytes > OPEN_BYTES_MAX) {
@@ -63,7 +63,10 @@ export class OpenFiles {
     return ended.promise
   }
 
-  /** Returns the complete, verified file; null if its message does not come again. @throws SealpostError as `Attachments.download` */
+  /**
+   * Returns the complete, verified file; null if its message is not pushed again. @throws SealpostError as
+   * `Attachments.download`
+   */
   async fetch(line: Named): Promise<Blob | null> {
     const message = await this.#find(line)
     const file = message && attachmentOf(message)

@@ -1,4 +1,4 @@
-/** The machine, and what brokers, Postgres and other programs use of it during a run. */
+/** Describes the machine, and measures what brokers, Postgres and other programs use of it during a run. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { arch, cpus, platform, release, totalmem } from 'node:os'
 import { clockMs } from '@sealpost/sdk'

@@ -1,10 +1,10 @@
-/** What the tests of faults rest on: that the network does what it is told, and nothing else. */
+/** The behaviour of the network that fault tests rely on. */
 import { once } from 'node:events'
 import { createServer, type Socket, connect as tcpConnect } from 'node:net'
 import { expect, test } from 'vitest'
 import { TcpProxy } from './proxy.ts'
 
-/** A server that answers each piece with itself, behind a proxy. */
+/** Starts an echo server behind a proxy. */
 async function openEcho() {
   const served: Socket[] = []
   const heard: string[] = []
@@ -39,7 +39,7 @@ function dial(port: number) {
   return { socket, pieces, closed, got: (text: string) => expect.poll(() => pieces.join('')).toContain(text) }
 }
 
-test('what is said passes both ways, and an end is passed on', async () => {
+test('bytes pass in both directions, and an end is passed on', async () => {
   await using echo = await openEcho()
   const client = dial(echo.proxy.port)
   client.socket.write('hello')
@@ -48,7 +48,7 @@ test('what is said passes both ways, and an end is passed on', async () => {
   await client.closed
 })
 
-test('a slow network keeps the order of the pieces', async () => {
+test('a slow network keeps the order of the chunks', async () => {
   await using echo = await openEcho()
   const delays = [60, 0, 30, 0, 0, 0, 0, 0, 0, 0]
   echo.proxy.set({ is: 'slow', delayMs: () => delays.shift() ?? 0 })
@@ -60,7 +60,7 @@ test('a slow network keeps the order of the pieces', async () => {
   await client.got('abcd')
 })
 
-test('a cut resets what is there; a network that is down refuses what comes', async () => {
+test('a cut resets open connections; a network that is down refuses new ones', async () => {
   await using echo = await openEcho()
   const client = dial(echo.proxy.port)
   client.socket.write('hello')
@@ -75,7 +75,7 @@ test('a cut resets what is there; a network that is down refuses what comes', as
   await later.got('again')
 })
 
-test('what was silent says nothing more, not even that it ended, and is not served again', async () => {
+test('a silenced connection passes nothing more, not even its end, and is not served again', async () => {
   await using echo = await openEcho()
   const client = dial(echo.proxy.port)
   client.socket.write('before ')
@@ -93,7 +93,7 @@ test('what was silent says nothing more, not even that it ended, and is not serv
   expect(echo.served[0]!.destroyed).toBe(false)
 })
 
-test('an answer is lost after its request was heard', async () => {
+test('a reply is lost after its request was received', async () => {
   await using echo = await openEcho()
   const client = dial(echo.proxy.port)
   client.socket.write('small ')
@@ -108,7 +108,7 @@ test('an answer is lost after its request was heard', async () => {
   expect(client.pieces.join('')).not.toContain('size')
 })
 
-test('what is not read stays with the server', async () => {
+test('unread bytes stay at the server', async () => {
   await using echo = await openEcho()
   const client = dial(echo.proxy.port)
   client.socket.write('hello')

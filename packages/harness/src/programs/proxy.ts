@@ -1,4 +1,7 @@
-/** A TCP proxy that fails as networks do: it delays, goes silent, cuts connections, stops reading, and loses a reply. */
+/**
+ * A TCP proxy that simulates network failures: it delays, goes silent, cuts connections, stops reading, and loses a
+ * reply.
+ */
 import { once } from 'node:events'
 import { createServer, type Server, type Socket, connect as tcpConnect } from 'node:net'
 
@@ -8,7 +11,7 @@ export type Network =
   | { readonly is: 'down' }
   /** No byte passes and no connection closes: an unplugged cable. */
   | { readonly is: 'silent' }
-  /** Each chunk waits for a delay of its own; chunks keep their order. */
+  /** Each chunk is delayed by its own time; chunks keep their order. */
   | { readonly is: 'slow'; readonly delayMs: () => number }
   /** The server's bytes are not read, as if the client hangs. */
   | { readonly is: 'never reading' }
@@ -135,7 +138,7 @@ class Link {
     this.#server.resetAndDestroy()
   }
 
-  /** @returns whether to pass the chunk on */
+  /** @returns whether to pass on the chunk */
   #requested(chunk: Uint8Array): boolean {
     if (this.#dropsRequests) return false
     if (chunk.length < this.#requestBytes) return true
@@ -159,7 +162,7 @@ class Link {
       before = own
     })
     from.on('error', () => undefined) // `close` follows
-    // A silent network carries no end of a connection: each side must find out by itself.
+    // A silent network does not pass on the end of a connection: each side must detect it.
     from.on('end', () => void Promise.resolve(before).then(() => this.#network.is !== 'silent' && to.end()))
     from.on('close', (hadError) => hadError && this.#network.is !== 'silent' && to.destroy())
   }

@@ -11,7 +11,7 @@ const chart = {
   ],
 }
 
-test('a chart is well-formed XML with its words in it, on a background of its own', async () => {
+test('a chart is well-formed XML that contains its words and has a background', async () => {
   const svg = drawChart(chart)
   const texts: string[] = []
   const elements = new Map<string, number>()
@@ -25,6 +25,6 @@ test('a chart is well-formed XML with its words in it, on a background of its ow
   expect(svg).not.toMatch(/="[^"]*"[^\s/>?]/) // a quote within an attribute
 })
 
-test('the same figures are the same picture', () => {
+test('equal figures give identical charts', () => {
   expect(drawChart(chart)).toBe(drawChart(chart))
 })

@@ -38,12 +38,12 @@ const openAll = (chunks: readonly Uint8Array[]) => {
 }
 
 describe('chunks', () => {
-  test('open in their order, and the last one says that it is the last', () => {
+  test('open in order, and the last one is marked as the last', () => {
     expect(openAll(sealedOf('one', 'two', 'three'))).toEqual(['one', 'two', 'three.'])
     expect(openAll(sealedOf(''))).toEqual(['.'])
   })
 
-  test('are those of libsodium', () => {
+  test('are identical to those of libsodium', () => {
     const { state, header: drawn } = sodium.crypto_secretstream_xchacha20poly1305_init_push(key)
     const push = (said: string, tag: number) =>
       sodium.crypto_secretstream_xchacha20poly1305_push(state, text(said), null, tag)
@@ -60,7 +60,7 @@ describe('chunks', () => {
     ['one with a bit turned', ([first]) => first!.with(3, first![3]! ^ 1)],
     ['one that was cut', ([first]) => first!.subarray(0, -1)],
     ['nothing', () => new Uint8Array(0)],
-  ])('do not open when it is %s', (_, chosen) => {
+  ])('do not open if %s', (_, chosen) => {
     expect(openAll([chosen(sealedOf('one', 'two', 'three'))])).toEqual([null])
   })
 })
@@ -71,12 +71,12 @@ test.each([
   [4079, 4096, 1, 4096],
   [4080, 4096, 2, 4096 + 18],
   [100 * 2 ** 20, 262_144, 401, 100 * 2 ** 20 + 401 * 17],
-])('a file of %d bytes in chunks of %d has %d, %d bytes in all', (bytes, chunkBytes, chunks, sealedBytes) => {
+])('a file of %d bytes in chunks of %d has %d chunks, %d bytes in all', (bytes, chunkBytes, chunks, sealedBytes) => {
   expect(chunkLayout(bytes, chunkBytes)).toMatchObject({ chunks, sealedBytes })
 })
 
 describe('a reference', () => {
-  test('reads as it was written', () => {
+  test('is read as it was written', () => {
     expect(readAttachment(attachmentText(attachment))).toEqual(attachment)
   })
 
@@ -86,7 +86,7 @@ describe('a reference', () => {
     ['something behind it', `${attachmentText(attachment)}AAAA`],
     ['a part of it', attachmentText(attachment).slice(0, -4)],
     ['no base64url', '*'],
-  ])('is none when it is %s', (_, said) => {
+  ])('is refused if it is %s', (_, said) => {
     expect(readAttachment(said)).toBe(null)
   })
 
@@ -97,7 +97,7 @@ describe('a reference', () => {
     ['chunks that are too small', { chunkBytes: 4095 }],
     ['chunks that are too large', { chunkBytes: 2 ** 18 + 1 }],
     ['too many chunks', { bytes: CHUNKS_MAX * 4096 }],
-  ])('is not written with %s', (_, changed) => {
+  ])('cannot be written with %s', (_, changed) => {
     expect(() => attachmentText({ ...attachment, ...changed })).toThrow()
   })
 })

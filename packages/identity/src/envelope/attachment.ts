@@ -40,7 +40,7 @@ const HASH_CONTEXT = context('sealpost-attachment/1')
 /** Bytes that sealing adds to a chunk. */
 export const CHUNK_SEAL_BYTES = 17
 export const CHUNK_BYTES_MIN = 4096
-/** As much as a frame, so that one limit holds for every body that a broker takes. */
+/** As large as a frame, so that one limit applies to every body that a broker accepts. */
 export const CHUNK_BYTES_MAX = 256 * 1024
 /** 16 GiB in the largest chunks. */
 export const CHUNKS_MAX = 65_536
@@ -72,7 +72,7 @@ export interface OpenedChunk {
 export class ChunkStream {
   readonly #state: ReturnType<typeof sodium.crypto_secretstream_xchacha20poly1305_init_pull>
 
-  /** The sealer draws the header, too: libsodium's own beginning of a sealing stream is this, with 24 random bytes. */
+  /** The sealer draws the header too. Libsodium begins a sealing stream in the same way, with 24 random bytes. */
   constructor({ key, header }: Pick<Attachment, 'key' | 'header'>) {
     this.#state = sodium.crypto_secretstream_xchacha20poly1305_init_pull(header, key)
   }

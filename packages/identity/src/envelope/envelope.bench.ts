@@ -1,7 +1,7 @@
 /**
- * What a sealed message costs, shared key cached; sealing also hashes the header for the next one. Then the same for a
- * member of a group: an envelope with a note and a ticket, and the opening of the body that came beside it.
- * Run: `bun packages/identity/src/envelope/envelope.bench.ts`
+ * Measures the cost of a sealed message with a cached shared key; sealing also hashes the header for the next one. Then
+ * the same for a group member: an envelope with a note and a ticket, and opening the body sent with it. Run: `bun
+ * packages/identity/src/envelope/envelope.bench.ts`
  */
 import type { EnvelopeId, GroupId, MeshId } from '@sealpost/std'
 import {
@@ -45,7 +45,7 @@ for (const bodyBytes of [200, 20_000]) {
   report(`open its ${bodyBytes} B`, () => openBody(bytes, ticket))
 }
 
-/** The best of five runs: the others measure the machine's other work. */
+/** Returns the best of five runs; slower runs measure other load. */
 function report(name: string, step: () => unknown): void {
   let bestMicros = Number.POSITIVE_INFINITY
   for (let run = 0; run < 5; run++) {

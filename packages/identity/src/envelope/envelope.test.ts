@@ -50,7 +50,7 @@ function refusal(result: ReturnType<typeof openEnvelope>) {
   return result.ok ? 'opened' : result.reason
 }
 
-test('what is sealed opens, header and body', () => {
+test('a sealed envelope opens with its header and body', () => {
   const { sealer, opener, draft, expected } = world()
   const envelope = sealEnvelope(sealer, draft)
   expect(envelope.length).toBe(ENVELOPE_OVERHEAD_BYTES + BODY.length)
@@ -61,7 +61,7 @@ test('what is sealed opens, header and body', () => {
   expect(opened.header).toMatchObject({ sentAtMs: draft.sentAtMs, boxEpoch: 1, paddingBytes: 0 })
 })
 
-test('every body and position survives the way, and the next prev is the hash of the header', () => {
+test('every body and position survives a round trip, and the next prev is the hash of the header', () => {
   const { sealer, opener, draft, expected } = world()
   const position = fc.record({
     streamId: fc.constant(STREAM),
@@ -89,7 +89,7 @@ test('every body and position survives the way, and the next prev is the hash of
   )
 })
 
-test("libsodium's own crypto_box makes and opens the same envelopes", () => {
+test("libsodium's own crypto_box creates and opens the same envelopes", () => {
   const { alice, bob, sealer, opener, draft, expected } = world()
   const envelope = sealEnvelope(sealer, draft)
   const [nonce, box] = [envelope.subarray(0, 24), envelope.subarray(24)]
@@ -100,13 +100,13 @@ test("libsodium's own crypto_box makes and opens the same envelopes", () => {
   expect(openEnvelope(opener, envelope, expected).ok).toBe(true)
 })
 
-test('no two envelopes share a nonce', () => {
+test('each envelope has another nonce', () => {
   const { sealer, draft } = world()
   const nonces = Array.from({ length: 500 }, () => toHex(sealEnvelope(sealer, draft).subarray(0, 24)))
   expect(new Set(nonces).size).toBe(500)
 })
 
-test('a short envelope leaves nothing of a longer one before it', () => {
+test('a short envelope contains nothing of a longer one before it', () => {
   const { sealer, opener, draft, expected } = world()
   sealEnvelope(sealer, { ...draft, body: new Uint8Array(5_000).fill(0xee) })
   const padded = new Sealer({ identity: peerNumber(1), meshId: MESH, bucketBytes: 256 })
@@ -117,7 +117,7 @@ test('a short envelope leaves nothing of a longer one before it', () => {
   expect(openEnvelope(opener, envelope, expected).ok).toBe(true)
 })
 
-test('the memory grows with an envelope, and continues serving small ones', () => {
+test('the memory grows for a large envelope, and still serves small ones', () => {
   const { sealer, opener, draft, expected } = world()
   const pages = rawSodium().HEAPU8.length
   const body = new Uint8Array(pages).fill(7)
@@ -128,7 +128,7 @@ test('the memory grows with an envelope, and continues serving small ones', () =
   expect(refusal(openEnvelope(opener, sealEnvelope(sealer, draft), expected))).toBe('opened')
 })
 
-test('what was opened is not touched by what is sealed and opened after it', () => {
+test('an opened body does not change when later envelopes are sealed and opened', () => {
   const { sealer, opener, draft, expected } = world()
   const sealed = sealInStream(sealer, draft)
   const copy = { envelope: sealed.envelope.slice(), headerHash: sealed.headerHash.slice() }
@@ -157,7 +157,7 @@ test.each([
   expect([opened.body.length, opened.header.paddingBytes]).toEqual([bodyBytes, paddingBytes])
 })
 
-test('a bit changed anywhere keeps the envelope shut', () => {
+test('an envelope with any changed bit does not open', () => {
   const { sealer, opener, draft, expected } = world()
   const envelope = sealEnvelope(sealer, draft)
   for (let i = 0; i < envelope.length; i++) {
@@ -176,20 +176,20 @@ test('a truncated envelope is refused at every length', () => {
   }
 })
 
-test("a reader's own envelope that comes back as the other's is reflected", () => {
+test("a reader's own envelope that returns as the other's is reflected", () => {
   const { bob, sealer, draft } = world()
   const envelope = sealEnvelope(sealer, draft)
   expect(refusal(openEnvelope(sealer, envelope, { from: correspondent(bob), envelopeId: ID }))).toBe('reflected')
 })
 
-test('an envelope to oneself is no reflection', () => {
+test('an envelope to oneself is not reflected', () => {
   const { alice, sealer, draft } = world()
   const self = correspondent(alice)
   const envelope = sealEnvelope(sealer, { ...draft, to: self })
   expect(refusal(openEnvelope(sealer, envelope, { from: self, envelopeId: ID }))).toBe('opened')
 })
 
-test('an envelope moved into another mesh is foreign', () => {
+test('an envelope of another mesh is foreign', () => {
   const { alice, opener, draft, expected } = world()
   const elsewhere = new Sealer({ identity: alice, meshId: OTHER_MESH })
   expect(refusal(openEnvelope(opener, sealEnvelope(elsewhere, draft), expected))).toBe('foreign_mesh')
@@ -202,20 +202,20 @@ test('an envelope under another id is refused', () => {
   expect(refusal(result)).toBe('wrong_envelope_id')
 })
 
-test('an envelope stamped with the wrong sender does not open', () => {
+test('an envelope with the wrong sender does not open', () => {
   const { carol, sealer, opener, draft } = world()
   const result = openEnvelope(opener, sealEnvelope(sealer, draft), { from: correspondent(carol), envelopeId: ID })
   expect(refusal(result)).toBe('does_not_open')
 })
 
-test('a header that names another sender than its box key belongs to is refused', () => {
+test('a header whose sender does not own the box key is refused', () => {
   const { alice, carol, opener, draft, expected } = world()
   const posing: Identity = { signing: carol.signing, box: alice.box }
   const envelope = sealEnvelope(new Sealer({ identity: posing, meshId: MESH }), draft)
   expect(refusal(openEnvelope(opener, envelope, expected))).toBe('wrong_sender')
 })
 
-test('a header that names another recipient is refused: no surreptitious forwarding', () => {
+test('a header with another recipient is refused, which prevents surreptitious forwarding', () => {
   const { bob, carol, sealer, opener, draft, expected } = world()
   const to = { ...correspondent(carol), boxKey: bob.box.publicKey }
   expect(refusal(openEnvelope(opener, sealEnvelope(sealer, { ...draft, to }), expected))).toBe('wrong_recipient')
@@ -247,7 +247,7 @@ test.each(Object.keys(MALFORMED))('a genuine box with %s is malformed', (name) =
   expect(refusal(openEnvelope(opener, boxed(MALFORMED[name]!(plaintext)), expected))).toBe('malformed')
 })
 
-/** The note's flag, its length and its text in the place of the body. */
+/** Writes the note's flag, its length and its text instead of the body. */
 const withNote = (plaintext: Uint8Array, note: Uint8Array, length = note.length) =>
   Uint8Array.from([...patch(4, [3])(plaintext.slice(0, 157)), length >>> 8, length, ...note, ...BODY])
 
@@ -272,7 +272,7 @@ test.each(Object.keys(NOTES))('a genuine box with a note %s is malformed', (name
   expect(refusal(openEnvelope(opener, boxed(withNote(plaintext, bytes)), expected))).toBe('malformed')
 })
 
-test('what a later version adds to a note is passed by, and one that is cut short is malformed', () => {
+test('unknown keys in a note are ignored, and a truncated note is malformed', () => {
   const { sealer, opener, draft, expected } = world()
   const plaintext = plaintextOf(sealEnvelope(sealer, draft))
   const note = new TextEncoder().encode('{"isRequest":true,"mood":"good"}')
@@ -284,7 +284,7 @@ test('what a later version adds to a note is passed by, and one that is cut shor
   expect(refusal(openEnvelope(opener, boxed(patch(4, [3])(plaintext.slice(0, 158))), expected))).toBe('malformed')
 })
 
-test('a note counts as what is padded', () => {
+test('a note counts towards the padding', () => {
   const { alice, opener, draft, expected } = world()
   const padded = new Sealer({ identity: alice, meshId: MESH, bucketBytes: 64 })
   const opened = openEnvelope(opener, sealEnvelope(padded, { ...draft, note: { isRequest: true } }), expected)
@@ -294,7 +294,7 @@ test('a note counts as what is padded', () => {
   expect(opened.body).toEqual(BODY)
 })
 
-test('after a rotation of the recipient envelopes to the former key still open', () => {
+test('after the recipient rotates its key, envelopes to the former key still open', () => {
   const { bob, sealer, draft, expected } = world()
   const rotated = { signing: bob.signing, box: generateBoxKeys(2) }
   const old = sealEnvelope(sealer, draft)
@@ -306,7 +306,7 @@ test('after a rotation of the recipient envelopes to the former key still open',
   expect(refusal(openEnvelope(new Sealer({ identity: rotated, meshId: MESH }), old, expected))).toBe('does_not_open')
 })
 
-test('a new box key of a correspondent replaces the shared key that was remembered', () => {
+test('a new box key of a correspondent replaces the cached shared key', () => {
   const { bob, sealer, draft, expected } = world()
   sealEnvelope(sealer, draft)
   const rotated = { signing: bob.signing, box: generateBoxKeys(2) }
@@ -314,7 +314,7 @@ test('a new box key of a correspondent replaces the shared key that was remember
   expect(refusal(openEnvelope(new Sealer({ identity: rotated, meshId: MESH }), envelope, expected))).toBe('opened')
 })
 
-test('former box keys of a correspondent are remembered beside the current one, 17 in all', () => {
+test('up to 17 box keys of a correspondent are cached, the current and former ones', () => {
   const { alice, opener } = world()
   const turns = Array.from({ length: 18 }, (_, n) => correspondent({ ...alice, box: generateBoxKeys(n + 2) }))
   const lines = turns.slice(1).map((turn) => opener.cacheOf(turn))
@@ -322,11 +322,11 @@ test('former box keys of a correspondent are remembered beside the current one, 
   opener.prepare(turns[1]!)
   expect(lines[0]!.sharedKeys[0]).not.toBeNull()
   opener.cacheOf(turns[0]!)
-  expect(lines[0]!.sharedKeys[0]).toEqual(new Uint8Array(32)) // the one that came first made room, and was wiped
+  expect(lines[0]!.sharedKeys[0]).toEqual(new Uint8Array(32)) // The first key was evicted and wiped.
   expect(opener.correspondentCount).toBe(1)
 })
 
-test('more correspondents than are remembered are served all the same', () => {
+test('more correspondents than the cache holds still work', () => {
   const { alice, draft, expected } = world()
   const sealer = new Sealer({ identity: alice, meshId: MESH, correspondentsMax: 2 })
   for (const n of [2, 3, 4, 2, 4, 3]) {
@@ -371,14 +371,14 @@ test('the frozen vectors are reproduced byte for byte', () => {
   }
 })
 
-/** What Alice boxed for Bob. */
+/** Alice's box for Bob. */
 function plaintextOf(envelope: Uint8Array): Uint8Array {
   const { alice, bob } = world()
   const [nonce, box] = [envelope.subarray(0, 24), envelope.subarray(24)]
   return sodium.crypto_box_open_easy(box, nonce, alice.box.publicKey, bob.box.secretKey)
 }
 
-/** Any plaintext as a genuine box from Alice to Bob. */
+/** Seals any plaintext as a genuine box from Alice to Bob. */
 function boxed(plaintext: Uint8Array): Uint8Array {
   const { alice, bob } = world()
   const nonce = new Uint8Array(24).fill(9)

@@ -39,9 +39,9 @@ export interface EnvelopeDraft {
 }
 
 /**
- * `does_not_open`: changed in transit, or sealed with other keys than the directory's. `reflected`: the reader's own
- * envelope came back as if the other had sent it. `malformed`: too short, or with a header or note that no version of
- * this program writes.
+ * `does_not_open`: changed in transit, or sealed with other keys than those in the directory. `reflected`: the reader's
+ * own envelope came back as if the other had sent it. `malformed`: too short, or with a header or note that no version
+ * of this program writes.
  */
 export type OpenRefusal =
   | 'does_not_open'
@@ -204,12 +204,12 @@ function misroute(bytes: Uint8Array, at: number, line: CorrespondentCache): Open
   return holds(SENDER_AT, RECIPIENT_AT, line.routeOut) ? 'reflected' : 'wrong_sender'
 }
 
-/** The other end: a peer and its box key. A checked `KeyBinding` is one. */
+/** The other party of a conversation: a peer and its box key. A checked `KeyBinding` is one. */
 export interface Correspondent {
   readonly peerKey: PeerKey
   readonly boxKey: Uint8Array
   readonly boxEpoch: number
-  /** Set by the sealer that used it last, which saves a lookup. */
+  /** The sealer that used it last; saves a lookup. */
   cache?: CorrespondentCache
 }
 

@@ -151,8 +151,8 @@ function isZero(bytes: Uint8Array, from: number, to: number): boolean {
 }
 
 /**
- * What one program tells the other alongside the body: the thread, or the message that this one answers. It is sealed
- * with the body, so a broker can neither forge a reply nor attach it to another request. An absent flag is false.
+ * Metadata that the sender's program seals with the body for the recipient's program: the thread, or the message that
+ * this one answers. A broker can neither forge a reply nor attach it to another request. An absent flag is false.
  */
 export interface Note {
   /** 32 hex digits. */

@@ -12,7 +12,7 @@ const ID = '019b76da80007000800000000000000a' as EnvelopeId
 const text = (body: Uint8Array | null) => body && new TextDecoder().decode(body)
 const bytes = (said: string) => new TextEncoder().encode(said)
 
-test('what is sealed opens with its ticket', () => {
+test('a sealed body opens with its ticket', () => {
   return fc.assert(
     fc.property(fc.uint8Array({ maxLength: 5_000 }), (body) => {
       const sealed = sealBody(body)
@@ -23,7 +23,7 @@ test('what is sealed opens with its ticket', () => {
   )
 })
 
-test('a body changed anywhere, or a ticket, opens nothing', () => {
+test('a changed body or ticket opens nothing', () => {
   const { bytes: sealed, ticket } = sealBody(bytes('to all of you'))
   const flipped = (from: Uint8Array, at: number) => from.map((byte, i) => (i === at ? byte ^ 1 : byte))
   for (let at = 0; at < sealed.length; at++) expect(openBody(flipped(sealed, at), ticket)).toBe(null)
@@ -32,7 +32,7 @@ test('a body changed anywhere, or a ticket, opens nothing', () => {
   expect(openBody(new Uint8Array(39), ticket)).toBe(null)
 })
 
-test('a member with the key and a broker at hand can not put another body into the envelope of a third', () => {
+test("a member with the key and a hostile broker cannot replace the body in a third member's envelope", () => {
   const [ann, mallory, bob] = [peerNumber(1), peerNumber(2), peerNumber(3)]
   const sealerOf = (identity: typeof ann) => new Sealer({ identity, meshId: MESH })
   const note = { group: 'd0'.repeat(16) as GroupId, groupEpoch: 4 }
@@ -46,18 +46,18 @@ test('a member with the key and a broker at hand can not put another body into t
   if (!atMallory.ok) throw new Error(atMallory.reason)
   const key = atMallory.body.subarray(0, 32)
   expect(text(openBody(real.bytes, atMallory.body))).toBe('meet at noon')
-  // Mallory seals another body under the very key, and the broker pushes it with Bob's own envelope.
+  // Mallory seals another body under the same key, and the broker pushes it with Bob's envelope.
   const forged = sealBodyWith(bytes('meet at midnight'), key, real.bytes.slice(0, 24))
   const atBob = openEnvelope(sealerOf(bob), to(bob), expected)
   if (!atBob.ok) throw new Error(atBob.reason)
   expect(atBob.note).toEqual(note)
   expect(openBody(forged.bytes, atBob.body)).toBe(null)
   expect(text(openBody(real.bytes, atBob.body))).toBe('meet at noon')
-  // It would open by its key alone: the hash is what keeps it out.
+  // The body would open by its key alone; the hash prevents it.
   expect(text(sodium.crypto_secretbox_open_easy(forged.bytes.slice(24), forged.bytes.slice(0, 24), key))).toBe(
     'meet at midnight',
   )
-  // With Mallory's own envelope to Bob it is Mallory's message, not Ann's.
+  // With Mallory's own envelope to Bob, the message is Mallory's, not Ann's.
   const own = sealEnvelope(sealerOf(mallory), {
     ...{ to: correspondent(bob), envelopeId: ID, stream: null, sentAtMs: 0, note, body: forged.ticket },
   })

@@ -30,13 +30,13 @@ const expected = () => ({
   nowMs: 9_000,
 })
 
-test('a certificate names the cluster, the key, its names and its end', () => {
+test('a certificate contains the cluster, the key, its names and its expiry', () => {
   expect(readShardCertificate(signed())).toEqual({ ...terms(), clusterKey: cluster().publicKey, bytes: signed() })
   expect(checkShardCertificate(signed(), expected())).toBe('ok')
   expect(checkShardCertificate(signed(), { ...expected(), authority: '10.0.0.1:7450' })).toBe('ok')
 })
 
-test('with one byte changed, cut off or added it is none', () => {
+test('a certificate with a changed, missing or additional byte is refused', () => {
   const bytes = signed()
   for (let at = 0; at < bytes.length; at++) {
     const other = bytes.slice()
@@ -57,13 +57,13 @@ test.each([
   expect(checkShardCertificate(signed(), { ...expected(), ...change() })).toBe(verdict)
 })
 
-test('a shard vouches for no other one, and a signature for another purpose is none', () => {
+test('a shard cannot certify another one, and a signature for another purpose is refused', () => {
   expect(checkShardCertificate(signShardCertificate(shard(), terms()), expected())).toBe('certificate_foreign')
   const invite = createInvite(cluster(), { meshId: '0a'.repeat(16) as never, url: 'wss://a', brokerKey: shard().publicKey }) // biome-ignore format: short
   expect(readShardCertificate(fromHex(Buffer.from(invite.split(':')[1]!, 'base64url').toString('hex')))).toBe(null)
 })
 
-test('it names one to four authorities', () => {
+test('a certificate names one to four authorities', () => {
   const withCount = (count: number) => () =>
     signShardCertificate(cluster(), { ...terms(), authorities: Array.from({ length: count }, (_, n) => `${n}:1`) })
   expect(withCount(0)).toThrow()
@@ -71,7 +71,7 @@ test('it names one to four authorities', () => {
   expect(readShardCertificate(withCount(4)())?.authorities).toHaveLength(4)
 })
 
-test('its text is one line', () => {
+test('the text form is one line', () => {
   const text = shardCertificateText(signed())
   expect(readShardCertificateText(` ${text}\n`)?.bytes).toEqual(signed())
   for (const other of ['', text.slice(1), text.slice(0, -2), `${text} x`])

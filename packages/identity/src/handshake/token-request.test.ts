@@ -23,7 +23,7 @@ function world() {
   }
 }
 
-test('it is good for one challenge and one life of a token', () => {
+test('a token request is valid for one challenge and one lifetime', () => {
   const { keys, transcript } = world()
   const signature = signTokenRequest(keys, transcript, 3600)
   expect(verifyTokenRequest(transcript, 3600, signature)).toBe(true)
@@ -32,13 +32,13 @@ test('it is good for one challenge and one life of a token', () => {
   expect(verifyTokenRequest({ ...transcript, authority: 'other.example:443' }, 3600, signature)).toBe(false)
 })
 
-test('it is none of a session, and the signature of a session is none of it', () => {
+test('a token request is invalid for a session, and a session signature for a token request', () => {
   const { keys, transcript } = world()
   expect(verifyClient(transcript, signTokenRequest(keys, transcript, 3600))).toBe(false)
   expect(verifyTokenRequest(transcript, 3600, signAsClient(keys, transcript))).toBe(false)
 })
 
-test('what has no encoding has no signature', () => {
+test('a request without an encoding has no signature', () => {
   const { keys, transcript } = world()
   const signature = signTokenRequest(keys, transcript, 3600)
   expect(verifyTokenRequest(transcript, -1, signature)).toBe(false)

@@ -85,7 +85,7 @@ const CHANGES: Record<string, (t: Transcript) => Partial<Transcript>> = {
   'another capability': (t) => ({ capabilities: [...t.capabilities, 'x'] }),
 }
 
-test.each(Object.keys(CHANGES))('another %s makes both verifications fail', (name) => {
+test.each(Object.keys(CHANGES))('a changed %s makes both verifications fail', (name) => {
   const { vector, transcript } = frozen()
   const changed = { ...transcript, ...CHANGES[name]!(transcript) }
   const clientSignature = fromHex(vector.clientSignature!)
@@ -93,7 +93,7 @@ test.each(Object.keys(CHANGES))('another %s makes both verifications fail', (nam
   expect(verifyBroker(changed, clientSignature, fromHex(vector.brokerSignature!))).toBe(false)
 })
 
-test('a signature is worth nothing in the other role', () => {
+test('a signature is invalid in the other role', () => {
   const { transcript } = frozen()
   const keys = generateSigningKeys()
   const both = { ...transcript, peerKey: keys.publicKey, brokerKey: keys.publicKey }
@@ -102,13 +102,13 @@ test('a signature is worth nothing in the other role', () => {
   expect(verifyClient(both, signAsBroker(keys, both, clientSignature))).toBe(false)
 })
 
-test("a broker's answer belongs to one client signature", () => {
+test("a broker's proof is valid for one client signature", () => {
   const { vector, transcript } = frozen()
   const other = flipped(fromHex(vector.clientSignature!))
   expect(verifyBroker(transcript, other, fromHex(vector.brokerSignature!))).toBe(false)
 })
 
-test('the order in which capabilities are listed does not matter', () => {
+test('the order of capabilities does not matter', () => {
   const { vector, transcript } = frozen()
   const reversed = { ...transcript, capabilities: [...transcript.capabilities].reverse() }
   expect(verifyClient(reversed, fromHex(vector.clientSignature!))).toBe(true)
@@ -126,7 +126,7 @@ const UNENCODABLE: Record<string, Partial<Transcript>> = {
   'a time beyond the safe integers': { issuedAtMs: 2 ** 53 },
 }
 
-test.each(Object.keys(UNENCODABLE))('%s is refused by the verifier and is a bug in the signer', (name) => {
+test.each(Object.keys(UNENCODABLE))('the verifier refuses %s, and the signer throws', (name) => {
   const { vector, transcript, peer } = frozen()
   const broken = { ...transcript, ...UNENCODABLE[name]! }
   const clientSignature = fromHex(vector.clientSignature!)
@@ -135,7 +135,7 @@ test.each(Object.keys(UNENCODABLE))('%s is refused by the verifier and is a bug 
   expect(() => signAsClient(peer, broken)).toThrow('a transcript keeps its lengths')
 })
 
-test('bytes moved from one field to its neighbour change the encoding', () => {
+test('moving bytes from one field to its neighbour changes the encoding', () => {
   const splits = fc.uint8Array({ minLength: 1, maxLength: 64 }).chain((bytes) => {
     const cut = fc.nat({ max: bytes.length })
     return fc.tuple(fc.constant(bytes), cut, cut)
@@ -150,9 +150,9 @@ test('bytes moved from one field to its neighbour change the encoding', () => {
   )
 })
 
-test('two transcripts have the same bytes only if they say the same', () => {
+test('two transcripts have the same bytes only if their fields are equal', () => {
   const { transcript } = frozen()
-  // Few values of few kinds, so that boundaries meet often.
+  // Few values of few kinds, so that boundaries coincide often.
   const word = fc.stringMatching(/^[ab:]{1,3}$/)
   const some = fc.record({
     version: fc.constantFrom(1, 2),
@@ -181,12 +181,12 @@ test.each([
   ['[::1]:7070', '[::1]:7070'],
   ['wss://[2001:DB8:0:0::1]', '[2001:db8::1]:443'],
   ['wss://bücher.example', 'xn--bcher-kva.example:443'],
-])('%s is spelled %s', (address, authority) => {
+])('%s is normalized to %s', (address, authority) => {
   expect(normalizeAuthority(address)).toBe(authority)
   expect(normalizeAuthority(authority)).toBe(authority)
 })
 
-test('a bare host gets the port of the scheme it is read with', () => {
+test('a bare host gets the port of the given scheme', () => {
   expect(normalizeAuthority('broker.example', 'ws')).toBe('broker.example:80')
 })
 
@@ -197,7 +197,7 @@ test.each(['', 'ftp://broker.example', 'wss://', 'broker.example:70000', 'wss://
   },
 )
 
-test('an address with a password is refused and not repeated', () => {
+test('an address with a password is refused, and the error does not quote it', () => {
   expect(() => normalizeAuthority('wss://user:hunter2@broker.example')).toThrow(/^(?!.*hunter2)/)
 })
 
@@ -223,7 +223,7 @@ test.each([
   ['ws://127.0.0.1:7450', 7450],
   ['wss://broker.example:443/v1/ws', 443],
   ['ws://[::1]:80', 80],
-])('the port of %s is %i', (address, port) => {
+])('%s has port %i', (address, port) => {
   expect(portOf(address)).toBe(port)
 })
 
@@ -247,13 +247,13 @@ function world() {
   }
 }
 
-test('the frozen signature is reproduced and verifies', () => {
+test('the frozen enrolment signature is reproduced and verifies', () => {
   const { keys, transcript, asked, frozen } = world()
   expect(toHex(signEnrolment(keys, transcript, asked))).toBe(frozen.signature)
   expect(verifyEnrolment(transcript, asked, fromHex(frozen.signature))).toBe(true)
 })
 
-test('it is good for one connection, invite, name and key binding', () => {
+test('an enrolment signature is valid for one connection, invite, name and key binding', () => {
   const { keys, transcript, asked } = world()
   const signature = signEnrolment(keys, transcript, asked)
   const other = new Uint8Array(32)
@@ -269,13 +269,13 @@ test('it is good for one connection, invite, name and key binding', () => {
     expect(verifyEnrolment({ ...transcript, ...where }, { ...asked, ...what }, signature)).toBe(false)
 })
 
-test('it is none of a session, and the signature of a session is none of an enrolment', () => {
+test('an enrolment signature is invalid for a session, and a session signature for an enrolment', () => {
   const { keys, transcript, asked } = world()
   expect(verifyClient(transcript, signEnrolment(keys, transcript, asked))).toBe(false)
   expect(verifyEnrolment(transcript, asked, signAsClient(keys, transcript))).toBe(false)
 })
 
-test('a transcript without an encoding verifies nothing', () => {
+test('a transcript without an encoding has no valid signature', () => {
   const { transcript, asked } = world()
   expect(verifyEnrolment({ ...transcript, authority: 'a b' }, asked, new Uint8Array(64))).toBe(false)
 })

@@ -9,12 +9,12 @@ const former = () => peerNumber(1).signing
 const successor = () => peerNumber(2).signing
 const signed = () => signIdentityRotation({ former: former(), successor: successor() }, { meshId: MESH, atMs: 7 })
 
-test('a succession names both keys, and both have signed it', () => {
+test('a succession names both keys and contains both signatures', () => {
   const [from, to] = [former().publicKey, successor().publicKey]
   expect(readIdentityRotation(signed())).toEqual({ meshId: MESH, former: from, successor: to, atMs: 7 })
 })
 
-test('with one byte changed, cut off or added it is none', () => {
+test('a succession with a changed, missing or additional byte is refused', () => {
   const bytes = signed()
   for (let at = 0; at < bytes.length; at++) {
     const other = bytes.slice()
@@ -40,11 +40,11 @@ test('one of the two signatures is not enough', () => {
   expect(readIdentityRotation(swapped)).toBe(null)
 })
 
-test('no key follows itself', () => {
+test('a key cannot succeed itself', () => {
   expect(() => signIdentityRotation({ former: former(), successor: former() }, { meshId: MESH, atMs: 7 })).toThrow()
 })
 
-test('its bytes are as the protocol says', () => {
+test('the bytes match the protocol', () => {
   const fields = `0010${MESH}0020${former().publicKey}0020${successor().publicKey}${'0'.repeat(15)}7`
   expect(toHex(signed())).toMatch(new RegExp(`^${fields}[0-9a-f]{256}$`))
   expect(fromHex(fields).length + 128).toBe(signed().length)

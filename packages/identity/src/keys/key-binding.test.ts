@@ -14,7 +14,7 @@ function world() {
   return { alice, bob, binding, expected: { meshId: MESH, peerKey: alice.signing.publicKey, nowMs } }
 }
 
-test('a binding holds for its mesh and peer, up to its time', () => {
+test('a binding is valid for its mesh and peer, up to its expiry', () => {
   const { binding, expected } = world()
   expect(checkKeyBinding(binding, expected)).toBe('ok')
   expect(checkKeyBinding(binding, { ...expected, nowMs: NOT_AFTER_MS })).toBe('ok')
@@ -39,7 +39,7 @@ const FORGERIES: Record<string, (binding: KeyBinding, other: KeyBinding) => Part
   'a time that is no number': () => ({ notAfterMs: Number.NaN }),
 }
 
-test.each(Object.keys(FORGERIES))('a binding with %s exchanged is forged', (name) => {
+test.each(Object.keys(FORGERIES))('a binding with a replaced %s is forged', (name) => {
   const { bob, binding, expected } = world()
   const change = FORGERIES[name]!(binding, bindBoxKey(bob, MESH, NOT_AFTER_MS))
   expect(checkKeyBinding({ ...binding, ...change }, expected)).toBe('binding_forged')

@@ -20,7 +20,7 @@ export interface KeyBinding {
 /** `binding_foreign`: possibly genuine, but of another mesh or peer than requested. */
 export type KeyBindingVerdict = 'ok' | 'binding_forged' | 'binding_expired' | 'binding_foreign'
 
-/** Signs the identity's box key for one mesh. A binding is good up to and including `notAfterMs`. */
+/** Signs the identity's box key for one mesh. A binding is valid up to and including `notAfterMs`. */
 export function bindBoxKey(identity: Identity, meshId: MeshId, notAfterMs: Millis): KeyBinding {
   const { signing, box } = identity
   const claim = { meshId, peerKey: signing.publicKey, boxKey: box.publicKey, boxEpoch: box.epoch, notAfterMs }

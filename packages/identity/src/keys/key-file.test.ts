@@ -36,7 +36,7 @@ test.each<[string, () => KeyFile]>([
   ['a peer that is enrolled', peerFile],
   ['a peer that is not enrolled yet', () => ({ ...peerFile(), formerBoxKeys: [], enrolment: null })],
   ['a broker', () => ({ kind: 'broker', signing: peerNumber(4).signing })],
-])('the keys of %s come back as they were', async (_, make) => {
+])('the keys of %s are read as they were written', async (_, make) => {
   const path = newPath()
   const contents = make()
   await writeKeyFile(path, contents)
@@ -44,7 +44,7 @@ test.each<[string, () => KeyFile]>([
   expect(await readKeyFile(path)).toEqual({ contents, isLocked: false, warning: null })
 })
 
-test('a file or a link at the path is never written to', async () => {
+test('an existing file or link at the path is never overwritten', async () => {
   const [path, target, link] = [newPath(), newPath(), newPath()]
   await writeFile(path, 'mine')
   await symlink(target, link)
@@ -53,18 +53,18 @@ test('a file or a link at the path is never written to', async () => {
   await expect(stat(target)).rejects.toThrow('ENOENT')
 })
 
-test('a folder that is not there is told apart from a file that is', async () => {
+test('a missing folder and an existing file have different errors', async () => {
   expect(await failure(writeKeyFile(join(folder, 'no', 'key.json'), peerFile()))).toBe('key_file_unwritable')
 })
 
-test.each([0o640, 0o604, 0o660])('a file of mode %o is read with a warning', async (mode) => {
+test.each([0o640, 0o604, 0o660])('a file with mode %o is read with a warning', async (mode) => {
   const path = newPath()
   await writeKeyFile(path, peerFile())
   await chmod(path, mode)
   expect((await readKeyFile(path)).warning?.code).toBe('key_file_exposed')
 })
 
-test('a missing and an unreadable file have codes of their own', async () => {
+test('a missing file and an unreadable one have codes of their own', async () => {
   expect(await failure(readKeyFile(newPath()))).toBe('key_file_missing')
   expect(await failure(readKeyFile(folder))).toBe('key_file_unreadable')
 })
@@ -85,7 +85,7 @@ const DAMAGES: Record<string, (text: string) => string> = {
   'more than a key file holds': (text) => text + ' '.repeat(70_000),
 }
 
-test.each(Object.keys(DAMAGES))('a file with %s is malformed, and no secret is in the error', async (name) => {
+test.each(Object.keys(DAMAGES))('a file with %s is malformed, and the error contains no secret', async (name) => {
   const path = newPath()
   await writeKeyFile(path, peerFile())
   const text = await readFile(path, 'utf8')
@@ -98,7 +98,7 @@ test.each(Object.keys(DAMAGES))('a file with %s is malformed, and no secret is i
   expect(allText(error)).not.toContain(toHex(peerNumber(1).box.secretKey).slice(8, 32))
 })
 
-test('a key file is replaced whole, also where an attempt before broke off', async () => {
+test('a key file is replaced atomically, also after an interrupted attempt', async () => {
   const path = newPath()
   await writeKeyFile(path, peerFile())
   await writeFile(`${path}.next`, 'half a key fi')
@@ -111,7 +111,7 @@ test('a key file is replaced whole, also where an attempt before broke off', asy
 
 const CHEAP = { memoryKib: 8, passes: 1 }
 
-test('a locked file opens with its passphrase, however its letters are composed, and hides every secret', async () => {
+test('a locked file opens with its passphrase in any Unicode form, and hides every secret', async () => {
   const path = newPath()
   const contents = peerFile()
   await writeKeyFile(path, contents, { passphrase: 'Caf\u00e9 au lait', cost: CHEAP })
@@ -124,7 +124,7 @@ test('a locked file opens with its passphrase, however its letters are composed,
   expect(await failure(readKeyFile(path, () => 'Caf\u00e9 au lait'))).toBe('passphrase_wrong')
 })
 
-test('the usual cost is that of RFC 9106, and stands in the file', async () => {
+test('the default cost is that of RFC 9106, and is written to the file', async () => {
   const path = newPath()
   await writeKeyFile(path, peerFile(), { passphrase: 'long enough' })
   expect(JSON.parse(await readFile(path, 'utf8'))).toMatchObject({
@@ -134,7 +134,7 @@ test('the usual cost is that of RFC 9106, and stands in the file', async () => {
   expect(await failure(readKeyFile(path, () => 'long enough'))).toBe('no failure')
 })
 
-test('a file that was locked once can be opened for ever', async () => {
+test('a frozen locked file still opens', async () => {
   const vector = readVector('key-file.json')
   const path = newPath()
   await writeFile(path, JSON.stringify(vector.file), { mode: 0o600 })
@@ -157,7 +157,7 @@ const LOCK_DAMAGES: Record<string, [(text: string) => string, string]> = {
   ],
 }
 
-test.each(Object.keys(LOCK_DAMAGES))('a locked file with %s is not opened', async (name) => {
+test.each(Object.keys(LOCK_DAMAGES))('a locked file with %s does not open', async (name) => {
   const path = newPath()
   await writeKeyFile(path, peerFile(), { passphrase: 'secret', cost: { memoryKib: 8, passes: 2 } })
   const [damage, code] = LOCK_DAMAGES[name]!
@@ -168,7 +168,7 @@ test.each(Object.keys(LOCK_DAMAGES))('a locked file with %s is not opened', asyn
   expect(await failure(readKeyFile(path, () => 'secret'))).toBe(code)
 })
 
-test('without a passphrase a locked file says that it is locked, and nothing is asked for a plain one', async () => {
+test('without a passphrase, a locked file reports that it is locked, and a plain file asks for none', async () => {
   const [locked, plain] = [newPath(), newPath()]
   await writeKeyFile(locked, peerFile(), { passphrase: 'secret', cost: CHEAP })
   await writeKeyFile(plain, peerFile())
@@ -197,7 +197,7 @@ const publishedOf = ({ identity: { box } }: PeerKeyFile) => ({ boxKey: box.publi
 const epochsOf = ({ identity, formerBoxKeys }: PeerKeyFile) =>
   [identity.box, ...formerBoxKeys].map(({ epoch }) => epoch)
 
-test('the next key opens at once and seals when it is published; the one before opens on', () => {
+test('the next key opens at once and seals once published; the previous key still opens', () => {
   const before = file()
   const { next, file: between } = beginBoxKeyRotation(before, publishedOf(before))
   expect(next.epoch).toBe(2)
@@ -208,14 +208,14 @@ test('the next key opens at once and seals when it is published; the one before 
   expect(after.formerBoxKeys).toEqual([{ ...before.identity.box, retiredAtMs: 1000 }])
 })
 
-test('an attempt that broke off is taken up with the key it left, published or not', () => {
+test('an interrupted attempt resumes with its key, published or not', () => {
   const before = file()
   const { next, file: between } = beginBoxKeyRotation(before, publishedOf(before))
   expect(beginBoxKeyRotation(between, publishedOf(before))).toEqual({ next, file: between })
   expect(beginBoxKeyRotation(between, { boxKey: next.publicKey, boxEpoch: 2 })).toEqual({ next, file: between })
 })
 
-test('a key file older than the directory goes past it', () => {
+test('the next epoch is above those of an outdated key file and the directory', () => {
   const before = file()
   const elsewhere = { boxKey: new Uint8Array(32), boxEpoch: 7 }
   expect(beginBoxKeyRotation(before, elsewhere).next.epoch).toBe(8)
@@ -225,7 +225,7 @@ test('a key file older than the directory goes past it', () => {
   expect(epochsOf(completeBoxKeyRotation(again, next, 0))).toEqual([8, 1, 2])
 })
 
-test('former keys are let go 60 days after they were retired, and 64 of them kept at most', () => {
+test('former keys are deleted 60 days after their retirement, and at most 64 are kept', () => {
   let kept = file()
   const rotate = (atMs: number) => {
     const { next, file: between } = beginBoxKeyRotation(kept, publishedOf(kept))

@@ -16,7 +16,7 @@ beforeAll(ready)
 
 const message = new TextEncoder().encode('hello')
 
-/** Points of order 1, 2, 4 and 8, and spellings of them that are not canonical. */
+/** Points of order 1, 2, 4 and 8, and non-canonical encodings of them. */
 const SMALL_ORDER = [
   `01${'00'.repeat(31)}`,
   `ec${'ff'.repeat(30)}7f`,
@@ -34,7 +34,7 @@ describe.each([
   ['libsodium', sodiumSignatures],
   ['the platform', new NativeSignatures()],
 ])('by %s', (_, signatures) => {
-  test('a signature verifies under its key and message only', () => {
+  test('a signature verifies only with its key and message', () => {
     const [keys, others] = [generateSigningKeys(), generateSigningKeys()]
     const signature = signatures.sign(keys, message)
     expect(signatures.verify(keys.publicKey, message, signature)).toBe(true)
@@ -42,7 +42,7 @@ describe.each([
     expect(signatures.verify(keys.publicKey, message.subarray(1), signature)).toBe(false)
   })
 
-  test('keys and signatures of the wrong form are refused without a throw', () => {
+  test('keys and signatures of the wrong form are refused without an exception', () => {
     const keys = generateSigningKeys()
     const signature = signatures.sign(keys, message)
     const shapes = ['', keys.publicKey.slice(2), `${keys.publicKey}00`, keys.publicKey.toUpperCase(), 'zz'.repeat(32)]
@@ -53,7 +53,7 @@ describe.each([
   })
 
   test.each(SMALL_ORDER)(
-    'the small-order key %s signs nothing, not with R = identity and S = 0 either',
+    'nothing verifies with the small-order key %s, not even with R = identity and S = 0',
     (publicKey) => {
       const signature = new Uint8Array(64)
       signature[0] = 1
@@ -68,18 +68,18 @@ describe.each([
   })
 })
 
-test('a signature of the platform is that of libsodium', () => {
+test('the platform creates the same signatures as libsodium', () => {
   const keys = generateSigningKeys()
   expect(toHex(new NativeSignatures().sign(keys, message))).toBe(toHex(sign(keys, message)))
 })
 
-test('the small-order keys are all that there are', () => {
+test('the list of small-order keys is complete', () => {
   const heights = new Set(SMALL_ORDER.map((key) => heightOf(key) % P))
   expect(heights.size).toBe(5)
   for (const height of heights) expect(doubled(doubled(doubled(height)))).toBe(1n)
 })
 
-test('generated identities differ, and their box key is no conversion of the signing key', () => {
+test('generated identities differ, and their box keys are not derived from the signing keys', () => {
   const [a, b] = [generateIdentity(), generateIdentity()]
   expect(a.signing.publicKey).not.toBe(b.signing.publicKey)
   expect(toHex(a.box.publicKey)).not.toBe(toHex(b.box.publicKey))
@@ -93,7 +93,7 @@ test('a fingerprint is stable and has eight groups', () => {
   expect(print).toMatch(/^([0-9A-HJKMNP-TV-Z]{4}-){7}[0-9A-HJKMNP-TV-Z]{4}$/)
 })
 
-test('a fingerprint is read as people type it, and what is only like one is none', () => {
+test('a typed fingerprint is parsed, and a similar text is refused', () => {
   const { fingerprint: print } = readVector('handshake.json') as { fingerprint: string }
   const bare = print.replaceAll('-', '')
   for (const typed of [print, print.toLowerCase(), bare, bare.replaceAll('0', 'o').replaceAll('1', 'l')])
@@ -102,7 +102,7 @@ test('a fingerprint is read as people type it, and what is only like one is none
   for (const other of [...others, 'ab'.repeat(32)]) expect(readFingerprint(other)).toBeNull()
 })
 
-/** S + L is another number for the same scalar. */
+/** S + L stands for the same scalar as S. */
 function addGroupOrderToS(signature: Uint8Array): Uint8Array {
   const order = fromHex('edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010')
   const shifted = signature.slice()
@@ -123,7 +123,7 @@ function heightOf(publicKey: string): bigint {
   return BigInt(`0x${toHex(Uint8Array.from(bytes))}`) % 2n ** 255n
 }
 
-/** The height of twice the point: y alone decides it, since x occurs squared. */
+/** Returns the y coordinate of the doubled point; it depends on y alone, since x occurs squared. */
 function doubled(y: bigint): bigint {
   const xx = (y * y - 1n) * inverse(D * y * y + 1n)
   return mod((y * y + xx) * inverse(1n - D * mod(xx * y * y)))

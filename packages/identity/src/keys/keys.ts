@@ -35,7 +35,7 @@ export function generateIdentity(): Identity {
   return { signing: generateSigningKeys(), box: generateBoxKeys(1) }
 }
 
-/** The same identity from the same two seeds of 32 bytes: for test vectors. */
+/** Returns the same identity for the same two seeds of 32 bytes: for test vectors. */
 export function identityFromSeeds(seeds: { signing: Uint8Array; box: Uint8Array }): Identity {
   assert(seeds.box.length === SEED_BYTES, 'a seed of a box key has 32 bytes')
   const { publicKey, privateKey } = sodium.crypto_box_seed_keypair(seeds.box)
@@ -52,7 +52,7 @@ export function signingKeysFromSeed(seed: Uint8Array): SigningKeys {
   return { publicKey: toHex(publicKey) as PeerKey, secretKey: privateKey }
 }
 
-/** A new box key, for a new identity (epoch 1) or for a rotation (the former epoch + 1). */
+/** Generates a box key, for a new identity (epoch 1) or for a rotation (the former epoch + 1). */
 export function generateBoxKeys(epoch: number): BoxKeys {
   return boxKeysFromSecret(crypto.getRandomValues(new Uint8Array(32)), epoch)
 }

@@ -35,12 +35,12 @@ const voucherOf = (change: Partial<DeviceVoucher> = {}): DeviceVoucher => ({
 })
 const statement = () => signDevice(phone(), once(), signVoucher(user(), voucherOf()))
 
-test('a statement says whose device it is', () => {
+test('a statement names the user of the device', () => {
   const bytes = statement()
   expect(readDevice(bytes)).toEqual({ ...voucherOf(), device: phone().publicKey, bytes })
 })
 
-test('with one byte changed, cut off or added it is none', () => {
+test('a statement with a changed, missing or additional byte is refused', () => {
   const bytes = statement()
   for (let at = 0; at < bytes.length; at++) {
     const other = bytes.slice()
@@ -51,23 +51,23 @@ test('with one byte changed, cut off or added it is none', () => {
   expect(readDevice(Uint8Array.of(...bytes, 0))).toBe(null)
 })
 
-test('each of the three must have signed', () => {
+test('all three signatures are required', () => {
   const voucher = signVoucher(user(), voucherOf())
   expect(readDevice(signDevice(phone(), thief(), voucher))).toBe(null)
-  // In the name of another device: the thief signs for itself, and the key of the phone stands there.
+  // Claims another device: the thief signs, but the statement names the phone's key.
   const stolen = signDevice(thief(), once(), voucher)
   stolen.set(fromHex(phone().publicKey), voucher.length + 2)
   expect(readDevice(stolen)).toBe(null)
-  // The user claims a peer that never agreed: its invite key signs, the peer does not.
+  // Claims a peer that never agreed: the user's invite key signs, the peer does not.
   const claimed = signDevice({ ...thief(), publicKey: phone().publicKey }, once(), voucher)
   expect(readDevice(claimed)).toBe(null)
-  // A voucher in the name of another user.
+  // Presents a voucher in another user's name.
   const forged = signVoucher(thief(), voucherOf({ user: thief().publicKey })).slice()
   forged.set(fromHex(user().publicKey), 2 + 16 + 2)
   expect(readDevice(signDevice(phone(), once(), forged))).toBe(null)
 })
 
-test('a user is no device of its own', () => {
+test('a user cannot be its own device', () => {
   expect(readDevice(signDevice(user(), once(), signVoucher(user(), voucherOf())))).toBe(null)
 })
 
@@ -79,11 +79,11 @@ test.each<[string, Partial<DeviceVoucher>]>([
   ['no time', { notAfterMs: Number.NaN }],
   ['a time past all counting', { joinByMs: 2 ** 53 }],
   ['another user', { user: 'ab'.repeat(32) as PeerKey }],
-])('a voucher with %s is not signed', (_, flaw) => {
+])('a voucher with %s cannot be signed', (_, flaw) => {
   expect(() => signVoucher(user(), voucherOf(flaw))).toThrow()
 })
 
-test('no bytes make the readers throw', () => {
+test('arbitrary bytes never cause an exception', () => {
   return fc.assert(
     fc.property(fc.uint8Array({ maxLength: 500 }), (bytes) => {
       expect(readDevice(bytes)).toBe(null)
@@ -92,7 +92,7 @@ test('no bytes make the readers throw', () => {
   )
 })
 
-test("a removal is the user's alone", () => {
+test("only the user can sign a removal", () => {
   const removal = { meshId: MESH, user: user().publicKey, device: phone().publicKey }
   const bytes = signRemoval(user(), removal)
   expect(readRemoval(bytes)).toEqual(removal)

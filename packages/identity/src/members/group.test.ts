@@ -23,14 +23,14 @@ beforeAll(ready)
 const keyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
 const owner = () => peerNumber(1).signing
 const found = (members = [keyOf(2), keyOf(1)]) => createGroup(owner(), { meshId: MESH, name: 'crew', members })
-/** Fields as they are in a statement, signed with the given keys. */
+/** Signs fields with the given keys, in the form of a statement. */
 const signed = (keys: ReturnType<typeof owner>, fields: Uint8Array) => {
   const text = Buffer.concat([Buffer.from('sealpost-group/1\0'), fields])
   return new Uint8Array(Buffer.concat([fields, sign(keys, text)]))
 }
 const fieldsOf = (bytes: Uint8Array) => bytes.slice(0, -64)
 
-test('a statement says what it was made of, members in one order and each once', () => {
+test('a statement returns its fields, with sorted and distinct members', () => {
   const group = found([keyOf(2), keyOf(1), keyOf(2)])
   expect(readGroup(group.bytes)).toEqual(group)
   expect(group).toMatchObject({ meshId: MESH, epoch: 1, owner: owner().publicKey, name: 'crew' })
@@ -38,13 +38,13 @@ test('a statement says what it was made of, members in one order and each once',
   expect(found().groupId).not.toBe(found().groupId)
 })
 
-test('a change keeps the group and raises its epoch', () => {
+test('a change keeps the group id and raises the epoch', () => {
   const group = found()
   const changed = changeGroup(owner(), group, { members: [keyOf(3)] })
   expect(readGroup(changed.bytes)).toMatchObject({ ...group, epoch: 2, members: [keyOf(3)], bytes: changed.bytes })
 })
 
-test('its end names nobody, and nothing can follow it', () => {
+test('the last statement has no members, and no statement can follow it', () => {
   const group = found()
   const end = endGroup(owner(), group)
   expect(readGroup(end.bytes)).toMatchObject({ ...group, epoch: 2 ** 31 - 1, members: [], bytes: end.bytes })
@@ -52,7 +52,7 @@ test('its end names nobody, and nothing can follow it', () => {
   expect(() => changeGroup(owner(), end, { members: [keyOf(1)] })).toThrow()
 })
 
-test('with one byte changed, cut off or added it is none', () => {
+test('a statement with a changed, missing or additional byte is refused', () => {
   const { bytes } = found()
   for (let at = 0; at < bytes.length; at++) {
     const other = bytes.slice()
@@ -63,7 +63,7 @@ test('with one byte changed, cut off or added it is none', () => {
   expect(readGroup(Uint8Array.of(...bytes, 0))).toBe(null)
 })
 
-test("nobody signs for another owner's group, in that one's name or in its own", () => {
+test("nobody can sign for another owner's group, in the owner's name or their own", () => {
   const group = found()
   const thief = peerNumber(2).signing
   expect(readGroup(signed(thief, fieldsOf(group.bytes)))).toBe(null)
@@ -88,11 +88,11 @@ test.each<[string, Partial<GroupFields>]>([
   ['epoch 0', { epoch: 0 }],
   ['an epoch that no database holds', { epoch: 2 ** 31 }],
   ['a mesh of its own', { meshId: OTHER_MESH as MeshId }],
-])('a group with %s is not signed', (_, flaw) => {
+])('a group with %s cannot be signed', (_, flaw) => {
   expect(() => signGroup(owner(), { ...found(), ...flaw })).toThrow()
 })
 
-test('what no version writes is refused although its owner signed it', () => {
+test('a form that no version writes is refused even if its owner signed it', () => {
   const { bytes } = found([keyOf(1), keyOf(2)])
   const fields = fieldsOf(bytes)
   const head = fields.slice(0, -66)
@@ -111,7 +111,7 @@ test('what no version writes is refused although its owner signed it', () => {
   expect(made(head.slice(0, epochAt), u32(0), head.slice(epochAt + 4), u16(1), one)).toBe(null)
 })
 
-test('any bytes are read or refused, and never thrown at', () => {
+test('arbitrary bytes are read or refused without an exception', () => {
   return fc.assert(
     fc.property(fc.uint8Array({ maxLength: 400 }), (bytes) => {
       expect(readGroup(bytes)).toBe(null)

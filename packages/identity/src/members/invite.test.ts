@@ -22,7 +22,7 @@ function malformed(text: string): boolean {
   }
 }
 
-test('an invite says what it was made of', () => {
+test('an invite returns its fields', () => {
   const admin = peerNumber(1).signing
   const whole = { ...terms, notAfterMs: 1_800_000_000_000, usesMax: 3, role: 'admin' } as const
   const text = createInvite(admin, whole)
@@ -30,7 +30,7 @@ test('an invite says what it was made of', () => {
   expect(readInvite(`  ${text}\n`)).toMatchObject({ ...whole, issuer: admin.publicKey })
 })
 
-test('left to itself it lets one member in, within a day, and no two have one id', () => {
+test('by default an invite admits one member within a day, and has a distinct id', () => {
   const { signing } = peerNumber(1)
   const [one, two] = [readInvite(createInvite(signing, terms)), readInvite(createInvite(signing, terms))]
   expect(one).toMatchObject({ usesMax: 1, role: 'member' })
@@ -38,7 +38,7 @@ test('left to itself it lets one member in, within a day, and no two have one id
   expect(one.inviteId).not.toBe(two.inviteId)
 })
 
-test('a text with one character changed, cut off or added is no invite', () => {
+test('a text with a changed, missing or additional character is no invite', () => {
   const text = createInvite(peerNumber(1).signing, terms)
   for (let at = 0; at < text.length; at++) {
     const other = text[at] === 'A' ? 'B' : 'A'
@@ -56,7 +56,7 @@ test('a text with one character changed, cut off or added is no invite', () => {
     expect(malformed(bad)).toBe(true)
 })
 
-test('any bytes are read or refused, and never thrown at', () => {
+test('arbitrary bytes are read or refused without an exception', () => {
   return fc.assert(
     fc.property(fc.uint8Array({ maxLength: 400 }), (bytes) => {
       expect(parseInvite(bytes)).toBeNull()
@@ -64,7 +64,7 @@ test('any bytes are read or refused, and never thrown at', () => {
   )
 })
 
-/** What a hostile issuer might sign: each well-formed but for one field. */
+/** Invites that a hostile issuer might sign: each is well formed except for one field. */
 const STRANGE: Record<
   string,
   Partial<Record<'inviteId' | 'meshId' | 'url' | 'brokerKey' | 'usesMax' | 'role', Uint8Array>>
@@ -103,7 +103,7 @@ function signedOf(changed: (typeof STRANGE)[string]): Uint8Array {
   return new Uint8Array(Buffer.concat([fields, signature]))
 }
 
-test.each(Object.keys(STRANGE))('with %s it is none, however well it was signed', (name) => {
+test.each(Object.keys(STRANGE))('an invite with %s is refused despite its valid signature', (name) => {
   expect(parseInvite(signedOf({}))).not.toBeNull()
   expect(parseInvite(signedOf(STRANGE[name]!))).toBeNull()
 })
@@ -114,11 +114,11 @@ test.each([
   'wss://broker.example/?token=1',
   'wss://broker.example/#x',
   'wss://',
-])('no invite is made to %s', (url) => {
+])('no invite can be created for %s', (url) => {
   expect(() => createInvite(peerNumber(1).signing, { ...terms, url })).toThrow()
 })
 
-test('the frozen vector is reproduced, and reads as its terms', () => {
+test('the frozen vector is reproduced, and is read as its fields', () => {
   const { issuerSeed, inviteId, terms: frozen, text: line, bytes } = readVector('invite.json')
   const issuer = signingKeysFromSeed(fromHex(issuerSeed))
   expect(signInvite(issuer, frozen as Required<InviteTerms> & { meshId: MeshId }, inviteId as InviteId)).toBe(line)

@@ -20,7 +20,7 @@ const keyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
 const owner = () => peerNumber(1).signing
 const draft = { meshId: MESH, name: 'crew', members: [keyOf(2), keyOf(1)] }
 
-test('a statement says what it was made of, and a change keeps the pool', () => {
+test('a statement returns its fields, and a change keeps the pool id', () => {
   const pool = createPool(owner(), draft)
   expect(readPool(pool.bytes)).toEqual(pool)
   expect(pool).toMatchObject({ meshId: MESH, epoch: 1, owner: owner().publicKey, members: [keyOf(1), keyOf(2)] })
@@ -31,12 +31,12 @@ test('a statement says what it was made of, and a change keeps the pool', () => 
   expect(poolIdOf(OTHER_MESH, owner().publicKey, pool.nonce)).not.toBe(pool.poolId)
 })
 
-test("no group's statement is a pool's, nor the reverse", () => {
+test("a group's statement is not valid for a pool, nor the reverse", () => {
   expect(readPool(createGroup(owner(), draft).bytes)).toBe(null)
   expect(readGroup(createPool(owner(), draft).bytes)).toBe(null)
 })
 
-test('a pool has 64 members at most', () => {
+test('a pool has at most 64 members', () => {
   const members = Array.from({ length: 65 }, (_, n) => keyOf(n))
   expect(() => createPool(owner(), { ...draft, members })).toThrow()
   expect(createPool(owner(), { ...draft, members: members.slice(1) }).members).toHaveLength(64)

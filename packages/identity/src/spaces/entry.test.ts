@@ -25,7 +25,7 @@ const ann = () => peerNumber(1).signing
 const first = { ...PLACE, key: 'topic', value: bytes('tea'), revision: 1, prevHash: NO_ENTRY, sentAtMs: 5 }
 const sealed = (change: Partial<EntryDraft> = {}) => sealEntry(ann(), { ...first, ...change }, KEYS)
 
-test('an entry opens with the keys of its space, and says what it was made of', () => {
+test('an entry opens with the keys of its space, and returns its fields', () => {
   return fc.assert(
     fc.property(
       fc.string({ minLength: 1, maxLength: 40, unit: 'grapheme' }),
@@ -43,13 +43,13 @@ test('an entry opens with the keys of its space, and says what it was made of', 
   )
 })
 
-test('padding hides how long key and value are', () => {
+test('padding hides the lengths of key and value', () => {
   const lengthOf = (value: string) => sealEntry(ann(), { ...first, value: bytes(value), bucketBytes: 256 }, KEYS)
   expect(lengthOf('yes').bytes.length).toBe(lengthOf('certainly not').bytes.length)
   expect(text(openEntry(lengthOf('yes'), KEYS)?.value)).toBe('yes')
 })
 
-test('with one byte changed, cut off or added its signature fails', () => {
+test('an entry with a changed, missing or additional byte has no valid signature', () => {
   const entry = sealed()
   for (let at = 0; at < entry.bytes.length; at++) {
     expect(readEntry(flipped(entry.bytes, at))).toBe(null)
@@ -58,7 +58,7 @@ test('with one byte changed, cut off or added its signature fails', () => {
   expect(readEntry(Uint8Array.of(...entry.bytes, 0))).toBe(null)
 })
 
-test('another author, key, epoch, space or mesh in the header opens nothing', () => {
+test('an entry with another author, key, epoch, space or mesh in its header does not open', () => {
   const entry = sealed()
   const other = new Uint8Array(32).fill(9)
   expect(openEntry(entry, { ...KEYS, spaceKey: other })).toBe(null)
@@ -77,7 +77,7 @@ test('another author, key, epoch, space or mesh in the header opens nothing', ()
   expect(openEntry(entry, KEYS)).not.toBe(null)
 })
 
-test('nobody signs the box of another one as a newer revision, or as its own', () => {
+test("nobody can sign another member's box as a newer revision or as their own", () => {
   const { bytes: fields, hash } = sealed()
   const thief = peerNumber(2).signing
   const opened = (change: (header: Uint8Array) => void) => {
@@ -98,7 +98,7 @@ test('nobody signs the box of another one as a newer revision, or as its own', (
   expect(opened(asSecond)).toBe(null)
 })
 
-test('revision 1 follows nothing, and every other one something', () => {
+test('revision 1 has no predecessor, and every other revision has one', () => {
   expect(() => sealed({ revision: 2 })).toThrow()
   expect(() => sealed({ prevHash: sealed().hash })).toThrow()
   expect(() => sealed({ revision: 0 })).toThrow()
@@ -106,7 +106,7 @@ test('revision 1 follows nothing, and every other one something', () => {
   expect(entryFields(second.bytes)).toMatchObject({ revision: 2, author: ann().publicKey })
 })
 
-test('a key has 1 to 512 bytes and no lone surrogate; a value at most 64 KiB', () => {
+test('a key has 1 to 512 bytes and no lone surrogate; a value has at most 64 KiB', () => {
   expect(['', 'x', 'é'.repeat(256), 'é'.repeat(257), '\ud800'].map(isEntryKey)).toEqual([
     false,
     true,
@@ -124,15 +124,15 @@ test('a key has 1 to 512 bytes and no lone surrogate; a value at most 64 KiB', (
   expect(() => sealed({ value: new Uint8Array(65_537) })).toThrow()
 })
 
-test('a deleted key keeps no value', () => {
+test('a deleted key has no value', () => {
   const entry = sealed({ value: null })
   expect(entryFields(entry.bytes)?.isDeleted).toBe(true)
   expect(openEntry(entry, KEYS)).toEqual({ key: 'topic', value: null })
-  // One that says deleted and still holds a value is none.
+  // An entry that is marked as deleted but contains a value is invalid.
   expect(openEntry({ ...sealed(), isDeleted: true }, KEYS)).toBe(null)
 })
 
-test('any bytes are read or refused, and never thrown at', () => {
+test('arbitrary bytes are read or refused without an exception', () => {
   return fc.assert(
     fc.property(fc.uint8Array({ maxLength: 700 }), (any) => {
       expect(readEntry(any)).toBe(null)

@@ -37,13 +37,13 @@ const sealed = (change: Partial<KeyGrant> = {}) =>
   sealGrant(peerNumber(ann).signing, grant(change), peerNumber(bob).box.publicKey)
 const openedBy = (n: number, box: Uint8Array) => openGrant(box, keyOf(n), [peerNumber(n).box])
 
-test('a grant opens for its member, also after the member turned to another box key', () => {
+test('a grant opens for its member, even after the member has rotated its box key', () => {
   expect(openedBy(bob, sealed())).toEqual(grant())
   expect(openGrant(sealed(), keyOf(bob), [generateBoxKeys(2), peerNumber(bob).box])).toEqual(grant())
   expect(openedBy(cat, sealed())).toBe(null)
 })
 
-test('with one byte changed, cut off or added it opens nothing', () => {
+test('a grant with a changed, missing or additional byte does not open', () => {
   const box = sealed()
   for (let at = 0; at < box.length; at += 9) {
     expect(openedBy(bob, flipped(box, at))).toBe(null)
@@ -52,7 +52,7 @@ test('with one byte changed, cut off or added it opens nothing', () => {
   expect(openedBy(bob, Uint8Array.of(...box, 0))).toBe(null)
 })
 
-test('nobody grants in the name of another, and none for one member is good for the next', () => {
+test('nobody can grant in the name of another member, and a grant for one member is invalid for others', () => {
   const boxed = (text: Uint8Array) => openedBy(bob, sodium.crypto_box_seal(text, peerNumber(bob).box.publicKey))
   const text = signGrant(peerNumber(ann).signing, grant())
   expect(boxed(text)).toEqual(grant())
@@ -62,7 +62,7 @@ test('nobody grants in the name of another, and none for one member is good for 
   expect(boxed(signGrant(peerNumber(ann).signing, grant({ member: keyOf(cat) })))).toBe(null)
 })
 
-test('only who has the former key makes the link to the next one', () => {
+test('only a holder of the former key can create the link to the next one', () => {
   const { link } = grant()
   expect(toHex(keyLink(key(2), key(3), PLACE))).toBe(toHex(link))
   expect(toHex(keyLink(key(9), key(3), PLACE))).not.toBe(toHex(link))
@@ -77,7 +77,7 @@ test.each<[string, Partial<KeyGrant>]>([
   ['a group epoch beyond the last one', { groupEpoch: 2 ** 32 }],
   ['a short name key', { nameKey: new Uint8Array(31) }],
   ['1,025 keys', { keyEpoch: 1025, keys: Array.from({ length: 1025 }, (_, n) => ({ keyEpoch: n + 1, key: key(1) })) }],
-])('a grant with %s is not signed', (_, flaw) => {
+])('a grant with %s cannot be signed', (_, flaw) => {
   expect(() => sealed(flaw)).toThrow()
 })
 
@@ -88,7 +88,7 @@ test('the largest grant has 1,024 keys', () => {
   expect(openedBy(bob, box)?.keys).toHaveLength(1024)
 })
 
-test('any bytes are opened or refused, and never thrown at', () => {
+test('arbitrary bytes are opened or refused without an exception', () => {
   return fc.assert(
     fc.property(fc.uint8Array({ maxLength: 400 }), (any) => {
       expect(openedBy(bob, any)).toBe(null)

@@ -26,7 +26,7 @@ const made = (change: object = {}, body = sealBody(bytes('hello all'))) => ({
   record: sealRecord(ann(), { ...PLACE, ...place, ticket: body.ticket, sentAtMs: 7, note, ...change }, KEYS.spaceKey),
 })
 
-test('a record opens with the key of the space, and its body with what it holds', () => {
+test('a record opens with the key of the space, and its body with the contents of the record', () => {
   const { body, record } = made()
   expect(recordFields(record.bytes)).toEqual({ ...PLACE, author: ann().publicKey, bodyId: body.bodyId, sentAtMs: 7 })
   const opened = openRecord(readRecord(record.bytes)!, KEYS.spaceKey)!
@@ -36,7 +36,7 @@ test('a record opens with the key of the space, and its body with what it holds'
   expect(openRecord(made({ note: null }).record, KEYS.spaceKey)?.note).toBe(null)
 })
 
-test('with one byte changed, cut off or added its signature fails, and another key opens nothing', () => {
+test('a record with a changed, missing or additional byte has no valid signature, and another key does not open it', () => {
   const { record } = made()
   for (let at = 0; at < record.bytes.length; at++) {
     expect(readRecord(flipped(record.bytes, at))).toBe(null)
@@ -46,7 +46,7 @@ test('with one byte changed, cut off or added its signature fails, and another k
   expect(openRecord(record, KEYS.nameKey)).toBe(null)
 })
 
-test('nobody signs the box of another one as its own', () => {
+test("nobody can sign another member's box as their own", () => {
   const { record } = made()
   const thief = peerNumber(2).signing
   const fields = record.bytes.slice(0, -64)
@@ -57,14 +57,14 @@ test('nobody signs the box of another one as its own', () => {
   expect(openRecord(stolen, KEYS.spaceKey)).toBe(null)
 })
 
-test('the first of a stream follows nothing, and every other one something', () => {
+test('the first record of a stream has no predecessor, and every other one has one', () => {
   const { hash } = made().record
   expect(openRecord(made({ seq: 2, prevHash: hash }).record, KEYS.spaceKey)).toMatchObject({ seq: 2, prevHash: hash })
   for (const flaw of [{ seq: 0 }, { seq: 2 }, { prevHash: hash }, { streamId: 'ee' }, { keyEpoch: 0 }])
     expect(() => made(flaw)).toThrow()
 })
 
-test('any bytes are read or refused, and never thrown at', () => {
+test('arbitrary bytes are read or refused without an exception', () => {
   return fc.assert(
     fc.property(fc.uint8Array({ maxLength: 700 }), (any) => {
       expect(readRecord(any)).toBe(null)

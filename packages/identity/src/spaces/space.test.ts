@@ -12,14 +12,14 @@ const draft = (): SpaceFields => ({
   ...{ keepSeconds: 86_400, keepBytes: 1e9, keepsMessages: true },
 })
 
-test('a statement says what it was made of', () => {
+test('a statement returns its fields', () => {
   const space = signSpace(owner(), draft())
   expect(readSpace(space.bytes)).toEqual(space)
   const none = { ...draft(), historyFor: 'none' as const, keepSeconds: 0, keepBytes: 0, keepsMessages: false }
   expect(readSpace(signSpace(owner(), none).bytes)).toMatchObject(none)
 })
 
-test('with one byte changed, cut off or added it is none', () => {
+test('a statement with a changed, missing or additional byte is refused', () => {
   const { bytes } = signSpace(owner(), draft())
   for (let at = 0; at < bytes.length; at++) {
     expect(readSpace(flipped(bytes, at))).toBe(null)
@@ -28,7 +28,7 @@ test('with one byte changed, cut off or added it is none', () => {
   expect(readSpace(Uint8Array.of(...bytes, 0))).toBe(null)
 })
 
-test('a broker can not sign for the owner', () => {
+test('a broker cannot sign for the owner', () => {
   const fields = signSpace(owner(), draft()).bytes.slice(0, -64)
   const by = (n: number) => {
     const signed = Buffer.concat([Buffer.from('sealpost-space/1\0'), fields])
@@ -47,11 +47,11 @@ test.each<[string, Partial<SpaceFields>]>([
   ['history for none, and bounds', { historyFor: 'none', keepsMessages: false }],
   ['history for none, and messages', { historyFor: 'none', keepSeconds: 0, keepBytes: 0 }],
   ['an unknown reader', { historyFor: 'everybody' as never }],
-])('a space with %s is not signed', (_, flaw) => {
+])('a space with %s cannot be signed', (_, flaw) => {
   expect(() => signSpace(owner(), { ...draft(), ...flaw })).toThrow()
 })
 
-test('any bytes are read or refused, and never thrown at', () => {
+test('arbitrary bytes are read or refused without an exception', () => {
   return fc.assert(
     fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
       expect(readSpace(bytes)).toBe(null)

@@ -1,7 +1,8 @@
 /**
- * A seeded fuzzer of what this package reads: invites, groups' and spaces' statements, entries, records, key bindings,
- * envelopes, notes, key files and addresses. Half of the inputs are good ones with a fault in their bytes. The other half have the fault inside what is
- * signed, or sealed, so that they come past the signature: what a hostile member could make.
+ * A seeded fuzzer for the inputs of this package: invites, statements of groups and spaces, entries, records, key
+ * bindings, envelopes, notes, key files and addresses. Half of the inputs are valid ones with faults in their bytes.
+ * The other half have the fault inside the signed or sealed part, so that the signature is valid, as a hostile member
+ * could make them.
  */
 import { OperatingError, type Random, seededRandom, toHex } from '@sealpost/std'
 import { bytesOf, faultyBytes, faultyJson, faultyText, pick } from '@sealpost/std/testing'
@@ -24,12 +25,14 @@ export interface IdentityReport {
   readonly refused: number
 }
 
-/** Reads one hostile input; whether it was accepted. Throws when a rule is broken. */
+/** Reads one hostile input and returns whether it was accepted. Throws when a rule is broken. */
 type Target = (random: Random) => boolean
-/** What the network brought is never thrown at; a person's mistake is, with this code and none of its text. */
+/**
+ * Network input never causes an exception. A user's mistake throws this code, and the error contains none of the input.
+ */
 const CODES = ['invite_malformed', 'authority_malformed']
 
-/** Made when the library is ready, and once. */
+/** Created once, when the library is ready. */
 let pair: readonly [Identity, Identity] | undefined
 const people = () => (pair ??= [peerNumber(1), peerNumber(2)])
 const URL_TEXT = 'wss://broker.example/v1/ws'
@@ -81,7 +84,7 @@ function groupSamples(): Uint8Array[] {
   return [first, changeGroup(alice.signing, first, { members: members.slice(1) })].map(({ bytes }) => bytes)
 }
 
-/** What is kept of state and history. An entry or record that came past its signature is opened, too. */
+/** Reads state and history. An entry or record with a valid signature is also opened. */
 function spaceTargets(): Readonly<Record<string, Target>> {
   const [{ signing }] = people()
   const place = { meshId: MESH, spaceId: MESH, keyEpoch: 1 }
@@ -109,7 +112,7 @@ function spaceTargets(): Readonly<Record<string, Target>> {
   }
 }
 
-/** Something that is `fields || signature`. What is accepted must be the very bytes that were given. */
+/** Reads `fields || signature`. An accepted value must have exactly the given bytes. */
 function bytesTarget(
   samples: readonly Uint8Array[],
   signedAs: string,
@@ -176,7 +179,7 @@ function bindings(): Target {
   }
 }
 
-/** Half of them open, and hold a header, a note or a length that no version writes. */
+/** Half of the boxes open, and contain a header, note or length that no version writes. */
 function envelopes(): Target {
   const [alice, bob] = people()
   const [sealer, reader] = people().map((identity) => new Sealer({ identity, meshId: MESH })) as [Sealer, Sealer]

@@ -1,4 +1,4 @@
-/** Test support: Chromium, and a person with a window and storage of their own. */
+/** For tests: Chromium, and a user with a separate window and storage. */
 import { existsSync } from 'node:fs'
 import { type Browser, chromium, type Locator, type Page } from 'playwright-core'
 
