@@ -35,8 +35,8 @@ describe('an entry', () => {
 
   test.each<[string, Partial<EntryWrite>]>([
     ['an old revision', { revision: 1, formerHash: '0'.repeat(64) }],
-    ['one too far', { revision: 3 }],
-    ['another former one', { formerHash: '5'.repeat(64) }],
+    ['a skipped revision', { revision: 3 }],
+    ['another previous entry', { formerHash: '5'.repeat(64) }],
   ])('of %s gets the current entry as a conflict', async (_, changes) => {
     await stage.found()
     const first = stage.entry('a', 1)

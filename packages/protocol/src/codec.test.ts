@@ -293,7 +293,7 @@ describe("an invalid value from a caller's bug is not encoded", () => {
     ['an envelope that is text', item('send', 'envelopes', { envelope: 'x'.repeat(40) })],
     ['no envelope', item('send', 'envelopes', { envelope: undefined })],
     ['an unknown code', item('nack', 'items', { code: 'E_BUSY' })],
-    ['a list that is none', { type: 'settle', ids: { length: 1, 0: 1 } }],
+    ['an object instead of a list', { type: 'settle', ids: { length: 1, 0: 1 } }],
     ['an item that is null', { type: 'retry', items: [null] }],
     ['an item of another list', { type: 'settle', ids: [undefined] }],
     ['a nonce of 31 bytes', { ...good.hello, nonce: new Uint8Array(31) }],

@@ -342,7 +342,7 @@ describe('lifecycle', () => {
     await expect(alice.send(bob, 'x')).rejects.toMatchObject({ code: 'revoked' })
   })
 
-  test(`await using` closes the peer, async () => {
+  test('`await using` closes the peer', async () => {
     const world = new World()
     let inner: Peer
     {

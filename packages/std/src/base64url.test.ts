@@ -20,7 +20,7 @@ test.each([
   ['padding', 'AA=='],
   ['the other alphabet', '+/+/'],
   ['white space', 'AA AA'],
-  ['bits behind the last byte', 'AB'],
+  ['bits beyond the last byte', 'AB'],
   ['one digit', 'A'],
   ['another letter', 'AAÄ'],
 ])('%s is refused', (_, text) => {

@@ -14,7 +14,7 @@ interface Parts {
 
 export function Conversation({ chat, mailbox, peer }: Parts) {
   const heading = useRef<HTMLHeadingElement>(null)
-  useEffect(() => heading.current!.focus(), []) // the composer may grow up to this height where there is room
+  useEffect(() => heading.current!.focus(), []) // the composer takes the focus where there is room
   const isMember = chat.peers.some((each) => each.peer === peer && each.isMember)
   return (
     <section class="conversation" aria-labelledby="with">

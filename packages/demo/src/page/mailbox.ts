@@ -145,7 +145,7 @@ export class Mailbox {
     if (isStranger) void this.#askMembers()
   }
 
-  /** A peer that was lost and returned may be online again. */
+  /** A file that was lost may be available again, because its message was pushed again. */
   async #isUnsaved({ sender, envelopeId }: Message, file: LineFile): Promise<boolean> {
     const line = receivedLine(this.#chat, sender, envelopeId)
     if (line?.file?.state === 'lost') await this.#file(line, file)

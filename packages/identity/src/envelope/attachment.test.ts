@@ -55,12 +55,12 @@ describe('chunks', () => {
   })
 
   test.each<[string, (chunks: Uint8Array[]) => Uint8Array]>([
-    ['the next one', ([, second]) => second!],
-    ['one of another file', () => new ChunkStream(ChunkStream.newKey()).seal(text('one'), false)],
-    ['one with a bit turned', ([first]) => first!.with(3, first![3]! ^ 1)],
-    ['one that was cut', ([first]) => first!.subarray(0, -1)],
+    ['the second chunk first', ([, second]) => second!],
+    ['a chunk of another file', () => new ChunkStream(ChunkStream.newKey()).seal(text('one'), false)],
+    ['a chunk with a flipped bit', ([first]) => first!.with(3, first![3]! ^ 1)],
+    ['a truncated chunk', ([first]) => first!.subarray(0, -1)],
     ['nothing', () => new Uint8Array(0)],
-  ])('do not open if %s', (_, chosen) => {
+  ])('do not open: %s', (_, chosen) => {
     expect(openAll([chosen(sealedOf('one', 'two', 'three'))])).toEqual([null])
   })
 })
@@ -83,10 +83,10 @@ describe('a reference', () => {
   test.each<[string, string]>([
     ['nothing', ''],
     ['another version', attachmentText(attachment).replace(/^A/, 'B')],
-    ['something behind it', `${attachmentText(attachment)}AAAA`],
-    ['a part of it', attachmentText(attachment).slice(0, -4)],
-    ['no base64url', '*'],
-  ])('is refused if it is %s', (_, said) => {
+    ['additional text', `${attachmentText(attachment)}AAAA`],
+    ['a truncated reference', attachmentText(attachment).slice(0, -4)],
+    ['invalid base64url', '*'],
+  ])('is refused: %s', (_, said) => {
     expect(readAttachment(said)).toBe(null)
   })
 

@@ -233,11 +233,11 @@ const MALFORMED: Record<string, (plaintext: Uint8Array) => Uint8Array> = {
   'another magic': patch(3, [0x32]),
   'an unknown flag': patch(4, [5]),
   'a stream without its flag': patch(4, [0]),
-  'a note that ends behind the body': patch(4, [3]),
+  'a note that ends beyond the plaintext': patch(4, [3]),
   'a sequence number 0': patch(117, Array(8).fill(0)),
   'a sequence number beyond the safe integers': patch(117, [0, 0x20, 0, 0, 0, 0, 0, 0]),
   'a time beyond the safe integers': patch(145, [0, 0x20, 0, 0, 0, 0, 0, 0]),
-  'more padding than there is': patch(156, [BODY.length + 1]),
+  'more padding than plaintext': patch(156, [BODY.length + 1]),
 }
 
 test.each(Object.keys(MALFORMED))('a genuine box with %s is malformed', (name) => {
@@ -253,14 +253,14 @@ const withNote = (plaintext: Uint8Array, note: Uint8Array, length = note.length)
 
 const NOTES: Record<string, string | number[]> = {
   'that is empty': '',
-  'that is no JSON': '{',
+  'that is not JSON': '{',
   'that is a list': '[]',
   'that is null': 'null',
-  'that is no UTF-8': [0x22, 0xff, 0x22],
+  'that is not UTF-8': [0x22, 0xff, 0x22],
   'whose thread is short': '{"thread":"ab"}',
   'whose thread is in capitals': JSON.stringify({ thread: 'AB'.repeat(16) }),
-  'whose answer is to a number': '{"inReplyTo":1}',
-  'whose flag is a word': '{"isRequest":"true"}',
+  'with a number in `inReplyTo`': '{"inReplyTo":1}',
+  'with a text as a flag': '{"isRequest":"true"}',
   'with a flag that is null': '{"isError":null}',
 }
 

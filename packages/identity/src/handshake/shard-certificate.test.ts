@@ -53,7 +53,7 @@ test.each([
   ['another name', () => ({ authority: 'b.example:443' }), 'certificate_foreign'],
   ['another port', () => ({ authority: 'a.example:444' }), 'certificate_foreign'],
   ['a later time', () => ({ nowMs: 9_001 }), 'certificate_expired'],
-] as const)('for %s it is not good: %s', (_, change, verdict) => {
+] as const)('a certificate is refused for %s', (_, change, verdict) => {
   expect(checkShardCertificate(signed(), { ...expected(), ...change() })).toBe(verdict)
 })
 

@@ -85,7 +85,7 @@ const CHANGES: Record<string, (t: Transcript) => Partial<Transcript>> = {
   'another capability': (t) => ({ capabilities: [...t.capabilities, 'x'] }),
 }
 
-test.each(Object.keys(CHANGES))('a changed %s makes both verifications fail', (name) => {
+test.each(Object.keys(CHANGES))('both verifications fail with another transcript: %s', (name) => {
   const { vector, transcript } = frozen()
   const changed = { ...transcript, ...CHANGES[name]!(transcript) }
   const clientSignature = fromHex(vector.clientSignature!)

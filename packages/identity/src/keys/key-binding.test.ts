@@ -28,18 +28,20 @@ test('a genuine binding of another mesh or peer is foreign', () => {
 })
 
 const FORGERIES: Record<string, (binding: KeyBinding, other: KeyBinding) => Partial<KeyBinding>> = {
-  'the box key': (_, other) => ({ boxKey: other.boxKey }),
-  'the epoch': () => ({ boxEpoch: 2 }),
-  'the time': () => ({ notAfterMs: NOT_AFTER_MS + 1 }),
-  'the signature': (_, other) => ({ signature: other.signature }),
-  'a bit of the signature': ({ signature }) => ({ signature: signature.map((byte, i) => (i === 9 ? byte ^ 1 : byte)) }),
+  'another box key': (_, other) => ({ boxKey: other.boxKey }),
+  'another epoch': () => ({ boxEpoch: 2 }),
+  'another expiry': () => ({ notAfterMs: NOT_AFTER_MS + 1 }),
+  'another signature': (_, other) => ({ signature: other.signature }),
+  'a flipped bit in the signature': ({ signature }) => ({
+    signature: signature.map((byte, i) => (i === 9 ? byte ^ 1 : byte)),
+  }),
   'a short box key': ({ boxKey }) => ({ boxKey: boxKey.subarray(1) }),
   'a short signature': ({ signature }) => ({ signature: signature.subarray(1) }),
-  'an epoch that is no u32': () => ({ boxEpoch: -1 }),
-  'a time that is no number': () => ({ notAfterMs: Number.NaN }),
+  'a negative epoch': () => ({ boxEpoch: -1 }),
+  'an expiry that is not a number': () => ({ notAfterMs: Number.NaN }),
 }
 
-test.each(Object.keys(FORGERIES))('a binding with a replaced %s is forged', (name) => {
+test.each(Object.keys(FORGERIES))('a binding with %s is forged', (name) => {
   const { bob, binding, expected } = world()
   const change = FORGERIES[name]!(binding, bindBoxKey(bob, MESH, NOT_AFTER_MS))
   expect(checkKeyBinding({ ...binding, ...change }, expected)).toBe('binding_forged')

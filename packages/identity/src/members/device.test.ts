@@ -74,10 +74,10 @@ test('a user cannot be its own device', () => {
 test.each<[string, Partial<DeviceVoucher>]>([
   ['no label', { label: '' }],
   ['a long label', { label: 'x'.repeat(33) }],
-  ['a label that turns the terminal', { label: 'a\u001b[31m' }],
+  ['a label with control characters', { label: 'a\u001b[31m' }],
   ['a label with two parts', { label: 'a/b' }],
-  ['no time', { notAfterMs: Number.NaN }],
-  ['a time past all counting', { joinByMs: 2 ** 53 }],
+  ['an expiry that is not a number', { notAfterMs: Number.NaN }],
+  ['a time beyond the safe integers', { joinByMs: 2 ** 53 }],
   ['another user', { user: 'ab'.repeat(32) as PeerKey }],
 ])('a voucher with %s cannot be signed', (_, flaw) => {
   expect(() => signVoucher(user(), voucherOf(flaw))).toThrow()
@@ -92,7 +92,7 @@ test('arbitrary bytes never cause an exception', () => {
   )
 })
 
-test("only the user can sign a removal", () => {
+test('only the user can sign a removal', () => {
   const removal = { meshId: MESH, user: user().publicKey, device: phone().publicKey }
   const bytes = signRemoval(user(), removal)
   expect(readRemoval(bytes)).toEqual(removal)

@@ -79,15 +79,15 @@ test('a group of another mesh has another id', () => {
 })
 
 test.each<[string, Partial<GroupFields>]>([
-  ['no member', { members: [] }],
-  ['members after its end', { epoch: GROUP_EPOCH_LAST }],
+  ['no members', { members: [] }],
+  ['members in the last epoch', { epoch: GROUP_EPOCH_LAST }],
   ['257 members', { members: Array.from({ length: 257 }, (_, n) => keyOf(n)) }],
   ['no name', { name: '' }],
-  ['a name that turns the terminal', { name: 'a\u001b[31m' }],
+  ['a name with control characters', { name: 'a\u001b[31m' }],
   ['a long name', { name: 'x'.repeat(65) }],
   ['epoch 0', { epoch: 0 }],
-  ['an epoch that no database holds', { epoch: 2 ** 31 }],
-  ['a mesh of its own', { meshId: OTHER_MESH as MeshId }],
+  ['an epoch beyond the largest database integer', { epoch: 2 ** 31 }],
+  ['another mesh', { meshId: OTHER_MESH as MeshId }],
 ])('a group with %s cannot be signed', (_, flaw) => {
   expect(() => signGroup(owner(), { ...found(), ...flaw })).toThrow()
 })

@@ -78,7 +78,7 @@ const STRANGE: Record<
   'a URL with a password': { url: text('wss://a:b@broker.example') },
   'a URL with a query': { url: text('wss://broker.example/?x') },
   'a URL with a space': { url: text('wss://broker.example/ x') },
-  'a URL that is none': { url: text('wss://[') },
+  'an invalid URL': { url: text('wss://[') },
   'a URL of 256 characters': { url: text(`wss://broker.example/${'x'.repeat(235)}`) },
   'a length that lies': { meshId: u16(0xffff) },
 }

@@ -72,7 +72,7 @@ test('only a holder of the former key can create the link to the next one', () =
 test.each<[string, Partial<KeyGrant>]>([
   ['no key', { keys: [] }],
   ['no key of its epoch', { keys: [{ keyEpoch: 2, key: key(2) }] }],
-  ['keys in no order', { keys: [2, 1, 3].map((keyEpoch) => ({ keyEpoch, key: key(1) })) }],
+  ['unsorted keys', { keys: [2, 1, 3].map((keyEpoch) => ({ keyEpoch, key: key(1) })) }],
   ['a short key', { keys: [{ keyEpoch: 3, key: new Uint8Array(31) }] }],
   ['a group epoch beyond the last one', { groupEpoch: 2 ** 32 }],
   ['a short name key', { nameKey: new Uint8Array(31) }],

@@ -41,11 +41,11 @@ test('a broker cannot sign for the owner', () => {
 
 test.each<[string, Partial<SpaceFields>]>([
   ['epoch 0', { epoch: 0 }],
-  ['an epoch that no database holds', { epoch: 2 ** 31 }],
-  ['no bound in time', { keepSeconds: 0 }],
-  ['no bound in bytes', { keepBytes: 0 }],
-  ['history for none, and bounds', { historyFor: 'none', keepsMessages: false }],
-  ['history for none, and messages', { historyFor: 'none', keepSeconds: 0, keepBytes: 0 }],
+  ['an epoch beyond the largest database integer', { epoch: 2 ** 31 }],
+  ['no time limit', { keepSeconds: 0 }],
+  ['no size limit', { keepBytes: 0 }],
+  ['limits without a history', { historyFor: 'none', keepsMessages: false }],
+  ['messages without a history', { historyFor: 'none', keepSeconds: 0, keepBytes: 0 }],
   ['an unknown reader', { historyFor: 'everybody' as never }],
 ])('a space with %s cannot be signed', (_, flaw) => {
   expect(() => signSpace(owner(), { ...draft(), ...flaw })).toThrow()

@@ -78,17 +78,17 @@ describe('a hostile broker', () => {
 
   test.each<[string, string, number, Lie]>([
     ['swaps two chunks', 'attachment_changed', 0, withChunk((chunk, chunks) => chunks[[1, 0, 2][chunk]!])],
-    ['gives one chunk twice', 'attachment_changed', 1, withChunk((chunk, chunks) => chunks[chunk === 1 ? 0 : chunk])],
-    ['leaves a chunk out', 'attachment_changed', 1, withChunk((chunk, chunks) => chunks[chunk === 0 ? 0 : 2])],
-    ["gives another file's chunk", 'attachment_changed', 0, withChunk((chunk, _, other) => other[chunk])],
-    ['turns a bit', 'attachment_changed', 2, withChunk((chunk, chunks) => (chunk === 2 ? chunks[2]!.with(9, chunks[2]![9]! ^ 1) : undefined))],
-    ['cuts a chunk', 'attachment_changed', 1, withChunk((chunk, chunks) => (chunk === 1 ? chunks[1]!.subarray(1) : undefined))],
-    ['gives nothing', 'attachment_changed', 0, withChunk(() => new Uint8Array(0))],
-    ['says that there are fewer chunks', 'attachment_truncated', 0, hashes((all) => all.slice(0, 64))],
-    ['says that there are more chunks', 'attachment_changed', 0, hashes((all) => Uint8Array.from([...all, ...all]))],
-    ['says other hashes', 'attachment_changed', 0, hashes((all) => all.with(40, all[40]! ^ 1))],
-    ['says the hashes in another order', 'attachment_changed', 0, hashes((all) => Uint8Array.from([...all.slice(32), ...all.slice(0, 32)]))],
-    ['says that it is not complete', 'attachment_truncated', 0, withStatus(() => ({ hashes: null }))],
+    ['sends one chunk twice', 'attachment_changed', 1, withChunk((chunk, chunks) => chunks[chunk === 1 ? 0 : chunk])],
+    ['omits a chunk', 'attachment_changed', 1, withChunk((chunk, chunks) => chunks[chunk === 0 ? 0 : 2])],
+    ["sends another file's chunk", 'attachment_changed', 0, withChunk((chunk, _, other) => other[chunk])],
+    ['flips a bit', 'attachment_changed', 2, withChunk((chunk, chunks) => (chunk === 2 ? chunks[2]!.with(9, chunks[2]![9]! ^ 1) : undefined))],
+    ['truncates a chunk', 'attachment_changed', 1, withChunk((chunk, chunks) => (chunk === 1 ? chunks[1]!.subarray(1) : undefined))],
+    ['sends empty chunks', 'attachment_changed', 0, withChunk(() => new Uint8Array(0))],
+    ['reports fewer chunks', 'attachment_truncated', 0, hashes((all) => all.slice(0, 64))],
+    ['reports more chunks', 'attachment_changed', 0, hashes((all) => Uint8Array.from([...all, ...all]))],
+    ['reports other hashes', 'attachment_changed', 0, hashes((all) => all.with(40, all[40]! ^ 1))],
+    ['reports the hashes in another order', 'attachment_changed', 0, hashes((all) => Uint8Array.from([...all.slice(32), ...all.slice(0, 32)]))],
+    ['reports the file as incomplete', 'attachment_truncated', 0, withStatus(() => ({ hashes: null }))],
   ])('that %s is detected', async (_, code, whole, lie) => {
     const broker = new MemoryAttachments()
     const [sent, other] = [await send(broker, THREE), await send(broker, THREE)]
@@ -124,7 +124,7 @@ describe('a process that ends', () => {
     return { broker, resume }
   }
 
-  test.each([0, 1, 2])('after %d chunks leaves an upload that the next process resumes', async (after) => {
+  test.each([0, 1, 2])('after %d chunks is resumed by the next process', async (after) => {
     const { broker, resume } = await dying(after)
     const sent = await send(broker, THREE, { resume })
     expect([broker.puts, broker.kept.size]).toEqual([3, 1])
@@ -133,7 +133,7 @@ describe('a process that ends', () => {
     expect(broker.puts).toBe(3)
   })
 
-  test('leaves nothing that is sealed again with other bytes, not even the chunk in flight', async () => {
+  test('never causes other bytes to be sealed again, not even for the chunk in flight', async () => {
     const { broker, resume } = await dying(1)
     for (const at of [0, PLAIN + 3]) {
       const changed = THREE.with(at, THREE[at]! ^ 1)
@@ -142,7 +142,7 @@ describe('a process that ends', () => {
     expect(broker.puts).toBe(1)
   })
 
-  test('in the middle of a log line leaves an upload that the next process resumes', async () => {
+  test('in the middle of a log line is resumed by the next process', async () => {
     const { broker, resume } = await dying(1)
     resume.bytes = resume.bytes!.slice(0, -5)
     await send(broker, THREE, { resume })
@@ -152,9 +152,9 @@ describe('a process that ends', () => {
   test.each<[string, Partial<UploadOptions>, (life: { broker: MemoryAttachments; resume: MemoryLog }) => void]>([
     ['for others', { to: [BOB, 'c'.repeat(64) as PeerKey] }, () => undefined],
     ['with another name', { name: 'other.pdf' }, () => undefined],
-    ['whose log is none', {}, ({ resume }) => void resume.start(new Uint8Array(200))],
-    ['that its broker has given up', {}, ({ broker }) => broker.kept.clear()],
-  ])('leaves no upload for a new upload %s, which gets its own key', async (_, asked, change) => {
+    ['with an invalid log', {}, ({ resume }) => void resume.start(new Uint8Array(200))],
+    ['that the broker has dropped', {}, ({ broker }) => broker.kept.clear()],
+  ])('is not resumed by an upload %s, which gets its own key', async (_, asked, change) => {
     const { broker, resume } = await dying(1)
     const before = [...broker.kept.keys()]
     change({ broker, resume })
@@ -163,7 +163,7 @@ describe('a process that ends', () => {
     expect((await fetched(broker, sent)).got).toEqual(THREE)
   })
 
-  test('in a download leaves data that the next process verifies instead of fetching', async () => {
+  test('in a download leaves data that the next process verifies and need not fetch', async () => {
     const broker = new MemoryAttachments()
     const sent = await send(broker, THREE)
     const there = THREE.slice(0, 2 * PLAIN)
@@ -185,8 +185,8 @@ test('a chunk is not requested before its reader has the previous one if nothing
 test.each<[string, Partial<UploadOptions>]>([
   ['to nobody', { to: [] }],
   ['without a name', { name: '' }],
-  ['of a type in two lines', { type: 'a\nb' }],
-  ['in chunks of no size', { chunkBytes: 0 }],
+  ['of a two-line type', { type: 'a\nb' }],
+  ['in chunks of size 0', { chunkBytes: 0 }],
 ])('an upload %s throws', async (_, changed) => {
   await expect(send(new MemoryAttachments(), THREE, changed)).rejects.toThrow(RangeError)
 })

@@ -72,12 +72,12 @@ describe('a home', () => {
   })
 
   test.each([
-    ['the very place', A],
-    ['no address', 'wss//b'],
-    ['another scheme', 'https://b.example'],
-    ['a password', 'wss://me:secret@b.example'],
-    ['a query', 'wss://b.example?x'],
-    ['one without encryption', 'ws://b.example'],
+    ['the current address', A],
+    ['not an address', 'wss//b'],
+    ['of another scheme', 'https://b.example'],
+    ['an address with a password', 'wss://me:secret@b.example'],
+    ['an address with a query', 'wss://b.example?x'],
+    ['an unencrypted address', 'ws://b.example'],
   ])('that is %s is not dialled', (_, url) => {
     const addresses = new ShardAddresses([A])
     expect(addresses.follow(to(url), 0)).toBe(false)

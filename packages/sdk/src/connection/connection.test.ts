@@ -227,9 +227,9 @@ describe('moving', () => {
 
 describe('reconnecting', () => {
   test.each([
-    ['failures', backoffMs, (times: number) => (times < 24 ? BRIEF_MAX_MS : BACKOFF_MAX_MS)],
-    ['being put off', putOffMs, () => BACKOFF_MAX_MS],
-  ])('full jitter lies between 0 and 0.5 s, and doubles %s up to its bound', (_, waitMs, bound) => {
+    ['after failures', backoffMs, (times: number) => (times < 24 ? BRIEF_MAX_MS : BACKOFF_MAX_MS)],
+    ['after deferrals', putOffMs, () => BACKOFF_MAX_MS],
+  ])('full jitter begins below 0.5 s and doubles up to its bound: %s', (_, waitMs, bound) => {
     const random = seededRandom(3).next
     for (let times = 0; times < 40; times++) {
       const most = Math.min(bound(times), 500 * 2 ** times)
@@ -241,9 +241,9 @@ describe('reconnecting', () => {
   })
 
   test.each([
-    ['cut off', backoffMs, 300],
-    ['put off', putOffMs, 100],
-  ])('the reconnects of 10,000 peers %s together are spread', (_, waitMs, most) => {
+    ['disconnected together', backoffMs, 300],
+    ['deferred together', putOffMs, 100],
+  ])('10,000 peers reconnect at different times: %s', (_, waitMs, most) => {
     const random = seededRandom(4).next
     const perSlot = new Map<number, number>()
     for (let i = 0; i < 10_000; i++) {

@@ -97,9 +97,9 @@ test('an enrolment follows a redirect to the new home of the mesh', async () => 
 })
 
 test.each([
-  ['in circles', (url: string) => (url.startsWith(HOME) ? 'ws://broker.example:8440' : HOME)],
-  ['to no address', () => 'ws://south.example/?secret'],
-  ['where it is', (url: string) => url],
+  ['in a cycle', (url: string) => (url.startsWith(HOME) ? 'ws://broker.example:8440' : HOME)],
+  ['to an invalid address', () => 'ws://south.example/?secret'],
+  ['to the current broker', (url: string) => url],
 ])('an enrolment does not follow a redirect %s', async (_, next) => {
   const its = world((socket, enrol) => its.moved(socket, enrol, next(socket.url)))
   await expect(join(its.options())).rejects.toMatchObject({ code: 'moved', isRetryable: true })

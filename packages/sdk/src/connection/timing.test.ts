@@ -81,8 +81,8 @@ test('each consecutive miss doubles the time for a broker, up to two heartbeats'
 
 test.each([
   ['a prompt pong', 1, (liveness: Liveness) => liveness.look(101_000, true)],
-  ['ten seconds of prompt answers', 10, () => undefined],
-])('%s resets the count of misses', (_, seconds, prepare) => {
+  ['ten seconds with prompt replies', 10, () => undefined],
+])('the count of misses is reset after %s', (_, seconds, prepare) => {
   const liveness = begun()
   liveness.sent(0)
   watch(liveness, 60_000)

@@ -103,7 +103,7 @@ describe('the statements', () => {
 })
 
 describe('a message to a group', () => {
-  test('is one body and a ticket for each member except the sender', () => {
+  test('has one body, and a ticket for each member except the sender', () => {
     const world = crew()
     const { expected } = sending(world, world.group.groupId)
     expect([numbers(expected), to(world.posts)]).toEqual([[2, 3], [2, 3]]) // biome-ignore format: short

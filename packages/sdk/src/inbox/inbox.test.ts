@@ -107,25 +107,22 @@ describe('inbox', () => {
   test.each([
     ['in a stream', arrival(1)],
     ['outside any stream', looseArrival(1)],
-  ])(
-    'a lost rejection is repeated, and a redriven message is handed out until it is settled: %s',
-    (_, first) => {
-      const inbox = new Inbox()
-      for (let times = 0; times < 3; times++) {
-        const delivery = times === 0 ? first : redriven(first, times)
-        expect(inbox.receive(delivery)).toBe(times === 0 ? 'fresh' : 'redriven')
-        expect(inbox.receive({ ...delivery, attempt: 2 })).toEqual({ running: delivery })
-        inbox.rejected(delivery, `no ${times}`)
-        expect(inbox.receive({ ...delivery, attempt: 3 })).toEqual({ rejected: `no ${times}` })
-      }
-      expect(inbox.receive(redriven(first, 3))).toBe('redriven')
-      inbox.reopened(redriven(first, 3))
-      expect(inbox.receive({ ...redriven(first, 3), attempt: 3 })).toBe('redriven')
-      inbox.settled(redriven(first, 3))
-      expect(inbox.receive(redriven(first, 3))).toBe('duplicate')
-      expect(inbox.receive(redriven(first, 4))).toBe('duplicate')
-    },
-  )
+  ])('a lost rejection is repeated, and a redriven message is handed out until it is settled: %s', (_, first) => {
+    const inbox = new Inbox()
+    for (let times = 0; times < 3; times++) {
+      const delivery = times === 0 ? first : redriven(first, times)
+      expect(inbox.receive(delivery)).toBe(times === 0 ? 'fresh' : 'redriven')
+      expect(inbox.receive({ ...delivery, attempt: 2 })).toEqual({ running: delivery })
+      inbox.rejected(delivery, `no ${times}`)
+      expect(inbox.receive({ ...delivery, attempt: 3 })).toEqual({ rejected: `no ${times}` })
+    }
+    expect(inbox.receive(redriven(first, 3))).toBe('redriven')
+    inbox.reopened(redriven(first, 3))
+    expect(inbox.receive({ ...redriven(first, 3), attempt: 3 })).toBe('redriven')
+    inbox.settled(redriven(first, 3))
+    expect(inbox.receive(redriven(first, 3))).toBe('duplicate')
+    expect(inbox.receive(redriven(first, 4))).toBe('duplicate')
+  })
 
   test('a rejected message that its sender resends after a database restore is rejected again', () => {
     const inbox = new Inbox()

@@ -162,7 +162,7 @@ describe('trusting', () => {
   test.each([
     ['forged', { ...binding(BOB), boxEpoch: 7 }, 'binding_forged'],
     ['expired', binding(BOB, 1, -1 + 0), 'binding_expired'],
-  ])('a %s binding is refused', (_, entry, reason) => {
+  ])('a binding is refused: %s', (_, entry, reason) => {
     const world = new World()
     world.keys.find(BOB, 0)
     world.answer([entry])
@@ -198,10 +198,10 @@ describe('trusting', () => {
   })
 
   test.each([
-    ['of nobody', [], 'unknown_peer'],
-    ['of another', [binding(CAROL)], 'unknown_peer'],
-    ['whose first key is over', [binding(BOB, 1, 1)], 'binding_expired'],
-  ])('a history %s is refused', (_, bindings, reason) => {
+    ['empty', [], 'unknown_peer'],
+    ['of another peer', [binding(CAROL)], 'unknown_peer'],
+    ['with an expired first key', [binding(BOB, 1, 1)], 'binding_expired'],
+  ])('a list of former keys is refused: %s', (_, bindings, reason) => {
     const world = new World()
     world.recheck(BOB, 50)
     world.answerHistory(bindings, 50)

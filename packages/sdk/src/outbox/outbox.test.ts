@@ -77,7 +77,7 @@ describe('window', () => {
 })
 
 describe('lanes', () => {
-  test(`isHead` marks an item with nothing of its lane before it, () => {
+  test('`isHead` marks an item with nothing of its lane before it', () => {
     const world = online()
     world.post(BOB)
     world.post(BOB)

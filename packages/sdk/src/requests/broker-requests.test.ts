@@ -90,8 +90,8 @@ test('pages are requested until the last one', async () => {
 })
 
 test.each([
-  ['goes round in a circle', [entry(3)]],
-  ['never comes to the end', []],
+  ['repeats a page', [entry(3)]],
+  ['sends an empty page', []],
 ])('reading stops at a broker that %s', async (_, members) => {
   const { ask, asked } = asking(() => ({ members, isLast: false }))
   expect(await listMembers(ask)).toHaveLength(members.length * 2)

@@ -47,16 +47,16 @@ test('a truncated response has no end', async () => {
 
 test.each<[string, Uint8Array]>([
   ['another kind of message', join(new Uint8Array([99]), row(7, 1, VALUE).slice(1))],
-  ['a length that is none', join(new Uint8Array([100]), int(4, -5), VALUE)],
-  ['a length beyond any', join(new Uint8Array([100]), int(4, 2 ** 30), VALUE)],
+  ['a negative length', join(new Uint8Array([100]), int(4, -5), VALUE)],
+  ['an excessive length', join(new Uint8Array([100]), int(4, 2 ** 30), VALUE)],
   ['a field beyond its record', record(join(int(2, 5), int(4, 99), VALUE))],
   ['too few fields', record(join(int(2, 5), field(VALUE)))],
-  ['a surplus', record(join(row(7, 1, VALUE).slice(5), VALUE))],
-  ['a number of another size', record(join(int(2, 5), field(VALUE), field(int(8, 1)), field(int(2, 1)), field(VALUE), field(null)))], // biome-ignore format: one thing
+  ['additional bytes', record(join(row(7, 1, VALUE).slice(5), VALUE))],
+  ['a number of the wrong size', record(join(int(2, 5), field(VALUE), field(int(8, 1)), field(int(2, 1)), field(VALUE), field(null)))], // biome-ignore format: one thing
   ['an unknown kind', row(7, 4, VALUE)],
   ['no value', row(7, 1, null)],
   ['a message without a body', row(7, 3, VALUE)],
   ['a seq below 0', row(-1, 1, VALUE)],
-])('%s is malformed', async (_, bytes) => {
+])('malformed records are refused: %s', async (_, bytes) => {
   await expect(read(bytes)).rejects.toMatchObject({ code: 'answer_malformed' })
 })

@@ -312,7 +312,7 @@ test('unsigned and outdated terms are rejected', async () => {
   await caught(its.bob, its.bob.state.maintainKeys(), 'space_forged')
 })
 
-test('the owner of a group's space is the signer of the group, also for a member that opens it for the first time', async () => {
+test('the signer of a group owns its space, also for a member that opens it for the first time', async () => {
   const space = await Space.make({}, { inGroup: 1 })
   const [, bob] = [...space.broker.members.values()]
   const mallory = space.broker.join()

@@ -123,7 +123,7 @@ test('a write whose reply was lost is repeated, and stored once', async () => {
 })
 
 test.each<[string, string, unknown, string]>([
-  ['no key', '', 'x', 'state_key_malformed'],
+  ['an empty key', '', 'x', 'state_key_malformed'],
   ['a key of 513 bytes', 'x'.repeat(513), 'x', 'state_key_malformed'],
   ['a value over 64 KiB', 'topic', new Uint8Array(65_537), 'value_too_large'],
 ])('%s is refused at once', async (_, key, value, expected) => {

@@ -50,7 +50,7 @@ interface KeyRow {
 
 const keyRows: KeyRow[] = [
   {
-    broker: 'puts a box key of its own in the place of a good one',
+    broker: 'replaces a valid box key by its own',
     reason: 'binding_forged',
     refuses: 'key_refused',
     entry: ({ bob, broker }) => ({ ...entryOf(bob, broker.meshId), boxKey: generateIdentity().box.publicKey }),
@@ -62,37 +62,37 @@ const keyRows: KeyRow[] = [
     entry: ({ bob, broker }) => ({ ...entryOf(generateIdentity(), broker.meshId), peer: keyOf(bob) }),
   },
   {
-    broker: "gives another member's key",
+    broker: "presents another member's key",
     reason: 'binding_forged',
     refuses: 'key_refused',
     entry: ({ bob, carol, broker }) => ({ ...entryOf(carol, broker.meshId), peer: keyOf(bob) }),
   },
   {
-    broker: 'makes a key younger than it was signed',
+    broker: 'raises the epoch of a signed key',
     reason: 'binding_forged',
     refuses: 'key_refused',
     entry: ({ bob, broker }) => ({ ...entryOf(bob, broker.meshId), boxEpoch: 9 }),
   },
   {
-    broker: 'makes a key live longer than it was signed',
+    broker: 'extends the expiry of a signed key',
     reason: 'binding_forged',
     refuses: 'key_refused',
     entry: ({ bob, broker }) => ({ ...entryOf(bob, broker.meshId, 1_700_000_000_000), notAfterMs: FAR_MS }),
   },
   {
-    broker: 'brings the key over from another mesh of the same peer',
+    broker: 'presents a key of the same peer from another mesh',
     reason: 'binding_forged',
     refuses: 'key_refused',
     entry: ({ bob }) => entryOf(bob, OTHER_MESH),
   },
   {
-    broker: 'gives a key whose time is over',
+    broker: 'presents an expired key',
     reason: 'binding_expired',
     refuses: 'key_refused',
     entry: ({ bob, broker }) => entryOf(bob, broker.meshId, 1_700_000_000_000),
   },
   {
-    broker: 'says that there is no such peer',
+    broker: 'denies that the peer exists',
     reason: 'unknown_peer',
     refuses: 'unknown_recipient',
     entry: () => null,
@@ -226,7 +226,7 @@ const TERMS = { receipts: 'none', thread: '0'.repeat(32), hops: 0, noAutoReply: 
 
 const groupRows: GroupRow[] = [
   {
-    broker: 'does its work',
+    broker: 'follows the rules',
     raises: [],
     shows: ['1'],
     attack: async ({ scene, bob, mail }) => scene.push(bob, await mail('1')),
@@ -250,7 +250,7 @@ const groupRows: GroupRow[] = [
     },
   },
   {
-    broker: 'leaves the body out',
+    broker: 'omits the body',
     raises: [tamper('no_body')],
     shows: [],
     attack: async ({ scene, bob, mail }) => {
@@ -259,7 +259,7 @@ const groupRows: GroupRow[] = [
     },
   },
   {
-    broker: 'puts a body beside a message to one',
+    broker: 'adds a body to a direct message',
     raises: [tamper('no_group')],
     shows: [],
     attack: async ({ scene, alice, bob, mail }) => {
@@ -269,7 +269,7 @@ const groupRows: GroupRow[] = [
     },
   },
   {
-    broker: 'lets in a message of someone who was taken out',
+    broker: 'accepts a message from a removed member',
     raises: [tamper('not_in_group')],
     shows: [],
     attack: async (crew) => {
@@ -294,7 +294,7 @@ const groupRows: GroupRow[] = [
     },
   },
   {
-    broker: 'brings a group over from another mesh',
+    broker: 'presents a group of another mesh',
     raises: [{ type: 'group_tamper', reason: 'statement_forged', group: null }],
     shows: [],
     attack: async ({ bob, dan, group }) => {
@@ -304,7 +304,7 @@ const groupRows: GroupRow[] = [
     },
   },
   {
-    broker: 'goes back to the members of before',
+    broker: 'goes back to former members',
     raises: [{ type: 'group_tamper', reason: 'statement_rolled_back' }],
     shows: [],
     attack: async ({ bob, dan, group }) => {

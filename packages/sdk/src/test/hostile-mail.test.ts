@@ -34,7 +34,7 @@ const changed = (push: PushedDelivery, change: (envelope: Uint8Array) => Uint8Ar
 
 const rows: Row[] = [
   {
-    broker: 'does its work',
+    broker: 'follows the rules',
     raises: [],
     shows: ['1', '2', '3'],
     attack: async (scene, alice, bob) => scene.push(bob, ...(await scene.mail(alice, scene.bob, '1', '2', '3'))),
@@ -51,7 +51,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'replays it under another envelope id',
+    broker: 'replays a message under another envelope id',
     raises: [tamper('wrong_envelope_id')],
     shows: ['1'],
     attack: async (scene, alice, bob) => {
@@ -60,7 +60,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'gives an old envelope under the id of a new one',
+    broker: 'presents an old envelope under the id of a new one',
     raises: [tamper('wrong_envelope_id')],
     shows: ['1'],
     attack: async (scene, alice, bob) => {
@@ -80,7 +80,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'turns sixty messages round',
+    broker: 'reverses the order of sixty messages',
     raises: [],
     shows: texts(1, 61),
     attack: async (scene, alice, bob) => {
@@ -89,7 +89,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'says what it holds twice',
+    broker: 'pushes a held message twice',
     raises: [],
     shows: ['1', '2', '3'],
     attack: async (scene, alice, bob) => {
@@ -98,7 +98,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'drops one in the middle',
+    broker: 'drops a message in the middle',
     raises: [gap(1)],
     shows: ['1', '3'],
     attack: async (scene, alice, bob) => {
@@ -108,7 +108,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'drops two in different places',
+    broker: 'drops two messages in different places',
     raises: [gap(1), gap(1)],
     shows: ['1', '3', '4', '6'],
     attack: async (scene, alice, bob) => {
@@ -118,7 +118,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'keeps one back until more than sixty-four wait for it',
+    broker: 'withholds a message until more than 64 wait for it',
     raises: [gap(1)],
     shows: ['1', ...texts(3, 67), '2'],
     attack: async (scene, alice, bob) => {
@@ -129,7 +129,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'says that another member wrote it',
+    broker: 'names another member as the sender',
     raises: [tamper('does_not_open')],
     shows: [],
     attack: async (scene, alice, bob) => {
@@ -139,7 +139,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'says that the reader wrote it',
+    broker: 'names the recipient as the sender',
     raises: [tamper('does_not_open')],
     shows: [],
     attack: async (scene, alice, bob) => {
@@ -149,7 +149,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: "gives the reader's own message back as the other's",
+    broker: "returns the recipient's own message as the other's",
     raises: [tamper('reflected')],
     shows: [],
     attack: async (scene, _, bob) => {
@@ -158,7 +158,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'gives it to another recipient',
+    broker: 'delivers a message to another recipient',
     raises: [tamper('does_not_open')],
     shows: [],
     attack: async (scene, alice, bob) => {
@@ -168,7 +168,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'brings it over from another mesh of the same peers',
+    broker: 'delivers a message from another mesh of the same peers',
     raises: [tamper('foreign_mesh')],
     shows: [],
     attack: async (scene, _, bob) => {
@@ -179,7 +179,7 @@ const rows: Row[] = [
   },
   ...[24, 40, 80, 200].map(
     (at): Row => ({
-      broker: `turns one bit of byte ${at}`,
+      broker: `flips one bit of byte ${at}`,
       raises: [tamper('does_not_open')],
       shows: [],
       attack: async (scene, alice, bob) => {
@@ -191,7 +191,7 @@ const rows: Row[] = [
     }),
   ),
   {
-    broker: 'cuts the end off',
+    broker: 'truncates a message',
     raises: [tamper('does_not_open')],
     shows: [],
     attack: async (scene, alice, bob) => {
@@ -204,7 +204,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'moves it to another conversation',
+    broker: 'moves a message to another thread',
     raises: [tamper('wrong_thread')],
     shows: [],
     attack: async (scene, alice, bob) => {
@@ -215,7 +215,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'passes a whisper off as mail',
+    broker: 'presents an ephemeral message as mail',
     raises: [tamper('is_ephemeral')],
     shows: [],
     attack: async (scene, alice, bob) => {
@@ -232,7 +232,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'passes mail off as a whisper',
+    broker: 'presents mail as an ephemeral message',
     raises: [tamper('not_ephemeral')],
     shows: [],
     attack: async (scene, alice, bob) => {
@@ -241,7 +241,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'answers a request with the answer to another one',
+    broker: 'replies to a request with the reply to another one',
     raises: [],
     shows: ['one?', 'two?'],
     attack: async (scene, alice, bob) => {
@@ -331,7 +331,7 @@ describe('a replay to a peer without a store of messages that its former process
 
   test.each([
     ['without a store, after 31 days', undefined, 31],
-    ['with a bound of its own', { maxAgeSeconds: 3_600 }, 1 / 24],
+    ['with a maximum age of one hour', { maxAgeSeconds: 3_600 }, 1 / 24],
   ])('is reported and rejected: %s', async (_, options, days) => {
     const [scene, after, one] = await replayed(options)
     await using _scene = scene

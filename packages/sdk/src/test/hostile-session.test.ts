@@ -65,7 +65,7 @@ const greetings: GreetingRow[] = [
     },
   },
   {
-    broker: 'proves itself for another address, as one that passes the greeting on',
+    broker: 'proves itself for another address, like one that relays the greeting',
     ends: 'wrong_broker',
     welcome: (scene, socket, auth) => {
       const transcript = { ...transcriptOf(scene, socket, auth), authority: 'broker.example:443' }
@@ -73,7 +73,7 @@ const greetings: GreetingRow[] = [
     },
   },
   {
-    broker: 'signs with nothing',
+    broker: 'sends an empty signature',
     ends: 'wrong_broker',
     welcome: (scene) => scene.broker.welcome(new Uint8Array(64)),
   },
@@ -117,22 +117,22 @@ const dropped = (code: string) => ({ type: 'disconnected', code }) as Partial<Pe
 
 const sessions: SessionRow[] = [
   {
-    broker: 'welcomes twice',
+    broker: 'sends two `welcome` frames',
     raises: [dropped('frame_unexpected')],
     attack: ({ broker }, { socket }) => socket.say(broker.welcome(new Uint8Array(64))),
   },
   {
-    broker: 'greets twice',
+    broker: 'sends two greetings',
     raises: [dropped('frame_unexpected')],
     attack: ({ broker }, { socket }) => socket.say(broker.hello(socket)),
   },
   {
-    broker: 'says what is no frame',
+    broker: 'sends bytes that are no frame',
     raises: [dropped('frame_malformed')],
     attack: (_, { socket }) => socket.onmessage!({ data: new Uint8Array([255, 1, 2, 3]).buffer }),
   },
   {
-    broker: 'says half of a frame',
+    broker: 'sends half of a frame',
     raises: [dropped('frame_malformed')],
     attack: ({ broker }, { socket }) => {
       const wire = encode('binary', broker.hello(socket)) as Uint8Array
@@ -140,7 +140,7 @@ const sessions: SessionRow[] = [
     },
   },
   {
-    broker: 'answers questions that nobody asked',
+    broker: 'sends replies without requests',
     raises: [],
     attack: (_, { socket }) => {
       const unasked: ServerFrame[] = [
@@ -156,7 +156,7 @@ const sessions: SessionRow[] = [
     },
   },
   {
-    broker: 'hangs up',
+    broker: 'closes the connection',
     raises: [dropped('connection_lost')],
     attack: (_, { socket }) => socket.cut(1006),
   },
@@ -174,7 +174,7 @@ describe('a broker that', () => {
     expect(bob.shown).toEqual(['the end'])
   })
 
-  test('says that its database may lose what it acknowledged is trusted', async () => {
+  test('reports that its database may lose acknowledged messages is trusted', async () => {
     await using scene = new HostileScene()
     const welcome = scene.broker.welcome.bind(scene.broker)
     scene.broker.welcome = (proof) => ({ ...welcome(proof), durability: 'degraded' })
@@ -221,11 +221,11 @@ interface DenialRow {
 
 /** A broker can always refuse its service: the peer ends with the code that the broker sends. */
 const denials: DenialRow[] = [
-  { broker: 'says that the key is revoked', code: 'revoked', closes: 4403 },
-  { broker: 'says that another session took over', code: 'superseded', closes: 4409 },
+  { broker: 'reports the key as revoked', code: 'revoked', closes: 4403 },
+  { broker: 'reports that another session took over', code: 'superseded', closes: 4409 },
 ]
 
-describe('the peer cannot prevent that a broker', () => {
+describe('the peer cannot stop a broker that', () => {
   test.each(denials)('$broker', async ({ code, closes }) => {
     await using scene = new HostileScene()
     const bob = await scene.join(scene.bob)
@@ -234,7 +234,7 @@ describe('the peer cannot prevent that a broker', () => {
     expect(await bob.peer.closed).toMatchObject({ code })
   })
 
-  test('says of a message that it is stored, and has thrown it away', async () => {
+  test('acknowledges a message and drops it', async () => {
     await using scene = new HostileScene()
     const alice = await scene.join(scene.alice)
     const receipt = await alice.peer.send(scene.bob.signing.publicKey, 'lost')
@@ -242,7 +242,7 @@ describe('the peer cannot prevent that a broker', () => {
     expect(alarmsOf(alice)).toEqual([])
   })
 
-  test('says of mail that it is lost', async () => {
+  test('reports mail as lost', async () => {
     await using scene = new HostileScene()
     const bob = await scene.join(scene.bob)
     const sender = scene.alice.signing.publicKey

@@ -62,12 +62,12 @@ const flipped = (bytes: Uint8Array) => bytes.with(50, bytes[50]! ^ 1)
 const impostors: { home: string; reason: ShardRefusal; certificate?: (scene: Scene) => Uint8Array }[] = [
   { home: 'has another key and no word for it', reason: 'wrong_key' },
   {
-    home: 'has a word of someone else',
+    home: 'has a certificate of another cluster',
     reason: 'certificate_foreign',
     certificate: (scene) => scene.certify({ by: generateSigningKeys() }),
   },
   {
-    home: 'vouches for itself',
+    home: 'signs its own certificate',
     reason: 'certificate_foreign',
     certificate: (scene) => scene.certify({ by: scene.home.keys }),
   },
@@ -77,12 +77,12 @@ const impostors: { home: string; reason: ShardRefusal; certificate?: (scene: Sce
     certificate: (scene) => scene.certify({ shardKey: generateSigningKeys() }),
   },
   {
-    home: 'is dialled under another name than its own',
+    home: 'is dialled under a name that is not its own',
     reason: 'certificate_foreign',
     certificate: (scene) => scene.certify({ authority: 'shard.example:443' }),
   },
   {
-    home: 'has had its time',
+    home: 'has an expired certificate',
     reason: 'certificate_expired',
     certificate: (scene) => scene.certify({ notAfterMs: 1_700_000_000_000 }),
   },
@@ -99,7 +99,7 @@ describe.each(['moved', 'certificate'] as const)('with the certificate in `%s`, 
     else scene.home.certificate = certificate
   }
 
-  test.each(impostors)('$home is not believed: $reason', async ({ reason, certificate }) => {
+  test.each(impostors)('$home is rejected: $reason', async ({ reason, certificate }) => {
     await using scene = new Scene()
     if (certificate) use(scene, certificate(scene))
     await using peer = await scene.enter()
@@ -131,7 +131,7 @@ test("a home that names the cluster's key but does not hold it is rejected: proo
   expect(peer.isOnline).toBe(true)
 })
 
-test('a home that has proven nothing can not end a peer', async () => {
+test('a home that has not proven itself cannot end a peer', async () => {
   await using scene = new Scene()
   scene.home.certificate = scene.certify()
   scene.home.intercept = (socket) => {
