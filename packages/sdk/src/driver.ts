@@ -52,7 +52,7 @@ export class PeerDriver implements PeerEffects {
   #closed: Promise<void> | null = null
   #timer: ReturnType<typeof setTimeout> | undefined
   #timerAtMs: Millis = Infinity
-  /** Closing sockets. */
+  /** Sockets that are closing. */
   readonly #closing = new Set<WebSocketLike>()
   #whenClosed: (() => void) | null = null
   /** The store's write under way; it never rejects. */
@@ -90,7 +90,7 @@ export class PeerDriver implements PeerEffects {
     await this.#released
   }
 
-  /** Without this, another broker would push settled messages again when the peer reconnects. Takes 2 s at most. */
+  /** Without this wait of at most 2 s, another broker would push settled messages again when the peer reconnects. */
   async #settlesCommitted(): Promise<void> {
     this.#isClosing = true
     await new Promise<void>((resolve) => {
@@ -187,7 +187,7 @@ export class PeerDriver implements PeerEffects {
   }
 
   #keep(store: PeerStore, changes: StoreChange[]): void {
-    if (this.#isStoreClosed) return // a message settled after the end is pushed again in the next session
+    if (this.#isStoreClosed) return // a message that is settled after the end is pushed again in the next session
     this.#writing = store.write(changes).then(
       () => this.#storeReplied(() => this.engine.storeWritten()),
       (cause) => this.#storeReplied(() => this.engine.storeFailed(cause)),

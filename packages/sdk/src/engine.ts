@@ -55,7 +55,7 @@ export interface PeerEngineOptions extends ConnectionTarget {
   readonly maxAgeMs?: Millis
   /** Default: nothing outlives this engine. */
   readonly store?: EngineStore
-  /** Default: those of the store. */
+  /** Default: the epochs that the store has. */
   readonly keyEpochs?: KeyEpochs
 }
 
@@ -76,7 +76,7 @@ export class PeerEngine {
   readonly #effects: PeerEffects
   readonly connection: BrokerConnection
   private readonly outbox: Outbox
-  /** The `welcome` of the last session. */
+  /** The most recent `welcome`. */
   #welcome: FrameOf<'welcome'> | null = null
   private readonly receiver: Receiver
   readonly #keys: PeerKeys
@@ -88,7 +88,7 @@ export class PeerEngine {
   readonly users: UserClient
   readonly pools: PoolClient
   readonly keyEpochs: KeyEpochs
-  /** In the order in which their frames are sent. */
+  /** The order in which their frames are sent. */
   readonly #parts: readonly EnginePart[]
   readonly #writer: StoreWriter | null
   #storeError: SealpostError | null = null
@@ -250,7 +250,7 @@ export class PeerEngine {
     this.flush()
   }
 
-  /** The store failed: nothing can be promised any more, so this peer ends. */
+  /** The store failed, so the peer can promise nothing more and ends. */
   storeFailed(cause: unknown): void {
     if (this.state.name === 'closed') return
     this.#storeError = asStoreError(cause)
@@ -282,7 +282,7 @@ export class PeerEngine {
     return frames.length
   }
 
-  /** Takes a message to be sent. Calls one of its two handlers, at once if it is refused. */
+  /** Accepts a message to send. Calls one of its two handlers, at once if it is refused. */
   enqueue(post: OutgoingMessage): void {
     if (this.#isEnding || this.state.name === 'closed') return post.refused(this.#endError())
     const to = this.users.statements.current(post.to)
@@ -295,7 +295,10 @@ export class PeerEngine {
     this.enqueue(this.#peerRequests.begin(request, this.#nowMs))
   }
 
-  /** For connected recipients. Returns the id by which `ephemeralFailed` names it. @throws SealpostError `body_too_large` */
+  /**
+   * Sends to connected recipients only. Returns the id by which `ephemeralFailed` names the message. @throws
+   * SealpostError `body_too_large`
+   */
   sendEphemeral(to: PeerKey, body: Uint8Array): EnvelopeId {
     return this.#ephemeral.send(this.users.statements.current(to), body, this.#nowMs)
   }
@@ -316,7 +319,7 @@ export class PeerEngine {
     return this.#presence.presence
   }
 
-  /** Extends the lease of a message while the application works on it. */
+  /** Extends the lease of a message while the application processes it. */
   holdLease(message: Message): void {
     this.receiver.hold(message)
   }
@@ -334,7 +337,7 @@ export class PeerEngine {
     this.#keys.lookup(peer, waiter, this.#nowMs)
   }
 
-  /** Sends the settles that wait, then closes the connection. */
+  /** Sends the pending settles, then closes the connection. */
   close(): void {
     this.flushSettles()
     this.connection.close()

@@ -1,4 +1,4 @@
-/** A peer as its application sees it. */
+/** A peer from the application's view. */
 import type { BoxKeys, Identity } from '@sealpost/identity'
 import type { Form } from '@sealpost/protocol'
 import type { EnvelopeId, InviteId, MeshId, Millis, PeerKey } from '@sealpost/std'
@@ -30,16 +30,19 @@ import { Users } from './users/users.ts'
 /** Options of a peer. */
 export interface ConnectOptions {
   /**
-   * `wss://host[:port]`, or `ws://` for a broker on the same machine. The path is `/v1/ws` unless it names another.
-   * Several are brokers of one cluster: dialled in turn until one answers, which may redirect the peer to the home of
-   * its mesh.
+   * `wss://host[:port]`, or `ws://` for a broker on the same machine. The path is `/v1/ws` unless the URL contains
+   * another. Several URLs name brokers of one cluster. They are dialled in turn until one replies, which may redirect
+   * the peer to the home of its mesh.
    */
   readonly url: string | readonly string[]
   /** The pinned key, from the invite or the operator; a server that can't prove it is refused. */
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
   readonly identity: Identity
-  /** Box keys from before a rotation, and one that an earlier process was about to publish: for opening only. */
+  /**
+   * Box keys from before a rotation, and a key that an earlier process was about to publish. They are used for opening
+   * only.
+   */
   readonly formerBoxKeys?: readonly BoxKeys[]
   /** Former identity keys: mail sealed to them is opened too. */
   readonly formerKeys?: readonly PeerKey[]
@@ -48,18 +51,18 @@ export interface ConnectOptions {
   /** Unsettled deliveries the broker may have pushed. Default 512. */
   readonly credit?: number
   /**
-   * Whether the lease of a message is extended while its handler's promise, or the loop that has it, is running, which
+   * Whether to extend the lease of a message while its handler's promise or the loop over messages processes it, which
    * may take minutes. A handler that never ends holds its message until the session ends. Default true.
    */
   readonly autoExtend?: boolean
   /** Default `binary`; `json` is readable in debugging tools. */
   readonly form?: Form
-  /** Default: the platform's. */
+  /** Default: the platform's implementation. */
   readonly webSocket?: WebSocketConstructor
   /**
    * Stores the outbox and inbox of this peer beyond its process: from `openFileStore`, `openIndexedDbStore` or
    * `MemoryStore`. A later process sends what this one could not, and settled messages are not handed out again. The
-   * peer closes it at its end. Default: none, everything ends with the process.
+   * peer closes the store when it ends. Default: none; everything is lost with the process.
    */
   readonly store?: PeerStore
   /**
@@ -81,7 +84,7 @@ export interface ConnectOptions {
 }
 
 export interface RequestOptions extends Omit<SendOptions, 'notBefore'> {
-  /** From the call to the reply. Default 30 s. */
+  /** Measured from the call to the reply. Default 30 s. */
   readonly timeoutMs?: Millis
 }
 
@@ -112,7 +115,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   readonly #ephemeralHandlers = new Set<(message: EphemeralMessage) => void>()
   readonly #presenceHandlers = new Set<(entry: PresenceEntry) => void>()
   readonly #addressCount: number
-  /** Consecutive attempts that failed at a certificate. */
+  /** Consecutive attempts that failed because of a certificate. */
   #untrusted = 0
   readonly #first = Promise.withResolvers<void>()
   readonly #ended = Promise.withResolvers<SealpostError | null>()
@@ -179,7 +182,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     return this.#driver.engine.keyEpochs
   }
 
-  /** Called by `connect` and `openPeer`. */
+  /** Use `connect` or `openPeer` instead. */
   start(): Promise<void> {
     this.#driver.start()
     return this.#first.promise
@@ -205,7 +208,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    */
   send(to: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<Receipt> {
     return new Promise((accepted, refused) => {
-      // Copied field by field: a spread costs four times as much.
+      // Copies field by field, because a spread costs four times as much.
       const { priority, ttlSeconds, terms, note } = postTermsOf(to, options)
       this.#driver.engine.enqueue({ to, priority, ttlSeconds, terms, note, body: bytesOf(body), accepted, refused })
     })
@@ -226,7 +229,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
         body: bytesOf(body),
         accepted: receipt.resolve,
         refused: (error) => {
-          refused(error) // no effect once it was stored
+          refused(error) // has no effect once it was stored
           receipt.reject(error)
         },
         kept: (outboxNo) => resolve({ outboxNo, receipt: receipt.promise }),
@@ -395,14 +398,14 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   #lost(code: string, reason = 'unknown'): void {
     this.#untrusted = code === 'certificate_untrusted' ? this.#untrusted + 1 : 0
     if (this.#untrusted < this.#addressCount) return
-    this.#first.promise.catch(() => undefined) // there may be no waiter
+    this.#first.promise.catch(() => undefined) // there may be no caller waiting
     this.#first.reject(certificateUntrusted(reason))
   }
 
   #end(error: SealpostError | null): void {
     this.#incoming.end(error)
     this.#ended.resolve(error)
-    this.#first.promise.catch(() => undefined) // there is no waiter after the first session
+    this.#first.promise.catch(() => undefined) // no caller waits after the first session
     this.#first.reject(error ?? new SealpostError('closed', 'This peer was closed.'))
   }
 }

@@ -40,7 +40,7 @@ export interface CryptoPort {
   seal(draft: EnvelopeDraft): SealedEnvelope
   /** Never throws on network input. For the reason `does_not_open`, get a newer key of the sender. */
   open(from: Correspondent, arrival: { envelopeId: EnvelopeId; envelope: Uint8Array }): OpenVerdict
-  /** Returns whether this box key of this peer is none of those held, and none of them is newer. */
+  /** Returns whether this peer lacks the box key and holds no newer one. */
   lacksBoxKey(key: Pick<Correspondent, 'boxKey' | 'boxEpoch'>): boolean
   /** 32 random bytes. */
   newNonce(): Uint8Array
@@ -87,7 +87,7 @@ export function platformWebSocket(): WebSocketConstructor {
 export interface ConnectionTarget {
   /** The addresses of the cluster, at least one, dialled in turn. */
   readonly urls: readonly string[]
-  /** What earlier sessions learned. */
+  /** Addresses learned in earlier sessions. */
   readonly known?: KnownAddresses | undefined
   /** The pinned key. */
   readonly brokerKey: PeerKey
@@ -95,7 +95,7 @@ export interface ConnectionTarget {
   readonly peerKey: PeerKey
 }
 
-/** Of one identity in one mesh. */
+/** The ports of one identity in one mesh. */
 export interface GroupCrypto {
   /** Creates this peer's group at its first epoch. */
   create(draft: Pick<GroupFields, 'name' | 'members'>): GroupStatement
@@ -110,7 +110,7 @@ export interface GroupCrypto {
   openBody(bytes: Uint8Array, ticket: Uint8Array): Uint8Array | null
 }
 
-/** Of one identity in one mesh. */
+/** The ports of one identity in one mesh. */
 export interface PoolCrypto {
   /** Creates this peer's pool at its first epoch. */
   create(draft: Pick<PoolFields, 'name' | 'members'>): PoolStatement
@@ -122,7 +122,7 @@ export interface PoolCrypto {
   read(statement: Uint8Array): PoolStatement | null
 }
 
-/** Of one identity in one mesh. Each reader returns null if a signature is missing or the mesh is another. */
+/** The ports of one identity in one mesh. Each reader returns null if a signature is missing or the mesh is another. */
 export interface UserCrypto {
   readDevice(bytes: Uint8Array): DeviceStatement | null
   readRemoval(bytes: Uint8Array): DeviceRemoval | null
@@ -176,8 +176,8 @@ export type PeerEvent =
   | { type: 'moved'; url: string }
   /**
    * More is known about where the mesh is served: `cell` are the public addresses of its cell, and `home` is the broker
-   * that served this peer, if it is none of them. A store keeps both. Without one, save `cell` yourself, and pass it to
-   * `connect` before your own addresses: after a move the old cell may be gone.
+   * that served this peer, unless `cell` contains it. A store keeps both. Without one, save `cell` yourself, and pass
+   * it to `connect` before your own addresses: after a move the old cell may be gone.
    */
   | ({ type: 'addresses' } & KnownAddresses)
   /** That server did not prove its key. It is skipped. */
@@ -214,7 +214,7 @@ export type PeerEvent =
   | { type: 'key_refused'; peer: PeerKey; reason: KeyRefusal }
   /** A handler threw; the message returned to the queue for another attempt. */
   | { type: 'handler_failed'; sender: PeerKey; envelopeId: EnvelopeId; cause: unknown }
-  /** The broker stored a message that an earlier process of this peer had left in its store. */
+  /** The broker stored a message that an earlier process had left in the store of this peer. */
   | { type: 'sent'; to: PeerKey; outboxNo: number; receipt: Receipt }
   /** Such a message was refused for good, or is too old to resend (`maybe_sent`). It leaves the store. */
   | { type: 'send_failed'; to: PeerKey; outboxNo: number; error: SealpostError }

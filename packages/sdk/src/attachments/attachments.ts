@@ -81,7 +81,7 @@ export const attachmentOf = ({ attachment }: Pick<Message, 'attachment'>): Attac
 export interface DownloadOptions {
   readonly onProgress?: (progress: TransferProgress) => void
   /**
-   * The beginning of the file as an earlier process saved it: whole chunks (`plainBytes`) only. It is verified like
+   * The beginning of the file as an earlier process saved it, in whole chunks (`plainBytes`) only. It is verified like
    * fetched data, and only the rest is fetched and yielded.
    */
   readonly from?: AsyncIterable<Uint8Array> | undefined
@@ -169,7 +169,7 @@ async function* fetchAhead<T>(
   for (let next = first; under.length > 0 || next < end; ) {
     while (next < end && under.length < ahead) {
       const fetched = fetch(next++)
-      fetched.catch(() => undefined) // reported at its turn
+      fetched.catch(() => undefined) // reported when its turn comes
       under.push(fetched)
     }
     yield await under.shift()!
@@ -182,10 +182,10 @@ const isHash = (hashes: Uint8Array, chunk: number, sealed: Uint8Array): boolean 
 const changed = () => new SealpostError('attachment_changed', 'The downloaded file does not match the attachment.')
 const truncated = () => new SealpostError('attachment_truncated', 'The attachment is incomplete.')
 
-/** Attempts for a chunk that never arrives while other requests succeed. */
+/** The number of attempts for a chunk that never arrives while other requests succeed. */
 const PUT_TRIES = 5
 
-/** All methods throw as `HttpAccess.ask` does. */
+/** All methods throw what `HttpAccess.ask` throws. */
 export class AttachmentService implements AttachmentBroker {
   readonly #access: HttpAccess
   readonly #path: string
@@ -208,7 +208,7 @@ export class AttachmentService implements AttachmentBroker {
     return { ...status, hashes: status.hashes === null ? null : fromBase64url(status.hashes) }
   }
 
-  /** If no reply comes, it waits for the broker and sends the chunk again only if it has not arrived. */
+  /** If no reply comes, waits for the broker and sends the chunk again only if it has not arrived. */
   async put(id: AttachmentId, chunk: number, { bytes, hash }: { bytes: Uint8Array; hash: Uint8Array }): Promise<void> {
     const path = `${this.#path}/${id}/chunks/${chunk}?hash=${toBase64url(hash)}`
     const ask: HttpAsk = { method: 'PUT', path, bytes, isOnce: true, signal: this.#signal }

@@ -1,4 +1,4 @@
-/** An upload: sealed one chunk at a time, with one chunk in flight, and resumable. */
+/** An upload, which is sealed one chunk at a time with one chunk in flight, and is resumable. */
 import {
   type Attachment,
   attachmentHash,
@@ -27,10 +27,10 @@ import { SealpostError } from '../errors.ts'
 
 export interface UploadSpec {
   readonly id: AttachmentId
-  /** Total length of all sealed chunks. */
+  /** The total length of all sealed chunks. */
   readonly bytes: number
   readonly chunkBytes: number
-  /** 0: the broker's default. */
+  /** 0 stands for the broker's default. */
   readonly keepSeconds: number
   readonly to: readonly PeerKey[] | GroupId
 }
@@ -46,7 +46,7 @@ export interface RemoteStatus {
   readonly hashes: Uint8Array | null
 }
 
-/** What uploads and downloads need of a broker. */
+/** The operations that uploads and downloads need from a broker. */
 export interface AttachmentBroker {
   create(room: UploadSpec): Promise<void>
   status(id: AttachmentId): Promise<RemoteStatus>
@@ -71,7 +71,7 @@ export interface UploadLog {
   append(bytes: Uint8Array): Promise<void>
 }
 
-/** The state of an upload. */
+/** The parsed state of an upload. */
 interface UploadRecord extends Omit<Attachment, 'hash'> {
   readonly to: readonly PeerKey[] | GroupId
   readonly hashes: Uint8Array[]
@@ -125,7 +125,7 @@ export interface UploadOptions {
   readonly name: string
   /** A media type. */
   readonly type?: string
-  /** Counted from completion. Default: the broker's own. */
+  /** The time counts from completion. Default: the broker's own. */
   readonly keepSeconds?: number
   /** Length of each sealed chunk, 4 KiB to 256 KiB. Default: the maximum. */
   readonly chunkBytes?: number
@@ -197,8 +197,8 @@ async function formerUpload(
 }
 
 /**
- * Recorded but perhaps never requested. Once a chunk may have left, the upload is abandoned and its key is not used
- * again.
+ * The chunk was recorded, but perhaps never requested. Once a chunk may have left, the upload is abandoned and its key
+ * is not used again.
  */
 async function unstarted(calls: AttachmentBroker, record: UploadRecord): Promise<PartialUpload | null> {
   if (record.hashes.length > 0) return null
@@ -213,7 +213,7 @@ async function begin(
 ): Promise<UploadRecord> {
   const id = toHex(crypto.getRandomValues(new Uint8Array(16))) as AttachmentId
   const record = { id, ...ChunkStream.newKey(), bytes, chunkBytes, name, type, to: recipientsOf(to), hashes: [] }
-  await resume?.start(logHead(record)) // first: an upload that is not recorded takes space until the broker drops it
+  await resume?.start(logHead(record)) // Recorded first, because an unrecorded upload takes space until the broker drops it.
   await calls.create(roomOf(record, keepSeconds))
   return record
 }
@@ -268,7 +268,7 @@ const wholeHash = (record: UploadRecord): Uint8Array =>
 
 const changed = () => new SealpostError('source_changed', 'The file has changed since its upload started.')
 
-/** `stream` is called once per upload, and starts at the first byte. */
+/** `stream` is called once per upload and starts at the first byte. */
 export interface AttachmentSource {
   readonly bytes: number
   readonly stream: () => AsyncIterable<Uint8Array> | ReadableStream<Uint8Array>

@@ -1,7 +1,6 @@
 /**
- * Chooses the address to dial next: those given by the application, the home that a shard named, and fallback shards
- * announced for when that one is gone. No address is trusted because someone named it: each server proves the pinned
- * key.
+ * Chooses the address to dial next among those given by the application, the home that a shard named, and the announced
+ * fallback shards. No address is trusted because someone named it: each server proves the pinned key.
  *
  * A mesh may move to another cell, and the old cell may be gone later. So the addresses that the new cell announces,
  * and the broker that served last, outlive the session, and with a store the process. Certificates don't: a shard with
@@ -27,7 +26,7 @@ export interface ShardAddress {
    * redirected to.
    */
   readonly from: 'given' | 'cell' | 'told' | 'home'
-  /** The certificate of its key, as the redirect gave it. */
+  /** The certificate of its key, from the redirect. */
   readonly certificate: Uint8Array | null
 }
 
@@ -38,7 +37,10 @@ export interface KnownAddresses {
    * They are dialled first.
    */
   readonly cell: readonly string[]
-  /** The broker that served this peer last, if it is none of the above. It is dialled when no other broker answers. */
+  /**
+   * The broker that served this peer last, unless it is one of the addresses above. It is dialled when no other broker
+   * replies.
+   */
   readonly home: string | null
 }
 
@@ -48,7 +50,7 @@ const NOTHING_KNOWN: KnownAddresses = { cell: [], home: null }
 const HOPS_MAX = 3
 /** Maximum number of remembered shards that served this peer. */
 const SERVED_MAX = 4
-/** A shard that did not answer is not dialled on another shard's redirect for this time. */
+/** A shard that did not reply is not dialled on another shard's redirect for this time. */
 const DOWN_FOR_MS: Millis = 10_000
 
 export class ShardAddresses {
@@ -63,7 +65,7 @@ export class ShardAddresses {
   #dialled: ShardAddress
   /** The shard that redirected to the home being dialled. */
   #sender: ShardAddress | null = null
-  /** The shard that served us last; others would redirect to it. */
+  /** The shard that served us last, to which others would redirect. */
   #servedBy: string | null = null
   #hops = 0
   readonly #downUntilMs = new Map<string, Millis>()
@@ -91,13 +93,14 @@ export class ShardAddresses {
     return this.#dialled
   }
 
-  /** Returns whether another address may be dialled now. */
+  /** Returns whether another address may be dialled at once. */
   hasOther(nowMs: Millis): boolean {
     return this.#others(nowMs).length > 0
   }
 
   /**
-   * Follows a redirect from a shard that has proven itself. Returns false if we can't, and ask that shard to serve us.
+   * Follows a redirect from a shard that has proven itself. Returns false if that is impossible; the caller then asks
+   * that shard to serve us.
    */
   follow({ url, certificate }: Pick<FrameOf<'moved'>, 'url' | 'certificate'>, nowMs: Millis): boolean {
     const home = this.#isFit(url) ? addressOf(url, 'home', certificate) : null
@@ -133,8 +136,8 @@ export class ShardAddresses {
   }
 
   /**
-   * The dialled shard does not answer. Returns whether another one is dialled next; if not, all were tried and it
-   * starts over with the first.
+   * The dialled shard does not reply. Returns whether another one is dialled next; if not, all were tried, and the next
+   * dial starts over with the first.
    */
   next(nowMs: Millis): boolean {
     const { authority } = this.#dialled
@@ -143,7 +146,8 @@ export class ShardAddresses {
     const sender = this.#sender
     this.#sender = null
     const next = sender && !this.#isDown(sender, nowMs) ? sender : this.#others(nowMs)[0]
-    // The first shard dialled after a crash may not know of it yet and would redirect back: each peer would come twice.
+    // The first shard that is dialled after a crash may not know of it yet and would redirect back, so that each peer
+    // would come twice.
     this.asksToStay = next !== undefined && (next === sender || authority === this.#servedBy)
     if (!next) this.#downUntilMs.clear()
     this.#dialled = next ?? this.#first
@@ -262,7 +266,7 @@ export function judgeKey(
   return check(certificate, { clusterKey: pinned, shardKey: brokerKey, authority, nowMs })
 }
 
-/** The default path, if the address names none. */
+/** The default path, for an address without one. */
 const PATH = '/v1/ws'
 
 /**

@@ -21,7 +21,7 @@ import { judgeKey, type KnownAddresses, ShardAddresses, type ShardRefusal, TLS_F
 import { backoffMs, HINT_MAX_MS, Liveness, putOffMs } from './timing.ts'
 
 export type ConnectionState =
-  /** Before `start`. */
+  /** The state before `start`. */
   | { readonly name: 'idle' }
   | { readonly name: 'waiting'; readonly dialAtMs: Millis }
   | { readonly name: 'connecting'; readonly deadlineMs: Millis; readonly sessionByMs: Millis }
@@ -36,7 +36,7 @@ export type ConnectionState =
       readonly name: 'live'
       readonly welcome: FrameOf<'welcome'>
       readonly sinceMs: Millis
-      /** The broker is shutting down; we leave by then. */
+      /** The broker is shutting down; the client leaves by this time. */
       leaveAtMs: Millis
     }
   | { readonly name: 'closed'; readonly error: SealpostError | null }
@@ -53,15 +53,18 @@ export interface ConnectionPorts {
   readonly learned: (known: KnownAddresses) => void
   /** The session, or the attempt at one, has ended; the next attempt follows after `retryInMs`. */
   readonly lost: (code: SealpostCode | 'connection_lost', retryInMs: Millis) => void
-  /** Ended for good; `null`: by `close`. */
+  /** Ended for good; `null` after `close`. */
   readonly ended: (error: SealpostError | null) => void
 }
 
-/** From the dial to `welcome`. */
+/** The time limit from the dial to `welcome`. */
 const SESSION_WITHIN_MS = 20_000
-/** From the dial to the greeting, if there is another shard to try. A broker greets without querying its database. */
+/**
+ * The time limit from the dial to the greeting, if there is another shard to try. A broker greets without querying its
+ * database.
+ */
 const GREETED_WITHIN_MS = 5_000
-/** A broker refuses a handshake that exceeds its limit; a later end means that it does not run. */
+/** A broker refuses a handshake that exceeds its limit. If the refusal is late, the broker hangs. */
 const REFUSED_WITHIN_MS = 2_000
 /** After `goaway` the broker ends the session itself, once it has replied to what it accepted. */
 const LEAVE_AFTER_MS = 10_000
@@ -72,7 +75,7 @@ const STEADY_AFTER_MS = 5_000
 
 export class BrokerConnection {
   state: ConnectionState = { name: 'idle' }
-  /** The current dial, or the last one. */
+  /** The current or the most recent dial. */
   dialNo = 0
   readonly #ports: ConnectionPorts
   readonly #place: ConnectionTarget
@@ -273,7 +276,7 @@ export class BrokerConnection {
     if (hasLearned) this.#ports.learned(this.#addresses.known)
   }
 
-  /** Another shard is the home of our mesh. The redirecting shard has proven itself; the new one must do so too. */
+  /** Another shard is the home of our mesh. The redirecting shard has proven itself; the home must do so too. */
   #moved(
     { url, certificate, proof }: FrameOf<'moved'>,
     { transcript, signature }: Extract<ConnectionState, { name: 'proving' }>,
@@ -324,8 +327,8 @@ export class BrokerConnection {
   }
 
   /**
-   * A shard that has not proven itself must not end us; the shard that redirected us confirms the refusal if it is
-   * real.
+   * A shard that has not proven itself must not end this peer. If the refusal is real, the redirecting shard confirms
+   * it.
    */
   #isFinal(code: RefusalCode, nowMs: Millis): boolean {
     if (code === 'superseded' && this.#mayBeOwnHandshake(nowMs)) return false
@@ -381,7 +384,7 @@ export class BrokerConnection {
       this.#putOffs = 0
     }
     const isSentOn = code === 'moved' && isSteady
-    // A mesh of another cell can't stay here: a peer that can't be served is redirected again.
+    // A mesh of another cell can't be served here, so a peer that can't be served is redirected again.
     if (code === 'try_later') this.#addresses.asksToStay = false
     const isTurned = isAway(state, code) && this.#tryOther(code, nowMs)
     const retryInMs = isSentOn ? 0 : isTurned ? this.#drawTurn(code) : this.#drawRetry()
@@ -389,7 +392,7 @@ export class BrokerConnection {
     this.#ports.lost(code, retryInMs)
   }
 
-  /** Turns to another shard, if one is left, and passes it the reason. */
+  /** Dials another shard, if one is left, and passes it the reason. */
   #tryOther(code: SealpostCode | 'connection_lost', nowMs: Millis): boolean {
     const { url, from } = this.#addresses.current
     const isTurned = code === 'restarting' ? this.#addresses.leave(nowMs) : this.#addresses.next(nowMs)
@@ -397,7 +400,7 @@ export class BrokerConnection {
     return isTurned
   }
 
-  /** A shard that was not dialled yet has not put anyone off, so only peers that arrive together are spread. */
+  /** A shard that was not dialled yet has deferred nobody, so only peers that arrive together need spreading. */
   #drawTurn(code: SealpostCode | 'connection_lost'): Millis {
     const hintMs = Math.min(this.#hintMs, HINT_MAX_MS)
     return code === 'restarting' && hintMs > 0 ? hintMs : hintMs + backoffMs(0, this.#ports.random)
@@ -423,7 +426,9 @@ export class BrokerConnection {
   }
 }
 
-/** Dialling the same shard again at once would not help. A broken session may have been a network failure. */
+/**
+ * Dialling the same shard again at once would not help. If only the session broke, the cause may be a network failure.
+ */
 const isAway = ({ name }: ConnectionState, code: SealpostCode | 'connection_lost'): boolean =>
   code === 'restarting' || code === 'heartbeat_missed' || (name !== 'live' && !isPutOff(code))
 

@@ -51,7 +51,7 @@ export interface JoinOptions {
   readonly form?: Form
 }
 
-/** Everything `connect` needs beside the identity. */
+/** Everything that `connect` needs besides the identity. */
 export interface Membership {
   /** The URL of the invite, or the mesh's current home. */
   readonly url: string
@@ -234,7 +234,7 @@ class Dial {
   constructor({ url, form, webSocket: WebSocket, withinMs }: DialOptions) {
     const subprotocol = Object.entries(SUBPROTOCOLS).find(([, its]) => its === form)![0]
     this.#form = form
-    this.#failure.promise.catch(() => undefined) // it may fail when no caller waits
+    this.#failure.promise.catch(() => undefined) // rejects when no caller may be waiting
     this.#timer = setTimeout(() => this.#fail(lost()), withinMs)
     this.#socket = new WebSocket(url, [subprotocol])
     this.#socket.binaryType = 'arraybuffer'

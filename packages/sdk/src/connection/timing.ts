@@ -1,20 +1,20 @@
 /**
  * When a peer gives up a broker, and how long it waits before it dials again. Pure.
  *
- * A ping follows a frame that got no reply for 2 seconds, or an overdue reply. Any frame proves that the broker's event
- * loop runs: then only its database is slow, which all brokers of a cluster share, so another broker would be no
- * faster. Without a frame the broker counts as gone. Dialling backs off with full jitter, so peers cut off together
- * don't come back together.
+ * A ping is sent when a frame got no reply for 2 seconds, or when a reply is overdue. Any frame proves that the
+ * broker's event loop runs: then only its database is slow, which all brokers of a cluster share, so another broker
+ * would be no faster. Without a frame the broker counts as gone. Dialling backs off with full jitter, so peers cut off
+ * together don't come back together.
  */
 import type { Millis } from '@sealpost/std'
 
-/** From a sent frame, or from the last received one while a reply is owed, to the ping. */
+/** The time to the ping, from a sent frame, or from the last received one while a reply is owed. */
 const OVERDUE_AFTER_MS = 2_000
-/** From the ping to the first check without a reply. A ping waits at the broker behind earlier frames. */
+/** The time from the ping to the first check without a reply. A ping waits at the broker behind earlier frames. */
 const ANSWER_WITHIN_MS = 4_500
-/** Between two checks a process that was busy reads what has arrived. */
+/** Between two checks, a process that was busy reads what has arrived. */
 const SECOND_LOOK_MS = 250
-/** A slower pong, or a younger session, does not prove that the link is fast. */
+/** A slower pong, or one in a younger session, does not prove that the link is fast. */
 const PROMPT_MS = 2_000
 const STEADY_AFTER_MS = 10_000
 
@@ -29,7 +29,7 @@ export class Liveness {
   #heartbeatMs: Millis = Infinity
   #sinceMs: Millis = 0
   #receivedAtMs: Millis = 0
-  /** The first frame sent after the last one that was received. */
+  /** The first frame that was sent after the last received one. */
   #sentAtMs: Millis | null = null
   #wait: Wait = NONE
   /**
@@ -99,7 +99,7 @@ export const BACKOFF_MAX_MS = 30_000
  * broker. A busy broker spreads a herd by naming a retry-after, which has its own bound below.
  */
 export const BRIEF_MAX_MS = 5_000
-/** With waits of 2.5 seconds on average this is about a minute. */
+/** With waits of 2.5 seconds on average, these are about one minute. */
 const BRIEF_FAILURES = 24
 /** A broker may name a longer time than our own bound, but not an effectively infinite one. */
 export const HINT_MAX_MS = 10 * 60_000

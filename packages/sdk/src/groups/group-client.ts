@@ -100,7 +100,7 @@ export class GroupClient {
       this.#sends.restore(message, this.#eventObserver(0))
   }
 
-  /** Handles a post of an earlier process. */
+  /** Takes over a post of an earlier process. */
   orphan(message: GroupMessage, to: PeerKey, outboxNo: number): Orphan {
     return this.#sends.orphan(message, to, this.#eventObserver(outboxNo))
   }
@@ -188,7 +188,7 @@ export class GroupSender {
     })
   }
 
-  /** Handles a post of an earlier process, which only the group waits for. */
+  /** Takes over a post of an earlier process, which only the group waits for. */
   orphan(message: GroupMessage, to: PeerKey, observer: SendObserver): Pick<OutgoingMessage, 'accepted' | 'refused'> {
     return this.#answers(message, to, observer)
   }
@@ -263,7 +263,7 @@ export class GroupSender {
     const owed = new Set(message.owed)
     const group = this.#ports.statements.find(message.groupId)
     const body = this.#ports.crypto.openBody(message.bytes, message.ticket)
-    // An earlier process recorded it in the history, this one can't.
+    // An earlier process recorded it in the history; this process can't.
     const isSealable = message.record === undefined || observer.recorder
     const to = group && body && isSealable && group.epoch > message.epoch ? this.#nowOwed(group, message, owed) : []
     observer.expect(to)
@@ -276,7 +276,7 @@ export class GroupSender {
     for (const peer of owed) if (!served.has(peer)) observer.ended({ peer, receipt: null, error })
   }
 
-  /** This process ends; with a store the next one continues. */
+  /** This process ends; with a store, the next one continues. */
   #giveUp({ owed }: GroupMessage, observer: SendObserver, error: SealpostError): void {
     for (const peer of owed) observer.ended({ peer, receipt: null, error: this.#ports.endOf(error) })
   }

@@ -1,4 +1,4 @@
-/** A message to a group, as the outbox, the store and the application know it. */
+/** The form in which outbox, store and application share a message to a group. */
 import type { Note } from '@sealpost/identity'
 import type { Priority, SendTerms } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'

@@ -1,5 +1,5 @@
 /**
- * Groups as an application sees them. The owner's signature decides membership; the sender chooses the recipients of a
+ * Groups from the application's view. The owner's signature decides membership; the sender chooses the recipients of a
  * message.
  */
 import { GROUP_MEMBERS_MAX, type GroupStatement, isGroupEnded, isMemberListName } from '@sealpost/identity'
@@ -55,7 +55,7 @@ export abstract class MemberList<Facts extends MemberListView> {
   }
 
   /**
-   * Adds members. They get messages sent from then on; earlier ones are not sealed for them.
+   * Adds members. They get messages that are sent from then on; earlier ones are not sealed for them.
    * @throws SealpostError `not_owner`, `group_malformed` or `pool_malformed`, `unknown_group` if it was deleted
    */
   add(...peers: PeerKey[]): Promise<void> {
@@ -77,7 +77,7 @@ export abstract class MemberList<Facts extends MemberListView> {
   }
 }
 
-/** As `SendOptions`, without delay and without `ifOnline`. */
+/** Like `SendOptions`, without a delay and without `ifOnline`. */
 export type GroupSendOptions = Omit<SendOptions, 'notBefore' | 'ifOnline'> & {
   /** The open state of this group: its history records the message in the commit that stores it for the members. */
   readonly recordIn?: MessageRecorder
@@ -90,8 +90,8 @@ export interface PendingGroupSend {
   /** Each resolves when the broker has stored the envelope for this member, and rejects as `send` does. */
   readonly members: ReadonlyMap<PeerKey, Promise<Receipt>>
   /**
-   * One outcome per member, once all are known. If the group changed in the meantime, new members are included, and
-   * removed ones are refused as `stale_roster`.
+   * One outcome per member, once all outcomes are known. If the group changed in the meantime, new members are
+   * included, and removed ones are refused as `stale_roster`.
    */
   readonly stored: Promise<readonly MemberOutcome[]>
 }
@@ -106,7 +106,7 @@ export interface GroupsPorts {
 export class Groups {
   readonly #ports: GroupsPorts
 
-  /** Use `peer.groups`. */
+  /** Use `peer.groups` instead. */
   constructor(ports: GroupsPorts) {
     this.#ports = ports
   }
@@ -149,7 +149,7 @@ export class Groups {
     })
   }
 
-  /** Retries once if the group was changed elsewhere in the meantime. */
+  /** Retries once if the group was changed by another process in the meantime. */
   async #change(groupId: GroupId, change: MemberListEdit): Promise<void> {
     for (const isLast of [false, true]) {
       const group = this.#own(groupId)
@@ -162,7 +162,7 @@ export class Groups {
     }
   }
 
-  /** A rename makes two end statements differ: either one suffices. */
+  /** After a rename, two end statements differ, but either one suffices. */
   async #end(groupId: GroupId): Promise<void> {
     const group = this.#own(groupId)
     if (isGroupEnded(group)) return
@@ -226,7 +226,7 @@ export class Group extends MemberList<GroupStatement> {
     return this.now.groupId
   }
 
-  /** Its owner deleted it: it has no members, and nobody can send to it. */
+  /** The owner has deleted the group: it has no members, and nobody can send to it. */
   get isDeleted(): boolean {
     return isGroupEnded(this.now)
   }

@@ -14,7 +14,7 @@ export interface StatementCachePorts<Id extends string, Statement> {
   /** Returns null unless its owner signed it. */
   readonly read: (bytes: Uint8Array) => Statement | null
   readonly idOf: (statement: Statement) => Id
-  /** An id before all others. */
+  /** An id that precedes all others. */
   readonly beforeAll: Id
   /** Requests the statements after this id. Reply: `listed`, or `close`. */
   readonly ask: (after: Id) => void
@@ -29,7 +29,7 @@ type Waiter = (error: SealpostError | null) => void
 export abstract class StatementCache<Id extends string, Statement extends { readonly epoch: number }> {
   readonly #kind: StatementCachePorts<Id, Statement>
   readonly #known = new Map<Id, Statement>()
-  /** The epochs known when the current read began; its replies must not be older. */
+  /** The epochs known when the current read began. Older replies are rollbacks. */
   #floor: ReadonlyMap<Id, number> | null = null
   #waiters: Waiter[] = []
   /** Waiters that came during a read, which may have passed their statements. */
@@ -68,7 +68,7 @@ export abstract class StatementCache<Id extends string, Statement extends { read
     for (const waiter of done) waiter(null)
   }
 
-  /** No reply will come any more. */
+  /** No replies will arrive any more. */
   close(error: SealpostError): void {
     const waiters = [...this.#waiters, ...this.#nextWaiters]
     this.#waiters = []

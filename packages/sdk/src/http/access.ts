@@ -1,5 +1,5 @@
 /**
- * Requests over HTTP as a peer: a token is requested when needed, from a broker that proves the pinned key, and renewed
+ * Requests over HTTP as a peer. A token is requested when needed from a broker that proves the pinned key, and renewed
  * when it has expired. A request that fails temporarily is repeated, at the next address if there is one, so every
  * request must be idempotent.
  */
@@ -28,7 +28,7 @@ export interface PeerCredentials {
   readonly identity: Identity
 }
 
-/** With a single address. */
+/** For a single address. */
 type TokenTarget = PeerCredentials & { readonly url: string }
 
 /** A request without a token. @throws TokenRefused if it is refused */
@@ -41,7 +41,7 @@ type UnauthenticatedRequest = (ask: {
 /** A refusal of `UnauthenticatedRequest`, with the broker's retry-after. */
 export class TokenRefused extends Error {
   readonly refusal: SealpostError
-  /** Null: the broker named none. */
+  /** Null if the broker named none. */
   readonly retryAfterMs: Millis | null
 
   constructor(refusal: SealpostError, retryAfterMs: Millis | null) {
@@ -133,7 +133,7 @@ export function bytesOf(text: unknown): Uint8Array {
  * address has a token of its own, because a token is shown only to a broker that proved the pinned key there.
  */
 
-/** The part of the platform's `fetch` that is used. */
+/** The part of the platform's `fetch` that this file uses. */
 export type FetchLike = (url: string, init: RequestInit) => Promise<Response>
 
 export class HttpAddress<Token> {
@@ -168,7 +168,7 @@ export class HttpAddresses<Token> {
     if (address === this.current) this.#failures = 0
   }
 
-  /** @returns whether the next address has not failed since the last reply, so it can be tried without a pause */
+  /** @returns whether to try the next address without a pause, because it has not failed since the last reply */
   failed(address: HttpAddress<Token>): boolean {
     if (address !== this.current) return true // another request has moved on already
     this.#failures += 1
@@ -176,7 +176,7 @@ export class HttpAddresses<Token> {
     return this.#failures % this.#all.length !== 0
   }
 
-  /** Takes all tokens out. Tokens of an unreachable address are omitted; they expire. */
+  /** Removes and returns all tokens. Tokens of an unreachable address are omitted; they expire. */
   async takeTokens(): Promise<{ readonly address: HttpAddress<Token>; readonly token: Token }[]> {
     const given = this.#all.map(async (address) => ({ address, token: await address.token?.catch(() => null) }))
     const found = await Promise.all(given)
@@ -188,23 +188,23 @@ export class HttpAddresses<Token> {
 
 /** A running broker replies far sooner: a stopped one must not use up the caller's patience. */
 const ANSWER_WITHIN_MS = 8_000
-/** A slow line needs this long to upload a chunk of 256 KiB before the broker can reply. */
+/** The time that a slow line needs to upload a chunk of 256 KiB, before the broker can reply. */
 const BYTES_PER_MS = 16
-/** Between two reads of a response. */
+/** The maximum time between two reads of a response. */
 const STALL_MS = 20_000
-/** A broker revokes the token at once, or it expires. */
+/** The broker has revoked the token, or it has expired. */
 export const GIVE_BACK_WITHIN_MS = 1_000
 
 interface Answering extends Omit<RequestInit, 'signal'>, Limits {}
 
 export interface Limits {
-  /** The caller's own. */
+  /** The caller's signal. */
   readonly signal?: AbortSignal | undefined
-  /** Length of the request. */
+  /** The length of the request. */
   readonly bytes?: number
-  /** To the first byte of the response; less than the default if the caller has less time. */
+  /** The time to the first byte of the response; less than the default if the caller has less time. */
   readonly withinMs?: Millis
-  /** Between two reads of the response, at most. */
+  /** The maximum time between two reads of the response. */
   readonly stallMs?: Millis
 }
 
@@ -260,19 +260,19 @@ function unstalled(answer: Response, { cut, stallMs }: { cut: AbortController; s
 }
 
 export interface HttpOptions {
-  /** How long a request is repeated while no address answers or the broker is busy. Default 5 minutes. */
+  /** How long to repeat a request while no address replies or the broker is busy. Default 5 minutes. */
   readonly patienceMs?: Millis
-  /** Default: the platform's. */
+  /** Default: the platform's implementation. */
   readonly fetch?: FetchLike
 }
 
 export interface HttpAsk {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE'
-  /** Includes the query. */
+  /** The path, including the query. */
   readonly path: string
   readonly json?: object
   readonly bytes?: Uint8Array
-  /** Not repeated after a lost reply: the caller first checks the outcome. */
+  /** The request is not repeated after a lost reply: the caller first checks the outcome. */
   readonly isOnce?: boolean
   readonly signal?: AbortSignal | undefined
 }
@@ -335,7 +335,7 @@ export class HttpAccess {
       if (status < 300) return { answer: answerOf(bytes) }
       const failure = failureOf(bytes)
       if (failure.error.code !== 'token_invalid' || token.isFresh()) return this.#turned(address, failure)
-      address.token = null // expired, or of a database that was restored
+      address.token = null // expired, or unknown to a restored database
       return { error: asRetryable(failure.error), afterMs: 0 }
     } catch (error) {
       ask.signal?.throwIfAborted()
@@ -401,7 +401,7 @@ interface Failure {
 
 interface Token {
   readonly text: string
-  /** Just issued: another token would not help. */
+  /** The token was just issued, so another one would not help. */
   isFresh(): boolean
 }
 
@@ -411,7 +411,7 @@ function answerOf(bytes: Uint8Array): HttpAnswer {
   return { bytes, json: <T>() => JSON.parse(new TextDecoder().decode(bytes)) as T }
 }
 
-/** Temporary refusals. */
+/** Temporary refusals of the broker. */
 const PASSING: readonly string[] = ['rate_limited', 'too_many_requests', 'try_later', 'restarting', 'challenge_invalid']
 
 function failureOf(bytes: Uint8Array): Failure {
@@ -434,7 +434,7 @@ function refusalIn(bytes: Uint8Array): { code: string; retryAfterMs?: number } |
     const { code, retryAfterMs } = reply
     return { code, ...(typeof retryAfterMs === 'number' && { retryAfterMs }) }
   } catch {
-    return null // from a proxy in between
+    return null // a proxy in between sent it
   }
 }
 

@@ -19,7 +19,7 @@ interface Reader {
 
 export interface DispatcherPorts {
   readonly emit: (event: PeerEvent) => void
-  /** The application works on a message, possibly for long. */
+  /** The application processes a message, possibly for long. */
   readonly hold: (message: Message) => void
 }
 
@@ -141,13 +141,18 @@ interface Deferral {
   readonly dueAtMs: Millis
 }
 
-/** Per sender. Beyond that only the first ones are tracked, and the broker's own order applies to the rest. */
+/**
+ * The number tracked per sender. Beyond it only the first ones are tracked, and the broker's order applies to the rest.
+ */
 const DEFERRED_MAX = 1_024
 /** The default lease: a delivery that has not come back by then has expired. */
 export const GRACE_MS = 30_000
 /** The longest that a message waits for one that keeps being deferred. */
 export const BEHIND_MAX_MS = 120_000
-/** The pause when the awaited delivery is due but has not come; it grows, because every pause is a failed attempt. */
+/**
+ * The pause when the awaited delivery is due but has not arrived. The pause grows, because each one is a failed
+ * attempt.
+ */
 const AGAIN_MS = 1_000
 
 export class Deferrals {
@@ -161,7 +166,7 @@ export class Deferrals {
       offs.set(id, { priority, sinceMs: former?.sinceMs ?? nowMs, dueAtMs: nowMs + afterMs })
   }
 
-  /** How long this delivery must wait for deferred ones before it in its lane; 0 for none. */
+  /** Returns how long this delivery must wait for deferred ones before it in its lane; 0 for none. */
   waitMs({ id, sender, priority }: LaneDelivery, nowMs: Millis): Millis {
     const offs = this.#senders.size > 0 && this.#senders.get(sender)
     if (!offs) return 0
@@ -175,7 +180,7 @@ export class Deferrals {
     return nowMs < dueAtMs ? dueAtMs - nowMs : Math.max(AGAIN_MS, nowMs - dueAtMs)
   }
 
-  /** It came again and could be opened, or never can be. */
+  /** It arrived again and could be opened, or it never can be. */
   release(sender: PeerKey, id: DeliveryId): void {
     const offs = this.#senders.get(sender)
     if (offs?.delete(id) && offs.size === 0) this.#senders.delete(sender)

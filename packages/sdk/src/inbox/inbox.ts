@@ -1,6 +1,6 @@
 /**
  * Tracks received messages, so that the application sees each message once (P8) although the broker may push it again.
- * It has two memories: messages that the application has now, by id, and numbers seen, by stream.
+ * It tracks the messages that the application has now, by id, and the numbers seen, by stream.
  *
  * With a store the settled numbers outlive the process. The store tracks settled rather than seen: a message that the
  * application had when the process died was seen but not settled, so the next process hands it out again.
@@ -25,21 +25,21 @@ export type InboxVerdict<Held> = 'fresh' | 'redriven' | 'taken' | 'forked' | { r
 /** It was received before and is not handed out. */
 export type Repeated<Held> = 'duplicate' | { readonly running: Held } | { readonly rejected: string }
 
-/** Where marks are stored, and those of earlier processes. */
+/** Where marks are stored, including those of earlier processes. */
 export interface InboxPersistence {
   readonly writer: StoreWriter
   readonly records: readonly StoreRecord[]
 }
 
 /**
- * The number remembered per sender, for each of streams, messages without a stream, and rejected messages; the least
- * recently used are dropped. A broker that dies pushes all messages again whose settles it had not committed, and each
- * may be in a different stream, since a sender begins up to three streams whenever its process starts. A session has
- * 512 unsettled deliveries by default, and settles wait about 20 ms for their commit. A stream costs about 500 bytes,
- * so a sender that begins one with every message costs 4 MiB, and displaces only its own.
+ * The number of streams remembered per sender, and likewise of messages without a stream and of rejected messages. The
+ * least recently used are dropped. A broker that dies pushes all messages again whose settles it had not committed, and
+ * each may be in a different stream, since a sender begins up to three streams whenever its process starts. A session
+ * has 512 unsettled deliveries by default, and settles wait about 20 ms for their commit. A stream costs about 500
+ * bytes, so a sender that begins one with every message costs 4 MiB, and displaces only its own.
  */
 const REMEMBERED_MIN = 8_192
-/** Per delivery of the session's credit, since as many again may be settled and not committed. */
+/** The factor per delivery of the session's credit, since as many again may be settled and not committed. */
 const REMEMBERED_PER_CREDIT = 4
 const CREDIT_USUAL = 512
 
@@ -59,7 +59,7 @@ interface Sender<Held> {
   readonly running: Map<EnvelopeId, Held>
   /** Ids of messages without a stream. */
   readonly loose: Set<EnvelopeId>
-  /** Rejected messages count as settled too. */
+  /** Rejected messages also count as settled. */
   readonly rejected: Map<EnvelopeId, Rejection>
 }
 
@@ -132,7 +132,7 @@ export class Inbox<Held extends ArrivedMessage> {
     }
   }
 
-  /** The application wants the message again. */
+  /** The application returned the message. */
   reopened({ sender: key, envelopeId, stream }: Held): void {
     const sender = this.#senderOf(key)
     sender.running.delete(envelopeId)

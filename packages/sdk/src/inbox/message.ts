@@ -1,4 +1,4 @@
-/** A received message as the application sees it. */
+/** A received message from the application's view. */
 import type { Note, StreamPosition } from '@sealpost/identity'
 import type { FrameOf, Priority, ReceiptWish, Terms } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, Millis, PeerKey, PoolId } from '@sealpost/std'
@@ -6,17 +6,17 @@ import { SealpostError } from '../errors.ts'
 import type { MessageGroup } from '../groups/group-message.ts'
 import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 
-/** Carries out a message's methods; the engine implements it. */
+/** Carries out the methods of a message; the engine implements it. */
 export interface MessageActions {
   settle(message: Message): void
   retry(message: Message, afterMs: Millis): void
   reject(message: Message, reason: string): void
-  /** Null: a whole lease. */
+  /** Null stands for a whole lease. */
   extend(message: Message, forMs: Millis | null): void
   post(post: OutgoingMessage): void
 }
 
-/** A pushed delivery, from any of the three frames. */
+/** A pushed delivery, from any of the three push frames. */
 export type PushedDelivery = FrameOf<'push'>['deliveries'][number] & {
   readonly terms?: Terms
   readonly body?: Uint8Array
@@ -32,7 +32,7 @@ export type OpenVerdict = OpenedEnvelope | { readonly ok: false; readonly reason
 export interface OpenedEnvelope {
   readonly ok: true
   readonly header: OpenedHeader
-  /** The `prev` of the next envelope in the stream; null without a stream. */
+  /** The `prev` that the next envelope in the stream must have; null without a stream. */
   readonly headerHash: Uint8Array | null
   readonly note?: Note | null
   readonly body: Uint8Array
@@ -75,7 +75,7 @@ export class Message {
   /** Proven by the box: the holder of this key wrote it. */
   readonly sender: PeerKey
   /**
-   * The user who vouches for the sender as its device, proven by that user's signature; otherwise the sender itself.
+   * The user who vouches for the sender as its device, proven by that user's signature; without one, the sender itself.
    */
   readonly user: PeerKey
   /** The user's name for this device; null for the user's own key. */
@@ -91,14 +91,14 @@ export class Message {
    * repeats it: each redrive follows a rejection, so settle a message that must not come again.
    */
   isRedriven = false
-  /** When the broker stored it, by its database's clock. */
+  /** The time when the broker stored it, by its database's clock. */
   readonly enqueuedAtMs: Millis
   readonly receivedAtMs: Millis
   /** By the sender's clock, whole milliseconds. */
   readonly sentAtMs: Millis
-  /** The group it was sent to; proven. Null: not to a group. */
+  /** The group that it was sent to; proven. Null if it was not sent to a group. */
   readonly group: MessageGroup | null
-  /** The pool it was sent to, which gave it to this peer; proven. Null: not to a pool. */
+  /** The pool that it was sent to, which gave it to this peer; proven. Null if it was not sent to a pool. */
   readonly pool: MessagePool | null
   /** @internal */
   readonly stream: StreamPosition | null
@@ -136,15 +136,15 @@ export class Message {
     this.#terms = pushed.terms ?? null
   }
 
-  /** The conversation it belongs to, 32 hex digits; proven. Null: none. */
+  /** The conversation that it belongs to, 32 hex digits; proven. Null if there is none. */
   get thread(): string | null {
     return this.#note?.thread ?? null
   }
-  /** The envelope it replies to; proven. Null: none. */
+  /** The envelope that it replies to; proven. Null if there is none. */
   get inReplyTo(): EnvelopeId | null {
     return this.#note?.inReplyTo ?? null
   }
-  /** The reference to an attached file, proven; `attachmentOf` reads it. Null: none. */
+  /** The reference to an attached file, proven; `attachmentOf` reads it. Null if there is none. */
   get attachment(): string | null {
     return this.#note?.attachment ?? null
   }
@@ -178,7 +178,10 @@ export class Message {
     return decoder.decode(this.body)
   }
 
-  /** The application is done with it: it leaves the queue. Calling it again, or after `retry`, has no effect. */
+  /**
+   * The application has processed the message, which leaves the queue. Calling it again, or after `retry`, has no
+   * effect.
+   */
   settle(): void {
     this.#actions.settle(this)
   }

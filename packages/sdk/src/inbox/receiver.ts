@@ -32,13 +32,13 @@ export interface ReceiverPorts {
   readonly users: Pick<UserStatements, 'senderUser'>
   readonly effects: Pick<PeerEffects, 'deliver' | 'emit' | 'flushSoon'>
   readonly counters: PeerCounters
-  /** Returns whether a message replies to a request, which then takes it. */
+  /** Returns whether a message replies to a request, which then consumes the message. */
   readonly isAnswer: (message: Message) => boolean
   /** Returns whether this peer works for any pool, whose other members might open a message that this peer can't. */
   readonly worksForPools: () => boolean
   /** Maximum age since sealing; older messages are rejected. Default: 31 days without a store, Infinity with one. */
   readonly maxAgeMs?: Millis | undefined
-  /** Sends a reply. */
+  /** Sends a reply to a message. */
   readonly post: (post: OutgoingMessage) => void
   /** Unsettled deliveries the broker may have pushed. */
   readonly credit: number
@@ -50,16 +50,16 @@ type ReceiverFrame = FrameOf<'settle'> | FrameOf<'retry'> | FrameOf<'reject'> | 
 const SETTLE_WITHIN_MS = 100
 /** This many waiting settles fill the window, so they are sent. */
 const SETTLES_MAX = 64
-/** A larger message uses much of the broker's byte window, so it is settled at once. */
+/** A larger message uses much of the broker's byte window, so it is settled without waiting. */
 const ALONE_BYTES = 4_096
 /** A broker that pushes mail of a peer whose key it lacks may find the key later. */
 const KEYLESS_RETRY_MS = 60_000
 const RETRY_MAX_MS = 0xffffffff
-/** Each member of a pool has its own box, so others may open theirs. */
+/** Every member of a pool has a box of its own in the envelope, so others may be able to open theirs. */
 const POOL_ATTEMPTS_MAX = 5
 const POOL_RETRY_MS = 1_000
 
-/** By default a broker's longest time to live is 30 days, and clocks differ. */
+/** A broker's longest time to live is 30 days by default; one day allows for differing clocks. */
 const MAX_AGE_MS = 31 * 24 * 3600_000
 
 export class Receiver implements EnginePart, MessageActions {
@@ -95,7 +95,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.#leases.connected(leaseMs)
   }
 
-  /** Unsettled messages are pushed again in the next session, but not before the pause that was requested for them. */
+  /** Unsettled messages are pushed again in the next session, but not before the requested pause has passed. */
   disconnected(): void {
     this.#sessionNo += 1
     this.parked.clear()
@@ -106,7 +106,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.#leases.disconnected()
   }
 
-  /** Delivery ids have another meaning from now on. */
+  /** Delivery ids have another meaning from now on, because the database has another incarnation. */
   restored(): void {
     this.#putOffs.clear()
   }
@@ -119,7 +119,7 @@ export class Receiver implements EnginePart, MessageActions {
   tick(nowMs: Millis): void {
     const due = this.reorderBuffer.takeDue(nowMs)
     for (const message of due) this.#accept(message)
-    // Only once all due messages are out: the next one comes behind them in the lane.
+    // Only after all due messages are out, because the next message follows them in the lane.
     for (const message of due) this.#acceptNext(message)
   }
 
@@ -181,7 +181,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.#ports.effects.flushSoon()
   }
 
-  /** The application works on it: its lease is extended until it is settled, rejected or returned. */
+  /** The application processes the message: its lease is extended until it is settled, rejected or returned. */
   hold(message: Message): void {
     if (message.state === 'open' && this.#leases.hold(message)) this.#ports.effects.flushSoon()
   }
@@ -223,7 +223,7 @@ export class Receiver implements EnginePart, MessageActions {
     return this.#settling.length
   }
 
-  /** Returns all settles, due or not. */
+  /** Returns all settles, whether due or not. */
   takeSettles(): readonly FrameOf<'settle'>[] {
     const settling = this.#settling
     if (settling.length === 0) return NO_FRAMES
@@ -243,7 +243,7 @@ export class Receiver implements EnginePart, MessageActions {
     else this.#takeOpened(delivery, whole, nowMs)
   }
 
-  /** `asked`, `later`: it needs a key or statement that has not arrived. */
+  /** `asked`, `later`: opening needs a key or statement that has not arrived. */
   #open(delivery: PushedDelivery, nowMs: Millis): OpenedMessage | { flaw: string } | 'asked' | 'later' {
     const opened = this.#ports.opening.open(delivery, nowMs)
     if (opened === 'asked' || opened === 'later') return opened
@@ -265,7 +265,7 @@ export class Receiver implements EnginePart, MessageActions {
     if (this.reorderBuffer.hold(message, byteCount, nowMs)) counters.duplicates += 1
     else if (!this.#isNext(message)) counters.reordered += 1
     this.#acceptNext(message)
-    this.tick(nowMs) // the buffer may exceed its bounds now
+    this.tick(nowMs) // The buffer may exceed its bounds now.
   }
 
   /** Accepts the held messages of this one's lane until one still waits for an earlier message. */
@@ -308,7 +308,7 @@ export class Receiver implements EnginePart, MessageActions {
     else effects.deliver(message)
   }
 
-  /** Settling a message loses the key of its file, so the requester settles a reply with a file. */
+  /** Settling a message loses the key of its file, so the requester settles a reply that has a file. */
   #endAnswer(message: Message): void {
     if (message.attachment === null) this.settle(message)
     else this.hold(message)
@@ -329,7 +329,7 @@ export class Receiver implements EnginePart, MessageActions {
     const waiting = this.parked.get(delivery.sender)
     if (waiting) waiting.push(delivery)
     else this.parked.set(delivery.sender, [delivery])
-    this.#ports.effects.flushSoon() // to send the request for the key
+    this.#ports.effects.flushSoon() // to request the key
   }
 
   #refuseOld(message: Message): void {
@@ -392,7 +392,7 @@ export class Receiver implements EnginePart, MessageActions {
 /** The size as the broker counts it. */
 const bytesOf = ({ envelope, body }: PushedDelivery): number => envelope.length + (body?.length ?? 0)
 
-/** Copies field by field: a spread costs four times as much. */
+/** Copies field by field, because a spread costs four times as much. */
 function pushedOf(delivery: FrameOf<'pushWith' | 'pushBody'>['deliveries'][number]): PushedDelivery {
   const { push, terms } = delivery
   const { id, envelopeId, sender, priority, attempt, enqueuedAtMs, envelope } = push
@@ -400,7 +400,7 @@ function pushedOf(delivery: FrameOf<'pushWith' | 'pushBody'>['deliveries'][numbe
   return 'body' in delivery ? { ...fields, body: delivery.body } : fields
 }
 
-/** Returns how the inside of an envelope contradicts its outside. */
+/** Returns how the sealed contents of an envelope contradict its outer fields. */
 function flawOf(note: Note, { terms }: PushedDelivery): string | null {
   if (note.isEphemeral) return 'is_ephemeral'
   const isOther = note.thread !== undefined && terms && terms.thread !== NO_THREAD && terms.thread !== note.thread

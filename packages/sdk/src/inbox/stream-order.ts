@@ -12,7 +12,7 @@ import type { Priority } from '@sealpost/protocol'
 import { type DeliveryId, type EnvelopeId, isSameBytes, type Millis, type PeerKey } from '@sealpost/std'
 
 export interface ArrivedMessage {
-  /** The id of its newest push. */
+  /** The id of the most recent push. */
   readonly deliveryId: DeliveryId
   readonly attempt: number
   readonly sender: PeerKey
@@ -23,8 +23,8 @@ export interface ArrivedMessage {
 }
 
 /**
- * Counts the held messages of all senders. Held messages use up the session's credit: without this bound, a sender that
- * leaves holes on purpose could block the mail of all others.
+ * Counts the held messages of all senders. Held messages use up the session's credit. Without this bound, a sender that
+ * leaves gaps on purpose could block the mail of all others.
  */
 const HELD_MAX = 64
 /** A session has 1 MiB of unsettled messages by default. */
@@ -141,7 +141,7 @@ const laneOf = ({ sender, priority }: InLane): string => sender + priority
 const RANGES_MAX = 16_384
 
 export class SequenceTracker {
-  /** From, to, from, to …: ascending, inclusive, never adjacent. */
+  /** Alternating first and last numbers of the ranges: ascending, inclusive and never adjacent. */
   readonly #ranges: number[]
   /** Unchanged by `reopen`: later messages have no gap before them. */
   #highest: number

@@ -33,13 +33,13 @@ interface Known {
   /** Former keys, newest first, for mail sealed under them. */
   readonly formers: readonly Correspondent[]
   readonly checkedAtMs: Millis
-  /** When former keys were last requested. */
+  /** The time when former keys were last requested. */
   readonly historyAtMs: Millis
 }
 
 /** An open request for one peer's keys. */
 interface Wish {
-  /** Former keys are requested too. */
+  /** Former keys are requested as well. */
   isHistory: boolean
   /** The key may have changed since the request, so its reply is not enough. */
   isStale: boolean
@@ -60,11 +60,11 @@ export class KeyDirectory {
   readonly #ports: KeyDirectoryPorts
   readonly #known = new Map<PeerKey, Known>()
   readonly #open = new Map<PeerKey, Wish>()
-  /** Wishes not yet requested in this session. */
+  /** Keys to request that were not yet requested in this session. */
   #unsent = new Set<PeerKey>()
   /** Peers whose former keys are requested in this session. */
   readonly #histories = new Map<number, PeerKey>()
-  /** Time of the session's oldest request that is open, or was when it was set. */
+  /** The time of the session's oldest request that is open, or was open when it was set. */
   #requestedAtMs: Millis = Infinity
   #ref = 0
 
@@ -106,7 +106,7 @@ export class KeyDirectory {
     return this.#open.get(peer)?.isHistory === true
   }
 
-  /** Returns whether that request has not been sent yet, so its reply will cover everything received until now. */
+  /** Returns whether that request has not been sent yet, so that its reply will cover everything received until now. */
   isRecheckUnsent(peer: PeerKey): boolean {
     return this.isRechecking(peer) && this.#unsent.has(peer)
   }
@@ -211,8 +211,7 @@ export class KeyDirectory {
   }
 
   /**
-   * A space of this process may have seen the next key while the reply was on its way, so the key is requested once
-   * more.
+   * A space of this process may have seen the next key while the reply was on its way, so the key is requested again.
    */
   #rolledBack(peer: PeerKey, boxEpoch: number): void {
     const wish = this.#open.get(peer)
@@ -234,7 +233,7 @@ export class KeyDirectory {
     this.#answeredOf(peer, () => this.#ports.refused(peer, reason))
   }
 
-  /** Requests keys once more if the reply may predate a change. */
+  /** Requests keys again if the reply may predate a change. */
   #answeredOf(peer: PeerKey, tell: () => void): void {
     const wish = this.#open.get(peer)
     this.#open.delete(peer)

@@ -24,7 +24,7 @@ import {
 const FIRST_EPOCH = 1
 
 export interface KeyEpochsPorts {
-  /** This peer's own key file is more reliable than any directory. */
+  /** This peer's key file is more reliable than any directory. */
   readonly self: PeerKey
   /** Stored records, of this class or others. */
   readonly records?: readonly StoreRecord[]
@@ -70,7 +70,7 @@ export function keptKeyEpochs(
 export class StoredKeyEpochs extends KeyEpochs implements AsyncDisposable {
   readonly #store: WriteBehindStore
 
-  /** Use `openKeyEpochs`. */
+  /** Use `openKeyEpochs` instead. */
   constructor(self: PeerKey, store: PeerStore, records: readonly StoreRecord[]) {
     const keeping = new WriteBehindStore(store)
     super({ self, records, keep: (key, record) => keeping.put(key, record) })
@@ -108,7 +108,7 @@ export async function openKeyEpochs(
 export interface OwnKeys {
   /** Signs the key, and opens mail with it from now on: others may seal to it before we learn that it is published. */
   bindNext(next: BoxKeys, notAfterMs: Millis): KeyBinding
-  /** Seals with it from now on. */
+  /** Seals with the key from now on. */
   activate(next: BoxKeys): void
   /** Returns a binding of another identity's box key, signed by that identity. */
   bindIdentity(next: Identity, notAfterMs: Millis): KeyBinding

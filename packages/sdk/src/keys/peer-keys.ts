@@ -151,7 +151,7 @@ export function envelopeIds(now: () => Millis = Date.now): () => EnvelopeId {
     const nowMs = now()
     if (nowMs > atMs) {
       atMs = nowMs
-      count = view.getUint32(6) >>> 1 // leaves room for counting
+      count = view.getUint32(6) >>> 1 // leaves room for counting within a millisecond
     } else count += 1
     view.setUint16(0, atMs / 0x100000000)
     view.setUint32(2, atMs)

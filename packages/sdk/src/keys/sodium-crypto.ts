@@ -34,7 +34,7 @@ import type { CryptoPort, GroupCrypto, PoolCrypto, UserCrypto, UserKeys } from '
 import type { OwnKeys } from './key-epochs.ts'
 import { envelopeIds } from './peer-keys.ts'
 
-/** `others`: further box keys, for opening. `formerKeys`: former identity keys. */
+/** `others`: further box keys, used for opening. `formerKeys`: former identity keys. */
 export function sodiumCrypto(
   { signing, box }: Identity,
   meshId: MeshId,
@@ -57,14 +57,14 @@ export function sodiumCrypto(
     isBrokerProof: verifyBroker,
     checkCertificate: checkShardCertificate,
     checkBinding: (entry, { peer, nowMs }) => {
-      // The directory omits the mesh: the binding is valid for ours or for none.
+      // The directory omits the mesh, so the binding is valid for our mesh or for none.
       const binding = { ...entry, peerKey: entry.peer, meshId }
       const verdict = checkKeyBinding(binding, { meshId, peerKey: peer, nowMs })
       if (verdict !== 'ok') return verdict
       try {
         sealer.prepare(binding)
       } catch {
-        // A box key of small order: sealing to it throws, opening fails.
+        // With a box key of small order, sealing throws and opening fails.
       }
       return verdict
     },

@@ -21,7 +21,7 @@ import { type EnvelopeId, type GroupId, isHex, type Millis, type PeerKey } from 
 import type { SealpostError } from '../errors.ts'
 import type { GroupMessage } from '../groups/group-message.ts'
 
-/** A queue in one array: `shift` of a plain array moves all later items. */
+/** A queue in one array, because `shift` of a plain array moves all later items. */
 export class Fifo<T> {
   #items: (T | undefined)[] = []
   #head = 0
@@ -63,12 +63,12 @@ export class Fifo<T> {
   }
 }
 
-/** The durable acknowledgement of one message. Times are of the sender's clock. */
+/** The durable acknowledgement of one message. Times are from the sender's clock. */
 export interface Receipt {
   readonly envelopeId: EnvelopeId
-  /** It was stored by an earlier attempt whose reply was lost. */
+  /** The message was stored by an earlier attempt whose reply was lost. */
   readonly isDuplicate: boolean
-  /** When the window admitted it, just before it was sealed. */
+  /** The time when the window admitted it, just before it was sealed. */
   readonly admittedAtMs: Millis
   readonly ackedAtMs: Millis
 }
@@ -77,11 +77,11 @@ export interface Receipt {
 export interface OutgoingTerms {
   readonly to: PeerKey
   readonly priority: Priority
-  /** 0: the broker's default. */
+  /** 0 stands for the broker's default. */
   readonly ttlSeconds: number
   /** Terms for the broker; without them the message uses the plain `send`. */
   readonly terms?: SendTerms | undefined
-  /** Sealed with the body. */
+  /** Sealed together with the body. */
   readonly note?: Note | undefined
   /** The shared body of a group message. */
   readonly bodyId?: string | undefined
@@ -94,7 +94,7 @@ export interface OutgoingMessage extends OutgoingTerms {
   readonly message?: GroupMessage
   readonly accepted: (receipt: Receipt) => void
   readonly refused: (error: SealpostError) => void
-  /** With a store: the message is on disk under this number. Without one it is called at once, with 0. */
+  /** With a store: the message is on disk under this number. Without a store it is called at once, with 0. */
   readonly kept?: (outboxNo: number) => void
   /** It has an id now; the broker has not received it. */
   readonly sealed?: (envelopeId: EnvelopeId) => void
@@ -104,25 +104,25 @@ export interface OutgoingMessage extends OutgoingTerms {
  * A sealed message without a final reply. Waiting messages have no entry, so that a long burst of sends stays small.
  */
 export interface OutboxEntry {
-  /** After the final reply, without its body and callbacks. */
+  /** The state after the final reply, without body and callbacks. */
   post: OutgoingMessage
   readonly lane: Lane
   /** `keeping`: the store has not confirmed, so the broker must not get it. `sealed`: not sent by this process. */
   place: 'keeping' | 'sealed' | 'inFlight' | 'atRest' | 'done'
   /**
-   * Created once, on admission: ids then ascend in the order of the sends, which saves the broker a lookup. Every
-   * resend has the same id and the same bytes.
+   * The id is created once, on admission. Ids then ascend in the order of the sends, which saves the broker a lookup.
+   * Every resend has the same id and the same bytes.
    */
   readonly envelopeId: EnvelopeId
   readonly envelope: Uint8Array
-  /** Of the first attempt. */
+  /** The time of the first attempt. */
   readonly admittedAtMs: Millis
   /**
    * A reply to it was lost, by the network or the broker. Then a refusal is inconclusive (`finalRefusal`), and a group
    * message is resent whatever became of the group.
    */
   mayBeStored?: boolean
-  /** It was acknowledged by a database that was restored since. Its post has had its reply. */
+  /** A database that was restored since had acknowledged it. Its post has had its reply. */
   isReoffered?: boolean
 }
 
@@ -189,7 +189,7 @@ export class Lane {
   }
 }
 
-/** The documented window: an operator who restores an older backup must notify everyone. */
+/** The documented window: an operator who restores an older backup must notify all users. */
 const KEEP_SENT_MS = 15 * 60_000
 const COUNT_MAX = 4096
 const BYTES_MAX = 4 * 1024 * 1024

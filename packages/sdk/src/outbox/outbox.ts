@@ -4,7 +4,8 @@
  * The window bounds unacknowledged messages; beyond it messages wait unsealed. Rules between outbox and broker:
  * - A retryable nack blocks its lane at the broker until an item with `isHead` comes. So the lane pauses here, waits
  *   for the replies to everything in flight, and continues from its lowest unanswered entry, in order.
- * - A new session has no state of the old one: everything unanswered is resent, in sealing order, within the window.
+ * - A new session has no state of the previous one, so everything unanswered is resent, in sealing order, within the
+ *   window.
  * - `isHead` marks an item before which nothing of its lane is in flight.
  *
  * With a store a post is stored as soon as it comes, and sealed bytes are stored before they are first sent. The store
@@ -46,7 +47,7 @@ export interface OutboxPorts {
   readonly counters: PeerCounters
   /** Returns whether a newer statement of the group is known that does not name this peer. */
   readonly hasLeft: (message: GroupMessage, peer: PeerKey) => boolean
-  /** Null without a store. */
+  /** Null if there is no store. */
   readonly keptPosts: PersistentOutbox | null
 }
 
@@ -58,7 +59,7 @@ export type OutboxLimits = Pick<
 
 /** The other bound is half the time for which the broker remembers an id, which leaves room for a slow message. */
 export const RESEND_FOR_MS_MAX = 12 * 3_600_000
-/** Consecutive entries of one lane, so that a long lane does not hold up the others. */
+/** The number of consecutive entries of one lane, so that a long lane does not hold up the others. */
 const TURN_MAX = 16
 
 export class Outbox implements EnginePart {
@@ -68,9 +69,9 @@ export class Outbox implements EnginePart {
   /** Lanes with waiting messages, served in turns. */
   readonly #ready = new Fifo<Lane>()
   private readonly paused = new Set<Lane>()
-  /** Sealed and unanswered, in the order of sealing. */
+  /** Sealed entries without a reply, in the order of sealing. */
   private unanswered = new Map<string, OutboxEntry>()
-  /** Entries of these that this session has yet to send, as the window allows. */
+  /** Those that this session has yet to send, as the window allows. */
   readonly #unsent = new Set<OutboxEntry>()
   #unansweredBytes = 0
   readonly #sentLately = new RecentlyAcked()
@@ -82,7 +83,7 @@ export class Outbox implements EnginePart {
   #isMixed = false
   #justKept: OutboxEntry[] = []
   #limits: OutboxLimits | null = null
-  /** From the last session, also while there is none. */
+  /** Kept from the last session while there is none. */
   #resendForMs = RESEND_FOR_MS_MAX
   /** The broker asked to pause. */
   private isLeaving = false
@@ -130,7 +131,7 @@ export class Outbox implements EnginePart {
 
   /** A session began: everything unanswered is resent. */
   connected(limits: OutboxLimits, nowMs: Millis): void {
-    this.expire(nowMs) // by the limit of the last session
+    this.expire(nowMs) // uses the limit of the last session
     this.#limits = limits
     this.#resendForMs = Math.min(RESEND_FOR_MS_MAX, (limits.dedupeSeconds * 1000) / 2)
     this.isLeaving = false
@@ -244,7 +245,7 @@ export class Outbox implements EnginePart {
     }
   }
 
-  /** When `takeFrames` or `expire` must be called again without an external event. */
+  /** Returns when `takeFrames` or `expire` must be called again without an external event. */
   get wakeAtMs(): Millis {
     if (!this.#limits) return (this.unanswered.values().next().value?.admittedAtMs ?? Infinity) + this.#resendForMs
     if (this.isLeaving) return Infinity
@@ -253,7 +254,9 @@ export class Outbox implements EnginePart {
     return atMs
   }
 
-  /** Refuses everything; attempted messages may be stored. With a store everything stays there for the next process. */
+  /**
+   * Refuses everything; attempted messages may be stored. With a store, all messages stay there for the next process.
+   */
   close(error: SealpostError): void {
     this.disconnected()
     if (this.#ports.keptPosts) return this.#leave(this.#ports.keptPosts, error)
@@ -370,7 +373,7 @@ export class Outbox implements EnginePart {
     this.#justKept = []
   }
 
-  /** Entries of a paused lane stay, and are sent when it continues. */
+  /** Entries of a paused lane remain queued and are sent when it continues. */
   #launchUnsent(nowMs: Millis): void {
     for (const entry of this.#unsent) {
       if (this.unanswered.size - this.#unsent.size >= this.#window) return
@@ -450,7 +453,7 @@ export class Outbox implements EnginePart {
     }
   }
 
-  /** Whether or not it was stored, its recipient has left the group since: it is not resent. */
+  /** Whether or not the broker stored it, its recipient has since left the group, so it is not resent. */
   #isForOneWhoLeft({ mayBeStored, post: { message, to } }: OutboxEntry): boolean {
     return message !== undefined && mayBeStored === true && this.#ports.hasLeft(message, to)
   }

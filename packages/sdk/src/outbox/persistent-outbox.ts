@@ -12,10 +12,13 @@ import type { GroupMessage } from '../groups/group-message.ts'
 import type { OutboxRecord, SealedRecord, SharedBodyRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
 import type { OutboxEntry, OutgoingMessage, OutgoingTerms } from './lane.ts'
 
-/** Stored bodies of group messages: each once, as long as an envelope of it waits or it is owed to a member. */
+/**
+ * Stored bodies of group messages. Each body is stored once, as long as an envelope of it waits or it is owed to a
+ * member.
+ */
 export class SharedBodyStore {
   readonly #writer: StoreWriter
-  /** Bodies stored by an earlier process, by id: one shared object per message. */
+  /** Bodies that an earlier process stored, by id: one shared object per message. */
   readonly restored = new Map<string, GroupMessage>()
   /** The number of posts that need each body. */
   readonly #posts = new Map<string, number>()
@@ -24,7 +27,7 @@ export class SharedBodyStore {
     this.#writer = writer
   }
 
-  /** Loads the bodies of an earlier process; `adopt` follows for its posts. */
+  /** Loads the bodies of an earlier process. `adopt` follows for its posts. */
   restore(records: readonly StoreRecord[]): void {
     for (const record of records) if (record.kind === 'group') this.restored.set(record.bodyId, messageOf(record))
   }
@@ -86,11 +89,11 @@ function messageOf({ kind: _, owed, recordBytes = 0, bytes, ...facts }: SharedBo
 /** A post as the outbox has it with a store. */
 export interface PersistedMessage extends OutgoingMessage {
   readonly outboxNo: number
-  /** A record of it is on disk. */
+  /** Its record is on disk. */
   isKept: boolean
 }
 
-/** Handles posts of an earlier process, whose promises are gone. */
+/** Handles posts of an earlier process, whose callers no longer exist. */
 export type Orphan = Pick<OutgoingMessage, 'accepted' | 'refused'>
 export type OrphanOf = (record: OutboxRecord, message?: GroupMessage) => Orphan
 

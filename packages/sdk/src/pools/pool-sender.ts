@@ -47,7 +47,7 @@ export interface PoolSenderPorts {
 
 interface Entry {
   readonly send: PoolSend
-  /** It was already sealed again since the pool changed, which happens once. */
+  /** It was already sealed again after a change of the pool; this happens at most once. */
   isSecond: boolean
   state: 'preparing' | 'waiting' | 'said' | 'done'
   /** The statement whose members it was sealed for. */
@@ -61,7 +61,7 @@ interface Sealed {
   readonly admittedAtMs: Millis
   /** Not sent before this time; Infinity while a reply is owed. */
   dueAtMs: Millis
-  /** A reply was lost, by the network or the broker: it is resent whatever became of the pool. */
+  /** A reply was lost, by the network or the broker, so it is resent whatever became of the pool. */
   mayBeStored: boolean
   pauses: number
 }
@@ -211,7 +211,7 @@ export class PoolSender {
 
   #seal(entry: Entry, nowMs: Millis): void {
     const { send } = entry
-    // Not the newest known epoch: the broker must see for whose members it was sealed.
+    // Not the newest known epoch: the broker must see for which members it was sealed.
     const pool = entry.pool!
     if (send.ttlSeconds > this.#limits!.ttlSecondsMax) return this.#fail(entry, refusedBy('ttl_too_long'))
     const { crypto } = this.#ports
@@ -224,7 +224,7 @@ export class PoolSender {
       try {
         return [{ peer: to.peerKey, box: crypto.seal({ ...draft, to }).envelope }]
       } catch {
-        return [] // a box key of small order: it can't be sealed to
+        return [] // a box key of small order, which can't be sealed to
       }
     })
     if (boxes.length === 0) return this.#fail(entry, unusableKeys())
@@ -292,7 +292,7 @@ interface PoolJoinsPorts {
 interface Join {
   credit: number
   ref: number
-  /** In this session; Infinity: not yet. */
+  /** The time in this session; Infinity: not requested yet. */
   sentAtMs: Millis
   /** The broker has confirmed the join in this session. */
   isConfirmed: boolean
@@ -352,7 +352,7 @@ export class PoolJoins {
     }
   }
 
-  /** Whether there is no join or leave. */
+  /** Whether neither a join nor a leave is pending. */
   get isIdle(): boolean {
     return this.#seats.size === 0 && this.#leaving.length === 0
   }

@@ -1,5 +1,6 @@
 /**
- * Pools as an application sees them: peers, one of which takes each message. The owner's signature decides membership.
+ * Pools from the application's view: a pool has several peers, one of which takes each message. The owner's signature
+ * decides membership.
  */
 import { isMemberListName, isPoolEnded, type PoolStatement } from '@sealpost/identity'
 import { type FrameOf, POOL_MEMBERS_MAX, type ServerFrame } from '@sealpost/protocol'
@@ -14,7 +15,7 @@ import { type CryptoPort, type EnginePart, NO_FRAMES, type PeerEvent } from '../
 import type { ReplyHandler, RequestBroker } from '../requests/requests.ts'
 import { PoolJoins, PoolSender, type PoolSenderPorts, unknownPool } from './pool-sender.ts'
 
-/** Pools in the engine: the trusted statements, messages to pools, and joined pools. */
+/** The engine's part for pools: the trusted statements, messages to pools, and joined pools. */
 interface PoolClientPorts extends Omit<PoolSenderPorts, 'statements'> {
   readonly crypto: CryptoPort
   readonly emit: (event: PeerEvent) => void
@@ -58,7 +59,7 @@ export class PoolClient implements EnginePart {
     else if (frame.type === 'poolJoined') this.joins.answered(frame)
   }
 
-  /** Within a session. */
+  /** Called within a session. */
   get wakeAtMs(): Millis {
     return Math.min(this.joins.wakeAtMs, this.sender.wakeAtMs)
   }
@@ -80,8 +81,8 @@ export class PoolClient implements EnginePart {
 }
 
 /**
- * As `SendOptions`, without `ifOnline`, since a pool is never refused as offline, and without an attachment, since the
- * recipient is not known.
+ * Like `SendOptions`, without `ifOnline`, since a pool is never refused as offline, and without an attachment, since
+ * the recipient is not known.
  */
 export type PoolSendOptions = Omit<SendOptions, 'ifOnline' | 'attachment'>
 
@@ -97,7 +98,7 @@ const CREDIT_MAX = 0xffff
 export class Pools {
   readonly #ports: PoolsPorts
 
-  /** Use `peer.pools`. */
+  /** Use `peer.pools` instead. */
   constructor(ports: PoolsPorts) {
     this.#ports = ports
   }
@@ -138,7 +139,7 @@ export class Pools {
     })
   }
 
-  /** Retries once if the pool was changed elsewhere in the meantime. */
+  /** Retries once if the pool was changed by another process in the meantime. */
   async #change(poolId: PoolId, change: MemberListEdit): Promise<void> {
     for (const isLast of [false, true]) {
       const pool = this.#own(poolId)
@@ -151,7 +152,7 @@ export class Pools {
     }
   }
 
-  /** A rename makes two end statements differ: either one suffices. */
+  /** After a rename, two end statements differ, but either one suffices. */
   async #end(poolId: PoolId): Promise<void> {
     const pool = this.#own(poolId)
     if (isPoolEnded(pool)) return
@@ -190,7 +191,7 @@ interface PoolPorts extends MemberListPorts<PoolStatement>, Pick<PoolsPorts, 'te
   readonly end: () => Promise<void>
 }
 
-/** `list` and sends update it. */
+/** `list` and sends update these properties. */
 export class Pool extends MemberList<PoolStatement> {
   protected readonly ports: PoolPorts
 
@@ -204,7 +205,7 @@ export class Pool extends MemberList<PoolStatement> {
     return this.now.poolId
   }
 
-  /** Its owner deleted it: it has no members, and nobody can send to it. */
+  /** The owner has deleted the pool: it has no members, and nobody can send to it. */
   get isDeleted(): boolean {
     return isPoolEnded(this.now)
   }
@@ -218,9 +219,9 @@ export class Pool extends MemberList<PoolStatement> {
   }
 
   /**
-   * Sends to whichever member is free, sealed for all of them. Resolves when the broker has stored it durably. It has
-   * no order with others and is not stored locally: if the process dies before it resolves, it may or may not have been
-   * sent.
+   * Sends to whichever member is free; the message is sealed for all of them. Resolves when the broker has stored it
+   * durably. It has no order with others and is not stored locally: if the process dies before it resolves, it may or
+   * may not have been sent.
    * @throws SealpostError as `Peer.send`; `unknown_pool`
    */
   send(body: Uint8Array | string, options: PoolSendOptions = {}): Promise<Receipt> {
@@ -242,9 +243,9 @@ export class Pool extends MemberList<PoolStatement> {
   }
 
   /**
-   * Takes work of this pool from now on, in every session: its messages arrive like others, with `message.pool`. Each
-   * is with one member at a time; a message that this peer does not settle goes to another member when its session
-   * ends. `credit`: messages at a time; default 1.
+   * Accepts messages of this pool from now on, in every session. They arrive like others, with `message.pool`. One
+   * member at a time has each message; one that this peer does not settle goes to another member when its session ends.
+   * `credit`: messages at a time; default 1.
    * @throws SealpostError `not_in_pool`, `unknown_pool`, `too_many_pools`
    */
   join({ credit = 1 }: { readonly credit?: number } = {}): Promise<void> {
@@ -255,7 +256,7 @@ export class Pool extends MemberList<PoolStatement> {
     )
   }
 
-  /** Takes no more work of it. Messages that this peer holds go to others at once, so finish them first. */
+  /** Accepts no more messages of the pool. Messages that this peer holds go to others at once, so finish them first. */
   leave(): void {
     this.ports.tell(({ joins: seats }) => seats.leave(this.id))
   }

@@ -23,7 +23,7 @@ export interface Status {
   readonly availability: Availability
   /** Up to 120 characters of printable ASCII, for subscribers. The broker can read it. */
   readonly summary?: string
-  /** Senders are not told that their mail was pushed to this peer or settled. */
+  /** Senders get no report that their mail was pushed to this peer or settled. */
   readonly declinesReceipts?: boolean
 }
 
@@ -117,7 +117,7 @@ interface Unsealed {
 
 /** Per peer, while its key is requested. */
 const PARKED_MAX = 64
-/** Ids remembered, so that a repeated message is delivered once. */
+/** The number of ids remembered, so that a repeated message is delivered once. */
 const RECEIVED_MAX = 4_096
 const ITEM_BYTES = 128
 
@@ -156,13 +156,13 @@ export class EphemeralClient implements EnginePart {
     for (const { envelopeId, code } of items) this.#lost(envelopeId, code)
   }
 
-  /** A peer's key came. */
+  /** The peer's key has arrived. */
   unlock(peer: PeerKey, nowMs: Millis): void {
     for (const message of take(this.#unsealed, peer)) this.#seal(message, nowMs)
     this.received(take(this.#unopened, peer), nowMs)
   }
 
-  /** No believable key came. */
+  /** No trusted key has arrived. */
   refuse(peer: PeerKey, code: SealpostCode): void {
     this.#unopened.delete(peer)
     for (const { envelopeId } of take(this.#unsealed, peer)) this.#lost(envelopeId, code)
@@ -213,7 +213,7 @@ export class EphemeralClient implements EnginePart {
     const opened = opening.open(item, nowMs)
     if (opened === 'later') return // dropped, as ephemeral messages may be
     if (opened === 'asked') {
-      park(this.#unopened, sender, item) // beyond the bound it is dropped, as ephemeral messages may be
+      park(this.#unopened, sender, item) // dropped beyond the bound, as ephemeral messages may be
       return effects.flushSoon()
     }
     const reason = !opened.ok ? opened.reason : opened.note?.isEphemeral ? null : 'not_ephemeral'

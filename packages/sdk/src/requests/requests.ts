@@ -1,9 +1,9 @@
 /**
  * Requests to the broker and to other peers.
  *
- * One frame replies to a broker request. A request stays open until its reply comes: it is sent again in the next
- * session, and after a while without a reply, for example if the broker's database is unavailable. So every request
- * here is idempotent.
+ * The reply to a broker request is one frame. A request stays open until its reply arrives. It is repeated in the next
+ * session, and also after a while without a reply, for example if the broker's database is unavailable. So every
+ * request here is idempotent.
  */
 import {
   CONSENT_CHANGES_MAX,
@@ -44,7 +44,7 @@ export interface ReplyHandler<Type extends BrokerRequestType = BrokerRequestType
 interface OpenBrokerRequest {
   readonly frame: FrameOf<BrokerRequestType>
   readonly handler: ReplyHandler
-  /** In this session; Infinity: not yet. */
+  /** The time in this session; Infinity: not sent yet. */
   sentAtMs: Millis
 }
 
@@ -138,7 +138,7 @@ export async function revoke(ask: RequestBroker, named: { members?: PeerKey[]; i
 }
 
 export interface ConsentState {
-  /** `open`: everybody except blocked peers; `contacts`: allowed peers only. */
+  /** `open`: everybody except blocked peers. `contacts`: allowed peers only. */
   readonly policy: ConsentPolicy
   readonly allowed: readonly PeerKey[]
   readonly blocked: readonly PeerKey[]
@@ -213,7 +213,7 @@ interface OpenPeerRequest extends Pick<PeerRequest, 'to' | 'replied' | 'refused'
 export class PeerRequests {
   readonly #open = new Set<OpenPeerRequest>()
   readonly #sealed = new Map<EnvelopeId, OpenPeerRequest>()
-  /** At or before the next deadline. Cached, because it is read with every frame. */
+  /** At or before the next deadline. It is cached, because it is read with every frame. */
   wakeAtMs: Millis = Infinity
 
   readonly #current: (peer: PeerKey) => PeerKey
@@ -238,7 +238,7 @@ export class PeerRequests {
       },
       accepted: () => undefined,
       refused: (error) => {
-        // It may be stored, and then a reply comes.
+        // The request may be stored; if so, a reply comes.
         if (error.code !== 'maybe_sent' && this.#end(open)) refused(error)
       },
     }

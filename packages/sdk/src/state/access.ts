@@ -32,23 +32,23 @@ export interface Ask {
   readonly path: string
   readonly query?: Readonly<Record<string, string | number | undefined>>
   readonly body?: unknown
-  /** Not compressed, because it is urgent, or sealed and therefore incompressible. Browsers ignore this. */
+  /** Not compressed, because the body is urgent, or sealed and therefore incompressible. Browsers ignore this. */
   readonly isAsItIs?: boolean
   /** The preferred media type; JSON by default. */
   readonly accept?: string
-  /** For a response that may be silent for longer. */
+  /** For a response that may be silent for longer than the default. */
   readonly stallMs?: Millis
   readonly signal?: AbortSignal | undefined
 }
 
 export interface AccessOptions {
-  /** How long a request is repeated while no address answers. */
+  /** How long a request is repeated while no address replies. */
   readonly patienceMs?: Millis | undefined
   /** Aborts every request and all waits between them. */
   readonly signal?: AbortSignal | undefined
 }
 
-/** At 2.5 s on average at most, these waits last as long as a restart. */
+/** With an average of at most 2.5 s, these pauses together last as long as a restart. */
 const TRIES_MAX = 12
 const RENEW_BEFORE_MS = 60_000
 const PATIENCE_MS = 60_000
@@ -134,7 +134,7 @@ export class Access {
       const value = answer.ok ? await read(answer) : null
       this.#addresses.answered(address)
       if (answer.ok) return { value: value as T }
-      if (answer.status === 401) address.token = null // expired or revoked: the next attempt shows which
+      if (answer.status === 401) address.token = null // expired or revoked; the next attempt shows which
       return this.#turned(address, await refusalOf(answer))
     } catch (cause) {
       if (asked.signal?.aborted) throw new SealpostError('aborted', 'The request was aborted.', { cause })

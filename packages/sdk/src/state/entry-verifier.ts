@@ -1,6 +1,6 @@
 /**
- * Verifies entries: the author's signature, the place, the key, and that none is older than one seen before. An entry
- * that a broker withholds altogether stays unnoticed until a later entry of the same key names it.
+ * Verifies entries: the author's signature, the position, the key, and that none is older than one seen before. If a
+ * broker withholds an entry, this stays unnoticed until a later entry of the same key names it.
  */
 import { openEntry, readEntry, type SignedEntry } from '@sealpost/identity'
 import {
@@ -107,7 +107,7 @@ export class StateEntry {
     return decoder.decode(this.value)
   }
 
-  /** @throws SyntaxError if it is no JSON */
+  /** @throws SyntaxError if the value is not JSON */
   json(): unknown {
     return JSON.parse(this.text())
   }
@@ -135,7 +135,10 @@ export interface EntryVerifierParts {
 }
 
 export interface Expected {
-  /** Returns the lowest valid revision for the key of this hash: the one known at the request. Absent: any. */
+  /**
+   * Returns the lowest valid revision for the key of this hash, which is the one known at the request. Absent: any
+   * revision is valid.
+   */
   readonly atLeast?: (keyHash: string) => number
   readonly keyHash?: string
 }
@@ -309,7 +312,7 @@ export class SpaceMemory {
     this.put(this.#prefix, { kind: 'space', space: this.#prefix, ...pin })
   }
 
-  /** Resolves when they are stored. */
+  /** Resolves when the changes are stored. */
   keepKeys(bytes: Uint8Array, group: Uint8Array | null): Promise<void> {
     this.#keys = bytes
     this.#keysGroup = group
@@ -342,7 +345,7 @@ export class SpaceMemory {
   }
 
   #restore(record: StoreRecord): void {
-    if (!('space' in record) || record.space !== this.#prefix) return // of another space, or none
+    if (!('space' in record) || record.space !== this.#prefix) return // an entry of another space, or none
     if (record.kind === 'keys') {
       this.#keys = record.bytes
       this.#keysGroup = record.group === undefined ? null : fromBase64url(record.group)

@@ -1,4 +1,4 @@
-/** Shared state and history: separate from the core, so a page loads it only if needed. */
+/** Shared state and history, separate from the core, so that a page loads it only if needed. */
 import { type BoxKeys, type Identity, ready, type SpaceStatement, signSpace } from '@sealpost/identity'
 import type { GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
@@ -28,11 +28,11 @@ export type { MemberGrant, SpaceStatus } from './space-service.ts'
 export type { Written } from './space-writer.ts'
 export { type Moment, type SpaceTerms, State, type StateValue, type WriteOptions } from './state.ts'
 
-/** The space, and the peer that opens it, as for `connect`; a peer need not be open. */
+/** The space, and the peer that opens it, as for `connect`; the peer need not have a session. */
 export interface SpaceOptions {
   /**
    * `wss://host[:port]`, or `ws://` for a broker on the same machine. With several, the next one is tried when one does
-   * not answer.
+   * not reply.
    */
   readonly url: string | readonly string[]
   readonly brokerKey: PeerKey
@@ -70,7 +70,7 @@ export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
   readonly maintainKeysEveryMs?: Millis
   /** Receives reports of the broker's misconduct. */
   readonly onEvent?: (event: StateEvent) => void
-  /** Default: the platform's. */
+  /** Default: the platform's implementation. */
   readonly ports?: Partial<AccessPorts>
 }
 
@@ -191,10 +191,10 @@ function keepTending(
   if (tendEveryMs === 0) return
   const { wait, random } = { ...PORTS, ...ports }
   const next = async (): Promise<void> => {
-    // Random, so that members opened together need not all do it.
+    // Random, so that members opened together don't all do it.
     await wait(tendEveryMs * (0.5 + random()), stop.signal)
     await tending.run().catch(() => undefined)
     return next()
   }
-  void next().catch(() => undefined) // it was closed
+  void next().catch(() => undefined) // the space was closed
 }

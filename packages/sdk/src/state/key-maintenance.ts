@@ -1,7 +1,7 @@
 /**
- * Maintains the keys of a space: takes the grants for this member, makes those that others lack, and turns to a new key
- * when someone has left, or has joined where new members may not read earlier contents. The first member to notice does
- * it; the broker's compare-and-set on the key epoch decides between two.
+ * Maintains the keys of a space: accepts the grants for this member, makes those that others lack, and changes to a new
+ * key when someone has left, or has joined where new members may not read earlier contents. The first member to notice
+ * does it; the broker's compare-and-set on the key epoch decides between two.
  *
  * In a group the owner's statement decides who has left: a broker that denies a departure changes nothing. In the space
  * of a mesh nobody signs the members, so the broker's list decides.
@@ -31,14 +31,14 @@ export interface KeyMaintenanceParts {
   readonly identity: Identity
   readonly formerBoxKeys: readonly BoxKeys[]
   readonly keyEpochs: KeyEpochs
-  /** The required owner of a space of the whole mesh; null: the owner seen first. */
+  /** The required owner of a space of the whole mesh; null: the owner seen first is trusted. */
   readonly owner: PeerKey | null
   readonly tell: (told: TamperReport) => void
 }
 
 type SpaceAnswer = Pick<SpaceStatus, 'lastSeq' | 'keyEpoch'>
 
-/** Per request: a box is about 500 bytes, unless it holds many keys. */
+/** The number of boxes per request: a box is about 500 bytes, unless it holds many keys. */
 const GRANTS_AT_ONCE = 256
 const BOX_BYTES_AT_ONCE = 96 * 1024
 /** Other members may do the same concurrently. */
@@ -58,7 +58,7 @@ export class KeyMaintenance {
     this.#restore()
   }
 
-  /** One run at a time. @throws SealpostError `space_unknown`, `space_forged`, those of requests */
+  /** Only one run is active at a time. @throws SealpostError `space_unknown`, `space_forged`, and those of requests */
   run(): Promise<SpaceStatus> {
     this.#underWay ??= this.#rounds().finally(() => {
       this.#underWay = null
@@ -154,7 +154,7 @@ export class KeyMaintenance {
       if (!ring.find(keyEpoch)) return calls.grantAnew(keyEpoch)
     }
     if (ring.size > before) await this.#keepKeys()
-    // Without a store the next process needs them again.
+    // Without a store, the next process needs the grants again.
     if (memory.hasStore) await calls.fetched(grants.at(-1)!.keyEpoch)
   }
 
@@ -204,8 +204,8 @@ export class KeyMaintenance {
     const { ring } = this.#parts
     const { keyEpoch, departed, statement } = status
     if (keyEpoch === 0) return this.#turn(status)
-    if (ring.newest > keyEpoch) return this.#turn(status) // a rollback was accepted by `forget`, but an old key is not
-    if (ring.newest < keyEpoch) return false // others have it
+    if (ring.newest > keyEpoch) return this.#turn(status) // `forget` accepts a rollback, but not an old key
+    if (ring.newest < keyEpoch) return false // other members have it
     const lacking = status.lacking.filter(({ peer }) => this.#belongs(peer))
     const isBarred = statement.historyFor !== 'all' && lacking.some((member) => member.keyEpoch === 0)
     if ((await this.#mustTurn(statement)) || departed > 0 || isBarred) return this.#turn(status)
@@ -213,7 +213,7 @@ export class KeyMaintenance {
     return this.#grant(lacking, { statement, expects: keyEpoch })
   }
 
-  /** Turns to the next key. */
+  /** Changes to the next key. */
   async #turn({ statement, keyEpoch }: SpaceStatus): Promise<boolean> {
     const { calls, ring } = this.#parts
     const members = (await calls.members()).filter(({ peer }) => this.#belongs(peer))

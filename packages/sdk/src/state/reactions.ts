@@ -1,7 +1,7 @@
 /**
  * Reactions to messages, counted as they arrive. Each member keeps its own reactions to one target under one key, so
- * neither writing nor reading a target becomes slower with the number of its reactions. The broker knows neither keys
- * nor values, so it can't count; a member counts only reactions that their author has signed.
+ * neither writing nor reading a target becomes slower with the number of its reactions. The broker sees neither keys
+ * nor values, so it can't count them. A member counts only reactions that their author has signed.
  */
 import type { PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
@@ -11,7 +11,7 @@ import type { State } from './state.ts'
 
 export interface ReactionCount {
   readonly count: number
-  /** Each proven by a signature. */
+  /** The authors, each proven by a signature. */
   readonly authors: ReadonlySet<PeerKey>
   /** Whether this member is one of them. */
   readonly isOwn: boolean
@@ -25,7 +25,7 @@ export interface ReactionsOptions {
 /** One member's reactions to one target. */
 interface Vote {
   readonly revision: number
-  /** The key holds a value, possibly an invalid one. */
+  /** Whether the key holds a value, possibly an invalid one. */
   readonly isSet: boolean
   readonly reactions: readonly string[]
 }
@@ -33,7 +33,7 @@ interface Vote {
 const PREFIX = 'reactions/'
 const AUTHOR_HEX = 64
 export const REACTION_BYTES_MAX = 64
-/** Per member and target. */
+/** The limit per member and target. */
 export const REACTIONS_MAX = 16
 /** Two processes of one member overwrite each other's key; after this many attempts the write fails. */
 const TRIES_MAX = 16
@@ -51,7 +51,7 @@ export class Reactions implements AsyncDisposable {
   #watching: Promise<void> = Promise.resolve()
   #failure: unknown = null
 
-  /** Use `openReactions`. */
+  /** Use `openReactions` instead. */
   constructor(state: State, { onChange = () => undefined }: ReactionsOptions) {
     this.#state = state
     this.#onChange = onChange
@@ -169,7 +169,7 @@ export class Reactions implements AsyncDisposable {
     else this.#count(place, { ...NO_VOTE, revision: this.#votes.get(place.key)?.revision ?? 0 })
   }
 
-  /** @returns the target whose counts may have changed; null if it is no reaction, or not new */
+  /** @returns the target whose counts may have changed; null if the entry is no reaction, or not new */
   #take(event: StateEntry | StateDeletion): string | null {
     const place = placeOf(event.key)
     if (!place || (this.#votes.get(place.key)?.revision ?? 0) >= event.revision) return null

@@ -1,4 +1,4 @@
-/** Reads streamed replies, resumed after a cut; each line is verified as it arrives. */
+/** Reads streamed replies, resumes them after a cut, and verifies each line as it arrives. */
 import {
   entryFields,
   hash256,
@@ -30,7 +30,7 @@ export interface HistoryMessage {
   readonly attachment: string | null
   /** Proven by a signature. */
   readonly author: PeerKey
-  /** By the author's clock. */
+  /** From the author's clock. */
   readonly sentAtMs: Millis
   readonly seq: number
   readonly atUs: number
@@ -68,7 +68,7 @@ export interface WatchQuery {
   readonly signal?: AbortSignal | undefined
 }
 
-/** Events per page; further ones are read as needed. */
+/** The number of events per page; further pages are read as needed. */
 const PAGE_MAX = 500
 /** The pause between two attempts, 1 s on average. */
 const POLL_PAUSE = 2
@@ -80,7 +80,7 @@ export class SpaceReader {
     this.#parts = parts
   }
 
-  /** Yields every entry at that moment, the last one of each key; null: now. Includes deleted ones. */
+  /** Yields every entry at that moment, which is the last one of each key; null: now. Includes deleted ones. */
   async *entries(atUs: number | null, signal?: AbortSignal): AsyncGenerator<StateChange> {
     const known = atUs === null ? this.#parts.memory.snapshot() : NOTHING
     const atLeast = (keyHash: string) => known.get(keyHash)?.revision ?? 0
@@ -127,7 +127,7 @@ export class SpaceReader {
       left -= 1
       if (left === 0) return
     }
-    // Expired events go from the front, so a reply without any event proves nothing.
+    // Events expire from the front, so a reply without any event proves nothing.
     if (last > 0 && last < newest && toUs === undefined)
       this.#report({ type: 'history_gap', reason: `events ${last + 1} to ${newest} are missing` })
   }
@@ -152,7 +152,7 @@ export class SpaceReader {
     }
   }
 
-  /** Without a history there is nothing to follow, so it polls. */
+  /** Without a history there are no events to follow, so it polls. */
   async *#poll(after: number, signal: AbortSignal | undefined): AsyncGenerator<EventLine> {
     for (let seq = after; !signal?.aborted; await this.#parts.pause(POLL_PAUSE, signal))
       for await (const line of this.#lines({ of: 'state', query: { after: seq }, signal })) {
@@ -181,7 +181,10 @@ export class SpaceReader {
     return ring.newest > before
   }
 
-  /** The newest key epoch for which newer keys were looked up: once for each, however many changes are sealed. */
+  /**
+   * The newest key epoch for which newer keys were looked up. This happens once per epoch, however many changes are
+   * sealed.
+   */
   #newestTried = -1
 
   async #message(line: EventLine, chains: EventOrder): Promise<HistoryMessage | SealedMessage> {
@@ -254,7 +257,7 @@ export class EventOrder {
     return Math.max(0, this.#seq)
   }
 
-  /** Call it in order; `isWhole`: every event is expected, not only the last one of each key. */
+  /** Must be called in order; `isWhole`: every event is expected, not only the last one of each key. */
   passed(seq: number, isWhole: boolean): TamperReport | null {
     const former = this.#seq
     if (seq <= former) return { type: 'state_rolled_back', reason: `event ${seq} comes after event ${former}` }

@@ -41,13 +41,13 @@ export interface SpaceStatus {
   readonly departed: number
   /** Members without the newest key. */
   readonly lacking: readonly MemberGrant[]
-  /** This peer's grants that were not fetched, ascending by epoch. */
+  /** This peer's grants that it has not fetched, ascending by epoch. */
   readonly grants: readonly { readonly keyEpoch: number; readonly box: Uint8Array }[]
 }
 
 export interface NewGrants {
   readonly keyEpoch: number
-  /** The current epoch: the same, or for a new key the previous one. */
+  /** The epoch of the key in the boxes before this request: the same, or for a new key the previous one. */
   readonly expects: number
   readonly grants: readonly { readonly peer: PeerKey; readonly box: Uint8Array }[]
 }
@@ -222,7 +222,7 @@ export interface NextKey {
   readonly nameKey: Uint8Array
 }
 
-/** A sentence that says why a grant is refused. */
+/** A sentence that explains why a grant is refused. */
 type GrantFlaw = string
 
 export class SpaceKeyRing {
@@ -239,7 +239,7 @@ export class SpaceKeyRing {
   get nameKey(): Uint8Array | null {
     return this.#nameKey
   }
-  /** 0: none. */
+  /** 0 if there is none. */
   get newest(): number {
     return Math.max(0, ...this.#keys.keys())
   }
@@ -256,7 +256,7 @@ export class SpaceKeyRing {
     return this.#keys.get(keyEpoch) ?? null
   }
 
-  /** Takes the new keys of a grant, all or none. The caller has checked that its granter belongs to the space. */
+  /** Accepts the new keys of a grant, all or none. The caller has checked that its granter belongs to the space. */
   take(grant: KeyGrant): GrantFlaw | null {
     const { meshId, spaceId, nameKey, keys, keyEpoch, link } = grant
     if (meshId !== this.#place.meshId || spaceId !== this.#place.spaceId) return 'a grant belongs to another space'

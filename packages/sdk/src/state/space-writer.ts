@@ -20,7 +20,7 @@ import type { EntryWriteOutcome, SpaceKeyRing, SpaceService } from './space-serv
 /** A stored change. */
 export interface Written {
   readonly revision: number
-  /** As of a `StateEntry`; null if the reply was lost and another change followed. */
+  /** As in `StateEntry`; null if the reply was lost and another change followed. */
   readonly seq: number | null
   readonly atUs: number | null
   readonly author: PeerKey
@@ -41,7 +41,7 @@ export interface SpaceWriterParts {
   readonly reader: EntryVerifier
   readonly identity: Identity
   readonly bucketBytes: number
-  /** Checks the space for a newer key. */
+  /** Checks whether the space has a newer key. */
   readonly tend: () => Promise<unknown>
   /** Reads the current entry of the key with this hash. */
   readonly lookup: (keyHash: string) => Promise<unknown>
@@ -51,7 +51,7 @@ export interface SpaceWriterParts {
 /** A member may write a key against many others; the last attempt is reported. */
 const TRIES_MAX = 16
 const BATCH_MAX = 256
-/** Of a request of 256 KB, in base64. */
+/** The maximum of a request of 256 KB, in base64. */
 const BATCH_BYTES = 128 * 1024
 
 interface PendingWrite {
@@ -62,7 +62,7 @@ interface PendingWrite {
 
 export class SpaceWriter {
   readonly #parts: SpaceWriterParts
-  /** By key hash: the last pending change. */
+  /** The last pending change by key hash. */
   readonly #lanes = new Map<string, Promise<unknown>>()
   #waiting: PendingWrite[] = []
   #isSending = false
@@ -162,7 +162,7 @@ export class SpaceWriter {
       case 'conflict': {
         const standing = this.#recordCurrent(outcome.entry, entry)
         if (standing?.revision === revision + 1 && isSameBytes(standing.prevHash, entry.hash))
-          return { revision, seq: null, atUs: null, author } // its reply was lost, and it has a successor
+          return { revision, seq: null, atUs: null, author } // the reply was lost, and the entry has a successor
         const isFree = ifRevision === 0 && standing?.isDeleted
         if (ifRevision !== undefined && !isFree) throw conflict(standing?.revision ?? 0)
         return null

@@ -1,6 +1,6 @@
 /**
- * Shared state of a mesh or a group, and its history, as an application sees them. The broker stores only sealed data;
- * its replies are trusted only with the signature of a member, and are checked against what was seen before.
+ * Shared state of a mesh or a group, and its history, from the application's view. The broker stores only sealed data;
+ * its replies are trusted only with the signature of a member, and are checked against known entries.
  */
 import {
   type Identity,
@@ -56,7 +56,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   /** The next positions after records that are not known to be stored. */
   readonly #sealed = new WeakMap<Uint8Array, RecordPosition>()
 
-  /** Use `openState`. */
+  /** Use `openState` instead. */
   constructor(parts: StateParts) {
     this.#parts = parts
     this.spaceId = parts.calls.spaceId
@@ -149,7 +149,7 @@ export class State implements MessageRecorder, AsyncDisposable {
     yield* this.#parts.reading.watch({ after: after ?? lastSeq, isWhole, signal: stop })
   }
 
-  /** Called by the SDK for `group.send(text, { recordIn: state })`, like the next two. @internal */
+  /** The SDK calls this and the next two for `group.send(text, { recordIn: state })`. @internal */
   checkNote(note: Note | undefined): void {
     if (!this.hasKeys) throw noKey()
     const whole = { ...note, group: this.spaceId, groupEpoch: GROUP_EPOCH_LAST }
@@ -158,8 +158,8 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * A record never names a predecessor that may be missing from the history, or later in it: readers would report a
-   * gap. @internal
+   * A record never names a predecessor that may be missing from the history or follow it there, because readers would
+   * report a gap. @internal
    */
   sealRecord({ ticket, note }: { ticket: Uint8Array; note: Note }): Uint8Array {
     const { ring, identity, calls } = this.#parts
@@ -211,7 +211,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 }
 
-/** A stream of records of one process. */
+/** One process's stream of records. */
 function newStream(): RecordPosition {
   return { streamId: toHex(crypto.getRandomValues(new Uint8Array(16))), seq: 1, prevHash: NO_ENTRY }
 }
@@ -225,7 +225,7 @@ function bytesOf(value: StateValue): Uint8Array {
   return encoder.encode(typeof value === 'string' ? value : JSON.stringify(value))
 }
 
-/** The terms of a space, set by its owner. */
+/** The terms of a space, as its owner sets them. */
 export type SpaceTerms = Partial<Pick<SpaceFields, 'historyFor' | 'keepSeconds' | 'keepBytes' | 'keepsMessages'>>
 
 const KEEP_SECONDS = 30 * 86_400

@@ -6,7 +6,7 @@ export class MemoryStore implements PeerStore {
   readonly #records: Map<string, StoreRecord>
   #isClosed = false
 
-  /** `records`: of an earlier store. */
+  /** `records`: the records of an earlier store. */
   constructor(records: ReadonlyMap<string, StoreRecord> = new Map()) {
     this.#records = new Map(records)
   }

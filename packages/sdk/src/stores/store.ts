@@ -23,13 +23,13 @@ export interface PeerStore {
    * reply, so changes that accumulate meanwhile form one batch. Records and their bytes are never changed afterwards.
    */
   write(changes: readonly StoreChange[]): Promise<void>
-  /** Lets another process open it. Called once, after the last reply. */
+  /** Lets another process open the store. Called once, after the last reply. */
   close(): Promise<void>
 }
 
 export interface StoreChange {
   readonly key: string
-  /** Null: delete it. */
+  /** Null deletes the record. */
   readonly record: StoreRecord | null
 }
 
@@ -56,7 +56,7 @@ interface Outgoing {
   readonly terms: OutgoingTerms
 }
 
-/** A post that was not sealed yet: the store has its body in clear. */
+/** A post that was not yet sealed: the store has its body in clear. */
 export interface WaitingRecord extends Outgoing {
   readonly kind: 'waiting'
   readonly bytes: Uint8Array
@@ -96,7 +96,7 @@ export interface SettledRangesRecord {
   readonly streamId: StreamId
   /** Ascends in the order in which the streams were last used. */
   readonly rank: number
-  /** From, to, from, to …, ascending, inclusive. */
+  /** Alternating first and last numbers of the ranges, ascending and inclusive. */
   readonly settled: readonly number[]
 }
 
@@ -131,7 +131,7 @@ export interface KeyEpochRecord {
 /** The memory of a space (`state/entry-verifier.ts`): its terms, its keys, and the newest entry of each key. */
 export type SpaceRecord = SpacePinRecord | SpaceKeysRecord | KnownEntryRecord
 
-/** Where the mesh was last served, possibly another cell than that of the application's addresses. */
+/** Where the mesh was last served, possibly in another cell than that of the application's addresses. */
 export interface AddressesRecord extends KnownAddresses {
   readonly kind: 'addresses'
 }
@@ -198,10 +198,10 @@ export class StoreWriter {
   /** Per key, the last change wins. Records are built when the batch leaves. */
   #changes = new Map<string, (() => StoreRecord) | null>()
   #waiters: (() => void)[] = []
-  /** Callers that wait for the batch in flight; null if there is none. */
+  /** Callers that wait for the batch in flight; null if there are none. */
   #underWay: (() => void)[] | null = null
 
-  /** `keep` is answered by `kept`, or never. */
+  /** The reply to `keep` is `kept`, or none. */
   constructor(keep: (changes: StoreChange[]) => void) {
     this.#keep = keep
   }
@@ -219,7 +219,7 @@ export class StoreWriter {
     this.#changes.set(key, null)
   }
 
-  /** Calls `then` when everything requested so far is stored, at once if it is. */
+  /** Calls `then` when everything requested so far is stored; at once if it already is. */
   whenWritten(then: () => void): void {
     if (this.#changes.size > 0) this.#waiters.push(then)
     else if (this.#underWay) this.#underWay.push(then)
@@ -242,7 +242,7 @@ export class StoreWriter {
   }
 }
 
-/** Writes to a store in the background, one batch at a time; `settled` waits for all of it. */
+/** Writes to a store in the background, one batch at a time; `settled` waits for all writes. */
 export class WriteBehindStore {
   readonly #store: PeerStore
   readonly #writer: StoreWriter
@@ -272,7 +272,7 @@ export class WriteBehindStore {
     this.#flush()
   }
 
-  /** Resolves when everything so far is stored. @throws SealpostError `store_failed` */
+  /** Resolves when everything written so far is stored. @throws SealpostError `store_failed` */
   async settled(): Promise<void> {
     if (!this.#failure) {
       const kept = new Promise<void>((resolve) => this.#writer.whenWritten(resolve))

@@ -1,5 +1,5 @@
 /**
- * Users with several devices, as an application sees them. A user is a peer; each of its devices is also a peer, and
+ * Users with several devices, from the application's view. A user is a peer; each of its devices is also a peer, and
  * the user's key vouches for it.
  */
 import { type DeviceStatement, isDeviceLabel } from '@sealpost/identity'
@@ -14,7 +14,7 @@ import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } fro
 import type { CryptoPort, PeerEvent, UserCrypto, UserKeys, UserTamper } from '../ports.ts'
 import type { BrokerRequestOf, ReplyHandler, RequestBroker } from '../requests/requests.ts'
 
-/** Users in the engine: the users of devices, and mail to every device of a user. */
+/** The engine's part for users: the users of devices, and mail to every device of a user. */
 interface UserClientPorts {
   readonly crypto: Pick<CryptoPort, 'groups' | 'users'>
   readonly self: PeerKey
@@ -85,9 +85,9 @@ export interface UsersPorts {
 }
 
 export interface DeviceInviteOptions {
-  /** The invite is valid until then, ms since 1970. Default: one hour from now. */
+  /** The time until which the invite is valid, ms since 1970. Default: one hour from now. */
   readonly joinByMs?: Millis
-  /** The voucher is valid until then. Default: ten years from now. */
+  /** The time until which the voucher is valid. Default: ten years from now. */
   readonly notAfterMs?: Millis
 }
 
@@ -95,14 +95,14 @@ export interface DeviceInviteOptions {
 export interface PendingUserSend {
   /** Each resolves when the broker has stored the envelope for this device, and rejects as `send` does. */
   readonly devices: ReadonlyMap<PeerKey, Promise<Receipt>>
-  /** One outcome per device, once all are known. */
+  /** One outcome per device, once all outcomes are known. */
   readonly stored: Promise<readonly MemberOutcome[]>
 }
 
 export class Users {
   readonly #ports: UsersPorts
 
-  /** Use `peer.users`. */
+  /** Use `peer.users` instead. */
   constructor(ports: UsersPorts) {
     this.#ports = ports
   }
@@ -123,7 +123,7 @@ export class Users {
     return keys.inviteDevice({ url: url(), brokerKey, label, ...options })
   }
 
-  /** Lists the devices that the user vouches for, read from the broker: it can hide one, but not add one. */
+  /** Lists the devices that the user vouches for, as read from the broker, which can hide a device but not add one. */
   devices(user: PeerKey = this.#ports.self): Promise<readonly Device[]> {
     return new Promise((found, refused) =>
       this.#ports.tell((client, nowMs) => client.find(user, nowMs, { found, refused })),
@@ -204,7 +204,7 @@ function outcomeOf(peer: PeerKey, receipt: Promise<Receipt>): Promise<MemberOutc
 export interface Device {
   readonly key: PeerKey
   readonly label: string
-  /** The voucher is valid until then, ms since 1970. */
+  /** The time until which the voucher is valid, ms since 1970. */
   readonly notAfterMs: Millis
 }
 
@@ -213,7 +213,7 @@ export interface UserStatementsPorts {
   readonly emit: (event: PeerEvent) => void
 }
 
-/** Far more rotations than anybody makes. */
+/** Far more rotations than any user makes. */
 const CHAIN_MAX = 64
 
 /**
@@ -251,7 +251,7 @@ export class UserStatements {
     return { user: this.current(device.user), deviceLabel: device.label }
   }
 
-  /** The devices known now. */
+  /** The devices that are known now. */
   devicesOf(user: PeerKey, nowMs: Millis): Device[] {
     const key = this.current(user)
     const own = [...this.#devices.values()].filter(

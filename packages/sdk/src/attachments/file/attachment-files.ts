@@ -1,4 +1,4 @@
-/** Attachments from and to files. */
+/** Reads attachments from files and saves them to files. */
 import { constants } from 'node:fs'
 import { type FileHandle, mkdir, open, readFile, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -7,7 +7,7 @@ import { SealpostError } from '../../errors.ts'
 import { type Attachments, type DownloadOptions, plainBytes } from '../attachments.ts'
 import type { AttachmentSource, UploadLog } from '../upload.ts'
 
-/** Memory used while a file is read. */
+/** The memory used while a file is read. */
 const READ_BYTES = 256 * 1024
 
 export async function fileSource(path: string): Promise<AttachmentSource> {
@@ -29,7 +29,7 @@ async function* streamFile(path: string, end: number): AsyncGenerator<Uint8Array
   }
 }
 
-/** Uses one buffer throughout: the reader copies. */
+/** Uses one buffer throughout, because the reader copies its contents. */
 async function* readFrom(file: FileHandle, end: number): AsyncGenerator<Uint8Array> {
   const buffer = new Uint8Array(READ_BYTES)
   for (let at = 0; at < end; ) {
@@ -111,7 +111,7 @@ async function settle(part: string, folder: string, given: string): Promise<stri
   throw new Error('there is always another name')
 }
 
-/** Returns whether the name was free; if so, creates an empty file to be replaced. */
+/** Creates an empty file to be replaced, if the name is free. Returns whether it was. */
 async function isReserved(path: string): Promise<boolean> {
   try {
     await (await open(path, 'wx', 0o600)).close()

@@ -41,7 +41,7 @@ export interface StoreLock {
   release(): Promise<void>
 }
 
-/** On other systems than Linux host names change with the network, and containers are rare. */
+/** On systems other than Linux, host names change with the network, and containers are rare. */
 const HOST = platform() === 'linux' ? hostname() : 'local'
 
 /** @throws SealpostError `store_in_use`, `store_failed` */
@@ -66,7 +66,7 @@ async function createLock(path: string): Promise<void> {
     const file = await open(path, 'wx', 0o600)
     await file.close()
   } catch (cause) {
-    // This process has it open already.
+    // This process already has it open.
     if ((cause as { code?: unknown }).code === 'EEXIST') throw inUse(path)
     throw new SealpostError('store_failed', "Can't create a lock beside the file of this store.", { cause })
   }
@@ -94,7 +94,7 @@ function isRunning(pid: number): boolean {
 
 /** In ticks since boot; 0 if unknown. */
 async function startedAt(pid: number): Promise<number> {
-  const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '') // no /proc, or the process just ended
+  const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '') // no /proc, or the process has just ended
   // The program's name is the second field, in brackets, and may contain anything.
   return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? 0)
 }
@@ -144,7 +144,7 @@ export const nodeFiles: FileLayer = {
   rename,
   remove: (path) => rm(path, { force: true }),
   syncFolder: async (path) => {
-    if (platform() === 'win32') return // not supported there, but a rename is written through
+    if (platform() === 'win32') return // not supported there, but renames are written through
     const folder = await open(dirname(path), 'r')
     try {
       await folder.sync()
@@ -176,7 +176,7 @@ const HEAD_BYTES = SALT_END + 4
 const FRAME_HEAD_BYTES = 8
 /** Small files are not worth rewriting. */
 const GARBAGE_BYTES_MIN = 1024 * 1024
-/** Larger batches behind a damaged one are not searched for: random bytes would make too many plausible. */
+/** Does not search for larger batches behind a damaged one: random bytes would make too many plausible. */
 const SOUGHT_BYTES_MAX = 1024 * 1024
 /** Piece size of a rewrite, so that a long backlog isn't in memory twice. */
 const PIECE_BYTES = 1024 * 1024

@@ -1,13 +1,14 @@
 /**
- * A store in the browser's database: `@sealpost/sdk/indexeddb-store`. Tabs share it by origin, so a Web Lock guards it.
+ * A store in the browser's database: `@sealpost/sdk/indexeddb-store`. All tabs of an origin share the database, so a
+ * Web Lock guards it.
  */
 import { SealpostError } from '../../errors.ts'
 import type { PeerStore, StoreRecord } from '../store.ts'
 
 export interface IndexedDbOptions {
-  /** Default: the browser's. */
+  /** Default: the browser's implementation. */
   readonly indexedDB?: IdbFactory
-  /** Default: the browser's, available in secure contexts only. */
+  /** Default: the browser's implementation, which is available in secure contexts only. */
   readonly locks?: LockManager
 }
 
@@ -34,7 +35,7 @@ export async function openIndexedDbStore(name: string, options: IndexedDbOptions
 }
 
 function storeOn(database: IdbDatabase, unlock: () => void): PeerStore {
-  database.onversionchange = () => database.close() // someone deletes the database: later writes fail
+  database.onversionchange = () => database.close() // The database was deleted, so later writes fail.
   return {
     load: async () => {
       const request = begin(database, 'readonly').objectStore(RECORDS).getAll()
