@@ -1,7 +1,8 @@
 /**
- * Runs the broker as a child process. It is ready when its log says so; if it can't start, its last words become the error.
- * Ctrl-C in a terminal does not reach it, so that its parent stops things in order. If `setpriv` (util-linux) is installed, the
- * kernel ends it with the *thread* that started it, so that a killed parent leaves no broker behind.
+ * Runs the broker as a child process. It is ready when its log says so; if it can't start, its last output becomes the
+ * error. Ctrl-C in a terminal does not reach the broker, so that its parent controls the order of the shutdown. If
+ * `setpriv` (util-linux) is installed, the kernel ends it with the *thread* that started it, so that a killed parent
+ * leaves no broker behind.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -22,7 +23,7 @@ export interface BrokerFacts {
 }
 
 export interface BrokerProgram extends BrokerFacts {
-  /** Resolves with the last words of the broker when it has ended for any reason. */
+  /** Resolves with the last output of the broker when it has ended for any reason. */
   readonly exited: Promise<string>
   /** Stops the broker, and kills it after 15 seconds. Idempotent. */
   stop(): Promise<void>
@@ -64,7 +65,7 @@ const MAIN = join(import.meta.dirname, '../../../apps/broker/src/main.ts')
 const READY_WITHIN_MS: Millis = 60_000
 const STOP_WITHIN_MS: Millis = 15_000
 
-/** @throws OperatingError `broker_not_started` with the broker's last words, `port_taken`, and as `readTls` */
+/** @throws OperatingError `broker_not_started` with the broker's last output, `port_taken`, and as `readTls` */
 export async function startBroker(options: BrokerOptions): Promise<BrokerProgram> {
   const child = spawnBroker(options)
   const ready = Promise.withResolvers<Omit<BrokerFacts, 'pid'>>()
@@ -96,7 +97,7 @@ export function logLine(line: string): Record<string, unknown> | null {
   try {
     return JSON.parse(line) as Record<string, unknown>
   } catch {
-    return null // only looks like a log line
+    return null // it only looks like a log line
   }
 }
 

@@ -48,7 +48,7 @@ interface Pair {
   readonly transport: SwitchedTransport
   readonly bus: BatchingBus
   readonly received: Hint[]
-  /** Resolves once the other shard has received this many. */
+  /** Resolves once the other shard has received this many hints. */
   receives(count: number): Promise<void>
 }
 

@@ -65,22 +65,22 @@ export interface BusTransportEvents {
 export interface BusTransport {
   readonly isUp: boolean
   readonly packetBytesMax: number
-  /** The time within which most replies of other shards arrive; 0 if none will. */
+  /** The time within which most replies of other shards arrive; 0 if no reply will arrive. */
   readonly replyMs: Millis
   /** @param meshId - null for the topic of the whole cluster */
   topicOf(meshId: MeshId | null): Topic
   /** Resolves when the next batch may be sent. @throws OperatingError if the packets may not have been sent */
   send(packets: readonly TopicPacket[]): Promise<void>
-  /** Receives these topics too, also after every reconnect. */
+  /** Also receives these topics, including after every reconnect. */
   follow(topics: readonly Topic[]): void
   unfollow(topic: Topic): void
   close(): Promise<void>
 }
 
-/** Returns a transport that connects when it can. */
+/** Returns a transport that connects as soon as it can. */
 export type OpenBusTransport = (events: BusTransportEvents) => BusTransport
 
-/** Between two sends. Only one send runs at a time, so a slow transport gets larger batches. */
+/** The pause between two sends. Only one send runs at a time, so a slow transport gets larger batches. */
 const BATCH_MS: Millis = 2
 /** A wake has 21 bytes, so a bus that is down takes a few megabytes. */
 const WAITING_MAX = 50_000
@@ -137,7 +137,7 @@ export class BatchingBus implements Bus {
       return
     }
     const key = keyOf(hint)
-    this.#waiting.delete(key) // the latest one counts, in its own place
+    this.#waiting.delete(key) // the latest value replaces the earlier one in its position
     this.#waiting.set(key, hint)
     this.#sendSoon()
   }
@@ -247,7 +247,7 @@ export class BatchingBus implements Bus {
 
 const nothing = () => undefined
 
-/** The other hints are outdated by then. */
+/** The other hints are outdated by the time of the reconnect. */
 const survivesReconnect = ({ type }: Hint): boolean => type !== 'ephemeral' && type !== 'whoIsThere'
 
 const meshOf = (hint: Hint): MeshId | null => ('meshId' in hint ? hint.meshId : null)
@@ -311,7 +311,7 @@ function concat(parts: readonly Uint8Array[], byteCount: number): Uint8Array {
   return bytes
 }
 
-/** Small, so that tests split packets too. */
+/** Small, so that tests also split packets. */
 const PACKET_BYTES_MAX = 6_000
 
 /** A bus inside one process: for shards in tests, and for a single broker. */

@@ -32,7 +32,7 @@ export interface ReconnectingTransportOptions {
 const RETRY_MS = 100
 const RETRY_MS_MAX = 3_000
 const PROBE_EVERY_MS = 5_000
-/** Two batches, two sends, and a busy shard. */
+/** Covers two batches, two sends, and a busy shard. */
 const REPLY_MS = 100
 
 type State =
@@ -131,14 +131,14 @@ export class ReconnectingTransport implements BusTransport {
     if (this.#state.name === 'closed') return
     this.#state = { name: 'down' }
     if (!this.#isDownReported) this.#events.onDown(error)
-    this.#isDownReported = true // until it is up again
+    this.#isDownReported = true // retries until it is connected again
     clearTimeout(this.#retry)
     this.#retry = setTimeout(
       () => {
         this.#connecting = this.#connect()
       },
       this.#retryMs * (0.5 + Math.random()),
-    ) // at random, since all shards lose their server at once
+    ) // after a random pause, since all shards lose their server at once
     this.#retryMs = Math.min(RETRY_MS_MAX, this.#retryMs * 2)
   }
 }

@@ -44,7 +44,7 @@ export type Timed = (stage: TimedStage, tookMs: Millis) => void
 
 /** Peers of a moving mesh come back after this time; by then the broker may know where to redirect them. */
 const MOVING_RETRY_MS: Millis = 200
-/** Spreads the peers of a large mesh: about the duration of a handshake. */
+/** The interval that spreads the peers of a large mesh: about the duration of a handshake. */
 const MOVING_SPREAD_MS: Millis = 1
 
 export class Context {

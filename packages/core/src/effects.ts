@@ -110,9 +110,9 @@ export interface Effects {
   resume(socket: SocketId): void
 
   /**
-   * Checks the peer's part of a handshake. `auth`: looks the key up and checks the signature, against a dummy key when the
-   * key is unknown; reply: `authenticated`. Otherwise checks an invite, or a user's statement about a device, and makes the
-   * peer a member; reply: `enrolled`.
+   * Checks the peer's part of a handshake, in one of two forms. `auth`: looks the key up and checks the signature,
+   * against a dummy key when the key is unknown; reply: `authenticated`. Otherwise checks an invite, or a user's
+   * statement about a device, and makes the peer a member; reply: `enrolled`.
    */
   verify(socket: SocketId, hello: FrameOf<'hello'>, proof: HandshakeFrame): void
   /** Opens the peer's session on this shard, unless its epoch has changed since it was read. Reply: `opened`. */
@@ -121,8 +121,8 @@ export interface Effects {
   fence(socket: SocketId, session: SessionRef): void
 
   /**
-   * Checks whether these sessions are still valid. Reply: `validity.checked`, or none if the database is away; the engine
-   * checks again later.
+   * Checks whether these sessions are still valid. Reply: `validity.checked`, or none if the database is unavailable;
+   * the engine then checks again later.
    */
   checkSessions(checks: readonly SessionCheck[]): void
 
@@ -141,7 +141,10 @@ export interface Effects {
   measure(meshId: MeshId, scope: PeerNo | 'mesh'): void
   /** Looks up members by key, and the newest statements of groups, pools and spaces. Reply: `resolved`. */
   resolve(socket: SocketId, meshId: MeshId, lookup: Lookup): void
-  /** Carries out a member's request. Reply: `replied`, or none if the database is away (the client asks again). */
+  /**
+   * Carries out a member's request. Reply: `replied`, or none if the database is unavailable; the client then repeats
+   * the request.
+   */
   request(request: Request): void
   /** Publishes a hint to the other shards. It may be lost. */
   hint(hint: Hint): void

@@ -1,8 +1,8 @@
 /**
  * The engine makes every decision of a broker and never waits. Frames, database replies and the passage of time are
- * calls; commands leave through `Effects`. It is synchronous and reads no clock, so a simulator can drive it from a seed.
- * This file contains the life of a session; `router.ts` takes envelopes to the queue, `deliveries.ts` takes deliveries to
- * their recipients.
+ * calls; commands leave through `Effects`. It is synchronous and reads no clock, so a simulator can drive it from a
+ * seed. This file contains the lifecycle of a session; `router.ts` passes envelopes to the queue, and `deliveries.ts`
+ * passes deliveries to their recipients.
  */
 import type {
   Append,
@@ -151,7 +151,7 @@ export class Engine {
     return this.scan.isUnderWay
   }
 
-  /** Scans the next part of the sessions, some 20 ms after the part before. */
+  /** Scans the next part of the sessions, some 20 ms after the previous part. */
   continueScan(): void {
     this.scan.continueScan()
     this.context.flush()
@@ -162,7 +162,7 @@ export class Engine {
     this.context.effects.send(socket, [hello])
   }
 
-  /** Enters a peer that proved its key without a handshake, such as by an HTTP login. */
+  /** Admits a peer that proved its key without a handshake, such as by an HTTP login. */
   proven(socket: SocketId, member: Member, credit: number): void {
     const session = new Session(socket, { name: 'opening', member, credit, proof: NO_PROOF }, this.context.nowMs)
     this.sessions.set(socket, session)
@@ -170,7 +170,7 @@ export class Engine {
     this.context.effects.open(socket, { meshId: member.meshId, peer: member.peer, epoch: member.sessionEpoch })
   }
 
-  /** Enters a session that only sends: it takes no epoch, receives nothing, and ends no other session of its peer. */
+  /** Admits a session that only sends: it takes no epoch, receives nothing, and ends no other session of its peer. */
   provenSender(socket: SocketId, member: Member): void {
     const { nowMs, limits, meshes } = this.context
     const place = { socket, epoch: 0, credit: 0, nowMs, tick: this.context.nextTick() }
@@ -240,8 +240,8 @@ export class Engine {
   }
 
   /**
-   * `epoch`: the session's epoch; `null` if another opening was faster, the peer was revoked meanwhile, or the database
-   * did not answer. The code is the same for all three: the next attempt learns the reason.
+   * `epoch`: the session's epoch; `null`: another opening was faster, the peer was revoked meanwhile, or the database
+   * did not reply. All three cases get the same code, because the next attempt reports the reason.
    */
   opened(socket: SocketId, epoch: number | null): void {
     const session = this.sessions.get(socket)
@@ -251,7 +251,7 @@ export class Engine {
     this.context.flush()
   }
 
-  /** `null`: too many enrolments wait, or the database did not answer. A retry with the same invite is safe. */
+  /** `null`: too many enrolments wait, or the database did not reply. A retry with the same invite is safe. */
   enrolled(socket: SocketId, enrolment: Enrolment | null): void {
     const session = this.sessions.get(socket)
     if (session?.state.name !== 'enrolling') return
@@ -265,7 +265,7 @@ export class Engine {
     this.context.effects.close(socket, null)
   }
 
-  /** A commit of these appends begins. Completes them from the outcome of the commit before. */
+  /** A commit of these appends begins. Completes them with the outcome of the previous commit. */
   commitStarts(appends: readonly Append[]): void {
     this.deliveries.commitStarts(appends as readonly PendingAppend[])
   }
@@ -332,7 +332,7 @@ export class Engine {
     this.context.flush()
   }
 
-  /** `found`: the backlog of a recipient or of the mesh, by sender; `null`: the database did not answer. */
+  /** `found`: the backlog of a recipient or of the mesh, by sender; `null`: the database did not reply. */
   measured(meshId: MeshId, scope: PeerNo | 'mesh', found: readonly SenderBacklog[] | null): void {
     const mesh = this.context.meshes.find(meshId)
     const owner = scope === 'mesh' ? mesh?.whole : (mesh?.byNo.get(scope) ?? mesh?.pools.numbered(scope))
@@ -431,7 +431,7 @@ export class Engine {
     const { member, credit, proof } = opening
     const { nowMs, limits, meshes, effects } = this.context
     const rival = meshes.find(member.meshId)?.byKey.get(member.peerKey)?.live
-    // Replies of two openings may come in either order; the higher epoch is the newer session.
+    // Replies to two openings may arrive in either order; the higher epoch is the newer session.
     if (rival && rival.epoch > epoch) return this.refuse(session, 'superseded')
     if (rival) this.context.end(rival, 'superseded')
     const tick = this.context.nextTick()
@@ -446,7 +446,7 @@ export class Engine {
     )
     this.liveSessions += 1
     session.state = { name: 'live', live }
-    session.heardAtMs = nowMs // a peer need not send anything while its session is being opened
+    session.heardAtMs = nowMs // A peer need not send anything while its session is being opened.
     this.context.send(live, [welcomeOf(this.options, member, { epoch, proof })])
     if (proof !== NO_PROOF) this.sendAddresses(live, meshId)
     this.requests.ask(live, { type: 'findLost' })

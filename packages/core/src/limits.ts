@@ -4,7 +4,7 @@ import type { MailboxLimits } from './send/quotas.ts'
 import type { Rate } from './send/rate.ts'
 
 export interface EngineLimits {
-  /** From connection to `auth`. */
+  /** The time limit from connection to `auth`. */
   readonly authWithinMs: Millis
   /**
    * A session that is silent for this long gets a ping; one without a complete message or a pong for three times as long
@@ -39,7 +39,7 @@ export interface EngineLimits {
   readonly waitingBytesMax: number
   /** Envelopes of a peer per second and per burst; `null` switches the limit off. */
   readonly rate: Rate | null
-  /** Bytes of these envelopes. */
+  /** The same limit in bytes. */
   readonly byteRate: Rate | null
   /** Envelopes of one thread per second and per burst, of all its peers together; `null` switches the limit off. */
   readonly threadRate: { readonly perSecond: number; readonly burst: number } | null

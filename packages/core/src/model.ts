@@ -68,7 +68,10 @@ export interface PeerState {
   /** One object for all devices of its user. */
   readonly share: UserShare
   isStale: boolean
-  /** The peer must be looked up again after this time, unless it is live here: then no other shard changes it. */
+  /**
+   * The peer must be looked up again after this time, unless it is live here; no other shard changes a peer that is
+   * live here.
+   */
   goodUntilMs: Millis
 }
 
@@ -115,7 +118,7 @@ export class Mesh {
     for (const peer of this.byNo.values()) if (peer.user === user) peer.isStale = true
   }
 
-  /** Returns undefined if the peer must be looked up, perhaps again. */
+  /** Returns undefined if the peer must be looked up, possibly again. */
   find(peerKey: PeerKey, nowMs: Millis): PeerState | undefined {
     const peer = this.byKey.get(peerKey)
     return peer && !peer.isStale && (peer.live || nowMs < peer.goodUntilMs) ? peer : undefined
@@ -137,7 +140,7 @@ export class Mesh {
 
   groupSeen(groupId: GroupId, epoch: number, nowMs: Millis): boolean {
     const before = this.groupEpoch(groupId)
-    if (this.groups.size >= 2 * GROUPS_MAX) this.groups.clear() // most of them are ids of no group
+    if (this.groups.size >= 2 * GROUPS_MAX) this.groups.clear() // Most of the keys would be ids of no group.
     this.groups.set(groupId, { epoch: Math.max(before, epoch), goodUntilMs: nowMs + GOOD_FOR_MS })
     return epoch > before
   }
@@ -190,7 +193,7 @@ export interface Seat {
   readonly live: LiveSession
   readonly pool: PoolState
   credit: number
-  /** Pushed and unsettled deliveries. Lapsed ones count: a member that hangs on a delivery gets no other. */
+  /** Pushed and unsettled deliveries. Lapsed ones count, because a member that hangs on a delivery gets no other. */
   readonly held: Set<DeliveryId>
   /** A delivery may wait that the member can take. */
   mayFind: boolean
@@ -214,7 +217,7 @@ export class PoolState {
   isClaiming = false
   /** The last delivery may crash its holder (`ALONE_AFTER_ATTEMPTS`): each member gets one at a time. */
   isWary = false
-  /** Deliveries that arrived while a seat here was free, but went to no seat here: other shards must be woken. */
+  /** Deliveries that arrived while a seat here was free but got none: other shards must be woken. */
   unserved = 0
 
   constructor({ poolId, pool }: PoolEntry) {
@@ -280,7 +283,7 @@ const EXTENSIONS = { perSecond: 500, burst: 10_000 }
 const BREACHES = { perSecond: 10, burst: 2_000 }
 /** Looked-up keys of a session, about 40 bytes each. */
 const LOOKED_UP_MAX = 128
-/** Pools that a session may be joining at once; it asks for others later. */
+/** The number of pools that a session may be joining at once; it requests others later. */
 const JOINING_MAX = 2 * POOL_SEATS_MAX
 
 /**

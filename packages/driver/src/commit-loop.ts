@@ -10,9 +10,9 @@ import type { Millis } from '@sealpost/std'
 import type { Failures } from './background.ts'
 import type { Clock, DriverReport } from './ports.ts'
 
-/** A crash repeats at most the settles of this time. */
+/** A crash repeats at most the settles of this period. */
 const SETTLE_WITHIN_MS: Millis = 20
-/** Between two commits of a database that is away; doubled after each failure. */
+/** The pause between two commits while the database is unavailable; doubled after each failure. */
 const BACK_OFF_MIN_MS: Millis = 50
 const BACK_OFF_MAX_MS: Millis = 1000
 
@@ -25,7 +25,7 @@ export interface BatchLimits {
   readonly appendsMax: number
   readonly appendBytesMax: number
   readonly settlesMax: number
-  /** This many settles are due without a call. */
+  /** Makes this many settles due without a call. */
   readonly settlesDueAt: number
 }
 

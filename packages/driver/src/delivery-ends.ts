@@ -17,11 +17,11 @@ import type { Clock } from './ports.ts'
 const WAIT_MAX_MS: Millis = 2_000
 const RETRIES_MAX = 1000
 /**
- * With the largest envelopes 2 MiB. A dead letter is a second copy of its envelope, and every commit is synced behind it in
- * the write-ahead log.
+ * With the largest envelopes this is 2 MiB. A dead letter is a second copy of its envelope, and every later commit
+ * waits until it is synced in the write-ahead log.
  */
 const REJECTS_MAX = 16
-/** The poll finds a delivery with a longer pause. */
+/** The poll finds a delivery whose pause is longer. */
 const RETRY_WAKE_MAX_MS: Millis = 60_000
 
 export interface EndPorts {
@@ -136,7 +136,7 @@ export class DeliveryEnds {
     return rejects.map(() => undefined)
   }
 
-  /** A failed extension counts as done: the lease lapses, and no peer has to wait for that. */
+  /** A failed extension counts as done: the lease lapses, and no peer has to wait for it. */
   async #flushExtensions(extensions: readonly Extension[]): Promise<undefined[]> {
     await this.#report('extend.failed', this.#ports.queue.extend(extensions)).catch(() => undefined)
     return extensions.map(() => undefined)

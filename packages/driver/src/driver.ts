@@ -41,7 +41,7 @@ import { Releases, Sweeps } from './releases.ts'
 import { SingleStatements } from './single-statements.ts'
 
 const TICK_MS: Millis = 1000
-/** Pause between two parts of a session scan. */
+/** The pause between two parts of a session scan. */
 const SCAN_PAUSE_MS: Millis = 20
 const SHUTDOWN_WAIT_MAX_MS: Millis = 6000
 const SHUTDOWN_LOOK_MS: Millis = 10
@@ -157,7 +157,7 @@ export class Driver implements Effects {
     this.step(() => this.engine.refused(socket, code))
   }
 
-  /** Advances the engine's clock, lets it decide, and starts what it asked for. */
+  /** Advances the engine's clock, lets it decide, and starts what it requested. */
   step(decide: () => void): void {
     this.engine.advance(this.#ports.clock.nowMs())
     decide()

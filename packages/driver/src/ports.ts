@@ -59,14 +59,14 @@ export interface Prover {
 
 export interface Resolution {
   readonly members: readonly Member[]
-  /** By former keys, the keys that replace them. */
+  /** Maps former keys to the keys that replace them. */
   readonly successors: ReadonlyMap<PeerKey, PeerKey>
   readonly groups: FoundGroups
   readonly pools: readonly PoolEntry[]
   readonly spaces: readonly SpaceFacts[]
 }
 
-/** Checks and lookups of members. Each rejects with an `OperatingError` when the database is away. */
+/** Checks and lookups of members. Each rejects with an `OperatingError` when the database is unavailable. */
 export interface RequestServices {
   /** `null`: too many wait. */
   authenticate(prover: Prover, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): Promise<Authentication | null>
@@ -80,7 +80,7 @@ export interface RequestServices {
 export interface DriverReport {
   /** A statement failed. Called at most once a second for each event. */
   failed(event: string, error: OperatingError): void
-  /** An error that no plan covers: the process must end. */
+  /** An unexpected error, after which the process must end. */
   fault(error: unknown): void
   committed(batch: Batch, tookMs: Millis): void
   commitFailed(batch: Batch, tookMs: Millis): void

@@ -8,7 +8,7 @@ import type { BackgroundTimers, Failures } from './background.ts'
 import type { Cancel, Clock, DriverReport } from './ports.ts'
 
 const RELEASE_EVERY_MS: Millis = 15_000
-/** Between two releases, at least: this clock and the database's are not the same. */
+/** The minimum time between two releases, because this clock and the database's differ. */
 const RELEASE_AGAIN_MS: Millis = 100
 
 export interface ReleasePorts {

@@ -9,8 +9,8 @@ const perSecond = z.number().min(0)
 const percentile = ms.nullable()
 
 /**
- * `flowing`: no mail waits too long. `waiting`: mail waits for peers that are away or don't want mail now. `behind`: a
- * connected peer does not keep up. `unknown`: the queue could not be read recently.
+ * `flowing`: no mail waits too long. `waiting`: mail waits for peers that are offline or don't want mail now. `behind`:
+ * a connected peer does not keep up. `unknown`: the queue could not be read recently.
  */
 export const Flow = z.enum(['flowing', 'waiting', 'behind', 'unknown'])
 export type Flow = z.output<typeof Flow>

@@ -71,7 +71,7 @@ export interface Queue {
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]>
   /** Queues a `pushed` receipt for the sender of each delivery. */
   notifyPushed(deliveries: readonly DeliveryRef[]): Promise<void>
-  /** Counts a failed attempt of a delivery whose recipient's process may have crashed over it. */
+  /** Counts a failed attempt of a delivery that may have crashed its recipient's process. */
   countFailedAttempt(delivery: DeliveryRef): Promise<void>
   /** Moves delayed deliveries that are due into the queue. */
   releaseDue(): Promise<Released>
@@ -104,7 +104,7 @@ export interface Batch {
 
 export interface Released {
   readonly recipients: readonly RecipientRef[]
-  /** Time until the next delivery is due; null: none is delayed. */
+  /** The time until the next delivery is due; null: none is delayed. */
   readonly nextInMs: Millis | null
 }
 

@@ -17,7 +17,7 @@ export interface BusWorld {
 const shardOf = (n: number) => n.toString(16).padStart(32, '0') as ShardId
 const meshOf = (digits: string) => digits.repeat(16) as MeshId
 const MESH = meshOf('a0')
-/** Has the topic of `MESH` where meshes share topics. */
+/** Whether its topic is shared with `MESH` where meshes share topics. */
 const NEIGHBOUR = `a0${'b1'.repeat(15)}` as MeshId
 const wake = (peer: number, meshId = MESH): Hint => ({ type: 'wake', meshId, peer: peer as PeerNo })
 
@@ -148,7 +148,7 @@ export function busConformance(name: string, makeWorld: () => Promise<BusWorld>)
     test('hints that were published before the close are sent, later ones are not', async () => {
       const { bus } = await shard()
       const { recorder } = await shard(MESH)
-      await world.send(world.topicOf(MESH), packetOf(1, MESH)) // the transport is up
+      await world.send(world.topicOf(MESH), packetOf(1, MESH)) // the transport is connected
       bus.publish(wake(2))
       await bus.close()
       bus.publish(wake(3))

@@ -108,7 +108,7 @@ function Waiting({ me, leave }: { me: Fetched<Me>; leave: () => void }) {
   )
 }
 
-/** For a token that covers all meshes. */
+/** The view for a token that covers all meshes. */
 function Whole({ api, me, leave }: SignedProps & { me: Me }) {
   const [page = '', rest] = useRoute()
   const live = useLive(api)

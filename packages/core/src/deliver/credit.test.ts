@@ -58,7 +58,7 @@ test('after an envelope without a lease on insert, its sender gets none until a 
   credit.appendLanded(stored, 0)
   expect(credit.startClaim(AT)).not.toBeNull()
   credit.resize(100)
-  expect(credit.admitAppend(ANN, 10)).toBe(false) // a claim may hold them
+  expect(credit.admitAppend(ANN, 10)).toBe(false) // a claim may return them
   credit.appendLanded(stored, null)
   credit.claimAnswered({ mayHaveMore: false })
   expect(credit.admitAppend(ANN, 10)).toBe(true)
@@ -177,11 +177,11 @@ test('later checks may skip what a scan of the whole queue has seen', () => {
   expect(credit.scannedUpTo(known(4), 0)).toBe(0) // not before the claim has returned
   credit.claimAnswered({ mayHaveMore: false })
   expect(credit.scannedUpTo(known(4), 0)).toBe(70)
-  expect(credit.scannedUpTo(known(6), 0)).toBe(0) // mail that it sent through another shard may have arrived since
+  expect(credit.scannedUpTo(known(6), 0)).toBe(0) // mail that the peer sent through another shard may have arrived since
 })
 
 test.each(['brought all it may', 'was cut short by a fence', 'went before something was given back'])(
-  'a look that %s has seen nothing',
+  'a scan that %s proves nothing',
   (how) => {
     const credit = new Credit(WINDOW, LIMITS)
     credit.startClaim({ nextTick: () => 5, lastId: 70, nowMs: 0 })

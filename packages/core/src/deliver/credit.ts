@@ -69,7 +69,7 @@ export interface RemoteClaim extends Window, Pick<RemoteWant, 'ids'> {}
 /** An append that `admitAppend` counted. */
 export interface LandedAppend {
   readonly sender: PeerNo
-  /** 0: it had no lease on insert. */
+  /** 0 if it had no lease on insert. */
   readonly insertLeaseEpoch: number
   readonly byteCount: number
   readonly priority: number
@@ -161,7 +161,8 @@ export class Credit {
       return false
     if (this.suspect !== null) return false
     if (lane.plain > 0 || lane.waits !== 'no') return false
-    // Waiting deliveries need room before they are claimed: leases on insert must not take every place that becomes free.
+    // Waiting deliveries need room before they are claimed; leases on insert must not use all the room that becomes
+    // free.
     const free = this.window.count - this.held - this.insertLeases
     const freeBytes = this.window.byteCount - this.heldBytes - this.insertLeaseBytes
     const { asked } = this

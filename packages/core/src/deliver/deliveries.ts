@@ -1,6 +1,6 @@
 /**
- * Takes deliveries from the queue to their recipient: lease on insert or claim, push, settle; and fences after a lost
- * reply.
+ * Passes deliveries from the queue to their recipient: lease on insert or claim, push, and settle. It also fences after
+ * a lost reply.
  */
 import {
   type AppendOutcome,
@@ -31,7 +31,7 @@ const RETRY_AFTER_MIN_MS = 100
 /** Each retry costs an update of a row and another push, so beyond this rate retries are delayed further. */
 const RETRIES = { perSecond: 100, burst: 2_000 }
 const RETRY_AFTER_MAX_MS = 5 * 60_000
-/** A delivery that was neither settled nor claimed again for this long left the queue another way. */
+/** A delivery that was neither settled nor claimed again for this long left the queue in another way. */
 const FORGET_AFTER_LEASES = 10
 
 /** A lease further ahead would count as granted before the database's clock jumped. */
@@ -178,7 +178,7 @@ export class Deliveries {
       mesh: { meshId },
       peer: { peer: recipient },
     } = live
-    const first = live.credit.unsettled.get(ids[0]!) // one per frame: timing costs 1.5 µs
+    const first = live.credit.unsettled.get(ids[0]!) // once per frame, because reading the time costs 1.5 µs
     if (first) timed('settle', nowMs - first.pushedAtMs)
     let strays = 0
     for (const id of ids) {
@@ -404,7 +404,7 @@ export class Deliveries {
 
   private fence(live: LiveSession): void {
     if (live.isOver || !live.credit.startFence()) return
-    live.takeParked() // their leases are void: they will be claimed again
+    live.takeParked() // their leases are void, so they will be claimed again
     this.context.counters.fences += 1
     this.context.effects.fence(live.socket, refOf(live))
   }
@@ -414,7 +414,7 @@ type Stored = Extract<AppendOutcome, { status: 'stored' }>
 
 function inOrder(claimed: readonly Delivery[], parked: readonly Delivery[]): readonly Delivery[] {
   if (parked.length === 0) return claimed
-  return [...parked, ...claimed].sort(byPlace) // of a delivery that is in both, the first attempt counts
+  return [...parked, ...claimed].sort(byPlace) // the first attempt counts for a delivery that is in both
 }
 
 /** The epoch under which the session holds a delivery. */

@@ -83,7 +83,8 @@ export class Outgoing {
   }
 
   /**
-   * Returns and clears the waiting frames. A full socket takes no news: it gets them later, only the newest of each peer.
+   * Returns and clears the waiting frames. A full socket gets no presence news; it gets only the newest news of each
+   * peer later.
    */
   takeFrames({ withNews } = { withNews: true }): ServerFrame[] {
     const frames: ServerFrame[] = []
@@ -147,7 +148,7 @@ function itemOf(delivery: Delivery): PushItem {
 type Kind = 'push' | 'pushWith' | 'pushBody'
 const kindOf = (item: Pushed): Kind => ('body' in item ? 'pushBody' : 'terms' in item ? 'pushWith' : 'push')
 
-/** Makes the frame of a run, whose items are of one kind. */
+/** Creates the frame for a run of items of one kind. */
 const frameOf = (run: Pushed[]) => ({ type: kindOf(run[0]!), deliveries: run }) as ServerFrame
 
 function sizeOf(item: Pushed | EphemeralItem): number {
@@ -194,14 +195,14 @@ function carried<T>(items: T[], bytesOf: (item: T) => number): T[][] {
 }
 
 /**
- * Weighted fair queueing between the priorities of one recipient: each delivery advances the virtual time of its priority
- * by its cost (`PRIORITY_COSTS`), and a claim picks the lowest time. A flood of `now` takes 16 of 21 places, never all.
- * An idle priority saves up at most one delivery.
+ * Weighted fair queueing between the priorities of one recipient: each delivery advances the virtual time of its
+ * priority by its cost (`PRIORITY_COSTS`), and a claim picks the lowest time. A flood of `now` takes 16 of every 21
+ * slots, never all. An idle priority saves up at most one delivery.
  */
 export class WeightedFairQueue {
   private times: [number, number, number] = [0, 0, 0]
 
-  /** The virtual time of each priority; that of the last one served is at most 0. */
+  /** The virtual time of each priority; that of the last served priority is at most 0. */
   get now(): VirtualTimes {
     return this.times
   }

@@ -15,14 +15,17 @@ interface Block {
   readonly atMs: Millis
 }
 
-/** Each shard that leases to the peer has one block at a time. Further blocks are left to claims. */
+/**
+ * The number of blocks tracked: each shard that leases to the peer has one block at a time. Further blocks are left to
+ * claims.
+ */
 const BLOCKS_MAX = 32
 
 export class RemoteLeaseCursor {
   private readonly collected = new Map<number, Block>()
   /** Announced blocks that were not collected from yet. */
   private readonly unverifiedBlocks = new Set<number>()
-  /** The last id seen of each verified block. */
+  /** The last seen id of each verified block. */
   private readonly scannedBlocks = new Map<number, number>()
   readonly readyBlocks = new Set<number>()
 
@@ -51,7 +54,7 @@ export class RemoteLeaseCursor {
     this.readyBlocks.clear()
   }
 
-  /** The last id of each block, for `Want.collected`. */
+  /** Returns the last id of each block, for `Want.collected`. */
   get lastIds(): readonly number[] {
     return this.collected.size === 0 ? NONE : [...this.collected.values()].map(({ upTo }) => upTo)
   }
@@ -83,7 +86,7 @@ export class RemoteLeaseCursor {
   }
 
   private begin(block: number, id: number, { nowMs, staleMs }: { nowMs: Millis; staleMs: Millis }): void {
-    // The cursor of a block is needed for as long as leases of it are valid.
+    // A block's cursor is needed as long as leases of the block are valid.
     if (this.collected.size >= BLOCKS_MAX)
       for (const [old, { atMs }] of this.collected) if (nowMs - atMs > staleMs) this.collected.delete(old)
     this.unverifiedBlocks.delete(block)

@@ -39,7 +39,7 @@ function pair(limits: Partial<EngineLimits> = {}) {
     sent.filter((frame): frame is Extract<ServerFrame, { type: T }> => frame.type === type)
   const status = (n: number, availability: 'idle' | 'dnd', declinesReceipts = false) =>
     sendFrame(n, { type: 'status', availability, summary: 'here', declinesReceipts })
-  /** The newest claim brings these. */
+  /** The newest claim returns these. */
   const claimed = (...deliveries: Delivery[]) =>
     engine.claimed([{ want: wants.splice(0).at(-1)!, claimed: { status: 'claimed', deliveries, hasMore: false } }])
   return { ...at, sendFrame, sendWith, framesOf, status, claimed }
@@ -74,7 +74,7 @@ describe('a recipient that accepts only urgent mail', () => {
     send(sendOf(1, 2))
     const stored = { status: 'stored', id: 1 as DeliveryId, isLeased: false, isExpected: true } as const
     engine.committed(appends.splice(0), { outcomes: [stored], enqueuedAtMs: 0 })
-    expect(wants).toEqual([]) // nothing that it accepts
+    expect(wants).toEqual([]) // none of these is acceptable
     status(2, 'idle')
     expect(wants).toMatchObject([{ priorityMax: 2 }])
     wants.length = 0
@@ -141,13 +141,13 @@ describe('receipts', () => {
     expect(settles.map(({ receiptTo }) => receiptTo)).toEqual([null])
   })
 
-  test('are sent for a delivery that is settled while it waits for another of its sender', () => {
+  test('are sent for a delivery that is settled while it waits for another one of its sender', () => {
     const { engine, sendFrame, send, claimed, pushed, settles } = pair()
     send(sendOf(1, 2)) // leased on insert, and not committed yet
     engine.hints.wake(memberOf(2).meshId, memberOf(2).peer)
     claimed(deliveryOf(7, wishing('end')))
     expect(pushed()).toEqual([])
-    sendFrame(2, { type: 'settle', ids: [7 as DeliveryId] }) // of an earlier push
+    sendFrame(2, { type: 'settle', ids: [7 as DeliveryId] }) // from an earlier push
     expect(settles).toMatchObject([{ id: 7, receiptTo: keyOf(1) }])
   })
 
@@ -232,7 +232,7 @@ describe('a broadcast', () => {
     expect(appends[0]!.body).toBe(appends[1]!.body)
   })
 
-  test('takes as much of the window as it frees', () => {
+  test('uses as much of the window as it frees later', () => {
     const { engine, sendFrame, appends, wants, settles } = pair()
     for (let n = 1; n <= 100; n++) {
       sendFrame(1, { ...broadcast(1), envelopes: [sendOf(n, 2)] } as ClientFrame)
@@ -290,7 +290,7 @@ describe('limits', () => {
     expect(closes).toEqual([])
     status(2, 'idle')
     expect(closes).toEqual([[2, 'rate_exceeded']])
-    sendFrame(2, { type: 'watch', isOn: true }) // of a session that is over
+    sendFrame(2, { type: 'watch', isOn: true }) // from a session that has ended
   })
 
   test('a session gets a presence snapshot only once in a while', () => {

@@ -25,7 +25,7 @@ test('most peers have no rule; a rule admits only those allowed, or all but thos
   expect([1, 2, 3].map((n) => refusing.admits(no(n)))).toEqual([true, false, true])
 })
 
-/** Peer 1 is live and writes to peer 2, whose lookup returns the given consent. */
+/** Peer 1 is live and sends to peer 2, whose lookup returns the given consent. */
 function writing(consent: Consent | null = OPEN) {
   const its = world()
   let sent = 0
@@ -51,7 +51,7 @@ test('a refusal bars nothing in its lane, and the newer of two consents applies'
   const stands = (consent: Consent) => reply<'consent'>(2, asking('keep'), { ...ANSWER, consent })
   send()
   answer()
-  stands(OPEN) // read before the block, arrives late
+  stands(OPEN) // read before the block, but arrives later
   send({ isHead: false })
   expect([codes(), appends]).toEqual([['not_allowed', 'not_allowed'], []])
   stands(blocking(2))
@@ -84,7 +84,7 @@ describe('a consent that another shard changed', () => {
   })
 })
 
-test('of a peer that only sends is looked up when it is written to', () => {
+test('of a peer that only sends is looked up when it gets a message', () => {
   const { engine, send, answer, codes, asked } = writing(contacts(1))
   engine.provenSender(7, { ...memberOf(2), consent: null })
   send()

@@ -63,7 +63,7 @@ test('nothing is stored for a group before it was looked up recently', () => {
   const { engine, groupsSought, appends, nacks, send } = world()
   const answer = (epoch: number) => engine.resolved(1, [], [], new Map([[GROUP, entry(epoch)]]))
   engine.received(1, shared(1))
-  send(sendOf(7, 1)) // stays behind it
+  send(sendOf(7, 1)) // waits behind it
   expect([groupsSought, appends]).toEqual([[GROUP], []])
   answer(1)
   expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([1, 2, 7].map(idOf))
@@ -76,7 +76,7 @@ test('nothing is stored for a group before it was looked up recently', () => {
   expect(nacks().map(({ code }) => code)).toEqual(['stale_roster', 'stale_roster'])
 })
 
-test('a body for no group causes no lookup', () => {
+test('a body without a group causes no lookup', () => {
   const { engine, groupsSought, appends } = world()
   engine.received(1, shared(1, '0'.repeat(32) as GroupId))
   expect([groupsSought.length, appends.length]).toEqual([0, 2])
@@ -91,11 +91,11 @@ test.each<[string, ReturnType<typeof entry> | null]>([
   engine.resolved(1, [], [], new Map([[GROUP, found]]))
   engine.received(1, shared(GROUP_EPOCH_LAST))
   expect(nacks().map(({ code }) => code)).toEqual(Array.from({ length: 4 }, () => 'unknown_group'))
-  send(sendOf(7, 1)) // it bars nothing
+  send(sendOf(7, 1)) // it bars no lane
   expect(appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(7)])
 })
 
-test('a group that is created after a failed lookup can be written to at once', () => {
+test('a group that is created after a failed lookup can receive messages at once', () => {
   const { engine, reply, appends } = world()
   engine.resolved(1, [], [], new Map([[GROUP, null]]))
   reply<'setGroup'>(1, setGroup, { outcome: 'done', group: entry(1) })

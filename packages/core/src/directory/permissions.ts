@@ -1,4 +1,7 @@
-/** What the router asks for each envelope: whose mail a peer accepts, and whether a space keeps the peer's messages. */
+/**
+ * Permissions that the router checks for each envelope: whose mail a peer accepts, and whether a space keeps the peer's
+ * messages.
+ */
 import type { Consent } from '@sealpost/protocol'
 import type { Millis, PeerNo, SpaceId } from '@sealpost/std'
 

@@ -22,7 +22,7 @@ export interface SignedUserRecords {
   readonly successions: readonly Uint8Array[]
 }
 
-/** `not_admin`: the requester is no admin and names peers other than itself. */
+/** `not_admin`: the requester is not an admin and names peers other than itself. */
 export type RevokeReply =
   | { readonly outcome: 'done'; readonly ended: readonly RevokedMember[] }
   | { readonly outcome: 'not_admin' }
@@ -65,7 +65,7 @@ export interface Replies {
   devices: SignedUserRecords
   removeDevice: RemovalReply
   succeed: SuccessionReply
-  /** Lost deliveries that were not reported to the peer, oldest first. `isAll`: there are no others. */
+  /** Lost deliveries that were not reported to the peer, oldest first. `isAll`: there are no more. */
   findLost: { readonly lost: readonly Lost[]; readonly isAll: boolean }
 }
 
@@ -87,7 +87,10 @@ export interface RequestOf<Type extends RequestType> {
 export type Request = { [Type in RequestType]: RequestOf<Type> }[RequestType]
 export type Reply = Replies[RequestType]
 
-/** The driver's table: how each request gets its reply. `null`: too many wait, or the requester is no member any more. */
+/**
+ * The driver's table, which defines how each request gets its reply. `null`: too many requests wait, or the requester
+ * is no longer a member.
+ */
 export type RequestTable = {
   readonly [Type in RequestType]: (requester: Requester, frame: FrameOfRequest<Type>) => Promise<Replies[Type] | null>
 }

@@ -38,7 +38,7 @@ export interface RequestParts {
     wasSet(meshId: MeshId, group: GroupEntry, requester: LiveSession | null): void
   }
   readonly pools: {
-    /** Returns the reply if the session leaves the pool, which needs no statement. */
+    /** Returns the reply for a session that leaves the pool, which needs no statement. */
     asked(live: LiveSession, frame: FrameOf<'joinPool'>): FrameOf<'poolJoined'> | undefined
     joined(live: LiveSession, frame: FrameOf<'joinPool'>, pool: PoolEntry | null): FrameOf<'poolJoined'>['outcome']
     wasSet(meshId: MeshId, pool: PoolEntry): void
@@ -173,7 +173,7 @@ type RequestFrame = FrameOf<Exclude<RequestType, keyof OwnRequests>>
 
 export const isRequest = (frame: ClientFrame): frame is RequestFrame => frame.type in ROWS
 
-/** Frames that cost as much as a request: a frame to every watcher, or a commit to wait for. */
+/** Frames that cost as much as a request: they cause a frame to every watcher, or a commit to wait for. */
 const COSTLY: ReadonlySet<ClientFrame['type']> = new Set(['status', 'watch', 'ping'])
 
 /** Whether the frame counts against the session's request limit. */

@@ -143,7 +143,7 @@ test('deliveries dealt to a member that left meanwhile are released, too', () =>
   expect(its.releases).toMatchObject([{ delivery: { recipient: POOL_NO, id: 1, holder: 2 }, epoch: 2 }])
 })
 
-test('a slot whose pick another statement took is claimed for again at once, and one that found nothing is not', () => {
+test('a slot whose pick another statement took is claimed for again at once, and a slot that found nothing is not', () => {
   const its = crew()
   its.join(2, 1)
   expect(its.poolWants).toHaveLength(1)

@@ -23,7 +23,7 @@ import { deliveryRef, type LiveSession, type PoolState, type Seat } from '../mod
 const SLOTS_MAX = 64
 const SLOTS_OF_SEAT_MAX = 8
 
-/** A want that remembers the seats of its slots. */
+/** A want that remembers the seats for its slots. */
 interface SeatedWant extends ClaimWantOf<'pool'> {
   readonly of: PoolState
   readonly seats: readonly Seat[]
@@ -38,7 +38,7 @@ export class PoolDispatcher {
     this.context = context
   }
 
-  /** Without credit, the session leaves at once and gets its reply. Otherwise the pool is looked up first. */
+  /** Without credit, the session leaves the pool at once and gets its reply. Otherwise the pool is looked up first. */
   asked(live: LiveSession, frame: FrameOf<'joinPool'>): FrameOf<'poolJoined'> | undefined {
     if (frame.credit > 0) {
       live.joins(frame)

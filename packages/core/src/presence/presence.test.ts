@@ -93,7 +93,7 @@ test('a peer that moved stays online, and reports of its former session are igno
   meet()
   there.engine.received(2, status('late'))
   const late = published.splice(0)
-  here.enter(2) // its epoch is the same here; the session is its peer's all the same
+  here.enter(2) // the epoch is the same here, and the session still belongs to its peer
   there.engine.closed(2)
   news()
   meet()

@@ -1,6 +1,6 @@
 /**
- * Takes envelopes from `send` to `ack`: checks the sender's limits, finds the recipient, passes an append to the queue
- * and acks or nacks the envelope with its outcome.
+ * Handles envelopes from `send` to `ack`: checks the sender's limits, finds the recipient, passes an append to the
+ * queue and acks or nacks the envelope with its outcome.
  *
  * The broker stamps the sender; no frame can name another one. Envelopes of one session go to the queue in the order in
  * which they arrived. A refusal that the sender may retry bars the envelopes behind it in its lane, so that a resend
@@ -164,7 +164,7 @@ export class Router {
     this.context.effects.pause(from.socket)
   }
 
-  /** `asked` keys without a member are unknown in this mesh. `members`: null if the database did not answer. */
+  /** `asked` keys without a member are unknown in this mesh. `members`: null if the database did not reply. */
   resolved(
     from: LiveSession,
     asked: readonly string[],
@@ -200,7 +200,7 @@ export class Router {
     for (const [i, append] of (appends as readonly PendingAppend[]).entries()) {
       const outcome = outcomes[i]!
       this.landed(append)
-      // Otherwise the queue contains mail of the sender that this shard does not know of.
+      // Otherwise the queue contains mail of the sender that this shard does not know.
       const isExpected = outcome.status === 'stored' ? outcome.isExpected : outcome.status !== 'duplicate'
       if (!isExpected) append.from.peer.knownSinceTick = this.context.nextTick()
       this.deliveries.stored(append, outcome, enqueuedAtMs)
@@ -305,7 +305,7 @@ export class Router {
     return code && { code, retryAfterMs: 0 }
   }
 
-  /** Stops two agents that thank each other forever. */
+  /** Stops two agents that endlessly reply to each other. */
   private refusalByTerms(
     from: LiveSession,
     { hops, thread }: SendTerms,

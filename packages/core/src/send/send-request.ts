@@ -1,6 +1,6 @@
 /**
- * An envelope on its way from its sender's frame to the queue: a request, whose kind selects its policy (`policies.ts`).
- * It becomes an append (`pending-append.ts`).
+ * An envelope between its sender's frame and the queue: a request, whose kind selects its policy (`policies.ts`). It
+ * becomes an append (`pending-append.ts`).
  */
 import type { FrameOf, SendTerms, SharedBody } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'

@@ -144,7 +144,7 @@ test('a full mailbox stays full when its mesh has no session here between two se
   expect(nacks()).toHaveLength(2)
 })
 
-test('a key that was proven without a handshake gets its welcome when its session is open', () => {
+test('a key that was proven without a handshake gets its `welcome` once its session is open', () => {
   const { engine, sent } = world()
   engine.proven(7, { ...memberOf(2), sessionEpoch: 4 }, 10)
   expect(engine.presence.isServed(MESH, keyOf(2))).toBe(false)

@@ -18,7 +18,7 @@ interface Ports {
 }
 
 const SCANNED_MIN = 200
-/** Parts of a round. At one part every 20 ms, a round ends well before the next one begins. */
+/** The number of parts of a round. With one part every 20 ms, a round ends well before the next one begins. */
 const PARTS_PER_SCAN = 25
 
 export class SessionScan {
@@ -26,7 +26,7 @@ export class SessionScan {
   private readonly ports: Ports
   private begunAtMs: Millis
   private resumedAtMs: Millis = 0
-  /** The rest of the round. A map's iterator skips sessions that ended meanwhile. */
+  /** The sessions that this round has not scanned yet. A map's iterator skips sessions that ended meanwhile. */
   private remaining: Iterator<Session> | null = null
 
   constructor(context: Context, ports: Ports) {

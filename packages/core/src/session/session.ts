@@ -16,8 +16,8 @@ export type SessionState =
   | { readonly name: 'over' }
 
 /**
- * Whether the session may be redirected to another shard. An HTTP request can't be, and a client that could not reach a
- * shard is not redirected to it again.
+ * Whether the session may be redirected to another shard. An HTTP request can't be redirected, and a client that could
+ * not reach a shard is not redirected to it again.
  */
 export type Mobility =
   | { readonly name: 'fixed' }
@@ -34,7 +34,7 @@ export class Session {
   mobility: Mobility = { name: 'fixed' }
   heardAtMs: Millis
   pingedAtMs: Millis
-  /** Frames sent before this time have arrived: the ping behind them was answered. */
+  /** The ping sent after earlier frames was answered, so frames sent before this time have arrived. */
   arrivedUntilMs: Millis
   /** When the first unanswered ping was sent. */
   private unansweredAtMs: Millis | null = null

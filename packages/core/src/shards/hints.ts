@@ -75,7 +75,7 @@ export class Hints {
   private doubt(hint: HintOf<'superseded'> | HintOf<'revoked'>): void {
     const mesh = this.context.meshes.find(hint.meshId)
     const peer = mesh?.byNo.get(hint.peer)
-    if (hint.type === 'revoked' && peer) mesh!.forget(peer) // a live peer is checked instead
+    if (hint.type === 'revoked' && peer) mesh!.forget(peer) // a live peer is checked instead of looked up
     if (peer?.live && (hint.type === 'revoked' || peer.live.epoch < hint.epoch)) this.parts.validity.check(peer.live)
   }
 
@@ -120,7 +120,7 @@ export class Hints {
         return this.forget(this.context.meshes.find(hint.meshId), hint)
       case 'shards':
       case 'happened':
-        return // its subscriber handles it outside the engine
+        return // its subscriber handles it outside of the engine
       default:
         unreachable(hint)
     }

@@ -72,7 +72,7 @@ describe('homes', () => {
     expect(homes.alternativesFor(MESH)[0]).toBe(urlOf(HOME))
   })
 
-  test('a process is known since it was first seen; a restart under its name is a new process', () => {
+  test('a process is known from the time it was first seen; a restart under its name is a new process', () => {
     const homes = new MeshPlacement()
     homes.placed(placementOf(OTHER, NAMES), 100)
     homes.placed(placementOf(OTHER, NAMES), 200)

@@ -20,7 +20,7 @@ export type RedirectTarget = Pick<LiveShard, 'url' | 'certificate'>
 
 export interface Placement {
   readonly self: ShardId
-  /** This shard serves every mesh, because its clients did not choose it by address. */
+  /** This shard serves every mesh, because its clients did not choose it by its address. */
   readonly servesAll: boolean
   /** Sessions move when the home of their mesh changes. */
   readonly movesSessions: boolean
@@ -29,7 +29,7 @@ export interface Placement {
   readonly pins: ReadonlyMap<MeshId, string>
 }
 
-/** Alternative shards that a peer learns: more than one is seldom away at a time. */
+/** The number of alternative shards that a peer learns. More than one is seldom unavailable at a time. */
 const ALTERNATIVES_MAX = 3
 
 export class MeshPlacement {
@@ -148,7 +148,7 @@ function rotate(bits: number, by: number): number {
 const GOOD_FOR_MS = 30_000
 /** Renews an announcement that senders still use. */
 const RENEW_AFTER_MS = 10_000
-/** Least time between two announcements to shards that don't know of the session. */
+/** Minimum time between two announcements to shards that don't know the session. */
 const REPEAT_AFTER_MS = 1_000
 
 /**

@@ -1,4 +1,4 @@
-/** A world for engine tests, without database or sockets: it records the engine's effects in lists. */
+/** A fixture for engine tests, without database or sockets: it records the engine's effects in lists. */
 import {
   type Append,
   type ClientFrame,

@@ -352,7 +352,7 @@ export class MemoryShard {
     return known?.envelopeId === envelopeId && known.ctid === place
   }
 
-  /** One ledger row for each sender and second. */
+  /** One ledger row per sender and second. */
   private remember(appends: readonly Append[], decisions: readonly StatementOutcome[]): void {
     const rows = new Map<string, { meshId: MeshId; entries: LedgerRow['entries'][number][]; fromMs: Millis }>()
     appends.forEach(({ meshId, sender, recipient, priority, envelopeId, envelope, notBeforeMs }, i) => {

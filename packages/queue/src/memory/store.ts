@@ -94,11 +94,11 @@ export interface StoredPool {
   readonly members: readonly PeerNo[]
 }
 
-/** Envelopes that one commit stored for one sender, with ids of the same second. */
+/** The envelopes that one commit stored for one sender, with ids of the same second. */
 export interface LedgerRow {
   readonly entries: readonly { readonly key: string; readonly ref: DeliveryRef; readonly envelope: Uint8Array }[]
   keepUntilMs: Millis
-  /** Orders rows of the same time as they were written. */
+  /** Orders rows of the same time by the order in which they were written. */
   writtenNo: number
 }
 
@@ -117,10 +117,10 @@ interface StoredSpace {
 
 export const ledgerKey = (sender: PeerNo, envelopeId: EnvelopeId): string => `${sender} ${envelopeId}`
 
-/** Removed rows that are remembered: a statement overlaps with few others. */
+/** The number of removed rows that are remembered: a statement overlaps with few others. */
 const REMOVED_MAX = 256
 
-/** The database that several shards share. `clock` is its clock. */
+/** The database that several shards share. `clock` is the database clock. */
 export class MemoryDatabase {
   readonly deadLetters: StoredDeadLetter[] = []
   readonly bodies = new Map<string, StoredBody>()
@@ -150,7 +150,7 @@ export class MemoryDatabase {
     this.meshes.set(meshId, { ...tables, ledger: new Set(), ledgerByKey: new Map() })
   }
 
-  /** `peer`: its number; default: the next free one. */
+  /** `peer`: the number of the peer; default: the next free one. */
   addMember(meshId: MeshId, binding: KeyBindingEntry, peer = (this.lastPeer + 1) as PeerNo): PeerNo {
     const mesh = this.meshes.get(meshId)
     assert(mesh && !mesh.byKey.has(binding.peer) && !mesh.members.has(peer), 'a member is added once, to a mesh')
@@ -346,7 +346,7 @@ export class MemoryDatabase {
   }
 }
 
-/** The binding of a pool: nobody can prove its key. */
+/** The binding of a pool, which has no provable key. */
 const NO_BINDING = { boxKey: new Uint8Array(32), boxEpoch: 0, notAfterMs: 0, signature: new Uint8Array(64) }
 
 /** Whether `a` follows `b` in the order of the queue's primary key. */
@@ -367,7 +367,7 @@ export const bodyKey = (of: { meshId: MeshId; sender: PeerNo; bodyId: string | n
 export interface StoredMessage {
   readonly meshId: MeshId
   readonly spaceId: SpaceId
-  /** Counts from 1 in each space. */
+  /** Numbers the messages of each space from 1. */
   readonly seq: number
   readonly sender: PeerNo
   readonly bodyId: string
@@ -375,7 +375,7 @@ export interface StoredMessage {
   readonly body: Uint8Array
 }
 
-/** `RECORD_MESSAGES`. */
+/** The statement `RECORD_MESSAGES`. */
 export function keepMessages(store: MemoryDatabase, appends: readonly Append[]): void {
   const messages = recordedMessagesOf(appends)
   if (messages.length === 0) return
@@ -395,7 +395,7 @@ export function keepMessages(store: MemoryDatabase, appends: readonly Append[]):
   }
 }
 
-/** `CHECK_SESSIONS` for one session. */
+/** The statement `CHECK_SESSIONS` for one session. */
 export function sessionStatusIn(
   store: MemoryDatabase,
   shard: ShardId,

@@ -17,7 +17,7 @@ export interface DecidedBatch {
   /** For each append, whether its lease on insert was admitted. */
   readonly isLeased: readonly boolean[]
   readonly firstId: number
-  /** The database clock, as estimated by this shard. */
+  /** The database clock as this shard estimates it. */
   readonly nowMs: Millis
 }
 
@@ -123,7 +123,7 @@ export class BatchWriter {
     this.#parameters.array('int4', firsts, (first) => this.#parameters.int4(first))
     this.#parameters.array('int4', lasts, (last) => this.#parameters.int4(last))
   }
-  /** The values of `LIMITS`. */
+  /** The values for `LIMITS`. */
   #limits(): void {
     const { failedAttemptsMax, failedAttemptsSpanMs } = this.#parts.options
     this.#parameters.int4(failedAttemptsMax)
@@ -166,7 +166,7 @@ export class BatchWriter {
     return { text: statements.STORE_ONE.text, packed: { count: STORE_ONE_PARAMETERS, bytes: values.cut() } }
   }
 
-  /** One row for each sender and second. */
+  /** One row per sender and second. */
   ledgerRows(batch: DecidedBatch): PipelineStep {
     const rows = this.#ledger
     const secondAt = (place: number) => secondOf(batch.appends[place]!.envelopeId)

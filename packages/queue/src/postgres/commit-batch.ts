@@ -8,14 +8,14 @@ import type { EnvelopeId, MeshId, Millis, PeerNo } from '@sealpost/std'
 export interface Party {
   readonly meshId: MeshId
   readonly peer: PeerNo
-  /** Places of its appends in the batch, as a sender. */
+  /** The positions of its appends in the batch, as a sender. */
   sent: readonly number[]
-  /** Its envelope ids ascend from its high-water mark. */
+  /** Whether its envelope ids ascend from its high-water mark. */
   isCertainlyNew: boolean
   lastId: EnvelopeId
   /**
-   * As a recipient, the epoch of its leases on insert. `leasedFrom` and `plainFrom`: the senders of its appends with and
-   * without a lease, with repetitions.
+   * As a recipient: the epoch of its leases on insert. `leasedFrom` and `plainFrom`: the senders of its appends with
+   * and without a lease, including repetitions.
    */
   insertLeaseEpoch: number
   /** The lowest floor among its appends with a lease. */
@@ -60,7 +60,7 @@ export class Parties {
     return party
   }
 
-  /** Adds the append at this place of the batch to its sender. */
+  /** Adds the append at this position of the batch to its sender. */
   sent(meshId: MeshId, sender: PeerNo, place: number): Party {
     const party = this.find(meshId, sender)
     if (party.sent.length === 0) this.senders.push(party)
@@ -125,7 +125,7 @@ export function certainOf(appends: readonly Append[], marks: Marks): CertainBatc
   return { appends: certain, parties: senders, hasBodies }
 }
 
-/** Up to this many appends of different senders cost less as one statement each (docs/adr/0003-copy.md). */
+/** Up to this number of appends of different senders cost less as one statement each (docs/adr/0003-copy.md). */
 const SINGLY_MAX = 6
 
 /** Whether each append of the batch gets its own statement, so that one in doubt does not affect the others. */

@@ -118,7 +118,7 @@ export class Commits {
     const bodies = hasBodies ? [this.writer.bodyRows(appends)] : NO_STEPS
     const steps = [
       ...settling,
-      ...bodies, // first, as in the checked commit, so that both lock in one order
+      ...bodies, // first, as in the checked commit, so that both lock in the same order
       this.writer.admission(batch, parties.all),
       this.writer.queueRows(batch),
       this.writer.ledgerRows(batch),

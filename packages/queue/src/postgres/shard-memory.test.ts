@@ -23,7 +23,7 @@ test('the last stored envelope stands for all before it', () => {
   expect(sendersOf(last)).toEqual([2])
 })
 
-test('a resend may have been stored later by another shard, so it is kept with the stored envelope', () => {
+test('a resend may have been stored later by another shard, so it is remembered with the stored envelope', () => {
   const last = new LastAcknowledged()
   last.stored(append(1))
   last.decided([append(2), append(3)], [RESENT, REFUSED])
@@ -61,7 +61,7 @@ test('too many consecutive resends prove nothing, until an envelope is stored', 
   expect(sendersOf(last)).toEqual([2])
 })
 
-test('they are dropped for a later commit, unless an envelope was acknowledged since', () => {
+test('remembered envelopes are dropped for a later commit, unless an envelope was acknowledged since', () => {
   const last = new LastAcknowledged()
   last.stored(append(1))
   const { version } = last

@@ -49,7 +49,7 @@ export class SenderMarks {
 
   note(meshId: MeshId, sender: PeerNo, mark: SenderMark): void {
     const key = meshId + sender
-    this.marks.delete(key) // to the end
+    this.marks.delete(key) // moves it to the end
     this.marks.set(key, mark)
     if (this.marks.size > SENDERS_MAX) this.marks.delete(this.marks.keys().next().value!)
   }
@@ -119,7 +119,10 @@ export class DatabaseClock {
 
 export const later = (a: EnvelopeId | undefined, b: EnvelopeId): EnvelopeId => (a !== undefined && a > b ? a : b)
 
-/** Consecutive duplicates that are remembered. With more, nothing is proven until a new envelope is stored. */
+/**
+ * The number of consecutive duplicates that are remembered. With more, nothing is proven until a new envelope is
+ * stored.
+ */
 const RESENDS_MAX = 1_000
 
 type Envelope = Pick<Append, 'meshId' | 'sender' | 'envelopeId'>

@@ -1,8 +1,8 @@
 /**
- * The statements of pools: deal, release and settle their deliveries, and look pools up.
+ * The statements of pools: they deal, release and settle deliveries, and look pools up.
  *
- * The lease of a pool's delivery names its holder, and the epoch with which the holder's session opened. It ends when it
- * lapses, when the holder opens a new session or releases it, and when the owner removes the holder from the pool.
+ * The lease of a pool's delivery names its holder, and the epoch with which the holder's session opened. It ends when
+ * it lapses, when the holder opens a new session or releases it, and when the owner removes the holder from the pool.
  */
 import { sqlStatement } from '@sealpost/pg'
 import { PRIORITY_COSTS } from '@sealpost/protocol'

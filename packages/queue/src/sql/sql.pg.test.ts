@@ -147,7 +147,7 @@ describe.each([
   })
 })
 
-test.each(['ADMIT', 'STORE_ONE'] as const)('%s finds a mark by its place, without reading former versions', (name) => {
+test.each(['ADMIT', 'STORE_ONE'] as const)('%s finds a mark by its `ctid`, without reading former versions', (name) => {
   for (const plan of [empty.get(name)!, grown.get(name)!]) expect(plan).toContain('Tid Scan on sender_mark m')
 })
 

@@ -1,14 +1,15 @@
 /**
- * Every statement of the message path, with the index it walks; `cold.ts` and `pools.ts` contain the others. `sql.pg.test.ts`
- * asserts the plans on empty and on grown tables.
+ * Every statement of the message path, with the index it walks; `cold.ts` and `pools.ts` contain the others.
+ * `sql.pg.test.ts` asserts the plans on empty and on grown tables.
  *
- * The planner has one choice. A plan made for an empty table is the wrong one an hour later; a new plan for each batch costs
- * small batches too much, and statistics are always late for a queue. So the connections forbid every scan and join except
- * nested loops over indexes (`SESSION`), a row is looked up in a `lateral (… offset 0)`, which the planner can't turn into
- * a walk over the whole index, and a change finds its rows first and then names them by `ctid`.
+ * The planner has one choice. A plan made for an empty table is the wrong one an hour later; a new plan for each batch
+ * costs small batches too much, and statistics are always late for a queue. So the connections forbid every scan and
+ * join except nested loops over indexes (`SESSION`), a row is looked up in a `lateral (… offset 0)`, which the planner
+ * can't turn into a walk over the whole index, and a change finds its rows first and then names them by `ctid`.
  *
- * Many rows are a few arrays. All envelopes of a checked commit are one `bytea` that the statement cuts up: parsing 1,000
- * separate ones costs twice as much.
+ * Many rows travel as a few arrays. All envelopes of a checked commit are one `bytea` that the statement cuts up:
+ * parsing 1,000 separate ones costs twice as much.
+ */twice as much.
  */
 import { sqlStatement } from '@sealpost/pg'
 import { ALONE_AFTER_ATTEMPTS, PRIORITY_COSTS } from '@sealpost/protocol'
@@ -371,13 +372,13 @@ from leased l`,
 )
 
 /**
- * Reads what other shards leased on insert to sessions of this one, without a lock or a change: for each want, in the order
- * of ids, up to the first delivery that only a claim may take, because it is free or half of its lease has passed. Beyond
- * that one there could be newer mail of its sender.
+ * Reads what other shards leased on insert to sessions of this one, without a lock or a change: for each want, in the
+ * order of ids, up to the first delivery that only a claim may take, because it is free or half of its lease has
+ * passed. Beyond that one there could be newer mail of its sender.
  *
  * `fromIds` and `toIds` are in one block, whose ids were committed in order. Returns, in binary, for each delivery the
- * place of its want and whether only a claim may take it; for a want without deliveries, one row without a delivery; for a
- * session that is not current, no row. Walks: the primary keys of session, message_queue, member and shared_body.
+ * position of its want and whether only a claim may take it; for a want without deliveries, one row without a delivery;
+ * for a session that is not current, no row. Walks: the primary keys of session, message_queue, member and shared_body.
  */
 export const COLLECT = sqlStatement(
   `shard uuid, meshes uuid[], peers int[], epochs bigint[], limits int[], byteLimits int[], fromIds bigint[], toIds bigint[],
@@ -430,7 +431,10 @@ where s.mesh_id = :mesh and s.peer_no = :peer and s.epoch = :epoch and ${isOpen(
 returning ${OPENING}`,
 )
 
-/** `OPEN` for many. It skips rows that another statement holds, so that nobody waits for another's row. Walks the same. */
+/**
+ * `OPEN` for many peers. It skips rows that another statement holds, so that no peer waits for another's row. Walks the
+ * same indexes.
+ */
 export const OPEN_MANY = sqlStatement(
   'shard uuid, meshes uuid[], peers int[], epochs bigint[]',
   `

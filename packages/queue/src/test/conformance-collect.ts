@@ -141,7 +141,7 @@ export function collectTests(stage: () => Stage): void {
   })
 }
 
-/** Ann sends these on this shard to bob, whose session is on the other one. */
+/** Ann sends these envelopes on this shard to bob, whose session is on the other shard. */
 async function fromElsewhere(stage: Stage, ...drafts: (string | Partial<Append>)[]) {
   await stage.openFor(peerKeyOf(1))
   const session = await stage.openFor(peerKeyOf(2), { queue: stage.there })

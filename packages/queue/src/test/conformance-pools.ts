@@ -51,7 +51,7 @@ export class Crew {
     return new Crew(stage, found!.pool, [await stage.openFor(BOB), await stage.openFor(CAT)])
   }
 
-  /** `readers`: the members with boxes; default: bob and cat. */
+  /** `readers`: the members that have boxes; default: bob and cat. */
   task(
     text: string,
     changes: Partial<Append> = {},
@@ -62,7 +62,7 @@ export class Crew {
     return this.stage.append(text, { recipient: this.pool, body, ...changes })
   }
 
-  /** Returns a want with one slot for each of these, in order. */
+  /** Returns a want with one slot for each of these members, in order. */
   async deal(members: readonly SessionRef[], queue: Queue = this.stage.here, priorityMax = PRIORITY_MAX) {
     const slots = members.map(({ peer, epoch }) => ({ member: peer, epoch, priorityMax }))
     const [answer] = await queue.claimPools([{ meshId: MESH, pool: this.pool, slots, virtualTimes: NO_VIRTUAL_TIMES }])

@@ -73,7 +73,7 @@ function deathTests(stage: () => Stage): void {
     expect(await stage().here.sweep()).toMatchObject({ dead: 1 })
   })
 
-  test('takes one whose retry is pending', async () => {
+  test('moves a delivery whose retry is pending', async () => {
     const [a] = await stage().storeAll('a')
     await stage().here.countFailedAttempt(stage().refOf(a!))
     const session = await stage().openBob()
@@ -84,7 +84,7 @@ function deathTests(stage: () => Stage): void {
     expect(await stage().here.sweep()).toMatchObject({ dead: 1 })
   })
 
-  test('has no rival: a delivery with too many failed attempts is claimed by nobody, whatever its lease', async () => {
+  test('leaves no claim a delivery with too many failed attempts, whatever its lease', async () => {
     const [a] = await stage().storeAll('a', 'b')
     await failTooOften(stage(), stage().refOf(a!))
     await stage().world.advance(failedAttemptsSpanMs + 5_000)
@@ -92,7 +92,7 @@ function deathTests(stage: () => Stage): void {
     expect(await stage().here.sweep()).toMatchObject({ dead: 1 })
   })
 
-  test('gives expiry as the reason when both are true', async () => {
+  test('gives expiry as the reason when both reasons apply', async () => {
     const [a] = await stage().store(stage().append('a', { ttlSeconds: 60 }))
     await failTooOften(stage(), stage().refOf(a!))
     await stage().world.advance(failedAttemptsSpanMs + 5_000)

@@ -5,7 +5,7 @@ import { type QueueWorld, textOf } from './conformance-world.ts'
 
 export interface MemoryWorld extends QueueWorld {
   readonly store: MemoryDatabase
-  /** Gives the member this number. */
+  /** Gives this number to the member. */
   addNumbered(meshId: MeshId, peerKey: PeerKey, peer: PeerNo): void
 }
 

@@ -87,7 +87,7 @@ const want = fc.record({
   priorityMax: fc.constantFrom(PRIORITY_MAX, PRIORITY_MAX, 0),
   virtualTimes: fc.tuple(fc.nat(20), fc.nat(20), fc.nat(20)),
   begin: fc.option(fc.nat(4)),
-  /** The last collected delivery, counted in the same way; null: none. */
+  /** The last collected delivery, counted in the same way; null: none was collected. */
   collected: fc.option(fc.nat(4)),
 })
 const command = fc.oneof(
@@ -215,7 +215,7 @@ class Pair {
     switch (one.name) {
       case 'commit': {
         const appends = one.appends.map((draft) => this.appendOf(draft))
-        // Beside appends that turn out to be in doubt, Postgres draws the block for its receipts twice.
+        // Besides appends that turn out to be in doubt, Postgres draws the block for its receipts twice.
         const receiptTo = appends.length === 0 ? peerKeyOf(1) : null
         const settles = one.settles.flatMap(this.refAt).map((ref) => ({ ...ref, receiptTo }))
         return (await queue.commit({ appends, settles })).outcomes

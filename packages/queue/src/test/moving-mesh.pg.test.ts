@@ -1,4 +1,4 @@
-/** Commits and sessions of a mesh that moves from one database to another, and the mail that arrives. */
+/** Commits and sessions of a mesh that moves from one database to another, and delivery of its mail. */
 import { type MoveOrder, moveMesh, undoMeshMove } from '@sealpost/mesh-move'
 import { openDatabase, openPipeline } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
@@ -16,7 +16,7 @@ const WHEN = ['frozen', 'copied', 'left', 'arrived'] as const
 let worlds: PostgresWorlds
 let stage: Stage
 let elsewhere: ScratchDatabase
-/** A broker's queue in the other cell. */
+/** A broker's queue in the destination cell. */
 let there: Queue
 let closeThere: () => Promise<unknown>
 let order: MoveOrder

@@ -193,12 +193,12 @@ async function commitOfSender(queue: Queue, appends: readonly Append[]): Promise
   }
 }
 
-test('a claim updates deliveries in the order in which a commit deletes them: by place', async () => {
+test('a claim updates deliveries in the order in which a commit deletes them: by `ctid`', async () => {
   const { admin, databases } = worlds
   const stage = await Stage.open(await worlds.next())
   const session = await stage.openBob()
   const [first, second] = await stage.storeAll('first', 'second')
-  await stage.here.countFailedAttempt(stage.refOf(first!)) // its place is now behind that of the second
+  await stage.here.countFailedAttempt(stage.refOf(first!)) // its `ctid` is now after that of the second one
   const run = (text: string) => admin.run((sql) => sql.unsafe(text).simple())
   const lock = (stored: AppendOutcome, how = '') =>
     run(`select from message_queue where id = ${stage.refOf(stored).id} for update ${how}`)

@@ -9,8 +9,8 @@ export interface DatabaseHealth {
   /** Null while brokers have not agreed on this server. */
   readonly origin: Origin | null
   /**
-   * Age of the oldest transaction, prepared ones included, whose snapshot keeps dead rows; 0 without one. Transactions
-   * of other accounts are visible only with the role `pg_read_all_stats`.
+   * The age of the oldest transaction, including prepared ones, whose snapshot keeps dead rows; 0 without one.
+   * Transactions of other accounts are visible only with the role `pg_read_all_stats`.
    */
   readonly snapshotSeconds: number
   /** Dead rows of the queue, sessions and marks that vacuum has not removed, by the server's count. */
@@ -64,10 +64,10 @@ export interface SnapshotHolder {
 export interface DatabaseStats {
   readonly version: string
   readonly bytes: number
-  /** Written since the server was initialized. */
+  /** Bytes written since the server was initialized. */
   readonly walBytes: number
   readonly connections: number
-  /** Those of brokers and their tools. */
+  /** The connections of brokers and their tools. */
   readonly ownConnections: number
   readonly connectionsMax: number
   /** The three oldest, oldest first. */
@@ -115,7 +115,7 @@ export async function readDatabaseStats(db: Database): Promise<DatabaseStats> {
 
 export interface ServerState {
   readonly autovacuum: boolean
-  /** Compared with this machine's clock. */
+  /** The difference to this machine's clock. */
   readonly clockAheadMs: Millis
   /** Replication slots without a consumer: they retain WAL and dead rows forever. */
   readonly abandonedSlots: readonly string[]

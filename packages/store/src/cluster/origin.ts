@@ -27,9 +27,9 @@ export interface AckedEnvelope {
 /** The last commits of one broker. A database that has them has all earlier ones too, because WAL is ordered. */
 export interface BrokerCheckpoint {
   readonly shard: ShardId
-  /** The value that the last renewal of the shard's lease returned; null before the first. */
+  /** The value returned by the last renewal of the shard's lease; null before the first renewal. */
   readonly leaseUntil: string | null
-  /** Acknowledged since then; null if there were too many to remember. */
+  /** Envelopes acknowledged since then; null if there were too many to remember. */
   readonly acknowledged: readonly AckedEnvelope[] | null
 }
 

@@ -82,7 +82,7 @@ async function tryPutGroup(
   return row!.outcome
 }
 
-/** The requester, unless another member owns the former statement. */
+/** The requester's number, unless another member owns the former statement. */
 const requesterOf = (mesh: SQL, peer: PeerNo): SQL => sql`
   select m.peer_no, coalesce(m.person, m.peer_no) as person from ${member} m
   where m.mesh_id = ${mesh} and m.peer_no = ${peer}::int and m.revoked_at is null
@@ -175,9 +175,9 @@ export interface PoolRow {
  * The limit of active pools in a mesh, without those of revoked owners. Two concurrent foundings may exceed it by one.
  */
 export const POOLS_MAX = 1000
-/** Rows of ended pools stay, so an ended one still counts for this long. */
+/** Rows of ended pools remain, so an ended pool still counts for this long. */
 const ENDED_COUNTS_FOR = sql`interval '1 day'`
-/** Clients learn about the end from the list. */
+/** Clients learn about the end of a pool from the list. */
 const ENDED_LISTED_FOR = sql`interval '7 days'`
 
 /**

@@ -22,9 +22,9 @@ export interface AttachmentSpec extends AttachmentRef {
   readonly bytes: number
   readonly chunkBytes: number
   readonly store: 'postgres' | 's3'
-  /** Counted from completion. */
+  /** Retention, counted from completion. */
   readonly keepSeconds: number
-  /** Time limit of the upload. */
+  /** The time limit of the upload. */
   readonly finishSeconds: number
 }
 
@@ -169,7 +169,7 @@ export async function putChunk(
   const [row] = await put()
   if (row!.isPut || row!.isSame) return 'done'
   if (row!.isSame === false) return 'differs'
-  const [again] = await put() // two concurrent calls don't see each other; the second attempt does
+  const [again] = await put() // Two concurrent calls don't see each other; the second attempt does.
   return again!.isPut || again!.isSame ? 'done' : again!.isSame === false ? 'differs' : 'gone'
 }
 

@@ -88,7 +88,7 @@ export interface MeshDeadLetters {
   readonly meshId: MeshId
   /** At most `DEAD_COUNTED_MAX`. */
   readonly count: number
-  /** Age of the newest one. */
+  /** The age of the newest one. */
   readonly latestAgeMs: Millis
 }
 

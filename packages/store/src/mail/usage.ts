@@ -33,7 +33,7 @@ export interface SnapshotView {
   readonly bytes: number
 }
 
-/** Including expired ones that are not deleted yet. */
+/** Includes expired ones that are not deleted yet. */
 export interface AttachmentStats {
   readonly files: number
   readonly bytes: number
@@ -94,7 +94,7 @@ export interface RetentionStats {
   readonly entries: number
   readonly entryBytes: number
   readonly historyBytes: number
-  /** Age of the newest snapshot in the space where that is oldest; 0 without any. */
+  /** The age of the newest snapshot in the space whose newest snapshot is oldest; 0 without any. */
   readonly snapshotSeconds: number
   /** Daily partitions, including future ones. */
   readonly days: number
@@ -158,12 +158,12 @@ export function findLargestUses(db: Database, meshId: MeshId): Promise<QuotaUse[
   )
 }
 
-/** Deliveries of one recipient in one page; the next page may have more of them. */
+/** The deliveries of one recipient in one page; the next page may have more of them. */
 export interface RecipientBacklog {
   readonly meshId: MeshId
   readonly recipient: PeerNo
   readonly depth: number
-  /** Leased to a session at that time. */
+  /** Those that were leased to a session at that time. */
   readonly held: number
   readonly oldestAtMs: Millis
 }

@@ -30,7 +30,7 @@ test('a token is found by mesh and hash, with its remaining time', async () => {
   const { peer, peerKey, token, add } = await world()
   const fromMs = Date.now()
   const expiresAtMs = await add(60)
-  // The clock of this process and the server's are the same, but for how they round.
+  // This process and the server use the same clock but round it differently.
   expect(expiresAtMs! - 60_000).toBeGreaterThanOrEqual(fromMs - 100)
   expect(expiresAtMs! - 60_000).toBeLessThanOrEqual(Date.now() + 100)
   const found = await findAccessToken(db, token)

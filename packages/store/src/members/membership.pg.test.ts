@@ -127,7 +127,7 @@ test('one key with two concurrent invites is one member', async () => {
   expect(await namesOf()).toHaveLength(2)
 })
 
-test('a member is reported as one, and a revoked key stays revoked', async () => {
+test('an existing member is reported as a member, and a revoked key stays revoked', async () => {
   const { meshId, invite } = await mesh()
   const who = candidate('bob')
   await enrolByInvite(db, invite(), who)

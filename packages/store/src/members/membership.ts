@@ -64,7 +64,7 @@ export async function enrolByInvite(
 }
 
 const UNIQUE_VIOLATION = '23505'
-/** No limit. */
+/** Stands for no limit. */
 export const MEMBERS_MAX = 2 ** 31 - 1
 
 /** SQL: the mesh has room for one more member. Reads at most `membersMax` rows. */
@@ -173,7 +173,7 @@ export function listMembers(
   )
 }
 
-/** A former member, or a revoked one. */
+/** A former or revoked member. */
 export interface RevokedPeer {
   readonly peerKey: PeerKey
   readonly peer: PeerNo
@@ -221,11 +221,11 @@ export async function revokeMembers(
   return rows.flatMap(({ peer, peerKey }) => (peer === null ? [] : [{ peer, peerKey }]))
 }
 
-/** From whom a peer accepts mail: its policy, and the peers it allows or blocks. */
+/** The consent of a peer: its policy, and the peers that it allows or blocks. */
 export interface ConsentChange {
   /** Null leaves it unchanged. */
   readonly policy: 'open' | 'contacts' | null
-  /** The last one counts if a peer occurs twice. */
+  /** If a peer occurs twice, the last one counts. */
   readonly verdicts: readonly { readonly peer: PeerKey; readonly verdict: 'allowed' | 'blocked' | 'forgotten' }[]
 }
 

@@ -1,6 +1,6 @@
 /**
- * What operators see of meshes (members, groups, pools and invites, but no messages) and what they change there: each
- * change and its audit entry in one statement. Repeating a change has no effect.
+ * Operators' view of meshes (members, groups, pools and invites, but no messages), and operators' changes. Each change
+ * and its audit entry are one statement. Repeating a change has no effect.
  */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import {

@@ -79,7 +79,7 @@ export const ADMIN_SCOPES = ['read', 'operate'] as const
 export type AdminScope = (typeof ADMIN_SCOPES)[number]
 
 export interface NewAdminToken {
-  /** Appears in the audit. */
+  /** The name that appears in the audit. */
   readonly name: string
   readonly scope: AdminScope
   /** Null for everything. */
@@ -89,7 +89,7 @@ export interface NewAdminToken {
 
 interface IssuedAdminToken {
   readonly id: string
-  /** Shown only here. */
+  /** The token, which is returned only here. */
   readonly token: string
   readonly expiresAtMs: Millis
 }

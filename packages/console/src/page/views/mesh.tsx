@@ -170,7 +170,7 @@ function PeerTable({
   )
 }
 
-/** A peer without a session on this shard is away; the database knows its last shard. */
+/** A peer without a session on this shard is shown as away; the database knows its last shard. */
 function LastSession({ of: { lastSeen } }: { of: PeerReport }) {
   if (!lastSeen) return <div class="quiet">never connected</div>
   return (
