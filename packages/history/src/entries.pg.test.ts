@@ -52,7 +52,7 @@ describe('an entry', () => {
     expect(outcome).toEqual({ status: 'conflict', standing: null })
   })
 
-  test('that is repeated is done with its old number, and is one event', async () => {
+  test('that is repeated is done with its old number, and creates one event', async () => {
     await stage.found()
     const first = stage.entry('a', 1)
     const [one] = await stage.writer().write([first])
@@ -112,7 +112,7 @@ describe('an entry', () => {
     ])
   })
 
-  test('leaves no history where none is kept, and still gets a number', async () => {
+  test('leaves no event in a space without a history, and still gets a number', async () => {
     await stage.found({ historyFor: 'none', keepsMessages: false })
     const [outcome] = await stage.writer().write([stage.entry('a', 1)])
     expect(seqOf(outcome)).toBe(1)
@@ -154,7 +154,7 @@ describe('a quota', () => {
 describe('two shards that write one space', () => {
   const ROUNDS = 40
 
-  test('number without a gap, in the order of time, and one of two conflicting writes wins', async () => {
+  test('assign numbers without a gap, in the order of time, and one of two conflicting writes wins', async () => {
     await stage.found()
     const writers = [stage.writer(0), stage.writer(1)]
     let former: EntryWrite | undefined

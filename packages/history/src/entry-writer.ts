@@ -22,16 +22,16 @@ export interface EntryWrite extends SpaceRef {
 
 export type EntryOutcome =
   | { readonly status: 'done'; readonly seq: number; readonly at: Micros; readonly isNew: boolean }
-  /** `standing`: the current entry of this key; null: none. */
+  /** `standing`: the current entry of this key; null: there is none. */
   | { readonly status: 'conflict'; readonly standing: Uint8Array | null }
   | { readonly status: 'stale_key_epoch' | 'quota' | 'away' | 'unknown_space' }
 
 export interface EntryLimits {
-  /** Keys of one space, including deleted ones. */
+  /** The number of keys of one space, including deleted ones. */
   readonly entriesMax: number
-  /** Bytes of the current entries of one space. */
+  /** The bytes of the current entries of one space. */
   readonly spaceBytesMax: number
-  /** Bytes of all entries and history of a mesh. */
+  /** The bytes of all entries and history of a mesh. */
   readonly meshBytesMax: number
 }
 

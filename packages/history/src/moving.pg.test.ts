@@ -1,5 +1,5 @@
 /**
- * Rows that are created while a mover freezes the mesh move along, or are refused. None is acknowledged and left
+ * Rows that are created while a mover freezes the mesh either move along or are refused. No acknowledged row is left
  * behind.
  */
 import { moveMesh } from '@sealpost/mesh-move'
@@ -77,7 +77,7 @@ describe.each<Table>(['space', 'attachment', 'attachment_chunk'])('a new row of 
     if (table === 'attachment_chunk') await NEWS.attachment(stage.asking)
   })
 
-  test('that was begun before the freeze moves along', async () => {
+  test('that began before the freeze moves along', async () => {
     let copied: Promise<unknown> | undefined
     await around(NEWS[table], async () => {
       copied = copy()

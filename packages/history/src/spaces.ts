@@ -34,12 +34,12 @@ export interface Space extends SpaceDefinition {
   /** The newest event; 0: none. */
   readonly lastSeq: number
   readonly lastAt: Micros | null
-  /** The time from which events are recorded; null: none are. */
+  /** The time from which events are recorded; null: events are not recorded. */
   readonly keptSince: Micros | null
   readonly entries: number
   readonly entryBytes: number
   readonly historyBytes: number
-  /** Bytes of entries and history in all spaces of the mesh. */
+  /** The bytes of entries and history in all spaces of the mesh. */
   readonly meshBytes: number
 }
 
@@ -108,7 +108,8 @@ export class Spaces {
   }
 
   /**
-   * @returns null if other terms were stored concurrently and the statement did not see all of them; the next try does
+   * @returns null if other terms were stored concurrently and the statement did not see all of them; the next attempt
+   * sees them
    */
   async #tryPut(peer: number, terms: SpaceDefinition): Promise<PutOutcome> {
     const { meshId, spaceId, epoch, statement, historyFor, keepsMessages, keepSeconds, keepBytes } = terms
@@ -182,7 +183,7 @@ interface StoredGrant {
 
 export interface GrantBatch {
   readonly expects: number
-  /** The epoch of the key in the boxes: the same, or the next one. */
+  /** The epoch of the key in the boxes: the current one, or the next one. */
   readonly keyEpoch: number
   readonly grants: readonly { readonly peer: PeerKey; readonly box: Uint8Array }[]
 }

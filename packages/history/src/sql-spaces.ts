@@ -1,5 +1,5 @@
 /**
- * The statements of spaces and of key grants. Every change locks the space's row, exclusively or shared, and finds
+ * The statements of spaces and key grants. Every change locks the space's row, exclusively or shared, and finds
  * `last_seq` negative while the mesh moves to another cell (docs/adr/0007-moving-a-mesh.md).
  */
 import { isOfSpace, isOwnerOfSpace } from '@sealpost/store'
@@ -12,7 +12,7 @@ const SPACE = `s.space_id, s.epoch, s.statement, s.history_for, s.keeps_messages
   (select sum(o.entry_bytes + o.history_bytes)::bigint from space o where o.mesh_id = s.mesh_id) as mesh_bytes,
   ${micros('s.kept_since')} as kept_since, s.entries, s.entry_bytes, s.history_bytes, ${micros('clock_timestamp()')} as now`
 
-/** `$1–$3` mesh, space, and the peer that must belong to it. Reads: the primary keys of space and member. */
+/** `$1–$3`: mesh, space, and the peer that must belong to the space. Reads: the primary keys of space and member. */
 export const FIND_SPACE = `
 select ${SPACE} from space s join member m on m.mesh_id = s.mesh_id and m.peer_no = $3::int
 where s.mesh_id = $1::uuid and s.space_id = $2::uuid and ${isOfSpace('m', 's.space_id')}`
@@ -103,7 +103,7 @@ select g.key_epoch, encode(m.peer_key, 'hex') as granter, g.box from space_grant
 join member m on m.mesh_id = g.mesh_id and m.peer_no = g.granter
 where g.mesh_id = $1::uuid and g.space_id = $2::uuid and g.peer_no = $3::int and g.box is not null order by g.key_epoch`
 
-/** The peer `$3` has the key `$4`, and needs no earlier box. Returns no row while the space is moving. */
+/** Records that the peer `$3` has the key `$4` and needs no earlier box. Returns no row while the space is moving. */
 export const GRANT_FETCHED = `
 with held as materialized (
   select from space s where s.mesh_id = $1::uuid and s.space_id = $2::uuid and ${isOpen('s')} for share
@@ -116,7 +116,7 @@ with held as materialized (
 )
 select true as is_done from held`
 
-/** The peer could not open the box `$4`: a member can make another. */
+/** Records that the peer could not open the box `$4`, so that a member can make another one. */
 export const GRANT_USELESS = `
 with held as materialized (
   select from space s where s.mesh_id = $1::uuid and s.space_id = $2::uuid and ${isOpen('s')} for share
@@ -133,7 +133,7 @@ select true as is_done from held`
  * in the space's row has seen all of them.
  */
 
-/** `$1 $2` mesh and space, in an order that all shards share. Reads: the primary key of space. */
+/** `$1 $2`: meshes and spaces, in an order that all shards share. Reads: the primary key of space. */
 export const LOCK_SPACES = `
 select s.space_id from unnest($1::uuid[], $2::uuid[]) as k(mesh_id, space_id)
 cross join lateral (select space_id from space s where s.mesh_id = k.mesh_id and s.space_id = k.space_id offset 0 for update) s`

@@ -91,11 +91,11 @@ export interface DatabaseConnection<Driver> {
   readonly transport: Transport
   /** The process id that the server announced at the start; undefined before. */
   readonly pid: number | undefined
-  /** By `performance.now`. */
+  /** A time of `performance.now`. */
   readonly openedAt: number
   isClosed: boolean
   ping(): PromiseLike<unknown>
-  /** Returns the only row of a statement without parameters, as text. */
+  /** Runs a statement without parameters and returns its only row, as text. */
   queryRow(text: string): Promise<readonly (string | null)[]>
   /** Closes the socket at once, and asks the server to cancel what runs on the connection. */
   destroy(): void

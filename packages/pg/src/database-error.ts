@@ -49,7 +49,7 @@ interface DriverError {
   constraint_name?: string
 }
 
-/** Returns whether the connection is still usable: only after the server refused one statement. */
+/** Returns whether the connection is still usable, which is the case only after the server refused one statement. */
 export function keepsConnection(error: unknown): boolean {
   const { name, severity, code } = error as DriverError
   // 25006: this server became a standby, so another one has to be found.
@@ -58,7 +58,7 @@ export function keepsConnection(error: unknown): boolean {
 
 /** Maps an error of a statement on an established connection. */
 export function statementError(error: unknown, address: DatabaseAddress): Error {
-  // A new one, since the driver has attached the statement and its parameters to the old one.
+  // Returns a new error, because the driver has attached the statement and its parameters to the old one.
   if (error instanceof AssertionFailed) return new AssertionFailed(error.message)
   if (error instanceof DatabaseError) return error
   const { name, code = name ?? 'unknown error' } = error as DriverError

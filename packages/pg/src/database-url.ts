@@ -11,7 +11,7 @@ export const SSL_MODES = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 
 export type SslMode = (typeof SSL_MODES)[number]
 
 export interface TlsOptions {
-  /** Null: depends on the host. */
+  /** Null: the default depends on the host. */
   readonly mode: SslMode | null
   /** A file of certificates, or `system`: those that this machine trusts. */
   readonly rootCert: string | null
@@ -81,7 +81,7 @@ function hostsFromAuthority(hosts: string): Host[] {
   })
 }
 
-/** Parses the parameters `host` and `port`: lists, where a single port applies to all hosts. */
+/** Parses the parameters `host` and `port` as lists; a single port applies to all hosts. */
 function hostsFromParameters(hosts: string | undefined, ports = ''): Host[] | null {
   if (hosts === undefined) return null
   const names = hosts.split(',')
@@ -139,7 +139,7 @@ function oneOf<T extends string>(values: readonly T[], name: string, given: stri
   return value
 }
 
-/** Parameters without a use here. */
+/** Parameters that are ignored. */
 const IGNORED = [
   ...['connect_timeout', 'fallback_application_name', 'sslcompression', 'sslsni'],
   ...['keepalives', 'keepalives_idle', 'keepalives_interval', 'keepalives_count'],
@@ -149,7 +149,7 @@ const UNSUPPORTED = [
   ...['hostaddr', 'passfile', 'service', 'sslcrl', 'sslcrldir', 'sslpassword', 'sslcertmode', 'require_auth'],
   ...['requirepeer', 'ssl_min_protocol_version', 'ssl_max_protocol_version', 'load_balance_hosts'],
 ]
-/** Parameters of which only this value asks for something. */
+/** Parameters that only have an effect with this value. */
 const UNSUPPORTED_VALUES: Readonly<Record<string, string>> = { channel_binding: 'require', gssencmode: 'require' }
 
 interface Parameters {

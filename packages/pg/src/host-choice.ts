@@ -1,4 +1,4 @@
-/** Chooses one of the hosts in a database URL, and checks that a session of Postgres itself answers there. */
+/** Chooses one of the hosts in a database URL, and checks that a session of Postgres itself replies there. */
 import { connectError, DatabaseError, type Host, notExecuted, poolerError } from './database-error.ts'
 import {
   type DatabaseUrl,
@@ -21,7 +21,7 @@ type Open<T extends Opened> = (url: DatabaseUrl, socket: ServerSocket) => Promis
 
 /**
  * Tries one host after the other, beginning with the one that served last: so a host that is down costs time once, and
- * after a failover the former primary is not tried while the new one answers. The hosts share the time.
+ * after a failover the former primary is not tried while the new one replies. The hosts share the time.
  * @param open - starts a driver on the socket
  * @throws DatabaseError `db_url_invalid`, `db_not_executed`, `db_refused`, `db_pooled`, `db_tls_…`
  */
@@ -73,7 +73,7 @@ interface Attempt<T extends Opened> {
   readonly open: Open<T>
 }
 
-/** Tries the first mode that the URL allows, and the second one where that can help. */
+/** Tries the first mode that the URL allows, then the second one if that can help. */
 async function openAt<T extends Opened>(url: DatabaseUrl, attempt: Attempt<T>): Promise<T> {
   const [mode, fallback] = modesOf(url)
   let isEncrypted = false
@@ -110,7 +110,7 @@ function modesOf({ tls, hosts: [host] }: DatabaseUrl): readonly [SocketMode, Soc
 /** The SQLSTATE for a user whom `pg_hba.conf` does not admit, or not in this mode. */
 const NOT_ADMITTED = '28000'
 
-/** A bad certificate is no reason to connect without TLS. */
+/** A bad certificate is not a reason to connect without TLS. */
 function canHelp(fallback: SocketMode, error: unknown, wasEncrypted: boolean): boolean {
   const { code, sqlstate } = error as DatabaseError
   if (fallback === 'tls') return sqlstate === NOT_ADMITTED

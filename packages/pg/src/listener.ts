@@ -25,7 +25,9 @@ export interface Listener {
    */
   listen(channels: readonly string[]): Promise<void>
   unlisten(channel: string): Promise<void>
-  /** Sends all in one transaction. @throws DatabaseError: it is unknown whether they were sent */
+  /**
+   * Sends all notifications in one transaction. @throws DatabaseError, after which it is unknown whether they were sent
+   */
   notify(notifications: readonly Notification[]): Promise<void>
   /** Pings the server; closes the connection if no reply comes. @throws DatabaseError */
   probe(): Promise<void>
@@ -56,7 +58,7 @@ export async function openListener(url: string, applicationName: string, events:
 class PipelineListener implements Listener {
   readonly #connection: PipelineConnection
   readonly #address: DatabaseAddress
-  /** Settles with the latest request: requests run one after another. */
+  /** Settles with the latest request, because requests run one after another. */
   #last: Promise<unknown> = Promise.resolve()
 
   constructor(connection: PipelineConnection, address: DatabaseAddress) {

@@ -26,7 +26,7 @@ async function withDatabase(options: DatabaseOptions, use: (db: Database) => Pro
   }
 }
 
-/** Every connection of the pool at once: no statement ends before all have met. */
+/** Uses every connection of the pool at once: no statement ends before all have met. */
 async function meet(db: Database, connections: number): Promise<void> {
   const attend = `do $$ begin
     perform pg_advisory_lock_shared(7);
@@ -134,7 +134,7 @@ test('no statement is sent behind another on one connection', async () => {
   await withDatabase({ ...unhurried, connections: 2 }, async (db) => {
     await admin.run((sql) => sql`select pg_advisory_lock(8)`)
     const slow = db.run((sql) => sql`select pg_advisory_lock(8)`)
-    // Behind it they would wait for as long as it does.
+    // Behind the first statement they would wait as long as it runs.
     await Promise.all(Array.from({ length: 5 }, () => db.run((sql) => sql`select 1`)))
     await admin.run((sql) => sql`select pg_advisory_unlock(8)`)
     await slow
@@ -293,7 +293,7 @@ test('each connection failure has one sentence, without the password', async () 
 
 interface Proxy {
   url: string
-  /** From now on the present connections forward nothing, and stay open. */
+  /** From now on the existing connections forward nothing and stay open. */
   stall(): void
   close(): Promise<void>
 }
@@ -369,7 +369,7 @@ test.each([
       return { close: () => pipeline.close(), wait }
     },
   ],
-])('%s that was given up is not left waiting on the server', async (_, open) => {
+])('%s that was given up does not keep waiting on the server', async (_, open) => {
   await admin.run((sql) => sql`select pg_advisory_lock(9)`)
   const opened = await open(scratch.url)
   await expect(opened.wait()).rejects.toMatchObject({ code: 'db_unavailable' })

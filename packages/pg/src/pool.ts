@@ -24,9 +24,9 @@ import type { Transport } from './socket.ts'
 
 export interface ConnectionPool<Driver> {
   readonly address: DatabaseAddress
-  /** Of the newest connection; null before the first one. */
+  /** Reported by the newest connection; null before the first one. */
   readonly transport: Transport | null
-  /** Statements that wait for a connection. */
+  /** The number of statements that wait for a connection. */
   readonly waitingCount: number
   /**
    * Runs one statement on a free connection, limited by the client's clock. A statement that timed out may still run
@@ -62,10 +62,10 @@ export interface DatabaseOptions {
   connections?: number
   /** The server's limit of a statement; less than `queryTimeoutMs`, so that the server's error arrives first. */
   statementTimeoutMs?: number
-  /** From the call of `run` to the reply, including the wait for a connection. */
+  /** The time from the call of `run` to the reply, including the wait for a connection. */
   queryTimeoutMs?: number
   connectTimeoutMs?: number
-  /** Statements that may wait for a connection; further ones fail with `db_not_executed`. */
+  /** The number of statements that may wait for a connection; further ones fail with `db_not_executed`. */
   waitingMax?: number
   /** How often an idle connection is pinged. */
   probeMs?: number
@@ -126,14 +126,14 @@ interface Waiter<Driver> {
   fail(error: Error): void
 }
 
-/** A connection is in `#idle`, in `#busy` with the one statement that runs on it, or closed. */
+/** A connection is in `#idle`, in `#busy` with the statement that runs on it, or closed. */
 class Pool<Driver> implements ConnectionPool<Driver> {
   readonly address: DatabaseAddress
   transport: Transport | null = null
   readonly #url: string
   readonly #options: PoolOptions
   readonly #openConnection: Open<Driver>
-  /** With the time since when each is idle. */
+  /** With the time since which each is idle. */
   readonly #idle = new Map<DatabaseConnection<Driver>, number>()
   readonly #busy = new Set<DatabaseConnection<Driver>>()
   readonly #waiting = new Set<Waiter<Driver>>()
@@ -200,7 +200,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
     await Promise.all(closed)
   }
 
-  /** Takes the connection that was used last; the probe looks after the others. */
+  /** Takes the connection that was used last. The probe pings the others. */
   #takeIdle(): DatabaseConnection<Driver> | undefined {
     let last: DatabaseConnection<Driver> | undefined
     for (const connection of this.#idle.keys()) last = connection
@@ -296,7 +296,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
       lock_timeout: 1_000,
       idle_in_transaction_session_timeout: 10_000,
       ...TCP_TIMEOUTS,
-      // A generic plan that was made for an empty table cost a full queue three quarters of its speed.
+      // A generic plan that was made for an empty table cost a full queue three quarters of its throughput.
       plan_cache_mode: 'force_custom_plan',
       ...this.#options.settings,
     }
@@ -317,7 +317,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
   }
 
   #lost(connection: DatabaseConnection<Driver>): void {
-    const wasInPool = this.#idle.delete(connection) || this.#busy.has(connection) // false for one that failed to open
+    const wasInPool = this.#idle.delete(connection) || this.#busy.has(connection) // false for a connection that failed to open
     if (wasInPool && !this.#isClosed) this.#options.onConnectionLost?.()
   }
 
@@ -333,7 +333,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
     try {
       await this.#limit(connection.ping(), timeoutMs, timeoutMs)
     } catch {
-      connection.destroy() // whatever the error, the connection did not answer
+      connection.destroy() // the connection did not reply, whatever the error is
     } finally {
       this.#release(connection)
     }

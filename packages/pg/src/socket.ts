@@ -1,6 +1,6 @@
 /**
- * Opens sockets to a Postgres server, in plaintext or with TLS, up to where a driver takes over; and cancels
- * statements. `sslmode` and the certificate files mean what they mean in libpq.
+ * Opens sockets to a Postgres server, in plaintext or with TLS, up to the point where a driver takes over, and cancels
+ * statements. `sslmode` and the certificate files have the same meaning as in libpq.
  */
 import { once } from 'node:events'
 import { readFileSync, type Stats, statSync } from 'node:fs'
@@ -22,7 +22,7 @@ export interface Transport {
   /** The TLS version; null without TLS. */
   readonly protocol: string | null
   readonly verified: Verification
-  /** The connection does not leave this machine. */
+  /** Whether the connection stays on this machine. */
   readonly isLocal: boolean
 }
 
@@ -40,8 +40,8 @@ export interface ServerSocketOptions {
 }
 
 /**
- * Connects, and completes the TLS handshake where the mode asks for one. Only a certificate has identified the server
- * so far.
+ * Connects, and completes the TLS handshake if the mode requires one. So far, only a certificate has identified the
+ * server.
  * @throws DatabaseError `db_tls_off`, `db_tls_untrusted`, `db_tls_failed`, `db_tls_files`; errors of the socket
  */
 export async function openServerSocket(
@@ -81,7 +81,7 @@ export async function openServerSocket(
 function openSocket({ host, port }: Host): Socket {
   const socket = isSocketDirectory(host) ? connect(`${host}/.s.PGSQL.${port}`) : connect(port, host)
   socket.setNoDelay(true)
-  return socket.on('error', () => undefined) // until a driver listens
+  return socket.on('error', () => undefined) // until a driver listens to the socket
 }
 
 /** Rejects when the socket fails or closes first. */
@@ -105,7 +105,7 @@ const YES = 'S'.charCodeAt(0)
 async function offersTls(socket: Socket, address: DatabaseAddress): Promise<boolean> {
   socket.write(untypedMessage(SSL_REQUEST))
   const reply = (await nextEvent(socket, 'data')) as Buffer
-  // Unauthenticated bytes behind this reply would be taken for bytes of the server (CVE-2021-23222).
+  // Unauthenticated bytes after this reply would be taken for bytes of the server (CVE-2021-23222).
   if (reply.length !== 1)
     throw new DatabaseError(
       'db_tls_failed',
@@ -163,7 +163,7 @@ export async function startTls(raw: Socket, address: DatabaseAddress, options: T
   }
 }
 
-/** `chain`: a trusted authority issued the certificate; `name`: and it is for the requested host. */
+/** `chain`: a trusted authority issued the certificate. `name`: the certificate is also for the requested host. */
 export type Verification = 'none' | 'chain' | 'name'
 
 export function verification({ mode, rootCert }: TlsOptions): Verification {
@@ -224,7 +224,7 @@ function readKey(path: string): Buffer {
 function connectTls(options: ConnectionOptions): Promise<TLSSocket> {
   return new Promise((resolve, reject) => {
     const socket = tlsConnect(options)
-    socket.on('error', () => undefined) // until a driver listens
+    socket.on('error', () => undefined) // until a driver listens to the socket
     const closed = () => reject(Object.assign(new Error('closed'), { code: 'CONNECTION_DESTROYED' }))
     socket.once('error', reject)
     socket.once('close', closed)

@@ -51,7 +51,7 @@ describe.each(kinds)('$type', ({ kind, decode }) => {
     for (let length = 0; length < text.length; length++) expectRefused(decode('json', text.slice(0, length)))
   })
 
-  test('with one bit flipped, an accepted frame has only one encoding', () => {
+  test('an accepted frame with one flipped bit still has only one encoding', () => {
     const bytes = encodeBinary(fc.sample(frameOf(kind), { numRuns: 1, seed: 7 })[0]!)
     for (let bit = 0; bit < bytes.length * 8; bit++) {
       const turned = bytes.slice()

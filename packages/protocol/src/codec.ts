@@ -22,7 +22,7 @@ interface Undecoded {
   readonly reason: string
 }
 
-/** Decodes a client's frame. Marked for bundlers: a client does not use it. */
+/** Decodes a client's frame. Marked as pure for bundlers, because a client does not use it. */
 export const decodeClientFrame = /* @__PURE__ */ decoder<ClientFrame>(clientFrames)
 export const decodeServerFrame = decoder<ServerFrame>(serverFrames)
 

@@ -64,15 +64,15 @@ export class Writer {
   #at = 0
 
   u8(value: number): void {
-    const start = this.#room(1) // must precede: it may replace the view
+    const start = this.#room(1) // must come first, because it may replace the view
     this.#view.setUint8(start, value)
   }
   u16(value: number): void {
-    const start = this.#room(2) // must precede: it may replace the view
+    const start = this.#room(2) // must come first, because it may replace the view
     this.#view.setUint16(start, value)
   }
   u32(value: number): void {
-    const start = this.#room(4) // must precede: it may replace the view
+    const start = this.#room(4) // must come first, because it may replace the view
     this.#view.setUint32(start, value)
   }
   u53(value: number): void {
@@ -87,7 +87,7 @@ export class Writer {
   /** Writes lower-case hex as bytes; returns false if a character is not one of its digits. */
   hex(text: string): boolean {
     const start = this.#room(text.length >>> 1)
-    let seen = 0 // negative after the first character that is no digit
+    let seen = 0 // negative after the first character that is not a digit
     for (let i = 0; i < text.length; i += 2) {
       const byte = (NIBBLES[text.charCodeAt(i)]! << 4) | NIBBLES[text.charCodeAt(i + 1)]!
       seen |= byte

@@ -77,7 +77,7 @@ export const keyBinding = struct({
 export const MEMBER_ROLES = ['member', 'admin'] as const
 export type MemberRole = (typeof MEMBER_ROLES)[number]
 
-/** From whom a peer accepts messages: all except blocked peers, or only allowed peers. */
+/** Whose messages a peer accepts: those of all except blocked peers, or only those of allowed peers. */
 export const CONSENT_POLICIES = ['open', 'contacts'] as const
 export type ConsentPolicy = (typeof CONSENT_POLICIES)[number]
 export const CONSENT_VERDICTS = ['allowed', 'blocked'] as const

@@ -1,5 +1,5 @@
 /**
- * The items of `send`, `push` and `ack`, and their fields: the path of every message. The structs are the table; the
+ * The items of `send`, `push` and `ack`, and their fields, which every message uses. The structs define the fields; the
  * hand-written readers and writers do the same without a loop over names, which saves a quarter to a third for each of
  * the six (`layout.bench.ts`: send 0.49 and 0.32 µs an item to 0.40 and 0.24, push 0.56 and 0.42 to 0.43 and 0.28). A
  * test compares the two.

@@ -252,7 +252,7 @@ export interface LaidOut<T> extends Field<T> {
   readonly byTable: Field<T>
 }
 
-/** A struct with a hand-written reader and writer, for the path of every message. */
+/** A struct with a hand-written reader and writer, because every message uses it. */
 export function laidOut<T>(byTable: Field<T>, byHand: Pick<Field<T>, 'read' | 'write'>): LaidOut<T> {
   return { ...byTable, ...byHand, byTable }
 }

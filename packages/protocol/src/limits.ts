@@ -7,18 +7,18 @@ export const ENVELOPE_BYTES_MAX = 128 * 1024
 export const BODY_BYTES_MAX = 64 * 1024
 export const BATCH_MAX = 1000
 export const LOOKUP_MAX = 256
-/** Members in a `roster`; keys, and invites, in a `revoke`. */
+/** The number of members in a `roster`, and of keys and invites in a `revoke`. */
 export const MEMBER_PAGE_MAX = 256
 export const NAME_MAX = 64
-/** Peers that one peer has allowed or blocked; then the changes in one `consent`. */
+/** The number of peers that one peer can allow or block; then the number of changes in one `consent`. */
 export const CONSENT_MAX = 1000
 export const CONSENT_CHANGES_MAX = 256
-/** Stored key bindings of one peer: the current one, and former ones. */
+/** The number of stored key bindings of one peer: the current one, and former ones. */
 export const KEY_HISTORY_MAX = 17
 /** An invite contains an address, three keys and a signature. */
 export const INVITE_BYTES_MAX = 1024
 export const FRAME_BYTES_MAX = 256 * 1024
-/** Bytes of a frame before a key is proven, and of a JSON frame whose `type` is not its first key. */
+/** The maximum bytes of a frame before a key is proven, and of a JSON frame whose `type` is not its first key. */
 export const UNPROVEN_FRAME_BYTES_MAX = 16 * 1024
 /** The maximum nesting of a JSON frame or body. The deepest frame of the table has 4 levels. */
 export const JSON_DEPTH_MAX = 8
@@ -29,24 +29,24 @@ export const GROUP_PAGE_MAX = 16
 /** The header of a record; then its maximum size. */
 export const RECORD_BYTES_MIN = 113
 export const RECORD_BYTES_MAX = 2048
-/** Groups of one mesh; also, ended groups that the broker remembers. */
+/** The number of groups in one mesh, and of ended groups that the broker remembers. */
 export const GROUPS_MAX = 1000
 export const POOL_MEMBERS_MAX = 64
 export const POOLS_MAX = 1000
-/** Pools that one session can join. */
+/** The number of pools that one session can join. */
 export const POOL_SEATS_MAX = 64
 export const SUMMARY_MAX = 120
 export const REASON_MAX = 120
 /** A device statement contains a mesh id, three keys, a label and three signatures. */
 export const DEVICE_BYTES_MAX = 400
 export const DEVICE_REMOVAL_BYTES_MAX = 200
-/** Peers in one `devices`, so that each reply fits a frame. */
+/** The number of peers in one `devices`, so that each reply fits a frame. */
 export const USERS_MAX = 16
 export const DEVICES_MAX = 16
 export const URL_MAX = 255
 /** A certificate contains two keys, four authorities and a signature. */
 export const CERTIFICATE_BYTES_MAX = 1200
-/** Shards in one `shards` frame. */
+/** The number of shards in one `shards` frame. */
 export const SHARDS_TOLD_MAX = 8
 /** A succession contains a mesh id, two keys and two signatures. */
 export const SUCCESSION_BYTES_MAX = 260

@@ -16,7 +16,7 @@ export interface DeliveryRef {
   readonly holder?: PeerNo
 }
 
-/** The order of pushes: by priority, then by id. */
+/** Pushes are ordered by priority, then by id. */
 export const byPlace = (a: Pick<DeliveryRef, 'priority' | 'id'>, b: Pick<DeliveryRef, 'priority' | 'id'>): number =>
   a.priority - b.priority || a.id - b.id
 
@@ -82,8 +82,8 @@ export interface Append {
    */
   readonly insertLeaseEpoch: number
   /**
-   * Where that check begins: nothing of this sender waits unclaimed for this recipient under a lower delivery id. 0:
-   * check everything. Without a floor the check scans the dead rows that a long snapshot keeps.
+   * The id from which that check begins: nothing of this sender waits unclaimed for this recipient under a lower
+   * delivery id. 0: check everything. Without a floor, the check scans the dead rows that a long snapshot keeps.
    */
   readonly insertLeaseFloor: number
   /**
@@ -92,7 +92,10 @@ export interface Append {
    */
   readonly remoteLeaseEpoch: number
   readonly terms: Uint8Array | null
-  /** Held out of the queue until then, by the database clock; 0: not held. A held delivery gets no lease on insert. */
+  /**
+   * The time until which it is held out of the queue, by the database clock; 0: not held. A held delivery gets no lease
+   * on insert.
+   */
   readonly notBeforeMs: Millis
   readonly body: SharedBody | null
 }
@@ -135,7 +138,7 @@ export interface Want {
   readonly limitBytes: number
   readonly ids: IdRange
   readonly priorityMax: number
-  /** The virtual time of each priority; the lowest is served first. */
+  /** The virtual time of each priority; the priority with the lowest time is served first. */
   readonly virtualTimes: VirtualTimes
   /** The last collected id of each block. Other remote leases of this session are claimed. */
   readonly collected: readonly number[]
@@ -152,7 +155,7 @@ export interface RemoteWant {
   readonly ids: IdRange
 }
 
-/** `hasMore`: a limit was reached, or a delivery precedes the rest that only a claim may take. */
+/** `hasMore`: a limit was reached, or the next delivery can only be taken by a claim. */
 export type RemoteClaimed =
   | { readonly status: 'collected'; readonly deliveries: readonly Delivery[]; readonly hasMore: boolean }
   | { readonly status: 'stale' }
@@ -166,7 +169,7 @@ export const ALONE_AFTER_ATTEMPTS = 5
 export const PRIORITY_MAX = 2
 export const NO_VIRTUAL_TIMES: VirtualTimes = [0, 0, 0]
 
-/** The cost of a delivery by priority in the weighted turns, so that no priority starves. */
+/** The cost of a delivery in weighted fair queueing, by priority, so that no priority starves. */
 export const PRIORITY_COSTS = [1, 4, 16] as const
 export type VirtualTimes = readonly [number, number, number]
 
@@ -201,7 +204,7 @@ export interface Lost {
 
 /**
  * The result of one want. `stale`: the session is served elsewhere or under a newer epoch. `locked`: another statement
- * held the session's row; ask again.
+ * held the session's row; repeat the want.
  *
  * `hasMore`: a limit was reached, or another statement settled or changed a delivery that this claim had picked. The
  * number of deliveries does not show the second case: the claim returns less than its limit while more waits.
@@ -244,7 +247,7 @@ export interface PoolWant {
   readonly virtualTimes: VirtualTimes
 }
 
-/** The result of a pool want. `locked`: another statement is dealing in this pool; ask again. */
+/** The result of a pool want. `locked`: another statement is dealing in this pool; repeat the want. */
 export type PoolClaimed =
   | {
       readonly status: 'claimed'
@@ -252,12 +255,12 @@ export type PoolClaimed =
       readonly dealt: readonly { readonly slot: number; readonly delivery: Delivery }[]
       /** The slots of peers that are not members of the pool. */
       readonly strangers: readonly number[]
-      /** Another statement took a delivery picked for a slot: more may wait for the slots that got nothing. */
+      /** Another statement took a delivery picked for a slot, so more may wait for the slots that got nothing. */
       readonly hasMore: boolean
     }
   | { readonly status: 'locked' }
 
-/** From whom a user, on all its devices, accepts messages. */
+/** A user's rule, on all its devices, for whose messages it accepts. */
 export interface Consent {
   readonly policy: ConsentPolicy
   readonly named: readonly PeerNo[]

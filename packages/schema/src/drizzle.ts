@@ -1,4 +1,4 @@
-/** What tables and statements share: column types, and the run of a statement written with drizzle's tables. */
+/** Helpers that tables and statements share: column types, and running a statement written with drizzle's tables. */
 
 import type { Database } from '@sealpost/pg'
 import { type SQL, sql } from 'drizzle-orm'
@@ -10,13 +10,13 @@ export const count = (name: string) => bigint(name, { mode: 'number' })
 
 const dialect = new PgDialect()
 
-/** Drizzle builds the statement, so that a renamed column fails to compile. */
+/** Drizzle builds the statement, so that a reference to a renamed column fails to compile. */
 export async function execute<Row>(db: Database, statement: SQL): Promise<Row[]> {
   const { sql: text, params } = dialect.sqlToQuery(statement)
   return (await db.run((driver) => driver.unsafe(text, params as string[]))) as unknown as Row[]
 }
 
-/** Returns column names without a table, for an insert list or `set`. */
+/** Returns column names without their table, for an insert list or `set`. */
 export function columnNames(...columns: PgColumn[]): SQL {
   return sql.join(
     columns.map((column) => sql.identifier(column.name)),

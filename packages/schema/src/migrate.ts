@@ -14,7 +14,8 @@ const ADVISORY_LOCK = 0x5ea1_9057
  *   `db_outdated`, `db_version_unknown`
  */
 export async function migrate(url: string): Promise<void> {
-  // Exactly one socket: a transaction whose backend died must not continue, outside of itself, on another connection.
+  // Uses exactly one socket: a transaction whose backend died must not continue on another connection without a
+  // transaction.
   const connection = await openConnection(url, {
     applicationName: 'sealpost migrate',
     connectTimeoutMs: 5_000,
@@ -59,7 +60,7 @@ const VERSION_UNKNOWN =
 const OUTDATED =
   'The database needs a migration, but this account lacks the rights: run `sealpost db migrate` as the owner of the database'
 
-/** Uses the server's error, since drizzle's quotes the whole statement and its parameters. */
+/** Throws the server's error, since drizzle's error quotes the whole statement and its parameters. */
 function migrationError(error: unknown, url: string): Error {
   if (error instanceof DatabaseError) return error
   const cause = (error as Error).cause ?? error

@@ -1,4 +1,4 @@
-/** A database prepared for a broker: on a server of its own, because roles belong to the whole server. */
+/** Prepares a database for a broker on a separate server, because roles belong to the whole server. */
 import { type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
 import { openDatabase } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'

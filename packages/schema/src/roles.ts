@@ -13,7 +13,7 @@ import { migrate } from './migrate.ts'
  */
 
 const QUEUE_COLUMNS_CHANGED = 'lease_epoch, lease_holder, lease_until, attempts, strikes, first_strike_at'
-/** All columns without text or envelopes of peers. */
+/** All columns except texts and envelopes of peers. */
 const DEAD_LETTER_COLUMNS_READ =
   'ctid, mesh_id, recipient, id, sender, envelope_id, priority, reason, died_at, told_at, body_id, bytes'
 
@@ -34,7 +34,7 @@ const BROKER: Grants = {
   sender_mark: 'select, insert, update (version, last_envelope_id)',
   message_queue: `select, insert, delete, update (${QUEUE_COLUMNS_CHANGED})`,
   shared_body: 'select, insert, delete, update (stored_at)',
-  delayed_delivery: 'select, insert, delete, update (due_at)', // locking a row needs the privilege to update it
+  delayed_delivery: 'select, insert, delete, update (due_at)', // locking a row requires the privilege to update it
   dedupe_ledger: 'select, insert, delete, update (keep_until)',
   dead_letter: `select (${DEAD_LETTER_COLUMNS_READ}), insert, delete, update (told_at)`,
   access_token: 'select, insert, delete, update (revoked_at)',
@@ -77,7 +77,7 @@ const ADMIN: Grants = {
   attachment: 'select (mesh_id, bytes, completed_at)',
 }
 
-/** Numbers and times: no keys, no envelopes, no text of users. */
+/** Numbers and times only: no keys, no envelopes, and no text of users. */
 const MONITOR: Grants = {
   mesh: 'select (mesh_id, name)',
   member: 'select (mesh_id, peer_no, role, is_pool, revoked_at)',
@@ -132,7 +132,7 @@ export function roleStatements(prefix = 'sealpost'): string[] {
     ...granted(ADMIN, admin),
     ...granted(MONITOR, monitor),
     ...reading(backup),
-    `alter default privileges for role ${owner} in schema public grant select on tables to ${backup}`, // future partitions
+    `alter default privileges for role ${owner} in schema public grant select on tables to ${backup}`, // for future partitions
     `revoke all on function ${ORIGIN_JOBS}, refuse_while_moving(), ${HISTORY_JOBS} from public`,
     `grant execute on function ${HISTORY_JOBS} to ${broker}`,
     `grant execute on function note_origin(boolean), database_origin(), attest_origin(uuid, uuid, boolean, double precision) to ${broker}, ${admin}`,
@@ -146,7 +146,7 @@ const create = (role: string) =>
 
 const onDatabase = (statement: string) => `do $$ begin execute format('${statement}', current_database()); end $$`
 
-/** Changes the owner of everything in the two schemas; `reassign owned` would also take what is not ours. */
+/** Changes the owner of everything in the two schemas. `reassign owned` would also affect other objects. */
 const handOver = (owner: string) => `do $$ declare what record; begin
   if to_regnamespace('drizzle') is not null then alter schema drizzle owner to ${owner}; end if;
   for what in select c.oid::regclass as name, c.relkind from pg_class c
@@ -176,7 +176,7 @@ const granted = (grants: Grants, role: string) =>
  */
 export interface RoleLogin {
   readonly role: 'broker' | 'admin'
-  /** Its user and password become those of the login. */
+  /** The user and password for the login. */
   readonly url: string
 }
 
@@ -192,7 +192,7 @@ export async function prepareDatabase(ownerUrl: string, logins: readonly RoleLog
   const db = await openDatabase(ownerUrl, { connections: 1, applicationName: 'sealpost prepare' })
   try {
     const statements = [`select pg_advisory_xact_lock(${ADVISORY_LOCK})`, ...roleStatements(), ...granted]
-    await db.run((sql) => sql.unsafe(statements.join(';\n')).simple()) // one transaction
+    await db.run((sql) => sql.unsafe(statements.join(';\n')).simple()) // all in one transaction
   } finally {
     await db.close()
   }

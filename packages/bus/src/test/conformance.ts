@@ -17,7 +17,7 @@ export interface BusWorld {
 const shardOf = (n: number) => n.toString(16).padStart(32, '0') as ShardId
 const meshOf = (digits: string) => digits.repeat(16) as MeshId
 const MESH = meshOf('a0')
-/** Whether its topic is shared with `MESH` where meshes share topics. */
+/** Shares the topic of `MESH` where meshes share topics. */
 const NEIGHBOUR = `a0${'b1'.repeat(15)}` as MeshId
 const wake = (peer: number, meshId = MESH): Hint => ({ type: 'wake', meshId, peer: peer as PeerNo })
 

@@ -34,7 +34,7 @@ export const termsOf = (changes: Partial<SpaceDefinition> = {}): SpaceDefinition
 export class SpaceStage {
   readonly admin: Database
   readonly asking: Database
-  /** Two shards, each with a connection of its own. */
+  /** Two shards, each with its own connection. */
   readonly pipelines: readonly [Pipeline, Pipeline]
   readonly url: string
   /** Ann is an admin and owns the group. Cat is not in the group. */

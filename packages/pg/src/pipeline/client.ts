@@ -1,6 +1,6 @@
 /**
- * Connections over the driver `pg`, for what postgres.js can't do: send several prepared statements and the rows of a
- * binary `COPY` in one write, as one implicit transaction with one Sync. Measurements: docs/adr/0003-copy.md.
+ * Connections through the driver `pg`, for what postgres.js can't do: send several prepared statements and the rows of
+ * a binary `COPY` in one write, as one implicit transaction with one Sync. Measurements: docs/adr/0003-copy.md.
  */
 import { Client } from 'pg'
 import type { DatabaseConnection, DatabaseConnectionOptions } from '../connection.ts'
@@ -62,7 +62,7 @@ function newClient(url: DatabaseUrl, { socket, host }: ServerSocket, options: Op
   return new Client({
     ...host,
     ...{ user, password, database },
-    ssl: false, // the socket is encrypted already where it has to be
+    ssl: false, // the socket is already encrypted if required
     application_name: options.applicationName,
     options: startupOptions({ ...options.session, ...session }),
     keepAlive: true,
@@ -105,7 +105,7 @@ function newPipelineConnection(client: Client, socket: ServerSocket, options: Op
     },
     close: async () => {
       connection.isClosed = true
-      await client.end().catch(() => undefined) // the connection ends either way
+      await client.end().catch(() => undefined) // the connection ends in either case
       socket.destroy()
     },
   }

@@ -11,7 +11,7 @@ import { internalsOf, type PgConnection, PgQuery, toDriverError } from './driver
 import { RowInterceptor } from './intercept.ts'
 
 const COPY_DATA = 'd'
-/** A smaller buffer may be part of one that others use. */
+/** A smaller buffer may share its memory with others. */
 const FREED_BYTES_MIN = 64 * 1024
 const nothing = () => undefined
 
@@ -117,8 +117,8 @@ class EventLoopYield {
 }
 
 /**
- * A pool of connections for long `COPY … TO STDOUT` reads, separate from all others so that no mail waits behind a
- * reader.
+ * A pool of connections for long `COPY … TO STDOUT` reads. It is separate from all others, so that no mail waits behind
+ * a reader.
  */
 interface CopyOutOptions {
   readonly applicationName: string
@@ -130,7 +130,7 @@ interface CopyOutOptions {
 }
 
 const CONNECT_TIMEOUT_MS = 5_000
-/** Allocating the pressure costs a collection; shorter reads end before that pays. */
+/** Allocating the pressure costs a collection; shorter reads end before that pays off. */
 const LONG_BYTES = 8 * 2 ** 20
 
 export class CopyOutPool {

@@ -1,4 +1,6 @@
-/** What `pg` may change in any version, since its documentation promises none of it. See ../../README.md. */
+/**
+ * Behaviour that any version of `pg` may change, because its documentation does not promise it. See ../../README.md.
+ */
 import type { Connection } from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { emptyDatabase, type ScratchDatabase, unhurried } from '../test/database.ts'

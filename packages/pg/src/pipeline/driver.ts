@@ -1,6 +1,6 @@
 /**
- * What this package uses of the driver `pg` beyond its documented API. `driver.pg.test.ts` fails when a version of `pg`
- * changes one of these.
+ * The undocumented parts of the driver `pg` that this package uses. `driver.pg.test.ts` fails when a version of `pg`
+ * changes one of them.
  */
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'

@@ -5,11 +5,13 @@ import { internalsOf, type PgConnection, PgQuery, toDriverError } from './driver
 import { RowInterceptor } from './intercept.ts'
 import { type ParameterValue, RequestBuffer } from './wire.ts'
 
-/** A statement, prepared at its first use. Byte parameters travel in binary, strings in Postgres' text format. */
+/**
+ * A statement that is prepared at its first use. Byte parameters travel in binary, strings in Postgres' text format.
+ */
 export interface PipelineStep {
   readonly text: string
   readonly parameters?: readonly ParameterValue[]
-  /** The parameters, instead, all in binary: each as an int32 length, -1 for null, and its bytes. */
+  /** Replaces `values`: the parameters, all in binary, each as an int32 length (-1 for null) and its bytes. */
   readonly packed?: { readonly count: number; readonly bytes: Uint8Array }
   /** The input of a `COPY … FROM STDIN (FORMAT binary)`, with header and trailer. */
   readonly copied?: Uint8Array
@@ -83,7 +85,7 @@ export interface PreparedPipeline {
   read(statement: Readonly<Pick<PipelineStep, 'text' | 'parameters'>>): Promise<Buffer>
 }
 
-/** What the queries of one connection share. */
+/** The state that the queries of one connection share. */
 interface ConnectionState {
   readonly request: RequestBuffer
   readonly statements: PreparedStatements
@@ -142,7 +144,7 @@ class StepsRun extends PgQuery {
     request.send((connection as unknown as PgConnection).stream)
   }
 
-  /** The rows of a `COPY` were sent with the statement. */
+  /** The rows of a `COPY` were sent together with the statement. */
   override readonly handleCopyInResponse = ignore
   override handleDataRow({ fields }: { fields: TextRow }): void {
     this.#rowsOfStep.push(fields)
@@ -239,7 +241,7 @@ class PreparedStatements {
     return statement.name
   }
 
-  /** The run succeeded. */
+  /** The run succeeded, so its statements are prepared. */
   confirm(): void {
     this.#fresh = []
   }

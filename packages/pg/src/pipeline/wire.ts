@@ -1,6 +1,6 @@
 /**
- * The messages of a query, built one after another in a reused buffer and sent in one write. The driver would make up
- * to three objects of each message and copy all rows once more to join them.
+ * Builds the messages of a query one after another in a reused buffer, and sends them in one write. The driver would
+ * create up to three objects for each message and copy all rows again to join them.
  */
 import type { Duplex } from 'node:stream'
 

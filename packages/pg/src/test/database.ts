@@ -9,14 +9,14 @@ const DEADLOCK = '40P01'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** The URL of the server, and the prefix of all databases of the run; the template's name is the prefix itself. */
+    /** The URL of the server, and the prefix of all databases of the run. The template's name is the prefix itself. */
     sealpostTestServer: { url: string; prefix: string }
   }
 }
 
 export interface ScratchDatabase {
   url: string
-  /** Ends all connections to it first. */
+  /** Ends all connections to the database first. */
   drop(): Promise<void>
 }
 

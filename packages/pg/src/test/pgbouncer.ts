@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 
 const PROGRAM = ['/usr/sbin/pgbouncer', '/usr/bin/pgbouncer'].find((path) => existsSync(path)) ?? null
-/** Tests skip what needs it, but never in CI, where it is installed. */
+/** Tests skip what needs PgBouncer, but never in CI, where it is installed. */
 export const isPgBouncerMissing = PROGRAM === null && process.env.CI !== 'true'
 /** PgBouncer refuses to run as root. */
 const ACCOUNT =
@@ -24,7 +24,7 @@ export const STARTUP_PARAMETERS = [
 
 export interface PgBouncerOptions {
   readonly mode: 'session' | 'transaction'
-  /** Startup parameters that it drops silently; any other one ends the connection. */
+  /** Startup parameters that PgBouncer drops silently; any other one ends the connection. */
   readonly ignored?: readonly string[]
   /** How long a client waits for a server connection. */
   readonly waitSeconds?: number

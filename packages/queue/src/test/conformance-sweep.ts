@@ -84,7 +84,7 @@ function deathTests(stage: () => Stage): void {
     expect(await stage().here.sweep()).toMatchObject({ dead: 1 })
   })
 
-  test('leaves no claim a delivery with too many failed attempts, whatever its lease', async () => {
+  test('lets no claim take a delivery with too many failed attempts, whatever its lease', async () => {
     const [a] = await stage().storeAll('a', 'b')
     await failTooOften(stage(), stage().refOf(a!))
     await stage().world.advance(failedAttemptsSpanMs + 5_000)

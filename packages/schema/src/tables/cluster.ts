@@ -1,7 +1,4 @@
-/**
- * The servers and their operators. Only some of these tables belong to a mesh; the others have primary keys of their
- * own.
- */
+/** The servers and their operators. Only some of these tables belong to a mesh; the others have other primary keys. */
 import { sql } from 'drizzle-orm'
 import { bigint, check, index, integer, pgTable, smallint, text, uuid } from 'drizzle-orm/pg-core'
 import { bytea, instant } from '../drizzle.ts'
@@ -18,7 +15,7 @@ export const cluster = pgTable(
     /** A server and timeline that brokers are checking for all commits they acknowledged. */
     candidate: text('candidate'),
     candidateSince: instant('candidate_since'),
-    /** Shards that found all of theirs on the candidate. */
+    /** The shards that found all of their commits on the candidate. */
     attested: uuid('attested').array(),
   },
   (t) => [check('cluster_single_row', sql`${t.one} = 1`)],
@@ -29,7 +26,7 @@ export const shard = pgTable(
   'shard',
   {
     name: text('name').primaryKey(),
-    /** The process that has this name now. */
+    /** The process that currently has this name. */
     shardId: uuid('shard_id').notNull(),
     epoch: bigint('epoch', { mode: 'number' }).notNull().default(1),
     /** Where peers connect; null for a shard that is no mesh's home. */
@@ -57,9 +54,9 @@ export const meshMove = pgTable('mesh_move', {
   side: text('side', { enum: ['source', 'destination'] }).notNull(),
   phase: text('phase', { enum: ['frozen', 'copied', 'left', 'arrived', 'done', 'undone'] }).notNull(),
   cell: text('cell').notNull(),
-  /** Copied rows of all tables. */
+  /** The number of copied rows of all tables. */
   rows: bigint('rows', { mode: 'number' }),
-  /** From the freeze until the mesh was usable in the destination. */
+  /** The time from the freeze until the mesh was usable in the destination. */
   pauseMs: bigint('pause_ms', { mode: 'number' }),
 })
 
@@ -89,7 +86,7 @@ export const adminAudit = pgTable(
     actor: text('actor').notNull(),
     action: text('action').notNull(),
     meshId: uuid('mesh_id'),
-    /** What was changed; null where `count` is enough. */
+    /** The subject of the change; null where `count` is enough. */
     subject: text('subject'),
     count: integer('count').notNull().default(1),
   },

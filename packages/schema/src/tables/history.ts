@@ -33,17 +33,17 @@ export const space = pgTable(
     keepsMessages: boolean('keeps_messages').notNull(),
     keepSeconds: integer('keep_seconds').notNull(),
     keepBytes: count('keep_bytes').notNull(),
-    /** Since when events are recorded; null: none are. */
+    /** The time since which events are recorded; null: events are not recorded. */
     keptSince: instant('kept_since'),
     /** The epoch of the newest granted space key; 0 without one. */
     keyEpoch: integer('key_epoch').notNull().default(0),
-    /** The newest event. Negative while the mesh is frozen, like the epoch of a session. */
+    /** The number of the newest event. Negative while the mesh is frozen, like the epoch of a session. */
     lastSeq: count('last_seq').notNull().default(0),
     lastAt: instant('last_at'),
-    /** Current entries, including deleted ones, and their size. */
+    /** The number of current entries, including deleted ones, and their size. */
     entries: integer('entries').notNull().default(0),
     entryBytes: count('entry_bytes').notNull().default(0),
-    /** Records and bodies of all retained events. */
+    /** The size of records and bodies of all retained events. */
     historyBytes: count('history_bytes').notNull().default(0),
   },
   (t) => [
@@ -101,24 +101,24 @@ export const historyEvent = pgTable(
   {
     meshId: uuid('mesh_id').notNull(),
     spaceId: uuid('space_id').notNull(),
-    /** From 1 without gaps, in the order of commits and of `at`. */
+    /** Counts from 1 without gaps, in the order of commits and of `at`. */
     seq: count('seq').notNull(),
     at: instant('at').notNull(),
     /** 1: entry set, 2: entry deleted, 3: message. */
     kind: smallint('kind').notNull(),
-    /** For an entry. */
+    /** Set for an entry. */
     keyHash: bytea('key_hash'),
-    /** For an entry: the previous event of its key, which a state omits; null for the first. */
+    /** For an entry: the previous event of its key, which a state omits; null for the first one. */
     formerSeq: count('former_seq'),
     author: integer('author').notNull(),
     /** The entry, or the key of a message's body. */
     record: bytea('record').notNull(),
-    /** For a message. */
+    /** Set for a message. */
     bodyId: bytea('body_id'),
     body: bytea('body'),
   },
   (t) => [
-    primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] }), // the migration also includes former_seq
+    primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] }), // the migration also includes former_seq in this index
     // A message that is resent in new envelopes is recorded once.
     index('history_event_body').on(t.meshId, t.spaceId, t.bodyId).where(sql`${t.bodyId} is not null`),
   ],
@@ -142,7 +142,7 @@ export const snapshot = pgTable(
   (t) => [primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] })],
 )
 
-/** Written in the order of the primary key, so that a replay reads the pages sequentially. */
+/** The rows are written in the order of the primary key, so that a replay reads the pages sequentially. */
 export const snapshotEntry = pgTable(
   'snapshot_entry',
   {
@@ -181,13 +181,16 @@ export const attachment = pgTable(
     bytes: bigint('bytes', { mode: 'number' }).notNull(),
     chunkBytes: integer('chunk_bytes').notNull(),
     store: text('store', { enum: ['postgres', 's3'] }).notNull(),
-    /** Over the hashes of all chunks; null until the file is complete. */
+    /** The hash over the hashes of all chunks; null until the file is complete. */
     hash: bytea('hash'),
-    /** Retention from completion on. */
+    /** The retention time, counted from completion. */
     keepSeconds: integer('keep_seconds').notNull(),
     createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
     completedAt: instant('completed_at'),
-    /** When it becomes invisible; a sweep deletes it later. For an incomplete file, the deadline of the upload. */
+    /**
+     * The time when the file becomes invisible; a sweep deletes it later. For an incomplete file, the deadline of the
+     * upload.
+     */
     expiresAt: instant('expires_at').notNull(),
   },
   (t) => [

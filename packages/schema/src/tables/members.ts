@@ -25,13 +25,15 @@ export const mesh = pgTable('mesh', {
   meshId: uuid('mesh_id').primaryKey(),
   name: text('name').notNull(),
   createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
-  /** Since when this cell refuses changes: the mesh is moving from or to another cell, or lives there. */
+  /**
+   * The time since which this cell refuses changes: the mesh is moving from or to another cell, or is located there.
+   */
   frozenAt: instant('frozen_at'),
-  /** The other cell where it lives. */
+  /** The other cell where the mesh is located. */
   movedTo: text('moved_to'),
-  /** The incarnation that the mesh brought from another cell; its peers still see it, */
+  /** The incarnation that the mesh brought from another cell. Its peers still see it, */
   lineage: uuid('lineage'),
-  /** while this cell has the incarnation in which the mesh arrived. */
+  /** while this cell has the incarnation that it had when the mesh arrived. */
   lineageIn: uuid('lineage_in'),
 })
 
@@ -61,7 +63,7 @@ export const member = pgTable(
     consentPolicy: text('consent_policy', { enum: ['open', 'contacts'] })
       .notNull()
       .default('open'),
-    /** The row represents a pool, see `pool`. Its key is the pool's id; its box key and binding are zeros. */
+    /** Whether the row represents a pool, see `pool`. Its key is the pool's id; its box key and binding are zeros. */
     isPool: boolean('is_pool').notNull().default(false),
     /** Grows with each change, so that readers recognize outdated data. */
     consentVersion: integer('consent_version').notNull().default(0),
@@ -73,7 +75,7 @@ export const member = pgTable(
     primaryKey({ columns: [t.meshId, t.peerNo] }),
     // Partial, so that a search by number is never planned over these: on an empty table the planner can't distinguish them.
     uniqueIndex('member_peer_key').on(t.meshId, t.peerKey).where(sql`${t.peerKey} is not null`),
-    // Names that differ only in case would be confused.
+    // Names that differ only in case would be confused, so the index ignores case.
     uniqueIndex('member_name').on(t.meshId, sql`lower(${t.name})`).where(sql`${t.name} is not null`),
     check(
       'member_lengths',
@@ -89,7 +91,7 @@ export const device = pgTable(
     meshId: uuid('mesh_id').notNull(),
     peerNo: integer('peer_no').notNull(),
     person: integer('person').notNull(),
-    /** Enrols one device. */
+    /** The invite key, which enrols one device. */
     inviteKey: bytea('invite_key').notNull(),
     statement: bytea('statement').notNull(),
     /** The user's signed removal; null while the device is enrolled. */
@@ -141,7 +143,7 @@ export const formerBinding = pgTable(
   ],
 )
 
-/** Peers that a peer allows or blocks, by number, so that the entry survives a key rotation. */
+/** The peers that a peer allows or blocks, by number, so that an entry survives a key rotation. */
 export const consent = pgTable(
   'consent',
   {

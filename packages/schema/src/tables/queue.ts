@@ -1,4 +1,4 @@
-/** The path of a message: sessions, deliveries, the ledger of accepted envelopes, dead letters. */
+/** Tables on the path of a message: sessions, deliveries, the ledger of accepted envelopes, dead letters. */
 import { sql } from 'drizzle-orm'
 import {
   bigint,
@@ -27,7 +27,7 @@ export const session = pgTable(
     shard: uuid('shard'),
     epoch: bigint('epoch', { mode: 'number' }).notNull().default(0),
     openedAt: instant('opened_at'),
-    /** The epoch when it opened. Leases of pool deliveries survive a fence of the session. */
+    /** The epoch with which the session opened. Leases of pool deliveries survive a fence of the session. */
     openedEpoch: bigint('opened_epoch', { mode: 'number' }).notNull().default(0),
   },
   (t) => [
@@ -53,16 +53,16 @@ export const messageQueue = pgTable(
     envelopeId: uuid('envelope_id').notNull(),
     enqueuedAt: instant('enqueued_at').notNull().default(sql`now()`),
     expiresAt: instant('expires_at').notNull(),
-    /** The epoch of the session that leases it; null while it waits. */
+    /** The epoch of the session that leases the delivery; null while it waits. */
     leaseEpoch: bigint('lease_epoch', { mode: 'number' }),
     leaseUntil: instant('lease_until'),
-    /** For a pool: the member that leases it; `lease_epoch` is then the `opened_epoch` of its session. */
+    /** For a pool: the member that leases the delivery; `lease_epoch` is then the `opened_epoch` of its session. */
     leaseHolder: integer('lease_holder'),
     firstStrikeAt: instant('first_strike_at'),
     strikes: smallint('strikes').notNull().default(0),
     /** Options of the sender, or the mark of a receipt; null for most. Decoded by `packages/protocol/src/terms.ts`. */
     terms: bytea('terms'),
-    /** For a broadcast: its body in `shared_body`, and the length of that. */
+    /** For a broadcast: its body in `shared_body`, and the length of that body. */
     bodyId: bytea('body_id'),
     bodyBytes: integer('body_bytes'),
     envelope: bytea('envelope').notNull(),
@@ -86,7 +86,7 @@ export const sharedBody = pgTable(
     /** Chosen by the sender; a bad choice affects only the sender's own mail. */
     bodyId: bytea('body_id').notNull(),
     storedAt: instant('stored_at').notNull().default(sql`now()`),
-    /** In a pool: the members for whom the envelope has a key. */
+    /** In a pool: the members for whom the envelope has a box. */
     readers: integer('readers').array(),
     bytes: bytea('bytes').notNull(),
   },
@@ -158,9 +158,9 @@ export const dedupeLedger = pgTable(
   {
     meshId: uuid('mesh_id').notNull(),
     sender: integer('sender').notNull(),
-    /** From the timestamp in the ids: their milliseconds since 1970, divided by 1,024. */
+    /** Derived from the timestamp in the ids: their milliseconds since 1970, divided by 1,024. */
     second: bigint('second', { mode: 'number' }).notNull(),
-    /** The first of `ids`; distinguishes rows of one second. */
+    /** The first of `ids`; distinguishes rows of the same second. */
     firstId: bigint('first_id', { mode: 'number' }).notNull(),
     keepUntil: instant('keep_until').notNull(),
     envelopeIds: uuid('envelope_ids').array().notNull(),
@@ -192,13 +192,13 @@ export const deadLetter = pgTable(
     reason: text('reason', { enum: ['expired', 'strikes', 'rejected'] }).notNull(),
     /** The recipient's text, if it rejected the delivery. */
     detail: text('detail'),
-    /** When the recipient was notified; it needs no notice of its own rejection. */
+    /** The time when the recipient was notified; it needs no notice of its own rejection. */
     toldAt: instant('told_at'),
     terms: bytea('terms'),
     bodyId: bytea('body_id'),
     bodyBytes: integer('body_bytes'),
     envelope: bytea('envelope'),
-    /** For quotas: the broker's role may not read the envelope. */
+    /** The size is for quotas, because the broker's role may not read the envelope. */
     bytes: integer('bytes').generatedAlwaysAs(sql`coalesce(octet_length(envelope), 0) + coalesce(body_bytes, 0)`),
   },
   (t) => [

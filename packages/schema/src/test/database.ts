@@ -17,8 +17,9 @@ export function scratchDatabase(): Promise<ScratchDatabase> {
 }
 
 /**
- * Copies the template in which the roles and their logins exist, which all databases of the run share: to create and
- * drop them for one database costs four times as much as the database. A test about roles calls `loginsOf` instead.
+ * Copies the template in which the roles and their logins exist, which all databases of the run share. Creating and
+ * dropping them for one database costs four times as much as the database itself. A test about roles calls `loginsOf`
+ * instead.
  */
 export async function scratchWithLogins(): Promise<ScratchDatabase & ReturnType<typeof loginUrls>> {
   const { template, prefix } = inject('sealpostTestRoles')
@@ -31,7 +32,7 @@ export async function scratchWithLogins(): Promise<ScratchDatabase & ReturnType<
   return { ...scratch, ...loginUrls(scratch.url, prefix) }
 }
 
-/** Opens one for all tests of a file, and drops it afterwards. Call it at the top of the file. */
+/** Opens one database for all tests of a file, and drops it afterwards. Call it at the top of the file. */
 export async function databaseOfFile(options: Pick<DatabaseOptions, 'connections'> = {}): Promise<Database> {
   const scratch = await scratchDatabase()
   const db = await openDatabase(scratch.url, { ...unhurried, ...options })

@@ -1,6 +1,6 @@
 /**
- * The Postgres server of one vitest run (its `globalSetup`): an embedded one, or the one that DATABASE_URL names.
- * Creates a migrated template database once, and drops everything that the run created on a server of yours.
+ * The Postgres server of one vitest run (its `globalSetup`): an embedded one, or the one in DATABASE_URL. Creates a
+ * migrated template database once. On an external server, drops everything that the run created.
  */
 import { randomUUID } from 'node:crypto'
 import { startEmbedded } from '@sealpost/embedded-pg'
@@ -13,7 +13,10 @@ declare module 'vitest' {
   interface ProvidedContext {
     /** The template with roles: the name of the database, and the prefix of the roles. */
     sealpostTestRoles: { template: string; prefix: string }
-    /** Where the run's server is, and the prefix of every database of the run; the template is the prefix itself. */
+    /**
+     * The URL of the run's server, and the prefix of every database of the run. The template's name is the prefix
+     * itself.
+     */
     sealpostTestServer: { url: string; prefix: string }
   }
 }
@@ -54,7 +57,7 @@ interface Made {
   readonly logins: RoleLogins
 }
 
-/** The roles can be dropped when no other database has rights for them. */
+/** The roles can only be dropped when no other database has privileges for them. */
 async function dropAll(url: string, { prefix, withRoles, logins }: Made): Promise<void> {
   const db = await openDatabase(url, { connections: 1, statementTimeoutMs: 60_000, queryTimeoutMs: 60_000 })
   const drop = (name: string) => db.run((sql) => sql.unsafe(`drop database if exists ${name} with (force)`))
