@@ -21,9 +21,9 @@ import {
 } from './programs.ts'
 
 export interface EmbeddedOptions {
-  /** Kept after `stop`, for later starts. Default: a temporary folder that `stop` removes. */
+  /** The folder is kept after `stop`, for later starts. Default: a temporary folder that `stop` removes. */
   dataDir?: string
-  /** Default: a free one below 32768, outside the range of outgoing connections. */
+  /** Default: a free port below 32768, outside the range of outgoing connections. */
   port?: number
   /** Settings of postgresql.conf; they override the defaults. */
   settings?: Record<string, string>
@@ -34,7 +34,7 @@ export interface EmbeddedOptions {
 }
 
 export interface EmbeddedPostgres {
-  /** With the password; database `postgres`. */
+  /** Includes the password; the database is `postgres`. */
   readonly url: string
   readonly port: number
   readonly pid: number
@@ -152,7 +152,7 @@ const ourSettings = {
   fsync: 'on',
   synchronous_commit: 'on',
   full_page_writes: 'on',
-  max_connections: '200', // several brokers with up to seventeen each
+  max_connections: '200', // allows several brokers with up to seventeen connections each
   shared_buffers: '256MB',
   logging_collector: 'off',
 }
@@ -194,7 +194,7 @@ function portTaken(port: number): OperatingError {
   return new OperatingError('embedded_port_taken', `Another program uses port ${port} on 127.0.0.1`)
 }
 
-/** As root it must be a folder that the server's account can reach, even if TMPDIR is not. */
+/** As root this must be a folder that the server's account can reach, even if TMPDIR is not. */
 async function temporaryFolder(account: Account): Promise<string> {
   for (const place of new Set([tmpdir(), '/tmp', '/var/tmp'])) {
     const folder = await mkdtemp(join(place, 'sealpost-postgres-')).catch(() => undefined)

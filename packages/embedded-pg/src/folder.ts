@@ -84,7 +84,7 @@ async function createCluster(top: string, { binaries, account, initdbArgs }: Clu
   await mkdir(made, { mode: 0o700 })
   if (account.owner)
     for (const path of [fresh, passwordFile, made]) await chown(path, account.owner.uid, account.owner.gid)
-  if (account.owner && !(await readdir(top)).includes('cluster')) await chmod(top, 0o711) // the server's account must be able to enter
+  if (account.owner && !(await readdir(top)).includes('cluster')) await chmod(top, 0o711) // the server's account must be able to enter the folder
   const { path, descriptor, close } = await accessTo(fresh, account)
   const args = ['--auth=scram-sha-256', `--username=${SUPERUSER}`, `--pwfile=${path}/password`, '--encoding=UTF8']
   const locale = ['--locale=C', '--locale-provider=builtin', '--builtin-locale=C.UTF-8', '--no-instructions']
@@ -134,7 +134,8 @@ async function isServerOf(pid: number, cluster: string): Promise<boolean> {
   try {
     process.kill(pid, 0)
   } catch (error) {
-    // EPERM: a process of another account. Our server would have the account of the folder, which we may signal.
+    // EPERM: a process of another account. Our server would run under the folder's account, whose processes we may
+    // signal.
     return (error as NodeJS.ErrnoException).code === 'EPERM' && process.getuid?.() === 0
   }
   const workingFolder = await realpath(`/proc/${pid}/cwd`).catch(() => undefined)

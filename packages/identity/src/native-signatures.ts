@@ -27,7 +27,7 @@ export class NativeSignatures implements Signatures {
       const key = createPublicKey({ key: Buffer.concat([SPKI, fromHex(publicKey)]), format: 'der', type: 'spki' })
       return verify(null, message, key, signature)
     } catch {
-      return false // not a point of the curve
+      return false // the bytes encode no point of the curve
     }
   }
 

@@ -1,6 +1,4 @@
-/**
- * Copies the rows of a mesh from one cell to another, and deletes them from one; bytes pass through a buffer at a time.
- */
+/** Copies the rows of a mesh from one cell to another, one buffer at a time, and deletes them from a cell. */
 import { Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { type Database, DatabaseError, StreamingConnection } from '@sealpost/pg'
@@ -61,7 +59,7 @@ async function copyTable(
 
 interface Sequence {
   readonly name: string
-  /** Values that are skipped, so that those which brokers draw at this moment are lower. */
+  /** The number of values that are skipped, so that any values which brokers draw at this moment are lower. */
   readonly margin: number
 }
 
@@ -131,22 +129,22 @@ async function clearTable(connection: StreamingConnection, table: string, meshId
 
 export interface MeshTable {
   readonly name: string
-  /** The columns of `name`, as a list for a statement. */
+  /** Returns the columns of `name` as a list for a statement. */
   readonly columns: string
 }
 
-/** Tables with a `mesh_id` that are about this cell, and are not copied. */
+/** Tables with a `mesh_id` that describe this cell and are not copied. */
 export const STAYS: ReadonlySet<string> = new Set([
   'mesh', // each cell has its own row, which records where the mesh lives
   'mesh_move',
   'mesh_pin', // names a shard of this cell
-  'admin_token', // who may operate this cell
-  'admin_audit', // what operators did in it
+  'admin_token', // lists who may operate this cell
+  'admin_audit', // lists what operators did in it
 ])
 
 /**
- * The tables that move with a mesh: all that have a `mesh_id` but `STAYS`, so that a new table can't be forgotten.
- * Referenced tables come before those that refer to them.
+ * The tables that move with a mesh: all tables with a `mesh_id` except those in `STAYS`, so that a new table can't be
+ * forgotten. Referenced tables come before those that refer to them.
  */
 export const meshTables: readonly MeshTable[] = inOrder(
   (Object.values(schema) as unknown[])
@@ -160,7 +158,7 @@ export const meshTables: readonly MeshTable[] = inOrder(
 }))
 
 function columnsOf(table: PgTable): string[] {
-  // `copy` takes no value for a generated column.
+  // `copy` accepts no value for a generated column.
   return getTableConfig(table)
     .columns.filter(({ generated }) => generated === undefined)
     .map(({ name }) => name)
@@ -181,7 +179,7 @@ function inOrder(tables: readonly PgTable[]): PgTable[] {
 }
 
 /**
- * One end of a move: a connection to one cell's database that holds the lock of the mesh while it is open, so that a
+ * One side of a move: a connection to one cell's database that holds the lock of the mesh while it is open, so that a
  * mesh has one mover at a time. All statements of a move use it, so a mover that lost the lock can do nothing more.
  */
 
@@ -233,7 +231,7 @@ const lockKey = (meshId: MeshId): string =>
  */
 export interface StalledMoves {
   readonly count: number
-  /** Since the freeze of the oldest one; 0 without any. */
+  /** The time since the freeze of the oldest one; 0 without any. */
   readonly oldestMs: Millis
 }
 

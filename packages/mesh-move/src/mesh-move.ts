@@ -49,10 +49,10 @@ export interface MoveOrder {
 
 export interface MoveReport {
   readonly moveId: string
-  /** This call finished a move that had begun before. */
+  /** Whether this call finished a move that had begun before. */
   readonly isResumed: boolean
   readonly rows: number
-  /** From the freeze until the mesh was active in the destination, by the source's clock. */
+  /** The time from the freeze until the mesh was active in the destination, by the source's clock. */
   readonly pauseMs: Millis
 }
 
@@ -181,7 +181,7 @@ class Move {
         if (await freeze(this.#source, ref)) return
         throw new DatabaseError('mesh_elsewhere', 'Another mover has just frozen the mesh')
       } catch (error) {
-        // A lock timeout or a deadlock.
+        // Retries after a lock timeout or a deadlock.
         if (tries === FREEZE_TRIES || !(error instanceof DatabaseError && error.code === 'db_not_executed')) throw error
       }
     }
@@ -198,7 +198,7 @@ class Move {
     return 'copied'
   }
 
-  /** Keeps a copy of this very move, and deletes any other. */
+  /** Keeps a copy of the same move, and deletes any other copy. */
   async #makeRoom(ref: MoveRef): Promise<MeshLocation | null> {
     const location = await readLocation(this.#destination, ref.meshId)
     if (!location || location.move?.moveId === ref.moveId) return location
@@ -223,7 +223,7 @@ class Move {
     if (!(await arrive(this.#destination, { ...ref, cell: this.#order.from.cell }))) {
       const there = await readLocation(this.#destination, ref.meshId)
       if (there?.move?.moveId !== ref.moveId || there.isFrozen)
-        // otherwise it arrived before an interruption
+        // otherwise the mesh arrived before an interruption
         throw new DatabaseError(
           'move_lost',
           `The copy in the cell "${this.#order.to.cell}" is gone; the source still has all rows`,
@@ -287,7 +287,7 @@ export interface Cell {
   readonly name: string
   /** Where peers connect to its brokers. */
   readonly urls: readonly string[]
-  /** With the owner of its tables; only a mover needs it. */
+  /** The URL, with the owner of its tables; only a mover needs it. */
   readonly databaseUrl?: string | undefined
 }
 
@@ -327,7 +327,7 @@ function jsonOf(text: string): unknown {
 
 const malformed = (sentence: string) => new OperatingError('cells_malformed', `${sentence}. ${EXPECTED}`)
 
-/** What one cell knows of a mesh. */
+/** What one cell knows about a mesh. */
 export interface CellLocation {
   readonly cell: string
   /** Null: the cell has no such mesh. An error: the cell did not reply. */

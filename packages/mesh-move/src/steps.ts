@@ -1,6 +1,6 @@
 /**
- * The steps of a move, each one transaction in one cell. `mesh-move.ts` has their order; docs/adr/0007-moving-a-mesh.md
- * explains why negative numbers freeze a mesh.
+ * The steps of a move. Each is one transaction in one cell. `mesh-move.ts` defines their order;
+ * docs/adr/0007-moving-a-mesh.md explains why negative numbers freeze a mesh.
  */
 
 import type { StreamingConnection } from '@sealpost/pg'
@@ -200,7 +200,7 @@ async function audit(
   )
 }
 
-/** Its own inverse: 0 becomes -1, and -1 becomes 0. */
+/** The mapping is its own inverse: 0 becomes -1, and -1 becomes 0. */
 const flipped = (column: string) => `${column} = -1 - ${column}`
 
 const locked = (table: string, order: string) =>

@@ -6,9 +6,9 @@ import { type Base, formatTimestamp, literal, microsOf, ofSpace } from './sql.ts
 
 export interface PageRequest {
   readonly space: SpaceRef
-  /** Events after this seq, in ascending order; */
+  /** Returns events after this seq, in ascending order; */
   readonly after: number
-  /** or events before this one, backwards. */
+  /** or events before this one, in descending order. */
   readonly before: number | null
   readonly from: Micros | null
   readonly to: Micros | null
@@ -16,11 +16,11 @@ export interface PageRequest {
 }
 
 export interface EventPage {
-  /** The time of the read by the database's clock, and the newest seq of the space then. */
+  /** The time of the read by the database's clock, and the newest seq of the space at that time. */
   readonly at: Micros
   readonly lastSeq: number
   readonly rows: readonly PageRow[]
-  /** More events follow in this direction. */
+  /** Whether more events follow in this direction. */
   readonly hasMore: boolean
 }
 
@@ -125,11 +125,11 @@ export async function readEntries(db: Database, space: SpaceRef, keyHashes: read
   return [...(await db.run((sql) => sql.unsafe(statement, [], { prepare: false })))] as unknown as ReplayRow[]
 }
 
-/** The times that a space can answer, and from which rows. */
+/** The times that a space can be read at, and the first rows for them. */
 export interface HistoryBounds {
   readonly now: Micros
   readonly lastSeq: number
-  /** null: it keeps no history. */
+  /** null: the space keeps no history. */
   readonly keptSince: Micros | null
   readonly keepSeconds: number
 }

@@ -95,7 +95,7 @@ async function bytesOfDays(db: Database, space: SpaceRef, before: Micros | null)
   ]
 }
 
-/** Returns the first of the newest days that fit together, or the newest day if none fits. */
+/** Returns the first of the newest days that fit within the limit together, or the newest day if none fits. */
 function fittingDay(days: readonly DayBytes[], { keepBytes }: Keeping): Micros {
   let sum = 0
   for (const [i, { bytes }] of [...days.entries()].reverse()) {

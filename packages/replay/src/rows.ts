@@ -11,7 +11,7 @@ import { formatTimestamp } from './sql.ts'
 export interface ReplayRow {
   readonly seq: number
   readonly at: Micros
-  /** 1 set, 2 deleted, 3 a message. */
+  /** 1: set, 2: deleted, 3: a message. */
   readonly kind: number
   readonly value: Buffer
   readonly body: Buffer | null
@@ -121,7 +121,7 @@ export class HeaderStrip {
   }
 }
 
-/** More than a line needs next to its base64, for braces, names and numbers. */
+/** More bytes than a line needs besides its base64, for braces, names and numbers. */
 const FRAME_BYTES = 128
 
 const ascii = (text: string): Uint8Array => Buffer.from(text, 'latin1')

@@ -9,9 +9,9 @@ import type { Micros, SpaceRef } from '@sealpost/std'
 import { type Base, literal, microsOf, ofSpace, snapshotStep } from './sql.ts'
 
 export interface SnapshotOptions {
-  /** A snapshot is due when the events since exceed this share of the entries, */
+  /** A snapshot is due when the events since the last one exceed this share of the entries, */
   readonly share: number
-  /** and at least this number. */
+  /** and are at least this number. */
   readonly eventsMin: number
   readonly batchBytes: number
 }
@@ -73,7 +73,7 @@ export class Snapshots {
   #isDue({ lastSeq, entries, keptSince, keepSeconds, now, first, doneSeq, doneAt }: SnapshotState): boolean {
     const { share, eventsMin } = this.#options
     if (entries === 0) return false
-    if (doneSeq === null && first !== 1) return true // from before its history was kept
+    if (doneSeq === null && first !== 1) return true // from before the space kept a history
     if (lastSeq - (doneSeq ?? 0) >= Math.max(eventsMin, entries * share)) return true
     return now - (doneAt ?? keptSince) > Math.max(DAY, (keepSeconds * 1e6) / SHARES_OF_KEEP)
   }
@@ -87,7 +87,7 @@ export class Snapshots {
     for (;;) {
       const statement = snapshotStep({ space, from, to: open, progress, rowsMax })
       const [row] = await this.#run<{ rows: number; seq: number; isDone: boolean }>(statement)
-      if (!row) return this.#report(space, open) // another shard makes it
+      if (!row) return this.#report(space, open) // another shard creates it
       if (row.isDone) return this.#report(space, open)
       progress = row.seq
     }
@@ -101,7 +101,7 @@ export class Snapshots {
     return row ?? { rows: 0, bytes: 0 }
   }
 
-  /** Returns the newest complete snapshot before it, which is not dropped before this one is complete. */
+  /** Returns the newest complete snapshot before this one, and is not dropped before this one is complete. */
   async #formerOf(space: SpaceRef, { at }: Base): Promise<Base> {
     const [row] = await this.#run<Base>(
       `select seq, ${microsOf('at')} as at from snapshot
@@ -162,7 +162,7 @@ export class Snapshots {
 }
 
 function openOf({ openSeq, openAt, doneAt, progress }: SnapshotState): (Base & { progress: number }) | null {
-  // A superseded snapshot is useless; it is dropped with its day.
+  // A superseded snapshot is no longer needed; it is dropped with its day.
   if (openSeq === null || openAt === null || (doneAt !== null && openAt < doneAt)) return null
   return { seq: openSeq, at: openAt, progress }
 }

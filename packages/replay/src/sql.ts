@@ -19,7 +19,7 @@ export interface Base {
 /** The settings of these database sessions: only index scans and hashed subplans (see docs/adr/0001-one-plan.md). */
 export const REPLAY_SESSION = {
   jit: 'off',
-  max_parallel_workers_per_gather: '0', // as text: postgres.js omits a setting that is 0; workers lose the order
+  max_parallel_workers_per_gather: '0', // as text, because postgres.js omits a setting of 0; parallel workers would lose the order
   enable_seqscan: 'off',
   enable_bitmapscan: 'off',
   enable_sort: 'off',
@@ -80,7 +80,7 @@ const overtaken = (later: string): string =>
   `overtaken as materialized (select former_seq from history_event where ${later} and former_seq is not null)`
 const STANDS = 'seq not in (select former_seq from overtaken)'
 
-/** Excludes days without relevant events. The seq decides; one extra day allows for a clock that was set. */
+/** Excludes days without relevant events. The seq decides; one extra day allows for clock changes. */
 const laterDays = ({ seq, at }: Base): string => (seq === 0 ? '' : ` and at >= ${literal.moment(at - DAY)}`)
 
 /** Selects the current values; after a seq, with those that were deleted since. */

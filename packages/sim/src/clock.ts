@@ -1,6 +1,6 @@
 /**
- * Virtual time: the next event happens next, and events of one time happen in the order of their scheduling. All
- * effects of settled promises happen before the next event.
+ * Virtual time: the clock advances to the next event, and events of the same time happen in the order in which they
+ * were scheduled. All effects of settled promises happen before the next event.
  */
 import { drainMicrotasks } from 'bun:jsc'
 import { assert, type Millis } from '@sealpost/std'

@@ -140,8 +140,8 @@ interface HintPathPorts {
 }
 
 /**
- * Hints between shards: lost, duplicated and late. Wakes draw from the random source of the world; all others, which came
- * later, from one of their own, so that the worlds of older seeds stay as they are.
+ * Hints between shards: lost, duplicated and late. Wakes draw from the random source of the world. All other hints were
+ * added later and draw from a separate source, so that the worlds of older seeds do not change.
  */
 export class HintPath {
   private readonly ports: HintPathPorts

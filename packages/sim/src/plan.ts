@@ -1,8 +1,10 @@
-/** The faults of a seed, and their number. Each one is absent in many seeds, so that none always hides another. */
+/**
+ * The faults of a seed, and their number. Each fault is absent in many seeds, so that no fault always hides another.
+ */
 import type { QueueOptions } from '@sealpost/queue'
 import { type Millis, type Random, seededRandom } from '@sealpost/std'
 
-/** Probabilities, drawn again whenever the fault could happen. */
+/** Probabilities, drawn each time that the fault could happen. */
 export type Chances = Pick<
   FaultPlan,
   | 'requestLost'
@@ -31,13 +33,13 @@ export interface FaultPlan {
   /** Applied after the shard received a failure. */
   readonly appliedLate: number
   readonly locked: number
-  /** Per checked commit: statements of other shards for the same senders win at each try. */
+  /** Per checked commit: statements of other shards for the same senders win at each attempt. */
   readonly raced: number
   readonly sendBuffered: number
   readonly sendDropped: number
   readonly hintLost: number
   readonly hintDoubled: number
-  /** Per dial: it goes to another shard than the last one. */
+  /** Per dial: the peer dials another shard than the last one. */
   readonly takeover: number
   readonly handlerThrows: number
   readonly handlerSlow: number
@@ -54,7 +56,7 @@ export interface FaultPlan {
   readonly restarts: number
   readonly outages: number
   readonly clockJumps: number
-  /** The longest delay of a database reply, and of a frame. */
+  /** The maximum delay of a database reply, and of a frame. */
   readonly databaseMs: Millis
   readonly networkMs: Millis
   readonly waitingMax: number
@@ -102,7 +104,7 @@ const ENDS_SALT = 0x0d1e5
 
 /**
  * Ways in which deliveries end unsettled: some sends live a second or a few, and in some worlds two failed attempts
- * suffice. It has a random source of its own, so that the worlds of older seeds stay as they are.
+ * suffice. It uses a separate random source, so that the worlds of older seeds do not change.
  */
 export class Ends {
   /** `failedAttemptsMax` is out of reach in worlds without failed attempts. */

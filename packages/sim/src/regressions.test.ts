@@ -28,26 +28,29 @@ const SEEDS: Readonly<Record<string, readonly number[]>> = {
    * new stream in the same lane, whose messages were delivered first.
    */
   'a message of a new stream does not overtake a held one of its lane': [722_933_135],
-  /** They were dropped when a group was loaded meanwhile for another message of that sender. */
+  /** Waiting messages were dropped when a group was loaded meanwhile for another message of that sender. */
   'messages that wait for keys are not dropped before the keys arrive': [2_005_944, 2_006_051],
   /**
    * A message that did not open yet was returned for ten seconds, and the session ended. The pause continued in the next
    * session, but the SDK had forgotten it, and delivered the following messages.
    */
   'a retried message is waited for in the next session, too': [2_005_944],
-  /** Its settle was lost with the database, and was repeated only after it had left. */
+  /** The settle was lost with the database, and was repeated only after the peer had left. */
   'a member that left shortly after an outage may have settled what is leased to it': [1_312_741_409],
-  /** Its shard crashed during a claim for it, so nothing could release what that claim leased. */
+  /** The shard crashed during a claim for the peer, so nothing could release what that claim leased. */
   'a shard that crashes after a member left releases nothing': [1_100_003_228],
   /** The reject is not repeated: the delivery stays leased until its lease expires, even if the member leaves. */
   'a member may leave seconds after its reject was lost': [722_934_867],
-  /** Its shard received the newest consent when the recipient returned, and knew more than the oracle. */
+  /** The shard received the newest consent when the recipient returned, and knew more than the oracle. */
   'a peer that is allowed again can send': [1_312_744_220],
   /** Two had expired when others arrived, and one became valid again when the clock was set back: still two gaps. */
   'a gap counts even if the missing message arrives late': [1_312_748_792],
-  /** Its sender's wire was cut, and a jump of the clock lapsed its lease: one failed attempt, which was enough in that world. */
+  /**
+   * The sender's connection was cut, and a clock jump lapsed its lease: one failed attempt, which was enough in that
+   * world.
+   */
   'a receipt may end by its failed attempts': [1_791_537_641],
-  /** Leases on insert of a commit that the simulator held back took all its room. */
+  /** Leases on insert of a commit that the simulator held back took all the room. */
   'a returned delivery may wait for a commit that is held back': [501_991],
 }
 

@@ -43,7 +43,7 @@ export interface Surroundings {
   /** Whether the recipient may have blocked the sender. */
   isDoubtful(way: { meshId: MeshId; from: PeerKey; to: PeerKey }): boolean
   hint(from: object, hint: Hint): void
-  /** An error without a caller. The world ends with it. */
+  /** Reports an error without a caller, which ends the world. */
   fail(error: unknown): void
 }
 
@@ -57,7 +57,7 @@ export interface ShardRun {
   readonly heard: HeardConsents
   readonly watch: DriverWatch
   readonly driver: Driver
-  /** Runs later, unless the process is over. */
+  /** Runs later, unless the process has ended. */
   after(delayMs: Millis, run: () => void): void
 }
 

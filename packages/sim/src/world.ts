@@ -42,21 +42,24 @@ export interface RunOutcome {
 const START_MS = 1_700_000_000_000
 const FAULTS_MS = 6_000
 /**
- * One lease, one poll, the longest pause between two dials, a heartbeat that detects a dead wire, and a margin; then
- * the two minutes for which an SDK holds what follows a message that it can't open yet.
+ * The sum of one lease, one poll, the longest pause between two dials, a heartbeat that detects a dead connection, and
+ * a margin. Then the two minutes for which an SDK holds the messages after one that it can't open yet.
  */
 const DRAIN_MS = 60_000 + 120_000
-/** Sends of each peer, half of them in bursts. */
+/** The number of sends of each peer, half of them in bursts. */
 const SENDS = 14
 const PEERS = 3
 const CHECK_MS = 3_000
 const POLL_MS = 2_000
-/** P3, without the lease: a poll and five seconds. */
+/** The bound of P3 without the lease: a poll and five seconds. */
 const WAITS_MS_MAX = POLL_MS + 5_000
-/** A statement in flight, and two of these. In worlds with a fast database a returned delivery need not wait for a poll. */
+/**
+ * A statement in flight, and two more of these. In worlds with a fast database, a returned delivery need not wait for a
+ * poll.
+ */
 const FAST_DATABASE_MS = 40
 const RETURNED_MS_MAX = 500
-/** After a lost statement: its timeout, and a fence. */
+/** The wait after a lost statement: its timeout, and a fence. */
 const LOST_MS_MAX = 2_000
 const LOOK_MS = 100
 const MESHES = ['a1', 'a2'].map((digits) => digits.repeat(16) as MeshId)
@@ -69,7 +72,7 @@ const limitsOfSim: EngineLimits = {
   inFlightMax: 6,
   rate: null,
   byteRate: null,
-  mailbox: null, // keeps the worlds of seeds that once failed
+  mailbox: null, // preserves the worlds of seeds that once failed
 }
 const queueOptionsOfSim: QueueOptions = { ...defaultQueueOptions, leaseMs: LEASE_MS }
 

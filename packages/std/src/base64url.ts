@@ -1,4 +1,4 @@
-/** Base64url without padding, by the platform. Strict: one value has one spelling. */
+/** Base64url without padding, by the platform's codec. Strict: one value has one spelling. */
 
 declare const btoa: (text: string) => string
 declare const atob: (text: string) => string
@@ -14,13 +14,13 @@ const READ = { alphabet: 'base64url' } as const
 /** Arguments for one call of `String.fromCharCode`; more could overflow the stack. */
 const CHUNK = 0x2000
 
-/** Bun, Deno, Node 25 and browsers of 2025: 0.5 µs to read 400 bytes, where `atob` takes 18. */
+/** Available in Bun, Deno, Node 25 and browsers of 2025: reads 400 bytes in 0.5 µs, where `atob` takes 18 µs. */
 const NATIVE: Codec = {
   encode: (bytes) => bytes.toBase64(WRITE),
   decode: (text) => Uint8Array.fromBase64(text, READ),
 }
 
-/** Older platforms, Node 22 among them. */
+/** For older platforms, including Node 22. */
 const BY_ATOB: Codec = {
   encode: (bytes) => {
     let text = ''

@@ -13,7 +13,7 @@ interface Codec {
   decode(text: string): Uint8Array | null
 }
 
-/** Bun, Deno, Node 25 and browsers of 2025: 0.2 µs to read 400 bytes, where the table takes 1.8. */
+/** Available in Bun, Deno, Node 25 and browsers of 2025: reads 400 bytes in 0.2 µs, where the table takes 1.8 µs. */
 const NATIVE: Codec = {
   encode: (bytes) => bytes.toHex(),
   decode: (text) => {
@@ -26,7 +26,7 @@ const NATIVE: Codec = {
   },
 }
 
-/** Older platforms, Node 22 among them. */
+/** For older platforms, including Node 22. */
 const BY_TABLE: Codec = {
   encode: (bytes) => {
     let text = ''

@@ -35,9 +35,9 @@ export const blockOf = (id: number): number => Math.floor(id / ID_BLOCK)
 export type PeerNo = Branded<number, 'PeerNo'>
 /** One broker process: 32 hex digits. */
 export type ShardId = Branded<string, 'ShardId'>
-/** Milliseconds, of a duration or since 1970. */
+/** Milliseconds of a duration, or since 1970. */
 export type Millis = number
-/** Microseconds since 1970, as precise as Postgres keeps time; below 2^53 until the year 2255. */
+/** Microseconds since 1970, Postgres' precision; below 2^53 until the year 2255. */
 export type Micros = number
 
 export interface SpaceRef {
@@ -45,7 +45,7 @@ export interface SpaceRef {
   readonly spaceId: SpaceId
 }
 
-/** A member, by its number. */
+/** A member, identified by its number. */
 export interface MemberRef {
   readonly meshId: MeshId
   readonly peer: PeerNo
@@ -73,7 +73,7 @@ export function seededRandom(seed: number): Random {
 }
 
 /**
- * Names that people choose: of members, devices, groups, pools and meshes. A name can't be mistaken for a key, a
+ * Names that users choose for members, devices, groups, pools and meshes. A name can't be mistaken for a key, a
  * fingerprint, or what the CLI and the documentation write around names: `USER/LABEL`, `bob, carol`, `*`, `(you)`,
  * `--option`. Names that differ only in spaces are equal. Names may still look alike: `caro1`, `carol.` and `[carol]`
  * are valid.

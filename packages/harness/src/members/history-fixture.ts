@@ -8,7 +8,7 @@ import { type BrokerAddress, enrolMesh, generateMesh, type MeshMembers } from '.
 
 export interface SpaceSize {
   readonly entries: number
-  /** All entries together. */
+  /** The total size of all entries. */
   readonly bytes: number
   readonly events: number
 }
@@ -16,18 +16,18 @@ export interface SpaceSize {
 export interface FilledSpace extends SpaceSize {
   readonly ref: SpaceRef
   readonly mesh: MeshMembers
-  /** One for each member, with a token for the whole run: a peer may request only a few. */
+  /** Tokens for the whole run, one for each member, because a peer may request only a few. */
   readonly readers: readonly HttpReader[]
   /** The time of the last event, in microseconds since 1970. */
   readonly at: number
-  /** The snapshot that its state is read from, as old as a snapshot gets before the next one. */
+  /** The snapshot from which its state is read. It is as old as a snapshot gets before the next one. */
   readonly base: Base
 }
 
 /** Coprime to every number of entries used here, so that keys change in an irregular order. */
 const STRIDE = 7919
 const DAYS = 30
-/** Rows of that day lie elsewhere; lock timeout; deadlock; the partition exists. */
+/** Rows of that day are in another partition; lock timeout; deadlock; the partition exists. */
 const TOLERATED = new Set(['23514', '55P03', '40P01', '42P07'])
 const TIMEOUT_MS = 1_800_000
 
@@ -162,7 +162,7 @@ export class HistoryFixture {
   }
 }
 
-/** One for each member. @throws OperatingError `no_token` */
+/** One token for each member. @throws OperatingError `no_token` */
 export function readersOf({ meshId, secrets }: MeshMembers, { url, brokerKey }: BrokerAddress): Promise<HttpReader[]> {
   return Promise.all(secrets.map((keys) => HttpReader.enter({ url, brokerKey, meshId }, keys)))
 }

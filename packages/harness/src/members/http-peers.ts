@@ -1,4 +1,7 @@
-/** Peers over HTTP: one only sends, and seals its own envelopes; one only reads, and discards what it has read. */
+/**
+ * Peers over HTTP: one kind only sends, and seals its own envelopes; the other only reads, and discards what it has
+ * read.
+ */
 import {
   type Identity,
   type KeyBinding,
@@ -15,7 +18,7 @@ export interface MeshAddress extends BrokerAddress {
   readonly meshId: MeshId
 }
 
-/** An envelope in a request. Sent twice, it is the same message. */
+/** An envelope in a request. If it is sent twice, it remains the same message. */
 export interface SealedItem {
   readonly envelopeId: EnvelopeId
   readonly recipient: PeerKey
@@ -80,7 +83,7 @@ export class HttpSender {
     return { envelopeId, recipient: to.peerKey, envelope: base64url(envelope) }
   }
 
-  /** Never rejects: a broken connection is the outcome `connection_lost`. */
+  /** Never rejects; a broken connection has the outcome `connection_lost`. */
   async post(item: SealedItem): Promise<HttpSendOutcome> {
     const { outcome } = await this.#post(item)
     return outcome
@@ -149,7 +152,7 @@ export async function postJson(url: string, body: object, headers: Record<string
   return response.json()
 }
 
-/** As long as the SDK retries requests over HTTP. */
+/** As long as the SDK repeats requests over HTTP. */
 const RETRY_FOR_MS = 300_000
 const TEMPORARY: readonly unknown[] = ['rate_limited', 'too_many_requests', 'try_later', 'restarting']
 
@@ -158,7 +161,7 @@ export async function withRetries<R extends HttpReply>(request: () => Promise<R>
   const untilMs = performance.now() + RETRY_FOR_MS
   for (let failures = 0; ; failures++) {
     const reply = await request()
-    // Clients of one address get the same `retryAfterMs`: without the random part they would all return together.
+    // Clients of one address get the same `retryAfterMs`; without the random part they would all return together.
     const waitMs = (reply.retryAfterMs ?? 0) + backoffMs(failures, Math.random)
     if (!TEMPORARY.includes(reply.code) || performance.now() + waitMs > untilMs) return reply
     count.retries += 1
@@ -169,7 +172,7 @@ export async function withRetries<R extends HttpReply>(request: () => Promise<R>
 export interface Reading {
   readonly status: number
   readonly bytes: number
-  /** The response reached its end mark. */
+  /** Whether the response reached its end mark. */
   readonly isWhole: boolean
   readonly firstByteMs: number
   readonly ms: number
@@ -211,7 +214,7 @@ export class HttpReader {
         last = chunk.length < 64 ? Buffer.concat([last.subarray(-64), chunk]) : chunk
       }
     } catch {
-      // the missing end mark shows it
+      // the missing end mark shows that it broke off
     }
     const end = Buffer.from(last).subarray(-64)
     const isWhole = end.includes(END) || (accept !== 'application/x-ndjson' && end.subarray(-2).equals(END_OF_RECORDS))

@@ -32,7 +32,7 @@ export class Child<Command extends object, Reply extends object> {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
     })
     this.died = Promise.race([this.#failed(), this.#exited()])
-    this.died.catch(() => undefined) // callers that wait for it get the error
+    this.died.catch(() => undefined) // callers that wait for the promise get the error
     this.#process.on('error', () => undefined) // `exit` follows, or the channel closed during `send`
   }
 

@@ -3,16 +3,16 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { arch, cpus, platform, release, totalmem } from 'node:os'
 import { clockMs } from '@sealpost/sdk'
 
-/** The machine and the commit that figures were measured on. */
+/** The machine and the commit on which figures were measured. */
 export interface Machine {
   readonly cores: number
   readonly cpu: string
   readonly memoryGb: number
   readonly system: string
   readonly bun: string
-  /** Of the checkout; null outside a checkout. */
+  /** The commit of the checkout; null outside a checkout. */
   readonly gitSha: string | null
-  /** UTC. */
+  /** The time in UTC. */
   readonly date: string
 }
 
@@ -37,7 +37,7 @@ export interface WatchedPrograms {
   readonly postmasterPids: readonly number[]
 }
 
-/** Null: unknown. */
+/** Null if unknown. */
 export interface ProcessUsage {
   readonly cpuSeconds: number | null
   readonly rssMbPeak: number | null
@@ -45,13 +45,13 @@ export interface ProcessUsage {
 }
 
 export interface ResourceUsage {
-  /** One for each broker, in the order of the target. */
+  /** One item for each broker, in the order of the target. */
   readonly brokers: readonly ProcessUsage[]
-  /** All servers together. */
+  /** The sum of all servers. */
   readonly postgres: ProcessUsage
   /** The average number of busy cores, including other programs' use. */
   readonly machineCoresBusy: number | null
-  /** Every two seconds. */
+  /** Samples taken every two seconds. */
   readonly series: readonly UsageSample[]
 }
 
@@ -204,8 +204,8 @@ export function peakRssMb(pid: number): number | null {
 }
 
 /**
- * A Postgres server as one program: its postmaster and all backends, also those that exited. Shared memory, which each
- * of them reports, counts once.
+ * A Postgres server, measured as one program: its postmaster and all backends, including those that exited. Shared
+ * memory, which each of them reports, counts once.
  */
 export function postgresFacts(postmaster: number): ProcessFacts | null {
   if (!isLinux) return factsFromPs(postmaster)

@@ -7,9 +7,9 @@ import { type Teardown, temporaryFolder } from './teardown.ts'
 
 export interface OwnBrokerOptions {
   readonly databaseUrl: string
-  /** Settings over this process's environment. Without `BROKER_KEY_FILE` the broker gets a new key. */
+  /** Settings that override this process's environment. Without `BROKER_KEY_FILE`, the broker gets a new key. */
   readonly env?: Readonly<Record<string, string>>
-  /** Arguments for Bun: `--cpu-prof` and the like. */
+  /** Arguments for Bun, such as `--cpu-prof`. */
   readonly runtimeArgs?: readonly string[]
   readonly onLine?: (line: string) => void
 }

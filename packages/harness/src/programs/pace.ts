@@ -1,10 +1,10 @@
-/** Acting at a steady rate, and waiting with a limit. */
+/** Helpers to act at a steady rate, and to wait with a limit. */
 import { setTimeout as delay } from 'node:timers/promises'
 import { clockMs } from '@sealpost/sdk'
 import { type Millis, OperatingError } from '@sealpost/std'
 
 export interface SteadyRate {
-  /** Default: now. */
+  /** Default: the current time. */
   readonly startMs?: number
   readonly perSecond: number
   /** A duration in seconds, or a function that ends the acts by returning true. */

@@ -51,9 +51,9 @@ export async function backUp(
   const db = await openDatabase(url, { connections: 1, queryTimeoutMs: 60_000, statementTimeoutMs: 60_000 })
   try {
     await db.run((sql) => sql`select pg_backup_start('drill', true)`)
-    await run('cp', ['-a', dataDir, folder]) // keeps the owner that the server runs as
+    await run('cp', ['-a', dataDir, folder]) // keeps the owner, under whose account the server runs
     const [stopped] = await db.run((sql) => sql<{ labelfile: string }[]>`select labelfile from pg_backup_stop(false)`)
-    await run('cp', ['-a', join(dataDir, 'cluster', 'pg_wal'), join(folder, 'cluster')]) // WAL written meanwhile
+    await run('cp', ['-a', join(dataDir, 'cluster', 'pg_wal'), join(folder, 'cluster')]) // WAL that was written meanwhile
     for (const name of ['postmaster.pid', 'postmaster.opts']) await rm(join(folder, 'cluster', name), { force: true })
     await write(folder, 'backup_label', stopped!.labelfile)
     await write(folder, `${purpose}.signal`, '')
@@ -64,7 +64,7 @@ export async function backUp(
 
 /** Starts a server on a backup. */
 export function restore(folder: string): Promise<EmbeddedPostgres> {
-  // There is no archive: the copy holds all WAL that the recovery needs.
+  // There is no archive: the copy contains all WAL that the recovery needs.
   return startEmbedded({ dataDir: folder, settings: { restore_command: 'false' } })
 }
 

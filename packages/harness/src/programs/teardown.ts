@@ -24,7 +24,7 @@ export class Teardown {
   #ending: TeardownStep | undefined
   #running: Promise<void> | undefined
 
-  /** True from the first step on. */
+  /** True from the first step of the teardown on. */
   get isRunning(): boolean {
     return this.#running !== undefined
   }
@@ -59,12 +59,12 @@ export class Teardown {
     return this.isRunning ? forever() : value
   }
 
-  /** `starting` for a program. */
+  /** Like `starting`, for a program. */
   startingProgram<Program extends Stoppable>(promise: Promise<Program>): Promise<Program> {
     return this.starting(promise, (program) => ({ end: () => program.stop(), kill: () => program.kill() }))
   }
 
-  /** Ends everything, once. A step that fails does not keep the others from ending. */
+  /** Ends everything once. A step that fails does not keep the others from ending. */
   run(): Promise<void> {
     this.#running ??= this.#endAll()
     return this.#running

@@ -44,7 +44,7 @@ export interface Chart {
   readonly lines: readonly Line[]
 }
 
-/** Gives each nine the same width, because the highest percentiles matter most. */
+/** Gives each nine of a percentile the same width, because the highest percentiles matter most. */
 const positionOf = (percent: number): number => -Math.log10(1 - percent / 100)
 
 const PERCENTILES = [50, 75, 90, 95, 99, 99.5, 99.9]
@@ -66,7 +66,7 @@ const INK = '#24292f'
 const FAINT = '#d8dade'
 const TINT = '#e9ecf1'
 const COLORS = ['#0072b2', '#d55e00', '#009e73', '#cc79a7']
-/** Without quotes, because the library does not escape it in attributes. */
+/** Removes quotes, because the library does not escape them in attributes. */
 const FONT = 'system-ui, sans-serif'
 
 export const drawChart = (chart: Chart): string => render(optionOf(chart))

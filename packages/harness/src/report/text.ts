@@ -23,7 +23,7 @@ export const plural = (value: number, noun: string, nouns = `${noun}s`): string 
 
 export const percent = (share: number): string => `${figure(share * 100)} %`
 
-/** 0 of no values. */
+/** Returns 0 without values. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b)
   const [low, high] = [sorted[(sorted.length - 1) >> 1], sorted[sorted.length >> 1]]
@@ -98,5 +98,5 @@ function fold(value: unknown, depth: number, indent: string): string {
   return lines.length === 0 ? begin + end : `${begin}\n${inner}${lines.join(`,\n${inner}`)}\n${indent}${end}`
 }
 
-/** `JSON.stringify` leaves these out, too. */
+/** `JSON.stringify` omits these too. */
 const keysOf = (value: object) => Object.entries(value).filter(([, item]) => item !== undefined)

@@ -1,6 +1,6 @@
 /**
- * For tests: a pool member in a separate process. Reads its task from stdin, prints each message it takes, and settles
- * none.
+ * For tests: a pool member in a separate process. It reads its task from stdin, prints each message it gets, and
+ * settles none.
  */
 import { connect, type MeshId, type PeerKey, type PoolId } from '@sealpost/sdk'
 
@@ -10,7 +10,7 @@ interface MemberTask {
   readonly meshId: MeshId
   readonly poolId: PoolId
   readonly credit: number
-  /** Hex. */
+  /** The key in hex. */
   readonly keys: { readonly sign: readonly [string, string]; readonly box: readonly [string, string, number] }
 }
 

@@ -18,11 +18,11 @@ export interface Attachment {
   readonly key: Uint8Array
   /** 24 bytes, the initial state of both sides. */
   readonly header: Uint8Array
-  /** Length of the file. */
+  /** The length of the file. */
   readonly bytes: number
-  /** Length of each sealed chunk except the last. */
+  /** The length of each sealed chunk except the last. */
   readonly chunkBytes: number
-  /** `attachmentHash` of its chunks. */
+  /** The `attachmentHash` of its chunks. */
   readonly hash: Uint8Array
   /** Chosen by the sender; never use it as a path. */
   readonly name: string
@@ -42,7 +42,7 @@ export const CHUNK_SEAL_BYTES = 17
 export const CHUNK_BYTES_MIN = 4096
 /** As large as a frame, so that one limit applies to every body that a broker accepts. */
 export const CHUNK_BYTES_MAX = 256 * 1024
-/** 16 GiB in the largest chunks. */
+/** This is 16 GiB in the largest chunks. */
 export const CHUNKS_MAX = 65_536
 
 /** Splits a file of this length into sealed chunks. An empty file has one chunk. */
@@ -149,7 +149,7 @@ export function readAttachment(text: string): Attachment | null {
     }
     return from.isAtEnd && isAttachment(attachment) ? attachment : null
   } catch {
-    return null // no base64url, or no UTF-8
+    return null // not base64url, or not UTF-8
   }
 }
 

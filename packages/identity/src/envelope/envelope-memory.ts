@@ -31,7 +31,7 @@ export class EnvelopeMemory {
   #envelope = 0
   #room = 0
 
-  /** The current memory. Get it again after any other libsodium call, because the memory may have grown. */
+  /** The current memory. Read this property again after any other libsodium call, because the memory may have grown. */
   get bytes(): Uint8Array {
     return this.#raw.HEAPU8
   }
@@ -126,7 +126,7 @@ export function sealBody(body: Uint8Array): SealedBody {
   return sealBodyWith(body, random.subarray(0, KEY_BYTES), random.subarray(KEY_BYTES))
 }
 
-/** The same with a given key and nonce: for test vectors. */
+/** Uses a given key and nonce, for test vectors. */
 export function sealBodyWith(body: Uint8Array, key: Uint8Array, nonce: Uint8Array): SealedBody {
   const memory = envelopeMemory()
   memory.reserve(SEAL_BYTES + body.length)

@@ -87,7 +87,7 @@ export function sealInStream(sealer: Sealer, draft: EnvelopeDraft): SealedEnvelo
 }
 
 const NOTE_LENGTH_BYTES = 2
-/** Reused for each envelope, which holds a copy. */
+/** The buffer is reused for each envelope; the envelope itself is a copy. */
 const freshNonce = new Uint8Array(NONCE_BYTES)
 
 /** Uses a given nonce; for test vectors only. */
@@ -96,11 +96,11 @@ export function sealWithNonce(sealer: Sealer, draft: EnvelopeDraft, nonce: Uint8
   const sharedKey = sealer.sharedKey(line, 0)
   const memory = envelopeMemory()
   const length = writePlaintext(memory, sealer, line, draft)
-  const headerHash = memory.hashPlaintext(HEADER_BYTES) // first: sealing leaves no plaintext behind
+  const headerHash = memory.hashPlaintext(HEADER_BYTES) // this comes first: sealing leaves no plaintext behind
   return { envelope: memory.seal(length, nonce, sharedKey), headerHash }
 }
 
-/** Returns the length of the plaintext now in the memory. */
+/** Returns the length of the plaintext that is now in the memory. */
 function writePlaintext(
   memory: EnvelopeMemory,
   sealer: Sealer,
@@ -195,7 +195,7 @@ function isFor({ routeIn, formerRoutesIn: routesOnce }: CorrespondentCache, byte
   return holdsBytes(bytes, at, routeIn) || routesOnce.some((route) => holdsBytes(bytes, at, route))
 }
 
-/** Returns which part of the route differs. A reflected envelope opens, because both ends share the key. */
+/** Returns which part of the route differs. A reflected envelope opens, because both peers share the key. */
 function misroute(bytes: Uint8Array, at: number, line: CorrespondentCache): OpenRefusal {
   const holds = (from: number, to: number, route: Uint8Array) =>
     holdsBytes(bytes, at + from, route.subarray(from - ROUTE_AT, to - ROUTE_AT))
@@ -215,14 +215,14 @@ export interface Correspondent {
 
 /** Cached per correspondent: routes are mesh, sender and recipient as written in the inner header. */
 export interface CorrespondentCache {
-  /** Null once evicted, together with its secrets. */
+  /** Null once evicted together with its secrets. */
   sealer: Sealer | null
   readonly boxKey: Uint8Array
   readonly routeOut: Uint8Array
   readonly routeIn: Uint8Array
   /** Routes to the sealer's former identity keys. */
   readonly formerRoutesIn: readonly Uint8Array[]
-  /** The stream of its last envelope. */
+  /** The stream of the last envelope. */
   readonly streamIn: StreamIdReader
   /** One for each of the sealer's own box keys, current first; null until needed. */
   readonly sharedKeys: (Uint8Array | null)[]
@@ -231,13 +231,15 @@ export interface CorrespondentCache {
 export interface SealerOptions {
   readonly identity: Identity
   readonly meshId: MeshId
-  /** Box keys from before a rotation, kept until mail sealed to them is drained. Used for opening only. */
+  /** Box keys from before a rotation, kept while mail sealed to them may arrive. Used for opening only. */
   readonly formerBoxKeys?: readonly BoxKeys[]
   /** Former identity keys of this identity: mail sealed to them is opened too. */
   readonly formerKeys?: readonly PeerKey[]
   /** Maximum number of cached correspondents, about 500 bytes each. */
   readonly correspondentsMax?: number
-  /** Pads bodies so that body and padding are a multiple of this; 1 pads nothing. A policy of the mesh. */
+  /**
+   * Pads bodies so that body and padding together are a multiple of this; 1 pads nothing. The mesh decides the value.
+   */
   readonly bucketBytes?: number
 }
 
@@ -290,7 +292,7 @@ export class Sealer {
     return line
   }
 
-  /** Computes the shared key ahead of the first message; this costs a hundred times as much as sealing. */
+  /** Computes the shared key ahead of the first message, which costs a hundred times as much as sealing. */
   prepare(other: Correspondent): void {
     this.sharedKey(this.cacheOf(other), 0)
   }

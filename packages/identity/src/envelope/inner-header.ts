@@ -27,7 +27,10 @@ import { MAC_BYTES, NONCE_BYTES } from './envelope-memory.ts'
 /** A sender's stream to one recipient at one priority: 32 random hex digits. */
 export type StreamId = string & { readonly streamId: unique symbol }
 
-/** Where an envelope stands in its stream. `seq` counts from 1; `prev` is the hash of the header before, or `NO_PREV`. */
+/**
+ * The position of an envelope in its stream. `seq` counts from 1; `prev` is the hash of the previous header, or
+ * `NO_PREV`.
+ */
 export interface StreamPosition {
   readonly streamId: StreamId
   readonly seq: number
@@ -94,7 +97,7 @@ export interface InnerHeader {
   readonly stream: StreamPosition | null
   /** The epoch of the recipient's box key that the sender used. */
   readonly boxEpoch: number
-  /** The sender's clock. */
+  /** The time of the sender's clock. */
   readonly sentAtMs: Millis
   readonly hasNote: boolean
   readonly paddingBytes: number
@@ -157,7 +160,7 @@ function isZero(bytes: Uint8Array, from: number, to: number): boolean {
 export interface Note {
   /** 32 hex digits. */
   readonly thread?: string
-  /** The envelope this one answers. */
+  /** The envelope to which this one replies. */
   readonly inReplyTo?: EnvelopeId
   /** The sender waits for a reply. */
   readonly isRequest?: boolean
@@ -171,7 +174,7 @@ export interface Note {
   readonly groupEpoch?: number
   /** The message is for every device of this user: the envelope's body is the ticket to a shared body. */
   readonly user?: PeerKey
-  /** The message is for this pool, for whichever member takes it. */
+  /** The message is for this pool, and any member may take it. */
   readonly pool?: PoolId
   readonly poolEpoch?: number
   /** The reference to an attached file, written by `attachmentText`. */
@@ -241,6 +244,6 @@ function parseNote(bytes: Uint8Array): Note | null {
     const isWhole = (id: unknown, epoch: unknown) => (id === undefined) === (epoch === undefined)
     return isWhole(note.group, note.groupEpoch) && isWhole(note.pool, note.poolEpoch) ? note : null
   } catch {
-    return null // no UTF-8 or no JSON
+    return null // not UTF-8 or not JSON
   }
 }

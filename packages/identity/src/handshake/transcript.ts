@@ -1,7 +1,7 @@
 /**
- * What both ends of a handshake sign. Besides the nonces it names the authority the client dialled, the broker's pinned
- * key, the connection and the offered versions, so a signature is not valid on another connection, to another broker,
- * in another mesh, or after a downgrade. Every variable-length field carries its length.
+ * The transcript that both sides of a handshake sign. Besides the nonces it names the authority the client dialled, the
+ * broker's pinned key, the connection and the offered versions, so a signature is not valid on another connection, to
+ * another broker, in another mesh, or after a downgrade. Every variable-length field carries its length.
  *
  * The client signs T("client"); a new member signs T("enrol") and the enrolment fields (below). The broker signs
  * T("broker") followed by the BLAKE2b-256 of the client's signature, so its proof belongs to that one AUTH. Vector:
@@ -27,9 +27,9 @@ export interface Transcript {
   readonly clientNonce: Uint8Array
   /** 16 bytes. */
   readonly connectionId: Uint8Array
-  /** The broker's clock in HELLO. */
+  /** The time of the broker's clock in HELLO. */
   readonly issuedAtMs: Millis
-  /** Any order; they are signed sorted. Printable ASCII without comma. */
+  /** In any order; they are signed in sorted order. Printable ASCII without commas. */
   readonly capabilities: readonly string[]
 }
 
@@ -90,7 +90,7 @@ function brokerBytes(transcript: Transcript, clientSignature: Uint8Array): Uint8
 }
 
 const AUTHORITY = /^[!-~]{1,300}$/
-const CAPABILITY = /^[!-+\--~]{1,64}$/ // an empty one or a comma would make two lists join to one text
+const CAPABILITY = /^[!-+\--~]{1,64}$/ // an empty capability or a comma would make two lists join to the same text
 const LIST_MAX = 64
 
 function isEncodable(transcript: Transcript): boolean {
@@ -112,8 +112,8 @@ function isEncodable(transcript: Transcript): boolean {
 }
 
 /**
- * One spelling of the dialled address: `host:port`, lower case, punycode, IPv6 in brackets, always with a port. Both
- * ends sign it, so both must spell it alike. The platform's URL parser does the work.
+ * A single spelling of the dialled address: `host:port`, lower case, punycode, IPv6 in brackets, always with a port.
+ * Both sides sign the address, so both must spell it alike. The platform's URL parser does the work.
  */
 const PORTS = new Map([
   ['wss:', '443'],
@@ -282,7 +282,7 @@ export function shardCertificateText(bytes: Uint8Array): string {
   return CERTIFICATE_PREFIX + sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)
 }
 
-/** Returns null if it is no certificate. Surrounding white space is ignored. */
+/** Returns null if the text is not a certificate. Surrounding white space is ignored. */
 export function readShardCertificateText(text: string): ShardCertificate | null {
   const line = text.trim()
   if (!line.startsWith(CERTIFICATE_PREFIX)) return null

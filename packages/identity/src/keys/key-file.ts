@@ -53,7 +53,7 @@ export interface Locked {
   readonly sealed: string
 }
 
-/** The second recommendation of RFC 9106, with one lane: each guess of a passphrase needs as much. */
+/** The second recommendation of RFC 9106, with one lane. Each guess of a passphrase costs as much. */
 const USUAL_COST: PassphraseCost = { memoryKib: 65_536, passes: 3 }
 /** The highest cost that a file may demand from its reader. */
 const COST_MAX: PassphraseCost = { memoryKib: 1_048_576, passes: 16 }
@@ -120,9 +120,9 @@ async function keyOf(passphrase: string, { salt, passes, memoryKib }: LockHeader
   return sumo.crypto_pwhash(32, secret, fromHex(salt), passes, bytes, sumo.crypto_pwhash_ALG_ARGON2ID13)
 }
 
-/** The text of a key file: JSON, or with a passphrase that JSON locked inside another. */
+/** The text of a key file: JSON. With a passphrase, that JSON is locked inside another JSON object. */
 
-/** Where a peer is enrolled, taken from its invite. */
+/** Where a peer is enrolled, as its invite states. */
 interface KeyFileEnrolment {
   readonly meshId: MeshId
   readonly authority: string
@@ -130,7 +130,7 @@ interface KeyFileEnrolment {
 }
 
 interface FormerBoxKeys extends BoxKeys {
-  /** When another key replaced it; absent if unknown. */
+  /** The time when another key replaced it; absent if unknown. */
   readonly retiredAtMs?: Millis
 }
 
@@ -140,7 +140,7 @@ export interface PeerKeyFile {
   /** Box keys from before a rotation, newest first; one with a higher epoch is about to be published. */
   readonly formerBoxKeys: readonly FormerBoxKeys[]
   readonly enrolment: KeyFileEnrolment | null
-  /** Former identity keys, newest first. Absent: none. */
+  /** Former identity keys, newest first. Absent if there are none. */
   readonly formerKeys?: readonly PeerKey[]
 }
 
@@ -180,7 +180,7 @@ export function readText(text: string): KeyFile | LockedKeyFile | null {
   return fields.version === VERSION ? fromJson(fields) : null
 }
 
-/** Returns null for a wrong passphrase or a changed file; the two can't be told apart. */
+/** Returns null for a wrong passphrase or a changed file, which can't be distinguished. */
 export async function unlock(locked: LockedKeyFile, passphrase: string): Promise<KeyFile | null> {
   const text = await unlockText(locked, passphrase, contextOf(locked))
   const contents = text === null ? null : readText(text)
@@ -284,7 +284,7 @@ function enrolmentFromJson(value: unknown): KeyFileEnrolment | null | 'malformed
   return { meshId: meshId as MeshId, authority, brokerKey: brokerKey as PeerKey }
 }
 
-/** `warning`: the file's mode gives others access. Mounted secrets are like that, so the caller decides. */
+/** `warning`: the file's mode gives others access. Mounted secrets often have such modes, so the caller decides. */
 export interface KeyFileRead {
   readonly contents: KeyFile
   readonly isLocked: boolean
@@ -312,7 +312,7 @@ export async function writeKeyFile(path: string, contents: KeyFile, lock: KeyFil
 export async function replaceKeyFile(path: string, contents: KeyFile, lock: KeyFileLock | null = null): Promise<void> {
   const text = await textOf(contents, lock)
   const beside = `${path}.next`
-  await unlink(beside).catch(() => undefined) // left by a program that died here; nothing relies on it yet
+  await unlink(beside).catch(() => undefined) // left by a program that died here; nothing depends on it yet
   await create(beside, text)
   try {
     await rename(beside, path)
@@ -371,7 +371,7 @@ async function create(path: string, text: string): Promise<void> {
   }
 }
 
-/** Windows opens no folders. */
+/** Windows can't open folders. */
 async function syncFolder(path: string): Promise<void> {
   if (platform() === 'win32') return
   const folder = await open(path, 'r')
@@ -424,7 +424,7 @@ function exposure(path: string) {
  * between the two loses nothing; the previous key is kept until mail sealed to it is gone.
  */
 
-/** Longer than the longest time to live that a broker allows, plus the time a sender may need. */
+/** Longer than the longest time to live that a broker allows, plus the time for a sender to learn the new key. */
 const KEPT_MS = 60 * 24 * 3600_000
 
 /**
@@ -441,7 +441,7 @@ export function beginBoxKeyRotation(file: PeerKeyFile, published: { boxKey: Uint
   return { next, file: { ...file, formerBoxKeys: [next, ...formerBoxKeys].slice(0, FORMER_KEYS_MAX) } }
 }
 
-/** Returns the file after the key was published. */
+/** Returns the file for after the key was published. */
 export function completeBoxKeyRotation(file: PeerKeyFile, next: BoxKeys, nowMs: Millis): PeerKeyFile {
   const { identity, formerBoxKeys } = file
   const others = [identity.box, ...formerBoxKeys].filter(({ epoch }) => epoch !== next.epoch)

@@ -50,11 +50,11 @@ export interface InviteTerms {
   /** The broker's address for a new member: `wss://host[:port]`, or `ws://` on the same machine. */
   readonly url: string
   readonly brokerKey: PeerKey
-  /** Valid until this time, by the clock of the broker's database, ms since 1970. Default: 24 hours from now. */
+  /** Valid until this time, ms since 1970, by the clock of the broker's database. Default: 24 hours from now. */
   readonly notAfterMs?: Millis
-  /** Number of uses, 1 to 65,535. Default 1. */
+  /** The number of uses, 1 to 65,535. Default 1. */
   readonly usesMax?: number
-  /** Role of the new members. Default `member`. */
+  /** The role of the new members. Default `member`. */
   readonly role?: InviteRole
 }
 
@@ -84,7 +84,7 @@ export function createInvite(issuer: SigningKeys, terms: InviteTerms): string {
   return signInvite(issuer, terms, toHex(crypto.getRandomValues(new Uint8Array(16))) as InviteId)
 }
 
-/** The same text from the same id: for test vectors. */
+/** Creates the same text for the same id, for test vectors. */
 export function signInvite(issuer: SigningKeys, terms: InviteTerms, inviteId: InviteId): string {
   const { notAfterMs = Date.now() + INVITE_NOT_AFTER_DEFAULT_MS, usesMax = 1, role = 'member' } = terms
   const claim: InviteClaim = { ...terms, notAfterMs, usesMax, role, inviteId, issuer: issuer.publicKey }
@@ -124,9 +124,9 @@ function readText(text: string): Invite | null {
   if (!text.startsWith(INVITE_PREFIX) || text.length > TEXT_MAX) return null
   try {
     const bytes = sodium.from_base64(text.slice(INVITE_PREFIX.length), sodium.base64_variants.URLSAFE_NO_PADDING)
-    return inviteText(bytes) === text ? parseInvite(bytes) : null // an invite has one spelling
+    return inviteText(bytes) === text ? parseInvite(bytes) : null // an invite has only one valid spelling
   } catch {
-    return null // not base64url; the library's message would quote a part of it
+    return null // not base64url; the library's message would quote part of it
   }
 }
 
@@ -163,7 +163,7 @@ function isInvite({ inviteId, meshId, url, brokerKey, notAfterMs, usesMax, role,
   )
 }
 
-/** Excludes credentials and everything that proxies log. */
+/** Excludes credentials and every part that proxies log. */
 export function isDialable(url: string): boolean {
   if (url.length > URL_MAX || !/^wss?:\/\/[!-~]+$/.test(url) || !URL.canParse(url)) return false
   const { username, password, search, hash } = new URL(url)
@@ -194,7 +194,7 @@ export interface DeviceVoucher {
   readonly inviteKey: PeerKey
   /** 1 to 32 characters of printable ASCII, no `/`. */
   readonly label: string
-  /** A device can join until then, by the clock of the broker's database, ms since 1970. */
+  /** A device can join until this time, ms since 1970, by the clock of the broker's database. */
   readonly joinByMs: Millis
   /** The voucher is valid up to and including this time. */
   readonly notAfterMs: Millis
@@ -252,7 +252,7 @@ export function readDevice(bytes: Uint8Array): DeviceStatement | null {
   return isSigned ? { ...voucher, device, bytes: bytes.slice() } : null
 }
 
-/** The user's statement that a device is no longer its own. It never expires. */
+/** The user's statement that a device is no longer one of its own. It never expires. */
 export interface DeviceRemoval {
   readonly meshId: MeshId
   readonly user: PeerKey
@@ -337,9 +337,9 @@ export interface DeviceInviteTerms {
   readonly brokerKey: PeerKey
   /** 1 to 32 characters of printable ASCII, no `/`. */
   readonly label: string
-  /** The invite is valid until then. Default: one hour from now. */
+  /** The time until which the invite is valid. Default: one hour from now. */
   readonly joinByMs?: Millis
-  /** The voucher is valid until then. Default: ten years from now. */
+  /** The time until which the voucher is valid. Default: ten years from now. */
   readonly notAfterMs?: Millis
 }
 
@@ -392,9 +392,9 @@ function readDeviceText(text: string): DeviceInvite | null {
   if (!text.startsWith(DEVICE_PREFIX) || text.length > TEXT_MAX) return null
   try {
     const bytes = sodium.from_base64(text.slice(DEVICE_PREFIX.length), sodium.base64_variants.URLSAFE_NO_PADDING)
-    return deviceInviteText(bytes) === text ? deviceInviteOf(new FieldReader(bytes)) : null // an invite has one spelling
+    return deviceInviteText(bytes) === text ? deviceInviteOf(new FieldReader(bytes)) : null // an invite has only one valid spelling
   } catch {
-    return null // not base64url; the library's message would quote a part of it
+    return null // not base64url; the library's message would quote part of it
   }
 }
 

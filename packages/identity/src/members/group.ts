@@ -30,14 +30,14 @@ import { hash256 } from '../sodium.ts'
 export interface MemberListFields {
   readonly meshId: MeshId
   readonly id: string
-  /** From 1; a statement with a lower epoch than one seen before is outdated. */
+  /** Counts from 1; a statement with a lower epoch than one seen before is outdated. */
   readonly epoch: number
   readonly owner: PeerKey
   /** 32 hex digits. */
   readonly nonce: string
   /** 1 to 64 characters of printable ASCII. */
   readonly name: string
-  /** Ascending; at least one key, or none in the last statement. The owner need not be a member. */
+  /** Ascending; at least one key, except in the last statement, which has none. The owner need not be a member. */
   readonly members: readonly PeerKey[]
 }
 
@@ -46,7 +46,7 @@ export interface MemberListKind {
   readonly idContext: string
   readonly idBytes: number
   readonly membersMax: number
-  /** The epoch of the statement that ends it, and of no other. */
+  /** The epoch of the statement that ends it; no other statement has this epoch. */
   readonly lastEpoch: number
 }
 
@@ -109,7 +109,7 @@ function fieldsOf(kind: MemberListKind, fields: Uint8Array): MemberListFields | 
 }
 
 function readMembers(reader: FieldReader, max: number): PeerKey[] {
-  // A longer list is read up to one member too many, and then refused.
+  // Reads a longer list up to one member too many, which is then refused.
   const count = Math.min(reader.u16(), max + 1)
   return Array.from({ length: count }, () => toHex(reader.take(32)) as PeerKey)
 }

@@ -25,12 +25,12 @@ import { boxKeyOf, KEY_EPOCH_MAX, type KeyScope, keyHashOf } from './space.ts'
 export interface EntryHeader extends KeyScope {
   /** 64 hex digits. */
   readonly keyHash: string
-  /** From 1; each change of a key increments it. */
+  /** Counts from 1; each change of a key increments it. */
   readonly revision: number
   /** BLAKE2b-256 of the previous entry's bytes; `NO_ENTRY` at revision 1. */
   readonly prevHash: Uint8Array
   readonly author: PeerKey
-  /** The author's clock. */
+  /** The time of the author's clock. */
   readonly sentAtMs: Millis
   readonly isDeleted: boolean
 }
@@ -159,7 +159,7 @@ function entryText(key: Uint8Array, value: Uint8Array, bucketBytes: number): Uin
 }
 
 /** Marked as pure, so a bundle that doesn't use this file omits it. */
-const decoder = /* @__PURE__ */ new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+const decoder = /** @__PURE__ */ new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 function readEntryText(text: Uint8Array): { key: string; value: Uint8Array } | null {
   const reader = new FieldReader(text)
@@ -170,7 +170,7 @@ function readEntryText(text: Uint8Array): { key: string; value: Uint8Array } | n
   try {
     return { key: decoder.decode(key), value: value.slice() }
   } catch {
-    return null // no UTF-8
+    return null // not UTF-8
   }
 }
 
@@ -222,7 +222,7 @@ export interface RecordHeader extends KeyScope {
   readonly author: PeerKey
   /** 64 hex digits: the BLAKE2b-256 of the sealed body. */
   readonly bodyId: string
-  /** The author's clock. */
+  /** The time of the author's clock. */
   readonly sentAtMs: Millis
 }
 
@@ -236,9 +236,9 @@ export interface SignedRecord extends RecordHeader {
 export interface RecordPosition {
   /** 32 hex digits. */
   readonly streamId: string
-  /** From 1. */
+  /** Counts from 1. */
   readonly seq: number
-  /** `NO_ENTRY` at 1. */
+  /** `NO_ENTRY` at position 1. */
   readonly prevHash: Uint8Array
 }
 

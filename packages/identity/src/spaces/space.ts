@@ -31,10 +31,10 @@ export interface SpaceFields {
   readonly meshId: MeshId
   readonly spaceId: SpaceId
   readonly owner: PeerKey
-  /** From 1; a statement with a lower epoch than one seen before is outdated. */
+  /** Counts from 1; a statement with a lower epoch than one seen before is outdated. */
   readonly epoch: number
   readonly historyFor: HistoryAudience
-  /** Limits of the history; whichever is reached first applies. Both are 0 if and only if `historyFor` is `none`. */
+  /** Limits of the history; the one that is reached first applies. Both are 0 if and only if `historyFor` is `none`. */
   readonly keepSeconds: number
   readonly keepBytes: number
   /** Whether the history may also record messages to the group. Never with `none`. */
@@ -125,7 +125,7 @@ function spaceFields(space: SpaceFields): Uint8Array {
  * content directly: each entry and each record has a key derived from it.
  */
 
-/** What a key is bound to: a key of another space or epoch opens nothing here. */
+/** What a key is bound to: with a key of another space or epoch, nothing opens here. */
 export interface KeyScope {
   readonly meshId: MeshId
   readonly spaceId: SpaceId
@@ -264,7 +264,7 @@ function grantOf(fields: Uint8Array): KeyGrant | null {
 }
 
 function readKeys(reader: FieldReader): KeyGrant['keys'] {
-  // A longer list is read up to one key too many, and then refused.
+  // Reads a longer list up to one key too many, which is then refused.
   const count = Math.min(reader.u16(), GRANT_KEYS_MAX + 1)
   return Array.from({ length: count }, () => ({ keyEpoch: reader.u32(), key: reader.take(SPACE_KEY_BYTES).slice() }))
 }

@@ -1,5 +1,5 @@
 /**
- * For tests: a space on a real Postgres whose clock the test sets, written like brokers do, and read with their
+ * For tests: a space on a real Postgres whose clock the test sets. It is written as brokers write, and read with their
  * privileges.
  */
 import { randomBytes } from 'node:crypto'
@@ -155,7 +155,7 @@ export class SpaceWorld {
   }
 }
 
-/** Reads what a broker knows of a space for each request. */
+/** Reads the data that a broker loads about a space for each request. */
 export async function findSpace(db: Database, space: SpaceRef): Promise<HistoryBounds | null> {
   const [row] = await db.run(
     (sql) => sql<HistoryBounds[]>`

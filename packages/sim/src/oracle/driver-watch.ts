@@ -1,6 +1,7 @@
 /**
- * What a driver owes its engine, and its engine the recipients. Everything that the engine asks for reaches the queue whole,
- * once and in time; commits back off while they fail; nothing is pushed under a lease that a fence has voided.
+ * Checks what a driver must do for its engine, and the engine for the recipients. Everything that the engine requests
+ * reaches the queue completely, once and in time. Commits back off while they fail, and nothing is pushed under a lease
+ * that a fence has voided.
  */
 import type { Append, Claimed, Committed, DeliveryRef, RemoteClaimed, SessionRef, Settle } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
@@ -13,7 +14,7 @@ const BACK_OFF_MIN_MS: Millis = 50
 const BACK_OFF_MAX_MS: Millis = 1_000
 const OPEN_WAITS_MAX_MS: Millis = 2_000
 const SHUTDOWN_MAX_MS: Millis = 6_000
-/** Rounding, and the millisecond that the driver adds to a pause. */
+/** Allows for rounding, and the millisecond that the driver adds to a pause. */
 const SLACK_MS: Millis = 2
 
 interface Named {
@@ -26,7 +27,7 @@ type Kind = 'append' | 'settle' | 'retry' | 'reject' | 'extension' | 'release'
 interface Owed {
   readonly kind: Kind
   readonly acceptedAtMs: Millis
-  /** Its statement begins by then, unless another one is in flight. */
+  /** Its statement must begin by this time, unless another one is in flight. */
   readonly dueAtMs: Millis
 }
 
@@ -69,14 +70,14 @@ class Line {
     }
   }
 
-  /** `pauseMs`: the least and the longest pause before the next statement. */
+  /** `pauseMs`: the shortest and the longest pause before the next statement. */
   end(items: readonly Item[], pauseMs: Millis = 0): void {
     for (const item of items) this.inFlight.delete(item)
     this.nextAtMs = this.clock.nowMs + pauseMs
     if (this.waiting.size > 0) this.checkAt(this.nextAtMs)
   }
 
-  /** Refuses what waits, and keeps it from the queue. */
+  /** Refuses waiting items, and keeps them from the queue. */
   refuse(kind: Kind): void {
     for (const [item, owed] of this.waiting) if (owed.kind === kind) this.waiting.delete(item)
   }
@@ -185,7 +186,7 @@ export class DriverWatch {
     this.openedAtMs.set(session, this.clock.nowMs)
   }
 
-  /** Its statement begins: what the peer ended in the session before is committed, or has taken too long. */
+  /** Its statement begins: the ends of the peer's previous session are committed, or have taken too long. */
   openBegins(session: SessionRef): void {
     const sinceMs = this.openedAtMs.get(session) ?? -Infinity
     this.openedAtMs.delete(session)

@@ -1,6 +1,6 @@
 /**
- * Marks the states in which engine, credit and SDK were seen. It reads private members in brackets, which TypeScript allows
- * and checks: after a rename it does not compile.
+ * Records which states of engine, credit and SDK occurred. It reads private members through brackets, which TypeScript
+ * allows and checks: after a rename it does not compile.
  */
 import type { Engine } from '@sealpost/core'
 import type { PeerEngine } from '@sealpost/sdk'

@@ -1,6 +1,6 @@
 /**
- * Members that block others for a while, and a member that is revoked: the state in the database, its changes, and what each
- * shard has received. Both have a random source of their own, like `Ends`.
+ * Members that block others for a while, and a member that is revoked: the state in the database, its changes, and what
+ * each shard has received. Both use separate random sources, like `Ends`.
  */
 import type { ConsentReply, RevokedMember } from '@sealpost/core'
 import { type Append, type Consent, type FrameOf, type Member, OPEN } from '@sealpost/protocol'
@@ -11,7 +11,7 @@ import type { Oracle } from './oracle.ts'
 const CONSENT_SALT = 0xc0a5e
 const CHANGES_MAX = 5
 
-/** At a fraction of the fault period, the first peer of a mesh changes its consent for the second. */
+/** At this fraction of the fault period, the first peer of a mesh changes its consent for the second. */
 interface ConsentChange {
   readonly share: number
   readonly verdict: 'blocked' | 'forgotten'

@@ -1,6 +1,6 @@
 /**
- * Checks what must hold under all faults (P1–P9 of the security model) as events happen. It knows the requests and the
- * results, and nothing of the broker's internals.
+ * Checks the promises that must hold under all faults (P1–P9 of the security model) as events happen. The oracle knows
+ * the requests and the results, and nothing of the broker's internals.
  */
 import type { CloseCode, Death, Delivery, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 import type { StoredDelivery } from '@sealpost/queue/memory'
@@ -16,20 +16,20 @@ interface SendFacts {
   readonly from: PeerKey
   readonly to: PeerKey
   readonly priority: string
-  /** Its index in its lane, from 0; null: delayed, without an order. */
+  /** The message's index in its lane, from 0; null: delayed, without an order. */
   readonly place: number | null
   readonly wish: ReceiptWish
   readonly mayDie: boolean
   readonly mayBeRefused: boolean
-  /** Its sender or recipient may be revoked: then its fate is undefined. */
+  /** The sender or recipient may be revoked, so the message's fate is undefined. */
   readonly isOfLeaver: boolean
   isAcked: boolean
-  /** How often the application received and returned it. */
+  /** The numbers of times that the application received and returned it. */
   deliveries: number
   returned: number
   isSettled: boolean
   isRejected: boolean
-  /** It had expired until the clock was set back, and was delivered after later ones. */
+  /** The message had expired until the clock was set back, and was delivered after later ones. */
   wasPassedBy: boolean
   death: Death | null
   isRefused: boolean
@@ -175,7 +175,7 @@ export class Oracle {
     lane.next = place + 1
   }
 
-  /** If its holder's session ended before the settle was committed, another member receives a settled delivery. */
+  /** If the holder's session ended before the settle was committed, another member receives a settled delivery. */
   deliveredOfPool(meshId: MeshId, sender: PeerKey, no: number): void {
     const send = this.sends[no]
     must(send && isOfPool(send), 'P4', () => `delivered a message of a pool that was not sent to it (${no})`)
@@ -226,7 +226,7 @@ export class Oracle {
     must(send?.death, 'P2', () => `left the queue without a dead letter: ${send && textOf(send)}`)
   }
 
-  /** A receipt left the queue unsettled; `isDue`: it had its failed attempts. Nothing reports this end. */
+  /** A receipt left the queue unsettled; `isDue`: it had its failed attempts. No report announces this end. */
   receiptDied(receipt: Receipt, isDue: boolean): void {
     const { meshId, to, envelopeId, event } = receipt
     const send = this.sendOf.get(`${meshId} ${to} ${envelopeId}`)
@@ -243,7 +243,7 @@ export class Oracle {
     }
   }
 
-  /** A delivery that its recipient's session could take has waited for this long. */
+  /** A delivery has waited for this long, although its recipient's session could accept it. */
   waits({ id, recipient }: StoredDelivery, { forMs, mostMs }: { forMs: Millis; mostMs: Millis }): void {
     must(forMs <= mostMs, 'P3', () => `delivery ${id} to ${recipient} waits for ${forMs} ms, and its session has room`)
   }

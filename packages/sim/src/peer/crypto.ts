@@ -1,7 +1,7 @@
 /**
- * Cryptography without cryptography: an envelope contains the number of what was sealed, and opening looks it up. The
- * results are those of the real one: whether it opens with these two keys, and the header. Each mesh has one group and one
- * pool of all its peers, without signatures; box keys rotate.
+ * Simulated cryptography: an envelope contains the number of the sealed send, and opening looks it up. The results are
+ * those of the real one: whether it opens with these two keys, and the header. Each mesh has one group and one pool of
+ * all its peers, without signatures; box keys rotate.
  */
 import type { GroupEntry } from '@sealpost/core'
 import type { Correspondent, EnvelopeDraft } from '@sealpost/identity'
@@ -172,7 +172,7 @@ const TURNS_SALT = 0xb0cce
 const TURNS_MAX = 4
 
 export class BoxKeyTurns {
-  /** Their times, as fractions of the fault period. */
+  /** Rotation times, as fractions of the fault period. */
   readonly shares: readonly number[]
   private readonly formers = new Map<string, KeyBindingEntry[]>()
 
@@ -194,7 +194,7 @@ export class BoxKeyTurns {
     return 'done'
   }
 
-  /** Newest first. */
+  /** The keys, newest first. */
   formersOf({ meshId, peer }: Owner): readonly KeyBindingEntry[] {
     return this.formers.get(meshId + peer) ?? []
   }
@@ -217,7 +217,7 @@ export class KeyRing {
     this.keys.push({ boxKey, boxEpoch })
   }
 
-  /** Seals with this key from now on; older ones are ignored. */
+  /** Seals with this key from now on; older keys are ignored. */
   turnTo(boxEpoch: number): void {
     this.currentEpoch = Math.max(this.currentEpoch, boxEpoch)
   }

@@ -20,7 +20,7 @@ export class SimPeer implements PeerEffects {
   private home: number
   private isFlushDue = false
   private wakeAtMs: Millis = Infinity
-  /** A clock of its own, which jumps; it makes envelope ids. */
+  /** The peer's own clock, which jumps. It determines envelope ids. */
   private readonly skewMs: () => Millis
 
   constructor(world: Surroundings, meshId: MeshId, peerKey: PeerKey) {
@@ -213,7 +213,7 @@ export class SimPeer implements PeerEffects {
     this.link?.cut(noticed)
   }
 
-  /** Its connection breaks, and it opens the next one elsewhere while the former session still settles. */
+  /** The connection breaks, and the peer opens the next one at another shard while the former session still settles. */
   move(): void {
     this.home = (this.home + 1) % this.world.shardCount
     this.cut({ clientAfterMs: 0, serverAfterMs: 30_000 })

@@ -7,8 +7,8 @@ const DISK_SALT = 0x5757
 const WRITE_MS_MAX: Millis = 400
 
 /**
- * In some worlds peers have a store on a slow disk: a batch is stored some time after it was written. The disks have a
- * random source of their own, like `Ends`.
+ * In some worlds peers have a store on a slow disk: a batch is stored some time after it was written. The disks use a
+ * separate random source, like `Ends`.
  */
 export class Disks {
   private readonly clock: VirtualClock
@@ -53,7 +53,10 @@ export class SimulatedStore implements EngineStore {
     })
   }
 
-  /** Calls back when the mark of a message is stored: no later process of the peer receives it again. */
+  /**
+   * Calls back when the mark of a message is stored; after that, no later process of the peer receives the message
+   * again.
+   */
   whenMarked(message: Message, marked: () => void): void {
     this.waiters.push({ message, marked })
   }

@@ -79,7 +79,7 @@ export class ShardLife implements ShardRun {
     const { clock } = this.world
     const startedAtMs = clock.nowMs
     const over = () => {
-      if (this.isOver) return // it crashed meanwhile
+      if (this.isOver) return // the shard crashed meanwhile
       this.watch.shutDown(clock.nowMs - startedAtMs)
       this.isOver = true
       ended()

@@ -1,5 +1,5 @@
 /**
- * A connection on its shard, observed by the oracle: the shard's frames, and the peer's settles. Checks, lookups and
+ * A connection on its shard. The oracle observes the shard's frames and the peer's settles. Checks, lookups and
  * requests of members take one or two statements in the simulated database.
  */
 import type {
@@ -51,7 +51,7 @@ export class SimulatedConnection implements Connection {
   pushedAtMs: Millis = -Infinity
   /** Pushed and unsettled deliveries with their times; those of pools do not count here. */
   readonly #outstanding = new Map<DeliveryId, Millis>()
-  /** Until when their leases were extended. */
+  /** The times until which their leases were extended. */
   readonly #extended = new Map<DeliveryId, Millis>()
   readonly #shard: ShardRun
 
@@ -61,7 +61,10 @@ export class SimulatedConnection implements Connection {
     this.authority = authority
   }
 
-  /** Whether its session has room for another delivery; an outstanding one leaves its place at a poll after its lease. */
+  /**
+   * Whether its session has room for another delivery. A delivery without a reply frees its room at a poll after its
+   * lease.
+   */
   mayTake(priority: number): boolean {
     if (!this.link.isWhole || (this.isResting && priority > 0)) return false
     const fromMs = this.#shard.world.clock.nowMs - LAPSES_WITHIN_MS
@@ -159,7 +162,7 @@ export class SimulatedConnection implements Connection {
     if (ids.length === 0) return
     this.pushedAtMs = clock.nowMs
     for (const id of ids) this.#outstanding.set(id, clock.nowMs)
-    // After a lease time a delivery takes no credit any more.
+    // After a lease period, a delivery takes no credit any more.
     const fromMs = clock.nowMs - LEASE_MS
     oracle.creditOf([...this.#outstanding.values()].filter((atMs) => atMs > fromMs).length, credit)
   }
@@ -171,7 +174,7 @@ function pushesOf(frame: ServerFrame): FrameOf<'push'>['deliveries'] {
   return hasMore ? frame.deliveries.map(({ push }) => push) : []
 }
 
-/** Peers of a world don't send the missing requests: groups and pools are seeded. */
+/** Peers of a world don't send the remaining requests, because groups and pools are seeded. */
 type RequestStatements = {
   readonly [Type in RequestType]?: (requester: Requester, frame: FrameOfRequest<Type>) => Replies[Type]
 }

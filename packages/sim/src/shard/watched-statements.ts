@@ -160,7 +160,7 @@ interface LeaseFacts {
 }
 type Leases = ReadonlyMap<number, LeaseFacts>
 
-/** Null: no receipt. */
+/** Null if it requested no receipt. */
 function receiptEventOf({ terms }: StoredDelivery): ReceiptEvent | null {
   const marking = terms && readMarking(terms)
   return marking?.kind === 'receipt' ? marking.event : null

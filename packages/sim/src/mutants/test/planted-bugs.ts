@@ -1,5 +1,6 @@
 /**
- * Planted bugs: one edit each in the text of the real code. A simulator that does not find them would not find real ones.
+ * Planted bugs: each is one edit of the text of the real code. A simulator that does not find them would not find real
+ * bugs either.
  */
 import { readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -11,7 +12,7 @@ interface Edit {
   readonly to: string
   /** The violation that shows the bug. */
   readonly breaks: RegExp
-  /** For a bug that few worlds show: the search starts near one of them. Default: 1. */
+  /** For a bug that few seeds reveal: the search starts near such a seed. Default: 1. */
   readonly firstSeed?: number
 }
 
