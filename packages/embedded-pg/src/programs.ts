@@ -68,7 +68,7 @@ async function copyBinaries(packaged: string, copy: string): Promise<string> {
   return copy
 }
 
-/** Returns why the programs don't run, or undefined if they run. */
+/** Returns the programs if they run, or the reason why they don't. */
 async function tryBinaries(folder: string, libraries: string[], account: Account): Promise<Binaries | string> {
   const postgres = join(folder, 'bin', 'postgres')
   const path = libraries.join(':')

@@ -101,7 +101,7 @@ export class Snapshots {
     return row ?? { rows: 0, bytes: 0 }
   }
 
-  /** Returns the newest complete snapshot before this one, and is not dropped before this one is complete. */
+  /** Returns the newest complete snapshot before this one. It is not dropped before this one is complete. */
   async #formerOf(space: SpaceRef, { at }: Base): Promise<Base> {
     const [row] = await this.#run<Base>(
       `select seq, ${microsOf('at')} as at from snapshot

@@ -11,6 +11,7 @@
  * parsing 1,000 separate ones costs twice as much.
  */twice as much.
  */
+
 import { sqlStatement } from '@sealpost/pg'
 import { ALONE_AFTER_ATTEMPTS, PRIORITY_COSTS } from '@sealpost/protocol'
 import { ID_BLOCK } from '@sealpost/std'
