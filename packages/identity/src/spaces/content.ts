@@ -159,7 +159,7 @@ function entryText(key: Uint8Array, value: Uint8Array, bucketBytes: number): Uin
 }
 
 /** Marked as pure, so a bundle that doesn't use this file omits it. */
-const decoder = /** @__PURE__ */ new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+const decoder = /* @__PURE__ */ new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 function readEntryText(text: Uint8Array): { key: string; value: Uint8Array } | null {
   const reader = new FieldReader(text)

@@ -2,16 +2,14 @@
  * Every statement of the message path, with the index it walks; `cold.ts` and `pools.ts` contain the others.
  * `sql.pg.test.ts` asserts the plans on empty and on grown tables.
  *
- * The planner has one choice. A plan made for an empty table is the wrong one an hour later; a new plan for each batch
- * costs small batches too much, and statistics are always late for a queue. So the connections forbid every scan and
+ * Each statement has a single possible plan. A plan made for an empty table is wrong an hour later, a new plan for each
+ * batch costs small batches too much, and statistics are always late for a queue. So the connections forbid every scan and
  * join except nested loops over indexes (`SESSION`), a row is looked up in a `lateral (… offset 0)`, which the planner
  * can't turn into a walk over the whole index, and a change finds its rows first and then names them by `ctid`.
  *
  * Many rows travel as a few arrays. All envelopes of a checked commit are one `bytea` that the statement cuts up:
  * parsing 1,000 separate ones costs twice as much.
- */twice as much.
  */
-
 import { sqlStatement } from '@sealpost/pg'
 import { ALONE_AFTER_ATTEMPTS, PRIORITY_COSTS } from '@sealpost/protocol'
 import { ID_BLOCK } from '@sealpost/std'

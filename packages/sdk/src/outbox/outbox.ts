@@ -3,7 +3,7 @@
  *
  * The window bounds unacknowledged messages; beyond it messages wait unsealed. Rules between outbox and broker:
  * - A retryable nack blocks its lane at the broker until an item with `isHead` comes. So the lane pauses here, waits
- *   for the replies to everything in flight, and continues from its lowest unanswered entry, in order.
+ *   for the replies to everything in flight, and continues from its oldest unanswered entry, in order.
  * - A new session has no state of the previous one, so everything unanswered is resent, in sealing order, within the
  *   window.
  * - `isHead` marks an item before which nothing of its lane is in flight.
