@@ -141,10 +141,7 @@ export interface Effects {
   measure(meshId: MeshId, scope: PeerNo | 'mesh'): void
   /** Looks up members by key, and the newest statements of groups, pools and spaces. Reply: `resolved`. */
   resolve(socket: SocketId, meshId: MeshId, lookup: Lookup): void
-  /**
-   * Carries out a member's request. Reply: `replied`, or none if the database is unavailable; the client then repeats
-   * the request.
-   */
+  /** Carries out a member's request. Reply: `replied`, or none if the database is unavailable; the client retries. */
   request(request: Request): void
   /** Publishes a hint to the other shards. It may be lost. */
   hint(hint: Hint): void

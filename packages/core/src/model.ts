@@ -69,8 +69,7 @@ export interface PeerState {
   readonly share: UserShare
   isStale: boolean
   /**
-   * The peer must be looked up again after this time, unless it is live here; no other shard changes a peer that is
-   * live here.
+   * The peer must be looked up again after this time, unless it is live here: other shards don't change a live peer.
    */
   goodUntilMs: Millis
 }

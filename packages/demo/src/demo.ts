@@ -1,6 +1,4 @@
-/**
- * The demo as a broker serves it: a page that acts as a peer in the browser. It is built in memory from its sources.
- */
+/** The demo as a broker serves it: a page that acts as a peer in the browser, built in memory from its sources. */
 import { join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 import { type Asset, PAGE_NAME, type ServedPage, servePage } from '@sealpost/ui/served-page'

@@ -134,8 +134,7 @@ async function isServerOf(pid: number, cluster: string): Promise<boolean> {
   try {
     process.kill(pid, 0)
   } catch (error) {
-    // EPERM: a process of another account. Our server would run under the folder's account, whose processes we may
-    // signal.
+    // EPERM: a process of another account. Our server runs under the folder's account, whose processes we may signal.
     return (error as NodeJS.ErrnoException).code === 'EPERM' && process.getuid?.() === 0
   }
   const workingFolder = await realpath(`/proc/${pid}/cwd`).catch(() => undefined)

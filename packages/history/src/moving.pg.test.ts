@@ -1,7 +1,4 @@
-/**
- * Rows that are created while a mover freezes the mesh either move along or are refused. No acknowledged row is left
- * behind.
- */
+/** Rows created while a mover freezes the mesh move along or are refused. No acknowledged row is left behind. */
 import { moveMesh } from '@sealpost/mesh-move'
 import { type Database, openDatabase } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'

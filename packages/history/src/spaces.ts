@@ -108,8 +108,7 @@ export class Spaces {
   }
 
   /**
-   * @returns null if other terms were stored concurrently and the statement did not see all of them; the next attempt
-   * sees them
+   * @returns null if other terms were stored concurrently, which the statement did not see; the next attempt sees them
    */
   async #tryPut(peer: number, terms: SpaceDefinition): Promise<PutOutcome> {
     const { meshId, spaceId, epoch, statement, historyFor, keepsMessages, keepSeconds, keepBytes } = terms

@@ -25,9 +25,7 @@ export interface Listener {
    */
   listen(channels: readonly string[]): Promise<void>
   unlisten(channel: string): Promise<void>
-  /**
-   * Sends all notifications in one transaction. @throws DatabaseError, after which it is unknown whether they were sent
-   */
+  /** Sends all notifications in one transaction. @throws DatabaseError if it is unknown whether they were sent */
   notify(notifications: readonly Notification[]): Promise<void>
   /** Pings the server; closes the connection if no reply comes. @throws DatabaseError */
   probe(): Promise<void>

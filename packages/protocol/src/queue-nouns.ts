@@ -92,10 +92,7 @@ export interface Append {
    */
   readonly remoteLeaseEpoch: number
   readonly terms: Uint8Array | null
-  /**
-   * The time until which it is held out of the queue, by the database clock; 0: not held. A held delivery gets no lease
-   * on insert.
-   */
+  /** The time until which it is held, by the database clock; 0: not held. A held delivery gets no lease on insert. */
   readonly notBeforeMs: Millis
   readonly body: SharedBody | null
 }

@@ -14,8 +14,7 @@ const ADVISORY_LOCK = 0x5ea1_9057
  *   `db_outdated`, `db_version_unknown`
  */
 export async function migrate(url: string): Promise<void> {
-  // Uses exactly one socket: a transaction whose backend died must not continue on another connection without a
-  // transaction.
+  // Uses exactly one socket: a transaction whose backend died must not continue on another connection.
   const connection = await openConnection(url, {
     applicationName: 'sealpost migrate',
     connectTimeoutMs: 5_000,

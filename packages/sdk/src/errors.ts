@@ -162,10 +162,7 @@ export function refusedBy(code: RefusalCode): SealpostError {
   return new SealpostError(code, `The broker refused the request (${code}): ${meaning}.`, { isRetryable })
 }
 
-/**
- * Codes that the broker sends after it has checked whether it has the envelope. Other codes may refuse an envelope that
- * it has.
- */
+/** Codes that prove that the broker looked for the envelope. Other codes may refuse an envelope that it has. */
 const AFTER_THE_LOOK: readonly NackCode[] = ['id_reused', 'delay_too_long']
 
 /** The error for a permanent refusal. */

@@ -39,10 +39,7 @@ export interface ConnectOptions {
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
   readonly identity: Identity
-  /**
-   * Box keys from before a rotation, and a key that an earlier process was about to publish. They are used for opening
-   * only.
-   */
+  /** For opening only: box keys from before a rotation, and one that an earlier process was about to publish. */
   readonly formerBoxKeys?: readonly BoxKeys[]
   /** Former identity keys: mail sealed to them is opened too. */
   readonly formerKeys?: readonly PeerKey[]

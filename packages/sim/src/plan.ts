@@ -1,6 +1,4 @@
-/**
- * The faults of a seed, and their number. Each fault is absent in many seeds, so that no fault always hides another.
- */
+/** The faults of a seed, and their number. Each is absent in many seeds, so that no fault always hides another. */
 import type { QueueOptions } from '@sealpost/queue'
 import { type Millis, type Random, seededRandom } from '@sealpost/std'
 

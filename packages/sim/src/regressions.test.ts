@@ -45,10 +45,7 @@ const SEEDS: Readonly<Record<string, readonly number[]>> = {
   'a peer that is allowed again can send': [1_312_744_220],
   /** Two had expired when others arrived, and one became valid again when the clock was set back: still two gaps. */
   'a gap counts even if the missing message arrives late': [1_312_748_792],
-  /**
-   * The sender's connection was cut, and a clock jump lapsed its lease: one failed attempt, which was enough in that
-   * world.
-   */
+  /** The sender's connection was cut, and a clock jump lapsed its lease: one failed attempt, enough in that world. */
   'a receipt may end by its failed attempts': [1_791_537_641],
   /** Leases on insert of a commit that the simulator held back took all the room. */
   'a returned delivery may wait for a commit that is held back': [501_991],

@@ -54,8 +54,7 @@ const POLL_MS = 2_000
 /** The bound of P3 without the lease: a poll and five seconds. */
 const WAITS_MS_MAX = POLL_MS + 5_000
 /**
- * A statement in flight, and two more of these. In worlds with a fast database, a returned delivery need not wait for a
- * poll.
+ * A statement in flight, and two more. In worlds with a fast database, a returned delivery need not wait for a poll.
  */
 const FAST_DATABASE_MS = 40
 const RETURNED_MS_MAX = 500

@@ -161,8 +161,7 @@ export class Credit {
       return false
     if (this.suspect !== null) return false
     if (lane.plain > 0 || lane.waits !== 'no') return false
-    // Waiting deliveries need room before they are claimed; leases on insert must not use all the room that becomes
-    // free.
+    // Waiting deliveries need room before they are claimed, so leases on insert must not use all free room.
     const free = this.window.count - this.held - this.insertLeases
     const freeBytes = this.window.byteCount - this.heldBytes - this.insertLeaseBytes
     const { asked } = this

@@ -1,7 +1,4 @@
-/**
- * Passes deliveries from the queue to their recipient: lease on insert or claim, push, and settle. It also fences after
- * a lost reply.
- */
+/** Passes deliveries from the queue to their recipient: lease on insert or claim, push, settle, and fence. */
 import {
   type AppendOutcome,
   byPlace,

@@ -82,10 +82,7 @@ export class Outgoing {
     this.rotatedKeys.add(peer)
   }
 
-  /**
-   * Returns and clears the waiting frames. A full socket gets no presence news; it gets only the newest news of each
-   * peer later.
-   */
+  /** Returns and clears the waiting frames. A full socket gets only the newest news of each peer, and gets it later. */
   takeFrames({ withNews } = { withNews: true }): ServerFrame[] {
     const frames: ServerFrame[] = []
     if (this.acks.length > 0) {

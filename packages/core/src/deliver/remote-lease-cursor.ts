@@ -15,10 +15,7 @@ interface Block {
   readonly atMs: Millis
 }
 
-/**
- * The number of blocks tracked: each shard that leases to the peer has one block at a time. Further blocks are left to
- * claims.
- */
+/** The number of blocks tracked; each shard that leases to the peer has one. Further blocks are left to claims. */
 const BLOCKS_MAX = 32
 
 export class RemoteLeaseCursor {

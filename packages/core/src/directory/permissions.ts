@@ -1,7 +1,4 @@
-/**
- * Permissions that the router checks for each envelope: whose mail a peer accepts, and whether a space keeps the peer's
- * messages.
- */
+/** What the router asks for each envelope: whose mail a peer accepts, and whether a space keeps its messages. */
 import type { Consent } from '@sealpost/protocol'
 import type { Millis, PeerNo, SpaceId } from '@sealpost/std'
 

@@ -87,10 +87,7 @@ export interface RequestOf<Type extends RequestType> {
 export type Request = { [Type in RequestType]: RequestOf<Type> }[RequestType]
 export type Reply = Replies[RequestType]
 
-/**
- * The driver's table, which defines how each request gets its reply. `null`: too many requests wait, or the requester
- * is no longer a member.
- */
+/** The driver's table of replies. `null`: too many requests wait, or the requester is no longer a member. */
 export type RequestTable = {
   readonly [Type in RequestType]: (requester: Requester, frame: FrameOfRequest<Type>) => Promise<Replies[Type] | null>
 }

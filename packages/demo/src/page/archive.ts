@@ -1,6 +1,4 @@
-/**
- * The data that this browser keeps beside the outbox: the keys, the membership, and the lines of every conversation.
- */
+/** The data that this browser keeps beside the outbox: keys, membership, and the lines of every conversation. */
 import type { Identity, Membership, PeerKey } from '@sealpost/sdk'
 import { type DBSchema, deleteDB, type IDBPDatabase, openDB } from 'idb'
 import type { ChatLine, Fate, LineFile, ReceivedLine, WrittenLine } from './chat.ts'

@@ -1,7 +1,4 @@
-/**
- * The contents of the chat as one value; each function returns the next one. This file never waits and uses no platform
- * API.
- */
+/** The contents of the chat as one value; each function returns the next one. Never waits, uses no platform API. */
 import { type MemberEntry, type PeerKey, type SealpostCode, SealpostError } from '@sealpost/sdk'
 import type { EnvelopeId, Millis } from '@sealpost/std'
 

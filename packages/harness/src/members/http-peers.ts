@@ -1,7 +1,4 @@
-/**
- * Peers over HTTP: one kind only sends, and seals its own envelopes; the other only reads, and discards what it has
- * read.
- */
+/** Peers over HTTP: one kind only sends, and seals its own envelopes; the other only reads, and keeps nothing. */
 import {
   type Identity,
   type KeyBinding,

@@ -1,7 +1,4 @@
-/**
- * A TCP proxy that simulates network failures: it delays, goes silent, cuts connections, stops reading, and loses a
- * reply.
- */
+/** A TCP proxy that simulates network failures: delays, silence, cut connections, stalled reads, lost replies. */
 import { once } from 'node:events'
 import { createServer, type Server, type Socket, connect as tcpConnect } from 'node:net'
 

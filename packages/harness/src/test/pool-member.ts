@@ -1,7 +1,4 @@
-/**
- * For tests: a pool member in a separate process. It reads its task from stdin, prints each message it gets, and
- * settles none.
- */
+/** For tests: a pool member in a separate process. Reads its task from stdin, prints its messages, and settles none. */
 import { connect, type MeshId, type PeerKey, type PoolId } from '@sealpost/sdk'
 
 interface MemberTask {

@@ -237,9 +237,7 @@ export interface SealerOptions {
   readonly formerKeys?: readonly PeerKey[]
   /** Maximum number of cached correspondents, about 500 bytes each. */
   readonly correspondentsMax?: number
-  /**
-   * Pads bodies so that body and padding together are a multiple of this; 1 pads nothing. The mesh decides the value.
-   */
+  /** Pads bodies so that body and padding are a multiple of this; 1 pads nothing. The mesh decides the value. */
   readonly bucketBytes?: number
 }
 

@@ -28,8 +28,7 @@ import { MAC_BYTES, NONCE_BYTES } from './envelope-memory.ts'
 export type StreamId = string & { readonly streamId: unique symbol }
 
 /**
- * The position of an envelope in its stream. `seq` counts from 1; `prev` is the hash of the previous header, or
- * `NO_PREV`.
+ * The position of an envelope in its stream. `seq` counts from 1; `prev` hashes the previous header, or is `NO_PREV`.
  */
 export interface StreamPosition {
   readonly streamId: StreamId

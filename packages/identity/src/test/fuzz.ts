@@ -27,9 +27,7 @@ export interface IdentityReport {
 
 /** Reads one hostile input and returns whether it was accepted. Throws when a rule is broken. */
 type Target = (random: Random) => boolean
-/**
- * Network input never causes an exception. A user's mistake throws this code, and the error contains none of the input.
- */
+/** Network input never causes an exception. A user's mistake throws this code, and the error quotes no input. */
 const CODES = ['invite_malformed', 'authority_malformed']
 
 /** Created once, when the library is ready. */

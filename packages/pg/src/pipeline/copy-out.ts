@@ -116,10 +116,7 @@ class EventLoopYield {
   }
 }
 
-/**
- * A pool of connections for long `COPY … TO STDOUT` reads. It is separate from all others, so that no mail waits behind
- * a reader.
- */
+/** A pool of connections for long `COPY … TO STDOUT` reads, separate so that no mail waits behind a reader. */
 interface CopyOutOptions {
   readonly applicationName: string
   /** Session settings; they override the defaults. */

@@ -1,6 +1,4 @@
-/**
- * Behaviour that any version of `pg` may change, because its documentation does not promise it. See ../../README.md.
- */
+/** Undocumented behaviour of `pg` that any version may change. See ../../README.md. */
 import type { Connection } from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { emptyDatabase, type ScratchDatabase, unhurried } from '../test/database.ts'

@@ -1,7 +1,4 @@
-/**
- * The undocumented parts of the driver `pg` that this package uses. `driver.pg.test.ts` fails when a version of `pg`
- * changes one of them.
- */
+/** The undocumented parts of `pg` that this package uses. `driver.pg.test.ts` fails when one of them changes. */
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { type Client, type Connection, DatabaseError as ServerError, type Submittable } from 'pg'

@@ -5,9 +5,7 @@ import { internalsOf, type PgConnection, PgQuery, toDriverError } from './driver
 import { RowInterceptor } from './intercept.ts'
 import { type ParameterValue, RequestBuffer } from './wire.ts'
 
-/**
- * A statement that is prepared at its first use. Byte parameters travel in binary, strings in Postgres' text format.
- */
+/** A statement, prepared at first use. Byte parameters travel in binary, strings in Postgres' text format. */
 export interface PipelineStep {
   readonly text: string
   readonly parameters?: readonly ParameterValue[]

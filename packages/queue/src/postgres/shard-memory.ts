@@ -119,10 +119,7 @@ export class DatabaseClock {
 
 export const later = (a: EnvelopeId | undefined, b: EnvelopeId): EnvelopeId => (a !== undefined && a > b ? a : b)
 
-/**
- * The number of consecutive duplicates that are remembered. With more, nothing is proven until a new envelope is
- * stored.
- */
+/** The number of consecutive duplicates remembered. With more, nothing is proven until a new envelope is stored. */
 const RESENDS_MAX = 1_000
 
 type Envelope = Pick<Append, 'meshId' | 'sender' | 'envelopeId'>

@@ -430,10 +430,7 @@ where s.mesh_id = :mesh and s.peer_no = :peer and s.epoch = :epoch and ${isOpen(
 returning ${OPENING}`,
 )
 
-/**
- * `OPEN` for many peers. It skips rows that another statement holds, so that no peer waits for another's row. Walks the
- * same indexes.
- */
+/** `OPEN` for many peers, with the same walks. Skips rows that another statement holds, so that no peer waits. */
 export const OPEN_MANY = sqlStatement(
   'shard uuid, meshes uuid[], peers int[], epochs bigint[]',
   `

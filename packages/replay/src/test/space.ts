@@ -1,7 +1,4 @@
-/**
- * For tests: a space on a real Postgres whose clock the test sets. It is written as brokers write, and read with their
- * privileges.
- */
+/** For tests: a space on a real Postgres with a settable clock, written and read with a broker's privileges. */
 import { randomBytes } from 'node:crypto'
 import { CopyOutPool, type Database, openDatabase, openPipeline, type Pipeline } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'

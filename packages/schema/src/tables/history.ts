@@ -187,10 +187,7 @@ export const attachment = pgTable(
     keepSeconds: integer('keep_seconds').notNull(),
     createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
     completedAt: instant('completed_at'),
-    /**
-     * The time when the file becomes invisible; a sweep deletes it later. For an incomplete file, the deadline of the
-     * upload.
-     */
+    /** The time when the file becomes invisible; a sweep deletes it later. Before completion, the upload's deadline. */
     expiresAt: instant('expires_at').notNull(),
   },
   (t) => [

@@ -25,9 +25,7 @@ export const mesh = pgTable('mesh', {
   meshId: uuid('mesh_id').primaryKey(),
   name: text('name').notNull(),
   createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
-  /**
-   * The time since which this cell refuses changes: the mesh is moving from or to another cell, or is located there.
-   */
+  /** The time since which this cell refuses changes: the mesh is moving from or to another cell, or is there. */
   frozenAt: instant('frozen_at'),
   /** The other cell where the mesh is located. */
   movedTo: text('moved_to'),

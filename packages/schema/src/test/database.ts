@@ -17,9 +17,8 @@ export function scratchDatabase(): Promise<ScratchDatabase> {
 }
 
 /**
- * Copies the template in which the roles and their logins exist, which all databases of the run share. Creating and
- * dropping them for one database costs four times as much as the database itself. A test about roles calls `loginsOf`
- * instead.
+ * Copies the template that contains the roles and their logins, which all databases of the run share. Creating and
+ * dropping them costs four times as much as the database itself. A test about roles calls `loginsOf` instead.
  */
 export async function scratchWithLogins(): Promise<ScratchDatabase & ReturnType<typeof loginUrls>> {
   const { template, prefix } = inject('sealpostTestRoles')

@@ -13,10 +13,7 @@ declare module 'vitest' {
   interface ProvidedContext {
     /** The template with roles: the name of the database, and the prefix of the roles. */
     sealpostTestRoles: { template: string; prefix: string }
-    /**
-     * The URL of the run's server, and the prefix of every database of the run. The template's name is the prefix
-     * itself.
-     */
+    /** The run's server, and the prefix of every database of the run, which is also the template's name. */
     sealpostTestServer: { url: string; prefix: string }
   }
 }

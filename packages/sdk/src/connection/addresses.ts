@@ -37,10 +37,7 @@ export interface KnownAddresses {
    * They are dialled first.
    */
   readonly cell: readonly string[]
-  /**
-   * The broker that served this peer last, unless it is one of the addresses above. It is dialled when no other broker
-   * replies.
-   */
+  /** The broker that served this peer last, unless listed above. It is dialled when no other broker replies. */
   readonly home: string | null
 }
 
@@ -99,8 +96,7 @@ export class ShardAddresses {
   }
 
   /**
-   * Follows a redirect from a shard that has proven itself. Returns false if that is impossible; the caller then asks
-   * that shard to serve us.
+   * Follows a redirect from a proven shard. Returns false if that is impossible, and the shard must serve us itself.
    */
   follow({ url, certificate }: Pick<FrameOf<'moved'>, 'url' | 'certificate'>, nowMs: Millis): boolean {
     const home = this.#isFit(url) ? addressOf(url, 'home', certificate) : null
@@ -146,8 +142,7 @@ export class ShardAddresses {
     const sender = this.#sender
     this.#sender = null
     const next = sender && !this.#isDown(sender, nowMs) ? sender : this.#others(nowMs)[0]
-    // The first shard that is dialled after a crash may not know of it yet and would redirect back, so that each peer
-    // would come twice.
+    // After a crash, the first dialled shard may not know of it yet and would redirect each peer back.
     this.asksToStay = next !== undefined && (next === sender || authority === this.#servedBy)
     if (!next) this.#downUntilMs.clear()
     this.#dialled = next ?? this.#first

@@ -59,10 +59,7 @@ export interface ConnectionPorts {
 
 /** The time limit from the dial to `welcome`. */
 const SESSION_WITHIN_MS = 20_000
-/**
- * The time limit from the dial to the greeting, if there is another shard to try. A broker greets without querying its
- * database.
- */
+/** From the dial to the greeting, if there is another shard to try. A broker greets without querying its database. */
 const GREETED_WITHIN_MS = 5_000
 /** A broker refuses a handshake that exceeds its limit. If the refusal is late, the broker hangs. */
 const REFUSED_WITHIN_MS = 2_000
@@ -326,10 +323,7 @@ export class BrokerConnection {
     this.#drop(code, nowMs)
   }
 
-  /**
-   * A shard that has not proven itself must not end this peer. If the refusal is real, the redirecting shard confirms
-   * it.
-   */
+  /** A shard that has not proven itself can't end this peer; the redirecting shard confirms a real refusal. */
   #isFinal(code: RefusalCode, nowMs: Millis): boolean {
     if (code === 'superseded' && this.#mayBeOwnHandshake(nowMs)) return false
     const { from } = this.#addresses.current
@@ -426,9 +420,7 @@ export class BrokerConnection {
   }
 }
 
-/**
- * Dialling the same shard again at once would not help. If only the session broke, the cause may be a network failure.
- */
+/** Dialling the same shard again at once would not help. A broken session may have been a network failure. */
 const isAway = ({ name }: ConnectionState, code: SealpostCode | 'connection_lost'): boolean =>
   code === 'restarting' || code === 'heartbeat_missed' || (name !== 'live' && !isPutOff(code))
 

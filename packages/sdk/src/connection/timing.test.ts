@@ -4,9 +4,7 @@ import { Liveness } from './timing.ts'
 
 const HEARTBEAT_MS = 15_000
 
-/**
- * Advances to each moment the session asks for, as the driver does, until `untilMs` or until the broker is given up.
- */
+/** Advances to each moment that the session requests, as the driver does, up to `untilMs` or the end of the session. */
 function watch(liveness: Liveness, untilMs: Millis, isOwed = false): string[] {
   const log: string[] = []
   for (let atMs = liveness.wakeAtMs(isOwed); atMs <= untilMs; atMs = liveness.wakeAtMs(isOwed)) {

@@ -1,7 +1,4 @@
-/**
- * Groups from the application's view. The owner's signature decides membership; the sender chooses the recipients of a
- * message.
- */
+/** Groups, from the application's view. The owner's signature decides membership; the sender chooses recipients. */
 import { GROUP_MEMBERS_MAX, type GroupStatement, isGroupEnded, isMemberListName } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { type GroupId, isChosenName, NAME_RULE, type PeerKey, tidyName } from '@sealpost/std'

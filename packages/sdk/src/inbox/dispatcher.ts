@@ -141,18 +141,13 @@ interface Deferral {
   readonly dueAtMs: Millis
 }
 
-/**
- * The number tracked per sender. Beyond it only the first ones are tracked, and the broker's order applies to the rest.
- */
+/** The number tracked per sender. Only the first ones are tracked; the broker's order applies to the rest. */
 const DEFERRED_MAX = 1_024
 /** The default lease: a delivery that has not come back by then has expired. */
 export const GRACE_MS = 30_000
 /** The longest that a message waits for one that keeps being deferred. */
 export const BEHIND_MAX_MS = 120_000
-/**
- * The pause when the awaited delivery is due but has not arrived. The pause grows, because each one is a failed
- * attempt.
- */
+/** The pause when the awaited delivery is due but has not arrived. It grows, because each one is a failed attempt. */
 const AGAIN_MS = 1_000
 
 export class Deferrals {

@@ -74,9 +74,7 @@ const decoder = new TextDecoder()
 export class Message {
   /** Proven by the box: the holder of this key wrote it. */
   readonly sender: PeerKey
-  /**
-   * The user who vouches for the sender as its device, proven by that user's signature; without one, the sender itself.
-   */
+  /** The user who vouches for the sender as its device, proven by a signature; without one, the sender itself. */
   readonly user: PeerKey
   /** The user's name for this device; null for the user's own key. */
   readonly deviceLabel: string | null
@@ -178,10 +176,7 @@ export class Message {
     return decoder.decode(this.body)
   }
 
-  /**
-   * The application has processed the message, which leaves the queue. Calling it again, or after `retry`, has no
-   * effect.
-   */
+  /** Settles the message, which leaves the queue. Calling it again, or after `retry`, has no effect. */
   settle(): void {
     this.#actions.settle(this)
   }

@@ -6,9 +6,7 @@ import { TurnsScene } from '../test/turns.ts'
 import { GRACE_MS } from './dispatcher.ts'
 import { HOLD_MS } from './stream-order.ts'
 
-/**
- * Bob has just requested all of Alice's keys; then she rotates again, and he must wait ten seconds for another request.
- */
+/** Bob has just requested all of Alice's keys; then she rotates again, and he may not ask for ten seconds. */
 function turnedTwice(): TurnsScene {
   const scene = new TurnsScene()
   scene.turn()

@@ -210,9 +210,7 @@ export class KeyDirectory {
     this.#answeredOf(peer, () => this.#ports.learned(peer, key))
   }
 
-  /**
-   * A space of this process may have seen the next key while the reply was on its way, so the key is requested again.
-   */
+  /** A space of this process may have seen the next key meanwhile, so the key is requested again. */
   #rolledBack(peer: PeerKey, boxEpoch: number): void {
     const wish = this.#open.get(peer)
     if (wish && boxEpoch >= wish.floor && boxEpoch >= (this.#known.get(peer)?.key.boxEpoch ?? 0)) wish.isStale = true

@@ -254,9 +254,7 @@ export class Outbox implements EnginePart {
     return atMs
   }
 
-  /**
-   * Refuses everything; attempted messages may be stored. With a store, all messages stay there for the next process.
-   */
+  /** Refuses everything; attempted messages may be stored. With a store, all of it stays there for the next process. */
   close(error: SealpostError): void {
     this.disconnected()
     if (this.#ports.keptPosts) return this.#leave(this.#ports.keptPosts, error)

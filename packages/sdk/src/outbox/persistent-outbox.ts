@@ -12,10 +12,7 @@ import type { GroupMessage } from '../groups/group-message.ts'
 import type { OutboxRecord, SealedRecord, SharedBodyRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
 import type { OutboxEntry, OutgoingMessage, OutgoingTerms } from './lane.ts'
 
-/**
- * Stored bodies of group messages. Each body is stored once, as long as an envelope of it waits or it is owed to a
- * member.
- */
+/** Stored bodies of group messages: each once, as long as one of its envelopes waits or is owed to a member. */
 export class SharedBodyStore {
   readonly #writer: StoreWriter
   /** Bodies that an earlier process stored, by id: one shared object per message. */

@@ -1,6 +1,6 @@
 /**
- * Pools from the application's view: a pool has several peers, one of which takes each message. The owner's signature
- * decides membership.
+ * Pools, from the application's view: one of several peers takes each message. The owner's signature decides
+ * membership.
  */
 import { isMemberListName, isPoolEnded, type PoolStatement } from '@sealpost/identity'
 import { type FrameOf, POOL_MEMBERS_MAX, type ServerFrame } from '@sealpost/protocol'

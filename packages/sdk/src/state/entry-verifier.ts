@@ -135,10 +135,7 @@ export interface EntryVerifierParts {
 }
 
 export interface Expected {
-  /**
-   * Returns the lowest valid revision for the key of this hash, which is the one known at the request. Absent: any
-   * revision is valid.
-   */
+  /** Returns the lowest valid revision for the key of this hash: the one known at the request. Absent: any. */
   readonly atLeast?: (keyHash: string) => number
   readonly keyHash?: string
 }

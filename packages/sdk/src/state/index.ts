@@ -30,10 +30,7 @@ export { type Moment, type SpaceTerms, State, type StateValue, type WriteOptions
 
 /** The space, and the peer that opens it, as for `connect`; the peer need not have a session. */
 export interface SpaceOptions {
-  /**
-   * `wss://host[:port]`, or `ws://` for a broker on the same machine. With several, the next one is tried when one does
-   * not reply.
-   */
+  /** `wss://host[:port]`, or `ws://` on the same machine. If one address does not reply, the next one is tried. */
   readonly url: string | readonly string[]
   readonly brokerKey: PeerKey
   readonly meshId: MeshId

@@ -181,10 +181,7 @@ export class SpaceReader {
     return ring.newest > before
   }
 
-  /**
-   * The newest key epoch for which newer keys were looked up. This happens once per epoch, however many changes are
-   * sealed.
-   */
+  /** The newest key epoch for which newer keys were looked up; once per epoch, however many changes are sealed. */
   #newestTried = -1
 
   async #message(line: EventLine, chains: EventOrder): Promise<HistoryMessage | SealedMessage> {

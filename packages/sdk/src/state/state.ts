@@ -157,10 +157,7 @@ export class State implements MessageRecorder, AsyncDisposable {
     throw new SealpostError('value_too_large', `The note of a kept message has at most ${RECORD_NOTE_BYTES_MAX} bytes.`)
   }
 
-  /**
-   * A record never names a predecessor that may be missing from the history or follow it there, because readers would
-   * report a gap. @internal
-   */
+  /** A record never names a predecessor that may be missing or follow it: readers would report a gap. @internal */
   sealRecord({ ticket, note }: { ticket: Uint8Array; note: Note }): Uint8Array {
     const { ring, identity, calls } = this.#parts
     const keyEpoch = ring.newest

@@ -21,10 +21,7 @@ export class Space {
     this.owner = this.broker.join(owner)
   }
 
-  /**
-   * `inGroup`: the space belongs to a group with this number of further members; otherwise it is the space of the whole
-   * mesh.
-   */
+  /** `inGroup`: the number of further members of the space's group; without it, the space is the whole mesh's. */
   static async make(terms: SpaceTerms = {}, { inGroup = 0 } = {}): Promise<Space> {
     await ready()
     const space = new Space(new SpaceBroker().join())

@@ -53,10 +53,7 @@ export class SimulatedStore implements EngineStore {
     })
   }
 
-  /**
-   * Calls back when the mark of a message is stored; after that, no later process of the peer receives the message
-   * again.
-   */
+  /** Calls back when the mark of a message is stored: no later process of the peer gets the message again. */
   whenMarked(message: Message, marked: () => void): void {
     this.waiters.push({ message, marked })
   }

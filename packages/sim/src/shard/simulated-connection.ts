@@ -61,10 +61,7 @@ export class SimulatedConnection implements Connection {
     this.authority = authority
   }
 
-  /**
-   * Whether its session has room for another delivery. A delivery without a reply frees its room at a poll after its
-   * lease.
-   */
+  /** Whether its session has room for another delivery. An unsettled one frees its room at a poll after its lease. */
   mayTake(priority: number): boolean {
     if (!this.link.isWhole || (this.isResting && priority > 0)) return false
     const fromMs = this.#shard.world.clock.nowMs - LAPSES_WITHIN_MS

@@ -113,9 +113,7 @@ const shape = fc.array(
   { minLength: 1, maxLength: 12 },
 )
 
-/**
- * Runs several processes on one store; each ends in a power cut. Returns the numbers of confirmed and of begun batches.
- */
+/** Runs processes on one store until power cuts. Returns the numbers of confirmed and of begun batches. */
 async function live(
   disk: TestingDisk,
   batches: StoreChange[][],

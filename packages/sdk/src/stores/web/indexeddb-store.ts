@@ -1,7 +1,4 @@
-/**
- * A store in the browser's database: `@sealpost/sdk/indexeddb-store`. All tabs of an origin share the database, so a
- * Web Lock guards it.
- */
+/** A store in the browser's database: `@sealpost/sdk/indexeddb-store`. Tabs share it, so a Web Lock guards it. */
 import { SealpostError } from '../../errors.ts'
 import type { PeerStore, StoreRecord } from '../store.ts'
 

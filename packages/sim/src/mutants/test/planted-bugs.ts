@@ -1,7 +1,4 @@
-/**
- * Planted bugs: each is one edit of the text of the real code. A simulator that does not find them would not find real
- * bugs either.
- */
+/** Planted bugs: each is one edit of the real code. A simulator that misses them would miss real bugs too. */
 import { readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 
