@@ -25,7 +25,7 @@ export interface BatchLimits {
   readonly appendsMax: number
   readonly appendBytesMax: number
   readonly settlesMax: number
-  /** Makes this many settles due without a call. */
+  /** With this many waiting settles, they are due without a call. */
   readonly settlesDueAt: number
 }
 

@@ -162,7 +162,7 @@ test("another peer's failed statement fails no settle and delays nobody", async 
   expect(await ends.committed(bob, 60_000)).toBe(true)
 })
 
-test('every peer of a statement waits for it, and none of another mesh', async () => {
+test('every peer of a statement waits for it, and no peer of another mesh does', async () => {
   ends.extend([extensionOf(1, ann), extensionOf(2, bob)])
   expect([ann, bob, { ...ann, meshId: 'b0'.repeat(16) as MeshId }].map(pongOf)).toEqual(['later', 'later', 'now'])
 })
@@ -172,7 +172,7 @@ test('the statement of a pool delivery counts for the member that holds it', asy
   expect([ann, bob].map(pongOf)).toEqual(['later', 'now'])
 })
 
-test('the wait for an end that is not committed in time stops', async () => {
+test('the wait for an uncommitted end is limited', async () => {
   ends.extend([extensionOf(1)])
   const committed = ends.committed(ann, 60_000)
   await clock.advance(60_000)

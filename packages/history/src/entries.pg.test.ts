@@ -37,7 +37,7 @@ describe('an entry', () => {
     ['an old revision', { revision: 1, formerHash: '0'.repeat(64) }],
     ['a skipped revision', { revision: 3 }],
     ['another previous entry', { formerHash: '5'.repeat(64) }],
-  ])('of %s gets the current entry as a conflict', async (_, changes) => {
+  ])('with %s gets the current entry as a conflict', async (_, changes) => {
     await stage.found()
     const first = stage.entry('a', 1)
     await stage.writer().write([first])
@@ -98,7 +98,7 @@ describe('an entry', () => {
     expect(outcomes.map(seqOf)).toEqual(['unknown_space', 1])
   })
 
-  test('is refused once its author has left the space, and done if it was written before', async () => {
+  test('is refused once its author has left the space, but succeeds if it was written before', async () => {
     await stage.found({ spaceId: GROUP as SpaceId })
     const ofBob = (key: string) => stage.entry(key, 1, { spaceId: GROUP as SpaceId, author: stage.bob })
     const [before, after] = [ofBob('a'), ofBob('b')]

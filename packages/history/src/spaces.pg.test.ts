@@ -111,7 +111,7 @@ describe('the keys of a space', () => {
   const key = (keyEpoch: number) => ({ meshId: MESH, spaceId: GROUP, keyEpoch })
   beforeEach(() => put('ann', { spaceId: GROUP }))
 
-  test('are stored until they are fetched, and members without one are listed', async () => {
+  test('are stored until they are fetched, and members without a key are listed', async () => {
     expect(await needs()).toEqual({
       memberCount: 2,
       departed: 0,
@@ -157,7 +157,7 @@ describe('the keys of a space', () => {
     expect(await needs()).toMatchObject({ departed: 1, lacking: [{ peer: peerKeyOf(2), keyEpoch: 0 }] })
   })
 
-  test('up to a confirmed one are not returned again', async () => {
+  test('are not returned again once the member has confirmed them', async () => {
     await give(0, 1, boxFor(2, 1))
     await give(1, 2, boxFor(2, 2))
     expect((await of('bob')).map(({ keyEpoch }) => keyEpoch)).toEqual([1, 2])
@@ -169,7 +169,7 @@ describe('the keys of a space', () => {
     ])
   })
 
-  test('are counted in a large mesh without comparing all pairs, before Postgres has statistics', async () => {
+  test('are counted in a large mesh without comparing all pairs, even before Postgres has statistics', async () => {
     const count = 600
     await stage.addMembers(count)
     await stage.found()

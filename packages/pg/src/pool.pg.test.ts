@@ -187,7 +187,7 @@ test('a statement that the server rolled back was not executed and is retryable'
   }
 })
 
-test('a bigint is a number, a timestamp its milliseconds, and arrays are parameters', async () => {
+test('bigints are read as numbers and timestamps as milliseconds, and arrays can be parameters', async () => {
   const bytes = [new Uint8Array([0, 255]), new Uint8Array()]
   const [row] = await admin.run(
     (sql) => sql`
@@ -208,7 +208,7 @@ test('a bigint is a number, a timestamp its milliseconds, and arrays are paramet
   })
 })
 
-test('a bigint that is not a safe integer is a bug that costs only its connection', async () => {
+test('a bigint beyond the safe integers ends only its connection', async () => {
   await withDatabase({ ...unhurried, connections: 1 }, async (db) => {
     await expect(db.run((sql) => sql`select 9007199254740993 as big`)).rejects.toMatchObject({
       name: 'AssertionFailed',
@@ -257,7 +257,7 @@ test('a commit that does not wait for the disk is refused', async () => {
   await withDatabase({}, (db) => expect(checkServer(db)).rejects.toMatchObject({ code: 'db_commit_unsynced' }), url)
 })
 
-test('each connection failure has one sentence, without the password', async () => {
+test('each connection failure is reported in one sentence, without the password', async () => {
   const { hostname, port, username, pathname } = new URL(scratch.url)
   const password = 'pa55word'
   const url = (o: { port?: string; user?: string; name?: string }) =>

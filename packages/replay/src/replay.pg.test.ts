@@ -42,7 +42,7 @@ const step = fc.oneof(
 )
 
 describe('a state of the past', () => {
-  test('equals a map, for any snapshots, dropped days and cursors', async () => {
+  test('equals a map of the writes, for any snapshots, dropped days and cursors', async () => {
     let answered = 0
     let refused = 0
     let dropped = 0

@@ -396,7 +396,7 @@ function failedAttemptTests(stage: () => Stage): void {
     await expectFailedAttempts(stage(), { a: 0 })
   })
 
-  test('counted by the shard is of the delivery that it names', async () => {
+  test('that the shard counts belongs to the delivery that it names', async () => {
     const [, b] = await stage().storeAll('a', 'b')
     await stage().here.countFailedAttempt(stage().refOf(b!))
     await stage().here.countFailedAttempt(stage().refOf(b!))

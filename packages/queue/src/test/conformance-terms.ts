@@ -197,13 +197,13 @@ function priorityTests(stage: () => Stage): void {
     expect(deliveries.map(({ envelope }) => textOf(envelope)).slice(14, 18)).toEqual(['0-14', '0-15', '1-0', '1-1'])
   })
 
-  test('that were served let the others pass', async () => {
+  test('that were served yield to the others', async () => {
     await storeOfEach(1)
     const deliveries = await claimed({ limit: 1, virtualTimes: [20, 10, 0] })
     expect(deliveries.map(({ envelope }) => textOf(envelope))).toEqual(['1-0'])
   })
 
-  test('less urgent than the want stay in the queue', async () => {
+  test('that are less urgent than the want stay in the queue', async () => {
     await storeOfEach(2)
     const deliveries = await claimed({ priorityMax: 0 })
     expect(deliveries.map(({ envelope }) => textOf(envelope))).toEqual(['0-0', '0-1'])
@@ -228,7 +228,7 @@ function extendTests(stage: () => Stage): void {
 }
 
 function lostTests(stage: () => Stage): void {
-  test('is returned until it was reported', async () => {
+  test('is returned until it has been reported', async () => {
     const brief = stage().append('brief', { ttlSeconds: 60 })
     await stage().store(brief, stage().append('lasting'))
     await stage().world.advance(65_000)

@@ -56,7 +56,7 @@ test(`envelopes stored by two shards at once are stored once and delivered in or
   expect(races).toBeGreaterThan(0)
 })
 
-test('two shards that open and claim for one peer at the same moment share nothing', async () => {
+test('two shards that open and claim for one peer at the same moment give it no delivery twice', async () => {
   const stage = await Stage.open(await worlds.next())
   const here = new PostgresQueue(worlds.databases, HERE, suiteOptions)
   const there = new PostgresQueue({ ...worlds.databases, claiming: worlds.databases.collecting }, THERE, suiteOptions)
@@ -164,7 +164,7 @@ test('of simultaneous openings that read one epoch, one wins', async () => {
   expect(wins.there).toBeGreaterThan(0)
 })
 
-test('a delivery with the maximum of failed attempts fails no statement that it shares', async () => {
+test('a delivery with the maximum number of failed attempts does not fail the statements that include it', async () => {
   const stage = await Stage.open(await worlds.next())
   const here = new PostgresQueue(worlds.databases, HERE, suiteOptions)
   const [outcome] = await stage.storeAll('a')

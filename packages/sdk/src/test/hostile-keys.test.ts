@@ -100,7 +100,7 @@ const keyRows: KeyRow[] = [
 ]
 
 describe('a broker that', () => {
-  test.each(keyRows)('$broker causes nothing to be sealed: $reason', async ({ reason, refuses, entry }) => {
+  test.each(keyRows)('$broker gets nothing sealed: $reason', async ({ reason, refuses, entry }) => {
     await using scene = new HostileScene()
     const alice = await scene.join(scene.alice)
     const said = entry(scene)
@@ -111,7 +111,7 @@ describe('a broker that', () => {
     expect(scene.caught).toEqual([])
   })
 
-  test('goes back to an old key causes nothing to be sealed: binding_rolled_back', async () => {
+  test('goes back to an old key gets nothing sealed: binding_rolled_back', async () => {
     await using scene = new HostileScene()
     const { bindings, meshId } = scene.broker
     const alice = await scene.join(scene.alice)
@@ -130,7 +130,7 @@ describe('a broker that', () => {
     expect(alarmsOf(alice)).toHaveLength(1)
   })
 
-  test('goes back to a key from before a process that has ended causes nothing to be sealed: binding_rolled_back', async () => {
+  test('goes back to a key from before a process that has ended gets nothing sealed: binding_rolled_back', async () => {
     await using scene = new HostileScene()
     const { bindings, meshId } = scene.broker
     const bobKey = keyOf(scene.bob)
@@ -146,7 +146,7 @@ describe('a broker that', () => {
     expect(scene.caught).toHaveLength(1)
   })
 
-  test('goes back to an older key than a space of this process has seen causes nothing to be sealed: binding_rolled_back', async () => {
+  test('goes back to an older key than a space of this process has seen gets nothing sealed: binding_rolled_back', async () => {
     await using scene = new HostileScene()
     const bobKey = keyOf(scene.bob)
     const alice = await scene.join(scene.alice)
@@ -167,7 +167,7 @@ describe('a broker that', () => {
     expect((await alice.peer.lookupKey(keyOf(scene.bob))).boxKey).toEqual(scene.bob.box.publicKey)
   })
 
-  test('invents a former key of the sender, and mail under it, causes nothing to be shown: does_not_open', async () => {
+  test('invents a former key of the sender, and mail under it, gets nothing shown: does_not_open', async () => {
     await using scene = new HostileScene()
     const { alice, bob, broker } = scene
     const reader = await scene.join(bob)
@@ -315,7 +315,7 @@ const groupRows: GroupRow[] = [
   },
 ]
 
-describe('a broker that, for groups,', () => {
+describe('in a group, a broker that', () => {
   test.each(groupRows)('$broker', async ({ raises, shows, attack }) => {
     await using scene = new HostileScene()
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
@@ -346,7 +346,7 @@ describe('a broker that, for groups,', () => {
   }
 })
 
-describe('a broker that, for the own key of the reader,', () => {
+describe('a broker that, as the key of the recipient,', () => {
   /** Alice seals to a key that Bob does not hold; the broker names `entry` as Bob's key. */
   async function unopened(scene: HostileScene, entry: (bob: Identity) => KeyBindingEntry): Promise<Side> {
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
@@ -373,7 +373,7 @@ describe('a broker that, for the own key of the reader,', () => {
     expect(await bob.peer.closed).toMatchObject({ code: 'own_key_missing' })
   })
 
-  test('names the key that the peer holds causes the mail to be rejected', async () => {
+  test('names the key that the peer holds has its mail rejected', async () => {
     await using scene = new HostileScene()
     const bob = await unopened(scene, (identity) => entryOf(identity, scene.broker.meshId))
     await bob.next('tamper', 2)
@@ -382,7 +382,7 @@ describe('a broker that, for the own key of the reader,', () => {
     expect(scene.broker.heard.filter(({ type }) => type === 'lookup').length).toBeLessThanOrEqual(3)
   })
 
-  test('forges a newer key causes the mail to be rejected, and is reported', async () => {
+  test('forges a newer key is reported, and its mail is rejected', async () => {
     await using scene = new HostileScene()
     const bob = await unopened(scene, (identity) => ({ ...entryOf(identity, scene.broker.meshId), boxEpoch: 9 }))
     expect(await bob.next('key_refused')).toMatchObject({ peer: bob.peer.key, reason: 'binding_forged' })

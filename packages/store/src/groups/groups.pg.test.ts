@@ -26,7 +26,7 @@ async function mesh() {
   return { meshId, keys, ann: ann!, bob: bob!, epochs }
 }
 
-test('a group is founded, and its newest statement is stored', async () => {
+test('founding a group stores its statement, which a newer one replaces', async () => {
   const { ann, meshId, epochs } = await mesh()
   expect(await putGroup(db, ann, record(groupOf(1), 1))).toBe('done')
   expect(await putGroup(db, ann, record(groupOf(1), 3))).toBe('done')
@@ -35,7 +35,7 @@ test('a group is founded, and its newest statement is stored', async () => {
   expect(new TextDecoder().decode(existing!.statement)).toBe(`${groupOf(1)} 3`)
 })
 
-test('an older statement is stale, another one of the same epoch too; a repeated one is done', async () => {
+test('an older statement and another one of the same epoch are stale; repeating a statement succeeds', async () => {
   const { ann, epochs } = await mesh()
   await putGroup(db, ann, record(groupOf(1), 5))
   expect(await putGroup(db, ann, record(groupOf(1), 4))).toBe('stale')
@@ -54,7 +54,7 @@ test('only the owner changes a group, and only while it is a member', async () =
   expect(await epochs()).toEqual([[groupOf(1), 1]])
 })
 
-test('of concurrent changes the highest epoch remains, and one of each epoch is done', async () => {
+test('of concurrent changes the one with the highest epoch remains, and one per epoch succeeds', async () => {
   const { ann, epochs } = await mesh()
   const said = Array.from({ length: 12 }, (_, i) => record(groupOf(1), 1 + (i % 3), `way ${i}`))
   const outcomes = await Promise.all(said.map((one) => putGroup(db, ann, one)))
@@ -63,7 +63,7 @@ test('of concurrent changes the highest epoch remains, and one of each epoch is 
   expect(new Set(outcomes)).toEqual(new Set(['done', 'stale']))
 })
 
-test('two concurrent calls with one statement are both done', async () => {
+test('two concurrent calls with the same statement both succeed', async () => {
   const { ann } = await mesh()
   for (let n = 1; n <= 20; n++) {
     const twice = [putGroup(db, ann, record(groupOf(n), 1)), putGroup(db, ann, record(groupOf(n), 1))]
@@ -103,7 +103,7 @@ test('the groups of a user and its devices count together', async () => {
   expect([await put(bob, 3), await put(ann, 3)]).toEqual(['too_many_own', 'too_many_own'])
 })
 
-test('the end of a group is final, and can be repeated', async () => {
+test('the end of a group is final, and repeating it succeeds', async () => {
   const { ann, bob, epochs } = await mesh()
   await putGroup(db, ann, record(groupOf(1), 3))
   expect(await putGroup(db, bob, record(groupOf(1), GROUP_EPOCH_LAST))).toBe('not_owner')
@@ -121,7 +121,7 @@ test('an end that arrives before the founding is stored', async () => {
   expect(await epochs()).toEqual([[groupOf(1), GROUP_EPOCH_LAST]])
 })
 
-test('the oldest ends are deleted, and no active group is', async () => {
+test('the oldest ended groups are deleted, and active groups are kept', async () => {
   const { meshId, ann, epochs } = await mesh()
   await putGroup(db, ann, record(groupOf(1), 1))
   await db.run(
@@ -138,7 +138,7 @@ test('the oldest ends are deleted, and no active group is', async () => {
   expect(kept).not.toContain(groupOf(GROUPS_MAX + 1))
 })
 
-test('groups that list a peer are found by it, ended ones are not', async () => {
+test('a peer finds the active groups that list it, but no ended ones', async () => {
   const { meshId, ann, keys } = await mesh()
   const naming = (n: number, epoch: number, key: PeerKey) => ({
     ...record(groupOf(n), epoch),
@@ -154,7 +154,7 @@ test('groups that list a peer are found by it, ended ones are not', async () => 
   expect((await found(groupOf(1), 1)).map(({ groupId }) => groupId)).toEqual([groupOf(4)])
 })
 
-test('each mesh has groups of its own', async () => {
+test('each mesh has its own groups', async () => {
   const [here, there] = [await mesh(), await mesh()]
   await putGroup(db, here.ann, record(groupOf(1), 7))
   expect(await there.epochs()).toEqual([])

@@ -47,7 +47,7 @@ const chunk = (chunkNo: number, said = `chunk ${chunkNo}`) => ({
 })
 
 describe('a new attachment', () => {
-  test('is created once, however often its owner asks, and its id is taken', async () => {
+  test('is created once, however often its owner asks, and no other file can use its id', async () => {
     const { made, asked, meshId, bob } = await mesh().then(async (mesh) => ({ ...mesh, ...(await mesh.made()) }))
     expect((await createAttachment(db, asked, QUOTA)).outcome).toBe('done')
     expect((await createAttachment(db, { ...asked, owner: bob }, QUOTA)).outcome).toBe('taken')
@@ -55,7 +55,7 @@ describe('a new attachment', () => {
     expect((await made({ id: asked.id })).of.meshId).toBe(meshId)
   })
 
-  test('is for members that are not revoked', async () => {
+  test('can only be for members that are not revoked', async () => {
     const { made, keys, meshId } = await mesh()
     expect((await made({ to: [toHex(randomBytes(32)) as PeerKey] })).outcome).toBe('unknown_recipient')
     expect((await made({ to: keys })).outcome).toBe('done')

@@ -121,7 +121,7 @@ test('every field of a filter narrows the result', async () => {
   expect(await count({ ids: [] })).toBe(0)
 })
 
-test('a redriven delivery is queued once, under a fresh id, without strikes and with one attempt', async () => {
+test('a redriven delivery is queued once, under a new id, without failed attempts and with one attempt', async () => {
   await die({ id: 7 })
   await die({ id: 8 })
   const [{ block }] = (await db.run((sql) => sql`select nextval('delivery_block')::float8 as block`)) as any

@@ -42,7 +42,7 @@ test('peers are allowed, blocked and forgotten; the policy changes only if given
   expect((await findConsent(db, owner))!.version).toBe(3)
 })
 
-test('the last verdict about a peer counts, unknown keys are returned, the peer itself is ignored', async () => {
+test('the last verdict about a peer counts, unknown keys are returned, and the peer itself is ignored', async () => {
   const { owner, keys, found } = await mesh(2)
   const stranger = newKey()
   const verdicts = [...all('blocked', [keys[1]!, stranger, keys[0]!, stranger]), ...all('allowed', [keys[1]!])]

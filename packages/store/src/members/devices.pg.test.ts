@@ -47,14 +47,14 @@ test('a device beyond the limit is refused; removed and expired ones make room',
   expect(await add({ label: 'c' }, newKey(), 1)).toMatchObject({ status: 'enrolled' })
 })
 
-test('two concurrent devices with one invite: one is enrolled', async () => {
+test('of two concurrent devices with one invite, one is enrolled', async () => {
   const { add } = await person('alice')
   const inviteKey = newKey()
   const outcomes = await Promise.all([1, 2, 3].map((n) => add({ inviteKey, label: `device ${n}` })))
   expect(outcomes.map(({ status }) => status).sort()).toEqual(['enrolled', 'invite_refused', 'invite_refused'])
 })
 
-test('the statements about a user are found by each of its keys; of removed devices only the removal', async () => {
+test('the statements about a user are found by each of its keys; removed devices have only their removal', async () => {
   const { add, owner, key, meshId } = await person('alice')
   const [phone, laptop] = [newKey(), newKey()]
   const statement = randomBytes(200)

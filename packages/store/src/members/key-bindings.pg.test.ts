@@ -27,7 +27,7 @@ test('a newer binding replaces the current one, which becomes a former one', asy
   expect(await history()).toEqual([third, second, first].map((one) => ({ ...one, peer: peerKey })))
 })
 
-test('a lower or equal epoch changes nothing; a repeated binding is done', async () => {
+test('a lower or equal epoch changes nothing; repeating a binding succeeds', async () => {
   const { owner, peerKey, first, history } = await newMember()
   const second = binding(2)
   await replaceBinding(db, owner, second)
