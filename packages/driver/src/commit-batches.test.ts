@@ -47,7 +47,7 @@ test('few settles join no commit and start none until they are called due; many 
   expect(taken.map(idsOf)[2]).toEqual({ appends: [], settles: [2, 3, 4] })
 })
 
-test('a waiter for settles is called when those taken before are committed, and not for later ones', () => {
+test('a waiter for settles is called when earlier settles are committed, without waiting for later ones', () => {
   const done: string[] = []
   batches.whenSettled(() => done.push('nothing waits'))
   for (const n of [1, 2, 3]) batches.settle(settle(n))
@@ -63,7 +63,7 @@ test('a waiter for settles is called when those taken before are committed, and 
   }
 })
 
-test('waiting settles and those in flight are known by recipient, and by member of a pool', () => {
+test('waiting and in-flight settles are found by recipient, and by member of a pool', () => {
   const peer = settle(1).recipient
   const other = (peer + 1) as typeof peer
   const owes = () => [peer, other].map((who) => batches.hasSettlesOf({ meshId: MESH, peer: who }))
@@ -114,7 +114,7 @@ test('a batch is bounded in appends, in bytes and in settles', () => {
   ])
 })
 
-test('a broadcast goes with one commit, past the bounds', () => {
+test('a broadcast stays in one commit, even beyond the bounds', () => {
   const body = { bodyId: 'b0'.repeat(32), bytes: new Uint8Array(10) }
   batches = new CommitBatches({ ...LIMITS, appendsMax: 2 })
   for (let n = 1; n <= 6; n++) batches.append({ ...append(n), body: n > 1 && n < 5 ? body : null })
@@ -125,7 +125,7 @@ test('a broadcast goes with one commit, past the bounds', () => {
   expect(taken.map((batch) => idsOf(batch).appends)).toEqual([[1, 2, 3, 4], [5, 6]]) // biome-ignore format: short
 })
 
-test('a failed commit returns its appends and all behind them, in order, and keeps the settles', () => {
+test('a failed commit returns its appends and all later ones, in order, and keeps the settles', () => {
   for (let n = 1; n <= 4; n++) batches.append(append(n))
   batches.settle(settle(1))
   take()

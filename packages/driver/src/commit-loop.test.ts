@@ -148,7 +148,7 @@ const batchFor = (count: number, remoteLeaseEpoch: number) => ({
   appends: Array.from({ length: count }, (_, i) => ({ remoteLeaseEpoch: i === 0 ? remoteLeaseEpoch : 0 }) as Append),
 })
 
-test('a commit of many with mail for another shard is followed after as long as it took, and at most 15 ms', () => {
+test('a commit of many with mail for another shard is followed after a pause as long as the commit, at most 15 ms', () => {
   expect([pauseAfterCommit(batchFor(64, 2), 8), pauseAfterCommit(batchFor(999, 2), 40)]).toEqual([8, 15])
 })
 
@@ -171,7 +171,7 @@ async function gapsAt(everyMs: number): Promise<number[]> {
   return starts.slice(1).map((atMs, i) => atMs - starts[i]!)
 }
 
-test('at 1,000 messages per second each has a commit of its own', async () => {
+test('at 1,000 messages per second each message has its own commit', async () => {
   expect(Math.max(...(await gapsAt(1)))).toBeLessThan(1.01)
 })
 

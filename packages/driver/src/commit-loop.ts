@@ -175,10 +175,10 @@ const FLOOR_WHOLE_PER_SECOND = 2_500
 const FLOOR_MS: Millis = 2
 
 /**
- * The least time between the starts of two commits. A commit costs about 400 µs however few messages it carries, so at a
- * steady rate it waits for company: at 5,000 messages per second this saves a fifth of the CPU of broker and Postgres for 1 ms
- * of the median and nothing of p99 (docs/benchmarks/notes/latency.md). An idle broker, and one whose commits take longer,
- * wait for nothing.
+ * The minimum time between the starts of two commits. A commit costs about 400 µs however few messages it carries, so
+ * at a steady rate it is delayed to collect more messages. At 5,000 messages per second this saves a fifth of the CPU
+ * of broker and Postgres, adds 1 ms to the median latency and does not change p99 (docs/benchmarks/notes/latency.md).
+ * An idle broker, and one whose commits take longer, does not wait.
  */
 export class CommitPace {
   #perSecond = 0
@@ -292,8 +292,8 @@ export class CommitBatches {
   }
 
   /**
-   * Returns the appends that have no outcome: those of the failed batch and all that waited behind it, since storing
-   * those first would reverse the order. Settles wait for the next commit; committing one twice does no harm.
+   * Returns the appends that have no outcome: those of the failed batch and all later ones, since storing the later
+   * ones first would reverse the order. Settles wait for the next commit; committing one twice does no harm.
    */
   failed(): Append[] {
     const failed = [...(this.#inFlight?.appends ?? []), ...this.#appends]

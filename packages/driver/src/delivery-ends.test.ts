@@ -108,7 +108,7 @@ test('a recipient is woken when its retry is due, unless the statement failed or
   expect(woken).toBe(1)
 })
 
-test('a session opens when the statements of the session before are done, or after two seconds', async () => {
+test('a session opens when the statements of the previous session are done, or after two seconds', async () => {
   const opened: string[] = []
   const open = (name: string) => ends.before(ann, async () => void opened.push(name))
   await open('idle')

@@ -171,7 +171,7 @@ export class Driver implements Effects {
     this.#claims.pool.pull()
   }
 
-  /** The other shards that live on the same database. */
+  /** The other live shards on the same database. */
   shardsAre(others: ReadonlySet<ShardId>): void {
     this.#sweeps.shardCount = others.size + 1
     this.step(() => this.engine.presence.setOtherShards(others))

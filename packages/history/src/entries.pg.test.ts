@@ -52,7 +52,7 @@ describe('an entry', () => {
     expect(outcome).toEqual({ status: 'conflict', standing: null })
   })
 
-  test('that is repeated is done with its old number, and creates one event', async () => {
+  test('that is repeated succeeds with its old number, and creates one event', async () => {
     await stage.found()
     const first = stage.entry('a', 1)
     const [one] = await stage.writer().write([first])
@@ -134,7 +134,7 @@ describe('a quota', () => {
     ['entries of a space', { entriesMax: 2 }],
     ['bytes of a space', { spaceBytesMax: 6 }],
     ['bytes of a mesh', { meshBytesMax: 12 }],
-  ])('of %s refuses only what exceeds it', async (_, limits) => {
+  ])('of %s refuses only entries that exceed it', async (_, limits) => {
     await stage.found()
     const entries = ['a', 'b', 'c'].map((key) => stage.entry(key, 1))
     expect((await stage.writer(0, limits).write(entries)).map(seqOf)).toEqual([1, 2, 'quota'])
@@ -142,7 +142,7 @@ describe('a quota', () => {
     expect((await stage.writer(0, limits).write(rest)).map(seqOf)).toEqual(['quota', 3])
   })
 
-  test('of a mesh counts all its spaces', async () => {
+  test('of a mesh covers all its spaces', async () => {
     await stage.found()
     await stage.found({ spaceId: GROUP })
     const limits = { meshBytesMax: 8 }

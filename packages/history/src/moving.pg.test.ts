@@ -84,7 +84,7 @@ describe.each<Table>(['space', 'attachment', 'attachment_chunk'])('a new row of 
     expect(await arrived(table)).toBe(1)
   })
 
-  test('that meets the freeze is refused', async () => {
+  test('that begins during the freeze is refused', async () => {
     let copied: Promise<unknown> | undefined
     let asked: Promise<unknown> | undefined
     // The freeze has changed the mesh, and waits for a session.

@@ -252,7 +252,7 @@ const AttachmentReport = z.object({
   unfinished: z.int().describe('the incomplete uploads among them'),
 })
 
-/** What a mesh stores besides messages. */
+/** A mesh's storage besides messages. */
 export const StorageReport = z.object({ spaces: z.array(SpaceReport), attachments: AttachmentReport })
 export type StorageReport = z.output<typeof StorageReport>
 

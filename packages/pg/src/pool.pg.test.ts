@@ -130,7 +130,7 @@ test('a statement that got no connection in time was not executed', async () => 
   })
 })
 
-test('no statement is sent behind another on one connection', async () => {
+test('no statement is sent on a connection that runs another one', async () => {
   await withDatabase({ ...unhurried, connections: 2 }, async (db) => {
     await admin.run((sql) => sql`select pg_advisory_lock(8)`)
     const slow = db.run((sql) => sql`select pg_advisory_lock(8)`)
@@ -141,7 +141,7 @@ test('no statement is sent behind another on one connection', async () => {
   })
 })
 
-test('a refusal carries its SQLSTATE and constraint, and nothing of the statement', async () => {
+test('a refusal carries its SQLSTATE and constraint, but no part of the statement', async () => {
   const secret = 'c0ffee-secret'
   const statements: ((db: Database) => Promise<unknown>)[] = [
     (db) => db.run((sql) => sql`insert into known (id, name) values (1, ${secret})`),
@@ -331,7 +331,7 @@ function listen(server: Server): Promise<number> {
   })
 }
 
-test('statements beyond the waiting limit are not executed; those that wait are', async () => {
+test('statements beyond the waiting limit are not executed; waiting ones are', async () => {
   await withDatabase({ ...unhurried, connections: 1, waitingMax: 2 }, async (db) => {
     await admin.run((sql) => sql`select pg_advisory_lock(8)`)
     const running = db.run((sql) => sql`select pg_advisory_lock(8)`)

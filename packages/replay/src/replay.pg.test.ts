@@ -114,7 +114,7 @@ describe('a space with some history', () => {
     return space
   }
 
-  test('returns the current values, and after a seq also what was deleted since', async () => {
+  test('returns the current values, and after a seq also the deleted ones', async () => {
     const space = await filled()
     const seqs = async (after: number) =>
       (await readAll(world.copies, stateNow(space.ref, after))).map(({ seq, kind }) => [seq, kind])

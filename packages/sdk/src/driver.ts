@@ -208,7 +208,7 @@ export class PeerDriver implements PeerEffects {
   async #release(store: PeerStore): Promise<void> {
     while (this.#writing !== null) await this.#writing
     this.#isStoreClosed = true
-    await store.close().catch(() => undefined) // every promised change was synced before
+    await store.close().catch(() => undefined) // every promised change was already synced
   }
 
   #frameReceived(dialNo: number, wire: unknown): void {

@@ -1,7 +1,7 @@
 /**
- * The engine of a peer: it decides and never waits. Its parts (outbox, receiver, key directory and others) stand behind one
- * synchronous surface. Frames, socket events and the time arrive as calls, and commands leave through `PeerEffects`. It reads
- * no clock and draws no random number, so a simulator can drive it from a seed.
+ * The engine of a peer: it decides and never waits. Its parts (outbox, receiver, key directory and others) share one
+ * synchronous interface. Frames, socket events and the time arrive as calls, and commands leave through `PeerEffects`.
+ * It reads no clock and draws no random number, so a simulator can drive it from a seed.
  */
 import type { ClientFrame, FrameOf, ServerFrame } from '@sealpost/protocol'
 import type { EnvelopeId, Millis, PeerKey } from '@sealpost/std'

@@ -172,8 +172,8 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * The newest box key epochs that this peer has seen: pass them to `openState`, so a space can't be rolled back behind
-   * them.
+   * The newest box key epochs that this peer has seen: pass them to `openState`, so that a space can't be rolled back
+   * to older ones.
    */
   get keyEpochs(): KeyEpochs {
     return this.#driver.engine.keyEpochs

@@ -137,7 +137,7 @@ export interface UserKeys {
   rotateIdentity(next: Identity): Uint8Array
 }
 
-/** A part of the engine with frames of its own. */
+/** A part of the engine that sends its own frames. */
 export interface EnginePart {
   /** A session began. */
   connected?(welcome: FrameOf<'welcome'>, nowMs: Millis): void

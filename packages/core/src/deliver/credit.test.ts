@@ -171,7 +171,7 @@ test('a credit of 0 claims nothing; a smaller window applies at once', () => {
 
 const known = (knownSinceTick: number) => ({ knownSinceTick })
 
-test('later checks may skip what a scan of the whole queue has seen', () => {
+test('later checks may skip ids that a scan of the whole queue covered', () => {
   const credit = new Credit(WINDOW, LIMITS)
   credit.startClaim({ nextTick: () => 5, lastId: 70, nowMs: 0 })
   expect(credit.scannedUpTo(known(4), 0)).toBe(0) // not before the claim has returned

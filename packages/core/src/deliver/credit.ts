@@ -43,8 +43,8 @@ const NO_ID: IdRange = { from: Infinity, to: 0 }
 const CLAIM_SPARE = 8
 
 /**
- * The bounds of what is on its way to one recipient: deliveries, as it asked for, and bytes, as the broker's memory
- * allows.
+ * The bounds on deliveries in flight to one recipient: their number, as it requested, and their bytes, as the broker's
+ * memory allows.
  */
 export interface Window {
   readonly count: number
@@ -346,7 +346,7 @@ export class Credit {
     return unsettled
   }
 
-  /** Returns what was settled, or undefined when this session holds no such delivery. */
+  /** Returns the settled delivery, or undefined when this session holds no such delivery. */
   settled(id: DeliveryId): Unsettled | undefined {
     const unsettled = this.unsettled.get(id)
     if (!unsettled) return undefined
@@ -371,8 +371,8 @@ export class Credit {
   }
 
   /**
-   * Frees the room of deliveries pushed before `pushedBeforeMs`, a lease ago: otherwise a recipient that settles nothing
-   * of a full window would never get another push. Forgets very old ones.
+   * Frees the room of deliveries pushed before `pushedBeforeMs`, a lease ago. Otherwise a recipient with a full window
+   * that settles nothing would never get another push. Forgets very old deliveries.
    */
   lapse(pushedBeforeMs: Millis, forgetBeforeMs: Millis): void {
     for (const [id, unsettled] of this.unsettled) {

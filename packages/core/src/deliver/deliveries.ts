@@ -310,8 +310,9 @@ export class Deliveries {
   }
 
   /**
-   * The broker ends the session. A machine that a message crashes sends no close frame: its session falls silent, or the
-   * next one supersedes it. Without a failed attempt, the suspect would block everything behind it forever.
+   * The broker ends the session. A machine that crashes because of a message sends no close frame: its session falls
+   * silent, or the next one supersedes it. Without a failed attempt, the suspect would block all later deliveries
+   * forever.
    */
   ending(live: LiveSession, code: CloseCode): void {
     if (code === 'superseded' || code === 'heartbeat_missed') this.failSuspect(live)

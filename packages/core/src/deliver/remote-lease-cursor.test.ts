@@ -66,7 +66,7 @@ test('a new epoch clears the cursor', () => {
   expect([collects.lastIds, collects.announced(idIn(7, 4))]).toEqual([[], false])
 })
 
-test('one block is tracked for each possible shard, and none is forgotten while its leases may be valid', () => {
+test('one block is tracked for each possible shard, and stays while its leases may be valid', () => {
   const collects = new RemoteLeaseCursor()
   const take = (block: number, nowMs: number) => {
     collects.announced(idIn(block, 1))

@@ -115,7 +115,7 @@ test('a failed collect is followed by a claim, not by a fence', () => {
   expect([wants.length, engine.counters.fences]).toEqual([1, 0])
 })
 
-test('H65: a lease under another epoch makes a session claim, and nothing more', () => {
+test('H65: a lease under another epoch only makes a session claim', () => {
   const { receive, scan, wants, collects } = shard()
   receive(born(idIn(1)))
   scan(delivery(1))

@@ -256,7 +256,7 @@ describe('a broadcast', () => {
     expect(wants).toMatchObject([{ ids: ANY_ID }])
   })
 
-  test('counts its body with the first that was not refused', () => {
+  test('counts its body with the first recipient that was not refused', () => {
     const { engine, sendFrame, nacks, appends } = pair({ waitingBytesMax: 61_000 })
     const frame = broadcast(1) as Extract<ClientFrame, { type: 'broadcast' }>
     const tooLong = { ...frame.envelopes[0]!, ttlSeconds: 999_999_999 }

@@ -17,7 +17,7 @@ const asking = (policy: FrameOf<'consent'>['policy']): FrameOf<'consent'> => ({
   ...{ type: 'consent', ref: 5, policy, changes: [] },
 })
 
-test('most peers have no rule; a rule admits only those allowed, or all but those blocked', () => {
+test('most peers have no rule; a rule admits only allowed peers, or all but blocked ones', () => {
   expect(ruleOf(no(1), OPEN)).toBe(null)
   const allowing = ruleOf(no(1), contacts(1, 2))!
   expect([1, 2, 3].map((n) => allowing.admits(no(n)))).toEqual([true, true, false])

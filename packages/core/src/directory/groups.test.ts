@@ -120,7 +120,7 @@ test('if a lookup fails, the envelopes that waited for it may be resent', () => 
   expect(nacks().map(({ code }) => code)).toEqual(['unavailable', 'out_of_sequence'])
 })
 
-test('a statement from another shard is sent when it is found, one of a group new to this shard is not', () => {
+test('a statement from another shard is sent when it is found, unless its group is new to this shard', () => {
   const { engine, enter, sent } = world()
   enter(2)
   sent.length = 0

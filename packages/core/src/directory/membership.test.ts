@@ -102,7 +102,7 @@ test('a revoked member is disconnected at once, also during its opening, and nob
   expect(engine.sessionCount).toBe(2)
 })
 
-test('the time in which its session is opened does not count as silence of a peer', () => {
+test('the time to open its session does not count as silence of a peer', () => {
   const { engine, closes } = world({ heartbeatMs: 1000 })
   engine.proven(4, { ...memberOf(4), sessionEpoch: 2 }, 10)
   const passTo = (endMs: number) => {

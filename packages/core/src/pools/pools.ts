@@ -104,7 +104,7 @@ export class PoolDispatcher {
     }
   }
 
-  /** The session ended deliveries of a pool or of its own, so it has room. */
+  /** The session ended some of its own deliveries or a pool's, so it has room. */
   deliveryEnded(live: LiveSession, id: DeliveryId, poolNo: PeerNo | undefined): void {
     if (poolNo !== undefined) live.seats.get(poolNo)?.held.delete(id)
     for (const { pool } of live.seats.values()) this.look(live.mesh.meshId, pool)

@@ -60,7 +60,7 @@ const ephemeral = (n: number, to: number, bytes = 50): ClientFrame => ({
   items: [{ envelopeId: idOf(n), recipient: keyOf(to), envelope: new Uint8Array(bytes) }],
 })
 
-test('a watcher gets the peers of another shard: those online, their changes, and that they left', () => {
+test('a watcher learns which peers of another shard are online, and when they change or leave', () => {
   const { there, meet, news, watch } = twoShards()
   there.enter(2)
   watch()

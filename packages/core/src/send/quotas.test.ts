@@ -22,7 +22,7 @@ function addMany(to: ReturnType<typeof owner>, count: number, sender = ann, nowM
 }
 const isFull = (to: ReturnType<typeof owner>, sender = ann, nowMs = 0) => mailboxes.isFull(MESH, to, sender, nowMs)
 
-test('the first send starts a measurement, and the backlog counts from its result on', () => {
+test('the first send starts a measurement, and the backlog is counted from its result on', () => {
   const to = owner()
   addMany(to, 1)
   expect(asked).toBe(1)

@@ -25,7 +25,7 @@ test('a peer that sends frames is pinged only when it falls silent', () => {
   expect(pings).toEqual([1])
 })
 
-test('a peer that holds deliveries is pinged behind them, whatever it sends', () => {
+test('a peer that holds deliveries gets a ping after them, whatever it sends', () => {
   const { engine, pings, wants, enter, appends, send } = world()
   enter(2)
   engine.claimed(

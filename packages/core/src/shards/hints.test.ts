@@ -1,4 +1,4 @@
-/** A hint from another shard can make a session claim from its own queue, and nothing else. */
+/** A hint from another shard can only make a session claim from its own queue. */
 import type { SessionStatus } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import type { MeshId, PeerNo, ShardId } from '@sealpost/std'

@@ -29,12 +29,12 @@ describe('a shard that joins', () => {
   const before = namesOf(9)
   const moved = meshIds.filter((meshId) => homeOf(meshId, before) !== homeOf(meshId, [...before, 'new:7450']))
 
-  test('takes its share, and no mesh moves between others', () => {
+  test('gets its share, and no mesh moves between other shards', () => {
     expect(moved.every((meshId) => homeOf(meshId, [...before, 'new:7450']) === 'new:7450')).toBe(true)
     expect(Math.abs(moved.length - MESHES / 10)).toBeLessThan(MESHES * 0.01)
   })
 
-  test('takes about the same number from each of the others', () => {
+  test('gets about the same number from each of the others', () => {
     const losses = Map.groupBy(moved, (meshId) => homeOf(meshId, before))
     for (const { length } of losses.values()) expect(Math.abs(length - MESHES / 90)).toBeLessThan(MESHES * 0.005)
   })

@@ -83,7 +83,7 @@ export interface StoredMember {
   readonly session: StoredSession
   readonly deliveries: StoredDelivery[]
   lastEnvelopeId: EnvelopeId
-  /** Counts changes of the mark; stands for its `ctid`. */
+  /** Counts changes of the mark, in place of its `ctid`. */
   markMoves: number
   isRevoked: boolean
   isPool: boolean
@@ -180,7 +180,7 @@ export class MemoryDatabase {
     return pool
   }
 
-  /** Creates or changes a space. Without `members`, it keeps messages of everybody in the mesh. */
+  /** Creates or changes a space. Without `members`, it keeps messages of all members of the mesh. */
   setSpace(meshId: MeshId, spaceId: SpaceId, space: Omit<StoredSpace, 'events'> & { keepsMessages: boolean }): void {
     const { keepsMessages, members } = space
     const events = this.eventsOf(meshId, spaceId) ?? []

@@ -69,7 +69,10 @@ export class Commits {
     return this.commitRest(appends, { outcomes, enqueuedAtMs: done?.enqueuedAtMs ?? 0 }, done ? NO_STEPS : settling)
   }
 
-  /** Appends in doubt stay pending. Returns null, with nothing changed, if the batch was stored together and one is in doubt. */
+  /**
+   * Appends in doubt stay pending. Returns null, with nothing changed, if the batch was stored together and one is in
+   * doubt.
+   */
   private async commitOptimistically(
     certain: CertainBatch,
     settling: readonly PipelineStep[],
@@ -85,7 +88,8 @@ export class Commits {
   }
 
   /**
-   * Stores each append with its own statement. Appends in doubt stay pending; the others, and the settles, are committed.
+   * Stores each append with its own statement. Uncertain appends stay pending; the others, and the settles, are
+   * committed.
    */
   private async storeSingly(batch: DecidedBatch, settling: readonly PipelineStep[]): Promise<StatementOutcomes> {
     const { memory } = this.parts
@@ -108,7 +112,7 @@ export class Commits {
     return { outcomes, enqueuedAtMs: Math.floor(Number(times[0])) }
   }
 
-  /** Returns null, with nothing changed, if any append is in doubt. */
+  /** Returns null, with nothing changed, if any append is uncertain. */
   private async storeTogether(
     batch: DecidedBatch,
     { parties, hasBodies }: CertainBatch,

@@ -16,7 +16,7 @@ const append = (no: number) =>
   }) as Append
 const sendersOf = (last: LastAcknowledged) => last.envelopes?.map(({ sender }) => sender) ?? null
 
-test('the last stored envelope stands for all before it', () => {
+test('the last stored envelope represents all earlier ones', () => {
   const last = new LastAcknowledged()
   last.stored(append(1))
   last.stored(append(2))

@@ -85,8 +85,8 @@ from mesh m cross join lateral (select d.due_at from delayed_delivery d
 )
 
 /**
- * Finds deliveries that left these peers' queues unsettled and were not reported to them. `n` is the place of the peer in
- * the request. Walks: dead_letter_untold, member's primary key.
+ * Finds deliveries that left these peers' queues unsettled and were not reported to them. `n` is the position of the
+ * peer in the request. Walks: dead_letter_untold, member's primary key.
  */
 export const FIND_LOST = sqlStatement(
   'meshes uuid[], peers int[], limits int[]',
@@ -170,7 +170,7 @@ select coalesce(sum(size), 0)::int as forgotten from forgotten`,
 )
 
 /**
- * Finds members by their keys; `n` is the place of the key in the request. The consent is that of the user. Walks:
+ * Finds members by their keys; `n` is the position of the key in the request. The consent is that of the user. Walks:
  * member_peer_key; member's, session's, mesh's and consent's primary keys.
  */
 export const FIND_MEMBERS = sqlStatement(
@@ -189,8 +189,8 @@ from unnest(:meshes, :peerKeys) with ordinality as k(mesh_id, peer_key, n) cross
 )
 
 /**
- * Checks sessions of this shard; `n` is the place of the session in the request. Walks: member's, session's and mesh's
- * primary keys.
+ * Checks sessions of this shard; `n` is the position of the session in the request. Walks: member's, session's and
+ * mesh's primary keys.
  */
 export const CHECK_SESSIONS = sqlStatement(
   'shard uuid, meshes uuid[], peers int[], epochs bigint[]',
@@ -285,11 +285,11 @@ cross join lateral (select space_id from space s where s.mesh_id = k.mesh_id and
 )
 
 /**
- * Records messages at the end of a commit, as events of their spaces. A message names its space by place, from 1. The
- * spaces were locked before, behind the marks, so this statement sees the changes of the transactions it waited for.
+ * Records messages at the end of a commit, as events of their spaces. A message names its space by position, from 1.
+ * The spaces were locked before, after the marks, so this statement sees the changes of the transactions it waited for.
  *
- * It skips a message without a stored delivery, one whose sender no longer belongs to the space, and one that was recorded
- * before: a message sent twice has new envelopes, maybe days later.
+ * It skips a message without a stored delivery, one whose sender no longer belongs to the space, and one that was
+ * recorded before: a message sent twice has new envelopes, maybe days later.
  *
  * Walks: the primary keys of space, shared_body, member and peer_group, `message_queue_body` and `history_event_body`.
  */

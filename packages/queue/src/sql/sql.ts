@@ -96,21 +96,22 @@ const isMarkOf = (mesh: string, sender: string) =>
 
 /**
  * Moves the senders' marks and checks what the shard assumed:
- * - Each mark is where this shard last saw it, so nobody else stored anything of the sender, and ids beyond it are new (P5).
- *   The comparison and the change are one step, so of two transactions with one envelope a single one stores it.
+ * - Each mark is where this shard last saw it, so no other shard stored anything of the sender, and ids beyond it are
+ *   new (P5). The comparison and the change are one step, so of two transactions with one envelope a single one stores
+ *   it.
  * - All parties are members and not revoked.
- * - Sessions that get leases on insert are current: the epochs of each mesh, in the order of its peers, are `leasedEpochs` from
- *   `leasedFirsts` to `leasedLasts`. Nothing older of the same senders waits for them from `floors` on; `firsts` and `lasts`
- *   give the range of their senders in `leasedSenders`.
+ * - Sessions that get leases on insert are current: the epochs of each mesh, in the order of its peers, are
+ *   `leasedEpochs` from `leasedFirsts` to `leasedLasts`. Nothing older of the same senders waits for them from `floors`
+ *   on; `firsts` and `lasts` give the range of their senders in `leasedSenders`.
  * - The shard's clock is right.
  *
- * If any check fails, the statement divides by zero (`CHECK_FAILED`) and the transaction changes nothing. Otherwise it returns 1,
- * the times, and the new `ctid` of each mark. Senders come in an order that all shards share, so that two transactions can't
- * wait for each other.
+ * If any check fails, the statement divides by zero (`CHECK_FAILED`) and the transaction changes nothing. Otherwise it
+ * returns 1, the times, and the new `ctid` of each mark. Senders come in an order that all shards share, so that two
+ * transactions can't wait for each other.
  *
- * A mark is found by its `ctid`. It changes with every commit, and while a snapshot is held, a search by key walks over all
- * its former versions. After a wait for another transaction, Postgres checks the conditions on `m` again on the version that
- * this one left: the mark differs, unless the other transaction stored nothing of the sender.
+ * A mark is found by its `ctid`. It changes with every commit, and while a snapshot is held, a search by key walks over
+ * all its former versions. After a wait for another transaction, Postgres checks the conditions on `m` again on the
+ * version that this one left: the mark differs, unless the other transaction stored nothing of the sender.
  *
  * Walks: the primary keys of member, session and message_queue.
  */
@@ -215,12 +216,12 @@ const BODY_BYTES = `(select octet_length(b.bytes) from shared_body b
  * Stores appends that may be resends: out of order, or the sender's first through this shard. The ledger shows what was
  * stored; the version of the sender's mark shows that nobody added to the ledger since this statement's snapshot.
  *
- * `partyMeshes` and `parties` are the distinct peers of the batch. Appends name senders and recipients by their place there,
- * from 1, and their envelopes by place and length in `envelopes`. `markedSenders` are places, too. `notBeforeMs`: 0, or the
- * time until which the append is delayed. Shared bodies are stored before.
+ * `partyMeshes` and `parties` are the distinct peers of the batch. Appends name senders and recipients by their
+ * position there, from 1, and their envelopes by place and length in `envelopes`. `markedSenders` are places, too.
+ * `notBeforeMs`: 0, or the time until which the append is delayed. Shared bodies are stored before.
  *
- * Returns one row: a letter for the status of each append (see `outcomeOf`), their delivery ids, the time of the statement, the last
- * id, and for each sender its place and the new `ctid` of its mark.
+ * Returns one row: a letter for the status of each append (see `outcomeOf`), their delivery ids, the time of the
+ * statement, the last id, and for each sender its place and the new `ctid` of its mark.
  *
  * Walks: the primary keys of message_queue, dedupe_ledger and member, and sender_mark_sender.
  */

@@ -134,7 +134,7 @@ function memberTests(stage: () => Stage): void {
     expect(await here.findMembers(MESH, [])).toEqual([])
   })
 
-  test('key bindings are found in their mesh only, and not those of revoked members', async () => {
+  test('key bindings are found in their mesh only; those of revoked members are not found', async () => {
     await stage().world.revoke(MESH, peerKeyOf(3))
     const found = await stage().here.findBindings(MESH, [1, 3, 4, 99].map(peerKeyOf))
     expect(found.map((binding) => binding.peer)).toEqual([peerKeyOf(1)])

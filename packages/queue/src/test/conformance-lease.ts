@@ -287,7 +287,7 @@ function sessionTests(stage: () => Stage): void {
     expect(await stage().here.fence({ ...session, meshId: OTHER_MESH })).toBeNull()
   })
 
-  test('is distinguished from one that another shard opened since, one of a revoked member, and one of an unknown peer', async () => {
+  test('is distinguished from a session that another shard opened since, from that of a revoked member, and from an unknown peer', async () => {
     const { here, there, world, cat, stranger } = stage()
     const check = async (session: SessionRef) => (await here.checkSessions([session]))[0]!
     const session = await stage().openBob()
@@ -340,7 +340,7 @@ function retryTests(stage: () => Stage): void {
     expect(await stage().takeTexts(session)).toEqual(['a'])
   })
 
-  test('with a long pause does not count as a lease from before a jump of the clock', async () => {
+  test('with a long pause does not look like a lease from before a clock jump', async () => {
     const [a] = await stage().storeAll('a')
     const session = await stage().openBob()
     await stage().take(session)
@@ -373,7 +373,7 @@ function retryTests(stage: () => Stage): void {
 }
 
 function failedAttemptTests(stage: () => Stage): void {
-  test('counts for the oldest delivery whose lease lapsed in the session, not for those behind it', async () => {
+  test('is counted for the oldest delivery whose lease lapsed in the session, not for later ones', async () => {
     await stage().storeAll('a', 'b', 'c')
     const session = await stage().openBob()
     await stage().take(session)
@@ -396,7 +396,7 @@ function failedAttemptTests(stage: () => Stage): void {
     await expectFailedAttempts(stage(), { a: 0 })
   })
 
-  test('that the shard counts belongs to the delivery that it names', async () => {
+  test('counted by the shard belongs to the delivery that it names', async () => {
     const [, b] = await stage().storeAll('a', 'b')
     await stage().here.countFailedAttempt(stage().refOf(b!))
     await stage().here.countFailedAttempt(stage().refOf(b!))

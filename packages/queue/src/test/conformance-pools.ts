@@ -135,7 +135,7 @@ export function poolTests(stageOf: () => Stage): void {
       expect(await crew.texts([bob, cat])).toEqual([null, 'for cat'])
     })
 
-    test('deals urgent deliveries first, and none less urgent than a slot accepts', async () => {
+    test('deals urgent deliveries first, and none below the priorities that a slot accepts', async () => {
       const crew = await Crew.gather(stageOf())
       const { bob, cat } = crew
       await crew.stage.store(
@@ -198,7 +198,7 @@ export function poolTests(stageOf: () => Stage): void {
       expect(await crew.texts([cat])).toEqual(['1'])
     })
 
-    test('ends when its holder opens another session, and not when that is fenced', async () => {
+    test('ends when its holder opens another session, but not when that session is fenced', async () => {
       const crew = await Crew.gather(stageOf())
       const { stage, bob, cat } = crew
       await stage.store(crew.task('1'))

@@ -180,7 +180,7 @@ function measureTests(stage: () => Stage): void {
     return found.map((of) => of.toSorted((a, b) => a.sender - b.sender))
   }
 
-  test('counts deliveries and bytes of each sender, leased, delayed and unclaimed', async () => {
+  test('counts deliveries and bytes of each sender, whether leased, delayed or unclaimed', async () => {
     const { ann, bob, cat } = stage()
     const size = bytesOf('a').length
     const { enqueuedAtMs } = await stage().here.commit({ appends: [stage().append('a')], settles: [] })

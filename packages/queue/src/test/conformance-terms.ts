@@ -188,7 +188,7 @@ function priorityTests(stage: () => Stage): void {
       await stage().store(...[2, 1, 0].map((priority) => stage().append(`${priority}-${n}`, { priority })))
   }
 
-  test('each get their share of a claim, and come in their order', async () => {
+  test('each get their share of a claim, and keep their order', async () => {
     await storeOfEach(21)
     const deliveries = await claimed({ limit: 21 })
     expect([0, 1, 2].map((priority) => deliveries.filter((one) => one.priority === priority).length)).toEqual([

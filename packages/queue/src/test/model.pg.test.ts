@@ -1,7 +1,7 @@
 /**
- * Runs both queues under the same random commands and compares them after each: so the simulator can trust the memory
- * queue. Times are multiples of ten seconds, limits lie five seconds beside them, and `holdClock` reverts the advance of
- * the server's clock, so that the speed of the machine decides nothing.
+ * Runs both queues under the same random commands and compares them after each one, so that the simulator can trust the
+ * memory queue. Times are multiples of ten seconds, limits differ from them by five seconds, and `holdClock` reverts
+ * the advance of the server's clock, so that the speed of the machine decides nothing.
  */
 
 import {

@@ -79,7 +79,7 @@ async function openAt(queue: Queue): Promise<SessionRef> {
 
 const textsAt = async (queue: Queue) => stage.takeTexts(await openAt(queue), 1000, queue)
 
-test('queued mail arrives in order, and later mail behind it', async () => {
+test('queued mail arrives in order, followed by later mail', async () => {
   await stage.storeAll('1', '2', '3')
   await stage.openBob()
   await stage.storeAll('4', '5')
@@ -113,7 +113,7 @@ describe.each(WHEN)('interrupted when it was %s', (phase) => {
     expect(await sendBy(stage.here, 'too late')).toBe('away')
   })
 
-  test('it can be undone before the turning point, and not after it', async () => {
+  test('the move can be undone before the turning point, and not after it', async () => {
     const session = await stage.openBob()
     await stage.storeAll('before')
     await moveUpTo(phase)
@@ -142,7 +142,7 @@ describe('while it is frozen', () => {
     expect(statusesOf(outcomes)).toEqual(['away', 'stored'])
   })
 
-  test('a resend is detected, and lets no later envelope pass', async () => {
+  test('a resend is detected, and no later envelope passes it', async () => {
     await stage.openBob()
     const last = stage.append('last')
     await stage.store(last)
@@ -198,7 +198,7 @@ test('a commit that waited for the freeze stores nothing', async () => {
   expect(await textsAt(stage.here)).toEqual([])
 })
 
-test('it moves back, and away again', async () => {
+test('the mesh moves back, and away again', async () => {
   await stage.storeAll('1')
   await moveMesh(order)
   expect(await sendBy(there, '2')).toBe('stored')

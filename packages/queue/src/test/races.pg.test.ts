@@ -215,7 +215,7 @@ test('a claim updates deliveries in the order in which a commit deletes them: by
   expect(await claiming).toEqual(['first', 'second'])
 })
 
-/** Holds the settles of the former session back, as behind a slow flush, while the next session's claim has begun. */
+/** Delays the settles of the former session, as a slow flush would, until the next session's claim has begun. */
 async function claimDuringSettle(stage: Stage, settled: readonly AppendOutcome[], limit: number): Promise<Claimed> {
   const { admin } = worlds
   const session = await stage.openBob(stage.there)
@@ -236,7 +236,7 @@ async function claimDuringSettle(stage: Stage, settled: readonly AppendOutcome[]
 const claimedTexts = (claimed: Claimed): string[] =>
   claimed.status === 'claimed' ? claimed.deliveries.map(({ envelope }) => textOf(envelope)) : [claimed.status]
 
-test('a claim that picked what is settled meanwhile comes back short, and reports that there is more', async () => {
+test('a claim whose picks are partly settled meanwhile returns fewer, and reports that there is more', async () => {
   const stage = await Stage.open(await worlds.next())
   const stored = await stage.storeAll(...Array.from({ length: 10 }, (_, i) => String(i)))
   await stage.take(await stage.openBob(), 4)

@@ -298,7 +298,7 @@ describe('reconnecting', () => {
     }
   })
 
-  test('peers deferred together with one retry-after come back spread, more so each time', () => {
+  test('peers deferred together with one retry-after reconnect at different times, further apart after each deferral', () => {
     const random = seededRandom(5).next
     const waitsOf = (putOffs: number) =>
       Array.from({ length: 200 }, () => {
@@ -416,7 +416,7 @@ describe('liveness', () => {
     expect(world.connection.wakeAtMs).toBe(2 * HEARTBEAT_MS + 1)
   })
 
-  test('a process that slept pings before it gives up', () => {
+  test('a process that was asleep pings before it gives up', () => {
     const world = new World()
     world.goLive()
     world.connection.tick(100 * HEARTBEAT_MS)

@@ -62,7 +62,7 @@ test('a process that was busy reads waiting frames before it gives the broker up
   expect(watch(liveness, 32_000)).toEqual([])
 })
 
-test('a process that slept pings before it gives the broker up', () => {
+test('a process that was asleep pings before it gives the broker up', () => {
   expect(begun().look(100 * HEARTBEAT_MS, true)).toBe('ping')
 })
 

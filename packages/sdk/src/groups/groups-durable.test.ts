@@ -1,4 +1,4 @@
-/** What a store keeps of group messages across processes of a peer. */
+/** How a store keeps group messages across processes of a peer. */
 import { changeGroup, createGroup, type GroupStatement, generateIdentity, type Note, ready } from '@sealpost/identity'
 import type { ClientFrame, FrameOf } from '@sealpost/protocol'
 import { beforeAll, expect, test } from 'vitest'

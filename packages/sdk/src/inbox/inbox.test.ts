@@ -260,7 +260,7 @@ describe('inbox', () => {
     expect(inbox.receive(arrival(1, ALICE, streamOf(1)))).toBe('fresh')
   })
 
-  test('of 8,192 streams, a store forgets the least recently used one, and none of another sender', () => {
+  test('of 8,192 streams, a store forgets the least recently used one, but no stream of another sender', () => {
     const { inbox, writer, records } = new InboxLife()
     for (let i = 0; i < 8_192; i++) settle(inbox, arrival(1, ALICE, streamOf(i)))
     settle(inbox, arrival(1, MALLORY, STREAM))

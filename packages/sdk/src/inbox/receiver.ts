@@ -55,7 +55,7 @@ const ALONE_BYTES = 4_096
 /** A broker that pushes mail of a peer whose key it lacks may find the key later. */
 const KEYLESS_RETRY_MS = 60_000
 const RETRY_MAX_MS = 0xffffffff
-/** Every member of a pool has a box of its own in the envelope, so others may be able to open theirs. */
+/** Every member of a pool has its own box in the envelope, so others may be able to open theirs. */
 const POOL_ATTEMPTS_MAX = 5
 const POOL_RETRY_MS = 1_000
 

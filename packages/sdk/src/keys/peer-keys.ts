@@ -184,8 +184,8 @@ export class EnvelopeOpener {
   /** Mail whose senders' keys were all requested since it arrived. */
   readonly #rechecked = new WeakSet<IncomingEnvelope>()
   /**
-   * Whether this peer holds the directory's key for it. Checked once per session: a peer rotates its key in a session
-   * of its own, which would end this one.
+   * Whether this peer holds the key that the directory lists for it. Checked once per session: a peer rotates its key
+   * in a separate session, which would end this one.
    */
   #ownKey: 'unchecked' | 'asked' | 'held' = 'unchecked'
   /** Senders of mail that waits for that check. */

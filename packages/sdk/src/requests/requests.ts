@@ -80,7 +80,7 @@ export class BrokerRequests implements EnginePart {
     return atMs
   }
 
-  /** Ignores a reply that nobody waits for, or of another type than requested. */
+  /** Ignores a reply without an open request, or of another type than requested. */
   replied(answer: Extract<ServerFrame, BrokerReplyTo<BrokerRequestType>>): void {
     const open = this.#open.get(answer.ref)
     if (!open || REPLIES[open.frame.type] !== answer.type) return
@@ -100,8 +100,8 @@ export class BrokerRequests implements EnginePart {
 }
 
 /**
- * A member of the mesh as its broker reports it, and an admin's operations. Names and roles are the broker's: nobody
- * signed them.
+ * A member of the mesh as its broker reports it, and an admin's operations. Names and roles come from the broker,
+ * unsigned.
  */
 export interface MemberEntry {
   readonly peer: PeerKey
@@ -147,7 +147,7 @@ export interface ConsentState {
 export interface ConsentUpdate {
   /** Default: unchanged. */
   readonly policy?: ConsentPolicy
-  /** A key in several of these lists is blocked or forgotten, whichever list comes last here. */
+  /** A key in several of these lists is blocked or forgotten, whichever of these lists comes last. */
   readonly allow?: readonly PeerKey[]
   readonly block?: readonly PeerKey[]
   readonly forget?: readonly PeerKey[]

@@ -175,7 +175,7 @@ test('a value of another key, space or mesh is reported as forged, whoever signe
   handOut(its, elsewhere.values.three)
   await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
   await caught(its.bob, all(its.bob.state.list()), 'entry_forged')
-  // Holds even if a holder of the keys made the value for another place.
+  // Holds even if a holder of the keys made the value for another key, space or mesh.
   const { ring, place } = keysOf(its.space)
   const { signing } = its.ann.identity
   const fields = { key: 'topic', value: new Uint8Array(3), sentAtMs: 1, revision: 1, prevHash: new Uint8Array(32) }

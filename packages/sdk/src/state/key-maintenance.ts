@@ -125,7 +125,7 @@ export class KeyMaintenance {
         if (!(await this.#give(status)) || round >= ROUNDS_MAX) return status
       } catch (error) {
         const isLate = error instanceof SealpostError && error.code === 'stale_epoch'
-        if (!isLate || round >= ROUNDS_MAX) throw error // another member was first: check again
+        if (!isLate || round >= ROUNDS_MAX) throw error // another member was first, so check again
       }
     }
   }

@@ -29,7 +29,7 @@ function watched() {
   return { options, until }
 }
 
-test('members count each reaction once, and removed reactions no longer', async () => {
+test('members count each reaction once, and do not count removed reactions', async () => {
   const { ann, bob } = await crew()
   const [hers, his] = [await openReactions(ann.state), await openReactions(bob.state)]
   await Promise.all([hers.add('m1', '👍'), hers.add('m1', '🎉'), hers.add('m1', '👍'), hers.add('m2', '👎')])

@@ -45,7 +45,7 @@ test('one batch is in flight at a time, and the next contains all later changes'
   expect(world.writer.isIdle).toBe(true)
 })
 
-test('only the last change of each key is written, as it is when the batch leaves', () => {
+test('only the last change of each key is written, in its state when the batch leaves', () => {
   const world = new World()
   let rank = 1
   world.writer.put('a', () => record(rank))

@@ -189,7 +189,7 @@ describe('the outbox', () => {
     await alice.close()
   })
 
-  test('stores the sends of one loop in one write, sealed, and no body in clear', async () => {
+  test('stores the sends of one loop in one write, sealed, without any body in clear', async () => {
     const world = new World()
     const store = new HeldStore()
     const alice = await connect(world.options(world.alice, { store }))
@@ -280,7 +280,7 @@ describe('the outbox', () => {
 })
 
 describe('the inbox', () => {
-  test('settles at the broker only what is stored', async () => {
+  test('settles a message at the broker only once its settle is stored', async () => {
     const world = new World()
     const store = new HeldStore()
     const alice = await connect(world.options(world.alice))
@@ -300,7 +300,7 @@ describe('the inbox', () => {
     await alice.close()
   })
 
-  test('hands out all unsettled messages again, and no settled ones', async () => {
+  test('hands out all unsettled messages again, but no settled ones', async () => {
     const world = new World()
     const alice = await connect(world.options(world.alice))
     world.broker.intercept = (_, frame) => frame.type === 'settle' // the broker never gets the settle

@@ -130,7 +130,7 @@ describe('a broker that', () => {
     expect(alarmsOf(alice)).toHaveLength(1)
   })
 
-  test('goes back to a key from before a process that has ended gets nothing sealed: binding_rolled_back', async () => {
+  test('goes back to a key older than an ended process has seen gets nothing sealed: binding_rolled_back', async () => {
     await using scene = new HostileScene()
     const { bindings, meshId } = scene.broker
     const bobKey = keyOf(scene.bob)
@@ -146,7 +146,7 @@ describe('a broker that', () => {
     expect(scene.caught).toHaveLength(1)
   })
 
-  test('goes back to an older key than a space of this process has seen gets nothing sealed: binding_rolled_back', async () => {
+  test('goes back to a key older than a space of this process has seen gets nothing sealed: binding_rolled_back', async () => {
     await using scene = new HostileScene()
     const bobKey = keyOf(scene.bob)
     const alice = await scene.join(scene.alice)

@@ -61,7 +61,7 @@ export class SpaceBroker {
   readonly boxKeys = new Map<PeerKey, Identity['box']>()
   /** The received requests, in order. */
   readonly asked: string[] = []
-  /** The requests that wait for news. */
+  /** The requests that wait for changes. */
   readonly #followers = new Set<() => void>()
   #firstFollower = Promise.withResolvers<void>()
   #challenges = new Map<string, Json>()

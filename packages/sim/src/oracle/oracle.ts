@@ -285,7 +285,7 @@ export class Oracle {
     must(false, 'revocation', () => 'the session of a revoked peer continues')
   }
 
-  /** A shard accepts what the recipient refuses by a consent that the shard has received. */
+  /** A shard accepts a message that the recipient refuses by a consent that the shard has received. */
   unwelcome(): void {
     must(false, 'consent', () => 'taken from a sender that its recipient has blocked')
   }

@@ -55,7 +55,7 @@ test('an unknown pool has no end, and only the owner ends a pool', async () => {
   expect(await listed()).toEqual([[poolOf(2), 1]])
 })
 
-test('an owner has a limit of pools, and an ended one counts for another day', async () => {
+test('an owner has a limit of pools, in which an ended pool counts for another day', async () => {
   const { ann, bob, record, endedAgo } = await mesh()
   const found = (n: number, owner = ann) => putPool(db, owner, record(n, 1), 2)
   expect([await found(1), await found(2), await found(3)]).toEqual(['done', 'done', 'too_many_own'])

@@ -76,7 +76,7 @@ describe('a new attachment', () => {
   })
 })
 
-test('the files of a user and its devices count together, those of a removed device too', async () => {
+test('the files of a user and its devices count together, including those of a removed device', async () => {
   const { made, meshId, keys, ann, bob, eve } = await mesh()
   await makeDevice(db, meshId, bob, ann)
   expect((await made({ owner: bob, to: [keys[2]!], bytes: 20_000 })).outcome).toBe('done')
@@ -99,7 +99,7 @@ test('a peer finds attachments that it owns or receives; for a group with its ne
 })
 
 describe('chunks', () => {
-  test('arrive in any order and repeatedly, and none replaces another', async () => {
+  test('arrive in any order and repeatedly, but do not replace others', async () => {
     const { of } = await (await mesh()).made()
     const outcomes = [
       await putChunk(db, of, chunk(2)),
@@ -137,7 +137,7 @@ describe('chunks', () => {
   })
 })
 
-test('expired attachments are deleted in steps, and no others', async () => {
+test('only expired attachments are deleted, in steps', async () => {
   const { made, ann, meshId } = await mesh()
   const [{ of }, kept] = [await made(), await made()]
   for (const { of: one } of [{ of }, kept]) for (const n of [0, 1, 2]) await putChunk(db, one, chunk(n))

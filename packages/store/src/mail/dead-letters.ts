@@ -188,7 +188,7 @@ async function refusedOf(
   return [...there, ...unknown].sort((a, b) => a.id - b.id)
 }
 
-/** Deletes dead letters. @returns how many @throws DatabaseError; what was deleted before stays so */
+/** Deletes dead letters. @returns how many @throws DatabaseError; earlier deletions remain */
 export async function purgeDeadLetters(
   db: Database,
   filter: DeadLetterFilter,

@@ -1,4 +1,4 @@
-/** What the broker stores beside waiting mail: dead letters, state and history, the database's tables, and the audit. */
+/** The broker's storage besides waiting mail: dead letters, state and history, the database's tables, and the audit. */
 import type {
   Audit,
   DatabaseReport,
@@ -200,7 +200,7 @@ function LetterCells({ letter }: { letter: DeadLetterReport }) {
   )
 }
 
-/** What a mesh stores besides mail: sizes and ages, never content. */
+/** The storage of a mesh besides mail: sizes and ages, never content. */
 const HEAD = ['Space', 'Owner', '# Values', '# Size', '# History', 'Kept since', '# Days', '# Snapshot age', 'ID']
 
 export function KeptView({ api, meshId }: { api: Api; meshId: string }) {
