@@ -56,7 +56,7 @@ export interface BusTransportEvents {
   onPacket(topic: Topic, bytes: Uint8Array): void
   /** Packets under these topics arrive from now on. */
   onFollowing(topics: readonly Topic[]): void
-  /** For the log. The transport reconnects by itself. */
+  /** Reports an error for the log. The transport reconnects by itself. */
   onUp(): void
   onDown(error: OperatingError): void
 }

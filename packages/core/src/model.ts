@@ -65,7 +65,7 @@ export interface PeerState {
   consentVersion: number
   /** The peer's backlog, as far as this shard knows. */
   readonly mailbox: MailboxUsage
-  /** One object for all devices of its user. */
+  /** All devices of a user share one object. */
   readonly share: UserShare
   isStale: boolean
   /**
@@ -272,8 +272,8 @@ export class PoolTable {
 /** Each request costs a statement, or a frame for every watcher. */
 const REQUESTS = { perSecond: 20, burst: 400 }
 /**
- * Each settle of a delivery that the session doesn't hold costs a lookup. A client that repeats the settles of its former
- * session names up to a window of them.
+ * Each settle of a delivery that the session doesn't hold costs a lookup. A client that repeats its former session's
+ * settles names up to a window of them.
  */
 const STRAYS = { perSecond: 500, burst: 20_000 }
 /** Each extension costs an update of a row. A client extends at most a window, three times per lease. */
@@ -338,7 +338,7 @@ export class LiveSession {
   held: SendRequest[] = []
   isResolving = false
   private sends = 0
-  /** By lane, the number of a refused envelope. It bars later ones until the sender resends from there. */
+  /** The number of a refused envelope in each lane. It bars later ones until the sender resends from there. */
   private readonly barred = new Map<string, number>()
 
   readonly outgoing = new Outgoing()

@@ -25,7 +25,7 @@ export interface BatchLimits {
   readonly appendsMax: number
   readonly appendBytesMax: number
   readonly settlesMax: number
-  /** With this many waiting settles, they are due without a call. */
+  /** The number of waiting settles that are due without a call. */
   readonly settlesDueAt: number
 }
 
@@ -105,7 +105,7 @@ export class CommitLoop {
     })
   }
 
-  /** After an outage: commits at once instead of at the end of the back-off. */
+  /** After an outage, commits at once instead of at the end of the back-off. */
   resume(): void {
     this.#backOffMs = 0
     this.#resumesAtMs = 0

@@ -18,7 +18,7 @@ type HistoryFor = (typeof HISTORY_FOR)[number]
 
 /** The terms that a space's owner has signed. */
 export interface SpaceDefinition extends SpaceRef {
-  /** Only increases. */
+  /** The epoch only increases. */
   readonly epoch: number
   readonly historyFor: HistoryFor
   readonly keepsMessages: boolean

@@ -285,7 +285,7 @@ function requireOwnMove({ move, movedTo }: MeshLocation, { to }: MoveOrder) {
  */
 export interface Cell {
   readonly name: string
-  /** Where peers connect to its brokers. */
+  /** The address at which peers connect to its brokers. */
   readonly urls: readonly string[]
   /** The URL, with the owner of its tables; only a mover needs it. */
   readonly databaseUrl?: string | undefined
@@ -327,7 +327,7 @@ function jsonOf(text: string): unknown {
 
 const malformed = (sentence: string) => new OperatingError('cells_malformed', `${sentence}. ${EXPECTED}`)
 
-/** What one cell knows about a mesh. */
+/** The state of a mesh in one cell. */
 export interface CellLocation {
   readonly cell: string
   /** Null: the cell has no such mesh. An error: the cell did not reply. */

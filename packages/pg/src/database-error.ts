@@ -28,7 +28,7 @@ export class DatabaseError extends OperatingError {
 /** The SQLSTATE of a `db_not_executed` whose rows met a new partition; the same statement succeeds when repeated. */
 export const NEW_PARTITION = '23514'
 
-/** Where a database is, without the password: safe to use in messages. */
+/** The location of a database, without the password: safe to use in messages. */
 export interface DatabaseAddress {
   readonly hosts: readonly Host[]
   readonly user: string

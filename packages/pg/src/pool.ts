@@ -133,7 +133,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
   readonly #url: string
   readonly #options: PoolOptions
   readonly #openConnection: Open<Driver>
-  /** With the time since which each is idle. */
+  /** The idle connections, each with the time since which it is idle. */
   readonly #idle = new Map<DatabaseConnection<Driver>, number>()
   readonly #busy = new Set<DatabaseConnection<Driver>>()
   readonly #waiting = new Set<Waiter<Driver>>()

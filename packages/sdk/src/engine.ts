@@ -67,8 +67,8 @@ export interface EngineStore {
 }
 
 /**
- * With this many, settles leave together with other frames; fewer wait for more, because a separate frame costs more
- * than the delay.
+ * This many settles leave together with other frames. Fewer wait for more, because a separate frame costs more than the
+ * delay.
  */
 const SETTLES_WITH_FRAMES = 16
 

@@ -39,7 +39,7 @@ export interface ConnectOptions {
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
   readonly identity: Identity
-  /** For opening only: box keys from before a rotation, and one that an earlier process was about to publish. */
+  /** Box keys for opening only: those from before a rotation, and one that an earlier process was about to publish. */
   readonly formerBoxKeys?: readonly BoxKeys[]
   /** Former identity keys: mail sealed to them is opened too. */
   readonly formerKeys?: readonly PeerKey[]
@@ -387,7 +387,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     const onEvent = this.#onEvent
     if (event.type === 'ephemeral') call(this.#ephemeralHandlers, event)
     if (event.type === 'presence') call(this.#presenceHandlers, event)
-    // In a microtask: an exception of the application must not end up inside the engine.
+    // Runs in a microtask, so that an exception of the application does not end up inside the engine.
     if (onEvent) queueMicrotask(() => onEvent(event))
   }
 
@@ -414,7 +414,7 @@ function added<T>(handlers: Set<(event: T) => void>, handler: (event: T) => void
   return () => void handlers.delete(own)
 }
 
-/** In microtasks: exceptions of the application must not end up inside the engine. */
+/** Runs in microtasks, so that exceptions of the application do not end up inside the engine. */
 function call<T>(handlers: ReadonlySet<(event: T) => void>, event: T): void {
   for (const handler of handlers) queueMicrotask(() => handler(event))
 }

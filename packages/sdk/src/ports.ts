@@ -29,7 +29,7 @@ import type { DeliveryReceipt } from './inbox/inbox.ts'
 import type { Message, OpenVerdict } from './inbox/message.ts'
 import type { Receipt } from './outbox/lane.ts'
 
-/** One identity in one mesh. Synchronous; the caller keeps others' keys. */
+/** The operations of one identity in one mesh. Synchronous; the caller keeps others' keys. */
 export interface CryptoPort {
   signAuth(transcript: Transcript): Uint8Array
   /** Returns whether WELCOME was signed with `transcript.brokerKey`, the pinned key, over this AUTH. */
@@ -145,7 +145,7 @@ export interface EnginePart {
   disconnected(): void
   /** Returns the frames to send now; called in a session only. */
   takeFrames(nowMs: Millis): readonly ClientFrame[]
-  /** When the part has frames without a further call, or must be ticked; Infinity for never. */
+  /** Returns when the part has frames without a further call, or must be ticked; Infinity for never. */
   readonly wakeAtMs: Millis
   /** Refuses everything that waits for a reply. */
   close?(error: SealpostError): void
@@ -233,7 +233,7 @@ export type PeerEvent =
    * trusted.
    */
   | { type: 'user_tamper'; peer: PeerKey | null; reason: UserTamper }
-  /** As `group_tamper`, for pools. */
+  /** Like `group_tamper`, for pools. */
   | { type: 'pool_tamper'; pool: PoolId | null; reason: 'statement_forged' | 'statement_rolled_back' }
   /** This peer no longer works for the pool: the owner removed it, or the pool is gone. */
   | { type: 'pool_left'; pool: PoolId; reason: 'not_in_pool' | 'unknown_pool' | 'too_many' }
@@ -250,7 +250,7 @@ export interface EphemeralMessage {
   readonly sender: PeerKey
   readonly envelopeId: EnvelopeId
   readonly body: Uint8Array
-  /** By the sender's clock, whole milliseconds. */
+  /** The sender's time, in whole milliseconds. */
   readonly sentAtMs: Millis
 }
 

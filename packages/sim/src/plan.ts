@@ -43,7 +43,7 @@ export interface FaultPlan {
   readonly handlerSlow: number
   readonly handlerRejects: number
   readonly handlerExtends: number
-  /** Per send: it requests receipts; it is delayed. */
+  /** Per send: the message requests receipts, or is delayed. */
   readonly wantsReceipts: number
   readonly delayed: number
   readonly disturbed: number

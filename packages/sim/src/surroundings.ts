@@ -1,4 +1,6 @@
-/** What the parts of a world share: data types without behaviour, so that the parts need not import each other. */
+/**
+ * The data types that the parts of a world share. They have no behaviour, so that the parts need not import each other.
+ */
 import type { EngineLimits, GroupEntry } from '@sealpost/core'
 import type { Driver } from '@sealpost/driver'
 import type { Hint } from '@sealpost/protocol/hints'

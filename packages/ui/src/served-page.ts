@@ -18,7 +18,7 @@ export interface PageParts {
   readonly folder: string
   /** Additional script sources, and the trusted-types rules, as in the policy. */
   readonly allows: { readonly scripts?: string; readonly trustedTypes: string }
-  /** By name; `index.html` is the folder's page. */
+  /** The assets by name; `index.html` is the folder's page. */
   readonly assets: ReadonlyMap<string, Asset>
 }
 
@@ -39,7 +39,9 @@ interface Served {
   readonly gzipped: Uint8Array<ArrayBuffer>
 }
 
-/** Only what was served with the page runs or loads, requests go to its origin only, and no text becomes markup. */
+/**
+ * Only code that was served with the page loads or runs, requests go to its origin only, and no text becomes markup.
+ */
 const policyOf = ({ scripts, trustedTypes }: PageParts['allows']): string =>
   [
     "default-src 'none'",

@@ -1,4 +1,4 @@
-/** When a block may be collected from, and where the next collect begins. */
+/** Tests when a block may be collected from, and where the next collect begins. */
 import type { Delivery } from '@sealpost/protocol'
 import { type DeliveryId, ID_BLOCK } from '@sealpost/std'
 import { expect, test } from 'vitest'

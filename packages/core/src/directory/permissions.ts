@@ -1,4 +1,4 @@
-/** What the router asks for each envelope: whose mail a peer accepts, and whether a space keeps its messages. */
+/** Permissions that the router checks for each envelope: whose mail a peer accepts, and which spaces keep it. */
 import type { Consent } from '@sealpost/protocol'
 import type { Millis, PeerNo, SpaceId } from '@sealpost/std'
 

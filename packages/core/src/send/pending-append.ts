@@ -10,7 +10,7 @@ export type RecipientState = PeerState | PoolState
 export interface PendingAppend extends Append {
   insertLeaseEpoch: number
   remoteLeaseEpoch: number
-  /** Set when the commit begins, from the outcome of the commit before. */
+  /** Set when the commit begins, from the outcome of the previous commit. */
   insertLeaseFloor: number
   readonly from: LiveSession
   readonly to: RecipientState

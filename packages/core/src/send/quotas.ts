@@ -15,8 +15,8 @@ export interface MailboxLimits {
   readonly countMax: number
   readonly bytesMax: number
   /**
-   * Of these, from one sender: a user with all its devices. Without a bound on bytes, one sender with large envelopes
-   * fills the mailbox.
+   * The part of them that one sender may have: a user with all its devices. Without a bound on bytes, one sender with
+   * large envelopes fills the mailbox.
    */
   readonly perSenderMax: number
   readonly bytesPerSenderMax: number

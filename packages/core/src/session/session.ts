@@ -1,4 +1,4 @@
-/** One connection: its handshake, its state and its end. */
+/** A connection: its handshake, its state and its end. */
 import type { FrameOf, Member } from '@sealpost/protocol'
 import type { Millis, ShardId } from '@sealpost/std'
 import type { NewDevice } from '../directory/users.ts'
@@ -36,7 +36,7 @@ export class Session {
   pingedAtMs: Millis
   /** The ping sent after earlier frames was answered, so frames sent before this time have arrived. */
   arrivedUntilMs: Millis
-  /** When the first unanswered ping was sent. */
+  /** The time when the first unanswered ping was sent. */
   private unansweredAtMs: Millis | null = null
 
   constructor(socket: SocketId, state: SessionState, nowMs: Millis) {

@@ -8,7 +8,7 @@ export interface Chat {
   /** All peers but oneself, sorted by name. Former members stay while there are lines with them. */
   readonly peers: readonly ChatPartner[]
   readonly lines: ReadonlyMap<PeerKey, readonly ChatLine[]>
-  /** Per peer, the number of the last line that was seen. */
+  /** The number of the last seen line per peer. */
   readonly readNos: ReadonlyMap<PeerKey, number>
   readonly open: PeerKey | null
   /** For a screen reader: lines that arrived while another conversation was open. */
@@ -35,7 +35,7 @@ interface AnyLine {
   readonly no: number
   readonly peer: PeerKey
   readonly text: string
-  /** By the writer's clock. */
+  /** The time by the writer's clock. */
   readonly atMs: Millis
 }
 export interface ReceivedLine extends AnyLine {
@@ -166,7 +166,7 @@ export function wordsFor(error: unknown): string {
   return WORDS[error.code] ?? error.message
 }
 
-/** After "Not sent:". */
+/** Follows the text "Not sent:". */
 export function failureWords(code: string): string {
   return WORDS[code] ?? code.replaceAll('_', ' ')
 }

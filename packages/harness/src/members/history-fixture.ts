@@ -60,7 +60,9 @@ export class HistoryFixture {
       })
   }
 
-  /** Sets every key in turn over 30 days. The newest snapshot lies a little less than half a turn before the end. */
+  /**
+   * Sets every key in rotation over 30 days. The newest snapshot is a little less than half a rotation before the end.
+   */
   async fill(size: SpaceSize, members: number, broker: BrokerAddress): Promise<FilledSpace> {
     const mesh = await generateMesh(members)
     await enrolMesh(this.db, mesh, 'history')

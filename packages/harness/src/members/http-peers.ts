@@ -149,7 +149,7 @@ export async function postJson(url: string, body: object, headers: Record<string
   return response.json()
 }
 
-/** As long as the SDK repeats requests over HTTP. */
+/** The SDK retries requests over HTTP for the same time. */
 const RETRY_FOR_MS = 300_000
 const TEMPORARY: readonly unknown[] = ['rate_limited', 'too_many_requests', 'try_later', 'restarting']
 

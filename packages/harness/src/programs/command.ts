@@ -5,8 +5,9 @@ import { createColors } from 'picocolors'
 import { endOnSignals, forever, Teardown } from './teardown.ts'
 
 /**
- * Runs a command and exits with the code that it returns. What it added to the teardown ends first, also after an error
- * and after Ctrl-C. An `OperatingError` prints as one sentence, any other error with its stack; both exit with 1.
+ * Runs a command and exits with the code that it returns. The steps that it added to the teardown run first, also after
+ * an error and after Ctrl-C. An `OperatingError` prints as one sentence, any other error with its stack; both exit with
+ * 1.
  */
 export async function runCommand(command: (teardown: Teardown) => Promise<number>): Promise<never> {
   const teardown = new Teardown()

@@ -23,7 +23,7 @@ const HASH_BYTES = 32
 const ROOM_MIN = 4096
 
 export class EnvelopeMemory {
-  /** Where the plaintext begins in `bytes`. */
+  /** The offset of the plaintext in `bytes`. */
   plaintextAt = 0
   readonly #raw: RawSodium = rawSodium()
   readonly #key = this.#raw._malloc(KEY_BYTES)

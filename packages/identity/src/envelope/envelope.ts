@@ -224,7 +224,7 @@ export interface CorrespondentCache {
   readonly formerRoutesIn: readonly Uint8Array[]
   /** The stream of the last envelope. */
   readonly streamIn: StreamIdReader
-  /** One for each of the sealer's own box keys, current first; null until needed. */
+  /** The shared keys, one for each of the sealer's own box keys, current first; null until needed. */
   readonly sharedKeys: (Uint8Array | null)[]
 }
 
@@ -251,7 +251,7 @@ export class Sealer {
   readonly #self: Uint8Array
   readonly #formers: readonly Uint8Array[]
   readonly #linesMax: number
-  /** One entry for each box key of a correspondent, most recent first. */
+  /** Entries for the box keys of a correspondent, most recent first. */
   readonly #lines = new Map<PeerKey, CorrespondentCache[]>()
 
   constructor(options: SealerOptions) {

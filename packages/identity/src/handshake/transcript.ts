@@ -165,8 +165,9 @@ function malformed(reason: string): OperatingError {
 }
 
 /**
- * What a new member signs to use an invite: the transcript of this connection, the invite, the requested name and its
- * key binding. Someone who steals the frame can neither use it on another connection nor join with another key or name.
+ * The statement that a new member signs to use an invite: the transcript of this connection, the invite, the requested
+ * name and its key binding. Someone who steals the frame can neither use it on another connection nor join with another
+ * key or name.
  *
  * Signed: T("enrol"), lp(BLAKE2b-256(invite)), lp(name), lp(signature of the key binding).
  */

@@ -122,7 +122,7 @@ async function keyOf(passphrase: string, { salt, passes, memoryKib }: LockHeader
 
 /** The text of a key file: JSON. With a passphrase, that JSON is locked inside another JSON object. */
 
-/** Where a peer is enrolled, as its invite states. */
+/** The mesh and broker where a peer is enrolled, from its invite. */
 interface KeyFileEnrolment {
   readonly meshId: MeshId
   readonly authority: string

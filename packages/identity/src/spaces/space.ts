@@ -22,8 +22,8 @@ import { type BoxKeys, SIGNATURE_BYTES, type SigningKeys, sign, verify } from '.
 import { sodium } from '../sodium.ts'
 
 /**
- * Who may read the history from before they joined: `none` keeps no history, `joined` hides it from new members, `all`
- * shows it to every member.
+ * The members who may read the history from before they joined: `none` keeps no history, `joined` hides it from new
+ * members, `all` shows it to every member.
  */
 export type HistoryAudience = (typeof HISTORY_FOR)[number]
 
@@ -125,7 +125,7 @@ function spaceFields(space: SpaceFields): Uint8Array {
  * content directly: each entry and each record has a key derived from it.
  */
 
-/** What a key is bound to: with a key of another space or epoch, nothing opens here. */
+/** The space and epoch to which a key is bound; with the key of another one, nothing opens. */
 export interface KeyScope {
   readonly meshId: MeshId
   readonly spaceId: SpaceId

@@ -40,7 +40,7 @@ test("a sender's mark moves as cheaply after many moves", async () => {
   await execute(holding, 'begin isolation level repeatable read; select count(*) from mesh')
   const moves = `for n in 1..${MOVES} loop update sender_mark set version = version + 1; commit; end loop`
   await execute(db, `do $$ declare n int; begin ${moves}; end $$`)
-  // All marks, so that one is among them whose page is full.
+  // Updates all marks, so that they include one whose page is full.
   const places = `(select array_agg(ctid) from sender_mark)`
   const plan = await execute(
     db,

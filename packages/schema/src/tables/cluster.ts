@@ -29,7 +29,7 @@ export const shard = pgTable(
     /** The process that currently has this name. */
     shardId: uuid('shard_id').notNull(),
     epoch: bigint('epoch', { mode: 'number' }).notNull().default(1),
-    /** Where peers connect; null for a shard that is no mesh's home. */
+    /** The address for peers; null for a shard that is no mesh's home. */
     url: text('url'),
     brokerKey: bytea('broker_key').notNull(),
     /** Signed by the key of the cluster, for a shard with a key of its own. */

@@ -124,7 +124,7 @@ export const historyEvent = pgTable(
   ],
 )
 
-/** All entries of a space at one time; complete once `done_at` is set. */
+/** The entries of a space at one time; complete once `done_at` is set. */
 export const snapshot = pgTable(
   'snapshot',
   {
@@ -174,7 +174,7 @@ export const attachment = pgTable(
     /** Chosen by the owner, which makes creation idempotent. */
     attachmentId: uuid('attachment_id').notNull(),
     owner: integer('owner').notNull(),
-    /** Who may download it; null for a group, whose current members may. */
+    /** The peers who may download it; null for a group, whose current members may. */
     recipients: integer('recipients').array(),
     groupId: uuid('group_id'),
     /** The size of all sealed chunks, and of each but the last. */

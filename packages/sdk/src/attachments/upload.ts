@@ -61,7 +61,7 @@ export interface AttachmentBroker {
  * texts under one key stream reveal both. The log holds the key to the file: protect it like the file itself.
  */
 
-/** Where an application keeps the log: a small file, or a record of IndexedDB. */
+/** The place where an application keeps the log: a small file, or a record of IndexedDB. */
 export interface UploadLog {
   /** Returns everything written, or null if there is nothing. */
   read(): Promise<Uint8Array | null>
@@ -119,7 +119,7 @@ export interface TransferProgress {
 }
 
 export interface UploadOptions {
-  /** Who may fetch it: peers, or the members of a group at the time of the download. */
+  /** The recipients: peers, or the members of a group at the time of the download. */
   readonly to: PeerKey | readonly PeerKey[] | { readonly group: GroupId }
   /** The name shown to readers: 1 to 255 bytes. */
   readonly name: string

@@ -30,7 +30,7 @@ export interface ShardAddress {
   readonly certificate: Uint8Array | null
 }
 
-/** What earlier sessions learned about where the mesh is served. */
+/** What earlier sessions learned about the location of the mesh. */
 export interface KnownAddresses {
   /**
    * The public addresses of its cell, if that does not serve at the application's addresses: empty with a single cell.

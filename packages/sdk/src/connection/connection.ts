@@ -59,13 +59,13 @@ export interface ConnectionPorts {
 
 /** The time limit from the dial to `welcome`. */
 const SESSION_WITHIN_MS = 20_000
-/** From the dial to the greeting, if there is another shard to try. A broker greets without querying its database. */
+/** The limit to the greeting, if there is another shard to try. A broker greets without querying its database. */
 const GREETED_WITHIN_MS = 5_000
 /** A broker refuses a handshake that exceeds its limit. If the refusal is late, the broker hangs. */
 const REFUSED_WITHIN_MS = 2_000
 /** After `goaway` the broker ends the session itself, once it has replied to what it accepted. */
 const LEAVE_AFTER_MS = 10_000
-/** After this long a broker has given up a handshake. */
+/** By this time a broker has given up a handshake. */
 const STALE_HANDSHAKE_MS = 30_000
 /** A session that lasted this long proves that dialling works; shorter ones still count as failures. */
 const STEADY_AFTER_MS = 5_000

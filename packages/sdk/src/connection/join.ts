@@ -219,7 +219,7 @@ interface DialOptions {
   readonly url: string
   readonly form: Form
   readonly webSocket: WebSocketConstructor
-  /** From the dial to the last reply. */
+  /** The limit from the dial to the last reply. */
   readonly withinMs: Millis
 }
 

@@ -1,5 +1,5 @@
 /**
- * When a peer gives up a broker, and how long it waits before it dials again. Pure.
+ * Decides when a peer gives up a broker, and how long it waits before it dials again. Pure.
  *
  * A ping is sent when a frame got no reply for 2 seconds, or when a reply is overdue. Any frame proves that the
  * broker's event loop runs: then only its database is slow, which all brokers of a cluster share, so another broker

@@ -59,7 +59,7 @@ export class GroupClient {
     })
   }
 
-  /** All known groups, including ended ones; `refresh` updates them. */
+  /** Returns all known groups, including ended ones; `refresh` updates them. */
   get all(): readonly GroupStatement[] {
     return this.#statements.all
   }

@@ -21,14 +21,14 @@ import { type SealpostCode, SealpostError } from '../errors.ts'
 
 /** Identifies a peer to a broker that proves the pinned key. */
 export interface PeerCredentials {
-  /** As for `connect`: `wss://host[:port]`. With several, the next one is tried when one does not answer. */
+  /** `wss://host[:port]`, as for `connect`. With several, the next one is tried when one does not reply. */
   readonly url: string | readonly string[]
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
   readonly identity: Identity
 }
 
-/** For a single address. */
+/** Used if there is only one address. */
 type TokenTarget = PeerCredentials & { readonly url: string }
 
 /** A request without a token. @throws TokenRefused if it is refused */
@@ -231,7 +231,7 @@ export async function answerTo(
   }
 }
 
-/** Only waiting for the broker counts: a slow reader does not stall. */
+/** Only the time spent waiting for the broker counts, so a slow reader does not time out. */
 function unstalled(answer: Response, { cut, stallMs }: { cut: AbortController; stallMs: Millis }): Response {
   if (!answer.body) return answer
   const reader = answer.body.getReader()

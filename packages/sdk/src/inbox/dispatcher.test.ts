@@ -54,7 +54,7 @@ describe('a deferred delivery', () => {
     expect(putOffs.waitMs(delivery(6), BEHIND_MAX_MS)).toBe(0)
   })
 
-  test('is tracked only among the first thousand of a sender', () => {
+  test('is tracked if it is among the first thousand of its sender', () => {
     const putOffs = new Deferrals()
     for (let id = 1; id <= 1_025; id++) putOffs.defer(delivery(id), { afterMs: 10_000, nowMs: 0 })
     for (let id = 1; id < 1_024; id++) putOffs.release(ALICE, delivery(id).id)

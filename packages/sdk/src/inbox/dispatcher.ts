@@ -136,7 +136,7 @@ interface LaneDelivery {
 
 interface Deferral {
   readonly priority: Priority
-  /** When it was first deferred. */
+  /** The time when it was first deferred. */
   readonly sinceMs: Millis
   readonly dueAtMs: Millis
 }

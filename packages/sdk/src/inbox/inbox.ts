@@ -25,7 +25,7 @@ export type InboxVerdict<Held> = 'fresh' | 'redriven' | 'taken' | 'forked' | { r
 /** It was received before and is not handed out. */
 export type Repeated<Held> = 'duplicate' | { readonly running: Held } | { readonly rejected: string }
 
-/** Where marks are stored, including those of earlier processes. */
+/** The store for marks, and the marks of earlier processes. */
 export interface InboxPersistence {
   readonly writer: StoreWriter
   readonly records: readonly StoreRecord[]
@@ -269,12 +269,12 @@ const EXTEND_MS_MAX = 240_000
 const LEASE_MS_MIN = 20
 
 export class Leases {
-  /** Each with the time of its next extension. */
+  /** The tracked messages, each with the time of its next extension. */
   readonly #held = new Map<Message, Millis>()
   readonly #requested = new Map<Millis, DeliveryId[]>()
   #leaseMs: Millis = EXTEND_MS_MAX
   #isConnected = false
-  /** At or before the next extension. */
+  /** A time at or before the next extension. */
   #dueAtMs: Millis = Infinity
 
   connected(leaseMs: Millis): void {
@@ -349,7 +349,7 @@ export interface DeliveryReceipt {
   readonly recipient: PeerKey
   /** `expired`, `struck_out` and `rejected` ended as dead letters. */
   readonly event: ReceiptEvent
-  /** By the broker's database clock. */
+  /** The time by the broker's database clock. */
   readonly atMs: Millis
 }
 

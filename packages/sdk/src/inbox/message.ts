@@ -92,7 +92,7 @@ export class Message {
   /** The time when the broker stored it, by its database's clock. */
   readonly enqueuedAtMs: Millis
   readonly receivedAtMs: Millis
-  /** By the sender's clock, whole milliseconds. */
+  /** The sender's time, in whole milliseconds. */
   readonly sentAtMs: Millis
   /** The group that it was sent to; proven. Null if it was not sent to a group. */
   readonly group: MessageGroup | null

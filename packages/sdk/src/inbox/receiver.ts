@@ -111,7 +111,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.#putOffs.clear()
   }
 
-  /** When a lease must be extended, or a message or a settle has waited long enough. */
+  /** Returns when a lease must be extended, or a message or a settle has waited long enough. */
   get wakeAtMs(): Millis {
     return Math.min(this.#leases.wakeAtMs, this.reorderBuffer.wakeAtMs, this.#settleAtMs)
   }
@@ -119,7 +119,7 @@ export class Receiver implements EnginePart, MessageActions {
   tick(nowMs: Millis): void {
     const due = this.reorderBuffer.takeDue(nowMs)
     for (const message of due) this.#accept(message)
-    // Only after all due messages are out, because the next message follows them in the lane.
+    // Runs only after all due messages are out, because the next message follows them in the lane.
     for (const message of due) this.#acceptNext(message)
   }
 
@@ -346,7 +346,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.#ports.effects.flushSoon()
   }
 
-  /** Kept as a dead letter, since this peer might open it with other keys or in a later version. */
+  /** The broker keeps it as a dead letter, since this peer might open it with other keys or in a later version. */
   #rejectTampered(delivery: Pick<PushedDelivery, 'id' | 'sender' | 'envelopeId'>, reason: string): void {
     this.#tampered(delivery, reason)
     this.#rejecting.push({ id: delivery.id, reason })

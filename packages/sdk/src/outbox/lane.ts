@@ -94,7 +94,7 @@ export interface OutgoingMessage extends OutgoingTerms {
   readonly message?: GroupMessage
   readonly accepted: (receipt: Receipt) => void
   readonly refused: (error: SealpostError) => void
-  /** With a store: the message is on disk under this number. Without a store it is called at once, with 0. */
+  /** With a store, the message is on disk under this number. Without one, this is called at once with 0. */
   readonly kept?: (outboxNo: number) => void
   /** It has an id now; the broker has not received it. */
   readonly sealed?: (envelopeId: EnvelopeId) => void

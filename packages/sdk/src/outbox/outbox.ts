@@ -71,7 +71,7 @@ export class Outbox implements EnginePart {
   private readonly paused = new Set<Lane>()
   /** Sealed entries without a reply, in the order of sealing. */
   private unanswered = new Map<string, OutboxEntry>()
-  /** Those that this session has yet to send, as the window allows. */
+  /** Entries that this session has yet to send, as the window allows. */
   readonly #unsent = new Set<OutboxEntry>()
   #unansweredBytes = 0
   readonly #sentLately = new RecentlyAcked()
@@ -83,7 +83,7 @@ export class Outbox implements EnginePart {
   #isMixed = false
   #justKept: OutboxEntry[] = []
   #limits: OutboxLimits | null = null
-  /** Kept from the last session while there is none. */
+  /** The value of the last session applies while there is none. */
   #resendForMs = RESEND_FOR_MS_MAX
   /** The broker asked to pause. */
   private isLeaving = false

@@ -54,7 +54,7 @@ export interface StateEvent {
   readonly spaceId: SpaceId
   /** A sentence that gives the details. */
   readonly reason: string
-  /** Of the entry, if it is about one: 64 hex digits. */
+  /** The key hash of the entry, if the error is about one: 64 hex digits. */
   readonly keyHash?: string
   /** The signer of the missing or wrong item, if known; for `key_refused` the member with that key. */
   readonly author?: PeerKey
@@ -85,11 +85,11 @@ export class StateEntry {
   readonly revision: number
   /** Proven by a signature. */
   readonly author: PeerKey
-  /** By the author's clock. */
+  /** The time by the author's clock. */
   readonly sentAtMs: Millis
   /** Its number among the events of the space. */
   readonly seq: number
-  /** When the broker stored it: microseconds since 1970, by its database's clock; ascends with `seq`. */
+  /** The time when the broker stored it, in microseconds since 1970 by its database's clock; ascends with `seq`. */
   readonly atUs: number
 
   /** @internal */

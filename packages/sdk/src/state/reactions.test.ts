@@ -85,7 +85,7 @@ test('two processes of one member lose none of their reactions', async () => {
   await fresh.close()
 })
 
-test('an empty or too long reaction is refused, and so is one too many', async () => {
+test('empty, too long and too many reactions are refused', async () => {
   const { ann } = await crew()
   const hers = await openReactions(ann.state)
   for (const reaction of ['', 'x'.repeat(65)])

@@ -30,7 +30,7 @@ export interface HistoryMessage {
   readonly attachment: string | null
   /** Proven by a signature. */
   readonly author: PeerKey
-  /** From the author's clock. */
+  /** The time by the author's clock. */
   readonly sentAtMs: Millis
   readonly seq: number
   readonly atUs: number

@@ -208,7 +208,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 }
 
-/** One process's stream of records. */
+/** A stream of records from one process. */
 function newStream(): RecordPosition {
   return { streamId: toHex(crypto.getRandomValues(new Uint8Array(16))), seq: 1, prevHash: NO_ENTRY }
 }

@@ -136,7 +136,7 @@ function join(header: Uint8Array, body: Uint8Array): Uint8Array {
   return whole
 }
 
-/** For tests without devices. */
+/** Used in tests without devices. */
 const NO_USERS: CryptoPort['users'] = {
   readDevice: () => null,
   readRemoval: () => null,

@@ -1,6 +1,6 @@
 /**
- * For end-to-end tests: a peer without a store, as a program that ends at once when it is handed a certain text. It prints
- * each text that it is handed.
+ * For end-to-end tests: a peer without a store, as a program that exits at once when it receives a certain text. It
+ * prints each text that it receives.
  *
  *     bun fragile-peer.ts PLACE FATAL-TEXT        PLACE is JSON: url, brokerKey, meshId, and the two secret keys
  */

@@ -1,12 +1,12 @@
 /**
- * For end-to-end tests: one life of a peer with a file store, as a program of its own that can be killed. It tells what
- * happens in lines of JSON (`Told`).
+ * For end-to-end tests: a peer with a file store in a separate program that can be killed. It reports events as lines of
+ * JSON (`Told`).
  *
  *     bun peer-process.ts post KEY-FILE STORE RECIPIENT TEXT…
  *     bun peer-process.ts receive KEY-FILE STORE [STUCK-TEXT]
  *
- * `post` posts the texts, ten at a time. `receive` handles messages; with a stuck text the message that says so is
- * handled for ever, and what is settled does not reach the broker.
+ * `post` posts the texts, ten at a time. `receive` handles messages. With a stuck text, the handler of the message with
+ * this text never ends, and settles do not reach the broker.
  */
 import { writeSync } from 'node:fs'
 import { readKeyFile } from '@sealpost/identity/key-file'

@@ -19,7 +19,7 @@ export interface Origin {
 export interface AckedEnvelope {
   readonly meshId: MeshId
   readonly sender: PeerNo
-  /** From the envelope id; part of the ledger's key. */
+  /** Taken from the envelope id; part of the ledger's key. */
   readonly second: number
   readonly envelopeId: EnvelopeId
 }

@@ -8,7 +8,7 @@ import { auditColumns, auditValues } from '../operators/operators.ts'
 export interface ShardRegistration {
   readonly name: string
   readonly shardId: ShardId
-  /** Where peers connect; null for a shard that is no mesh's home. */
+  /** The address for peers; null for a shard that is no mesh's home. */
   readonly url: string | null
   readonly brokerKey: PeerKey
   readonly certificate: Uint8Array | null
@@ -21,7 +21,7 @@ export interface ListedShard extends ShardRegistration {
 }
 
 export interface LiveShards {
-  /** When this shard's lease ends, by the database clock to the microsecond; null if a newer process has its name. */
+  /** The end of this shard's lease, by the database clock to the microsecond; null if a newer process has its name. */
   readonly leaseUntil: string | null
   readonly shards: readonly ListedShard[]
   readonly pins: ReadonlyMap<MeshId, string>

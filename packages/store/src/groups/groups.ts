@@ -111,7 +111,7 @@ async function deleteOldEnds(db: Database, meshId: MeshId): Promise<void> {
 interface GroupRange {
   readonly after: GroupId
   readonly limit: number
-  /** Only active groups that this peer owns or belongs to. */
+  /** Limits the list to active groups that this peer owns or belongs to. */
   readonly naming?: PeerKey
 }
 

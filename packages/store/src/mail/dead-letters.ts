@@ -86,7 +86,7 @@ export function listDeadLetters(db: Database, filter: DeadLetterFilter, limit: n
 
 export interface MeshDeadLetters {
   readonly meshId: MeshId
-  /** At most `DEAD_COUNTED_MAX`. */
+  /** The count, at most `DEAD_COUNTED_MAX`. */
   readonly count: number
   /** The age of the newest one. */
   readonly latestAgeMs: Millis
@@ -244,7 +244,7 @@ export async function deleteOldDeadLetters(
 }
 
 export interface DeadLetterLimits {
-  /** Per sender and mailbox; a user and its devices count together. */
+  /** The limit per sender and mailbox; a user and its devices count together. */
   readonly countMax: number
   readonly bytesMax: number
   /** Only mailboxes with a dead letter younger than this are checked. */

@@ -68,7 +68,7 @@ export interface GroupView {
   readonly owner: PeerKey
   readonly ownerName: string | null
   readonly epoch: number
-  /** For a pool. A group lists its members in the signed statement. */
+  /** The members of a pool. A group lists its members in the signed statement. */
   readonly members: number | null
   readonly overAtMs: Millis | null
 }

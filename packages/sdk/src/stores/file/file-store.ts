@@ -92,7 +92,7 @@ function isRunning(pid: number): boolean {
   }
 }
 
-/** In ticks since boot; 0 if unknown. */
+/** The start time in ticks since boot; 0 if unknown. */
 async function startedAt(pid: number): Promise<number> {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '') // no /proc, or the process has just ended
   // The program's name is the second field, in brackets, and may contain anything.
