@@ -175,7 +175,7 @@ async function hasFirstEvent(db: Database, space: SpaceRef): Promise<boolean> {
 
 /**
  * Resolves when all writes to the space up to now are committed or rolled back, so that all readers of a time that has
- * just passed get the same.
+ * just passed get the same result.
  */
 export async function awaitOpenWrites(
   db: Database,

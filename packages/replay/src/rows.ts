@@ -173,7 +173,7 @@ export class JsonLineWriter {
 
 const DAY: Micros = 86_400e6
 
-/** Formats times like `formatTimestamp`, without the `Z`; consecutive rows share a day. */
+/** Formats times like `formatTimestamp`, without the `Z`. Caches the day, because consecutive rows share it. */
 class DayText {
   #day = Number.NaN
   #text = ascii('')

@@ -30,7 +30,7 @@ test('the codec for older platforms behaves like the native one', () => {
   )
 })
 
-test('bytes are equal if their values and their lengths are', () => {
+test('bytes are equal if they have the same values and the same length', () => {
   const bytes = Uint8Array.of(1, 2, 3)
   const others = [Uint8Array.of(1, 2, 3), Uint8Array.of(1, 2, 4), Uint8Array.of(1, 2), Uint8Array.of(1, 2, 3, 0)]
   expect(others.map((other) => isSameBytes(bytes, other))).toEqual([true, false, false, false])

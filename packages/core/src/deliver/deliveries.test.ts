@@ -111,7 +111,7 @@ test.each([
   ['held the delivery for long, and answered a ping behind it', 5_000, 20_000, [2]],
   ['may have held it for long, but answered no ping behind it', null, 20_000, []],
   ['held it for a moment', 5_000, 7_000, []],
-])('the failed attempts when a recipient leaves that %s', (_, pongAtMs, leftAtMs, failed) => {
+])('failed attempts are counted when a recipient leaves that %s', (_, pongAtMs, leftAtMs, failed) => {
   const at = world({ heartbeatMs: 4_000 })
   const { engine, appends, send, pushed, failedAttempts } = at
   enterCaughtUp(at)

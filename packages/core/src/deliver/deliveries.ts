@@ -31,7 +31,7 @@ const RETRY_AFTER_MAX_MS = 5 * 60_000
 /** A delivery that was neither settled nor claimed again for this long left the queue in another way. */
 const FORGET_AFTER_LEASES = 10
 
-/** A lease further ahead would count as granted before the database's clock jumped. */
+/** A lease further ahead would look like one from before a jump of the database's clock. */
 const EXTEND_MAX_MS = 4 * 60_000
 
 const UNKNOWN_ID = 0

@@ -91,7 +91,7 @@ test.each([1, 2, 5, 21])('a flood of everything shares claims of %i as 16 to 4 t
   for (const [priority, share] of [16, 4, 1].entries()) expect(Math.abs(shares[priority]! - share)).toBeLessThan(0.5)
 })
 
-test('a flood of now never starves low, however small the window', () => {
+test('a flood of `now` never starves `low`, however small the window', () => {
   const times = new WeightedFairQueue()
   for (let n = 0; n < 100; n++) expect(servedOver(40, 1, [0, 2], times)[2]).toBeGreaterThan(0)
 })

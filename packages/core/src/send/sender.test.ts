@@ -69,7 +69,7 @@ test("the bytes in flight of all sessions of a peer are bounded together, and th
   expect(appends.at(-1)!.envelopeId).toBe(idOf(5))
 })
 
-/** Enters 3 as a device of 1. Returns how each of the two sends to 2. */
+/** Admits 3 as a device of 1. Returns a function for each of the two, which sends to 2. */
 function withDevice(limits: Parameters<typeof world>[0]) {
   const made = world(limits)
   const { engine, connect } = made

@@ -60,7 +60,7 @@ export function plainTable(head: string[], { dim }: Pick<Colors, 'dim'>): Table.
 export const checkMark = (isMet: boolean): string => (isMet ? '✔' : '✘')
 
 /**
- * Replaces the text between each pair of markers; null keeps what the page has. Markers on one line stay on one line.
+ * Replaces the text between each pair of markers; null keeps the current text. Markers on one line stay on one line.
  * @throws Error when a marker is missing
  */
 export function fillPage(page: string, texts: Readonly<Record<string, string | null>>): string {

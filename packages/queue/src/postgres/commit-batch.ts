@@ -26,7 +26,7 @@ export interface Party {
 
 const NONE: readonly never[] = []
 
-/** Appends to a list. All empty lists share one array: most parties of a batch use one list of three. */
+/** Appends to a list. All empty lists share one array, because most parties of a batch use only one of three lists. */
 function added<T>(items: readonly T[], item: T): readonly T[] {
   if (items.length === 0) return [item]
   ;(items as T[]).push(item)

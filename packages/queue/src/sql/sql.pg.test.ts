@@ -171,7 +171,7 @@ async function planOf(name: Name): Promise<string> {
   return rows.map((row) => row['QUERY PLAN']).join('\n')
 }
 
-/** Many recipients with a few deliveries, and one with very many; enough members for the planner to be tempted. */
+/** Creates many recipients with a few deliveries, one with very many, and enough members to tempt the planner. */
 async function grow(): Promise<void> {
   const meshId = `'${'1a'.repeat(16)}'::uuid`
   await execute(`

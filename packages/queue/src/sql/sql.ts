@@ -217,11 +217,11 @@ const BODY_BYTES = `(select octet_length(b.bytes) from shared_body b
  * stored; the version of the sender's mark shows that nobody added to the ledger since this statement's snapshot.
  *
  * `partyMeshes` and `parties` are the distinct peers of the batch. Appends name senders and recipients by their
- * position there, from 1, and their envelopes by place and length in `envelopes`. `markedSenders` are places, too.
- * `notBeforeMs`: 0, or the time until which the append is delayed. Shared bodies are stored before.
+ * position in these arrays, from 1, and their envelopes by position and length in `envelopes`. `markedSenders` contains
+ * positions too. `notBeforeMs`: 0, or the time until which the append is delayed. Shared bodies are stored before.
  *
  * Returns one row: a letter for the status of each append (see `outcomeOf`), their delivery ids, the time of the
- * statement, the last id, and for each sender its place and the new `ctid` of its mark.
+ * statement, the last id, and for each sender its position and the new `ctid` of its mark.
  *
  * Walks: the primary keys of message_queue, dedupe_ledger and member, and sender_mark_sender.
  */

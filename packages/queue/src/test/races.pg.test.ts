@@ -75,7 +75,7 @@ test('two shards that open and claim for one peer at the same moment give it no 
   }
 })
 
-test('a lease on insert that waited for another shard sees the deliveries that it stored', async () => {
+test('a lease on insert that waited for another shard sees the deliveries of that shard', async () => {
   const stage = await Stage.open(await worlds.next())
   const { epoch } = await stage.openBob()
   const [older, newer] = [stage.append('older'), stage.append('newer', { insertLeaseEpoch: epoch })]

@@ -71,7 +71,8 @@ export const member = pgTable(
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.peerNo] }),
-    // Partial, so that a search by number is never planned over these: on an empty table the planner can't distinguish them.
+    // Partial indexes, so that a search by number never uses them, which on an empty table look as good as the primary
+    // key.
     uniqueIndex('member_peer_key').on(t.meshId, t.peerKey).where(sql`${t.peerKey} is not null`),
     // Names that differ only in case would be confused, so the index ignores case.
     uniqueIndex('member_name').on(t.meshId, sql`lower(${t.name})`).where(sql`${t.name} is not null`),

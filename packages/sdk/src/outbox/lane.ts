@@ -1,6 +1,6 @@
 /**
- * A lane, what one peer sends to one recipient at one priority, and the frames that carry it. Order is kept within a
- * lane only.
+ * A lane is what one peer sends to one recipient at one priority. This file also builds the frames that carry lanes.
+ * Order is kept within a lane only.
  *
  * A post waits unsealed until the window admits it. It is sealed once; with a store the sealed bytes are stored first.
  * The resulting entry is in flight (the broker owes a reply in this session) or at rest (it was nacked, or its session

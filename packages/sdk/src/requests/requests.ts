@@ -213,7 +213,7 @@ interface OpenPeerRequest extends Pick<PeerRequest, 'to' | 'replied' | 'refused'
 export class PeerRequests {
   readonly #open = new Set<OpenPeerRequest>()
   readonly #sealed = new Map<EnvelopeId, OpenPeerRequest>()
-  /** At or before the next deadline. It is cached, because it is read with every frame. */
+  /** A time at or before the next deadline, cached because it is read with every frame. */
   wakeAtMs: Millis = Infinity
 
   readonly #current: (peer: PeerKey) => PeerKey

@@ -72,7 +72,7 @@ test('two members see two different states, as long as neither learns of the oth
 
 test('in the space of a mesh, a revoked member keeps reading, and an invented one reads', async () => {
   const { broker, ann, bob } = await world()
-  broker.keptIn.add(keyOf(bob.identity)) // whatever an admin has revoked
+  broker.keptIn.add(keyOf(bob.identity)) // although an admin has revoked the member
   const mallory = broker.join()
   await ann.state.maintainKeys()
   await ann.state.set('topic', 'between us')

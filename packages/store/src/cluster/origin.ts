@@ -1,7 +1,7 @@
 /**
- * The server that a connection reaches, and whether its database still has every acknowledged commit. A standby that
- * took over keeps the incarnation if every broker finds its last acknowledged commit there; a restored backup begins a
- * new one, and peers then resend. See docs/adr/0010-failover.md.
+ * Determines which server a connection reaches, and whether its database still has every acknowledged commit. A standby
+ * that took over keeps the incarnation if every broker finds its last acknowledged commit there; a restored backup
+ * begins a new one, and peers then resend. See docs/adr/0010-failover.md.
  */
 import type { Database } from '@sealpost/pg'
 import { adminAudit, execute } from '@sealpost/schema'

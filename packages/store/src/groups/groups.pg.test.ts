@@ -71,7 +71,7 @@ test('two concurrent calls with the same statement both succeed', async () => {
   }
 })
 
-test('a mesh has a limit of groups; existing ones can change', async () => {
+test('a mesh has a limit of groups, but existing ones can still change', async () => {
   const { ann, meshId, epochs } = await mesh()
   await db.run(
     (driver) => driver`

@@ -85,7 +85,7 @@ test('the files of a user and its devices count together, including those of a r
   expect([(await made(more)).outcome, (await made({ ...more, owner: eve })).outcome]).toEqual(['peer_quota', 'done'])
 })
 
-test('a peer finds attachments that it owns or receives; for a group with its newest statement', async () => {
+test('a peer finds the attachments that it owns or may receive, with the newest statement of a recipient group', async () => {
   const { made, seenBy, ann, bob, eve, meshId } = await mesh()
   const { of } = await made()
   expect(await seenBy(of.id, ann)).toMatchObject({ isOwner: true, isRecipient: false, bytes: 10_000 })
