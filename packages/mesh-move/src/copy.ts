@@ -59,7 +59,7 @@ async function copyTable(
 
 interface Sequence {
   readonly name: string
-  /** The number of values that are skipped, so that any values which brokers draw at this moment are lower. */
+  /** The number of values to skip, which exceeds the number that brokers may draw at the same time. */
   readonly margin: number
 }
 

@@ -137,7 +137,8 @@ export class Credit {
   /** Counts an envelope on its way to the queue. Returns whether it may ask for a lease on insert. */
   admitAppend(sender: PeerNo, byteCount: number): boolean {
     const lane = this.laneOf(sender)
-    // While less urgent mail must wait, a lease on insert would have to be checked against it, so all mail takes claims.
+    // While less urgent mail must wait, a lease on insert would require a check of the priority, so all mail takes
+    // claims.
     const isBorn = this.priorityMax === PRIORITY_MAX && this.mayLeaseOnInsert(lane)
     if (!isBorn) lane.plain += 1
     else {

@@ -111,27 +111,30 @@ test.each([
   ['held the delivery for long, and answered a ping behind it', 5_000, 20_000, [2]],
   ['may have held it for long, but answered no ping behind it', null, 20_000, []],
   ['held it for a moment', 5_000, 7_000, []],
-])('failed attempts are counted when a recipient leaves that %s', (_, pongAtMs, leftAtMs, failed) => {
-  const at = world({ heartbeatMs: 4_000 })
-  const { engine, appends, send, pushed, failedAttempts } = at
-  enterCaughtUp(at)
-  send(sendOf(2, 2), sendOf(3, 2))
-  const [first, second] = appends.splice(0)
-  engine.committed([first!, second!], {
-    outcomes: [2, 3].map(
-      (id) => ({ status: 'stored', id: id as DeliveryId, isLeased: true, isExpected: true }) as const,
-    ),
-    enqueuedAtMs: 0,
-  })
-  expect(pushed()).toEqual([2, 3])
-  engine.advance(4_500)
-  engine.tick()
-  engine.advance(pongAtMs ?? 5_000)
-  if (pongAtMs !== null) engine.ponged(2)
-  engine.advance(leftAtMs)
-  engine.closed(2)
-  expect(failedAttempts.map(({ id }) => id)).toEqual(failed)
-})
+])(
+  'exactly the expected failed attempts are counted for a recipient that %s and then leaves',
+  (_, pongAtMs, leftAtMs, failed) => {
+    const at = world({ heartbeatMs: 4_000 })
+    const { engine, appends, send, pushed, failedAttempts } = at
+    enterCaughtUp(at)
+    send(sendOf(2, 2), sendOf(3, 2))
+    const [first, second] = appends.splice(0)
+    engine.committed([first!, second!], {
+      outcomes: [2, 3].map(
+        (id) => ({ status: 'stored', id: id as DeliveryId, isLeased: true, isExpected: true }) as const,
+      ),
+      enqueuedAtMs: 0,
+    })
+    expect(pushed()).toEqual([2, 3])
+    engine.advance(4_500)
+    engine.tick()
+    engine.advance(pongAtMs ?? 5_000)
+    if (pongAtMs !== null) engine.ponged(2)
+    engine.advance(leftAtMs)
+    engine.closed(2)
+    expect(failedAttempts.map(({ id }) => id)).toEqual(failed)
+  },
+)
 
 const LIMITED = { rate: { perSecond: 200, burst: 400 } }
 const idsFrom = (first: number, count: number) => Array.from({ length: count }, (_, i) => (first + i) as DeliveryId)

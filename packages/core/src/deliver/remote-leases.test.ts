@@ -96,7 +96,7 @@ test('the first delivery of a block is claimed, and the following ones are colle
   expect([wants.length, collects.length]).toEqual([0, 1])
 })
 
-test('a claim follows a collect that left some, and names the collected deliveries', () => {
+test('a claim follows a collect that left deliveries, and names the collected ones', () => {
   const { engine, receive, scan, wants, collects } = shard()
   receive(born(idIn(1)))
   scan(delivery(1))

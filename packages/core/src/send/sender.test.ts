@@ -69,7 +69,7 @@ test("the bytes in flight of all sessions of a peer are bounded together, and th
   expect(appends.at(-1)!.envelopeId).toBe(idOf(5))
 })
 
-/** Admits 3 as a device of 1. Returns a function for each of the two, which sends to 2. */
+/** Admits 3 as a device of 1. Returns functions that send to 2 as the device, as the user and as another peer. */
 function withDevice(limits: Parameters<typeof world>[0]) {
   const made = world(limits)
   const { engine, connect } = made

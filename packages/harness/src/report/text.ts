@@ -56,7 +56,7 @@ export function plainTable(head: string[], { dim }: Pick<Colors, 'dim'>): Table.
   })
 }
 
-/** The mark of a check that is met or not. */
+/** Returns the mark for a check that is met, or for one that is not. */
 export const checkMark = (isMet: boolean): string => (isMet ? '✔' : '✘')
 
 /**

@@ -167,7 +167,7 @@ test('a value with a changed byte or another author is reported as forged', asyn
   }
 })
 
-test('a value of another key, space or mesh is reported as forged, whoever signed it', async () => {
+test('a value of another key, space or mesh is reported as forged, regardless of its signer', async () => {
   const its = await world()
   handOut(its, its.values.other)
   await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
