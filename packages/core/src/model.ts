@@ -139,7 +139,7 @@ export class Mesh {
 
   groupSeen(groupId: GroupId, epoch: number, nowMs: Millis): boolean {
     const before = this.groupEpoch(groupId)
-    if (this.groups.size >= 2 * GROUPS_MAX) this.groups.clear() // Most of the keys would be ids of no group.
+    if (this.groups.size >= 2 * GROUPS_MAX) this.groups.clear() // Most of these entries would be ids of unknown groups.
     this.groups.set(groupId, { epoch: Math.max(before, epoch), goodUntilMs: nowMs + GOOD_FOR_MS })
     return epoch > before
   }

@@ -216,7 +216,7 @@ describe('receiving', () => {
     await close()
   })
 
-  test('a thread that the broker omits is read from the inside, and one that it adds is ignored', async () => {
+  test('a thread that the broker omits is taken from the sealed contents, and a thread that it adds is ignored', async () => {
     const { world, alice, bob, close } = await two()
     world.broker.intercept = (_, frame) => {
       if (frame.type !== 'sendWith') return false

@@ -40,8 +40,8 @@ const columns = sql`name, replace(shard_id::text, '-', '') as "shardId", epoch::
   extract(epoch from lease_until)::text as "leaseUntil"`
 
 /**
- * Renews this shard's lease by `leaseMs`, and returns all live shards. A new process takes the name over from another
- * process; later it only keeps it.
+ * Renews this shard's lease by `leaseMs`, and returns all live shards. The first call of a new process takes the name
+ * over; later calls only keep it.
  */
 export async function renewShardLease(
   db: Database,
