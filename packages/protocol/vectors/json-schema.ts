@@ -75,7 +75,7 @@ function objectOf(fields: readonly (readonly [string, Shape])[], { path, ...plac
   const properties = fields.map(([name, shape]) => {
     const meaning = place.meanings[path + name]
     const schema = schemaOf(shape, { ...place, path: `${path}${name}.` })
-    return [name, meaning === undefined || meaning === 'as there' ? schema : { description: meaning, ...schema }]
+    return [name, meaning === undefined || /^as in `\w+`$/.test(meaning) ? schema : { description: meaning, ...schema }]
   })
   return {
     type: 'object',

@@ -4,15 +4,15 @@ export type Meanings = Readonly<Record<string, { about: string; fields: Readonly
 export const USER_MEANINGS: Meanings = {
   enrolDevice: {
     about:
-      "Sent instead of `auth` to become a device of a user by the user's invite. The broker replies with `enrolled`, whose name is `user/label`, or with `refused`.",
+      "Sent instead of `auth` to become a device of a user with the user's invite. The broker replies with `enrolled`, whose name is `user/label`, or with `refused`.",
     fields: {
       version: 'one of `versions` of the `hello`',
       clientNonce: 'random, for this connection only; signed',
       statement: 'see Devices; contains the mesh and the key that becomes a member',
       boxKey: 'as in `enrol`',
-      boxEpoch: 'as there',
-      bindingNotAfterMs: 'as there',
-      bindingSignature: 'as there',
+      boxEpoch: 'as in `enrol`',
+      bindingNotAfterMs: 'as in `enrol`',
+      bindingSignature: 'as in `enrol`',
       signature: 'over T("enrol"); see Devices',
     },
   },
@@ -21,7 +21,7 @@ export const USER_MEANINGS: Meanings = {
       'Requests the devices of users. The broker replies with `deviceList`; while the database is unavailable, it sends no reply.',
     fields: {
       ref: 'any number except 0; repeated in the reply',
-      peers: 'users, or devices, each of which names its user',
+      peers: 'users, or devices, each of which stands for its user',
     },
   },
   deviceList: {
@@ -48,13 +48,13 @@ export const USER_MEANINGS: Meanings = {
   },
   succeed: {
     about:
-      'Replaces the identity key of this connection by a new one. The broker replies with `succeeded`; while the database is unavailable, it sends no reply. After `done` the connection ends with `superseded`.',
+      'Replaces the identity key of this connection with a new one. The broker replies with `succeeded`; while the database is unavailable, it sends no reply. After `done` the connection ends with `superseded`.',
     fields: {
       ref: 'any number; repeated in the reply',
       statement: 'see Rotation of the identity key',
       boxKey: 'the X25519 key of the new identity',
       boxEpoch: 'higher than the epoch of the previous binding',
-      bindingNotAfterMs: 'as in a `directory`',
+      bindingNotAfterMs: 'as in `directory`',
       bindingSignature: 'from the key binding, signed by the new identity key',
     },
   },
@@ -63,7 +63,7 @@ export const USER_MEANINGS: Meanings = {
     fields: {
       ref: 'from the `succeed`',
       outcome:
-        "`malformed`: one of the two signatures is invalid, or the statement is for another mesh or another key than the connection's; `key_taken`: the new key is, or was, a member; `bad_binding`: as in `bound`, or its epoch is not higher",
+        "`malformed`: one of the two signatures is invalid, or the statement is for another mesh, or for a key other than the connection's; `key_taken`: the new key is, or was, a member; `bad_binding`: as in `bound`, or its epoch is not higher",
     },
   },
   successions: {
@@ -78,7 +78,7 @@ export const USER_MEANINGS: Meanings = {
       ref: 'any number; repeated in the reply',
       boxKey: 'the new X25519 key',
       boxEpoch: 'higher than the epoch of the previous binding, and below 2^31',
-      notAfterMs: 'as in a `directory`',
+      notAfterMs: 'as in `directory`',
       signature: 'see Key binding',
     },
   },
@@ -101,10 +101,10 @@ export const USER_MEANINGS: Meanings = {
       ref: 'from the `lookupHistory`',
       bindings: 'the current binding, then former ones, newest first; empty if the peer is not a member',
       'bindings.peer': 'the peer',
-      'bindings.boxKey': 'as in a `directory`',
-      'bindings.boxEpoch': 'as there',
-      'bindings.notAfterMs': 'as there',
-      'bindings.signature': 'as there',
+      'bindings.boxKey': 'as in `directory`',
+      'bindings.boxEpoch': 'as in `directory`',
+      'bindings.notAfterMs': 'as in `directory`',
+      'bindings.signature': 'as in `directory`',
     },
   },
   rebound: {

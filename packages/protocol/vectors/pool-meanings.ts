@@ -15,7 +15,7 @@ export const POOL_MEANINGS = {
   },
   joinPool: {
     about:
-      'Joins this connection to the pool, to receive its messages. Sent again, it changes the credit. The broker replies with `poolJoined`; while the database is unavailable, it sends no reply.',
+      'Joins this connection to the pool, to receive its messages. A repeated frame changes the credit. The broker replies with `poolJoined`; while the database is unavailable, it sends no reply.',
     fields: {
       ref: 'repeated in the reply',
       pool: 'the pool',
@@ -35,25 +35,25 @@ export const POOL_MEANINGS = {
   },
   sendPool: {
     about:
-      'Sends a message to a pool: stored once, and pushed to one member at a time. It is acknowledged by one item of an `ack` or `nack`.',
+      'Sends a message to a pool: the message is stored once, and pushed to one member at a time. It is acknowledged by one item of an `ack` or `nack`.',
     fields: {
       rosterEpoch:
-        'epoch of the pool statement for whose members it was sealed; an older one is refused with `stale_roster`; 0: not checked',
+        'epoch of the pool statement that lists the members the message was sealed for; an older epoch is refused with `stale_roster`; 0: not checked',
       bodyId: 'the BLAKE2b-256 of `body`; unique to each message',
       body: 'sealed once; see Pools',
       terms: 'as in `sendWith`; `ifOnline` has no effect',
-      'terms.notBeforeMs': 'as there',
-      'terms.receipts': 'as there',
-      'terms.thread': 'as there',
-      'terms.hops': 'as there',
-      'terms.noAutoReply': 'as there',
-      'terms.ifOnline': 'as there',
+      'terms.notBeforeMs': 'as in `sendWith`',
+      'terms.receipts': 'as in `sendWith`',
+      'terms.thread': 'as in `sendWith`',
+      'terms.hops': 'as in `sendWith`',
+      'terms.noAutoReply': 'as in `sendWith`',
+      'terms.ifOnline': 'as in `sendWith`',
       send: 'like an item of `send`; the recipient is the pool, and the envelope contains a box for each member; see Pools',
-      'send.envelopeId': 'as there',
+      'send.envelopeId': 'as in `send`',
       'send.recipient': 'the id of the pool',
-      'send.priority': 'as there',
-      'send.isHead': 'as there',
-      'send.ttlSeconds': 'as there',
+      'send.priority': 'as in `send`',
+      'send.isHead': 'as in `send`',
+      'send.ttlSeconds': 'as in `send`',
       'send.envelope': 'the boxes',
     },
   },

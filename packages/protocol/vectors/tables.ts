@@ -121,14 +121,14 @@ function bounds(): string {
     [JSON_DEPTH_MAX, 'levels of nested lists and objects in JSON'],
     [BATCH_MAX, 'items in a frame'],
     [LOOKUP_MAX, 'peers in a `lookup`'],
-    [MEMBER_PAGE_MAX, 'members in a `roster`; keys, and invites, in a `revoke`'],
+    [MEMBER_PAGE_MAX, 'members in a `roster`; keys in a `revoke`; invites in a `revoke`'],
     [FANOUT_MAX, 'envelopes in a `broadcast`'],
     [GROUP_PAGE_MAX, 'statements in a `groupList`'],
     [GROUP_BYTES_MAX, 'bytes of a statement'],
-    [GROUPS_MAX, 'groups of a mesh; also, ended groups that the broker remembers for a mesh'],
+    [GROUPS_MAX, 'groups of a mesh; also ended groups of a mesh that the broker remembers'],
     [DEVICE_BYTES_MAX, 'bytes of a device statement'],
     [DEVICES_MAX, 'devices of a user'],
-    [USERS_MAX, 'peers in a `devices`'],
+    [USERS_MAX, 'peers in a `devices` frame'],
     [POOLS_MAX, 'pools of a mesh'],
     [POOL_MEMBERS_MAX, 'members of a pool'],
     [POOL_SEATS_MAX, 'pools that a connection can join'],
@@ -136,5 +136,5 @@ function bounds(): string {
     [ENVELOPE_BYTES_MAX, 'bytes of an envelope, maximum for any `envelopeBytesMax`'],
   ]
   const lines = rows.map(([limit, meaning]) => `| ${limit} | ${meaning} |`)
-  return ['| limit | of |', '|---:|---|', ...lines, ''].join('\n')
+  return ['| limit | applies to |', '|---:|---|', ...lines, ''].join('\n')
 }

@@ -10,7 +10,7 @@ test('the command answers for a billion peers', () => {
 })
 
 test('the command simulates what it plans', () => {
-  expect(capacity('--simulate', '--peers', '20k')).toMatch(/0 meshes in vain[\s\S]*all after \d/)
+  expect(capacity('--simulate', '--peers', '20k')).toMatch(/0 meshes move unnecessarily[\s\S]*all after \d/)
 })
 
 test('wrong numbers are usage', () => {

@@ -120,23 +120,23 @@ export function simulationText(simulated: Simulated): string {
   const { sessions, survivors, outcome } = stormOf(simulated)
   const lines: Fact[] = [
     ['homes', `${count(alike.meshes)} meshes over ${count(alike.shards)} shards of a cell`],
-    ['', `alike: ${balanceText(alike.outcome)}`],
-    ['', `of very different sizes: ${balanceText(uneven.outcome)}`],
+    ['', `similar sizes: ${balanceText(alike.outcome)}`],
+    ['', `very different sizes: ${balanceText(uneven.outcome)}`],
     [
       '',
-      `${percent(alike.outcome.movedByNewcomer)} of the peers move when a shard comes, ${percent(alike.outcome.movedByLoss)} when one goes; ${alike.outcome.movedInVain} meshes in vain`,
+      `${percent(alike.outcome.movedByNewcomer)} of the peers move when a shard joins, ${percent(alike.outcome.movedByLoss)} when one leaves; ${alike.outcome.movedInVain} meshes move unnecessarily`,
     ],
     ['loss', `of a broker with ${count(sessions)} sessions, to ${plural(survivors, 'survivor')}: ${backText(outcome)}`],
     [
       '',
-      `${count(outcome.dialsPerSecondMax)} dials in the worst second, ${count(outcome.refused)} refused, ${count(outcome.gaveUp)} gave up and came again`,
+      `${count(outcome.dialsPerSecondMax)} dials in the busiest second, ${count(outcome.refused)} refused, ${count(outcome.gaveUp)} timed out and reconnected`,
     ],
   ]
   return factList(lines, paint)
 }
 
 const balanceText = ({ fullest, emptiest }: PlacementOutcome): string =>
-  `the fullest holds ${figure(fullest)} of the mean, the emptiest ${figure(emptiest)}`
+  `the fullest holds ${figure(fullest)} times the mean, the emptiest ${figure(emptiest)} times`
 
 const backText = ({ halfBackSeconds, mostBackSeconds, allBackSeconds }: StormOutcome): string =>
   `half are back after ${figure(halfBackSeconds)} s, 99 % after ${figure(mostBackSeconds)} s, all after ${figure(allBackSeconds)} s`
@@ -158,7 +158,7 @@ export function capacityTables(figures: Figures): Record<string, string> {
 }
 
 function costTable(figures: Figures): string {
-  const head = ['messages/s of a broker', 'broker µs', 'Postgres µs', 'commits a message', 'WAL bytes a message']
+  const head = ['messages/s per broker', 'broker CPU, µs per message', 'Postgres CPU, µs per message', 'commits per message', 'WAL bytes per message']
   const rows = [100, 1000, 3000, 10_000, 20_000].map((perSecond) => {
     const { brokerUs, postgresUs, commits, walBytes } = costAt(figures, perSecond)
     return [count(perSecond), figure(brokerUs), figure(postgresUs), figure(commits), count(walBytes)]
@@ -170,24 +170,24 @@ function sizeTable(figures: Figures): string {
   const { waiting, ledgerBytes, handshake, claim } = figures
   const at = (bytes: number) => `${count(waiting.base + waiting.perByte * bytes)} bytes`
   return markdownTable(
-    ['what', 'costs'],
+    ['item', 'cost'],
     [
       ['a member, on disk', `${count(figures.peerBytes)} bytes`],
-      ['a message of 200 bytes that waits', at(200)],
-      ['a message of 4,000 bytes that waits', at(4000)],
-      ['a message that is remembered against resends, alone in its commit', `${count(ledgerBytes.alone)} bytes`],
-      ['the same, five of its sender in one commit', `${count(ledgerBytes.gathered)} bytes`],
+      ['a waiting message of 200 bytes', at(200)],
+      ['a waiting message of 4,000 bytes', at(4000)],
+      ['the ledger entry of a message, alone in its commit', `${count(ledgerBytes.alone)} bytes`],
+      ['the ledger entry of a message, with five of the same sender in one commit', `${count(ledgerBytes.gathered)} bytes`],
       [
-        'a message that waited for its recipient: more CPU',
+        'additional CPU for a message that waited for its recipient',
         `${figure(claim.brokerUs)} µs broker, ${figure(claim.postgresUs)} µs Postgres`,
       ],
-      ['a byte of payload: more WAL', `${figure(figures.walPerPayloadByte)} bytes`],
+      ['additional WAL for a byte of payload', `${figure(figures.walPerPayloadByte)} bytes`],
       [
-        'a silent session',
+        'an idle session',
         `${figure(figures.sessionKb)} kB, ${figure(figures.idleCpuPerSession * 1e6)} µs of CPU per second`,
       ],
       [
-        'a broker without any; with 100 busy ones',
+        'a broker without sessions; with 100 busy sessions',
         `${count(figures.brokerMbEmpty)} MB; ${count(figures.brokerMbBusy)} MB`,
       ],
       ['a handshake', `${count(handshake.brokerUs)} µs broker, ${count(handshake.postgresUs)} µs Postgres`],
@@ -210,12 +210,12 @@ function planTable(figures: Figures): string {
     '',
     'peers',
     'connected',
-    'messages/s at the peak',
+    'peak messages/s',
     'brokers',
-    'because of',
+    'determined by',
     'cells',
-    'because of',
-    'disk of a cell',
+    'determined by',
+    'disk per cell',
   ]
   const rows = EXAMPLES.map(([name, differs]) => {
     const load = { ...usualLoad, ...differs }
@@ -226,7 +226,7 @@ function planTable(figures: Figures): string {
       count(load.peers * load.onlineShare),
       count(plan.perSecond.peak),
       count(plan.brokers),
-      plan.brokerNeeds[0]!.count <= 1 ? 'one, and a spare' : plan.brokerNeeds[0]!.what,
+      plan.brokerNeeds[0]!.count <= 1 ? 'minimum, and a spare' : plan.brokerNeeds[0]!.what,
       count(plan.cells),
       plan.cellNeeds[0]!.count <= 1 ? '–' : plan.cellNeeds[0]!.what,
       `${figure(plan.cell.diskGb)} GB`,
@@ -239,11 +239,11 @@ function placementTable(): string {
   const head = [
     'shards',
     'meshes',
-    'sizes',
+    'mesh sizes',
     'fullest',
     'emptiest',
-    'peers that move: a shard comes',
-    'a shard goes',
+    'peers that move when a shard joins',
+    'peers that move when a shard leaves',
     'fullest heir',
   ]
   const setups = [
@@ -257,7 +257,7 @@ function placementTable(): string {
   const rows = setups.map(([shards, meshes, spread]) => {
     const outcome = checkPlacement({ shards, meshes, spread, seed: 6 })
     const { fullest, emptiest, movedByNewcomer, movedByLoss, fullestHeir } = outcome
-    const sizes = spread === 0 ? 'alike' : 'very different'
+    const sizes = spread === 0 ? 'similar' : 'very different'
     const moved = [movedByNewcomer, movedByLoss].map(percent)
     return [
       count(shards),
@@ -276,12 +276,12 @@ function stormTable(figures: Figures): string {
   const head = [
     'sessions lost',
     'survivors',
-    'handshakes/s of each',
-    'half back',
-    '99 % back',
-    'all back',
-    'dials in the worst second',
-    'refused',
+    'handshakes/s per survivor',
+    'half reconnected',
+    '99 % reconnected',
+    'all reconnected',
+    'dials in the busiest second',
+    'refused dials',
   ]
   const rate = (1e6 / figures.handshake.brokerUs) * (1 - usualHardware.headroom)
   const setups = [

@@ -68,13 +68,13 @@ function burstTable(results: Results): string | null {
   if (baseline) rows.push([YARDSTICK_NAMES.relay, ...relayCells(baseline)])
   const others = [
     ['Sealpost, window 8', results.window8?.window8],
-    ['Sealpost, all through the drain', results.drain?.drain],
+    ['Sealpost, all messages claimed', results.drain?.drain],
     ['Sealpost, 800,000 messages', results['burst-800k']?.['burst-800k']],
   ] as const
   for (const [name, measured] of others) if (measured) rows.push([name, ...burstCells(loadOf(measured))])
   const head = ['', 'messages', 'messages/s', 'call → push p50 / p99 ms', 'send → ack p50 / p99 ms']
-  const rest = ['send → push p50 / p99 ms', 'broker RSS MB', 'transactions a message']
-  return markdownTable([...head, ...rest, 'leased on insert / claimed', 'lost, twice or misplaced'], rows)
+  const rest = ['send → push p50 / p99 ms', 'broker RSS MB', 'transactions per message']
+  return markdownTable([...head, ...rest, 'leased on insert / claimed', 'lost, duplicated, out of order or misdelivered'], rows)
 }
 
 function burstCells(result: LoadResult): string[] {
@@ -102,7 +102,7 @@ function timeTable(results: Results): string | null {
     ...[burst, drain].map(loadOf).map((of) => perMessage(pick(of), of)),
   ]
   return markdownTable(
-    ['CPU of a message, µs', 'burst, window 64', 'all through the drain'],
+    ['CPU per message, µs', 'burst, window 64', 'all messages claimed'],
     [
       row('load generator: seal, frame, open, compare', (of) => of.loadgenCpuSeconds),
       row('broker: decode, decide, batch, encode, push', (of) => of.brokerCpuSeconds),
@@ -122,7 +122,7 @@ function pairsTable(runs: Runs): string | null {
     const cells = [count(theirs), count(own), figure(median(ratios)), ratios.map(figure).join(', ')]
     return pairs.length === 0 ? [] : [[YARDSTICK_NAMES[against], ...cells]]
   })
-  return markdownTable(['against', 'its messages/s', "Sealpost's", 'ratio, the middle one', 'ratio of each pair'], rows)
+  return markdownTable(['compared with', 'its messages/s', "Sealpost's messages/s", 'median ratio', 'ratio of each pair'], rows)
 }
 
 /** A row for each phase and server. Those of other servers end with the ratios. */
@@ -136,8 +136,8 @@ function rivalsTable(measured: Measured | undefined): string | null {
     const [speed, cpu] = [ratios?.perSecond, ratios?.serverMicros].map((ratio) => orDash(ratio ?? null))
     return [`${phaseName(rate)}: ${name}`, ...cells, speed!, times, cpu!]
   })
-  const head = ['', 'messages/s', 'p50 / p99 ms', 'CPU of the server a message, µs', 'server RSS MB']
-  const ratioHead = ['Sealpost / it: messages/s', 'p50 / p99', 'CPU']
+  const head = ['', 'messages/s', 'p50 / p99 ms', 'server CPU per message, µs', 'server RSS MB']
+  const ratioHead = ['ratio Sealpost / other: messages/s', 'ratio p50 / p99', 'ratio CPU']
   const versions = Object.values(comparison.versions).join('; ')
   return `${markdownTable([...head, ...ratioHead], rows)}\n\n${versions}.`
 }
@@ -150,9 +150,9 @@ function smallTable(measured: Measured | undefined, cold: Measured | undefined):
     return [name, count(of.messagesPerSecond), ...times, faultsOf(of)]
   }
   const rows = measured.result.sweep.map((of) => row(of))
-  if (cold) rows.push(row(loadOf(cold), `${count(loadOf(cold).peers)}, keys exchanged inside the clock (\`--cold\`)`))
+  if (cold) rows.push(row(loadOf(cold), `${count(loadOf(cold).peers)}, keys exchanged during the measurement (\`--cold\`)`))
   const head = ['peers, 100 messages each', 'messages/s', 'call → push p50 / p99 ms', 'send → push p50 / p95 / p99 ms']
-  return markdownTable([...head, 'lost, twice or misplaced'], rows)
+  return markdownTable([...head, 'lost, duplicated, out of order or misdelivered'], rows)
 }
 
 function peersTable(runs: Runs): string | null {
@@ -161,7 +161,7 @@ function peersTable(runs: Runs): string | null {
     const of = loadOf(measured)
     return [count(of.peers), count(of.total), count(of.messagesPerSecond), latency(of.e2eMs), faultsOf(of)]
   })
-  const head = ['peers', 'messages', 'messages/s', 'send → push p50 / p99 ms', 'lost, twice or misplaced']
+  const head = ['peers', 'messages', 'messages/s', 'send → push p50 / p99 ms', 'lost, duplicated, out of order or misdelivered']
   return markdownTable(head, rows)
 }
 
@@ -176,13 +176,13 @@ function pacedTable(runs: Runs): string | null {
     return [rate, all(of.ackMs), all(of.e2eMs), relayed, cpu, orDash(of.transactionsPerMessage), faultsOf(of)]
   })
   const head = [
-    'messages/s asked',
+    'target messages/s',
     'due → ack p50 / p95 / p99 ms',
     'due → push p50 / p95 / p99 ms',
-    'the same at a relay',
+    'due → push of a relay',
   ]
   return markdownTable(
-    [...head, 'CPU a message: broker, Postgres µs', 'transactions a message', 'lost, twice or misplaced'],
+    [...head, 'CPU per message: broker, Postgres, µs', 'transactions per message', 'lost, duplicated, out of order or misdelivered'],
     rows,
   )
 }
@@ -194,14 +194,14 @@ function idleTable(measured: Measured | undefined): string | null {
   const { sessions, cpuShare, rssKbPerSession, rssMbAfter } = measured?.result ?? {}
   if (sessions === undefined || cpuShare === undefined) return null
   return markdownTable(
-    ['silent sessions', 'broker CPU, % of a core', 'RSS a session kB', 'broker RSS MB'],
+    ['idle sessions', 'broker CPU, % of a core', 'RSS per session, kB', 'broker RSS MB'],
     [[count(sessions), figure(cpuShare * 100), figure(rssKbPerSession!), figure(rssMbAfter!)]],
   )
 }
 
 const ROWS = [
-  ['one', 'one broker, as fast as it goes'],
-  ['two', 'two brokers'],
+  ['one', 'one broker, maximum rate'],
+  ['two', 'two brokers, maximum rate'],
   ['one-paced', 'one broker, 1,000 messages/s'],
   ['two-paced', 'two brokers, 1,000 messages/s'],
 ] as const
@@ -212,8 +212,8 @@ export function shardsTable(runs: Results[string] | undefined): string | null {
     const measured = runs[key]
     return measured ? [[name, ...shardCells(measured.result as LoadResult)]] : []
   })
-  const head = ['', 'from shard to shard, %', 'messages/s', 'send or due → push p50 / p99 ms']
-  return markdownTable([...head, 'CPU a message: brokers, Postgres µs', 'lost, twice or misplaced'], rows)
+  const head = ['', 'messages between shards, %', 'messages/s', 'send or due → push p50 / p99 ms']
+  return markdownTable([...head, 'CPU per message: brokers, Postgres, µs', 'lost, duplicated, out of order or misdelivered'], rows)
 }
 
 function shardCells(result: LoadResult): string[] {
@@ -237,8 +237,8 @@ export function connectionsTable(measured: Measured | undefined): string | null 
 /** The name of the part, and its name in the table. */
 export const SOAKS = [
   ['soak', 'soak'],
-  ['soak-held', 'snapshot held'],
-  ['soak-backlog', 'beside backlog'],
+  ['soak-held', 'with a held snapshot'],
+  ['soak-backlog', 'with a backlog'],
 ] as const
 
 export function soakTable(results: Results): string | null {
@@ -258,7 +258,7 @@ export function soakTable(results: Results): string | null {
     `dead rows, ${ends}`,
     'broker RSS MB',
   ]
-  return markdownTable([...head, 'held'], rows)
+  return markdownTable([...head, 'targets met'], rows)
 }
 
 function cellsOf({ result }: Measured, { seconds, rows, verdicts }: SoakFigures): string[] {
@@ -292,7 +292,7 @@ export function backlogTable(measured: Measured | undefined): string | null {
   const speed = [storedPerSecond, drainedPerSecond].map(count)
   const faults = count(lost + duplicates + outOfOrder + messages - delivered)
   return markdownTable(
-    ['messages waiting', 'stored/s', 'drained/s', 'p99 beside it, times that without', 'lost, twice or misplaced'],
+    ['messages waiting', 'stored/s', 'drained/s', 'p99 with the backlog / without it', 'lost, duplicated, out of order or misdelivered'],
     [[count(messages), ...speed, figure(p99Ratio), faults]],
   )
 }

@@ -136,9 +136,9 @@ function findingsOf(measured: ConnectionFigures): Findings {
     facts: [
       ['memory', memoryText(before.rssMb, held.rssMb, kbPerSession)],
       ['messages', `${sent}: due → push p50 ${figure(talk.e2eMs.p50)}, p99 ${p99} ms`],
-      ['held', `${percent(held.cpuShare)} of a core while they are silent`],
+      ['idle', `${percent(held.cpuShare)} of a core while no connection sends`],
       ['churn', `${count(churn.connectMs.count)} reconnected: p95 ${figure(churn.connectMs.at(95))} ms`],
-      ['files', `${open[0]} descriptors before, ${open[1]} with them, ${open[2]} after`],
+      ['files', `${open[0]} descriptors before, ${open[1]} with the connections, ${open[2]} after`],
     ],
     checks: checksOf(measured, kbPerSession),
     graphs: [
