@@ -7,7 +7,7 @@ const ROWS = [
   { name: 'not_found', exitCode: 3, meaning: 'no such peer, profile, key, invite, mesh or dead letter' },
   { name: 'auth', exitCode: 4, meaning: 'a key, an invite, a name or the broker was refused or not proven' },
   { name: 'conflict', exitCode: 5, meaning: 'it already exists, or another program uses it' },
-  { name: 'quota', exitCode: 6, meaning: 'a limit of size, rate, time or number was exceeded' },
+  { name: 'quota', exitCode: 6, meaning: 'a size, rate, time or number limit was exceeded' },
   { name: 'unreachable', exitCode: 7, meaning: 'the broker, the database or the peer is unreachable' },
   { name: 'timeout', exitCode: 124, meaning: 'the command did not finish within --timeout' },
   { name: 'interrupted', exitCode: 130, meaning: 'Ctrl-C' },

@@ -114,7 +114,7 @@ const POOLER_LIKELY =
 export function poolerError(address: DatabaseAddress): DatabaseError {
   return new DatabaseError(
     'db_pooled',
-    `A connection pooler such as PgBouncer answers in place of ${serverName(address)}: it loses session settings, prepared statements, LISTEN and advisory locks, so use the host and port of Postgres itself in the database URL`,
+    `A connection pooler such as PgBouncer responds in place of ${serverName(address)}: it loses session settings, prepared statements, LISTEN and advisory locks, so use the host and port of Postgres itself in the database URL`,
   )
 }
 

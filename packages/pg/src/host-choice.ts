@@ -62,7 +62,7 @@ function combined(errors: readonly DatabaseError[]): DatabaseError {
   if (errors.length === 1) return errors[0]!
   const sentences = errors.map(({ message }) => message).join('; ')
   const sqlstate = errors.find((error) => error.sqlstate)?.sqlstate
-  return new DatabaseError('db_not_executed', `No host of the database URL serves. ${sentences}`, {
+  return new DatabaseError('db_not_executed', `No host in the database URL can be used. ${sentences}`, {
     retryable: true,
     ...(sqlstate ? { sqlstate } : {}),
   })

@@ -74,7 +74,7 @@ export function openAdmin({ databases, driver, metrics, watch, overload, facts, 
     states: new MeshStates({ db, census, livePeers: (meshId) => engine.presence.livePeers(meshId) }),
     figures: databaseFigures(db),
     connections: () => driver.connectionCount,
-    warnings: () => [...watch.warnings, ...(overload.reason ? [`overloaded: too much ${overload.reason}`] : [])],
+    warnings: () => [...watch.warnings, ...(overload.reason ? [`overloaded (${overload.reason})`] : [])],
     health: () => watch.health,
     statementsWaiting: () => asking.waitingCount,
   })

@@ -21,7 +21,7 @@ export const adminRefusals = {
   },
   not_found: { status: 404, meaning: 'no such path, mesh or peer' },
   method_not_allowed: { status: 405, meaning: 'method not allowed; `Allow` lists the allowed ones' },
-  too_many_requests: { status: 429, meaning: 'too many concurrent requests of operators' },
+  too_many_requests: { status: 429, meaning: 'too many concurrent requests from operators' },
   internal: { status: 500, meaning: 'an internal error of the broker' },
   try_later: { status: 503, meaning: "the database can't process the request now" },
 } as const satisfies Record<string, { status: number; meaning: string }>
@@ -61,7 +61,7 @@ export const me = get('/me', 'Get the rights of your token', {
   responses: ok('Me', shapes.Me, 'Its name, its scope and its mesh.'),
 })
 export const shards = get('/shards', 'List the brokers on this database', {
-  responses: ok('Shards', shapes.Shards, 'Includes stopped brokers for a day.'),
+  responses: ok('Shards', shapes.Shards, 'Includes brokers that stopped within the last day.'),
 })
 export const overview = get('/overview', 'Get whether messages flow, and if not, where and why', {
   responses: ok('Overview', shapes.Overview, 'The current state.'),
@@ -78,7 +78,7 @@ export const live = get('/live', 'Stream the overview every two seconds, as serv
     ...refusals(),
   },
 })
-export const database = get('/database', 'Get what slows the database down', {
+export const database = get('/database', 'Get the causes of a slow database', {
   responses: ok('Database', shapes.DatabaseReport, "From the server's statistics, at most five seconds old."),
 })
 export const meshes = get('/meshes', 'List meshes, those that need attention first', {
@@ -89,7 +89,7 @@ export const meshes = get('/meshes', 'List meshes, those that need attention fir
       order: z.enum(['need', 'id']).default('need'),
     }),
   },
-  responses: ok('MeshPage', shapes.MeshPage, 'Meshes that are behind, then those with dead letters, then those that wait longest; the others ordered by id. Only `order=id` lists each mesh exactly once over several pages, because the need changes meanwhile.', 'query_malformed'), // biome-ignore format: one thing
+  responses: ok('MeshPage', shapes.MeshPage, 'Meshes that are behind, then those with dead letters, then those that wait longest; the others ordered by id. Only `order=id` lists each mesh exactly once over several pages, because the other order can change between pages.', 'query_malformed'), // biome-ignore format: one thing
 })
 export const mesh = get('/meshes/{meshId}', 'Get one mesh', {
   request: { params: inMesh },
@@ -117,7 +117,7 @@ export const kept = get('/meshes/{meshId}/kept', 'Get the stored state, history 
 })
 export const quotas = get('/meshes/{meshId}/quotas', 'Get the use of each quota of a mesh', {
   request: { params: inMesh },
-  responses: ok('Quotas', shapes.QuotaList, "Use, limit and largest user. Counts the rows of the mesh: don't poll it frequently.", 'query_malformed', 'not_found'), // biome-ignore format: one thing
+  responses: ok('Quotas', shapes.QuotaList, "Usage, limit and largest consumer. Counts the rows of the mesh: don't poll it frequently.", 'query_malformed', 'not_found'), // biome-ignore format: one thing
 })
 export const revokePeer = post('/meshes/{meshId}/peers/{peerKey}/revoke', 'Revoke a member permanently', {
   request: { params: z.object({ meshId: hex(16), peerKey: hex(32) }) },
@@ -146,7 +146,7 @@ export const deadLetters = get('/dead-letters', 'List deliveries that left their
 })
 export const redrive = post('/dead-letters/redrive', 'Redrive dead letters to the end of their queues', {
   request: { body: body(named('Redrive', shapes.Redrive)) },
-  responses: ok('Redriven', shapes.RedriveReport, 'The number of redriven dead letters, and the reason for each other one.', 'body_malformed'), // biome-ignore format: one thing
+  responses: ok('Redriven', shapes.RedriveReport, 'The number of redriven dead letters, and the reason for each one that was not redriven.', 'body_malformed'), // biome-ignore format: one thing
 })
 export const purge = post('/dead-letters/purge', 'Delete dead letters permanently', {
   request: { body: body(named('Purge', shapes.Purge)) },

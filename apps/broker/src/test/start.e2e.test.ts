@@ -117,7 +117,7 @@ describe('a database that can not be used', () => {
       await expectEnd(
         { DATABASE_URL: pooler.url },
         1,
-        /^A connection pooler such as PgBouncer answers in place of Postgres at \S+: .*\.$/,
+        /^A connection pooler such as PgBouncer responds in place of Postgres at \S+: .*\.$/,
       ).finally(() => pooler.stop())
     },
   )

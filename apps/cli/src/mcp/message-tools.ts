@@ -76,7 +76,7 @@ export const sendMessage = tool({
 export function bodyOf(text: string): Buffer {
   const body = Buffer.from(text)
   if (body.length <= BODY_BYTES_MAX) return body
-  throw new OperatingError('body_too_large', `A message has at most ${BODY_BYTES_MAX} bytes.`)
+  throw new OperatingError('body_too_large', `A message can have at most ${BODY_BYTES_MAX} bytes.`)
 }
 
 /** Returns null if the profile keeps the message for later. */

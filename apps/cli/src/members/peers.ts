@@ -17,7 +17,7 @@ interface PeersOptions {
 export function peersCommand(run: RunAction): Command {
   return new Command('peers')
     .description('List the members of the mesh and their presence')
-    .option('--accept <NAME>', 'pin the key that the directory now has for NAME, in place of the pinned one')
+    .option('--accept <NAME>', 'replace the key pinned for NAME with the key that the directory now has')
     .addHelpText('after', examples('sealpost peers', 'sealpost peers --accept bob'))
     .action(run(peers))
 }

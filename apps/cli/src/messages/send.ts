@@ -263,5 +263,5 @@ function bounded(body: Uint8Array): Uint8Array {
 }
 
 function tooLarge(): OperatingError {
-  return new OperatingError('body_too_large', `A message has at most ${BODY_BYTES_MAX} bytes.`)
+  return new OperatingError('body_too_large', `A message can have at most ${BODY_BYTES_MAX} bytes.`)
 }

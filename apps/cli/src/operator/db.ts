@@ -29,7 +29,7 @@ function migrateCommand(run: RunAction): Command {
 function prepareCommand(run: RunAction): Command {
   return new Command('prepare')
     .description(
-      'Migrate the database, create its roles, and create a login for each user in BROKER_DATABASE_URL and ADMIN_DATABASE_URL. DATABASE_URL must be of a superuser.',
+      'Migrate the database, create its roles, and create a login for each user in BROKER_DATABASE_URL and ADMIN_DATABASE_URL. DATABASE_URL must name a superuser.',
     )
     .addHelpText('after', examples('sealpost db prepare'))
     .action(run(prepare))

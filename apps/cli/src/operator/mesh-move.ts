@@ -62,7 +62,7 @@ async function move(shell: Shell, { to, undo }: MoveOptions, mesh: MeshId): Prom
 }
 
 const PHASES: Readonly<Record<MovePhase, string>> = {
-  frozen: 'frozen: new messages wait at their senders',
+  frozen: 'frozen: senders hold new messages',
   copied: 'copied',
   left: 'left: the move can no longer be undone',
   arrived: 'arrived: the target cell serves its peers',
@@ -124,7 +124,7 @@ function wordFor({ isFrozen, movedTo }: MeshLocation): string {
 async function readCells({ settings }: Shell): Promise<Cell[]> {
   const path = settings.cellsFile()
   const text = await readFile(path, 'utf8').catch((cause) => {
-    throw new OperatingError('file_missing', `Can't read the file of cells: ${path}`, { cause })
+    throw new OperatingError('file_missing', `Can't read the cells file: ${path}`, { cause })
   })
   return parseCells(text)
 }

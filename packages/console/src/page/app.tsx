@@ -119,7 +119,7 @@ function Whole({ api, me, leave }: SignedProps & { me: Me }) {
           {live.away} Trying again;{' '}
           {live.overview
             ? `the data is from ${age(Date.now() - live.overview.atMs)} ago.`
-            : 'no data was received yet.'}
+            : 'no data has been received yet.'}
         </Problem>
       )}
       {page === '' && <OverviewView live={live} />}

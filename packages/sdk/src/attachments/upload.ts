@@ -160,7 +160,7 @@ function checkOptions(options: UploadOptions, { bytes }: AttachmentSource): void
   const isInRange = Number.isInteger(chunkBytes) && chunkBytes >= CHUNK_BYTES_MIN && chunkBytes <= CHUNK_BYTES_MAX
   check(isInRange, `chunkBytes must be from ${CHUNK_BYTES_MIN} to ${CHUNK_BYTES_MAX}`)
   if (chunkLayout(bytes, chunkBytes).chunks > CHUNKS_MAX)
-    throw new SealpostError('attachment_too_large', `An attachment has at most ${CHUNKS_MAX} chunks.`)
+    throw new SealpostError('attachment_too_large', `An attachment can have at most ${CHUNKS_MAX} chunks.`)
 }
 
 function check(isGood: boolean, rule: string): void {

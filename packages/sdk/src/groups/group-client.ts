@@ -177,7 +177,7 @@ export class GroupSender {
   send(send: GroupSend): void {
     const { statements } = this.#ports
     if (send.body.length > BODY_BYTES_MAX)
-      return send.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
+      return send.refused(new SealpostError('body_too_large', `A body can have at most ${BODY_BYTES_MAX} bytes.`))
     const group = statements.find(send.groupId)
     if (group) return this.#begin(send, group)
     statements.refresh((error) => {

@@ -331,7 +331,7 @@ function refusedAs(outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'>): Se
     case 'malformed':
       return new SealpostError('group_malformed', 'The broker does not accept this group.')
     case 'stale':
-      return new SealpostError('stale_epoch', 'Another change of the group was made at the same time.', {
+      return new SealpostError('stale_epoch', 'The group was changed by another request at the same time.', {
         isRetryable: true,
       })
   }

@@ -84,7 +84,7 @@ async function transcriptOf(
   const versions = hello.versions as number[]
   const version = PROTOCOL_VERSIONS.find((own) => versions.includes(own))
   if (version === undefined)
-    throw new SealpostError('version_unsupported', 'The broker supports no protocol version of this client.')
+    throw new SealpostError('version_unsupported', "The broker supports none of this client's protocol versions.")
   return {
     version,
     versionsOffered: versions,

@@ -107,7 +107,7 @@ export class Outbox implements EnginePart {
     const lane = this.#laneOf(post)
     if (!lane) return post.refused(refusedBy('unknown_recipient'))
     if (post.body.length > BODY_BYTES_MAX)
-      return post.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
+      return post.refused(new SealpostError('body_too_large', `A body can have at most ${BODY_BYTES_MAX} bytes.`))
     if (this.#waitingCount >= this.#options.waitingMax)
       return post.refused(
         new SealpostError('outbox_full', 'Too many messages are waiting to be sent.', { isRetryable: true }),

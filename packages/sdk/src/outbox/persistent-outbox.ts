@@ -160,9 +160,13 @@ export class PersistentOutbox {
 }
 
 export function keptForLater(cause: SealpostError): SealpostError {
-  return new SealpostError('kept_for_later', 'The message stays in the store and is sent after the next start.', {
-    cause,
-  })
+  return new SealpostError(
+    'kept_for_later',
+    'The message is saved in the store and will be sent after the next start.',
+    {
+      cause,
+    },
+  )
 }
 
 function isNowKept(post: PersistedMessage): void {

@@ -93,7 +93,7 @@ export class PoolSender {
 
   send(send: PoolSend): void {
     if (send.body.length > BODY_BYTES_MAX)
-      return send.refused(new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`))
+      return send.refused(new SealpostError('body_too_large', `A body can have at most ${BODY_BYTES_MAX} bytes.`))
     if (this.#open.size >= WAITING_MAX)
       return send.refused(
         new SealpostError('outbox_full', 'Too many messages are waiting to be sent.', { isRetryable: true }),
@@ -408,6 +408,6 @@ function refusedAs(outcome: 'unknown_pool' | 'not_in_pool' | 'too_many'): Sealpo
     case 'not_in_pool':
       return new SealpostError('not_in_pool', 'Only members of a pool may receive its messages.')
     case 'too_many':
-      return new SealpostError('too_many_pools', 'This peer has reached its limit of pools to work for.')
+      return new SealpostError('too_many_pools', 'This peer has joined the maximum number of pools.')
   }
 }

@@ -293,7 +293,7 @@ function refusedAs(outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'>): Se
     case 'malformed':
       return new SealpostError('pool_malformed', 'The broker does not accept this pool.')
     case 'stale':
-      return new SealpostError('stale_epoch', 'Another change of the pool was made at the same time.', {
+      return new SealpostError('stale_epoch', 'The pool was changed by another request at the same time.', {
         isRetryable: true,
       })
   }

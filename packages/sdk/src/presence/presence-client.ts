@@ -92,7 +92,10 @@ export function validateStatus(status: Status): Status {
   if (!AVAILABILITIES.includes(availability))
     throw new RangeError(`availability must be one of ${AVAILABILITIES.join(', ')}`)
   if (summary.length <= SUMMARY_MAX && /^[ -~]*$/.test(summary)) return status
-  throw new SealpostError('summary_malformed', `A summary has at most ${SUMMARY_MAX} characters of printable ASCII.`)
+  throw new SealpostError(
+    'summary_malformed',
+    `A summary can have at most ${SUMMARY_MAX} characters of printable ASCII.`,
+  )
 }
 
 function isSame(a: PresenceEntry, b: PresenceEntry): boolean {
@@ -140,7 +143,7 @@ export class EphemeralClient implements EnginePart {
   /** Returns the id by which `ephemeralFailed` names it. @throws SealpostError `body_too_large` */
   send(to: PeerKey, body: Uint8Array, nowMs: Millis): EnvelopeId {
     if (body.length > BODY_BYTES_MAX)
-      throw new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`)
+      throw new SealpostError('body_too_large', `A body can have at most ${BODY_BYTES_MAX} bytes.`)
     const envelopeId = this.#ports.crypto.newEnvelopeId()
     if (!isHex(to, 32)) this.#lost(envelopeId, 'unknown_recipient')
     else if (!this.#isLive) this.#lost(envelopeId, 'connection_lost')

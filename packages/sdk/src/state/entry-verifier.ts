@@ -67,7 +67,7 @@ export function tampered({ type, reason }: TamperReport): SealpostError {
 }
 
 export const noKey = (): SealpostError =>
-  new SealpostError('key_missing', 'This member does not have the key that it is sealed under.', {
+  new SealpostError('key_missing', 'This member does not have the key that the data is sealed under.', {
     isRetryable: true,
   })
 
@@ -188,15 +188,19 @@ export class EntryVerifier {
     if (revision === known.revision && !isSameBytes(hash, known.hash))
       this.#refuse('state_rolled_back', `revision ${revision} differs from the one seen before`, entry)
     if (revision === known.revision && seq !== known.seq && seq !== SEQ_UNKNOWN && known.seq !== SEQ_UNKNOWN)
-      this.#refuse('state_rolled_back', `event ${known.seq} is numbered ${seq}`, entry)
+      this.#refuse('state_rolled_back', `event ${known.seq} now has the number ${seq}`, entry)
     if (revision === known.revision + 1 && !isSameBytes(prevHash, known.hash))
       this.#refuse('state_rolled_back', `revision ${revision} does not follow the one seen before`, entry)
     if (revision > known.revision && keyEpoch < known.keyEpoch)
-      this.#refuse('entry_forged', 'an entry is sealed under an older key than the one before it', entry)
+      this.#refuse('entry_forged', 'an entry is sealed under an older key than the entry before it', entry)
   }
 
   #rolledBack(entry: SignedEntry, known: number): never {
-    return this.#refuse('state_rolled_back', `revision ${entry.revision} of a key that has had ${known}`, entry)
+    return this.#refuse(
+      'state_rolled_back',
+      `revision ${entry.revision} of a key that already had revision ${known}`,
+      entry,
+    )
   }
 
   #opened(entry: SignedEntry, { seq, atUs }: Pick<EventLine, 'seq' | 'atUs'>): StateChange {

@@ -162,8 +162,8 @@ export class KeyMaintenance {
   #takeOne(keyEpoch: number, box: Uint8Array): string | null {
     const grant = this.#opened(box)
     if (!grant) return "a grant can't be opened"
-    if (grant.keyEpoch !== keyEpoch) return 'a grant has another epoch than the broker reported'
-    if (!this.#belongs(grant.granter)) return 'a grant comes from a peer who does not belong to the space'
+    if (grant.keyEpoch !== keyEpoch) return 'a grant has a different epoch than the broker reported'
+    if (!this.#belongs(grant.granter)) return 'a grant comes from a peer that does not belong to the space'
     return this.#parts.ring.take({ ...grant, groupEpoch: Math.min(grant.groupEpoch, this.#group?.epoch ?? 0) })
   }
 

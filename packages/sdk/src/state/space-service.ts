@@ -260,10 +260,10 @@ export class SpaceKeyRing {
   take(grant: KeyGrant): GrantFlaw | null {
     const { meshId, spaceId, nameKey, keys, keyEpoch, link } = grant
     if (meshId !== this.#place.meshId || spaceId !== this.#place.spaceId) return 'a grant belongs to another space'
-    if (this.#nameKey && !isSameBytes(this.#nameKey, nameKey)) return 'a grant has another name key'
+    if (this.#nameKey && !isSameBytes(this.#nameKey, nameKey)) return 'a grant has a different name key'
     for (const one of keys) {
       const known = this.#keys.get(one.keyEpoch)
-      if (known && !isSameBytes(known, one.key)) return 'a grant has another key for a known epoch'
+      if (known && !isSameBytes(known, one.key)) return 'a grant has a different key for a known epoch'
     }
     const former = this.#keys.get(keyEpoch - 1)
     const key = keys.at(-1)!.key

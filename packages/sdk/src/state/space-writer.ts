@@ -89,9 +89,9 @@ export class SpaceWriter {
 
   async #nameKey({ key, value }: KeyChange): Promise<Uint8Array> {
     if (!isEntryKey(key))
-      throw new SealpostError('state_key_malformed', `A key has 1 to ${ENTRY_KEY_BYTES_MAX} bytes of UTF-8.`)
+      throw new SealpostError('state_key_malformed', `A key must have 1 to ${ENTRY_KEY_BYTES_MAX} bytes of UTF-8.`)
     if (value && value.length > ENTRY_VALUE_BYTES_MAX)
-      throw new SealpostError('value_too_large', `A value has at most ${ENTRY_VALUE_BYTES_MAX} bytes.`)
+      throw new SealpostError('value_too_large', `A value can have at most ${ENTRY_VALUE_BYTES_MAX} bytes.`)
     const { ring, tend } = this.#parts
     if (!ring.nameKey) await tend()
     if (!ring.nameKey) throw noKey()
@@ -173,7 +173,7 @@ export class SpaceWriter {
       case 'busy':
         return null
       case 'too_large':
-        throw new SealpostError('value_too_large', "The entry exceeds the broker's limit of size.")
+        throw new SealpostError('value_too_large', "The entry exceeds the broker's size limit.")
       case 'quota':
         throw new SealpostError('state_full', 'The space is full.')
       case 'unknown_space':

@@ -154,7 +154,10 @@ export class State implements MessageRecorder, AsyncDisposable {
     if (!this.hasKeys) throw noKey()
     const whole = { ...note, group: this.spaceId, groupEpoch: GROUP_EPOCH_LAST }
     if (encoder.encode(JSON.stringify(whole)).length <= RECORD_NOTE_BYTES_MAX) return
-    throw new SealpostError('value_too_large', `The note of a kept message has at most ${RECORD_NOTE_BYTES_MAX} bytes.`)
+    throw new SealpostError(
+      'value_too_large',
+      `The note of a recorded message can have at most ${RECORD_NOTE_BYTES_MAX} bytes.`,
+    )
   }
 
   /** A record never names a predecessor that may be missing or follow it: readers would report a gap. @internal */

@@ -57,7 +57,7 @@ export class UserClient {
    */
   send({ user, to, body, terms, answersOf }: UserSend): void {
     if (body.length > BODY_BYTES_MAX)
-      throw new SealpostError('body_too_large', `A body has at most ${BODY_BYTES_MAX} bytes.`)
+      throw new SealpostError('body_too_large', `A body can have at most ${BODY_BYTES_MAX} bytes.`)
     const sealed = this.#ports.crypto.groups.sealBody(body)
     const facts = { groupId: NO_GROUP, epoch: 0, members: to, isSecond: true, owed: new Set<PeerKey>() }
     const message: GroupMessage = { ...sealed, ...facts, terms }
@@ -117,7 +117,7 @@ export class Users {
     if (!isChosenName(label) || !isDeviceLabel(label))
       throw new SealpostError(
         'label_malformed',
-        `A label has at most 32 characters and follows the rule for names: ${NAME_RULE}.`,
+        `A label can have at most 32 characters and must follow the rule for names: ${NAME_RULE}.`,
       )
     const { url, brokerKey, keys } = this.#ports
     return keys.inviteDevice({ url: url(), brokerKey, label, ...options })

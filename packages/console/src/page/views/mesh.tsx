@@ -226,7 +226,7 @@ function InvitesOf({ api, meshId, me }: MeshProps) {
       <Shown
         asked={asked}
         isEmpty={({ invites }) => invites.length === 0}
-        empty="No invite was used or revoked yet. The broker does not know unused invites."
+        empty="No invite has been used or revoked yet. The broker does not know unused invites."
       >
         {({ invites }) => (
           <Table label="Invites" head={['Issuer', 'Used', 'Until', 'Status', 'ID', '']}>

@@ -317,7 +317,7 @@ export function ShardsView({ api }: { api: Api }) {
                 <td>
                   <span class={`status ${shard.isAlive ? 'idle' : 'revoked'}`}>{shard.isAlive ? 'alive' : 'gone'}</span>
                 </td>
-                <td>{shard.url ?? 'not a home of meshes'}</td>
+                <td>{shard.url ?? 'not the home of any mesh'}</td>
                 <Num>{count(shard.epoch)}</Num>
                 <Num>{shard.isAlive ? `${(shard.leaseMs / 1000).toFixed(1)} s` : '–'}</Num>
                 <td>

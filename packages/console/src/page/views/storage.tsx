@@ -218,7 +218,7 @@ export function KeptView({ api, meshId }: { api: Api; meshId: string }) {
             <Tile
               label="History"
               value={bytes(sum(spaces, ({ historyBytes }) => historyBytes))}
-              hint={`${count(spaces.filter(({ keptSinceMs }) => keptSinceMs !== null).length)} of ${count(spaces.length)} spaces keep it`}
+              hint={`${count(spaces.filter(({ keptSinceMs }) => keptSinceMs !== null).length)} of ${count(spaces.length)} spaces keep history`}
             />
             <Tile label="Files" value={count(files)} hint={`${count(unfinished)} incomplete`} />
             <Tile label="Size of files" value={bytes(size)} hint="as sealed" />

@@ -68,7 +68,7 @@ async function createLock(path: string): Promise<void> {
   } catch (cause) {
     // This process already has it open.
     if ((cause as { code?: unknown }).code === 'EEXIST') throw inUse(path)
-    throw new SealpostError('store_failed', "Can't create a lock beside the file of this store.", { cause })
+    throw new SealpostError('store_failed', "Can't create a lock next to the file of this store.", { cause })
   }
 }
 
