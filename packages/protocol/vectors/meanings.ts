@@ -82,7 +82,7 @@ export const MEANINGS: Meanings = {
     },
   },
   pushWith: {
-    about: 'Like `push`, for deliveries that were sent with terms. Both frames share one order.',
+    about: 'Like `push`, for deliveries that were sent with terms. The deliveries of both frames form one sequence.',
     fields: {
       deliveries: 'the deliveries',
       'deliveries.push': 'like an item of `push`',
@@ -188,7 +188,7 @@ export const MEANINGS: Meanings = {
     },
   },
   sendWith: {
-    about: 'Like `send`, with terms. Both frames share lanes and order.',
+    about: 'Like `send`, with terms. The envelopes of both frames share lanes and order.',
     fields: {
       envelopes: 'stored in this order',
       'envelopes.send': 'like an item of `send`',
@@ -260,7 +260,8 @@ export const MEANINGS: Meanings = {
       'envelopes.isHead': 'as in `broadcast`',
       'envelopes.ttlSeconds': 'as in `broadcast`',
       'envelopes.envelope': 'as in `broadcast`',
-      record: 'see State and history; it names the space, its author is the sender, and its body id is the `bodyId` of the frame',
+      record:
+        'see State and history; it names the space, its author is the sender, and its body id is the `bodyId` of the frame',
     },
   },
   setGroup: {

@@ -158,7 +158,13 @@ export function capacityTables(figures: Figures): Record<string, string> {
 }
 
 function costTable(figures: Figures): string {
-  const head = ['messages/s per broker', 'broker CPU, µs per message', 'Postgres CPU, µs per message', 'commits per message', 'WAL bytes per message']
+  const head = [
+    'messages/s per broker',
+    'broker CPU, µs per message',
+    'Postgres CPU, µs per message',
+    'commits per message',
+    'WAL bytes per message',
+  ]
   const rows = [100, 1000, 3000, 10_000, 20_000].map((perSecond) => {
     const { brokerUs, postgresUs, commits, walBytes } = costAt(figures, perSecond)
     return [count(perSecond), figure(brokerUs), figure(postgresUs), figure(commits), count(walBytes)]
@@ -176,7 +182,10 @@ function sizeTable(figures: Figures): string {
       ['a waiting message of 200 bytes', at(200)],
       ['a waiting message of 4,000 bytes', at(4000)],
       ['the ledger entry of a message, alone in its commit', `${count(ledgerBytes.alone)} bytes`],
-      ['the ledger entry of a message, with five of the same sender in one commit', `${count(ledgerBytes.gathered)} bytes`],
+      [
+        'the ledger entry of a message, with five messages of its sender in one commit',
+        `${count(ledgerBytes.gathered)} bytes`,
+      ],
       [
         'additional CPU for a message that waited for its recipient',
         `${figure(claim.brokerUs)} µs broker, ${figure(claim.postgresUs)} µs Postgres`,

@@ -74,7 +74,10 @@ function burstTable(results: Results): string | null {
   for (const [name, measured] of others) if (measured) rows.push([name, ...burstCells(loadOf(measured))])
   const head = ['', 'messages', 'messages/s', 'call → push p50 / p99 ms', 'send → ack p50 / p99 ms']
   const rest = ['send → push p50 / p99 ms', 'broker RSS MB', 'transactions per message']
-  return markdownTable([...head, ...rest, 'leased on insert / claimed', 'lost, duplicated, out of order or misdelivered'], rows)
+  return markdownTable(
+    [...head, ...rest, 'leased on insert / claimed', 'lost, duplicated, out of order or misdelivered'],
+    rows,
+  )
 }
 
 function burstCells(result: LoadResult): string[] {
@@ -122,7 +125,10 @@ function pairsTable(runs: Runs): string | null {
     const cells = [count(theirs), count(own), figure(median(ratios)), ratios.map(figure).join(', ')]
     return pairs.length === 0 ? [] : [[YARDSTICK_NAMES[against], ...cells]]
   })
-  return markdownTable(['compared with', 'its messages/s', "Sealpost's messages/s", 'median ratio', 'ratio of each pair'], rows)
+  return markdownTable(
+    ['compared with', 'its messages/s', "Sealpost's messages/s", 'median ratio', 'ratio of each pair'],
+    rows,
+  )
 }
 
 /** A row for each phase and server. Those of other servers end with the ratios. */
@@ -150,7 +156,8 @@ function smallTable(measured: Measured | undefined, cold: Measured | undefined):
     return [name, count(of.messagesPerSecond), ...times, faultsOf(of)]
   }
   const rows = measured.result.sweep.map((of) => row(of))
-  if (cold) rows.push(row(loadOf(cold), `${count(loadOf(cold).peers)}, keys exchanged during the measurement (\`--cold\`)`))
+  if (cold)
+    rows.push(row(loadOf(cold), `${count(loadOf(cold).peers)}, keys exchanged during the measurement (\`--cold\`)`))
   const head = ['peers, 100 messages each', 'messages/s', 'call → push p50 / p99 ms', 'send → push p50 / p95 / p99 ms']
   return markdownTable([...head, 'lost, duplicated, out of order or misdelivered'], rows)
 }
@@ -161,7 +168,13 @@ function peersTable(runs: Runs): string | null {
     const of = loadOf(measured)
     return [count(of.peers), count(of.total), count(of.messagesPerSecond), latency(of.e2eMs), faultsOf(of)]
   })
-  const head = ['peers', 'messages', 'messages/s', 'send → push p50 / p99 ms', 'lost, duplicated, out of order or misdelivered']
+  const head = [
+    'peers',
+    'messages',
+    'messages/s',
+    'send → push p50 / p99 ms',
+    'lost, duplicated, out of order or misdelivered',
+  ]
   return markdownTable(head, rows)
 }
 
@@ -182,7 +195,12 @@ function pacedTable(runs: Runs): string | null {
     'due → push of a relay',
   ]
   return markdownTable(
-    [...head, 'CPU per message: broker, Postgres, µs', 'transactions per message', 'lost, duplicated, out of order or misdelivered'],
+    [
+      ...head,
+      'CPU per message: broker, Postgres, µs',
+      'transactions per message',
+      'lost, duplicated, out of order or misdelivered',
+    ],
     rows,
   )
 }
@@ -213,7 +231,10 @@ export function shardsTable(runs: Results[string] | undefined): string | null {
     return measured ? [[name, ...shardCells(measured.result as LoadResult)]] : []
   })
   const head = ['', 'messages between shards, %', 'messages/s', 'send or due → push p50 / p99 ms']
-  return markdownTable([...head, 'CPU per message: brokers, Postgres, µs', 'lost, duplicated, out of order or misdelivered'], rows)
+  return markdownTable(
+    [...head, 'CPU per message: brokers, Postgres, µs', 'lost, duplicated, out of order or misdelivered'],
+    rows,
+  )
 }
 
 function shardCells(result: LoadResult): string[] {
@@ -292,7 +313,13 @@ export function backlogTable(measured: Measured | undefined): string | null {
   const speed = [storedPerSecond, drainedPerSecond].map(count)
   const faults = count(lost + duplicates + outOfOrder + messages - delivered)
   return markdownTable(
-    ['messages waiting', 'stored/s', 'drained/s', 'p99 with the backlog / without it', 'lost, duplicated, out of order or misdelivered'],
+    [
+      'messages waiting',
+      'stored/s',
+      'drained/s',
+      'p99 with the backlog / without it',
+      'lost, duplicated, out of order or misdelivered',
+    ],
     [[count(messages), ...speed, figure(p99Ratio), faults]],
   )
 }
