@@ -27,7 +27,7 @@ const Member = z.object({ peer: hex(32), keyEpoch }).openapi('SpaceMember')
 export const putSpace = createRoute({
   method: 'put',
   path: SPACE,
-  summary: 'Create a space or change its terms, by a statement that its owner signed',
+  summary: 'Create a space or change its terms, with a statement that its owner signed',
   security,
   request: { params, body: body(z.strictObject({ statement: bytes }).openapi('PutSpace')) },
   responses: {

@@ -217,7 +217,7 @@ export const setStatus = tool({
       .string()
       .max(SUMMARY_MAX)
       .default('')
-      .describe("a text beside the status, in plain ASCII; the broker can read it, so don't include secrets"),
+      .describe("a text shown with the status, in plain ASCII; the broker can read it, so don't include secrets"),
   }),
   output: z.object({ availability: z.string(), summary: z.string() }),
   run: async ({ availability, summary }, context, signal) => {

@@ -85,7 +85,7 @@ function viewCommands(run: RunAction): Command[] {
       .option('--watch', 'update every two seconds, until Ctrl-C')
       .addHelpText('after', example('overview', 'overview --watch --json'))
       .action(run(overview)),
-    new Command('history').description('Print the last half hour, one line for every two seconds').addHelpText('after', example('history --json')).action(run(history)), // biome-ignore format: one thing
+    new Command('history').description('Print the metrics of the last half hour, one line for every two seconds').addHelpText('after', example('history --json')).action(run(history)), // biome-ignore format: one thing
     new Command('meshes').description('List the meshes and their message flow. Meshes that need attention come first.').addHelpText('after', example('meshes')).action(run(meshes)), // biome-ignore format: one thing
     ofMesh('mesh', 'Print one mesh and the peers with the most waiting messages')
       .addCommand(createMeshCommand(run))
@@ -142,7 +142,7 @@ function overviewText({ output }: Shell, { flow, causes, now, queue, database, m
       ['send to push', `p50 ${formatMillis(now.pushP50Ms)}, p99 ${formatMillis(now.pushP99Ms)}`],
       [
         'queue',
-        `${queue.depth} for ${queue.recipients} recipients, the oldest waits for ${formatAge(queue.oldestAgeMs)}`,
+        `${queue.depth} for ${queue.recipients} recipients, the oldest has waited for ${formatAge(queue.oldestAgeMs)}`,
       ],
       ['sessions', String(now.sessions)],
       ['database', `${database.deadRows} dead rows, oldest snapshot ${Math.round(database.snapshotSeconds)} s`],

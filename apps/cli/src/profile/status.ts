@@ -19,7 +19,7 @@ export function statusCommand(run: RunAction): Command {
         'the status that others see; with dnd you receive only messages with the priority now',
       ).choices(AVAILABILITIES),
     )
-    .argument('[SUMMARY]', 'a text beside the status, up to 120 characters of ASCII')
+    .argument('[SUMMARY]', 'a text shown with the status, up to 120 characters of ASCII')
     .addHelpText(
       'after',
       examples('sealpost status', 'sealpost status --json', "sealpost status working 'on the parser'"),

@@ -153,9 +153,9 @@ export async function upload(
 
 function checkOptions(options: UploadOptions, { bytes }: AttachmentSource): void {
   const { name, type = '', to, chunkBytes = CHUNK_BYTES_MAX } = options
-  check(isAttachmentName(name), 'name must have 1 to 255 bytes')
-  check(isAttachmentType(type), 'type must have at most 127 characters of printable ASCII')
-  check(recipientsOf(to).length > 0, 'to must not be empty')
+  check(isAttachmentName(name), '`name` must have 1 to 255 bytes')
+  check(isAttachmentType(type), '`type` must have at most 127 characters of printable ASCII')
+  check(recipientsOf(to).length > 0, '`to` must not be empty')
   check(Number.isSafeInteger(bytes) && bytes >= 0, 'a source must report its number of bytes')
   const isInRange = Number.isInteger(chunkBytes) && chunkBytes >= CHUNK_BYTES_MIN && chunkBytes <= CHUNK_BYTES_MAX
   check(isInRange, `chunkBytes must be from ${CHUNK_BYTES_MIN} to ${CHUNK_BYTES_MAX}`)

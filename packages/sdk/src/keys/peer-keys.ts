@@ -133,7 +133,7 @@ export class PeerKeys implements EnginePart {
 }
 
 function ownKeyMissing(boxEpoch: number): SealpostError {
-  const reason = `The directory has box key ${boxEpoch} of this peer, but the peer was started without it and received a message that it can't open.`
+  const reason = `The directory lists box key number ${boxEpoch} for this peer, but the peer was started without that key and received a message that it can't open.`
   return new SealpostError('own_key_missing', `${reason} Start the peer with the key file that the rotation wrote.`)
 }
 
