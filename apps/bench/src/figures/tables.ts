@@ -26,6 +26,8 @@ export function tablesOf(results: Results): Record<string, string | null> {
   }
 }
 
+const FAULTS = 'lost, duplicated, out of order or misdelivered'
+
 const withChart = (table: string | null, chart: string, words: string): string | null =>
   table && `${table}\n\n![${words}](benchmarks/${chart}.svg)`
 
@@ -74,10 +76,7 @@ function burstTable(results: Results): string | null {
   for (const [name, measured] of others) if (measured) rows.push([name, ...burstCells(loadOf(measured))])
   const head = ['', 'messages', 'messages/s', 'call → push p50 / p99 ms', 'send → ack p50 / p99 ms']
   const rest = ['send → push p50 / p99 ms', 'broker RSS MB', 'transactions per message']
-  return markdownTable(
-    [...head, ...rest, 'leased on insert / claimed', 'lost, duplicated, out of order or misdelivered'],
-    rows,
-  )
+  return markdownTable([...head, ...rest, 'leased on insert / claimed', FAULTS], rows)
 }
 
 function burstCells(result: LoadResult): string[] {
@@ -159,7 +158,7 @@ function smallTable(measured: Measured | undefined, cold: Measured | undefined):
   if (cold)
     rows.push(row(loadOf(cold), `${count(loadOf(cold).peers)}, keys exchanged during the measurement (\`--cold\`)`))
   const head = ['peers, 100 messages each', 'messages/s', 'call → push p50 / p99 ms', 'send → push p50 / p95 / p99 ms']
-  return markdownTable([...head, 'lost, duplicated, out of order or misdelivered'], rows)
+  return markdownTable([...head, FAULTS], rows)
 }
 
 function peersTable(runs: Runs): string | null {
@@ -168,13 +167,7 @@ function peersTable(runs: Runs): string | null {
     const of = loadOf(measured)
     return [count(of.peers), count(of.total), count(of.messagesPerSecond), latency(of.e2eMs), faultsOf(of)]
   })
-  const head = [
-    'peers',
-    'messages',
-    'messages/s',
-    'send → push p50 / p99 ms',
-    'lost, duplicated, out of order or misdelivered',
-  ]
+  const head = ['peers', 'messages', 'messages/s', 'send → push p50 / p99 ms', FAULTS]
   return markdownTable(head, rows)
 }
 
@@ -194,15 +187,7 @@ function pacedTable(runs: Runs): string | null {
     'due → push p50 / p95 / p99 ms',
     'due → push of a relay',
   ]
-  return markdownTable(
-    [
-      ...head,
-      'CPU per message: broker, Postgres, µs',
-      'transactions per message',
-      'lost, duplicated, out of order or misdelivered',
-    ],
-    rows,
-  )
+  return markdownTable([...head, 'CPU per message: broker, Postgres, µs', 'transactions per message', FAULTS], rows)
 }
 
 export const byNumber = (runs: NonNullable<Runs>): [string, Measured][] =>
@@ -231,10 +216,7 @@ export function shardsTable(runs: Results[string] | undefined): string | null {
     return measured ? [[name, ...shardCells(measured.result as LoadResult)]] : []
   })
   const head = ['', 'messages between shards, %', 'messages/s', 'send or due → push p50 / p99 ms']
-  return markdownTable(
-    [...head, 'CPU per message: brokers, Postgres, µs', 'lost, duplicated, out of order or misdelivered'],
-    rows,
-  )
+  return markdownTable([...head, 'CPU per message: brokers, Postgres, µs', FAULTS], rows)
 }
 
 function shardCells(result: LoadResult): string[] {
@@ -313,13 +295,7 @@ export function backlogTable(measured: Measured | undefined): string | null {
   const speed = [storedPerSecond, drainedPerSecond].map(count)
   const faults = count(lost + duplicates + outOfOrder + messages - delivered)
   return markdownTable(
-    [
-      'messages waiting',
-      'stored/s',
-      'drained/s',
-      'p99 with the backlog / without it',
-      'lost, duplicated, out of order or misdelivered',
-    ],
+    ['messages waiting', 'stored/s', 'drained/s', 'p99 with the backlog / without it', FAULTS],
     [[count(messages), ...speed, figure(p99Ratio), faults]],
   )
 }
