@@ -1,4 +1,4 @@
-/** The broker: puts the parts together, starts them in order, and ends them in the reverse. */
+/** Composes the broker's parts, starts them in order, and stops them in reverse order. */
 
 import { openConsole } from '@sealpost/console'
 import type { Placement, Rate } from '@sealpost/core'
@@ -52,8 +52,8 @@ import { Metrics } from './telemetry/metrics.ts'
 import { Traces } from './telemetry/traces.ts'
 
 /**
- * `replaced`: called if the database lost something acknowledged, or is another one. This run must end, and the next one
- * begin.
+ * `replaced` is called if the database lost acknowledged data or is a different database. This run must then end and
+ * the next one begin.
  * @throws OperatingError with one sentence for the operator
  */
 export async function startBroker(config: Config, log: Log, replaced: () => void): Promise<RunningBroker> {
@@ -278,7 +278,7 @@ const intakeRate = (config: Config): Rate => ({
   burst: INTAKE_FACTOR.burst * config.RATE_BYTES_BURST,
 })
 
-/** Room for the deliveries of a session in the larger form, and for its acks. */
+/** Buffer space for a session's deliveries in the larger encoding, plus its acks. */
 const BACKPRESSURE_FACTOR = 4
 
 function buildFacts() {
@@ -290,7 +290,7 @@ function buildFacts() {
   }
 }
 
-/** A release is outside a repository, and a container has no git. */
+/** A released build runs outside a repository, and a container has no git. */
 const gitSha = (): string => {
   if (!Bun.which('git')) return 'unknown'
   const asked = Bun.spawnSync(['git', 'rev-parse', '--short', 'HEAD'], { cwd: import.meta.dir, stderr: 'ignore' })
@@ -301,7 +301,7 @@ interface RunningBroker {
   readonly url: string
   readonly adminUrl: string
   stop(): Promise<void>
-  /** Ends at once, and asks each peer to reconnect at a different time. */
+  /** Ends at once, and asks each peer to reconnect after a different delay. */
   leave(): Promise<void>
 }
 
@@ -310,8 +310,9 @@ type StartRun = (config: Config, replaced: () => void) => Promise<RunningBroker>
 const AGAIN_AFTER_MS: Millis = 500
 
 /**
- * The runs of the broker in one process. When the database was replaced by one that is missing something, the run ends with
- * everything it knew of the database, and the next one begins under the new incarnation, on the same ports.
+ * Runs the broker repeatedly within one process. If the database is replaced by one that lost data, the current run
+ * ends and discards everything it knew about the database. The next run starts under the new incarnation, on the same
+ * ports.
  */
 class Runs {
   readonly #config: Config
@@ -327,7 +328,7 @@ class Runs {
     this.#current = this.#begin(config)
   }
 
-  /** Resolves when the first run is ready. @throws OperatingError when it can't start */
+  /** Resolves when the first run is ready. @throws OperatingError if it can't start */
   async ready(): Promise<void> {
     await this.#current
   }
@@ -360,7 +361,7 @@ class Runs {
   }
 }
 
-/** Runs the broker by its environment and arguments, until a signal ends it. */
+/** Runs the broker with its environment and arguments until a signal ends it. */
 export async function main(): Promise<void> {
   const args = process.argv.slice(2)
   if (args.some((arg) => HELP.includes(arg))) return print(configHelp())
@@ -374,7 +375,7 @@ export async function main(): Promise<void> {
   const log = openLog(read.config.LOG_LEVEL)
   try {
     const runs = new Runs(read.config, log, (config, replaced) => startBroker(config, log, replaced))
-    endWhenDue(runs, log) // before it is ready: a supervisor may stop it at once
+    endWhenDue(runs, log) // installed before the broker is ready, since a supervisor may stop it at once
     await runs.ready()
   } catch (error) {
     if (!(error instanceof OperatingError)) throw error
@@ -389,7 +390,7 @@ function print(text: string): void {
   process.stdout.write(`${text}\n`)
 }
 
-/** Prints the sentences, one a line, and exits. */
+/** Prints the sentences, one per line, and exits. */
 function exitWith(code: number, sentences: readonly string[]): never {
   for (const sentence of sentences) process.stderr.write(`${sentence.replace(/\.?$/, '.')}\n`)
   process.exit(code)
@@ -406,7 +407,7 @@ function endWhenDue(runs: Runs, log: Log): void {
       log.info('broker.stopped')
       process.exit(0)
     }
-    void stop().then(stopped, () => process.exit(1)) // a failed start printed the reason
+    void stop().then(stopped, () => process.exit(1)) // the failed start has already printed the reason
   }
   process.on('SIGTERM', () => end('SIGTERM'))
   process.on('SIGINT', () => end('SIGINT'))

@@ -86,7 +86,7 @@ test('a page of another origin, an invalid body and an unknown path are refused 
   expect((await operator.post('/overview')).body.code).toBe('method_not_allowed')
 })
 
-test('the overview names the mesh that is behind, with the reason; a mesh whose peer is away is only waiting', async () => {
+test('the overview names the mesh that is behind and the reason; a mesh whose peer is absent counts as waiting', async () => {
   const { get } = await as({ scope: 'read' })
   const bob = await world.enrolAdmin('bob')
   await send(bob, ['one', 'two', 'three'])
@@ -150,7 +150,7 @@ const bury = () =>
       select mesh_id, recipient, id, priority, sender, attempts, 20, envelope_id, enqueued_at, 'strikes', envelope from gone`,
   )
 
-test('dead letters are listed, redriven and purged, with an audit entry each', async () => {
+test('dead letters are listed, redriven and purged, with one audit entry per action', async () => {
   const operator = await as({ name: 'undertaker' })
   await emptyQueue()
   const place = await world.enrol()
@@ -196,7 +196,7 @@ test('no request changes anything without an audit entry', async () => {
   }
 })
 
-test('the list of meshes begins with those that need attention, and contains every mesh once', async () => {
+test('the mesh list starts with meshes that need attention, and contains every mesh once', async () => {
   const { get } = await as({ scope: 'read' })
   await world.db.run((sql) => sql`delete from dead_letter`)
   await emptyQueue()
@@ -214,7 +214,7 @@ test('the list of meshes begins with those that need attention, and contains eve
   await age(5)
   const page = async (query: string) => (await get(`/meshes?${query}`)).body as MeshPage
   const idsOf = ({ meshes }: MeshPage) => meshes.map(({ meshId }) => meshId)
-  // Waits until the census has counted all of it, dead letters included.
+  // Waits until the census has counted everything, dead letters included.
   await expect
     .poll(async () => (await page('limit=2')).meshes, { timeout: 60_000 })
     .toMatchObject([
@@ -260,7 +260,7 @@ test('each quota of a mesh is shown with its limit, its use, and its largest use
   )
   const quotas = async () => (await operator.get(`/meshes/${world.meshId}/quotas`)).body.quotas as Quota[]
   const find = async (name: string) => (await quotas()).find((quota) => quota.name === name)!
-  // Waits until the census has counted it.
+  // Waits until the census has counted the mesh.
   await expect.poll(async () => (await find('mailbox_deliveries')).used, { timeout: 60_000 }).toBe(4)
   const shown = Object.fromEntries((await quotas()).map(({ name, ...quota }) => [name, quota]))
   const [many, large] = [keyOf(sender), keyOf(other)]
@@ -279,7 +279,7 @@ test('each quota of a mesh is shown with its limit, its use, and its largest use
     pools: { used: 1, max: 100, peerKey: large },
     members: { used: expect.any(Number), setting: 'MEMBERS_MAX' },
   })
-  expect(shown.mesh_sender_bytes!.used).toBeGreaterThan(40_000) // includes the dead letter
+  expect(shown.mesh_sender_bytes!.used).toBeGreaterThan(40_000) // the count includes the dead letter
   const limited = await world.secondShard({ LIMITS: 'on', MAILBOX_MAX: '7' })
   const { token } = await issue()
   const there = await ask(`${limited.adminUrl}/admin/v1/meshes/${world.meshId}/quotas`, { headers: bearer(token) })

@@ -42,7 +42,7 @@ interface AdminStart {
   readonly metrics: Metrics
   readonly watch: DatabaseWatch
   readonly overload: Overload
-  /** `operating` has its own connections, so that operators' and peers' queries don't delay each other. */
+  /** `operating` has its own connections, so that operators' queries and peers' queries don't delay each other. */
   readonly databases: { readonly operating: Database; readonly asking: Database }
   readonly facts: VersionFacts
   readonly config: Config
@@ -94,18 +94,18 @@ export function openAdmin({ databases, driver, metrics, watch, overload, facts, 
 
 interface Needed {
   readonly scope: AdminScope
-  /** The requested mesh; `own`: the token's mesh; null: no mesh, or all of them. */
+  /** The requested mesh; with `own`, the token's mesh; null for no mesh or for all meshes. */
   readonly meshId: MeshId | 'own' | null
 }
 
-/**
- * How long a token is cached: a revocation applies after this time at most, and reads work while the database is
- * unavailable.
- */
+/** How long a token is cached. Within this time a revocation may not apply yet, and reads work without the database. */
 const BELIEVED_MS = 3000
 const BELIEVED_WHILE_AWAY_MS = 5 * 60_000
 const BELIEVED_MAX = 1000
-/** Each check takes a database connection: invented tokens must not occupy all of them. */
+/**
+ * Each check takes a database connection, so the number of concurrent checks is limited: invalid tokens must not use up
+ * all connections.
+ */
 const QUESTIONS_MAX = 16
 
 interface Belief {
@@ -208,7 +208,7 @@ export function adminApi(parts: AdminParts): Api {
   addViews(app, parts)
   addMeshes(app, parts)
   addDeadLetters(app, parts)
-  let document: ReturnType<typeof adminDocument> | undefined // made by the first request: it takes 25 ms
+  let document: ReturnType<typeof adminDocument> | undefined // built on the first request because it takes 25 ms
   app.get(ADMIN_DOCUMENT_PATH, (c) => {
     document ??= adminDocument()
     return c.json(document)
@@ -313,7 +313,7 @@ function filterOf(
   }
 }
 
-/** A token for one mesh reaches no other mesh. @throws OperatingError `scope_missing` */
+/** A token for one mesh gives no access to any other mesh. @throws OperatingError `scope_missing` */
 function meshFor({ meshId: own }: AdminTokenHolder, asked: string | undefined): MeshId | undefined {
   if (own !== null && asked !== undefined && asked !== own) throw new OperatingError('scope_missing', 'another mesh')
   return own ?? (asked as MeshId | undefined)
@@ -322,7 +322,7 @@ function meshFor({ meshId: own }: AdminTokenHolder, asked: string | undefined): 
 const meshOf = ({ meshId }: { meshId: string }): MeshId => meshId as MeshId
 const honoPath = (path: string): string => path.replaceAll(/\{(\w+)\}/g, ':$1')
 
-/** Routes that show a token for one mesh its own mesh only. */
+/** Routes that restrict a single-mesh token to its own mesh. */
 const OF_OWN_MESH = /^\/(?:dead-letters|audit|me)(?:\/|$)/
 
 function admit({ auth }: AdminParts, scope: 'read' | 'operate'): MiddlewareHandler<Env> {
@@ -337,7 +337,10 @@ function admit({ auth }: AdminParts, scope: 'read' | 'operate'): MiddlewareHandl
   }
 }
 
-/** A page of another origin has no token, and its browser would withhold the response; this refuses it at once. */
+/**
+ * Refuses cross-origin requests. A page of another origin has no token anyway, and its browser would withhold the
+ * response.
+ */
 const ownOrigin: MiddlewareHandler<Env> = async (c, next) => {
   const origin = c.req.header('origin')
   if (origin === undefined) return next()
@@ -373,7 +376,7 @@ function refuse(c: Context, code: AdminCode) {
   return c.json({ code, meaning }, status as Exclude<typeof status, 405>)
 }
 
-/** A client that does not read is disconnected; the next overview contains what it missed. */
+/** Disconnects a client that stops reading; the next overview contains what it missed. */
 const WAITING_MAX = 3
 const ENDS_AFTER_MS = 5 * 60_000
 

@@ -33,17 +33,19 @@ import {
 
 /** The queue treats a lease that ends later than this as one from before the database clock jumped back. */
 const LEASE_MS_MAX = 300_000
-/** The engine scans once a second, and a gap between two scans above the heartbeat counts as a pause of its own process. */
+/**
+ * The engine scans once a second and treats a gap between two scans above the heartbeat as a pause of its own process.
+ */
 const HEARTBEAT_MS_MIN = 2000
-/** Four times this must fit the 32 bits in which a socket counts its buffer. */
+/** Four times this value must fit in the 32-bit integer that holds a socket's buffered byte count. */
 const CREDIT_BYTES_MAX = 256 * 1024 * 1024
 
-/** In the form that peers sign: lower case, with the port. */
+/** Addresses in the form that peers sign: lower case, with the port. */
 const authority = z.string().transform((text, context) => {
   try {
     return normalizeAuthority(text)
   } catch {
-    context.addIssue('no authority') // `expects` has the sentence
+    context.addIssue('no authority') // `expects` supplies the message
     return z.NEVER
   }
 })
@@ -293,7 +295,7 @@ export const settings = {
     unit: 's',
     meaning: 'the longest time that an owner can set',
   }),
-  // A client resends for half of it, which must outlast a short outage.
+  // Clients resend for half of this period, which must outlast a short outage.
   DEDUPE_MS: setting(count('milliseconds', COUNT_MAX, 60_000), {
     fallback: defaultQueueOptions.dedupeMs,
     unit: 'ms',
@@ -357,7 +359,7 @@ export type Config = Omit<Parsed, 'ADMIN_PORT'> & { readonly ADMIN_PORT: number 
 
 type ConfigResult = { ok: true; config: Config } | { ok: false; errors: string[] }
 
-/** Reads each variable, or the file that `NAME_FILE` names. Reports all errors at once, one sentence each. */
+/** Reads each variable, or the file that `NAME_FILE` names. Reports all errors together, one sentence each. */
 export function readConfig(env: Record<string, string | undefined> = process.env): ConfigResult {
   const errors: string[] = []
   const values: Record<string, unknown> = {}
@@ -417,7 +419,7 @@ export function limitsOf(config: Config): EngineLimits {
   }
 }
 
-/** The reference page of the configuration and the output of `--help`, both generated from its table. */
+/** The configuration reference page and the output of `--help`, both generated from the table above. */
 export function configReference(): string {
   const rows = Object.entries(settings).map(([name, row]) => {
     const fallback = row.fallback === null ? 'must be set' : row.fallback === '' ? '' : `\`${row.fallback}\``

@@ -1,4 +1,7 @@
-/** The console as operators use it: a window of Chromium on a broker with a mesh that is behind, one that waits, one in order. */
+/**
+ * The console in a Chromium window, on a broker with one mesh that is behind, one that is waiting, and one that is
+ * fine.
+ */
 
 import type { Overview } from '@sealpost/operator'
 import { connect } from '@sealpost/sdk'
@@ -44,7 +47,7 @@ afterAll(async () => {
   await world[Symbol.asyncDispose]()
 })
 
-/** A space with values and history, as one that was written into for a while. */
+/** Creates a space with values and history. */
 const keep = (meshId: MeshId) =>
   world.db.run(
     (sql) => sql`
@@ -59,7 +62,7 @@ async function send(meshId: MeshId, to: Place, count: number): Promise<void> {
   for (let i = 0; i < count; i++) await peer.send(to.identity.signing.publicKey, `message ${i}`)
 }
 
-/** Two of what waits there, as if their strikes were over. */
+/** Turns two waiting deliveries into dead letters, as if they had used up their attempts. */
 const bury = (meshId: MeshId) =>
   world.db.run(
     (sql) => sql`
@@ -68,7 +71,7 @@ const bury = (meshId: MeshId) =>
       from message_queue where mesh_id = ${meshId}::uuid limit 2`,
   )
 
-/** One that expired, so that nothing of it can be put back. */
+/** An expired dead letter, which cannot be redriven. */
 const expire = () =>
   world.db.run(
     (sql) => sql`
@@ -84,7 +87,7 @@ async function linkFor(scope: 'read' | 'operate'): Promise<string> {
 
 interface Window {
   readonly page: Page
-  /** What a page should never say: errors, warnings, and what the content security policy forbade. */
+  /** What a page must never log: errors, warnings, and violations of the content security policy. */
   readonly complaints: string[]
 }
 
@@ -110,7 +113,7 @@ const goTo = async (page: Page, view: string) => {
   await page.getByRole('heading', { level: 1, name: view }).waitFor()
 }
 
-/** The rules of axe that are broken seriously. */
+/** Returns the serious violations of the axe rules. */
 async function seriousFaults(page: Page): Promise<string[]> {
   await page.evaluate(axe.source)
   const { violations } = (await page.evaluate('axe.run()')) as axe.AxeResults
@@ -118,7 +121,7 @@ async function seriousFaults(page: Page): Promise<string[]> {
   return serious.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html}`))
 }
 
-test('who opens the link sees which mesh is behind and why; the token leaves the address bar', async () => {
+test('the link opens on the mesh that is behind with the reason, and the token disappears from the address bar', async () => {
   const { page, complaints } = await open(await linkFor('read'))
   await page.getByRole('heading', { name: 'Front desk is behind' }).waitFor()
   await page
@@ -141,7 +144,7 @@ test('who opens the link sees which mesh is behind and why; the token leaves the
 
 const FIRST_LOOK = { acceptedPerSecond: 120, ackP50Ms: 3, ackP99Ms: 9, depth: 40, sessions: 12 }
 
-test('the first look of a broker is a point in each chart', async () => {
+test("the broker's first sample is a point in each chart", async () => {
   const link = await linkFor('read')
   const headers = { Authorization: `Bearer ${new URL(link).hash.slice(1)}` }
   const answer = await fetch(`${world.broker.adminUrl}/admin/v1/overview`, { headers })
@@ -156,7 +159,7 @@ test('the first look of a broker is a point in each chart', async () => {
   await context.close()
 })
 
-test('a chart shows no line over minutes without samples', async () => {
+test('a chart draws no line across minutes without samples', async () => {
   const link = await linkFor('read')
   const headers = { Authorization: `Bearer ${new URL(link).hash.slice(1)}` }
   const answer = await fetch(`${world.broker.adminUrl}/admin/v1/overview`, { headers })
@@ -180,7 +183,7 @@ test('a chart shows no line over minutes without samples', async () => {
   await context.close()
 })
 
-/** Whether anything but greys is drawn in the middle tenth of the latency chart. */
+/** Whether the middle tenth of the latency chart contains any colour besides greys. */
 const COLOURED_AT_MIDDLE = `(() => {
   const canvas = document.querySelectorAll('.plot canvas')[1]
   const { data } = canvas.getContext('2d').getImageData(canvas.width * 0.5, 0, canvas.width * 0.1, canvas.height)
@@ -191,7 +194,7 @@ const COLOURED_AT_MIDDLE = `(() => {
   return false
 })()`
 
-/** Whether anything but greys is drawn, in each chart. */
+/** Whether each chart contains any colour besides greys. */
 const COLOURED = `[...document.querySelectorAll('.plot canvas')].map((canvas) => {
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
   for (let i = 0; i < data.length; i += 4) {
@@ -204,7 +207,7 @@ const COLOURED = `[...document.querySelectorAll('.plot canvas')].map((canvas) =>
 test.each([
   ['a phone in the dark', { viewport: { width: 390, height: 844 }, colorScheme: 'dark' }],
   ['a desk by day', { viewport: { width: 1440, height: 900 }, colorScheme: 'light' }],
-] as const)('every view can be read and reached on %s', async (_, options) => {
+] as const)('every view is reachable and readable on %s', async (_, options) => {
   const { page, complaints } = await open(await linkFor('operate'), options)
   await page.getByRole('heading', { name: 'Front desk is behind' }).waitFor()
   const check = async (view: string) => {
@@ -228,7 +231,7 @@ test.each([
   await page.context().close()
 })
 
-test('dead letters are redriven and purged, by keys alone', async () => {
+test('dead letters can be redriven and purged with the keyboard alone', async () => {
   const { page, complaints } = await open(await linkFor('operate'))
   await goTo(page, 'Dead letters')
   await page.getByRole('checkbox').first().focus()
@@ -253,7 +256,7 @@ test('dead letters are redriven and purged, by keys alone', async () => {
   await page.context().close()
 })
 
-test('a dead letter that can not be redriven stays, and the page says why', async () => {
+test('a dead letter that cannot be redriven stays, and the page shows the reason', async () => {
   await expire()
   const { page, complaints } = await open(await linkFor('operate'))
   await goTo(page, 'Dead letters')
@@ -267,7 +270,7 @@ test('a dead letter that can not be redriven stays, and the page says why', asyn
   await page.context().close()
 })
 
-test('a token that is none is told so, and a broker that is away is said to be', async () => {
+test('the page reports an invalid token and an unreachable broker', async () => {
   const { page } = await open(`${world.broker.adminUrl}/console/`)
   await page.getByLabel('Admin token').fill('spa_nothing')
   await page.getByRole('button', { name: 'Open' }).click()

@@ -1,4 +1,4 @@
-/** The way of a message when its recipient is away, slow, silent, or says that it failed. */
+/** Delivery when the recipient is absent, slow, unresponsive, or reports a failure. */
 import { connect, type Message, type Peer } from '@sealpost/sdk'
 import { test as base, describe, expect } from 'vitest'
 import { until } from './process.ts'
@@ -8,7 +8,7 @@ import { type Place, World } from './world.ts'
 
 const shared = sharedWorlds()
 
-/** Most tests wait for their broker. */
+/** Most tests wait on the broker. */
 const test = base.concurrent
 
 const numbers = (count: number, from = 0) => Array.from({ length: count }, (_, i) => String(from + i))
@@ -35,7 +35,7 @@ async function store(from: WireClient, to: Place, count: number, bytes = 64): Pr
   return ids
 }
 
-test('mail for an absent peer waits for it, and comes in order when it is there', async () => {
+test('messages for an absent peer wait for it and arrive in order', async () => {
   await using world = await shared()
   const [sender, absent] = [await connect(await world.enrol()), await world.enrol()]
   await Promise.all(numbers(500).map((text) => sender.send(absent.identity.signing.publicKey, text)))
@@ -47,7 +47,7 @@ test('mail for an absent peer waits for it, and comes in order when it is there'
   await Promise.all([sender.close(), recipient.close()])
 })
 
-test('urgent mail overtakes what waits, and each priority keeps its order', async () => {
+test('urgent messages overtake waiting ones, and each priority keeps its order', async () => {
   await using world = await shared()
   const [sender, absent] = [await connect(await world.enrol()), await world.enrol()]
   for (const priority of ['low', 'next', 'now'] as const)
@@ -59,7 +59,7 @@ test('urgent mail overtakes what waits, and each priority keeps its order', asyn
   await Promise.all([sender.close(), recipient.close()])
 })
 
-test('H56: a reader that never reads costs a bounded memory, loses nothing and disturbs nobody', async () => {
+test('H56: a client that never reads costs a bounded amount of memory, loses nothing and disturbs no other client', async () => {
   await using world = await World.open({ LEASE_MS: '300000' })
   const [place, other] = await world.enrolMany(2)
   const sender = await world.wire()
@@ -70,7 +70,7 @@ test('H56: a reader that never reads costs a bounded memory, loses nothing and d
   const bystander = await world.wire(other)
   const [first] = await store(sender, other, 1)
   expect((await bystander.deliveries(1))[0]!.envelopeId).toBe(first)
-  // What a collection has not come to yet is no memory that it costs.
+  // Uncollected garbage does not count.
   await until('it grew by less than 100 MB', () => rssMb(world.broker.pid) - rssBefore < 100)
   expect(await world.broker.metric('sealpost_deliveries_pushed_total')).toBeLessThan(200)
   expect(await world.count('message_queue')).toBeGreaterThanOrEqual(1000)
@@ -85,7 +85,7 @@ test('H56: a reader that never reads costs a bounded memory, loses nothing and d
   expect(got).toEqual(ids)
 })
 
-test('a reader that stops for a while resumes where it was, in the same session', async () => {
+test('a client that stops reading for a while resumes where it was, in the same session', async () => {
   await using world = await World.open({ LEASE_MS: '300000' })
   const place = await world.enrol()
   const sender = await world.wire()
@@ -102,8 +102,8 @@ test('a reader that stops for a while resumes where it was, in the same session'
   expect(got).toEqual(ids)
 })
 
-test('H92: a push that a full socket refuses ends the session, and is delivered in order in the next one', async () => {
-  await using world = await World.open({ HEARTBEAT_MS: '120000' }) // its silence must not end it before
+test('H92: a push that a full socket refuses ends the session and is delivered in order in the next one', async () => {
+  await using world = await World.open({ HEARTBEAT_MS: '120000' }) // the client's silence must not end the session first
   const place = await world.enrol()
   const sender = await world.wire()
   const deaf = await world.wire(place)
@@ -111,9 +111,10 @@ test('H92: a push that a full socket refuses ends the session, and is delivered 
   await deaf.deliveries(3)
   deaf.pause()
   const peers = Array(256).fill(place.identity.signing.publicKey)
-  // Each answer is about 36 KB; the sockets of the two kernels hold ten megabytes or more, the broker four more.
+  // Each reply is about 36 KB. The socket buffers of both kernels hold 10 MB or more, and the broker's buffer another 4
+  // MB.
   const ended = () => world.broker.metric('sealpost_sessions_closed_total{code="slow_consumer"}')
-  // No faster than a session may ask, which would end it before the answers fill its socket.
+  // Stays below the session's request rate; exceeding it would end the session before the replies fill its socket.
   const fromMs = performance.now()
   const allowed = () => 380 + ((performance.now() - fromMs) / 1000) * 15
   const during: string[] = []
@@ -129,14 +130,15 @@ test('H92: a push that a full socket refuses ends the session, and is delivered 
   await until('the memory of the dead socket is given up', () => rssMb(world.broker.pid) < 200)
 })
 
-test('a sender that reads no acks stores each envelope once, however often it says it', async () => {
+test('a sender that reads no acks stores each envelope once, however often it resends', async () => {
   await using world = await World.open()
   const [from, to] = await world.enrolMany(2)
   const deaf = await world.wire(from)
   deaf.pause()
   const items = Array.from({ length: 500 }, () => envelopeTo(to))
   for (let i = 0; i < 20; i++) deaf.send(sendFrame(...items))
-  // A resend in the commit of the first copy is undecided: it is asked for again, and so is all behind it.
+  // A resend during the commit of the first copy is undecided. The broker asks for it again, and for everything after
+  // it.
   const answers = ['accepted', 'duplicate', 'refused'] as const
   const count = async () => {
     const counts = answers.map((name) => world.broker.metric(`sealpost_envelopes_${name}_total`))
@@ -146,7 +148,7 @@ test('a sender that reads no acks stores each envelope once, however often it sa
   expect(await world.count('message_queue')).toBe(500)
 })
 
-test('who answers no ping is let go, and its mail goes to the next session', async () => {
+test('a client that answers no ping is disconnected, and its deliveries go to the next session', async () => {
   await using world = await World.open({ HEARTBEAT_MS: '5000' })
   const place = await world.enrol()
   const sender = await world.wire()
@@ -159,7 +161,7 @@ test('who answers no ping is let go, and its mail goes to the next session', asy
   await sender.echo()
 })
 
-test('H93: credit bounds what is unsettled, and can be raised', async () => {
+test('H93: credit bounds the number of unsettled deliveries and can be raised', async () => {
   await using world = await shared()
   const place = await world.enrol()
   const sender = await world.wire()
@@ -175,7 +177,7 @@ test('H93: credit bounds what is unsettled, and can be raised', async () => {
   expect((await recipient.deliveries(6)).map((delivery) => delivery.envelopeId)).toEqual(ids.slice(4))
 })
 
-test('no credit, no mail', async () => {
+test('a session without credit receives no deliveries', async () => {
   await using world = await World.open({ POLL_MS: '100' })
   const place = await world.enrol()
   const sender = await world.wire()
@@ -187,7 +189,7 @@ test('no credit, no mail', async () => {
   await recipient.deliveries(2)
 })
 
-test('what is not settled within its lease is pushed again, and says that it is the second attempt', async () => {
+test('a delivery not settled within its lease is pushed again as attempt 2', async () => {
   await using world = await World.open({ LEASE_MS: '300', POLL_MS: '100' })
   const place = await world.enrol()
   const sender = await world.wire()
@@ -198,11 +200,11 @@ test('what is not settled within its lease is pushed again, and says that it is 
   expect([second!.envelopeId, second!.attempt, second!.id]).toEqual([id, 2, first!.id])
 })
 
-describe('a retry', () => {
-  // The poll would bring it back as well, only much later.
+describe('a retried delivery', () => {
+  // Polling would also redeliver it, but much later.
   const SLOW_POLL = { POLL_MS: '600000', LEASE_MS: '300000' }
 
-  test.each([0, 300])('after %i ms comes back by itself', async (afterMs) => {
+  test.each([0, 300])('comes back after %i ms by itself', async (afterMs) => {
     await using world = await shared(SLOW_POLL)
     const place = await world.enrol()
     const sender = await world.wire()
@@ -214,7 +216,7 @@ describe('a retry', () => {
     expect([second!.id, second!.attempt]).toEqual([first!.id, 2])
   })
 
-  test('holds up nothing behind it', async () => {
+  test('does not hold up later deliveries', async () => {
     await using world = await shared(SLOW_POLL)
     const place = await world.enrol()
     const sender = await world.wire()
@@ -227,7 +229,7 @@ describe('a retry', () => {
     expect((await recipient.deliveries(3)).map((delivery) => delivery.envelopeId)).toEqual(ids)
   })
 
-  test('is what the SDK asks for when a handler throws', async () => {
+  test('results when an SDK handler throws', async () => {
     await using world = await shared(SLOW_POLL)
     const [sender, recipient] = [await connect(await world.enrol()), await connect(await world.enrol())]
     const attempts: number[] = []
@@ -244,7 +246,7 @@ describe('a retry', () => {
   })
 })
 
-test('a second connection of a key takes over: the first is told, and the new one gets everything unsettled in order', async () => {
+test('a second connection with the same key takes over: the first is informed, and the second gets all unsettled deliveries in order', async () => {
   await using world = await shared()
   const place = await world.enrol()
   const sender = await world.wire()
@@ -258,7 +260,7 @@ test('a second connection of a key takes over: the first is told, and the new on
   expect(all.map((delivery) => delivery.attempt)).toEqual([...held.map(() => 2), ...Array(7).fill(1)])
 })
 
-test('H93: after its strikes a delivery is a dead letter, and what is behind it was never held up', async () => {
+test('H93: after the maximum number of attempts a delivery becomes a dead letter, and later ones were never held up', async () => {
   await using world = await World.open({ FAILED_ATTEMPTS_MAX: '2', FAILED_ATTEMPTS_SPAN_MS: '1', SWEEP_MS: '50' })
   const place = await world.enrol()
   const sender = await world.wire()
@@ -267,7 +269,7 @@ test('H93: after its strikes a delivery is a dead letter, and what is behind it 
   for (const attempt of [1, 2]) {
     const [delivery] = await recipient.deliveries(1)
     expect(delivery!.attempt).toBe(attempt)
-    // In the second pause the sweep finds it.
+    // The sweep finds it during the second pause.
     recipient.send({ type: 'retry', items: [{ id: delivery!.id, afterMs: attempt === 1 ? 0 : 600_000 }] })
   }
   await until('it is a dead letter', async () => (await world.count('dead_letter')) === 1)
@@ -281,11 +283,11 @@ test('H93: after its strikes a delivery is a dead letter, and what is behind it 
   const [next] = await store(sender, place, 1)
   expect((await recipient.deliveries(1))[0]!.envelopeId).toBe(next)
   const moved = () => world.broker.metric('sealpost_deliveries_moved_total{reason="strikes"}')
-  // The broker counts it when the sweep returns, after the row is visible.
+  // The broker increments the counter when the sweep returns, after the row is visible.
   await until('the broker has counted it', async () => (await moved()) === 1)
 })
 
-test('what is not fetched in its time becomes a row that says so, and is not pushed any more', async () => {
+test('an expired delivery becomes a dead letter with that reason and is not pushed again', async () => {
   await using world = await World.open({ SWEEP_MS: '50' })
   const place = await world.enrol()
   const sender = await world.wire()
@@ -302,8 +304,8 @@ test('what is not fetched in its time becomes a row that says so, and is not pus
   expect(await recipient.deliveries(1)).toHaveLength(1)
 })
 
-describe('with the limits as they are', () => {
-  test('H55: a burst is refused with the time to wait, and the order of the rest is kept by refusing it too', async () => {
+describe('with the default limits', () => {
+  test('H55: a burst is refused with a retry-after, and later messages are refused too so that order is kept', async () => {
     await using world = await World.open({ LIMITS: 'on' })
     const place = await world.enrol()
     const sender = await world.wire()
@@ -314,7 +316,7 @@ describe('with the limits as they are', () => {
     expect(new Set(codes.slice(1))).toEqual(new Set(['out_of_sequence']))
   })
 
-  test('the SDK gets everything through in the end, in order', async () => {
+  test('the SDK eventually delivers everything, in order', async () => {
     await using world = await World.open({ LIMITS: 'on', RATE_PER_SECOND: '400', RATE_BURST: '100' })
     const [sender, recipient] = [await connect(await world.enrol()), await connect(await world.enrol())]
     const texts = collect(recipient)
@@ -326,13 +328,13 @@ describe('with the limits as they are', () => {
   })
 })
 
-/** Resident memory of a process of ours. */
+/** Returns the resident memory of a child process. */
 function rssMb(pid: number): number {
   const { stdout } = Bun.spawnSync(['ps', '-o', 'rss=', '-p', String(pid)])
   return Number(stdout.toString()) / 1024
 }
 
-test('what a client settles before it closes is not pushed to it again, however soon it comes back', async () => {
+test('deliveries that a client settles before closing are not pushed again, even after an immediate reconnect', async () => {
   await using world = await shared()
   const sender = await connect(await world.enrol())
   const heard: string[] = []
@@ -350,7 +352,7 @@ test('what a client settles before it closes is not pushed to it again, however 
     await next(life)
     await life.close()
     const later = await connect(place)
-    await sender.send(later.key, 'second') // what was settled and is still there comes before it
+    await sender.send(later.key, 'second') // a delivery that was settled but still queued would come first
     await next(later)
     await later.close()
   }

@@ -1,4 +1,7 @@
-/** Several devices of one person: how they join, who hears them, and how one ends; and what a device is not good for. */
+/**
+ * Several devices of one user: how they join, which messages they receive, how they are removed, and what they may not
+ * do.
+ */
 import {
   bindBoxKey,
   createDeviceInvite,
@@ -46,7 +49,7 @@ async function people() {
   return { alice: await connect(alice), bob: await connect(bob), places: { alice, bob } }
 }
 
-test('every device gets what is sent to the person, and its words are shown as the person', async () => {
+test("every device receives messages for the user, and its own messages are shown as the user's", async () => {
   const { alice, bob } = await people()
   await using phone = await connect(await deviceOf(alice, 'phone'))
   await using laptop = await connect(await deviceOf(alice, 'laptop'))
@@ -68,7 +71,7 @@ test('every device gets what is sent to the person, and its words are shown as t
   await Promise.all([alice.close(), bob.close()])
 })
 
-test('the body of a message to every device is stored once', async () => {
+test('the body of a message to all devices is stored once', async () => {
   const { alice, bob } = await people()
   const away = [await deviceOf(alice, 'phone'), await deviceOf(alice, 'laptop')]
   await alice.close()
@@ -84,7 +87,7 @@ test('the body of a message to every device is stored once', async () => {
   await bob.close()
 })
 
-test('whichever device is free takes it; with none it waits for the person', async () => {
+test('the first free device takes a message; without one it waits for the user', async () => {
   const { alice, bob } = await people()
   const phone = await connect(await deviceOf(alice, 'phone'))
   await alice.close()
@@ -99,7 +102,7 @@ test('whichever device is free takes it; with none it waits for the person', asy
   await bob.close()
 })
 
-test('a removed device is let go at once, and nothing it says counts any more', async () => {
+test('a removed device is disconnected at once, and its frames are no longer accepted', async () => {
   const { alice, bob } = await people()
   const place = await deviceOf(alice, 'phone')
   const phone = await connect(place)
@@ -114,13 +117,13 @@ test('a removed device is let go at once, and nothing it says counts any more', 
   await expect(bob.send(phone.key, 'too late')).rejects.toMatchObject({ code: 'unknown_recipient' })
   await expect(connect(place)).rejects.toMatchObject({ code: 'revoked' })
   await alice.users.removeDevice(phone.key)
-  // The label is free for the next one, and the old invite is not.
+  // The label is available again; the old invite is not valid again.
   expect(await deviceOf(alice, 'phone')).toMatchObject({ name: expect.stringMatching(/\/phone$/) })
   await expect(alice.users.removeDevice(bob.key)).rejects.toMatchObject({ code: 'unknown_device' })
   await Promise.all([alice.close(), bob.close()])
 })
 
-test('who allows or blocks a person means all of its devices, and says it for all of its own', async () => {
+test('allowing or blocking a user covers all devices, on both sides', async () => {
   const { alice, bob } = await people()
   await using phone = await connect(await deviceOf(alice, 'phone'))
   await using bobs = await connect(await deviceOf(bob, 'tablet'))
@@ -128,7 +131,7 @@ test('who allows or blocks a person means all of its devices, and says it for al
   for (const from of [alice, phone])
     for (const to of [bob, bobs])
       await expect(from.send(to.key, 'hello')).rejects.toMatchObject({ code: 'not_allowed' })
-  // Named by one of its devices, from the other device.
+  // The key of one device, named by another device.
   expect(await bob.updateConsent({ allow: [phone.key] })).toMatchObject({ allowed: [alice.key] })
   for (const from of [alice, phone]) for (const to of [bob, bobs]) await from.send(to.key, 'hello')
   await bobs.send(bob.key, 'between two of my own')
@@ -137,7 +140,7 @@ test('who allows or blocks a person means all of its devices, and says it for al
   await Promise.all([alice.close(), bob.close()])
 })
 
-test('who revokes a person revokes its devices', async () => {
+test('revoking a user revokes all its devices', async () => {
   const admin = await connect(await world.enrolAdmin(`admin ${crypto.randomUUID().slice(0, 8)}`))
   const { alice, bob } = await people()
   const phone = await connect(await deviceOf(alice, 'phone'))
@@ -147,7 +150,7 @@ test('who revokes a person revokes its devices', async () => {
   await Promise.all([admin.close(), bob.close()])
 })
 
-/** A good `enrolDevice` for this greeting, with another statement or transcript where that is given. */
+/** A valid `enrolDevice` for this greeting, except for a given statement or transcript. */
 function enrolFrame(
   invite: string,
   hello: FrameOf<'hello'>,
@@ -187,7 +190,7 @@ async function answerTo(frame: (hello: FrameOf<'hello'>) => FrameOf<'enrolDevice
   return answer.type === 'refused' ? answer.code : answer.type
 }
 
-test('what was not vouched for by a member of this mesh is refused, by one answer', async () => {
+test('an enrolment without a valid statement by a member of this mesh is refused, always with the same reply', async () => {
   const place = await world.enrol()
   const { url, brokerKey, meshId, identity: person } = place
   const stranger = generateSigningKeys()
@@ -222,7 +225,7 @@ test('what was not vouched for by a member of this mesh is refused, by one answe
   expect(await answerTo((hello) => enrolFrame(good(), hello))).toBe('enrolled')
 })
 
-test('an invite lets in one device, however many come at once; said again by that one it is the same', async () => {
+test('an invite admits one of several concurrent devices, and the same device may repeat its enrolment', async () => {
   const { url, brokerKey, meshId, identity: person } = await world.enrol()
   const invite = createDeviceInvite(person.signing, { url, brokerKey, meshId, label: 'phone' })
   const identities = Array.from({ length: 6 }, generateIdentity)
@@ -234,7 +237,7 @@ test('an invite lets in one device, however many come at once; said again by tha
   expect(await answerTo((hello) => enrolFrame(invite, hello, { identity: winner }))).toBe('enrolled')
 })
 
-test('a member is no device, a device has none, and a user has room for a few', async () => {
+test('a member cannot become a device, a device cannot have devices, and a user has a limited number of them', async () => {
   const { alice, bob, places } = await people()
   const invite = () => alice.users.inviteDevice('phone')
   await expect(joinAsDevice({ invite: invite(), identity: places.bob.identity })).rejects.toMatchObject({
@@ -250,7 +253,7 @@ test('a member is no device, a device has none, and a user has room for a few', 
   await Promise.all([alice.close(), bob.close()])
 })
 
-test("a removal that the person did not sign ends nobody's device", async () => {
+test('a removal that the user did not sign removes no device', async () => {
   const { alice, bob, places } = await people()
   await using phone = await connect(await deviceOf(alice, 'phone'))
   await Promise.all([alice.close(), bob.close()])
@@ -272,7 +275,7 @@ test("a removal that the person did not sign ends nobody's device", async () => 
   expect([statements.length, ended.length]).toEqual([1, 0])
 })
 
-/** What a broker can do that does not keep to the rules: another statement stands in its table. */
+/** Simulates a dishonest broker: its table contains another statement. */
 async function handOut(device: PeerKey, statement: Uint8Array): Promise<void> {
   await world.db.run(
     (sql) => sql`update device d set statement = ${statement as never}, removal = null from member m
@@ -280,7 +283,7 @@ async function handOut(device: PeerKey, statement: Uint8Array): Promise<void> {
   )
 }
 
-test('a broker can add no device of its own: the SDK believes nobody but the person', async () => {
+test("a broker cannot add a device: the SDK accepts only the user's signature", async () => {
   const { alice, bob, places } = await people()
   const spy = await connect(await deviceOf(bob, 'spy'))
   const { meshId } = places.alice
@@ -307,7 +310,7 @@ test('a broker can add no device of its own: the SDK believes nobody but the per
   await Promise.all([alice.close(), bob.close(), spy.close()])
 })
 
-test('a broker can bring no device back of whose removal a peer knows', async () => {
+test('a broker cannot restore a device whose removal a peer has seen', async () => {
   const { alice, bob } = await people()
   const place = await deviceOf(alice, 'phone')
   const events: PeerEvent[] = []

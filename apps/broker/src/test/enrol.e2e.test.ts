@@ -1,4 +1,4 @@
-/** How one becomes a member by an invite, how members are listed and revoked, and what an invite is not good for. */
+/** Enrolment by invite, listing and revoking members, and invalid invites. */
 
 import {
   bindBoxKey,
@@ -48,7 +48,7 @@ function firstText(peer: Peer): Promise<string> {
   return new Promise((resolve) => peer.onMessage((message) => resolve(message.text())))
 }
 
-/** A good `enrol` for this greeting, but for what is changed in what is sent, or signed. */
+/** A valid `enrol` for this greeting, except for changes to the sent or the signed fields. */
 function enrolFrame(
   text: string,
   hello: FrameOf<'hello'>,
@@ -91,14 +91,14 @@ async function answerTo(text: string, changed: Parameters<typeof enrolFrame>[2] 
 }
 
 test.each([...['bob (you)', 'bob/phone', 'bob,carol', '*', '--json', '   '], 'ab'.repeat(32)])(
-  'nobody is called %j, whatever its client signs',
+  'the name %j is refused, whatever the client signs',
   async (asks) => {
     const { refused, closing } = await answerTo(invite(), { asks })
     expect([refused.code, closing.code]).toEqual(['name_malformed', 4414])
   },
 )
 
-test('spaces make no second name', async () => {
+test('names that differ only in spaces are the same name', async () => {
   await joined('tidy  one ')
   expect((await answerTo(invite(), { asks: ' tidy   one' })).refused.code).toBe('name_taken')
   const client = await WireClient.open(world.broker.url)
@@ -107,7 +107,7 @@ test('spaces make no second name', async () => {
   client.destroy()
 })
 
-test('a mesh takes a limited number of members, and revoking one makes room', async () => {
+test('a mesh has a limited number of members, and a revocation frees a slot', async () => {
   await using small = await World.open({ LIMITS: 'on', MEMBERS_MAX: '2' })
   const boss = await small.enrolAdmin('boss')
   const { url, brokerKey, meshId } = boss
@@ -126,7 +126,7 @@ const memberCount = async (): Promise<number> => {
   return row!.n
 }
 
-test.each(['binary', 'json'] as const)('in the %s form one joins, connects, and talks to who invited', async (form) => {
+test.each(['binary', 'json'] as const)('in the %s form a new member joins, connects, and exchanges messages with its inviter', async (form) => {
   const options = { ...newcomer(invite(), `alice ${form}`), form }
   const membership = await join(options)
   const { url, brokerKey, meshId } = admin
@@ -147,7 +147,7 @@ test('after `enrolled` the connection is closed without a refusal', async () => 
   expect(client.frames).toEqual([])
 })
 
-test('H44: expired, used up, revoked, of another mesh, broker or authority, by no admin, tampered: one answer, and no trace', async () => {
+test('H44: expired, used up, revoked, foreign, non-admin and tampered invites get the same reply and leave no trace', async () => {
   const usedUp = invite()
   await join(newcomer(usedUp))
   const revoked = invite()
@@ -181,14 +181,14 @@ test('H44: expired, used up, revoked, of another mesh, broker or authority, by n
   expect(await memberCount()).toBe(before)
 })
 
-test('an invite that names another address of the broker is good, since the newcomer signs which one it dialled', async () => {
+test('an invite that names another address of the broker is valid, since the new member signs the address it dialled', async () => {
   const client = await WireClient.open(world.broker.url)
   const [text, authority] = [invite({ url: 'wss://broker.example' }), world.broker.authority]
   client.send(enrolFrame(text, await client.next('hello'), { signed: { authority } }))
   await client.next('enrolled')
 })
 
-test('the SDK is refused in the same way, and does not even ask with what is no invite', async () => {
+test('the SDK gets the same refusal, and sends no request for a malformed invite', async () => {
   await expect(join(newcomer(invite({ notAfterMs: 1 })))).rejects.toMatchObject({ code: 'invite_refused' })
   const text = invite()
   await expect(join(newcomer(`${text.slice(0, -9)}AAAAAAAAA`))).rejects.toMatchObject({ code: 'invite_malformed' })
@@ -196,21 +196,21 @@ test('the SDK is refused in the same way, and does not even ask with what is no 
   await expect(join(newcomer(other))).rejects.toMatchObject({ code: 'wrong_broker' })
 })
 
-test('H44: of two at once an invite for one lets exactly one in', async () => {
+test('H44: of two concurrent enrolments with a single-use invite exactly one succeeds', async () => {
   const text = invite()
   const outcomes = await Promise.allSettled([1, 2, 3, 4].map(() => join(newcomer(text))))
   const codes = outcomes.map((outcome) => (outcome.status === 'fulfilled' ? 'in' : outcome.reason.code))
   expect(codes.sort()).toEqual(['in', 'invite_refused', 'invite_refused', 'invite_refused'])
 })
 
-test('an enrolment said again is the same one; with another invite it is told that it is one already', async () => {
+test('repeating an enrolment gets the same reply; with another invite the peer learns that it is already a member', async () => {
   const options = newcomer(invite(), 'twice')
   const first = await join(options)
   expect(await join({ ...options, name: 'thrice' })).toEqual(first)
   await expect(join({ ...options, invite: invite() })).rejects.toMatchObject({ code: 'already_member' })
 })
 
-test('a name is taken once, and a bad one is no frame', async () => {
+test('a name can be used only once, and an invalid name makes the frame malformed', async () => {
   await joined('unique')
   const text = invite()
   await expect(join(newcomer(text, 'Unique'))).rejects.toMatchObject({ code: 'name_taken' })
@@ -221,7 +221,7 @@ test('a name is taken once, and a bad one is no frame', async () => {
   expect((await endOf(client)).closing).toEqual({ code: 4400, reason: 'frame_malformed' })
 })
 
-test('a frame `enrol` that was seen on its way is worth nothing on another connection', async () => {
+test('a captured `enrol` frame is useless on another connection', async () => {
   const text = invite({ usesMax: 2 })
   const first = await WireClient.open(world.broker.url)
   const captured = enrolFrame(text, await first.next('hello'))
@@ -241,7 +241,7 @@ test('an invite from a captured frame does not enrol another key under its signa
   expect(await endOf(client)).toEqual(REFUSED)
 })
 
-test('a member invited as an admin invites and revokes', async () => {
+test('a member invited as an admin can invite and revoke', async () => {
   const options = newcomer(invite({ role: 'admin' }), 'second admin')
   const second: Place = { ...(await join(options)), identity: options.identity }
   const guest = newcomer(invite({}, second), 'guest of the second')
@@ -252,7 +252,7 @@ test('a member invited as an admin invites and revokes', async () => {
   await expect(join({ ...guest, invite: invite() })).rejects.toMatchObject({ code: 'revoked' })
 })
 
-test('the invites of an admin end with its membership', async () => {
+test("an admin's invites end with its membership", async () => {
   const options = newcomer(invite({ role: 'admin' }), 'short admin')
   const short: Place = { ...(await join(options)), identity: options.identity }
   const left = invite({}, short)
@@ -261,7 +261,7 @@ test('the invites of an admin end with its membership', async () => {
   await expect(join(newcomer(left))).rejects.toMatchObject({ code: 'invite_refused' })
 })
 
-test('revocation ends a live session at once, and nothing of it is accepted any more', async () => {
+test('revocation ends a live session at once and blocks all further frames', async () => {
   const place = await joined('to be revoked')
   const client = await WireClient.enter(place)
   await using boss = await connect(admin)
@@ -275,14 +275,14 @@ test('revocation ends a live session at once, and nothing of it is accepted any 
   await expect(boss.send(key, 'anybody there?')).rejects.toMatchObject({ code: 'unknown_recipient' })
 })
 
-test('the SDK of a revoked peer ends for good', async () => {
+test('the SDK of a revoked peer ends permanently', async () => {
   const peer = await connect(await joined('ends for good'))
   await using boss = await connect(admin)
   await boss.revokeMember(peer.key)
   expect(await peer.closed).toMatchObject({ code: 'revoked' })
 })
 
-test('who is no admin revokes nobody, and nobody revokes a stranger', async () => {
+test('only an admin can revoke members, and only members can be revoked', async () => {
   await using plain = await connect(await joined('no admin'))
   await using boss = await connect(admin)
   await expect(plain.revokeMember(boss.key)).rejects.toMatchObject({ code: 'not_admin' })
@@ -294,7 +294,7 @@ test('who is no admin revokes nobody, and nobody revokes a stranger', async () =
   expect((await plain.members()).map(({ peer }) => peer)).toContain(boss.key)
 })
 
-test('who revokes itself leaves, admin or not', async () => {
+test('any member can revoke itself to leave', async () => {
   const place = await joined('leaves')
   await using peer = await connect(place)
   await peer.revokeMember(peer.key)
@@ -304,7 +304,7 @@ test('who revokes itself leaves, admin or not', async () => {
   expect((await boss.members()).map(({ peer }) => peer)).not.toContain(peer.key)
 })
 
-test('an admin of one mesh is nobody in another', async () => {
+test('an admin of one mesh has no rights in another mesh', async () => {
   const elsewhere = await world.enrol(await world.mesh(), admin.identity)
   await using peer = await connect(elsewhere)
   const other = await world.enrol(elsewhere.meshId)
@@ -312,7 +312,7 @@ test('an admin of one mesh is nobody in another', async () => {
   expect(await peer.members()).toContainEqual({ peer: peer.key, name: '', role: 'member' })
 })
 
-test('a large mesh is listed page by page, by keys, with names and roles', async () => {
+test('a large mesh is listed in pages, by key, with names and roles', async () => {
   const meshId = await world.mesh()
   const first = await world.enrol(meshId)
   const bindings = Array.from({ length: MEMBER_PAGE_MAX + 1 }, (_, n) => ({
@@ -327,7 +327,7 @@ test('a large mesh is listed page by page, by keys, with names and roles', async
   expect(await peer.members()).toEqual(expected)
 })
 
-test('a connection enrols or authenticates, never both, and only a session lists or revokes', async () => {
+test('a connection either enrols or authenticates, and only a session can list or revoke', async () => {
   const after = '0'.repeat(64) as PeerKey
   const frames: ClientFrame[] = [
     { type: 'members', ref: 1, after },
@@ -350,7 +350,7 @@ async function greeting(): Promise<FrameOf<'hello'>> {
   return hello
 }
 
-test('no invite and no name stands in the log', async () => {
+test('the log contains no invite and no name', async () => {
   const text = invite()
   await join(newcomer(text, 'a name to be found'))
   await expect(join(newcomer(text))).rejects.toMatchObject({ code: 'invite_refused' })

@@ -1,4 +1,4 @@
-/** Groups through a running broker: one body for all, an envelope for each, and nothing for who was taken out. */
+/** Groups through a running broker: one shared body, an envelope for each member, and nothing for removed members. */
 import { changeGroup, createGroup, endGroup, type GroupStatement, readGroup } from '@sealpost/identity'
 import type { PendingGroupSend } from '@sealpost/sdk'
 import { MemoryStore } from '@sealpost/sdk/memory-store'
@@ -17,7 +17,7 @@ const BRISK = { SWEEP_MS: '50', POLL_MS: '100' }
 const enterAll = (world: World, places: readonly Place[]) =>
   Promise.all(places.map((place) => Member.enter(world, place)))
 
-/** How each member fared: `stored`, or the code of its refusal. */
+/** The result for each member: `stored`, or the code of its refusal. */
 async function faresOf({ stored }: PendingGroupSend): Promise<Record<PeerKey, string>> {
   const outcomes = await stored
   return Object.fromEntries(outcomes.map(({ peer, error }) => [peer, error?.code ?? 'stored']))
@@ -34,7 +34,7 @@ async function bytesStored({ db, meshId }: World) {
   return row!
 }
 
-/** Broadcasts to one member by this roster. */
+/** Sends one member a broadcast that names this roster. */
 function say(client: WireClient, { groupId: group, epoch: rosterEpoch }: Roster, to: Place): void {
   const terms = { receipts: 'none', thread: '00'.repeat(16), hops: 0, noAutoReply: false } as const
   const envelopes = [envelopeTo(to, { isHead: true })]
@@ -52,7 +52,7 @@ async function set(client: WireClient, { bytes: statement }: Pick<GroupStatement
   return answer.outcome
 }
 
-test('a broadcast of 64 KiB to 100 is stored once, and each of them gets it, there or not', async () => {
+test('a 64 KiB broadcast to 100 members is stored once and reaches every member, online or not', async () => {
   await using world = await shared(BRISK)
   const [ownerPlace, ...places] = await world.enrolMany(101)
   const owner = await Member.enter(world, ownerPlace!)
@@ -74,8 +74,8 @@ test('a broadcast of 64 KiB to 100 is stored once, and each of them gets it, the
   expect(new Set(owner.all('receipt').map(({ recipient }) => recipient))).toEqual(new Set(places.map(keyOf)))
 })
 
-describe('a member that was taken out', () => {
-  test('gets and can open nothing that is sent later, and may send nothing', async () => {
+describe('a removed member', () => {
+  test('receives no later message, cannot decrypt one, and cannot send to the group', async () => {
     await using world = await shared(BRISK)
     const [ann, bob, cat] = await Member.enterMany(world, 3)
     const group = await ann.peer.groups.create('crew', [bob.peer.key, cat.peer.key])
@@ -93,7 +93,7 @@ describe('a member that was taken out', () => {
     await expect(atCat.add(cat.peer.key)).rejects.toMatchObject({ code: 'not_owner' })
   })
 
-  test('is left out by a sender that did not know of it: the message is sealed again for the current members, once', async () => {
+  test('is skipped by a sender that missed the removal: the sender reseals the message once for the current members', async () => {
     await using world = await shared(BRISK)
     const [ann, cat, dan] = await Member.enterMany(world, 3)
     const bobPlace = await world.enrol()
@@ -104,7 +104,7 @@ describe('a member that was taken out', () => {
     world.broker.signal('SIGKILL')
     await until('bob is alone', () => !bob.peer.isOnline)
     const posted = await atBob.send('to whom it may concern')
-    // Before there is a broker again: he would be the first to be back, and send it by the roster that still stands.
+    // Close bob before the broker returns: bob would reconnect first and send with the roster that is still current.
     await bob.peer.close()
     await posted.stored
     await world.restart()
@@ -120,8 +120,8 @@ describe('a member that was taken out', () => {
   })
 })
 
-describe('a broker that helps a member', () => {
-  test('can not put another body, or that of another group, into a message', async () => {
+describe('a broker that colludes with a member', () => {
+  test('cannot swap the body of a message, even with one from another group', async () => {
     await using world = await shared(BRISK)
     const [ann, bob] = [await Member.enter(world), await world.enrol()]
     const [one, two] = [
@@ -131,7 +131,7 @@ describe('a broker that helps a member', () => {
     await (await one.send('for one')).stored
     await (await two.send('for two')).stored
     await (await one.send('left alone')).stored
-    // Of the first two each comes with the body of the other.
+    // Swaps the bodies of the first two messages.
     await world.db.run(
       (sql) => sql`
         with b as (select body_id, (select min(id) from message_queue m where m.body_id = s.body_id) as id
@@ -145,7 +145,7 @@ describe('a broker that helps a member', () => {
     expect(reader.all('tamper').map(({ reason }) => reason)).toEqual(['body_swapped', 'body_swapped'])
   })
 
-  test('can not turn the clock of a group back, nor found one in its name', async () => {
+  test("cannot restore an earlier group statement or create a group in the owner's name", async () => {
     await using world = await shared(BRISK)
     const [ann, bob] = await Member.enterMany(world, 2)
     const group = await ann.peer.groups.create('crew', [bob.peer.key])
@@ -170,7 +170,7 @@ describe('a broker that helps a member', () => {
   })
 })
 
-test('a group message and direct ones keep the order of one sender', async () => {
+test("group messages and direct messages keep their sender's order", async () => {
   await using world = await shared(BRISK)
   const [ann, bob] = await Member.enterMany(world, 2)
   const group = await ann.peer.groups.create('crew', [bob.peer.key])
@@ -185,7 +185,7 @@ test('a group message and direct ones keep the order of one sender', async () =>
   expect(bob.all('gap')).toEqual([])
 })
 
-test('kept for a group without a broker, it leaves in the next life, once', async () => {
+test('a message stored while the broker is down is sent once after a restart', async () => {
   await using world = await shared(BRISK)
   const places = await world.enrolMany(4)
   const store = new MemoryStore()
@@ -204,7 +204,7 @@ test('kept for a group without a broker, it leaves in the next life, once', asyn
   for (const { texts } of members) expect(texts).toEqual(['on the train'])
 })
 
-test('broadcasts under way while the broker is killed come whole and once', async () => {
+test('broadcasts in flight arrive complete and exactly once after the broker is killed', async () => {
   await using world = await shared(BRISK)
   const members = await Member.enterMany(world, 8)
   const [first, ...others] = members as [Member, ...Member[]]
@@ -229,7 +229,7 @@ test('broadcasts under way while the broker is killed come whole and once', asyn
   }
 })
 
-test('50 senders write to one group of 100 at once: all is stored, nothing refused', async () => {
+test('a group of 100 stores concurrent messages from 50 senders and refuses none', async () => {
   await using world = await shared()
   const members = await Member.enterMany(world, 100)
   const [first, ...others] = members as [Member, ...Member[]]
@@ -248,7 +248,7 @@ test('50 senders write to one group of 100 at once: all is stored, nothing refus
   for (const { peer } of members) expect(peer.counters).toMatchObject({ nacked: 0, tampered: 0 })
 })
 
-test('a statement is taken from its owner only, newer than the one that stands, in its own mesh', async () => {
+test('the broker accepts a group statement only from the owner, newer than the current one, and in its own mesh', async () => {
   await using world = await shared()
   const [ann, bob] = await world.enrolMany(2)
   const [atAnn, atBob] = [await world.wire(ann), await world.wire(bob)]
@@ -273,7 +273,7 @@ test('a statement is taken from its owner only, newer than the one that stands, 
   expect(await set(atAnn, createGroup(ann.identity.signing, draft))).toBe('too_many')
 })
 
-test('the groups of a mesh are listed page by page', async () => {
+test('the broker lists the groups of a mesh in pages', async () => {
   await using world = await shared()
   const ann = await world.enrol()
   const client = await world.wire(ann)
@@ -291,7 +291,7 @@ test('the groups of a mesh are listed page by page', async () => {
   expect(await page(ids[15]!)).toEqual({ ids: ids.slice(16), isLast: true })
 })
 
-test('a broker that was restarted knows a group before it takes anything for its former members', async () => {
+test("a restarted broker knows a group's roster before it accepts messages for former members", async () => {
   await using world = await shared()
   const [ann, bob] = await world.enrolMany(2)
   const founder = await world.wire(ann)
@@ -307,8 +307,8 @@ test('a broker that was restarted knows a group before it takes anything for its
   expect((await client.next('ack')).items).toHaveLength(1)
 })
 
-describe('the end of a group', () => {
-  test('its members are told, nobody writes to it again, and what was sent before arrives', async () => {
+describe('deleting a group', () => {
+  test('informs its members, refuses new messages, and still delivers earlier ones', async () => {
     await using world = await shared()
     const [annPlace, bobPlace, catPlace] = await world.enrolMany(3)
     const [ann, bob] = [await Member.enter(world, annPlace), await Member.enter(world, bobPlace)]
@@ -317,7 +317,7 @@ describe('the end of a group', () => {
     await (await group.send('before')).stored
     await expect(atBob.delete()).rejects.toMatchObject({ code: 'not_owner' })
     await group.delete()
-    await group.delete() // once more is as good
+    await group.delete() // a second deletion succeeds too
     const deleted = { type: 'group_deleted', group: group.id, name: 'crew' }
     await until('bob learns that it is deleted', () => atBob.isDeleted)
     expect([ann.events.at(-1), bob.events.at(-1)]).toEqual([deleted, deleted])
@@ -333,7 +333,7 @@ describe('the end of a group', () => {
     expect(cat.received.map((message) => [message.group?.name, message.text()])).toEqual([['crew', 'before']])
   })
 
-  test('who has not heard of it is refused for each member, with a code', async () => {
+  test('refuses each envelope from a sender that missed the deletion, with a code', async () => {
     await using world = await shared()
     const [annPlace, bobPlace] = await world.enrolMany(2)
     const ann = await Member.enter(world, annPlace)
@@ -346,7 +346,7 @@ describe('the end of a group', () => {
     elsewhere.destroy()
   })
 
-  test('it outlives the broker, and is refused also when nobody remembers it', async () => {
+  test('survives a broker restart, even after its row is removed', async () => {
     await using world = await shared()
     const [ann, bob] = await world.enrolMany(2)
     const first = createGroup(ann.identity.signing, { meshId: world.meshId, name: 'crew', members: [keyOf(bob)] })
@@ -366,7 +366,7 @@ describe('the end of a group', () => {
     expect(await world.count('message_queue')).toBe(0)
   })
 
-  test('it leaves room for another one of its owner', async () => {
+  test("frees a slot in its owner's quota", async () => {
     await using world = await shared({ GROUPS_PER_OWNER: '2' })
     const [annPlace, bobPlace] = await world.enrolMany(2)
     const [ann, bob] = [await Member.enter(world, annPlace), await Member.enter(world, bobPlace)]

@@ -1,4 +1,4 @@
-/** Mail by HTTP: sent to sockets, received from sockets, settled or given back. */
+/** Messages over HTTP: sending to sockets, receiving from sockets, settling and returning for retry. */
 import { Sealer, sealEnvelope } from '@sealpost/identity'
 import { connect } from '@sealpost/sdk'
 import type { EnvelopeId, GroupId } from '@sealpost/std'
@@ -11,14 +11,14 @@ import { type Place, World } from './world.ts'
 
 const shared = sharedWorlds()
 
-/** Most tests wait for their broker. */
+/** Most tests wait on the broker. */
 const test = base.concurrent
 
 const idsOf = (items: readonly { envelopeId: string }[]) => items.map(({ envelopeId }) => envelopeId)
 const envelopesTo = (to: Place, count: number) => Array.from({ length: count }, () => envelopeTo(to))
 
-describe('what is sent by HTTP', () => {
-  test('comes to a socket in its order, and is known when it is sent again', async () => {
+describe('an HTTP send', () => {
+  test('reaches a socket in order, and a resend is recognized as a duplicate', async () => {
     await using world = await shared()
     const [from, to] = await world.enrolMany(2)
     const [sender, recipient] = [await HttpPeer.enter(from), await world.wire(to)]
@@ -34,7 +34,7 @@ describe('what is sent by HTTP', () => {
     expect(again.body.results).toEqual(items.map(({ envelopeId }) => ({ envelopeId, status: 'duplicate' })))
   })
 
-  test('is read by an SDK when it was sealed with the keys of a lookup', async () => {
+  test('sealed with keys from a lookup opens in the SDK', async () => {
     await using world = await shared()
     const [from, to, stranger] = [await world.enrol(), await world.enrol(), randomHex(32)]
     const [sender, recipient] = [await HttpPeer.enter(from), await connect(to)]
@@ -58,7 +58,7 @@ describe('what is sent by HTTP', () => {
     await recipient.close()
   })
 
-  test('leaves the socket of its sender alone', async () => {
+  test("does not disturb the sender's own socket", async () => {
     await using world = await shared()
     const [agent, other] = await world.enrolMany(2)
     const listener = await world.wire(agent)
@@ -71,7 +71,7 @@ describe('what is sent by HTTP', () => {
     expect(await world.count('message_queue')).toBe(2)
   })
 
-  test('is answered one by one, with the codes of a nack', async () => {
+  test('gets one result per envelope, with the codes of a nack', async () => {
     await using world = await World.open({ ENVELOPE_BYTES_MAX: '1000', TTL_SECONDS: '60', TTL_SECONDS_MAX: '60' })
     const [from, to] = await world.enrolMany(2)
     const sender = await HttpPeer.enter(from)
@@ -99,14 +99,14 @@ describe('what is sent by HTTP', () => {
     expect(reused.body.results).toMatchObject([{ status: 'refused', code: 'id_reused' }])
   })
 
-  test('has the rate of its peer, whose sockets share it, and keeps its order past a refusal', async () => {
+  test("shares its peer's rate limit with the peer's sockets, and keeps its order after a refusal", async () => {
     await using world = await World.open({ LIMITS: 'on', RATE_PER_SECOND: '1', RATE_BURST: '8' })
     const [from, to] = await world.enrolMany(2)
     const socket = await world.wire(from)
     socket.send(sendFrame(...envelopesTo(to, 4)))
     await socket.next('ack')
     const sender = await HttpPeer.enter(from)
-    const items = envelopesTo(to, 100) // more than come back while this is sent
+    const items = envelopesTo(to, 100) // more than the rate limit refills during the send
     const { results } = (await sender.send(...items)).body
     const refused = results.filter(({ status }: { status: string }) => status === 'refused')
     expect(refused.length).toBeGreaterThanOrEqual(4)
@@ -116,8 +116,8 @@ describe('what is sent by HTTP', () => {
   })
 })
 
-describe('what is polled', () => {
-  test('is waited for, handed out, settled, and gone', async () => {
+describe('a polled delivery', () => {
+  test('arrives during the wait, is returned, and is gone once settled', async () => {
     await using world = await shared()
     const to = await world.enrol()
     const [sender, recipient] = [await world.wire(), await HttpPeer.enter(to)]
@@ -133,7 +133,7 @@ describe('what is polled', () => {
     expect((await recipient.inbox('waitSeconds=0')).body).toEqual({ deliveries: [], receipts: [], lost: [] })
   })
 
-  test('has its body beside it, when it is of a broadcast', async () => {
+  test('includes the body if it belongs to a broadcast', async () => {
     await using world = await shared()
     const to = await world.enrol()
     const [sender, recipient] = [await world.wire(), await HttpPeer.enter(to)]
@@ -146,7 +146,7 @@ describe('what is polled', () => {
     expect(delivery.body).toBe(Buffer.from(body).toString('base64url'))
   })
 
-  test('comes in its order, no more of it than `max` names before it is settled', async () => {
+  test('arrives in order, and a poll returns at most `max` unsettled deliveries', async () => {
     await using world = await shared()
     const [from, to] = await world.enrolMany(2)
     const items = envelopesTo(to, 7)
@@ -160,7 +160,7 @@ describe('what is polled', () => {
     expect(idsOf([...first, ...rest])).toEqual(idsOf(items))
   })
 
-  test('and not settled comes again when its lease is over', async () => {
+  test('is redelivered when its lease expires unsettled', async () => {
     await using world = await World.open({ LEASE_MS: '1500', POLL_MS: '500' })
     const [from, to] = await world.enrolMany(2)
     await (await HttpPeer.enter(from)).send(envelopeTo(to))
@@ -171,7 +171,7 @@ describe('what is polled', () => {
     expect(again!.attempt).toBeGreaterThan(1)
   })
 
-  test('and given back comes again', async () => {
+  test('is redelivered after the client returns it', async () => {
     await using world = await shared()
     const [from, to] = await world.enrolMany(2)
     await (await HttpPeer.enter(from)).send(envelopeTo(to))
@@ -182,7 +182,7 @@ describe('what is polled', () => {
     expect((await recipient.deliveries(1))[0]).toMatchObject({ envelopeId: first!.envelopeId, attempt: 2 })
   })
 
-  test('and not settled comes again after the broker was killed', async () => {
+  test('is redelivered if the broker is killed before it is settled', async () => {
     await using world = await World.open()
     const [from, to] = await world.enrolMany(2)
     const item = envelopeTo(to)
@@ -197,7 +197,7 @@ describe('what is polled', () => {
     await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
   })
 
-  test('waits for the next poll when the client of this one is gone', async () => {
+  test('goes to the next poll if the client of this one has disconnected', async () => {
     await using world = await World.open({ POLLING_IDLE_MS: '1000' })
     const [from, to] = await world.enrolMany(2)
     const [sender, recipient] = [await HttpPeer.enter(from), await HttpPeer.enter(to)]
@@ -214,8 +214,8 @@ describe('what is polled', () => {
   })
 })
 
-describe('the terms of a sender', () => {
-  test('are handed out with a delivery, and its receipts to who polls for them', async () => {
+describe("a sender's terms", () => {
+  test('accompany each polled delivery, and the sender can poll its receipts', async () => {
     await using world = await shared()
     const [from, to] = await world.enrolMany(2)
     const [sender, recipient] = [await HttpPeer.enter(from), await HttpPeer.enter(to)]
@@ -233,7 +233,7 @@ describe('the terms of a sender', () => {
     await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
   })
 
-  test('may ask for a recipient that is there', async () => {
+  test('can require that the recipient is online', async () => {
     await using world = await shared()
     const [from, to] = await world.enrolMany(2)
     const envelopes = [{ ...envelopeJson(envelopeTo(to)), terms: { ifOnline: true } }]
@@ -242,7 +242,7 @@ describe('the terms of a sender', () => {
   })
 })
 
-test('what is rejected by HTTP is a dead letter, and what is kept longer has a longer lease', async () => {
+test('a delivery rejected over HTTP becomes a dead letter, and extending one prolongs its lease', async () => {
   await using world = await World.open({ LEASE_MS: '30000' })
   const [from, to] = await world.enrolMany(2)
   await (await HttpPeer.enter(from)).send(...envelopesTo(to, 2))
@@ -263,7 +263,7 @@ test('what is rejected by HTTP is a dead letter, and what is kept longer has a l
   await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
 })
 
-test('of two polls the older one is answered with nothing', async () => {
+test('a second poll makes the first return empty', async () => {
   await using world = await shared()
   const [from, to] = await world.enrolMany(2)
   const [sender, recipient] = [await HttpPeer.enter(from), await HttpPeer.enter(to)]
@@ -276,7 +276,7 @@ test('of two polls the older one is answered with nothing', async () => {
   expect(counts.sort()).toEqual([0, 1])
 })
 
-test('a poll that waits is told of a restart', async () => {
+test('a waiting poll learns that the broker restarts', async () => {
   await using world = await World.open()
   const recipient = await HttpPeer.enter(await world.enrol())
   await recipient.inbox('waitSeconds=0')
@@ -287,7 +287,7 @@ test('a poll that waits is told of a restart', async () => {
   expect((await world.broker.exited).code).toBe(0)
 })
 
-test('a poll is refused while a socket of the key lives, and takes its place when it asks to', async () => {
+test('a poll is refused while the key has a live socket, unless the poll asks to replace it', async () => {
   await using world = await World.open()
   const [from, to] = await world.enrolMany(2)
   const [sender, socket] = [await world.wire(from), await world.wire(to)]
@@ -305,7 +305,7 @@ test('a poll is refused while a socket of the key lives, and takes its place whe
   await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
 })
 
-test('a socket takes the place of a polling session, whose waiting poll and settles are refused', async () => {
+test('a socket replaces a polling session and refuses its waiting poll and settles', async () => {
   await using world = await World.open()
   const [from, to] = await world.enrolMany(2)
   const [sender, poller] = [await world.wire(from), await HttpPeer.enter(to)]
@@ -323,7 +323,7 @@ test('a socket takes the place of a polling session, whose waiting poll and sett
   expect(await poller.inbox('waitSeconds=0')).toMatchObject({ status: 200 })
 })
 
-test('the session ends some time after its last request, and with it its leases', async () => {
+test('a polling session and its leases end some time after its last request', async () => {
   await using world = await World.open({ POLLING_IDLE_MS: '700', LEASE_MS: '300000' })
   const [from, to] = await world.enrolMany(2)
   await (await HttpPeer.enter(from)).send(envelopeTo(to))
@@ -334,7 +334,7 @@ test('the session ends some time after its last request, and with it its leases'
   expect(await poller.deliveries(1)).toMatchObject([{ envelopeId: held[0]!.envelopeId, attempt: 2 }])
 })
 
-test('a poll that waits is no silence', async () => {
+test('a waiting poll counts as activity', async () => {
   await using world = await World.open({ POLLING_IDLE_MS: '500' })
   const [from, to] = await world.enrolMany(2)
   const [sender, poller] = [await HttpPeer.enter(from), await HttpPeer.enter(to)]

@@ -1,4 +1,4 @@
-/** Pools through a running broker: one member at a time has a message, also when members die. */
+/** Pools through a running broker: each message belongs to one member at a time, even when members die. */
 import { join } from 'node:path'
 import { generateBoxKeys, generateIdentity } from '@sealpost/identity'
 import { type ConnectOptions, connect, type Message, type Peer, type PeerEvent, type Pool } from '@sealpost/sdk'
@@ -12,10 +12,10 @@ import type { Place, World } from './world.ts'
 const shared = sharedWorlds()
 
 const MEMBER = join(import.meta.dirname, '../../../../packages/harness/src/test/pool-member.ts')
-/** No poll and no end of a lease in the time of a test: what happens is told, or it does not happen. */
+/** Polls and lease expiry take longer than a test: every effect must result from a notification. */
 const QUIET = { SWEEP_MS: '50', POLL_MS: '600000', LEASE_MS: '300000' }
 
-/** Who has what at this moment, over all members that live. */
+/** Returns which live member holds which message at this moment. */
 class Floor {
   readonly holders = new Map<string, Set<string>>()
   readonly doneBy = new Map<string, string[]>()
@@ -32,7 +32,7 @@ class Floor {
     this.doneBy.set(text, [...(this.doneBy.get(text) ?? []), member])
   }
 
-  /** It is dead, and holds nothing. */
+  /** A dead member holds nothing. */
   forget(member: string): void {
     for (const holders of this.holders.values()) holders.delete(member)
   }
@@ -45,14 +45,14 @@ class Floor {
   }
 }
 
-/** A member that works on what it takes until `gate` lets it go. */
+/** A member whose handler waits for `gate`. */
 class Worker {
   readonly name: string
   readonly events: PeerEvent[] = []
   readonly taken: Message[] = []
   peer!: Peer
   pool!: Pool
-  /** What it waits for before it is done with a message. */
+  /** What the handler awaits before it finishes a message. */
   gate: (message: Message) => Promise<void> = async () => undefined
 
   constructor(name: string) {
@@ -86,7 +86,7 @@ class Worker {
   }
 }
 
-/** A member as a process of its own, which settles nothing. */
+/** A member in a separate process, which settles nothing. */
 class Mortal implements AsyncDisposable {
   private readonly child: Bun.Subprocess<Blob, 'pipe', 'ignore'>
   private text = ''
@@ -136,7 +136,7 @@ async function threeWorkers(world: World, floor = new Floor()): Promise<[Worker,
   return Promise.all([enter('ann'), enter('bob'), enter('cat')])
 }
 
-test('four members share 200 messages, and what one of them had when it was killed goes to the others at once', async () => {
+test('four members share 200 messages, and the messages of a killed member go to the others at once', async () => {
   await using world = await shared(QUIET)
   const floor = new Floor()
   const places = await world.enrolMany(5)
@@ -155,7 +155,7 @@ test('four members share 200 messages, and what one of them had when it was kill
   await until('the others are through with the rest', () => floor.doneBy.size === 197)
   await until('nothing else is left', async () => (await world.count('message_queue')) === 3)
   const killed = mortal.kill()
-  floor.forget('mortal') // the broker may give its messages to others before its exit is known here
+  floor.forget('mortal') // the broker may reassign the messages before this process sees the exit
   await killed
   await until('all of it is done', () => floor.doneBy.size === 200)
   expect([...floor.doneBy.keys()].sort()).toEqual(texts.sort())
@@ -195,7 +195,7 @@ test('a message goes to the least loaded free member, one at a time, with the te
     expect(receipt).toMatchObject({ recipient: pool.id })
 })
 
-test('who was taken out gets nothing that waits or comes, and loses what it has; a newcomer gets what is sent from then on', async () => {
+test('a removed member gets no more messages and loses the ones it holds; an added member gets those sent from then on', async () => {
   await using world = await shared(QUIET)
   const [ann, bob, cat] = await threeWorkers(world)
   const pool = await ann.peer.pools.create('crew', [bob.peer.key, ann.peer.key])
@@ -212,7 +212,7 @@ test('who was taken out gets nothing that waits or comes, and loses what it has;
   await pool.remove(bob.peer.key)
   await until('bob hears of it', () => bob.events.some((event) => event.type === 'pool_left'))
   expect(await codeOf(bob.join(pool.id, 1))).toBe('not_in_pool')
-  // Sealed for the members that its sender knows of; the broker says that they are others now.
+  // Sealed for the members that its sender knows; the broker replies that the roster has changed.
   await outside.send('for the new ones')
   await until('cat has what she may open', () => cat.texts.length === 1)
   expect(cat.texts).toEqual(['for the new ones'])
@@ -223,7 +223,7 @@ test('who was taken out gets nothing that waits or comes, and loses what it has;
   await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
 })
 
-test('a broker that is killed loses nothing of a pool, and its members go on with the next one', async () => {
+test('killing the broker loses no message of a pool, and its members continue with the next broker', async () => {
   await using world = await shared(QUIET)
   const floor = new Floor()
   const [ann, bob, cat] = await threeWorkers(world, floor)
@@ -241,7 +241,7 @@ test('a broker that is killed loses nothing of a pool, and its members go on wit
   await until('the queue is empty', async () => (await world.count('message_queue')) === 0)
 })
 
-test('a member that turns to another key stays in the pool: with what waits, and with what is sent to it then', async () => {
+test('a member that rotates its identity key stays in the pool, with waiting and new messages', async () => {
   await using world = await shared(QUIET)
   const floor = new Floor()
   const [annAt, bobAt, catAt] = await world.enrolMany(3)
@@ -264,8 +264,8 @@ test('a member that turns to another key stays in the pool: with what waits, and
   expect(await world.count('dead_letter')).toBe(0)
 })
 
-describe('the end of a pool', () => {
-  test('nobody writes to it again, its members leave it, and it is listed no more', async () => {
+describe('deleting a pool', () => {
+  test('refuses new messages, ends its memberships, and removes it from the list', async () => {
     await using world = await shared(QUIET)
     const [annPlace, bobPlace, catPlace] = await world.enrolMany(3)
     const { peer: ann } = await Member.open(world, annPlace)
@@ -277,7 +277,7 @@ describe('the end of a pool', () => {
     await atCat.send('before')
     await expect(atBob.delete()).rejects.toMatchObject({ code: 'not_owner' })
     await pool.delete()
-    await pool.delete() // once more is as good
+    await pool.delete() // a second deletion succeeds too
     await until('bob learns that it left', () => events.some(({ type }) => type === 'pool_left'))
     await expect(atCat.send('after')).rejects.toMatchObject({ code: 'unknown_pool' })
     expect([pool.isDeleted, pool.members]).toEqual([true, []])
@@ -288,7 +288,7 @@ describe('the end of a pool', () => {
     }
   })
 
-  test('one peer founds a limited number of pools, and ends none to found more', async () => {
+  test('one peer can create a limited number of pools, and deleting one frees no slot', async () => {
     await using world = await shared({ POOLS_PER_OWNER: '2' })
     const [annPlace, bobPlace] = await world.enrolMany(2)
     const [{ peer: ann }, { peer: bob }] = [await Member.open(world, annPlace), await Member.open(world, bobPlace)]

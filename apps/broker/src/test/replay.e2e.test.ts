@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { HttpPeer, httpUrl } from './http.ts'
 import { World } from './world.ts'
 
-/** As many as let an answer fill what sockets hold by themselves, several times over. */
+/** Enough entries to fill the socket buffers several times over with one response. */
 const MANY = 10_000
 const VALUE_BYTES = 1_900
 
@@ -24,7 +24,7 @@ afterAll(() => world[Symbol.asyncDispose]())
 
 const run = <Row>(statement: string) => world.db.run((sql) => sql.unsafe<Row[]>(statement))
 
-/** Keys 1 to MANY, each set once, one a second; then the first is set again, and the second deleted. */
+/** Sets keys 1 to MANY once each, one per second; then sets the first again and deletes the second. */
 async function fill(meshId: MeshId): Promise<void> {
   await run(
     `insert into space (mesh_id, space_id, owner, epoch, statement, history_for, keeps_messages, keep_seconds, keep_bytes, kept_since, entries, last_seq, last_at)
@@ -76,7 +76,7 @@ const textOf = ({ value }: Line) => Buffer.from(value, 'base64').toString().spli
 const between = (all: readonly Line[]) => all.slice(1, -1)
 const momentOf = (n: number) => new Date(Date.UTC(2026, 0, 2) + n * 1000).toISOString()
 
-test('its time is shown, by kind and by route', async () => {
+test('the metrics show response times by kind and by route', async () => {
   const shown = async () => ({
     state: await world.broker.metric('sealpost_replay_seconds_count{kind="state"}'),
     route: await world.broker.metric('sealpost_http_request_seconds_count{route="/v1/meshes/:mesh/state"}'),
@@ -90,8 +90,8 @@ test('its time is shown, by kind and by route', async () => {
   expect(await shown()).toEqual({ state: former.state + 1, route: former.route + 2 })
 })
 
-describe('an answer', () => {
-  test('of now begins and ends with a word of its own, and ascends', async () => {
+describe('a response', () => {
+  test('with the current state has a start line and an end line, and ascends by seq', async () => {
     const all = await lines('state')
     expect(all[0]).toMatchObject({ start: true, lastSeq: MANY + 2 })
     expect(all.at(-1)).toEqual({ end: true, seq: MANY + 2 })
@@ -100,7 +100,7 @@ describe('an answer', () => {
     expect(all.at(-2)!.at).toBe(momentOf(MANY + 1).replace('.000Z', '.000000Z'))
   })
 
-  test('of a moment is what stood then, and continues behind any seq', async () => {
+  test('with the state at a given time contains the values of that time, and can start after any seq', async () => {
     const at = momentOf(9)
     expect(between(await lines('state', { at })).map(textOf)).toEqual(
       Array.from({ length: 9 }, (_, i) => `value ${i + 1}`),
@@ -110,18 +110,18 @@ describe('an answer', () => {
     expect(rest.at(-1)).toEqual({ end: true, seq: 9 })
   })
 
-  test('behind a seq of now tells what was set and deleted since', async () => {
+  test('after a seq contains later changes and deletions', async () => {
     const since = await lines('state', { after: MANY - 1 })
     expect(between(since).map(({ seq, kind }) => [seq, kind])).toEqual([[MANY, 1], [MANY + 1, 1], [MANY + 2, 2]]) // biome-ignore format: one thing
   })
 
-  test('of single keys', async () => {
+  test('can be limited to single keys', async () => {
     const hash = toHex(new Bun.CryptoHasher('sha256').update(new Uint8Array([0, 0, 0, 1])).digest())
     const [, only, end] = await lines('state', { keys: hash })
     expect([only!.seq, end]).toEqual([MANY + 1, { end: true, seq: MANY + 2 }])
   })
 
-  test('of events is a page, or all there are', async () => {
+  test('with events is one page, or all of them', async () => {
     const page = await lines('history', { after: 3, limit: 2 })
     expect(between(page).map(({ seq }) => seq)).toEqual([4, 5])
     expect(page.at(-1)).toEqual({ end: true, seq: 5, more: true })
@@ -131,7 +131,7 @@ describe('an answer', () => {
     expect(between(all).map(({ seq }) => seq)).toEqual([5, 6, 7, 8])
   })
 
-  test('is compressed when that is asked for, and comes as records', async () => {
+  test('is compressed on request, and can consist of records', async () => {
     const plain = Buffer.from(await (await ask('state', { at: momentOf(50) })).arrayBuffer())
     const squeezed = await ask('state', { at: momentOf(50) }, { headers: { 'Accept-Encoding': 'zstd' }, decompress: false } as RequestInit) // biome-ignore format: one thing
     expect(squeezed.headers.get('content-encoding')).toBe('zstd')
@@ -159,12 +159,12 @@ describe('an answer', () => {
     ['history', { to: '2999-01-01T00:00:00Z' }, 400, 'moment_in_future'],
     ['history', { from: '2025-01-01T00:00:00Z' }, 410, 'before_horizon'],
     ['history', { surplus: '1' }, 400, 'query_malformed'],
-  ])('of %s for %o is %d %s', async (path, query, status, code) => {
+  ])('for %s with %o is %d %s', async (path, query, status, code) => {
     const answer = await ask(path, query)
     expect([answer.status, await answer.json()]).toEqual([status, { code }])
   })
 
-  test('is not for members of another mesh, nor without a token', async () => {
+  test('requires a token of a member of the same mesh', async () => {
     const stranger = await HttpPeer.enter(await world.enrol(await world.mesh()))
     const foreign = await ask('state', {}, { headers: stranger.headers })
     expect([foreign.status, await foreign.json()]).toEqual([404, { code: 'space_unknown' }])
@@ -173,7 +173,7 @@ describe('an answer', () => {
 })
 
 describe('a reader that', () => {
-  /** What stands before the records where Postgres sends them. */
+  /** Skips the header that Postgres sends before the records. */
   const HEADER = Uint8Array.of(100, 0, 0, 0, 23, ...new Array(19).fill(0))
   const WRITTEN = Array.from({ length: MANY }, (_, i) => `value ${i + 1}.`.padEnd(VALUE_BYTES, 'x'))
   const records = (encoding = 'identity') =>
@@ -184,15 +184,15 @@ describe('a reader that', () => {
     return values
   }
 
-  /** Statements of replays that run now. */
+  /** Counts the replay statements that are running. */
   const running = async () =>
     (await run<{ n: number }>(`select count(*)::int as n from pg_stat_activity where application_name = 'sealpost replay' and state = 'active' and datname = current_database()`))[0]!.n // biome-ignore format: one thing
 
-  /** How many of these wait for the client to read. */
+  /** Counts how many of these wait for the client to read. */
   const stalled = async () =>
     (await run<{ n: number }>(`select count(*)::int as n from pg_stat_activity where application_name = 'sealpost replay' and wait_event = 'ClientWrite' and datname = current_database()`))[0]!.n // biome-ignore format: one thing
 
-  test('does not read holds up nobody but itself, and when it is cut its statement ends', async () => {
+  test('does not read holds up only itself, and its statement ends when it is cut', async () => {
     const before = await memory()
     const silent = await unread()
     expect(await running()).toBe(1)
@@ -208,18 +208,18 @@ describe('a reader that', () => {
     await expect.poll(running).toBe(0)
   })
 
-  test('leaves before its first byte keeps no turn', async () => {
+  test('disconnects before the first byte occupies no slot', async () => {
     for (let i = 0; i < 40; i++) {
       const socket = connect(Number(new URL(url).port), '127.0.0.1')
       await new Promise<void>((written) => socket.write(stateRequest(), () => written()))
-      if (i % 2 === 1) await figure('sealpost_replays_waiting') // it may have come as far as its turn
+      if (i % 2 === 1) await figure('sealpost_replays_waiting') // it may have reached its slot already
       socket.destroy()
     }
     await expect.poll(() => figure('sealpost_replays_running')).toBe(0)
     expect((await lines('state', { after: MANY })).at(-1)).toMatchObject({ end: true })
   })
 
-  test('comes back late gets every byte', async () => {
+  test('resumes late gets every byte', async () => {
     const reader = (await records()).body!.getReader()
     const chunks = [HEADER, (await reader.read()).value!.slice()]
     await expect.poll(stalled).toBe(1)
@@ -227,13 +227,13 @@ describe('a reader that', () => {
     expect(valuesIn(chunks)).toEqual(WRITTEN)
   })
 
-  test.each(['gzip', 'zstd'])('wants records in %s gets the same', async (encoding) => {
+  test.each(['gzip', 'zstd'])('requests records in %s gets the same records', async (encoding) => {
     const answer = await records(encoding)
     expect(answer.headers.get('content-encoding')).toBe(encoding)
     expect(valuesIn([HEADER, await answer.bytes()])).toEqual(WRITTEN)
   })
 
-  test('stays hears what comes, and may go', async () => {
+  test('keeps the connection open receives new events, and can disconnect at any time', async () => {
     const end = new AbortController()
     const answer = await ask(
       'history',
@@ -255,7 +255,7 @@ describe('a reader that', () => {
     await expect.poll(() => figure('sealpost_followers')).toBe(0)
   })
 
-  /** One line after the other. */
+  /** Yields one line after the other. */
   function reading(answer: Response): () => Promise<Line> {
     const chunks = (answer.body as unknown as AsyncIterable<Uint8Array>)[Symbol.asyncIterator]()
     let rest = ''

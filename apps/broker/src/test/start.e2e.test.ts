@@ -1,4 +1,4 @@
-/** How a start ends that can't succeed: one clear sentence on stderr, a code, and no stack. */
+/** A start that can't succeed ends with one clear sentence on stderr, an exit code, and no stack trace. */
 import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer, connect as dial, type Server } from 'node:net'
 import { networkInterfaces } from 'node:os'
@@ -17,7 +17,7 @@ import { settings } from '../config/config.ts'
 import { BrokerProcess, type Environment, runBroker } from './process.ts'
 import { brokerKeyFile, temporaryFolder } from './world.ts'
 
-/** Each starts a process of its own and mostly waits for it. */
+/** Each test starts its own process and mostly waits for it. */
 const test = base.concurrent
 
 let folder: string
@@ -33,7 +33,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true })
 })
 
-/** Ends with this code and says exactly these sentences, and nothing on stdout. */
+/** Expects this exit code, exactly these sentences, and nothing on stdout. */
 async function expectEnd(env: Environment, code: number, ...sentences: (string | RegExp)[]): Promise<void> {
   const ended = await runBroker({ ...good, ...env })
   const lines = ended.stderr.trimEnd().split('\n')
@@ -44,17 +44,17 @@ async function expectEnd(env: Environment, code: number, ...sentences: (string |
   expect(ended.stdout.split('\n').filter((line) => !IN_PASSING.test(line))).toEqual([''])
 }
 
-/** What a broker that gets as far as its ports may have found by then. */
+/** Warnings that a broker may print before it opens its ports. */
 const IN_PASSING = /"event":"bus\.up"/
 
-/** Of the database's URL with one part changed. */
+/** Returns the database's URL with one part changed. */
 const changed = (change: (url: URL) => void): string => {
   const url = new URL(database.url)
   change(url)
   return url.href
 }
 
-/** An address of this machine that is none of loopback; null: there is none. */
+/** Returns a non-loopback address of this machine, or null if it has none. */
 function ownAddress(): string | null {
   const addresses = Object.values(networkInterfaces()).flatMap((found) => found ?? [])
   return addresses.find(({ family, internal }) => family === 'IPv4' && !internal)?.address ?? null
@@ -66,17 +66,17 @@ async function listen(): Promise<{ server: Server; port: number }> {
   return { server, port: (server.address() as { port: number }).port }
 }
 
-describe('a database that can not be used', () => {
+describe('an unusable database', () => {
   const WRONG_URL = 'The database URL must look like postgres://user:password@host:5432/database.'
 
   test.each(['nonsense', 'mysql://a:secret@localhost/b', 'postgres://localhost'])('the URL %s', (url) =>
     expectEnd({ DATABASE_URL: url }, 1, WRONG_URL),
   )
 
-  test('no URL', () =>
+  test('without a URL', () =>
     expectEnd({ DATABASE_URL: '' }, 2, /^DATABASE_URL is not set: Postgres 15 or newer, as postgres:\/\/.*\.$/))
 
-  test('nobody listens', async () => {
+  test('without a listener', async () => {
     const { server, port } = await listen()
     await new Promise((closed) => server.close(closed))
     await expectEnd(
@@ -86,7 +86,7 @@ describe('a database that can not be used', () => {
     )
   })
 
-  test('something listens that says nothing', async () => {
+  test('with a listener that never responds', async () => {
     const { server, port } = await listen()
     await expectEnd(
       { DATABASE_URL: `postgres://a:secret@127.0.0.1:${port}/b` },
@@ -96,14 +96,14 @@ describe('a database that can not be used', () => {
     server.close()
   })
 
-  test('no such database', () =>
+  test('that does not exist', () =>
     expectEnd(
       { DATABASE_URL: changed((url) => (url.pathname = '/absent')) },
       1,
       /^Postgres at \S+ has no database "absent"\.$/,
     ))
 
-  test('a wrong password', () =>
+  test('with a wrong password', () =>
     expectEnd(
       { DATABASE_URL: changed((url) => (url.password = 'canary7f3a')) },
       1,
@@ -122,7 +122,7 @@ describe('a database that can not be used', () => {
     },
   )
 
-  test('a host that does not answer, before one that serves', async () => {
+  test('with an unresponsive host before a working one', async () => {
     const { server, port } = await listen()
     const { username, password, host, pathname } = new URL(database.url)
     const broker = await BrokerProcess.start({
@@ -136,7 +136,7 @@ describe('a database that can not be used', () => {
     expect(events).not.toContain('database.plain_text')
   })
 
-  test('a certificate that is of another authority, and one that is as it should be', async () => {
+  test('with a certificate of a foreign authority, then with a valid one', async () => {
     const tls = await TlsServer.start()
     const url = (file: string) =>
       tls.url('crypted', 'localhost', { sslmode: 'verify-full', sslrootcert: tls.file(file) })
@@ -178,14 +178,14 @@ describe('a database that can not be used', () => {
     },
   )
 
-  test('a server with fsync=off', async () => {
+  test('with fsync=off', async () => {
     const careless = await startEmbedded({ settings: { fsync: 'off' } })
     await expectEnd({ DATABASE_URL: careless.url }, 1, /^This Postgres server runs with fsync=off: .*\.$/).finally(() =>
       careless.stop(),
     )
   })
 
-  test('a URL that weakens synchronous_commit', () =>
+  test('with a URL that weakens synchronous_commit', () =>
     expectEnd(
       { DATABASE_URL: changed((url) => url.searchParams.set('synchronous_commit', 'off')) },
       1,
@@ -193,18 +193,18 @@ describe('a database that can not be used', () => {
     ))
 })
 
-describe('a key file that can not be used', () => {
+describe('an unusable key file', () => {
   const pathOf = (name: string) => join(folder, name)
 
-  test('it is missing', () =>
+  test('that is missing', () =>
     expectEnd({ BROKER_KEY_FILE: pathOf('absent') }, 1, `The key file ${pathOf('absent')} does not exist.`))
 
-  test('it can not be read', async () => {
+  test('that cannot be read', async () => {
     await mkdir(pathOf('folder'))
     await expectEnd({ BROKER_KEY_FILE: pathOf('folder') }, 1, `Can't read the key file ${pathOf('folder')}.`)
   })
 
-  test('it is none', async () => {
+  test('that contains no key', async () => {
     await writeFile(pathOf('text'), '{"format":"canary7f3a"}')
     await expectEnd(
       { BROKER_KEY_FILE: pathOf('text') },
@@ -213,7 +213,7 @@ describe('a key file that can not be used', () => {
     )
   })
 
-  test("it is a peer's", async () => {
+  test("that contains a peer's key", async () => {
     const peer = { kind: 'peer', identity: generateIdentity(), formerBoxKeys: [], enrolment: null } as const
     await writeKeyFile(pathOf('peer'), peer)
     await expectEnd(
@@ -223,7 +223,7 @@ describe('a key file that can not be used', () => {
     )
   })
 
-  test('it is open to others: the broker says so and continues', async () => {
+  test('with open permissions gets a warning, and the broker starts', async () => {
     const path = await brokerKeyFile(folder)
     await chmod(path, 0o644)
     const broker = await BrokerProcess.start({ ...good, BROKER_KEY_FILE: path })
@@ -232,7 +232,7 @@ describe('a key file that can not be used', () => {
   })
 })
 
-describe('a port that is taken', () => {
+describe('a port in use', () => {
   test.each(['PORT', 'ADMIN_PORT'])('%s', async (name) => {
     const { server, port } = await listen()
     await expectEnd(
@@ -243,16 +243,16 @@ describe('a port that is taken', () => {
     server.close()
   })
 
-  test.each(['PORT', 'ADMIN_PORT'])('%s, by another broker', async (name) => {
+  test.each(['PORT', 'ADMIN_PORT'])('%s, held by another broker', async (name) => {
     const first = await BrokerProcess.start(good)
     const port = new URL(name === 'PORT' ? first.httpUrl : first.adminUrl).port
     await expectEnd({ [name]: port }, 1, `Another program listens on 127.0.0.1:${port}. Set ${name} to another port.`)
     await first.kill()
-    const second = await BrokerProcess.start({ ...good, [name]: port }) // at once, connections in TIME_WAIT or not
+    const second = await BrokerProcess.start({ ...good, [name]: port }) // whether or not the port has connections in TIME_WAIT
     await second.kill()
   })
 
-  test('the private one is the next above PORT, unless it is set or PORT is any', async () => {
+  test('for the private port is the next above PORT, unless it is set or PORT is 0', async () => {
     const { server, port } = await listen()
     server.close()
     const env = { ...good, PORT: String(port), ADMIN_PORT: '' }
@@ -269,18 +269,18 @@ describe('a port that is taken', () => {
     await broker.kill()
   })
 
-  test('is distinguishable for a program that starts the broker', async () => {
+  test('has a distinct exit code for the program that starts the broker', async () => {
     const { server, port } = await listen()
     const starting = startBroker({ environment: { ...good, PORT: String(port), ADMIN_PORT: '0' } })
     await expect(starting).rejects.toMatchObject({ code: 'port_taken' })
     server.close()
   })
 
-  test('an address that is not ours', () =>
+  test('an address of another machine ends the start', () =>
     expectEnd({ HOST: '203.0.113.1' }, 1, /^Can't listen on 203\.0\.113\.1:0 \(\w+\)\.$/))
 })
 
-test('every wrong setting is told at once', () =>
+test('all invalid settings are reported together', () =>
   expectEnd(
     { PORT: 'x', LIMITS: 'maybe', LEASE_MS: '0', AUTHORITIES: 'a b' },
     2,
@@ -290,7 +290,7 @@ test('every wrong setting is told at once', () =>
     'LEASE_MS must be a whole number of milliseconds, from 1 to 300000, not "0".',
   ))
 
-test('--print-config shows what holds, and no secret', async () => {
+test('--print-config shows the current settings and hides secrets', async () => {
   const { code, stdout, stderr } = await runBroker({ ...good, PORT: '1234' }, ['--print-config'])
   expect([code, stderr]).toEqual([0, ''])
   expect(stdout).toContain('DATABASE_URL=(hidden)\n')
@@ -298,14 +298,14 @@ test('--print-config shows what holds, and no secret', async () => {
   expect(stdout).not.toContain(new URL(database.url).password)
 })
 
-test.each(['--help', '-h'])('%s explains every setting, and needs none', async (word) => {
+test.each(['--help', '-h'])('%s explains every setting without requiring any', async (word) => {
   const { code, stdout, stderr } = await runBroker({}, [word])
   expect([code, stderr]).toEqual([0, ''])
   for (const name of Object.keys(settings)) expect(stdout).toMatch(new RegExp(`^  ${name} `, 'm'))
   expect(stdout).toMatch(/^ {2}PORT .*default 7450\)$/m)
 })
 
-test('an unknown argument is told', async () => {
+test('an unknown argument is reported', async () => {
   const { code, stderr } = await runBroker(good, ['--prot', '1'])
   expect([code, stderr]).toEqual([
     2,
@@ -313,7 +313,7 @@ test('an unknown argument is told', async () => {
   ])
 })
 
-test('an empty database is brought up to date, and the start is measured', async () => {
+test('an empty database is migrated, and the start is measured', async () => {
   const empty = await emptyDatabase()
   const times: number[] = []
   for (let start = 0; start < 2; start++) {
@@ -326,7 +326,7 @@ test('an empty database is brought up to date, and the start is measured', async
   await empty.drop()
 })
 
-test('without a named key the broker makes one of its own, for its owner only, and keeps it', async () => {
+test('without a configured key the broker creates one, readable only by its owner, and reuses it', async () => {
   const home = await temporaryFolder()
   const keys: string[] = []
   for (let start = 0; start < 2; start++) {
@@ -340,7 +340,7 @@ test('without a named key the broker makes one of its own, for its owner only, a
   await rm(home, { recursive: true })
 })
 
-test('a place where no key can be made is told', async () => {
+test('a folder where no key can be created is reported', async () => {
   const home = await temporaryFolder()
   await writeFile(join(home, '.sealpost'), '')
   const { code, stderr } = await runBroker({ ...good, BROKER_KEY_FILE: '' }, [], home)
@@ -348,13 +348,13 @@ test('a place where no key can be made is told', async () => {
   await rm(home, { recursive: true })
 })
 
-test('it starts where there is no git, and says that its commit is unknown', async () => {
+test('the broker starts without git and reports its commit as unknown', async () => {
   const broker = await BrokerProcess.start({ ...good, PATH: folder })
   expect(broker.log.find(({ event }) => event === 'broker.ready')).toMatchObject({ gitSha: 'unknown' })
   await broker.kill()
 })
 
-test('the broker sets its runtime, and keeps what an operator has set', async ({ skip }) => {
+test("the broker sets its runtime options and keeps the operator's own values", async ({ skip }) => {
   skip(process.platform !== 'linux', 'only Linux shows the environment of a process')
   const broker = await BrokerProcess.start({ ...good, BUN_GC_TIMER_INTERVAL: '5000' })
   const environment = (await readFile(`/proc/${broker.pid}/environ`, 'utf8')).split('\0')
