@@ -33,10 +33,10 @@ export interface AttachmentLimits {
 }
 
 interface AttachmentPorts {
-  /** With its own connections: messages never wait for a chunk. */
+  /** Has its own connections, so that messages never wait for a chunk. */
   readonly db: Database
   readonly store: ChunkStore
-  /** Includes stores that are no longer used for new ones. */
+  /** Includes stores that no longer receive new attachments. */
   readonly stores: readonly ChunkStore[]
   readonly limits: AttachmentLimits
 }
@@ -73,7 +73,7 @@ const REFUSALS = {
 
 export class AttachmentRequests {
   private readonly ports: AttachmentPorts
-  /** Creations run one after the other, so that a peer can't exceed its quota by concurrent requests. */
+  /** Creations run one after the other, so that concurrent requests can't exceed a peer's quota. */
   private creating: Promise<unknown> = Promise.resolve()
 
   constructor(ports: AttachmentPorts) {
@@ -82,7 +82,7 @@ export class AttachmentRequests {
 
   create(holder: TokenHolder, asked: NewAttachment): Promise<{ expiresAtMs: Millis } | HttpRefusal> {
     const created = this.creating.then(() => this.createNext(holder, asked))
-    this.creating = created.catch(() => undefined) // reported to the caller
+    this.creating = created.catch(() => undefined) // the caller gets the error
     return created
   }
 
@@ -121,7 +121,7 @@ export class AttachmentRequests {
     return (await this.find(holder, id)) ?? UNKNOWN
   }
 
-  /** Returns `null` if the chunk is stored. `found`: from `own`. @throws OperatingError */
+  /** Returns `null` if the chunk is stored. `found`: the result of `own`. @throws OperatingError */
   async put(ref: AttachmentRef, found: AttachmentInfo, chunk: SentChunk): Promise<HttpRefusal | null> {
     if (chunk.content.length !== chunkLength(found, chunk.chunkNo) || !isHashOf(chunk))
       return { code: 'chunk_malformed' }
@@ -130,7 +130,7 @@ export class AttachmentRequests {
     return outcome === 'differs' ? { code: 'chunk_differs' } : UNKNOWN
   }
 
-  /** Returns `null` if it is complete. @throws OperatingError */
+  /** Returns `null` if the attachment is complete. @throws OperatingError */
   async complete(holder: TokenHolder, id: AttachmentId, hash: Uint8Array): Promise<HttpRefusal | null> {
     const found = await this.find(holder, id)
     if (!found?.isOwner) return UNKNOWN
@@ -147,12 +147,12 @@ export class AttachmentRequests {
     return (await this.storeOf(found).get(ref, chunkNo)) ?? { code: 'chunk_missing' }
   }
 
-  /** Returns `null` if it is deleted for all peers. @throws OperatingError */
+  /** Returns `null` if the attachment is deleted for all peers. @throws OperatingError */
   async end({ meshId, peer }: TokenHolder, id: AttachmentId): Promise<HttpRefusal | null> {
     return (await expireAttachment(this.ports.db, { meshId, id }, peer)) ? null : UNKNOWN
   }
 
-  /** Returns the attachment if this peer may access it; only its owner may access an incomplete one. */
+  /** Returns the attachment if this peer may access it. Only its owner may access an incomplete attachment. */
   private async find(holder: TokenHolder, id: AttachmentId): Promise<AttachmentInfo | null> {
     const { meshId, peer, user } = holder
     const found = await findAttachment(this.ports.db, { meshId, id }, { peer, person: user })
@@ -178,7 +178,7 @@ const isNamed = (statement: Uint8Array | null, peer: PeerKey): boolean =>
 type Shape = Pick<AttachmentInfo, 'bytes' | 'chunkBytes'>
 const chunkCount = ({ bytes, chunkBytes }: Shape): number => Math.ceil(bytes / chunkBytes)
 
-/** Returns the required length of a chunk; 0 for an index outside the file. */
+/** Returns the required length of a chunk, or 0 for an index outside the file. */
 function chunkLength({ bytes, chunkBytes }: Shape, chunkNo: number): number {
   return Math.max(0, Math.min(chunkBytes, bytes - chunkNo * chunkBytes))
 }
@@ -195,7 +195,7 @@ interface StoredChunk {
 
 export interface ChunkStore {
   readonly name: ExpiredAttachment['store']
-  /** Like `putChunk` of the database. @throws OperatingError */
+  /** Works like `putChunk` of the database. @throws OperatingError */
   put(of: AttachmentRef, chunk: Chunk & StoredChunk): Promise<'done' | 'differs' | 'gone'>
   get(of: AttachmentRef, chunkNo: number): Promise<StoredChunk | undefined>
   /** Deletes the stored bytes of an expired attachment. Idempotent. @throws OperatingError */
@@ -211,7 +211,7 @@ export function postgresChunks(db: Database): ChunkStore {
       const chunk = await readChunk(db, of, chunkNo)
       return chunk?.content ? { hash: chunk.hash, content: chunk.content } : undefined
     },
-    forget: async () => undefined, // deleted with their rows
+    forget: async () => undefined, // bytes in the database are deleted with their rows
     close: () => undefined,
   }
 }
@@ -226,13 +226,13 @@ interface Ports {
 
 interface Pace {
   readonly everyMs: Millis
-  /** The delay after expiry: longer than a chunk in transit to a store can take. */
+  /** The delay between expiry and deletion. Longer than a chunk in transit to a store can take. */
   readonly sinceSeconds: number
 }
 
 const USUAL: Pace = { everyMs: 30_000, sinceSeconds: 60 }
 const FILES_AT_ONCE = 20
-/** 16 MB. */
+/** Equals 16 MB. */
 const CHUNKS_AT_ONCE = 64
 
 export class AttachmentExpiry {

@@ -184,7 +184,7 @@ export function addAttachments(app: HttpApi, parts: AttachmentParts): void {
   addChunks(app, parts)
 }
 
-/** A token is valid in one mesh, and other meshes are invisible to it. */
+/** A token is valid in one mesh only; other meshes are invisible to its holder. */
 const ownMesh: MiddlewareHandler<Env> = async (c, next) =>
   c.req.param('mesh') === c.var.holder.meshId ? next() : refuse(c, { code: 'attachment_unknown' })
 
@@ -288,7 +288,10 @@ async function chunkInRoom(
   return chunk
 }
 
-/** Counts a chunk of this peer as in transit until the returned function is called; limits their number and rate. */
+/**
+ * Counts one more chunk of this peer as in transit until the returned function is called. Limits the number and rate of
+ * such chunks.
+ */
 function beginTurn({ chunkers }: AttachmentParts, holder: TokenHolder): (() => void) | HttpRefusal {
   const name = shareNameOf(holder)
   return chunkers.begin(name) ?? once(() => chunkers.done(name))
@@ -355,7 +358,7 @@ function bytesOf(text: string): Uint8Array | null {
   try {
     return fromBase64url(text)
   } catch {
-    return null // its last character has invalid bits
+    return null // the last character has invalid bits
   }
 }
 
@@ -371,7 +374,7 @@ export class Transit {
     return this.held
   }
 
-  /** Returns a function that releases the bytes, once; `null` without space. */
+  /** Returns a function that releases the bytes once, or `null` if there is no space. */
   take(bytes: number): (() => void) | null {
     if (this.held + bytes > this.bytesMax) return null
     this.held += bytes

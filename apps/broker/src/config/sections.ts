@@ -9,7 +9,7 @@ export interface SettingKind<T> {
   readonly expects: string
 }
 
-/** Timers above this fire at once, and most of these numbers are sent in four bytes. */
+/** Timers above this value fire at once, and most of these numbers are encoded in four bytes. */
 export const COUNT_MAX = 2 ** 31 - 1
 const wholeNumber = (min: number, max: number) =>
   z
@@ -41,7 +41,7 @@ export const ms = (max?: number) => count('milliseconds', max)
 
 export interface Setting<T> extends SettingKind<T> {
   readonly unit: string
-  /** Text, as in the environment; `null` if the setting is required. */
+  /** The default as text, as in the environment; `null` if the setting is required. */
   readonly fallback: string | null
   readonly meaning: string
   readonly isSecret?: boolean
@@ -71,7 +71,7 @@ const share: SettingKind<number> = {
   expects: 'a share from 0 to 1',
 }
 
-/** With OpenTelemetry's names. */
+/** These settings have OpenTelemetry's names. */
 export const traceSettings = {
   OTEL_EXPORTER_OTLP_ENDPOINT: setting(receiver, {
     fallback: '',
@@ -126,7 +126,7 @@ interface TlsValues {
   readonly PUBLIC_URL?: string
 }
 
-/** Returns the errors of their combination, one sentence each. */
+/** Returns an error sentence for each invalid combination of settings. */
 export function tlsErrors({ TLS_CERT = '', TLS_KEY = '', PUBLIC_URL = '' }: TlsValues): string[] {
   if ((TLS_CERT === '') !== (TLS_KEY === ''))
     return [`TLS_CERT and TLS_KEY must be set together: ${TLS_CERT === '' ? 'TLS_CERT' : 'TLS_KEY'} is missing.`]
@@ -136,7 +136,7 @@ export function tlsErrors({ TLS_CERT = '', TLS_KEY = '', PUBLIC_URL = '' }: TlsV
 }
 
 const address = words('an address or a host name')
-/** A fixed default that differs for each broker on a machine, because `PORT` does. */
+/** A default that differs for each broker on a machine, because `PORT` does. */
 const BESIDE_PORT = 'PORT + 1'
 
 export const portSettings = {
@@ -166,7 +166,7 @@ export const portSettings = {
   ),
 }
 
-/** Replaces `PORT + 1` by its number. @returns an error sentence if that is no port */
+/** Replaces the text `PORT + 1` by the number. @returns an error sentence if the result is not a valid port */
 export function resolvePorts(values: Record<string, unknown>): string[] {
   const { PORT, ADMIN_PORT } = values
   if (ADMIN_PORT !== BESIDE_PORT || typeof PORT !== 'number') return []

@@ -22,9 +22,9 @@ type Alarm = 'snapshot_held' | 'dead_rows' | 'move_stalled'
 const LOOK_EVERY_MS = 10_000
 const FORGET_EVERY_MS = 60_000
 const TRIM_EVERY_MS = 10_000
-/** At the start: until now other brokers, or none, checked the database. */
+/** Runs at startup: until now other brokers, or none, checked the database. */
 const FIRST_TRIM_SECONDS = 3600
-/** Per statement; after a full one the next follows at once. */
+/** The number of rows per statement; after a full statement the next follows at once. */
 const FORGET_MAX = 1000
 
 export class DatabaseWatch {
@@ -126,14 +126,14 @@ export class DatabaseWatch {
       bytesMax,
       youngerThanSeconds: this.trimSeconds,
     })
-    // Twice the pause, so that the next run sees a letter whose transaction was still open at this one.
+    // Twice the interval, so that the next run sees a letter whose transaction was still open during this one.
     this.trimSeconds = (2 * TRIM_EVERY_MS + performance.now() - beganAtMs) / 1000
     if (trimmed === 0) return
     this.deadLettersTrimmed += trimmed
     this.parts.log.warn('dead_letters.trimmed', { trimmed })
   }
 
-  /** Never runs twice at a time: a slow database gets fewer queries. */
+  /** Runs never overlap, so a slow database gets fewer queries. */
   private every(event: string, ms: Millis, act: () => Promise<void>): ReturnType<typeof setInterval> {
     const once = async () => {
       if (this.busy.has(event)) return
@@ -151,7 +151,7 @@ export class DatabaseWatch {
   }
 }
 
-/** Opens a connection that asks for the database's origin; its timeouts are short. @throws DatabaseError */
+/** Opens a connection that queries the database's origin, with short timeouts. @throws DatabaseError */
 export const askOrigin = ({ DATABASE_URL }: Config): Promise<Database> =>
   openDatabase(DATABASE_URL, {
     ...{ applicationName: 'sealpost origin', connections: 1 },
@@ -175,7 +175,7 @@ export async function openDatabases(config: Config, origin: DatabaseOrigin) {
   return databases
 }
 
-/** Warns once per host: statements in plain text can be read and changed on the network. */
+/** Warns once per host: plaintext statements can be read and changed on the network. */
 function warnOfPlainText(databases: readonly Pick<Database, 'transport'>[], log: Log): void {
   const open = databases.flatMap(({ transport }) =>
     transport && transport.protocol === null && !transport.isLocal ? [transport.host.host] : [],

@@ -2,9 +2,9 @@
  * Proof of a key: looks the peer up and checks its signature over the transcript of this handshake. An unknown peer
  * costs the same and gets the same reply as a known one with an invalid signature.
  *
- * A check and its reply take a tenth of a millisecond, so checks run one after the other with pauses for the event
- * loop; above a limit new connections get `try_later`. Disconnected and long-waiting peers are skipped: 2,000 peers
- * that returned to a busy machine were checked, for minutes, only after they had given up.
+ * A check and its reply take 0.1 ms, so checks run one after the other with pauses for the event loop. Above a limit,
+ * new connections get `try_later`. The queue skips peers that disconnected or waited too long: without that rule, 2,000
+ * peers that returned to a busy machine were checked for minutes after they had given up.
  */
 
 import { existsSync, mkdirSync, readFileSync } from 'node:fs'
@@ -41,7 +41,7 @@ import type { Log } from '../telemetry/log.ts'
 
 const WAITING_MAX = 500
 const BREATH_EVERY = 8
-/** Half of the time that a connection has for its proof: the rest is for opening the session. */
+/** Half of the time that a connection has to prove its key; the other half is for opening the session. */
 const PATIENCE_MS: Millis = 5_000
 
 export class Authenticator {
@@ -59,7 +59,9 @@ export class Authenticator {
     this.cells = cells
   }
 
-  /** `null`: too many wait, or it took too long. @throws OperatingError if the database does not respond */
+  /**
+   * Returns `null` if too many wait or the check took too long. @throws OperatingError if the database does not respond
+   */
   authenticate(prover: Prover, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): Promise<Authentication | null> {
     return this.prove(prover, hello, auth, (transcript) => verifyClient(transcript, auth.signature, this.signatures))
   }
@@ -113,7 +115,7 @@ export class Authenticator {
     }
   }
 
-  /** Checks other signatures in the same queue. `null`: too many wait. */
+  /** Checks other signatures in the same queue. Returns `null` if too many wait. */
   async inTurn<T>(check: () => T): Promise<T | null> {
     if (this.waiting >= WAITING_MAX) return null
     this.waiting += 1
@@ -162,7 +164,7 @@ export function transcriptOf(
 const DEFAULT_KEY_FILE = '.sealpost/broker.json'
 
 export interface BrokerKeys extends SigningKeys {
-  /** The key that peers pin: its own, or the one that signed its certificate. */
+  /** The key that peers pin: the broker's own key, or the key that signed its certificate. */
   readonly clusterKey: PeerKey
   readonly certificate: ShardCertificate | null
 }
@@ -230,9 +232,9 @@ async function makeKeyFile(path: string): Promise<void> {
 }
 
 /**
- * The membership of a mesh, as its own admins manage it: enrolment by invite, the list of members, revocation. This
- * class checks signatures, in the same queue as those of other handshakes; one statement checks the invite and the
- * admin (`packages/store/src/members/membership.ts`).
+ * Lets a mesh's own admins manage its membership: enrolment by invite, the list of members, revocation. This class
+ * checks signatures, in the same queue as handshake signatures. One SQL statement checks the invite and the admin
+ * (`packages/store/src/members/membership.ts`).
  */
 interface Checked {
   readonly claim: VerifiedInvite
@@ -262,11 +264,11 @@ export class EnrolmentService {
     this.membersMax = membersMax
   }
 
-  /** `null`: too many wait. @throws OperatingError if the database does not respond */
+  /** Returns `null` if too many wait. @throws OperatingError if the database does not respond */
   async enrol(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): Promise<Enrolment | null> {
     const checked = await this.authenticator.inTurn(() => this.check(authority, hello, enrol))
     if (checked === null) return null
-    // The same reply as for an invite that the database knows as used up or revoked: it must not reveal which.
+    // Gives the same reply as for an invite that is used up or revoked: the reply must not reveal which one it is.
     if (checked === 'invite_refused') return { status: checked }
     const { claim, binding, proof } = checked
     const name = tidyName(enrol.name)
@@ -290,8 +292,8 @@ export class EnrolmentService {
 
   private check(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): Checked | 'invite_refused' {
     const invite = parseInvite(enrol.invite)
-    // The address in the invite is for the new member: a mesh may have moved since. The transcript contains the dialled
-    // one.
+    // The address in the invite is for the new member and may be outdated, since a mesh can move. The transcript
+    // contains the dialled address.
     if (!invite || invite.brokerKey !== this.keys.clusterKey) return 'invite_refused'
     const { meshId } = invite
     const transcript = transcriptOf(authority, hello, { ...enrol, meshId, capabilities: [] })

@@ -1,4 +1,4 @@
-/** Connects the driver's checks and lookups, and each request of a member, to the services. */
+/** Connects the driver's checks, its lookups and every member request to the services. */
 import type {
   ConsentReply,
   FoundGroups,
@@ -65,7 +65,7 @@ export function requestsOf(services: DirectoryServices): RequestServices {
   }
 }
 
-/** Before it replies that something does not exist, it checks that the mesh is in this cell. */
+/** Before a service reports that something does not exist, this checks that the mesh is in this cell. */
 async function resolve(
   { queue, users, groups: groupService, cells, spaces: lookup }: DirectoryServices,
   meshId: MeshId,
@@ -170,13 +170,13 @@ export class MemberSettings {
   }
 
   /**
-   * Applies the changes, then reads the whole consent. `null`: the requester is no longer a member. @throws
-   * OperatingError
+   * Applies the changes, then reads the complete consent. Returns `null` if the requester is no longer a member.
+   * @throws OperatingError
    */
   async consent(requester: Requester, { policy, changes }: FrameOf<'consent'>): Promise<ConsentReply | null> {
     const isAsking = policy === 'keep' && changes.length === 0
     const change = { policy: policy === 'keep' ? null : policy, verdicts: changes }
-    const owner = { meshId: requester.meshId, peer: requester.user } // a change by one device applies to all
+    const owner = { meshId: requester.meshId, peer: requester.user } // a change by one device applies to all devices of the user
     const { isDone, unknown } = isAsking ? { isDone: true, unknown: [] } : await changeConsent(this.db, owner, change)
     const found = await findConsent(this.db, owner)
     if (!found) return null
@@ -211,8 +211,8 @@ export class MemberSettings {
 }
 
 /**
- * The groups of a mesh. This class checks a statement's signature, in the same queue as those of handshakes; one
- * database statement decides which group statement is current (`packages/store/src/groups/groups.ts`).
+ * The groups of a mesh. This class checks a statement's signature, in the same queue as handshake signatures; one SQL
+ * statement decides which group statement is current (`packages/store/src/groups/groups.ts`).
  */
 export class GroupService {
   private readonly db: Database
@@ -225,7 +225,7 @@ export class GroupService {
     this.perOwnerMax = perOwnerMax
   }
 
-  /** `null`: too many wait. @throws OperatingError */
+  /** Returns `null` if too many wait. @throws OperatingError */
   async set(requester: Requester, { statement }: FrameOf<'setGroup'>): Promise<SetGroupReply | null> {
     const checked = await this.authenticator.inTurn(() => checkGroup(requester, statement))
     if (checked === null || 'outcome' in checked) return checked
@@ -235,7 +235,7 @@ export class GroupService {
     return outcome === 'done' ? { outcome, group } : { outcome }
   }
 
-  /** A group keeps a name from before the current rule, so that its owner can still change its members. */
+  /** A group created before the current naming rule keeps its name, so that its owner can still change its members. */
   private async isNamedSo({ meshId }: Requester, { groupId, name }: GroupStatement): Promise<boolean> {
     const [former] = await findGroups(this.db, meshId, [groupId])
     return former !== undefined && groupFields(former.statement)?.name === name

@@ -29,7 +29,7 @@ import type { Metrics } from '../telemetry/metrics.ts'
 import type { Followers } from './followers.ts'
 import { begun } from './replay-body.ts'
 
-/** Limits long responses: few at a time and one per member; others are queued, and members take turns. */
+/** Limits long responses: few at a time, and one per member. Others queue, and members take turns. */
 interface ReplaySlotLimits {
   readonly atATime: number
   readonly waitingMax: number
@@ -45,7 +45,7 @@ interface Waiter {
 
 export class ReplaySlots {
   readonly #limits: ReplaySlotLimits
-  /** By member, in the order of their next turn. */
+  /** By member, in the order in which the members get a slot. */
   readonly #waiting = new Map<string, Set<Waiter>>()
   #waitingCount = 0
   readonly #running = new Set<string>()
@@ -260,7 +260,7 @@ async function* endingWith(parts: Parts, done: () => void): Parts {
   }
 }
 
-/** Not a generator: one that is never read would not run its `finally`. */
+/** Not a generator: a generator that is never read does not run its `finally`. */
 function watchEnd(parts: Parts, ended: () => void): Parts {
   let isOver = false
   const report = () => {
@@ -340,8 +340,8 @@ const cut = () => new OperatingError('db_unavailable', 'A response of the databa
 export class HistoryPages {
   readonly #db: Pipeline
   /**
-   * Reads of one page at a time, by request: a request during a read shares the next one, which sees everything written
-   * before.
+   * Reads single pages on request. Requests that arrive during a read share the next read, which sees everything
+   * written before it.
    */
   readonly #reads = new Map<string, Batcher<PageRequest, Buffer | null>>()
 
@@ -349,7 +349,7 @@ export class HistoryPages {
     this.#db = db
   }
 
-  /** Returns the page as of the request, or later. @returns null: there is no such space. @throws DatabaseError */
+  /** Returns the page as of the request or later, or null if there is no such space. @throws DatabaseError */
   async find(request: PageRequest): Promise<Buffer | null> {
     const key = JSON.stringify(request)
     const reads = this.#reads.get(key) ?? new Batcher(() => this.#read(request), { max: 1, keyOf: () => key })
@@ -367,7 +367,7 @@ export class HistoryPages {
   }
 }
 
-/** Builds one string and one buffer: discarding memory costs more than copying. */
+/** Builds one string and one buffer, because allocating more memory costs more than copying. */
 function answerOf({ at, lastSeq, rows, hasMore }: EventPage, { to, after }: PageRequest): Buffer {
   const start = jsonLine({ start: true, at: formatTimestamp(to ?? at), lastSeq })
   const end = jsonLine({ end: true, seq: rows.at(-1)?.seq ?? after, more: hasMore })

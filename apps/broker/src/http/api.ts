@@ -57,7 +57,7 @@ interface ApiParts extends Parts {
   readonly inboxes: Inboxes
   readonly unproven: RequestLimits
   readonly peers: RequestLimits
-  /** The parse limit of each peer; `null`: none. */
+  /** The limit on parsed bytes for each peer; `null`: none. */
   readonly intakes: Intakes | null
 }
 
@@ -66,14 +66,14 @@ interface Options {
   readonly pollingIdleMs: Millis
   /** The request rate of one peer; `null` disables rate limits. */
   readonly rate: Rate | null
-  /** The parse limit of a peer, over HTTP and its socket; `null`: none. */
+  /** The limit on bytes parsed for a peer, over HTTP and its socket; `null`: none. */
   readonly intakes: Intakes | null
 }
 
 /** A handshake costs both sides a signature and a database lookup. */
 const UNPROVEN_RATE: Rate = { perSecond: 20, burst: 100 }
 const UNPROVEN_AT_A_TIME = 64
-/** Limits the memory of one peer's requests: a send is at most as large as a frame. */
+/** Limits the memory for one peer's requests: a send is at most as large as a frame. */
 const PEER_AT_A_TIME = 16
 const ENDS_WITHIN_MS = 1000
 
@@ -129,7 +129,7 @@ function apiRoutes(parts: ApiParts): HttpApi {
   addSpaces(app, parts.spaces)
   addReplays(app, parts)
   for (const route of ALL) app.all(route.getRoutingPath(), methodNotAllowed)
-  let document: ReturnType<typeof openApiDocument> | undefined // made by the first request: it takes 40 ms
+  let document: ReturnType<typeof openApiDocument> | undefined // built on the first request because it takes 40 ms
   app.get(DOCUMENT_PATH, (c) => {
     document ??= openApiDocument()
     return c.json(document)

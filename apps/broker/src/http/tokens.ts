@@ -1,6 +1,7 @@
 /**
- * Tokens: the holder of a token is the peer that signed for it, without a handshake for each request. A token is a
- * prefix and 48 bytes in base64url, the id of its mesh and 32 random ones; the database stores its hash.
+ * Tokens: the holder of a token acts for the peer that signed the token request, without a handshake for each HTTP
+ * request. A token consists of a prefix and 48 bytes in base64url: the mesh id and 32 random bytes. The database stores
+ * its hash.
  */
 import { hash256 } from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'
@@ -69,7 +70,7 @@ export type HttpCode = keyof typeof httpRefusals
 
 export interface HttpRefusal {
   readonly code: HttpCode
-  /** Wait at least this long; set for some codes. */
+  /** Set for some codes: the minimum wait before a retry. */
   readonly retryAfterMs?: Millis
 }
 
@@ -96,7 +97,7 @@ export interface TokenHolder {
 }
 
 export const nameOf = ({ meshId, peer }: TokenHolder): string => `${meshId}/${peer}`
-/** The name of a user's share of a limit: all its devices share it, by socket and by HTTP. */
+/** The name under which a user's limits are counted: all its devices share them, over sockets and HTTP. */
 export const shareNameOf = ({ meshId, user }: TokenHolder): string => `${meshId}/${user}`
 
 export interface TokenRequest {
@@ -116,10 +117,12 @@ const PREFIX = 'spt_'
 const MESH_BYTES = 16
 const SECRET_BYTES = 32
 const PER_PEER_MAX = 32
-/** How long a token is cached: a revocation applies after this time at most. */
+/** How long a token is cached. A revocation takes effect within this time. */
 const BELIEVED_MS = 3000
 const BELIEVED_MAX = 10_000
-/** Each lookup takes a database connection: invented tokens must not occupy all of them. */
+/**
+ * Each lookup takes a database connection, so their number is limited: invalid tokens must not use up all connections.
+ */
 const QUESTIONS_MAX = 200
 
 export class Tokens {
@@ -187,7 +190,7 @@ export class Tokens {
   }
 
   private believe(name: string, holder: TokenHolder, forMs: Millis): void {
-    this.believed.delete(name) // revoked, so not cached any more
+    this.believed.delete(name) // revoked, so no longer cached
     this.believed.set(name, { holder, untilMs: performance.now() + forMs })
     if (this.believed.size > BELIEVED_MAX) this.believed.delete(this.believed.keys().next().value!)
   }
@@ -205,10 +208,10 @@ export function readTokenHeader(header: string | undefined): AccessTokenRef | un
 
 type Greeting = FrameOf<'hello'>
 
-/** The oldest challenge is dropped first. One takes about 400 bytes. */
+/** When the table is full, the oldest challenge is dropped. One takes about 400 bytes. */
 const WAITING_MAX = 10_000
 
-/** Challenges that wait for the signature of a token request. Each is valid once, until its expiry. */
+/** The open challenges for token requests. Each can be signed once, until it expires. */
 export class Challenges {
   private readonly greet: () => Greeting
   private readonly waiting = new Map<string, { greeting: Greeting; untilMs: number }>()

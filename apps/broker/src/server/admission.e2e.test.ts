@@ -1,4 +1,4 @@
-/** What the broker reads of a client before its key is proven, and what a member pays for what it makes the broker parse. */
+/** The limits on bytes read from an unproven client, and the charges for what a member makes the broker parse. */
 import { encode, FRAME_BYTES_MAX, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { ask, HttpPeer, post } from '../test/http.ts'
@@ -15,7 +15,7 @@ beforeAll(async () => {
 })
 afterAll(() => world[Symbol.asyncDispose]())
 
-describe('before a key is proven', () => {
+describe('before the key is proven', () => {
   test.each([
     ['text over 16 KiB', 'json', ping(UNPROVEN_FRAME_BYTES_MAX + 1), TOO_LARGE],
     ['bytes over 16 KiB', 'binary', new Uint8Array(UNPROVEN_FRAME_BYTES_MAX + 1), TOO_LARGE],
@@ -61,7 +61,7 @@ describe('before a key is proven', () => {
     let body = await exhaust()
     expect(reasons[0]).toBe('frame_malformed')
     expect(reasons.at(-1)).toBe('rate_exceeded')
-    // On a slow machine the bucket has room again by the time of the request.
+    // On a slow machine the bucket may have refilled before the request arrives.
     for (let i = 0; i < 4 && (body as { code: string }).code !== 'rate_limited'; i++) body = await exhaust()
     expect(body).toEqual({ code: 'rate_limited', retryAfterMs: expect.any(Number) })
   })
@@ -105,7 +105,7 @@ describe('a body in chunks that is too large', () => {
 })
 
 describe('a member', () => {
-  test('sends no longer frame than its type may have', async () => {
+  test('cannot send a frame longer than its type allows', async () => {
     const place = await world.enrol()
     for (const [wire, closing] of [
       [ping(UNPROVEN_FRAME_BYTES_MAX + 1), TOO_LARGE],
@@ -122,7 +122,7 @@ describe('a member', () => {
     client.destroy()
   })
 
-  test('has bodies of 32 KiB where no larger one makes sense', async () => {
+  test('is limited to bodies of 32 KiB on routes that need no larger ones', async () => {
     const peer = await HttpPeer.enter(await world.enrol())
     const large = { peers: Array.from({ length: 600 }, () => 'ab'.repeat(32)) }
     expect((await peer.post('/v1/lookup', large)).body).toEqual({ code: 'body_too_large' })
@@ -130,7 +130,7 @@ describe('a member', () => {
     expect((await peer.post('/v1/lookup', [[[[[[[[[]]]]]]]]])).body).toEqual({ code: 'body_malformed' })
   })
 
-  test('pays for frames and bodies that are refused, over all its connections', async () => {
+  test('is charged for refused frames and bodies, over all its connections', async () => {
     const tight = { LIMITS: 'on', RATE_BYTES_PER_SECOND: '1', RATE_BYTES_BURST: String(64 * 1024) }
     await using limited = await World.open(tight)
     const [place, other] = await limited.enrolMany(2)
@@ -155,7 +155,7 @@ describe('a member', () => {
   })
 })
 
-test('neither port tells an unproven client its commit or the version of Postgres', async () => {
+test('neither port reveals the commit or the Postgres version to an unproven client', async () => {
   for (const url of [world.broker.httpUrl, world.broker.adminUrl]) {
     const { body } = await ask(`${url}/version`)
     expect(body).toMatchObject({ version: '0.1.0', brokerKey: world.broker.key })

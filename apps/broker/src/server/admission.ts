@@ -1,6 +1,6 @@
 /**
- * Admission control: refuses connections and requests that a browser, an address or a crowd may not make, before anything
- * is spent on them. The order of the checks is part of docs/PROTOCOL.md.
+ * Admission control: refuses connections and requests before the broker does any work for them. It checks browser
+ * origins, rates per address, and total load. docs/PROTOCOL.md specifies the order of the checks.
  */
 import { type Rate, Rates } from '@sealpost/core'
 import { normalizeAuthority } from '@sealpost/identity'
@@ -12,11 +12,11 @@ export interface AdmissionLimits {
   readonly socketsPerIp: number
   readonly unprovenPerIp: number
   readonly unprovenMax: number
-  /** New connections of one address. */
+  /** The rate of new connections of one address. */
   readonly upgrades: Rate
-  /** Its requests by HTTP. */
+  /** The rate of HTTP requests of one address. */
   readonly requests: Rate
-  /** Beside them its chunks of attachments. */
+  /** The rate of attachment chunks of one address, counted apart from other requests. */
   readonly chunks: Rate
 }
 
@@ -24,17 +24,17 @@ export interface AdmissionOptions {
   readonly host: string
   readonly authorities: readonly string[]
   readonly origins: readonly string[]
-  /** Pages of the broker's own origins may connect, too. */
+  /** Pages of the broker's own origins may also connect. */
   readonly isDemoOn: boolean
   readonly proxies: Proxies
-  /** `null` switches them off. */
+  /** `null` disables the limits. */
   readonly limits: AdmissionLimits | null
 }
 
 interface AdmissionParts {
-  /** The broker has more to do than it can. */
+  /** Whether the broker is overloaded. */
   readonly isOverloaded: () => boolean
-  /** There are too few descriptors for more connections; requests are served. */
+  /** Whether too few descriptors are free for new connections; HTTP requests are still served. */
   readonly hasNoRoom: () => boolean
   readonly refused: (code: string) => void
 }
@@ -52,7 +52,10 @@ interface AddressCounts {
 }
 
 const FORGET_EVERY_MS = 10_000
-/** Bytes that clients of one address may have parsed before they prove a key: `auth` has about 300, `enrol` 2,000. */
+/**
+ * Bytes that the clients of one address may have parsed before they prove a key. An `auth` has about 300, an `enrol`
+ * 2,000.
+ */
 const UNPROVEN_BYTE_RATE: Rate = { perSecond: 64 * 1024, burst: 1024 * 1024 }
 const CHUNK_PATH = /^\/v1\/meshes\/[^/]+\/attachments\/[^/]+\/chunks\/[^/]+$/
 
@@ -86,12 +89,15 @@ export class AdmissionControl {
     this.authorities = new Set([...own, authorityWith(this.options.host, port), ...this.options.authorities])
   }
 
-  /** The client address that every limit counts: an IPv4 address, or the /64 of an IPv6 one. */
+  /** Returns the client address that every limit counts: an IPv4 address, or the /64 of an IPv6 one. */
   clientAddressOf(request: Request, connection: string): string {
     return this.addresses.clientOf(request.headers, connection)
   }
 
-  /** The name under which the client reached us, with its port; none of ours when it is a page's rebound name. */
+  /**
+   * Returns the host and port under which the client reached the broker, or undefined if the name is not the broker's,
+   * as in a DNS rebinding attack.
+   */
   authorityOf(request: Request): string | undefined {
     const host = request.headers.get('host')?.toLowerCase() ?? ''
     return [host, `${host}:443`, `${host}:80`].find((name) => this.authorities.has(name))
@@ -101,7 +107,7 @@ export class AdmissionControl {
     return this.malformed(request) ?? this.crowded(clientAddress)
   }
 
-  /** Of any request by HTTP. */
+  /** Checks any HTTP request. */
   requestRefusal(clientAddress: string, pathname: string): Response | null {
     return this.tooFast(CHUNK_PATH.test(pathname) ? this.chunks : this.requests, clientAddress)
   }
@@ -114,17 +120,17 @@ export class AdmissionControl {
     return null
   }
 
-  /** Counts bytes that a client wants parsed before its key is proven, and returns 0; or when to come again. */
+  /** Charges bytes that a client wants parsed before its key is proven, and returns 0, or when to retry. */
   chargeUnproven(clientAddress: string, bytes: number): Millis {
     return this.unprovenBytes?.take(clientAddress, performance.now(), bytes) ?? 0
   }
 
-  /** Counts bytes that were read of it though it had none left: it is refused until they are paid. */
+  /** Charges bytes that were read even though the budget was used up: the address is refused until the debt is paid. */
   oweUnproven(clientAddress: string, bytes: number): void {
     this.unprovenBytes?.charge(clientAddress, performance.now(), bytes)
   }
 
-  /** Over the number of connections without a proven key, the one that makes room is closed. */
+  /** Above the limit of connections without a proven key, closes the one that must make room. */
   entered(clientAddress: string, connection: Evictable): void {
     const counts = this.addressCounts.get(clientAddress) ?? { sockets: 0, unproven: 0 }
     counts.sockets += 1
@@ -134,7 +140,7 @@ export class AdmissionControl {
     this.unproven.add(connection, clientAddress, performance.now())
   }
 
-  /** Its first frame has come. */
+  /** Its first frame has arrived. */
   heard(connection: Evictable): void {
     this.unproven.heard(connection)
   }
@@ -205,7 +211,7 @@ export class AdmissionControl {
     return retryAfterMs > 0 ? this.refuse(429, 'rate_limited', retryAfterMs) : null
   }
 
-  /** A client that is no browser names none. A page of ours names the very authority that its request went to. */
+  /** Clients other than browsers send no origin. A page of ours has the origin that its request went to. */
   private isOriginAllowed(request: Request): boolean {
     const origin = request.headers.get('origin')
     if (origin === null || this.options.origins.includes(origin)) return true

@@ -1,6 +1,6 @@
 /**
- * WebSocket connections: reads frames, hands them to the driver and writes its frames. Every callback is guarded, because
- * an error thrown in one of Bun's handlers ends the process.
+ * WebSocket connections: reads frames, passes them to the driver, and writes its frames. Every callback is guarded,
+ * because an error thrown in one of Bun's handlers ends the process.
  */
 import { type SendOutcome, type SocketId, TokenBucket } from '@sealpost/core'
 import type { Connection, Driver } from '@sealpost/driver'
@@ -27,14 +27,14 @@ export interface SocketOptions {
   readonly certificate: Uint8Array | null
   readonly authWithinMs: Millis
   readonly backpressureBytes: number
-  /** Limits the bytes that each member has parsed; null: no limit. */
+  /** Limits the bytes that each member may have parsed; null: no limit. */
   readonly intakes: Intakes | null
 }
 
 export interface SocketPorts {
   readonly driver: Driver
   readonly log: Log
-  /** A session is open, or was refused with a code, this long after `hello`. */
+  /** Called with the time since `hello` when a session opens or is refused with a code. */
   readonly handshake: (tookMs: Millis, refused: CloseCode | null) => void
 }
 
@@ -45,15 +45,15 @@ export interface SocketState extends Evictable {
   socket: SocketId
   connection: BunConnection | null
   isProven: boolean
-  /** From the proof of its key on, unless limits are off. */
+  /** Set once the key is proven, unless limits are off. */
   intake: Intake | null
   readonly startedAtMs: Millis
-  /** Pings and pongs it may still say. */
+  /** Limits the pings and pongs that the client sends. */
   readonly controls: TokenBucket
 }
 export type Socket = ServerWebSocket<SocketState>
 
-/** Ten a second are a client's own business; more for 5 seconds are a flood. */
+/** Up to ten per second are allowed; a higher rate for 5 seconds counts as a flood. */
 const CONTROLS = { perSecond: 10, burst: 50 }
 
 export function socketState(form: Form, authority: string, clientAddress: string): SocketState {
@@ -88,7 +88,7 @@ export function socketHandlers(
     }
   }
 
-  /** Returns whether the unproven connection may have this many bytes parsed. */
+  /** Returns whether this many bytes of an unproven connection may be parsed. */
   const admits = ({ data }: Socket, byteCount: number): boolean => {
     admission.heard(data)
     return admission.chargeUnproven(data.clientAddress, byteCount) === 0
@@ -139,7 +139,7 @@ export function socketHandlers(
   } satisfies WebSocketHandler<SocketState>
 }
 
-/** Bun answers each ping by itself, so a flood of them costs us and is no frame that the engine sees. */
+/** Bun replies to each ping without telling the engine, so a flood of them must be counted here. */
 function countControl({ data }: Socket, driver: Driver): void {
   if (data.controls.take(performance.now()) > 0) driver.refuse(data.socket, 'rate_exceeded')
 }
@@ -152,7 +152,7 @@ class BunConnection implements Connection {
   readonly authority: string
   private readonly socket: Socket
   private readonly parts: ConnectionParts
-  /** Its member, from the proof of its key on. */
+  /** The name of the member's limits, once the key is proven. */
   private member: string | undefined
   private isPaused = false
   private heldBack: ReturnType<typeof setTimeout> | undefined
@@ -205,12 +205,12 @@ class BunConnection implements Connection {
     if (!this.heldBack) this.socket.resume()
   }
 
-  /** Makes room for another connection. */
+  /** Disconnects this client to make room for another one. */
   evict(): void {
     this.parts.driver.refuse(this.socket.data.socket, 'try_later')
   }
 
-  /** The socket is closed. */
+  /** The socket has closed. */
   over(): void {
     clearTimeout(this.heldBack)
     if (this.member !== undefined) this.parts.intakes?.leave(this.member)
@@ -229,7 +229,7 @@ class BunConnection implements Connection {
     if (owedMs > 0) this.holdBack(owedMs)
   }
 
-  /** Stops reading: the member is over its rate of parsed bytes. */
+  /** Stops reading because the member exceeds its rate of parsed bytes. */
   holdBack(ms: Millis): void {
     if (this.heldBack) return
     this.socket.pause()
@@ -254,11 +254,11 @@ export function helloOf(options: Pick<SocketOptions, 'brokerKey' | 'authWithinMs
   }
 }
 
-const IDLE_SECONDS = 120 // a second net under the engine's own heartbeat
+const IDLE_SECONDS = 120 // a fallback for the engine's own heartbeat
 
-/** For Bun's server. `backpressureBytes`: what a socket that is never read may hold. */
+/** The settings of Bun's server. `backpressureBytes`: how much may be buffered for a socket that is never read. */
 export const endpointSettings = (backpressureBytes: number) => ({
-  perMessageDeflate: false, // an envelope is ciphertext, which gains nothing, and a bomb would have something to burst
+  perMessageDeflate: false, // envelopes are ciphertext, which doesn't compress, and decompression would allow zip bombs
   maxPayloadLength: FRAME_BYTES_MAX,
   backpressureLimit: backpressureBytes,
   closeOnBackpressureLimit: true,
@@ -266,19 +266,19 @@ export const endpointSettings = (backpressureBytes: number) => ({
   sendPings: false,
 })
 
-/** A minimum rate for clients that hold a scarce resource: space for a chunk, a turn to read. */
+/** A minimum rate for clients that hold a scarce resource, such as memory for a chunk or a replay slot. */
 export interface TransferPace {
   readonly bytesPerSecond: number
-  /** A peer may be so far behind its pace. */
+  /** How far a client may fall behind the minimum rate. */
   readonly startMs: Millis
 }
 
-/** Calls `tooSlow` once when what has passed is less than the pace asks for. */
+/** Calls `tooSlow` once when a transfer falls below the minimum rate. */
 export class PaceWatch {
   readonly #pace: TransferPace
   readonly #tooSlow: () => void
   #timer: ReturnType<typeof setTimeout> | undefined
-  /** Until then what has passed is enough. */
+  /** The transfer is fast enough until this time. */
   #untilMs: Millis
 
   constructor(pace: TransferPace, tooSlow: () => void) {
@@ -288,7 +288,7 @@ export class PaceWatch {
     this.#wait()
   }
 
-  /** Adds `bytes`. A burst gives no more time than the start did, beside that of its own bytes. */
+  /** Adds `bytes`. A burst earns no more slack than `startMs`, besides the time for its own bytes. */
   passed(bytes: number): void {
     const nowMs = performance.now()
     const { bytesPerSecond, startMs } = this.#pace
@@ -308,14 +308,16 @@ export class PaceWatch {
   }
 }
 
-/** The whole body; null when it came too slowly, and the rest of it is not read. @throws what the body throws */
+/**
+ * Returns the whole body, or null if it arrived too slowly; the rest is then not read. @throws the errors of the body
+ */
 export async function readAtPace(body: Request, pace: TransferPace): Promise<Uint8Array | null> {
   if (!body.body) return new Uint8Array()
   const reader = body.body.getReader()
   let isLate = false
   const watch = new PaceWatch(pace, () => {
     isLate = true
-    void reader.cancel().catch(() => undefined) // it has failed already
+    void reader.cancel().catch(() => undefined) // the body has already failed
   })
   const pieces: Uint8Array[] = []
   try {

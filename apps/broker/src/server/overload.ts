@@ -1,6 +1,6 @@
 /**
- * Whether the broker has more to do than it can. It says so before it falls over: then nobody new is let in and nothing
- * new is taken, each refused with a code that may be retried, while what was taken is still answered.
+ * Detects overload. An overloaded broker refuses new sessions and new messages with retryable codes, and still replies
+ * to everything it has accepted.
  */
 
 import { closeSync, openSync } from 'node:fs'
@@ -13,18 +13,18 @@ import { errorFields, type Log } from '../telemetry/log.ts'
 import { type Metrics, residentBytes } from '../telemetry/metrics.ts'
 
 export interface OverloadLimits {
-  /** The event loop may come so late. */
+  /** The maximum lag of the event loop. */
   readonly lagMsMax: Millis
-  /** Memory of the process. */
+  /** The maximum resident memory of the process. */
   readonly memoryBytesMax: number
-  /** Statements that wait for a connection to the database. */
+  /** The maximum number of statements that wait for a database connection. */
   readonly statementsMax: number
 }
 
 export interface Readings {
   readonly nowMs: () => Millis
   readonly memoryBytes: () => number
-  /** Garbage counts until it is collected: over the limit it is, before anybody is refused. */
+  /** Collects garbage. Memory use includes garbage, so the broker collects it before it refuses anyone. */
   readonly collect: () => void
   readonly statementsWaiting: () => number
 }
@@ -32,15 +32,17 @@ export interface Readings {
 export type OverloadReason = 'event_loop' | 'memory' | 'statements'
 
 export const LOOK_EVERY_MS = 250
-/** A single late look is a pause of this process: of its machine, its collector, or a signal. */
+/**
+ * A single late measurement is a pause of the whole process, caused by the machine, the garbage collector or a signal.
+ */
 const LATE_LOOKS_MIN = 4
-/** Calm for so long before it counts as over, or it would flicker. */
+/** The number of good measurements in a row that end an overload, so that the state does not flicker. */
 const CALM_LOOKS_MIN = 4
-/** A whole collection stops everything for about 100 ms per GB. */
+/** A full collection stops everything for about 100 ms per GB. */
 const COLLECT_EVERY_MS = 5000
 
 export class Overload {
-  /** Null: there is none. */
+  /** Null if there is no overload. */
   reason: OverloadReason | null = null
   lagMs: Millis = 0
   private readonly limits: OverloadLimits
@@ -56,7 +58,7 @@ export class Overload {
     this.lookedAtMs = readings.nowMs()
   }
 
-  /** Every `LOOK_EVERY_MS`. Answers whether something changed. */
+  /** Call every `LOOK_EVERY_MS`. Returns whether the state changed. */
   look(): boolean {
     const before = this.reason
     const found = this.find()
@@ -98,7 +100,7 @@ export interface OverloadWatch {
   stop(): void
 }
 
-/** With the limits off it looks, and finds none. */
+/** With limits off it still measures, but never finds an overload. */
 export function watchOverload(config: Config, { driver, log, metrics, asking }: Parts): OverloadWatch {
   const overload = new Overload(
     config.LIMITS === 'off'
@@ -138,27 +140,29 @@ export function watchOverload(config: Config, { driver, log, metrics, asking }: 
 }
 
 /**
- * Watches how many descriptors this process may still open. A connection takes one as soon as the kernel accepts it, before
- * any limit of an address can count it. When none is left, the port is closed until there is room again: the event loop would
- * otherwise spin on connections that it can't accept, and Postgres and files would get none. A reserve is held for them.
+ * Watches how many descriptors this process may still open. A connection occupies one as soon as the kernel accepts it,
+ * before any limit per address can count it. When none is left, the port is closed until some are free again: otherwise
+ * the event loop would spin on connections that it can't accept, and none would be left for Postgres and files. A
+ * reserve is kept for those.
  */
 const DESCRIPTORS_LOOK_EVERY_MS = 250
-/** For connections to Postgres, name look-ups and files while the port is closed. */
+/** For Postgres connections, DNS lookups and files while the port is closed. */
 export const DESCRIPTORS_RESERVED = 64
-/** With fewer descriptors free beside the reserve, the broker admits no new session. Opening all of them takes 190 µs. */
+/**
+ * With fewer descriptors free besides the reserve, the broker admits no new session. Opening all of them takes 190 µs.
+ */
 export const DESCRIPTORS_FREE_MIN = 32
 
-/** The public port. */
 export interface Port {
-  /** Listens no more, and keeps its connections. */
+  /** Stops listening and keeps open connections. */
   pause(): void
   /** Listens again. */
   resume(): void
-  /** Closes kept-alive connections without a request. */
+  /** Closes idle keep-alive connections. */
   closeIdle(): void
 }
 
-/** Opens a descriptor that does nothing. @throws when there is none */
+/** Opens a descriptor that does nothing. @throws if none is free */
 export interface Opener {
   open(): number
   close(descriptor: number): void
@@ -223,12 +227,12 @@ export class Descriptors {
     this.#log.info('descriptors.free')
   }
 
-  /** At most this number; fewer when there are no more. */
+  /** Opens up to `count` descriptors; fewer if they run out. */
   #take(count: number): number[] {
     const taken: number[] = []
     try {
       while (taken.length < count) taken.push(this.#opener.open())
-    } catch {} // EMFILE or ENFILE: what was opened is all there is
+    } catch {} // EMFILE or ENFILE: no more descriptors are available
     return taken
   }
 

@@ -19,21 +19,21 @@ export interface ServerOptions extends AdmissionOptions, SocketOptions {
 }
 
 export interface RunningServer {
-  /** host:port */
+  /** `host:port` */
   readonly authority: string
   readonly port: number
   /** Serves another certificate to new connections; open ones stay. @throws OperatingError as `serve` */
   renew(tls: Tls): void
-  /** For want of descriptors. */
+  /** Whether the port is closed because descriptors have run out. */
   isPortClosed(): boolean
-  /** Upgrades no more sockets. */
+  /** Stops accepting WebSocket upgrades. */
   refuseNewcomers(): void
   stop(): Promise<void>
 }
 
 export interface ServerParts extends SocketPorts {
   readonly isOverloaded: () => boolean
-  /** Counts a request or an upgrade that was refused with this code before anything was done for it. */
+  /** Counts a request or upgrade that was refused with this code before any other work. */
   readonly refused: (code: string) => void
   readonly fetch: (request: Request, caller: Caller) => Response | Promise<Response>
 }
@@ -51,10 +51,10 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
   const listener = new Listener<SocketState>({
     hostname: options.host,
     port: options.port,
-    maxRequestBodySize: FRAME_BYTES_MAX, // the same envelopes, by whichever way
+    maxRequestBodySize: FRAME_BYTES_MAX, // HTTP carries the same envelopes as frames
     idleTimeout: 30,
     fetch: (request, server) => {
-      // Bun takes whatever stands in `Host`, and without a usable one leaves the URL a bare path.
+      // Bun accepts any `Host`, and without a usable one `request.url` is a bare path.
       if (!URL.canParse(request.url)) return admission.refuse(400, 'bad_host')
       const { pathname } = new URL(request.url)
       const clientAddress = admission.clientAddressOf(request, server.requestIP(request)?.address ?? '')
@@ -89,7 +89,7 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
   }
 }
 
-/** What the types of Bun do not name yet. */
+/** A method that Bun's types lack. */
 interface Idling {
   closeIdleConnections(): number
 }
@@ -97,16 +97,16 @@ interface Idling {
 type Serving<T> = Bun.Serve.Options<T> & { readonly port: number }
 
 /**
- * Bun keeps the certificate of a server as long as it listens. For another one a second server takes the port over: the
- * first stops to listen, and keeps its sockets and requests until they end by themselves. In between, for half a millisecond,
- * nobody listens.
+ * Bun keeps a server's certificate for as long as it listens. To change it, a second server takes over the port: the
+ * first stops listening, and keeps its sockets and requests until they end by themselves. For half a millisecond in
+ * between, nobody listens.
  */
 class Listener<T> implements Port {
   readonly #options: Serving<T>
   #server: Server<T> | null = null
   #tls: Tls | null = null
   #isPaused = false
-  /** A server that has stopped does not know its port. */
+  /** Stored, because a stopped server no longer knows its port. */
   #pausedPort = 0
   readonly #former = new Set<Server<T>>()
 
@@ -189,7 +189,7 @@ interface Arrival {
 function upgrade({ request, server, admission, clientAddress }: Arrival): Response | undefined {
   const subprotocol = chooseSubprotocol(offeredBy(request))!
   const data = socketState(SUBPROTOCOLS[subprotocol], admission.authorityOf(request)!, clientAddress)
-  // The subprotocol is always named: left to itself Bun answers with the first one offered, ours or not.
+  // Always names the subprotocol: by default Bun picks the first one offered, ours or not.
   const isUpgraded = server.upgrade(request, { headers: { 'Sec-WebSocket-Protocol': subprotocol }, data })
   if (!isUpgraded) return admission.refuse(400, 'bad_upgrade')
   admission.entered(clientAddress, data)
@@ -207,7 +207,8 @@ function callerOf({ request, server, admission, clientAddress }: Arrival): Calle
 }
 
 /**
- * Without `reusePort: false`, `development: false` sets SO_REUSEPORT, and the kernel deals new connections to two brokers on one port.
+ * Sets `reusePort: false` explicitly: with `development: false` alone Bun sets SO_REUSEPORT, and the kernel would
+ * distribute new connections among two brokers on one port.
  * @throws OperatingError `port_taken`, `address_unusable`
  */
 function listen<T>(setting: 'PORT' | 'ADMIN_PORT', options: Bun.Serve.Options<T>): Server<T> {
@@ -222,7 +223,7 @@ function listen<T>(setting: 'PORT' | 'ADMIN_PORT', options: Bun.Serve.Options<T>
   }
 }
 
-/** Everything that is plain HTTP. `/livez` never touches Postgres, `/readyz` does; figures are on the private port only. */
+/** The plain HTTP routes. `/livez` never queries Postgres, `/readyz` does; only the private port serves metrics. */
 const DISCOVERY_PATH = '/.well-known/sealpost'
 
 export interface VersionFacts {
@@ -239,12 +240,12 @@ export interface VersionFacts {
 
 export interface HttpParts {
   readonly facts: VersionFacts
-  /** What `/.well-known/sealpost` answers. */
+  /** The response of `/.well-known/sealpost`. */
   readonly discovery: object
-  /** Resolves when the database answers and the broker takes sessions; rejects otherwise. */
+  /** Resolves if the database responds and the broker accepts sessions; rejects otherwise. */
   readonly isReady: () => Promise<void>
   readonly scrape: () => Promise<string>
-  /** What an operator should look at though the broker is ready; a line each. */
+  /** Warnings for the operator of a broker that is ready, one per line. */
   readonly warnings: () => readonly string[]
 }
 
@@ -254,7 +255,7 @@ export function publicRoutes(parts: HttpParts): Hono {
 
 function routes(parts: HttpParts, ready: () => string): Hono {
   const app = new Hono()
-  // No commit and no version of Postgres: which faults they have is known, and clients prove nothing here.
+  // Hides the commit and the Postgres version, which reveal known vulnerabilities: clients prove no key here.
   const { gitSha: _, postgres: __, ...publicFacts } = parts.facts
   app.get('/livez', (c) => c.text('ok'))
   app.get('/readyz', async (c) => {
@@ -262,7 +263,7 @@ function routes(parts: HttpParts, ready: () => string): Hono {
       await parts.isReady()
       return c.text(ready())
     } catch {
-      return c.text('not ready', 503) // the reason is in the log; a stranger need not know it
+      return c.text('not ready', 503) // the reason is in the log; unknown clients need not see it
     }
   })
   app.get('/version', (c) => c.json(publicFacts))
@@ -273,7 +274,7 @@ function routes(parts: HttpParts, ready: () => string): Hono {
   return app
 }
 
-/** Names what a path asks for by the route that answers it, so that nothing of what someone made up is told; else `other`. */
+/** Returns the route that handles a path, or `other`, so that metrics and traces contain no text from a client. */
 export function routesOf({
   routes,
 }: {
@@ -288,7 +289,6 @@ export function routesOf({
     (plain.has(pathname) ? pathname : undefined) ?? named.find(([, pattern]) => pattern.test(pathname))?.[0] ?? 'other'
 }
 
-/** Mounts the page of the demo. */
 export function withDemo(app: Hono, demo: Demo): Hono {
   for (const path of [DEMO_PATH, `${DEMO_PATH}/*`]) {
     app.get(path, (c) => demo.answer(c.req.raw))
@@ -297,7 +297,6 @@ export function withDemo(app: Hono, demo: Demo): Hono {
   return app
 }
 
-/** Mounts the page of the console. */
 export function withConsole(app: Hono, console: Console): Hono {
   for (const path of [CONSOLE_PATH, `${CONSOLE_PATH}/*`]) {
     app.get(path, (c) => console.answer(c.req.raw))

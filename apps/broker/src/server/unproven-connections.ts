@@ -1,20 +1,20 @@
 /**
- * Connections without a proven key, by the prefixes of their client addresses, and which of them makes room for a new one
- * when there are too many.
+ * Tracks connections without a proven key by the prefixes of their client addresses, and selects the one to close when
+ * there are too many.
  *
- * An attacker with many addresses usually has them in few networks: a /48 or a /56 of IPv6, a /24 of IPv4. A client takes the
- * place of the oldest connection of the fullest network, if its own network has fewer: an attacker displaces itself, and
- * clients that all come back at once displace nobody who is about to be served. One that has been silent for too long
- * makes room for anybody.
+ * An attacker with many addresses usually has them in few networks: a /48 or /56 of IPv6, or a /24 of IPv4. A new
+ * client replaces the oldest connection of the fullest network if its own network has fewer connections. So an attacker
+ * displaces itself, and clients that all reconnect at once do not displace each other. A connection that has been
+ * silent for too long is replaced by any client.
  */
 
 import { BlockList, isIP } from 'node:net'
 import type { Millis } from '@sealpost/std'
 
-/** From the `hello` to the `auth` of a client: a few round trips, and a phone that wakes up. */
+/** The time from `hello` to a client's `auth`: a few round trips, plus the wake-up of a phone. */
 export const SILENT_MS_MAX: Millis = 2_000
 
-/** From the widest to the address itself; an IPv6 address comes as its /64. */
+/** Returns the prefixes from the widest network to the address itself; an IPv6 address is given as its /64. */
 export function prefixesOf(clientAddress: string): readonly string[] {
   const groups = clientAddress.split(':')
   if (groups.length === 1) return [clientAddress.slice(0, clientAddress.lastIndexOf('.')), clientAddress]
@@ -26,7 +26,7 @@ export function prefixesOf(clientAddress: string): readonly string[] {
 interface Entry {
   readonly prefixes: readonly string[]
   readonly sinceMs: Millis
-  /** Nothing of it has arrived yet. */
+  /** Nothing has arrived on the connection yet. */
   isSilent: boolean
 }
 
@@ -44,7 +44,7 @@ export class UnprovenConnections<Connection> {
     this.#all.add(connection, prefixes)
   }
 
-  /** Its first frame has come: from here on it waits for the broker. */
+  /** Records the first frame: from now on the client waits for the broker. */
   heard(connection: Connection): void {
     const entry = this.#entries.get(connection)
     if (entry) entry.isSilent = false
@@ -57,7 +57,7 @@ export class UnprovenConnections<Connection> {
     this.#all.delete(connection, entry.prefixes)
   }
 
-  /** Returns the connection that makes room for a client of this address; undefined: none has to. */
+  /** Returns the connection to close for a client of this address, or undefined if none must be closed. */
   victimFor(clientAddress: string, nowMs: Millis): Connection | undefined {
     const { victim, isFairer } = this.#all.oldestOfFullest(prefixesOf(clientAddress))
     const entry = victim === undefined ? undefined : this.#entries.get(victim)
@@ -66,7 +66,7 @@ export class UnprovenConnections<Connection> {
   }
 }
 
-/** The connections of a prefix, the oldest first, and the same of each narrower prefix in it. */
+/** The connections of a prefix, oldest first, and a nested network for each narrower prefix. */
 class Network<Connection> {
   readonly #connections = new Set<Connection>()
   readonly #parts = new Map<string, Network<Connection>>()
@@ -87,7 +87,7 @@ class Network<Connection> {
     if (part.#connections.size === 0) this.#parts.delete(prefix!)
   }
 
-  /** `isFairer`: a newcomer of these prefixes in its place makes the numbers of the first prefix that differs less unequal. */
+  /** `isFairer`: replacing the victim by a client with these prefixes makes the two networks' counts less unequal. */
   oldestOfFullest(newcomer: readonly string[]): { victim: Connection | undefined; isFairer: boolean } {
     const [prefix, ...narrower] = newcomer
     let fullest: [prefix: string, part: Network<Connection>] | undefined
@@ -105,11 +105,11 @@ class Network<Connection> {
   }
 }
 
-/** Who a request comes from, by its address: that of the connection, or what a proxy that is trusted says of it. */
+/** Trusted proxies. A client's address is that of its connection, or the one that a trusted proxy reports. */
 export interface Proxies {
-  /** Addresses and networks (`10.0.0.0/8`) whose word counts. */
+  /** The trusted addresses and networks (`10.0.0.0/8`). */
   readonly trusted: readonly string[]
-  /** The one header they write. The other one could be the client's own. */
+  /** The one header that the proxies write; a client could forge the other one. */
   readonly header: 'x-forwarded-for' | 'forwarded'
 }
 
@@ -128,8 +128,9 @@ export class Addresses {
   }
 
   /**
-   * The nearest address that is not a trusted proxy's; for IPv6 its /64, which usually belongs to one client.
-   * Each proxy appends whom it heard, so the list is read from its end; what stands before a stranger is his invention.
+   * Returns the nearest address that is not a trusted proxy's; for IPv6 its /64, which usually belongs to one client.
+   * Each proxy appends its client's address, so the list is read from its end; entries before the first untrusted
+   * address may be forged.
    */
   clientOf(headers: Headers, connection: string): string {
     let client = plain(connection) ?? ''
@@ -137,7 +138,7 @@ export class Addresses {
     const said = this.saidBy(headers)
     while (this.isTrusted(client) && said.length > 0) {
       const before = plain(said.pop()!)
-      if (before === undefined) break // a name, or none: the proxy itself answers for it
+      if (before === undefined) break // a name or nothing: the proxy itself counts as the client
       client = before
     }
     return prefixOf(client)
@@ -154,7 +155,7 @@ export class Addresses {
   }
 }
 
-/** What `TRUSTED_PROXIES` may hold. */
+/** Whether the text is a valid entry of `TRUSTED_PROXIES`. */
 export function isNetwork(text: string): boolean {
   const [address = '', bits, ...more] = text.split('/')
   const family = isIP(address)
@@ -162,14 +163,14 @@ export function isNetwork(text: string): boolean {
   return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 6 ? 128 : 32))
 }
 
-/** Of `for=192.0.2.43;proto=https` (RFC 7239). */
+/** Returns the address in `for=192.0.2.43;proto=https` (RFC 7239). */
 const forOf = (element: string): string =>
   /(?:^|;)\s*for\s*=\s*(?:"([^"]*)"|([^;\s]*))/i
     .exec(element)
     ?.slice(1)
     .find((found) => found !== undefined) ?? ''
 
-/** Without port, brackets, and the IPv6 dress of an IPv4 address; undefined: none of the two. */
+/** Strips the port, the brackets and the IPv4-mapped prefix; returns undefined if the rest is not an address. */
 function plain(text: string): string | undefined {
   const trimmed = text.trim()
   const [, bracketed] = /^\[([^\]]+)\](?::\d+)?$/.exec(trimmed) ?? []

@@ -13,7 +13,7 @@ import { brokerKeyFile, temporaryFolder, World } from '../test/world.ts'
 const QUEUED = 300
 const LIVE_AFTER = 20
 
-/** Both have the file of cells, and one key. */
+/** Both cells have the same file of cells and one key. */
 class TwoCells implements AsyncDisposable {
   readonly north: World
   readonly south: World
@@ -73,7 +73,7 @@ function collect(peer: Peer): string[] {
 
 const upTo = (count: number) => Array.from({ length: count }, (_, n) => String(n))
 
-test('a mesh moves under its peers: nothing is lost, duplicated or reordered, and they follow', async ({
+test('a mesh moves while its peers are connected: they follow, and no message is lost, duplicated or reordered', async ({
   annotate,
 }) => {
   await using cells = await TwoCells.open()
@@ -127,7 +127,7 @@ test('an invite from before the move leads to the new cell, and keeps its number
   expect(await joinAsDevice({ invite: device, identity: generateIdentity() })).toMatchObject(home)
 })
 
-/** A restart of a cell's only broker and a handshake, on a busy machine; a stopped address refuses at once. */
+/** Covers a restart of a cell's only broker and a handshake on a busy machine; a stopped address refuses at once. */
 const SERVED_WITHIN_MS = 10_000
 
 test.each([true, false])(

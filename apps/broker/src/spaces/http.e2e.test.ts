@@ -20,7 +20,7 @@ import { type Place, World } from '../test/world.ts'
 
 const shared = sharedWorlds()
 
-/** Each test has a broker of its own and mostly waits for it. */
+/** Each test has its own broker and mostly waits for it. */
 const test = base.concurrent
 
 const KEYS: EntryKeys = { nameKey: new Uint8Array(32).fill(1), spaceKey: new Uint8Array(32).fill(2) }
@@ -40,7 +40,7 @@ function statement(owner: Place, changes: Partial<SpaceFields> = {}) {
   return { statement: toBase64url(bytes) }
 }
 
-/** A member, and its requests about one space. */
+/** A member and its requests about one space. */
 class SpaceMember {
   readonly place: Place
   private readonly peer: HttpPeer
@@ -126,7 +126,7 @@ describe('a space over HTTP', () => {
     })
   })
 
-  test('of a group is closed to all other peers, as if it did not exist', async () => {
+  test('of a group is hidden from peers outside the group, as if it did not exist', async () => {
     await using world = await shared()
     const [ann, bob, cat] = await world.enrolMany(3)
     const stranger = await world.enrol(await world.mesh())
@@ -162,7 +162,7 @@ describe('a space over HTTP', () => {
     expect(await outsider.do('PUT', '', statement(cat, { spaceId: groupId }))).toMatchObject({ status: 403 })
   })
 
-  test('has limits for writes, each with its reply', async () => {
+  test('has limits for writes, each with its own response', async () => {
     const limits = {
       STATE_ENTRIES_MAX: '2',
       STATE_ENTRY_BYTES_MAX: '1000',

@@ -1,6 +1,6 @@
 /**
- * The requests of members about spaces. This class parses bytes and checks signatures, in the same queue as those of
- * handshakes; the statements of `packages/history` decide the result.
+ * Member requests about spaces. This class parses bytes and checks signatures, in the same queue as handshake
+ * signatures; the SQL statements of `packages/history` decide the result.
  */
 import type { Bus } from '@sealpost/bus'
 import { type PeerSpace, type Rate, Rates, type SpaceFacts } from '@sealpost/core'
@@ -48,7 +48,7 @@ export class SpaceHints {
     })
   }
 
-  /** Calls `wake`, sometimes superfluously, when there may be new events. Returns a function that unfollows. */
+  /** Calls `wake` when there may be new events; some calls are superfluous. Returns a function that unfollows. */
   follow(meshId: MeshId, spaceId: SpaceId, wake: () => void): () => void {
     const follower = { spaceId, wake }
     const others = this.followers.get(meshId) ?? new Set()
@@ -66,12 +66,12 @@ export class SpaceHints {
     this.bus.publish({ type: 'happened', meshId, space: spaceId })
   }
 
-  /** A commit stored these; some of them were recorded. */
+  /** A commit stored these messages, and some of them were recorded. */
   recorded(appends: readonly Append[]): void {
     for (const { meshId, spaceId } of recordedMessagesOf(appends)) this.happened(meshId, spaceId)
   }
 
-  /** The owner changed the terms, or a member rotated the key: cached values are outdated on all shards. */
+  /** The owner changed the terms, or a member rotated the key, so cached values are outdated on all shards. */
   changed(meshId: MeshId, spaceId: SpaceId): void {
     const hint = { type: 'staleSpace', meshId, space: spaceId } as const
     for (const listener of this.listeners) listener(hint)
@@ -102,7 +102,7 @@ export interface SpaceLimits {
 
 interface Parts {
   readonly asking: Database
-  /** A connection of its own, so that no message waits for entries. */
+  /** Has its own connection, so that no message waits for entries. */
   readonly writing: Pipeline
   readonly authenticator: Authenticator
   readonly spaceHints: SpaceHints
@@ -159,14 +159,14 @@ export class SpaceRequests {
     return space ?? { code: 'space_unknown' }
   }
 
-  /** `isLast`: no members follow. @throws OperatingError */
+  /** `isLast`: no more members follow. @throws OperatingError */
   async members(space: Space, after: PeerKey, max: number): Promise<{ members: SpaceMember[]; isLast: boolean }> {
     const found = await this.spaces.members(space, after, max + 1)
     return { members: found.slice(0, max), isLast: found.length <= max }
   }
 
   /**
-   * Returns the epoch before the call, which shows the requester whether it matched the expected one. @throws
+   * Returns the epoch from before the call. By it the requester sees whether the expected epoch matched. @throws
    * OperatingError
    */
   async grant(holder: TokenHolder, space: Space, order: GrantBatch): Promise<number> {
@@ -221,7 +221,7 @@ export class SpaceLookup {
   private readonly spaces: Spaces
   private readonly meshBytesMax: number
 
-  /** `meshBytesMax`: the limit of all entries and all history of a mesh. */
+  /** `meshBytesMax`: the limit on all entries and all history of a mesh. */
   constructor(db: Database, meshBytesMax: number) {
     this.spaces = new Spaces(db)
     this.meshBytesMax = meshBytesMax

@@ -7,7 +7,7 @@ import { Counter, Gauge, Registry } from 'prom-client'
 import type { Traces } from './traces.ts'
 
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5]
-/** A send may wait for a slow commit, and for earlier ones. */
+/** A send may wait for a slow commit and the commits before it. */
 const SEND_SECONDS = [...SECONDS, 5, 10, 30]
 /** A replay may have millions of entries, and is cut after two minutes. */
 const REPLAY_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120]
@@ -136,7 +136,7 @@ export class Metrics {
   }
 
   /**
-   * Wraps a handler and measures it. @param routeOf - returns the route of a path, since a path may contain anything
+   * Wraps a handler and measures it. @param routeOf - returns the route of a path; the path itself may contain anything
    */
   serving<Caller>(
     answer: (request: Request, caller: Caller) => Response | Promise<Response>,
@@ -158,7 +158,7 @@ export class Metrics {
     this.lagSeconds.observe(lagMs / 1000)
   }
 
-  /** The cumulative counts since the start by bucket, in seconds; the last bucket is unbounded. */
+  /** The cumulative counts since the start, by bucket in seconds; the last bucket is unbounded. */
   get distributions(): Readonly<Record<Timing, Distribution>> {
     const { ackSeconds: ack, pushSeconds: push, commitSeconds: commit } = this
     return { ack: ack.distribution, push: push.distribution, commit: commit.distribution }
@@ -212,13 +212,13 @@ export interface Distribution {
 export interface HistogramOptions {
   readonly name: string
   readonly help: string
-  /** Ascending; values above the last one count too. */
+  /** Ascending; values above the last bound also count. */
   readonly bounds: readonly number[]
 }
 
 /**
- * A histogram for values of every message: a search and two additions. prom-client's own makes objects for every value,
- * 1.5 µs each, which was an eighth of the broker's time in a burst.
+ * A histogram for values that every message produces: a search and two additions. prom-client's histogram allocates
+ * objects for every value and takes 1.5 µs, which was an eighth of the broker's time in a burst.
  */
 export class FastHistogram {
   readonly type = 'histogram'
@@ -226,7 +226,7 @@ export class FastHistogram {
   readonly name: string
   readonly help: string
   private readonly bounds: readonly number[]
-  /** One for each bound, and one for values above all bounds. */
+  /** One count per bound, and one for values above all bounds. */
   private readonly counts: Float64Array
   private sum = 0
 
@@ -275,7 +275,10 @@ export class FastHistogram {
   }
 }
 
-/** One histogram for each value of a label, created when the value first occurs: the values must be a fixed set. */
+/**
+ * One histogram for each value of a label, created when the value first occurs; the label must have a fixed set of
+ * values.
+ */
 export class FastHistograms {
   readonly type = 'histogram'
   readonly aggregator = 'sum'
@@ -321,8 +324,8 @@ export function register<Fast extends FastHistogram | FastHistograms>(registry: 
 let lastBytes = 0
 
 /**
- * Returns the resident memory of this process. The kernel reports it in a file: a process out of file descriptors gets
- * the last reading.
+ * Returns the resident memory of this process. The kernel reports it in a file: if no descriptor is free, the last
+ * reading is returned.
  */
 export function residentBytes(): number {
   try {

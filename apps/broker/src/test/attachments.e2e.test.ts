@@ -1,4 +1,4 @@
-/** Attachments through a real broker: who may fetch them, what is refused, and what a cut costs. */
+/** Attachments through a real broker: access, refusals, and the cost of an interruption. */
 import { randomBytes } from 'node:crypto'
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -32,7 +32,7 @@ async function read(files: Attachments, attachment: Attachment): Promise<Buffer>
 
 const codeOf = (refused: Promise<unknown>) => refused.then(() => 'done', (error) => error.code) // biome-ignore format: one thing
 
-/** What its requests for chunks are, and what happens beside one. */
+/** The requests for chunks, with a hook that runs beside each. */
 function counting(place: Place, beside: (count: number) => void = () => undefined) {
   const counted = { puts: 0, gets: 0 }
   const call = (url: string, init: RequestInit) => {
@@ -44,7 +44,7 @@ function counting(place: Place, beside: (count: number) => void = () => undefine
   return { files: new Attachments(place, { fetch: call }), counted }
 }
 
-test('a file goes with a message, and whom it is not for is told of nothing', async () => {
+test('a file travels with a message, and other peers learn nothing about it', async () => {
   const [ann, bob, eve] = await world.enrolMany(3)
   await using sender = new Attachments(ann)
   await using reader = new Attachments(bob)
@@ -70,7 +70,7 @@ test('a file goes with a message, and whom it is not for is told of nothing', as
   expect(await codeOf(read(reader, sent))).toBe('attachment_unknown')
 })
 
-test('current members of the group can fetch it, former members can not', async () => {
+test('current members of the group can fetch it, former members cannot', async () => {
   const [ann, bob, eve] = await world.enrolMany(3)
   const owner = await connect(ann)
   const group = await owner.groups.create('crew', [keyOf(bob)])
@@ -89,7 +89,7 @@ test('current members of the group can fetch it, former members can not', async 
 const CHUNKS = 40
 const whole = () => randomBytes(CHUNKS * (CHUNK_BYTES - 17) - 1)
 
-test('a broker that is killed half way costs one chunk at most', async () => {
+test('killing the broker in mid-transfer costs one chunk at most', async () => {
   const [ann, bob] = await world.enrolMany(2)
   const bytes = whole()
   let restarted: Promise<void> | undefined
@@ -106,7 +106,7 @@ test('a broker that is killed half way costs one chunk at most', async () => {
   await files.close()
 })
 
-test('an upload continues in a later life, and only with the same file', async () => {
+test('an upload resumes after a restart, and only with the same file', async () => {
   const [ann, bob] = await world.enrolMany(2)
   const [path, bytes] = [join(folder, 'plan.bin'), whole()]
   await writeFile(path, bytes)
@@ -130,7 +130,7 @@ test('an upload continues in a later life, and only with the same file', async (
   for (const { files } of [first, second]) await files.close()
 })
 
-test('a download continues in a later life, under a name that leads nowhere else', async () => {
+test('a download resumes after a restart, under a file name that cannot leave the folder', async () => {
   const [ann, bob] = await world.enrolMany(2)
   const bytes = whole()
   await using sender = new Attachments(ann)
@@ -149,7 +149,7 @@ test('a download continues in a later life, under a name that leads nowhere else
   for (const { files } of [first, second]) await files.close()
 })
 
-test('with a bucket the chunks lie there, and come from there', async () => {
+test('with a bucket configured, chunks are stored in and read from it', async () => {
   const s3 = await testingS3()
   await using away = await World.open(s3.env)
   const [ann, bob] = await away.enrolMany(2)
@@ -162,7 +162,7 @@ test('with a bucket the chunks lie there, and come from there', async () => {
   await s3.close()
 })
 
-test('a peer, and a mesh, has limited room, and room again when one is gone', async () => {
+test('a peer and a mesh have limited space, and deleting an attachment frees it', async () => {
   await using small = await World.open({ LIMITS: 'on', ATTACHMENTS_PER_PEER: '1', ATTACHMENTS_PER_MESH: '2' })
   const places = await small.enrolMany(3)
   await using ann = new Attachments(places[0])

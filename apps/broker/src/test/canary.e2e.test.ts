@@ -1,6 +1,6 @@
 /**
- * P10 and the logs: secrets are planted in everything that goes into a broker, then looked for in everything that comes out
- * of it, in its database, and, as far as it must never hold them at all, in the memory of its process.
+ * P10 and the logs: plants secrets in every input of a broker, then searches for them in every output, in the database
+ * and, for secrets that the broker must never hold, in the memory of the process.
  */
 import { randomUUID } from 'node:crypto'
 import { createInvite, generateBoxKeys, generateIdentity, readInvite } from '@sealpost/identity'
@@ -32,15 +32,15 @@ const secrets = {
   password: mark('password').replaceAll('-', ''),
   garbage: mark('garbage'),
 }
-/** What the broker is told openly, and keeps: it shows that the searches find what is there. */
+/** Texts that the broker gets in the clear and stores: they show that the searches work. */
 const open = { summary: mark('summary'), group: mark('group') }
 
 let world: World
 let receiver: SpanReceiver
 let places: Place[]
-/** Never to be held in any form: what is sealed, and what seals it. */
+/** Must never be held in any form: sealed contents and sealing keys. */
 const sealed: Canary[] = []
-/** Held for a while by need, and never to be written down. */
+/** Held for a while by necessity, and never written to a log or table. */
 const passing: Canary[] = []
 let answers = ''
 
@@ -80,7 +80,9 @@ afterAll(async () => {
   await receiver[Symbol.asyncDispose]()
 })
 
-/** One of everything that is sealed, and a body that its recipient throws back with an error that quotes it. */
+/**
+ * Sends one of everything that is sealed, including a body that its recipient throws back in an error that quotes it.
+ */
 async function talk(alice: Peer, bob: Peer): Promise<void> {
   const heard: string[] = []
   bob.onEphemeral(({ body }) => void heard.push(Buffer.from(body).toString()))
@@ -115,7 +117,7 @@ async function poll(from: Place, to: Place): Promise<HttpPeer> {
   return peer
 }
 
-/** Everything that a broker might quote when something is wrong. */
+/** Sends every value that a broker might quote in an error. */
 async function provoke(place: Place, { token }: HttpPeer): Promise<void> {
   const url = httpUrl(place)
   const Authorization = `Bearer ${token}`
@@ -140,7 +142,7 @@ async function provoke(place: Place, { token }: HttpPeer): Promise<void> {
   await endConnections()
 }
 
-/** A driver's error holds the statement, its parameters and the address of the server. */
+/** A driver's error contains the statement, its parameters and the server's address. */
 async function endConnections(): Promise<void> {
   await world.db.run(
     (sql) => sql`select pg_terminate_backend(pid) from pg_stat_activity
@@ -149,20 +151,20 @@ async function endConnections(): Promise<void> {
   await until('it came back', async () => (await fetch(`${world.broker.httpUrl}/readyz`)).ok)
 }
 
-test('no secret is in what the broker writes at its most talkative', () => {
+test('the most verbose log contains no secret', () => {
   const { output, log } = world.broker
   expect(foundIn(output, [...sealed, ...passing])).toEqual([])
   expect(log.map(({ event }) => event)).toContain('session.closed')
 })
 
-test('nor in an answer over HTTP, a word on closing, or a metric', async () => {
+test('HTTP responses, close reasons and metrics contain no secret', async () => {
   const metrics = await (await fetch(`${world.broker.adminUrl}/metrics`)).text()
   expect(foundIn(answers + metrics, [...sealed, ...passing])).toEqual([])
   expect(metrics).toContain('sealpost_')
   expect(answers).toContain('code')
 })
 
-test('nor in a span', async () => {
+test('spans contain no secret', async () => {
   const told = () => new Set(receiver.spans.map(({ name }) => name))
   const wanted = ['commit', 'settle', 'claim', 'handshake', 'POST /v1/send', 'GET /v1/inbox', 'GET other']
   await until('there is one of each', () => wanted.every((name) => told().has(name)))
@@ -170,7 +172,7 @@ test('nor in a span', async () => {
   expect(foundIn(receiver.text, [...sealed, ...passing, ...ids.map((id) => textCanary(id, id))])).toEqual([])
 })
 
-test('nor in any row of its database', async () => {
+test('no row of the database contains a secret', async () => {
   const { text, tables } = await databaseText(world.db)
   expect(foundIn(text, [...sealed, ...passing])).toEqual([])
   const key = fromHex(places[2]!.identity.signing.publicKey)
@@ -179,7 +181,7 @@ test('nor in any row of its database', async () => {
   expect(tables.length).toBeGreaterThan(10)
 })
 
-test.skipIf(!CAN_READ_MEMORY)('what is sealed, and what seals it, is nowhere in its memory', async () => {
+test.skipIf(!CAN_READ_MEMORY)('the process memory contains no sealed contents and no sealing keys', async () => {
   const control = [textCanary('password of the database', secrets.password), textCanary('own key', world.broker.key)]
   const { found, bytes } = await foundInMemory(world.broker.pid, [...sealed, ...control])
   expect(new Set(found)).toEqual(new Set(control.map(({ name }) => name)))
@@ -187,7 +189,7 @@ test.skipIf(!CAN_READ_MEMORY)('what is sealed, and what seals it, is nowhere in 
   expect(bytes).toBeGreaterThan(16 * 1024 * 1024)
 })
 
-test('a secret in any of its forms is found', () => {
+test('the search finds a secret in each of its forms', () => {
   const key = crypto.getRandomValues(new Uint8Array(32))
   const canaries = [bytesCanary('key', key), textCanary('text', secrets.body)]
   const texts = [

@@ -1,4 +1,4 @@
-/** The demo as people use it: windows of Chromium on a broker that is killed now and then. */
+/** The demo in Chromium windows, on a broker that is killed now and then. */
 import { readFile } from 'node:fs/promises'
 import { createInvite } from '@sealpost/identity'
 import { connect } from '@sealpost/sdk'
@@ -12,7 +12,7 @@ import type { World } from './world.ts'
 const isMissing = chromiumPath === null && process.env.CI !== 'true'
 if (isMissing) process.stdout.write('skipped: the demo in a browser, for there is no Chromium here\n')
 const test = base.skipIf(isMissing)
-vi.setConfig({ testTimeout: 300_000 }) // several windows each; each wait ends within a minute
+vi.setConfig({ testTimeout: 300_000 }) // Each test opens several windows; each wait ends within a minute.
 
 const shared = sharedWorlds()
 let browser: Browser
@@ -49,12 +49,12 @@ async function newcomer(name: string, options = {}): Promise<Person> {
   return person
 }
 
-/** Two people, each with the conversation with the other one open. */
+/** Two users, each with the conversation with the other one open. */
 async function pair(): Promise<{ bea: Person; cem: Person }> {
   const bea = await newcomer('bea')
   const cem = await newcomer('cem')
   await cem.select('bea')
-  await bea.page.reload() // else the list is asked for every ten seconds
+  await bea.page.reload() // otherwise the page requests the list every ten seconds
   await bea.select('cem')
   return { bea, cem }
 }
@@ -63,7 +63,7 @@ async function expectNoComplaints(): Promise<void> {
   for (const { complaints } of people) expect(complaints).toEqual([])
 }
 
-test('two join by links and chat both ways; the invite leaves the address bar', async () => {
+test('two users join by link and chat in both directions, and the invite disappears from the address bar', async () => {
   const { bea, cem } = await pair()
   expect(bea.page.url()).toBe(`${world.broker.httpUrl}/demo/`)
   await bea.say('hello\nin two lines')
@@ -75,7 +75,7 @@ test('two join by links and chat both ways; the invite leaves the address bar', 
   await expectNoComplaints()
 })
 
-test('a peer of another kind writes: it is unread until it is looked at', async () => {
+test('a message from an SDK peer is unread until it is viewed', async () => {
   const bea = await newcomer('bea')
   await using ada = await connect(admin)
   const { peer } = (await ada.members()).find(({ name }) => name === 'bea')!
@@ -95,7 +95,7 @@ test('a peer of another kind writes: it is unread until it is looked at', async 
   await expectNoComplaints()
 })
 
-test('a file waits in the queue until its reader saves it, also when the page is opened again', async () => {
+test('a file waits in the queue until its recipient saves it, even if the page is reopened', async () => {
   const bea = await newcomer('bea')
   await using ada = await connect(admin)
   await using files = new Attachments(admin)
@@ -126,7 +126,7 @@ test('a file waits in the queue until its reader saves it, also when the page is
   await expect.poll(() => world.count('dead_letter')).toBe(1)
 })
 
-test('a broker that is killed and restarted between messages loses and doubles nothing', async () => {
+test('killing and restarting the broker between messages loses and duplicates nothing', async () => {
   const { bea, cem } = await pair()
   for (const round of [1, 2]) {
     await bea.say(`bea ${round}, before`)
@@ -146,7 +146,7 @@ test('a broker that is killed and restarted between messages loses and doubles n
   await expectNoComplaints()
 })
 
-test('the page opens while the broker is away, with keys, lines and unsent mail', async () => {
+test('while the broker is down the page opens with keys, messages and the outbox', async () => {
   const { bea, cem } = await pair()
   await bea.say('first')
   await cem.reads('first')
@@ -169,7 +169,7 @@ test('the page opens while the broker is away, with keys, lines and unsent mail'
   await expectNoComplaints()
 })
 
-test('what a peer writes, and what it is called, is text, whatever it looks like', async () => {
+test('message texts and names are shown as text, whatever they contain', async () => {
   const name = `<img src=x onerror="document.title='owned'">`
   await world.enrolAdmin(name)
   const { bea, cem } = await pair()
@@ -183,7 +183,7 @@ test('what a peer writes, and what it is called, is text, whatever it looks like
   await expectNoComplaints()
 })
 
-test('on a phone the list and the conversation take turns, and the back button leads back', async () => {
+test('on a phone the list and the conversation alternate, and the back button returns to the list', async () => {
   const bea = await newcomer('bea', { viewport: { width: 390, height: 844 } })
   const list = bea.page.getByRole('navigation', { name: 'Members' })
   for (const goBack of [
@@ -200,7 +200,7 @@ test('on a phone the list and the conversation take turns, and the back button l
   await expectNoComplaints()
 })
 
-test('an invite that is used up is refused in words, and a broken one, too', async () => {
+test('the page explains why it refuses a used-up or a broken invite', async () => {
   const link = invitation()
   const bea = await Person.open(browser)
   const cem = await Person.open(browser)
@@ -216,7 +216,7 @@ test('an invite that is used up is refused in words, and a broken one, too', asy
   await expectNoComplaints()
 })
 
-test('an invite for another name of the broker leads there, and keeps its secret in the fragment', async () => {
+test('an invite for another broker address leads there, and its secret stays in the URL fragment', async () => {
   const link = invitation()
   const bea = await Person.open(browser)
   people = [bea]
@@ -227,7 +227,7 @@ test('an invite for another name of the broker leads there, and keeps its secret
   await expectNoComplaints()
 })
 
-test('one tab at a time has the keys, and the next one continues when it is closed', async () => {
+test('only one tab at a time holds the keys, and the next one continues when it is closed', async () => {
   const bea = await newcomer('bea')
   const second = await bea.page.context().newPage()
   await second.goto(`${world.broker.httpUrl}/demo/`)
@@ -236,7 +236,7 @@ test('one tab at a time has the keys, and the next one continues when it is clos
   await second.locator('.dot[data-link=online]').waitFor({ state: 'attached' })
 })
 
-test('who is revoked is told so, can forget everything, and has left for the others', async () => {
+test('the page informs a revoked user, who can delete all local data; other users see that the user left', async () => {
   const { bea, cem } = await pair()
   await cem.say('see you')
   await bea.reads('see you')
@@ -248,7 +248,7 @@ test('who is revoked is told so, can forget everything, and has left for the oth
   await cem.page.getByRole('button', { name: 'Delete all data in this browser' }).click()
   await cem.page.getByRole('heading', { name: 'You need an invite' }).waitFor()
   const databases = 'indexedDB.databases().then((all) => all.map(({ name }) => name))'
-  expect(await cem.page.evaluate(databases)).toEqual(['sealpost demo']) // recreated, and empty
+  expect(await cem.page.evaluate(databases)).toEqual(['sealpost demo']) // the profile is recreated, and empty
   await bea.page.reload()
   await bea.select('cem')
   await bea.page.getByText('This member has left the mesh.').waitFor()

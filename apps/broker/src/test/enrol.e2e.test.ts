@@ -126,18 +126,21 @@ const memberCount = async (): Promise<number> => {
   return row!.n
 }
 
-test.each(['binary', 'json'] as const)('in the %s form a new member joins, connects, and exchanges messages with its inviter', async (form) => {
-  const options = { ...newcomer(invite(), `alice ${form}`), form }
-  const membership = await join(options)
-  const { url, brokerKey, meshId } = admin
-  expect(membership).toEqual({ url, brokerKey, meshId, name: `alice ${form}` })
-  await using alice = await connect({ ...membership, identity: options.identity, form })
-  await using boss = await connect(admin)
-  const [atBoss, atAlice] = [firstText(boss), firstText(alice)]
-  await alice.send(boss.key, 'I am in')
-  await boss.send(alice.key, 'welcome')
-  expect([await atBoss, await atAlice]).toEqual(['I am in', 'welcome'])
-})
+test.each(['binary', 'json'] as const)(
+  'in the %s form a new member joins, connects, and exchanges messages with its inviter',
+  async (form) => {
+    const options = { ...newcomer(invite(), `alice ${form}`), form }
+    const membership = await join(options)
+    const { url, brokerKey, meshId } = admin
+    expect(membership).toEqual({ url, brokerKey, meshId, name: `alice ${form}` })
+    await using alice = await connect({ ...membership, identity: options.identity, form })
+    await using boss = await connect(admin)
+    const [atBoss, atAlice] = [firstText(boss), firstText(alice)]
+    await alice.send(boss.key, 'I am in')
+    await boss.send(alice.key, 'welcome')
+    expect([await atBoss, await atAlice]).toEqual(['I am in', 'welcome'])
+  },
+)
 
 test('after `enrolled` the connection is closed without a refusal', async () => {
   const client = await WireClient.open(world.broker.url)

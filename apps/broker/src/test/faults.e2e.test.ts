@@ -1,6 +1,6 @@
 /**
- * What promises P1–P8 and P14 are worth when something breaks under traffic: every acked message reaches the
- * application once, in order, and the broker is as good as new afterwards.
+ * Promises P1–P8 and P14 when components fail under traffic: every acked message reaches the application once and in
+ * order, and the broker recovers fully.
  */
 import { rm } from 'node:fs/promises'
 import { startEmbedded } from '@sealpost/embedded-pg'
@@ -14,10 +14,10 @@ import { until } from './process.ts'
 import { authFrame, envelopeTo, sendFrame, WireClient } from './wire.ts'
 import { temporaryFolder, World } from './world.ts'
 
-/** Of each peer: it never runs out, however slow the machine or fast the broker is. */
+/** Messages in flight per peer: enough that the traffic never stops, however slow the machine or fast the broker is. */
 const IN_FLIGHT = 300
 
-/** Peers that send to each other without a pause until `expectWhole`, and what of it arrived. */
+/** Peers that send to each other continuously until `expectWhole`, and a record of the arrivals. */
 class Traffic {
   acked = 0
   private isOver = false
@@ -39,7 +39,7 @@ class Traffic {
     return new Traffic(await Promise.all(places.map((place) => connect(place))))
   }
 
-  /** That many more were acked; as many as are in flight are still to come. */
+  /** Waits until `count` more messages are acked; those in flight are still to come. */
   async flows(count: number): Promise<void> {
     const goal = this.acked + count
     while (this.acked < goal) await new Promise<void>((resolve) => this.watchers.add(resolve))
@@ -49,7 +49,7 @@ class Traffic {
     return this.peers.reduce((sum, peer) => sum + peer.counters.resent, 0)
   }
 
-  /** All were accepted, and each was handled once, in the order of its pair. */
+  /** Expects that all messages were accepted, and each was handled once, in the order of its pair. */
   async expectWhole(): Promise<void> {
     this.isOver = true
     await Promise.all(this.sending)
@@ -89,7 +89,7 @@ class Traffic {
   }
 }
 
-test('the broker is killed twice in the middle of a burst: nothing acked is lost, doubled or out of order', async () => {
+test('the broker is killed twice in the middle of a burst, and no acked message is lost, duplicated or reordered', async () => {
   await using world = await World.open()
   const traffic = await Traffic.start(world)
   for (const count of [1600, 2400]) {
@@ -103,7 +103,7 @@ test('the broker is killed twice in the middle of a burst: nothing acked is lost
   await traffic.close()
 })
 
-test('every database connection of the broker is terminated again and again under traffic', async () => {
+test('every database connection of the broker is terminated repeatedly under traffic', async () => {
   await using world = await World.open()
   const traffic = await Traffic.start(world)
   const terminated: number[] = []
@@ -128,7 +128,7 @@ async function terminateBackends(world: World): Promise<number> {
   return rows.length
 }
 
-/** Each of its pools has connections that answer: writing, claiming and asking are all used by this. */
+/** Every pool has working connections again; this exercises writing, claiming and lookups. */
 async function expectAlive(world: World): Promise<void> {
   const [from, place] = [await WireClient.enter(await world.enrol()), await world.enrol()]
   for (let i = 0; i < 6; i++) {
@@ -143,7 +143,7 @@ async function expectAlive(world: World): Promise<void> {
   from.destroy()
 }
 
-test.concurrent('Postgres is killed and comes back: the broker waits, and everything continues', async () => {
+test.concurrent('Postgres is killed and restarted: the broker waits and then continues', async () => {
   await using postgres = await ownPostgres()
   await using world = await World.open({}, { url: postgres.url, drop: async () => {} })
   const traffic = await Traffic.start(world)
@@ -159,7 +159,7 @@ test.concurrent('Postgres is killed and comes back: the broker waits, and everyt
   await traffic.close()
 })
 
-/** A newcomer, while the database is away, is asked to come later; it is not told that its key is wrong. */
+/** A new client that connects during the outage is asked to retry, not told that its key is wrong. */
 async function expectTryLater(world: World): Promise<void> {
   const client = await WireClient.open(world.broker.url)
   client.send(authFrame(world.place(generateIdentity()), await client.next('hello')))
@@ -183,7 +183,7 @@ async function ownPostgres() {
   }
 }
 
-test('SIGTERM under traffic: a clean end, a hint when to come back, and nothing acked is lost', async () => {
+test('SIGTERM under traffic ends cleanly with a reconnect hint, and no acked message is lost', async () => {
   await using world = await World.open()
   const watcher = await WireClient.enter(await world.enrol())
   const unproven = await WireClient.open(world.broker.url)
@@ -203,7 +203,7 @@ test('SIGTERM under traffic: a clean end, a hint when to come back, and nothing 
   await traffic.close()
 })
 
-test.concurrent('while it ends it is alive but not ready, and takes nobody in', async () => {
+test.concurrent('a stopping broker is alive but not ready, and refuses new sessions', async () => {
   await using world = await World.open()
   const { sender, release } = await holdSettlement(world)
   world.broker.signal('SIGTERM')
@@ -221,7 +221,7 @@ test.concurrent('while it ends it is alive but not ready, and takes nobody in', 
   expect(await world.count('message_queue')).toBe(0)
 })
 
-test.concurrent('a second signal ends it at once', async () => {
+test.concurrent('a second signal ends the broker at once', async () => {
   await using world = await World.open()
   const { release } = await holdSettlement(world)
   world.broker.signal('SIGTERM')
@@ -231,7 +231,7 @@ test.concurrent('a second signal ends it at once', async () => {
   await release()
 })
 
-/** A settlement that can't be committed before `release`, so that a clean end takes as long. */
+/** A settlement that can't be committed before `release`, so that the shutdown takes that long. */
 async function holdSettlement(world: World) {
   const [place, to] = await world.enrolMany(2)
   const [sender, recipient] = [await WireClient.enter(place), await WireClient.enter(to)]
@@ -249,7 +249,7 @@ async function holdSettlement(world: World) {
   return { sender: Object.assign(sender, { place }), release }
 }
 
-test.concurrent('SIGTERM while the database is away ends it all the same', async () => {
+test.concurrent('SIGTERM ends the broker even while the database is unavailable', async () => {
   await using postgres = await ownPostgres()
   await using world = await World.open({}, { url: postgres.url, drop: async () => {} })
   const [sender, to] = [await WireClient.enter(await world.enrol()), await world.enrol()]

@@ -99,7 +99,7 @@ async function afterSettlement(arena: Arena): Promise<string> {
   return `${first}, ${second}`
 }
 
-/** Settles deliveries that don't exist, `count` times: nothing happens. */
+/** Settles `count` deliveries that don't exist; nothing happens. */
 function ignored(again: number): Act {
   return async (arena) => {
     const client = await arena.session()
@@ -134,7 +134,7 @@ async function ofAnother(arena: Arena): Promise<string> {
   return row!.n === 1 ? 'it stays' : 'it is gone'
 }
 
-/** In JSON, since the binary encoder refuses this number. */
+/** Uses JSON, since the binary encoder refuses this number. */
 function broadcastTo(count: number): Act {
   return async (arena) => {
     const to = await arena.world.enrol()

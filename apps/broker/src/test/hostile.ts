@@ -1,13 +1,13 @@
 /**
- * For tests: the rows of hostile inputs, the arena that runs them, and the acts that send them. An act returns the reply as
- * a short text, so that a table can show input and reply side by side.
+ * For tests: the rows of hostile inputs, the arena that runs them, and the functions that send them. Each such function
+ * returns the reply as a short text, so that a table can show input and reply side by side.
  */
 import { encode, type Form, type FrameOf } from '@sealpost/protocol'
 import { authFrame, envelopeTo, type HttpAnswer, rawHttp, sendFrame, upgradeRequest, WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
 
 export interface HostileRow {
-  /** The number in the project's list of hostile inputs; several rows may share one. */
+  /** The number in the project's list of hostile inputs; several rows may have the same number. */
   readonly id: string
   readonly input: string
   /** Sends the input and returns the reply. */
@@ -24,7 +24,7 @@ type RowTuple = readonly [id: string, input: string, act: Act, answer: string, s
 export const hostileRows = (tuples: readonly RowTuple[]): HostileRow[] =>
   tuples.map(([id, input, act, answer, stores = 0]) => ({ id, input, act, answer, stores }))
 
-/** A mark in every input that has room for it. It must appear in no line of the log. */
+/** A text planted in every input that has room for it. No line of the log may contain it. */
 export const MARK = 'canary7f3a'
 export const ORIGIN = 'https://console.example'
 
@@ -65,7 +65,10 @@ export class Arena implements AsyncDisposable {
     return client
   }
 
-  /** Throws unless the process lives, the bystanders still exchange messages in their first sessions, and the log is clean. */
+  /**
+   * Throws unless the process lives, the bystanders still exchange messages in their first sessions, and the log is
+   * clean.
+   */
   async checkUnharmed(): Promise<void> {
     const { broker } = this.world
     if (!broker.isAlive) throw new Error(`the broker ended: ${broker.output.slice(-2000)}`)
@@ -115,7 +118,7 @@ export const upgradeLine =
   async ({ world }) =>
     statusOf(await rawHttp(world.broker.port, upgradeRequest(world.broker.authority, headers, line)))
 
-/** An upgrade without one of its headers, or with another one instead. */
+/** Sends an upgrade without one of its headers, or with another one instead. */
 export const upgradeWithout =
   (name: string, instead = ''): Act =>
   async ({ world }) => {

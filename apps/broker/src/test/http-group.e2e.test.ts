@@ -1,4 +1,4 @@
-/** Groups by HTTP: one body for all members, the rosters to seal it for, and the limits and codes of a socket. */
+/** Groups over HTTP: one body for all members, the rosters to seal it for, and the limits and codes of a socket. */
 import {
   createGroup,
   endGroup,
@@ -21,12 +21,12 @@ import { type Place, World } from './world.ts'
 
 const shared = sharedWorlds()
 
-/** Most tests wait for their broker. */
+/** Most tests wait on the broker. */
 const test = base.concurrent
 
 const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url')
 
-/** Says statements of a peer by its socket, which ends then. */
+/** Sends statements of a peer over its socket, then closes the socket. */
 async function say(place: Place, ...statements: readonly GroupStatement[]): Promise<void> {
   const client = await WireClient.enter(place)
   for (const { bytes: statement } of statements) {
@@ -48,14 +48,14 @@ const jsonOf = ({ groupId, epoch, owner, name, members, bytes }: GroupStatement)
   statement: base64url(bytes),
 })
 
-/** A broadcast of bytes that nobody opens. */
+/** Returns a broadcast of bytes that nobody opens. */
 function broadcastTo(to: readonly Place[], changed: Record<string, unknown> = {}) {
   const envelopes = to.map((place) => envelopeJson(envelopeTo(place)))
   return { bodyId: randomHex(32), body: base64url(crypto.getRandomValues(new Uint8Array(60))), envelopes, ...changed }
 }
 
 describe('a broadcast by HTTP', () => {
-  test('is stored once, opened by the members, and known when it is said again', async () => {
+  test('is stored once, opens for the members, and is recognized as a duplicate when resent', async () => {
     await using world = await shared()
     const [ann, bob, cat] = await world.enrolMany(3)
     await say(ann, crewOf(ann, [bob, cat]))
@@ -87,7 +87,7 @@ describe('a broadcast by HTTP', () => {
     expect(receipts).toMatchObject([{ event: 'settled' }, { event: 'settled' }])
   })
 
-  test('is refused one by one with the codes of a nack', async () => {
+  test('gets one result per envelope, with the codes of a nack', async () => {
     await using world = await World.open({ ENVELOPE_BYTES_MAX: '1000' })
     const [ann, bob, stranger] = [await world.enrol(), await world.enrol(), await world.enrol(await world.mesh())]
     const first = crewOf(ann, [bob])
@@ -104,7 +104,7 @@ describe('a broadcast by HTTP', () => {
     expect(await codes(broadcastTo([bob], roster(first)))).toEqual(['unknown_group'])
   })
 
-  test('has the rate of its peer, envelope by envelope', async () => {
+  test('is rate-limited per peer, and each envelope counts', async () => {
     await using world = await World.open({ LIMITS: 'on', RATE_PER_SECOND: '1', RATE_BURST: '8' })
     const [ann, bob] = await world.enrolMany(2)
     const sender = await HttpPeer.enter(ann)
@@ -114,7 +114,7 @@ describe('a broadcast by HTTP', () => {
     expect(refused[0]).toMatchObject({ code: 'rate_limited', retryAfterMs: expect.any(Number) })
   })
 
-  test('that is none is refused as a whole', async () => {
+  test('that is malformed is refused as a whole', async () => {
     await using world = await shared()
     const [ann, bob] = await world.enrolMany(2)
     const sender = await HttpPeer.enter(ann)
@@ -146,8 +146,8 @@ describe('a broadcast by HTTP', () => {
   })
 })
 
-describe('the groups of a peer', () => {
-  test('are those it belongs to or owns, page by page, and not those that are over', async () => {
+describe("the list of a peer's groups", () => {
+  test('contains its own groups and those it belongs to in pages, and no deleted groups', async () => {
     await using world = await shared()
     const [ann, bob, cat] = await world.enrolMany(3)
     const ownOnly = createGroup(ann.identity.signing, { meshId: world.meshId, name: 'others', members: [keyOf(cat)] })
@@ -166,7 +166,7 @@ describe('the groups of a peer', () => {
     expect(await groups(reader, bob, '?after=first')).toMatchObject({ status: 400, body: { code: 'query_malformed' } })
   })
 
-  test('and any other of the mesh are told by their ids', async () => {
+  test('can be queried by id for any other group of the mesh', async () => {
     await using world = await shared()
     const [ann, bob] = await world.enrolMany(2)
     const [crew, over, elsewhere] = [crewOf(ann, [bob]), crewOf(ann, [bob]), randomHex(16) as GroupId]
@@ -192,7 +192,7 @@ interface Binding {
   readonly boxEpoch: number
 }
 
-/** The envelope of one member, as a request names it. */
+/** Returns the envelope of one member in the JSON form of a request. */
 function sealedTicket(
   { identity, meshId }: Place,
   { peer, boxKey, boxEpoch }: Binding,

@@ -1,4 +1,4 @@
-/** What a request may look like, how many there may be, and that an answer repeats none of it. */
+/** Valid and malformed requests, request limits, and responses that repeat nothing of the request. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { openApiDocument } from '../http/discovery.ts'
 import { ask, envelopeJson, HttpPeer, post } from './http.ts'
@@ -24,7 +24,7 @@ const authorized = () => [`Host: ${world.broker.authority}`, `Authorization: Bea
 describe('a send', () => {
   const item = () => envelopeJson(envelopeTo(to))
 
-  test('need not name priority and time to live', async () => {
+  test('may omit priority and time to live', async () => {
     const { envelopeId, recipient, envelope } = item()
     const { body } = await peer.post('/v1/send', { envelopes: [{ envelopeId, recipient, envelope }] })
     expect(body.results).toEqual([{ envelopeId, status: 'stored' }])
@@ -63,7 +63,7 @@ describe('a send', () => {
     expect([answer.status, answer.body]).toEqual([400, { code: 'body_malformed' }])
   })
 
-  test('is refused before it is read when nobody is named', async () => {
+  test('without a token is refused before the body is read', async () => {
     expect(await post(at('/v1/send'), { canary7f3a: 1 })).toMatchObject({ status: 401 })
   })
 })
@@ -109,7 +109,7 @@ test.each<[string, string, string]>([
   expect([status, headers.get('allow')]).toEqual([405, allowed])
 })
 
-test('H69: a peer has a rate of requests, and so has a stranger', async () => {
+test('H69: members and unknown clients have a request rate', async () => {
   await using strict = await World.open({ LIMITS: 'on', RATE_PER_SECOND: '1', RATE_BURST: '3' })
   const limited = await HttpPeer.enter(await strict.enrol())
   const answers = await Promise.all(Array.from({ length: 30 }, () => limited.post('/v1/settle', {})))
@@ -122,7 +122,7 @@ test('H69: a peer has a rate of requests, and so has a stranger', async () => {
   await until('one is refused', async () => (await asked()).includes(429))
 })
 
-test('a peer has a bounded number of requests at a time', async () => {
+test('a peer has a limited number of concurrent requests', async () => {
   const busy = await HttpPeer.enter(await world.enrol())
   const items = () => Array.from({ length: 200 }, () => envelopeTo(to))
   const asked = () => Promise.all(Array.from({ length: 200 }, () => busy.send(...items())))
@@ -134,7 +134,7 @@ test('a peer has a bounded number of requests at a time', async () => {
   })
 })
 
-test('the broker tells its versions, limits and features', async () => {
+test('the broker publishes its versions, limits and features', async () => {
   const { status, body } = await ask(at('/.well-known/sealpost'))
   expect(status).toBe(200)
   expect(body).toMatchObject({
@@ -147,14 +147,14 @@ test('the broker tells its versions, limits and features', async () => {
   expect(await post(at('/.well-known/sealpost'), {})).toMatchObject({ status: 405 })
 })
 
-test('the document is served', async () => {
+test('the broker serves the OpenAPI document', async () => {
   const { status, body } = await ask(at('/v1/openapi.json'))
   expect(status).toBe(200)
   expect(Object.keys(body.paths)).toEqual(Object.keys(openApiDocument().paths!))
   expect(body.paths['/v1/send'].post.security).toEqual([{ bearer: [] }])
 })
 
-test('nothing that a request says stands in the log', async () => {
+test('the log contains nothing of a request', async () => {
   await peer.post('/v1/send', { envelopes: [`canary${randomHex(4)}`] })
   expect(world.broker.output).not.toContain('canary')
 })

@@ -1,4 +1,4 @@
-/** What one address, one connection or one machine may cost, and how it is told that it is too much. */
+/** Limits per address, connection and machine, and the refusals of clients that exceed them. */
 import { generateIdentity } from '@sealpost/identity'
 import type { ClientFrame } from '@sealpost/protocol'
 import { connect } from '@sealpost/sdk'
@@ -19,13 +19,13 @@ const getAt = (world: World, path: string, headers: readonly string[] = []) =>
     [`GET ${path} HTTP/1.1`, `Host: ${world.broker.authority}`, ...headers, '\r\n'].join('\r\n'),
   )
 
-/** The first refusal of many at once: a slow machine gives room for another one meanwhile. */
+/** Returns the first refusal: on a slow machine the limit refills meanwhile and accepts others. */
 const refusedOf = (ask: () => Promise<HttpAnswer>): Promise<HttpAnswer> =>
   until('one is refused', async () => (await Promise.all(Array.from({ length: 8 }, ask))).find(isRefused))
 const isRefused = ({ status }: HttpAnswer) => status === 429
 
 describe('one address', () => {
-  test('H18: opens a limited number of connections in a burst, and is told when to come again', async () => {
+  test('H18: opens a limited number of connections in a burst, and gets a retry-after', async () => {
     await using world = await World.open({ LIMITS: 'on', UPGRADES_PER_SECOND: '1', UPGRADES_BURST: '3' })
     for (let i = 0; i < 3; i++) expect((await upgradeAt(world)).status).toBe(101)
     const refused = await refusedOf(() => upgradeAt(world))
@@ -34,7 +34,7 @@ describe('one address', () => {
     expect(await world.broker.metric('sealpost_requests_refused_total{code="rate_limited"}')).toBeGreaterThan(0)
   })
 
-  test('H18: has a limited number of connections without a proven key; a member makes room', async () => {
+  test('H18: has a limited number of connections without a proven key, and proving one frees a slot', async () => {
     await using world = await World.open({ LIMITS: 'on', UNAUTHENTICATED_PER_IP: '2' })
     for (let i = 0; i < 2; i++) await world.wire()
     const strangers = [await WireClient.open(world.broker.url), await WireClient.open(world.broker.url)]
@@ -43,14 +43,14 @@ describe('one address', () => {
     await expect.poll(async () => (await upgradeAt(world)).status).toBe(101)
   })
 
-  test('asks so much by HTTP, whatever it asks for', async () => {
+  test('has one HTTP request rate for all routes', async () => {
     await using world = await World.open({ LIMITS: 'on', REQUESTS_PER_SECOND: '1', REQUESTS_BURST: '4' })
     for (const path of ['/livez', '/version', '/nothing', '/v1/inbox'])
       expect((await getAt(world, path)).status).not.toBe(429)
     await refusedOf(() => getAt(world, '/livez'))
   })
 
-  test('is the one that a trusted proxy names', async () => {
+  test('is taken from the header of a trusted proxy', async () => {
     await using world = await World.open({ LIMITS: 'on', SOCKETS_PER_IP: '1', TRUSTED_PROXIES: '127.0.0.0/8' })
     await WireClient.open(world.broker.url) // the proxy itself
     expect((await upgradeAt(world)).status).toBe(429)
@@ -63,7 +63,7 @@ describe('one connection', () => {
   test.each([
     ['H25: pings', 9],
     ['H26: pongs nobody asked for', 10],
-  ])('%s, too many at once, end it and no other', async (_, opcode) => {
+  ])('%s, too many at once, end that connection and no other', async (_, opcode) => {
     await using world = await shared()
     const [flooder, other] = [await world.wire(), await world.wire()]
     for (let i = 0; i < 1000; i++) flooder.sendMessage(opcode, new Uint8Array(0))
@@ -71,7 +71,7 @@ describe('one connection', () => {
     await other.echo()
   })
 
-  test('a flood of questions ends it', async () => {
+  test('a flood of requests ends it', async () => {
     await using world = await shared()
     const place = await world.enrol()
     const questions: ClientFrame[] = [
@@ -86,7 +86,7 @@ describe('one connection', () => {
   })
 })
 
-test('a process that is over its memory lets nobody in, says so, and continues with those it has', async () => {
+test('a process over its memory limit refuses new sessions with a code and keeps its current ones', async () => {
   await using world = await World.open({ LIMITS: 'on', MEMORY_BYTES_MAX: '1' })
   await expect.poll(() => world.broker.metric('sealpost_overloaded')).toBe(1)
   const later = await upgradeAt(world)
@@ -97,7 +97,7 @@ test('a process that is over its memory lets nobody in, says so, and continues w
   expect(world.broker.log.find(({ event }) => event === 'overload.began')).toMatchObject({ reason: 'memory' })
 })
 
-/** `ack`, or the code of its refusal. */
+/** Returns `ack`, or the code of the refusal. */
 async function sendTo(to: Place, client: WireClient, byteCount = 64): Promise<string> {
   client.send(sendFrame(envelopeTo(to, { isHead: true, envelope: new Uint8Array(byteCount) })))
   const answer = await client.next('ack', 'nack')
@@ -111,12 +111,12 @@ test('H54: the quota of a mesh covers all recipients', async () => {
   const answers: string[] = []
   while (answers.at(-1) !== 'mailbox_full') answers.push(await sendTo(recipients[answers.length % 3]!, client))
   for (const to of recipients) expect(await sendTo(to, client)).toBe('mailbox_full')
-  // The look after the first one may count that twice.
+  // The next scan may count that delivery twice.
   expect([11, 12]).toContain(await world.count('message_queue'))
 })
 
 describe('a mailbox', () => {
-  test('one sender fills its share of the bytes, and another one still gets through', async () => {
+  test('refuses a sender that used its share of the bytes, and accepts another one', async () => {
     const bytes = { MAILBOX_BYTES_PER_SENDER_MAX: '4000', MAILBOX_BYTES_MAX: '8000' }
     await using world = await World.open({ LIMITS: 'on', ...bytes })
     const absent = await world.enrol()
@@ -127,11 +127,11 @@ describe('a mailbox', () => {
     expect(await sendTo(absent, two, 1000)).toBe('ack')
   })
 
-  test('H54: takes so much of one sender and so much in all, and continues when its owner has read', async () => {
+  test('H54: has a limit per sender and a total limit, and accepts messages again once its owner has read', async () => {
     await using world = await World.open({ LIMITS: 'on', MAILBOX_PER_SENDER_MAX: '20', MAILBOX_MAX: '30' })
     const absent = await world.enrol()
     const [one, two] = [await world.wire(), await world.wire()]
-    // A look that meets a commit on its way counts it twice, until the next look a second later: it is never too late.
+    // A scan that meets a commit in flight counts it twice until the next scan a second later: the limit is never late.
     const fill = async (client: WireClient, upTo: number) => {
       await expect.poll(() => sendTo(absent, client).then(() => world.count('message_queue'))).toBe(upTo)
       for (let i = 0; i < 5; i++) expect(await sendTo(absent, client)).toBe('mailbox_full')
@@ -145,7 +145,7 @@ describe('a mailbox', () => {
   })
 })
 
-/** A member, and as many devices that it has let in. */
+/** A member, and as many devices that it enrolled. */
 async function withDevices(world: World, count: number): Promise<Place[]> {
   const place = await world.enrol()
   await using peer = await connect(place)
@@ -160,7 +160,7 @@ test.each([
   ['a mailbox', { MAILBOX_MAX: '16', MAILBOX_PER_SENDER_MAX: '4' }],
   ['a mesh', { MESH_MAX: '16', MESH_PER_SENDER_MAX: '4' }],
 ])(
-  'one member with many devices has one share of %s, also after a restart, and others get through',
+  'a member with many devices has one share of %s, also after a restart, and other members can still send',
   async (_, quota) => {
     await using world = await World.open({ LIMITS: 'on', ...quota })
     const [absent, honest] = await world.enrolMany(2)
@@ -174,9 +174,10 @@ test.each([
       }
     }
     await fill()
-    // A measurement may count an append in flight twice, so a refusal may be early.
+    // A count may include an append in flight twice, so a refusal may come early.
     expect([2, 3, 4]).toContain(await world.count('message_queue'))
-    // What a broker does not know of its predecessor's mail passes until its first look: some, and not for each device.
+    // Before its first scan a restarted broker does not know how much is waiting, so some messages pass, but not a
+    // share per device.
     await world.broker.kill()
     await world.restart()
     await fill()
@@ -187,7 +188,7 @@ test.each([
   },
 )
 
-test('the private port answers nobody who asks for a public name, unless it is named', async () => {
+test('the private port refuses requests for a public host name that ADMIN_NAMES omits', async () => {
   await using world = await World.open({ ADMIN_NAMES: 'ops.example' })
   const statusFor = async (host: string, path: string) =>
     (await fetch(`${world.broker.adminUrl}${path}`, { headers: { host } })).status

@@ -1,4 +1,4 @@
-/** A peer turns to a new box key: nothing that was sealed before is lost, and nobody else can do it in its name. */
+/** A peer rotates its box key: earlier messages stay readable, and nobody else can rotate it. */
 import { bindBoxKey, generateBoxKeys, type Identity } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { connect, type Peer, type PeerEvent } from '@sealpost/sdk'
@@ -20,12 +20,12 @@ function heardBy(peer: Peer): string[] {
   return heard
 }
 
-/** As it is when the next life of this peer begins. */
+/** Returns the place from which this peer's next process starts. */
 function turned(place: Place, box = generateBoxKeys(place.identity.box.epoch + 1)) {
   return { ...place, identity: { ...place.identity, box }, formerBoxKeys: [place.identity.box] }
 }
 
-/** Rotates with nothing to receive, so that what waits keeps waiting. */
+/** Rotates without receiving, so that waiting messages keep waiting. */
 async function rotate(place: Place): Promise<ReturnType<typeof turned>> {
   const next = turned(place)
   await using peer = await connect({ ...place, credit: 0 })
@@ -35,7 +35,7 @@ async function rotate(place: Place): Promise<ReturnType<typeof turned>> {
 
 const rolesOf = async () => ({ alice: await world.enrol(), bob: await world.enrol() })
 
-test('mail sealed to the former key, while its recipient was away, is opened after a rotation', async () => {
+test('a message sealed to the former key while its recipient was absent opens after a rotation', async () => {
   const { alice, bob } = await rolesOf()
   await using writer = await connect(alice)
   await writer.send(keyOf(bob), 'to the first key')
@@ -49,7 +49,7 @@ test('mail sealed to the former key, while its recipient was away, is opened aft
   expect(reader.counters).toMatchObject({ tampered: 0 })
 })
 
-test('mail sealed with former keys is opened by one who never saw them', async () => {
+test('messages sealed with former keys open for a recipient that never saw those keys', async () => {
   const { alice, bob } = await rolesOf()
   await using first = await connect(alice)
   await first.send(keyOf(bob), 'from the first key')
@@ -68,7 +68,7 @@ test('mail sealed with former keys is opened by one who never saw them', async (
   expect(reader.counters).toMatchObject({ tampered: 0 })
 })
 
-test('in live sessions both directions go on, and the other side hears of it at once', async () => {
+test('live sessions continue in both directions, and the other side learns of the rotation at once', async () => {
   const { alice, bob } = await rolesOf()
   const events: PeerEvent[] = []
   await using a = await connect(alice)
@@ -90,7 +90,7 @@ test('in live sessions both directions go on, and the other side hears of it at 
   expect([a.counters.tampered, b.counters.tampered]).toEqual([0, 0])
 })
 
-test('a lower or equal epoch is refused, the same binding said again is not', async () => {
+test('a lower or equal epoch is refused; repeating the same binding is not', async () => {
   const { alice } = await rolesOf()
   await using peer = await connect(alice)
   const next = generateBoxKeys(3)
@@ -107,7 +107,7 @@ function bindFrame({ identity, meshId }: Place, changed: Partial<FrameOf<'bind'>
   return { type: 'bind', ref: 7, boxKey, boxEpoch, notAfterMs, signature, ...changed } as const
 }
 
-test('H45: a binding that this very peer did not sign for this mesh is refused', async () => {
+test("H45: a binding without the peer's signature for this mesh is refused", async () => {
   const { alice, bob } = await rolesOf()
   const client = await WireClient.enter(alice)
   const foreign = await world.enrol(await world.mesh(), alice.identity)
@@ -130,7 +130,7 @@ test('H45: a binding that this very peer did not sign for this mesh is refused',
   client.destroy()
 })
 
-test('an epoch that the database can not hold is refused, and the session continues', async () => {
+test("an epoch beyond the database's range is refused, and the session continues", async () => {
   const { alice } = await rolesOf()
   const box = generateBoxKeys(2 ** 31)
   const { boxKey, boxEpoch, notAfterMs, signature } = bindBoxKey({ ...alice.identity, box }, alice.meshId, 4e12)
@@ -141,7 +141,7 @@ test('an epoch that the database can not hold is refused, and the session contin
   client.destroy()
 })
 
-test('the hint comes to those who asked or watch, and to nobody else', async () => {
+test('only peers that looked the key up or watch the peer get the hint', async () => {
   const { alice } = await rolesOf()
   const places = await world.enrolMany(3)
   const [asker, watcher, other] = (await Promise.all(places.map((place) => WireClient.enter(place)))) as [
@@ -162,7 +162,7 @@ test('the hint comes to those who asked or watch, and to nobody else', async () 
   for (const client of [asker, watcher, other]) client.destroy()
 })
 
-test('there is no history of a stranger or of a member of another mesh', async () => {
+test("the history of an unknown peer or of another mesh's member is empty", async () => {
   const { alice } = await rolesOf()
   const elsewhere = await world.enrol(await world.mesh())
   const client = await WireClient.enter(alice)

@@ -1,4 +1,4 @@
-/** A peer turns to another identity key: what was its own stays so, and nobody else can do it in its name (H45). */
+/** A peer rotates its identity key: it keeps what it had, and nobody else can rotate in its name (H45). */
 import { bindBoxKey, generateBoxKeys, generateIdentity, type Identity, signIdentityRotation } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { connect, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
@@ -23,7 +23,7 @@ function heardBy(peer: Peer): Message[] {
 
 const nextOf = ({ box }: Identity): Identity => ({ ...generateIdentity(), box: generateBoxKeys(box.epoch + 1) })
 
-/** Turns, and answers where the next life of this peer begins. */
+/** Rotates, and returns the place from which this peer's next process starts. */
 async function turn(place: Place) {
   const identity = nextOf(place.identity)
   const peer = await connect({ ...place, credit: 0 })
@@ -31,7 +31,7 @@ async function turn(place: Place) {
   return { ...place, identity, formerKeys: [keyOf(place)], formerBoxKeys: [place.identity.box] }
 }
 
-test('waiting mail in both directions, consent and role are those of the new key', async () => {
+test('waiting messages in both directions, consent and role move to the new key', async () => {
   const [alice, bob, carol] = [await world.enrolAdmin('alice'), await world.enrol(), await world.enrol()]
   const writer = await connect(bob)
   const former = await connect({ ...alice, credit: 0 })
@@ -60,7 +60,7 @@ test('waiting mail in both directions, consent and role are those of the new key
   await writer.close()
 })
 
-test('who knows the former key hears of it, and writes to the new one without a change', async () => {
+test('a peer that knows the former key learns of the rotation and writes to the new key without a change', async () => {
   const [alice, bob] = await world.enrolMany(2)
   const events: PeerEvent[] = []
   await using writer = await connect({ ...bob, onEvent: (event) => events.push(event) })
@@ -75,7 +75,7 @@ test('who knows the former key hears of it, and writes to the new one without a 
   expect(heard.map((message) => message.text())).toEqual(['first', 'second'])
 })
 
-test('who was away, or looks for the former key only now, is led to the new one', async () => {
+test('a peer that was absent, or looks up the former key only now, is referred to the new key', async () => {
   const [alice, bob] = await world.enrolMany(2)
   const next = await turn(await turn(alice))
   const events: PeerEvent[] = []
@@ -89,7 +89,7 @@ test('who was away, or looks for the former key only now, is led to the new one'
   expect((await writer.request(keyOf(alice), 'still you?')).text()).toBe('yes')
 })
 
-test('mail that was sealed to the former key and says so outside is taken for the new one', async () => {
+test('a message sealed to the former key is accepted for the new key', async () => {
   const [alice, bob] = await world.enrolMany(2)
   const client = await WireClient.enter(bob)
   const next = await turn(alice)
@@ -101,7 +101,7 @@ test('mail that was sealed to the former key and says so outside is taken for th
   expect(await reader.deliveries(1)).toMatchObject([{ envelopeId }])
 })
 
-test('devices stay with their person', async () => {
+test('devices stay with their user', async () => {
   const alice = await world.enrol()
   const peer = await connect({ ...alice, credit: 0 })
   const identity = generateIdentity()
@@ -120,7 +120,7 @@ test('devices stay with their person', async () => {
   expect(await phone.closed).toMatchObject({ code: 'revoked' })
 })
 
-test('H45: both keys must sign, the new one must be new, and its binding good', async () => {
+test('H45: both keys must sign, the new key must be unused, and its binding valid', async () => {
   const [alice, bob] = await world.enrolMany(2)
   const client = await WireClient.enter(alice)
   const { meshId, identity } = alice
@@ -153,7 +153,7 @@ test('H45: both keys must sign, the new one must be new, and its binding good', 
   client.send(frame(good))
   expect(await client.next('succeeded')).toMatchObject({ outcome: 'done' })
   expect(await client.closed).toMatchObject({ code: 4409 })
-  // The former key is nobody's any more, and nobody can turn to it.
+  // The former key belongs to nobody any more, and nobody can rotate to it.
   const other = await WireClient.enter(bob)
   const back = { signing: identity.signing, box: generateBoxKeys(5) }
   other.send(frame(signed(bob.identity.signing, identity.signing), back))

@@ -1,4 +1,4 @@
-/** What a sender and a recipient may ask of a delivery, from one SDK to the other through a running broker. */
+/** The terms that a sender and a recipient can set for a delivery, from SDK to SDK through a running broker. */
 import type { Message, Peer } from '@sealpost/sdk'
 import { test as base, describe, expect } from 'vitest'
 import { keyOf, Member } from './member.ts'
@@ -7,15 +7,15 @@ import { sharedWorlds } from './shared-worlds.ts'
 
 const shared = sharedWorlds()
 
-/** Most tests wait for timers of the broker. */
+/** Most tests wait for the broker's timers. */
 const test = base.concurrent
 
 const THREAD = 'c0'.repeat(16)
 const BRISK = { SWEEP_MS: '50', POLL_MS: '100' }
-/** Long beside what a loaded machine may take to extend it. */
+/** Long compared with the time that a loaded machine takes to extend the lease. */
 const LEASE_MS = '8000'
 
-/** Returns the next message, and settles it. */
+/** Returns the next message and settles it. */
 function next(peer: Peer): Promise<Message> {
   return new Promise((resolve) => {
     const off = peer.onMessage((message) => {
@@ -27,7 +27,7 @@ function next(peer: Peer): Promise<Message> {
 
 const receiptsOf = (member: Member) => member.all('receipt').map(({ envelopeId, event }) => `${envelopeId} ${event}`)
 
-test('what is rejected is a dead letter with the reason, and its sender is told', async () => {
+test('a rejected message becomes a dead letter with the reason, and its sender is informed', async () => {
   await using world = await shared(BRISK)
   const [alice, bob] = [await Member.open(world), await Member.open(world)]
   bob.peer.onMessage((message) => message.reject('not for me'))
@@ -42,7 +42,7 @@ test('what is rejected is a dead letter with the reason, and its sender is told'
   await until('nothing is left', async () => (await world.count('message_queue')) === 0)
 })
 
-test('the lease of what is in work continues for as long as that takes', async () => {
+test('the lease of a message is extended while its handler runs', async () => {
   await using world = await shared({ ...BRISK, LEASE_MS })
   const sender = await Member.open(world)
   const busy = await Member.open(world)
@@ -51,14 +51,14 @@ test('the lease of what is in work continues for as long as that takes', async (
   for (const { peer } of [busy, idle]) peer.onMessage(() => finish.promise)
   await sender.peer.send(busy.peer.key, 'x')
   await sender.peer.send(idle.peer.key, 'x')
-  // What nobody extends shows that a lease has passed meanwhile.
+  // The message that nobody extends shows that a lease has expired meanwhile.
   await until('a lease passed', () => idle.peer.counters.duplicates >= 1)
   expect(busy.peer.counters).toMatchObject({ received: 1, duplicates: 0 })
   finish.resolve()
   await until('all is settled', async () => (await world.count('message_queue')) === 0)
 })
 
-test('a message can be extended by hand', async () => {
+test('an application can extend a lease explicitly', async () => {
   await using world = await shared({ ...BRISK, LEASE_MS })
   const [sender, recipient] = [await Member.open(world), await Member.open(world, undefined, { autoExtend: false })]
   const finish = Promise.withResolvers<void>()
@@ -77,7 +77,7 @@ test('a message can be extended by hand', async () => {
   finish.resolve()
 })
 
-test('who is not to be disturbed gets what is urgent, and the rest once that is over', async () => {
+test('a peer in do-not-disturb mode receives urgent messages, and the rest after the mode ends', async () => {
   await using world = await shared(BRISK)
   const [alice, bob] = [await Member.open(world), await Member.open(world)]
   const texts: string[] = []
@@ -94,7 +94,7 @@ test('who is not to be disturbed gets what is urgent, and the rest once that is 
   expect(texts.slice(2)).toEqual(['next', 'low'])
 })
 
-test('what is kept back comes when it is time and not before, and holds up nothing', async () => {
+test('a delayed message arrives when it is due and not earlier, and holds up no other message', async () => {
   await using world = await shared(BRISK)
   const [alice, bob] = [await Member.open(world), await Member.open(world)]
   const arrived: Message[] = []
@@ -114,7 +114,7 @@ test('what is kept back comes when it is time and not before, and holds up nothi
 })
 
 describe('receipts', () => {
-  test('wait for a sender that is away, and are told once', async () => {
+  test('wait for an absent sender and are reported once', async () => {
     await using world = await shared(BRISK)
     const [place, absent] = await world.enrolMany(2)
     const before = await Member.open(world, place)
@@ -130,7 +130,7 @@ describe('receipts', () => {
     await until('they are settled', async () => (await world.count('message_queue')) === 0)
   })
 
-  test('tell of what expired', async () => {
+  test('report an expired message', async () => {
     await using world = await shared(BRISK)
     const [alice, absent] = [await Member.open(world), await world.enrol()]
     const { envelopeId } = await alice.peer.send(keyOf(absent), 'x', { receipts: 'end', ttlSeconds: 1 })
@@ -139,7 +139,7 @@ describe('receipts', () => {
   })
 })
 
-test('who comes back is told what expired meanwhile', async () => {
+test('report messages that expired while the sender was absent', async () => {
   await using world = await shared(BRISK)
   const [alice, absent] = [await Member.open(world), await world.enrol()]
   const { envelopeId } = await alice.peer.send(keyOf(absent), 'x', { ttlSeconds: 1 })
@@ -155,7 +155,7 @@ test('who comes back is told what expired meanwhile', async () => {
 })
 
 describe('a request', () => {
-  test('is answered', async () => {
+  test('gets a reply', async () => {
     await using world = await shared(BRISK)
     const [alice, bob] = [await Member.open(world), await Member.open(world)]
     bob.peer.onMessage((message) => message.reply(message.text().toUpperCase()))
@@ -165,7 +165,7 @@ describe('a request', () => {
     await until('both are settled', async () => (await world.count('message_queue')) === 0)
   })
 
-  test('to a peer that is away is refused at once when asked so, or times out', async () => {
+  test('to an absent peer is refused at once if the sender wants that, or times out', async () => {
     await using world = await shared(BRISK)
     const [alice, absent] = [await Member.open(world), await world.enrol()]
     const asked = alice.peer.request(keyOf(absent), 'x', { ifOnline: true })
@@ -180,7 +180,7 @@ describe('a request', () => {
   })
 })
 
-test('a whisper is heard by who is there and told when nobody is, and is nowhere stored', async () => {
+test('an ephemeral message reaches online peers, is reported if nobody is online, and is never stored', async () => {
   await using world = await shared(BRISK)
   const [alice, absent] = [await Member.open(world), await world.enrol()]
   const unheard = alice.peer.sendEphemeral(keyOf(absent), 'hello?')
@@ -194,7 +194,7 @@ test('a whisper is heard by who is there and told when nobody is, and is nowhere
   expect([await world.count('message_queue'), await world.count('dedupe_ledger')]).toEqual([0, 0])
 })
 
-test('a watcher sees who is there, and then each change', async () => {
+test('a watcher receives the current presence, then each change', async () => {
   await using world = await shared(BRISK)
   const bob = await Member.open(world)
   bob.peer.setStatus({ availability: 'working', summary: 'on the roof' })
@@ -209,14 +209,14 @@ test('a watcher sees who is there, and then each change', async () => {
   await until('the leave', () => bobAs()?.isOnline === false)
 })
 
-test('a conversation that goes round and round is stopped', async () => {
+test('an endless exchange of automatic replies is stopped', async () => {
   await using world = await shared(BRISK)
   const [alice, bob] = [await Member.open(world), await Member.open(world)]
   const send = (options: { hops?: number; thread?: string }) => alice.peer.send(bob.peer.key, 'thanks', options)
   await send({ hops: 64 })
   await expect(send({ hops: 65 })).rejects.toMatchObject({ code: 'too_many_hops' })
   await Promise.all(Array.from({ length: 200 }, () => send({ thread: THREAD })))
-  // Every ten seconds there is room for one more.
+  // The rate limit refills one message every ten seconds.
   const codeOfNext = () =>
     send({ thread: THREAD }).then(
       () => null,

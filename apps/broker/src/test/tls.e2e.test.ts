@@ -1,4 +1,4 @@
-/** A broker that serves its public port by TLS itself, with a certificate of an authority that nobody else knows. */
+/** A broker that serves TLS on its public port, with a certificate of a private authority. */
 import { copyFile, rm } from 'node:fs/promises'
 import { join as pathOf } from 'node:path'
 import { connect as connectTls } from 'node:tls'
@@ -32,7 +32,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true })
 })
 
-/** What a client gets of the broker, in a program with this environment. */
+/** Runs a client with this environment and returns its results. */
 async function usedBy(place: Place, env: Record<string, string>): Promise<Record<string, unknown>> {
   const { url, brokerKey, meshId, identity } = place
   const keyFile = pathOf(folder, `${crypto.randomUUID()}.json`)
@@ -83,11 +83,11 @@ describe('a client', () => {
 
   const REFUSED = ['join', 'mail', 'offline', 'file', 'space'].map((what) => [what, 'certificate_untrusted'])
 
-  test('that does not is given one code by each of its doors', async () => {
+  test('that does not trust it gets one error code, over every interface', async () => {
     expect(await usedBy(at(admin, 'localhost'), {})).toEqual(Object.fromEntries(REFUSED))
   })
 
-  test('is given it as well for a name that is not in the certificate', async () => {
+  test('gets the same code for a name that is not in the certificate', async () => {
     const { cert, key } = await authority.certify({ names: 'subjectAltName=DNS:broker.example' })
     const foreign = await world.secondShard({ ...tlsSettingsOf({ cert, key }), PUBLIC_URL: '' })
     const place = { ...admin, url: `wss://localhost:${foreign.port}` }
@@ -96,7 +96,7 @@ describe('a client', () => {
   })
 })
 
-test('what the broker says of its addresses has TLS, but for the private port', async () => {
+test('all advertised addresses use TLS, except for the private port', async () => {
   const { broker } = world
   const { port } = broker
   expect(broker.url).toBe(`wss://127.0.0.1:${port}/v1/ws`)
@@ -108,7 +108,7 @@ test('what the broker says of its addresses has TLS, but for the private port', 
   expect(Math.round(leftSeconds / 86_400)).toBe(2)
 })
 
-test('plain text gets no answer', async () => {
+test('a plaintext request gets no response', async () => {
   await expect(fetch(world.broker.httpUrl.replace('https:', 'http:'))).rejects.toThrow()
   const socket = new WebSocket(world.broker.url.replace('wss:', 'ws:'))
   const closed = new Promise((resolve) => {
@@ -117,7 +117,7 @@ test('plain text gets no answer', async () => {
   expect(await closed).toBe(1006)
 })
 
-test('new connections get a new certificate, and sessions continue', async () => {
+test('new connections get a renewed certificate, and sessions continue', async () => {
   const live = { cert: pathOf(folder, 'live.pem'), key: pathOf(folder, 'live-key.pem') }
   const [first, second] = [await authority.certify(), await authority.certify()]
   await copyFile(first.cert, live.cert)
@@ -145,7 +145,7 @@ test('new connections get a new certificate, and sessions continue', async () =>
   expect(await shard.exited).toMatchObject({ code: 0 })
 })
 
-test('a start with a certificate that can not be served ends with its code, also for who starts the broker', async () => {
+test('an unusable certificate ends the start with its code, also for the program that starts the broker', async () => {
   const over = await authority.certify({ days: -1 })
   const env = { DATABASE_URL: world.databaseUrl, BROKER_KEY_FILE: await brokerKeyFile(folder), ...tlsSettingsOf(over) }
   const ended = await runBroker(env)
@@ -155,7 +155,7 @@ test('a start with a certificate that can not be served ends with its code, also
   await expect(started).rejects.toMatchObject({ code: 'tls_certificate_expired' })
 })
 
-test('one of the two settings alone, or a PUBLIC_URL without TLS, is reported with the other invalid settings', async () => {
+test('a single TLS setting, or a PUBLIC_URL without TLS, is reported with the other invalid settings', async () => {
   const env = { DATABASE_URL: world.databaseUrl, PORT: 'x' }
   const half = await runBroker({ ...env, TLS_KEY: files.key })
   expect(half).toMatchObject({

@@ -1,6 +1,6 @@
 /**
- * For tests: a client on a bare TCP socket that does nothing by itself. It can send what no honest client sends, stop
- * reading, and read the response to its upgrade.
+ * For tests: a client on a bare TCP socket that does nothing unless it is called. It can send what no honest client
+ * sends, stop reading, and read the response to its upgrade.
  */
 import { connect as dial, type Socket } from 'node:net'
 import { type Identity, signAsClient, type Transcript } from '@sealpost/identity'
@@ -76,9 +76,9 @@ export class WireClient {
   readonly closed: Promise<Closing>
   readonly form: Form
   answersPings = true
-  /** The frames that arrived and that no call has taken. */
+  /** The received frames that no call has consumed. */
   readonly frames: ServerFrame[] = []
-  /** The payloads of the WebSocket's pongs. */
+  /** The payloads of the received WebSocket pongs. */
   readonly pongs: string[] = []
   private readonly socket: Socket
   private readonly waiters = new Set<() => void>()
@@ -95,7 +95,7 @@ export class WireClient {
     })
   }
 
-  /** Upgrades; the greeting is the first of `frames`. `from`: its own address. */
+  /** Upgrades; the first of `frames` is the greeting. `from`: the local address. */
   static async open(url: string, form: Form = 'binary', from = '127.0.0.1'): Promise<WireClient> {
     const { port, host } = new URL(url)
     const socket = dial({ port: Number(port), host: '127.0.0.1', localAddress: from })
@@ -144,7 +144,7 @@ export class WireClient {
     this.socket.write(bytes)
   }
 
-  /** Takes the next frame of one of these types, and drops earlier ones. */
+  /** Takes the next frame of one of these types and discards earlier frames. */
   async next<Type extends ServerFrame['type']>(...types: Type[]): Promise<FrameOf<Type>> {
     const frame = await this.waitFor(`a frame ${types.join(' or ')}`, () => {
       const place = this.frames.findIndex((came) => (types as string[]).includes(came.type))
@@ -160,14 +160,14 @@ export class WireClient {
     return found
   }
 
-  /** Proves that the session is alive: awaits the pong for a ping. */
+  /** Sends a ping and waits for its pong, which proves that the session is alive. */
   async echo(): Promise<void> {
     const ref = Math.floor(Math.random() * 0xffffffff)
     this.send({ type: 'ping', ref })
     await this.waitFor('a pong', () => this.frames.find((frame) => frame.type === 'pong' && frame.ref === ref))
   }
 
-  /** Stops reading, so that what is sent here stays with the sender. */
+  /** Stops reading, so that the broker's output stays in the broker's buffers. */
   pause(): void {
     this.socket.pause()
   }
@@ -234,7 +234,7 @@ export function transcriptOf({ identity, meshId, url, brokerKey }: Place, hello:
   }
 }
 
-/** Returns a valid `auth`. `signed` changes what is signed, the other fields what is sent. */
+/** Returns a valid `auth`. `signed` changes the signed fields; the other arguments change the sent fields. */
 export function authFrame(
   { identity, meshId, url, brokerKey }: Place,
   hello: FrameOf<'hello'>,
@@ -286,7 +286,7 @@ export function maskedFrame(opcode: number, payload: Uint8Array): Buffer {
   return Buffer.concat([head, new Uint8Array(4), payload])
 }
 
-/** Returns where the payload of a server's frame begins; undefined while its head is incomplete. */
+/** Returns the offset of the payload in a server's frame, or undefined while its head is incomplete. */
 function startOfPayload(bytes: Buffer): number | undefined {
   if (bytes.length < 2) return undefined
   const length = bytes[1]! & 0x7f
@@ -313,7 +313,7 @@ function parseHead(head: string): HttpAnswer {
   return { status: Number(status.split(' ')[1]), headers: new Map(headers), body: '' }
 }
 
-/** The received bytes of a socket, taken from the front. */
+/** The received bytes of a socket, consumed from the front. */
 class Arrived {
   private chunks: Buffer[] = []
   private isOver = false
@@ -332,7 +332,7 @@ class Arrived {
     socket.on('error', over)
   }
 
-  /** `end` returns the number of bytes to take, or undefined while too few arrived. */
+  /** `end` returns the number of bytes to consume, or undefined if too few have arrived. */
   async take(what: string, end: (bytes: Buffer) => number | undefined, withinMs = PATIENCE_MS): Promise<Buffer> {
     const late = Promise.withResolvers<never>()
     const timer =

@@ -1,4 +1,4 @@
-/** For tests: a world with a database, a broker process on it, meshes and enrolled peers. */
+/** For tests: a world that consists of a database, a broker process, meshes and enrolled peers. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -16,7 +16,7 @@ export type { Place }
 
 const FAR_MS = 4_000_000_000_000
 
-/** A tuple where a test names each of a few items. */
+/** Returns a tuple if a test names each of a few items. */
 export type Several<T, N extends number> = N extends 2 ? [T, T] : N extends 3 ? [T, T, T] : N extends 4 ? [T, T, T, T] : T[] // biome-ignore format: one thing
 
 /** A broker on a database. Worlds that share it see the same process after a restart. */
@@ -58,7 +58,7 @@ export class World implements AsyncDisposable {
     return this.host.databaseUrl
   }
 
-  /** `database`: an existing one, whose URL has the rights of a broker. The world drops it. */
+  /** `database`: an existing one, whose URL has the rights of a broker. The world drops it at its end. */
   static async open(env: Environment = {}, database?: ScratchDatabase): Promise<World> {
     await ready()
     const closers: World['closers'] = []
@@ -93,14 +93,14 @@ export class World implements AsyncDisposable {
     return new World(this.host, meshId, { closers: [], counted: [meshId] })
   }
 
-  /** Another process on the same port, database and key. */
+  /** Starts another process on the same port, database and key. */
   async restart(): Promise<void> {
     const { host } = this
     await host.broker.exited
     host.broker = await BrokerProcess.start({ ...host.env, PORT: String(host.broker.port) })
   }
 
-  /** One more process on the same database, with the same key. */
+  /** Starts one more process on the same database, with the same key. */
   async secondShard(env: Environment = {}): Promise<BrokerProcess> {
     const shard = await BrokerProcess.start({ ...this.host.env, ...env })
     this.closers.push(() => shard.kill())
@@ -121,20 +121,20 @@ export class World implements AsyncDisposable {
     return this.place(identity, meshId)
   }
 
-  /** Connects a peer on a bare socket, until the end of this world. Without a place: a new member. */
+  /** Connects a peer on a bare socket until this world ends; a new member if no place is given. */
   async wire(place?: Place, options?: Parameters<typeof WireClient.enter>[1]): Promise<WireClient> {
     const client = await WireClient.enter(place ?? (await this.enrol()), options)
     this.closers.push(async () => client.destroy())
     return client
   }
 
-  /** Closes the peer at the end of this world, together with the others: each may take two seconds. */
+  /** Closes the peer when this world ends, concurrently with the others: each may take two seconds. */
   closing<P extends Closable>(peer: P): P {
     this.peers.push(peer)
     return peer
   }
 
-  /** Prepares this number of members for the next calls of `enrol`: in one statement instead of one commit each. */
+  /** Prepares this number of members for the next calls of `enrol`, with one statement instead of one commit each. */
   async enrolAhead(count: number): Promise<void> {
     const identities = Array.from({ length: count - this.ahead.length }, generateIdentity)
     await addMembers(
@@ -152,7 +152,7 @@ export class World implements AsyncDisposable {
     return places as Several<Place, N>
   }
 
-  /** Enrols an admin, who may invite and revoke. */
+  /** Enrols an admin, who may invite and revoke members. */
   async enrolAdmin(name: string): Promise<Place> {
     const identity = generateIdentity()
     await addMembers(this.db, this.meshId, [{ ...bindBoxKey(identity, this.meshId, FAR_MS), name, role: 'admin' }])
@@ -163,7 +163,7 @@ export class World implements AsyncDisposable {
     return { url: this.broker.url, brokerKey: this.broker.key, meshId, identity }
   }
 
-  /** Counts the rows of a table: in all meshes, or in those of this world if it shares its broker. */
+  /** Counts the rows of a table in all meshes, or in this world's meshes if it shares its broker. */
   async count(table: 'message_queue' | 'dead_letter' | 'dedupe_ledger' | 'shared_body'): Promise<number> {
     const where = this.counted ? `where mesh_id in (${this.counted.map((meshId) => `'${meshId}'`)})` : ''
     const [row] = await this.db.run((sql) => sql.unsafe<{ n: number }[]>(`select count(*)::int as n from ${table} ${where}`)) // biome-ignore format: one thing
@@ -202,7 +202,7 @@ async function newMesh(db: Database): Promise<MeshId> {
   return meshId
 }
 
-/** Closes in reverse order. Throws the first failure after all were tried. */
+/** Closes everything in reverse order, then throws the first failure. */
 async function closeAll(closers: (() => Promise<unknown>)[]): Promise<void> {
   const failures: unknown[] = []
   for (const close of closers.splice(0).reverse()) await close().catch((error) => failures.push(error))

@@ -1,25 +1,26 @@
 /**
- * For tests: cases of RFC 6455 after the groups of the Autobahn testsuite, on the broker's own connections. Group 9 measures
- * speed, 12 and 13 a compression that is never negotiated; 8 and 11 don't exist. `scripts/autobahn.ts` runs the suite itself.
+ * For tests: cases of RFC 6455 modelled on the groups of the Autobahn testsuite, run on the broker's own connections.
+ * Omits group 9, which measures speed, and groups 12 and 13, which test compression that the broker never negotiates.
+ * Groups 8 and 11 don't exist. `scripts/autobahn.ts` runs the original suite.
  *
- * The broker is no echo. That a message came whole is seen by what its frames say: a `ping` of the protocol is answered, with
- * as much white space around it as a case needs (JSON), and a `send` that lives too long gets a `nack` (binary). What is a message and
- * no frame gets 4400, which no rule of the WebSocket forbids: it says that the message itself was read.
+ * The broker does not echo. Its replies show that a message arrived complete: a protocol `ping` gets a pong, padded
+ * with as much whitespace as a case needs (JSON), and a `send` with an excessive lifetime gets a `nack` (binary). A
+ * valid message that is not a protocol frame gets 4400, which shows that the message itself was read.
  */
 import { encode, type Form } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
 import { envelopeTo, maskedFrame, sendFrame } from './wire.ts'
 
 export interface ConformanceCase {
-  /** Group and case of the Autobahn testsuite, where it has the same one. */
+  /** The Autobahn case, if the suite has the same one. */
   readonly id: string
   readonly says: string
   readonly form: Form
-  /** As they go over the socket. */
+  /** The bytes as sent on the socket. */
   readonly parts: readonly Uint8Array[]
-  /** Each byte alone. */
+  /** Sends each byte separately. */
   readonly isDripped: boolean
-  /** The close code, or what was answered: payloads of pongs in quotes, then the types of frames. */
+  /** The close code, or the replies: pong payloads in quotes, then frame types. */
   readonly answer: string
 }
 
@@ -27,7 +28,7 @@ const FIN = 0x80
 const [CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG] = [0, 1, 2, 8, 9, 10]
 const bytesOf = (text: string) => Buffer.from(text)
 
-/** One frame with any first byte. */
+/** Returns one frame with any first byte. */
 function raw(first: number, payload: string | Uint8Array = ''): Uint8Array {
   const frame = maskedFrame(0, typeof payload === 'string' ? bytesOf(payload) : payload)
   frame[0] = first
@@ -42,16 +43,18 @@ const close = (code?: number, reason: string | Uint8Array = '') => {
   return raw(FIN | CLOSE, Buffer.concat([Uint8Array.from(head), Buffer.from(reason as Uint8Array)]))
 }
 
-/** A `ping` of the protocol with this length. */
-/** Only some types may be so large: a `send` of nothing is read whole, and refused as malformed. */
+/** Only some frame types may be this large: an empty `send` is read completely and refused as malformed. */
 const largeText = (size: number): string => '{"type":"send","items":[]}'.padEnd(size)
 const padded = (bytes = 0) => '{"type":"ping","ref":7}'.padEnd(bytes)
-/** A `send` with this length, of which 61 are not the envelope's. Its time to live is refused before anybody is looked up. */
+/**
+ * Returns a `send` of this length; 61 bytes are outside the envelope. Its lifetime is refused before any recipient
+ * lookup.
+ */
 function sendOf(bytes: number): Uint8Array {
   const item = envelopeTo('ab'.repeat(32) as PeerKey, { ttlSeconds: 0xffffffff, envelope: new Uint8Array(bytes - 61) })
   return encode('binary', sendFrame(item)) as Uint8Array
 }
-/** In fragments of this length. */
+/** Splits the text into fragments of this length. */
 const fragments = (payload: string, bytes: number): Uint8Array[] => {
   const pieces = payload.match(new RegExp(`.{1,${bytes}}`, 'gs'))!
   return pieces.map((piece, i) => raw((i === pieces.length - 1 ? FIN : 0) | (i === 0 ? TEXT : CONTINUATION), piece))
@@ -103,7 +106,7 @@ const pings = [
   ], true),
 ] // biome-ignore format: a table
 
-/** No extension is ever agreed upon, so none of the three bits means anything. */
+/** No extension is ever negotiated, so all three reserved bits are invalid. */
 const reserved = cases('json', [
   ['3.1', 'bit 3 on a text', [raw(FIN | 0x10 | TEXT, WHOLE)], '1002'],
   ['3.2', 'a good text, then bit 2 on another, then a ping', [text(WHOLE), raw(FIN | 0x20 | TEXT, WHOLE), ping()], '1002'],
@@ -140,7 +143,7 @@ const fragmentation = [
   ]),
 ] // biome-ignore format: a table
 
-/** Every text of a frame is ASCII: good UTF-8 of another kind is a message, and no frame. */
+/** Frames contain only ASCII, so other valid UTF-8 is a message but not a frame. */
 const GOOD_UTF8 = ['κόσμε', '\u{10ffff}', '\ufeff', '\ufffd', '\uffff', 'é\u0301']
 const BAD_UTF8 = {
   'a lone continuation': [0x80],
@@ -177,7 +180,7 @@ const closes = cases('json', [
   ...BAD_CODES.map((code, i) => [`7.9.${i + 1}`, `the close code ${code}`, [close(code)], '1002'] as const),
 ]) // biome-ignore format: a table
 
-/** Beside the suite: what the broker alone settles. */
+/** Cases that the suite leaves to the broker. */
 const ownRules = [
   ...cases('json', [['own.1', 'bytes on a connection of texts', [binary(WHOLE)], '1003']]),
   ...cases('binary', [

@@ -7,15 +7,15 @@ import type { MeshId, Millis, PeerNo } from '@sealpost/std'
 import { countDeadLetters, findPeers, type MeshDeadLetters, type MeshEntry, type PeerEntry } from '@sealpost/store'
 import { Cached, type Census, type MeshWaiting, type WaitingCount } from './quotas.ts'
 
-/** Decides whether messages flow, and if not, why; shared by the console, the CLI and tests. */
+/** Decides whether messages flow, and if not, why. The console, the CLI and tests share it. */
 
-/** The default lease: a delivery that a peer is processing is not late before that. */
+/** The default lease. A delivery that a peer is processing is not late before this time. */
 const BEHIND_AFTER_MS = 30_000
 
 interface WaitingFor {
   readonly live: LivePeer | undefined
   readonly isPool: boolean
-  /** Deliveries leased to it, by the queue's count. */
+  /** The deliveries that the peer has leased, according to the queue. */
   readonly held: number
   readonly oldestAgeMs: Millis
 }
@@ -29,7 +29,7 @@ export function reasonOf({ live, isPool, held, oldestAgeMs }: WaitingFor): WaitR
   return live.unsettled > 0 || held > 0 ? 'not_settling' : 'catching_up'
 }
 
-/** Reasons that need no attention: the peer is absent, or has set `dnd`. */
+/** Reasons that need no attention: the peer is absent or has set `dnd`. */
 const IS_WAITED_FOR: readonly WaitReason[] = ['away', 'do_not_disturb']
 
 export function flowOf({ reason }: Pick<WaitingPeer, 'reason'>): Flow {
@@ -42,7 +42,7 @@ const severityOf = (flow: Flow): number => SEVERITY.indexOf(flow)
 export const worstFlow = (flows: readonly Flow[]): Flow =>
   flows.reduce((worst, flow) => (severityOf(flow) > severityOf(worst) ? flow : worst), 'flowing')
 
-/** The worst first, then the oldest. */
+/** Ordered by severity, then by age. */
 export function compareWaiting(a: WaitingPeer, b: WaitingPeer): number {
   return severityOf(flowOf(b)) - severityOf(flowOf(a)) || b.oldestAgeMs - a.oldestAgeMs
 }
@@ -66,7 +66,7 @@ interface SentenceContext {
   readonly dead: { readonly count: number; readonly latestAgeMs: Millis } | undefined
 }
 
-/** Returns a sentence or two: about the peer with the worst delay, and about dead letters. */
+/** Returns one or two sentences about the peer with the worst delay and about dead letters. */
 export function sentenceOf(flow: Flow, worst: WaitingPeer | undefined, { others, dead }: SentenceContext): string {
   const waits = waitingSentence(flow, worst, others)
   return dead ? `${waits} ${deadSentence(dead)}` : waits
@@ -107,7 +107,7 @@ interface Parts {
 
 type LiveByNo = ReadonlyMap<PeerNo, LivePeer>
 
-/** Per mesh, for connected and disconnected peers each: a selection, not a complete list. */
+/** How many connected and how many disconnected peers are shown per mesh; the list is not complete. */
 const CANDIDATES_MAX = 20
 const WORST_MAX = 5
 
@@ -122,7 +122,7 @@ export class MeshStates {
     this.dead = new Cached(async () => new Map((await countDeadLetters(parts.db)).map((one) => [one.meshId, one])))
   }
 
-  /** Returns the meshes with waiting deliveries or dead letters, worst first. @throws DatabaseError */
+  /** Returns the meshes with waiting deliveries or dead letters, the worst first. @throws DatabaseError */
   async worst(limit: number): Promise<MeshId[]> {
     const { census } = this.parts
     const dead = await this.dead.read()

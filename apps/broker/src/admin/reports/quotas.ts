@@ -24,14 +24,14 @@ import {
 import { type Config, limitsOf } from '../../config/config.ts'
 
 /**
- * Counts what waits, by mesh and recipient: a continuous scan of the queue, a few thousand rows at a time. On a long
- * queue the scan pauses fifty times as long as each read took, up to five seconds: it counts less often rather than
- * slowing the message path.
+ * Counts the waiting deliveries by mesh and recipient with a continuous scan of the queue, a few thousand rows at a
+ * time. On a long queue the scan pauses after each read for fifty times its duration, up to five seconds: slower counts
+ * are better than slower messages.
  */
 export interface WaitingCount {
   readonly depth: number
   readonly held: number
-  /** By the database's clock. */
+  /** By the database clock. */
   readonly oldestAtMs: Millis
 }
 
@@ -45,10 +45,10 @@ export interface MeshWaiting {
 export interface Counted {
   readonly depth: number
   readonly recipientCount: number
-  /** Infinity: nothing waits. */
+  /** Infinity if nothing waits. */
   readonly oldestAtMs: Millis
   readonly meshes: ReadonlyMap<MeshId, MeshWaiting>
-  /** When the scan ended, by the monotonic clock; null: not yet. */
+  /** When the scan ended, by the monotonic clock; null before the first scan ends. */
   readonly countedAtMs: Millis | null
 }
 
@@ -117,7 +117,7 @@ export class Census {
   }
 
   /**
-   * An empty queue is scanned rarely while this broker accepts nothing; deliveries through other shards are then
+   * An empty queue is scanned rarely while this broker accepts nothing. Deliveries stored by other shards are then
    * counted later.
    */
   private isQuiet(nowMs: Millis): boolean {
@@ -166,7 +166,7 @@ export interface QuotaParts {
   readonly config: Config
 }
 
-/** The limit of the count if a quota is off. */
+/** The limit to show if a quota is off. */
 const ROWS_MAX = 100_000
 
 type Use = readonly [name: Quota['name'], used: number, setting: keyof Config & string, peer: PeerNo | PeerKey | null]

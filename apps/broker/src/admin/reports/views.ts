@@ -52,7 +52,7 @@ export interface ViewParts {
   readonly states: MeshStates
   readonly figures: Cached<KnownFigures>
   readonly connections: () => number
-  /** One line each: a code, a colon, a sentence. */
+  /** Each line has a code, a colon and a sentence. */
   readonly warnings: () => readonly string[]
   readonly health: () => { readonly snapshotSeconds: number; readonly deadRows: number }
   readonly statementsWaiting: () => number
@@ -74,7 +74,7 @@ export class Views {
     this.parts = parts
   }
 
-  /** Works without the database, then without the database's data. */
+  /** Works without the database, but then lacks the database's data. */
   async overview(): Promise<Overview> {
     const { facts, census, history, connections, health, statementsWaiting } = this.parts
     const { counted } = census
@@ -113,7 +113,7 @@ export class Views {
     return { meshes, next: found.length > limit ? meshes.at(-1)!.meshId : null }
   }
 
-  /** Returns those that need attention first, up to a page; then, and on later pages, the others ordered by id. */
+  /** The first page lists the meshes that need attention first, then others; later pages continue by id. */
   async meshesByNeed({ after, limit }: Page<MeshId>): Promise<MeshPage> {
     const { db, states } = this.parts
     const needy = await states.worst(limit)

@@ -1,7 +1,7 @@
 /**
- * Receiving over HTTP: all polls of a peer are one session, which ends some time after its last request. The session
- * grants credit only while a poll waits, so that no lease expires in a buffer here. What was returned and not settled
- * is redelivered when its lease expires or the session ends.
+ * Receiving over HTTP: all polls of a peer form one session, which ends some time after the last request. The session
+ * grants credit only while a poll waits, so no lease expires in a buffer here. Deliveries that were returned but not
+ * settled are redelivered when the lease expires or the session ends.
  */
 import type { SendOutcome, SocketId } from '@sealpost/core'
 import type { Connection, Driver } from '@sealpost/driver'
@@ -25,7 +25,7 @@ interface Poll {
   readonly signal: AbortSignal
 }
 
-/** A claim takes time; even a poll that does not wait allows this much. */
+/** A claim takes time; even a poll with no wait allows this much. */
 const LOOK_MS = 500
 
 interface Waiting {
@@ -37,7 +37,7 @@ const nothing = () => undefined
 
 class PolledConnection implements Connection {
   readonly authority = ''
-  // It enrols no one and sends nothing that would have to be paused.
+  // This connection handles no enrolment and never needs to be paused.
   readonly hangUp = nothing
   readonly pause = nothing
   readonly resume = nothing
@@ -47,7 +47,7 @@ class PolledConnection implements Connection {
   private readonly ended: () => void
   private readonly socket: SocketId
   private waiting: Waiting | null = null
-  /** Pushed after the response of its poll, with the time. */
+  /** Deliveries that were pushed after their poll returned, each with the time of the push. */
   private readonly arrived = new Map<DeliveryId, { mail: PolledDelivery | ReceiptItem; atMs: Millis }>()
   private lost: LostItem[] = []
   private leaseMs: Millis = 0
@@ -57,7 +57,10 @@ class PolledConnection implements Connection {
   private creditSaid: number
   private idle: ReturnType<typeof setTimeout> | undefined
 
-  /** Opens it, with credit for the first poll. `idleMs`: from its last request to its end, which calls `ended`. */
+  /**
+   * Opens the session with credit for the first poll. `idleMs`: how long after its last request it ends and calls
+   * `ended`.
+   */
   constructor(driver: Driver, member: Member, credit: number, options: { idleMs: Millis; ended: () => void }) {
     this.driver = driver
     this.member = member
@@ -68,7 +71,7 @@ class PolledConnection implements Connection {
     this.socket = driver.joined(this, (socket) => driver.engine.proven(socket, member, credit))
   }
 
-  /** One poll waits at a time: a newer one replaces an older one, whose client may be gone. */
+  /** Only one poll waits at a time: a newer one replaces the older one, whose client may be gone. */
   poll({ max, waitMs, signal }: Poll): Promise<PollResult | HttpRefusal> {
     if (this.refused) return Promise.resolve(this.refused)
     this.answer(EMPTY_RESULT)
@@ -148,11 +151,11 @@ class PolledConnection implements Connection {
   }
 
   private arrive(id: DeliveryId, mail: PolledDelivery | ReceiptItem): void {
-    this.arrived.delete(id) // a redelivery is returned once
+    this.arrived.delete(id) // a redelivery is returned only once
     this.arrived.set(id, { mail, atMs: performance.now() })
   }
 
-  /** A delivery that has waited here longer than its lease is redelivered. */
+  /** A delivery that waited here longer than its lease is redelivered. */
   private take(max: number): PollResult {
     const since = performance.now() - this.leaseMs
     const deliveries: PolledDelivery[] = []
@@ -176,7 +179,7 @@ class PolledConnection implements Connection {
     this.name(0)
   }
 
-  /** Sets the credit afterwards, since the engine may be in a step that pushes to this session. */
+  /** Sets the credit in a later microtask, since the engine may be pushing to this session right now. */
   private name(credit: number): void {
     this.credit = credit
     queueMicrotask(() => this.sayCredit())
@@ -209,7 +212,7 @@ class PolledConnection implements Connection {
 type PushItem = FrameOf<'push'>['deliveries'][number]
 type Terms = FrameOf<'pushWith'>['deliveries'][number]['terms']
 
-/** A delivery; `terms`: if its sender set any; `body`: for a broadcast, which always has terms. */
+/** A delivery. Has `terms` if its sender set any, and `body` for a broadcast, which always has terms. */
 interface PolledDelivery {
   readonly push: PushItem
   readonly terms: Terms | null
@@ -221,7 +224,7 @@ type LostItem = FrameOf<'recovered'>['lost'][number]
 interface PollResult {
   readonly deliveries: readonly PolledDelivery[]
   readonly receipts: readonly ReceiptItem[]
-  /** The deliveries that left the queue unsettled while the peer was away. Reported once. */
+  /** The deliveries that left the queue unsettled while the peer was absent. Reported once. */
   readonly lost: readonly LostItem[]
 }
 
@@ -248,7 +251,7 @@ function handedJson({ push, terms, body }: PolledDelivery): Record<string, unkno
   return { ...item!.push, terms: item!.terms, body: item!.body }
 }
 
-/** The peers that poll: at most one session each, and none together with a socket of the same key. */
+/** The peers that poll. Each has at most one polling session, and no socket beside it. */
 const SETTLE_WITHIN_MS = 10_000
 
 export class Inboxes {
@@ -264,7 +267,7 @@ export class Inboxes {
   }
 
   /**
-   * Waits for deliveries; returns an empty result after the wait. `takesOver`: supersedes a socket of the same key.
+   * Waits for deliveries and returns an empty result on timeout. `takesOver`: replaces a socket of the same key.
    * @throws OperatingError if the database does not respond
    */
   async poll(holder: TokenHolder, poll: Poll & { readonly takesOver: boolean }): Promise<PollResult | HttpRefusal> {
