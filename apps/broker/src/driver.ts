@@ -1,4 +1,4 @@
-/** The driver of this process: on the real clock, the queue in Postgres, the bus and the directory. */
+/** Composes this process's driver: the real clock, the queue in Postgres, the bus and the directory. */
 import type { Bus } from '@sealpost/bus'
 import {
   type Clock,
@@ -53,7 +53,7 @@ const reportOf = ({ log, metrics, spaceHints }: Pick<Parts, 'log' | 'metrics' | 
   failed: (event, error) => log.warn(event, errorFields(error)),
   fault: (error) =>
     queueMicrotask(() => {
-      throw error // ends the process, as every uncaught error does
+      throw error // rethrown as an uncaught error, which ends the process
     }),
   committed: metrics.committed.bind(metrics),
   recorded: (appends) => spaceHints.recorded(appends),

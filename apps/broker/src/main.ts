@@ -2,8 +2,8 @@
 import { RUNTIME_SETTINGS } from '@sealpost/broker-program'
 
 /**
- * Starts this program over in the same process, with the settings that its environment lacks; an operator's own values stay.
- * Where a process can't replace its program (Windows), the broker runs without them.
+ * Restarts this program in the same process with the settings that its environment lacks; an operator's own values
+ * stay. Where a process can't replace its program (Windows), the broker runs without them.
  */
 function applyRuntimeSettings(): void {
   const { env } = process
@@ -14,5 +14,5 @@ function applyRuntimeSettings(): void {
 }
 
 applyRuntimeSettings()
-const { main } = await import('./broker.ts') // not before: loading it takes a third of a second
+const { main } = await import('./broker.ts') // imported late: loading it takes a third of a second
 await main()

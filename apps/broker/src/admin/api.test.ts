@@ -11,7 +11,7 @@ test.each([
   'console.localhost:7451',
   'ops.example:7451',
   'broker-a:7451',
-])('%s is served', (host) => expect(hostRefusal(requestTo(host), ['ops.example', 'broker-a'])).toBeNull())
+])('the host %s is served', (host) => expect(hostRefusal(requestTo(host), ['ops.example', 'broker-a'])).toBeNull())
 
 test.each([
   'evil.example:7451',
@@ -25,7 +25,7 @@ test.each([
   'evil.internal',
   'b.ns.svc:1',
   '',
-])('%j is refused', async (host) => {
+])('the host %j is refused', async (host) => {
   const refused = hostRefusal(requestTo(host), ['ops.example'])
   expect([refused?.status, await refused?.json()]).toEqual([421, { code: 'wrong_authority' }])
 })

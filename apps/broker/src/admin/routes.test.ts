@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { adminDocument, adminDocumentText } from './routes.ts'
 
-test('every request needs a token, and no reference is dangling', () => {
+test('every request needs a token, and the document has no dangling reference', () => {
   const { paths, components } = adminDocument()
   const operations = Object.values(paths ?? {}).flatMap((item) => Object.values(item))
   expect(operations.length).toBeGreaterThan(10)

@@ -67,7 +67,7 @@ describe.each([['postgres'], ['s3']] as const)('a store of chunks: %s', (name) =
     expect(await store().get(of, 1)).toBe(undefined)
   })
 
-  test('accepts the same chunk twice, and no other one at its index', async () => {
+  test('accepts the same chunk twice, and no different chunk at its index', async () => {
     const { of, owner } = await newFile(store())
     const chunk = newChunk(1)
     expect([await store().put(of, chunk), await store().put(of, chunk)]).toEqual(['done', 'done'])
@@ -95,7 +95,7 @@ test('expired chunks are deleted from the store, including those that a crash le
   expect(await server.objects()).toBeLessThanOrEqual(before)
 })
 
-test('an unavailable store is a retryable error that contains no keys', async () => {
+test('an unavailable store causes a retryable error that contains no keys', async () => {
   const away = s3Chunks(db, configOf({ ...server.env, S3_ENDPOINT: 'http://127.0.0.1:1' }))
   const { of } = await newFile(away)
   const failed = await away.put(of, newChunk(0)).catch((error: unknown) => error)

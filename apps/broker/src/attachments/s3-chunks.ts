@@ -1,6 +1,6 @@
 /**
- * Chunks in an S3 store, one object each. A database row records each chunk, and is written after its object, so a
- * crash can leave an object without a row. It is deleted with its file: all possible keys of a file are known.
+ * Chunks in an S3 store, one object per chunk. A database row records each chunk, and is written after its object. So a
+ * crash can leave an object without a row, which is deleted with its file, since all possible keys of a file are known.
  */
 import { DeleteObjectsCommand, GetObjectCommand, NoSuchKey, PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
@@ -53,7 +53,7 @@ function clientOptions({ S3_ENDPOINT, S3_REGION, S3_ACCESS_KEY_ID, S3_SECRET_ACC
     region: S3_REGION,
     ...(S3_ENDPOINT && { endpoint: S3_ENDPOINT, forcePathStyle: true }),
     ...(S3_ACCESS_KEY_ID && { credentials }),
-    // Readers check each chunk by our hash; many compatible stores do not support trailing checksums.
+    // Readers verify each chunk by its Sealpost hash, and many compatible stores do not support trailing checksums.
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
   } as const
@@ -61,7 +61,7 @@ function clientOptions({ S3_ENDPOINT, S3_REGION, S3_ACCESS_KEY_ID, S3_SECRET_ACC
 
 const bounded = () => ({ abortSignal: AbortSignal.timeout(ANSWER_WITHIN_MS) })
 
-/** Returns `null` if the object is missing or not ours. */
+/** Returns `null` if the object is missing or was not written by Sealpost. */
 async function getObject(client: S3Client, object: { Bucket: string; Key: string }): Promise<Uint8Array | null> {
   try {
     const { Body, ContentLength = 0 } = await client.send(new GetObjectCommand(object), bounded())
@@ -72,7 +72,7 @@ async function getObject(client: S3Client, object: { Bucket: string; Key: string
   }
 }
 
-/** Replaces the client's errors, which may contain keys and addresses. */
+/** Hides the client's errors, which may contain keys and addresses. */
 async function asked<T>(ask: () => Promise<T>): Promise<T> {
   try {
     return await ask()

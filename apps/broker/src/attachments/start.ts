@@ -18,10 +18,10 @@ import { type AttachmentParts, Transit } from './http.ts'
 type Options = AttachmentConfig & { readonly DATABASE_URL: string; readonly LIMITS: 'on' | 'off' }
 type Database = Awaited<ReturnType<typeof openDatabase>>
 
-/** Its own connections, so that file transfers delay no messages. */
+/** Has its own connections, so that file transfers delay no messages. */
 const CONNECTIONS = 2
 const AT_A_TIME = 4
-/** One mesh leaves half of the memory to the others. */
+/** One mesh may use at most half of the memory. */
 const MESH_SHARE = 0.5
 
 export async function openAttachments(

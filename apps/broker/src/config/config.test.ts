@@ -15,7 +15,7 @@ const valuesOf = (env: Record<string, string> = {}) => {
   return read.config
 }
 
-test('only the database is required', () => {
+test('only the database setting is required', () => {
   expect(readConfig({})).toEqual({
     ok: false,
     errors: [

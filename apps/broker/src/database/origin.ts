@@ -21,13 +21,13 @@ export interface OriginPorts {
   readonly open: () => Promise<Database>
   readonly shard: ShardId
   readonly log: Log
-  /** The database is not the one that this run of the broker knows. */
+  /** The database differs from the one that this run of the broker knows. */
   readonly replaced: () => void
 }
 
 export type Acknowledgements = Pick<LastAcknowledged, 'envelopes' | 'version' | 'forget'>
 
-/** How long a broker waits for the others, from the first attestation on. */
+/** How long a broker waits for the others, starting with the first attestation. */
 export const ORIGIN_PATIENCE_MS: Millis = 5_000
 const ASK_EVERY_MS: Millis = 100
 /** The retry interval while no server responds. */
@@ -78,8 +78,9 @@ export class DatabaseOrigin {
   }
 
   /**
-   * Call it before the renewal of this shard's lease. Returns the function to call afterwards: the renewal is committed
-   * after everything that was acknowledged before, and represents it. Null: not renewed, since the shard is not listed.
+   * Call it before this shard renews its lease, and call the returned function afterwards. The renewal is committed
+   * after everything acknowledged before, so it stands for all of that. Null: not renewed, since the shard is not
+   * listed.
    */
   renewing(): (leaseUntil: string | null) => void {
     const version = this.#acknowledged?.version ?? 0
@@ -102,13 +103,13 @@ export class DatabaseOrigin {
     return this.#isKnown(await row(SELECT_ORIGIN)) ? null : 'the database has a different origin'
   }
 
-  /** `sealpost db restored` can end an incarnation without a failure of any connection. */
+  /** `sealpost db restored` can end an incarnation without failing any connection. */
   check(found: Origin | null): void {
     const state = this.#state
     if (state.name === 'known' && !isSame(found, state.origin)) void this.judge()
   }
 
-  /** Checks at once where the next connection leads, even without other work. */
+  /** Checks at once which server the next connection reaches, even if no other query is due. */
   #connectionLost(): void {
     if (!this.#isLooking && this.#state.name === 'known') void this.#look()
   }

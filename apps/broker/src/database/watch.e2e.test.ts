@@ -1,4 +1,4 @@
-/** The broker's checks of its database, and the privileges that it needs there. */
+/** The broker's checks of its database, and the privileges that they require. */
 import { openDatabase } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
@@ -10,7 +10,7 @@ import { until } from '../test/process.ts'
 import { envelopeTo } from '../test/wire.ts'
 import { World } from '../test/world.ts'
 
-test('a held snapshot is reported in the log, in the metrics and to the operator, and stops nothing', async () => {
+test("a held snapshot appears in the log, in the metrics and in the operator's warnings, and the broker keeps working", async () => {
   const database = await scratchDatabase()
   const holder = await openDatabase(database.url, { ...unhurried, connections: 1 })
   await holder.run((sql) => sql.unsafe('begin isolation level repeatable read; select 1').simple())
@@ -26,7 +26,7 @@ test('a held snapshot is reported in the log, in the metrics and to the operator
   await holder.close()
 })
 
-test('a crashed mover is reported in the log, in the metrics and to the operator', async () => {
+test("a crashed move of a mesh appears in the log, in the metrics and in the operator's warnings", async () => {
   const database = await scratchDatabase()
   const db = await openDatabase(database.url, { ...unhurried, connections: 1 })
   await db.run((sql) =>
@@ -45,7 +45,7 @@ test('a crashed mover is reported in the log, in the metrics and to the operator
   expect(await world.broker.metric('sealpost_mesh_moves_stalled')).toBe(1)
 })
 
-test('dead letters are deleted after their time', async () => {
+test('dead letters are deleted after their retention time', async () => {
   const database = await scratchDatabase()
   const db = await openDatabase(database.url, { ...unhurried, connections: 1 })
   await db.run((sql) => sql`insert into mesh values ('00000000-0000-0000-0000-000000000001', 'old')`)
@@ -63,7 +63,7 @@ test('dead letters are deleted after their time', async () => {
   await expect.poll(() => world.count('dead_letter')).toBe(1)
 })
 
-test('a broker whose database was replaced begins another run in its process, and peers reconnect to it', async () => {
+test('after its database was replaced, a broker begins another run in the same process, and peers reconnect', async () => {
   await using world = await World.open()
   const events: PeerEvent[] = []
   const alice = await connect({ ...(await world.enrol()), onEvent: (event) => void events.push(event) })
@@ -85,7 +85,7 @@ test('a broker whose database was replaced begins another run in its process, an
   await Promise.all([alice.close(), bob.close()])
 })
 
-test("with the broker role's privileges, messages flow by socket and by HTTP, now and later", async () => {
+test("with the broker role's privileges, messages flow over sockets and HTTP, at once and delayed", async () => {
   await using world = await World.open()
   const [from, to] = await world.enrolMany(2)
   const [alice, bob] = [await connect(from), await connect(to)]

@@ -1,6 +1,7 @@
 /**
- * Users: their devices, and the rotation of identity keys. This class checks signatures, in the same queue as those of
- * handshakes; one statement each decides the result (`packages/store/src/members/devices.ts`, `successions.ts`).
+ * Users: their devices, and the rotation of identity keys. This class checks signatures, in the same queue as handshake
+ * signatures; one SQL statement per request decides the result (`packages/store/src/members/devices.ts`,
+ * `successions.ts`).
  */
 import type { Enrolment, RemovalReply, Requester, SignedUserRecords, SuccessionReply } from '@sealpost/core'
 import {
@@ -91,7 +92,7 @@ export class UserService {
     return { ...outcome, proof, device: { meshId, user, statement: bytes } }
   }
 
-  /** Returns members by their keys, and by their former keys. @throws OperatingError */
+  /** Returns members by their current or former keys. @throws OperatingError */
   async findMembers(meshId: MeshId, keys: readonly PeerKey[]): Promise<FoundMembers> {
     const members = await this.queue.findMembers(meshId, keys)
     const known = new Set(members.map(({ peerKey }) => peerKey))
@@ -145,7 +146,7 @@ export class UserService {
   }
 }
 
-/** A device can't rotate its identity key: its user vouches for another device. */
+/** A device can't rotate its identity key; its user enrols another device instead. */
 function checkSuccession(
   { meshId, peerKey, peer, user }: Requester,
   frame: FrameOf<'succeed'>,
@@ -165,7 +166,7 @@ function bindingOf(
   return { ...whose, boxKey, boxEpoch, notAfterMs: bindingNotAfterMs, signature: bindingSignature }
 }
 
-/** Keys of one user have the same records. */
+/** All keys of one user lead to the same records. */
 const distinct = (records: readonly Uint8Array[]): Uint8Array[] => [
   ...new Map(records.map((record) => [toHex(record), record])).values(),
 ]

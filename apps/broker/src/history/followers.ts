@@ -7,7 +7,7 @@ import type { SpaceHints } from '../spaces/space-requests.ts'
 export interface FollowersParts {
   readonly db: Pipeline
   readonly spaceHints: Pick<SpaceHints, 'follow'>
-  /** The poll interval without hints: a hint may be lost. */
+  /** The poll interval, since a hint may be lost. */
   readonly pollMs: Millis
 }
 
@@ -80,7 +80,7 @@ export class Followers {
   }
 }
 
-/** Remembers a notification without a listener for the next one. */
+/** Remembers a notification that arrives without a listener, for the next listener. */
 class Notification {
   #isSet = false
   #wake: (() => void) | undefined

@@ -87,7 +87,7 @@ export const history = createRoute({
 
 /** A slower reader is cut, and its slot goes to another member. */
 const PACE: TransferPace = { bytesPerSecond: 16 * 1024, startMs: 10_000 }
-/** The server's maximum; a queued response is silent. */
+/** The server's maximum, because a queued response sends nothing. */
 const SILENT_SECONDS = 255
 const GONE: HttpRefusal = { code: 'try_later' }
 const RECORDS = 'application/octet-stream'
@@ -133,7 +133,7 @@ async function answer(
     throw error
   })
   if (isRefused(parts)) return refuse(c, parts)
-  // A single line would stay in the compressor until others follow.
+  // Leaves a followed response uncompressed: a single line would stay in the compressor until more lines follow.
   const isCompressed = c.req.query('follow') === undefined
   const encoding = isCompressed ? encodingFor(c.req.header('accept-encoding')) : null
   const broken = (error: unknown) => {

@@ -33,7 +33,7 @@ test.each([null, 'gzip'] as const)(
   },
 )
 
-test('a reader that takes a little now and then is cut, but not for time without data', async () => {
+test('a reader that accepts little at a time is cut, but not for time without data', async () => {
   vi.useFakeTimers()
   try {
     const pace = { bytesPerSecond: PART.length, startMs: 5_000 }
@@ -69,7 +69,7 @@ test('a reader that disconnects ends the parts', async () => {
   await Bun.sleep(100) // longer than the allowed stall
 })
 
-describe('parts that have begun end, before anything of them was read, when', () => {
+describe('parts end before anything of them was read when', () => {
   const pace = { bytesPerSecond: 1024, startMs: 60_000 }
   const broken = (error: unknown) => expect.unreachable(String(error))
 
@@ -99,7 +99,7 @@ describe('parts that have begun end, before anything of them was read, when', ()
     await expect.poll(() => facts.isEnded).toBe(true)
   })
 
-  test('the reader has disconnected before there is a body', async () => {
+  test('the reader disconnected before the body existed', async () => {
     const { parts, facts } = await begunParts()
     const end = new AbortController()
     end.abort()
@@ -107,7 +107,7 @@ describe('parts that have begun end, before anything of them was read, when', ()
     await expect.poll(() => facts.isEnded).toBe(true)
   })
 
-  test('the body is never read', async () => {
+  test('nobody reads the body', async () => {
     const { parts, facts } = await begunParts()
     bodyOf(parts, { end: new AbortController(), pace: { ...pace, startMs: 20 }, encoding: null, broken })
     await expect.poll(() => facts.isEnded).toBe(true)

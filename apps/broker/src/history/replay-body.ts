@@ -1,12 +1,12 @@
-/** The body of a long response: produced at the reader's speed, as long as it reads. */
+/** The body of a long response, produced at the reader's speed. */
 import type { Millis } from '@sealpost/std'
 import type { TransferPace } from '../server/connection.ts'
 
-/** `br` costs too much time. In our order of preference. */
+/** In order of preference. Excludes `br`, which takes too much CPU. */
 const ENCODINGS = ['zstd', 'gzip'] as const
 export type Encoding = (typeof ENCODINGS)[number]
 
-/** Returns the encoding for an `Accept-Encoding`; null: none. A weight of 0 excludes an encoding. */
+/** Returns the encoding for an `Accept-Encoding`, or null for none. A weight of 0 excludes an encoding. */
 export function encodingFor(header: string | undefined): Encoding | null {
   const wanted = new Set(
     (header ?? '')
@@ -25,26 +25,26 @@ export interface BodyOptions {
   /** A slower reader is treated as disconnected, and its response is cut. */
   readonly pace: TransferPace
   readonly encoding: Encoding | null
-  /** Called on failure. The reader has a part of the response, and detects the missing end. */
+  /** Called on failure. The reader has received part of the response, and detects the missing end. */
   readonly broken: (error: unknown) => void
 }
 
 /**
- * Always ends `parts`, which must have begun, or be empty. Each part is valid until the next is requested: the server
- * has sent or copied it by then, while a compressor may still be reading it and gets its own copy.
+ * Always ends `parts`, which must have begun or be empty. Each part is valid until the next is requested: by then the
+ * server has sent or copied it. A compressor may still be reading it, and therefore gets its own copy.
  */
 export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions): ReadableStream<Uint8Array> {
   const { end, pace, encoding, broken } = options
   const reader = new ReaderPace(pace)
   const over = () => {
     reader.stop()
-    void parts.return(undefined).catch(() => undefined) // a failure there has failed its reader already
+    void parts.return(undefined).catch(() => undefined) // the reader has already been informed of a failure there
   }
   end.signal.addEventListener('abort', over, { once: true })
   if (end.signal.aborted) over()
   const cutFrom = (controller: ReadableStreamDefaultController<Uint8Array>) => () => {
     end.abort()
-    controller.close() // if it returns, it need not wait for more
+    controller.close() // if the call returns, the compressor needs no waiting
   }
   const body = new ReadableStream<Uint8Array>(
     {
@@ -71,8 +71,8 @@ export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions):
 }
 
 /**
- * Measures how far a reader is behind the minimum rate. Only time with available data counts, not the time of the
- * database or of a history without events.
+ * Measures how far a reader is behind the minimum rate. Counts only time with available data, and neither the
+ * database's time nor idle time without events.
  */
 class ReaderPace {
   readonly #pace: TransferPace
@@ -105,8 +105,8 @@ class ReaderPace {
 }
 
 /**
- * Waits for the first part, so that a failure before it gets its own response. The result is not a generator: a
- * generator that was never read does not run its `finally`, and `parts` would continue.
+ * Waits for the first part, so that a failure before it gets its own response. The result is not a generator, because a
+ * generator that is never read does not run its `finally`, and `parts` would continue.
  * @throws the errors of `parts`
  */
 export async function begun(parts: AsyncGenerator<Uint8Array>): Promise<AsyncGenerator<Uint8Array>> {

@@ -29,7 +29,7 @@ test('the limit of concurrent replays holds, and members take turns', async () =
   expect([slots.running, slots.waiting]).toEqual([0, 0])
 })
 
-test('a member has one replay at a time, and members behind it in the queue go first', async () => {
+test('a member has one replay at a time, and members queued behind it are served first', async () => {
   const slots = new ReplaySlots({ atATime: 3, waitingMax: 9, waitingEachMax: 9 })
   const [first, second] = [await begun(slots, 'ann'), begun(slots, 'ann')]
   expect([slots.running, slots.waiting]).toEqual([1, 1])
@@ -46,7 +46,7 @@ test('a member has one replay at a time, and members behind it in the queue go f
   expect([slots.running, slots.waiting]).toEqual([0, 0])
 })
 
-test('a full queue refuses, in total and per member', async () => {
+test("requests beyond the queue's limits are refused, in total and per member", async () => {
   const slots = new ReplaySlots({ atATime: 0, waitingMax: 3, waitingEachMax: 2 })
   const waiting = ['ann', 'ann', 'ben'].map((who) => slots.begin(who, never))
   expect(await slots.begin('ann', never)).toMatchObject({ code: 'replay_busy' })

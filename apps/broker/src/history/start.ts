@@ -22,7 +22,7 @@ interface Parts {
 }
 
 /**
- * A slower reader is cut, and continues from its cursor: while it reads, vacuum can't remove dead rows of the queue.
+ * A slower reader is cut, and can resume from its cursor: while it reads, vacuum can't remove dead rows of the queue.
  */
 const LONGEST_MS = 120_000
 const WAITING_MAX = 256

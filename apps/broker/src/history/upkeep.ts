@@ -6,7 +6,7 @@ import { type RetentionStats, readRetentionStats } from '@sealpost/store'
 import { errorFields, type Log } from '../telemetry/log.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
 
-/** The timeout of one snapshot batch, or of counting a day. */
+/** The timeout of a snapshot batch and of counting a day. */
 export const UPKEEP_STATEMENT_MS = 60_000
 
 interface Parts {
@@ -48,7 +48,7 @@ export class HistoryUpkeep {
     })
   }
 
-  /** Its work may end with its connection; the next run resumes it. */
+  /** Work in progress may end with its connection; the next run resumes it. */
   stop(): void {
     this.#isStopped = true
     clearInterval(this.#timer)

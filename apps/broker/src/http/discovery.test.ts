@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { openApiDocument, openApiText } from './discovery.ts'
 import { httpRefusals } from './tokens.ts'
 
-test('no reference is dangling, and every request except those for a token needs one', () => {
+test('the document has no dangling reference, and every request except those for a token requires one', () => {
   const { paths, components } = openApiDocument()
   const referred = [...openApiText().matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name)
   expect(Object.keys(components?.schemas ?? {})).toEqual(expect.arrayContaining(referred))
@@ -39,7 +39,7 @@ test('no reference is dangling, and every request except those for a token needs
   ])
 })
 
-test('the specification contains every code with its status and meaning', () => {
+test('the document contains every code with its status and meaning', () => {
   const specification = readFileSync(join(import.meta.dirname, '../../../../docs/PROTOCOL.md'), 'utf8')
   for (const [code, { status, meaning }] of Object.entries(httpRefusals))
     expect(specification).toContain(`\n| ${status} | \`${code}\` | ${meaning} |\n`)

@@ -1,4 +1,4 @@
-/** `/.well-known/sealpost`: what a client needs to know before it connects. */
+/** `/.well-known/sealpost`: what a client needs before it connects. */
 
 import { OpenAPIHono } from '@hono/zod-openapi'
 import type { EngineLimits } from '@sealpost/core'
@@ -9,7 +9,7 @@ import type { VersionFacts } from '../server/server.ts'
 import { chunkRoutes, POLL_MAX, peerRoutes, unprovenRoutes, WAIT_SECONDS_MAX } from './mailbox/routes.ts'
 import { TTL_SECONDS_MAX } from './tokens.ts'
 
-/** The broker's features, by the names of docs/PROTOCOL.md. */
+/** The broker's features, named as in docs/PROTOCOL.md. */
 const FEATURES = ['attachments', 'broadcast', 'groups', 'http', 'lookup', 'priorities', 'retry', 'time-to-live']
 
 export interface Discovered {
@@ -22,7 +22,7 @@ export interface Discovered {
 export function discoveryOf({ facts, certificate, limits, pollingIdleMs }: Discovered) {
   return {
     brokerKey: facts.brokerKey,
-    /** The certificate of that key, if it is not the pinned one; base64url. */
+    /** The certificate of that key if it is not the pinned key; base64url. */
     certificate: certificate && toBase64url(certificate.bytes),
     protocolVersions: facts.protocolVersions,
     subprotocols: facts.subprotocols,

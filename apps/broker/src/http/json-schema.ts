@@ -1,4 +1,7 @@
-/** JSON Schemas of the protocol's fields, generated from their table, so that the document can't differ from it. */
+/**
+ * JSON Schemas of the protocol's fields, generated from the field table so that the OpenAPI document can't differ from
+ * it.
+ */
 
 import { z } from '@hono/zod-openapi'
 import { clientFrames, type Frame, type FrameKind, serverFrames } from '@sealpost/protocol'
@@ -77,13 +80,15 @@ export const body = <T extends z.ZodType>(schema: T) => ({
 })
 
 type Table = Readonly<Record<string, { readonly status: number; readonly meaning: string }>>
-/** Typed as if every request could get every refusal: a handler forwards what a component returns. */
+/**
+ * Typed as if every request could get every refusal, because a handler returns whatever refusal a component gives it.
+ */
 type Refusals<T extends Table, S extends z.ZodType> = Record<
   Exclude<T[keyof T]['status'], 405>,
   ReturnType<typeof json<S>>
 >
 
-/** Returns a response for each status of these codes, with their meanings. */
+/** Returns a response for each HTTP status of these codes, with the meanings of the codes. */
 export function refusalsFrom<T extends Table, S extends z.ZodType>(
   table: T,
   schema: S,

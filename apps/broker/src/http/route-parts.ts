@@ -63,9 +63,9 @@ export function refusals(...codes: HttpCode[]) {
 export interface Caller {
   readonly ip: string
   readonly authority: string
-  /** Charges bytes of an unproven client of this address before they are parsed, and returns 0, or when to retry. */
+  /** Charges an unproven client's address for bytes before they are parsed. Returns 0, or when to retry. */
   readonly chargeUnproven: (bytes: number) => Millis
-  /** Charges bytes that were read, even without remaining budget. */
+  /** Charges bytes that were read, even if the budget is used up. */
   readonly oweUnproven: (bytes: number) => void
   staysSilent(seconds: number): void
 }
@@ -79,12 +79,12 @@ interface BodyBounds {
   readonly bytesMax: number
   /** Charges the bytes and returns 0, or returns when to retry. */
   readonly charge: (bytes: number) => Millis
-  /** Charges bytes that were read, even without remaining budget. */
+  /** Charges bytes that were read, even if the budget is used up. */
   readonly owe: (bytes: number) => void
 }
 
 /**
- * Reads the body, if there is one, and returns why it must not be parsed, or its length in bytes. A body with a known
+ * Reads the body, if there is one. Returns its length in bytes, or why it must not be parsed. A body with a known
  * length is charged, or refused for it, before it is read. One without is read only if nothing is owed, and charged
  * afterwards in any case; the server itself cuts one that is longer than a frame.
  */
@@ -119,7 +119,10 @@ export class RequestLimits {
     if (rate) setInterval(() => this.rates?.forgetFull(performance.now()), FORGET_EVERY_MS).unref()
   }
 
-  /** Counts a request of `who` as running until `done`, or refuses it. `share`: whose rate it counts against. */
+  /**
+   * Counts a request of `who` as running until `done` is called, or refuses it. `share`: the name whose rate it counts
+   * against.
+   */
   begin(who: string, share = who): HttpRefusal | null {
     const retryAfterMs = this.rates?.take(share, performance.now()) ?? 0
     if (retryAfterMs > 0) return { code: 'rate_limited', retryAfterMs }

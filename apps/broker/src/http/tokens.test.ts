@@ -9,7 +9,7 @@ const headerOf = (token: Uint8Array) => `Bearer spt_${Buffer.from(token).toStrin
 
 beforeAll(() => ready())
 
-test('a token contains its mesh and determines its hash, and has one spelling', () => {
+test('a token contains its mesh, determines its hash, and has a single spelling', () => {
   return fc.assert(
     fc.property(bytes, (token) => {
       const read = readTokenHeader(headerOf(token))!
@@ -19,7 +19,7 @@ test('a token contains its mesh and determines its hash, and has one spelling', 
   )
 })
 
-test('a header with a changed, missing or added character is invalid, or another token', () => {
+test('a header with a changed, missing or added character is invalid or contains another token', () => {
   const letters = fc.string({ unit: 'binary-ascii', minLength: 1, maxLength: 3 })
   return fc.assert(
     fc.property(bytes, fc.nat(75), letters, fc.nat(3), (token, at, put, cut) => {
@@ -32,7 +32,7 @@ test('a header with a changed, missing or added character is invalid, or another
   )
 })
 
-test('arbitrary text is read or refused without an exception', () => {
+test('arbitrary text is parsed or refused, and never throws', () => {
   expect(readTokenHeader(undefined)).toBeUndefined()
   return fc.assert(
     fc.property(fc.string(), (text) => {

@@ -10,7 +10,7 @@ afterEach(() => {
   vi.useRealTimers()
 })
 
-test('one that keeps its pace is never too slow, one that stops is', () => {
+test('a transfer at the minimum rate is never too slow, and one that stops is', () => {
   const tooSlow = vi.fn()
   const watch = new PaceWatch(PACE, tooSlow)
   for (let second = 0; second < 60; second++) {
@@ -24,7 +24,7 @@ test('one that keeps its pace is never too slow, one that stops is', () => {
   expect(tooSlow).toHaveBeenCalledOnce()
 })
 
-test('a trickle below the pace is too slow, however regular it is', () => {
+test('a steady transfer below the minimum rate is too slow', () => {
   const tooSlow = vi.fn()
   const watch = new PaceWatch(PACE, tooSlow)
   for (let second = 0; second < 11; second++) {
@@ -34,14 +34,14 @@ test('a trickle below the pace is too slow, however regular it is', () => {
   expect(tooSlow).toHaveBeenCalledOnce()
 })
 
-test('a watch that was stopped says nothing', () => {
+test('a stopped watch reports nothing', () => {
   const tooSlow = vi.fn()
   new PaceWatch(PACE, tooSlow).stop()
   vi.advanceTimersByTime(60_000)
   expect(tooSlow).not.toHaveBeenCalled()
 })
 
-test('a body is read whole at its pace, and given up below it', async () => {
+test('a body is read completely at the minimum rate, and abandoned below it', async () => {
   const bodyOf = (pieces: number, everyMs: number) => {
     let sent = 0
     const pull = async (controller: ReadableStreamDefaultController<Uint8Array>) => {

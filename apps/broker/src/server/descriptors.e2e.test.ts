@@ -7,7 +7,7 @@ import { envelopeTo, sendFrame, WireClient } from '../test/wire.ts'
 import { World } from '../test/world.ts'
 
 const PRLIMIT = Bun.which('prlimit')
-/** Beside what it has open when the attack begins. */
+/** The number of connections besides those open when the attack begins. */
 const ROOM = 200
 const ATTACKERS = 600
 /** Fewer than `DESCRIPTORS_FREE_MIN`. */
@@ -34,7 +34,7 @@ test.skipIf(!PRLIMIT)(
     await logged(world, 'descriptors.none')
     await exchange()
 
-    // While the port is closed, the broker's own connections can be replaced.
+    // While the port is closed, the broker can still replace its own connections.
     await world.db.run(
       (sql) => sql`
       select pg_terminate_backend(pid) from pg_stat_activity
@@ -52,8 +52,8 @@ test.skipIf(!PRLIMIT)(
     expect(world.broker.log.map(({ event }) => event)).not.toContain('broker.fault')
 
     async function exchange() {
-      // A commit whose connection was just terminated is refused as `unavailable`. A client sends such an envelope
-      // again as the head of its lane.
+      // A commit whose connection was just terminated is refused as `unavailable`. A client resends such an envelope as
+      // the head of its lane.
       const item = envelopeTo(to, { isHead: true })
       for (;;) {
         sender.send(sendFrame(item))

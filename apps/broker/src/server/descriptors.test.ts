@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { openLog } from '../telemetry/log.ts'
 import { DESCRIPTORS_FREE_MIN, DESCRIPTORS_RESERVED, Descriptors } from './overload.ts'
 
-/** A process with a limit that the test decides, and a port that can't always be opened. */
+/** A process with a descriptor limit set by the test, and a port that may fail to open. */
 class Machine {
   free: number
   isListening = true
@@ -41,7 +41,7 @@ class Machine {
   }
 }
 
-test('the reserve is held while the port is open, and given back while it is closed', () => {
+test('the reserve is held while the port is open, and released while it is closed', () => {
   const machine = new Machine(DESCRIPTORS_RESERVED + 100)
   expect(machine.look()).toBe('free')
   expect(machine.free).toBe(100)
@@ -50,7 +50,7 @@ test('the reserve is held while the port is open, and given back while it is clo
   expect(machine).toMatchObject({ free: DESCRIPTORS_RESERVED, isListening: false })
 })
 
-test('the port is opened again only with the reserve and room beside it', () => {
+test('the port reopens only if the reserve and further descriptors are free', () => {
   const machine = new Machine(DESCRIPTORS_RESERVED)
   expect(machine.look()).toBe('none')
   expect(machine.look(DESCRIPTORS_RESERVED + DESCRIPTORS_FREE_MIN - 1)).toBe('none')
@@ -59,7 +59,7 @@ test('the port is opened again only with the reserve and room beside it', () => 
   expect(machine).toMatchObject({ free: DESCRIPTORS_FREE_MIN, isListening: true })
 })
 
-test('a port that is taken meanwhile is tried again at each look, and nothing is kept for it', () => {
+test('if another process takes the port meanwhile, each check retries it and holds no descriptors', () => {
   const machine = new Machine(DESCRIPTORS_RESERVED)
   machine.look()
   machine.canListen = false
@@ -69,7 +69,7 @@ test('a port that is taken meanwhile is tried again at each look, and nothing is
   expect(machine.look()).toBe('free')
 })
 
-test('a process that ends gives its reserve back', () => {
+test('stopping releases the reserve', () => {
   const machine = new Machine(DESCRIPTORS_RESERVED + 100)
   machine.descriptors.stop()
   expect(machine.free).toBe(DESCRIPTORS_RESERVED + 100)

@@ -3,7 +3,7 @@ import { Intakes } from './intake.ts'
 
 const KIB = 1024
 
-test('a member is over its rate when more was parsed than a burst', () => {
+test('a member exceeds its rate once more than a burst was parsed', () => {
   const intakes = new Intakes({ perSecond: 1, burst: 10 * KIB })
   const intake = intakes.enter('m/1')
   expect(intake.parse(9 * KIB)).toBe(0)
@@ -13,7 +13,7 @@ test('a member is over its rate when more was parsed than a burst', () => {
   expect(intakes.enter('m/2').owed()).toBe(0)
 })
 
-test('a small frame costs a kibibyte, a refused one 64 times its parsing', () => {
+test('a small frame is charged a kibibyte, and a refused one 64 times its size', () => {
   const intakes = new Intakes({ perSecond: 1, burst: 128 * KIB })
   const [small, refused] = [intakes.enter('m/1'), intakes.enter('m/2')]
   for (let i = 0; i < 128; i++) expect(small.parse(1)).toBe(0)
@@ -22,7 +22,7 @@ test('a small frame costs a kibibyte, a refused one 64 times its parsing', () =>
   expect(refused.parse(KIB)).toBeGreaterThan(0)
 })
 
-test('what a member owes outlives its connection', () => {
+test("a member's debt outlives its connection", () => {
   const intakes = new Intakes({ perSecond: 1, burst: KIB })
   intakes.enter('m/1').refuse(4 * KIB)
   intakes.leave('m/1')

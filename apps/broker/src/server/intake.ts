@@ -1,13 +1,13 @@
 /**
- * Limits the bytes that each member has parsed, over all its connections and requests. A socket over the rate is not read
- * for a while; a request over it is refused before its body is parsed.
+ * Limits how many bytes each member may have parsed, over all its connections and requests. A socket over the rate is
+ * not read for a while; a request over it is refused before its body is parsed.
  */
 import { type Rate, TokenBucket } from '@sealpost/core'
 import type { Millis } from '@sealpost/std'
 
-/** The least cost of a frame or body: handling a small one takes longer than parsing it. */
+/** The minimum charge for a frame or body: handling a small one takes longer than parsing it. */
 export const PARSE_COST_MIN = 1024
-/** A refused frame costs more than an accepted one: it is of no use. */
+/** A refused frame is charged more than an accepted one, because it is useless. */
 const REFUSED_FACTOR = 64
 const FORGET_EVERY_MS = 10_000
 
@@ -32,7 +32,7 @@ export class Intakes {
     if (intake) intake.users -= 1
   }
 
-  /** Returns the member's intake, for this turn of the event loop. */
+  /** Returns the member's intake for use in this turn of the event loop only. */
   of(member: string): Intake {
     return this.#of(member)
   }
@@ -45,7 +45,7 @@ export class Intakes {
     return intake
   }
 
-  /** A member that left is kept until its bucket is full, so that a new connection begins with no new burst. */
+  /** A member that left is kept until its bucket is full, so that a reconnect gives it no new burst. */
   #forget(): void {
     for (const [member, intake] of this.#members)
       if (intake.users === 0 && intake.bucket.isFull(performance.now())) this.#members.delete(member)
@@ -54,26 +54,26 @@ export class Intakes {
 
 export class Intake {
   users = 0
-  /** `charge` it at least `PARSE_COST_MIN` for a frame that is about to be parsed. */
+  /** Charge at least `PARSE_COST_MIN` for a frame that is about to be parsed. */
   readonly bucket: TokenBucket
 
   constructor(rate: Rate) {
     this.bucket = new TokenBucket(rate, performance.now())
   }
 
-  /** Counts a frame or body that is about to be parsed. Returns how long to stop reading. */
+  /** Charges a frame or body that is about to be parsed. Returns how long to stop reading. */
   parse(bytes: number): Millis {
     return this.bucket.charge(performance.now(), Math.max(PARSE_COST_MIN, bytes))
   }
-  /** Counts a frame that was parsed and refused. Returns how long to stop reading. */
+  /** Charges a frame that was parsed and refused. Returns how long to stop reading. */
   refuse(bytes: number): Millis {
     return this.bucket.charge(performance.now(), (REFUSED_FACTOR - 1) * Math.max(PARSE_COST_MIN, bytes))
   }
-  /** Returns how long to stop reading; 0: not at all. */
+  /** Returns how long to stop reading, or 0. */
   owed(): Millis {
     return this.bucket.charge(performance.now(), 0)
   }
-  /** Counts bytes of a body and returns 0, or returns after how many milliseconds to ask again. */
+  /** Charges bytes of a body and returns 0, or returns the ms after which to retry. */
   ask(bytes: number): Millis {
     return this.bucket.take(performance.now(), Math.max(PARSE_COST_MIN, bytes))
   }

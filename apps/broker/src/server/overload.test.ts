@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { LOOK_EVERY_MS, Overload } from './overload.ts'
 
-/** A process whose clock, memory and pool the test decides. */
+/** A process with a clock, memory and pool that the test controls. */
 class Machine {
   nowMs = 0
   memory = 10
@@ -30,7 +30,7 @@ class Machine {
   }
 }
 
-test('one long pause is none, an event loop that keeps being late is', () => {
+test('a single long pause is not an overload, and a persistently late event loop is', () => {
   const machine = new Machine()
   expect(machine.look(1, 60_000)).toBeNull()
   expect(machine.look(1)).toBeNull()
@@ -39,7 +39,7 @@ test('one long pause is none, an event loop that keeps being late is', () => {
   expect(machine.overload.lagMs).toBe(501)
 })
 
-test('it is over after a calm second, not after the first good look', () => {
+test('an overload ends after a calm second, not after the first good measurement', () => {
   const machine = new Machine()
   machine.look(4, 501)
   expect(machine.look(3)).toBe('event_loop')
@@ -53,7 +53,7 @@ test('garbage is collected before anybody is refused', () => {
   expect(machine.collections).toBe(1)
 })
 
-test('memory that stays is an overload, and is not collected at every look', () => {
+test('memory that stays high is an overload, and is not collected at every measurement', () => {
   const machine = new Machine()
   machine.memory = 101
   expect(machine.look(10)).toBe('memory')
@@ -62,7 +62,7 @@ test('memory that stays is an overload, and is not collected at every look', () 
   expect(machine.look(4)).toBeNull()
 })
 
-test('statements that wait for a connection are one', () => {
+test('too many statements that wait for a connection are an overload', () => {
   const machine = new Machine()
   machine.statements = 20
   expect(machine.look(1)).toBeNull()

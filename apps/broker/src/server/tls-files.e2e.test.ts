@@ -1,4 +1,4 @@
-/** What is refused as a certificate of the public port, by which code, and what is taken while the broker runs. */
+/** Which certificates the public port refuses, with which code, and which changes it adopts while the broker runs. */
 import { copyFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type CertificateFiles, replaceFile, TestAuthority, tlsSettingsOf } from '@sealpost/broker-program/testing'
@@ -26,11 +26,11 @@ const written = async (name: string, text: string): Promise<string> => {
 }
 const textOf = (path: string) => Bun.file(path).text()
 
-test('without the settings there is none', async () => {
+test('without the settings there is no certificate', async () => {
   expect(await readTls({ TLS_CERT: '', TLS_KEY: '' })).toBeNull()
 })
 
-test('a certificate with its chain and its key is taken, and its end is known', async () => {
+test('a certificate with its chain and key is accepted, and its expiry is reported', async () => {
   const chain = await written('chain.pem', (await textOf(good.cert)) + (await textOf(authority.file)))
   const tls = await readTls({ TLS_CERT: chain, TLS_KEY: good.key })
   expect(tls!.notAfterMs - Date.now()).toBeLessThanOrEqual(2 * 86_400_000)
@@ -72,7 +72,7 @@ test('tls_certificate_not_yet_valid', async () => {
   await expect(readTls(tlsSettingsOf(good))).rejects.toMatchObject({ code: 'tls_certificate_not_yet_valid' })
 })
 
-test('a changed pair is served, half of one is not, and is logged once', async () => {
+test('a changed pair is served; a half-changed pair is not, and is logged once', async () => {
   const files = { cert: join(folder, 'live.pem'), key: join(folder, 'live-key.pem') }
   await copyFile(good.cert, files.cert)
   await copyFile(good.key, files.key)

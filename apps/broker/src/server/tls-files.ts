@@ -1,4 +1,7 @@
-/** The certificate of the public port and its key: read from their files, checked, and read again while the broker runs. */
+/**
+ * The certificate of the public port and its key. The files are read and checked at startup, and again while the broker
+ * runs.
+ */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { createSecureContext } from 'node:tls'
@@ -6,7 +9,7 @@ import { type Millis, OperatingError } from '@sealpost/std'
 import type { Config } from '../config/config.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'
 
-/** PEM, as the platform's server takes it. */
+/** PEM texts, as Bun takes them. */
 export interface Tls {
   readonly cert: string
   readonly key: string
@@ -18,23 +21,24 @@ type Settings = Pick<Config, 'TLS_CERT' | 'TLS_KEY'>
 const LOOK_EVERY_MS: Millis = 5_000
 
 /**
- * `null` without the settings: the port serves plain text.
+ * Returns `null` without the settings: the port then serves plain text.
  * @throws OperatingError `tls_certificate_unreadable`, `tls_certificate_malformed`, `tls_certificate_expired`,
- *   `tls_certificate_not_yet_valid`, `tls_key_unreadable`, `tls_key_malformed`, `tls_key_mismatched`; the sentence ends with the code
+ * `tls_certificate_not_yet_valid`, `tls_key_unreadable`, `tls_key_malformed`, `tls_key_mismatched`; the sentence ends
+ * with the code
  */
 export async function readTls(settings: Settings): Promise<Tls | null> {
   return settings.TLS_CERT === '' ? null : checked(settings, await textsOf(settings))
 }
 
-/** Reads the files every five seconds and hands on what has changed and can be served. What can't is logged once. */
+/** Reads the files every five seconds, and calls `renew` for a changed, valid pair. Logs each failure once. */
 export class TlsWatch {
-  /** The certificate that is served. */
+  /** The served certificate. */
   current: Tls
   readonly #settings: Settings
   readonly #log: Log
   readonly #renew: (tls: Tls) => void
   readonly #timer: ReturnType<typeof setInterval>
-  /** Of the last failure, so that it is logged once. */
+  /** The message of the last failure, which must be logged only once. */
   #refused: string | null = null
 
   constructor(settings: Settings, current: Tls, parts: { readonly log: Log; readonly renew: (tls: Tls) => void }) {

@@ -10,7 +10,7 @@ import {
 
 const FAR = '203.0.113.1'
 
-/** All came at 0, in this order. */
+/** Adds connections at time 0, in this order. */
 const connectionsOf = (...addresses: string[]) => {
   const connections = new UnprovenConnections<string>()
   for (const [i, address] of addresses.entries()) connections.add(`${i + 1} ${address}`, address, 0)
@@ -31,7 +31,7 @@ test.each([
   expect(prefixesOf(address)).toEqual(prefixes)
 })
 
-test('the oldest connection of the fullest network makes room, as long as that has two more', () => {
+test('the oldest connection of the fullest network is replaced if that network has at least two more connections', () => {
   const connections = connectionsOf('192.0.2.1', '198.51.100.1', '198.51.100.2', '198.51.100.3', '192.0.2.2')
   expect(evicted(connections)).toBe('2 198.51.100.1')
   expect(evicted(connections)).toBe('1 192.0.2.1')
@@ -40,30 +40,30 @@ test('the oldest connection of the fullest network makes room, as long as that h
   expect(connections.size).toBe(2)
 })
 
-test('within a network the fullest address makes room, and only for another address', () => {
+test('within a network, the fullest address loses a connection, and only to another address', () => {
   const connections = connectionsOf('192.0.2.1', '192.0.2.9', '192.0.2.9', '198.51.100.1')
   expect(connections.victimFor('192.0.2.9', 1)).toBeUndefined()
   expect(connections.victimFor('192.0.2.2', 1)).toBe('2 192.0.2.9')
   expect(connections.victimFor(FAR, 1)).toBe('2 192.0.2.9')
 })
 
-test('many /64s of one /48 are one network, and of one /56 within it', () => {
+test('the /64s of one /48 count as one network, and within it those of one /56', () => {
   const spread = ['2001:db8:1:100', '2001:db8:1:200', '2001:db8:1:201', '2001:db8:1:300']
   const connections = connectionsOf('192.0.2.1', '192.0.2.1', '192.0.2.1', ...spread)
   expect(evicted(connections)).toBe('5 2001:db8:1:200')
 })
 
-test('clients that all come back at once displace nobody who is about to be served', () => {
+test('clients that all reconnect at once do not displace each other', () => {
   const connections = connectionsOf('192.0.2.1', '198.51.100.1')
   connections.heard('1 192.0.2.1')
   expect(connections.victimFor(FAR, SILENT_MS_MAX - 1)).toBeUndefined()
-  expect(connections.victimFor(FAR, SILENT_MS_MAX)).toBeUndefined() // it waits for the broker
+  expect(connections.victimFor(FAR, SILENT_MS_MAX)).toBeUndefined() // its first frame has arrived
   connections.delete('1 192.0.2.1')
   expect(connections.victimFor('198.51.100.1', SILENT_MS_MAX - 1)).toBeUndefined()
   expect(connections.victimFor('198.51.100.1', SILENT_MS_MAX)).toBe('2 198.51.100.1')
 })
 
-test('one that has proven its key is not among them any more', () => {
+test('a connection that has proven its key is no longer tracked', () => {
   const connections = connectionsOf('192.0.2.1', '192.0.2.1')
   connections.delete('1 192.0.2.1')
   connections.delete('1 192.0.2.1')
@@ -101,11 +101,11 @@ test.each([
   ['fe80::', 'fe80:0:0:0'],
   ['2001:0DB8:0001::9', '2001:db8:1:0'],
   ['', ''],
-])('H58: a connection of %s counts as %s, the /64 of an address of IPv6', (connection, client) => {
+])('H58: a connection of %s counts as %s; an IPv6 address counts as its /64', (connection, client) => {
   expect(clientOf(connection)).toBe(client)
 })
 
-test('nobody is believed who is no trusted proxy', () => {
+test('headers of an untrusted proxy are ignored', () => {
   expect(clientOf('192.0.2.7', { 'X-Forwarded-For': '198.51.100.1', Forwarded: 'for=198.51.100.1' })).toBe('192.0.2.7')
   expect(behind('198.51.100.1', '192.0.2.7')).toBe('192.0.2.7')
 })
@@ -125,7 +125,7 @@ describe('behind a trusted proxy', () => {
     expect(behind(said)).toBe(client)
   })
 
-  test('the header that it does not write is not read', () => {
+  test('the header that the proxy does not write is ignored', () => {
     const both = { 'X-Forwarded-For': '198.51.100.1', Forwarded: 'for=203.0.113.5' }
     expect(clientOf('10.0.0.1', both, { trusted: ['10.0.0.1'] })).toBe('198.51.100.1')
     expect(clientOf('10.0.0.1', both, { trusted: ['10.0.0.1'], header: 'forwarded' })).toBe('203.0.113.5')

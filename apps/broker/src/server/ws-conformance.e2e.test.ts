@@ -1,4 +1,6 @@
-/** The broker's connections below the frames: RFC 6455, a case for each group of the Autobahn testsuite. */
+/**
+ * The broker's connections below the protocol frames: RFC 6455, with a case for each group of the Autobahn testsuite.
+ */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Arena } from '../test/hostile.ts'
 import type { WireClient } from '../test/wire.ts'
@@ -19,7 +21,7 @@ test.each(conformanceCases.map((one) => [nameOf(one), one] as const))('%s', asyn
   client.destroy()
 })
 
-test('the others noticed nothing', async () => {
+test('other clients noticed nothing', async () => {
   await arena.checkUnharmed()
 })
 
@@ -39,7 +41,7 @@ async function closeOf(client: WireClient): Promise<string> {
   return String((await client.closed).code)
 }
 
-/** All that came before the answer to a last question: the session continues. */
+/** Reads everything before the reply to a final ping, which shows that the session continues. */
 async function heardBy(client: WireClient): Promise<string> {
   client.send({ type: 'ping', ref: FENCE })
   const types: string[] = []

@@ -16,7 +16,8 @@ interface Parts {
 }
 
 /**
- * The bus connects in the background, and a broker serves without it: deliveries from other shards then wait for polls.
+ * The bus connects in the background, and the broker serves without it. Deliveries from other shards then wait for
+ * polls.
  */
 export function openBus(config: Config, parts: Parts): Bus {
   const kind = config.BUS === 'auto' ? (config.NATS_URL.length > 0 ? 'nats' : 'postgres') : config.BUS

@@ -7,7 +7,7 @@ import { Cells } from './cells.ts'
 
 const NO_DATABASE = {} as Database
 
-test('a broker knows the addresses of its own cell, which must be in the file of cells', async () => {
+test("a broker knows its own cell's addresses, and its cell must be in the file of cells", async () => {
   const folder = await temporaryFolder()
   try {
     const path = join(folder, 'cells.json')

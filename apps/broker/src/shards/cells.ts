@@ -11,12 +11,12 @@ import { type MeshId, type Millis, OperatingError } from '@sealpost/std'
 const NO_CERTIFICATE = new Uint8Array()
 
 /**
- * Waiting for a moving mesh costs less than repeated requests, and redirects its peers as soon as possible. Less than
- * the time limit of a handshake.
+ * Waiting for a moving mesh costs less than repeated requests, and redirects its peers as early as possible. Must be
+ * below the time limit of a handshake.
  */
 const WAIT_MS: Millis = 6_000
 const LOOK_EVERY_MS: Millis = 100
-/** Each waiter is an unproven connection, and others need room, too. */
+/** Limits the waiters, because each is an unproven connection and others need slots, too. */
 const WAITERS_MAX = 300
 
 type Away = { readonly movedTo: string | null } | undefined
@@ -48,8 +48,8 @@ export class Cells {
   }
 
   /**
-   * Returns the cell to which a mesh was moved once it has arrived; `null`: none known to this cell.
-   * @throws OperatingError `mesh_away` (retryable): the move takes long, or its cell is not in the file of cells
+   * Returns the cell to which a mesh was moved, once the move is complete, or `null` if this cell knows none.
+   * @throws OperatingError `mesh_away` (retryable) if the move takes long, or its cell is not in the file of cells
    */
   async find(meshId: MeshId): Promise<RedirectTarget | null> {
     const away = await this.settled(meshId)
@@ -68,7 +68,7 @@ export class Cells {
   }
 
   /**
-   * Call it before you report that something of the mesh does not exist. @throws OperatingError `mesh_away` (retryable)
+   * Call it before reporting that something of the mesh does not exist. @throws OperatingError `mesh_away` (retryable)
    */
   async assertHere(meshId: MeshId): Promise<void> {
     if (!(await findMovedMesh(this.db, meshId))) return

@@ -1,6 +1,6 @@
 /**
  * Maintains this shard's row in the table of shards, and passes the live shards to the engine. All shards read the same
- * table by the database's clock; a shard with an outdated list sends peers a longer way.
+ * table by the database clock. A shard with an outdated list only sends peers on a detour.
  */
 import { hostname } from 'node:os'
 import type { Bus } from '@sealpost/bus'
@@ -35,7 +35,7 @@ interface Self {
   readonly port: number
 }
 
-/** A port of 0 means the server's actual port. */
+/** Port 0 stands for the port that the server has opened. */
 function publicUrlOf({ PUBLIC_URL }: Config, port: number): string | null {
   if (PUBLIC_URL === '') return null
   const url = new URL(PUBLIC_URL)
@@ -78,7 +78,7 @@ export class ShardTable {
     this.timer.unref()
   }
 
-  /** Also runs when another shard announces that it joins or leaves. Never runs twice at a time. */
+  /** Also runs when another shard announces that it joins or leaves. Runs never overlap. */
   look(): Promise<void> {
     this.looking ??= this.lookOnce().finally(() => {
       this.looking = null
@@ -106,7 +106,7 @@ export class ShardTable {
       this.parts.others(new Set(table.shards.map(({ shardId }) => shardId).filter((id) => id !== this.self.shardId)))
       this.parts.placed({ self: this.self.shardId, ...this.rules, ...liveOf(table) })
     } catch (error) {
-      this.complain(error) // the last known state remains the best guess
+      this.complain(error) // the last known list is still the best available
     }
   }
 

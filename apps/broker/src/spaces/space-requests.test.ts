@@ -18,7 +18,7 @@ beforeEach(() => {
 })
 afterEach(() => Promise.all(buses.map((bus) => bus.close())))
 
-/** Settles when `act` wakes a follower of this space. */
+/** Resolves when `act` wakes a follower of this space. */
 function woken(space: MeshId | GroupId, act: () => void): Promise<void> {
   return new Promise((resolve) => {
     let isActing = false
@@ -39,7 +39,7 @@ test('a follower of a space is woken by events here and on other shards', async 
   await woken(GROUP, () => there.happened(MESH, GROUP))
 })
 
-test('a follower of one space is not woken by another, nor after it has ended', () => {
+test('a follower of one space is not woken by another space, nor after it has unfollowed', () => {
   const heard: string[] = []
   const end = here.follow(MESH, GROUP, () => heard.push('group'))
   here.follow(MESH, MESH, () => heard.push('mesh'))
@@ -51,7 +51,7 @@ test('a follower of one space is not woken by another, nor after it has ended', 
   expect(heard).toEqual(['mesh', 'group'])
 })
 
-test('a mesh that two parts follow is followed until both have unfollowed', async () => {
+test('a mesh with two followers stays followed until both have unfollowed', async () => {
   const calls: string[] = []
   const bus = sharedBus({
     ...buses[0],

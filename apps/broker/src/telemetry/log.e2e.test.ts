@@ -68,7 +68,7 @@ async function terminateAll(world: World): Promise<void> {
   await until('it came back', async () => (await fetch(`${world.broker.httpUrl}/readyz`)).ok)
 }
 
-test("the broker survives the end of its log's reader", async () => {
+test("the broker keeps running after its log's reader ends", async () => {
   await using world = await World.open({ LOG_LEVEL: 'debug' })
   await world.broker.closeOutput()
   const [sender, recipient] = [await connect(await world.enrol()), await connect(await world.enrol())]

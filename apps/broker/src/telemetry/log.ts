@@ -1,6 +1,6 @@
 /**
- * Logs: one line of JSON per event, its name first. A line consists of the fields below only: no foreign object is
- * passed on, so that a driver's error with its parameters, a frame or a key can't leak.
+ * Logs: one line of JSON per event, its name first. A line consists only of the fields below: no foreign object is
+ * logged, so a driver's error with its parameters, a frame or a key can't leak.
  */
 import { OperatingError } from '@sealpost/std'
 import pino from 'pino'
@@ -59,7 +59,7 @@ export function openLog(level: string): Log {
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths: ['*.token', '*.secret', '*.password'], censor: '(hidden)' },
     },
-    // By default pino uses Bun's `process.stdout`, whose writes reject unnoticed when the reader of the log is gone.
+    // By default pino uses Bun's `process.stdout`, whose writes reject unnoticed once the log's reader is gone.
     pino.destination({ dest: 1, sync: true }),
   )
   const line =
@@ -76,5 +76,5 @@ export function errorFields(error: unknown): Fields {
   return { code: error.name, stack: ownFrames(error.stack) }
 }
 
-/** Keeps the stack lines that name code; the first line contains the message, which may quote input. */
+/** Keeps the stack lines that name code. Drops the first line, whose message may quote input. */
 const ownFrames = (stack = ''): string => stack.split('\n').filter((line) => /^\s+at /.test(line)).join('\n') // biome-ignore format: one thing

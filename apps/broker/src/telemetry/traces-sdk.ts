@@ -1,4 +1,4 @@
-/** Spans by the OpenTelemetry SDK, over OTLP with HTTP and JSON. Loaded only if tracing is on. */
+/** Spans exported with the OpenTelemetry SDK, as OTLP over HTTP with JSON. Loaded only if tracing is on. */
 import { type Context, ROOT_CONTEXT, type Span, SpanKind, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api'
 import { W3CTraceContextPropagator } from '@opentelemetry/core'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http'
@@ -21,15 +21,15 @@ export type Attributes = Readonly<Record<string, string | number>>
 export interface Work {
   readonly name: string
   readonly tookMs: Millis
-  /** Called only if the span is kept. */
+  /** Called only if the span is sampled. */
   readonly attributes: () => Attributes
   readonly isFailed?: boolean
-  /** For a request: its headers name the parent span. */
+  /** The headers of a request, which name the parent span. */
   readonly headers?: Headers
 }
 
 export interface Spans {
-  /** `inner` becomes a child span of the same duration. */
+  /** `inner` becomes a child span with the same duration. */
   record(work: Work, inner?: Work): void
   stop(): Promise<void>
 }
@@ -57,7 +57,7 @@ export function openSpans(config: Settings): Spans {
       const span = startOne(tracer, work, { endMs, parent })
       const isKept = span.isRecording()
       span.end(endMs)
-      // A trace is kept or dropped as a whole, and a dropped span still costs 3 µs.
+      // A trace is sampled or dropped as a whole; a dropped span still costs 3 µs.
       if (inner && isKept) startOne(tracer, inner, { endMs, parent: trace.setSpan(parent, span) }).end(endMs)
     },
     stop: () => Promise.race([provider.shutdown().catch(() => undefined), Bun.sleep(STOP_WITHIN_MS)]),

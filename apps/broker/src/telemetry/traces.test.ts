@@ -31,7 +31,7 @@ test('without an endpoint tracing is off', async () => {
   expect(await Traces.open(configWith({}))).toBeNull()
 })
 
-test('a commit records its rows and sessions, and its settles', async () => {
+test("a commit's span records its rows, sessions and settles", async () => {
   const { spans, services, requests } = await receivedOf({ OTEL_SERVICE_NAME: 'mail' }, (traces) => {
     traces.committed({ appends: [appendOf(1), appendOf(2), appendOf(1)], settles }, 250)
     traces.commitFailed({ appends: [], settles }, 10)
@@ -47,7 +47,7 @@ test('a commit records its rows and sessions, and its settles', async () => {
   expect([services, requests[0]!.path]).toEqual([['mail'], '/v1/traces'])
 })
 
-test('a request continues the trace in its headers, and records no invented path', async () => {
+test('a request continues the trace in its headers, and records its route but not its path', async () => {
   const traceId = 'a'.repeat(32)
   const headers = { traceparent: `00-${traceId}-${'b'.repeat(16)}-01` }
   const routes = ['/*', '/v1/send', '/v1/part/:id{[0-9a-f]+}'].map((path) => ({ path }))

@@ -1,6 +1,6 @@
 /**
- * Spans for OpenTelemetry. They contain counts, times, the route of a request and the code of a refusal; no key, no id
- * of a mesh or a message, no byte of one, no address.
+ * Spans for OpenTelemetry. They contain counts, times, the route of a request and the code of a refusal. They never
+ * contain a key, the id or content of a message, a mesh id or an address.
  *
  * Without an endpoint the library is not even loaded.
  */
@@ -38,7 +38,7 @@ export class Traces {
     this.#spans.record({ name: 'claim', tookMs, attributes })
   }
 
-  /** Records the time from `hello` on. @param refused - a refusal code; null: the session opened */
+  /** Records the time since `hello`. @param refused - a refusal code, or null if the session opened */
   handshake(tookMs: Millis, refused: string | null): void {
     const attributes = () => (refused === null ? {} : { 'sealpost.refused': refused })
     this.#spans.record({ name: 'handshake', tookMs, attributes, isFailed: refused !== null })
@@ -75,7 +75,7 @@ export class Traces {
     return this.#spans.stop()
   }
 
-  /** Settles are part of a commit of envelopes, or a commit of their own if they are many. */
+  /** Settles belong to a commit of envelopes, or to their own commit if they are many. */
   #commit({ appends, settles }: Batch, { tookMs, isFailed = false }: { tookMs: Millis; isFailed?: boolean }): void {
     const settle = { name: 'settle', tookMs, isFailed, attributes: () => ({ 'sealpost.rows': settles.length }) }
     if (appends.length === 0) return this.#spans.record(settle)

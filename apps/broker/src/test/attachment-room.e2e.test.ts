@@ -1,4 +1,4 @@
-/** Room for chunks on their way: who gets some, and who loses it. */
+/** Memory for chunks in transit: who gets it, and who loses it. */
 import { connect } from 'node:net'
 import { hash256 } from '@sealpost/identity'
 import { expect, test } from 'vitest'
@@ -13,7 +13,7 @@ const CHUNK_BYTES = 256 * 1024
 const CHUNK = new Uint8Array(CHUNK_BYTES)
 const HASH = () => Buffer.from(hash256(CHUNK)).toString('base64url')
 
-/** The head of a request that puts a chunk, and promises a body of this length. */
+/** The head of a request that puts a chunk and announces a body of this length. */
 function putHead({ world, place, peer }: Uploader, id: string, chunk = 0): string {
   const path = `/v1/meshes/${place.meshId}/attachments/${id}/chunks/${chunk}?hash=${HASH()}`
   const lines = [
@@ -34,7 +34,7 @@ async function uploader(world: World, place: Place): Promise<Uploader> {
   return { world, place, peer: await HttpPeer.enter(place) }
 }
 
-/** An attachment of four chunks for oneself. */
+/** Creates an attachment of four chunks that only its creator may access. */
 async function attachment({ place, peer }: Uploader): Promise<string> {
   const id = randomHex(16)
   const room = { id, bytes: 4 * CHUNK_BYTES, chunkBytes: CHUNK_BYTES, recipients: [place.identity.signing.publicKey] }
@@ -49,14 +49,14 @@ async function put({ world, place, peer }: Uploader, id: string): Promise<string
   return body ? `${status} ${body.code}` : String(status)
 }
 
-test('a chunk of an attachment that there is not is refused before its body has come', async () => {
+test('a chunk of a nonexistent attachment is refused before its body arrives', async () => {
   await using world = await shared({ ATTACHMENT_TRANSIT_BYTES: String(CHUNK_BYTES) })
   const someone = await uploader(world, await world.enrol())
   const answer = await rawHttp(world.broker.port, putHead(someone, randomHex(16)))
   expect([answer.status, JSON.parse(answer.body)]).toEqual([404, { code: 'attachment_unknown' }])
 })
 
-test('a body that does not come is given up, and its room goes to another', async () => {
+test('a body that stalls is abandoned, and its memory goes to another request', async () => {
   await using world = await shared({ ATTACHMENT_TRANSIT_BYTES: String(CHUNK_BYTES) })
   const [slow, other] = [await uploader(world, await world.enrol()), await uploader(world, await world.enrol())]
   const [slowId, id] = [await attachment(slow), await attachment(other)]
@@ -65,7 +65,7 @@ test('a body that does not come is given up, and its room goes to another', asyn
   expect(await put(other, id)).toBe('204')
 })
 
-test('one mesh has half of the room at most', async () => {
+test('one mesh gets at most half of the memory', async () => {
   await using world = await World.open({ LIMITS: 'on', ATTACHMENT_TRANSIT_BYTES: String(8 * CHUNK_BYTES) })
   const [holder, neighbour] = [await uploader(world, await world.enrol()), await uploader(world, await world.enrol())]
   const elsewhere = await uploader(world, await world.enrol(await world.mesh()))
@@ -74,7 +74,7 @@ test('one mesh has half of the room at most', async () => {
     const socket = connect(world.broker.port, '127.0.0.1')
     socket.on('error', () => undefined)
     socket.write(putHead(holder, held, chunk))
-    socket.write(CHUNK.subarray(0, 200 * 1024)) // enough for 17 seconds
+    socket.write(CHUNK.subarray(0, 200 * 1024)) // enough for 17 seconds at the minimum rate
     return socket
   })
   await expect.poll(() => world.broker.metric('sealpost_attachment_transit_bytes')).toBe(4 * CHUNK_BYTES)

@@ -1,4 +1,4 @@
-/** A recipient that was away for long: everything that waits, from many senders, in the order of each. */
+/** A recipient that was absent for long receives all waiting messages, in the order of each sender. */
 import { connect, type Peer } from '@sealpost/sdk'
 import { expect, test } from 'vitest'
 import { until } from './process.ts'
@@ -12,7 +12,7 @@ async function sendAll(sender: Peer, to: Peer['key'], name: number): Promise<voi
   await Promise.all(sends)
 }
 
-test(`${SENDERS * EACH} messages of ${SENDERS} senders wait for an absent peer and come in order`, async ({
+test(`${SENDERS * EACH} messages of ${SENDERS} senders wait for an absent peer and arrive in order`, async ({
   annotate,
 }) => {
   await using world = await World.open()

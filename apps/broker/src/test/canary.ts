@@ -6,13 +6,13 @@ import { type Database, openDatabase } from '@sealpost/pg'
 import type { ScratchDatabase } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
 
-/** One secret in all the forms that it could be written in. */
+/** One secret in all the encodings in which it could be written. */
 export interface Canary {
   readonly name: string
   readonly forms: readonly Buffer[]
 }
 
-/** In memory, a character of a text takes one byte or two. */
+/** In memory a character takes one or two bytes. */
 export const textCanary = (name: string, text: string): Canary => ({
   name,
   forms: [Buffer.from(text), Buffer.from(text, 'utf16le')],
@@ -30,7 +30,7 @@ export function foundIn(haystack: string | Buffer, canaries: readonly Canary[]):
   return canaries.filter(({ forms }) => forms.some((form) => bytes.includes(form))).map(({ name }) => name)
 }
 
-/** Reads every row of every table as Postgres prints it: bytes as hex. */
+/** Reads every row of every table as Postgres prints it, with bytes as hex. */
 export async function databaseText(db: Database): Promise<{ text: string; tables: string[] }> {
   const tables = await db.run(
     (sql) => sql<{ name: string }[]>`select format('%I.%I', table_schema, table_name) as name
@@ -44,7 +44,7 @@ export async function databaseText(db: Database): Promise<{ text: string; tables
   return { text, tables: tables.map(({ name }) => name) }
 }
 
-/** Bytes of a column that hold text are found as text, too. */
+/** Byte columns that hold text are also searched as text. */
 const unescaped = (row: string): string =>
   [...row.matchAll(/\\x([0-9a-f]+)/g)].map(([, hex]) => Buffer.from(hex!, 'hex').toString('latin1')).join('\n')
 
@@ -52,14 +52,14 @@ export const CAN_READ_MEMORY = existsSync('/proc/self/mem')
 
 const PAGE_BYTES = 4_096
 const CHUNK_PAGES = 4_096
-/** Bits 63 and 62 of an entry: the page is in memory, or swapped out. */
+/** Bits 63 and 62 of a pagemap entry: the page is in memory, or swapped out. */
 const HELD = 0xc0
 const READABLE = /^([0-9a-f]+)-([0-9a-f]+) r\S+ \S+ \S+ \S+\s*(.*)$/
 const OF_THE_KERNEL = /^\[v|^\/dev/
 
 /**
- * The names of those that are in the memory of a process, in any page that it holds: heap, stacks, buffers of the kernel's
- * making, freed and not yet written over.
+ * Returns the names of the secrets found in the memory of a process. Reads every page that it holds: heap, stacks,
+ * kernel buffers, and freed memory that is not yet overwritten.
  */
 export async function foundInMemory(
   pid: number,
@@ -111,14 +111,14 @@ async function heldOf(pages: FileHandle, from: number, to: number): Promise<Page
   return runs
 }
 
-/** Reads a range; empty if it was unmapped meanwhile. */
+/** Reads a range. Returns nothing if the range was unmapped meanwhile. */
 async function readRun(memory: FileHandle, { from, count }: PageRun): Promise<Buffer> {
   const chunk = Buffer.alloc(count * PAGE_BYTES)
   const read = await memory.read(chunk, 0, chunk.length, from * PAGE_BYTES).catch(() => ({ bytesRead: 0 }))
   return chunk.subarray(0, read.bytesRead)
 }
 
-/** A database reached by a role with this password. */
+/** Creates a database with a role that logs in with this password. */
 export async function roleWithPassword(password: string): Promise<ScratchDatabase> {
   const scratch = await scratchDatabase()
   const role = `canary_${randomUUID().slice(0, 8)}`

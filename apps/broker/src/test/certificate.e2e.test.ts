@@ -31,7 +31,7 @@ async function clusterKey(folder: string): Promise<{ path: string; signing: Sign
   return { path, signing }
 }
 
-/** Its port is its name in the certificate, so it must have had one before. */
+/** The certificate names the port, so the port must be known before the start. */
 async function certifiedShard(world: World, cluster: SigningKeys, folder: string): Promise<BrokerProcess> {
   const keyed = { ...DIALABLE, BROKER_KEY_FILE: await brokerKeyFile(folder) }
   const before = await world.secondShard(keyed)
@@ -43,7 +43,7 @@ async function certifiedShard(world: World, cluster: SigningKeys, folder: string
   return world.secondShard({ ...keyed, ...place, BROKER_CERTIFICATE_FILE: path })
 }
 
-/** Where the first broker sends this peer, if anywhere. */
+/** Returns the address to which the first broker redirects this peer, or undefined. */
 async function homeOf(place: Place): Promise<string | null> {
   const client = await WireClient.open(place.url)
   client.send(authFrame(place, await client.next('hello')))
@@ -52,7 +52,7 @@ async function homeOf(place: Place): Promise<string | null> {
   return answer.type === 'moved' ? answer.url : null
 }
 
-test('it is followed to, dialled itself, and lets newcomers in', async () => {
+test('peers follow a redirect to it and dial it directly, and it admits new members', async () => {
   const folder = await temporaryFolder()
   onTestFinished(() => rm(folder, { recursive: true, force: true }))
   const { path, signing } = await clusterKey(folder)
@@ -65,7 +65,7 @@ test('it is followed to, dialled itself, and lets newcomers in', async () => {
   const seen: string[] = []
   await using followed = await connect({ ...admin, onEvent: ({ type }) => void seen.push(type) })
   expect(seen[0]).toBe('moved')
-  expect(['connected', 'moved']).toContain(seen[1]) // it may not have read of the pin yet, and send back
+  expect(['connected', 'moved']).toContain(seen[1]) // it may not have read the pin yet, and redirect back
   const { brokerKey, meshId, identity } = placeAt(shard, admin)
   const invite = createInvite(identity.signing, { url: shard.shardUrl, brokerKey, meshId })
   const newcomer = generateIdentity()

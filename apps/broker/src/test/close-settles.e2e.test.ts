@@ -3,10 +3,10 @@ import { expect, test } from 'vitest'
 import { World } from './world.ts'
 
 const CLIENTS = 25
-/** Each peer is served where it connects, so that the next session of a peer is another broker's. */
+/** Each peer is served where it connects, so that a peer's next session can be at another broker. */
 const ANYWHERE = { PLACEMENT: 'any', REBALANCE: 'off' }
 
-test('what a peer settled before close() is not handed out again, at whatever broker it comes back', async () => {
+test('messages settled before close() are not delivered again, whichever broker the peer reconnects to', async () => {
   await using world = await World.open(ANYWHERE)
   const second = await world.secondShard(ANYWHERE)
   const sender = await connect(await world.enrol())

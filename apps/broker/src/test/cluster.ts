@@ -5,7 +5,7 @@ import { type BrokerProcess, type Environment, until } from './process.ts'
 import { authFrame, WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
 
-/** Port 0 stands for the selected port. */
+/** Replaces port 0 by the selected port. */
 const DIALABLE: Environment = { PUBLIC_URL: 'ws://127.0.0.1:0' }
 
 export const placeAt = (broker: BrokerProcess, place: Place): Place => ({ ...place, url: broker.shardUrl })
@@ -35,7 +35,7 @@ export class Cluster implements AsyncDisposable {
     }
   }
 
-  /** Starts another process in place of one that ends. */
+  /** Starts another process in place of one that has ended. */
   async replace(broker: BrokerProcess): Promise<BrokerProcess> {
     await broker.exited
     const next = await this.world.secondShard({ ...this.env, PORT: String(broker.port), PUBLIC_URL: broker.shardUrl })
@@ -58,7 +58,7 @@ export class Cluster implements AsyncDisposable {
     await this.world[Symbol.asyncDispose]()
   }
 
-  /** Each broker renews its lease and reads the other leases every two seconds. */
+  /** Waits, since each broker renews its lease and reads the others only every two seconds. */
   private async know(count: number): Promise<boolean> {
     const live = (await listShards(this.world.db)).filter(({ leaseMs }) => leaseMs > 0)
     if (live.length !== count) return false

@@ -1,4 +1,4 @@
-/** Whom a peer takes mail from, as the broker keeps to it over sockets, by HTTP, and for whispers. */
+/** The broker enforces a peer's consent over sockets, over HTTP, and for ephemeral messages. */
 import { CONSENT_CHANGES_MAX, type FrameOf } from '@sealpost/protocol'
 import { connect, type Peer } from '@sealpost/sdk'
 import type { PeerKey } from '@sealpost/std'
@@ -17,7 +17,7 @@ afterAll(() => world[Symbol.asyncDispose]())
 
 const NOT_ALLOWED = { code: 'not_allowed', isRetryable: false }
 
-/** Someone whose consent is in question, and two who would like to write. */
+/** A peer whose consent is tested, and two peers that want to write to it. */
 async function scene() {
   const [owner, friend, stranger] = await world.enrolMany(3)
   return { owner, friend, stranger }
@@ -28,7 +28,7 @@ async function update(place: Place, change: Parameters<Peer['updateConsent']>[0]
   return await peer.updateConsent(change)
 }
 
-/** The codes with which one send is answered on each way. */
+/** Sends once on each path and returns the codes of the replies. */
 async function waysOf(from: Place, to: Place): Promise<string[]> {
   const client = await WireClient.enter(from, { form: 'json' })
   const [plain, whispered] = [envelopeTo(to, { isHead: true }), envelopeTo(to)]
@@ -43,18 +43,18 @@ async function waysOf(from: Place, to: Place): Promise<string[]> {
   return [answer.type === 'ack' ? 'stored' : answer.items[0]!.code, items[0]!.code, result.code ?? result.status]
 }
 
-test('a stranger is refused under `contacts`, and let through when it is allowed', async () => {
+test('an unknown sender is refused under `contacts`, and accepted once it is allowed', async () => {
   const { owner, friend, stranger } = await scene()
   expect(await waysOf(stranger, owner)).toEqual(['stored', 'no_responder', 'stored'])
   await update(owner, { policy: 'contacts', allow: [keyOf(friend)] })
   expect(await waysOf(friend, owner)).toEqual(['stored', 'no_responder', 'stored'])
-  // Nobody was online to hear a whisper: a stranger is not told so much.
+  // No one was online for the ephemeral message, but an unknown sender does not learn that.
   expect(await waysOf(stranger, owner)).toEqual(['not_allowed', 'no_responder', 'not_allowed'])
   await update(owner, { allow: [keyOf(stranger)] })
   expect(await waysOf(stranger, owner)).toEqual(['stored', 'no_responder', 'stored'])
 })
 
-test('who is blocked is refused on every way, and nobody else', async () => {
+test('a blocked peer is refused on every path, and nobody else is', async () => {
   const { owner, friend, stranger } = await scene()
   await using peer = await connect(owner)
   const heard: string[] = []
@@ -71,7 +71,7 @@ test('who is blocked is refused on every way, and nobody else', async () => {
   expect(heard).toEqual(['from a friend', 'forgiven'])
 })
 
-test('the refusal of one envelope holds up nothing, and is no retryable one', async () => {
+test('refusing one envelope holds up no other, and is not retryable', async () => {
   const { owner, friend, stranger } = await scene()
   await update(owner, { policy: 'contacts' })
   await using peer = await connect(stranger)
@@ -87,7 +87,7 @@ test('the refusal of one envelope holds up nothing, and is no retryable one', as
   client.destroy()
 })
 
-test('what was accepted before is delivered', async () => {
+test('messages accepted before the block are delivered', async () => {
   const { owner, stranger } = await scene()
   await using writer = await connect(stranger)
   await writer.send(keyOf(owner), 'early')
@@ -100,7 +100,7 @@ test('what was accepted before is delivered', async () => {
   expect(first).toBe('early')
 })
 
-test('an answer allows nobody, and a peer may always write to itself', async () => {
+test('replying to a peer does not allow it, and a peer may always write to itself', async () => {
   const { owner, stranger } = await scene()
   await using peer = await connect(owner)
   await peer.updateConsent({ policy: 'contacts' })
@@ -110,7 +110,7 @@ test('an answer allows nobody, and a peer may always write to itself', async () 
   await peer.send(peer.key, 'a note to myself')
 })
 
-test('the consent is told as it stands, and outlives the broker', async () => {
+test('a peer can read its consent, which survives a broker restart', async () => {
   const { owner, friend, stranger } = await scene()
   const wanted = { policy: 'contacts', allowed: [keyOf(friend)], blocked: [keyOf(stranger)] }
   expect(await update(owner, { policy: 'contacts', allow: [keyOf(friend)], block: [keyOf(stranger)] })).toEqual(wanted)
@@ -122,7 +122,7 @@ test('the consent is told as it stands, and outlives the broker', async () => {
   await expect(writer.send(peer.key, 'after the restart')).rejects.toMatchObject(NOT_ALLOWED)
 })
 
-test('whom nobody knows can not be named; the others of the change are', async () => {
+test('a change skips unknown peers and applies the rest', async () => {
   const { owner, friend } = await scene()
   await using peer = await connect(world.place(owner.identity))
   const nobody = randomHex(32) as PeerKey
@@ -132,13 +132,13 @@ test('whom nobody knows can not be named; the others of the change are', async (
   expect((await peer.consent()).blocked).toEqual([keyOf(friend)])
 })
 
-test('a member of another mesh can not be named', async () => {
+test('a member of another mesh cannot be named', async () => {
   const elsewhere = await world.enrol(await world.mesh())
   const owner = await world.enrol()
   await expect(update(owner, { allow: [keyOf(elsewhere)] })).rejects.toMatchObject({ code: 'unknown_recipient' })
 })
 
-test('changes are bounded in one frame, and only a session makes them', async () => {
+test('a frame has a limited number of changes, and only a session can send one', async () => {
   const { owner } = await scene()
   const changes = Array.from({ length: CONSENT_CHANGES_MAX + 1 }, () => ({ peer: randomHex(32), verdict: 'allowed' }))
   const client = await WireClient.enter(owner, { form: 'json' })

@@ -1,4 +1,4 @@
-/** What the broker serves at `/demo`, and whose pages may connect then. */
+/** The broker's responses at `/demo`, and the origins that may connect while the demo is on. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { World } from './world.ts'
@@ -17,7 +17,7 @@ afterAll(async () => {
 const get = (path: string, headers: Record<string, string> = {}, method = 'GET') =>
   fetch(on.broker.httpUrl + path, { headers, method, redirect: 'manual' })
 
-/** What an upgrade with this origin is refused with, or null. */
+/** Returns the refusal of an upgrade with this origin, or null. */
 async function refusalOf(world: World, origin: string, host = world.broker.authority): Promise<string | null> {
   const headers = { Host: host, Origin: origin, Upgrade: 'websocket', 'Sec-WebSocket-Protocol': 'sealpost.v1' }
   const response = await fetch(`${world.broker.httpUrl}/v1/ws`, { headers })
@@ -25,7 +25,7 @@ async function refusalOf(world: World, origin: string, host = world.broker.autho
   return code === 'origin_not_allowed' ? code : null
 }
 
-test('the page is served without a slash, too, and revalidated each time', async () => {
+test('the page is served after a redirect without the slash, and revalidated on each request', async () => {
   const bare = await get('/demo')
   expect([bare.status, bare.headers.get('location')]).toEqual([308, '/demo/'])
   const page = await get('/demo/')
@@ -35,7 +35,7 @@ test('the page is served without a slash, too, and revalidated each time', async
   expect((await get('/demo/', { 'If-None-Match': '"another"' })).status).toBe(200)
 })
 
-test('its parts never change, and are small where that is understood', async () => {
+test('assets are immutable, and compressed if the client supports it', async () => {
   const html = await (await get('/demo/')).text()
   const script = /src="(\/demo\/[^"]+\.js)"/.exec(html)![1]!
   const packed = await get(script, { 'Accept-Encoding': 'gzip' })
@@ -47,7 +47,7 @@ test('its parts never change, and are small where that is understood', async () 
   expect(await plain.text()).toBe(await packed.text())
 })
 
-test('nothing inline, nothing from elsewhere, and a policy that says so', async () => {
+test('the page contains no inline code and no foreign resources, and its policy forbids both', async () => {
   const page = await get('/demo/')
   const policy = page.headers.get('content-security-policy')!
   expect(policy).toContain("default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'")
@@ -65,7 +65,7 @@ test.each([
   expect((await get(path, {}, method)).status).toBe(status)
 })
 
-test('it is off unless it was asked for', async () => {
+test('the demo is off by default', async () => {
   expect((await fetch(`${off.broker.httpUrl}/demo/`)).status).toBe(404)
   expect(await refusalOf(off, off.broker.httpUrl)).toBe('origin_not_allowed')
 })

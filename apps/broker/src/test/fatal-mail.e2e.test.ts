@@ -1,4 +1,4 @@
-/** A message that ends the process of its recipient, however often it is started again. */
+/** A message that crashes its recipient's process each time it is delivered. */
 import { join } from 'node:path'
 import { connect } from '@sealpost/sdk'
 import { toHex } from '@sealpost/std'
@@ -10,10 +10,10 @@ const PROGRAM = join(import.meta.dirname, '../../../../packages/sdk/src/test/fra
 const FATAL = 'fatal'
 const BEFORE = ['1', '2', '3']
 const AFTER = ['4', '5', '6']
-/** Five attempts beside others, two alone, and as many for what stood before it. */
+/** Five attempts alongside other messages, two alone, and as many for the messages before it. */
 const RUNS_MAX = 30
 
-/** Runs the program until it ends or has been handed the last text. Returns what it was handed. */
+/** Runs the program until it ends or has received the last message. Returns the messages it received. */
 async function run({ identity: { signing, box }, ...place }: Place): Promise<string[]> {
   const secrets = { signing: toHex(signing.secretKey.subarray(0, 32)), box: toHex(box.secretKey) }
   const words = [process.execPath, PROGRAM, JSON.stringify({ ...place, ...secrets }), FATAL]
@@ -29,7 +29,7 @@ async function run({ identity: { signing, box }, ...place }: Place): Promise<str
   return text.split('\n').slice(0, -1)
 }
 
-test('a message that ends its recipient becomes a dead letter, and holds up what stands behind it no longer; nothing else dies with it', {
+test('a message that crashes its recipient becomes a dead letter and stops holding up later messages, and no other message becomes one', {
   timeout: 240_000,
 }, async () => {
   await using world = await World.open({ FAILED_ATTEMPTS_MAX: '2', FAILED_ATTEMPTS_SPAN_MS: '1', SWEEP_MS: '50' })

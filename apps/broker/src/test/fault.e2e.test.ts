@@ -7,7 +7,7 @@ import { until } from './process.ts'
 import { envelopeTo, sendFrame, WireClient } from './wire.ts'
 import { World } from './world.ts'
 
-test('H33, H76: a fault of the broker ends the connection that met it, and no other', async () => {
+test('H33, H76: a broker bug ends the connection that triggers it, and no other', async () => {
   await using world = await World.open({ BUN_OPTIONS: `--preload ${join(import.meta.dirname, 'fault.ts')}` })
   const [from, to] = await world.enrolMany(2)
   const [bystander, client] = [await WireClient.enter(to), await WireClient.enter(from)]
@@ -23,6 +23,6 @@ test('H33, H76: a fault of the broker ends the connection that met it, and no ot
   expect(await bystander.deliveries(1)).toHaveLength(1)
   const faults = world.broker.log.filter((line) => line.level === 'error')
   expect(faults.map(({ event }) => event)).toEqual(['socket.fault', 'http.fault'])
-  expect(world.broker.output).not.toContain('a bug') // the words of an error may quote what met it
+  expect(world.broker.output).not.toContain('a bug') // the text of an error may quote the input
   bystander.destroy()
 })

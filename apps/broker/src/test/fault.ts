@@ -1,4 +1,4 @@
-/** For tests: preloaded into a broker, it plants a bug that an envelope with this time to live triggers. */
+/** For tests: preloaded into a broker, it plants a bug that an envelope with a certain time to live triggers. */
 import { Engine } from '@sealpost/core'
 import type { ClientFrame } from '@sealpost/protocol'
 

@@ -1,4 +1,4 @@
-/** What a peer that is let in may still say wrong: each gets its code, loses nothing, and troubles nobody else. */
+/** Invalid requests of members: each gets its code, loses nothing, and affects no other client. */
 import type { ClientFrame, FrameOf, NackCode } from '@sealpost/protocol'
 import type { DeliveryId, PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -16,7 +16,7 @@ afterAll(async () => {
   await world[Symbol.asyncDispose]()
 })
 
-/** What every hostile input must leave behind: a live process, others in session, nothing of it in the log. */
+/** Expected after every hostile input: a live process, undisturbed sessions, and none of the input in the log. */
 async function expectNoHarm(secret?: string): Promise<void> {
   await bystander.echo()
   expect(world.broker.isAlive).toBe(true)
@@ -24,7 +24,7 @@ async function expectNoHarm(secret?: string): Promise<void> {
   expect(world.broker.log.filter((line) => line.level === 'error')).toEqual([])
 }
 
-describe('answers an envelope with a nack, and the session continues', () => {
+describe('an invalid envelope gets a nack, and the session continues', () => {
   const answersTo = async (client: WireClient, ...items: Parameters<typeof sendFrame>) => {
     client.send(sendFrame(...items))
     const answers = new Map<string, NackCode | 'stored' | 'duplicate'>()
@@ -53,7 +53,7 @@ describe('answers an envelope with a nack, and the session continues', () => {
   })
 })
 
-test('H50, H52, H63: a settle, retry or reject of what the session does not hold is ignored and counted: the mail stays', async () => {
+test('H50, H52, H63: settling, retrying or rejecting a delivery that the session does not hold is ignored and counted, and the delivery stays', async () => {
   const [sender, owner, thief] = await world.enrolMany(3)
   const foreign = await world.enrol(await world.mesh())
   const [from, recipient] = [await world.wire(sender), await world.wire(owner)]
@@ -82,7 +82,7 @@ test('H50, H52, H63: a settle, retry or reject of what the session does not hold
   await expectNoHarm()
 })
 
-test('H62: one key in two meshes gets in each what was sent there', async () => {
+test('H62: a key enrolled in two meshes receives in each mesh the messages sent there', async () => {
   const meshId = await world.mesh()
   const here = await world.enrol()
   const there = await world.enrol(meshId, here.identity)
@@ -95,7 +95,7 @@ test('H62: one key in two meshes gets in each what was sent there', async () => 
   expect((await two.deliveries(1)).map((delivery) => delivery.envelopeId)).toEqual([second.envelopeId])
 })
 
-test('a lookup answers with signed bindings, and says who is unknown here', async () => {
+test('a lookup returns signed bindings, and lists the peers unknown in this mesh', async () => {
   const [asker, member] = await world.enrolMany(2)
   const stranger = await world.enrol(await world.mesh())
   const client = await world.wire(asker)
@@ -104,7 +104,7 @@ test('a lookup answers with signed bindings, and says who is unknown here', asyn
   expect(await client.next('directory')).toMatchObject({ ref: 7, bindings: [{ peer: peers[0] }], unknown: [peers[1]] })
 })
 
-test('a thousand half-made connections that vanish leave nothing behind', async () => {
+test('a thousand half-open connections that vanish leave nothing behind', async () => {
   const before = await world.broker.metric('sealpost_connections')
   for (let round = 0; round < 10; round++) {
     const clients = await Promise.all(Array.from({ length: 100 }, () => WireClient.open(world.broker.url)))
@@ -114,7 +114,7 @@ test('a thousand half-made connections that vanish leave nothing behind', async 
   await expectNoHarm()
 })
 
-test('a client that is gone between `auth` and its answer does no harm', async () => {
+test('a client that disconnects between `auth` and its reply does no harm', async () => {
   for (let i = 0; i < 20; i++) {
     const place = await world.enrol()
     const client = await WireClient.open(place.url)

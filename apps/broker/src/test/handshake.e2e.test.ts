@@ -1,4 +1,4 @@
-/** Who is let in, and what everybody else is told: as little as possible. */
+/** Who may open a session, and how little everybody else learns. */
 import { generateIdentity } from '@sealpost/identity'
 import type { Form } from '@sealpost/protocol'
 import { connect } from '@sealpost/sdk'
@@ -14,7 +14,7 @@ beforeAll(async () => {
 })
 afterAll(() => world[Symbol.asyncDispose]())
 
-/** What a client is told, in the last frame and in the close. */
+/** Returns the code in the last frame and in the close. */
 async function endOf(client: WireClient) {
   const { code, retryAfterMs, reason } = await client.next('refused')
   return { refused: { code, retryAfterMs, reason }, closing: await client.closed }
@@ -32,7 +32,7 @@ const AUTH_FAILED = {
 }
 
 describe.each(['binary', 'json'] as const)('in the %s form', (form) => {
-  test('two peers of the SDK talk to each other', async () => {
+  test('two SDK peers exchange messages', async () => {
     const [alice, bob] = await Promise.all([
       connect({ ...(await world.enrol()), form }),
       connect({ ...(await world.enrol()), form }),
@@ -51,14 +51,14 @@ describe.each(['binary', 'json'] as const)('in the %s form', (form) => {
   })
 })
 
-test('the SDK ends for good when its key was revoked or is unknown', async () => {
+test('the SDK ends permanently if its key was revoked or is unknown', async () => {
   const place = await world.enrol()
   await revokeMember(world.db, world.meshId, place.identity.signing.publicKey)
   await expect(connect(place)).rejects.toMatchObject({ code: 'revoked' })
   await expect(connect(world.place(generateIdentity()))).rejects.toMatchObject({ code: 'auth_failed' })
 })
 
-test('the SDK refuses a broker that can not prove the pinned key', async () => {
+test('the SDK refuses a broker that cannot prove the pinned key', async () => {
   const place = await world.enrol()
   await expect(connect({ ...place, brokerKey: 'ef'.repeat(32) as PeerKey })).rejects.toMatchObject({
     code: 'wrong_broker',

@@ -13,12 +13,12 @@ interface Scene {
   readonly place: Place
   readonly peer: HttpPeer
   readonly arena: Arena
-  /** Under the attachments of its mesh. */
+  /** Requests a path under the attachments of its mesh. */
   readonly url: string
   readonly id: string
 }
 
-/** A peer with an attachment of two chunks for itself. */
+/** Returns a peer with an attachment of two chunks that only it may access. */
 const withRoom = (act: (scene: Scene) => Promise<Answer>): Act => async (arena) => {
   const place = await arena.world.enrol()
   const peer = await HttpPeer.enter(place)
@@ -46,7 +46,7 @@ const given = (chunk: string, length: number): Act =>
 const request = (method: string, rest: (scene: Scene) => string): Act =>
   withRoom((scene) => ask(scene.url + rest(scene), { method, headers: scene.peer.headers }))
 
-/** The same request by another member of the mesh. */
+/** Sends the same request as another member of the mesh. */
 const asStranger = (act: (scene: Scene) => Promise<Answer>): Act =>
   withRoom(async (scene) => act({ ...scene, peer: await HttpPeer.enter(await scene.arena.world.enrol()) }))
 

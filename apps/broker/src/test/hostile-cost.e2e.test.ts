@@ -1,6 +1,7 @@
 /**
- * The cost of a hostile input grows linearly: four times the size may cost eight times as much; a quadratic reader would
- * need sixteen. The unit is the processor time of the broker's main thread, which a busy machine hardly changes.
+ * The cost of a hostile input grows linearly. Four times the size may cost up to eight times as much; quadratic
+ * processing would cost sixteen times as much. The unit is the CPU time of the broker's main thread, which a busy
+ * machine hardly changes.
  */
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -18,7 +19,7 @@ beforeAll(async () => {
 })
 afterAll(() => arena[Symbol.asyncDispose]())
 
-/** Sends an input of this size in a JSON session, and awaits its reply. */
+/** Sends an input of this size in a JSON session and waits for its reply. */
 type Say = (client: WireClient, size: number) => Promise<unknown>
 
 const ended =
@@ -76,8 +77,8 @@ test.skipIf(process.platform !== 'linux').each<[string, (size: number) => string
 })
 
 /**
- * Runs trials in pairs until one pair passes. Disturbances, garbage collection above all, only add time to either trial.
- * Quadratic growth passes in no pair.
+ * Runs trials in pairs until one pair passes. Disturbances such as garbage collection only add time to a trial, and
+ * quadratic growth passes in no pair.
  */
 async function expectFair(costOf: (size: number) => Promise<number>, size: number): Promise<void> {
   await costOf(size * TIMES)
@@ -97,7 +98,7 @@ async function said(say: Say, size: number): Promise<number> {
   return spent
 }
 
-/** Returns the processor time of the broker's main thread, in ns. */
+/** Returns the CPU time of the broker's main thread, in ns. */
 async function cost(act: () => Promise<unknown>): Promise<number> {
   const spent = () => Number(readFileSync(`/proc/${arena.world.broker.pid}/schedstat`, 'utf8').split(' ')[0])
   const before = spent()

@@ -1,11 +1,11 @@
-/** H19 to H32: bytes of a member that are no WebSocket frame, no message or no frame of the protocol. */
+/** H19 to H32: member input that is not a valid WebSocket frame, message or protocol frame. */
 import { encode, FRAME_BYTES_MAX, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
 import { type Arena, below, belowText, closing, early, hostileRows, inBinary, inJson, MARK } from './hostile.ts'
 import { authFrame, envelopeTo, maskedFrame, sendFrame, WireClient } from './wire.ts'
 
 const FIN = 0x80
-/** One WebSocket frame, whole or a fragment, with any first byte. */
+/** Returns one WebSocket frame, whole or a fragment, with any first byte. */
 const raw = (first: number, payload: Uint8Array = new Uint8Array()): Uint8Array => {
   const frame = maskedFrame(0, payload)
   frame[0] = first

@@ -8,7 +8,7 @@ const get = (path: string, ...headers: string[]) => http(`GET ${path} HTTP/1.1`,
 const method = (name: string, path: string, ...headers: string[]) =>
   http(`${name} ${path} HTTP/1.1`, 'Host: HOST', 'Content-Length: 0', ...headers)
 
-/** Polls with a changed token. */
+/** Polls with a modified token. */
 const withToken = (headersOf: (token: string, arena: Arena) => string[] | Promise<string[]>): Act =>
   withPeer(async ({ token }, arena) => get('/v1/inbox?waitSeconds=0', ...(await headersOf(token, arena)))(arena))
 

@@ -1,4 +1,4 @@
-/** The table of hostile inputs in its parts, and the files whose tests cover an input of the list alone. */
+/** The table of hostile inputs in its parts, and the files whose tests cover an input that only the list contains. */
 import { attachmentRows } from './hostile-attachments.ts'
 import { frameRows } from './hostile-frames.ts'
 import { httpRows } from './hostile-http.ts'
@@ -20,7 +20,7 @@ export const hostileInputs = [
 /** The length of the list. */
 export const INPUTS = 99
 
-/** Inputs outside the table: the file with a test whose title begins with the number. */
+/** Inputs outside the table, each with the file that has a test whose title begins with the number. */
 export const elsewhere: Readonly<Record<string, string>> = {
   H18: 'apps/broker/src/test/limits.e2e.test.ts',
   H33: 'apps/broker/src/test/fault.e2e.test.ts',

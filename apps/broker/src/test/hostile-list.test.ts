@@ -1,4 +1,4 @@
-/** The list of hostile inputs and the tests of them can't drift apart. */
+/** Ensures that the list of hostile inputs and its tests match. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
@@ -15,12 +15,12 @@ function named(file: string): string[] {
   return [...titles].flatMap(([, ids]) => ids!.split(', '))
 }
 
-test.each(numbers)('%s has a row of the table, or a test that names it', (id) => {
+test.each(numbers)('%s has a row in the table or a test that names it', (id) => {
   const file = elsewhere[id]
   expect(file ? named(file) : rows.map((row) => row.id)).toContain(id)
 })
 
-test('no row is of another list, and no two say the same', () => {
+test("every row's number is in the list, and no two rows are equal", () => {
   expect(rows.filter(({ id }) => !numbers.includes(id))).toEqual([])
   const titles = rows.map(({ id, input }) => `${id}: ${input}`)
   expect(titles.filter((title, i) => titles.indexOf(title) !== i)).toEqual([])

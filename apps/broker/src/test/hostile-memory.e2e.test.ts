@@ -6,16 +6,16 @@ import { hostileInputs } from './hostile-inputs.ts'
 import { until } from './process.ts'
 
 const ROUNDS = 20
-/** Most of a row is waiting for a commit. */
+/** Rows mostly wait for commits, so they run concurrently. */
 const AT_A_TIME = 16
-/** About as many as a round enrols. */
+/** About as many members as one round enrols. */
 const ENROLLED_AHEAD = 160
 const GROWTH_MAX_MB = 64
 /** The permanent growth of the first rounds: compiled code, full caches, and the rows' members. */
 const WARM_UP_ROUNDS = 2
 
 test.skipIf(process.platform !== 'linux')(
-  `the table run ${ROUNDS} times lets the broker grow by ${GROWTH_MAX_MB} MB at most`,
+  `running the table ${ROUNDS} times makes the broker grow by ${GROWTH_MAX_MB} MB at most`,
   { timeout: 600_000 },
   async () => {
     await using arena = await Arena.open()

@@ -9,14 +9,14 @@ beforeAll(async () => {
 })
 afterAll(() => arena[Symbol.asyncDispose]())
 
-describe('side by side', () => {
+describe('slow inputs that run concurrently', () => {
   const rows = slowRows.map((row) => [`${row.id}: ${row.input}`, row] as const)
   test.concurrent.each(rows)('%s', async (_, row) => {
     expect(await row.act(arena)).toBe(row.answer)
   })
 })
 
-test('the others went on meanwhile, and nothing is left', async () => {
+test('other clients continued meanwhile, and nothing is left behind', async () => {
   await arena.checkUnharmed()
   await expect.poll(() => arena.rows()).toBe(0)
 })

@@ -22,7 +22,7 @@ export const slowRows = hostileRows([
   ['H91', 'a member that vanished while mail comes for it', vanishedUnderMail, '4440 heartbeat_missed, its mail in the next session'],
 ]) // biome-ignore format: a table
 
-/** Sends the beginning, then a letter at intervals, until it is cut off. */
+/** Sends the beginning, then a single letter at intervals, until the broker disconnects. */
 function dripped(beginning: (arena: Arena) => string, everyMs: Millis = DRIP_EVERY_MS): Act {
   return (arena) => cutOff(arena.port, beginning(arena), everyMs)
 }
@@ -60,7 +60,7 @@ async function pongs(arena: Arena): Promise<string> {
 
 async function endless(arena: Arena): Promise<string> {
   const client = await arena.session()
-  client.answersPings = false // within a frame there is no place for a pong
+  client.answersPings = false // the broker can't send a pong within a frame
   const frame = maskedFrame(2, new Uint8Array(1000))
   let sent = 10
   client.sendBytes(frame.subarray(0, sent))

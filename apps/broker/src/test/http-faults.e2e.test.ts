@@ -1,4 +1,4 @@
-/** HTTP while the database is away: told apart from a refusal, and nothing is stored twice afterwards. */
+/** HTTP during a database outage: clients can distinguish it from a refusal, and nothing is stored twice afterwards. */
 import { rm } from 'node:fs/promises'
 import { startEmbedded } from '@sealpost/embedded-pg'
 import { expect, test } from 'vitest'
@@ -7,7 +7,7 @@ import { until } from './process.ts'
 import { envelopeTo } from './wire.ts'
 import { temporaryFolder, World } from './world.ts'
 
-test('while the database is away a send is `unavailable` and everything else asked to come later', async () => {
+test('during a database outage a send is `unavailable`, and all other requests are asked to retry', async () => {
   const dataDir = await temporaryFolder()
   let postgres = await startEmbedded({ dataDir })
   try {

@@ -1,4 +1,4 @@
-/** Who may speak by HTTP: how a token is come by, what it is good for, and for how long. */
+/** Token requests, and the validity and lifetime of tokens. */
 import { generateIdentity, type Transcript } from '@sealpost/identity'
 import { revokeMember } from '@sealpost/store/testing'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -18,7 +18,7 @@ const inbox = (headers: [string, string][], query = '') =>
   ask(`${world.broker.httpUrl}/v1/inbox?waitSeconds=0${query}`, { headers })
 
 describe('a request', () => {
-  test('with a token is answered, and the broker keeps and logs no more of it than a hash', async () => {
+  test("with a token is accepted, and the broker stores and logs only the token's hash", async () => {
     const peer = await HttpPeer.enter(await world.enrol())
     expect(peer.token).toMatch(/^spt_[A-Za-z0-9_-]{64}$/)
     expect(await inbox([['Authorization', `Bearer ${peer.token}`]])).toMatchObject({ status: 200 })
@@ -31,7 +31,7 @@ describe('a request', () => {
 })
 
 describe('a token', () => {
-  test('is over when its time is', async () => {
+  test('expires at its time', async () => {
     const place = await world.enrol()
     const peer = await until('one is still good when it is used', async () => {
       const brief = await HttpPeer.enter(place, 3)
@@ -40,7 +40,7 @@ describe('a token', () => {
     await until('it is over', async () => (await peer.inbox('waitSeconds=0')).status === 401)
   })
 
-  test('is over when it is revoked, and others of its peer are not', async () => {
+  test('is invalid once revoked, and other tokens of its peer stay valid', async () => {
     const place = await world.enrol()
     const [revoked, kept] = [await HttpPeer.enter(place), await HttpPeer.enter(place)]
     expect(await revoked.revoke()).toMatchObject({ status: 204, body: null })
@@ -49,7 +49,7 @@ describe('a token', () => {
     expect(await kept.inbox('waitSeconds=0')).toMatchObject({ status: 200 })
   })
 
-  test('is over within seconds when its peer is revoked', async () => {
+  test("is invalid within seconds of its peer's revocation", async () => {
     const place = await world.enrol()
     const peer = await HttpPeer.enter(place)
     expect(await peer.inbox('waitSeconds=0')).toMatchObject({ status: 200 })
@@ -58,7 +58,7 @@ describe('a token', () => {
     expect(await post(url(), await tokenRequest(place))).toMatchObject({ status: 403, body: { code: 'revoked' } })
   })
 
-  test('is one of a bounded number', async () => {
+  test('counts towards a limit per peer', async () => {
     const place = await world.enrol()
     const first = await HttpPeer.enter(place)
     for (let i = 1; i < 32; i++) await HttpPeer.enter(place)
@@ -72,12 +72,12 @@ describe('a token', () => {
 })
 
 describe('a request for a token', () => {
-  test('is answered with the proof that this is the broker', async () => {
+  test("gets a reply that proves the broker's identity", async () => {
     const fromMs = Date.now()
     const { status, body } = await post(url(), await tokenRequest(await world.enrol(), { ttlSeconds: 60 }))
     expect(status).toBe(200)
     expect(Buffer.from(body.proof, 'base64url')).toHaveLength(64)
-    // The clocks of this process, the broker and the server are one, but for how they round.
+    // This process, the broker and the database share one clock, except for rounding.
     expect(body.expiresAtMs - 60_000).toBeGreaterThanOrEqual(fromMs - 100)
     expect(body.expiresAtMs - 60_000).toBeLessThanOrEqual(Date.now() + 100)
   })
@@ -93,7 +93,7 @@ describe('a request for a token', () => {
     expect(await post(url(), request)).toMatchObject({ status: 401, body: { code: 'auth_failed' } })
   })
 
-  test('of a stranger, or in a mesh that is none, gets the same answer', async () => {
+  test('by an unknown peer or in an unknown mesh gets the same refusal', async () => {
     const place = await world.enrol()
     for (const stranger of [world.place(generateIdentity()), { ...place, meshId: randomMesh() }])
       expect(await post(url(), await tokenRequest(stranger))).toMatchObject({
@@ -102,7 +102,7 @@ describe('a request for a token', () => {
       })
   })
 
-  test('with a longer life than it was signed for is refused', async () => {
+  test('with a longer lifetime than was signed is refused', async () => {
     const request = await tokenRequest(await world.enrol(), { ttlSeconds: 60 })
     expect(await post(url(), { ...request, ttlSeconds: 61 })).toMatchObject({ status: 401 })
   })
@@ -123,7 +123,7 @@ describe('a request for a token', () => {
     client.destroy()
   })
 
-  test('is good once, also when it failed', async () => {
+  test('can be sent only once, even if it fails', async () => {
     const good = await tokenRequest(await world.enrol())
     expect(await post(url(), good)).toMatchObject({ status: 200 })
     expect(await post(url(), good)).toMatchObject({ status: 401, body: { code: 'challenge_invalid' } })

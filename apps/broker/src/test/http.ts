@@ -1,4 +1,4 @@
-/** For tests: a peer that speaks plain HTTP. */
+/** For tests: a peer that uses plain HTTP. */
 import { signTokenRequest, type Transcript } from '@sealpost/identity'
 import { fromHex, type MeshId } from '@sealpost/std'
 import type { envelopeTo } from './wire.ts'
@@ -64,7 +64,7 @@ export async function tokenRequest(
 
 type SendItem = ReturnType<typeof envelopeTo>
 
-/** The envelope in the JSON form of a request. */
+/** Returns the envelope in the JSON form of a request. */
 export const envelopeJson = ({ envelopeId, recipient, priority, ttlSeconds, envelope }: SendItem) => ({
   envelopeId,
   recipient,
@@ -88,7 +88,7 @@ export class HttpPeer {
     return new HttpPeer(httpUrl(place), body.token)
   }
 
-  /** The same token at a restarted broker. */
+  /** Returns a peer with the same token at a restarted broker. */
   at(place: Place): HttpPeer {
     return new HttpPeer(httpUrl(place), this.token)
   }

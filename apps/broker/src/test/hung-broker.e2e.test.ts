@@ -1,11 +1,11 @@
-/** A broker that is stopped while it works: its socket accepts, and it sends nothing. */
+/** A broker that is suspended while it works: its socket accepts, and it sends nothing. */
 import { connect, type PeerEvent } from '@sealpost/sdk'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { Cluster, placeAt } from './cluster.ts'
 import { until } from './process.ts'
 import type { World } from './world.ts'
 
-/** More than the 8 s that a send may take, for a busy machine; less than the 45 s of three heartbeats. */
+/** More than the 8 s that a send may take on a busy machine, and less than the 45 s of three heartbeats. */
 const BUSY_MACHINE_MS = 20_000
 
 let cluster: Cluster
@@ -24,7 +24,7 @@ function collect() {
 
 const upTo = (count: number) => Array.from({ length: count }, (_, n) => String(n))
 
-test('peers of a stopped broker are served by another one: their sends and settles do not wait for it', async () => {
+test('peers of a suspended broker move to another one: their sends and settles do not wait for it', async () => {
   const { world, brokers } = cluster
   const home = await cluster.homeOf(world.meshId)
   const other = brokers.find((broker) => broker !== home)!
@@ -49,7 +49,7 @@ test('peers of a stopped broker are served by another one: their sends and settl
   expect(texts).toEqual(upTo(21))
 })
 
-test('a peer that dials a stopped broker first is served by the next address', async () => {
+test('a peer that dials a suspended broker first connects to the next address', async () => {
   const { world, brokers } = cluster
   const home = await cluster.homeOf(world.meshId)
   const other = brokers.find((broker) => broker !== home)!
@@ -63,7 +63,7 @@ test('a peer that dials a stopped broker first is served by the next address', a
   home.signal('SIGCONT')
 })
 
-test('a slow database is waited for: the broker answers pings meanwhile and nobody leaves it', async () => {
+test('peers wait for a slow database: the broker answers pings meanwhile, and nobody leaves it', async () => {
   const { world } = cluster
   const { events, onEvent } = collect()
   const home = await cluster.homeOf(world.meshId)
@@ -77,7 +77,7 @@ test('a slow database is waited for: the broker answers pings meanwhile and nobo
   expect(events.filter(({ type }) => type === 'disconnected')).toEqual([])
 })
 
-/** Each statement that stores messages takes longer than the broker waits for it. */
+/** Each statement that stores messages takes longer than a peer waits for a silent broker. */
 async function slowDown({ db }: World): Promise<void> {
   await db.run((sql) =>
     sql.unsafe(`

@@ -1,4 +1,4 @@
-/** Requests over HTTP to a broker that is stopped: its socket accepts, and no answer ever comes. */
+/** HTTP requests to a suspended broker: its socket accepts, and no response ever arrives. */
 import { Attachments } from '@sealpost/sdk/attachments'
 import { openState, setSpace } from '@sealpost/sdk/state'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
@@ -35,7 +35,7 @@ test('state is read and written at the next address', async () => {
   expect((await opened.get('topic'))?.text()).toBe('coffee')
 })
 
-test('a watch whose broker stops continues at the next address', async () => {
+test('a subscription whose broker is suspended continues at the next address', async () => {
   await using state = await openState(both(ann))
   await state.set('plan', 'a')
   const { lastSeq } = await state.status()
@@ -53,7 +53,7 @@ test('a watch whose broker stops continues at the next address', async () => {
   expect(await third).toBe('c')
 }, 120_000)
 
-test('a file is sent and fetched at the next address, with a stop in the middle', async () => {
+test('a file is sent and fetched at the next address although its broker is suspended midway', async () => {
   await using files = new Attachments(both(ann))
   const sent = await files.upload(file, {
     ...{ name: 'zeros', to: ann.identity.signing.publicKey },
@@ -65,7 +65,7 @@ test('a file is sent and fetched at the next address, with a stop in the middle'
   expect(bytes).toBe(300_000)
 })
 
-test('without another address it is connection_lost when the patience is over', async () => {
+test('without another address the request fails with connection_lost after its time limit', async () => {
   const alone = { ...placeAt(first!, ann), patienceMs: 3_000 }
   await using state = await openState(alone)
   await using files = new Attachments(alone, alone)
@@ -76,7 +76,7 @@ test('without another address it is connection_lost when the patience is over', 
   await expect(files.upload(file, { name: 'f', to: ann.identity.signing.publicKey })).rejects.toMatchObject(lost)
 })
 
-test('a signal ends a request to a stopped broker, and the opening', async () => {
+test('an abort signal ends a request to a suspended broker, and the connection attempt', async () => {
   first!.signal('SIGSTOP')
   const stop = new AbortController()
   const opening = openState({ ...placeAt(first!, ann), signal: stop.signal })

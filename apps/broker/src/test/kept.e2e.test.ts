@@ -1,4 +1,4 @@
-/** Messages that their space keeps: stored with their deliveries, or refused before anything is. */
+/** Messages that their space records: stored together with their deliveries, or refused before anything is stored. */
 import { sealBody, sealRecord, signSpace } from '@sealpost/identity'
 import { encode } from '@sealpost/protocol'
 import type { GroupId } from '@sealpost/std'
@@ -11,10 +11,10 @@ import { type Place, World } from './world.ts'
 
 const shared = sharedWorlds()
 
-/** Most tests wait for their broker. */
+/** Most tests wait on the broker. */
 const test = base.concurrent
 
-/** A message to one peer, for the mesh's own space. */
+/** Returns a message to one peer, recorded in the mesh's own space. */
 function message(from: Place, to: Place, author: Place = from) {
   const { bodyId, bytes, ticket } = sealBody(new TextEncoder().encode('to be kept'))
   const place = { streamId: '00'.repeat(16), seq: 1, prevHash: new Uint8Array(32) }
@@ -70,7 +70,7 @@ async function refusalOf(client: WireClient, said: Message): Promise<string | un
   return (await client.next('nack')).items[0]?.code
 }
 
-test('a message is kept where its owner said so, once, and refused where it is not', async () => {
+test('a message is recorded once in a space whose owner enabled that, and refused in any other', async () => {
   await using world = await shared()
   const [ann, bob] = [await world.enrolAdmin('ann'), await world.enrol()]
   const client = await world.wire(ann)
@@ -86,7 +86,7 @@ test('a message is kept where its owner said so, once, and refused where it is n
   expect(await refusalOf(client, message(ann, bob))).toBe('not_kept')
 })
 
-test('nothing is kept over the limit of the mesh, nor under another name', async () => {
+test("no message is recorded above the mesh's limit or with a duplicate recipient", async () => {
   await using world = await World.open({ HISTORY_BYTES_MAX: '1' })
   const [ann, bob] = [await world.enrolAdmin('ann'), await world.enrol()]
   await setSpace(ann, 1, true)
@@ -101,7 +101,7 @@ test('nothing is kept over the limit of the mesh, nor under another name', async
   expect(await keptBodies(world)).toBe(1)
 })
 
-/** In the place of the record, which stands behind its length at the end: `encode` would not write it. */
+/** Replaces the record, which follows its length at the end of the frame, since `encode` refuses invalid records. */
 function inBinary(said: Message, record: Uint8Array): Uint8Array {
   const front = (encode('binary', said) as Uint8Array).slice(0, -said.record.length)
   new DataView(front.buffer).setUint32(front.length - 4, record.length)
@@ -113,7 +113,7 @@ function inJson(said: Message, record: Uint8Array): string {
   return (encode('json', said) as string).replace(text(said.record), text(record))
 }
 
-test('a record of another length than records have, or of any bytes, ends its connection and nothing else', async () => {
+test('a record with an invalid length or invalid bytes ends its connection and affects nothing else', async () => {
   await using world = await shared()
   const [ann, bob] = [await world.enrolAdmin('ann'), await world.enrol()]
   await setSpace(ann, 1, true)
@@ -127,7 +127,7 @@ test('a record of another length than records have, or of any bytes, ends its co
       expect(await client.closed).toEqual({ code: 4400, reason: 'frame_malformed' })
     }
   const client = await world.wire(ann)
-  client.send({ ...said, record: padded(2048) }) // whether it is one, its readers see
+  client.send({ ...said, record: padded(2048) }) // only readers can check whether the bytes are a record
   await client.next('ack')
   client.destroy()
   expect(await keptBodies(world)).toBe(1)

@@ -1,4 +1,4 @@
-/** For tests: a peer on the SDK that records what its application sees. */
+/** For tests: an SDK peer that records what its application sees. */
 import { type ConnectOptions, connect, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
 import type { PeerKey } from '@sealpost/std'
 import type { Place, Several, World } from './world.ts'
@@ -28,14 +28,14 @@ export class Member {
   readonly place: Place
   readonly events: PeerEvent[] = []
   peer!: Peer
-  /** What it received and settled, from `enter` on. */
+  /** The messages that it received and settled since `enter`. */
   received: Message[] = []
 
   private constructor(place: Place) {
     this.place = place
   }
 
-  /** Connects and settles what it receives. Without a place: a new member of the mesh. */
+  /** Connects a peer that settles what it receives; a new member of the mesh if no place is given. */
   static async enter(world: World, place?: Place, options: Partial<ConnectOptions> = {}): Promise<Member> {
     const member = await Member.open(world, place, options)
     member.received = heardBy(member.peer)
@@ -50,7 +50,7 @@ export class Member {
     return member
   }
 
-  /** Connects new members at the same time. */
+  /** Connects several new members concurrently. */
   static async enterMany<const N extends number>(world: World, count: N): Promise<Several<Member, N>> {
     const places: readonly Place[] = await world.enrolMany(count)
     return (await Promise.all(places.map((place) => Member.enter(world, place)))) as Several<Member, N>

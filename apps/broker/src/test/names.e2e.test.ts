@@ -1,4 +1,4 @@
-/** Which names of groups, pools and devices a broker takes from a client that signs whatever it likes. */
+/** Which names of groups, pools and devices a broker accepts, whatever the client signs. */
 
 import {
   changeGroup,
@@ -25,7 +25,7 @@ async function outcomeOf(client: WireClient, { bytes: statement }: GroupStatemen
   return (await client.next('groupSet')).outcome
 }
 
-test('no group and no pool is founded or renamed under a name that may not be chosen; an older one keeps its own', async () => {
+test('no group or pool can be created or renamed with a reserved name; an existing one keeps its name', async () => {
   await using world = await shared()
   const ann = await world.enrol()
   const { signing } = ann.identity
@@ -51,7 +51,7 @@ test('no group and no pool is founded or renamed under a name that may not be ch
   expect(await outcomeOf(client, endGroup(signing, group))).toBe('done')
 })
 
-test('no device joins under a label that may not be chosen', async () => {
+test('no device can join with a reserved label', async () => {
   await using world = await shared()
   const { url, brokerKey, meshId, identity } = await world.enrol()
   for (const label of ['my (phone)', 'phone ', '--phone']) {

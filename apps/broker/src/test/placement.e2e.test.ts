@@ -1,4 +1,4 @@
-/** Several brokers on one database: where peers end up, and that nothing is lost on the way. */
+/** Several brokers on one database: peers are redirected to their home shard, and no message is lost. */
 
 import { connect, type PeerEvent } from '@sealpost/sdk'
 import { pinMesh } from '@sealpost/store'
@@ -14,7 +14,7 @@ describe('three brokers', () => {
     return () => cluster[Symbol.asyncDispose]()
   })
 
-  test('peers of a mesh that dial each of them meet at one home', async () => {
+  test('peers of a mesh that dial different brokers end up at one home', async () => {
     const { world, brokers } = cluster
     const meshId = await world.mesh()
     const home = await cluster.homeOf(meshId)
@@ -32,12 +32,12 @@ describe('three brokers', () => {
     await Promise.all(peers.map((peer) => peer.close()))
   })
 
-  test('meshes have their homes on different ones', async () => {
+  test('distribute meshes among themselves', async () => {
     const homes = await Promise.all(Array.from({ length: 12 }, async () => cluster.homeOf(await cluster.world.mesh())))
     expect(new Set(homes).size).toBeGreaterThan(1)
   })
 
-  test('a client that does not follow is told why, and where', async () => {
+  test('redirect a client with a code and an address, even one that does not follow', async () => {
     const { world, brokers } = cluster
     const meshId = await world.mesh()
     const home = await cluster.homeOf(meshId)
@@ -47,7 +47,7 @@ describe('three brokers', () => {
     client.send(authFrame(place, await client.next('hello')))
     expect(await client.next('moved')).toMatchObject({ url: home.shardUrl })
     expect(await client.closed).toEqual({ code: 4421, reason: 'moved' })
-    // One that says it can't go there is served by whom it asks.
+    // A client that cannot follow is served by the broker that it dialled.
     const other = await WireClient.open(place.url)
     const capabilities = ['home_unreachable']
     other.send(authFrame(place, await other.next('hello'), { capabilities, signed: { capabilities } }))
@@ -56,7 +56,7 @@ describe('three brokers', () => {
     other.destroy()
   })
 
-  test('a pin of the operator counts, for newcomers at once and for sessions in a while', async () => {
+  test("follow an operator's pin, at once for new sessions and after a while for existing ones", async () => {
     const { world, brokers } = cluster
     const meshId = await world.mesh()
     const home = await cluster.homeOf(meshId)
@@ -72,7 +72,7 @@ describe('three brokers', () => {
   })
 })
 
-test('when a home is killed its peers are served elsewhere, and what was on its way arrives', async () => {
+test('when a home is killed its peers are served by another broker, and messages in flight arrive', async () => {
   await using cluster = await Cluster.open(2, { POLL_MS: '300' })
   const { world } = cluster
   const meshId = await world.mesh()

@@ -1,11 +1,11 @@
-/** For tests: the broker as its operator runs it, in a `bun` process. Keeps everything that it writes. */
+/** For tests: a broker in a separate `bun` process, as operators run it. Records all its output. */
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Millis, PeerKey } from '@sealpost/std'
 
 export type Environment = Readonly<Record<string, string>>
 
-/** One line of its log. */
+/** A line of its log. */
 export type LogLine = Readonly<Record<string, unknown>> & { readonly event: string }
 
 export interface Ended {
@@ -20,7 +20,7 @@ const READY_WITHIN_MS = 60_000
 const SETPRIV = Bun.which('setpriv')
 const DIE_WITH_PARENT = SETPRIV ? [SETPRIV, '--pdeathsig', 'KILL'] : []
 
-/** Polls until the condition holds. For conditions without a signal. @throws after `withinMs` */
+/** Polls until the condition holds. Meant for conditions without a notification. @throws after `withinMs` */
 export async function until<T>(
   claim: string,
   condition: () => T | Promise<T>,
@@ -48,7 +48,7 @@ export class BrokerProcess {
     this.readyAfterMs = readyAfterMs
   }
 
-  /** `folder`: its working directory. */
+  /** `folder`: the working directory of the process. */
   static async start(env: Environment, folder?: string): Promise<BrokerProcess> {
     const startedAtMs = performance.now()
     const spawned = spawn(env, [], folder)
@@ -98,7 +98,7 @@ export class BrokerProcess {
   get isAlive(): boolean {
     return this.spawned.child.exitCode === null && this.spawned.child.signalCode === null
   }
-  /** Everything that it wrote so far, on both streams. */
+  /** Its output so far, on both streams. */
   get output(): string {
     return this.spawned.stdout() + this.spawned.stderr()
   }
@@ -119,7 +119,7 @@ export class BrokerProcess {
     await this.spawned.close()
   }
 
-  /** Reads a value from `/metrics`; NaN if it is missing. */
+  /** Reads a value from `/metrics`, or NaN if it is missing. */
   async metric(name: string): Promise<number> {
     const text = await (await fetch(`${this.adminUrl}/metrics`)).text()
     return Number(new RegExp(`^${RegExp.escape(name)} (\\S+)$`, 'm').exec(text)?.[1] ?? Number.NaN)
@@ -145,7 +145,7 @@ interface Spawned {
   readonly close: () => Promise<void>
 }
 
-/** Passes none of our own environment, so that no variable of the machine affects a test. */
+/** Passes none of the current environment, so that no variable of the machine affects a test. */
 function spawn(env: Environment, words: readonly string[] = [], folder = tmpdir()): Spawned {
   const child = Bun.spawn([...DIE_WITH_PARENT, process.execPath, MAIN, ...words], {
     env: { PATH: '/usr/local/bin:/usr/bin:/bin', PORT: '0', ADMIN_PORT: '0', ...env },

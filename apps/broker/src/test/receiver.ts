@@ -22,7 +22,7 @@ interface Request {
 }
 
 export class SpanReceiver implements AsyncDisposable {
-  /** Every request's path and body, as they came. */
+  /** The path and body of every request, as received. */
   readonly requests: { readonly path: string; readonly text: string }[] = []
   readonly #server: Server
 
@@ -55,7 +55,7 @@ export class SpanReceiver implements AsyncDisposable {
     return this.#resources.flatMap(({ scopeSpans }) => scopeSpans.flatMap(({ spans }) => spans))
   }
 
-  /** Of whom they are, without doubles. */
+  /** The distinct names of the services that sent spans. */
   get services(): string[] {
     const names = this.#resources.flatMap(({ resource }) =>
       resource.attributes.filter(({ key }) => key === 'service.name').map(({ value }) => Object.values(value)[0]),

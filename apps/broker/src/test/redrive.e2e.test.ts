@@ -1,4 +1,4 @@
-/** Dead letters that an operator redrives: their recipients hand them to the application again. */
+/** Operators redrive dead letters, and recipients process them again. */
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { connect, type Message } from '@sealpost/sdk'
@@ -22,7 +22,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true, force: true })
 })
 
-/** A new one, which goes with the folder. */
+/** Returns the path of a new store, which is deleted with the folder. */
 const storePath = (): string => join(folder, `store-${++stores}`)
 
 const REDRIVEN = { ttlSeconds: 600 }
@@ -31,7 +31,7 @@ type End = (message: Message) => void
 const settles: End = (message) => message.settle()
 const rejects: End = (message) => message.reject('not now')
 
-/** An application that ends its messages as the test says, one after the other, and settles the rest. */
+/** An application that ends its first messages as given, in order, and settles all others. */
 class Application {
   readonly seen: { text: string; attempt: number }[] = []
   readonly #place: Place
@@ -81,14 +81,14 @@ const deadOf = (recipient: PeerKey) =>
 const emptyOf = (recipient: PeerKey) =>
   until('nothing waits', async () => (await countOf('message_queue', recipient)) === 0)
 
-/** @returns how many were put back */
+/** @returns how many dead letters were redriven */
 async function redrive(recipient: PeerKey): Promise<number> {
   await deadOf(recipient)
   return (await redriveDeadLetters(world.db, { recipient }, REDRIVEN)).redriven
 }
 
 test.each(['in memory', 'in a file'])(
-  'a rejected message is handed out again each time it is redriven, with its marks %s',
+  'a rejected message is delivered again each time it is redriven, with its marks %s',
   async (where) => {
     const [alice, bob] = await world.enrolMany(2)
     const path = where === 'in a file' ? storePath() : null
@@ -107,7 +107,7 @@ test.each(['in memory', 'in a file'])(
   },
 )
 
-test('a message that was rejected in a former life of a file store is handed out in the next one when it is redriven', async () => {
+test('a message rejected by an earlier process on a file store is delivered to the next one when it is redriven', async () => {
   const [alice, bob] = await world.enrolMany(2)
   const path = storePath()
   await using writer = await connect(alice)
@@ -127,7 +127,7 @@ test('a message that was rejected in a former life of a file store is handed out
   await after.saw('b', 'd')
 })
 
-test('a message that struck out is handed out again when it is redriven', async () => {
+test('a message that used up its attempts is delivered again when it is redriven', async () => {
   const [alice, bob] = await world.enrolMany(2)
   const path = storePath()
   const retries: End = (message) => message.retry(100)
@@ -141,7 +141,7 @@ test('a message that struck out is handed out again when it is redriven', async 
   await emptyOf(reader.key)
 })
 
-test('work that a member of a pool rejected is handed to the same member again when it is redriven', async () => {
+test('a pool message that a member rejected is delivered to the same member again when it is redriven', async () => {
   const [alice, only] = await world.enrolMany(2)
   await using owner = await connect(alice)
   const pool = await owner.pools.create('redriven', [keyOf(only)])
@@ -154,7 +154,7 @@ test('work that a member of a pool rejected is handed to the same member again w
   await emptyOf(pool.id as string as PeerKey)
 })
 
-test('what a member of a group rejected is handed out with its body when it is redriven', async () => {
+test('a group message that a member rejected is delivered with its body when it is redriven', async () => {
   const [alice, bob, carol] = await world.enrolMany(3)
   await using owner = await connect(alice)
   const group = await owner.groups.create('crew', [keyOf(bob), keyOf(carol)])

@@ -1,4 +1,4 @@
-/** Every refusal that the protocol names is one that a running broker was seen to give. */
+/** A running broker has been seen to give every refusal that the protocol names. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { refusalCodes } from '@sealpost/protocol'
@@ -6,23 +6,23 @@ import { expect, test } from 'vitest'
 import { httpRefusals } from '../http/tokens.ts'
 
 const page = readFileSync(join(import.meta.dirname, '../../../../docs/PROTOCOL.md'), 'utf8')
-/** The rows of its three tables: of an upgrade, of frames, of HTTP. */
+/** The rows of its three tables: upgrade refusals, frame refusals, HTTP refusals. */
 const codes = new Set([...page.matchAll(/^\| \d+ \| `([a-z_]+)` \|/gm)].map(([, code]) => code!))
 
 const SOURCES = join(import.meta.dirname, '..')
-/** Tests, and the tables of inputs and answers that some of them run. */
+/** Test files, and the tables of inputs and replies that some of them use. */
 const suites = readdirSync(SOURCES, { recursive: true, encoding: 'utf8' }).filter((name) =>
   /\.e2e\.test\.ts$|\/hostile-[^/]*\.ts$/.test(name),
 )
 const texts = suites.map((name) => readFileSync(join(SOURCES, name), 'utf8'))
 const isProvoked = (code: string) => texts.some((text) => new RegExp(`['"\`](?:\\d+ )?${code}['"\`]`).test(text))
 
-test('the page names every code there is, and this sees them', () => {
+test('PROTOCOL.md names every code, and this test finds them all', () => {
   expect([...refusalCodes, ...Object.keys(httpRefusals)].filter((code) => !codes.has(code))).toEqual([])
   expect(codes).toContain('wrong_authority')
   expect(isProvoked('no_such_code')).toBe(false)
 })
 
-test.each([...codes])('%s is provoked by a test', (code) => {
+test.each([...codes])('a test provokes %s', (code) => {
   expect(isProvoked(code)).toBe(true)
 })

@@ -1,6 +1,6 @@
 /**
- * Three brokers under load: replaced one after the other, and then one of them is killed. Nothing that was acknowledged is
- * lost, nothing comes twice or out of order, wherever peers are connected.
+ * Three brokers under load are replaced one after the other, and then one is killed. No acknowledged message is lost,
+ * duplicated or reordered, wherever peers are connected.
  */
 import { connect, type Peer } from '@sealpost/sdk'
 import { expect, test } from 'vitest'
@@ -9,15 +9,15 @@ import { until } from './process.ts'
 
 const MESHES = 3
 const TIMEOUT_MS = 240_000
-/** By each sender, between two of its sends. */
+/** The pause of each sender between two sends. */
 const PAUSE_MS = 20
 
-/** One that says numbers to another one, until it is told to stop. */
+/** A sender that sends ascending numbers to a recipient until it is stopped. */
 class Pair {
   readonly heard: number[] = []
   said = 0
   acked = 0
-  /** The longest time from a send to its receipt, since it was asked for. */
+  /** The longest time from a send to its ack since the last reading. */
   private longestMs = 0
   private isOver = false
   private readonly underWay = new Set<Promise<void>>()

@@ -15,7 +15,7 @@ export interface TestingS3 {
 
 export async function testingS3(): Promise<TestingS3> {
   const folder = await mkdtemp(join(tmpdir(), 'sealpost-s3-'))
-  // It computes the signature of delete requests differently from other servers.
+  // The S3 test server computes the signature of delete requests differently from other servers.
   const options = { address: '127.0.0.1', port: 0, silent: true, allowMismatchedSignatures: true }
   const server = new S3rver({ ...options, directory: folder, configureBuckets: [{ name: BUCKET }] })
   const { port } = await server.run()

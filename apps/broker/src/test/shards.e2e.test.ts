@@ -1,4 +1,4 @@
-/** Two shards on one database: what one of them stores for a peer of the other. */
+/** Two shards on one database, where one stores messages for peers of the other. */
 import { hasNats, NatsServer } from '@sealpost/bus/testing'
 import { connect, type Peer } from '@sealpost/sdk'
 import { test as base, expect } from 'vitest'
@@ -9,7 +9,7 @@ import { type Place, World } from './world.ts'
 
 const test = base.concurrent
 
-/** Whatever comes within a test comes by a hint. */
+/** Polls take longer than a test, so every message in it arrives by a hint. */
 const NEVER_LOOKS = { POLL_MS: '3600000', CHECK_MS: '3600000' }
 
 const at = (shard: BrokerProcess, place: Place): Place => ({ ...place, url: shard.url })
@@ -25,7 +25,7 @@ interface Cable extends AsyncDisposable {
   cut(world: World): Promise<void>
 }
 
-/** What carries the hints, and how it is cut. */
+/** The transport of the hints, and how to interrupt it. */
 const cables: Record<string, () => Promise<Cable>> = {
   postgres: async () => ({
     env: {},
@@ -52,7 +52,7 @@ const isNatsMissing = !hasNats && process.env.CI !== 'true'
 
 for (const [name, lay] of Object.entries(cables))
   (name === 'nats' && isNatsMissing ? test.skip : test)(
-    `mail to a peer of another shard is pushed at a hint, and after the bus was cut, too (${name})`,
+    `a message to a peer of another shard is pushed on a hint, also after a bus failure (${name})`,
     async () => {
       await using cable = await lay()
       await using world = await World.open({ ...NEVER_LOOKS, ...cable.env })
@@ -72,7 +72,7 @@ for (const [name, lay] of Object.entries(cables))
     },
   )
 
-test('T19: without a bus, mail to a peer of another shard waits for the poll', async ({ annotate }) => {
+test('T19: without a bus, messages to a peer of another shard wait for the poll', async ({ annotate }) => {
   await using world = await World.open({ BUS: 'memory', POLL_MS: '1000' })
   const other = await world.secondShard()
   const sender = await connect(await world.enrol())
@@ -90,7 +90,7 @@ test('T19: without a bus, mail to a peer of another shard waits for the poll', a
   await Promise.all([sender.close(), recipient.close()])
 })
 
-test('T15: a revocation ends sessions on every shard, and an opening the session on another one', async ({
+test('T15: a revocation ends sessions on every shard, and a new session ends an older one on another shard', async ({
   annotate,
 }) => {
   await using world = await World.open(NEVER_LOOKS)
@@ -127,7 +127,7 @@ test('T15: without a bus nothing is accepted after a revocation, and each shard 
   expect(client.frames.filter(({ type }) => type === 'ack')).toEqual([])
 })
 
-test('peers of two shards see each other, whisper, and ask who is online; a poll is refused beside a socket elsewhere', async () => {
+test("peers of two shards see each other's presence and exchange ephemeral messages, and a poll is refused if a socket is open on another shard", async () => {
   await using world = await World.open(NEVER_LOOKS)
   const other = await world.secondShard()
   for (const shard of [world.broker, other])

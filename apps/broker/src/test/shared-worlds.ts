@@ -4,8 +4,8 @@ import type { Environment } from './process.ts'
 import { World } from './world.ts'
 
 /**
- * Returns a function that opens a world with a mesh of its own, on one broker and database per environment. A test that
- * looks beyond its mesh, reads counters of the broker or ends it opens a world of its own.
+ * Returns a function that opens a world with its own mesh, on one broker and database per environment. A test that
+ * looks beyond its mesh, reads the broker's counters or ends the broker opens its own world instead.
  */
 export function sharedWorlds(): (env?: Environment) => Promise<World> {
   const hosts = new Map<string, Promise<World>>()

@@ -13,10 +13,10 @@ import { temporaryFolder, World } from './world.ts'
 const LIFE = join(import.meta.dirname, '../../../../packages/sdk/src/test/peer-process.ts')
 
 const numbers = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => String(from + i))
-/** More than a life posts before it is killed. */
+/** More messages than a process sends before it is killed. */
 const MANY = 20_000
 
-/** A line of what a life tells: one field says what, with its text or number. */
+/** A line of a process's output: one field names the kind of event and has its text or number. */
 type Told = Readonly<Record<string, string | number>>
 
 class Life implements AsyncDisposable {
@@ -29,7 +29,7 @@ class Life implements AsyncDisposable {
     this.read = this.collect()
   }
 
-  /** What it told of one kind so far. */
+  /** Returns the events of one kind so far. */
   told(kind: string): string[] {
     const lines = this.text.slice(0, this.text.lastIndexOf('\n') + 1).split('\n')
     return lines.flatMap((line) => {
@@ -54,7 +54,7 @@ class Life implements AsyncDisposable {
   }
 }
 
-/** A peer whose lives are programs: its key file and the place of its store. */
+/** A peer that runs as a series of processes, with its key file and store path. */
 interface WrittenPeer extends AsyncDisposable {
   readonly key: PeerKey
   readonly files: [string, string]
@@ -75,7 +75,7 @@ async function writtenPeer(world: World): Promise<WrittenPeer> {
   }
 }
 
-test('what was kept while the broker was away leaves once and in order, through three kills of its sender', async () => {
+test('messages stored while the broker was down are sent once and in order, although their sender is killed three times', async () => {
   await using world = await World.open()
   await using sender = await writtenPeer(world)
   const place = await world.enrol()
@@ -86,7 +86,7 @@ test('what was kept while the broker was away leaves once and in order, through 
   {
     await using life = new Life('post', ...sender.files, to, ...numbers(0, MANY))
     await until('a hundred are kept', () => life.told('kept').length >= 100)
-    await life[Symbol.asyncDispose]() // in the midst of it
+    await life[Symbol.asyncDispose]() // in the middle of sending
     kept.push(...life.told('kept'))
   }
   expect(kept.length).toBeLessThan(MANY)
@@ -112,7 +112,7 @@ test('what was kept while the broker was away leaves once and in order, through 
   await recipient.close()
 })
 
-test('a recipient killed while it handles one message handles it in its next life, and no other again', async () => {
+test('a recipient killed while handling a message handles that message in its next process, and no other twice', async () => {
   await using world = await World.open()
   await using recipient = await writtenPeer(world)
   const sender = await connect(await world.enrol())
@@ -134,7 +134,7 @@ test('a recipient killed while it handles one message handles it in its next lif
   await sender.close()
 })
 
-/** A network that loses every settle while `isLossy` says so. */
+/** A network that drops every settle while `isLossy` is set. */
 function settleLosing(isLossy: () => boolean): NonNullable<ConnectOptions['webSocket']> {
   return class extends WebSocket {
     override send(wire: Uint8Array<ArrayBuffer>): void {
@@ -144,12 +144,12 @@ function settleLosing(isLossy: () => boolean): NonNullable<ConnectOptions['webSo
   } as unknown as NonNullable<ConnectOptions['webSocket']>
 }
 
-test('a recipient without a store handles one message of each of 150 senders’ processes once, though no settle was committed', async () => {
+test('a recipient without a store handles messages of 150 senders once each, although no settle was committed', async () => {
   await using world = await World.open()
   const sender = await world.enrol()
   const place = await world.enrol()
   for (const text of numbers(0, 150)) {
-    await using life = await connect(sender) // begins a stream of its own, as a process does
+    await using life = await connect(sender) // starts its own stream, as each process does
     await life.send(place.identity.signing.publicKey, text)
   }
   let isLossy = true

@@ -1,4 +1,4 @@
-/** Mail that its recipient can't open: nothing of it is lost, and its sender hears of it. */
+/** Messages that their recipient can't open: none is lost, and the sender is informed. */
 
 import { generateBoxKeys } from '@sealpost/identity'
 import { connect, type PeerEvent } from '@sealpost/sdk'
@@ -16,7 +16,7 @@ afterAll(() => world[Symbol.asyncDispose]())
 
 const numbers = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => String(from + i))
 
-/** What the application of one peer saw and was told. */
+/** Records what one peer's application received and which events it saw. */
 class Heard {
   readonly texts: string[] = []
   readonly events: PeerEvent[] = []
@@ -32,7 +32,7 @@ class Heard {
   }
 }
 
-/** The place as it is after a rotation, which publishes a new key and takes no mail. */
+/** Rotates, which publishes a new key, and returns the resulting place. Receives no messages. */
 async function rotated(place: Place): Promise<Place> {
   const box = generateBoxKeys(place.identity.box.epoch + 1)
   await using peer = await connect({ ...place, credit: 0 })
@@ -66,7 +66,7 @@ const detailsOfPools = async () => {
   return rows.map(({ detail }) => detail)
 }
 
-test('a recipient started with the key file from before a rotation stops, and nothing sealed to the new key is lost', async () => {
+test('a recipient started with a key file from before a rotation stops, and no message sealed to the new key is lost', async () => {
   const [alice, before] = await world.enrolMany(2)
   {
     await using writer = await connect(alice)
@@ -90,7 +90,7 @@ test('a recipient started with the key file from before a rotation stops, and no
   expect([heard.texts, reader.counters.tampered, heard.all('gap')]).toEqual([numbers(5, 20), 0, []])
 })
 
-test('mail to a key that was thrown away is a dead letter, its sender is told, and put back it opens with that key', async () => {
+test('a message sealed to a discarded key becomes a dead letter, its sender is informed, and with that key it opens after a redrive', async () => {
   const [alice, before] = await world.enrolMany(2)
   const told = new Heard()
   await using writer = await told.enter(alice)
@@ -114,13 +114,13 @@ test('mail to a key that was thrown away is a dead letter, its sender is told, a
   expect(again.counters.tampered).toBe(0)
 })
 
-test('work that one member of a pool can not open is done by another', async () => {
+test('a pool message that one member cannot open is processed by another', async () => {
   const [alice, first, second] = await world.enrolMany(3)
   await using owner = await connect(alice)
   const pool = await owner.pools.create('opened', [keyOf(first), keyOf(second)])
   await pool.send('a job')
   const [lame, able] = [new Heard(), new Heard()]
-  await using without = await lame.enter(await rotated(first)) // its box is sealed to a key it has thrown away
+  await using without = await lame.enter(await rotated(first)) // the message is sealed to a key that this member discarded
   await (await without.pools.find(pool.id)).join({ credit: 1 })
   await until('it could not open it', () => lame.all('tamper').length === 1)
   await using other = await able.enter(second)
@@ -130,7 +130,7 @@ test('work that one member of a pool can not open is done by another', async () 
   expect(await detailsOfPools()).toEqual([])
 })
 
-test('work that a member can not open is a dead letter once it was given out five times', async () => {
+test('a pool message that a member cannot open becomes a dead letter after five attempts', async () => {
   const [alice, only] = await world.enrolMany(2)
   await using owner = await connect(alice)
   const pool = await owner.pools.create('unopened', [keyOf(only)])

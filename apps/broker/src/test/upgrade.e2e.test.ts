@@ -1,10 +1,10 @@
-/** Which upgrade is taken, and what plain HTTP answers. Which one is refused is in the table of hostile inputs. */
+/** Accepted upgrades and plain HTTP responses. The table of hostile inputs covers refused upgrades. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { rawHttp, upgradeRequest, WireClient } from './wire.ts'
 import { World } from './world.ts'
 
 const ORIGIN = 'https://console.example'
-/** Who proves no key stays for longer than a test takes. */
+/** Unproven connections stay open for longer than a test takes. */
 const LIMITED = { LIMITS: 'on', AUTH_WITHIN_MS: '300000' }
 let world: World
 beforeAll(async () => {
@@ -24,7 +24,7 @@ describe('an upgrade', () => {
     ['under a name with its port', ['Host: other.example:8443']],
     ['that offers another subprotocol first', ['Sec-WebSocket-Protocol: evil, sealpost.v1']],
     ['that offers compression', ['Sec-WebSocket-Extensions: permessage-deflate']],
-  ])('%s is taken', async (_, headers) => {
+  ])('%s is accepted', async (_, headers) => {
     const answer = await upgrade(headers.map((header) => header.replace('PORT', String(world.broker.port))))
     expect(answer.status).toBe(101)
     expect(answer.headers.get('sec-websocket-protocol')).toBe('sealpost.v1')
@@ -32,7 +32,7 @@ describe('an upgrade', () => {
   })
 })
 
-test('the readable form is chosen by its name', async () => {
+test('the subprotocol name selects the JSON form', async () => {
   const client = await WireClient.open(world.broker.url, 'json')
   expect((await client.next('hello')).versions).toEqual([1])
   client.destroy()
@@ -41,7 +41,7 @@ test('the readable form is chosen by its name', async () => {
 describe('plain HTTP', () => {
   const get = (path: string, init: RequestInit = {}, base = world.broker.httpUrl) => fetch(`${base}${path}`, init)
 
-  test('health, readiness and version answer on both ports', async () => {
+  test('both ports serve health, readiness and version', async () => {
     for (const base of [world.broker.httpUrl, world.broker.adminUrl]) {
       expect(await (await get('/livez', {}, base)).text()).toBe('ok')
       expect(await (await get('/readyz', {}, base)).text()).toBe('ok')
@@ -52,7 +52,7 @@ describe('plain HTTP', () => {
     }
   })
 
-  test('figures are on the private port only', async () => {
+  test('only the private port serves metrics', async () => {
     expect((await get('/metrics')).status).toBe(404)
     const metrics = await get('/metrics', {}, world.broker.adminUrl)
     expect(metrics.headers.get('content-type')).toContain('text/plain')
@@ -67,7 +67,7 @@ describe('plain HTTP', () => {
     },
   )
 
-  test.each(['POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])('%s is no method of ours', async (method) => {
+  test.each(['POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])('%s is a method not allowed', async (method) => {
     const answer = await get('/livez', { method })
     expect(answer.status).toBe(405)
     expect(answer.headers.get('allow')).toBe('GET, HEAD')
@@ -75,7 +75,7 @@ describe('plain HTTP', () => {
     expect(await answer.text()).toBe('{"code":"method_not_allowed"}')
   })
 
-  test('the socket path without an upgrade says what it wants', async () => {
+  test('the socket path without an upgrade replies that it requires one', async () => {
     const answer = await get('/v1/ws')
     expect([answer.status, answer.headers.get('upgrade')]).toEqual([426, 'websocket'])
     expect(await answer.json()).toEqual({ code: 'upgrade_required' })
@@ -85,7 +85,7 @@ describe('plain HTTP', () => {
     expect((await get('/livez', { method: 'POST', body: new Uint8Array(257 * 1024) })).status).toBe(413)
   })
 
-  test('no answer holds a stack or a path of the source', async () => {
+  test('no response contains a stack trace or a source path', async () => {
     const answers = await Promise.all(
       ['/', '/readyz', '/v1/ws', '/version'].map(async (path) => (await get(path)).text()),
     )
@@ -93,7 +93,7 @@ describe('plain HTTP', () => {
   })
 })
 
-test('H57, H59: one address may hold a limited number of connections, until one leaves', async () => {
+test('H57, H59: one address may have a limited number of connections, and closing one frees a slot', async () => {
   await using limited = await World.open({ ...LIMITED, SOCKETS_PER_IP: '5' })
   const clients = await Promise.all(Array.from({ length: 5 }, () => WireClient.open(limited.broker.url)))
   const next = () => rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority))
@@ -107,18 +107,18 @@ test('H57, H59: one address may hold a limited number of connections, until one 
   for (const client of clients) client.destroy()
 })
 
-test('with the limits as they are, the 101st connection of an address is refused', async () => {
+test('with default limits, the 101st connection of an address is refused', async () => {
   await using limited = await World.open({ ...LIMITED, UNAUTHENTICATED_PER_IP: '100' })
   const clients = await Promise.all(Array.from({ length: 100 }, () => WireClient.open(limited.broker.url)))
   expect((await rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority))).status).toBe(429)
   for (const client of clients) client.destroy()
 })
 
-describe('a limited number of connections may be without a proven key, in all', () => {
+describe('the total number of connections without a proven key is limited', () => {
   const upgradeFrom = (limited: World, address: string) =>
     rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority, [`X-Forwarded-For: ${address}`]))
 
-  test('beyond them a client displaces the oldest of a fuller network', async () => {
+  test('above the limit, a client replaces the oldest connection of a fuller network', async () => {
     await using limited = await World.open({ ...LIMITED, UNAUTHENTICATED_MAX: '3', TRUSTED_PROXIES: '127.0.0.0/8' })
     const member = await WireClient.enter(await limited.enrol())
     const crowd = await Promise.all(Array.from({ length: 3 }, () => WireClient.open(limited.broker.url)))
@@ -128,7 +128,7 @@ describe('a limited number of connections may be without a proven key, in all', 
     for (const client of [...crowd, member]) client.destroy()
   })
 
-  test('members log in while a crowd from many addresses holds every place', async () => {
+  test('members log in while a crowd from many addresses occupies every slot', async () => {
     const env = { ...LIMITED, UNAUTHENTICATED_MAX: '8', UNAUTHENTICATED_PER_IP: '2' }
     await using limited = await World.open(env)
     const place = await limited.enrol()

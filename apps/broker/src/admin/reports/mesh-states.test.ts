@@ -76,7 +76,7 @@ test('the sentence names the worst peer', () => {
   expect(sentenceOf('flowing', undefined, alone)).toBe('No messages are waiting.')
 })
 
-test('and the dead letters', () => {
+test('the sentence counts dead letters', () => {
   const dead = { count: 1200, latestAgeMs: 300_000 }
   expect(sentenceOf('flowing', undefined, { ...alone, dead })).toBe(
     'No messages are waiting. 1,200 dead letters, the latest 5 min ago.',

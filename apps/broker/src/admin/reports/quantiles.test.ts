@@ -13,7 +13,7 @@ test('earlier counts are excluded', () => {
   expect(quantile(counted(100, 100, 100, 100), counted(100, 100, 110, 110), 0.5)).toBe(3)
 })
 
-test('without counts there is no percentile, and values above every bound count as the last bound', () => {
+test('without counts there is no percentile, and values above every bound count towards the last bound', () => {
   expect(quantile(counted(5, 5, 5, 5), counted(5, 5, 5, 5), 0.99)).toBeNull()
   expect(quantile(null, counted(0, 0, 0, 3), 0.99)).toBe(4)
 })

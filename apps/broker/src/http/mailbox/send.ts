@@ -1,6 +1,6 @@
 /**
- * Sending over HTTP: each request is a send-only session of its own. It disturbs no socket of its peer, its order is
- * that of its list, and a bar after a refusal ends with it.
+ * Sending over HTTP: each request is a send-only session of its own. It does not affect a socket of its peer. The order
+ * of its envelopes is that of its list, and a refusal blocks a lane only until the end of the request.
  */
 import type { SendOutcome } from '@sealpost/core'
 import type { Connection, Driver } from '@sealpost/driver'
@@ -38,8 +38,9 @@ const { notBeforeMs: _, ifOnline: __, ...SHARED_TERMS_DEFAULTS } = TERMS_DEFAULT
 export const BROADCAST_DEFAULTS = { group: '0'.repeat(32), rosterEpoch: 0, terms: SHARED_TERMS_DEFAULTS } as const
 
 /**
- * Reads envelopes in the JSON form of `send`, each with optional `terms` and without `isHead`: the first of each lane
- * is its head, since a request waits for no other. `null`: malformed, or a duplicate id.
+ * Reads envelopes in the JSON form of `send`, each with optional `terms` and without `isHead`. The first envelope of
+ * each lane is its head, since a request does not depend on others. Returns `null` for malformed input or a duplicate
+ * id.
  */
 export function readEnvelopes(items: readonly unknown[]): Sending | null {
   if (!items.every(isEnvelope) || !items.every(areTermsPlain)) return null
@@ -54,7 +55,7 @@ export function readEnvelopes(items: readonly unknown[]): Sending | null {
   return heads && { ...frame, envelopes: frame.envelopes.map(({ terms }, i) => ({ send: heads[i]!, terms })) }
 }
 
-/** Reads the fields of a `broadcast`, with envelopes as in a send. `null`: see above. */
+/** Reads the fields of a `broadcast`, with envelopes as in a send. Returns `null` as above. */
 export function readBroadcast(fields: unknown): Sending | null {
   if (!isObject(fields) || !areTermsPlain(fields) || !Array.isArray(fields.envelopes)) return null
   if (!fields.envelopes.every(isEnvelope)) return null
