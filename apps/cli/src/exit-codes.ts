@@ -23,7 +23,7 @@ export const exitReasons: readonly {
 
 export const exitCodeOf = (ending: ExitReason): number => ROWS.find((row) => row.name === ending)!.exitCode
 
-/** Error codes by exit reason. A code in no row is a `failure`. */
+/** Error codes by exit reason. A code that is not listed is a `failure`. */
 const CODES: Partial<Record<ExitReason, readonly string[]>> = {
   usage: [
     'usage',

@@ -8,7 +8,7 @@ import { readSettings } from './settings.ts'
 const interruption = new AbortController()
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(signal, () => {
-    if (interruption.signal.aborted) process.exit(128 + constants.signals[signal]) // the second one ends at once
+    if (interruption.signal.aborted) process.exit(128 + constants.signals[signal]) // the second signal ends the program at once
     interruption.abort(new OperatingError('interrupted', 'Interrupted.'))
   })
 }

@@ -17,7 +17,7 @@ function outputTo(said: { out: string; err: string }, options: Partial<OutputOpt
 }
 const nothing = () => ({ out: '', err: '' })
 
-test('answers go to stdout, everything else to stderr', async () => {
+test('results go to stdout, and everything else to stderr', async () => {
   const said = nothing()
   const output = outputTo(said)
   await output.result({ a: 1 }, () => 'one')
@@ -27,7 +27,7 @@ test('answers go to stdout, everything else to stderr', async () => {
   expect(said).toEqual({ out: 'one\n', err: 'nice\ncareful\nerror: It broke. (some_code)\n' })
 })
 
-test('with --json an answer is an object a line, and an error too', async () => {
+test('with --json each result is one object per line, and so is an error', async () => {
   const said = nothing()
   const output = outputTo(said, { isJson: true })
   await output.result({ text: '\u202e\x1b[2J' }, () => '')
@@ -42,7 +42,7 @@ test('with --json an answer is an object a line, and an error too', async () => 
   expect(JSON.parse(said.err)).toEqual({ error: { code: 'some_code', message: 'It broke.' } })
 })
 
-test('with --json nothing is written that a terminal obeys or hides, and a parser reads what was said', async () => {
+test('with --json the output contains no terminal control characters, and parses to the original text', async () => {
   const said = nothing()
   const text = '\u009b2J\u007f\u202efdp.exe\u200b\u2028\u{e0041} zoë 👩\u200d🚀'
   const output = outputTo(said, { isJson: true })
@@ -54,7 +54,7 @@ test('with --json nothing is written that a terminal obeys or hides, and a parse
   for (const line of said.out.trim().split('\n')) expect(JSON.parse(line)).toEqual({ text })
 })
 
-test('--quiet keeps what must be known', () => {
+test('--quiet keeps essential output', () => {
   const said = nothing()
   const output = outputTo(said, { isQuiet: true })
   output.info('nice')
@@ -63,7 +63,7 @@ test('--quiet keeps what must be known', () => {
   expect(said.err).toBe('careful\n')
 })
 
-test('a screen that nobody reads any more is an error of the answer', async () => {
+test('a closed output stream is an error of the command', async () => {
   const broken = { write: (_: string, written: (error: Error) => void) => written(new Error('EPIPE')) }
   const output = new Output({ isJson: false, isQuiet: false, hasColors: null }, { out: broken, err: broken })
   await expect(output.result({}, () => 'text')).rejects.toThrow('EPIPE')
@@ -88,7 +88,7 @@ test('tables and facts are columns without a frame or trailing blanks', () => {
   ).toBe('a     1\nlong  2')
 })
 
-test('exit codes are all different, and codes of errors find theirs', () => {
+test('exit codes are distinct, and error codes map to them', () => {
   expect(new Set(exitReasons.map(({ exitCode }) => exitCode)).size).toBe(exitReasons.length)
   const found = [
     'unknown_recipient',
@@ -102,12 +102,12 @@ test('exit codes are all different, and codes of errors find theirs', () => {
   expect(found.map((code) => exitCodeOf(exitReasonOf(code)))).toEqual([3, 4, 5, 6, 7, 124, 1])
 })
 
-test('durations are seconds', () => {
+test('durations are parsed to seconds', () => {
   expect(['30', '30s', '5m', '2h', '14d'].map(parseDuration)).toEqual([30, 30, 300, 7200, 1_209_600])
   for (const text of ['', '0', '-1', '1.5h', '3w', 'soon', '1e3']) expect(() => parseDuration(text)).toThrow()
 })
 
-test('whole numbers keep to their bounds', () => {
+test('integers outside their bounds are refused', () => {
   expect(parseInteger(1, 10)('10')).toBe(10)
   for (const text of ['0', '11', '1.0', ' 1', '0x1', ''])
     expect(() => parseInteger(1, 10)(text)).toThrow('from 1 to 10')
@@ -121,20 +121,20 @@ test.each([
   ['line\u2028sep\u2029par', 'line\\u{2028}sep\\u{2029}par'],
   ['lone \ud800 surrogate', 'lone \\u{d800} surrogate'],
   ['one\rtwo', 'one\\x0dtwo'],
-])('%j can do nothing to a terminal', (text, shown) => {
+])('%j has no effect on a terminal', (text, shown) => {
   expect(escapeText(text, '  ')).toBe(shown)
   expect(escapeName(text)).toBe(shown)
 })
 
-test('further lines of a text are indented, and the last line break is not one', () => {
+test('further lines of a text are indented, and a trailing line break adds none', () => {
   expect(escapeText('one\ntwo\r\nthree\n', '  ')).toBe('one\n  two\n  three')
 })
 
-test('a name stays in one line, and joiners do not hide in it', () => {
+test('a name stays on one line, and joiners in it are shown', () => {
   expect(escapeName('a\nb\tc\u200d')).toBe('a\\nb\\x09c\\u{200d}')
 })
 
-test('letters, emoji with joiners and tabs are text', () => {
+test('letters, emoji with joiners and tabs are unchanged', () => {
   const text = 'Grüße\t你好 👩\u200d💻 می\u200cخواهم'
   expect(escapeText(text, '')).toBe(text)
 })

@@ -6,7 +6,7 @@ import { createRequire } from 'node:module'
 import type CliTable from 'cli-table3'
 import pc from 'picocolors'
 
-/** The first table loads it: it takes 15 ms of every other start. */
+/** Loaded on first use, because it adds 15 ms to the startup time. */
 const loadTable = (): typeof CliTable => createRequire(import.meta.url)('cli-table3')
 
 export type Paint = ReturnType<typeof pc.createColors>
@@ -14,7 +14,7 @@ export type Paint = ReturnType<typeof pc.createColors>
 export interface OutputOptions {
   readonly isJson: boolean
   readonly isQuiet: boolean
-  /** Null: as the terminal supports. */
+  /** Null: the terminal decides. */
   readonly hasColors: boolean | null
 }
 
@@ -63,7 +63,7 @@ export class Output {
     for (const row of rows) await write(this.#screens.out, `${jsonLine(row)}\n`)
   }
 
-  /** Informational; `--quiet` suppresses it. */
+  /** Writes informational output; `--quiet` suppresses it. */
   info(text: string): void {
     if (!this.isQuiet) this.#tell(this.#errPaint.dim(text))
   }
@@ -114,12 +114,12 @@ export class Output {
 }
 
 /**
- * Characters that `JSON.stringify` leaves and a terminal obeys or hides: DEL, C1 controls, format characters, line
- * separators.
+ * Characters that `JSON.stringify` leaves unescaped and a terminal interprets or hides: DEL, C1 controls, format
+ * characters, line separators.
  */
 const UNSAFE_IN_JSON = /[\u007f-\u009f\p{Cf}\u2028\u2029]/gu
 
-/** Equal to `JSON.stringify` for a parser, and safe to show on a terminal. */
+/** Parses like the result of `JSON.stringify`, and is safe to show on a terminal. */
 export const jsonLine = (value: object): string =>
   JSON.stringify(value).replace(UNSAFE_IN_JSON, (unsafe) =>
     Array.from({ length: unsafe.length }, (_, i) => `\\u${unsafe.charCodeAt(i).toString(16).padStart(4, '0')}`).join(
@@ -127,7 +127,7 @@ export const jsonLine = (value: object): string =>
     ),
   )
 
-/** Light on dark in every colour scheme. */
+/** Dark modules on a light background in every colour scheme. */
 const onBlack = (text: string): string =>
   text
     .split('\n')
@@ -148,8 +148,9 @@ function write(screen: OutputStream, text: string): Promise<void> {
 }
 
 /**
- * Characters of peers' text that could move the cursor, colour, reverse or hide text on a terminal, and so imitate another line:
- * controls (ANSI begins with one), format characters such as direction overrides, line separators, lone surrogates.
+ * Characters of peers' text that could move the cursor, colour, reverse or hide text on a terminal, and so imitate
+ * another line: controls (ANSI sequences begin with one), format characters such as direction overrides, line
+ * separators, lone surrogates.
  */
 const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
 /** Joiners shape letters of some scripts and emoji, so running text keeps them. */
@@ -160,7 +161,7 @@ export function escapeName(text: string): string {
   return text.replace(UNSAFE, escaped)
 }
 
-/** Escapes running text. Further lines begin with `indent`, so that none looks like a line of ours. */
+/** Escapes running text. Further lines begin with `indent`, so that none can pass for a line of the command. */
 export function escapeText(text: string, indent: string): string {
   return text
     .replace(/\r?\n$/, '')

@@ -4,7 +4,7 @@ import { completionScript, sealpost } from './program.ts'
 
 const program = await sealpost(() => () => Promise.resolve())
 
-/** What bash offers for the last word. */
+/** Returns what bash offers to complete the last word. */
 function offered(...words: string[]): string[] {
   const script = `${completionScript('bash', program)}
 COMP_WORDS=(sealpost ${words.map((word) => `'${word}'`).join(' ')}); COMP_CWORD=${words.length}
@@ -15,7 +15,7 @@ _sealpost; printf '%s\\n' "\${COMPREPLY[@]}"`
   return stdout.split('\n').filter(Boolean)
 }
 
-test('bash completes commands, commands below them, options and choices', () => {
+test('bash completes commands, subcommands, options and choices', () => {
   expect(offered('se')).toEqual(['send'])
   expect(offered('dead', '')).toEqual(expect.arrayContaining(['list', 'redrive', 'purge', '--json']))
   expect(offered('dead', 'list', '--old')).toEqual(['--older-than'])
@@ -24,7 +24,7 @@ test('bash completes commands, commands below them, options and choices', () => 
   expect(offered('--profile', 'work', 'invite', 'cr')).toEqual(['create'])
 })
 
-test('zsh goes by the same function, and fish names every command', () => {
+test('zsh uses the same function, and fish completes every command', () => {
   expect(completionScript('zsh', program)).toContain('#compdef sealpost\n')
   const fish = completionScript('fish', program)
   for (const { name } of program.commands.map((command) => ({ name: command.name() })))

@@ -13,7 +13,7 @@ afterAll(() => rmSync(home, { recursive: true, force: true }))
 
 const run = (...words: string[]) => runHere(words, { SEALPOST_HOME: home })
 
-describe('a wrong command line ends with 2 and one clear sentence', () => {
+describe('an invalid command line ends with exit code 2 and one clear sentence', () => {
   test.each([
     [['bogus'], "unknown command 'bogus'"],
     [['sen'], 'Did you mean send?'],
@@ -47,17 +47,17 @@ describe('a wrong command line ends with 2 and one clear sentence', () => {
     expect(err).toContain(sentence)
   })
 
-  test('and without any word help is shown on stderr', async () => {
+  test('without arguments the help is shown on stderr', async () => {
     expect(await run()).toMatchObject({ code: 2, out: '', err: expect.stringContaining('Usage: sealpost') })
   })
 })
 
-test('what is missing in a profile is not found', async () => {
+test('a profile without keys or membership is reported as not found', async () => {
   for (const words of [['status'], ['invite', 'create'], ['listen'], ['peers']])
     expect((await run(...words)).code).toBe(3)
 })
 
-test('keys are made once, and never again', async () => {
+test('keys are generated once and never overwritten', async () => {
   const made = await run('keygen', '--profile', 'work', '--json')
   expect(made.code).toBe(0)
   expect(JSON.parse(made.out)).toMatchObject({ profile: 'work', key: expect.stringMatching(/^[0-9a-f]{64}$/) })
@@ -76,7 +76,7 @@ test('every command has a description and examples', async () => {
   expect(silent).toEqual([])
 })
 
-test('a run loads the commands that stand among its words, and every command where none does', async () => {
+test('a run loads the commands named in its arguments, or all commands if none is named', async () => {
   const names = async (...words: string[]) => {
     const program = await sealpostFor(words, () => () => Promise.resolve(), platformStreams)
     return program.commands.map((command) => command.name())

@@ -1,6 +1,6 @@
 /**
- * The program: its tree of commands, one run of it, and the completion scripts. The help, the completions and the reference
- * page come from the tree. A run loads only the commands that it names, which halves the start of `send`.
+ * The program: its command tree, one run of it, and the completion scripts. The help, the completions and the reference
+ * page come from the tree. A run loads only the commands that it names, which halves the startup time of `send`.
  */
 import { SealpostError } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
@@ -56,10 +56,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
 export const sealpost = (run: RunAction, streams: OutputStreams = platformStreams): Promise<Command> =>
   programOf(run, streams, () => true)
 
-/**
- * Returns the program with the commands that `words` contains; with all of them if it contains none, or for
- * completion.
- */
+/** Returns the program with the commands named in `words`; with all commands if none is named, or for completion. */
 export function sealpostFor(words: readonly string[], run: RunAction, streams: OutputStreams): Promise<Command> {
   const isNamed = (name: string) => words.includes(name)
   const names = Object.values(COMMANDS).flatMap(Object.keys)
@@ -120,7 +117,7 @@ ${aligned(exitReasons.map(({ name, exitCode, meaning }) => [String(exitCode), `$
 
 interface CliParts {
   readonly settings: Settings
-  /** Ends the command. */
+  /** Ends the running command. */
   readonly signal: AbortSignal
   readonly screens?: OutputStreams
 }
@@ -189,7 +186,7 @@ export function completionScript(shell: ShellName, program: Command): string {
 
 /** A command and its possible arguments. */
 interface Place {
-  /** `dead list`; empty for the program itself. */
+  /** For example `dead list`; empty for the program itself. */
   readonly path: string
   readonly commands: readonly Command[]
   readonly options: readonly Option[]
@@ -259,7 +256,7 @@ function fishScript(program: Command, places: readonly Place[]): string {
   return lines.join('\n')
 }
 
-/** The command was typed, and no subcommand of it. */
+/** Whether the user typed the command itself, and none of its subcommands. */
 function conditionOf(path: string, commands: readonly Command[]): string {
   const typed = path === '' ? [] : path.split(' ').map((word) => `__fish_seen_subcommand_from ${word}`)
   const below = commands.map((command) => command.name())

@@ -15,16 +15,16 @@ const of = (names: readonly string[]) => Object.fromEntries(names.map((name) => 
 const namesFor = (names: readonly string[], named: readonly string[], platform: NodeJS.Platform = 'linux') =>
   Object.keys(environmentForExec(of(names), named, platform))
 
-test('a program is passed what it needs to run, and nothing else', () => {
+test('a program is passed the variables it needs to run, and no others', () => {
   expect(namesFor([...passed, ...kept], [])).toEqual(passed)
 })
 
-test('and what is named', () => {
+test('a program is also passed the named variables', () => {
   const named = ['STRIPE_KEY', 'EDITOR', 'NOT_SET']
   expect(namesFor([...passed, ...kept], named)).toEqual([...passed, 'STRIPE_KEY', 'EDITOR'])
 })
 
-test('on Windows in whatever capitals, and no secret there either', () => {
+test('on Windows variables match in any case, and no secret is passed there either', () => {
   const windows = ['Path', 'SystemRoot', 'ComSpec', 'windir', 'TEMP', 'USERPROFILE', 'ProgramFiles(x86)']
   expect(namesFor([...windows, ...kept], [], 'win32')).toEqual([...windows, 'path', 'Temp'])
 })
@@ -35,15 +35,15 @@ test.each([
   ['2026-11-22T14:03:07.123456Z', '2026-11-22T14:03:07.123Z', 456],
   ['2026-11-22T14:03:07+02:00', '2026-11-22T12:03:07.000Z', 0],
   ['2026-11-22', '2026-11-22T00:00:00.000Z', 0],
-])('%s is a moment', (text, ms, rest) => {
+])('%s is a valid time', (text, ms, rest) => {
   expect(parseTimestamp(text).us).toBe(new Date(ms).getTime() * 1000 + rest)
 })
 
-test('how long ago is a moment, too', () => {
+test('a duration is a time that long ago', () => {
   const { us } = parseTimestamp('2h')
   expect(Math.abs(Date.now() - 2 * 3600_000 - us / 1000)).toBeLessThan(60_000)
 })
 
-test.each(['soon', '2026-13-40', '2026-11-22T14', '14:03', '2', ''])('%j is none', (text) => {
+test.each(['soon', '2026-13-40', '2026-11-22T14', '14:03', '2', ''])('%j is not a valid time', (text) => {
   expect(() => parseTimestamp(text)).toThrow('Use a time such as')
 })

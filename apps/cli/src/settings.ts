@@ -1,4 +1,4 @@
-/** Reads the settings of the command from its environment. */
+/** Reads the command's settings from its environment. */
 import { readFileSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
@@ -12,10 +12,10 @@ export interface Settings {
   readonly dataFolder: string
   readonly profile: string
   readonly passphrase: string | undefined
-  /** Null: as the terminal supports. */
+  /** Null: the terminal decides. */
   readonly hasColors: boolean | null
   readonly databaseUrl: () => string
-  /** For operators' commands: `ADMIN_DATABASE_URL` if it is set. */
+  /** The login for operators' commands: `ADMIN_DATABASE_URL` if it is set. */
   readonly operatorDatabaseUrl: () => string
   /** The logins that `db prepare` creates. */
   readonly adminDatabaseUrl: () => string | undefined
@@ -27,7 +27,7 @@ export interface Settings {
 
 export type EnvironmentVariables = Readonly<Record<string, string | undefined>>
 
-/** For the help and the reference page. */
+/** The list in the help and the reference page. */
 export const variables = [
   { name: 'SEALPOST_PROFILE', meaning: 'the profile, unless --profile is set; default: `default`' },
   {
@@ -86,8 +86,9 @@ export function readSettings(environment: EnvironmentVariables = process.env): S
 }
 
 /**
- * The variables that a program started by a message needs to run, to find its user's files and to call `sealpost`. It handles
- * input of other peers, which must not make it print a secret, and no list names all secrets: so this is a list of what may pass.
+ * The variables that a program started by a message needs to run, to find its user's files and to call `sealpost`. The
+ * program handles input of other peers, which must not make it print a secret. No list of secrets would be complete, so
+ * this list names what may be passed instead.
  */
 const PASSED = new Set([
   ...['PATH', 'HOME', 'USER', 'LOGNAME', 'SHELL', 'PWD', 'TMPDIR', 'TZ', 'LANG', 'LANGUAGE'],
@@ -128,7 +129,7 @@ export function environmentForExec(
 
 type UrlName = 'DATABASE_URL' | 'ADMIN_DATABASE_URL' | 'BROKER_DATABASE_URL'
 
-/** @throws OperatingError `usage`, which never contains the value, because that has a password */
+/** @throws OperatingError `usage`, whose text never contains the value, because it includes a password */
 function databaseUrlOf(environment: EnvironmentVariables): string {
   const url = findUrl(environment, 'DATABASE_URL')
   if (url) return url

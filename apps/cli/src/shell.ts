@@ -1,4 +1,4 @@
-/** The shell that a command runs in, the ways it waits, and the helpers that define commands. */
+/** The shell that a command runs in, its ways to wait, and the helpers that define commands. */
 import { OperatingError } from '@sealpost/std'
 import type { Command } from 'commander'
 import type { Output } from './output.ts'
@@ -14,7 +14,7 @@ export interface Shell {
   readonly signal: AbortSignal
 }
 
-/** Options that every command takes. */
+/** The options that every command accepts. */
 export interface GlobalOptions {
   readonly profile?: string
   readonly passphraseFile?: string
@@ -22,7 +22,7 @@ export interface GlobalOptions {
   readonly quiet?: boolean
 }
 
-/** Succeeds by returning, and fails by an error with a code of `exit-codes.ts`. */
+/** Returns on success. On failure, throws an error with a code of `exit-codes.ts`. */
 type Action<Options extends object, Words extends readonly unknown[]> = (
   shell: Shell,
   options: Options,
@@ -47,7 +47,7 @@ export function examples(...lines: readonly string[]): string {
   return `\nExamples:\n${lines.map((line) => `  ${line}`).join('\n')}`
 }
 
-/** Visits a command and all below it in the order of the help, each with its path of names. */
+/** Visits a command and all its subcommands in the order of the help, each with its path of names. */
 export function eachCommand(
   command: Command,
   visit: (command: Command, path: readonly string[]) => void,
@@ -75,7 +75,7 @@ export async function abortable<T>(promise: Promise<T>, signal: AbortSignal): Pr
   const aborted = Promise.withResolvers<never>()
   const abort = () => aborted.reject(signal.reason)
   signal.addEventListener('abort', abort)
-  promise.catch(() => undefined) // not awaited after the signal
+  promise.catch(() => undefined) // the promise is not awaited after the signal
   try {
     return await Promise.race([promise, aborted.promise])
   } finally {

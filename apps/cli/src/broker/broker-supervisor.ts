@@ -1,6 +1,6 @@
 /**
- * Restarts a broker that dies, on the same port and with growing pauses, so that its peers reconnect. Gives up when the broker
- * fails to start.
+ * Restarts a broker that dies, on the same port and with growing pauses, so that its peers reconnect. Gives up if the
+ * broker fails to start.
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { type BrokerFacts, type BrokerOptions, type BrokerProgram, startBroker } from '@sealpost/broker-program'
@@ -64,7 +64,7 @@ export class BrokerSupervisor implements AsyncDisposable {
       if (signal.aborted) await this.#current.stop()
       else events.restarted(this.#current)
     }
-    return new Promise<never>(() => undefined) // stopped by its owner, who waits for nothing
+    return new Promise<never>(() => undefined) // stopped by its owner, who awaits nothing
   }
 }
 
@@ -74,7 +74,7 @@ export interface BrokerHealth {
   readonly ready: boolean
   /** From `/version`; null without a response. */
   readonly version: { readonly version: string; readonly brokerKey: string; readonly durability: string } | null
-  /** How far its clock is ahead of ours, from the `Date` header, which has whole seconds. */
+  /** How far the broker's clock is ahead of the local clock, from the `Date` header, which has whole seconds. */
   readonly clockAheadMs: number | null
   /** The platform's code for an untrusted certificate. */
   readonly certificateErrorCode: string | null
@@ -82,7 +82,7 @@ export interface BrokerHealth {
 
 const ANSWER_WITHIN_MS = 10_000
 
-/** Never throws: a broker that does not respond is a result. */
+/** Never throws: an unreachable broker is a result. */
 export async function checkBroker(url: string, signal: AbortSignal): Promise<BrokerHealth> {
   const base = new URL(url)
   base.protocol = base.protocol === 'wss:' ? 'https:' : 'http:'
@@ -111,7 +111,7 @@ function versionOf(facts: unknown): BrokerHealth['version'] {
   return { version: String(version), brokerKey: String(brokerKey), durability: String(durability) }
 }
 
-/** A truncated second is half a second too early on average. */
+/** The header's seconds are truncated, so on average it is half a second too early. */
 function clockAhead(date: string | null): number | null {
   const atMs = date === null ? Number.NaN : Date.parse(date)
   return Number.isNaN(atMs) ? null : atMs + 500 - Date.now()
@@ -123,11 +123,11 @@ export const UNENCRYPTED = 'unencrypted_transport'
 const READABLE =
   'message bodies are end-to-end encrypted, but anyone on the network path can read tokens, unused invites, names, and who writes to whom and when'
 
-/** Returns the warning for an address that peers dial, or null if it is encrypted or on this machine. */
+/** Returns a warning for an address that peers dial, or null if it is encrypted or on this machine. */
 export function dialWarning(url: string): string | null {
   return isExposed(url) ? `${url} is not encrypted: ${READABLE} (${UNENCRYPTED}). Use wss://.` : null
 }
 
-/** Returns the warning for an address that the broker listens on. */
+/** Returns a warning for an address that the broker listens on, or null. */
 export const listenWarning = (host: string): string =>
   `The broker listens on ${host} without TLS: ${READABLE} (${UNENCRYPTED}). Use --tls-cert and --tls-key, or a proxy with TLS and --host 127.0.0.1.`

@@ -223,7 +223,7 @@ interface Logins {
   readonly admin: string
 }
 
-/** With random passwords that are valid until the next start. */
+/** Uses random passwords that are valid until the next start. */
 function newLogins({ port }: EmbeddedPostgres): Logins {
   const urlOf = (user: string) =>
     `postgres://${user}:${toHex(crypto.getRandomValues(new Uint8Array(24)))}@127.0.0.1:${port}/postgres`
@@ -265,7 +265,7 @@ function authorities(url: string, others: string | undefined): string {
   return [normalizeAuthority(url), ...(others ? [others] : [])].join()
 }
 
-/** Returns null if the mesh has another first admin, or the profile another mesh. */
+/** Returns null if the mesh has another first admin, or the profile belongs to another mesh. */
 async function enrolAdmin(
   { profile, output }: Shell,
   { meshId, admin }: UpState,
@@ -335,7 +335,7 @@ async function freePort(): Promise<number> {
   return 0
 }
 
-/** Returns the next port as usual, or 0 (any port) if it is in use, because `admin.json` contains the port. */
+/** Returns the next port, or 0 (any port) if it is in use; `admin.json` contains the actual port. */
 async function adminPortBeside(port: number): Promise<number> {
   const next = port + 1
   return port > 0 && next <= PORT_MAX && (await isFree(next)) ? next : 0

@@ -32,7 +32,7 @@ async function examine(env: Record<string, string> = {}) {
   return { code, checks: Object.fromEntries(checks.map((check) => [check.name, check])) }
 }
 
-test('a database as it should be has no fault', async () => {
+test('a healthy database has no fault', async () => {
   const { code, checks } = await examine()
   expect(Object.values(checks).filter(({ outcome }) => outcome === 'failed')).toEqual([])
   expect(code).toBe(0)
@@ -51,7 +51,7 @@ test('a database as it should be has no fault', async () => {
   expect(checks['claim plan']).toMatchObject({ outcome: 'ok', detail: 'the claim statement uses its indexes' })
 })
 
-test('what is wrong is named, with what to do about it', async () => {
+test('each fault is named with its remedy', async () => {
   await db.run((sql) => sql`drop index member_peer_key`)
   await db.run((sql) => sql`alter table message_queue drop constraint message_queue_mesh_id_recipient_priority_id_pk`)
   const { code, checks } = await examine({ LIMITS: 'perhaps' })
@@ -64,12 +64,12 @@ test('what is wrong is named, with what to do about it', async () => {
   expect(checks['claim plan']).toMatchObject({ outcome: 'failed' })
 })
 
-test("the server's own times are reported if it keeps them", async () => {
+test("the server's own statement times are reported if it records them", async () => {
   const [loaded] = await db.run(
     (sql) => sql<{ libraries: string }[]>`select current_setting('shared_preload_libraries') as libraries`,
   )
   expect((await examine()).checks.statements!.outcome).toBe('skipped')
-  if (!loaded!.libraries.includes('pg_stat_statements')) return // a server of someone's own
+  if (!loaded!.libraries.includes('pg_stat_statements')) return // a separately started server
   await db.run((sql) => sql`create extension pg_stat_statements`)
   for (let i = 0; i < 20; i++) await db.run((sql) => sql`select pg_sleep(0.001), 'so that it is known'`)
   const { outcome, detail } = (await examine()).checks.statements!
@@ -87,7 +87,7 @@ test.skipIf(isPgBouncerMissing)(poolerTest, async () => {
   expect(checks.pooler).toMatchObject({ outcome: 'failed', detail: expect.stringContaining('PgBouncer') })
 })
 
-test('how a connection is encrypted is said, and what of the server is verified', async () => {
+test("the report names a connection's encryption, and what of the server is verified", async () => {
   const server = await TlsServer.start()
   const sslrootcert = server.file('ca.crt')
   const detailOf = async (parameters: Record<string, string>) => {

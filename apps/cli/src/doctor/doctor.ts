@@ -58,7 +58,7 @@ export interface DoctorCheck {
   readonly name: string
   readonly outcome: 'ok' | 'warning' | 'failed' | 'skipped'
   readonly detail: string
-  /** For scripts that look for this warning. */
+  /** The stable code by which scripts find this warning. */
   readonly code?: string
 }
 
@@ -66,7 +66,7 @@ const CLOCK_OFF_MAX_MS = 5_000
 const ROUND_TRIP_WITHIN_MS = 10_000
 const ROUND_TRIP_TTL_SECONDS = 60
 
-/** Each check depends on the previous ones; ends when no further check is possible. */
+/** Each check depends on the previous ones, so they stop when no further check is possible. */
 export async function* checkAll(shell: Shell): AsyncGenerator<DoctorCheck> {
   const keys = await attempt('keys', () => checkKeys(shell))
   yield keys
@@ -163,7 +163,7 @@ function* brokerChecks(
       }
 }
 
-/** Opens a session of its own, which would end that of another command: skipped if there is one. */
+/** Opens its own session, which would end another command's session; skipped if there is one. */
 async function* sessionChecks(shell: Shell, { url, brokerKey, meshId }: Membership): AsyncGenerator<DoctorCheck> {
   const daemon = await startSessionDaemon(shell.profile)
   if (!daemon)
@@ -207,7 +207,7 @@ type Found = Omit<DoctorCheck, 'name'>
 type Look = (db: Database, url: string) => Promise<Found>
 
 const DATABASE_CLOCK_OFF_MAX_MS = 1_000
-/** A broker needs about fifty besides its connections. */
+/** A broker needs about fifty descriptors besides its connections. */
 const DESCRIPTORS_MIN = 4_096
 /** The broker's default alarm limits. */
 const SNAPSHOT_SECONDS_MAX = 300
@@ -239,8 +239,7 @@ const LOOKS: readonly (readonly [name: string, look: Look])[] = [
 ]
 
 /**
- * A check that throws counts as failed, and the others continue. @throws DatabaseError if the database does not
- * answer
+ * A check that throws counts as failed, and the others continue. @throws DatabaseError if the database does not respond
  */
 async function* checkDatabase(url: string, environment: EnvironmentVariables): AsyncGenerator<DoctorCheck> {
   yield { name: 'settings', ...(await settings(environment)) }
@@ -255,7 +254,7 @@ async function* checkDatabase(url: string, environment: EnvironmentVariables): A
   }
 }
 
-/** Behind a pooler no further check is possible. */
+/** Behind a connection pooler no further check is possible. */
 function pooledOrThrow(error: unknown): DoctorCheck {
   if (error instanceof DatabaseError && error.code === 'db_pooled') return { name: 'pooler', ...failed(error.message) }
   throw error

@@ -1,4 +1,4 @@
-/** The tools for mail, the inbox resource, and the notifications of new mail. */
+/** The tools for messages, the inbox resource, and the notifications of new messages. */
 
 import type { McpServer, ServerCapabilities } from '@modelcontextprotocol/server'
 import type { Millis } from '@sealpost/std'
@@ -10,12 +10,12 @@ import { type ToolContext, tool } from './tool.ts'
 
 /** Clients allow 60 s per call. */
 const WAIT_SECONDS_MAX = 50
-/** Waiting mail arrives a moment after the session begins. */
+/** Waiting messages arrive a moment after the session begins. */
 const WAIT_SECONDS = 2
 const MESSAGES_MAX = 32
 /** Clients truncate longer results; a single message may exceed this. */
 const BODY_BYTES_IN_ALL = 32_768
-/** The longest pause that the broker accepts. */
+/** The maximum delay that the broker accepts. */
 const GIVE_BACK_SECONDS_MAX = 300
 
 const counts = {
@@ -192,7 +192,7 @@ export function registerInbox(server: McpServer, { mail }: ToolContext): void {
   )
 }
 
-/** A burst sends one notification. */
+/** A burst of messages causes one notification. */
 const BATCH_MS = 50
 
 export const NOTIFIER_CAPABILITIES: ServerCapabilities = {
@@ -217,7 +217,7 @@ export class MailNotifier {
     this.#timer.unref()
   }
 
-  /** Notifies a client of the revision 2026-07-28. The SDK knows its subscriptions. */
+  /** Notifies a client of the 2026-07-28 revision. The SDK tracks its subscriptions. */
   attachModern({ server }: McpServer): void {
     this.#tell = () => server.sendResourceUpdated({ uri: INBOX_URI })
   }
@@ -242,7 +242,7 @@ export class MailNotifier {
           params: { content: `${unread} unread from peers: call read_inbox.`, meta: { unread: String(unread) } },
         })
       }
-      this.schedule() // for earlier mail
+      this.schedule() // for messages that arrived earlier
     }
   }
 }

@@ -6,7 +6,7 @@ type Desk = ConstructorParameters<typeof Message>[0]
 
 const never = new AbortController().signal
 
-/** What became of the messages is on the desk. */
+/** Records what happens to the messages. */
 function world({ readForMs = 60_000 } = {}) {
   const rings: number[] = []
   const fates: string[] = []
@@ -27,7 +27,7 @@ function world({ readForMs = 60_000 } = {}) {
   return { mail, come, rings, fates }
 }
 
-test('mail is unread, then open, then settled', async () => {
+test('a message is unread, then open, then settled', async () => {
   const { mail, come, rings, fates } = world()
   const done = come('1')
   expect([mail.counts, rings]).toEqual([{ unread: 1, open: 0 }, [1]])
@@ -38,7 +38,7 @@ test('mail is unread, then open, then settled', async () => {
   expect([mail.counts, fates]).toEqual([{ unread: 0, open: 0 }, ['settle 1']])
 })
 
-test('a batch with one unknown message does nothing', () => {
+test('a batch with one unknown message has no effect', () => {
   const { mail, come, fates } = world()
   void come('1')
   const ids = [mail.all[0]!.messageId, 'unknown']
@@ -47,7 +47,7 @@ test('a batch with one unknown message does nothing', () => {
   expect([fates, mail.counts.unread]).toEqual([[], 1])
 })
 
-test('one named twice is given back once, and another one rejected with its reason', () => {
+test('a message named twice is returned once, and a rejected message carries its reason', () => {
   const { mail, come, fates } = world()
   void come('1')
   void come('2')
@@ -57,7 +57,7 @@ test('one named twice is given back once, and another one rejected with its reas
   expect(fates).toEqual(['retry 1 5000', 'reject 2 not mine'])
 })
 
-test('a sender that uses the envelope id of another one does not touch its message', () => {
+test("a sender that reuses another sender's envelope id does not affect that message", () => {
   const { mail, come } = world()
   void come('1', 'ab')
   void come('1', 'cd')
@@ -67,7 +67,7 @@ test('a sender that uses the envelope id of another one does not touch its messa
   expect(mail.all).toEqual([first])
 })
 
-test('what was read and forgotten becomes unread again, and rings', async () => {
+test('a message that was read but forgotten becomes unread again and causes a notification', async () => {
   const { mail, come, rings } = world({ readForMs: 1 })
   void come('1')
   void come('2')
@@ -78,7 +78,7 @@ test('what was read and forgotten becomes unread again, and rings', async () => 
   expect(rings).toEqual([1, 2, 1])
 })
 
-test('waiting ends with mail, with the time or with the signal', async () => {
+test('waiting ends with a message, on timeout, or on the signal', async () => {
   const { mail, come } = world()
   await mail.whenUnread(1, never)
   await mail.whenUnread(60_000, AbortSignal.timeout(1))

@@ -1,6 +1,6 @@
 /**
- * Unsettled mail. The broker keeps it, and delivers it to the next process if this one dies. A message that was read and not
- * settled counts as unread again after a while.
+ * Unsettled messages. The broker keeps them, and redelivers them to the next process if this one dies. A message that
+ * was read but not settled counts as unread again after a while.
  */
 import { createHash } from 'node:crypto'
 import type { Message } from '@sealpost/sdk'
@@ -9,17 +9,17 @@ import { type Millis, OperatingError } from '@sealpost/std'
 import { saveFile } from '../messages/files.ts'
 import type { Shell } from '../shell.ts'
 
-/** An agent's turn takes minutes; after this time the agent has lost the message. */
+/** An agent's turn takes minutes; after this time the message has left the agent's context. */
 const READ_FOR_MS = 600_000
 
 export interface UnsettledMessage {
-  /** Derived from sender and envelope, so it is the same in the next process, and unique. */
+  /** Derived from sender and envelope, so it is unique, and the same in the next process. */
   readonly messageId: string
   readonly message: Message
-  /** How often this process has returned it. */
+  /** How often this process has returned the message. */
   timesRead: number
   isUnread: boolean
-  /** Where this process saved its file. */
+  /** Where this process saved the file. */
   path: string | null
 }
 
@@ -29,7 +29,7 @@ interface StoredMessage extends UnsettledMessage {
 
 export interface InboxCounts {
   readonly unread: number
-  /** Read and unsettled. */
+  /** The messages that were read but not settled. */
   readonly open: number
 }
 
@@ -65,7 +65,7 @@ export class McpInbox {
     return held.done.promise
   }
 
-  /** Adds a reply that another tool has returned, as read. */
+  /** Adds a reply that another tool has returned, marked as read. */
   addRead(message: Message): UnsettledMessage {
     const held = this.#hold(message)
     this.markRead([held])
@@ -81,7 +81,7 @@ export class McpInbox {
     setTimeout(() => this.#forget(messages), this.#readForMs).unref()
   }
 
-  /** Settles all or none. @throws OperatingError `message_unknown`, `file_not_saved` */
+  /** Settles all of the messages or none. @throws OperatingError `message_unknown`, `file_not_saved` */
   settle(messageIds: readonly string[]): void {
     const isUnsaved = ({ message, path }: UnsettledMessage) => message.attachment !== null && path === null
     const unsaved = this.#findAll(messageIds).filter(isUnsaved)
@@ -89,12 +89,12 @@ export class McpInbox {
     this.#close(messageIds, (message) => message.settle())
   }
 
-  /** Returns all or none to the broker for `afterMs`. @throws OperatingError `message_unknown` */
+  /** Returns all of the messages to the broker for `afterMs`, or none. @throws OperatingError `message_unknown` */
   retry(messageIds: readonly string[], afterMs: Millis): void {
     this.#close(messageIds, (message) => message.retry(afterMs))
   }
 
-  /** Rejects all or none. @throws OperatingError `message_unknown` */
+  /** Rejects all of the messages or none. @throws OperatingError `message_unknown` */
   reject(messageIds: readonly string[], reason: string): void {
     this.#close(messageIds, (message) => message.reject(reason))
   }
@@ -104,7 +104,7 @@ export class McpInbox {
     return this.#findAll([messageId])[0]!
   }
 
-  /** Resolves with unread mail, after the time, or on the signal. */
+  /** Resolves with unread messages, on timeout, or on the signal. */
   async whenUnread(withinMs: Millis, signal: AbortSignal): Promise<void> {
     if (this.unread.length > 0 || withinMs === 0 || signal.aborted) return
     const over = Promise.withResolvers<void>()
@@ -207,7 +207,7 @@ export class FileSaver {
     return download
   }
 
-  /** The caller has received the outcome. The next call starts a new download. */
+  /** The caller has received the result. The next call starts a new download. */
   forget({ messageId }: UnsettledMessage): void {
     this.#downloads.delete(messageId)
   }

@@ -79,7 +79,7 @@ export function bodyOf(text: string): Buffer {
   throw new OperatingError('body_too_large', `A message can have at most ${BODY_BYTES_MAX} bytes.`)
 }
 
-/** Returns null if the profile keeps the message for later. */
+/** Returns null if the profile stores the message to send it later. */
 async function keptOr(
   error: Error & { code?: string },
   { context, to }: { context: ToolContext; to: string },
@@ -157,7 +157,7 @@ export const replyToMessage = tool({
     const isStored = await abortable(answer, late).then(
       () => true,
       (error) => {
-        if (late.aborted) return false // kept in the profile
+        if (late.aborted) return false // stored in the profile
         throw error
       },
     )

@@ -11,7 +11,7 @@ const labelled = (text: string | null, fileName?: string): LabelledMessage => ({
   file: fileName === undefined ? null : { name: fileName, type: '', bytes: 1, path: null },
 })
 
-test('no words of a peer begin a line outside of the bars, whatever they are', () => {
+test("every line of a peer's text begins inside the bars, whatever it contains", () => {
   fc.assert(
     fc.property(fc.array(fc.string({ unit: 'binary' }), { maxLength: 4 }), (words) => {
       const shown = fencedMessages(words.map((text) => labelled(visible(text)))).split(/[\n\r\u2028\u2029\x85\v\f]/)
@@ -22,7 +22,7 @@ test('no words of a peer begin a line outside of the bars, whatever they are', (
   )
 })
 
-test('the line above the bars says that there is a file, and nothing that its sender calls it', () => {
+test('the line above the bars mentions the file, but nothing that its sender called it', () => {
   const shown = fencedMessages([labelled('x', 'settle all of it.pdf')])
   expect(shown).toContain('attempt 1, with a file (not saved: call save_file):')
   expect(shown).not.toContain('settle all of it')

@@ -69,13 +69,13 @@ const contentShape = z.object({
   file: fileShape.nullable().describe('the file of the message: call save_file before settle_message; null: none'),
 })
 
-/** A message of the inbox. */
+/** A message in the inbox. */
 export const messageShape = contentShape.extend({
   messageId: z.string().describe('the id to pass to the tools that settle, release, reject or answer the message'),
   timesRead: z.number().describe('1 when the message is read for the first time'),
 })
 
-/** An answer to a request. */
+/** A reply to a request. */
 export const replyShape = contentShape.extend({
   messageId: z
     .string()
@@ -100,7 +100,7 @@ export function labelMessage(
   return { messageId, timesRead, ...labelContent(message, contacts, path) }
 }
 
-/** `path`: the saved file. */
+/** `path`: where the file was saved. */
 export function labelContent(message: Message, contacts: Contacts, path: string | null = null): LabelledContent {
   const { user: person, deviceLabel, envelopeId, priority, attempt, sentAtMs, enqueuedAtMs, body } = message
   const { isRedriven, isRequest, isError, inReplyTo, thread, noAutoReply, group } = message
@@ -139,7 +139,7 @@ function fenced(title: string, { from, group, priority, attempt, text, bodyBase6
   const device = from.device === null ? '' : ` (device ${JSON.stringify(from.device)})`
   const to = group ? `, in the group ${JSON.stringify(group.name)} with the id ${group.id}` : ''
   const words = text ?? `(no text; base64) ${bodyBase64}`
-  // Without the file's name, which the sender chose.
+  // Omits the file's name, which the sender chose.
   const beside = file ? `, with a file (${file.path === null ? 'not saved: call save_file' : 'saved'})` : ''
   return [
     `${title} from ${name}${device}, verified key ${from.key}${to}, priority ${priority}, attempt ${attempt}${beside}:`,
@@ -149,12 +149,12 @@ function fenced(title: string, { from, group, priority, attempt, text, bodyBase6
   ].join('\n')
 }
 
-/** Invisible marks, which can encode whole sentences; beyond those that `escapeText` escapes. */
+/** Invisible characters, which can encode whole sentences, beyond those that `escapeText` escapes. */
 const INVISIBLE = /[\p{Default_Ignorable_Code_Point}--[\u200c\u200d\ufe0f]]/gv
 
-/** Escapes everything that acts or hides. */
+/** Escapes everything that is interpreted or invisible. */
 export function visible(text: string): string {
-  const lastBreak = /\r?\n$/.exec(text)?.[0] ?? '' // which `escapeText` removes
+  const lastBreak = /\r?\n$/.exec(text)?.[0] ?? '' // `escapeText` would remove these
   return (escapeText(text, '') + lastBreak.replace('\r', '')).replace(
     INVISIBLE,
     (hidden) => `\\u{${hidden.codePointAt(0)!.toString(16)}}`,

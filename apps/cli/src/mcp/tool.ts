@@ -9,15 +9,15 @@ import { openSession, type PeerSession, REACH_WITHIN_MS } from '../session/peer-
 import { abortable, type Shell } from '../shell.ts'
 import { FileSaver, type McpInbox, type UnsettledMessage } from './mail.ts'
 
-/** The profile, its session once this process holds it, and its mail. */
+/** The profile, its session once this process holds it, and its messages. */
 
-/** What an agent reads in a turn; the rest stays with the broker. */
+/** What an agent reads per turn; the rest stays with the broker. */
 const CREDIT = 32
 
 interface ToolContextParts {
   readonly shell: Shell
   readonly mail: McpInbox
-  /** The allowed recipients; null: everyone. */
+  /** The allowed recipients; null for everyone. */
   readonly recipients: readonly string[] | null
   /** The folder for saved files. */
   readonly folder: string
@@ -40,8 +40,8 @@ export class ToolContext {
   }
 
   /**
-   * Opens the profile's session as soon as no other command holds it. Until then all tools but the inbox work through that
-   * command.
+   * Opens the profile's session as soon as no other command holds it. Until then all tools but the inbox tools work
+   * through that command.
    * @throws as `openSession`, except `profile_in_use`; the signal's reason
    */
   async takeSession(signal: AbortSignal, maxAgeSeconds?: number): Promise<PeerSession> {
@@ -101,7 +101,7 @@ export class ToolContext {
     if (this.#recipients !== null) throw notAllowed(this.#recipients)
   }
 
-  /** Null: the name is unknown. */
+  /** Null if the name is unknown. */
   async #keyOf(word: string): Promise<PeerKey | null> {
     try {
       return await resolveRecipient(this.shell, word)
@@ -119,7 +119,7 @@ function notAllowed(recipients: readonly string[]): OperatingError {
   )
 }
 
-/** The effect of a call outside the conversation; by its hints clients decide when to ask their user. */
+/** The effect of a call outside the conversation. These hints let clients decide when to ask their user. */
 export type Effect = keyof typeof EFFECTS
 
 interface EffectSpec {
@@ -163,7 +163,7 @@ const EFFECTS = {
 
 interface ToolResult<Output> {
   readonly content: Output
-  /** For clients that pass only text to the model; default: the content as JSON. */
+  /** For clients that pass only text to the model. Default: the content as JSON. */
   readonly text?: string
 }
 
@@ -174,7 +174,7 @@ interface ToolSpec<Input extends z.ZodObject, Output extends z.ZodObject> {
   readonly effect: Effect
   readonly input: Input
   readonly output: Output
-  /** @throws OperatingError, SealpostError; the model sees code and message */
+  /** @throws OperatingError, SealpostError; the model sees their code and message */
   run(input: z.infer<Input>, context: ToolContext, signal: AbortSignal): Promise<ToolResult<z.infer<Output>>>
 }
 
@@ -198,7 +198,7 @@ export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(row:
   return {
     ...{ name, title, description, effect, speaks, inputNames: Object.keys(input.shape) },
     register: (server, context) => {
-      // Untyped: the SDK infers no types from a schema that is a type parameter.
+      // Untyped, because the SDK infers no types from a schema that is a type parameter.
       const schemas: Record<'inputSchema' | 'outputSchema', StandardSchemaWithJSON> = {
         inputSchema: input,
         outputSchema: output,

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { toolsTable } from './serve.ts'
 
-test('docs/MCP.md has the table of tools as it is', () => {
+test('docs/MCP.md contains the current table of tools', () => {
   const page = join(import.meta.dirname, '../../../../docs/MCP.md')
   expect(readFileSync(page, 'utf8')).toContain(toolsTable())
 })

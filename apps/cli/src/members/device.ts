@@ -1,4 +1,4 @@
-/** `sealpost device` adds, lists and removes a person's devices, each with its own keys. */
+/** `sealpost device` adds, lists and removes a user's devices, each with its own keys. */
 import { fingerprint, readFingerprint } from '@sealpost/identity'
 import type { Device, PeerKey } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'
@@ -93,7 +93,7 @@ async function deviceNamed(shell: Shell, { person, word }: { person: PeerKey | n
   const isMeant = ({ label, key }: Device) => (print ? fingerprint(key) === print : label === word || key === word)
   const found = devices.find(isMeant)
   if (found) return found.key
-  if (isPeerKey(word)) return word // possibly removed before: the broker decides
+  if (isPeerKey(word)) return word // the device may already have been removed; the broker decides
   throw new OperatingError(
     'unknown_device',
     `You have no device ${escapeName(word)}. "device list" lists your devices.`,

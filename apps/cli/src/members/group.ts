@@ -48,7 +48,7 @@ export function groupCommand(run: RunAction): Command {
 
 interface SendOptions {
   readonly file?: string
-  /** Groups only. */
+  /** For groups only. */
   readonly keep?: boolean
   readonly priority: Priority
   readonly ttl?: number

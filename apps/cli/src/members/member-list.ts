@@ -12,8 +12,9 @@ import { callPeer, type PeerSession } from '../session/peer-session.ts'
 import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
 
 /**
- * Returns the key that an argument names. A fingerprint names its key, never a name. A pinned name stands for its key, whatever
- * the directory says; any other name is looked up once and pinned, within `withinMs`. `PERSON/LABEL` is a device.
+ * Returns the key that an argument names. A fingerprint always stands for its key, never for a name. A pinned name
+ * stands for its key, whatever the directory returns; any other name is looked up once and pinned, within `withinMs`.
+ * `PERSON/LABEL` is a device.
  * @throws OperatingError `name_unknown`, `name_unusable`, `unknown_device`, and as `callPeer`
  */
 export async function resolveRecipient(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {
@@ -31,14 +32,14 @@ export async function resolveRecipient(shell: Shell, word: string, withinMs?: Mi
   return key
 }
 
-/** The directory supplies keys; only the fingerprint decides. */
+/** The directory supplies keys, but only the fingerprint decides. */
 async function keyByFingerprint(shell: Shell, print: string, withinMs?: Millis): Promise<PeerKey> {
   const found = (await members(shell, withinMs)).find(({ peer }) => fingerprint(peer) === print)
   if (found) return found.peer
   throw new OperatingError('name_unknown', `This mesh has no member with the fingerprint ${print}.`)
 }
 
-/** `PERSON/LABEL` is the device that this person signed for, whatever the directory says. */
+/** `PERSON/LABEL` is the device that this user signed for, whatever the directory returns. */
 async function resolveDevice(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {
   const at = word.lastIndexOf('/')
   const person = await resolveRecipient(shell, word.slice(0, at), withinMs)
@@ -91,7 +92,7 @@ export class SenderNames {
     this.#output = output
   }
 
-  /** Pins the name of a key, unless the directory does not answer or the name belongs to another key. Never throws. */
+  /** Pins the name of a key, unless the directory does not respond or the name belongs to another key. Never throws. */
   async learn(key: PeerKey): Promise<void> {
     const { contacts, peer } = this.#session
     if (contacts.nameOf(key) !== undefined || this.#asked.has(key)) return
@@ -114,9 +115,9 @@ type Roster = MemberListFacts<string>
 /** Describes groups or pools: the texts of their commands, and their calls. */
 export interface MemberListSpec<Facts extends Roster = Roster> {
   readonly noun: 'group' | 'pool'
-  /** The argument of the command line, and its help. */
+  /** The argument's name on the command line, and its help. */
   readonly argument: readonly [name: string, description: string]
-  /** The name in examples. */
+  /** The name used in examples. */
   readonly example: string
   readonly descriptions: Readonly<Record<'create' | 'list' | 'add' | 'remove' | 'delete', string>>
   list(shell: Shell): Promise<readonly Facts[]>

@@ -57,7 +57,7 @@ async function peers(shell: Shell, { accept }: PeersOptions): Promise<void> {
 
 interface Presence {
   readonly isOnline: boolean
-  /** As the peer set it. */
+  /** As set by the peer. */
   readonly availability: Availability | null
   readonly summary: string
 }
@@ -67,7 +67,7 @@ function presenceOf(entry: PresenceEntry | undefined): Presence {
   return { isOnline: true, availability: entry.availability, summary: entry.summary }
 }
 
-/** Empty for a peer that is offline. */
+/** Empty for an offline peer. */
 const nowOf = ({ availability, summary }: Presence): string =>
   availability === null ? '' : escapeName(summary ? `${availability}: ${summary}` : availability)
 
@@ -99,7 +99,7 @@ async function acceptKey({ output }: Shell, { name, members, contacts }: Accepta
   )
 }
 
-/** `sealpost consent`: the peers that may send to you. The broker applies it while you are offline too. */
+/** `sealpost consent`: the peers that may send to you. The broker enforces it while you are offline too. */
 export function consentCommand(run: RunAction): Command {
   return new Command('consent')
     .description('Manage who may write to you')

@@ -59,7 +59,7 @@ async function talk(chat: Chat, { to, key, timeout }: { to: string; key: PeerKey
 function openLines(): Interface {
   const isScreen = process.stdin.isTTY && process.stdout.isTTY
   const lines = createInterface({ input: process.stdin, ...(isScreen ? { output: process.stdout, prompt: '> ' } : {}) })
-  return lines.on('SIGINT', () => process.kill(process.pid, 'SIGINT')) // readline intercepts it
+  return lines.on('SIGINT', () => process.kill(process.pid, 'SIGINT')) // readline intercepts the signal
 }
 
 async function readLines(lines: Interface, take: (line: string) => void): Promise<void> {

@@ -3,7 +3,7 @@ import { stripVTControlCharacters } from 'node:util'
 import { expect, test } from 'vitest'
 import { openBar } from './files.ts'
 
-/** What a terminal is given while a file passes that is half there. */
+/** Returns the terminal output for a half-transferred file. */
 function shownOn(isInteractive: boolean): string {
   let shown = ''
   const write = (chunk: Buffer, _: string, done: () => void) => {
@@ -17,10 +17,10 @@ function shownOn(isInteractive: boolean): string {
   return stripVTControlCharacters(shown)
 }
 
-test('a bar says how much of the file has come', () => {
+test('a bar shows how much of the file has been transferred', () => {
   expect(shownOn(true)).toMatch(/50 % {2}5\.0 of 10\.0 MB {2}plan\.pdf/)
 })
 
-test('where nobody looks there is none', () => {
+test('without a terminal there is no bar', () => {
   expect(shownOn(false)).toBe('')
 })

@@ -55,7 +55,7 @@ async function openSource(path: string) {
   }
 }
 
-/** Names the log without revealing the file; a changed file has another name. */
+/** A name for the upload log that does not reveal the file; a changed file gets another name. */
 async function keyOf(path: string, to: string): Promise<string> {
   const { mtimeMs, size } = await stat(path)
   return createHash('sha256').update(JSON.stringify([await realpath(path), mtimeMs, size, to])).digest('hex').slice(0, 32) // biome-ignore format: one thing
@@ -137,13 +137,13 @@ export type FileOutcome =
   | { readonly name: 'saved'; readonly path: string }
   /** No folder was given. */
   | { readonly name: 'left' }
-  /** The broker can't deliver it now. */
+  /** The broker can't deliver the file now. */
   | { readonly name: 'later'; readonly code: string }
   /** The file is gone for good. */
   | { readonly name: 'lost'; readonly code: string }
 
 const LOST: readonly string[] = ['attachment_unknown', 'attachment_changed', 'attachment_truncated', 'chunk_missing']
-/** The reference has a later version. */
+/** The file reference has a later version. */
 const UNREADABLE = 'attachment_unreadable'
 
 /** @throws OperatingError `folder_unusable`; SealpostError as `Attachments.download`, unless an outcome covers it */
@@ -177,17 +177,17 @@ export function finishMessage(message: Message, outcome: FileOutcome): void {
   else message.settle()
 }
 
-/** The SDK's iterator settles a message on the next call, so each message gets its own iterator. */
+/** The SDK's iterator settles a message on the next call, so each message gets a separate iterator. */
 export const nextMessage = (peer: Peer): Promise<IteratorResult<Message, undefined>> =>
   peer[Symbol.asyncIterator]().next()
 
 const nameOf = ({ sender, envelopeId }: Message): string => `${sender} ${envelopeId}`
 
-/** Saves the file of a redelivered message once. */
+/** Saves the file of a redelivered message only once. */
 export class SavedFiles {
   readonly #paths = new Map<string, string>()
 
-  /** As `receiveFile`. */
+  /** Works like `receiveFile`. */
   async receive(shell: Shell, message: Message, folder: string | undefined): Promise<FileOutcome> {
     const path = this.#paths.get(nameOf(message))
     if (path !== undefined && (await sizeOf(path)) === attachmentOf(message)?.bytes) return { name: 'saved', path }
@@ -211,7 +211,7 @@ const sizeOf = (path: string): Promise<number | null> =>
 const HELD_MAX = 64
 /** The broker pushes nothing more to a session that holds three quarters of 1 MiB. */
 const HELD_BYTES_MAX = 256 * 1024
-/** Of an envelope, beside the body. */
+/** The bytes of an envelope besides the body. */
 const ENVELOPE_BYTES = 1024
 
 /** Messages that a command leaves open because their files were not saved. */
@@ -225,9 +225,9 @@ export class UnsavedFiles {
   }
 
   /**
-   * Keeps the message leased until this command ends. With too many of them it gives the message back for a while, so that
-   * other mail still comes.
-   * @returns false if the message was left open before, and came again
+   * Keeps the message leased until this command ends. Above a limit, returns the message to the queue for a while, so
+   * that others still arrive.
+   * @returns false if the message was left open before and was redelivered
    */
   leave(message: Message): boolean {
     const bytes = message.body.length + ENVELOPE_BYTES
@@ -242,8 +242,8 @@ export class UnsavedFiles {
   }
 
   /**
-   * Reports at the end of a command what it left in the queue.
-   * @throws OperatingError `file_not_saved`; what the command throws
+   * Reports at the end of a command which messages it left in the queue.
+   * @throws OperatingError `file_not_saved`; the errors of the command
    */
   async reportAfter(command: Promise<void>, output: Output): Promise<void> {
     try {

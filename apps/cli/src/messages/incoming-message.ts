@@ -14,7 +14,7 @@ export interface FileForPrograms {
   readonly name: string | null
   readonly type: string | null
   readonly bytes: number | null
-  /** Null: not saved. */
+  /** Null if the file was not saved. */
   readonly path: string | null
 }
 
@@ -36,7 +36,7 @@ export function messageForPeople(message: Message, contacts: Contacts, paint: Pa
   return `${paint.dim(time)} ${from}${to}${urgent}${asks}${again}  ${text}${file && paint.dim(file)}`
 }
 
-/** Returns a line about the file, or nothing. */
+/** Returns a line about the file, or nothing if there is none. */
 export function fileNotice(file: FileForPrograms | null, outcome: FileOutcome): string {
   if (!file) return ''
   const isKnown = file.name !== null
@@ -83,7 +83,7 @@ export function messageForPrograms(message: Message, contacts: Contacts, outcome
   }
 }
 
-/** Without a name if the reference has a later version. */
+/** Omits the name if the reference has a later version. */
 export function fileForPrograms(message: Pick<Message, 'attachment'>, outcome: FileOutcome): FileForPrograms | null {
   if (outcome.name === 'none') return null
   const { name = null, type = null, bytes = null } = attachmentOf(message) ?? {}
@@ -96,7 +96,7 @@ export function bodyForPrograms(message: Pick<Message, 'body'>): { text: string 
   return text === null ? { bodyBase64: Buffer.from(message.body).toString('base64') } : { text }
 }
 
-/** Returns the variables that `--exec` adds; the body goes to stdin. */
+/** Returns the variables that `--exec` sets; the body goes to stdin. */
 export function messageForExec(message: Message, contacts: Contacts, outcome: FileOutcome): Record<string, string> {
   return {
     SEALPOST_ENVELOPE_ID: message.envelopeId,
@@ -129,12 +129,12 @@ export function textOf({ body }: Pick<Message, 'body'>): string | null {
 export const binaryNotice = ({ body }: Pick<Message, 'body'>): string =>
   `(${body.length} bytes of binary data; read them with --json or --exec)`
 
-/** Returns what people see for a peer: its pinned name, or its fingerprint. */
+/** Returns the name shown for a peer: its pinned name or its fingerprint. */
 export function labelOf(contacts: Contacts, key: PeerKey): string {
   return contacts.nameOf(key) ?? fingerprint(key)
 }
 
-/** Returns the label of a message's sender: for a device its person and label. */
+/** Returns the label of a message's sender; for a device, its user and label. */
 function senderLabelOf(
   contacts: Contacts,
   { user: person, deviceLabel }: Pick<Message, 'user' | 'deviceLabel'>,
@@ -142,7 +142,7 @@ function senderLabelOf(
   return deviceLabel === null ? labelOf(contacts, person) : `${labelOf(contacts, person)}/${deviceLabel}`
 }
 
-/** Returns a listener for the events of one peer. It reports a lost connection once, and its return once. */
+/** Returns a listener for the events of one peer. It reports each lost connection and each reconnect once. */
 export function peerEventReporter(output: Output, contacts: Contacts): (event: PeerEvent) => void {
   let isAway = false
   return (event) => {
@@ -201,7 +201,10 @@ function report(event: PeerEvent, output: Output, contacts: Contacts): void {
   }
 }
 
-/** Both keys signed the rotation, so the name follows. If the file can't be written, the next session retries. */
+/**
+ * Both keys signed the rotation, so the name moves to the new key. If the file can't be written, the next session
+ * retries.
+ */
 async function renameContactKey(
   { former, successor }: Extract<PeerEvent, { type: 'identity_changed' }>,
   output: Output,

@@ -22,7 +22,7 @@ interface ListenOptions {
   readonly maxAge?: number
 }
 
-/** For pool messages: another member may be able to fetch the file. */
+/** The retry delay of pool messages, since another member may be able to fetch the file. */
 const POOL_ATTEMPTS_MAX = 5
 
 export function listenCommand(run: RunAction): Command {
@@ -65,7 +65,7 @@ async function listen(
   for (const name of env)
     if (shell.settings.environment[name] === undefined)
       shell.output.warn(`--env ${escapeName(name)}: the variable is not set`)
-  // No more than needed: the others stay with the broker.
+  // Takes no more messages than needed; the others stay with the broker.
   const credit = count === Infinity ? {} : { credit: Math.min(count, 512) }
   await using session = await openSession(shell, { ...credit, maxAgeSeconds: maxAge })
   await abortable(joinPools(session, pool), shell.signal)
@@ -135,7 +135,7 @@ async function leaveOpen(message: Message, handling: Handling): Promise<true> {
   return true
 }
 
-/** The file is lost, so the message becomes a dead letter, and its sender may get a receipt. */
+/** The file is gone, so the message becomes a dead letter, and its sender may get a receipt. */
 async function refuse(message: Message, handling: Handling, code: string): Promise<true> {
   if (handling.exec === undefined) await print(message, handling)
   warnOf(message, handling, `rejected, because its file is lost (${code})`)
@@ -180,9 +180,9 @@ async function printOrExecute(message: Message, handling: Handling): Promise<boo
 }
 
 interface Executed {
-  /** The failure, or null. */
+  /** The failure, or null on success. */
   readonly failure: string | null
-  /** The output for a reply; other output goes to our stdout. */
+  /** The output that becomes the reply; other output goes to our stdout. */
   readonly printed: Uint8Array
 }
 
@@ -198,7 +198,7 @@ function execute(command: string, message: Message, handling: Handling): Promise
   })
   const printed: Buffer[] = []
   child.stdout?.on('data', (bytes: Buffer) => printed.push(bytes))
-  child.stdin!.on('error', () => undefined) // it may not read its input
+  child.stdin!.on('error', () => undefined) // the program may not read its input
   child.stdin!.end(message.body)
   return new Promise((resolve) => {
     const ended = (failure: string | null) => resolve({ failure, printed: Buffer.concat(printed) })

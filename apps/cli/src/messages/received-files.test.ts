@@ -2,7 +2,7 @@ import { Message } from '@sealpost/sdk'
 import { expect, test } from 'vitest'
 import { UnsavedFiles } from './files.ts'
 
-/** Messages that came one after the other, and which of them were given back. */
+/** Leaves messages open one after the other, and records which were returned to the queue. */
 function world(bodyBytes: number) {
   const givenBack: string[] = []
   const desk = { retry: ({ envelopeId }: Message, afterMs: number) => void givenBack.push(`${envelopeId} ${afterMs}`) }
@@ -21,7 +21,7 @@ function world(bodyBytes: number) {
   return { givenBack, leave }
 }
 
-test('64 messages are held, and the next one is given back for the longest pause', () => {
+test('64 messages are held, and the next one is returned for the maximum delay', () => {
   const { givenBack, leave } = world(10)
   const areNew = Array.from({ length: 65 }, (_, i) => leave(String(i)))
   expect(areNew).toEqual(Array(65).fill(true))
@@ -34,7 +34,7 @@ test('large messages are held up to 256 KiB, so that the broker still pushes oth
   expect(givenBack).toEqual(['4 300000'])
 })
 
-test('one that comes again is not new', () => {
+test('a redelivered message is not new', () => {
   const { leave } = world(300 * 1024)
   expect([leave('1'), leave('1'), leave('2')]).toEqual([true, false, true])
 })

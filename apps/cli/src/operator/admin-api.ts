@@ -25,7 +25,7 @@ export const nameOrFingerprint = (name: string | null, key: string): string =>
 export const formatMillis = (ms: number | null): string => (ms === null ? '–' : `${ms} ms`)
 
 interface AdminAccess {
-  /** http://host:port */
+  /** `http://host:port` */
   readonly url: string
   readonly token: string
 }
@@ -35,7 +35,7 @@ type SavedAccess = AdminAccess & { readonly tokenId: string }
 const OWNER_TTL_SECONDS = 365 * 86_400
 const fileIn = (folder: string): string => join(folder, 'admin.json')
 
-/** @throws OperatingError `usage` when nothing names one */
+/** @throws OperatingError `usage` if no broker is configured */
 export async function findAdminAccess({ environment, dataFolder }: Settings): Promise<AdminAccess> {
   const url = environment.SEALPOST_ADMIN_URL
   const token = tokenOf(environment)
@@ -57,7 +57,7 @@ function tokenOf({ SEALPOST_ADMIN_TOKEN, SEALPOST_ADMIN_TOKEN_FILE }: Settings['
   }
 }
 
-/** Replaces the token of the folder's owner, who can read the database's password there too. */
+/** Replaces the token. Only the folder's owner can do this, and can read the database's password there too. */
 export async function saveOwnerAccess(db: Database, folder: string, url: string): Promise<void> {
   const path = fileIn(folder)
   const former = await readJsonFile(path, isSavedAccess)
@@ -75,15 +75,15 @@ function isSavedAccess(value: unknown): value is SavedAccess {
 const ANSWER_WITHIN_MS = 30_000
 
 interface AdminRequest<T> {
-  /** Below `/admin/v1`. */
+  /** The path below `/admin/v1`. */
   readonly path: string
   readonly answer: ZodType<T>
   readonly query?: Readonly<Record<string, string | number | undefined>>
-  /** Present for a change. */
+  /** The body of a request that changes something. */
   readonly body?: object
 }
 
-/** @throws OperatingError with the code of the interface, `unreachable`, `answer_malformed`, `usage` */
+/** @throws OperatingError with the API's code, `unreachable`, `answer_malformed`, `usage` */
 export async function callAdmin<T>(shell: Shell, { path, answer, query = {}, body }: AdminRequest<T>): Promise<T> {
   const access = await findAdminAccess(shell.settings)
   const url = new URL(`/admin/v1${path}`, access.url)

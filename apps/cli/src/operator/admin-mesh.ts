@@ -84,7 +84,7 @@ interface Made {
   readonly invite: Invite
 }
 
-/** Signs with a one-time key: the row in the database makes the invite valid. */
+/** Signs with a one-time key; the invite is valid because of its row in the database. */
 async function makeInvite(db: Database, meshId: MeshId, options: InviteOptions): Promise<Made> {
   await ready()
   const text = createInvite(generateSigningKeys(), {

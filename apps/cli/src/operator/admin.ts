@@ -161,7 +161,7 @@ function meshTable(output: Shell['output'], meshes: readonly shapes.MeshState[])
   return output.table(['MESH', 'NAME', 'MAIL', 'WAITS', 'OLDEST', 'DEAD LETTERS', 'SESSIONS', 'WHY'], rows)
 }
 
-/** The broker counts dead letters up to a thousand. */
+/** The broker counts up to a thousand dead letters. */
 const countOf = (deadLetters: number): string => (deadLetters < 1000 ? String(deadLetters) : '1000+')
 
 async function history(shell: Shell): Promise<void> {

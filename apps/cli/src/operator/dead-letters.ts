@@ -40,7 +40,7 @@ interface ShownDeadLetter {
 
 /** A source of dead letters: the database, or a broker. */
 interface DeadLetterSource {
-  /** The command, without `sealpost`. */
+  /** The command without `sealpost`. */
   readonly name: string
   readonly description: string
   readonly limitMax: number
@@ -125,7 +125,7 @@ const redriveFrom =
     if (words.length > 0 && done.refused.length > 0) throw notRedriven(done)
   }
 
-/** One line per named dead letter, or per reason. */
+/** One line per named dead letter, or one per reason. */
 function wordsOf({ redriven, left, refused }: RedriveReport, areNamed: boolean): string {
   const lines = areNamed
     ? refused.map(({ id, reason }) => `${id}: ${redriveRefusals[reason]} (${reason})`)
@@ -150,7 +150,7 @@ const purgeFrom =
     if (words.length > purged) throw notAll(words.length - purged)
   }
 
-/** Prevents that a forgotten argument selects all. @throws OperatingError `usage` */
+/** Prevents a forgotten argument from selecting all dead letters. @throws OperatingError `usage` */
 function chosen({ name }: DeadLetterSource, words: readonly string[], options: FilterOptions): DeadLetterChoice {
   if (words.length > 0 === (options.all === true))
     throw new OperatingError('usage', 'Give the IDs of the dead letters, or --all, but not both.')

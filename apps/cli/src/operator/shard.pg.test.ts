@@ -42,7 +42,7 @@ const enter = (name: string, leaseMs: number) =>
     { leaseMs, isNew: true },
   )
 
-test('shows who is alive and who is not, and what is pinned to them', async () => {
+test('shows which shards are alive, and which meshes are pinned to them', async () => {
   expect((await shard('list')).out).toBe('no brokers\n')
   await enter('a.example', 60_000)
   await enter('b.example', -1)
@@ -56,7 +56,7 @@ test('shows who is alive and who is not, and what is pinned to them', async () =
   ])
 })
 
-test('a pin to a broker that is not there waits for it, and one can be taken away', async () => {
+test('a pin to an absent shard applies once that shard starts, and can be removed', async () => {
   const waiting = await shard('pin', MESH, 'later.example')
   expect([waiting.code, waiting.err]).toEqual([0, expect.stringContaining('the pin takes effect when it starts')])
   expect((await shard('unpin', MESH)).out).toBe('unpinned\n')
@@ -65,7 +65,7 @@ test('a pin to a broker that is not there waits for it, and one can be taken awa
   expect((await shard('pin', 'a mesh', 'a.example')).code).toBe(2)
 })
 
-test("certifies a broker's own key, and makes it when there is none", async () => {
+test("certifies a broker's own key, and creates the key if there is none", async () => {
   const at = (name: string) => join(folder, name)
   const words = ['--url', 'wss://shard-1.example', '--valid', '1d']
   const missing = await shard('certify', at('own.json'), '--cluster-key', at('cluster.json'), ...words)

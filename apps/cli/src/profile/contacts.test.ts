@@ -13,7 +13,7 @@ const seen = (revision: number): StoreRecord => ({
 })
 const put = (record: StoreRecord) => [{ key: 'a/b', record }]
 
-test('commands of one profile share it, and one that knows less takes nothing from the others', async () => {
+test('commands of one profile share the store, and one with older records overwrites nothing', async () => {
   const [one, other] = [new SharedStore(join(folder, 'state')), new SharedStore(join(folder, 'state'))]
   await Promise.all([one.write(put(seen(3))), other.write(put(seen(2)))])
   await other.write(put(seen(1)))
@@ -24,7 +24,7 @@ test('commands of one profile share it, and one that knows less takes nothing fr
   expect(await one.load()).toEqual([])
 })
 
-test('of box key epochs the highest one stays', async () => {
+test('the highest box-key epoch is kept', async () => {
   const [one, other] = [new SharedStore(join(folder, 'keys')), new SharedStore(join(folder, 'keys'))]
   const epoch = (boxEpoch: number) => [
     { key: 'key b', record: { kind: 'keyEpoch', peer: 'b' as PeerKey, boxEpoch } as const },

@@ -1,6 +1,6 @@
 /**
- * Pins names to keys at first sight. The profile looks a name up in the broker's directory once; from then on the name means
- * that key, and a directory that returns another one causes an error.
+ * Pins names to keys on first use. The profile looks a name up in the broker's directory once. From then on the name
+ * means that key, and a directory that returns another key causes an error.
  */
 
 import { setTimeout as delay } from 'node:timers/promises'
@@ -14,7 +14,7 @@ import { isRecord, type Profile, type ProfileKeys, readJsonFile, updateJsonFile 
 
 export class Contacts {
   readonly #path: string
-  /** The contents as last read or written here. */
+  /** The contents as last read or written by this process. */
   #keys: ReadonlyMap<string, PeerKey>
 
   private constructor(path: string, keys: ReadonlyMap<string, PeerKey>) {
@@ -60,7 +60,7 @@ export class Contacts {
     return isNew
   }
 
-  /** Replaces the key, after the user has compared fingerprints. */
+  /** Replaces the key after the user has compared fingerprints. */
   accept(name: string, key: PeerKey): Promise<void> {
     return this.#update((keys) => keys.set(name, key))
   }
@@ -106,8 +106,8 @@ function isContactsFile(value: unknown): value is ContactsFile {
 }
 
 /**
- * The profile's memory of spaces or of box keys, in a file that several commands share: each holds it only to read or write.
- * A command with older knowledge does not overwrite newer records.
+ * The profile's records of spaces or box keys, in a file that several commands share. A command locks the file only
+ * while it reads or writes. A command with older records does not overwrite newer ones.
  */
 const WITHIN_MS = 10_000
 const TURN_EVERY_MS = 20
@@ -133,7 +133,7 @@ export class SharedStore implements PeerStore {
   }
 
   async close(): Promise<void> {
-    // Nothing is held between two calls.
+    // The file is not locked between two calls.
   }
 
   async #held<T>(use: (store: PeerStore) => Promise<T>): Promise<T> {
@@ -159,13 +159,13 @@ export class SharedStore implements PeerStore {
   }
 }
 
-/** Returns the subjects of a record with their versions; a lower version does not replace a higher one. */
+/** Returns the subjects of a record with their versions; a higher version is never replaced by a lower one. */
 function versionsOf(record: StoreRecord | null): [string, number][] {
   if (record?.kind === 'entry') return [[`${record.space}/${record.keyHash}`, record.revision]]
   return record?.kind === 'keyEpoch' ? [[record.peer, record.boxEpoch]] : []
 }
 
-/** The caller closes it last. @throws SealpostError of the store */
+/** The caller must close it last. @throws SealpostError of the store */
 export function openProfileKeyEpochs(
   profile: Profile,
   { identity, formerKeys }: Pick<ProfileKeys, 'identity' | 'formerKeys'>,

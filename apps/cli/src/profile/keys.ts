@@ -73,7 +73,7 @@ async function rotateIdentity(shell: Shell): Promise<void> {
 }
 
 /**
- * After a lost reply the broker may know the next key only. If it refuses the former key and accepts the next, the
+ * After a lost reply the broker may know only the next key. If it refuses the former key and accepts the next, the
  * rotation succeeded.
  */
 async function retryWithNextKeys(shell: Shell, error: { code?: string }): Promise<PeerKey> {

@@ -18,7 +18,7 @@ const [one, other] = ['11', '22'].map((byte) => byte.repeat(32) as PeerKey) as [
 describe('a profile', () => {
   const membership = { url: 'ws://127.0.0.1:1', brokerKey: one, meshId: 'cd'.repeat(16) as MeshId, name: 'alice' }
 
-  test('keeps keys and membership, private to their owner', async () => {
+  test('stores keys and membership, readable only by their owner', async () => {
     const profile = new Profile({ home }, 'work')
     expect(profile.hasKeys).toBe(false)
     const made = await profile.makeKeys()
@@ -30,7 +30,7 @@ describe('a profile', () => {
     ).toEqual([0o700, 0o600, 0o600])
   })
 
-  test('keeps the addresses of the cell that its mesh was moved to, and the one it was made with', async () => {
+  test("stores the addresses of its mesh's current cell and of the original one", async () => {
     const profile = new Profile({ home }, 'work')
     await profile.writeMembership(membership)
     await profile.writeCell(['wss://south.example', 'wss://south-2.example'])
@@ -40,7 +40,7 @@ describe('a profile', () => {
     expect(await profile.readMembership()).toEqual(membership)
   })
 
-  test('says what it has not', async () => {
+  test('reports missing keys and a missing membership', async () => {
     const profile = new Profile({ home }, 'work')
     await expect(profile.readKeys()).rejects.toMatchObject({ code: 'profile_missing' })
     await expect(profile.readMembership()).rejects.toMatchObject({ code: 'not_joined' })
@@ -56,7 +56,7 @@ describe('a profile', () => {
     await expect(profile.findMembership()).rejects.toMatchObject({ code: 'file_malformed' })
   })
 
-  test.each(['', '.', '../up', 'a/b', 'a b', '-p', 'x'.repeat(65)])('can not be called %j', (name) => {
+  test.each(['', '.', '../up', 'a/b', 'a b', '-p', 'x'.repeat(65)])('refuses the name %j', (name) => {
     expect(() => new Profile({ home }, name)).toThrow('The name of a profile')
   })
 })
@@ -64,7 +64,7 @@ describe('a profile', () => {
 describe('contacts', () => {
   const path = () => join(home, 'contacts.json')
 
-  test('a name is pinned once, and found in both directions after a restart', async () => {
+  test('a name is pinned once, and resolves in both directions after a restart', async () => {
     const contacts = await Contacts.read(path())
     expect(await contacts.pin('bob', one)).toBe(true)
     expect(await contacts.pin('bob', one)).toBe(false)
@@ -72,7 +72,7 @@ describe('contacts', () => {
     expect([later.keyOf('bob'), later.nameOf(one), later.keyOf('carol')]).toEqual([one, 'bob', undefined])
   })
 
-  test('another key for a known name is refused until it is accepted', async () => {
+  test('a different key for a known name is refused until it is accepted', async () => {
     const contacts = await Contacts.read(path())
     await contacts.pin('bob', one)
     await expect(contacts.pin('bob', other)).rejects.toMatchObject({ code: 'key_changed' })
@@ -81,7 +81,7 @@ describe('contacts', () => {
     expect((await Contacts.read(path())).keyOf('bob')).toBe(other)
   })
 
-  test('a command that has run for long undoes nothing that others pinned meanwhile', async () => {
+  test('a long-running command undoes no pins of others', async () => {
     const long = await Contacts.read(path())
     await (await Contacts.read(path())).pin('bob', one)
     await long.pin('carol', other)
@@ -91,19 +91,22 @@ describe('contacts', () => {
     expect([now.keyOf('bob'), now.keyOf('carol')]).toEqual([one, other])
   })
 
-  test('of names that are pinned at the same moment none is lost', async () => {
+  test('concurrent pins of several names are all kept', async () => {
     const names = Array.from({ length: 10 }, (_, i) => `peer-${i}`)
     await Promise.all(names.map(async (name) => (await Contacts.read(path())).pin(name, one)))
     const now = await Contacts.read(path())
     expect(names.map((name) => now.keyOf(name))).toEqual(names.map(() => one))
   })
 
-  test.each(['', 'x'.repeat(65), 'a\nb', 'b\u202eob', 'ab'.repeat(32)])('%j is no name to pin', async (name) => {
-    const contacts = await Contacts.read(path())
-    await expect(contacts.pin(name, one)).rejects.toMatchObject({ code: 'name_unusable' })
-  })
+  test.each(['', 'x'.repeat(65), 'a\nb', 'b\u202eob', 'ab'.repeat(32)])(
+    'the name %j cannot be pinned',
+    async (name) => {
+      const contacts = await Contacts.read(path())
+      await expect(contacts.pin(name, one)).rejects.toMatchObject({ code: 'name_unusable' })
+    },
+  )
 
-  test('names that objects have anyway are names like others', async () => {
+  test('names of Object.prototype members behave like any other names', async () => {
     const contacts = await Contacts.read(path())
     expect(contacts.keyOf('constructor')).toBeUndefined()
     await contacts.pin('__proto__', one)
@@ -111,7 +114,7 @@ describe('contacts', () => {
   })
 })
 
-test('settings follow the environment, its specific names before the general ones', () => {
+test('settings come from the environment, and specific variables override general ones', () => {
   expect(readSettings({ XDG_CONFIG_HOME: '/c', XDG_DATA_HOME: '/d' })).toMatchObject({
     home: '/c/sealpost',
     dataFolder: '/d/sealpost',
@@ -123,7 +126,7 @@ test('settings follow the environment, its specific names before the general one
   ).toMatchObject({ home: '/h', profile: 'work', hasColors: false })
 })
 
-test('a database URL may stand in a file, and is never repeated', () => {
+test('a database URL can come from a file, and is never shown', () => {
   const file = join(home, 'url')
   writeFileSync(file, 'postgres://file\n')
   expect(readSettings({ DATABASE_URL_FILE: file }).databaseUrl()).toBe('postgres://file')
@@ -136,7 +139,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }))
 const file = join(folder, 'passphrase')
 writeFileSync(file, 'from the file\r\nsecond line\n')
 
-/** A person who types these, one after the other, and what was asked. */
+/** A user who types these inputs in order, and the prompts shown. */
 function person(...typed: string[]) {
   const asked: string[] = []
   const terminal = async (prompt: string) => {
@@ -146,7 +149,7 @@ function person(...typed: string[]) {
   return { terminal, asked }
 }
 
-test('a file comes before the environment, and that before the person, who is asked once', async () => {
+test('a file overrides the environment, which overrides the prompt, and the prompt appears once', async () => {
   const { terminal, asked } = person('typed', 'other')
   expect(await new Passphrase({ file, fromEnvironment: 'environment', terminal }).get()).toBe('from the file')
   expect(await new Passphrase({ fromEnvironment: 'environment', terminal }).get()).toBe('environment')
@@ -155,12 +158,12 @@ test('a file comes before the environment, and that before the person, who is as
   expect(asked).toEqual(['passphrase: '])
 })
 
-test('where nobody can be asked, and where the file is not there, it is said which way there is', async () => {
+test('without a terminal or with a missing file, the error names the alternatives', async () => {
   await expect(new Passphrase({}).get()).rejects.toMatchObject({ code: 'key_file_locked' })
   await expect(new Passphrase({ file: join(folder, 'none') }).get()).rejects.toMatchObject({ code: 'file_missing' })
 })
 
-test('a new one is typed twice, and not empty', async () => {
+test('a new passphrase is typed twice and cannot be empty', async () => {
   const { terminal, asked } = person('secret', 'secret')
   expect(await new Passphrase({ terminal }).choose()).toBe('secret')
   expect(asked).toEqual(['new passphrase: ', 'repeat it: '])
@@ -170,7 +173,7 @@ test('a new one is typed twice, and not empty', async () => {
   expect(await new Passphrase({ file }).choose()).toBe('from the file')
 })
 
-test('a locked profile opens with its passphrase; a profile with keys asks for no new one', async () => {
+test('a locked profile opens with its passphrase, and a profile with keys prompts for no new one', async () => {
   const profile = new Profile({ home: folder }, 'locked', new Passphrase(person('secret', 'secret')))
   const identity = await profile.makeLockedKeys()
   const again = new Profile({ home: folder }, 'locked', new Passphrase(person('secret')))

@@ -1,9 +1,8 @@
 /**
  * A profile: one identity in a folder.
- *
  * - `key.json`: the keys, 0600, optionally locked with a passphrase; only a rotation replaces it
  * - `key-next.json`: the next identity, during its rotation
- * - `membership.json`: the mesh that it joined, and the broker's addresses
+ * - `membership.json`: the mesh that the profile joined, and the broker's addresses
  * - `contacts.json`: names and their pinned keys (`contacts.ts`)
  * - `messages`: the SDK's store of unsent and received messages
  * - `state`: the SDK's store of shared state: keys and the newest revisions
@@ -40,10 +39,10 @@ import {
 import type { Settings } from '../settings.ts'
 
 interface PassphraseSources {
-  /** Its first line is the passphrase. */
+  /** A file whose first line is the passphrase. */
   readonly file?: string | undefined
   readonly fromEnvironment?: string | undefined
-  /** Null: no terminal. */
+  /** Null without a terminal. */
   readonly terminal?: PassphraseTerminal | null
 }
 
@@ -107,7 +106,7 @@ async function typedUnseen(prompt: string, signal: AbortSignal): Promise<string>
   const lines = createInterface({ input: process.stdin, output: nowhere, terminal: true })
   const interrupt = new AbortController()
   lines.once('SIGINT', () => interrupt.abort())
-  process.stderr.write(prompt) // echo is off from here
+  process.stderr.write(prompt) // echo is off from here on
   try {
     return await lines.question('', { signal: AbortSignal.any([signal, interrupt.signal]) })
   } catch {
@@ -155,7 +154,7 @@ export async function writeJsonFile(path: string, value: object): Promise<void> 
     } finally {
       await file.close()
     }
-    await chmod(fresh, 0o600) // a file left by a crash has its own mode
+    await chmod(fresh, 0o600) // a temporary file left by a crash may have other permissions
     await rename(fresh, path)
   } catch (cause) {
     throw new OperatingError('file_unwritable', `Can't write the file ${path}.`, { cause })
@@ -215,7 +214,7 @@ export interface ProfileKeys extends Pick<PeerKeyFile, 'identity' | 'formerBoxKe
 }
 
 interface SavedMembership extends Membership {
-  /** The public addresses of the current cell, after a move. */
+  /** The public addresses of the mesh's current cell, after a move. */
   readonly cell?: readonly string[]
 }
 
@@ -274,7 +273,7 @@ export class Profile {
 
   /** @throws OperatingError as `makeKeys` and `Passphrase.choose` */
   async makeLockedKeys(): Promise<Identity> {
-    if (this.hasKeys) return this.makeKeys() // refuses before it prompts
+    if (this.hasKeys) return this.makeKeys() // refuses before prompting
     return this.#writeNewKeys({ passphrase: await this.#passphrase.choose() })
   }
 
@@ -291,7 +290,7 @@ export class Profile {
     return (await this.#openKeyFile()).contents
   }
 
-  /** Keeps the lock of the file. @throws OperatingError `key_file_unwritable`, and as `readKeys` */
+  /** Keeps the file locked with the same passphrase. @throws OperatingError `key_file_unwritable`, and as `readKeys` */
   async replaceKeys(contents: PeerKeyFile): Promise<void> {
     const { isLocked } = await this.#openKeyFile()
     const lock = isLocked ? { passphrase: await this.#passphrase.get() } : null
@@ -374,12 +373,12 @@ export class Profile {
     return [...new Set([...cell, url])]
   }
 
-  /** Returns the address of the invite, which is the fallback if the cell does not answer. */
+  /** Returns the address from the invite, the fallback if the cell does not respond. */
   async readFirstUrl(): Promise<string | undefined> {
     return (await this.#findKeptMembership())?.url
   }
 
-  /** Stores the current cell; empty: the mesh is back at its first address. */
+  /** Stores the addresses of the current cell; none if the mesh is back at its first address. */
   async writeCell(cell: readonly string[]): Promise<void> {
     const kept = await this.#findKeptMembership()
     if (kept && `${kept.cell ?? []}` !== `${cell}`) await writeJsonFile(this.membershipFile, { ...kept, cell })
@@ -428,7 +427,7 @@ export async function ensureKeys(profile: Profile): Promise<PeerKey> {
   return identity.signing.publicKey
 }
 
-/** Returns the account's name without characters that a member's name can't have. */
+/** Returns the account's name without characters that a member's name can't contain. */
 export function userName(account = userInfo().username): string {
   const given = account
     .replace(/[^ -~]|[/,*()]/g, '')

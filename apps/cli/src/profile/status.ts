@@ -31,7 +31,7 @@ function status(shell: Shell, _: object, availability?: Availability, summary = 
   return availability ? setStatus(shell, { availability, summary }) : show(shell)
 }
 
-/** Stores the status in the profile: the current session and later ones send it. */
+/** Stores the status in the profile, from which the current and later sessions send it. */
 async function setStatus(shell: Shell, status: SavedStatus): Promise<void> {
   await shell.profile.readMembership()
   validateStatus(status)
@@ -42,7 +42,7 @@ async function setStatus(shell: Shell, status: SavedStatus): Promise<void> {
   else output.info(isTold ? `your status is ${status.availability}` : `${status.availability}, while you are connected`)
 }
 
-/** Returns whether another command holds the session and sent the status. */
+/** Returns whether another command held the session and sent the status. */
 async function updateRunningSession({ profile }: Shell, status: SavedStatus): Promise<boolean> {
   const daemon = await startSessionDaemon(profile)
   if (daemon) {

@@ -10,7 +10,7 @@ test.each([
   ['日本', 'someone'],
   ['NV2N-HQ7V', 'someone'],
   [`${'x'.repeat(63)} y`, 'x'.repeat(63)],
-])('the account %j makes the name %j', (account, name) => {
+])('the account %j gets the name %j', (account, name) => {
   expect(userName(account)).toBe(name)
   expect(isChosenName(name)).toBe(true)
 })

@@ -1,6 +1,4 @@
-/**
- * The calls between commands of a profile and its peer, in whichever command holds the session. All values are JSON.
- */
+/** Calls between commands of a profile and its peer, whichever command holds the session. All values are JSON. */
 import type {
   ConsentState,
   ConsentUpdate,
@@ -26,7 +24,7 @@ import { type FileForPrograms, fileForPrograms } from '../messages/incoming-mess
 interface Outgoing {
   readonly bodyBase64: string
   readonly priority: Priority
-  /** 0: the broker's default. */
+  /** 0 for the broker's default. */
   readonly ttlSeconds: number
   /** A reference to an uploaded file. */
   readonly attachment?: string
@@ -38,7 +36,7 @@ export interface SendParams extends Outgoing {
 
 interface RequestParams extends SendParams {
   readonly timeoutMs: number
-  /** Ask only a peer that is online. */
+  /** Sends the request only to an online peer. */
   readonly ifOnline: boolean
   /** The folder for the reply's file, an absolute path. */
   readonly folder?: string
@@ -56,7 +54,7 @@ export interface RequestResult {
   readonly outcome: FileOutcome
 }
 
-/** All members, and the presence of those that are online. */
+/** Returns all members, and the presence of those that are online. */
 export interface Directory {
   readonly members: readonly MemberEntry[]
   readonly online: readonly PresenceEntry[]
@@ -71,13 +69,13 @@ interface SessionFacts {
 }
 
 export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls {
-  /** Resolves when the profile has stored the message, which is sent once, now or later. */
+  /** Resolves when the profile has stored the message, which is then sent exactly once, now or later. */
   enqueue(params: SendParams): Promise<null>
   /** Resolves when the broker has stored the message. */
   send(params: SendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
   /** Resolves with the other peer's reply. */
   request(params: RequestParams): Promise<RequestResult>
-  /** For this session. */
+  /** Sets a value for this session. */
   setStatus(status: Status): Promise<null>
   directory(params: null): Promise<Directory>
   members(params: null): Promise<readonly MemberEntry[]>
@@ -174,7 +172,7 @@ interface DeviceInviteParams {
 
 interface DeviceCalls {
   inviteDevice(params: DeviceInviteParams): Promise<string>
-  /** The devices of a person; null: of this peer's. */
+  /** Returns the devices of a user; null for those of this peer's user. */
   devices(person: PeerKey | null): Promise<readonly Device[]>
   removeDevice(device: PeerKey): Promise<null>
   /** Resolves when the broker has stored or refused the message for each device. */
@@ -212,7 +210,7 @@ interface GroupSendParams extends Outgoing {
   readonly isKept: boolean
 }
 
-/** `code`: why the message was not stored for this member; null: it was. */
+/** `code`: why the message was not stored for this member; null if it was. */
 export interface MemberResult {
   readonly peer: PeerKey
   readonly code: SealpostCode | null
@@ -228,7 +226,7 @@ interface GroupCalls {
   sendToGroup(params: GroupSendParams): Promise<readonly MemberResult[]>
 }
 
-/** Opens the state of a group for a call. */
+/** Opens the state of a group for the duration of a call. */
 type WithStateOf = <T>(group: GroupId, use: (state: State) => Promise<T>) => Promise<T>
 
 function groupCallsOf({ groups }: Peer, withStateOf: WithStateOf): GroupCalls {

@@ -1,6 +1,6 @@
 /**
  * The session of the profile's peer, for every command that talks to the broker. The profile stores unsent and received
- * messages, so a message is sent later if the broker is unavailable, and is shown once.
+ * messages, so a message is sent later if the broker is unavailable, and a received message is shown once.
  */
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
@@ -26,7 +26,7 @@ export interface PeerSession extends JoinedProfile, AsyncDisposable {
 
 /** How long a single call waits. */
 export const REACH_WITHIN_MS = 10_000
-/** The time for calls of other commands when this one ends. */
+/** How long a command waits at its end for the calls of other commands. */
 const GRACE_MS = 2_000
 /** How long a long-running command waits for a short one of the same profile. */
 const PASSING_MS = 5_000
@@ -95,7 +95,7 @@ export async function callPeer<M extends keyof PeerCalls>(
   }
 }
 
-/** Opening locked keys does not count toward the time. */
+/** The time for opening locked keys does not count. */
 class Patience implements Disposable {
   readonly #controller = new AbortController()
   readonly #withinMs: Millis
@@ -124,13 +124,13 @@ function unreachable(): OperatingError {
 
 interface OpenedSession extends PeerSession {
   readonly calls: PeerCalls
-  /** Rejects if the platform does not trust the broker's certificate. The peer keeps retrying. */
+  /** Rejects if the platform does not trust the broker's certificate; the peer would retry forever. */
   readonly distrusted: Promise<never>
 }
 
 interface Terms {
   readonly credit?: number
-  /** Older messages are rejected. */
+  /** Messages sealed earlier are rejected. */
   readonly maxAgeSeconds?: number | undefined
 }
 
@@ -203,7 +203,7 @@ async function openAt(daemon: SessionDaemon, { shell, place, credit, maxAgeSecon
   }
 }
 
-/** For HTTP commands and for invites. The peer has the cell in its store. */
+/** Returns the addresses for HTTP commands and invites. The peer has the cell's addresses in its store. */
 async function noteCell({ profile, output }: Shell, cell: readonly string[]): Promise<void> {
   await profile.writeCell(cell).catch((error: Error) => output.warn(error.message))
 }
@@ -255,8 +255,8 @@ export async function rotateBoxKey(profile: Profile, peer: Peer): Promise<number
 }
 
 /**
- * Rotates the identity key. The next identity is in a file beside the key file until the broker has it; a repeated call after
- * a crash or a lost reply continues with the same identity.
+ * Rotates the identity key. The next identity is in a file beside the key file until the broker has accepted it. A
+ * repeated call after a crash or a lost reply continues with the same identity.
  * @throws as `Peer.lookup`, `Peer.rotateIdentity` and the key file
  */
 export async function rotateIdentity(profile: Profile, peer: Peer): Promise<PeerKey> {

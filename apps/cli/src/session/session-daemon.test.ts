@@ -28,17 +28,17 @@ afterEach(async () => {
 const params = { to: 'ab'.repeat(32) as PeerKey, bodyBase64: 'AA==', priority: 'next', ttlSeconds: 0 } as const
 const receipt = { envelopeId: 'cd'.repeat(16) as EnvelopeId, isDuplicate: false }
 
-/** Only `send` is asked here. */
+/** These tests call only `send`. */
 const callsWith = (send: PeerCalls['send']) => ({ send }) as PeerCalls
 
-test('one holds the daemon and answers the others, those too who came before it was ready', async () => {
+test('one process holds the daemon and answers the others, including those that called before it was ready', async () => {
   expect(await startSessionDaemon(profile)).toBeNull()
   const early = callSessionDaemon(profile, 'send', params)
   held!.serve(callsWith(async (asked) => ({ ...receipt, isDuplicate: asked.bodyBase64 === 'AA==' })))
   expect(await early).toEqual({ ...receipt, isDuplicate: true })
 })
 
-test('a refusal keeps its code on the way', async () => {
+test('a refusal keeps its code across the socket', async () => {
   held!.serve(callsWith(() => Promise.reject(new SealpostError('outbox_full', 'Too much.', { isRetryable: true }))))
   await expect(callSessionDaemon(profile, 'send', params)).rejects.toMatchObject({
     code: 'outbox_full',
@@ -46,7 +46,7 @@ test('a refusal keeps its code on the way', async () => {
   })
 })
 
-test('a call that was taken is answered before the daemon is given up, and then nobody is there', async () => {
+test('an accepted call is answered before the daemon is released, and afterwards no daemon runs', async () => {
   const taken = Promise.withResolvers<void>()
   const answer = Promise.withResolvers<typeof receipt>()
   held!.serve(
@@ -65,7 +65,7 @@ test('a call that was taken is answered before the daemon is given up, and then 
   await expect(callSessionDaemon(profile, 'send', params)).rejects.toMatchObject({ code: 'daemon_gone' })
 })
 
-test('a call while the daemon closes is answered, or learns that no daemon runs', async () => {
+test('a call during the release is answered or learns that no daemon runs', async () => {
   const fates = new Set<string>()
   for (let round = 0; round < 20; round++) {
     held!.serve(callsWith(async () => receipt))
@@ -83,7 +83,7 @@ test('a call while the daemon closes is answered, or learns that no daemon runs'
   expect([...fates].filter((outcome) => outcome !== 'daemon_gone')).toEqual(['answered'])
 })
 
-test("the daemon is the next one's only when the former has released it, and stays with that one", async () => {
+test('the next process gets the daemon only after the former has released it, and keeps it', async () => {
   await held!.endCalls()
   expect(await startSessionDaemon(profile)).toBeNull()
   const former = held!
@@ -95,16 +95,16 @@ test("the daemon is the next one's only when the former has released it, and sta
   expect(await callSessionDaemon(profile, 'send', params)).toEqual(receipt)
 })
 
-test('the socket of a holder that was killed is taken over', async () => {
+test('the socket of a killed holder is taken over', async () => {
   await held!.release()
   const path = join(profile.folder, 'session.sock')
   const holder = createServer().listen(path)
   await once(holder, 'listening')
-  await rename(path, `${path}.left`) // a killed process leaves the file, a closed server takes it away
+  await rename(path, `${path}.left`) // a killed process leaves the file, and a closed server removes it
   holder.close()
   await once(holder, 'close')
   await rename(`${path}.left`, path)
-  expect(existsSync(path)).toBe(true) // else nothing is shown here
+  expect(existsSync(path)).toBe(true) // otherwise the test would prove nothing
   held = await startSessionDaemon(profile)
   expect(held).not.toBeNull()
 })

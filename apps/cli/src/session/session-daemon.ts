@@ -19,7 +19,7 @@ type Result<M extends Method> = Awaited<ReturnType<PeerCalls[M]>>
 export interface SessionDaemon {
   /** Serves calls, including those that are already waiting. */
   serve(calls: PeerCalls): void
-  /** Accepts no more calls. Resolves when the accepted ones are answered. */
+  /** Accepts no more calls. Resolves when all accepted calls have their replies. */
   endCalls(): Promise<void>
   /** Releases the daemon after `endCalls`. */
   release(): Promise<void>
@@ -37,7 +37,7 @@ export async function startSessionDaemon(profile: Profile): Promise<SessionDaemo
   ready.promise.catch(() => undefined) // each call reports it
   const server = createServer((request, response) => void respond(request, response, ready.promise))
   try {
-    await rm(path, { force: true }) // left by a killed process
+    await rm(path, { force: true }) // left behind by a killed process
     await listen(server, path)
   } catch (cause) {
     await lock.release()
@@ -90,7 +90,7 @@ export function isDaemonGone(error: unknown): boolean {
   return error instanceof OperatingError && error.code === 'daemon_gone'
 }
 
-const PATH_BYTES_MAX = 103 // the limit of every platform
+const PATH_BYTES_MAX = 103 // the maximum on every platform
 
 function socketPath(profile: Profile): string {
   const path = join(profile.folder, 'session.sock')
@@ -109,7 +109,7 @@ function listen(server: Server, path: string): Promise<void> {
 }
 
 async function close(server: Server, path: string): Promise<void> {
-  await serveWaitingClients(path).catch(() => undefined) // someone removed the folder
+  await serveWaitingClients(path).catch(() => undefined) // the folder was removed
   await new Promise<void>((resolve) => {
     server.close(() => resolve())
     server.closeIdleConnections()
@@ -117,12 +117,13 @@ async function close(server: Server, path: string): Promise<void> {
 }
 
 /**
- * Removes the socket, then serves the clients that connected before: an aborted client could not tell what was done.
+ * Removes the socket, then serves the clients that connected before. An aborted client could not tell whether its call
+ * was executed.
  */
 async function serveWaitingClients(path: string): Promise<void> {
   const hidden = join(dirname(path), 'session.closing')
   await rename(path, hidden)
-  await fetch('http://session/', { unix: hidden, method: 'HEAD' }) // queues behind all of them
+  await fetch('http://session/', { unix: hidden, method: 'HEAD' }) // queued behind all of them
   await rm(hidden)
 }
 

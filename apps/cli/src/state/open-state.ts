@@ -43,7 +43,7 @@ export async function withStateAt<T>(shell: Shell, place: SpaceOptions, use: (st
   }
 }
 
-/** @throws SealpostError as `setSpace`, and what `withStateAt` explains */
+/** @throws SealpostError as `setSpace`, and the errors that `withStateAt` explains */
 export async function declareSpace(shell: Shell, place: SpaceOptions, terms: SpaceTerms): Promise<void> {
   try {
     await setSpace({ ...place, ...requestsOf(shell) }, terms)

@@ -59,7 +59,7 @@ async function open(shell: Shell, options: OpenOptions): Promise<void> {
   await show(shell, group)
 }
 
-/** Terms that the command does not name stay, so that a change does not reveal history to new members. */
+/** Terms that the command does not name keep their values, so that a change does not reveal history to new members. */
 async function standingTerms(shell: Shell, group: string | undefined): Promise<SpaceTerms> {
   try {
     const { historyFor, keepSeconds, keepBytes, keepsMessages } = await withState(shell, group, async (state) => {

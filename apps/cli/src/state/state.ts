@@ -130,7 +130,7 @@ function replayCommand(run: RunAction): Command {
     )
 }
 
-/** Prints a table at the end; with --json, each entry as it arrives. */
+/** Prints a table at the end, or with --json each entry as it arrives. */
 async function showAll(shell: Shell, entries: AsyncIterable<StateEntry>): Promise<void> {
   const { output } = shell
   const contacts = await Contacts.read(shell.profile.contactsFile)
@@ -229,7 +229,7 @@ function eventForPrograms(event: HistoryEvent, contacts: Contacts): object {
   }
 }
 
-/** `14:03:07 bob  topic = tea`. */
+/** Formats as `14:03:07 bob  topic = tea`. */
 function eventForPeople(event: HistoryEvent, contacts: Contacts, paint: Paint): string {
   const time = new Date(event.atUs / 1000).toTimeString().slice(0, 8)
   const who = paint.bold(escapeName(labelOf(contacts, event.author)))

@@ -1,4 +1,4 @@
-/** A person at the demo page and an agent behind `sealpost mcp` write to each other: two kinds of peer, one broker. */
+/** A user at the demo page and an agent behind `sealpost mcp` exchange messages over one broker. */
 import { chromiumPath, openBrowser, Person } from '@sealpost/ui/testing'
 import { expect, test } from 'vitest'
 import { AS_ALICE, letIn, Machine, startUp } from './cli.ts'
@@ -7,7 +7,7 @@ import { Agent } from './mcp.ts'
 const isMissing = chromiumPath === null && process.env.CI !== 'true'
 if (isMissing) process.stdout.write('skipped: an agent and a browser, for there is no Chromium here\n')
 
-test.skipIf(isMissing)('an agent and a person in a browser exchange messages both ways', async () => {
+test.skipIf(isMissing)('an agent and a user in a browser exchange messages both ways', async () => {
   await using machine = await Machine.make()
   const { facts } = await startUp(machine, AS_ALICE, { DEMO: 'on' })
   await letIn(machine, 'agent')

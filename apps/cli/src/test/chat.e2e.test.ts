@@ -1,4 +1,4 @@
-/** The bar: two peers talk over a broker that dies between messages, and neither loses nor doubles a word. */
+/** Two peers chat over a broker that dies between messages, and no message is lost or duplicated. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { Profile } from '../profile/profile.ts'
 import { startSessionDaemon } from '../session/session-daemon.ts'
@@ -27,7 +27,7 @@ async function killBroker(): Promise<void> {
   await up.process.until('the broker runs again', ({ lines }) => lines.length > restarts)
 }
 
-test('two chats over a broker that is killed and restarted between messages: nothing lost, nothing twice', async () => {
+test('two chats lose and duplicate nothing while the broker is killed and restarted between messages', async () => {
   const alice = machine.start(['chat', 'bob', '--json'])
   const bob = machine.start(['chat', 'alice', '--json', '--profile', 'bob'])
   const said: { alice: string[]; bob: string[] } = { alice: [], bob: [] }
@@ -52,7 +52,7 @@ test('two chats over a broker that is killed and restarted between messages: not
   expect([(await alice.ended()).code, (await bob.ended()).code]).toEqual([0, 0])
   expect(textsOf(alice)).toEqual(said.bob)
   expect(textsOf(bob)).toEqual(said.alice)
-  // Nothing is left for a next life either.
+  // No message remains for the next process either.
   for (const [profile, from, to] of [
     ['default', 'bob', 'alice'],
     ['bob', 'default', 'bob'],
@@ -65,7 +65,7 @@ test('two chats over a broker that is killed and restarted between messages: not
   }
 })
 
-test('what is typed while the broker is away leaves with the next command, once and in order', async () => {
+test('lines typed while the broker is down are sent once and in order with the next command', async () => {
   expect((await machine.run(['send', 'bob', 'first'])).code).toBe(0)
   await up.process.interrupt()
   const chat = await machine.run(['chat', 'bob', '--timeout', '1s'], { stdin: 'second\nthird\n' })
@@ -78,7 +78,7 @@ test('what is typed while the broker is away leaves with the next command, once 
   expect(textsOf(bob)).toEqual(['first', 'second', 'third', 'fourth'])
 })
 
-test('a listener waits for a command of its profile that is just passing', async () => {
+test('a listener waits for a short command of its profile', async () => {
   const passing = await startSessionDaemon(new Profile({ home: machine.environment.SEALPOST_HOME! }, 'bob'))
   const bob = machine.start(['listen', '--profile', 'bob'])
   await bob.until('it waits', ({ stderr }) => stderr.includes('waiting for another command'))

@@ -1,4 +1,4 @@
-/** Test support: runs commands as processes with profiles of their own, or within the test's process. */
+/** For tests: runs commands as processes with their own profiles, or within the test's process. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -86,7 +86,7 @@ export class Running {
   constructor(words: readonly string[], env: Record<string, string>) {
     this.#name = `sealpost ${words.join(' ')}`
     this.child = spawn(process.execPath, [MAIN, ...words], { env, stdio: ['pipe', 'pipe', 'pipe'] })
-    this.child.stdin!.on('error', () => undefined) // it may end before it has read
+    this.child.stdin!.on('error', () => undefined) // the command may end before it has read
     this.child.stdout!.setEncoding('utf8').on('data', (stdout: string) => this.#heard({ stdout }))
     this.child.stderr!.setEncoding('utf8').on('data', (stderr: string) => this.#heard({ stderr }))
     this.#closed = once(this.child, 'close').then(() => {

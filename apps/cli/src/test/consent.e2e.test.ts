@@ -1,4 +1,4 @@
-/** Whom a peer takes mail from, and its keys' turn, as people do both at a terminal. */
+/** Consent and key rotation as users perform them at a terminal. */
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { beforeAll, expect, test } from 'vitest'
@@ -13,7 +13,7 @@ beforeAll(async () => {
 const alice = (...words: string[]) => machine.run(words)
 const bob = (...words: string[]) => machine.run([...words, '--profile', 'bob'])
 
-test('a stranger is refused under contacts, let through when allowed, and refused when blocked', async () => {
+test('an unknown sender is refused under contacts, accepted once allowed, and refused once blocked', async () => {
   expect(jsonOf(await alice('consent', 'set', 'contacts', '--json'))).toEqual({
     ...{ policy: 'contacts', allowed: [], blocked: [] },
   })
@@ -31,7 +31,7 @@ test('a stranger is refused under contacts, let through when allowed, and refuse
   expect(jsonOf(await alice('consent', 'show', '--json'))).toEqual({ policy: 'open', allowed: [], blocked: [] })
 })
 
-test('a rotation keeps what was sealed before, whichever command holds the session', async () => {
+test('messages sealed before a rotation stay readable, whichever command holds the session', async () => {
   await bob('send', 'alice', 'to the first key')
   expect(jsonOf(await alice('key', 'rotate', '--json'))).toEqual({ boxEpoch: 2 })
   const listener = machine.start(['listen', '--json'])
@@ -49,14 +49,14 @@ test('a rotation keeps what was sealed before, whichever command holds the sessi
   await bobHears.interrupt()
 })
 
-test('both see the same fingerprint', async () => {
+test('both peers see the same fingerprint', async () => {
   const own = jsonOf(await alice('key', 'fingerprint', '--json'))
   expect(own.fingerprint).toMatch(/^([0-9A-Z]{4}-){7}[0-9A-Z]{4}$/)
   expect(jsonOf(await bob('key', 'fingerprint', 'alice', '--json'))).toEqual({ ...own, name: 'alice' })
   expect((await bob('peers')).stdout).toContain(own.fingerprint)
 })
 
-test('locked keys join, send and rotate with their passphrase, and do nothing without it', async () => {
+test('a profile with locked keys joins, sends and rotates with its passphrase, and does nothing without it', async () => {
   const env = { SEALPOST_PASSPHRASE: 'correct horse' }
   const carol = (words: string[], environment: Record<string, string> = env) =>
     machine.run([...words, '--profile', 'carol'], { env: environment })

@@ -1,4 +1,4 @@
-/** One person, several machines, from the command line. */
+/** One user on several machines, from the command line. */
 import { beforeEach, expect, test } from 'vitest'
 import { failureOf, jsonLinesOf, jsonOf, Machine } from './cli.ts'
 
@@ -8,7 +8,7 @@ beforeEach(async () => {
   return () => machine[Symbol.asyncDispose]()
 })
 
-test('a machine is added by one line, is written to, and is removed', async () => {
+test('one command adds a machine, which receives messages and can be removed', async () => {
   const { invite } = jsonOf(await machine.run(['device', 'add', 'phone', '--json']))
   const joined = jsonOf(await machine.run(['join', invite, '--profile', 'phone', '--json']))
   expect(joined.name).toBe('alice/phone')
@@ -37,7 +37,7 @@ test('a machine is added by one line, is written to, and is removed', async () =
   expect(failureOf(await machine.run(['device', 'add', 'a/b', '--json']))).toEqual([2, 'label_malformed'])
 })
 
-test('a new identity key keeps name, mail and who knows it', async () => {
+test('a new identity key keeps the name, waiting messages and contacts', async () => {
   await machine.run(['send', 'alice', 'before', '--profile', 'bob'])
   const { key, fingerprint } = jsonOf(await machine.run(['key', 'rotate', '--identity', '--json']))
   expect(jsonOf(await machine.run(['key', 'fingerprint', '--json']))).toMatchObject({ key, fingerprint })

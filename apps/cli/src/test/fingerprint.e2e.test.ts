@@ -12,7 +12,7 @@ async function peerNamed(name: string): Promise<{ peer: string; fingerprint: str
   return jsonLinesOf(await machine.run(['peers', '--json'])).find((peer) => peer.name === name)
 }
 
-test('nobody enrols under the fingerprint of another member, or under its beginning', async () => {
+test("nobody can enrol under another member's fingerprint or a prefix of it", async () => {
   const { fingerprint } = await peerNamed('carol')
   const { invite } = jsonOf(await machine.run(['invite', 'create', '--json']))
   const names = [fingerprint, fingerprint.toLowerCase(), fingerprint.replaceAll('-', ''), 'NV2N-HQ7V']

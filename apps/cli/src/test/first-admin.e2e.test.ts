@@ -26,12 +26,12 @@ afterAll(async () => {
 const admin = (words: readonly string[], env: Record<string, string> = { DATABASE_URL: logins.admin }) =>
   machine.run(['admin', 'mesh', ...words], { env })
 
-test('without a broker there is no invite: it names the key of one', async () => {
+test('no invite is created without a broker, unless its key is given', async () => {
   const refused = await admin(['create', 'home', '--url', 'ws://127.0.0.1:7450'])
   expect(refused).toMatchObject({ code: 7, stdout: '', stderr: expect.stringContaining('(broker_not_running)') })
 })
 
-test('a database without tables is refused with what to do, and an invite that is not there as well', async () => {
+test('a database without tables is refused with a remedy, and a missing invite is refused too', async () => {
   const empty = await emptyDatabase()
   const refused = await admin(['create', 'home', '--url', 'ws://127.0.0.1:7450', '--quiet'], {
     DATABASE_URL: empty.url,
@@ -43,7 +43,7 @@ test('a database without tables is refused with what to do, and an invite that i
   expect(joined).toMatchObject({ code: 2, stderr: expect.stringContaining('The invite is empty') })
 })
 
-test('a mesh begins with one admin, who lets others in', async () => {
+test('a mesh begins with one admin, who invites others', async () => {
   const keyFile = join(machine.folder, 'broker.json')
   const made = await machine.run(['shard', 'keygen', keyFile])
   expect((await machine.run(['shard', 'keygen', keyFile])).code).toBe(5)
@@ -75,7 +75,7 @@ test.each([
   expect(refused).toMatchObject({ code, stdout: '', stderr: expect.stringContaining(`(${name})`) })
 })
 
-test("a broker's account may not, and the operators' is taken where it is named", async () => {
+test("the broker's login is refused, and the operators' login is used if it is configured", async () => {
   const refused = await admin(['create', 'mine'], { DATABASE_URL: logins.broker })
   expect(refused).toMatchObject({ code: 4, stderr: expect.stringContaining('(database_forbids)') })
   const env = { DATABASE_URL: logins.broker, ADMIN_DATABASE_URL: logins.admin }
@@ -83,7 +83,7 @@ test("a broker's account may not, and the operators' is taken where it is named"
   expect((await machine.run(['db', 'prepare'], { env: { DATABASE_URL: scratch.url } })).code).toBe(2)
 })
 
-test('an invite of a member to an address that nobody can dial is refused, too', async () => {
+test("a member's invite to an address that nobody can dial is refused too", async () => {
   const refused = await machine.run(['invite', 'create', '--url', 'ws://broker.example/?a'])
   expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('(usage)') })
 })

@@ -1,4 +1,4 @@
-/** Groups and pools on the command line: their members, who receives a message, and refusals. */
+/** Groups and pools on the command line: members, recipients, and refusals. */
 import { beforeEach, expect, test } from 'vitest'
 import { failureOf, jsonOf, Machine } from './cli.ts'
 
@@ -8,7 +8,7 @@ beforeEach(async () => {
   return () => machine[Symbol.asyncDispose]()
 })
 
-test('a group is made, written to, changed and shown', async () => {
+test('a group is created, written to, changed and shown', async () => {
   const made = jsonOf(await machine.run(['group', 'create', 'crew', 'bob', 'carol', '--json']))
   expect(made).toMatchObject({ name: 'crew', epoch: 1 })
   expect(made.members).toHaveLength(3)
@@ -26,7 +26,7 @@ test('a group is made, written to, changed and shown', async () => {
   expect((await machine.run(['group', 'show', made.id])).stdout).toMatch(/members +.*you/)
 })
 
-test('a deleted group is gone for everybody, and its name is free', async () => {
+test('a deleted group is gone for all members, and its name is available again', async () => {
   const made = jsonOf(await machine.run(['group', 'create', 'crew', 'bob', 'carol', '--json']))
   await machine.run(['group', 'send', 'crew', 'last words'])
   const deleted = await machine.run(['group', 'delete', 'crew', '--json'])
@@ -40,7 +40,7 @@ test('a deleted group is gone for everybody, and its name is free', async () => 
   expect([again.code, again.stdout]).toEqual([0, expect.not.stringContaining(made.id)])
 })
 
-test('what can not be done with a group says why', async () => {
+test('impossible group commands are refused with a reason', async () => {
   await machine.run(['group', 'create', 'crew', 'bob', 'carol'])
   const code = async (...words: string[]) => failureOf(await machine.run(['group', ...words, '--json']))
   expect(await code('add', 'crew', 'carol', '--profile', 'bob')).toEqual([4, 'not_owner'])
@@ -50,7 +50,7 @@ test('what can not be done with a group says why', async () => {
   expect(await code('send', 'crew', 'x')).toEqual([2, 'group_ambiguous'])
 })
 
-test('each worker that listens gets work, and each message goes to one', async () => {
+test('each listening worker gets messages, and each message goes to one of them', async () => {
   const made = jsonOf(await machine.run(['pool', 'create', 'crew', 'bob', 'carol', '--json']))
   expect(made).toMatchObject({ name: 'crew', epoch: 1 })
   expect(made.members).toHaveLength(2)
@@ -68,7 +68,7 @@ test('each worker that listens gets work, and each message goes to one', async (
   expect((await machine.run(['pool', 'show', made.id])).stdout).toMatch(/members +bob/)
 })
 
-test('what can not be done with a pool says why', async () => {
+test('impossible pool commands are refused with a reason', async () => {
   await machine.run(['pool', 'create', 'crew', 'bob'])
   const code = async (...words: string[]) => failureOf(await machine.run([...words, '--json']))
   expect(await code('pool', 'add', 'crew', 'carol', '--profile', 'bob')).toEqual([4, 'not_owner'])
@@ -76,12 +76,12 @@ test('what can not be done with a pool says why', async () => {
   expect(await code('pool', 'send', 'nobody', 'x')).toEqual([3, 'unknown_pool'])
   const unheard = await machine.run(['listen', '--pool', 'nobody', '--json'])
   expect([unheard.code, unheard.stdout]).toEqual([3, ''])
-  expect(JSON.parse(unheard.stderr)).toMatchObject({ error: { code: 'unknown_pool' } }) // and nothing before it
+  expect(JSON.parse(unheard.stderr)).toMatchObject({ error: { code: 'unknown_pool' } }) // and no output before it
   await machine.run(['pool', 'create', 'crew', 'bob'])
   expect(await code('pool', 'send', 'crew', 'x')).toEqual([2, 'pool_ambiguous'])
 })
 
-test('a deleted pool is gone for everybody', async () => {
+test('a deleted pool is gone for all members', async () => {
   const made = jsonOf(await machine.run(['pool', 'create', 'crew', 'bob', '--json']))
   const deleted = await machine.run(['pool', 'delete', 'crew', '--json'])
   expect([deleted.code, jsonOf(deleted)]).toEqual([0, { deleted: made.id }])

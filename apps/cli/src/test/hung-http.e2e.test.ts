@@ -1,4 +1,4 @@
-/** Commands that use HTTP, while the broker is stopped: its socket accepts, and no answer ever comes. */
+/** Commands that use HTTP while the broker is suspended: its socket accepts, and no response ever arrives. */
 import { cp } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
@@ -22,13 +22,13 @@ afterAll(async () => {
   await machine[Symbol.asyncDispose]()
 })
 
-test('a command ends with unreachable when its patience is over', async () => {
+test('a command ends with unreachable after its time limit', async () => {
   stop()
   const { code, stderr } = await machine.run(['state', 'get', 'topic', '--json'])
   expect([code, JSON.parse(stderr).error.code]).toEqual([7, 'connection_lost'])
 })
 
-/** As a stopped broker: the kernel accepts, and nobody answers. */
+/** Behaves like a suspended broker: the kernel accepts, and nobody responds. */
 function listenSilently() {
   const heard: string[] = []
   const server = Bun.listen({
@@ -38,7 +38,7 @@ function listenSilently() {
   return { heard, url: `ws://127.0.0.1:${server.port}`, [Symbol.dispose]: () => server.stop(true) }
 }
 
-/** Another profile with alice's keys. */
+/** Creates another profile with alice's keys. */
 async function copyProfile(name: string, changed: object): Promise<void> {
   const [from, to] = ['default', name].map((each) => join(machine.folder, 'profiles', each))
   await cp(from!, to!, { recursive: true })
@@ -46,7 +46,7 @@ async function copyProfile(name: string, changed: object): Promise<void> {
   await Bun.write(path, JSON.stringify({ ...(await Bun.file(path).json()), ...changed }))
 }
 
-test('the first signal ends a command that waits for an answer', async () => {
+test('the first signal ends a command that waits for a response', async () => {
   using silent = listenSilently()
   await copyProfile('stuck', { url: silent.url })
   for (const words of [['state', 'get', 'topic'], ['state', 'watch', '--quiet'], ['history'], ['space', 'open']]) {
@@ -58,7 +58,7 @@ test('the first signal ends a command that waits for an answer', async () => {
   }
 })
 
-test('the next known address is asked when one does not answer', async () => {
+test('if one address does not respond, the command tries the next known one', async () => {
   using silent = listenSilently()
   await copyProfile('moved', { cell: [silent.url] })
   const got = await machine.run(['state', 'get', 'topic', '--profile', 'moved'])

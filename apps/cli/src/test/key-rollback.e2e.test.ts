@@ -1,4 +1,4 @@
-/** A broker whose directory goes back to an older box key between two commands of one profile. */
+/** A broker whose directory reverts to an older box key between two commands of one profile. */
 import { openDatabase } from '@sealpost/pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { AS_ALICE, failureOf, jsonOf, letIn, Machine, ownerUrl, startUp } from './cli.ts'
@@ -13,7 +13,7 @@ beforeAll(async () => {
 })
 afterAll(() => machine[Symbol.asyncDispose]())
 
-/** What the directory says of the member from now on: the key from before its last rotation. */
+/** Makes the directory return the member's key from before its last rotation. */
 async function goBack(name: string): Promise<void> {
   const db = await openDatabase(databaseUrl, { connections: 1 })
   const rows = await db.run(
@@ -34,14 +34,14 @@ const ok = async (...words: string[]) => {
   return stdout
 }
 
-test('a later command seals nothing to a key that is older than one which an earlier command has seen', async () => {
+test('a later command seals nothing to a key older than one that an earlier command has seen', async () => {
   await ok('key', 'rotate', '--profile', 'bob')
   await ok('send', 'bob', 'to the second key')
   await goBack('bob')
   const sent = await machine.run(['send', 'bob', 'to the first key', '--json'])
   expect([...failureOf(sent), sent.stdout]).toEqual([4, 'key_refused', ''])
   expect(sent.stderr).toContain('binding_rolled_back')
-  // Mail has seen the key, so a space gives nothing to an older one, either.
+  // The profile learned the newer key by sending, so a space grants nothing to the older key either.
   const opened = await machine.run(['space', 'open', '--json'])
   expect(opened.code).toBe(0)
   expect(opened.stderr).toContain('binding_rolled_back')

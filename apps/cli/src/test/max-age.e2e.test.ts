@@ -1,11 +1,11 @@
-/** `--max-age`: mail that was sealed long ago is rejected, and what is newer is taken. */
+/** `--max-age`: messages sealed too long ago are rejected, and newer ones are accepted. */
 import { expect, test } from 'vitest'
 import { Machine } from './cli.ts'
 
 test.each([
   ['listen', ['listen', '--max-age', '2s', '--profile', 'bob']],
   ['mcp', ['mcp', '--max-age', '2s', '--profile', 'bob']],
-])('%s rejects what is older', async (_, words) => {
+])('%s rejects older messages', async (_, words) => {
   await using machine = await Machine.withBroker('bob')
   expect((await machine.run(['send', 'bob', 'long ago'])).code).toBe(0)
   const sentAtMs = Date.now()

@@ -1,4 +1,4 @@
-/** For tests: an MCP client of the official SDK, with `sealpost mcp` as a process of its own behind it. */
+/** For tests: an MCP client of the official SDK, connected to a `sealpost mcp` process. */
 import { join } from 'node:path'
 import { Client, type VersionNegotiationMode } from '@modelcontextprotocol/client'
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio'
@@ -9,7 +9,10 @@ import type { Machine } from './cli.ts'
 const MAIN = join(import.meta.dirname, '../main.ts')
 const WITHIN_MS = 60_000
 
-/** `legacy`: those of 2025. `auto`: the newest, which the client finds out by a process that it ends again at once. */
+/**
+ * `legacy`: the 2025 revisions. `auto`: the newest revision, which the client detects with a process that it ends again
+ * at once.
+ */
 export type Revision = 'legacy' | '2026-07-28' | 'auto'
 
 export interface ToolAnswer {
@@ -19,7 +22,7 @@ export interface ToolAnswer {
   readonly error: { readonly code: string; readonly message: string; readonly isRetryable: boolean } | null
 }
 
-/** Of all answers together: each test looks at what its tool gives. */
+/** The fields of all results together; each test reads those of its tool. */
 interface Structured {
   readonly notice: string
   readonly messages: readonly LabelledMessage[]
@@ -78,7 +81,7 @@ export class Agent implements AsyncDisposable {
     }
   }
 
-  /** The one message that is unread, as soon as there is one. */
+  /** Resolves with the one unread message, once there is one. */
   async readOne(): Promise<LabelledMessage> {
     for (const lateMs = performance.now() + WITHIN_MS; ; ) {
       const { structured } = await this.call('read_inbox', { waitSeconds: 20 })
@@ -103,7 +106,7 @@ export class Agent implements AsyncDisposable {
     }
   }
 
-  /** As a crash or an impatient host does. */
+  /** Kills the process, like a crash or an impatient host. */
   async kill(): Promise<void> {
     const closed = Promise.withResolvers<void>()
     this.client.onclose = closed.resolve

@@ -16,7 +16,7 @@ const HELD = 4711
 const QUEUED = 500
 const MOVE = ['mesh', 'move', MESH, '--to', 'b', '--json'] as const
 
-/** Two cells, a mesh with some mail in the first, and an operator's machine. */
+/** Two cells, a mesh with some messages in the first, and an operator's machine. */
 class Cells implements AsyncDisposable {
   readonly machine: Machine
   readonly env: Record<string, string>
@@ -106,7 +106,7 @@ async function countOf(db: Database, from: string): Promise<number> {
   return row!.count
 }
 
-/** Asks until it is so. */
+/** Polls until the condition holds. */
 async function until(isSo: () => Promise<boolean>): Promise<void> {
   if (!(await isSo())) return until(isSo)
 }
@@ -116,7 +116,7 @@ const moversIn = (db: Database) =>
   countOf(db, `pg_stat_activity where datname = current_database() and application_name = 'sealpost mover'`)
 const heldIn = (db: Database) => countOf(db, `pg_locks where locktype = 'advisory' and objid = ${HELD} and not granted`)
 
-test('a mover that is killed at any phase is followed by one that brings the mesh to its end', async () => {
+test('a mover that is killed in any phase is replaced by one that completes the move', async () => {
   await using cells = await Cells.make()
   const [a, b] = [await cells.cell('a'), await cells.cell('b')]
   await cells.know({ a: a.url, b: b.url })
@@ -147,7 +147,7 @@ test('a mover that is killed at any phase is followed by one that brings the mes
   expect((await cells.run(...MOVE)).stdout).toContain('"moved":false')
 })
 
-test('a database that dies under a move is found again, or the mesh stays where it is without it', async () => {
+test('a move continues after its database restarts, or the mesh stays where it was without it', async () => {
   await using cells = await Cells.make()
   const a = await cells.cell('a')
   await fill(a)

@@ -1,4 +1,4 @@
-/** A message whose file was not saved stays in the queue, whichever command printed it. */
+/** A message whose file was not saved stays in the queue, whichever command printed the message. */
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { openDatabase } from '@sealpost/pg'
@@ -33,7 +33,7 @@ interface Heard {
 const heardBy: (ended: { stdout: string }) => Heard[] = jsonLinesOf
 const codeOf = (ended: Ended): string => errorOf(ended).code
 
-/** A member with a mailbox of its own, so that no test reads another one's mail. */
+/** A member with its own mailbox, so that no test reads another test's messages. */
 async function newMember(): Promise<{ name: string; profile: string[]; folder: string }> {
   count += 1
   const name = `peer-${count}`
@@ -46,7 +46,7 @@ async function send(to: string, ...words: string[]): Promise<void> {
   expect(sent.code, sent.stderr).toBe(0)
 }
 
-/** As a program of alice has it, beside the command line. */
+/** Opens an SDK peer of alice, as a program beside the command line would. */
 async function alice() {
   const profile = new Profile({ home: machine.environment.SEALPOST_HOME! }, 'default')
   const { url, brokerKey, meshId } = await profile.readMembership()
@@ -66,7 +66,7 @@ async function alice() {
   }
 }
 
-/** A message whose file its sender has removed. */
+/** Sends a message whose file is then removed by its sender. */
 async function sendLost(name: string) {
   await using sender = await alice()
   const to = await sender.keyOf(name)
@@ -76,7 +76,7 @@ async function sendLost(name: string) {
   return to
 }
 
-/** What is left for a next life of this peer. */
+/** Returns the messages that remain for this peer's next process. */
 async function leftFor(to: string): Promise<Heard[]> {
   const listener = machine.start(['listen', '--json', '--profile', to])
   await send(to, 'end')
@@ -84,7 +84,7 @@ async function leftFor(to: string): Promise<Heard[]> {
   return heardBy(await listener.interrupt())
 }
 
-test('listen without --files leaves a message with a file open, and takes the mail behind it', async () => {
+test('listen without --files leaves a message with a file open, and handles the messages behind it', async () => {
   const { name, profile, folder } = await newMember()
   await send(name, 'before')
   await send(name, 'the plan', '--file', plan)
@@ -99,7 +99,7 @@ test('listen without --files leaves a message with a file open, and takes the ma
   expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
 })
 
-test('for people, listen names the option, and Ctrl-C reports what stays', async () => {
+test('in text mode, listen mentions the option, and Ctrl-C reports which messages remain', async () => {
   const { name, profile } = await newMember()
   const listener = machine.start(['listen', ...profile])
   await send(name, 'the plan', '--file', plan)
@@ -109,7 +109,7 @@ test('for people, listen names the option, and Ctrl-C reports what stays', async
   expect(await leftFor(name)).toMatchObject([{ text: 'the plan' }, { text: 'end' }])
 })
 
-test('more bytes of open messages than a session may have do not keep other mail back', async () => {
+test("open messages above the session's byte limit do not hold back others", async () => {
   const { name, profile } = await newMember()
   await using sender = await alice()
   const to = await sender.keyOf(name)
@@ -133,7 +133,7 @@ test('listen --exec without --files does not run the command for a message with 
   expect([saving.code, saving.stdout]).toEqual([0, 'the plan plan.txt\n'])
 })
 
-test('a command that fails gets the file again from where it was saved, and no second copy is made', async () => {
+test('a command that fails gets the same saved file again, and no second copy is created', async () => {
   const { name, profile, folder } = await newMember()
   await send(name, 'the plan', '--file', plan)
   const mark = join(machine.folder, `mark of ${name}`)
@@ -144,7 +144,7 @@ test('a command that fails gets the file again from where it was saved, and no s
   expect(await readdir(folder)).toEqual(['plan.txt'])
 })
 
-test('a pool worker without --files gives work with a file back, and one with --files does it', async () => {
+test('a pool worker without --files returns a message with a file to the pool, and one with --files processes it', async () => {
   const { name, profile, folder } = await newMember()
   const pool = `pool of ${name}`
   expect((await machine.run(['pool', 'create', pool, name])).code).toBe(0)
@@ -162,7 +162,7 @@ test('a pool worker without --files gives work with a file back, and one with --
   expect([saving.code, saving.stdout]).toEqual([0, 'work plan.txt\n'])
 })
 
-test('work of a pool whose file is gone is given back at first, and rejected at its fifth delivery', async () => {
+test('a pool message whose file is gone is first retried, and rejected at its fifth delivery', async () => {
   const { name, profile, folder } = await newMember()
   const pool = `pool of ${name}`
   const { id } = JSON.parse((await machine.run(['pool', 'create', pool, name, '--json'])).stdout)
@@ -187,7 +187,7 @@ test('work of a pool whose file is gone is given back at first, and rejected at 
   expect([last.code, last.stdout, last.stderr]).toEqual([0, '', expect.stringContaining('rejected, because its file')])
 })
 
-test('a message whose file is gone is rejected, and no command runs for it', async () => {
+test('a message whose file is gone is rejected without running a command', async () => {
   const { name, profile, folder } = await newMember()
   const env = { DATABASE_URL: await ownerUrl(up) }
   const key = await sendLost(name)
@@ -201,7 +201,7 @@ test('a message whose file is gone is rejected, and no command runs for it', asy
   expect(letters).toMatchObject([{ detail: 'attachment_unknown' }, { detail: 'attachment_unknown' }])
 })
 
-test('a reference of a later version stays open without --files, and is rejected with it', async () => {
+test('a file reference of a later version stays open without --files, and is rejected with it', async () => {
   const { name, profile, folder } = await newMember()
   {
     await using sender = await alice()
@@ -218,7 +218,7 @@ test('a reference of a later version stays open without --files, and is rejected
   expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
 })
 
-test('a folder that can not be written ends listen with a code, and the message stays', async () => {
+test('listen ends with a code if the folder is not writable, and the message stays', async () => {
   const { name, profile } = await newMember()
   await send(name, 'the plan', '--file', plan)
   const refused = await machine.run(['listen', '--count', '1', '--json', '--files', plan, ...profile])
@@ -226,7 +226,7 @@ test('a folder that can not be written ends listen with a code, and the message 
   expect((await leftFor(name)).map(({ text }) => text)).toEqual(['the plan', 'end'])
 })
 
-test('chat leaves a message with a file open, and takes it with --files', async () => {
+test('chat leaves a message with a file open, and settles it with --files', async () => {
   const { name, profile, folder } = await newMember()
   const chat = machine.start(['chat', 'alice', '--json', ...profile])
   await send(name, 'the plan', '--file', plan)
@@ -243,7 +243,7 @@ test('chat leaves a message with a file open, and takes it with --files', async 
   expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
 })
 
-/** A peer of alice that answers each request with the plan. */
+/** A peer of alice that replies to each request with the plan. */
 async function answering() {
   const program = await alice()
   program.peer.onMessage(async (message) => {
@@ -253,7 +253,7 @@ async function answering() {
   return program
 }
 
-test('request saves the file of an answer, and without --files leaves the answer in the queue', async () => {
+test('request saves the file of a reply, and without --files leaves the reply in the queue', async () => {
   const { name, profile, folder } = await newMember()
   const ask = (...words: string[]) => machine.run(['request', 'alice', 'the plan?', '--json', ...words, ...profile])
   {
@@ -264,7 +264,7 @@ test('request saves the file of an answer, and without --files leaves the answer
     const left = await ask()
     expect([left.code, codeOf(left)]).toEqual([1, 'file_not_saved'])
     expect(heardBy(left)).toMatchObject([{ text: 'here it is', file: { name: 'plan.txt', path: null } }])
-    // The same by the session of a command that saves files.
+    // Sends the same request through the session of a command that saves files.
     const listener = machine.start(['listen', '--json', '--files', folder, ...profile])
     const [first] = await listener.until('the answer came again', ({ stdout }) => {
       const heard = heardBy({ stdout })
@@ -279,7 +279,7 @@ test('request saves the file of an answer, and without --files leaves the answer
   expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
 })
 
-test('an agent saves the file of an answer before it settles the answer', async () => {
+test('an agent saves the file of a reply before it settles the reply', async () => {
   const { name, profile, folder } = await newMember()
   {
     await using _ = await answering()
@@ -295,7 +295,7 @@ test('an agent saves the file of an answer before it settles the answer', async 
   expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
 })
 
-test('an agent settles a message when it has saved its file, and not before', async () => {
+test('an agent can settle a message only after saving its file', async () => {
   const { name, profile, folder } = await newMember()
   await send(name, 'the plan', '--file', plan)
   await using agent = await Agent.start(machine, [...profile, '--files', folder])
@@ -317,7 +317,7 @@ test('an agent settles a message when it has saved its file, and not before', as
   expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
 })
 
-test('a message that no file goes with, and one whose file is gone, say so to an agent', async () => {
+test('an agent learns that a message has no file, or that its file is gone', async () => {
   const { name, profile } = await newMember()
   await using agent = await Agent.start(machine, profile)
   await send(name, 'plain')

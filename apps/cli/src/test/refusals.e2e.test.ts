@@ -1,4 +1,4 @@
-/** What the command answers when it can't do what it is asked, without any broker. */
+/** The command's errors when it can't do what it is asked, without a broker. */
 import { createServer } from 'node:net'
 import { createInvite, generateSigningKeys, ready } from '@sealpost/identity'
 import type { MeshId, PeerKey } from '@sealpost/std'
@@ -22,7 +22,7 @@ beforeAll(async () => {
 })
 afterAll(() => machine[Symbol.asyncDispose]())
 
-/** Nobody listens there any more. */
+/** Returns a port on which nobody listens any more. */
 function closedPort(): Promise<number> {
   const listener = createServer()
   return new Promise((resolve) => {
@@ -47,10 +47,10 @@ test.each([
   const ended = await machine.run(words)
   expect(ended.code, ended.stderr).toBe(code)
   expect(ended.stderr).not.toBe('')
-  expect(ended.stderr).not.toContain('    at ') // of a stack
+  expect(ended.stderr).not.toContain('    at ') // no stack trace
 })
 
-test('a message that no broker takes in time is kept for later, and says so', async () => {
+test('a message that no broker accepts in time is stored for later, and the output says so', async () => {
   const late = await machine.run(['send', peer, 'hi', '--timeout', '1s'])
   expect(late).toMatchObject({
     code: 124,
@@ -64,7 +64,7 @@ test('with --json an error is one object on stderr, and stdout stays empty', asy
   expect(errorOf(ended)).toEqual({ code: 'file_missing', message: 'There is no file at /nowhere.' })
 })
 
-test('an invite for a broker that is away is tried again later, with the same keys', async () => {
+test('joining with an invite for an unreachable broker can be retried with the same keys', async () => {
   const invite = createInvite(generateSigningKeys(), {
     meshId: 'cd'.repeat(16) as MeshId,
     url: `ws://127.0.0.1:${await closedPort()}`,
@@ -76,7 +76,7 @@ test('an invite for a broker that is away is tried again later, with the same ke
     expect((await machine.run(['join', invite, '--profile', 'newcomer'])).code).toBe(7)
 })
 
-test('help and version are no errors, and help shows examples', async () => {
+test('help and version are not errors, and help shows examples', async () => {
   expect(await machine.run(['--version'])).toMatchObject({
     code: 0,
     stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/),

@@ -1,4 +1,4 @@
-/** Asking and answering, and what peers say of themselves, between commands as people run them. */
+/** Requests, replies and peers' statuses, between commands as users run them. */
 import { beforeEach, expect, test } from 'vitest'
 import { jsonLinesOf, Machine } from './cli.ts'
 
@@ -10,7 +10,7 @@ beforeEach(async () => {
 
 const ANSWER_CMD = 'if [ "$SEALPOST_IS_REQUEST" ]; then tr a-z A-Z; else cat; fi'
 
-test('a question is answered by what a command prints, in every process that holds the session', async () => {
+test('a request gets the output of a command as its reply, whichever process holds the session', async () => {
   const bob = machine.start(['listen', '--exec', ANSWER_CMD, '--reply', '--profile', 'bob'])
   await bob.until('it listens', ({ stderr }) => stderr.includes('listening'))
   expect(await machine.run(['request', 'bob', 'hello'])).toMatchObject({ code: 0, stdout: 'HELLO\n' })
@@ -23,7 +23,7 @@ test('a question is answered by what a command prints, in every process that hol
   await bob.until('what is no params is printed', ({ stdout }) => stdout.includes('no params'))
 })
 
-test('nobody answers: at once when asked so, else when the time is up', async () => {
+test('without a reply a request fails at once if the caller wants that, otherwise on timeout', async () => {
   expect(await machine.run(['request', 'bob', 'x', '--if-online', '--json'])).toMatchObject({
     code: 7,
     stderr: expect.stringContaining('"no_responder"'),
@@ -32,14 +32,14 @@ test('nobody answers: at once when asked so, else when the time is up', async ()
     code: 124,
     stderr: expect.stringContaining('No reply arrived in time'),
   })
-  // What had not left when the time was up leaves with her next command.
+  // A request that was unsent at the timeout is sent with her next command.
   const alice = machine.start(['listen', '--json', '--count', '1'])
   const late = machine.start(['listen', '--exec', ANSWER_CMD, '--reply', '--count', '1', '--profile', 'bob'])
   expect((await late.ended()).code).toBe(0)
   expect(JSON.parse((await alice.ended()).stdout)).toMatchObject({ text: 'X', name: 'bob' })
 })
 
-test('what a peer says of itself is kept, and seen by the others while it is there', async () => {
+test("a peer's status is stored, and others see it while the peer is online", async () => {
   const says = (words: string[]) => machine.run(['status', ...words, '--profile', 'bob'])
   expect(await says(['dnd', 'asleep'])).toMatchObject({
     code: 0,

@@ -1,4 +1,7 @@
-/** State and history from the command line, over a broker and its database: who is given what, and what it then reads. */
+/**
+ * State and history on the command line, over a broker and its database: who gets the keys, and what they can then
+ * read.
+ */
 import { beforeAll, expect, test } from 'vitest'
 import { failureOf, jsonLinesOf, letIn, Machine } from './cli.ts'
 
@@ -8,14 +11,14 @@ beforeAll(async () => {
   return () => machine[Symbol.asyncDispose]()
 })
 
-/** As JSON; a failure is its code. */
+/** Returns the parsed JSON, or the code of a failure. */
 async function run(...words: string[]) {
   const ended = await machine.run([...words, '--json'])
   return ended.code === 0 ? jsonLinesOf(ended) : failureOf(ended)
 }
 const asBob = ['--profile', 'bob']
 
-test('what is set is read, watched and replayed by a member who was given the keys', async () => {
+test('a member with the keys reads, watches and replays values that were set', async () => {
   expect(await run('state', 'set', 'topic', 'tea')).toEqual([3, 'space_unknown'])
   expect(await run('space', 'open', ...asBob)).toEqual([4, 'not_owner'])
   expect(await run('space', 'open')).toMatchObject([{ historyFor: 'all', keyEpoch: 1, members: 2, lacking: [] }])
@@ -42,7 +45,7 @@ test('what is set is read, watched and replayed by a member who was given the ke
   expect((await machine.run(['state', 'list', ...asBob])).stdout).toMatch(/plan +b +1 /)
 })
 
-test('in a group only its members, and with history for members who had joined by then only since they came', async () => {
+test('in a group only its members can read, and members who joined by then see history only from their joining on', async () => {
   await run('group', 'create', 'crew', 'bob')
   await letIn(machine, 'dave')
   const crew = ['--group', 'crew']

@@ -1,14 +1,14 @@
-/** Commands at a broker with TLS and a private authority, and what they warn of where there is no TLS. */
+/** Commands with a TLS broker and a private authority, and warnings about brokers without TLS. */
 import { join } from 'node:path'
 import { TestAuthority } from '@sealpost/broker-program/testing'
 import { expect, test } from 'vitest'
 import { type Ended, failureOf, jsonLinesOf, Machine, startUp } from './cli.ts'
 
 const UNENCRYPTED = '(unencrypted_transport)'
-/** Of `doctor --json`, by their names. */
+/** Returns the checks of `doctor --json` by name. */
 const checksOf = (ended: Ended) => Object.fromEntries(jsonLinesOf(ended).map((check) => [check.name, check]))
 
-test('up with a certificate prints wss, and only who trusts its authority gets in', async () => {
+test('up with a certificate prints wss, and only clients that trust its authority can connect', async () => {
   await using machine = await Machine.make()
   const authority = TestAuthority.make(machine.folder)
   const { cert, key } = await authority.certify()
@@ -19,7 +19,7 @@ test('up with a certificate prints wss, and only who trusts its authority gets i
   expect(first.process.stderr).not.toContain(UNENCRYPTED)
   await first.process.interrupt()
 
-  // The same by the environment, and where it really listens.
+  // Configured by the environment, with the address that the broker actually listens on.
   const up = await startUp(machine, [], { TLS_CERT: cert, TLS_KEY: key })
   expect(up.facts.url).toMatch(/^wss:\/\/127\.0\.0\.1:\d+$/)
   const { stdout } = await machine.run(['invite', 'create', '--url', up.facts.url, '--quiet'], { env: trusting })
@@ -42,7 +42,7 @@ test('up with a certificate prints wss, and only who trusts its authority gets i
   await up.process.interrupt()
 })
 
-test('up, join and doctor warn where plain text leaves the machine, and else not', async () => {
+test('up, join and doctor warn if plain text leaves the machine, and only then', async () => {
   await using machine = await Machine.make()
   const open = await startUp(machine, ['--port', '0', '--host', '0.0.0.0'])
   expect(open.process.stderr).toContain(UNENCRYPTED)

@@ -1,4 +1,4 @@
-/** A newcomer's way, with the commands as they stand in the help: up, invite, join, send, listen. */
+/** The first steps of a new user, with the commands from the help: up, invite, join, send, listen. */
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { openDatabase } from '@sealpost/pg'
@@ -16,7 +16,7 @@ describe('on one machine', () => {
   afterAll(() => machine[Symbol.asyncDispose]())
   const bob = ['--profile', 'bob']
 
-  test('a message is sent by name and heard by name', async () => {
+  test('a message can be addressed by name, and its sender is shown by name', async () => {
     const sent = await machine.run(['send', 'bob', 'hello bob', '--json'])
     expect(sent.code).toBe(0)
     const heard = await machine.run(['listen', '--count', '1', '--json', ...bob])
@@ -25,7 +25,7 @@ describe('on one machine', () => {
     expect(to).toMatch(/^[0-9a-f]{64}$/)
   })
 
-  test('messages from stdin arrive as they are', async () => {
+  test('messages from stdin arrive unchanged', async () => {
     expect((await machine.run(['send', 'bob', '-q'], { stdin: 'line 1\nline 2\n' })).code).toBe(0)
     expect((await machine.run(['send', 'bob'], { stdin: new Uint8Array([0, 255, 254]) })).code).toBe(0)
     const heard = await machine.run(['listen', '--count', '2', '--json', ...bob])
@@ -34,7 +34,7 @@ describe('on one machine', () => {
     expect(second.bodyBase64).toBe('AP/+')
   })
 
-  test('a file goes with a message, and is saved under a name of its own', async () => {
+  test('a file accompanies a message, and is saved under a unique name', async () => {
     const [path, folder] = [join(machine.folder, 'plan.bin'), join(machine.folder, 'received')]
     const bytes = crypto.getRandomValues(new Uint8Array(40_000))
     await Bun.write(path, bytes)
@@ -50,13 +50,13 @@ describe('on one machine', () => {
     expect(await Bun.file(second.file.path).bytes()).toEqual(bytes)
   })
 
-  test('what a peer writes can not move the cursor, colour, or look like another line', async () => {
+  test("a peer's text cannot move the cursor, set colours, or imitate another line", async () => {
     await machine.run(['send', 'bob', '\x1b[2Jboo\n15:00 carol  fake\u202e'])
     const heard = await machine.run(['listen', '--count', '1', ...bob])
     expect(heard.stdout).toMatch(/^\d\d:\d\d alice {2}\\x1b\[2Jboo\n {4}15:00 carol {2}fake\\u\{202e\}\n$/)
   })
 
-  test('a program that fails gets the message again, one that ends well settles it', async () => {
+  test('a program that fails gets the message again, and one that succeeds settles it', async () => {
     const counter = join(machine.folder, 'counter')
     const script = `echo x >> ${counter}; cat > ${counter}.body; echo "$SEALPOST_FROM_NAME $SEALPOST_ATTEMPT"; test $(wc -l < ${counter}) -ge 2`
     await machine.run(['send', 'bob', 'do it'])
@@ -67,7 +67,7 @@ describe('on one machine', () => {
     expect(await Bun.file(`${counter}.body`).text()).toBe('do it')
   })
 
-  test('a program for messages is passed what it needs to run, and the variables that are named', async () => {
+  test('a program run for messages gets the variables that it needs to run, and those that were named', async () => {
     const env = {
       SEALPOST_ADMIN_TOKEN: 'spa_x',
       MYSQL_PWD: 'm',
@@ -89,7 +89,7 @@ describe('on one machine', () => {
     expect(unset).toMatchObject({ code: 0, stderr: expect.stringContaining('--env NOT_SET: the variable is not set') })
   })
 
-  test('commands of one profile share its session: a listener is not ended by a send beside it', async () => {
+  test('commands of one profile share its session: sending does not end a listener', async () => {
     const listener = machine.start(['listen', '--json'])
     await listener.until('it listens', ({ stderr }) => stderr.includes('listening as alice'))
     const both = await Promise.all([
@@ -117,7 +117,7 @@ describe('on one machine', () => {
     expect((await machine.run(['send', 'f'.repeat(64), 'hi'])).code).toBe(3)
   })
 
-  test('a name that goes over to another key is refused aloud until it is accepted', async () => {
+  test('a name that now belongs to another key is refused with a warning until it is accepted', async () => {
     await letIn(machine, 'dora')
     expect((await machine.run(['send', 'dora', 'hi'])).code).toBe(0)
     const contactsFile = join(machine.folder, 'profiles/default/contacts.json')
@@ -134,7 +134,7 @@ describe('on one machine', () => {
     expect((await machine.run(['send', 'dora', 'hi again'])).code).toBe(0)
   })
 
-  test('the doctor finds everything well, and says what is not', async () => {
+  test('the doctor passes a healthy installation, and reports what is wrong', async () => {
     const well = await machine.run(['doctor', '--json'])
     expect(well.code).toBe(0)
     const checks = jsonLinesOf(well)
@@ -156,7 +156,7 @@ describe('on one machine', () => {
     expect(accounts.filter((account) => account.is_mighty)).toEqual([])
   })
 
-  test('a dead letter is listed, put back, and heard', async () => {
+  test('a dead letter is listed, redriven, and received', async () => {
     const env = { DATABASE_URL: await ownerUrl(up) }
     expect(await machine.run(['dead', 'list'], { env })).toMatchObject({ code: 0, stdout: 'no dead letters\n' })
     expect((await machine.run(['dead', 'redrive', '7'], { env })).code).toBe(3)
@@ -173,7 +173,7 @@ describe('on one machine', () => {
     expect(purged.stdout).toBe(`${listed.length - 1} purged\n`)
   })
 
-  test('a dead letter that can not be redriven is refused with the reason, on the database and by the broker', async () => {
+  test('a dead letter that cannot be redriven is refused with the reason, on the database and by the broker', async () => {
     const { url, token } = await Bun.file(join(up.facts.folder, 'admin.json')).json()
     const env = { DATABASE_URL: await ownerUrl(up), SEALPOST_ADMIN_URL: url, SEALPOST_ADMIN_TOKEN: token }
     await machine.run(['send', 'bob', 'too late'])
@@ -200,7 +200,7 @@ describe('on one machine', () => {
     await machine.run(['dead', 'purge', '--all'], { env })
   })
 
-  test('an operator looks and steers with the token that up left', async () => {
+  test('an operator inspects and controls the broker with the token that up stored', async () => {
     const { url, token } = await Bun.file(join(up.facts.folder, 'admin.json')).json()
     const env = { SEALPOST_ADMIN_URL: url, SEALPOST_ADMIN_TOKEN: token }
     const admin = (...words: string[]) => machine.run(['admin', ...words], { env })
@@ -225,7 +225,7 @@ describe('on one machine', () => {
   })
 })
 
-/** As the broker does after its strikes, or when its time is over, with whatever is queued. */
+/** Turns everything queued into dead letters, like the broker after the last attempt or the expiry. */
 async function giveUp(databaseUrl: string, reason: 'strikes' | 'expired' = 'strikes'): Promise<void> {
   const db = await openDatabase(databaseUrl, { connections: 1 })
   await db.run(
@@ -246,7 +246,7 @@ test('up prints the link of the demo when DEMO is on', async () => {
   expect([page.status, page.headers.get('content-type')]).toEqual([200, expect.stringContaining('text/html')])
 })
 
-test('up keeps its data, its port and its members, and ends cleanly with all it started', async () => {
+test('up keeps its data, its port and its members, and ends cleanly with everything it started', async () => {
   await using machine = await Machine.make()
   const first = await startUp(machine, AS_ALICE)
   await letIn(machine, 'bob')
