@@ -1,4 +1,4 @@
-/** Sealpost beside other servers, as a user compares them. Redis is Debian's `redis-server`. */
+/** Sealpost beside other servers, as users compare them. Redis is Debian's `redis-server`. */
 import { expect, test } from 'vitest'
 import type { ComparisonResult } from './rivals/result.ts'
 import { LoadTestWorld, programsOf } from './test/testing-run.ts'
@@ -6,7 +6,7 @@ import { LoadTestWorld, programsOf } from './test/testing-run.ts'
 const world = new LoadTestWorld()
 const isMissing = !Bun.which('redis-server') && process.env.CI !== 'true'
 
-if (isMissing) test.skip('a comparison with Redis: there is no redis-server here')
+if (isMissing) test.skip('the comparison with Redis requires an installed redis-server')
 else
   test('Redis stores and delivers the same messages as Sealpost', async () => {
     const args = ['4', '10', '--against', 'redis', '--seconds', '1', '--json', world.resultFile]
@@ -35,7 +35,7 @@ else
 test.each([
   ['nats', 'NATS_SERVER'],
   ['redis', 'REDIS_SERVER'],
-])('a program of %s that does not exist ends it with one sentence, before the first run', async (name, variable) => {
+])('a missing program of %s ends it with one sentence before the first run', async (name, variable) => {
   const { code, err, left } = await world.run(['4', '10', '--against', name], { [variable]: '/absent/server' })
   expect([code, err.trim()]).toEqual([1, `${variable}=/absent/server: there is no such program.`])
   expect(left).toEqual([])

@@ -1,4 +1,4 @@
-/** The load test's scenarios as a user runs them: how fast they are is the machine's business, what they count is not. */
+/** The load test's scenarios as users run them. The tests check what the scenarios count, not how fast they are. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { SCENARIOS } from './scenarios/registry.ts'
@@ -7,7 +7,7 @@ import { LoadTestWorld, programsOf } from './test/testing-run.ts'
 
 const world = new LoadTestWorld()
 
-test('every scenario in its shortest form: it finds what it counts, and makes a page', {
+test('every scenario in its shortest form counts correctly and creates a page', {
   timeout: 400_000,
 }, async () => {
   const page = join(world.folder, 'report.html')
@@ -50,17 +50,17 @@ test('every scenario in its shortest form: it finds what it counts, and makes a 
   expect(await programsOf(world.folder)).toEqual([])
 })
 
-test('votes of more peers than may ask for a token at a time are all counted', async () => {
+test('votes are counted completely with more peers than may request tokens concurrently', async () => {
   const { out } = await world.run(['100', '2', '--scenario', 'votes', '--quick', '--json', world.resultFile])
   expect(out).toContain('200 of 200 votes counted')
   const [{ checks }] = (await world.result<ScenarioReport['json']>()).scenarios as [ScenarioResult]
   expect(checks.filter(({ about, isMet }) => about === 'mail' && !isMet)).toEqual([])
 })
 
-/** For a pattern. */
+/** Escapes text for a pattern. */
 const literal = (text: string): string => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
 
-test('scenarios that are named run in the order in which they are named, and end with one table', async () => {
+test('named scenarios run in the given order and end with one table', async () => {
   const words = ['4', '5', '--scenario', 'roundtrip', '--scenario', 'burst', '--quick', '--seconds', '1']
   const { out } = await world.run([...words, '--json', world.resultFile])
   const { scenarios } = await world.result<ScenarioReport['json']>()
@@ -68,7 +68,7 @@ test('scenarios that are named run in the order in which they are named, and end
   expect(out).toMatch(/scenario +measured/)
 })
 
-test('a run with a page of its own', async () => {
+test('a run with its own page', async () => {
   const page = join(world.folder, 'report.html')
   const { code } = await world.run(['3', '10', '--html', page, '--json', world.resultFile])
   expect(code).toBe(0)

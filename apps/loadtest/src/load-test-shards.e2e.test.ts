@@ -4,11 +4,11 @@ import type { LoadResult } from './run/result.ts'
 import { LoadTestWorld } from './test/testing-run.ts'
 
 const world = new LoadTestWorld()
-/** A hint that is lost costs no more. */
+/** A short poll interval, so that a lost hint costs little time. */
 const POLLING = { POLL_MS: '100' }
 const CLEAN = { lost: 0, timedOut: 0, misdelivered: 0, outOfOrder: 0, leftInQueue: 0 }
 
-test('two shards, two meshes and two generators', async () => {
+test('two shards, two meshes and two generators deliver everything', async () => {
   const words = ['8', '20', '--shards', '2', '--cross', '0.5', '--generators', '2', '--json', world.resultFile]
   const { code, out, left } = await world.run(words, POLLING)
   expect(out).toContain('160 messages, nothing lost')
@@ -25,7 +25,7 @@ test('two shards, two meshes and two generators', async () => {
   expect(left).toEqual([])
 })
 
-test('cells have a Postgres each', async () => {
+test('each cell has its own Postgres', async () => {
   const { code, out, left } = await world.run(['8', '10', '--cells', '2', '--json', world.resultFile], {
     DATABASE_URL: '',
   })

@@ -1,11 +1,11 @@
-/** The load test as a user runs it: a program of its own, its exit code, its JSON, and what it leaves behind. */
+/** The load test as a separate program, as users run it: its exit code, its JSON, and what it leaves behind. */
 import postgres from 'postgres'
 import { describe, expect, test } from 'vitest'
 import type { LoadResult } from './run/result.ts'
 import type { SoakFigures } from './soak/soak-report.ts'
 import { LoadTestWorld, programsOf } from './test/testing-run.ts'
 
-/** They look into /proc. */
+/** These tests read /proc. */
 const onLinux = test.runIf(process.platform === 'linux')
 
 const world = new LoadTestWorld()
@@ -14,7 +14,7 @@ const sumOf = (deliveries: LoadResult['deliveries']): number =>
   deliveries ? Object.values(deliveries).reduce((sum, count) => sum + count, 0) : 0
 
 describe('a small run', () => {
-  test('delivers everything, says so, and leaves nothing behind', async () => {
+  test('delivers everything, reports it, and leaves nothing behind', async () => {
     const { code, out, err, left } = await world.run(['5', '20', '--json', world.resultFile])
     expect(err).not.toContain('Error')
     expect(out).toContain('100 messages, nothing lost')
@@ -50,7 +50,7 @@ describe('a small run', () => {
     expect(await programsOf(world.folder)).toEqual([])
   })
 
-  test('packs the messages of a burst into frames, unless told not to', async () => {
+  test('packs the messages of a burst into frames, unless packing is disabled', async () => {
     const packed = await world.run(['4', '60', '--json', world.resultFile])
     expect(packed.code).toBe(0)
     const { framesPerMessage } = await world.result<LoadResult>()
@@ -65,7 +65,7 @@ describe('a small run', () => {
     expect(unpacked.framesPerMessage).toBeLessThanOrEqual(1.02)
   })
 
-  test('runs with the rate limits on, several generators, JSON frames and a baseline', async () => {
+  test('runs with rate limits, several generators, JSON frames and a baseline', async () => {
     const words = [
       '6',
       '--rate',
@@ -90,8 +90,8 @@ describe('a small run', () => {
   })
 })
 
-describe('a run of another kind', () => {
-  test('a soak watches storage, holds a snapshot, and has its backlog fetched at the end', async () => {
+describe('other kinds of runs', () => {
+  test('a soak samples storage, holds a snapshot, and drains its backlog at the end', async () => {
     const words = ['4', '--soak', '5s', '--rate', '60', '--hold-transaction', '2', '--backlog', '50', '--through-drain']
     const { code, out, left } = await world.run([...words, '--json', world.resultFile])
     expect(out).toContain('300 messages, nothing lost')
@@ -101,7 +101,7 @@ describe('a run of another kind', () => {
     expect(sumOf(deliveries)).toBeGreaterThanOrEqual(300)
     expect(soak.backlog).toMatchObject({ messages: 50, delivered: 50, lost: 0, duplicates: 0, outOfOrder: 0 })
     expect(soak.hold).toEqual({ fromSeconds: 1.5, toSeconds: 3.5 })
-    // A machine that is busy sends some of them a second later, and skips a look.
+    // A busy machine sends some of them a second later, and skips a sample.
     expect(soak.rows).toHaveLength(5)
     expect(Math.max(...soak.rows.map(({ delivered }) => delivered))).toBeGreaterThan(0)
     const looked = soak.rows.filter(({ bytes }) => Object.keys(bytes).length > 0)
@@ -111,7 +111,7 @@ describe('a run of another kind', () => {
     }
     expect(looked.length).toBeGreaterThan(0)
     expect(soak.series.length).toBeGreaterThanOrEqual(looked.length)
-    // Five seconds tell nothing about steadiness; the exit code must say what the verdicts say.
+    // Five seconds prove nothing about steadiness; the exit code must match the verdicts.
     expect(code).toBe(soak.verdicts.every(({ isMet }) => isMet) ? 0 : 1)
     expect(left).toEqual([])
   })
@@ -134,7 +134,7 @@ describe('a run of another kind', () => {
     expect(left).toEqual([])
   })
 
-  test('a queue of plain SQL delivers the same messages, and leaves no table behind', async () => {
+  test('the plain-SQL queue delivers the same messages, and leaves no table behind', async () => {
     const words = ['3', '20', '--against', 'plain-sql', '--json', world.resultFile]
     const { code, out } = await world.run(words)
     expect(out).toContain('against a queue of plain SQL')
@@ -175,7 +175,7 @@ onLinux('a broker that hangs ends the run after DRAIN_MS, with what timed out an
   expect(left).toEqual([])
 })
 
-test('a broker that never answers ends it after DRAIN_MS, before the run, with one sentence', async () => {
+test('a broker that never responds ends the test before the run, after DRAIN_MS and with one sentence', async () => {
   const mute = Bun.serve({
     hostname: '127.0.0.1',
     port: 0,

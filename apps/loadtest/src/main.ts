@@ -1,12 +1,12 @@
 /**
- * The load test: many peers, each with the real SDK and a WebSocket of its own, send each other sealed messages through
- * a broker and Postgres. Every message is opened and compared, and joined with its sender's ack by the envelope id.
+ * The load test: many peers, each with the real SDK and its own WebSocket, send each other sealed messages through a
+ * broker and Postgres. Every message is opened, compared, and joined with its sender's ack by the envelope id.
  *
- *   bun scripts/load-test.ts [peers=100] [messages=1000]      --help lists the options
+ * bun scripts/load-test.ts [peers=100] [messages=1000] --help lists the options
  *
- * Unless both exist already, it starts a Postgres and a broker, and ends them. The folders hold the parts: `environment/`
- * (what the peers connect to), `generators/` (programs that run the peers), `run/` (one run and its verdict), `soak/`,
- * `scenarios/`, `rivals/` (other servers to compare with), `report/`.
+ * Unless both exist already, it starts a Postgres and a broker, and ends them. The folders hold the parts:
+ * `environment/` (what the peers connect to), `generators/` (programs that run the peers), `run/` (one run and its
+ * verdict), `soak/`, `scenarios/`, `rivals/` (other servers to compare with), `report/`.
  */
 
 import { generateMesh } from '@sealpost/harness/members/mesh'
@@ -36,7 +36,7 @@ if (typeof options === 'number') process.exit(options)
 const paint = { isColored: isColored() }
 await runCommand((teardown) =>
   loadTest(options, teardown).catch((error) => {
-    if (!teardown.isRunning) process.stderr.write('\n') // ends the line of the progress
+    if (!teardown.isRunning) process.stderr.write('\n') // ends the progress line
     throw error
   }),
 )
@@ -49,7 +49,8 @@ async function loadTest(options: LoadOptions, teardown: Teardown): Promise<numbe
   if (scenarios.length > 0) return writeReport(await runScenarios(scenarios, around, teardown), options)
   const tell = (step: string) => display.step(step)
   const plans = shapesOf(options).map((shape) => planFrom(shape, options))
-  // First, while nothing else runs: a Postgres that still cleans up would slow the yardstick and flatter the ratio.
+  // Runs first, while nothing else runs: a Postgres that is still cleaning up would slow the baseline and flatter the
+  // ratio.
   const baselines: LoadOutcome[] = []
   if (options.against) for (const plan of plans) baselines.push(await runBaseline(plan, { options, display }, teardown))
   const target = await openEnvironment({ ...options, ...options.spread, tell }, teardown)

@@ -43,14 +43,14 @@ test.each([
   expect(err).toContain('add --help')
 })
 
-test('cells have a Postgres each, so they refuse the one of DATABASE_URL', () => {
+test('each cell needs its own Postgres, so cells refuse DATABASE_URL', () => {
   const words = ['5', '10', '--cells', '2']
   const { code, err } = refusalOf(words, { DATABASE_URL: 'postgres://localhost/postgres' })
   expect([code, err]).toEqual([2, expect.stringContaining('excludes DATABASE_URL')])
   expect(readArguments(words, {})).toMatchObject({ peers: 5, messages: 10, spread: { cells: 2 } })
 })
 
-test('other servers are compared once each, by two client programs, unless more is asked', () => {
+test('each other server is compared once, with two client programs by default', () => {
   const programs = { redis: undefined, nats: '/opt/nats-server' }
   const args = ['--against', 'redis', '--against', 'nats', '--against', 'redis']
   expect(readArguments(args, { NATS_SERVER: '/opt/nats-server', REDIS_SERVER: '' })).toMatchObject({

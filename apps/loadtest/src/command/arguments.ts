@@ -25,10 +25,10 @@ import {
 
 export interface LoadOptions extends WorkloadOptions, ReportOutput {
   readonly against: Yardstick | null
-  /** Other servers to compare with, instead of a run. */
+  /** Other servers to compare with; replaces the run. */
   readonly comparison: ComparisonOptions | null
   readonly soak: SoakOptions | null
-  /** The number of silent sessions, instead of messages. */
+  /** The number of silent sessions; replaces the messages. */
   readonly idle: number | null
   /** Instead of a run with the options above. */
   readonly scenarios: readonly Scenario[]
@@ -100,7 +100,7 @@ function optionsOf(command: Command, env: Variables): Omit<LoadOptions, 'command
   }
 }
 
-/** The kind of run. */
+/** Returns the kind of run. */
 function kindOf({ sweep, idle, group, against, baseline, all, scenario, quick }: Given) {
   return {
     isSweep: sweep === true,
@@ -155,7 +155,7 @@ function spreadOf({ shards, cells, meshes, cross }: Given, runningBrokers: numbe
   return { shards: allShards, cells, meshes: meshes ?? allShards * cells, cross }
 }
 
-/** Options that contradict each other. */
+/** Groups of options that exclude each other. */
 const EXCLUSIVE: readonly (readonly (keyof Given)[])[] = [
   ['soak', 'sweep', 'idle', 'group', 'scenario', 'all'],
   ['sweep', 'rate'],
@@ -167,12 +167,12 @@ const EXCLUSIVE: readonly (readonly (keyof Given)[])[] = [
   ['idle', 'baseline', 'against'],
   ['group', 'baseline', 'against'],
 ]
-/** Options that a burst excludes, one by one. */
+/** Options that a burst excludes. */
 const NO_BURST = ['rate', 'soak', 'idle', 'group', 'scenario', 'all'] as const
 
 const FOR_ONE_BROKER = ['idle', 'group', 'scenario', 'all', 'baseline', 'against', 'backlog'] as const
 
-/** What is wrong with the arguments, in a sentence. */
+/** Returns a sentence about what is wrong with the arguments. */
 function faultOfArguments(given: Given): string | null {
   for (const names of EXCLUSIVE) {
     const [one, other] = names.filter((name) => given[name] !== undefined).map(optionNamed)
@@ -186,7 +186,7 @@ function faultOfArguments(given: Given): string | null {
   )
 }
 
-/** Options that need another one, or its absence. */
+/** Options that require another option, or its absence. */
 function faultOfCombination(given: Given): string | null {
   const { soak, holdTransaction } = given
   if (given.pack && NO_BURST.some((name) => given[name] !== undefined)) return '--pack requires a burst'
@@ -204,7 +204,7 @@ function faultOfCombination(given: Given): string | null {
   return null
 }
 
-/** Options that mean nothing to a comparison with other servers. */
+/** Options that have no effect on a comparison with other servers. */
 const NOT_COMPARED = ['rate', 'sweep', 'html', 'cold', 'pack', 'throughDrain', 'limits', 'profile'] as const
 
 function faultOfComparison(given: Given): string | null {
@@ -220,7 +220,7 @@ function faultOfComparison(given: Given): string | null {
 
 const optionNamed = (name: string): string => `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
 
-/** Checks the file now rather than after a run of minutes. */
+/** Checks the file at startup, because otherwise a run of minutes could fail at its end. */
 function faultOfOutput(option: string, file: string | undefined): string | null {
   if (file === undefined) return null
   const isFolder = (path: string) => statSync(path, { throwIfNoEntry: false })?.isDirectory() === true

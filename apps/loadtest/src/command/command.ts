@@ -11,7 +11,7 @@ import { SCENARIOS } from '../scenarios/registry.ts'
 export const SOAK_RATE = 2000
 export const IDLE_SECONDS = 20
 export const COMPARED_SECONDS = 10
-/** A client of Redis in one program is slower than Redis. */
+/** With all its clients in one program, Redis would be limited by the client. */
 export const COMPARED_GENERATORS = 2
 export const GENERATORS = cpus().length <= 2 ? 1 : Math.min(4, cpus().length >> 1)
 
@@ -27,7 +27,7 @@ function duration(min: number, max: number): (text: string) => number {
   }
 }
 
-/** The options as commander returns them. */
+/** The options as returned by commander. */
 export interface Given {
   rate?: number
   seconds?: number

@@ -1,4 +1,4 @@
-/** The databases of a test: facts for the report, counters, and what is left in the queue. */
+/** The databases of a test: facts for the report, counters, and the rest of the queue. */
 
 import { enrolMembers, enrolMesh, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { sum } from '@sealpost/harness/report/text'
@@ -9,7 +9,7 @@ import { readStatementStats, type StatementStats } from '@sealpost/store'
 export interface PostgresFacts {
   readonly postgresVersion: string
   readonly durability: { readonly fsync: string; readonly synchronousCommit: string }
-  /** The backend of this connection. */
+  /** The process id of this connection's backend. */
   readonly backendPid: number
 }
 
@@ -18,17 +18,17 @@ export interface DatabaseCounters {
   readonly walBytes: number
 }
 
-/** A table, or an index of one. */
+/** A table or index. */
 export interface RelationFacts {
   readonly name: string
   readonly table: string
-  /** Without indexes and TOAST. */
+  /** The size without indexes and TOAST. */
   readonly bytes: number
-  /** A table with its indexes and TOAST; null for an index. */
+  /** The size of a table with its indexes and TOAST; null for an index. */
   readonly bytesInAll: number | null
   /** From the statistics, up to a second late; 0 for an index. */
   readonly dead: number
-  /** Rows inserted minus rows deleted since the statistics began, because counting would scan the table. */
+  /** Rows inserted minus rows deleted since the statistics began; an exact count would scan the table. */
   readonly rows: number
 }
 
@@ -51,7 +51,7 @@ export class LoadDatabase {
     return new LoadDatabase(await openDatabase(url, { ...OPTIONS, applicationName: 'sealpost load test' }))
   }
 
-  /** The settings are those of a connection that is opened as the broker opens its own. */
+  /** Connects with the same settings as the broker. */
   async facts(): Promise<PostgresFacts> {
     const [row] = await this.#db.run(
       (sql) => sql<{ version: string; fsync: string; commit: string; pid: number }[]>`
@@ -63,8 +63,8 @@ export class LoadDatabase {
   }
 
   /**
-   * A connection reports its transactions at the end of one, at most once a second: wait that long and let the broker
-   * commit something (`tap`) before you read them.
+   * A connection reports its transactions at the end of one, at most once a second. Before reading them, wait that long
+   * and let the broker commit something (`tap`).
    */
   async counters(): Promise<DatabaseCounters> {
     const [row] = await this.#db.run(
@@ -94,12 +94,12 @@ export class LoadDatabase {
     return [...rows]
   }
 
-  /** Starts to count statements, on a server that loads `pg_stat_statements`. */
+  /** Starts counting statements on a server that loads `pg_stat_statements`. */
   async countStatements(): Promise<void> {
     await this.#db.run((sql) => sql`create extension if not exists pg_stat_statements`)
   }
 
-  /** Null if the server does not count, or not for this account. */
+  /** Null if the server does not count, or does not show the counts to this login. */
   statements(): Promise<StatementStats[] | null> {
     return readStatementStats(this.#db, STATEMENTS_MAX)
   }
@@ -113,7 +113,7 @@ export class LoadDatabase {
     return enrolMembers(this.#db, members)
   }
 
-  /** Counts no further than `most`. */
+  /** Stops counting at `most`. */
   async holdsAtMost(meshIds: readonly MeshId[], most: number): Promise<boolean> {
     const [row] = await this.#db.run(
       (sql) => sql<{ holds: boolean }[]>`
@@ -123,7 +123,7 @@ export class LoadDatabase {
     return row!.holds
   }
 
-  /** Returns those of the envelopes that are in the queue or among the dead letters. */
+  /** Returns which of the envelopes are in the queue or among the dead letters. */
   async waiting(meshIds: readonly MeshId[], ids: readonly string[]): Promise<Set<string>> {
     const found = new Set<string>()
     for (let at = 0; at < ids.length; at += CHUNK) {
@@ -153,7 +153,9 @@ export class LoadDatabase {
     return row!.count
   }
 
-  /** Deletes the mesh from every table with a `mesh_id`, the referenced tables last, if the database outlives the test. */
+  /**
+   * Deletes the mesh from every table with a `mesh_id`, the referenced tables last, if the database outlives the test.
+   */
   async forget(meshId: MeshId): Promise<void> {
     const rows = await this.#db.run(
       (sql) => sql<{ name: string }[]>`
@@ -200,7 +202,7 @@ export class Databases {
     }
   }
 
-  /** Counts no further than `most` if there is only one cell. */
+  /** With only one cell, stops counting at `most`. */
   async holdAtMost(meshIds: readonly MeshId[], most: number): Promise<boolean> {
     if (this.cells.length > 1) return (await this.countQueued(meshIds)) <= most
     return this.first.holdsAtMost(meshIds, most)
@@ -227,5 +229,5 @@ export class Databases {
   }
 }
 
-/** An array literal of Postgres. */
+/** Returns an array literal for Postgres. */
 const arrayOf = (values: readonly string[]): string => `{${values.join(',')}}`

@@ -1,6 +1,6 @@
 /**
- * What the peers connect to: brokers and databases that exist already, or ones that the test starts and ends. A yardstick
- * is what a run is compared with: the same peers and protocol against a relay or a plain queue (`proxy-broker.ts`).
+ * The environment that the peers connect to: existing brokers and databases, or ones that the test starts and ends. A
+ * run can be compared with a baseline: the same peers and protocol with a relay or a plain queue (`proxy-broker.ts`).
  */
 
 import { join } from 'node:path'
@@ -16,21 +16,21 @@ import { OperatingError, type PeerKey, toHex } from '@sealpost/std'
 import { Databases, LoadDatabase, type PostgresFacts } from './database.ts'
 import type { ProxySetup } from './proxy-broker.ts'
 
-/** A broker; null: unknown. */
+/** A broker; null if unknown. */
 export interface Shard extends BrokerAddress {
   readonly pid: number | null
   /** Serves its metrics. */
   readonly adminUrl: string | null
 }
 
-/** What a run needs of its environment. */
+/** The environment that a run needs. */
 export interface RunTarget {
   /** Cell by cell. */
   readonly shards: readonly Shard[]
   readonly postmasterPids: readonly number[]
-  /** Null for a yardstick. */
+  /** Null for a baseline. */
   readonly databases: Databases | null
-  /** Rejects when something that the test started ends during the test. */
+  /** Rejects when something that the test started ends early. */
   readonly failed: Promise<never>
 }
 
@@ -45,7 +45,7 @@ export interface Environment extends RunTarget {
 }
 
 interface BrokerVersion {
-  /** `unknown` for a broker that the test did not start, because `/version` names no commit. */
+  /** `unknown` for a broker that the test did not start, because `/version` does not name a commit. */
   readonly gitSha: string
   readonly limits: 'on' | 'off'
   readonly brokerKey: PeerKey
@@ -53,7 +53,7 @@ interface BrokerVersion {
 
 export interface EnvironmentOptions extends ShardOptions, PostgresOptions {
   readonly cells: number
-  /** The URLs of running brokers; empty: the test starts its own. */
+  /** The URLs of running brokers; if empty, the test starts its own. */
   readonly brokerUrls: readonly string[]
   readonly brokerKey: string | undefined
   readonly brokerPids: readonly number[]
@@ -64,14 +64,14 @@ interface ShardOptions {
   readonly runtimeArgs: readonly string[]
   readonly limits: 'on' | 'off'
   readonly isThroughDrain: boolean
-  /** Brokers of each cell. */
+  /** The number of brokers per cell. */
   readonly shards: number
   readonly tell: (step: string) => void
 }
 
 interface PostgresOptions {
   readonly databaseUrl: string | undefined
-  /** Loads `pg_stat_statements` into a server that the test starts. */
+  /** Whether to load `pg_stat_statements` into a server that the test starts. */
   readonly isCounting?: boolean
   readonly tell: (step: string) => void
 }
@@ -88,7 +88,7 @@ export async function openEnvironment(options: EnvironmentOptions, teardown: Tea
   const facts = await databases.facts()
   const brokerKey = (options.brokerKey ?? version.brokerKey) as PeerKey
   const failed = Promise.race([...cells, ...brokers].map((each) => each.failed))
-  failed.catch(() => undefined) // the waiting caller reports it
+  failed.catch(() => undefined) // the waiting caller reports the error
   return {
     shards: brokers.map(({ url, pid, adminUrl }) => ({ url, pid, adminUrl, brokerKey })),
     postmasterPids: facts.flatMap(({ backendPid }) => postmasterOf(backendPid) ?? []),
@@ -122,7 +122,7 @@ async function openPostgres(
   return { url: server.url, failed, stop: () => server.stop() }
 }
 
-/** They form a cluster and share a key. */
+/** The brokers form a cluster and share a key. */
 async function startShards(databaseUrls: readonly string[], options: ShardOptions, teardown: Teardown) {
   const { shards, runtimeArgs, limits, isThroughDrain, tell } = options
   const count = databaseUrls.length * shards
@@ -130,7 +130,7 @@ async function startShards(databaseUrls: readonly string[], options: ShardOption
   const env = {
     BROKER_KEY_FILE: await newBrokerKeyFile(teardown),
     LIMITS: limits,
-    PLACEMENT: 'any', // the test decides who connects where
+    PLACEMENT: 'any', // the test decides which peer connects to which broker
     ...(isThroughDrain && { INSERT_LEASE: 'off' }),
   }
   for (const url of databaseUrls) await migrate(url)
@@ -162,7 +162,7 @@ function failureOf<T>(ended: Promise<T>, sentenceOf: (output: T) => string): Pro
   const failed = ended.then((output) => {
     throw new OperatingError('environment_died', sentenceOf(output))
   })
-  failed.catch(() => undefined) // the waiting caller reports it
+  failed.catch(() => undefined) // the waiting caller reports the error
   return failed
 }
 
@@ -182,7 +182,7 @@ export interface YardstickSetup extends PostgresOptions {
   readonly runtimeArgs: readonly string[]
 }
 
-/** Starts a yardstick. It gets the members of the mesh at its start. */
+/** Starts a baseline, which gets the members of the mesh at its start. */
 export async function openYardstick(
   setup: YardstickSetup,
   teardown: Teardown,
@@ -212,7 +212,7 @@ export async function openYardstick(
 async function postmasterAt(databaseUrl: string): Promise<number | null> {
   const database = await LoadDatabase.open(databaseUrl)
   const { backendPid } = await database.facts()
-  const postmasterPid = postmasterOf(backendPid) // while the backend exists
+  const postmasterPid = postmasterOf(backendPid) // runs while the backend exists
   await database.close()
   return postmasterPid
 }

@@ -1,8 +1,9 @@
 /**
- * The second yardstick: a queue in Postgres as it is usually written. Each message is an `insert` with a commit of its own,
- * and acked after it; each recipient has a loop, woken by the insert, that takes waiting messages with `delete … for update
- * skip locked`. Messages of one sender are stored one after the other, which keeps their order. What Sealpost is faster by
- * comes from storing many messages in one commit, although it does more: a delivery here is gone once it is pushed.
+ * The second baseline: a conventional queue in Postgres. Each message is an `insert` with its own commit, and acked
+ * after it. Each recipient has a loop, woken by the insert, that takes waiting messages with
+ * `delete … for update skip locked`. Messages of one sender are stored one after the other, which keeps their order.
+ * Sealpost is faster because it stores many messages in one commit, although it does more: a delivery here is gone once
+ * it is pushed.
  */
 import { openPostgresJs, type Sql } from '@sealpost/pg'
 import { type DeliveryId, type EnvelopeId, fromHex, type PeerKey, toHex } from '@sealpost/std'
@@ -26,7 +27,7 @@ class PlainQueue implements ProxyBackend {
   readonly #sql: Sql
   /** Resolves when all messages of a sender so far are stored. */
   readonly #tails = new Map<PeerKey, Promise<void>>()
-  /** The recipients whose loop runs; true: a message was stored after its last look. */
+  /** The recipients whose loop runs; true if a message was stored after the loop's last query. */
   readonly #loops = new Map<PeerKey, boolean>()
 
   constructor(broker: ProxyBroker, sql: Sql) {

@@ -1,7 +1,8 @@
 /**
- * A yardstick: a program that speaks the broker's protocol with the broker's codec and batching, makes the same signed
- * handshake, and leaves the envelopes to a `ProxyBackend`. By itself it is a relay that stores nothing: it acks and pushes
- * each envelope from memory, in the same turn of the event loop. What Sealpost is slower by is the price of storing.
+ * A baseline: a program that speaks the broker's protocol with the broker's codec and batching, makes the same signed
+ * handshake, and leaves the envelopes to a `ProxyBackend`. By itself it is a relay that stores nothing: it acks and
+ * pushes each envelope from memory, in the same turn of the event loop. The time that Sealpost takes beyond the relay
+ * is the cost of storing messages.
  */
 import type { BrokerAddress } from '@sealpost/harness/members/mesh'
 import { serveParent } from '@sealpost/harness/programs/child'
@@ -36,17 +37,17 @@ export type ProxiedEnvelope = FrameOf<'send'>['envelopes'][number]
 export type ProxiedDelivery = FrameOf<'push'>['deliveries'][number]
 type Ack = FrameOf<'ack'>['items'][number]
 
-/** Takes envelopes; it acks to the sender and pushes to the recipient through the `ProxyBroker`. */
+/** Stores or forwards envelopes. It acks to the sender and pushes to the recipient through the `ProxyBroker`. */
 export interface ProxyBackend {
   take(sender: PeerKey, envelopes: readonly ProxiedEnvelope[]): void
   close(): Promise<void>
 }
 
-/** What a push adds to an envelope, rounded up. */
+/** The bytes that a push adds to an envelope, rounded up. */
 const DELIVERY_BYTES = 80
 const PUSH_BYTES_MAX = FRAME_BYTES_MAX - 1024
 
-/** What a socket carries. */
+/** The state of a socket. */
 interface Connection {
   readonly session: ProxySession
   readonly form: Form
@@ -157,7 +158,7 @@ export class ProxyBroker {
     if (frame.type === 'ping') sendFrame(session, { type: 'pong', ref: frame.ref })
   }
 
-  /** Sends everything of one turn of the event loop together. */
+  /** Sends all frames of one event-loop turn together. */
   #flushSoon(session: ProxySession): void {
     if (session.isDirty) return
     session.isDirty = true
@@ -246,7 +247,9 @@ class Relay implements ProxyBackend {
   }
 }
 
-/** Runs a yardstick as a child of the test: replies to its setup with its address, and exits with its parent. */
+/**
+ * Runs a baseline as a child process of the test. It replies to its setup with its address, and exits with its parent.
+ */
 export function serveProxy(open: (setup: ProxySetup) => Promise<ProxyBroker>): void {
   let broker: ProxyBroker | undefined
   serveParent<ProxySetup, BrokerAddress>(

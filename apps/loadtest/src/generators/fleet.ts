@@ -1,6 +1,6 @@
 /**
- * The generators of one run: starts them, gives them orders, watches their progress, and collects their records. The
- * orders come in this sequence: prepare, connect, exchange, tap, start, tap, collect.
+ * The generators of one run: starts them, sends them orders, watches their progress, and collects their records. The
+ * sequence of orders is: prepare, connect, exchange, tap, start, tap, collect.
  */
 import { join } from 'node:path'
 import type { BrokerAddress, SecretKeys } from '@sealpost/harness/members/mesh'
@@ -18,9 +18,9 @@ export interface Preparation {
   readonly brokers: readonly BrokerAddress[]
   readonly meshIds: readonly MeshId[]
   readonly form: Form
-  /** Null: the SDK's default. */
+  /** Null for the SDK's default. */
   readonly window: number | null
-  /** In a burst: whether a peer makes its calls at once, so that the SDK packs several messages into a frame. */
+  /** For a burst: whether a peer makes its calls at once, so that the SDK packs several messages into a frame. */
   readonly isPacking: boolean
   /** The keys of all peers, by their number. */
   readonly peerKeys: readonly PeerKey[]
@@ -37,14 +37,14 @@ export type GeneratorOrder =
 
 /** The counts of one generator so far. */
 export interface Progress {
-  /** Connections, exchanged messages and acks before the run, which show that it is not stuck. */
+  /** Connections, exchanged messages and acks before the run, which show progress. */
   readonly prepared: number
   readonly called: number
   readonly acked: number
   readonly refused: number
   /** Distinct messages that arrived intact. */
   readonly delivered: number
-  /** Everything is sent and answered, and every expected message has arrived. */
+  /** Whether everything is sent and has a reply, and every expected message has arrived. */
   readonly isDone: boolean
 }
 
@@ -52,7 +52,7 @@ export interface Collected {
   readonly cpuSeconds: number
   readonly rssMbPeak: number
   readonly called: number
-  /** Frames with messages of the run. */
+  /** The frames of the run that contain messages. */
   readonly sendFrames: number
   /** All peers together. */
   readonly counters: PeerCounters
@@ -68,12 +68,12 @@ export type GeneratorReply =
 
 type ReplyTo<Did extends GeneratorReply['did']> = Extract<GeneratorReply, { did: Did }>
 
-/** From the order to the start, so that every generator has received it. */
+/** The delay from the order to the start, so that every generator has received it. */
 const START_IN_MS = 100
 const LOOK_MS = 100
 
 export type FleetSetup = Omit<Preparation, 'share'> & {
-  /** The peers that it runs; the others of the plan run elsewhere. */
+  /** The peers that the fleet runs; the others of the plan run elsewhere. */
   readonly peers: Share
   readonly generators: number
   /** How long to wait for missing replies and messages after the last progress. */
@@ -130,7 +130,7 @@ export class Fleet {
     await this.#whileMoving('collecting the statistics', 'tap')
   }
 
-  /** Resolves when everything is answered and delivered, or when there was no progress for `drainMs`. */
+  /** Resolves when every send has a reply and every message has arrived, or after `drainMs` without progress. */
   async run(onProgress: (progress: Progress) => void): Promise<{ startMs: number; isComplete: boolean }> {
     const atMs = clockMs() + START_IN_MS
     for (const generator of this.#generators) generator.send({ do: 'start', atMs })
@@ -173,7 +173,7 @@ export class Fleet {
     return Promise.all(replies)
   }
 
-  /** @throws OperatingError `run_stalled` without progress: there is no verdict on a run that has not begun */
+  /** @throws OperatingError `run_stalled` without progress: a run that has not begun has no verdict */
   async #whileMoving<Did extends 'connect' | 'exchange' | 'tap'>(doing: string, did: Did): Promise<ReplyTo<Did>[]> {
     const { drainMs } = this.#setup
     const work = this.#each(did, () => ({ do: did }))

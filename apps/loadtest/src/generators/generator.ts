@@ -1,7 +1,7 @@
 /**
- * A load generator: a program that is a share of the peers. Each peer is the real SDK: it seals, sends, waits for the
- * durable ack, opens and compares. It records what happens to each message in a log (`record-log.ts`), from which the
- * test joins both sides afterwards.
+ * A load generator: a program that runs a share of the peers. Each peer is the real SDK: it seals, sends, waits for the
+ * durable ack, opens and compares. The generator records what happens to each message in a log (`record-log.ts`), from
+ * which the test later joins both sides.
  */
 
 import { identityOf } from '@sealpost/harness/members/mesh'
@@ -39,7 +39,7 @@ import { nextTurn, sendAtOnce, sendOnePerTurn, sendPaced } from './senders.ts'
 
 const CONNECTING_AT_ONCE = 16
 const PROGRESS_MS = 200
-/** How a frame with messages begins, in both forms. */
+/** The beginning of a frame with messages, in both forms. */
 const SEND_NUMBER = clientFrames.find(({ type }) => type === 'send')!.number
 const SEND_START = '{"type":"send",'
 
@@ -93,8 +93,8 @@ class LoadGenerator {
   }
 
   /**
-   * Sends one message from each sender to each of its recipients, so that the run does not measure directory lookups,
-   * signatures and shared keys (about 0.3 ms for each pair and side). @returns the number of messages
+   * Sends one message from each sender to each of its recipients, so that the run does not include directory lookups,
+   * signatures and shared keys (about 0.3 ms per pair and side). @returns the number of messages
    */
   async exchange(): Promise<number> {
     const { plan, share } = this.#setup
@@ -113,7 +113,9 @@ class LoadGenerator {
     return sending.length
   }
 
-  /** Sends one more message through each broker, after which its database connections report what they did. */
+  /**
+   * Sends one more message through each broker, after which the broker's database connections report their statistics.
+   */
   async tap(): Promise<void> {
     const { plan, share } = this.#setup
     const tapped = new Set<number>()
@@ -222,7 +224,7 @@ class LoadGenerator {
         this.#log.answered({ number, calledAtMs, answeredAtMs: receipt.ackedAtMs, ack: receipt })
       },
       (error) => {
-        if (this.#isOver) return // it was still waiting when the peers were closed
+        if (this.#isOver) return // it was still waiting when the peers closed
         this.#log.answered({ number, calledAtMs, answeredAtMs: clockMs(), ack: null })
         const code = error instanceof SealpostError ? error.code : 'unknown'
         this.#refused += 1
@@ -231,7 +233,7 @@ class LoadGenerator {
     )
   }
 
-  /** Takes the time here, when the application has the opened body, not when the frame arrived. */
+  /** Takes the time when the application has the opened body, not when the frame arrived. */
   #received(recipient: number, { body, sender, envelopeId }: Message): void {
     const atMs = clockMs()
     const { plan, peerKeys } = this.#setup

@@ -1,6 +1,6 @@
 /**
- * Silent peers, spread evenly over a few programs: each has the real SDK, a key and a WebSocket of its own. They connect
- * in steps, report how long each connection took, reconnect in parts, and count the connections that the broker dropped.
+ * Silent peers, spread evenly over a few programs. Each has the real SDK, a key and its own WebSocket. They connect in
+ * steps, report how long each connection took, partly reconnect, and count the connections that the broker dropped.
  */
 
 import { type BrokerAddress, identityOf, type MeshMembers, type SecretKeys } from '@sealpost/harness/members/mesh'
@@ -13,7 +13,7 @@ import type { MeshId } from '@sealpost/std'
 import { sharesOf } from './plan.ts'
 
 export interface IdlePeersSetup {
-  /** Its members are the peers. */
+  /** The mesh whose members are the peers. */
   readonly mesh: MeshMembers
   readonly broker: BrokerAddress
   readonly programs: number
@@ -37,7 +37,7 @@ interface PeerShare {
 
 type IdleOrder =
   | ({ readonly do: 'prepare' } & PeerShare)
-  /** Connects peers until there are `to`. */
+  /** Connects peers until `to` of them are connected. */
   | { readonly do: 'grow'; readonly to: number }
   /** Disconnects and reconnects this number of peers. */
   | { readonly do: 'churn'; readonly count: number }
@@ -49,7 +49,7 @@ type IdleReply =
   | { readonly did: 'look'; readonly online: number; readonly dropped: number }
 
 interface Connected {
-  /** Milliseconds of each successful `connect()`. */
+  /** The duration of each successful `connect()`, in ms. */
   readonly ms: readonly number[]
   readonly failed: number
 }

@@ -25,7 +25,7 @@ test.each([
   [10, 3],
   [7, 2],
   [100, 16],
-])('%i peers are equal, contiguous shares of %i meshes', (peers, meshes) => {
+])('%i peers are divided into equal, contiguous shares of %i meshes', (peers, meshes) => {
   const run = plan(peers, { meshes })
   const sizes = new Array<number>(meshes).fill(0)
   for (const peer of peersOf(run)) {
@@ -72,7 +72,7 @@ test.each([
   },
 )
 
-test('peers on other shards alternate between these', () => {
+test('peers on other shards alternate between these shards', () => {
   const run = plan(8, { shards: 3, cross: 0.5 })
   expect(peersOf(run).map((peer) => shardOf(run, peer))).toEqual([0, 1, 0, 2, 0, 1, 0, 2])
 })
@@ -87,7 +87,7 @@ test('the shares of several generators cover every message once', () => {
   for (let number = 0; number < wide.total; number++) expect(recipientOf(wide, number)).not.toBe(senderOf(wide, number))
 })
 
-test('one changed byte of a body is noticed, and so is the body of another message', () => {
+test('a changed byte of a body is detected, and so is the body of another message', () => {
   const bodies = new Bodies(plan(3))
   const body = new Bodies(plan(3)).make(12)
   expect(bodies.numberOf(body)).toBe(12)
@@ -101,7 +101,7 @@ test('one changed byte of a body is noticed, and so is the body of another messa
   expect(bodies.isIntact(body.subarray(1), 12)).toBe(false)
 })
 
-test('one way, the first half of the peers writes to the second half', () => {
+test('in one-way mode the first half of the peers writes to the second half', () => {
   const halves = { ...plan(6), isOneWay: true }
   const numbers = Array.from({ length: halves.total }, (_, number) => number)
   expect(new Set(numbers.map((number) => senderOf(halves, number)))).toEqual(new Set([0, 1, 2]))

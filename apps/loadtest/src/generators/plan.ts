@@ -1,6 +1,6 @@
 /**
- * Who sends what to whom, when, and through which broker. Each program of a run computes this from the same few numbers
- * instead of passing it around: a message is a number, which determines its sender, recipient, body and due time.
+ * The plan of a run: who sends what to whom, when, and through which broker. Each program of a run computes it from the
+ * same few numbers: a message is a number that determines its sender, recipient, body and due time.
  */
 import { seededRandom } from '@sealpost/std'
 
@@ -8,11 +8,11 @@ export interface Plan {
   readonly peers: number
   /** Messages of all peers together. */
   readonly total: number
-  /** Messages per second of all peers together; null: each peer as fast as its window admits. */
+  /** Messages per second of all peers together; null for as fast as each peer's window admits. */
   readonly rate: number | null
   readonly payloadBytes: number
   readonly seed: number
-  /** The first half of the peers writes to the second half; otherwise everyone writes to everyone. */
+  /** If set, the first half of the peers writes to the second half; otherwise all peers write to all. */
   readonly isOneWay: boolean
   readonly spread: Spread
 }
@@ -20,9 +20,9 @@ export interface Plan {
 export interface Spread {
   /** Peers write only to others of their mesh; the meshes have equal shares of the peers. */
   readonly meshes: number
-  /** Postgres servers; a mesh is in one of them. */
+  /** The number of Postgres servers; a mesh is in one of them. */
   readonly cells: number
-  /** Brokers of each cell. */
+  /** Brokers per cell. */
   readonly shards: number
   /** The share of a mesh's peers that connect to another shard than the rest, from 0 to 1. */
   readonly cross: number
@@ -30,20 +30,20 @@ export interface Spread {
 
 export const ALONE: Spread = { meshes: 1, cells: 1, shards: 1, cross: 0 }
 
-/** By default no messages of 200 bytes in one mesh on one broker. */
+/** The default is messages of 200 bytes in one mesh on one broker. */
 export const planOf = (differing: Pick<Plan, 'peers'> & Partial<Plan>): Plan => ({
   ...{ total: 0, rate: null, payloadBytes: 200, seed: 1, isOneWay: false, spread: ALONE },
   ...differing,
 })
 
 /**
- * The most unanswered calls of a peer in a burst. The window admits far fewer; the others wait in the SDK, as in a burst
- * of an application, and that wait is the difference between the two clocks of the report. The bound limits the memory of
- * long runs.
+ * The maximum number of open calls of a peer in a burst. The window admits far fewer; the others wait in the SDK, as in
+ * an application's burst. That wait is the difference between the report's two latency measures. The bound limits the
+ * memory of long runs.
  */
 export const CALLS_OPEN_MAX = 1000
 
-/** Unacknowledged sends of a peer that the SDK allows by default. */
+/** The number of unacknowledged sends that the SDK allows a peer by default. */
 export const SDK_WINDOW = 64
 
 /** The senders are the first peers. */
@@ -52,7 +52,7 @@ export const sendersOf = ({ peers, isOneWay }: Plan): number => (isOneWay ? peer
 /** Messages of one sender have ascending numbers. */
 export const senderOf = (plan: Plan, number: number): number => number % sendersOf(plan)
 
-/** Another peer of the sender's mesh, chosen by the seed. */
+/** Returns another peer of the sender's mesh, chosen by the seed. */
 export function recipientOf(plan: Plan, number: number): number {
   const chance = mixed(number, plan.seed)
   if (plan.isOneWay) return sendersOf(plan) + (chance % sendersOf(plan))
@@ -64,8 +64,8 @@ export function recipientOf(plan: Plan, number: number): number {
 }
 
 /**
- * Milliseconds after the start. Messages are due at whole milliseconds, several at once above 1,000 per second, because
- * a timer is no finer: with even spacing a part of each latency would be the timer's.
+ * The due time in ms after the start. Messages are due at whole milliseconds, several at once above 1,000 per second,
+ * because timers have no finer resolution: with even spacing, part of each latency would be the timer's.
  */
 export const dueMs = (rate: number, number: number): number => Math.floor((number * 1000) / rate)
 
@@ -89,7 +89,7 @@ export const meshOf = ({ peers, spread }: Spreading, peer: number): number =>
 /** Meshes alternate between the cells. */
 export const cellOf = ({ cells }: Spread, mesh: number): number => mesh % cells
 
-/** The broker that a peer connects to, counted through all cells. Meshes alternate between the shards of their cell. */
+/** The broker that a peer connects to, numbered across all cells. Meshes alternate between the shards of their cell. */
 export function shardOf(plan: Spreading, peer: number): number {
   const { cells, shards, cross } = plan.spread
   const mesh = meshOf(plan, peer)
@@ -101,7 +101,7 @@ export function shardOf(plan: Spreading, peer: number): number {
   return cellOf(plan.spread, mesh) * shards + shard
 }
 
-/** The peers of one generator, from `first` up to, but not including, `end`. */
+/** The peers of one generator, from `first` up to but not including `end`. */
 export interface Share {
   readonly first: number
   readonly end: number
@@ -143,7 +143,7 @@ export function correspondents(plan: Plan): Set<number>[] {
   return lists
 }
 
-/** Numbers from here on belong to the key exchange before the run: `EXCHANGE` plus the sender. */
+/** Numbers from here on belong to the key exchange before the run: `EXCHANGE` plus the sender's number. */
 export const EXCHANGE = 0x8000_0000
 
 const NUMBER_BYTES = 4
@@ -151,7 +151,7 @@ const PLACES = 65_536
 
 /**
  * Bodies that a recipient can check byte by byte without a copy: four bytes of number, then a piece of one long random
- * text, from a place that depends on the number.
+ * text, from an offset that depends on the number.
  */
 export class Bodies {
   readonly #text: Buffer
@@ -176,13 +176,13 @@ export class Bodies {
     return body
   }
 
-  /** The number in a body; NaN if the body is too short. */
+  /** Returns the number in a body, or NaN if the body is too short. */
   numberOf(body: Uint8Array): number {
     if (body.length < NUMBER_BYTES) return Number.NaN
     return ((body[0]! << 24) | (body[1]! << 16) | (body[2]! << 8) | body[3]!) >>> 0
   }
 
-  /** Whether every byte is as `make` wrote it. */
+  /** Returns whether every byte is as `make` wrote it. */
   isIntact(body: Uint8Array, number: number): boolean {
     if (body.length !== this.#length) return false
     const start = this.#place(number)
@@ -194,7 +194,7 @@ export class Bodies {
   }
 }
 
-/** A set of message numbers, one bit each: 300 kB for 2.4 million messages, for which a Set takes 100 MB. */
+/** A set of message numbers with one bit each. It takes 300 kB for 2.4 million messages; a Set would take 100 MB. */
 export class Bits {
   readonly #words: Uint32Array
 

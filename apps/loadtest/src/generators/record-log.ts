@@ -1,10 +1,10 @@
 /**
- * What a generator records of each message: rows of plain numbers in one buffer that goes to a file whenever it is full,
- * so that a run of any length takes the same few megabytes and the garbage collector has no work. One file lists the
+ * A generator's record of each message: rows of plain numbers in one buffer that is written to a file whenever it is
+ * full. So a run of any length takes the same few megabytes, and the garbage collector has no work. One file lists the
  * sends, one the receipts, each in the order of events.
  *
- * Times are the SDK's `clockMs`: milliseconds since 1970 with fractions. It is comparable between the processes of one
- * machine: the platform derives `timeOrigin` from the wall clock with an error below a microsecond (measured against
+ * Times are the SDK's `clockMs`: milliseconds since 1970 with fractions. The processes of one machine can compare them:
+ * the runtime derives `timeOrigin` from the wall clock with an error below a microsecond (measured against
  * CLOCK_MONOTONIC in eight processes), and it never jumps afterwards.
  */
 
@@ -26,7 +26,7 @@ interface SendRow {
   readonly number: number
   readonly calledAtMs: number
   readonly answeredAtMs: number
-  /** Null: refused. */
+  /** Null if refused. */
   readonly ack: { readonly envelopeId: EnvelopeId; readonly admittedAtMs: number } | null
 }
 
@@ -77,10 +77,13 @@ export class RecordLog {
   }
 }
 
-/** 170,000 rows: a burst of 100,000 messages writes to no disk until it is over, a soak of 2,000/s every 85 seconds. */
+/**
+ * Holds 170,000 rows: a burst of 100,000 messages writes to disk only at its end, and a soak of 2,000/s every 85
+ * seconds.
+ */
 const BUFFER_BYTES = 8 * 1024 * 1024
 
-/** A method of Node's and Bun's buffers without a type: half the time of `write(text, at, length, 'hex')`. */
+/** An untyped method of Node's and Bun's buffers that takes half the time of `write(text, at, length, 'hex')`. */
 type HexBuffer = Buffer & { hexWrite(text: string, at: number, length: number): number }
 
 class RowWriter {
@@ -99,7 +102,7 @@ class RowWriter {
     this.#allocate()
   }
 
-  /** @returns where the new row begins */
+  /** @returns the offset of the new row */
   next(): number {
     if (this.#used + this.#rowBytes > BUFFER_BYTES) this.#flush()
     const at = this.#used
@@ -128,7 +131,7 @@ class RowWriter {
   #flush(): void {
     const full = this.#bytes.subarray(0, this.#used)
     this.#written = this.#written.then(() => appendFile(this.#file, full))
-    this.#written.catch(() => undefined) // `close` reports it
+    this.#written.catch(() => undefined) // `close` reports the error
     this.#allocate()
   }
 
@@ -142,7 +145,7 @@ class RowWriter {
 
 const ROWS_AT_ONCE = 20_000
 
-/** Reads a file row by row, a part of it in memory at a time. `next` moves to a row. */
+/** Reads a file row by row, with one part of it in memory at a time. `next` advances to the next row. */
 class Cursor {
   readonly #file: number
   readonly #rowBytes: number
@@ -194,7 +197,7 @@ export class SendCursor extends Cursor {
   constructor(prefix: string) {
     super(recordFiles(prefix)[0], SEND.bytes)
   }
-  /** When it was answered, which is the order of the rows in a file. */
+  /** The time of the reply, by which a file's rows are ordered. */
   get atMs(): number {
     return this.time(SEND.answeredAtMs)
   }

@@ -5,7 +5,7 @@ import { sendAtOnce, sendOnePerTurn } from './senders.ts'
 const plan = planOf({ peers: 3, total: 30 })
 const share = { first: 0, end: 2 }
 
-/** Resolves each send a few turns later, and counts those of each peer that are open and that began in one turn. */
+/** Resolves each send a few turns later. Counts per peer the open sends and those that began in one turn. */
 function counting() {
   const numbers: number[] = []
   const open = [0, 0, 0]
@@ -28,21 +28,21 @@ function counting() {
 const own = Array.from({ length: 30 }, (_, number) => number).filter((number) => number % 3 < 2)
 const ascending = (numbers: readonly number[]) => numbers.toSorted((a, b) => a - b)
 
-test('one send in a turn, and no more open than the window, until every one is answered', async () => {
+test('at most one send per turn starts, and no more are open than the window, until all have replies', async () => {
   const { send, numbers, most } = counting()
   await sendOnePerTurn(plan, { share, window: 2 }, send)
   expect(ascending(numbers)).toEqual(own)
   expect(most()).toEqual({ open: 2, inTurn: 1 })
 })
 
-test('all sends of a peer at once', async () => {
+test('all sends of a peer start at once', async () => {
   const { send, numbers, most } = counting()
   await sendAtOnce(plan, share, send)
   expect(ascending(numbers)).toEqual(own)
   expect(most()).toEqual({ open: 10, inTurn: 10 })
 })
 
-test('peers without a message end at once', async () => {
+test('peers without messages finish at once', async () => {
   await sendOnePerTurn(planOf({ peers: 3, total: 1 }), { share: { first: 1, end: 3 }, window: 1 }, () => {
     throw new Error('nothing is to be sent')
   })

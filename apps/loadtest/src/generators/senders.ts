@@ -1,4 +1,4 @@
-/** How the peers of a program send their messages: all at once, one in a turn of the event loop, or when each is due. */
+/** How the peers of a program send their messages: all at once, one per turn of the event loop, or when each is due. */
 import { clockMs } from '@sealpost/sdk'
 import type { PaceOrder } from './pacer.ts'
 import { CALLS_OPEN_MAX, dueMs, holds, type Plan, type Share, senderOf, sendersOf } from './plan.ts'
@@ -6,7 +6,7 @@ import { CALLS_OPEN_MAX, dueMs, holds, type Plan, type Share, senderOf, sendersO
 /** Sends one message; resolves when it is acked or refused. */
 export type SendNumbered = (number: number) => Promise<unknown>
 
-/** Makes all calls of a peer at once, one peer after the other, each in its own turn of the event loop. */
+/** Makes all calls of a peer at once, one peer after the other, each in a separate turn of the event loop. */
 export async function sendAtOnce(plan: Plan, share: Share, send: SendNumbered): Promise<void> {
   const senders = sendersOf(plan)
   for (let peer = share.first; peer < Math.min(share.end, senders); peer++) {
@@ -24,8 +24,8 @@ export async function sendAtOnce(plan: Plan, share: Share, send: SendNumbered): 
 }
 
 /**
- * Starts at most one send of each peer in a turn of the event loop, and keeps at most `window` of them open, so that no
- * client can pack several messages into a frame. Resolves when every message is answered.
+ * Starts at most one send per peer and turn of the event loop, and keeps at most `window` sends per peer open, so that
+ * no client can pack several messages into a frame. Resolves when every message has its reply.
  */
 export async function sendOnePerTurn(
   plan: Plan,
@@ -65,7 +65,8 @@ function sendAllOf(peer: number, { plan, window }: { plan: Plan; window: number 
 
 /**
  * Open loop: sends each message when it is due, or as soon afterwards as this program can, and counts its latency from
- * when it was due. A slow broker thus gets the messages that come due while it is slow. Resolves when all are called.
+ * the due time. So a slow broker still gets the messages that come due while it is slow. Resolves when all sends have
+ * been called.
  */
 export function sendPaced(
   plan: Plan,

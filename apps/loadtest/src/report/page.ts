@@ -1,6 +1,6 @@
 /**
- * What a run leaves: the report on standard output, the JSON file, and an HTML page. The page has no scripts and needs no
- * other file; its charts are inline SVG.
+ * The output of a run: the report on standard output, the JSON file, and an HTML page. The page has no scripts and
+ * needs no other file; its charts are inline SVG.
  */
 
 import { type Machine, thisMachine } from '@sealpost/harness/programs/machine'
@@ -12,7 +12,7 @@ export interface Report {
   readonly text: string
   readonly json: object
   readonly isGood: boolean
-  /** Null: this kind of run has no page. */
+  /** Null for a kind of run without a page. */
   readonly page: Omit<Page, 'command'> | null
 }
 
@@ -27,9 +27,9 @@ export interface Chapter extends Findings {
   readonly title: string
   /** Describes the workload in a sentence. */
   readonly summary: string
-  /** The requirement for the figure that it shows; null: none. */
+  /** The requirement for the figure that it shows; null if there is none. */
   readonly bar: string | null
-  /** The figures of a published report for the same workload; null: none. */
+  /** The figures of a published report for the same workload; null if there are none. */
   readonly reported: string | null
   readonly isGood: boolean
 }
@@ -107,7 +107,7 @@ ${listOf(all)}
 </section>`
 }
 
-/** Marks differ in shape and title, too, for readers who don't see the colour. */
+/** Marks also differ in shape and title, for readers who can't distinguish the colours. */
 const markOf = (isGood: boolean): string =>
   isGood ? '<span class="good" title="held">✔</span>' : '<span class="bad" title="not held">✘</span>'
 
@@ -134,7 +134,7 @@ function chartOf(graph: Findings['graphs'][number]): string {
 const lineChartOf = ({ title, x, y, lines }: Graph): string =>
   drawChart({ title, x: typeof x === 'string' ? { name: x, ...rangeOf(lines) } : x, y: { name: y, min: 0 }, lines })
 
-/** Without margins beside the points. */
+/** The plot area has no margins around the points. */
 function rangeOf(lines: Graph['lines']): { min?: number; max?: number } {
   const places = lines.flatMap(({ points }) => points.map(([at]) => at))
   return places.length === 0 ? {} : { min: Math.min(...places), max: Math.max(...places) }
@@ -150,7 +150,7 @@ function machineOf(machine: Machine, { postgresVersion, durability, gitSha, limi
   ])}</section>`
 }
 
-/** For phones and screens, light and dark, and for paper. */
+/** Styles for phones and screens, light and dark, and for paper. */
 const STYLE = `
 :root { color-scheme: light dark; --ink: #24292f; --faint: #59636e; --line: #d8dade; --page: #fff; --good: #1a7f37; --bad: #c62828 }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --faint: #9da7b1; --line: #3d444d; --page: #14181d; --good: #4ac26b; --bad: #ff7b72 } }

@@ -119,7 +119,7 @@ function resources(result: LoadResult, paint: Colors): string {
   return tableText(head, costRows(result, names), paint)
 }
 
-/** Program, CPU seconds, microseconds per message, cores, peak memory and descriptors. */
+/** Columns: program, CPU seconds, microseconds per message, cores, peak memory and descriptors. */
 function costRows(result: LoadResult, names: { broker: string; generator: string }): string[][] {
   const { acked, wallMs } = result
   const row = (name: string, cpuSeconds: number | null, rssMb: number | null, descriptors: number | null) => {
@@ -137,7 +137,7 @@ function costRows(result: LoadResult, names: { broker: string; generator: string
 const coresOf = (cpuSeconds: number | null, wallMs: number): number | null =>
   cpuSeconds === null ? null : (cpuSeconds * 1000) / Math.max(1, wallMs)
 
-/** One row for each of several brokers. */
+/** One row per broker if there are several. */
 function shards(result: LoadResult, paint: Colors): string {
   if (result.shards.length === 1) return ''
   const perCell = result.shards.length / result.cells
@@ -208,7 +208,7 @@ function remarks(result: LoadResult, paint: Colors): string {
 
 type Timed = Pick<LoadResult, 'rate' | 'ackMs' | 'e2eMs' | 'sendCallMs' | 'callToPushMs' | 'callLateMs'>
 
-/** A burst has two clocks; the open loop has one, which starts when a message is due. */
+/** A burst has two latency measures. The open loop has one, which starts when a message is due. */
 export function latencyRows({ rate, ackMs, e2eMs, sendCallMs, callToPushMs, callLateMs }: Timed) {
   const rows: [name: string, of: Percentiles][] =
     rate === null
@@ -226,14 +226,14 @@ export function latencyRows({ rate, ackMs, e2eMs, sendCallMs, callToPushMs, call
   return rows
 }
 
-/** The latency for an application: from its call, or from the time at which a message was due. */
+/** The latency for an application: from its call of `send()`, or from the time at which a message was due. */
 export function wholeLatency({ rate, callToPushMs, e2eMs }: Pick<LoadResult, 'rate' | 'callToPushMs' | 'e2eMs'>) {
   return rate === null ? { name: 'call → push', of: callToPushMs } : { name: 'due → push', of: e2eMs }
 }
 
 type Calling = Pick<LoadResult, 'rate' | 'window' | 'messagesPerPeer' | 'isPacking'>
 
-/** Explains each clock in a sentence. */
+/** Explains each latency measure in a sentence. */
 export function clockNotes({ rate, window, messagesPerPeer, isPacking }: Calling) {
   if (rate !== null) return ['"due" counts from the time at which a message was due, even if it was sent later.']
   const isAll = messagesPerPeer <= CALLS_OPEN_MAX

@@ -1,6 +1,6 @@
 /**
- * A client program of a comparison: a share of the peers, all of one server. Every peer has connections of its own, seals
- * each message once and opens each once. A peer starts at most one send in a turn of the event loop, so that no client can
+ * A client program of a comparison: a share of the peers of one server. Every peer has its own connections, seals each
+ * message once and opens each once. A peer starts at most one send per turn of the event loop, so that no client can
  * pack messages.
  */
 import { serveParent } from '@sealpost/harness/programs/child'
@@ -13,10 +13,10 @@ import { openRivalPeer, type RivalCast, type RivalPeer } from './peers.ts'
 /** The messages of all peers in one phase. In the exchange each peer writes once to each other. */
 export interface RivalPhase {
   readonly kind: 'exchange' | 'measured'
-  /** Differs from those of the other phases, so that a late message doesn't count in another phase. */
+  /** Differs from the ids of the other phases, so that a late message doesn't count in another phase. */
   readonly number: number
   readonly total: number
-  /** Null: as fast as the window admits. */
+  /** Null for as fast as the window admits. */
   readonly rate: number | null
 }
 
@@ -31,7 +31,7 @@ export type RivalReply =
   | ({ readonly did: 'finish' } & ClientFigures)
 
 export interface ClientFigures {
-  /** From the call of a send, or from when it was due, to the opened message, in ms. */
+  /** The latency in ms, from the call of a send, or from when it was due, to the opened message. */
   readonly latencies: Float32Array
   readonly lastReceivedAtMs: number
   readonly redelivered: number
@@ -41,7 +41,7 @@ export interface ClientFigures {
 export const PAYLOAD_BYTES = 200
 const OPENING_AT_ONCE = 8
 const PROGRESS_MS = 50
-/** Offsets in a body: the phase, the number of the message, the time from which its latency counts. */
+/** Offsets in a body: the phase, the message number, and the start time of its latency. */
 const PHASE_AT = 0
 const NUMBER_AT = 4
 const TIME_AT = 8

@@ -1,7 +1,7 @@
 /**
- * Compares Sealpost with other durable brokers on this machine: the same peers, the same sealing, one message per frame, and
- * clients in programs of their own. Each round runs every server, one after the other, so that a ratio holds when
- * the speed of the machine drifts.
+ * Compares Sealpost with other durable brokers on this machine: the same peers, the same sealing, one message per
+ * frame, and separate client programs. Each round runs every server in sequence, so the ratios hold even if the
+ * machine's speed drifts.
  */
 import { join } from 'node:path'
 import { Child } from '@sealpost/harness/programs/child'
@@ -75,7 +75,7 @@ export async function runComparison(
 
 const windowOf = ({ window }: Pick<ContenderOptions, 'window'>): number => window ?? SDK_WINDOW
 
-/** Ends what the work has started as soon as the work is done, or with the command. */
+/** Ends what the work has started as soon as the work is done or the command ends. */
 async function within<T>(teardown: Teardown, work: (own: Teardown) => Promise<T>): Promise<void> {
   if (teardown.isRunning) await forever()
   const own = new Teardown()
@@ -119,7 +119,7 @@ class RivalClients {
     const { peers, messages, seconds, tell } = this.#options
     tell('opening the peers')
     await this.#open()
-    // Keys are exchanged, and code is compiled, before the clock starts.
+    // Before the measurement, keys are exchanged and code is compiled.
     await this.#runPhase({ kind: 'exchange', total: peers * (peers - 1), rate: null })
     const runs: PhaseRun[] = []
     for (const rate of [null, ...RATES]) {

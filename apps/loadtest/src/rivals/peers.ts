@@ -1,6 +1,6 @@
 /**
- * A peer of each server. All of them seal and open with the same `crypto_box` envelope: the Sealpost SDK does it by itself;
- * for the other servers `Sealing` does it, with the shared keys computed before the run.
+ * The peers of each server. All of them seal and open with the same `crypto_box` envelope. The Sealpost SDK does this
+ * by itself; for the other servers `Sealing` does it, with the shared keys computed before the run.
  */
 import { AckPolicy, jetstream, jetstreamManager } from '@nats-io/jetstream'
 import { connect as connectNats } from '@nats-io/transport-node'
@@ -16,7 +16,7 @@ import type { ContenderName } from './result.ts'
 export interface RivalCast {
   readonly server: ContenderName
   readonly port: number
-  /** Of a Sealpost broker. */
+  /** The mesh of a Sealpost broker. */
   readonly brokerKey: PeerKey | null
   readonly meshId: MeshId
   readonly peerKeys: readonly PeerKey[]
@@ -59,7 +59,7 @@ const READ_MAX = 512
 /** What XREADGROUP returns: the entries of each stream, by id and fields. */
 type StreamEntries = [stream: Buffer, entries: [id: Buffer, fields: Buffer[]][]][]
 
-/** One stream for each recipient, one connection for commands and one that waits for entries. */
+/** One stream per recipient, one connection for commands and one that waits for entries. */
 const openRedisPeer: OpenPeer = async (cast, number, received) => {
   const sealing = new Sealing(cast, number)
   const address = { host: '127.0.0.1', port: cast.port, lazyConnect: true, protocol: 2 } as const
@@ -103,7 +103,7 @@ export const NATS_STREAM = 'mailboxes'
 export const NATS_SUBJECTS = 'mailbox.*'
 const ACK_WITHIN_MS = 60_000
 
-/** One stream for all, a work queue, with a durable consumer for each recipient. */
+/** One stream for all recipients, as a work queue with a durable consumer for each. */
 const openNatsPeer: OpenPeer = async (cast, number, received) => {
   const sealing = new Sealing(cast, number)
   const connection = await connectNats({ servers: `127.0.0.1:${cast.port}` })

@@ -21,7 +21,7 @@ test('a ratio is the median of the ratios of each round, not the ratio of the me
   expect(redis).toMatchObject({ server: 'redis', medians: { p50: 2 }, ratios: { p50: 3, perSecond: 1 } })
 })
 
-test('phases and servers stay apart, in the order of the runs', () => {
+test('phases and servers are reported separately, in the order of the runs', () => {
   const runs = [null, 1_000].flatMap((rate) => [
     run('sealpost', 1, { rate, perSecond: 500 }),
     run('redis', 1, { rate, perSecond: rate ?? 250 }),

@@ -17,10 +17,10 @@ const NAMES: Readonly<Record<ContenderName, string>> = { sealpost: 'Sealpost', .
 /** The figures of a phase. For Sealpost, CPU and memory of the server are those of broker and Postgres together. */
 export interface ContenderFigures {
   readonly perSecond: number
-  /** From the call of a send, or from when it was due, to the opened message, in ms. */
+  /** The latency in ms, from the call of a send, or from when it was due, to the opened message. */
   readonly p50: number
   readonly p99: number
-  /** CPU of a message. */
+  /** CPU per message. */
   readonly serverMicros: number
   readonly clientMicros: number
   readonly rssMb: number
@@ -30,7 +30,7 @@ export interface ContenderFigures {
 export interface ContenderRun extends ContenderFigures {
   readonly server: ContenderName
   readonly round: number
-  /** Null: the burst. */
+  /** Null for the burst. */
   readonly rate: number | null
   readonly redelivered: number
 }
@@ -52,13 +52,16 @@ export interface ComparisonRow {
   readonly server: ContenderName
   readonly name: string
   readonly medians: ContenderFigures
-  /** Sealpost / this server, the median of the rounds' ratios; null where nothing was measured. Null for Sealpost. */
+  /**
+   * Sealpost / this server, as the median of the rounds' ratios; null if nothing was measured. Null for Sealpost
+   * itself.
+   */
   readonly ratios: Readonly<Record<keyof ContenderFigures, number | null>> | null
 }
 
 const FIGURES = ['perSecond', 'p50', 'p99', 'serverMicros', 'clientMicros', 'rssMb'] as const
 
-/** A row for each phase and server, in the order of the runs. */
+/** One row per phase and server, in the order of the runs. */
 export function comparisonRows(runs: readonly ContenderRun[]): ComparisonRow[] {
   const rates = [...new Set(runs.map(({ rate }) => rate))]
   const servers = [...new Set(runs.map(({ server }) => server))]

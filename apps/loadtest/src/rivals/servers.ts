@@ -23,13 +23,13 @@ export interface RivalServer {
   readonly mesh: MeshMembers
   /** The products and their versions. */
   readonly version: string
-  /** Of a Sealpost broker. */
+  /** The URL of a Sealpost broker. */
   readonly brokerKey: PeerKey | null
-  /** Of Sealpost. */
+  /** The mesh of Sealpost. */
   readonly conditions: RunConditions | null
   /** Rejects when the server ends during the run. */
   readonly failed: Promise<never>
-  /** CPU so far; for Sealpost of broker and Postgres together, and so is the memory. */
+  /** The CPU used so far. For Sealpost, CPU and memory are those of broker and Postgres together. */
   cpuSeconds(): number
   rssMb(): number
 }
@@ -39,7 +39,7 @@ export interface ContenderOptions extends WorkloadOptions {
   readonly tell: (step: string) => void
 }
 
-/** Paths of programs; undefined: the installed one. */
+/** Paths of programs; undefined for the installed one. */
 export interface RivalPrograms {
   readonly redis: string | undefined
   readonly nats: string | undefined
@@ -71,13 +71,13 @@ async function startSealpost(options: ContenderOptions, teardown: Teardown): Pro
   }
 }
 
-/** A program that has ended has no facts; `failed` reports it. */
+/** A program that has ended has no usage figures; `failed` reports its end. */
 const facts = (read: () => (ProcessFacts | null)[]): Pick<RivalServer, 'cpuSeconds' | 'rssMb'> => ({
   cpuSeconds: () => sum(read().map((each) => each?.cpuSeconds ?? 0)),
   rssMb: () => sum(read().map((each) => each?.rssMb ?? 0)),
 })
 
-/** A server of others, ready for its peers. */
+/** Another product's server that is ready for its peers. */
 export interface RivalProgram {
   readonly port: number
   readonly pid: number
@@ -155,7 +155,7 @@ async function startProgram({ kind, path, args, port }: ProgramStart): Promise<R
   const failed = exited.then((): never => {
     throw new OperatingError('rival_exited', `${program} exited: ${lastError.replace(`${program}: `, '')}`)
   })
-  failed.catch(() => undefined) // the waiting caller reports it
+  failed.catch(() => undefined) // the waiting caller reports the error
   const stop = () => stopped(child, exited)
   try {
     await Promise.race([untilListening(port, program), failed])

@@ -1,7 +1,7 @@
 /**
- * What a broadcast costs for each member it reaches, compared with the same deliveries sent directly: half of the peers
- * write to one group of all at once, then send the same bodies to every other peer, in alternation. Other programs share
- * the wall time of the machine, so the two ways are compared by the CPU of client, broker and Postgres.
+ * The cost of a broadcast per member, compared with the same deliveries sent directly. Half of the peers write to one
+ * group of all peers, then send the same bodies to every other peer directly, in alternation. Other programs on the
+ * machine distort wall times, so the two ways are compared by the CPU of client, broker and Postgres.
  */
 
 import { type BrokerAddress, identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
@@ -33,14 +33,14 @@ interface CostPair {
   readonly direct: GroupCost
 }
 
-/** The costs are those of the median pair, by CPU. */
+/** The costs of the median pair, by CPU. */
 export interface GroupResult extends CostPair {
   readonly members: number
   readonly senders: number
-  /** Deliveries of a turn. */
+  /** Deliveries per turn. */
   readonly deliveries: number
   readonly pairs: number
-  /** Direct cost by group cost; each the median of the pairs. */
+  /** The direct cost divided by the group cost, as the median of the pairs. */
   readonly throughputRatio: number
   readonly cpuRatio: number
   readonly gitSha: string
@@ -114,7 +114,7 @@ async function costOf(
 
 const cpuOf = ({ clientUs, brokerUs, postgresUs }: GroupCost): number => clientUs + (brokerUs ?? 0) + (postgresUs ?? 0)
 
-/** The lower of the two middle values, so that it is one of the values. */
+/** The lower of the two middle values, so that the result is an actual value. */
 const lowerMedian = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[(values.length - 1) >> 1]!
 
 export function printGroup(result: GroupResult, { isColored }: { readonly isColored: boolean }): string {
@@ -136,19 +136,20 @@ interface CrewSetup {
   readonly mesh: MeshMembers
   readonly broker: BrokerAddress
   readonly form: Form
-  /** Messages of each sender in a turn. */
+  /** Messages per sender in a turn. */
   readonly sends: number
-  /** Groups of all members, among which the senders alternate. Default 1. */
+  /** The number of groups of all members, among which the senders alternate. Default 1. */
   readonly groups?: number
 }
 
 /**
- * Peers of this process with two ways to write to everyone. A sender continues when its last message is stored: direct
- * messages sent all at once would leave the outbox sorted by recipient, and reach each in one frame, unlike a broadcast.
+ * Peers of this process with two ways to write to all others. A sender continues when its last message is stored. If
+ * direct messages were all sent at once, the outbox would sort them by recipient and pack each recipient's into one
+ * frame, unlike a broadcast.
  */
 export class GroupCrew {
   readonly senderCount: number
-  /** Deliveries of a turn. */
+  /** Deliveries per turn. */
   readonly deliveryCount: number
   readonly #setup: CrewSetup
   readonly #bodies: Bodies
@@ -165,7 +166,7 @@ export class GroupCrew {
     this.deliveryCount = this.senderCount * sends * (plan.peers - 1)
   }
 
-  /** Connects all peers, and sends once along every pair, because a turn must not pay for first messages. */
+  /** Connects all peers and sends one message along every pair, so that no turn includes the cost of first messages. */
   async open(): Promise<void> {
     await ready()
     const { plan, mesh, groups = 1 } = this.#setup
@@ -182,7 +183,7 @@ export class GroupCrew {
     await Promise.all(this.#peers.map((peer) => peer.close()))
   }
 
-  /** Resolves when every send is acked and every recipient has got its deliveries once. */
+  /** Resolves when every send is acked and every recipient has received its deliveries once. */
   async turn(send: (sender: number) => Promise<unknown>): Promise<void> {
     const turn = new Turn(this.#setup, this.deliveryCount)
     this.#turn = turn
@@ -190,7 +191,7 @@ export class GroupCrew {
     await Promise.race([Promise.all([...senders, turn.complete]), turn.failed])
   }
 
-  /** @param latencies - notes the time until each message was stored for all members */
+  /** @param latencies - gets the time until each message was stored for all members */
   async inGroup(sender: number, latencies = new Latencies()): Promise<void> {
     for (const body of this.#bodiesOf(sender)) {
       const startMs = performance.now()
@@ -241,10 +242,10 @@ class Turn {
     this.#due = due
     this.complete = this.#isComplete.promise
     this.failed = this.#hasFailed.promise
-    this.failed.catch(() => undefined) // the caller of `turn` gets it
+    this.failed.catch(() => undefined) // the caller of `turn` gets the error
   }
 
-  /** @param number - null: the message is not what its sender sent */
+  /** @param number - null if the message differs from what its sender sent */
   received(member: number, number: number | null): void {
     const place = number === null ? 0 : member * this.#messages + number
     if (number === null || number >= this.#messages || this.#seen.has(place)) {

@@ -1,4 +1,4 @@
-/** What silent sessions cost a broker. */
+/** The cost of silent sessions for a broker. */
 import { join } from 'node:path'
 import { type ProcessFacts, processFacts } from '@sealpost/harness/programs/machine'
 import { type Teardown, temporaryFolder } from '@sealpost/harness/programs/teardown'
@@ -21,7 +21,7 @@ export interface IdleResult {
   readonly gitSha: string
 }
 
-/** A start and a thousand handshakes leave garbage and compile code; after this time the figures are stable. */
+/** A start and a thousand handshakes leave garbage and trigger compilation; after this time the figures are stable. */
 export const SETTLE_MS = 5_000
 
 export async function runIdle(context: RunContext, plan: Plan, teardown: Teardown): Promise<IdleResult> {
@@ -50,14 +50,14 @@ export async function runIdle(context: RunContext, plan: Plan, teardown: Teardow
   }
 }
 
-/** The facts of the first broker. @throws OperatingError `broker_unknown` */
+/** Returns the facts of the first broker. @throws OperatingError `broker_unknown` */
 export function brokerFacts({ shards: [shard] }: Environment): ProcessFacts {
   const facts = shard?.pid == null ? null : processFacts(shard.pid)
   if (!facts) throw new OperatingError('broker_unknown', 'The system reports no figures for the broker.')
   return facts
 }
 
-/** The facts after this time, and the cores that the broker used during it. */
+/** Returns the facts after this time, and the cores that the broker used during it. */
 export async function restingFacts(target: Environment, seconds: number): Promise<ProcessFacts & { cpuShare: number }> {
   const first = brokerFacts(target)
   await Promise.race([Bun.sleep(seconds * 1000), target.failed])

@@ -13,7 +13,7 @@ sealpost_claim_deliveries_count 9
 `
 const counts = { accepted: 103, pushed: 107, leasedOnInsert: 90, claimed: 13, collected: 4 }
 
-test('the counts of a broker come from its metrics; claimed counts deliveries, not statements', () => {
+test('the counts of a broker come from its metrics, and `claimed` counts deliveries, not statements', () => {
   expect(countsIn(METRICS)).toEqual(counts)
 })
 
@@ -29,7 +29,7 @@ test('counts from before the run are subtracted', () => {
   expect(since(null, counts)).toBeNull()
 })
 
-test('the deliveries of several brokers are added, and unknown if one broker is', () => {
+test("the deliveries of several brokers are added, and unknown if one broker's are", () => {
   expect(deliveriesOf([counts, counts])).toEqual({ leasedOnInsert: 180, claimed: 26, collected: 8 })
   expect(deliveriesOf([counts, null])).toBeNull()
 })

@@ -1,4 +1,4 @@
-/** The result of a run as JSON. Other programs read it, so its names are an interface. */
+/** The result of a run as JSON. Other programs read it, so its field names are an interface. */
 
 import type { ProcessUsage, ResourceUsage, UsageSample } from '@sealpost/harness/programs/machine'
 import { sum } from '@sealpost/harness/report/text'
@@ -25,7 +25,7 @@ export interface LoadOutcome {
   readonly shardCounts: readonly (ShardCounts | null)[]
 }
 
-/** What a report states about its conditions. */
+/** The conditions of the run, for the report. */
 export interface RunConditions extends Pick<PostgresFacts, 'postgresVersion' | 'durability'> {
   readonly gitSha: string
   readonly limits: 'on' | 'off'
@@ -35,15 +35,15 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'step
   readonly peers: number
   readonly messagesPerPeer: number
   readonly total: number
-  /** Pushed more than once, whether the SDK hid it or not. */
+  /** Deliveries pushed more than once, whether the SDK hid the repetition or not. */
   readonly duplicates: number
   /** Refused sends by code. */
   readonly refused: Readonly<Record<string, number>>
   readonly messagesPerSecond: number
-  /** The highest of any broker. */
+  /** The highest value of any broker. */
   readonly brokerRssMbPeak: number | null
   readonly brokerFdMax: number | null
-  /** All brokers together. */
+  /** The sum over all brokers. */
   readonly brokerCpuSeconds: number | null
   readonly postgresCpuSeconds: number | null
   readonly postgresRssMbPeak: number | null
@@ -109,7 +109,7 @@ export type BaselineResult = Pick<
 /** A generator that uses more of a core than this may have limited the run. */
 const BUSY_SHARE = 0.9
 
-/** @param share - of a core, of the busiest program that makes the load */
+/** @param share - of a core, used by the busiest generator */
 export const wasLimit = (share: number): boolean => share > BUSY_SHARE
 
 export const conditionsOf = ({ facts, version }: Environment): RunConditions => ({
@@ -175,7 +175,7 @@ export function withBaseline(result: LoadResult, outcome: LoadOutcome, baselineK
   return { ...result, baselineMessagesPerSecond: messagesPerSecond, baselineRatio, baselineKind, baseline }
 }
 
-/** Whether every message arrived at its recipient in order and in time, and no send was refused. */
+/** Whether every message arrived at its recipient in order and on time, and no send was refused. */
 export function isClean(result: LoadResult): boolean {
   const { lost, misdelivered, outOfOrder, timedOut, delivered, total, refused } = result
   const faults = lost + misdelivered + outOfOrder + timedOut + Object.keys(refused).length
@@ -239,7 +239,7 @@ export interface ShardCounts {
   readonly collected: number
 }
 
-/** How deliveries came to their sessions. */
+/** The ways in which deliveries reached their sessions. */
 export type DeliveryPaths = Pick<ShardCounts, 'leasedOnInsert' | 'claimed' | 'collected'>
 
 const METRICS: Readonly<Record<keyof ShardCounts, string>> = {
@@ -251,7 +251,10 @@ const METRICS: Readonly<Record<keyof ShardCounts, string>> = {
 }
 const SCRAPE_WITHIN_MS = 5_000
 
-/** Null for a broker whose metrics are not accessible: a broker that ran before the test has them on its private port. */
+/**
+ * Null for a broker whose metrics are not accessible: a broker that was started elsewhere serves them on its private
+ * port.
+ */
 export function countsOf(shards: readonly Shard[]): Promise<(ShardCounts | null)[]> {
   return Promise.all(
     shards.map(async ({ adminUrl }) => {
@@ -261,7 +264,7 @@ export function countsOf(shards: readonly Shard[]): Promise<(ShardCounts | null)
   )
 }
 
-/** Null if the broker is unknown or does not answer; the verdict of the run shows a broker that hangs. */
+/** Null if the broker is unknown or does not respond; the verdict of the run reveals a broker that hangs. */
 export async function scrapeMetrics(adminUrl: string | null): Promise<string | null> {
   if (adminUrl === null) return null
   return fetch(`${adminUrl}/metrics`, { signal: AbortSignal.timeout(SCRAPE_WITHIN_MS) })
@@ -275,7 +278,7 @@ export const countsIn = (metrics: string): ShardCounts => eachCount((name) => va
 export const since = (first: ShardCounts | null | undefined, last: ShardCounts | null | undefined) =>
   first && last ? eachCount((name) => last[name] - first[name]) : null
 
-/** All brokers together; null if one of them is unknown. */
+/** The sum over all brokers, or null if one of them is unknown. */
 export function deliveriesOf(shards: readonly (ShardCounts | null)[]): DeliveryPaths | null {
   const known = shards.filter((counts) => counts !== null)
   if (known.length < shards.length) return null

@@ -41,7 +41,7 @@ export interface Asked {
   readonly seconds: number | null
 }
 
-/** What every run has: where it runs, the command line, and the display of its progress. */
+/** What every run has: its environment, the command line, and a progress display. */
 export interface RunContext<Target extends RunTarget = Environment> {
   readonly target: Target
   readonly options: WorkloadOptions
@@ -50,7 +50,7 @@ export interface RunContext<Target extends RunTarget = Environment> {
 
 export interface RunSetup extends RunContext<RunTarget> {
   readonly plan: Plan
-  /** As many as the plan says. */
+  /** The expected number of messages, according to the plan. */
   readonly meshes: readonly MeshMembers[]
   /** The length of the spans that the verdict lists. */
   readonly spanMs?: number
@@ -59,7 +59,10 @@ export interface RunSetup extends RunContext<RunTarget> {
   readonly onStart?: () => void
 }
 
-/** Creates the meshes of a plan, each in the database of its cell. Deletes them at the end if the database outlives us. */
+/**
+ * Creates the meshes of a plan, each in the database of its cell. Deletes them at the end if the database outlives the
+ * test.
+ */
 export async function newMeshes(plan: Plan, target: Environment, teardown: Teardown): Promise<MeshMembers[]> {
   const meshes: MeshMembers[] = []
   for (let i = 0; i < plan.spread.meshes; i++) {
@@ -71,13 +74,13 @@ export async function newMeshes(plan: Plan, target: Environment, teardown: Teard
   return meshes
 }
 
-/** The only mesh of a plan with one. */
+/** Returns the only mesh of a single-mesh plan. */
 export async function newMesh(plan: Plan, target: Environment, teardown: Teardown): Promise<MeshMembers> {
   const [mesh] = await newMeshes(plan, target, teardown)
   return mesh!
 }
 
-/** Runs a plan in meshes of its own. */
+/** Runs a plan in its own meshes. */
 export async function runPlan(
   { target, options, display }: RunContext,
   setup: Omit<RunSetup, 'meshes' | keyof RunContext>,
@@ -88,7 +91,7 @@ export async function runPlan(
   return { result: resultOf(outcome, target, options), spans: outcome.verdict.spans }
 }
 
-/** A connection reports its statistics once a second at most. */
+/** A connection reports its statistics at most once a second. */
 const STATISTICS_MS = 1_100
 /** Settlements follow the last delivery within a commit or two. */
 const SETTLE_WITHIN_MS = 5_000
@@ -123,7 +126,7 @@ async function measure(fleet: Fleet, setup: RunSetup): Promise<LoadOutcome> {
   const leftInQueue = await untilSettled(setup, isComplete ? SETTLE_WITHIN_MS : 0)
   const usage = monitor.stop()
   const counts = await countsOf(target.shards)
-  const after = isComplete ? await counters(fleet, target) : null // a broker that hangs would not answer the tap
+  const after = isComplete ? await counters(fleet, target) : null // a broker that hangs would not respond to the tap
   const collected = await fleet.collect()
   const called = collected.reduce((sum, generator) => sum + generator.called, 0)
   const run = { plan, startMs, called, records: fleet.records, spanMs }
@@ -175,7 +178,7 @@ function difference(after: DatabaseCounters, before: DatabaseCounters): Database
   return { transactions: after.transactions - before.transactions, walBytes: after.walBytes - before.walBytes }
 }
 
-/** @returns the deliveries that are left after `withinMs`, without the resting ones */
+/** @returns the deliveries left after `withinMs`, without the resting ones */
 async function untilSettled(
   { target: { databases }, meshes, resting = 0 }: RunSetup,
   withinMs: number,
@@ -190,7 +193,9 @@ async function untilSettled(
   return 0
 }
 
-/** The kernel knows the exact peak of a broker since its start, which says nothing if the broker ran before. */
+/**
+ * The kernel knows a broker's exact peak since its start; for a broker that ran before the test this is meaningless.
+ */
 function withKernelPeak(usage: ResourceUsage, { target, options }: RunSetup): ResourceUsage {
   if (options.brokerUrls.length > 0 || options.isSweep) return usage
   const peakOf = (i: number) => {

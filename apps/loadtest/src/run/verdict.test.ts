@@ -19,7 +19,7 @@ beforeEach(() => {
 })
 afterEach(() => rmSync(folder, { recursive: true }))
 
-/** A run of one generator. A test decides what goes wrong. */
+/** A run of one generator. The test decides what goes wrong. */
 class World {
   readonly plan: typeof plan
   readonly prefix = join(folder, crypto.randomUUID())
@@ -73,7 +73,7 @@ test('a push that overtakes its ack is a delivery, and its latency counts from t
   expect(verdict.ackMs.max).toBeCloseTo(10, 1)
 })
 
-test('the clock of the call includes the wait for the window, whether push or ack comes first', async () => {
+test('the latency from the call includes the wait for the window, whether push or ack comes first', async () => {
   const run = world()
   const called = { calledAtMs: START_MS - 100 }
   for (let number = 0; number < 15; number++) run.push(number, { afterMs: 5 })
@@ -85,7 +85,7 @@ test('the clock of the call includes the wait for the window, whether push or ac
   expect([ackMs.max, sendCallMs.max].map(Math.round)).toEqual([10, 100 + 29 + 10])
 })
 
-test('an acked message that neither arrived nor waits is lost; one that waits has timed out', async () => {
+test('an acked message that neither arrived nor waits is lost, and one that waits has timed out', async () => {
   const run = world()
   run.all((number) => run.ack(number))
   run.all((number) => run.push(number), [4, 9])
@@ -122,13 +122,13 @@ test('a wrong body, and a right body under the id of another envelope, are misde
   expect(await run.judge()).toMatchObject({ ...clean, delivered: 28, misdelivered: 2, lost: 2 })
 })
 
-test('a pair whose messages change places is out of order; other pairs may overtake each other', async () => {
+test('a pair whose messages are swapped is out of order, but different pairs may overtake each other', async () => {
   const pairs = new Map<string, number[]>()
   for (let number = 0; number < plan.total; number++) {
     const pair = `${senderOf(plan, number)} ${recipientOf(plan, number)}`
     pairs.set(pair, [...(pairs.get(pair) ?? []), number])
   }
-  const order = [...pairs.values()].reverse() // whole pairs change places, which is allowed
+  const order = [...pairs.values()].reverse() // whole pairs are swapped, which is allowed
   const inOrder = world()
   inOrder.all((number) => inOrder.ack(number))
   for (const number of order.flat()) inOrder.push(number)
@@ -157,7 +157,7 @@ test('arrivals are timed in steps, without an incomplete step', async () => {
   expect((await run.judge(nothingWaits, null, 12)).stepsMs).toEqual([11, 24])
 })
 
-test('a refused message was sent, and neither acked nor lost', async () => {
+test('a refused message counts as sent, and as neither acked nor lost', async () => {
   const run = world()
   run.all((number) => run.ack(number), [7])
   run.refuse(7)
@@ -186,7 +186,7 @@ test('each span of time has its own latencies', async () => {
   expect(spans.map(({ e2eMs }) => Math.round(e2eMs.p50))).toEqual([30, 30, 90])
 })
 
-test('rows beyond one buffer of the writer or reader are judged, too', async () => {
+test('rows beyond one buffer of the writer or reader are judged too', async () => {
   const run = world({ ...plan, total: 250_000 })
   run.all((number) => run.ack(number))
   run.all((number) => run.push(number), [200_000])

@@ -1,9 +1,9 @@
 /**
- * Joins the records of senders and recipients message by message: a push often overtakes the sender's ack, and a message
- * may arrive although its ack never came. Both sides must name the same envelope id.
+ * Joins the records of senders and recipients message by message. A push often overtakes the sender's ack, and a
+ * message may arrive although its ack never came. Both sides must name the same envelope id.
  *
- * It reads the files in the order of events, and remembers only the messages of which it has seen one side, and one bit for
- * each that arrived: judging 2.4 million messages takes five seconds and 85 MB, 20 MB more than 100,000 messages.
+ * Reads the files in the order of events. Remembers only the messages of which it has seen one side, and one bit for
+ * each that arrived. Judging 2.4 million messages takes five seconds and 85 MB, 20 MB more than 100,000 messages.
  */
 
 import { type Bin, Latencies, type Percentiles, type Quantile } from '@sealpost/harness/report/latencies'
@@ -26,17 +26,17 @@ export interface Verdict {
   readonly wallMs: number
   /** From the first to the last arrival. */
   readonly arrivingMs: number
-  /** The same for each `arrivalStep` messages, without the incomplete last step. */
+  /** The time of each `arrivalStep` messages, without the incomplete last step. */
   readonly stepsMs: readonly number[]
   readonly ackMs: Percentiles
   readonly e2eMs: Percentiles
   readonly e2eSpectrum: readonly Quantile[]
   readonly e2eBins: readonly Bin[]
-  /** From the application's call of `send()` to its ack, with the wait for the window. */
+  /** From the application's call of `send()` to its ack, including the wait for the window. */
   readonly sendCallMs: Percentiles
-  /** From the application's call of `send()` to the push, with the wait for the window. */
+  /** From the application's call of `send()` to the push, including the wait for the window. */
   readonly callToPushMs: Percentiles
-  /** From the due time to the call: how late the generator was. Null without a rate. */
+  /** From the due time to the call: the generator's lateness. Null without a rate. */
   readonly callLateMs: Percentiles | null
   /** The messages sent in each span of time, in order; empty without `spanMs`. */
   readonly spans: readonly SpanLatencies[]
@@ -50,17 +50,20 @@ export interface SpanLatencies {
 export interface RunRecords {
   readonly plan: Plan
   readonly startMs: number
-  /** Calls of `send()`, answered or not. */
+  /** Calls of `send()`, with or without a reply. */
   readonly called: number
   /** The prefix of each generator's files. */
   readonly records: readonly string[]
-  /** The length of a span; null: no spans. */
+  /** The length of a span, or null for no spans. */
   readonly spanMs: number | null
-  /** The arrivals of a step. */
+  /** The number of arrivals per step. */
   readonly arrivalStep?: number
 }
 
-/** @param waitingOf - returns those of the envelopes that the broker still has; asked for acked ones that did not arrive */
+/**
+ * @param waitingOf - returns which of these envelopes the broker still has; called with acked envelopes that did not
+ * arrive
+ */
 export async function judge(run: RunRecords, waitingOf: (ids: string[]) => Promise<Set<string>>): Promise<Verdict> {
   const cursors = run.records.flatMap((records) => [new SendCursor(records), new ReceiptCursor(records)])
   const tally = new Tally(run)
@@ -86,9 +89,9 @@ class Tally {
   }
   readonly #spans: Latencies[] = []
   readonly #arrived: Bits
-  /** Acked, not arrived: when it counts as sent, and when `send()` was called. */
+  /** Acked but not arrived: when it counts as sent, and when `send()` was called. */
   readonly #acked = new Waiting()
-  /** Arrived, not acked so far. */
+  /** Arrived but not acked so far. */
   readonly #early = new Waiting()
   /** The newest message of each pair. */
   readonly #latest = new Map<number, number>()
@@ -144,7 +147,7 @@ class Tally {
     const { plan, called, spanMs } = this.#run
     for (const [number, atMs] of this.#early.times()) {
       const dueAtMs = this.#dueAtMs(number)
-      if (dueAtMs !== null) this.#noteLatency(dueAtMs, atMs) // it was never acked, so its call is unknown
+      if (dueAtMs !== null) this.#noteLatency(dueAtMs, atMs) // it was never acked, so the time of its call is unknown
     }
     const { acked } = this.#count
     return {
@@ -232,7 +235,7 @@ interface Known {
   readonly id: Buffer
 }
 
-/** Messages of which one side is known: its time and envelope id by message number, in plain arrays. */
+/** Messages of which one side is known: time and envelope id by message number, in plain arrays. */
 class Waiting {
   readonly #slots = new Map<number, number>()
   readonly #free: number[] = []
@@ -245,7 +248,7 @@ class Waiting {
     return this.#slots.has(number)
   }
 
-  /** @param calledAtMs - NaN for a receipt, which does not contain it */
+  /** @param calledAtMs - NaN for a receipt, which does not contain this time */
   put(number: number, { atMs, calledAtMs = Number.NaN, id }: Known): void {
     const slot = this.#free.pop() ?? this.#used++
     if (slot === this.#times.length) this.#grow()

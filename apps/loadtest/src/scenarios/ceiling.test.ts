@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { highestGood, lowestBad, searchCeiling } from './ceiling.ts'
 
-/** @param spoilt - the attempts that fail at any rate, counted from 0 */
+/** @param spoilt - which attempts fail at any rate, counted from 0 */
 async function search(ceiling: number, { rates = [100, 1_000, 10_000], splits = 3, spoilt = [] as number[] } = {}) {
   let made = 0
   const attempts = await searchCeiling({ rates, splits }, async (rate) => {
@@ -12,7 +12,7 @@ async function search(ceiling: number, { rates = [100, 1_000, 10_000], splits = 
   return { tried: attempts.map(({ rate }) => rate), best: highestGood(attempts)?.rate, bad: lowestBad(attempts) }
 }
 
-test('a bad rate gets a second attempt, and then the span below it is split', async () => {
+test('a bad rate gets a second attempt, and then the interval below it is split', async () => {
   expect(await search(2_000)).toEqual({
     tried: [100, 1_000, 10_000, 10_000, 3_200, 3_200, 1_800, 2_400, 2_400],
     ...{ best: 1_800, bad: 2_400 },
@@ -43,6 +43,6 @@ test('a single requested rate is not split', async () => {
   expect(await search(100, { rates: [200], splits: 0 })).toEqual({ tried: [200, 200], best: undefined, bad: 200 })
 })
 
-test('a narrow span is not split', async () => {
+test('a narrow interval is not split', async () => {
   expect((await search(100, { rates: [100, 109] })).tried).toEqual([100, 109, 109])
 })

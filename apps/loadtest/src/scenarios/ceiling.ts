@@ -1,6 +1,7 @@
 /**
  * Two scenarios that search for a ceiling, the highest rate that the broker holds: of messages between peers, and of
- * requests over HTTP. The search climbs a ladder of rates, then splits the span between the last good and the first bad one.
+ * requests over HTTP. The search climbs a ladder of rates, then repeatedly splits the interval between the last good
+ * and the first bad one.
  */
 
 import { atRate } from '@sealpost/harness/programs/pace'
@@ -34,16 +35,16 @@ interface Attempt<Found> {
 interface Search {
   /** Ascending. */
   readonly rates: readonly number[]
-  /** The largest number of splits of the span between a good and a bad rate. */
+  /** How often the interval between a good and a bad rate may be split. */
   readonly splits: number
 }
 
-/** A split of a narrower span is within the noise of the machine. */
+/** Splitting a narrower interval would measure only the machine's noise. */
 const NARROW = 1.1
 
 /**
- * A rate is bad when two attempts at it fail, and the ladder ends with two bad rates in a row, because other programs on
- * the machine may spoil a few attempts.
+ * A rate is bad if two attempts at it fail. The ladder ends with two bad rates in a row, because other programs on the
+ * machine may spoil a few attempts.
  * @returns all attempts in order
  */
 export async function searchCeiling<Found>(
@@ -73,7 +74,7 @@ export async function searchCeiling<Found>(
   return attempts
 }
 
-/** Rounded to two digits, which people can compare. */
+/** Rounded to two digits, which are easier to compare. */
 function between(good: number, bad: number): number {
   const middle = good === 0 ? bad / 2 : Math.sqrt(good * bad)
   const unit = Math.max(1, 10 ** (Math.floor(Math.log10(middle)) - 1))
@@ -84,7 +85,7 @@ export function highestGood<Found>(attempts: readonly Attempt<Found>[]): Attempt
   return attempts.filter(({ isGood }) => isGood).toSorted((a, b) => b.rate - a.rate)[0]
 }
 
-/** The lowest rate above the highest good one; undefined: none was tried, or none was bad. */
+/** The lowest rate above the highest good one; undefined if none was tried or none was bad. */
 export function lowestBad(attempts: readonly Attempt<unknown>[]): number | undefined {
   const best = highestGood(attempts)?.rate ?? 0
   const rates = attempts.map(({ rate }) => rate).filter((rate) => rate > best)
@@ -97,7 +98,7 @@ function searchOf({ options }: RunContext, full: Search, quick: Search): Search 
   return options.isQuick ? quick : full
 }
 
-/** `--seconds`, or enough for a p99. */
+/** `--seconds`, or enough seconds for a p99. */
 const secondsAt = ({ options }: RunContext, rate: number, least: number): number =>
   options.asked.seconds ?? Math.max(least, secondsFor(99, rate))
 
@@ -108,7 +109,7 @@ const SEARCH_FACT: Fact = [
   'a rate fails if two attempts miss it; the climb ends after two failed rates, then the interval below is bisected',
 ]
 
-/** What both scenarios say about their attempts. */
+/** The report text that both scenarios share. */
 function outcomeOf<Found>(attempts: readonly Attempt<Found>[], unit: 'messages' | 'requests', rateMin: number) {
   const best = highestGood(attempts)
   const bad = lowestBad(attempts)
@@ -150,7 +151,7 @@ async function runThroughput(context: RunContext, teardown: Teardown): Promise<F
   return throughputFindings(attempts, target.version.limits)
 }
 
-/** With too few samples for p99, a rate is held if nothing fails. */
+/** With too few samples for a p99, a rate is held if nothing fails. */
 const isBelowCeiling = (result: LoadResult): boolean =>
   isClean(result) && (result.delivered < samplesFor(99) || result.e2eMs.p99 <= P99_MS_MAX)
 
@@ -242,7 +243,7 @@ async function runHttpCeiling(context: RunContext, teardown: Teardown): Promise<
   return httpFindings(attempts, stage)
 }
 
-/** An open loop: a request leaves when it is due, whether or not earlier ones are answered. */
+/** An open loop: a request is sent when it is due, whether or not earlier ones have their responses. */
 async function requestsAt(
   { target }: RunContext,
   stage: HttpStage,

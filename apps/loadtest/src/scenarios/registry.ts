@@ -1,4 +1,4 @@
-/** All scenarios. A new one is a file in a folder here, a line below, and a size in `mixed`. */
+/** All scenarios. To add one, create a file in a folder here, add a line below, and a size in `mixed`. */
 
 import { soak } from '../soak/soak.ts'
 import { httpCeiling, throughput } from './ceiling.ts'

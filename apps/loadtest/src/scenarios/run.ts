@@ -1,4 +1,4 @@
-/** Runs the chosen scenarios one after the other, each with its own broker, and reports what each found. */
+/** Runs the chosen scenarios one after the other, each with its own broker, and reports their findings. */
 
 import { ResourceMonitor } from '@sealpost/harness/programs/machine'
 import { Teardown } from '@sealpost/harness/programs/teardown'
@@ -35,9 +35,9 @@ export interface ScenarioResult extends Findings, RunConditions {
   readonly summary: string
   readonly reported: string | null
   readonly bar: string
-  /** It ran smaller and shorter than its workload. */
+  /** Whether it ran smaller and shorter than its workload. */
   readonly isShort: boolean
-  /** Its figures are true, but the broker may be faster. */
+  /** Whether the broker may be faster than its (true) figures. */
   readonly generatorWasLimit: boolean
   readonly isGood: boolean
   readonly seconds: number
@@ -114,7 +114,7 @@ async function measure(scenario: Scenario, context: RunContext, own: Teardown): 
   const times = await statementTimes(target.shards[0]!.adminUrl)
   const counted = await statements.end()
   const isCounted = counted !== null && counted.length > 0
-  // A scenario that draws the memory itself keeps its own graph.
+  // A scenario that draws its own memory graph keeps it.
   const hasUsage = found.graphs.some(({ title }) => title === BROKER_MEMORY)
   const whole: Findings = {
     ...found,
@@ -125,7 +125,7 @@ async function measure(scenario: Scenario, context: RunContext, own: Teardown): 
       ...(isCounted ? [countedSheet(counted)] : []),
     ],
     graphs: [...found.graphs, ...(hasUsage ? [] : usageGraphs(usage.series))],
-    // The broker's times include its own waits, so they are judged only without the server's.
+    // The broker's times include its own waits, so they are judged only without the server's times.
     checks: [...found.checks, ...(isCounted ? countedChecks(counted) : statementChecks(times))],
     figures: { ...found.figures, ...times },
     isBarJudged: found.isBarJudged ?? found.checks.every(isJudged),

@@ -15,7 +15,7 @@ test('with enough samples a percentile is judged, and the check states their num
   expect([judged(100).isMet, judged(100.1).isMet]).toEqual([true, false])
 })
 
-test('with one sample too few it is not judged, however slow the samples are', () => {
+test('with one sample too few a percentile is not judged, however slow the samples are', () => {
   const latencies = new Latencies()
   for (let i = 0; i < 999; i++) latencies.note(5_000)
   const bound = { percent: 99, maxMs: 100, of: 'frames' }

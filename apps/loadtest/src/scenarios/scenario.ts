@@ -1,4 +1,7 @@
-/** What a scenario is: a workload with a name, requirements for its figures, and findings. With the parts of findings. */
+/**
+ * A scenario is a workload with a name, requirements for its figures, and findings. This file also has the building
+ * blocks of findings.
+ */
 
 import { cpus, loadavg } from 'node:os'
 import type { ProcessUsage, ResourceUsage, UsageSample } from '@sealpost/harness/programs/machine'
@@ -13,9 +16,9 @@ export interface Scenario {
   readonly name: string
   /** A line of the help. */
   readonly summary: string
-  /** The figures of a published performance report for this workload; null: no such report. */
+  /** The figures of a published performance report for this workload; null if there is no such report. */
   readonly reported: string | null
-  /** The requirement for the figure that it shows. */
+  /** The requirement for the figure that the scenario shows. */
   readonly bar: string
   run(setup: RunContext, teardown: Teardown): Promise<Findings>
 }
@@ -25,12 +28,12 @@ export interface Sheet {
   readonly rows: readonly (readonly string[])[]
 }
 
-/** A requirement and whether it is met. */
+/** A requirement, and whether it is met. */
 export interface Check {
-  /** `mail`: what happened to the messages, however busy the machine is. `cost`: time, memory and the like. */
+  /** `mail`: the fate of the messages, which a busy machine does not affect. `cost`: time, memory and the like. */
   readonly about: 'mail' | 'cost'
   readonly isMet: boolean
-  /** False: there were too few samples, and `isMet` means nothing. */
+  /** False if there were too few samples; `isMet` then means nothing. */
   readonly isJudged?: boolean
   readonly sentence: string
 }
@@ -53,21 +56,21 @@ export type HistogramChart = Bars
 export interface Findings {
   /** The outcome in a few words. */
   readonly headline: string
-  /** The figure that the bar is about. */
+  /** The figure that the bar applies to. */
   readonly shown: string
-  /** False: the run was too small for the bar. Default: whether all of its own checks were judged. */
+  /** False if the run was too small for the bar. Default: whether all of its own checks were judged. */
   readonly isBarJudged?: boolean
   readonly sheets: readonly Sheet[]
   readonly facts: readonly Fact[]
   readonly checks: readonly Check[]
   readonly graphs: readonly (Graph | HistogramChart)[]
-  /** The figures that programs compare, by name. */
+  /** The figures by name, for comparison by programs. */
   readonly figures: ScenarioFigures
 }
 
 export interface ScenarioFigures {
   readonly [name: string]: number
-  /** The share of a core of the busiest program that made the load. */
+  /** The share of a core that the busiest load-generating program used. */
   readonly generatorShare: number
 }
 
@@ -80,7 +83,7 @@ interface Size {
   readonly seconds: number
 }
 
-/** The scenario's own size or the short one of `--quick`; the command line overrides both. */
+/** The scenario's own size, or the short one of `--quick`; the command line overrides both. */
 export function sizeOf({ options }: RunContext, full: Size, quick: Size): Size {
   const { peers, seconds } = options.asked
   const own = options.isQuick ? quick : full
@@ -102,14 +105,14 @@ export class Effort {
   }
 }
 
-/** Always met: figures from a generator that was the limit are true, but say less about the broker. */
+/** Always met: figures limited by the generator are true, but say less about the broker. */
 export function generatorCheck(share: number): Check {
   const used = `${percent(share)} of a core`
   if (!wasLimit(share)) return costCheck(true, `The load generator was not the limit (${used}).`)
   return costCheck(true, `Warning: the load generator was the limit (${used}). The broker may be faster.`)
 }
 
-/** A percentile depends on the samples beyond it; with fewer than these, one slow sample decides. */
+/** A percentile depends on the samples beyond it; with fewer than these, one slow sample would decide. */
 const BEYOND = 10
 
 /** The samples that a percentile needs: 200 for p95, 1,000 for p99. */
@@ -118,7 +121,7 @@ export function samplesFor(percent: number): number {
   return Math.ceil(Number(needed.toFixed(6))) // 100 - 99.9 is a little less than 0.1
 }
 
-/** The seconds after which a steady rate has enough samples for a percentile. */
+/** The number of seconds after which a steady rate has produced enough samples for a percentile. */
 export const secondsFor = (percent: number, perSecond: number): number => Math.ceil(samplesFor(percent) / perSecond)
 
 interface PercentileBound {
@@ -127,11 +130,11 @@ interface PercentileBound {
   readonly samples: number
   readonly ms: number
   readonly maxMs: number
-  /** What was sampled, in the plural. */
+  /** The plural noun for the samples. */
   readonly of: string
 }
 
-/** Checks a percentile against its bound. With too few samples it is not judged, and so counts as met. */
+/** Checks a percentile against its bound. With too few samples it is not judged, and counts as met. */
 export function percentileCheck({ percent, samples, ms, maxMs, of }: PercentileBound): Check {
   const name = `p${percent} of ${count(samples)} ${of}`
   const needed = samplesFor(percent)
@@ -188,7 +191,7 @@ export function usageGraphs(samples: readonly UsageSample[]): Graph[] {
   ]
 }
 
-/** A program that was restarted has no sum. */
+/** A program that was restarted has no total. */
 export function usageSheet({ brokers: shards, postgres }: ResourceUsage, seconds: number): Sheet {
   const row = (name: string, { cpuSeconds, rssMbPeak, fdMax }: ProcessUsage) => {
     const cores = cpuSeconds === null ? null : cpuSeconds / Math.max(1, seconds)
@@ -201,7 +204,7 @@ export function usageSheet({ brokers: shards, postgres }: ResourceUsage, seconds
   }
 }
 
-/** Other programs on the machine affect the percentiles, too. */
+/** Other programs on the machine affect the percentiles too. */
 export function machineFact({ machineCoresBusy }: ResourceUsage): Fact {
   const load = `load average ${figure(loadavg()[0]!)} on ${plural(cpus().length, 'core')}`
   const busy = machineCoresBusy === null ? '' : `, of which ${figure(machineCoresBusy)} were busy`

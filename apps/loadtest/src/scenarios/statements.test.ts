@@ -44,7 +44,7 @@ sealpost_claim_seconds_bucket{le="0.005"} 1
 sealpost_claim_seconds_bucket{le="+Inf"} 4
 `
 
-test('p95 of a histogram is the upper bound of its bucket', () => {
+test('the p95 of a histogram is the upper bound of its bucket', () => {
   expect(timesOf(SCRAPE, 'sealpost_commit_seconds')).toEqual({ count: 100, p95: 50 })
   expect(timesOf(SCRAPE, 'sealpost_claim_seconds')).toEqual({ count: 4, p95: 60_000 })
   expect(timesOf(SCRAPE, 'sealpost_other_seconds')).toEqual({ count: 0, p95: 0 })

@@ -1,4 +1,6 @@
-/** The time of statements during a scenario: from the server, if it has `pg_stat_statements`, and from the broker. */
+/**
+ * The duration of statements during a scenario: from the server, if it has `pg_stat_statements`, and from the broker.
+ */
 
 import { count, type Fact, figure } from '@sealpost/harness/report/text'
 import { p95BoundMs, type StatementStats } from '@sealpost/store'
@@ -7,10 +9,10 @@ import { scrapeMetrics } from '../run/result.ts'
 import { type Check, costCheck, percentileCheck, type Sheet, samplesFor } from './scenario.ts'
 
 const P95_MS_MAX = 100
-/** Hides statements with fewer calls, such as those of the start. */
+/** Hides statements with fewer calls, such as those of the startup. */
 const CALLS_SHOWN_MIN = 20
 const CALLS_JUDGED_MIN = samplesFor(95)
-/** Takes as long as its reader does. */
+/** Statements that take as long as their reader does. */
 const STREAM = /^copy \(/i
 const SHOWN = 6
 const WORDS_SHOWN = 48
@@ -39,7 +41,7 @@ export class StatementCounts {
   }
 }
 
-/** Subtracts the sums of times and of their squares, because means and deviations can't be subtracted. */
+/** Subtracts the sums of times and of their squares, because means and deviations can't be subtracted directly. */
 export function difference(after: StatementStats, before: StatementStats | undefined): StatementStats {
   if (!before) return after
   const calls = after.calls - before.calls
@@ -58,7 +60,7 @@ export function countedSheet(counted: readonly StatementStats[]): Sheet {
   return { head: ['time in the server', 'calls', 'mean', 'p95 at most', 'max ms'], rows }
 }
 
-/** A p95 bound over the limit proves nothing, because the server keeps no percentiles; a mean over it does. */
+/** The server keeps no percentiles. A computed p95 bound above the limit proves nothing, but a mean above it does. */
 export function countedChecks(counted: readonly StatementStats[] | null): Check[] {
   const judged = (counted ?? []).filter(({ text, calls }) => calls >= CALLS_JUDGED_MIN && !STREAM.test(text))
   if (judged.length === 0) return []
@@ -75,7 +77,7 @@ export function countedChecks(counted: readonly StatementStats[] | null): Check[
 
 export interface StatementTimes {
   readonly commits: number
-  /** Milliseconds: the upper bound of the histogram's bucket, and a minute beyond the last bucket. */
+  /** The upper bound of the histogram's bucket in ms; a minute beyond the last bucket. */
   readonly commitMsP95: number
   readonly claims: number
   readonly claimMsP95: number
@@ -83,7 +85,7 @@ export interface StatementTimes {
 
 const BEYOND_SECONDS = 60
 
-/** The statements since the broker's start, measured at its driver; null if its metrics are not accessible. */
+/** The statements since the broker's start, measured by its driver; null if its metrics are not accessible. */
 export async function statementTimes(adminUrl: string | null): Promise<StatementTimes | null> {
   const metrics = await scrapeMetrics(adminUrl)
   if (metrics === null) return null
@@ -98,7 +100,7 @@ export function statementChecks(times: StatementTimes | null): Check[] {
   return [check('commits', times.commits, times.commitMsP95), check('claims', times.claims, times.claimMsP95)]
 }
 
-/** Unlike the server's own times, these include the waits of the broker. */
+/** Unlike the server's own times, these include the broker's waits. */
 export function statementFacts(times: StatementTimes | null): Fact[] {
   if (!times || times.commits + times.claims === 0) return []
   const text = (name: string, calls: number, p95: number) => `p95 of ${count(calls)} ${name} within ${figure(p95)} ms`

@@ -23,11 +23,11 @@ const unmet = (rows: SoakRow[], hold: Hold | null = null) =>
     .filter(({ isMet }) => !isMet)
     .map(({ sentence }) => sentence)
 
-test('a soak whose last minute is like the second is steady, though the ledger grows', () => {
+test('a soak whose last minute is like the second is steady, although the ledger grows', () => {
   expect(unmet(minutes())).toEqual([])
 })
 
-test('a p99 above one and a half times fails, and so does a last minute without messages', () => {
+test('a p99 above 1.5 times fails, and so does a last minute without messages', () => {
   expect(unmet(minutes({ p99: 14.9 }))).toEqual([])
   expect(unmet(minutes({ p99: 15.1 }))).toEqual([expect.stringContaining('p99 of the last minute 15.1 ms')])
   expect(unmet(minutes({ p99: 0, delivered: 0 }))).toHaveLength(1)
@@ -57,7 +57,7 @@ test('dead rows that accumulate fail', () => {
   expect(unmet(minutes({ dead: 200_000 }))).toEqual([expect.stringContaining('dead rows')])
 })
 
-test('growth during a held snapshot may stay, but must not continue', () => {
+test('growth during a held snapshot may remain, but must not continue', () => {
   const hold = { fromSeconds: 100, toSeconds: 170 }
   const larger = { ...row(180).bytes, message_queue: 80 * MB }
   expect(unmet(minutes({ bytes: larger }, { bytes: larger }))).toHaveLength(1)
@@ -66,7 +66,7 @@ test('growth during a held snapshot may stay, but must not continue', () => {
   expect(unmet(minutes({ bytes: largerStill }, { bytes: larger }), hold)).toHaveLength(1)
 })
 
-test('a row has the maximum of its span, and only whole spans have one', () => {
+test('a row has the maximum of its span, and an incomplete span has no row', () => {
   const relation = { table: 'session', bytesInAll: null, rows: 0 }
   const sample = (atMs: number, bytes: number, dead: number): SoakSample => ({
     atMs,
@@ -88,6 +88,6 @@ test('a row has the maximum of its span, and only whole spans have one', () => {
   expect(rows[1]).toMatchObject({ dead: 3, p99: 1, bytes: { session: 6, session_pkey: 1 } })
 })
 
-test('a short soak has five spans, a long one minutes', () => {
+test('a short soak has five spans, and a long one has a span per minute', () => {
   expect([10, 300, 1200].map(spanSecondsOf)).toEqual([2, 60, 60])
 })

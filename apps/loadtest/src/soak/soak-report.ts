@@ -1,4 +1,4 @@
-/** What a soak shows: a row for each minute, and whether the last minute is still like the second. */
+/** The results of a soak: a row per minute, and whether the last minute is still like the second. */
 
 import type { Percentiles } from '@sealpost/harness/report/latencies'
 import {
@@ -50,13 +50,13 @@ export interface Drained
   readonly stepsPerSecond: readonly number[]
 }
 
-/** Taken once a second. */
+/** One sample per second. */
 export interface SoakSample {
   readonly atMs: number
   readonly relations: readonly RelationFacts[]
   /** Deliveries in the queue, of all meshes. */
   readonly queued: number
-  /** The highest of any broker. */
+  /** The highest value of any broker. */
   readonly brokerRssMb: number | null
 }
 
@@ -67,7 +67,7 @@ export interface SoakRow {
   readonly p99: number
   /** The largest size of each table and index in this span, by name. */
   readonly bytes: Readonly<Record<string, number>>
-  /** The highest count of all hot tables together in this span. */
+  /** The highest total of all hot tables in this span. */
   readonly dead: number
   readonly queued: number
   readonly brokerRssMb: number | null
@@ -75,13 +75,13 @@ export interface SoakRow {
 
 export interface SoakVerdict {
   readonly isMet: boolean
-  /** False: there were too few samples. */
+  /** False if there were too few samples. */
   readonly isJudged?: boolean
   readonly sentence: string
 }
 
 const MINUTE_S = 60
-/** For a second and a last span, and some between them. */
+/** The second, the last, and some spans between them. */
 const SPANS_MIN = 5
 
 /** A minute, or less in a soak of less than five minutes. */
@@ -94,7 +94,7 @@ interface SoakRecord {
   readonly spans: readonly SpanLatencies[]
 }
 
-/** Omits an incomplete last span, which would be compared with a whole one. */
+/** Omits an incomplete last span, which can't be compared with a complete one. */
 export function rowsOf({ seconds, startMs, samples, spans }: SoakRecord): SoakRow[] {
   const spanSeconds = spanSecondsOf(seconds)
   return Array.from({ length: Math.floor(seconds / spanSeconds) }, (_, i) => {
@@ -124,19 +124,19 @@ function mostBytes(samples: readonly SoakSample[]): Record<string, number> {
   return bytes
 }
 
-/** For latencies. */
+/** The tolerance for latencies. */
 const SLOWER_MAX = 1.5
-/** For the broker's memory, which the platform returns late. */
+/** The tolerance for the broker's memory, which the runtime returns late. */
 const FATTER_MAX = 1.25
 const MEMORY_SLACK_MB = 32
-/** In a span of seconds, one slow sync of the disk affects more than one percent of the messages. */
+/** In a span of seconds, one slow fsync affects more than one percent of the messages. */
 const SHORT_SLACK_MS = 50
-/** The platform is still warming up in a short soak's second span. */
+/** The runtime is still warming up in a short soak's second span. */
 const SHORT_SLACK_MB = 64
-/** A short soak has no vacuum: each message leaves dead rows and index entries. */
+/** A short soak has no vacuum, and each message leaves dead rows and index entries behind. */
 const SHORT_BYTES_EACH = 2_000
 const SHORT_DEAD_EACH = 5
-/** Covers a vacuum that comes a little later than the last one. */
+/** Allows for a vacuum that starts a little later than the last one. */
 const LARGER_MAX = 1.25
 const BYTES_SLACK = 1024 * 1024
 /** Dead rows accumulate between two vacuums. */
@@ -145,7 +145,8 @@ const DEAD_SLACK = 10_000
 
 export function soakVerdicts(rows: readonly SoakRow[], hold: Hold | null): SoakVerdict[] {
   const [second, last] = [rows[1]!, rows.at(-1)!]
-  // The queue reuses the space that it took because of a held snapshot, but does not return it: it must not grow further.
+  // The queue reuses the space that it took because of a held snapshot but does not return it, so it must not grow
+  // further.
   const settled = hold ? (rows.find(({ fromSeconds }) => fromSeconds >= hold.toSeconds) ?? last) : second
   return [
     latencyVerdict(second, last),
@@ -182,7 +183,7 @@ function memoryVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
 const isShort = ({ fromSeconds }: SoakRow): boolean => fromSeconds < MINUTE_S
 const spanOf = (second: SoakRow): string => (isShort(second) ? `${figure(second.fromSeconds)} s` : 'minute')
 
-/** Messages between the two spans. */
+/** The number of messages between the two spans. */
 const messagesBetween = (second: SoakRow, last: SoakRow): number =>
   last.delivered * ((last.fromSeconds - second.fromSeconds) / (second.fromSeconds || 1))
 
@@ -218,7 +219,7 @@ const isLedger = (name: string): boolean => name.startsWith('dedupe_ledger')
 
 const megabytes = (bytes: number): string => `${figure(bytes / 1e6)} MB`
 
-/** The messages of a step, as a backlog drains. */
+/** The number of messages per step while a backlog drains. */
 export const BACKLOG_STEP = 100_000
 const HEAD = ['from', 'messages', 'p50', 'p99 ms', 'queue', 'indexes', 'ledger', 'dead rows', 'queued', 'broker RSS']
 
@@ -235,7 +236,7 @@ export function printSoak(figures: SoakFigures, { isColored }: ReportOptions): s
   return `${parts.join('\n\n')}\n\n`
 }
 
-/** One row for each span. */
+/** One row per span. */
 export function soakSheet({ rows, hold }: SoakFigures): Sheet {
   const cells = rows.map((row) => {
     const isHeld = hold !== null && row.fromSeconds < hold.toSeconds && rowEnd(row, rows) > hold.fromSeconds
@@ -274,7 +275,7 @@ function backlogText(figures: BacklogFigures, paint: Colors): string {
   return factList(facts, paint)
 }
 
-/** Later messages drain more slowly. */
+/** Whether later messages drain more slowly than earlier ones. */
 function stepFacts({ stepsPerSecond }: BacklogFigures): Fact[] {
   if (stepsPerSecond.length < 2) return []
   return [['drain', `each ${count(BACKLOG_STEP)} at ${stepsPerSecond.map((rate) => count(rate)).join(' · ')}/s`]]

@@ -1,6 +1,6 @@
 /**
- * A soak: an open loop for minutes or hours, during which storage and broker are sampled. In its middle another session
- * may hold a snapshot, and a backlog may wait for absent peers meanwhile.
+ * A soak: an open loop for minutes or hours, with regular samples of storage and broker. In its middle another session
+ * may hold a snapshot, while a backlog waits for absent peers.
  */
 
 import { join } from 'node:path'
@@ -61,7 +61,7 @@ export interface SoakOutcome {
   readonly figures: SoakFigures
 }
 
-/** The longest run before a backlog; only its second half counts. */
+/** The maximum length of the run before a backlog, of which only the second half counts. */
 const ALONE_SECONDS = 60
 
 export async function runSoak(context: RunContext, setup: SoakSetup, teardown: Teardown): Promise<SoakOutcome> {
@@ -98,14 +98,14 @@ export async function runSoak(context: RunContext, setup: SoakSetup, teardown: T
   return { result: resultOf(outcome, target, options), spans, figures }
 }
 
-/** Whether its verdicts are met, and the backlog arrived intact. */
+/** Returns whether its verdicts are met, and the backlog arrived intact. */
 export function isSteady({ verdicts, backlog }: SoakFigures): boolean {
   const isDrained =
     backlog === null || (backlog.delivered === backlog.messages && backlog.misdelivered + backlog.outOfOrder === 0)
   return isDrained && verdicts.every(({ isMet }) => isMet)
 }
 
-/** The same load without a backlog. The first half warms up. */
+/** Runs the same load without a backlog. The first half warms up. */
 async function runAlone(context: RunContext, setup: SoakSetup, teardown: Teardown): Promise<Percentiles> {
   const seconds = Math.min(ALONE_SECONDS, setup.soak.seconds)
   const plan = { ...setup.plan, total: setup.plan.rate! * seconds }
@@ -149,7 +149,7 @@ class StorageMonitor {
   }
 
   async #look(): Promise<void> {
-    if (this.#isLooking) return // a slow database gets fewer questions
+    if (this.#isLooking) return // a slow database gets fewer queries
     this.#isLooking = true
     try {
       const { databases, shards } = this.#target
@@ -159,14 +159,14 @@ class StorageMonitor {
       const queued = queueRowsOf(relations) + this.#uncounted
       this.#samples.push({ atMs: clockMs(), relations, queued, brokerRssMb })
     } catch {
-      // The series lacks a sample; if the database is away, the run itself fails.
+      // The series lacks this sample; if the database is unavailable, the run itself fails.
     } finally {
       this.#isLooking = false
     }
   }
 }
 
-/** Call it while the queue does not change: the statistics are up to a second late, the count is exact. */
+/** Call it while the queue does not change. The statistics are up to a second late, but this count is exact. */
 async function uncountedOf({ databases }: Environment): Promise<number> {
   return (await databases.countQueued(null)) - queueRowsOf(await databases.first.relations())
 }
@@ -209,7 +209,7 @@ class Backlog {
     return backlog
   }
 
-  /** Connects the absent peers until they have received everything. */
+  /** Connects the absent peers and waits until they have received everything. */
   async drain(): Promise<Drained> {
     const { target, options, display } = this.#context
     const { peers } = options

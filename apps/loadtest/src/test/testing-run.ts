@@ -1,4 +1,4 @@
-/** For tests: the load test as a user runs it, with a database and a folder for temporary files of its own. */
+/** For tests: the load test as users run it, with its own database and temporary folder. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readdir, rm } from 'node:fs/promises'
@@ -13,24 +13,24 @@ export interface Ended {
   code: number | null
   out: string
   err: string
-  /** The folder it had for its temporary files: what is still there. */
+  /** The folder for its temporary files, to check what remains. */
   left: string[]
 }
 
 export interface Running {
   pid: number
-  /** Resolves once it has said so, on whichever stream, with all it has said. */
+  /** Resolves with the output so far once it contains the text, on either stream. */
   says(text: string): Promise<string>
   signal(name: NodeJS.Signals): void
   ended: Promise<Ended>
 }
 
-/** One for each test, in place before it and gone after it. */
+/** One test run, created before each test and disposed after it. */
 export class LoadTestWorld {
   folder = ''
   databaseUrl = ''
   #drop: (() => Promise<void>) | undefined
-  /** What a test that failed may have left. */
+  /** Processes and files that a failed test may have left behind. */
   readonly #running = new Set<ChildProcess>()
 
   constructor() {
@@ -103,7 +103,10 @@ export class LoadTestWorld {
   }
 }
 
-/** Living programs with this in their environment: what a run started keeps the TMPDIR it was given, orphans too. */
+/**
+ * Running programs with this text in their environment. Programs that a run started inherit its TMPDIR, orphans
+ * included.
+ */
 export async function programsOf(marker: string): Promise<string[]> {
   const pids = (await readdir('/proc').catch(() => [])).filter((name) => /^\d+$/.test(name))
   const found: string[] = []

@@ -83,7 +83,7 @@ function pathsOf(meshId: string): string[] {
   return [pageBefore(LAST), pageBefore(CONVERSATION.messages - PAGE), `${mesh}/spaces/${meshId}/members`]
 }
 
-/** Repeats it in rounds, because there are fewer readers than a percentile needs samples. */
+/** Repeats the measurement in rounds, because there are fewer readers than a percentile needs samples. */
 async function openAtOnce(
   readers: readonly HttpReader[],
   { path, rounds }: { readonly path: string; readonly rounds: number },

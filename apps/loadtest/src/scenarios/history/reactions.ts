@@ -1,4 +1,7 @@
-/** Members react to messages whose reactions keep increasing, while others maintain the counts of each message. */
+/**
+ * Members react to messages, so the number of reactions keeps increasing, while other members maintain the counts of
+ * each message.
+ */
 
 import type { MeshAddress } from '@sealpost/harness/members/http-peers'
 import { identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
@@ -29,7 +32,7 @@ const COUNTED_P95_MS_MAX = 3_000
 const AGGREGATE_P95_MS_MAX = 1
 /** A group has at most 256 members. */
 const WRITERS_MAX = 240
-/** Each of them verifies every reaction. */
+/** Each counter verifies every reaction. */
 const COUNTERS = 3
 const LOOKS = 5
 const LATE_MS = 15_000
@@ -62,7 +65,9 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
   return findingsOf(conversation, { found, share, seconds })
 }
 
-/** Looks only between the parts of the writing, because a look verifies every reaction in the same process. */
+/**
+ * Measures only between the parts of the writing, because a measurement verifies every reaction in the same process.
+ */
 async function writeAndLook(
   conversation: Conversation,
   { writers, seconds }: { readonly writers: number; readonly seconds: number },
@@ -86,7 +91,7 @@ const REACTIONS = ['👍', '🎉', '❤️', '🚀', '👀', '😄']
 
 interface ConversationSize {
   readonly writers: number
-  /** The messages that get reactions, all at the same pace. */
+  /** The messages that get reactions, all at the same rate. */
   readonly messages: number
 }
 
@@ -95,19 +100,22 @@ interface AggregateCost {
   readonly reactions: number
   /** The most reactions of a message. */
   readonly most: number
-  /** For a member that receives every change: the mean over all messages. */
+  /** For a member that receives every change; the mean over all messages. */
   readonly aggregateMs: number
-  /** For a new member: until it has the counts of all messages. */
+  /** For a new member, until it has the counts of all messages. */
   readonly openingMs: number
-  /** The same by reading every event of the history. */
+  /** For a new member that reads every event of the history. */
   readonly historyMs: number
 }
 
-/** The first members of the mesh write, the next ones receive every change, and the last one opens the counts repeatedly. */
+/**
+ * The first members of the mesh write, the next ones receive every change, and the last one opens the counts
+ * repeatedly.
+ */
 class Conversation {
-  /** From when a reaction was due until it was stored. */
+  /** The time from when a reaction was due until it was stored. */
   readonly writes = new Latencies()
-  /** From when it was due until another member had counted it. */
+  /** The time from when a reaction was due until another member had counted it. */
   readonly counted = new Latencies()
   readonly aggregates = new Latencies()
   readonly looks: AggregateCost[] = []
@@ -119,7 +127,7 @@ class Conversation {
   readonly #counters: Reactions[] = []
   readonly #newcomer: State
   readonly #tampers: string[]
-  /** Reactions that the first counter has not counted: message, author, due time. */
+  /** Reactions that the first counter has not counted, with message, author and due time. */
   readonly #awaited = new Map<string, Map<PeerKey, number>>()
 
   static async open(address: MeshAddress, mesh: MeshMembers, size: ConversationSize): Promise<Conversation> {
@@ -135,7 +143,7 @@ class Conversation {
     const first = await stateOf(owner) // creates the keys for all members
     const states = [first, ...(await Promise.all(accounts.slice(1).map(stateOf)))]
     const writers = await Promise.all(states.slice(0, size.writers).map((state) => openReactions(state)))
-    await Promise.all(writers.map((writer) => writer.close())) // they write, and receive nothing
+    await Promise.all(writers.map((writer) => writer.close())) // these members only write
     const conversation = new Conversation(size, { states, writers, tampers })
     for (const [i, state] of states.slice(size.writers, -1).entries()) {
       const onChange = i === 0 ? (message: string) => conversation.#changed(message) : () => undefined
@@ -155,7 +163,7 @@ class Conversation {
     this.#tampers = parts.tampers
   }
 
-  /** The writers take turns, and each reacts to another message in each of its turns. */
+  /** The writers alternate, and each reacts to a different message each time. */
   async write(turn: number, dueAtMs: number): Promise<void> {
     const { writers, messages } = this.#size
     const [writer, round] = [turn % writers, Math.floor(turn / writers)]
@@ -182,7 +190,7 @@ class Conversation {
       }
   }
 
-  /** Measures what an aggregate costs now. */
+  /** Measures the current cost of an aggregate. */
   async look(): Promise<void> {
     const [counter] = this.#counters as [Reactions]
     const messages = counter.targets

@@ -1,6 +1,6 @@
 /**
- * The whole state at a moment of the past, over 30 days of events, compared with the time that the rows of the same query
- * take to leave Postgres. The full form has its own database, and restarts it before each response.
+ * Replays the whole state as of a past time, over 30 days of events, and compares it with the time that the rows of the
+ * same query take to leave Postgres. The full form has its own database, which it restarts before each response.
  */
 import { join } from 'node:path'
 import type { Readable } from 'node:stream'
@@ -51,7 +51,7 @@ const SIZES: readonly SpaceSize[] = [
 ]
 const SHORT: readonly SpaceSize[] = [{ entries: 5_000, bytes: 5 * MB, events: 20_000 }]
 const WARM: SpaceSize = { entries: 100, bytes: 100_000, events: 300 }
-/** Only a few requests of one member may wait in line. */
+/** Only a few requests of one member may be queued. */
 const MEMBERS = 10
 const ROUNDS = 3
 const LIVE = { peers: 10, rate: 200 }
@@ -113,7 +113,7 @@ interface RefreshResult {
   readonly isComplete: boolean
 }
 
-/** Makes a snapshot a little before it is due, so that the broker has not made it already. */
+/** Creates a snapshot a little before it is due, before the broker creates it by itself. */
 async function refreshSnapshot(fixture: HistoryFixture, { ref, entries }: FilledSpace): Promise<RefreshResult> {
   const startMs = performance.now()
   const options = { ...defaultSnapshotOptions, share: defaultSnapshotOptions.share * 0.9, eventsMin: 1 }
@@ -123,13 +123,13 @@ async function refreshSnapshot(fixture: HistoryFixture, { ref, entries }: Filled
   return { seconds, isComplete: report?.rows === entries }
 }
 
-/** Connections that a broker reads with. */
+/** The number of connections that a broker reads with. */
 const CONNECTIONS = 2
 
 interface ReplayRound {
   readonly space: FilledSpace
   readonly atOnce: number
-  /** A small space that is read first, because the first read pays for connections and code. */
+  /** A small space that is read first, because the first read includes the time to open connections and load code. */
   readonly warm: FilledSpace
 }
 
@@ -184,14 +184,14 @@ async function copyBurst({ databaseUrl }: Environment, { space, atOnce, warm }: 
 const copyOf = ({ ref, at, base }: FilledSpace): string =>
   `copy (${stateAt({ space: ref, at, after: 0, base })}) to stdout (format binary)`
 
-/** Replaces `push`, because the driver pauses its connection for a full stream, and may never resume it. */
+/** Replaces `push`, because the driver pauses its connection while a stream is full, and may never resume it. */
 const discard = (stream: Readable): Promise<void> =>
   new Promise((resolve, reject) => {
     stream.push = (chunk) => {
       if (chunk === null) resolve()
       return true
     }
-    stream.on('end', resolve) // a short stream, which arrived before this
+    stream.on('end', resolve) // a short stream that has already arrived
     stream.on('error', reject)
     stream.resume()
     stream._read(0) // in case rows that arrived before this paused the connection
@@ -201,7 +201,7 @@ interface ReplayRow {
   readonly space: FilledSpace
   readonly atOnce: number
   readonly oursMs: number
-  /** The same as lines of JSON; null: not measured. */
+  /** The same as lines of JSON; null if not measured. */
   readonly linesMs: number | null
   readonly copyMs: number
   readonly firstByteMs: number
@@ -210,7 +210,7 @@ interface ReplayRow {
   readonly isWhole: boolean
 }
 
-/** Alternates the kinds of reads, so that they meet the same conditions. */
+/** Alternates the kinds of reads, so that all run under the same conditions. */
 async function measure({ display }: RunContext, place: ReplayPlace, round: ReplayRound): Promise<ReplayRow> {
   const { space, atOnce } = round
   const [ours, lines, copies]: [ReadBurst[], ReadBurst[], number[]] = [[], [], []]
@@ -295,7 +295,7 @@ function findingsOf(measured: ReplayFigures): Findings {
     Object.fromEntries(rows.map((row) => [`${name}${row.space.entries}x${row.atOnce}`, pick(row)]))
   return {
     headline: `${entries} entries in ${figure(largest.oursMs / 1000)} s, ${figure(ratioOf(largest))} × COPY`,
-    // A response of a few milliseconds is mostly the time of its request: the bar is for longer ones.
+    // A response of a few milliseconds is mostly request overhead, so the bar applies only to longer ones.
     shown: isQuick ? `${figure(worst)} × of a short one` : `${figure(worst)} ×`,
     isBarJudged: !isQuick,
     sheets: [

@@ -31,11 +31,11 @@ import {
 import { failuresOf, HttpStage, type Ledger, soundCheck } from './stage.ts'
 
 const SENDERS = 5
-/** All senders together. */
+/** The rate of all senders together. */
 const PER_SECOND = 10
 const P95_MS_MAX = 300
 const LATE_MS = 15_000
-/** A group has at most 256 members, of which the sender is one. */
+/** A group has at most 256 members, including the sender. */
 const MEMBERS_MAX = 255
 
 export const httpGroupSend: Scenario = {
@@ -73,7 +73,7 @@ interface ListedGroup {
   readonly epoch: number
 }
 
-/** Another member owns the groups: one for each sender, with all listeners. */
+/** A separate member owns the groups: one group per sender, with all listeners. */
 async function createGroups(
   { target }: RunContext,
   { mesh, listeners, others, senders }: HttpStage,
@@ -99,7 +99,7 @@ async function listedGroup({ url, token }: HttpSender, group: GroupId): Promise<
   return listed
 }
 
-/** @returns the outcome for each member. Never rejects */
+/** @returns the outcome for each member; never rejects */
 async function broadcast(
   { sealer, url, token }: HttpSender,
   { group, epoch }: ListedGroup,
@@ -123,7 +123,7 @@ async function broadcast(
   }
 }
 
-/** In the ledger, each message has consecutive numbers, one for each member. */
+/** In the ledger each message has consecutive numbers, one per member. */
 class BroadcastCrew {
   /** From when a message was due until it was stored for all members. */
   storedMs = new Latencies()
@@ -148,7 +148,7 @@ class BroadcastCrew {
     return this.#stage.begin()
   }
 
-  /** Sends the first messages, whose cost is no part of the figures. */
+  /** Sends the first messages, whose cost is not part of the figures. */
   async exchange(): Promise<void> {
     this.begin()
     for (let sender = 0; sender < this.#groups.length; sender++) await this.send(sender, clockMs())

@@ -1,4 +1,4 @@
-/** Workers that send over HTTP, one request at a time: a ramp, then a steady pace, then without a pause. */
+/** Workers that send over HTTP, one request at a time: a ramp, then a steady rate, then without a pause. */
 
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, figure, percent, sum } from '@sealpost/harness/report/text'
@@ -7,9 +7,9 @@ import type { RunContext } from '../../run/run.ts'
 import { Effort, type Findings, generatorCheck, latencyCheck, mailCheck, type Scenario, sizeOf } from '../scenario.ts'
 import { failuresOf, HttpStage, type Ledger, soundCheck } from './stage.ts'
 
-/** The share of the time for the ramp; the other two phases share the rest. */
+/** The ramp's share of the time; the other two phases divide the rest. */
 const RAMP = 1 / 5
-/** For each worker; 10 workers make the 8 requests per second of the published report. */
+/** Requests per worker; 10 workers make the 8 requests per second of the published report. */
 const EVERY_MS = 1_250
 const P95_MS_MAX = 300
 const ERROR_SHARE_MAX = 0.01
@@ -26,9 +26,9 @@ export const httpSend: Scenario = {
 interface Phase {
   readonly name: string
   readonly seconds: number
-  /** The time between two requests of a worker; 0: it sends the next one when the last is answered. */
+  /** The time between two requests of a worker; 0 to send the next one right after a response. */
   readonly everyMs: number
-  /** The workers start one by one, over the whole phase. */
+  /** Whether the workers start one by one over the whole phase. */
   readonly isRamp?: boolean
 }
 
@@ -106,7 +106,7 @@ function findingsOf(results: readonly PhaseResult[], { workers, dropped, share }
       phaseCheck(fast),
       mailCheck(isComplete, 'Every message that was confirmed as stored arrived.'),
       soundCheck(ledgers.every(({ isSound }) => isSound)),
-      // A broker that was started here and ends also fails the run.
+      // If a broker that the test started ends, the run fails too.
       mailCheck(dropped === 0, 'The broker did not restart.'),
       generatorCheck(share),
     ],

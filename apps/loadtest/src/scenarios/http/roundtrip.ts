@@ -1,4 +1,4 @@
-/** Many idle sockets, a few of which receive messages: from a request over HTTP to the push on a WebSocket. */
+/** Many idle sockets, a few of which receive messages. Measures from an HTTP request to the push on a WebSocket. */
 import { atRate } from '@sealpost/harness/programs/pace'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, figure } from '@sealpost/harness/report/text'
@@ -17,7 +17,7 @@ import {
 import { failuresOf, HttpStage, type Ledger, soundCheck } from './stage.ts'
 
 const ACTIVE = 50
-/** To each active peer. */
+/** The number of messages to each active peer. */
 const PER_SECOND = 4
 const P95_MS_MAX = 100
 const LATE_MS = 10_000
@@ -60,10 +60,10 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
 }
 
 interface Sockets {
-  /** Peers that received messages. */
+  /** The number of peers that received messages. */
   readonly active: number
   readonly sockets: number
-  /** Silent peers that were offline at the end. */
+  /** The number of silent peers that were offline at the end. */
   readonly missing: number
   readonly dropped: number
   readonly share: number

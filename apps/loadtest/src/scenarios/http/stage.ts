@@ -1,4 +1,4 @@
-/** A mesh with peers that listen in this process and peers that send over HTTP, and a ledger of their messages. */
+/** A mesh in which some peers listen in this process and others send over HTTP, and a ledger of their messages. */
 
 import { HttpSender, type RetryCount, type SealedItem } from '@sealpost/harness/members/http-peers'
 import { identityOf, type MeshMembers, type SecretKeys, sliceOf } from '@sealpost/harness/members/mesh'
@@ -16,9 +16,9 @@ import { type Check, type Graph, mailCheck, percentilesGraph } from '../scenario
 interface StageSize {
   readonly listeners: number
   readonly senders: number
-  /** Further members. */
+  /** Further members that do nothing. */
   readonly others?: number
-  /** Each body goes to every listener, and has a number in the ledger for each of them. */
+  /** Each body goes to every listener, and has one number in the ledger per listener. */
   readonly isToAll?: boolean
 }
 
@@ -103,7 +103,7 @@ export class HttpStage {
     return this.senders[sender]!.seal(this.mesh.bindings[listener]!, this.body(number))
   }
 
-  /** Sends one message. Resolves when it is answered. */
+  /** Sends one message. Resolves with the response. */
   async send(sender: number, listener: number, dueAtMs = clockMs()): Promise<void> {
     const ledger = this.#ledger
     const number = ledger.due(dueAtMs)
@@ -112,7 +112,7 @@ export class HttpStage {
     else ledger.failed(outcome)
   }
 
-  /** Sends a first message along each pair, which costs both sides a shared key. */
+  /** Sends a first message along each pair, because it makes both sides compute a shared key. */
   async exchange(pairs: readonly (readonly [sender: number, listener: number])[]): Promise<void> {
     const { ledger } = this.begin()
     for (const [sender, listener] of pairs) await this.send(sender, listener)
@@ -146,7 +146,7 @@ class Listeners {
     return this.#peers.length
   }
 
-  /** Connections that the broker ended. */
+  /** Connections closed by the broker. */
   get dropped(): number {
     return this.#dropped
   }
@@ -168,7 +168,7 @@ class Listeners {
   }
 }
 
-/** The messages that one process sends and receives: which arrived, how often, and how late. */
+/** The messages that one process sends and receives, with arrival counts and latencies. */
 export class Ledger {
   readonly ack = new Latencies()
   readonly e2e = new Latencies()
@@ -227,7 +227,7 @@ export class Ledger {
   get failedCount(): number {
     return sum(Object.values(this.failures))
   }
-  /** Nothing arrived twice or damaged. */
+  /** Whether nothing arrived twice or damaged. */
   get isSound(): boolean {
     return this.#twice + this.#wrong === 0
   }

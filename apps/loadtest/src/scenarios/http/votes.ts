@@ -1,4 +1,4 @@
-/** Idempotent sends: every vote is sent twice under one id, both at once, and must be stored once. */
+/** Idempotent sends: every vote is sent twice concurrently under one id, and must be stored once. */
 
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
@@ -60,7 +60,7 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
 }
 
 interface VoteResult {
-  /** From a vote to both of its replies. */
+  /** The time from a vote to both of its replies. */
   readonly bothMs: Latencies
   /** Replies that called the vote a duplicate. */
   readonly known: number

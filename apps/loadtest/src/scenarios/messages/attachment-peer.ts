@@ -1,6 +1,6 @@
 /**
- * A peer that sends or fetches one file, as a program that may be killed at any time: it writes a line about each step
- * before the next one. Its argument is an order as JSON. `AttachmentPeer` starts it and reads its lines.
+ * A peer that sends or fetches one file, in a program that may be killed at any time: it writes a line about each step
+ * before taking the next. Its argument is an order as JSON. `AttachmentPeer` starts it and reads its lines.
  */
 import { writeSync } from 'node:fs'
 import { type BrokerAddress, identityOf, type SecretKeys } from '@sealpost/harness/members/mesh'
@@ -25,7 +25,7 @@ export interface FileOrder extends BrokerAddress {
     | { readonly way: 'down'; readonly text: string; readonly folder: string }
 }
 
-/** `rssMb` is the highest so far, `baseMb` its value after the first chunk. */
+/** `rssMb` is the highest value so far, `baseMb` the value after the first chunk. */
 type FileLine =
   | { readonly type: 'progress'; readonly bytes: number; readonly rssMb: number; readonly baseMb: number }
   /** A chunk is sent or requested; `refused`: it was refused and will be repeated. */
@@ -34,9 +34,9 @@ type FileLine =
 
 /** One run of the program. */
 export class AttachmentPeer {
-  /** Chunks that it sent or requested, without the refused ones. */
+  /** Chunks that the peer sent or requested, without the refused ones. */
   chunks = 0
-  /** Above its memory after the first chunk. */
+  /** Its memory above the value after the first chunk. */
   grownMb = 0
   readonly #program: JsonLinesProgram<FileLine>
   readonly #watchers = new Set<() => void>()
@@ -105,7 +105,7 @@ async function transfer({ task, keys, ...address }: FileOrder): Promise<string> 
   }
 }
 
-/** The first progress comes after the first chunk, when everything that a transfer needs is loaded. */
+/** Progress is first reported after the first chunk, when everything that a transfer needs is loaded. */
 function progressWriter(): (progress: TransferProgress) => void {
   let baseMb: number | undefined
   let peakMb = 0
@@ -119,7 +119,8 @@ function progressWriter(): (progress: TransferProgress) => void {
 const countedFetch: NonNullable<HttpOptions['fetch']> = async (url, init) => {
   if (!url.includes('/chunks/')) return fetch(url, init)
   write({ type: 'chunk' })
-  // A request without a response did not bring a chunk, but an upload without a response may have arrived.
+  // A request without a response did not transfer a chunk to this peer, but an upload without a response may have
+  // arrived.
   const response = await fetch(url, init).catch((error) => {
     if (init.method === 'GET') write({ type: 'refused' })
     throw error

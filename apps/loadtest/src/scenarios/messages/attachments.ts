@@ -1,4 +1,7 @@
-/** A large file up and down, and again while its sender, its recipient and its broker are killed halfway. */
+/**
+ * Uploads and downloads a large file, then does so again while its sender, its recipient and its broker are killed
+ * halfway.
+ */
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
 import { open } from 'node:fs/promises'
@@ -99,7 +102,7 @@ interface StageFile {
   readonly hash: string
 }
 
-/** Two members, a file, and a folder for what they write. */
+/** Two members, a file, and a folder for their output. */
 class FileStage {
   readonly #file: StageFile
   readonly #teardown: Teardown
@@ -150,7 +153,9 @@ class FileStage {
     return { gets: first.chunks + second.chunks, isSame }
   }
 
-  /** Kills a broker of its own in both directions. @returns the chunks that were sent and requested */
+  /**
+   * Kills a separate broker during the upload and during the download. @returns the chunks that were sent and requested
+   */
   async killedBroker(databaseUrl: string): Promise<{ puts: number; gets: number; isSame: boolean }> {
     const BROKER_KEY_FILE = await newBrokerKeyFile(this.#teardown)
     const env = { BROKER_KEY_FILE, PLACEMENT: 'any', SHARD_NAME: 'killed' }
@@ -165,7 +170,7 @@ class FileStage {
     return { puts: sender.chunks, gets: reader.chunks, isSame }
   }
 
-  /** Replaces the broker when the peer is halfway. */
+  /** Replaces the broker when the transfer is halfway. */
   async #killAt(peer: AttachmentPeer, broker: BrokerProgram, again: OwnBrokerOptions): Promise<BrokerProgram> {
     await peer.reached(this.#file.bytes / 2)
     broker.kill()

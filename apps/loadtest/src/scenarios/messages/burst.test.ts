@@ -9,6 +9,6 @@ test.each([
   [100, 4_400],
   [200, 4_400],
   [4, 1_160],
-])('%i peers are compared with the better figure of the nearest smaller number: %i ms', (peers, ms) => {
+])('a burst of %i peers is compared with the better figure of the nearest smaller number: %i ms', (peers, ms) => {
   expect(bestSweepP99Ms(peers)).toBe(ms)
 })

@@ -18,14 +18,14 @@ import {
 } from '../scenario.ts'
 
 /**
- * The figures of v0.1.0 of the public project that this design comes from, from two sources. Both count latency from the
- * call of `send()` to the push.
+ * The figures of v0.1.0 of the public project on which this design is based, from two sources. Both measure latency
+ * from the call of `send()` to the push.
  */
 export interface EarlierRun {
-  /** 100 peers × 1,000 messages, all called at once. */
+  /** The burst of 100 peers × 1,000 messages, all called at once. */
   readonly burst: {
     readonly delivered: number
-    /** Until the last delivery; in `PUBLISHED` until the run gave up. */
+    /** The time until the last delivery; in `PUBLISHED`, until the run was aborted. */
     readonly seconds: number
     readonly p50Ms: number
     readonly p99Ms: number
@@ -33,9 +33,9 @@ export interface EarlierRun {
     /** Null: not checked. */
     readonly outOfOrder: number | null
   }
-  /** Call → push p99 in ms by the number of peers, with 100 messages each. */
+  /** The p99 from call to push in ms, by the number of peers, with 100 messages each. */
   readonly sweepP99Ms: Readonly<Record<number, number>>
-  /** Acked messages that were lost when the broker was killed; null: not tried. */
+  /** Acked messages that were lost when the broker was killed; null: not tested. */
   readonly lostInKill: { readonly lost: number; readonly of: number } | null
 }
 
@@ -53,17 +53,17 @@ export const RERUN: EarlierRun = {
   lostInKill: { lost: 4_999, of: 5_000 },
 }
 
-/** Messages per second of the rerun; the published run did not deliver all messages. */
+/** Messages per second of the rerun, because the published run did not deliver all messages. */
 export const RERUN_PER_SECOND = 1_372
 
-/** The better of both figures, for the next smaller number of peers that was measured, or the smallest one. */
+/** The better of both figures for the next smaller measured number of peers, or for the smallest one. */
 export function bestSweepP99Ms(peers: number): number {
   const sizes = Object.keys(PUBLISHED.sweepP99Ms).map(Number)
   const size = sizes.findLast((each) => each <= peers) ?? sizes[0]!
   return Math.min(PUBLISHED.sweepP99Ms[size]!, RERUN.sweepP99Ms[size] ?? Infinity)
 }
 
-/** The rerun was faster than the published run, which had the lower p99. */
+/** The rerun had the higher rate, and the published run the lower p99. */
 const BEST = { perSecond: RERUN_PER_SECOND, p99Ms: PUBLISHED.burst.p99Ms }
 
 export const burst: Scenario = {

@@ -1,4 +1,6 @@
-/** Many connections on one broker: they come in steps, stay, send among each other, reconnect in part, and leave. */
+/**
+ * Many connections on one broker: they are opened in steps, stay open, send to each other, partly reconnect, and close.
+ */
 
 import type { ProcessFacts } from '@sealpost/harness/programs/machine'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
@@ -26,11 +28,11 @@ const TALKERS = 100
 const RATE = 1_000
 const CHURN_SHARE = 0.1
 const KB_EACH_MAX = 20
-/** With fewer peers, their memory is within what the platform takes and returns by itself. */
+/** With fewer peers, their memory is smaller than the runtime's own fluctuations. */
 const MEASURABLE = 1_000
 const P99_MS_MAX = 50
 const LEAVE_WITHIN_MS = 15_000
-/** The platform opens some by itself, for timers and threads. */
+/** The runtime opens some descriptors by itself, for timers and threads. */
 const DESCRIPTORS_SPARE = 8
 
 export const connections: Scenario = {

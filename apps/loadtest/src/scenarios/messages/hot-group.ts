@@ -1,4 +1,7 @@
-/** Everyone writes to one group, and to ten groups of the same members, in alternation: is one group a bottleneck? */
+/**
+ * Everyone writes to one group, and to ten groups of the same members, in alternation. Shows whether one group is a
+ * bottleneck.
+ */
 
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
@@ -36,7 +39,7 @@ const TURN_WITHIN_MS = 60_000
 class GroupSide {
   readonly name: string
   readonly seconds: number[] = []
-  /** From a send until it is stored for all members. */
+  /** The time from a send until it is stored for all members. */
   readonly stored = new Latencies()
   isComplete = true
   readonly crew: GroupCrew
@@ -69,7 +72,7 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
   const effort = new Effort()
   const hot = await openSide(context, { members, groups: 1 }, teardown)
   const spread = await openSide(context, { members, groups: GROUPS }, teardown)
-  // The order ABBA exposes both sides equally to changes of the machine and to what a turn leaves behind.
+  // The order ABBA exposes both sides equally to drift of the machine and to after-effects of earlier turns.
   const order = Array.from({ length: rounds }, () => [hot, spread, spread, hot]).flat()
   for (const [i, side] of order.entries()) {
     display.step(`${members} members of ${side.name}, turn ${i + 1} of ${order.length}`)
@@ -94,7 +97,7 @@ async function openSide(
   return side
 }
 
-/** How many times as fast ten groups were, in each round of four turns. */
+/** In each round of four turns, how many times as fast ten groups were as one. */
 export function ratiosOf(hot: readonly number[], spread: readonly number[]): number[] {
   const rounds = Math.floor(Math.min(hot.length, spread.length) / 2)
   const sumOf = (seconds: readonly number[], round: number) => seconds[2 * round]! + seconds[2 * round + 1]!

@@ -1,7 +1,7 @@
 /**
- * All other workloads at once, smaller, on one broker, except `attachments`, which kills brokers; beside them one peer
- * sends all the time. The speed is reported without a requirement. Required are that no message suffers, and that a send
- * succeeds in every second.
+ * All other workloads at once, smaller, on one broker, except `attachments`, which kills brokers; in addition one peer
+ * sends all the time. The speed is reported without a requirement. The requirements are that no message is lost or
+ * duplicated, and that a send succeeds in every second.
  */
 
 import { atRate } from '@sealpost/harness/programs/pace'
@@ -48,9 +48,9 @@ export const mixed: Scenario = {
 interface MixedPart {
   readonly scenario: Scenario
   readonly peers: number
-  /** Of each peer. */
+  /** The number per peer. */
   readonly messages?: number
-  /** Per second, of all peers. */
+  /** The rate of all peers together, per second. */
   readonly rate?: number
 }
 
@@ -123,7 +123,7 @@ async function runPart(
 
 const silent: Display = { step: () => undefined, begin: () => undefined, update: () => undefined, end: () => undefined }
 
-/** Sends to one listener all the time, and knows for each second whether a send succeeded. */
+/** Sends to one listener all the time, and records for each second whether a send succeeded. */
 class SendProbe {
   readonly #stage: HttpStage
   readonly #good = new Set<number>()
@@ -138,7 +138,7 @@ class SendProbe {
     return this.#stage.exchange([[0, 0]])
   }
 
-  /** Resolves after `end`, when all sends are answered and have arrived. */
+  /** Resolves after `end`, when all sends have replies and all messages have arrived. */
   async begin(): Promise<void> {
     const { ledger, startMs } = this.#stage.begin()
     this.#startMs = startMs

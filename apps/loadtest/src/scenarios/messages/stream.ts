@@ -1,4 +1,7 @@
-/** Small frames in both directions all the time, as in a transcription, while peers join and ask for the broker's health. */
+/**
+ * Small frames in both directions all the time, as in a live transcription, while peers join and query the broker's
+ * health.
+ */
 
 import type { MeshMembers } from '@sealpost/harness/members/mesh'
 import { atRate } from '@sealpost/harness/programs/pace'
@@ -28,13 +31,13 @@ const EVERY_MS = 60
 const FRAME_BYTES = 100
 const P99_MS_MAX = 100
 /**
- * The highest rate of the published reports, up to which the bar applies. At 5,000 frames per second from 300 peers the
- * same client had a p99 of 97 ms against a relay that stores nothing, on two shared cores (337 ms against a broker).
+ * The highest rate of the published reports, up to which the bar applies. At 5,000 frames per second from 300 peers, on
+ * two shared cores, the same client had a p99 of 97 ms with a relay that stores nothing, and 337 ms with a broker.
  */
 const JUDGED_RATE_MAX = 2_700
 const HEALTH_P99_MS_MAX = 200
 const JOINS_A_SECOND = 5
-/** Enough in 20 seconds for a p99. */
+/** Enough frames in 20 seconds for a p99. */
 const HEALTH_A_SECOND = 50
 
 export const stream: Scenario = {
@@ -87,7 +90,7 @@ class Visitors {
   #work: Promise<unknown> = Promise.resolve()
   #isOver = false
 
-  /** Starts their program before the frames, because a start takes a core for half a second. */
+  /** Their program starts before the frames, because a start takes a core for half a second. */
   static async open(context: RunContext, mesh: MeshMembers, teardown: Teardown): Promise<Visitors> {
     const { failed, shards } = context.target
     const { runtimeArgs } = context.options
@@ -147,7 +150,7 @@ function roundChecks(round: StreamRound): Check[] {
 
 const isWithinReports = ({ result }: StreamRound): boolean => result.rate! <= JUDGED_RATE_MAX
 
-/** Used by all programs of this load together. */
+/** The CPU of all programs of this load together. */
 function coresOf({ brokerCpuSeconds, postgresCpuSeconds, loadgenCpuSeconds, wallMs }: LoadResult): number | null {
   if (brokerCpuSeconds === null || postgresCpuSeconds === null) return null
   return (brokerCpuSeconds + postgresCpuSeconds + loadgenCpuSeconds) / (Math.max(1, wallMs) / 1000)
