@@ -1,8 +1,9 @@
 /**
- * Runs the Autobahn testsuite against an echo on the broker's own endpoint settings: `bun scripts/autobahn.ts`.
+ * Runs the Autobahn testsuite against an echo server with the broker's own endpoint settings:
+ * `bun scripts/autobahn.ts`.
  *
  * The suite is a Python 2.7 program. Install it once with `virtualenv -p python2.7 autobahn` and
- * `autobahn/bin/pip install autobahntestsuite==0.8.2`, then `bun scripts/autobahn.ts --wstest autobahn/bin/wstest`.
+ * `autobahn/bin/pip install autobahntestsuite==0.8.2`, then run `bun scripts/autobahn.ts --wstest autobahn/bin/wstest`.
  * Without it this script prints a note and exits with 0; `ws-conformance.e2e.test.ts` runs everywhere.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -19,7 +20,7 @@ interface Outcome {
 }
 
 const ECHO = 'echo'
-/** 9 measures speed with messages of up to 16 MiB; 12 and 13 test compression, which is never negotiated. */
+/** Group 9 measures speed with messages of up to 16 MiB; 12 and 13 test compression, which is never negotiated. */
 const LEFT_OUT = ['9.*', '12.*', '13.*']
 const GOOD: readonly Behavior[] = ['OK', 'NON-STRICT', 'INFORMATIONAL']
 
@@ -59,7 +60,7 @@ async function run(wstest: string): Promise<number> {
   }
 }
 
-/** Starts an echo server, which the suite expects, with the broker's endpoint settings. */
+/** Starts the echo server that the suite expects, with the broker's endpoint settings. */
 function echo() {
   return Bun.serve({
     hostname: '127.0.0.1',

@@ -1,7 +1,7 @@
 /**
- * Runs the commands of each page about running a broker, which end with two clients that exchange a message, against brokers with
- * the page's settings. Stand-ins replace what this machine lacks: `docker` and `kubectl` are small programs that run their
- * arguments in the environment of the container, and the broker's address replaces the page's.
+ * Runs the commands of each page about running a broker, against brokers with the page's settings. Each page ends with
+ * two clients that exchange a message. Stand-ins replace what this machine lacks: `docker` and `kubectl` are small
+ * programs that run their arguments in the environment of the container, and the broker's address replaces the page's.
  */
 import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -22,7 +22,7 @@ function blocksBelow(path: string, heading: string): string[] {
   return blocksOf(section!.split('\n## ')[0]!).map(({ text }) => text)
 }
 
-/** A machine of an operator: a folder, commands on the path, and brokers that end with it. */
+/** An operator's machine: a folder, commands on the path, and brokers that end with it. */
 class Site implements AsyncDisposable {
   readonly folder: string
   readonly #ends: (() => Promise<unknown>)[] = []
@@ -50,7 +50,10 @@ class Site implements AsyncDisposable {
     await chmod(path, 0o755)
   }
 
-  /** A command that runs what follows `mark` with the environment of a container, and nothing of this one's. */
+  /**
+   * A command that runs its arguments after `mark` with the environment of a container, and without the current
+   * environment.
+   */
   containers(name: string, mark: string, env: Environment): Promise<void> {
     const all = { ...env, PATH: this.environment.PATH! }
     const words = Object.entries(all).map(([key, value]) => `'${key}=${value}'`)
@@ -76,7 +79,7 @@ class Site implements AsyncDisposable {
     return broker
   }
 
-  /** Runs a block of a page to its end, with some of its words replaced. @returns what it printed */
+  /** Runs a block of a page to its end, with some of its words replaced. @returns its output */
   async run(block: string, replaced: Environment = {}, env: Environment = {}): Promise<string> {
     const text = Object.entries(replaced).reduce((all, [from, to]) => all.replaceAll(from, to), block)
     const child = Bun.spawn(['sh', '-e', '-c', text], {
@@ -101,7 +104,7 @@ const DATABASE_URL = 'postgres://user:password@host/database'
 const KEY_FILE = 'broker.json'
 const ARRIVED = /alice {2}Are you there\?\n/
 
-/** `NAME=value` lines, as systemd and the shell have them. */
+/** Parses `NAME=value` lines, as systemd and the shell do. */
 const variablesOf = (text: string): Environment =>
   Object.fromEntries([...text.matchAll(/^(\w+)=(.*)$/gm)].map(([, name, value]) => [name!, value!]))
 
@@ -166,7 +169,7 @@ test('docs/deploy/README.md, Compose', async () => {
     return Object.fromEntries(given.filter(([name]) => name !== 'NATS_URL').map(([name, text]) => [name, filled(text)]))
   }
   await site.run('sealpost db prepare', {}, environmentOf('prepare'))
-  await site.run(`sealpost shard keygen ${KEY_FILE}`) // in the volume that both mount
+  await site.run(`sealpost shard keygen ${KEY_FILE}`) // in the volume that both containers mount
   const keys = { BROKER_KEY_FILE: join(site.folder, KEY_FILE) }
   for (const service of ['broker-a', 'broker-b']) await site.broker({ ...environmentOf(service), ...keys })
   await site.containers('docker', 'broker-a', environmentOf('broker-a'))
@@ -219,7 +222,7 @@ test('docs/deploy/README.md, TLS: two brokers behind one name', async () => {
   expect(await site.run(blocksBelow('docs/deploy/README.md', 'TLS').at(-1)!, names)).toMatch(ARRIVED)
 })
 
-test.skipIf(!Bun.which('systemd-analyze'))('the unit is as systemd has it', async () => {
+test.skipIf(!Bun.which('systemd-analyze'))('systemd accepts the unit', async () => {
   const unit = textOf('docs/deploy/systemd/sealpost.service')
   const here = unit.replace('/usr/local/bin/bun /opt/sealpost', `${process.execPath} ${ROOT}`)
   const folder = process.env.TMPDIR ?? '/tmp'

@@ -1,4 +1,4 @@
-/** Checks the deployment files: their settings, names, ports and paths exist. */
+/** Checks the deployment files: their settings, names, ports and paths must exist. */
 import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { readConfig, settings } from '@sealpost/broker/config'
@@ -32,7 +32,7 @@ describe('the image', () => {
     ]),
   )
 
-  test('copies what is there, and every manifest before it installs', () => {
+  test('copies only existing files, and every manifest before it installs', () => {
     const copied = named('COPY').filter(
       (each) => !each.getRange().toString().includes('--from') && !textAt(each).includes('--from='),
     )
@@ -50,7 +50,7 @@ describe('the image', () => {
       expect(isIgnored(path)).toBe(false)
   })
 
-  test('has the version of Bun that the repository asks for, in each stage', () => {
+  test('has the Bun version that the repository requires, in each stage', () => {
     expect(`bun@${words(named('ARG')[0]!)[0]!.split('=')[1]}`).toBe(packageManifest.packageManager)
     const stages = named('FROM') as From[]
     const images = stages
@@ -60,14 +60,14 @@ describe('the image', () => {
     for (const image of images) expect(image).toBe(`oven/bun:\${BUN_VERSION}-slim`)
   })
 
-  test('sets nothing that the broker does not know, and its ports', () => {
+  test('sets only settings that the broker knows, and exposes its ports', () => {
     expect(Object.keys(env)).toContain('ADMIN_PORT')
     expect(unknownNames(Object.keys(env))).toEqual([])
     expect(faultsOf(env)).toEqual([])
     expect(words(named('EXPOSE')[0]!)).toEqual([env.PORT, env.ADMIN_PORT])
   })
 
-  test('starts the broker as nobody special, and holds the command', () => {
+  test('starts the broker as an unprivileged user, and contains the command', () => {
     expect(words(named('USER').at(-1)!)).toEqual(['bun'])
     const paths = [...textOf('Dockerfile').matchAll(/\/app\/(apps\/[\w/.-]+\.ts)/g)].map(([, path]) => path!)
     expect(paths).toEqual(['apps/cli/src/main.ts', 'apps/broker/src/main.ts'])
@@ -93,7 +93,7 @@ describe('compose.yaml', () => {
   const services = Object.entries(compose.services)
   const brokers = services.filter(([name]) => name.startsWith('broker'))
 
-  test('gives brokers settings that they understand', () => {
+  test('gives brokers valid settings', () => {
     expect(brokers).toHaveLength(2)
     for (const [, { environment }] of brokers) {
       expect(unknownNames(Object.keys(environment!))).toEqual([])
@@ -101,18 +101,18 @@ describe('compose.yaml', () => {
     }
   })
 
-  test('runs brokers on a root that they can not write to, with no rights', () => {
+  test('runs brokers with a read-only root file system and no privileges', () => {
     for (const [, broker] of brokers) expect(broker).toMatchObject({ read_only: true, cap_drop: ['ALL'], build: '.' })
   })
 
-  test('opens ports on this machine only, a broker the one it listens on', () => {
+  test('opens ports only on this machine, and for a broker the one it listens on', () => {
     const ports = services.flatMap(([name, { ports = [] }]) => ports.map((port) => [name, port] as const))
     expect(ports.filter(([, port]) => !port.startsWith('127.0.0.1:'))).toEqual([])
     for (const [name, { environment, ports }] of brokers)
       expect([name, ports]).toEqual([name, [`127.0.0.1:${environment!.PORT}:${environment!.PORT}`]])
   })
 
-  test('names only what it has', () => {
+  test('names only existing services, volumes and files', () => {
     for (const [, service] of services) {
       const { depends_on: needed = {}, networks, volumes = [], image } = service
       expect(Object.keys(needed).filter((name) => !(name in compose.services))).toEqual([])
@@ -125,7 +125,7 @@ describe('compose.yaml', () => {
     }
   })
 
-  test('has its figures read where the brokers show them', () => {
+  test('scrapes metrics where the brokers serve them', () => {
     const [scrape] = yamlOf('docs/grafana/prometheus.yaml') as [
       { scrape_configs: { static_configs: { targets: string[] }[] }[] },
     ]
@@ -142,11 +142,11 @@ describe('Kubernetes', () => {
   const brokers = only('StatefulSet').spec
   const [container] = brokers.template.spec.containers
 
-  test.each(manifests.map((each) => [each.kind, each] as const))('%s is as the API has it', (_, manifest) => {
+  test.each(manifests.map((each) => [each.kind, each] as const))("%s is valid by the API's schema", (_, manifest) => {
     expect(faultOfManifest(manifest)).toBe(null)
   })
 
-  test('a wrong type, a missing field and an unknown one are found', () => {
+  test('wrong types, missing fields and unknown fields are detected', () => {
     const [good] = [only('PodDisruptionBudget')]
     for (const spec of [{ maxUnavailable: [] }, { selektor: {} }])
       expect(faultOfManifest({ ...good, spec: { ...good.spec, ...spec } })).not.toBe(null)
@@ -159,7 +159,7 @@ describe('Kubernetes', () => {
     expect(resources.toSorted()).toEqual(files.toSorted())
   })
 
-  test('gives brokers settings that they understand', () => {
+  test('gives brokers valid settings', () => {
     const { data } = only('ConfigMap')
     const named = container.env.map(({ name }: { name: string }) => name)
     expect(unknownNames([...Object.keys(data), ...named])).toEqual([])
@@ -182,7 +182,7 @@ describe('Kubernetes', () => {
       for (const { targetPort } of service.spec.ports) expect(ports.has(targetPort)).toBe(true)
   })
 
-  test('mounts only volumes that there are, and lets a broker end in peace', () => {
+  test('mounts only existing volumes, and gives a broker time to shut down', () => {
     const volumes = brokers.template.spec.volumes.map(({ name }: { name: string }) => name)
     expect(container.volumeMounts.filter(({ name }: { name: string }) => !volumes.includes(name))).toEqual([])
     const { terminationGracePeriodSeconds } = brokers.template.spec
@@ -194,12 +194,12 @@ describe('systemd', () => {
   const unit = textOf('docs/deploy/systemd/sealpost.service')
   const valuesOf = (key: string) => [...unit.matchAll(new RegExp(`^${key}=(.*)$`, 'gm'))].map(([, value]) => value!)
 
-  test('starts what the repository holds', () => {
+  test('starts a file of the repository', () => {
     const [start] = valuesOf('ExecStart')
     expect(existsSync(join(ROOT, start!.split('/opt/sealpost/')[1]!))).toBe(true)
   })
 
-  test('gives the broker settings that it understands', () => {
+  test('gives the broker valid settings', () => {
     const lines = textOf('docs/deploy/systemd/broker.env')
       .split('\n')
       .filter((line) => /^\w/.test(line))
@@ -210,14 +210,14 @@ describe('systemd', () => {
     expect(faultsOf(env)).toEqual([])
   })
 
-  test('hands over the credentials that it names', () => {
+  test('passes the credentials that it names', () => {
     const given = valuesOf('LoadCredential').map((value) => value.split(':')[0])
     const named = valuesOf('Environment').flatMap((value) => /%d\/(.+)$/.exec(value)?.[1] ?? [])
     expect(named).toEqual(given)
   })
 })
 
-test('Caddy asks the brokers of the other recipes, on a path that they answer', () => {
+test('Caddy probes the brokers of the other recipes on a path that they serve', () => {
   const text = textOf('docs/deploy/caddy/Caddyfile')
   const upstreams = [...text.matchAll(/reverse_proxy (.+) \{/g)].map(([, words]) => words)
   expect(upstreams).toEqual(['127.0.0.1:7450 127.0.0.1:7460', '127.0.0.1:7450', '127.0.0.1:7460'])
@@ -225,7 +225,7 @@ test('Caddy asks the brokers of the other recipes, on a path that they answer', 
   expect(text.split('{').length).toBe(text.split('}').length)
 })
 
-/** As Docker: the last matching line of .dockerignore decides. */
+/** As in Docker, the last matching line of .dockerignore decides. */
 function isIgnored(path: string): boolean {
   const lines = readFileSync(join(ROOT, '.dockerignore'), 'utf8')
     .split('\n')

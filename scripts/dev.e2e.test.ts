@@ -24,7 +24,7 @@ afterEach(async () => {
 
 interface Dev {
   readonly child: ChildProcess
-  /** Its output on both streams. */
+  /** The output on both streams. */
   output(): string
   stop(): Promise<number | null>
 }
@@ -37,7 +37,7 @@ function program(file: string, env: Record<string, string> = {}): ChildProcess {
   })
 }
 
-/** Resolves when it has printed how to stop it. */
+/** Resolves once it has printed how to stop it. */
 async function startDev(): Promise<Dev> {
   const child = program(DEV, { PORT: '0' })
   let output = ''
@@ -70,7 +70,7 @@ async function runExample(name: string): Promise<{ code: number | null; output: 
 
 const passwordOf = async () => (await readFile(join(folder, '.sealpost/postgres/password'), 'utf8')).trim()
 
-/** Opens the database by the printed command, evaluated by a shell. */
+/** Opens the database with the printed command, evaluated by a shell. */
 async function databaseOf({ output }: Dev): Promise<Database> {
   const words = /psql (".*")/.exec(output())![1]!
   const shell = spawn('sh', ['-c', `printf %s ${words}`], { cwd: folder, stdio: ['ignore', 'pipe', 'inherit'] })
@@ -99,7 +99,7 @@ const authorityOf = async () => {
 const HELLO = 'alice: Are you there?\n'
 const STATE = 'then: topic is tea\nsince: topic is coffee\n'
 
-test('the example says hello as often as it is run, on whatever port, and leaves an empty queue', async () => {
+test('the example works on each run and on any port, and leaves an empty queue', async () => {
   const ports: string[] = []
   for (let start = 1; start <= 2; start++) {
     const running = await startDev()
@@ -115,5 +115,5 @@ test('the example says hello as often as it is run, on whatever port, and leaves
     expect(running.output()).not.toContain(await passwordOf())
     expect(await running.stop()).toBe(0)
   }
-  expect(new Set(ports).size).toBe(2) // else the second start proves nothing about the port
+  expect(new Set(ports).size).toBe(2) // otherwise the second start would prove nothing about the port
 })

@@ -1,9 +1,9 @@
 /**
- * A broker to play with: a Postgres whose data stays in `.sealpost/` of the working folder, a broker on port 7450 or the
- * next free one, and a mesh `dev` with two peers whose keys lie beside it. Runs until Ctrl-C; the next start continues from
- * there.
+ * A broker for development: a Postgres whose data stays in `.sealpost/` of the working folder, a broker on port 7450 or
+ * the next free one, and a mesh `dev` with two peers whose key files are beside the data. Runs until Ctrl-C; the next
+ * start continues from there.
  *
- *   bun scripts/dev.ts           PORT names another port, 0 any free one
+ * bun scripts/dev.ts PORT names another port, 0 any free one
  */
 import { existsSync } from 'node:fs'
 import { mkdir, rename, rm } from 'node:fs/promises'
@@ -74,7 +74,9 @@ async function startBroker(databaseUrl: string): Promise<BrokerProgram> {
   return startOwnBroker({ databaseUrl, env, onLine: (line) => process.stdout.write(`${line}\n`) }, teardown)
 }
 
-/** The key files are the truth: a peer that is not in the database yet, be it a fresh one, is enrolled there. */
+/**
+ * The key files are authoritative: a peer that is missing in the database, for example a new one, is enrolled there.
+ */
 async function enrolPeers(databaseUrl: string, url: string, brokerKey: PeerKey): Promise<PeerKeyFile[]> {
   const existing = PEERS.map(fileOf).find(existsSync)
   const meshId = existing ? ((await readPeer(existing)).enrolment?.meshId ?? newMeshId()) : newMeshId()
@@ -93,10 +95,13 @@ async function enrolPeers(databaseUrl: string, url: string, brokerKey: PeerKey):
   return peers
 }
 
-/** The broker got another port this time. The keys are never away: the new file is whole before it takes the old one's place. */
+/**
+ * Runs if the broker's port has changed. The keys are never missing: the new file is complete before it replaces the
+ * old one.
+ */
 async function replaceKeyFile(path: string, contents: PeerKeyFile): Promise<void> {
   const fresh = `${path}.new`
-  await rm(fresh, { force: true }) // of a start that was cut off here
+  await rm(fresh, { force: true }) // left by an interrupted start
   await writeKeyFile(fresh, contents)
   await rename(fresh, path)
 }

@@ -55,12 +55,12 @@ test.each(programs)('the program of $path', async ({ path, blocks }) => {
   blocksRun += blocks.filter(({ kind }) => kind === 'program').length
 })
 
-test('the programs are of the right types', async () => {
+test('the programs pass the type check', async () => {
   expect(await world.types()).toEqual({ code: 0, output: '' })
 })
 
-describe('nothing is left out in silence', () => {
-  test('each block that could be run was run, or says that it is not', () => {
+describe('the report of blocks', () => {
+  test('lists each block that can run as run, or as excluded by its fence', () => {
     const kinds = pages.flatMap(({ blocks }) => blocks).map(({ kind }) => kind)
     const runnable = kinds.filter((kind) => kind === 'run' || kind === 'keeps-running' || kind === 'program')
     expect(blocksRun).toBe(runnable.length)

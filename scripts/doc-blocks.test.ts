@@ -12,7 +12,7 @@ import { blocksOf, commandsOf, expectedOf, isAs, programOf } from './doc-blocks/
 
 const fence = '```'
 
-test('a block is run unless it says otherwise, and says so in a known way', () => {
+test('a block runs unless its fence opts out in a known way', () => {
   const page = `${fence}sh\nls\n${fence}\n\n${fence}sh no-run\nrm\n${fence}\n${fence}json\n{}\n${fence}\n`
   expect(blocksOf(page).map(({ kind, line }) => [kind, line])).toEqual([
     ['run', 1],
@@ -23,20 +23,20 @@ test('a block is run unless it says otherwise, and says so in a known way', () =
   expect(() => blocksOf(`a\n${fence}\nbun x\n${fence}\n`)).toThrow('line 2')
 })
 
-test('the blocks of a page are one program, which says what it prints', () => {
+test('the blocks of a page form one program with an expected output', () => {
   const page = `${fence}ts\nimport { a } from 'a'\na()\n${fence}\n\n${fence}ts\nimport { b } from 'b'\nconsole.log(b) // 2\n${fence}\n`
   const program = programOf(blocksOf(page))
   expect(program.split('\n').slice(0, 3)).toEqual(["import { a } from 'a'", "import { b } from 'b'", 'a()'])
   expect(expectedOf(program)).toEqual(['2'])
 })
 
-test('output is compared whole, but for what differs from time to time', () => {
+test('output is compared completely, except for varying parts', () => {
   expect(isAs('port 7450\nready\n', 'port …\nready')).toBe(true)
   expect(isAs('port 7450\nnot ready\n', 'port …\nready')).toBe(false)
   expect(isAs('port (1)\n', 'port 1')).toBe(false)
 })
 
-test('commands are found among what else a shell does', () => {
+test('commands are found within other shell code', () => {
   const text = 'git diff | sealpost request reviewer # asks\nA=b sealpost send "x y" \'it\' > f\nsealpost a \\\n  --b\n'
   expect(commandsOf(text)).toEqual([
     ['request', 'reviewer'],
@@ -64,7 +64,7 @@ const mentions = pages.flatMap(({ path, text }) =>
 const NO_FAULT = ['commander.helpDisplayed', 'commander.help', 'commander.version']
 const INCOMPLETE = ['commander.missingArgument', 'commander.missingMandatoryOptionValue']
 
-/** Replaces placeholders for a mesh's id. */
+/** Replaces placeholders by a mesh id. */
 const withIds = (words: readonly string[]) =>
   words.map((word) => (/^(?:MESH|[0-9a-f]+…)$/.test(word) ? '0f'.repeat(16) : word))
 
@@ -79,7 +79,7 @@ async function faultOf(words: readonly string[], allowed: readonly string[]): Pr
   return error && !allowed.includes(error.code) ? error.message : undefined
 }
 
-test('each command that a page shows and does not run, or names, is one that exists, with options that it has', async () => {
+test('each command that a page names, or shows and does not run, exists with its options', async () => {
   const wrong: string[] = []
   const all = [
     ...examples.map((each) => ({ ...each, allowed: NO_FAULT })),
@@ -94,16 +94,16 @@ test('each command that a page shows and does not run, or names, is one that exi
   expect(mentions.length).toBeGreaterThan(40)
 })
 
-test('each setting that a page names is one', () => {
+test('each setting that a page names exists', () => {
   const known = pages
     .filter(({ path }) => path.startsWith('docs/reference/'))
     .flatMap(({ text }) => [...text.matchAll(/`([A-Z][A-Z0-9_]+)`/g)].map(([, name]) => name!))
   const named = pages
-    .filter(({ path }) => !/CHANGELOG|ARCHITECTURE|\/adr\//.test(path)) // which name constants of the code
+    .filter(({ path }) => !/CHANGELOG|ARCHITECTURE|\/adr\//.test(path)) // these name constants of the code
     .flatMap(({ path, text }) =>
       [...text.matchAll(/`([A-Z][A-Z0-9]*_[A-Z0-9_]+)[=`]/g)].map(([, name]) => ({ path, name: name! })),
     )
-  // Settings of the platform and of OpenTelemetry, and variables of `listen --exec`, are in no table of ours.
+  // Settings of the platform and of OpenTelemetry, and variables of `listen --exec`, are in none of the tables.
   const isOurs = ({ name }: { name: string }) => !/^(?:OTEL|SEALPOST|BUN|MIMALLOC)_/.test(name)
   expect(named.filter(isOurs).filter(({ name }) => !known.includes(name))).toEqual([])
   expect(named.length).toBeGreaterThan(80)

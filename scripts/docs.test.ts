@@ -1,6 +1,4 @@
-/**
- * Checks the documentation: links and named files exist, no placeholder is left, and each promise has its test.
- */
+/** Checks the documentation: links and named files exist, no placeholder is left, and each promise has its test. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { allPages, anchorOf } from '@sealpost/docs/pages'
@@ -8,7 +6,7 @@ import { describe, expect, test } from 'vitest'
 
 const ROOT = join(import.meta.dirname, '..')
 const pages = [...['README.md', 'SECURITY.md'].map((name) => join(ROOT, name)), ...pagesBelow(join(ROOT, 'docs'))]
-/** Where to look for a file that is named without its folder. */
+/** The folders to search for a file that is named without its folder. */
 const SOURCES = [
   'scripts',
   ...['packages', 'apps'].flatMap((above) => readdirSync(join(ROOT, above)).map((name) => join(above, name, 'src'))),
@@ -21,7 +19,7 @@ function pagesBelow(folder: string): string[] {
     .map((path) => join(folder, path))
 }
 
-/** Without code, where brackets are not links. */
+/** Returns the text without code, where brackets are not links. */
 const proseOf = (text: string): string => text.replace(/^```[\s\S]*?^```/gm, '').replace(/`[^`\n]*`/g, '`')
 
 const linksOf = (text: string): string[] => [...proseOf(text).matchAll(/\]\(([^)\s]+)\)/g)].map(([, target]) => target!)
@@ -41,21 +39,21 @@ describe.each(pages.map((page) => relative(ROOT, page)))('%s', (name) => {
   const page = join(ROOT, name)
   const text = readFileSync(page, 'utf8')
 
-  test('every link within the repository leads to something', () => {
+  test('every link within the repository has an existing target', () => {
     expect(linksOf(text).filter((link) => isDead(page, link))).toEqual([])
   })
 
-  test('every file that it names by its path is there', () => {
+  test('every file that it names by its path exists', () => {
     const named = [...text.matchAll(/`((?:packages|apps|scripts|docs)\/[\w./-]+\.\w+)`/g)].map(([, path]) => path!)
     expect(named.filter((path) => !existsSync(join(ROOT, path)))).toEqual([])
   })
 
-  test('nothing is left to be filled in', () => {
+  test('it contains no placeholder', () => {
     expect(proseOf(text).match(PLACEHOLDER) ?? []).toEqual([])
   })
 })
 
-test('dead links, dead anchors and links in code are told apart', () => {
+test('dead links and dead anchors are found, and links in code are ignored', () => {
   const page = join(ROOT, 'README.md')
   const links = linksOf(
     '[a](docs/absent.md) `[b](c)` [d](docs/PROTOCOL.md#nowhere) [e](docs/PROTOCOL.md) [f](https://g.h)',
@@ -63,7 +61,7 @@ test('dead links, dead anchors and links in code are told apart', () => {
   expect(links.filter((link) => isDead(page, link))).toEqual(['docs/absent.md', 'docs/PROTOCOL.md#nowhere'])
 })
 
-test('every page stands once in the order of the documentation (apps/docs/src/pages.ts)', () => {
+test('every page is listed once in the order of the documentation (apps/docs/src/pages.ts)', () => {
   const listed = allPages().map(({ path }) => path)
   const there = pages.map((page) => relative(ROOT, page)).filter((path) => path !== 'README.md')
   expect(there.filter((path) => !listed.includes(path))).toEqual([])
@@ -76,7 +74,7 @@ describe('the files that docs/ARCHITECTURE.md names', () => {
   const named = [...text.matchAll(/`([\w./-]+\.(?:ts|md))`/g)].map(([, path]) => path!)
   const files = SOURCES.flatMap((folder) => readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' }))
 
-  test('exist: a whole path at its place, a name alone somewhere', () => {
+  test('exist: a path at its place, and a bare name somewhere', () => {
     const isThere = (path: string) =>
       existsSync(join(ROOT, path)) || files.some((file) => `/${file}`.endsWith(`/${path}`))
     expect(named.filter((path) => !isThere(path))).toEqual([])
@@ -92,12 +90,12 @@ describe('docs/PROMISES.md', () => {
     name: name!,
   }))
 
-  test.each(rows)('$path holds the test: $name', ({ path, name }) => {
+  test.each(rows)('$path has the test: $name', ({ path, name }) => {
     const isThere = existsSync(join(ROOT, path)) && readFileSync(join(ROOT, path), 'utf8').includes(name)
     expect(isThere).toBe(true)
   })
 
-  test('every promise from P1 to P16 has its place, and a test that would falsify it', () => {
+  test('every promise from P1 to P16 has a section and a test', () => {
     const named = sections.filter((section) => /^P\d+ /.test(section))
     expect(named.map((section) => section.split(' ')[0])).toEqual(Array.from({ length: 16 }, (_, i) => `P${i + 1}`))
     expect(named.filter((section) => !/^\| `/m.test(section))).toEqual([])
@@ -105,7 +103,10 @@ describe('docs/PROMISES.md', () => {
   })
 })
 
-/** Returns the last cells of tables whose last column is *test*: `file`: words of a test; words of another one. */
+/**
+ * Returns the last cells of tables whose last column is *test*. A cell has the form "`file`: words of a test; words of
+ * another one".
+ */
 function testCells(page: string): string[] {
   const tables = readFileSync(join(ROOT, page), 'utf8').split('\n\n')
   return tables
@@ -114,7 +115,7 @@ function testCells(page: string): string[] {
     .map((row) => row.slice(0, -2).split(' | ').at(-1)!)
 }
 
-describe.each(['docs/SECURITY.md', 'docs/STATE.md'])('what a hostile broker can and can not do by %s', (page) => {
+describe.each(['docs/SECURITY.md', 'docs/STATE.md'])('the capabilities of a hostile broker in %s', (page) => {
   const cells = testCells(page)
   const named = cells.flatMap((cell) =>
     cell.split(/(?:^|; )(?=`)/).flatMap((some) => {
@@ -126,7 +127,7 @@ describe.each(['docs/SECURITY.md', 'docs/STATE.md'])('what a hostile broker can 
     readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' }).map((path) => join(ROOT, folder, path)),
   )
 
-  test('names a test in each row, or none with a dash', () => {
+  test('names a test in each row, or a dash for none', () => {
     expect(cells.filter((cell) => cell !== '–' && !/^`[\w.-]+`: \w/.test(cell))).toEqual([])
     expect(named.length).toBeGreaterThan(25)
   })

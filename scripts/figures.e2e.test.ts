@@ -1,4 +1,4 @@
-/** Board, alarms, reference page and probes against a broker that runs. */
+/** Checks dashboard, alerts, reference page and probes against a running broker. */
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { CONNECTIONS_PER_BROKER } from '@sealpost/bench/capacity-model'
@@ -23,7 +23,7 @@ beforeAll(async () => {
 
 afterAll(() => world?.[Symbol.asyncDispose]())
 
-test('the probes of Kubernetes and of Caddy are answered', () => {
+test('the probes of Kubernetes and of Caddy succeed', () => {
   expect([...answers]).toEqual([
     ['/livez', 200],
     ['/readyz', 200],
@@ -31,24 +31,24 @@ test('the probes of Kubernetes and of Caddy are answered', () => {
   ])
 })
 
-test('a broker holds no more connections than plans count, and not many less', async () => {
-  await expect.poll(() => connectionsOf(world)).toBeGreaterThan(CONNECTIONS_PER_BROKER / 2) // some open when they are needed
+test('a broker holds at most as many connections as plans assume, and not many fewer', async () => {
+  await expect.poll(() => connectionsOf(world)).toBeGreaterThan(CONNECTIONS_PER_BROKER / 2) // some connections open on demand
   expect(await connectionsOf(world)).toBeLessThanOrEqual(CONNECTIONS_PER_BROKER)
 })
 
-test('docs/reference/metrics.md holds what a broker shows', async () => {
+test('docs/reference/metrics.md lists the metrics of a broker', async () => {
   const page = metricsPage(familiesOf(scrape))
   await expect(page).toMatchFileSnapshot(join(ROOT, 'docs/reference/metrics.md'))
 })
 
-describe('every series exists', () => {
+describe('every metric series exists', () => {
   /** `up` is Prometheus's own. */
   const unknownIn = (expression: string) => {
     const known = new Set(['up', ...familiesOf(scrape).flatMap(seriesOf)])
     return namesIn(expression).filter((name) => !known.has(name))
   }
 
-  test('that the board shows', () => {
+  test('that the dashboard shows', () => {
     const expressions: string[] = []
     JSON.parse(readFileSync(join(ROOT, 'docs/grafana/board.json'), 'utf8'), (key, value: unknown) => {
       if (key === 'expr') expressions.push(String(value))
@@ -59,7 +59,7 @@ describe('every series exists', () => {
     expect(expressions.flatMap(namesIn).length).toBeGreaterThanOrEqual(expressions.length)
   })
 
-  test('that an alarm watches, and each says what to do', () => {
+  test('that an alert uses, and each alert has instructions', () => {
     const [{ groups }] = yamlOf('docs/grafana/alerts.yaml') as [{ groups: { rules: Rule[] }[] }]
     const rules = groups.flatMap((group) => group.rules)
     expect(rules.length).toBeGreaterThan(8)
@@ -71,7 +71,7 @@ describe('every series exists', () => {
     }
   })
 
-  test('and one that does not is found', () => {
+  test('and a series that does not exist is detected', () => {
     expect(unknownIn('sum(rate(sealpost_pigeons_total[5m])) > sealpost_sessions')).toEqual(['sealpost_pigeons_total'])
     expect(() => namesIn('sum(rate(')).toThrow('no PromQL')
   })

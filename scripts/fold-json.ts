@@ -1,19 +1,19 @@
-/** Rewrites large JSON files with few lines: run `bun scripts/fold-json.ts` after a change. */
+/** Rewrites large JSON files with fewer lines. Run `bun scripts/fold-json.ts` after a change. */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { foldedJson } from '@sealpost/harness/report/text'
 
 const ROOT = join(import.meta.dirname, '..')
 
-/** By glob: the depth to which files are expanded. */
+/** The depth to which files are expanded, by glob. */
 const FOLDED: Readonly<Record<string, number>> = {
-  'docs/benchmarks/results.json': 3, // a line for the result of a run
-  'docs/grafana/board.json': 3, // a line for a property of a panel
-  'packages/*/migrations/meta/*_snapshot.json': 3, // a line for the columns of a table
+  'docs/benchmarks/results.json': 3, // one line per result of a run
+  'docs/grafana/board.json': 3, // one line per property of a panel
+  'packages/*/migrations/meta/*_snapshot.json': 3, // one line per column of a table
 }
 
 interface FoldedFile {
-  /** From the root of the repository. */
+  /** The path from the root of the repository. */
   readonly path: string
   readonly text: string
   /** The folded text. */

@@ -1,8 +1,8 @@
 /**
- * Runs the fuzzers: `bun scripts/fuzz.ts --inputs 10000000 --seed 7`. That number of hostile inputs goes to the decoders of frames, and
- * for each hundred of them one to each other reader: invites, groups' statements, key bindings, envelopes, notes, key files,
- * addresses, and a peer of the SDK whose broker means ill. The first input that breaks a rule is printed with its seed, and
- * the exit code is 1.
+ * Runs the fuzzers: `bun scripts/fuzz.ts --inputs 10000000 --seed 7`. It passes that number of hostile inputs to the
+ * frame decoders. For each hundred of them it passes one to each other parser: invites, group statements, key bindings,
+ * envelopes, notes, key files, addresses, and an SDK peer with a malicious broker. It prints the first input that
+ * breaks a rule with its seed, and exits with 1.
  */
 import { ready } from '@sealpost/identity'
 import { fuzzIdentity } from '@sealpost/identity/testing'
@@ -12,7 +12,7 @@ import { Command, InvalidArgumentError } from 'commander'
 
 const SEED_MAX = 2 ** 31
 const FRAMES_FOR_EACH_OTHER = 100
-/** One round of all fuzzers, so that each of them is reached early. */
+/** The size of one round of all fuzzers, so that each of them runs early. */
 const ROUND = 100_000
 
 const options = new Command('fuzz')

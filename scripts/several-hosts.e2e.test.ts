@@ -47,7 +47,7 @@ async function foundBy(url: string): Promise<readonly string[]> {
   return answers.map((it) => (it === 'true' ? 'standby' : 'primary'))
 }
 
-describe('each driver takes a host that will do', () => {
+describe('each driver selects a suitable host', () => {
   test.each([
     [undefined, 'primary'],
     ['read-write', 'primary'],
@@ -56,16 +56,16 @@ describe('each driver takes a host that will do', () => {
     ['standby', 'standby'],
     ['read-only', 'standby'],
     ['prefer-standby', 'standby'],
-  ])('for target_session_attrs=%s of a standby and a primary the %s', async (target, expected) => {
+  ])('for target_session_attrs=%s, a standby and a primary it selects the %s', async (target, expected) => {
     expect(await foundBy(urlOf([standby.port, primary.port], target))).toEqual([expected, expected])
   })
 
-  test('and a second best one where it may', async () => {
+  test('or the second choice where that is allowed', async () => {
     expect(await foundBy(urlOf([1, primary.port], 'prefer-standby'))).toEqual(['primary', 'primary'])
     expect(await foundBy(urlOf([1, standby.port], 'any'))).toEqual(['standby', 'standby'])
   })
 
-  test('or none, and says what is wrong with each', async () => {
+  test('or none, and reports what is wrong with each host', async () => {
     const url = urlOf([1, standby.port])
     for (const open of [openDatabase, openPipeline])
       await expect(open(url, unhurried)).rejects.toMatchObject({
@@ -77,7 +77,7 @@ describe('each driver takes a host that will do', () => {
   })
 })
 
-test('a host that is silent takes its share of the time, once', async () => {
+test('a host that does not respond delays the connection by its share of the time, once', async () => {
   const asked: number[] = []
   const silent = createServer((socket) => {
     asked.push(asked.length)

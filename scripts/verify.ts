@@ -1,7 +1,7 @@
 /**
- * Runs every check of the repository, `bun run verify`: lint and format, package boundaries, types, tests. A passing check prints
- * one line, a failing one its output, and the others still run. The last line has the counts. The exit code is 0 only if
- * nothing failed and tests ran.
+ * Runs every check of the repository, `bun run verify`: lint and format, package boundaries, types, tests. A passing
+ * check prints one line; a failing check prints its output, and the others still run. The last line has the counts. The
+ * exit code is 0 only if nothing failed and tests ran.
  */
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, symlinkSync } from 'node:fs'
 import { constants, tmpdir } from 'node:os'
@@ -79,7 +79,10 @@ function readReport(): TestReport {
   }
 }
 
-/** Runs a tool of `node_modules/.bin` under this very Bun, in a process group of its own so that `stop` reaches all of it. */
+/**
+ * Runs a tool of `node_modules/.bin` under the current Bun, in a separate process group so that `stop` reaches all of
+ * it.
+ */
 async function run(command: string, output: number | 'inherit'): Promise<number> {
   running = Bun.spawn([process.execPath, '--bun', 'run', ...command.split(' ')], {
     cwd: ROOT,
@@ -92,7 +95,7 @@ async function run(command: string, output: number | 'inherit'): Promise<number>
   const exitCode = await running.exited
   if (isStopping) {
     await new Promise<never>(() => {
-      // `stop` ends this process; nothing more is started or printed.
+      // `stop` ends this process, so nothing more is started or printed.
     })
   }
   running = undefined

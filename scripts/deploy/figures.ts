@@ -32,7 +32,7 @@ export function namesIn(expression: string): string[] {
   return names
 }
 
-/** `docs/reference/metrics.md`. */
+/** Renders `docs/reference/metrics.md`. */
 export function metricsPage(families: readonly Family[]): string {
   const rows = families.map(({ name, type, help }) => `| \`${name}\` | ${type} | ${help} |`)
   return `${HEAD}\n${rows.join('\n')}\n`

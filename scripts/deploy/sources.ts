@@ -1,4 +1,4 @@
-/** Files of the repository, as the tests of the deployment read them. */
+/** Reads files of the repository for the deployment tests. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
@@ -6,7 +6,7 @@ export const ROOT = join(import.meta.dirname, '../..')
 
 export const textOf = (path: string): string => readFileSync(join(ROOT, path), 'utf8')
 
-/** Each document of the file. */
+/** Returns each document of the file. */
 export function yamlOf(path: string): unknown[] {
   const parsed = Bun.YAML.parse(textOf(path))
   return Array.isArray(parsed) ? parsed : [parsed]

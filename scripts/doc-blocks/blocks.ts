@@ -12,7 +12,7 @@ export type BlockKind = 'run' | 'keeps-running' | 'no-run' | 'program' | 'output
 
 export interface Block {
   readonly kind: BlockKind
-  /** The line of the fence, from 1. */
+  /** The line of the fence, counted from 1. */
   readonly line: number
   /** The text after the fence. */
   readonly info: string
@@ -54,7 +54,7 @@ export function programOf(blocks: readonly Block[]): string {
   return [...lines.filter(isImport), ...lines.filter((line) => !isImport(line)), 'export {}', ''].join('\n')
 }
 
-/** Returns the expected output: the comments after calls of `console.log`. */
+/** Returns the expected output, taken from the comments after calls of `console.log`. */
 export const expectedOf = (program: string): string[] =>
   [...program.matchAll(/^ *(?:\w+\.on\w+.*|.*)console\.log\(.*\)\s*\/\/ (.+)$/gm)].map(([, expected]) => expected!)
 

@@ -1,4 +1,7 @@
-/** The environment in which blocks of the documentation run: a home, `sealpost` and `bun` on the path, and a mesh. */
+/**
+ * The environment in which blocks of the documentation run: a home folder, `sealpost` and `bun` on the path, and a
+ * mesh.
+ */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -9,7 +12,7 @@ import { join as joinMesh } from '@sealpost/sdk/join'
 
 const ROOT = join(import.meta.dirname, '../..')
 const MAIN = join(ROOT, 'apps/cli/src/main.ts')
-/** A command that keeps running is ready when it prints how to stop it. */
+/** The text that a command prints when it is ready. */
 const IS_READY = /[Pp]ress Ctrl-C/
 
 interface Running {
@@ -20,7 +23,7 @@ interface Running {
 
 export interface Ended {
   readonly code: number | null
-  /** Both streams, as a terminal shows them. */
+  /** Both streams combined, as a terminal shows them. */
   readonly output: string
 }
 
@@ -115,7 +118,7 @@ export class DocWorld implements AsyncDisposable {
       cwd,
       env: { PATH: path, HOME: this.folder, NO_COLOR: '1', ...env },
       stdio: ['ignore', 'pipe', 'inherit'],
-      detached: true, // a group of its own, which can be ended whole
+      detached: true, // a separate process group, which can be ended as a whole
     })
     let output = ''
     child.stdout!.setEncoding('utf8').on('data', (text: string) => {

@@ -1,9 +1,9 @@
 /**
  * Applies the tables of `rules.ts` to a list of files. It is a pure function, so that a test can break each rule.
  *
- * Unit tests and benchmarks follow `DIRECTIONS` like any source, but may use every word, the root's development tools and the
- * test support of any package. Tests that compose (`.pg.test.ts`, `.e2e.test.ts`) may import any declared package. No app or
- * package imports an app.
+ * Unit tests and benchmarks follow `DIRECTIONS` like any source, but may use every API, the root's development tools
+ * and the test support of any package. Composing tests (`.pg.test.ts`, `.e2e.test.ts`) may import any declared package.
+ * No app or package imports an app.
  */
 import { posix } from 'node:path'
 import {
@@ -23,13 +23,13 @@ import {
 import { codeOnly, importsOf, lineAt } from './scan.ts'
 
 export interface SourceFile {
-  /** Relative to the root, with forward slashes. */
+  /** The path relative to the root, with forward slashes. */
   path: string
   source: string
 }
 
 export interface Manifest {
-  /** Relative to the root; '' for the root. */
+  /** The path relative to the root; '' for the root. */
   folder: string
   name: string
   dependencies: readonly string[]
@@ -37,9 +37,9 @@ export interface Manifest {
 }
 
 export interface Findings {
-  /** One sentence per violation, after its place. */
+  /** One sentence per violation, after its location. */
   violations: string[]
-  /** The number of imports, which tells a clean repository from an empty list. */
+  /** The number of imports, which distinguishes a clean repository from an empty list. */
   importsSeen: number
   /** The number of product files of each workspace folder. */
   sourcesSeen: Readonly<Record<string, number>>
@@ -203,7 +203,7 @@ function isTest(path: string): boolean {
   return /\.(?:test|bench)\.ts$/.test(path)
 }
 
-/** Tests that compose real parts. */
+/** Tests that compose real components. */
 function composes(path: string): boolean {
   return /\.(?:pg|e2e)\.test\.ts$/.test(path)
 }
@@ -218,7 +218,7 @@ function mayUseTools(path: string, owner: Manifest): boolean {
   )
 }
 
-/** `@scope/name/entry` and `name/entry` without their entry. */
+/** Strips the entry from `@scope/name/entry` or `name/entry`. */
 function packageOf(specifier: string): string {
   return specifier.split('/', specifier.startsWith('@') ? 2 : 1).join('/')
 }

@@ -1,4 +1,4 @@
-/** No two product files export a class, an interface or a type under one name. */
+/** No two product files export a class, an interface or a type with the same name. */
 import { describe, expect, test } from 'vitest'
 import type { SourceFile } from './check.ts'
 import { codeOnly, lineAt } from './scan.ts'
@@ -14,13 +14,13 @@ const DECLARATION = /^export (?:default )?(?:declare )?(?:abstract )?(?:class|in
 describe('exported classes, interfaces and types', () => {
   const homonyms = homonymsOf(readSources().filter(({ path }) => /^(apps|packages)\//.test(path)))
 
-  test('that two files export under one name are none but the known ones', () => {
+  test('have unique names, except for the known homonyms', () => {
     expect(homonyms.filter(({ name }) => !KNOWN.has(name))).toEqual([])
   })
 })
 
 describe('a homonym', () => {
-  test('is found with the places of its declarations', () => {
+  test('is reported with the places of its declarations', () => {
     const files = [
       { path: 'packages/a/src/a.ts', source: '\nexport interface Lane {}' },
       { path: 'apps/b/src/b.ts', source: '// Text.\n\nexport abstract class Lane {}' },
@@ -47,7 +47,7 @@ describe('a homonym', () => {
 
 interface Homonym {
   readonly name: string
-  /** The places of its declarations. */
+  /** Returns the places of its declarations. */
   readonly places: readonly string[]
 }
 

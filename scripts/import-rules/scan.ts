@@ -1,7 +1,7 @@
 /**
  * Scans TypeScript for the import rules: the modules that a file imports, and its code without comments and literals.
- * TypeScript 7 has no scanner for JavaScript, and Bun's drops type imports. This small scanner knows comments, strings,
- * templates with nested code, and regular expressions.
+ * TypeScript 7 has no scanner for JavaScript, and Bun's scanner drops type imports. This small scanner handles
+ * comments, strings, templates with nested code, and regular expressions.
  */
 export interface ImportLine {
   /** The quoted module, or undefined for a computed `import(…)`. */
@@ -64,7 +64,7 @@ function step(s: Scanner): void {
   s.at++
 }
 
-/** From a backtick, or from the `}` that ends a `${…}`, to the closing backtick or the next `${`. */
+/** Blanks from a backtick, or from the `}` that ends a `${…}`, to the closing backtick or the next `${`. */
 function readTemplate(s: Scanner): void {
   let end = s.at + 1
   while (end < s.source.length && s.source[end] !== '`' && s.source.slice(end, end + 2) !== '${') {

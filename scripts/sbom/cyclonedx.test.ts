@@ -16,7 +16,7 @@ const lock: Lock = {
   },
 }
 
-test('every package is in it once, with what it is needed for, its licence and its hash', () => {
+test('every package is listed once, with its scope, its licence and its hash', () => {
   const licenses = new Map([['leaf@1.2.3', 'MIT']])
   const { components, ...rest } = billOf(lock, { name: 'app', version: '1.0.0', licenses })
   expect(rest).toMatchObject({ bomFormat: 'CycloneDX', specVersion: '1.6', metadata: { component: { name: 'app' } } })

@@ -1,10 +1,10 @@
 /**
- * A bill of materials in CycloneDX 1.6 from the lock file: every package with its version, hash and licence, and whether
- * what is run needs it. The kept-up library for this format brings a parser, a validator and an XML writer that nothing
- * here would use; the document is this one object.
+ * Creates a bill of materials in CycloneDX 1.6 from the lock file: every package with its version, hash and licence,
+ * and whether it is needed at run time. The maintained library for this format depends on a parser, a validator and an
+ * XML writer that are not needed here; the document is a single object.
  */
 
-/** As Bun writes `bun.lock`: `[name@version, registry, facts, integrity]`; of a workspace only the first. */
+/** A package in `bun.lock`: `[name@version, registry, facts, integrity]`; a workspace has only the first element. */
 export interface Lock {
   readonly workspaces: Readonly<Record<string, Dependencies & { readonly name: string; readonly version?: string }>>
   readonly packages: Readonly<
@@ -30,7 +30,7 @@ export interface Component {
 export interface Facts {
   readonly name: string
   readonly version: string
-  /** `name@version` to an SPDX expression; those not installed have none. */
+  /** Maps `name@version` to an SPDX expression; packages that are not installed are missing. */
   readonly licenses: ReadonlyMap<string, string>
 }
 
@@ -74,7 +74,7 @@ function hashOf(integrity: string): { alg: string; content: string } {
   return { alg: algorithm.toUpperCase().replace('SHA', 'SHA-'), content: Buffer.from(base64, 'base64').toString('hex') }
 }
 
-/** Keys of what is reached from the workspaces by other than their development dependencies. */
+/** Returns the keys of the packages that workspaces reach by other than development dependencies. */
 function neededBy({ workspaces, packages }: Lock): Set<string> {
   const needed = new Set<string>()
   const walk = (from: string, of: Dependencies) => {
@@ -89,7 +89,7 @@ function neededBy({ workspaces, packages }: Lock): Set<string> {
   return needed
 }
 
-/** As modules are found: the nearest one above. */
+/** Resolves a package like the module loader: the nearest one above. */
 function keyOf(packages: Lock['packages'], from: string, name: string): string | undefined {
   const above = from.match(/(?:@[^/]+\/)?[^/@][^/]*/g) ?? []
   for (let depth = above.length; depth >= 0; depth--) {

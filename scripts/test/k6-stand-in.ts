@@ -1,6 +1,6 @@
 /**
- * Loaded before a script for k6, for a test: gives it with Bun what k6 would, and prints at the end what was checked and
- * measured. `http` of k6 is synchronous: so is this, by a program for each request.
+ * For tests: preloaded before a k6 script to provide k6's modules in Bun. At the end it prints the script's checks and
+ * measurements. k6's `http` is synchronous, so this one runs a separate program for each request.
  */
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -85,7 +85,7 @@ plugin({
 
 Object.assign(globalThis, { __ENV: process.env, open: (file: string) => readFileSync(file, 'utf8'), runScript })
 
-/** Each peer of the file is a worker that does everything once. */
+/** Each peer of the file is a worker that runs one iteration. */
 function runScript(script: Record<string, unknown>): void {
   const { peers } = JSON.parse(readFileSync(process.env.PEERS!, 'utf8')) as { readonly peers: readonly unknown[] }
   for (const name of ['send', 'fetchMail', 'default']) {

@@ -3,8 +3,8 @@ import { defineConfig } from 'vitepress'
 import { anchorOf, placeOf, sections } from '../src/pages.ts'
 
 /**
- * Ignores stop words, so that a question matches its nouns. VitePress sends this function to the page as text: it must
- * refer to nothing outside itself.
+ * Ignores stop words, so that a question matches by its nouns. VitePress sends this function to the page as text, so it
+ * must refer to nothing outside itself.
  */
 function withoutStopWords(term: string): string | null {
   const words =

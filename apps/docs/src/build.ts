@@ -1,7 +1,7 @@
 /**
- * Builds the site: `bun run docs:build [FOLDER]`, by default in `apps/docs/dist`. Fails on a dead link. VitePress builds from
- * `apps/docs/pages`, to which this writes each page under its name on the site, with rewritten links, and the files that the
- * pages link to.
+ * Builds the site: `bun run docs:build [FOLDER]`, by default in `apps/docs/dist`. Fails on a dead link. VitePress
+ * builds from `apps/docs/pages`. This program writes each page there under its name on the site, with rewritten links,
+ * and the files that the pages link to.
  */
 import { copyFileSync, cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
@@ -9,7 +9,7 @@ import { build } from 'vitepress'
 import { allPages, type DocPage, machineFiles, placeOf, ROOT, sections, withLinks } from './pages.ts'
 
 const OWN = join(import.meta.dirname, '..')
-const PAGES = join(OWN, 'pages') // as `.vitepress/config.ts` names it
+const PAGES = join(OWN, 'pages') // the name that `.vitepress/config.ts` uses
 const PUBLIC = join(PAGES, 'public')
 const DECISIONS = 'docs/adr'
 const LLMS_HEAD = `# Sealpost

@@ -1,6 +1,6 @@
 /**
- * The pages of the documentation in their order, for the sidebar, `llms.txt` and the build. A page of `docs/` that is missing
- * here fails `scripts/docs.test.ts`. Also the rules by which the site names pages, headings and links.
+ * The pages of the documentation in their order, for the sidebar, `llms.txt` and the build. A page of `docs/` that is
+ * missing here fails `scripts/docs.test.ts`. Also has the rules that name pages, headings and links on the site.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { basename, dirname, join, posix } from 'node:path'
@@ -8,10 +8,10 @@ import { basename, dirname, join, posix } from 'node:path'
 export const ROOT = join(import.meta.dirname, '../../..')
 
 export interface DocPage {
-  /** From the root of the repository. */
+  /** The path from the root of the repository. */
   readonly path: string
   readonly name: string
-  /** Its contents, in half a line. */
+  /** A summary of half a line. */
   readonly about: string
 }
 
@@ -103,7 +103,7 @@ function pagesOf(folder: string, about: string): readonly DocPage[] {
 
 /** Returns the path of a page on the site, without its extension: `docs/deploy/README.md` is `deploy/index`. */
 export function placeOf(path: string): string {
-  if (path === 'SECURITY.md') return 'reporting' // `security` is the page about what each adversary can do
+  if (path === 'SECURITY.md') return 'reporting' // `security` is already the page about what each adversary can do
   const place = path.replace(/^docs\//, '').replace(/\.md$/, '')
   const folder = dirname(place) === '.' ? '' : `${dirname(place)}/`
   const name = basename(place).toLowerCase()
@@ -117,7 +117,7 @@ export const anchorOf = (title: string): string =>
     .replace(/[^\p{L}\p{N} _-]/gu, '')
     .replaceAll(' ', '-')
 
-/** Fenced blocks and text in backticks, where brackets are no links. */
+/** Fenced blocks and text in backticks, where brackets are not links. */
 const CODE = /^```[\s\S]*?^```|`[^`\n]*`/gm
 const LINK = /(\]\()([^)\s#]+)((?:#[^)\s]*)?\))/g
 

@@ -72,7 +72,7 @@ describe('the built site', () => {
   })
 })
 
-describe('in a browser', () => {
+describe('the site in a browser', () => {
   const isMissing = chromiumPath === null && process.env.CI !== 'true'
   if (isMissing) process.stdout.write('skipped: the documentation in a browser, because Chromium is not installed\n')
   const test = base.skipIf(isMissing)
@@ -114,14 +114,14 @@ describe('in a browser', () => {
       await page.goto(server.url.href + path)
       await page.getByRole('heading', { level: 1 }).waitFor()
       expect(await page.evaluate('document.documentElement.scrollWidth'), path).toBe(options.viewport.width)
-      // The two long pages contain no other elements, and checking them takes most of a minute each.
+      // The two long pages contain no elements that the others lack, and checking them takes most of a minute each.
       if (!/protocol|cli/.test(path)) expect(await seriousFaults(page), path).toEqual([])
     }
     expect(new Set(asked)).toEqual(new Set([server.url.origin]))
     await context.close()
   })
 
-  test('the search matches the nouns of a question', async () => {
+  test('finds pages by the nouns of a question', async () => {
     const page = await browser.newPage()
     page.setDefaultTimeout(60_000)
     await page.goto(server.url.href)
@@ -137,7 +137,7 @@ describe('in a browser', () => {
     await page.close()
   })
 
-  test('the search finds a word of a page and opens the page', async () => {
+  test('finds a word of a page and opens the page', async () => {
     const page = await browser.newPage()
     page.setDefaultTimeout(60_000)
     await page.goto(server.url.href)

@@ -1,4 +1,7 @@
-/** A drill as a command: it plays a failure on real programs, prints what must hold, and exits with 1 if something did not. */
+/**
+ * A drill as a command: it simulates a failure with real programs, prints what must hold, and exits with 1 if something
+ * did not.
+ */
 import { parseArgs, runCommand } from '@sealpost/harness/programs/command'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { checkMark } from '@sealpost/harness/report/text'
@@ -12,7 +15,7 @@ export interface Drill<Options> {
 }
 
 interface DrillReport {
-  /** What `--json` prints. */
+  /** The output of `--json`. */
   readonly result: object
   readonly checks: readonly DrillCheck[]
 }

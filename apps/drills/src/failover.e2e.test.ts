@@ -16,7 +16,7 @@ async function drill(options: Pick<FailoverOptions, 'replication'> & Partial<Fai
   }
 }
 
-test('a synchronous standby takes over: no broker ends, nobody is told, nothing acknowledged is sent again', {
+test('a synchronous standby takes over: no broker exits, no peer is informed, and nothing acknowledged is resent', {
   timeout: 300_000,
 }, async () => {
   const result = await drill({ replication: 'synchronous' })
@@ -25,13 +25,13 @@ test('a synchronous standby takes over: no broker ends, nobody is told, nothing 
   expect(result.events).not.toHaveProperty('database.replaced')
 })
 
-test('brokers whose URL names both servers find the one that took over', { timeout: 300_000 }, async () => {
+test('brokers whose URL names both servers find the promoted one', { timeout: 300_000 }, async () => {
   const result = await drill({ replication: 'synchronous', address: 'several' })
   expect(result).toMatchObject({ ...WHOLE, resends: 0, peersTold: 0 })
   expect(result.events).toMatchObject({ 'database.kept': 3, 'broker.ready': 3 })
 })
 
-test('a standby takes over that misses commits: each peer is told, and what it had sent comes all the same', {
+test('an asynchronous standby that misses commits takes over: each peer is informed, and all its messages still arrive', {
   timeout: 300_000,
 }, async () => {
   const result = await drill({ replication: 'asynchronous' })
@@ -41,7 +41,7 @@ test('a standby takes over that misses commits: each peer is told, and what it h
   expect(result.events).not.toHaveProperty('database.kept')
 })
 
-test('a broker ended with the primary, so nobody knows what it acknowledged: the incarnation ends', {
+test('if a broker dies with the primary, nobody knows what it acknowledged, and the incarnation ends', {
   timeout: 300_000,
 }, async () => {
   const result = await drill({ replication: 'synchronous', losesBroker: true })

@@ -1,7 +1,8 @@
 /**
- * A failover: brokers on a primary with a streaming standby, under load. The primary is killed and the standby promoted.
- * With synchronous replication the standby has every acknowledged message, and no peer may be asked to resend. With
- * asynchronous replication the standby is cut off before and misses the last messages: peers must resend them.
+ * A failover of brokers on a primary with a streaming standby, under load. The primary is killed and the standby
+ * promoted. With synchronous replication the standby has every acknowledged message, and no peer may be asked to
+ * resend. With asynchronous replication the standby is cut off before the kill and misses the last messages, which
+ * peers must resend.
  */
 import { join } from 'node:path'
 import type { BrokerProgram } from '@sealpost/broker-program'
@@ -30,12 +31,12 @@ export interface FailoverOptions extends TrafficOptions {
 interface FailoverResult extends TrafficResult {
   /** Messages acknowledged before the kill that the standby had not received. */
   readonly ackedBeyondStandby: number
-  /** Brokers that exited, without the one that the drill killed. */
+  /** Brokers that exited, not counting the one that the drill killed. */
   readonly brokerExits: number
   /** Acknowledged messages that peers resent because the database was restored. */
   readonly resends: number
   readonly peersTold: number
-  /** From the end of the promotion to the first acknowledgement, and to the last sender's first one. */
+  /** From the end of the promotion to the first acknowledgement, and to the last sender's first acknowledgement. */
   readonly firstAckMs: Millis
   readonly allAckMs: Millis
   readonly killToPromotedMs: Millis
@@ -47,7 +48,7 @@ const FIRST_ACK_MS_MAX = 2_000
 const CALM_MS = 2_000
 /** Longer than the interval at which brokers check the database. */
 const OBSERVED_MS = 11_000
-/** Messages that the cut-off standby misses at least. */
+/** The minimum number of messages that the cut-off standby misses. */
 const MISSED = 200
 const OUTAGE_MS = 500
 const PROMOTE_WITHIN_MS = 120_000
@@ -122,7 +123,7 @@ export async function drillFailover(options: FailoverOptions, teardown: Teardown
   }
 }
 
-/** Waits for commits that the standby misses. @returns how many acknowledged messages it misses */
+/** Waits until the standby misses enough commits. @returns how many acknowledged messages it misses */
 async function cutOffStandby(site: ReplicatedSite, traffic: PairTraffic): Promise<number> {
   site.cutOffStandby()
   const acked = () => traffic.total(({ ackedAtMs }) => ackedAtMs.length)
@@ -135,9 +136,9 @@ interface SiteParts {
   readonly keyFile: string
   readonly primary: EmbeddedPostgres
   readonly standby: EmbeddedPostgres
-  /** Between the standby and the primary. */
+  /** The proxy between the standby and the primary. */
   readonly replication: TcpProxy
-  /** Between the brokers and the server that is primary. */
+  /** The proxy between the brokers and the current primary. */
   readonly address: TcpProxy
   readonly databaseUrl: string
   readonly database: Database
@@ -242,7 +243,7 @@ async function isStreaming(database: Database): Promise<boolean> {
   return rows.length === 1
 }
 
-/** From then on a commit returns once the standby has it on disk. */
+/** From now on a commit returns once the standby has it on disk. */
 async function commitSynchronously(database: Database): Promise<void> {
   await database.run((sql) => sql.unsafe(`alter system set synchronous_standby_names = '${STANDBY}'`))
   await database.run((sql) => sql.unsafe('select pg_reload_conf()'))

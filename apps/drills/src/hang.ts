@@ -1,6 +1,6 @@
 /**
- * Stops each broker for a while under load (`SIGSTOP`). Its port still accepts connections and it never replies. It runs
- * again after its peers have left it.
+ * Suspends each broker for a while under load (`SIGSTOP`): its port still accepts connections, but it never replies. It
+ * resumes after its peers have left it.
  */
 import { wholeNumber } from '@sealpost/harness/programs/command'
 import { waitUntil } from '@sealpost/harness/programs/pace'
@@ -16,7 +16,7 @@ interface HangOptions extends TrafficOptions {
 }
 
 interface HangResult extends TrafficResult {
-  /** One for each broker, in the order of the stops. */
+  /** One entry per broker, in the order of the stops. */
   readonly stops: readonly Stop[]
 }
 
@@ -67,7 +67,7 @@ async function drillHang(options: HangOptions, teardown: Teardown): Promise<Hang
   return { stops, ...(await traffic.finish()) }
 }
 
-/** The times include the return of its peers after it runs again. */
+/** The measured times include the return of the peers after the broker resumes. */
 async function stopBroker(pid: number, stopMs: Millis, traffic: PairTraffic): Promise<Stop> {
   traffic.takeLongest()
   const stoppedAtMs = clockMs()

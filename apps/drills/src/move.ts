@@ -27,7 +27,7 @@ interface MoveOptions {
   readonly queued: number
   /** Messages per second between peers that are online. */
   readonly rate: number
-  /** After the move, ends the old cell and restarts the broker of the new one. */
+  /** After the move, stops the old cell and restarts the broker of the new one. */
   readonly oldCellGone?: boolean
 }
 
@@ -41,14 +41,14 @@ interface MoveResult extends Pick<MoveReport, 'rows' | 'pauseMs'>, DeliveryCount
   readonly longestPauseMs: Millis
   /** From the call of `moveMesh` until the old cell's rows were deleted. */
   readonly tookMs: Millis
-  /** Growth of this process's memory during the move. The peers run in it, too. */
+  /** Growth of this process's memory during the move, including the peers, which run in it too. */
   readonly grownMb: number
 }
 
 const PAIRS = 4
 const PAUSE_MS_MAX = 10_000
 const FINISH_WITHIN_MS = 300_000
-/** For a session, and without the old cell for all acks: a pair may pause for ten seconds. */
+/** The limit for opening a session and, with the old cell stopped, for all acks; a pair may pause for ten seconds. */
 const STUCK_AFTER_MS = 30_000
 const CALM_MS = 3_000
 const FILLED_AT_ONCE = 250
@@ -205,7 +205,7 @@ function freePort(): Promise<number> {
   })
 }
 
-/** A sender, a recipient that is online, and one that connects at the end. */
+/** A sender, a recipient that is online, and one that connects only at the end. */
 const ROLES = 3
 
 class Pair {

@@ -16,7 +16,7 @@ export interface TrafficOptions {
   readonly brokers: number
   /** Half of them send, each to one of the others. */
   readonly peers: number
-  /** Messages per second, all pairs together. */
+  /** Messages per second, of all pairs together. */
   readonly rate: number
 }
 
@@ -31,10 +31,10 @@ export const trafficOptions = (command: Command, { brokersMin, peersMin, ...defa
     .option('--peers <n>', 'the number of peers; half of them send', wholeNumber(peersMin, 100_000), defaults.peers)
     .option('--rate <n>', 'the number of messages per second', wholeNumber(1, 100_000), defaults.rate)
 
-/** What became of numbered messages from one sender to one recipient. */
+/** The fate of numbered messages from one sender to one recipient. */
 export interface DeliveryCounts {
   readonly lost: number
-  /** Shown to an application twice. */
+  /** Messages that an application received twice. */
   readonly duplicates: number
   readonly misordered: number
 }
@@ -57,7 +57,7 @@ export function deliveryCheck(sent: number, { lost, duplicates, misordered }: De
   return [lost + duplicates + misordered === 0, sentence]
 }
 
-/** How long a peer was without a session. */
+/** The longest time that a peer was without a session. */
 interface Outage {
   readonly lostAtMs: Millis
   servedAtMs: Millis
@@ -65,7 +65,7 @@ interface Outage {
 
 export interface TrafficResult extends DeliveryCounts {
   readonly sent: number
-  /** The largest delay of a send by this program itself, on a busy machine. */
+  /** The longest delay of a send by this program itself, on a busy machine. */
   readonly lateMs: Millis
 }
 
@@ -79,7 +79,7 @@ export class PairTraffic {
     this.#pairs = pairs
   }
 
-  /** Puts ten peers into each mesh and the meshes on the brokers in turn. */
+  /** Assigns ten peers to each mesh, and the meshes to the brokers in turn. */
   static async open(
     peers: number,
     { brokers, database }: { brokers: readonly BrokerProgram[]; database: Database | string },
@@ -98,7 +98,7 @@ export class PairTraffic {
   /** @param perSecond - messages of all pairs together */
   begin(perSecond: number): void {
     this.#sending = Promise.all(this.#pairs.map((pair) => pair.keepSending(perSecond / this.#pairs.length)))
-    this.#sending.catch(() => undefined) // `finish` rejects
+    this.#sending.catch(() => undefined) // `finish` rejects with the error
   }
 
   async finish(): Promise<TrafficResult> {

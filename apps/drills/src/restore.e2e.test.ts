@@ -2,7 +2,7 @@ import { Teardown } from '@sealpost/harness/programs/teardown'
 import { expect, test } from 'vitest'
 import { drillRestore } from './restore.ts'
 
-test('a restored backup loses nothing whose senders live, shows nothing twice and gives no id twice', {
+test('a restored backup loses no message whose sender lives, shows none twice, and reuses no delivery id', {
   timeout: 300_000,
 }, async () => {
   const teardown = new Teardown()

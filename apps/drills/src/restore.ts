@@ -26,14 +26,14 @@ interface RestoreOptions {
 
 interface RestoreResult extends DeliveryCounts {
   readonly acked: number
-  /** Acknowledged after the backup, before the loss. */
+  /** Messages acknowledged after the backup and before the loss. */
   readonly ackedAfterBackup: number
   readonly reoffered: number
   readonly delivered: number
   /** Delivery ids that name one message before the restore and another one after it. */
   readonly idsReused: number
   readonly isNewIncarnation: boolean
-  /** From the start of the restore to the last missing message. */
+  /** From the start of the restore to the arrival of the last missing message. */
   readonly recoveredInMs: number
 }
 
@@ -132,7 +132,7 @@ const ROLES = ['sender', 'recipient', 'absent'] as const
 type Role = (typeof ROLES)[number]
 type EventOf<T extends PeerEvent['type']> = Extract<PeerEvent, { type: T }>
 
-/** What outlives the database: the peers, their keys and what they received. */
+/** What outlives the database: the peers, their keys and the messages they received. */
 class DrillPeers {
   readonly mesh: MeshMembers
   readonly #keyFile: string

@@ -1,5 +1,5 @@
 /**
- * A rolling deploy: brokers on one Postgres are replaced one after the other under load, as a supervisor does it. Then
+ * A rolling deploy: brokers on one Postgres are replaced one after the other under load, as a supervisor would do. Then
  * one of them is killed.
  */
 
@@ -11,12 +11,12 @@ import { Cluster } from './cluster.ts'
 import type { Drill } from './drill.ts'
 import { deliveryCheck, PairTraffic, type TrafficOptions, type TrafficResult, trafficOptions } from './pair-traffic.ts'
 
-/** A send takes from its call to its ack. */
+/** The time of a send, from its call to its ack. */
 interface RollResult extends TrafficResult {
   readonly roll: { readonly longestSendMs: Millis; readonly tookMs: Millis }
   readonly kill: {
     readonly longestSendMs: Millis
-    /** Peers of the killed broker, and when half of them and all of them had a session again. */
+    /** The number of peers of the killed broker, and when half of them and all of them had a session again. */
     readonly peers: number
     readonly halfServedMs: Millis
     readonly allServedMs: Millis

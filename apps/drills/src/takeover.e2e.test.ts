@@ -2,7 +2,7 @@ import { Teardown } from '@sealpost/harness/programs/teardown'
 import { expect, test } from 'vitest'
 import { drillTakeover } from './takeover.ts'
 
-test("an identity that moves between two brokers under mail is handed each sender's messages in their order", {
+test("an identity that moves between two brokers under load receives each sender's messages in order", {
   timeout: 300_000,
 }, async () => {
   const teardown = new Teardown()

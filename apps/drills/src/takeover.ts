@@ -1,7 +1,7 @@
 /**
- * Moves one identity between two brokers under load. Most connections open while the former one still receives and
- * settles; every third one opens after a pause, so that more waits than one claim takes. Each sender's messages must
- * arrive in order, over all connections together and on each one.
+ * Moves one identity repeatedly between two brokers under load. Most connections open while the former one still
+ * receives and settles. Every third one opens after a pause, so that more messages wait than one claim takes. Each
+ * sender's messages must arrive in order, on each connection and over all connections together.
  */
 
 import {
@@ -21,17 +21,17 @@ import { Cluster } from './cluster.ts'
 import type { Drill } from './drill.ts'
 
 interface TakeoverOptions {
-  /** Each with a mesh of its own. */
+  /** The number of identities, each in its own mesh. */
   readonly runs: number
   readonly takeovers: number
-  /** Messages per second, all senders together. */
+  /** Messages per second, of all senders together. */
   readonly rate: number
 }
 
 interface TakeoverResult {
   readonly sent: number
   readonly lost: number
-  /** Messages that arrived out of place, over all connections or on one connection. */
+  /** Messages that arrived out of order, over all connections or on one connection. */
   readonly misordered: number
   /** Messages that a connection's SDK missed because another connection had settled them. */
   readonly gaps: number
@@ -40,7 +40,7 @@ interface TakeoverResult {
 }
 
 const SENDERS = 4
-/** A connection keeps the identity this long before the next one takes it over. */
+/** How long a connection keeps the identity before the next one takes it over. */
 const STAY_MS_MIN = 20
 const STAY_MS_MAX = 120
 const PAUSE_EVERY = 3
@@ -109,7 +109,7 @@ interface Sending {
   readonly perSecond: number
 }
 
-/** Each sender numbers its messages. @returns how many were sent, when all of them are acked */
+/** Numbers the messages of each sender. @returns how many were sent, once all of them are acked */
 function sendUntil(isOver: () => boolean, { senders, to, perSecond }: Sending): Promise<number> {
   return atRate({ perSecond, until: isOver }, (turn) =>
     senders[turn % senders.length]!.send(to, String(Math.floor(turn / senders.length))),
@@ -132,7 +132,7 @@ class MovingRecipient {
     return sum([...this.#seen.values()].map(({ size }) => size))
   }
 
-  /** Opens the next connection, at the other broker. The former one stays until that broker supersedes it. */
+  /** Opens the next connection at the other broker. The former one stays open until that broker supersedes it. */
   async move(): Promise<void> {
     const broker = this.#brokers[this.#peers.length % this.#brokers.length]!
     const onEvent = (event: PeerEvent) => {
@@ -152,7 +152,7 @@ class MovingRecipient {
     await Promise.all(this.#peers.map((peer) => peer.close()))
   }
 
-  /** @param last - by sender, the highest number on this connection */
+  /** @param last - the highest number on this connection, by sender */
   async #take(message: Message, last: Map<PeerKey, number>): Promise<void> {
     const { sender } = message
     const no = Number(message.text())

@@ -1,10 +1,11 @@
 /**
- * Breaks everything a broker rests on, under load, and joins what every peer saw into a verdict on every message.
+ * Breaks every component that a broker depends on, under load, and combines what every peer saw into a verdict on every
+ * message.
  *
- *   bun scripts/torture.ts --minutes 5            --list names the scenarios, --help lists the options
+ * bun scripts/torture.ts --minutes 5 --list names the scenarios, --help lists the options
  *
- * `cluster/` runs Postgres and brokers, `peers/` the programs of peers; `scenarios/` inject the faults; `judgement/` records
- * what happened and checks it; `mutations/` plants bugs that the checker must find.
+ * `cluster/` runs Postgres and brokers, and `peers/` the programs of peers. `scenarios/` injects the faults.
+ * `judgement/` records what happened and checks it. `mutations/` plants bugs that the checker must find.
  */
 import { HELP_HINT, oneOf, wholeNumber } from '@sealpost/harness/programs/command'
 import { endOnSignals, forever, Teardown } from '@sealpost/harness/programs/teardown'

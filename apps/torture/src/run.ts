@@ -16,11 +16,14 @@ export interface TortureScenario {
   readonly name: string
   /** One line for `--list`. */
   readonly summary: string
-  /** What a scenario needs that can't share its Postgres and brokers with others. Scenarios without it are mixed. */
+  /**
+   * The resources of a scenario that can't share its Postgres and brokers with others. Scenarios without it run mixed
+   * on one stage.
+   */
   readonly alone?: (measure: Measure) => Alone | Promise<Alone>
   /** The number of peers that are silent until the scenario calls them, in a short and in a full run. */
   readonly crowd?: { readonly short: number; readonly full: number }
-  /** Returns why this machine can't run the scenario; null: it can. */
+  /** Returns why this machine can't run the scenario, or null if it can. */
   readonly obstacle?: () => string | null
   /** Injects the fault once. */
   inject(stage: TortureCluster, fault: Fault): Promise<void>
@@ -36,12 +39,12 @@ interface Alone {
 
 /** What a scenario reports about its fault. */
 export interface Fault {
-  /** The fault affects these programs of peers from now on; without an argument, all of them. */
+  /** Marks the start of the fault for these programs of peers; without an argument, for all of them. */
   begins(programs?: readonly number[]): void
   ends(): void
 }
 
-/** The fault hit nothing, so the run shows nothing. */
+/** Reports that the fault hit nothing, so the run proves nothing. */
 export const missed = (sentence: string) => new OperatingError('fault_missed', sentence)
 
 const FAULT_MS_MIN = 1500
@@ -80,7 +83,10 @@ type ProxyMode = Parameters<TcpProxy['set']>[0]
 export interface RunOptions {
   readonly seed: number
   readonly measure: Measure
-  /** No fault begins later; scenarios without a turn are skipped. Null: each has one turn, however long it takes. */
+  /**
+   * No fault begins after this time, and scenarios without a turn are skipped. Null: each has one turn, however long it
+   * takes.
+   */
   readonly endMs: number | null
   readonly recoveryMs: number | null
   readonly tell: (step: string) => void
@@ -88,7 +94,7 @@ export interface RunOptions {
 
 export const NO_TIME = 'there was no time left: increase --minutes'
 const PROGRESS_EVERY_MS = 10_000
-/** Acks between two faults, and before the first. */
+/** The number of acks between two faults, and before the first. */
 const CALM_ACKS = { short: 100, full: 500 } as const
 
 /** Runs the scenarios on one stage, in an order that the seed chooses. */
@@ -164,11 +170,14 @@ async function play(
     faults.push(error.message) // what happened until now is judged
   }
   journal.close()
-  if (struck.size === 0) struck.add(scenarios[0]!.name) // it gets what failed before the first fault
+  if (struck.size === 0) struck.add(scenarios[0]!.name) // this scenario gets failures from before the first fault
   return { noticed: { faults, missed, brokerRssMb: null }, struck }
 }
 
-/** Each scenario once, in a drawn order; then drawn ones. The first always has its turn, the others until the end. */
+/**
+ * Runs each scenario once, in a random order, then random ones. The first always has its turn, the others until the
+ * end.
+ */
 function* turns(
   stage: TortureCluster,
   scenarios: readonly TortureScenario[],

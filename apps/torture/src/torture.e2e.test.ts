@@ -1,4 +1,4 @@
-/** The torture in its short form: every scenario once, with a printed seed, whatever else runs on this machine. */
+/** The torture in its short form: every scenario once, with a printed seed. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import type { VerdictLine } from './judgement/verdict.ts'
@@ -6,10 +6,10 @@ import { SCENARIOS } from './torture.ts'
 
 const SCRIPT = join(import.meta.dirname, '../../../scripts/torture.ts')
 const SLOW = 600_000
-/** Without limits of time, since the machine may be slow; few messages between the faults are enough. */
+/** No time limits, since the machine may be slow; few messages between the faults are enough. */
 const SHORT = ['--measure', 'short', '--rate', '100', '--recover-within', '0', '--json']
 
-/** No package contains the file system of these two scenarios; CI installs what the others need. */
+/** No npm package contains the file systems of these two scenarios; CI installs what the others need. */
 const MAY_BE_SKIPPED =
   process.env.CI === 'true' ? ['power-loss', 'store-power-loss'] : SCENARIOS.map(({ name }) => name)
 const MIXED = SCENARIOS.filter(({ alone }) => !alone).map(({ name }) => name)
@@ -29,7 +29,7 @@ async function torture(names: readonly string[]): Promise<{ lines: VerdictLine[]
   return { lines, err }
 }
 
-test('every fault that can be mixed: each promise holds', { timeout: SLOW }, async () => {
+test('each promise holds under every fault that can be mixed', { timeout: SLOW }, async () => {
   const { lines } = await torture(MIXED)
   expect(lines.map(({ scenario }) => scenario)).toEqual(MIXED)
   for (const { outcome, rounds, scenario } of lines)
@@ -37,14 +37,14 @@ test('every fault that can be mixed: each promise holds', { timeout: SLOW }, asy
   expect(lines.reduce((sum, { acked }) => sum + acked, 0)).toBeGreaterThanOrEqual(100 * MIXED.length)
 })
 
-test.for(ALONE)('$name: each promise holds', { timeout: SLOW }, async ({ name, obstacle }, { skip }) => {
+test.for(ALONE)('each promise holds under $name', { timeout: SLOW }, async ({ name, obstacle }, { skip }) => {
   const reason = obstacle?.() ?? null
   if (reason !== null && MAY_BE_SKIPPED.includes(name)) skip(reason)
   const { lines } = await torture([name])
   expect(lines).toMatchObject([{ outcome: 'held', scenario: name }])
 })
 
-test('it ends after its minutes: scenarios without a turn are skipped, and its progress is shown', {
+test('it ends after the given minutes, skips scenarios without a turn, and shows its progress', {
   timeout: SLOW,
 }, async () => {
   const { out, err } = await run(['--minutes', '0.2', '--rate', '100', '--recover-within', '0', '--json'])

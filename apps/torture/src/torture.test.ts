@@ -3,7 +3,7 @@ import { budgetOf, minutesText } from './torture.ts'
 
 const MINUTE = 60_000
 
-test('faults of all parts end before the time does, with some left for drain and check', () => {
+test('the faults of all parts end early enough for the drain and the check', () => {
   let nowMs = 1000
   const budget = budgetOf(5 * MINUTE, 4, () => nowMs)
   const mixedEndMs = budget.partEndMs({ isAlone: false, aloneAfter: 4 })
@@ -20,17 +20,17 @@ test('faults of all parts end before the time does, with some left for drain and
   expect(budget.hasRoom(budget.partEndMs({ isAlone: true, aloneAfter: 0 }))).toBe(false)
 })
 
-test('each part that runs alone gets at most a minute, the mixed one the rest', () => {
+test('each part that runs alone gets at most a minute, and the mixed part the rest', () => {
   const budget = budgetOf(60 * MINUTE, 5, () => 0)
   expect(budget.partEndMs({ isAlone: false, aloneAfter: 5 })).toBe(55 * MINUTE)
   expect(budget.partEndMs({ isAlone: true, aloneAfter: 4 })).toBe(MINUTE)
 })
 
-test('a short time leaves no room for parts that run alone', () => {
+test('a short run has no time for parts that run alone', () => {
   const budget = budgetOf(12_000, 5, () => 0)
   expect(budget.hasRoom(budget.partEndMs({ isAlone: true, aloneAfter: 4 }))).toBe(false)
 })
 
-test('a time is shown in minutes and seconds', () => {
+test('a duration is shown in minutes and seconds', () => {
   expect([0, 65_000, 600_400, -5].map(minutesText)).toEqual(['0:00', '1:05', '10:00', '0:00'])
 })

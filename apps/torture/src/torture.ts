@@ -1,4 +1,4 @@
-/** The whole run: the scenarios that can be mixed on one stage, then each of the others on a stage of its own. */
+/** The whole run: first the scenarios that can be mixed on one stage, then each of the others on its own stage. */
 import { Teardown } from '@sealpost/harness/programs/teardown'
 import { clockMs } from '@sealpost/sdk'
 import type { Measure, TortureClusterOptions } from './cluster/stage.ts'
@@ -20,7 +20,7 @@ import {
   terminateStorm,
 } from './scenarios/servers.ts'
 
-/** All scenarios, in the order of their lines. */
+/** All scenarios, in the order of the report. */
 export const SCENARIOS: readonly TortureScenario[] = [
   brokerKill,
   brokerStop,
@@ -53,7 +53,7 @@ export interface TortureOptions {
   readonly scenario: readonly string[]
   readonly measure: Measure
   readonly rate: number
-  /** Seconds; 0: no limit. */
+  /** Seconds; 0 for no limit. */
   readonly recoverWithin: number
 }
 
@@ -118,7 +118,7 @@ async function runOn(
   }
 }
 
-/** The stage of most scenarios: two brokers, two programs of peers for each of them, two meshes. */
+/** The stage of most scenarios: two brokers, each with two programs of peers, and two meshes. */
 function settingOf(
   scenarios: readonly TortureScenario[],
   measure: Measure,
@@ -140,22 +140,22 @@ function settingOf(
   }
 }
 
-/** The longest time for a scenario with a Postgres of its own. */
+/** The maximum time for a scenario with its own Postgres. */
 const ALONE_MS_MAX = 60_000
-/** The share of the total time for all of them. */
+/** The share of the total time for all of them together. */
 const ALONE_SHARE = 0.4
 /** The time that a part needs to start, inject a fault and be checked. */
 const PART_MS_MIN = 10_000
 /** The share of each part for the drain and the check. */
 const REST_SHARE = 0.15
 
-/** Divides the time of a run, so that start-up, faults, drain and check of every part should end within it. */
+/** Divides the time of a run so that each part's start, faults, drain and check end within it. */
 interface Budget {
   /** Returns when a part that begins now must end; `aloneAfter` is the number of parts after it. */
   partEndMs(part: { readonly isAlone: boolean; readonly aloneAfter: number }): number
   /** Whether a part that must end at `endMs` can still begin. */
   hasRoom(endMs: number): boolean
-  /** The last moment at which a fault may begin in a part. */
+  /** The latest time at which a fault may begin in a part. */
   faultsEndMs(endMs: number): number
 }
 
@@ -166,7 +166,7 @@ export function budgetOf(totalMs: number, aloneCount: number, now: () => number 
   return {
     partEndMs: ({ isAlone, aloneAfter }) => {
       if (!isAlone) return endMs - aloneCount * aloneMs
-      // All remaining parts share what the former ones saved or overran.
+      // All remaining parts share the time that the earlier ones saved or overran.
       return now() + Math.min(ALONE_MS_MAX, (endMs - now()) / (aloneAfter + 1))
     },
     hasRoom: (partEndMs) => partEndMs - now() >= PART_MS_MIN,

@@ -1,4 +1,4 @@
-/** The attack bench as an engineer runs it: one attack, one pair of turns. */
+/** The attack bench as engineers run it: one attack, one pair of turns. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

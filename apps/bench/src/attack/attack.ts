@@ -64,7 +64,7 @@ export async function atPace(perSecond: number, signal: AbortSignal, act: (no: n
   }
 }
 
-/** Acts repeatedly, in this number of concurrent loops. */
+/** Acts repeatedly in this number of concurrent loops. */
 export async function inLoops(count: number, signal: AbortSignal, act: (no: number) => Promise<void>): Promise<void> {
   const loop = async (no: number) => {
     while (!signal.aborted) await act(no)
@@ -72,7 +72,7 @@ export async function inLoops(count: number, signal: AbortSignal, act: (no: numb
   await Promise.all(Array.from({ length: count }, (_, no) => loop(no)))
 }
 
-/** Connects from this address. Ignores errors, which also close the socket. */
+/** Connects from this address. Ignores errors, after which the socket closes anyway. */
 export function dial(port: number, from: string): Socket {
   const socket = connect({ port, host: '127.0.0.1', localAddress: from })
   socket.on('error', () => undefined)
@@ -101,7 +101,7 @@ export const statusIn = (bytes: Uint8Array | string): string =>
 
 export const portOf = (target: { readonly url: string }): number => Number(new URL(target.url).port)
 
-/** A POST of JSON in one piece. */
+/** Returns a POST of JSON in one piece. */
 export function postOf(target: { readonly url: string }, path: string, body: string, headers: string[] = []): string {
   const { host } = new URL(target.url)
   const lines = [`POST ${path} HTTP/1.1`, `Host: ${host}`, 'Content-Type: application/json', ...headers]
@@ -122,14 +122,14 @@ export class HttpMember {
     return new HttpMember(await HttpPeer.enter(place), place)
   }
 
-  /** The head of a request, without its last line. */
+  /** Returns the head of a request without its last line. */
   head(method: string, path: string): string {
     const { host } = new URL(this.#place.url)
     const { Authorization } = this.#peer.headers
     return `${method} ${path} HTTP/1.1\r\nHost: ${host}\r\nAuthorization: ${Authorization}\r\nConnection: close\r\n`
   }
 
-  /** The path for all events after `after` in the space of the mesh. */
+  /** Returns the path for all events after `after` in the space of the mesh. */
   replayPath(after: number): string {
     const { meshId } = this.#place
     return `/v1/meshes/${meshId}/history?space=${meshId}&after=${after}`
@@ -143,7 +143,7 @@ export class HttpMember {
     return status === 200 && text.trimEnd().endsWith('}') && text.includes('"end":true')
   }
 
-  /** Creates an attachment for itself. @returns its id */
+  /** Creates an attachment that only this member may access. @returns its id */
   async createAttachment(bytes: number, chunkBytes: number): Promise<string> {
     const id = crypto.getRandomValues(new Uint8Array(16)).toHex()
     const recipients = [this.#place.identity.signing.publicKey]

@@ -6,12 +6,12 @@ import type { AttackTarget, StageMember } from './attack.ts'
 import { attacks } from './attacks.ts'
 
 export interface AttackerOrder {
-  /** Begins this attack. */
+  /** Starts this attack. */
   readonly begin?: { readonly name: string; readonly target: AttackTarget; readonly members: readonly StageMember[] }
   readonly end?: true
 }
 
-/** The replies of the broker in a turn, and how often each came. */
+/** The broker's replies in a turn, and how often each came. */
 export interface AttackerReply {
   readonly answers: Readonly<Record<string, number>>
 }

@@ -11,7 +11,7 @@ import { type AttackTarget, HISTORY, HttpMember, type ProbeKind, type StageMembe
 export interface HonestOrder {
   /** Two members for each pair, and a last one for the probe. */
   readonly open?: { readonly target: AttackTarget; readonly members: readonly StageMember[]; readonly probe: ProbeKind }
-  /** Seconds of a measurement. */
+  /** The duration of a measurement in seconds. */
   readonly seconds?: number
 }
 
@@ -19,7 +19,7 @@ export interface HonestFigures {
   readonly p50Ms: number
   readonly p99Ms: number
   readonly sent: number
-  /** Probes. */
+  /** The number of probes. */
   readonly tries: number
   readonly succeeded: number
 }
@@ -28,7 +28,7 @@ export type HonestReply = { readonly isOpen: true } | HonestFigures
 
 const EVERY_MS = 100
 const PROBE_EVERY_MS = 1000
-/** The latency of a message that has not arrived by then. */
+/** The latency recorded for a message that has not arrived by then. */
 const LATE_MS = 10_000
 const CHUNK_BYTES = 64 * 1024
 

@@ -12,7 +12,7 @@ test('the median of the pairs counts, not one bad pair', () => {
   expect(outcome).toMatchObject({ p99MsMore: 20, isWithinBars: true })
 })
 
-test('an attack is over the bars when it delays messages or keeps an honest peer out', () => {
+test('an attack fails the bars if it delays messages or keeps an honest peer out', () => {
   expect(outcomeOf(attack, pairs({ p99Ms: 61 })).isWithinBars).toBe(false)
   expect(outcomeOf(attack, pairs({ succeeded: 4 })).isWithinBars).toBe(false)
 })

@@ -1,4 +1,7 @@
-/** Measures an attack in pairs of turns with and without it, which a busy machine affects equally, and judges the result. */
+/**
+ * Measures an attack in pairs of turns with and without it, which a busy machine affects equally, and judges the
+ * result.
+ */
 import { join } from 'node:path'
 import { HistoryFixture } from '@sealpost/harness/members/history-fixture'
 import { enrolMesh, generateMesh, identityOf } from '@sealpost/harness/members/mesh'
@@ -31,7 +34,7 @@ export interface TurnPair {
 export interface AttackOutcome {
   readonly name: string
   readonly pairs: readonly TurnPair[]
-  /** Under the attack minus without it. */
+  /** The difference between the turns with and without the attack. */
   readonly p99MsMore: number
   readonly cpuShareMore: number
   readonly succeeded: number
@@ -68,7 +71,7 @@ export async function measureAttack(
   honest.send({ open: { target: stage.target, members: stage.honest, probe } })
   await opened
   const scene = { attack, stage, seconds, honest, attacker }
-  await turnOf(scene, 'without') // compiles the code of the turns
+  await turnOf(scene, 'without') // this first turn lets the runtime compile the code
   const measured: TurnPair[] = []
   for (let i = 0; i < pairs; i++) measured.push(await pairOf(scene, i % 2 === 0 ? 'without' : 'under'))
   await endAttacker()
@@ -146,7 +149,7 @@ export function reportText(outcomes: readonly AttackOutcome[]): string {
 
 const ms = (value: number): string => `${value.toFixed(1)} ms`
 
-/** The four most frequent replies. */
+/** Returns the four most frequent replies. */
 const answersText = (answers: AttackTurn['answers']): string =>
   Object.entries(answers)
     .toSorted(([, a], [, b]) => b - a)

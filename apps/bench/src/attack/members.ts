@@ -1,4 +1,7 @@
-/** Attacks by members of the mesh: they make the broker parse, hold or store what others need room for. */
+/**
+ * Attacks by members of the mesh: they make the broker parse, hold or store data and so use up capacity that others
+ * need.
+ */
 import { envelopeTo, WireClient } from '@sealpost/broker/testing-wire'
 import { createPool } from '@sealpost/identity'
 import type { ServerFrame } from '@sealpost/protocol'
@@ -20,14 +23,17 @@ const JUNK_BYTES = 250_000
 const WIDE = `{"type":"send","envelopes":[${'{},'.repeat(JUNK_BYTES / 3)}{}]}`
 const CHUNK_BYTES = 256 * 1024
 const SLOTS = 4
-/** Members that have an attachment. */
+/** The number of members that have an attachment. */
 const HOLDERS = 4
 const REPLAYS = 32
-/** Ten times a second; the broker cuts off a reader that takes less than 16 kB per second. */
+/**
+ * Reads this number of bytes ten times a second, since the broker disconnects a reader that accepts less than 16 kB per
+ * second.
+ */
 const SIP_BYTES = 2_000
 const MADE_UP = '00'.repeat(16)
 
-/** Sends junk until it is cut off, and repeats that from another address. */
+/** Sends junk until the broker disconnects, then repeats that from another address. */
 async function junk({ target, members, signal, count }: AttackContext): Promise<void> {
   await atPace(20, signal, (no) => {
     const place = { ...target, ...members[no % members.length]! }
@@ -43,7 +49,10 @@ async function junk({ target, members, signal, count }: AttackContext): Promise<
   })
 }
 
-/** Each member begins four chunks at a time without content: a few members of their own attachments, the others of none. */
+/**
+ * Each member starts four chunk uploads at a time and sends no content: a few members for their own attachments, the
+ * others for nonexistent ones.
+ */
 async function rooms({ target, members, signal, count }: AttackContext): Promise<void> {
   const hash = 'A'.repeat(43)
   await Promise.all(
@@ -89,7 +98,7 @@ async function replays({ target, members, signal, count }: AttackContext): Promi
 }
 
 const LARGE_BYTES = 60_000
-/** Unanswered envelopes. */
+/** Envelopes without a reply. */
 const WINDOW = 32
 const PAUSE_MS = 20
 
@@ -108,7 +117,7 @@ async function each(client: WireClient, signal: AbortSignal, act: (frames: Serve
   client.destroy()
 }
 
-/** Sends envelopes of this size within the window. */
+/** Keeps sending envelopes of this size, within the window. */
 function sending(client: WireClient, to: StageMember, { count }: AttackContext, bytes: number) {
   let inFlight = 0
   return (frames: readonly ServerFrame[]) => {

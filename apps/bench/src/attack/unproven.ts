@@ -4,7 +4,7 @@ import { WireClient } from '@sealpost/broker/testing-wire'
 import { type Attack, type AttackContext, atPace, dial, portOf, postOf, statusOf } from './attack.ts'
 
 const FROM = '127.66.6.6'
-/** The limits of one address, which an attacker obeys so that each request is admitted. */
+/** The limits of one address. The attacker stays below them so that each request is admitted. */
 const REQUESTS_PER_SECOND = 40
 const UPGRADES_PER_SECOND = 10
 const SILENT_PER_SECOND = 400

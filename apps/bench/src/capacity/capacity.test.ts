@@ -7,7 +7,7 @@ import { capacityTables } from './report.ts'
 
 const PAGE = join(import.meta.dirname, '../../../../docs/CAPACITY.md')
 
-test('the tables of docs/CAPACITY.md come from the benchmarks as they are: bun scripts/capacity.ts --render', async () => {
+test('the tables of docs/CAPACITY.md match the current benchmarks: bun scripts/capacity.ts --render', async () => {
   const page = readFileSync(PAGE, 'utf8')
   expect(page).toBe(fillPage(page, capacityTables(await readFigures())))
 })

@@ -3,7 +3,10 @@ import { join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 import { type Results, readResults } from '../figures/results.ts'
 
-/** The cost of a message at a rate of one broker. At a low rate each message has a commit, at a high one hundreds share it. */
+/**
+ * The cost of a message at a given rate of one broker. At a low rate each message has its own commit; at a high rate
+ * hundreds share one.
+ */
 export interface CostPoint {
   /** Messages per second of the run. */
   readonly perSecond: number
@@ -13,7 +16,7 @@ export interface CostPoint {
   readonly walBytes: number
 }
 
-/** A run of `measure.ts`: bytes of a message, with indexes. */
+/** The results of `measure.ts`: bytes per message, with indexes. */
 export interface Stored {
   readonly payloadBytes: number
   readonly commitRows: number
@@ -27,12 +30,12 @@ export interface Sizes {
   /** A member with its session and its high-water mark, with indexes. */
   readonly peerBytes: number
   readonly stored: readonly Stored[]
-  /** CPU for a peer that connects, from the upgrade to its first claim. */
+  /** CPU for a connecting peer, from the upgrade to its first claim. */
   readonly handshake: { readonly brokerUs: number; readonly postgresUs: number }
 }
 
 export interface Figures {
-  /** By rate, ascending. */
+  /** Ascending by rate. */
   readonly costs: readonly CostPoint[]
   /** The payload with which `costs` were measured. */
   readonly payloadBytes: number
@@ -42,14 +45,17 @@ export interface Figures {
   readonly messagesPerSecondMax: number
   readonly idleCpuPerSession: number
   readonly brokerMbEmpty: number
-  /** At the highest rates, with a hundred peers. */
+  /** Measured at the highest rates, with a hundred peers. */
   readonly brokerMbBusy: number
   readonly sessionKb: number
   readonly peerBytes: number
   readonly waiting: LinearCost
-  /** More than one byte: a payload is in the row, and in the page images after a checkpoint. */
+  /**
+   * More than one byte per payload byte, because the payload is in the row, and again in the page images after a
+   * checkpoint.
+   */
   readonly walPerPayloadByte: number
-  /** For a remembered message alone in its commit, and with others of its sender. */
+  /** Bytes per remembered message, alone in its commit and together with others of its sender. */
   readonly ledgerBytes: { readonly alone: number; readonly gathered: number }
   readonly handshake: Sizes['handshake']
 }
@@ -95,7 +101,7 @@ function figuresOf(results: Results, sizes: Sizes): Figures {
   }
 }
 
-/** The fields that these runs have. */
+/** The fields of these runs. */
 interface Run {
   readonly messagesPerSecond: number
   readonly total: number
@@ -148,8 +154,8 @@ function sizeFigures({ peerBytes, stored, handshake }: Sizes) {
 }
 
 /**
- * The cost of a message at this rate of a broker: interpolated between the measured rates on a logarithmic scale, and
- * outside of them that of the nearest rate.
+ * The cost of a message at this rate of a broker. Interpolates between the measured rates on a logarithmic scale;
+ * outside of them, uses the nearest measured rate.
  */
 export function costAt({ costs }: Figures, perSecond: number): CostPoint {
   const above = costs.findIndex((point) => point.perSecond >= perSecond)

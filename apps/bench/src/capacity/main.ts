@@ -1,6 +1,6 @@
 /**
  * Plans brokers, databases and disks for a load: `bun scripts/capacity.ts --peers 1M --messages 50`. docs/CAPACITY.md
- * explains the plan. The parts are: `figures` (the measurements), `model` (the arithmetic), `simulation` (`--simulate`),
+ * explains the plan. The parts are `figures` (the measurements), `model` (the arithmetic), `simulation` (`--simulate`),
  * `measure` (`--measure`) and `report` (the plan as text, and the tables of the document).
  */
 import { parseArgs, runCommand } from '@sealpost/harness/programs/command'
@@ -88,7 +88,7 @@ function camelCase(name: string): string {
   return name.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase())
 }
 
-/** Accepts 1e9, 10k and 2M, too. */
+/** Also accepts 1e9, 10k and 2M. */
 function count(text: string): number {
   const [, digits, unit = ''] = /^(\d+(?:\.\d+)?(?:e\d+)?)([kMG]?)$/.exec(text) ?? []
   const value = Number(digits) * { '': 1, k: 1e3, M: 1e6, G: 1e9 }[unit as '' | 'k']!

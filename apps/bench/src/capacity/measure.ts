@@ -1,7 +1,7 @@
 /**
- * Measures what a plan needs besides the benchmarks: the bytes of a peer, a waiting message and a remembered message in
- * the database, and the cost of a handshake. The sizes come from the real statements on an empty database, and hardly
- * depend on the machine.
+ * Measures what a plan needs besides the benchmarks: the database size of a peer, a waiting message and a remembered
+ * message, and the cost of a handshake. The sizes come from the real statements on an empty database, and hardly depend
+ * on the machine.
  */
 
 import { enrolMesh, generateMesh, identityOf, newMeshId } from '@sealpost/harness/members/mesh'
@@ -120,7 +120,7 @@ function append({ meshId, peers }: World, number: number, payloadBytes: number):
   }
 }
 
-/** With indexes and TOAST. */
+/** The size with indexes and TOAST. */
 async function bytesOf(db: Database, tables: readonly string[]): Promise<number> {
   const list = `{${tables.join(',')}}`
   const [row] = await db.run(
@@ -142,12 +142,12 @@ const run = (db: Database, statement: string) => db.run((sql) => sql.unsafe(stat
 const random = (bytes: number) => crypto.getRandomValues(new Uint8Array(bytes))
 const randomHex = (bytes: number) => toHex(random(bytes))
 
-/** The first handshakes compile the broker's code. */
+/** In the first handshakes the runtime compiles the broker's code. */
 const WARMING = 300
 const MEASURED = 1000
 const AT_ONCE = 16
 
-/** The CPU of broker and Postgres for a peer that connects, from the upgrade to its first claim. */
+/** The CPU of broker and Postgres for a connecting peer, from the upgrade to its first claim. */
 export async function measureHandshakes(
   { url: databaseUrl, pid }: { readonly url: string; readonly pid: number },
   teardown: Teardown,

@@ -59,13 +59,13 @@ describe('a plan', () => {
     expect(planOf({ peers: 300_000_000, messagesPerPeerADay: 1 }).cellNeeds[0]!.what).toBe('connections')
   })
 
-  test('says when a mesh is too large for one broker', () => {
+  test('reports a mesh that is too large for one broker', () => {
     expect(planOf({ peers: 1_000_000, meshPeers: 500_000 }).brokersOfLargestMesh).toBe(15)
   })
 })
 
 describe('the cost of a message', () => {
-  test('is the measured one at a measured rate, and lies between two of them elsewhere', () => {
+  test('equals the measured cost at a measured rate, and lies between two of them elsewhere', () => {
     const [low, high] = figures.costs as [Figures['costs'][0], Figures['costs'][0]]
     expect(costAt(figures, low.perSecond).postgresUs).toBeCloseTo(low.postgresUs)
     const between = costAt(figures, (low.perSecond + high.perSecond) / 2)
@@ -73,7 +73,7 @@ describe('the cost of a message', () => {
     expect(between.postgresUs).toBeGreaterThan(high.postgresUs)
   })
 
-  test('outside of what was measured is that of the nearest rate', () => {
+  test('equals the cost at the nearest rate outside the measured range', () => {
     expect(costAt(figures, 0.1)).toEqual({ ...figures.costs[0], perSecond: 0.1 })
     expect(costAt(figures, 1e9)).toEqual({ ...figures.costs.at(-1), perSecond: 1e9 })
   })

@@ -1,12 +1,12 @@
 /**
- * Computes brokers, cells and disks from a load. Each need comes from measured costs, divided by what one machine provides.
- * The largest quotient decides, and the plan names it, because an operator would change that resource first.
+ * Computes brokers, cells and disks from a load. Each need is a measured cost divided by the capacity of one machine.
+ * The largest quotient decides, and the plan names it, because an operator would increase that resource first.
  */
 import { costAt, type Figures } from './figures.ts'
 
 export interface Load {
   readonly peers: number
-  /** The share of the peers, at the busiest time. */
+  /** The share of peers that are online at the busiest time. */
   readonly onlineShare: number
   readonly messagesPerPeerADay: number
   readonly payloadBytes: number
@@ -14,15 +14,15 @@ export interface Load {
   readonly peakFactor: number
   /** The share of messages whose recipient is offline, which it claims when it connects. */
   readonly offlineShare: number
-  /** The time that such a message waits. */
+  /** How long such a message waits. */
   readonly waitHours: number
-  /** The time within which a resend is detected. */
+  /** How long resends are detected. */
   readonly dedupeHours: number
-  /** Members of the largest mesh. */
+  /** The number of members of the largest mesh. */
   readonly meshPeers: number
 }
 
-/** The capacity of one machine. Each value that we have not measured is an assumption of the plan, and an option. */
+/** The capacity of one machine. Each value that was not measured is an assumption of the plan, and an option. */
 export interface Hardware {
   /** The share of a machine's capacity that a plan uses. */
   readonly headroom: number
@@ -36,7 +36,7 @@ export interface Hardware {
   readonly walMbPerSecond: number
   readonly flushesPerSecond: number
   readonly connectionsPerCell: number
-  /** Servers of each cell, including the primary. */
+  /** The number of servers per cell, including the primary. */
   readonly copies: number
 }
 
@@ -66,30 +66,30 @@ export const usualHardware: Hardware = {
   copies: 2,
 }
 
-/** A reason for a number of machines. */
+/** A resource that requires a number of machines. */
 export interface Need {
   readonly what: string
-  /** The machines that it takes; 2.5 means three. */
+  /** The number of machines that it takes; 2.5 means three. */
   readonly count: number
 }
 
 export interface CapacityPlan {
   readonly cells: number
   readonly brokersPerCell: number
-  /** Brokers in all cells, each with one spare. */
+  /** The number of brokers in all cells, including one spare per cell. */
   readonly brokers: number
   readonly postgresServers: number
-  /** The largest first. */
+  /** Sorted by size, the largest first. */
   readonly brokerNeeds: readonly Need[]
   readonly cellNeeds: readonly Need[]
   readonly perSecond: { readonly average: number; readonly peak: number }
   readonly broker: BrokerShare
   readonly cell: CellShare
-  /** With more than one, the largest mesh can have no home. */
+  /** If more than one, no broker can be home of the largest mesh. */
   readonly brokersOfLargestMesh: number
 }
 
-/** The load of one broker at the peak, without the spare ones. */
+/** The load of one broker at the peak, not counting the spare ones. */
 export interface BrokerShare {
   readonly sessions: number
   readonly perSecond: number
@@ -112,8 +112,9 @@ export interface CellShare {
 }
 
 /**
- * The connections of apps/broker: one that writes messages and one that writes entries, one for claims, three for lookups,
- * two for operators, one for hints, two for attachments, two for history, two for its pages and two for its long replies.
+ * The connections of apps/broker: one that writes messages and one that writes entries, one for claims, three for
+ * lookups, two for operators, one for hints, two for attachments, two for history, two for its pages and two for its
+ * long replies.
  */
 export const CONNECTIONS_PER_BROKER = 17
 const DAY_SECONDS = 86_400
@@ -149,7 +150,10 @@ interface World {
   readonly figures: Figures
 }
 
-/** More cells with equal numbers of brokers mean more brokers, a lower rate for each, and thus higher costs: cells rise, too. */
+/**
+ * More cells with equal numbers of brokers mean more brokers, so the rate per broker falls and the cost per message
+ * rises. The number of cells is therefore increased step by step.
+ */
 function settleCells(wanted: number, { load, hardware, figures }: World) {
   let cells = 1
   for (;;) {
@@ -183,7 +187,7 @@ function cellNeedsOf(total: CellShare, hardware: Hardware): Need[] {
     { what: 'flushes', count: total.commitsPerSecond / (hardware.flushesPerSecond * headroom) },
     { what: 'disk', count: total.diskGb / (hardware.cellDiskGb * DISK_FILL) },
     { what: 'memory', count: total.hotGb / (hardware.cellMemoryGb * headroom) },
-    // The spare broker of each cell has connections, too.
+    // The spare broker of each cell has connections too.
     {
       what: 'connections',
       count: total.connections / (hardware.connectionsPerCell - CONNECTIONS_PER_BROKER),
@@ -209,7 +213,7 @@ function brokerShare(load: Load, figures: Figures, serving: number): BrokerShare
   }
 }
 
-/** Sealing adds 197 bytes, and frame, TLS and TCP add about the same. */
+/** Sealing adds 197 bytes; frame, TLS and TCP together add about the same. */
 const WIRE_BYTES = 400
 
 function cellShare(load: Load, figures: Figures, of: { cells: number; serving: number }): CellShare {
@@ -238,7 +242,7 @@ function walOf(load: Load, figures: Figures, walBytes: number): number {
 interface Held {
   readonly waiting: number
   readonly aDay: number
-  /** Commits per message; 1: each message has a separate commit. */
+  /** Commits per message; 1 if each message has a separate commit. */
   readonly commits: number
   readonly peers: number
 }

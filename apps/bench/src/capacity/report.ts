@@ -68,7 +68,7 @@ function remarkOf(load: Load, { brokersOfLargestMesh }: CapacityPlan): string {
 const perPeak = ({ average, peak }: CapacityPlan['perSecond']): string =>
   `${figure(average)} messages/s, ${figure(peak)} at the peak`
 
-/** The deciding need first. */
+/** Starts with the need that decides. */
 const needsText = (needs: readonly Need[]): string =>
   needs.map(({ what, count: n }) => `${what} ${n < 0.01 ? '<0.01' : figure(n)}`).join(', ')
 
@@ -76,7 +76,7 @@ interface Simulated extends Planned {
   readonly figures: Figures
 }
 
-/** Limits for large plans: the shares hardly change beyond them. */
+/** Upper bounds for the simulation of large plans, because the shares hardly change beyond them. */
 const SHARDS_MAX = 200
 const MESHES_MAX = 50_000
 const SESSIONS_MAX = 50_000

@@ -6,7 +6,7 @@ describe('placement', () => {
   test.each([
     [3, 1_000],
     [20, 5_000],
-  ])('over %i shards moves as few of %i meshes as can be', (shards, meshes) => {
+  ])('over %i shards moves the minimum of %i meshes', (shards, meshes) => {
     const outcome = checkPlacement({ shards, meshes, spread: 0, seed: 1 })
     expect(outcome.movedInVain).toBe(0)
     expect(outcome.movedByNewcomer).toBeCloseTo(1 / (shards + 1), 1)
@@ -15,7 +15,7 @@ describe('placement', () => {
     expect(outcome.emptiest).toBeGreaterThan(0.75)
   })
 
-  test('meshes of different sizes weigh differently', () => {
+  test('weighs meshes by their size', () => {
     const alike = checkPlacement({ shards: 10, meshes: 2_000, spread: 0, seed: 1 })
     const uneven = checkPlacement({ shards: 10, meshes: 2_000, spread: 2, seed: 1 })
     expect(uneven.fullest).toBeGreaterThan(alike.fullest)
@@ -32,25 +32,25 @@ describe('a storm', () => {
     seed: 1,
   }
 
-  test('passes: everybody is back, none twice', () => {
+  test('ends with every peer reconnected once', () => {
     const outcome = weatherStorm(usual)
     expect(outcome.allBackSeconds).toBeLessThan(BACKOFF_MAX_MS / 1000)
     expect(outcome.halfBackSeconds).toBeLessThanOrEqual(outcome.mostBackSeconds)
     expect(outcome.allBackSeconds).toBeGreaterThanOrEqual(usual.sessions / usual.survivors / usual.handshakesPerSecond)
   })
 
-  test('at brokers that let few wait is refused more, and passes too', () => {
+  test('at brokers that let few connections wait has more refusals, and ends too', () => {
     const outcome = weatherStorm({ ...usual, unprovenMax: 50 })
     expect(outcome.refused).toBeGreaterThan(weatherStorm(usual).refused)
     expect(Number.isFinite(outcome.allBackSeconds)).toBe(true)
   })
 
-  test('at slow brokers with room for all makes peers wait in vain', () => {
+  test('at slow brokers that let all connections wait makes peers time out', () => {
     const slow = weatherStorm({ ...usual, handshakesPerSecond: 10, unprovenMax: 5_000 })
     expect(slow.gaveUp).toBeGreaterThan(0)
   })
 
-  test('is the same again from the same seed', () => {
+  test('is reproducible from its seed', () => {
     expect(weatherStorm(usual)).toEqual(weatherStorm(usual))
   })
 })

@@ -1,7 +1,8 @@
 /**
- * Two simulations of a plan. The placement check: how evenly the real placement distributes meshes, and how many change
- * their home when a shard joins or leaves. The storm: how the peers of a broker that dies return to the others, with the
- * pauses of the SDK; a broker is reduced to its handshakes per second and the number of connections that it lets wait.
+ * Two simulations of a plan. The placement check shows how evenly the real placement distributes meshes, and how many
+ * change their home when a shard joins or leaves. The storm simulates how the peers of a broker that dies reconnect to
+ * the others, with the delays of the SDK. It models a broker only by its handshakes per second and the number of
+ * waiting connections that it allows.
  */
 import { homeOf } from '@sealpost/core'
 import { backoffMs } from '@sealpost/sdk/backoff'
@@ -10,12 +11,15 @@ import { type MeshId, type Random, seededRandom } from '@sealpost/std'
 export interface PlacementSetup {
   readonly shards: number
   readonly meshes: number
-  /** Standard deviation of the logarithm of a mesh's peers: 0 for equal meshes; with 1.5 a tenth of them has half of all peers. */
+  /**
+   * Standard deviation of the logarithm of the mesh size. With 0 all meshes are equal; with 1.5 a tenth of them has
+   * half of all peers.
+   */
   readonly spread: number
   readonly seed: number
 }
 
-/** Shares of all peers, except for the last. */
+/** Shares of all peers, except for the last field. */
 export interface PlacementOutcome {
   /** Relative to the mean. */
   readonly fullest: number
@@ -25,7 +29,7 @@ export interface PlacementOutcome {
   readonly movedByLoss: number
   /** The largest growth of a shard after the loss of another one, relative to its load before. */
   readonly fullestHeir: number
-  /** Meshes that moved between two shards that exist before and after. */
+  /** The number of meshes that moved between two shards although both existed before and after. */
   readonly movedInVain: number
 }
 
@@ -87,11 +91,11 @@ export function meshIdOf(random: Random): MeshId {
 }
 
 export interface StormSetup {
-  /** Of the broker that dies. */
+  /** The number of peers on the broker that dies. */
   readonly sessions: number
   readonly meshPeers: number
   readonly survivors: number
-  /** Of one survivor. */
+  /** The handshakes per second of one survivor. */
   readonly handshakesPerSecond: number
   /** Connections without a proven key that a survivor admits at a time: `UNAUTHENTICATED_MAX`. */
   readonly unprovenMax: number
@@ -103,7 +107,7 @@ export interface StormOutcome {
   readonly halfBackSeconds: number
   readonly mostBackSeconds: number
   readonly allBackSeconds: number
-  /** In the busiest second, at all survivors. */
+  /** The number in the busiest second, at all survivors. */
   readonly dialsPerSecondMax: number
   readonly refused: number
   readonly gaveUp: number
@@ -120,12 +124,12 @@ interface DisconnectedPeer {
 interface Survivor {
   readonly unproven: DisconnectedPeer[]
   taken: number
-  /** Handshakes that it has capacity for; a fraction remains for the next step. */
+  /** Handshakes that it has capacity for; a fraction is carried over to the next step. */
   due: number
 }
 
 const STEP_MS = 10
-/** The SDK gives up a dial that has led to no session by then. */
+/** The SDK abandons a dial that has not led to a session by then. */
 const SESSION_WITHIN_MS = 20_000
 const MINUTES_MAX = 60
 
@@ -137,7 +141,7 @@ export function weatherStorm(setup: StormSetup): StormOutcome {
 
 class Storm {
   nowMs = 0
-  /** When each peer returned. */
+  /** The time at which each peer was reconnected. */
   readonly back: number[] = []
   readonly #setup: StormSetup
   readonly #random: Random

@@ -1,4 +1,4 @@
-/** The probe of a drain as an engineer runs it. */
+/** The drain probe as engineers run it. */
 import { join } from 'node:path'
 import { scratchDatabase } from '@sealpost/schema/testing'
 import { expect, test } from 'vitest'

@@ -1,7 +1,8 @@
 /**
- * Measures what claims and settles of a long drain cost Postgres, for each 100,000 deliveries: `bun scripts/drain.ts`,
- * or with `--rows 1000000 --recipients 10`. One statement inserts the rows; the queue's own code claims and settles
- * them, over two connections. No broker and no client takes part, unlike in `load-test.ts --soak 5s --backlog 1000000`.
+ * Measures the cost of claims and settles in Postgres during a long drain, per 100,000 deliveries:
+ * `bun scripts/drain.ts`, or with `--rows 1000000 --recipients 10`. One statement inserts the rows; the queue's own
+ * code claims and settles them, over two connections. Unlike `load-test.ts --soak 5s --backlog 1000000`, this runs no
+ * broker and no client.
  */
 
 import { generateMesh, newMeshId } from '@sealpost/harness/members/mesh'
@@ -58,11 +59,14 @@ interface DrainStep {
 }
 
 const STEP = 100_000
-/** The sessions that a busy drain claims for in one statement, and the deliveries that one session has room for. */
+/**
+ * The number of sessions that a busy drain claims for in one statement, and the deliveries that one session has room
+ * for.
+ */
 const WANTS = 16
 const LIMIT = 256
 const LIMIT_BYTES = 1024 * 1024
-/** For a message of 200 bytes. */
+/** The size for a message of 200 bytes. */
 const ENVELOPE_BYTES = 304
 const PATIENCE_MS = 600_000
 
@@ -170,7 +174,7 @@ class Meter {
       ),
     )
     const { claims, settles, ...figures } = row!
-    const secondsOf = (pid: number) => processFacts(pid)?.cpuSeconds ?? Number.NaN // unknown for a server elsewhere
+    const secondsOf = (pid: number) => processFacts(pid)?.cpuSeconds ?? Number.NaN // unknown for a server on another machine
     return { ...figures, atMs: performance.now(), claimSeconds: secondsOf(claims), settleSeconds: secondsOf(settles) }
   }
 }
@@ -189,7 +193,7 @@ async function fill(db: Database, { rows, recipients, table }: DrainOptions) {
        now() + interval '1 day', substr(noise, n % 9000 + 1, ${ENVELOPE_BYTES})
      from generate_series(1, ${rows}) n, (select string_agg(sha256(int4send(i)), '') as noise from generate_series(1, 300) i) x`,
   )
-  await run('checkpoint') // the first change of each page writes its image, as after any checkpoint
+  await run('checkpoint') // after a checkpoint, the first change of each page writes a full-page image
   return { meshId, peers }
 }
 

@@ -1,4 +1,4 @@
-/** The generated figures of the documents are those of docs/benchmarks/results.json. */
+/** The generated figures of the documents match docs/benchmarks/results.json. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fillPage } from '@sealpost/harness/report/text'
@@ -15,7 +15,7 @@ test.each(PAGES)('$path shows the measured figures: bun scripts/bench.ts --rende
 })
 
 test.each(PAGES)(
-  '$path has a place for each text, and keeps its text while nothing was measured',
+  '$path has a place for each text, and keeps its text while nothing is measured',
   ({ path, textsOf }) => {
     const page = readFileSync(join(ROOT, path), 'utf8')
     expect(fillPage(page, textsOf({}))).toBe(page)

@@ -1,4 +1,4 @@
-/** The benchmark with a handful of messages: one part of each kind still runs, and tables and charts come of it. */
+/** The benchmark with a handful of messages: one part of each kind runs and produces tables and charts. */
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -20,7 +20,10 @@ async function run(words: string[], env: Record<string, string> = {}) {
   return { code: await child.exited, err }
 }
 
-/** One of each kind of result; what the others ask for is tested in `parts.test.ts`, and their results are the kept ones. */
+/**
+ * One part per kind of result. `parts.test.ts` tests the arguments of the others, and their results come from the
+ * committed file.
+ */
 const MEASURED = ['burst', 'small', 'pairs', 'shards', 'connections', 'idle', 'torture', 'soak-backlog']
 
 test('a part of each kind runs, and every part fills its table and its chart', { timeout: 600_000 }, async () => {
@@ -72,7 +75,7 @@ const rivalsTest = 'the comparison with Redis and NATS fills its table'
 const isMissing =
   ['redis-server', '/usr/sbin/nats-server'].some((program) => !Bun.which(program)) && process.env.CI !== 'true'
 
-if (isMissing) test.skip(`${rivalsTest}: there is no redis-server or nats-server here`)
+if (isMissing) test.skip(`${rivalsTest}: requires an installed redis-server and nats-server`)
 else
   test(rivalsTest, { timeout: 300_000 }, async () => {
     const database = await scratchDatabase()
@@ -94,13 +97,13 @@ else
     }
   })
 
-/** The commands of a part that run here. */
+/** The commands of a part that this test runs. */
 const tinyOf = (part: string): string[] =>
   PARTS.find(({ name }) => name === part)!.runs.flatMap(({ tiny, script = 'load-test.ts' }) =>
     tiny === null ? [] : [`bun scripts/${script} ${tiny}`],
   )
 
-test('a part that does not exist is refused, with the ones that do', async () => {
+test('an unknown part is refused with a list of the known ones', async () => {
   const { code, err } = await run(['--only', 'burst,brust'])
   expect(code).toBe(2)
   expect(err).toContain('There is no part "brust"')

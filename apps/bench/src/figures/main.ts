@@ -1,9 +1,9 @@
 /**
- * Measures every figure of the documents: runs the programs of each part, keeps their results in
- * docs/benchmarks/results.json, and writes from it the tables and charts of docs/BENCHMARKS.md, the figures of README.md
- * and docs/PROMISES.md, and the tables of docs/CAPACITY.md.
+ * Measures every figure of the documents. Runs the programs of each part, stores their results in
+ * docs/benchmarks/results.json, and writes from it the tables and charts of docs/BENCHMARKS.md, the figures of
+ * README.md and docs/PROMISES.md, and the tables of docs/CAPACITY.md.
  *
- *   bun scripts/bench.ts [--only burst,paced] [--with-soak]      --help lists the options
+ * bun scripts/bench.ts [--only burst,paced] [--with-soak] --help lists the options
  *
  * `parts.ts` lists the programs.
  */
@@ -22,7 +22,7 @@ import { type Measured, type Measurement, measure, type Results, readResults, wr
 
 const ROOT = join(import.meta.dirname, '../../../..')
 const DOCS = join(ROOT, 'docs')
-/** Tiny runs wait more than they work. */
+/** Tiny runs mostly wait, so several run at once. */
 const TINY_AT_ONCE = 4
 
 async function bench(options: BenchOptions, teardown: Teardown): Promise<number> {
@@ -31,7 +31,7 @@ async function bench(options: BenchOptions, teardown: Teardown): Promise<number>
     ? await readResults(resultsIn(folder))
     : await measureAll(options, folder, teardown)
   await render(results, folder)
-  // Tiny runs are too short for a soak, and too concurrent for a scenario: only their messages count.
+  // Tiny runs are too short for a soak and too concurrent for a scenario, so only their messages are checked.
   const isJudged = ({ result }: Measured) => !(options.isTiny && (result.soak || result.scenarios || result.torture))
   const isFailed = (run: Measured) => run.exitCode !== 0 && isJudged(run)
   const failed = Object.values(results).flatMap((runs) => Object.values(runs).filter(isFailed))
@@ -61,7 +61,7 @@ async function measureAll(options: BenchOptions, folder: string, teardown: Teard
   teardown.add({
     end: () => {
       ending.abort()
-      return working.catch(() => undefined) // the waiting caller reports it
+      return working.catch(() => undefined) // the waiting caller reports the error
     },
   })
   await working

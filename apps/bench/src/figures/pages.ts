@@ -7,9 +7,9 @@ import type { Measured, Results, TortureFigures } from './results.ts'
 import { byNumber, comparedTable, SOAKS, tablesOf } from './tables.ts'
 
 export interface GeneratedPage {
-  /** From the root of the repository. */
+  /** The path from the root of the repository. */
   readonly path: string
-  /** The texts by the names of their markers; null: not measured yet. */
+  /** The texts by the names of their markers; null if not measured yet. */
   textsOf(results: Results): Readonly<Record<string, string | null>>
 }
 
@@ -25,7 +25,10 @@ export const PAGES: readonly GeneratedPage[] = [
   { path: 'docs/PROMISES.md', textsOf: (results) => ({ torture: tortureCell(results.torture?.torture) }) },
 ]
 
-/** "in 9 faults of 3 kinds (`…`) none of 100 acknowledged messages was lost, misplaced or out of order" */
+/**
+ * Returns a sentence such as "in 9 faults of 3 kinds (`…`) none of 100 acknowledged messages was lost, misplaced or out
+ * of order".
+ */
 export function tortureClause(measured: Measured | undefined): string | null {
   const figures = measured?.result.torture
   if (!figures) return null
@@ -37,7 +40,7 @@ export function tortureClause(measured: Measured | undefined): string | null {
   return `${how}, of ${count(acked)} acknowledged messages ${broken}`
 }
 
-/** The same for a cell of a table. */
+/** Returns the same for a table cell. */
 export function tortureCell(measured: Measured | undefined): string | null {
   const figures = measured?.result.torture
   if (!figures) return null
@@ -48,7 +51,7 @@ export function tortureCell(measured: Measured | undefined): string | null {
 const faultsText = ({ faults, kinds }: TortureFigures): string =>
   `${plural(faults, 'fault')} of ${plural(kinds, 'kind')}`
 
-/** The sentence names the program itself. */
+/** The sentence names the program itself, so the cell omits it. */
 const wordsOf = ({ command }: Measured): string => command.replace('bun scripts/torture.ts ', '')
 
 export function chartsOf(results: Results): Record<string, string> {

@@ -5,7 +5,7 @@ import { PARTS } from './parts.ts'
 const runs = PARTS.flatMap(({ runs }) => runs).filter(({ script = 'load-test.ts' }) => script === 'load-test.ts')
 const commands = runs.flatMap(({ words, tiny }) => (tiny === null ? [words] : [words, tiny]))
 
-test.each(commands)('the load test takes %s', (words) => {
+test.each(commands)('the load test accepts %s', (words) => {
   let err = ''
   const options = readArguments(words.split(' '), {}, { writeErr: (text) => (err += text) })
   expect([typeof options, err]).toEqual(['object', ''])

@@ -1,27 +1,27 @@
-/** The parts of the benchmark: the programs of each, and their tiny forms, which only show that they work. */
+/** The parts of the benchmark: each part's programs, and their tiny forms, which only prove that they work. */
 import { parseArgs } from '@sealpost/harness/programs/command'
 import { Command, InvalidArgumentError } from 'commander'
 
 export type Script = 'load-test.ts' | 'torture.ts'
 
 export interface BenchRun {
-  /** Its name within the part. */
+  /** The name of the run within the part. */
   readonly key: string
-  /** A file in `scripts/`; default: the load test. */
+  /** A file in `scripts/`; by default the load test. */
   readonly script?: Script
   readonly words: string
-  /** The same with a handful of messages; null: other runs of the part cover it. */
+  /** The same with a handful of messages; null if other runs of the part cover it. */
   readonly tiny: string | null
 }
 
 export interface Part {
   readonly name: string
   readonly runs: readonly BenchRun[]
-  /** It takes tens of minutes, so it runs only on request. */
+  /** Whether it takes tens of minutes, and so runs only on request. */
   readonly isLong: boolean
 }
 
-/** The runs of each pair, in alternation; the documents state the median ratio. */
+/** The number of pairs of runs, in alternation; the documents state the median ratio. */
 const PAIRS = [1, 2, 3]
 const PEERS = [10, 25, 50, 100, 200]
 /** Messages of all peers together. */
@@ -128,7 +128,7 @@ interface Given {
   into?: string
 }
 
-/** Exits for help, and with 2 for wrong usage. */
+/** Exits for help, and with 2 for invalid usage. */
 export function readOptions(args: readonly string[]): BenchOptions {
   const names = PARTS.map(({ name }) => name).join(', ')
   const command = new Command('bun scripts/bench.ts')

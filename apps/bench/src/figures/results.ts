@@ -12,7 +12,7 @@ import { OperatingError } from '@sealpost/std'
 import type { VerdictLine } from '@sealpost/torture/verdict'
 import type { Script } from './parts.ts'
 
-/** Each kind of run has some of the fields. */
+/** Each kind of run sets some of the fields. */
 export type RunResult = Partial<LoadResult> &
   Partial<IdleResult> & {
     readonly sweep?: readonly LoadResult[]
@@ -31,7 +31,7 @@ export interface Measured {
   readonly result: RunResult
 }
 
-/** By part, then by run. */
+/** Results by part, then by run. */
 export type Results = Readonly<Record<string, Readonly<Record<string, Measured>>>>
 
 export async function readResults(path: string): Promise<Results> {
@@ -43,7 +43,7 @@ export async function writeResults(path: string, results: Results): Promise<void
   await Bun.write(path, foldedJson(results, 3))
 }
 
-/** Removes the series of each second, which are a hundred times as large as the rest. */
+/** Removes the per-second series, which are a hundred times as large as the rest. */
 export function withoutSeries(result: RunResult): RunResult {
   const { samples: _, ...kept } = result
   return {
@@ -58,18 +58,18 @@ const SCRIPTS = join(import.meta.dirname, '../../../../scripts')
 export interface Measurement {
   readonly script: Script
   readonly words: string
-  /** For its JSON. */
+  /** Where the program writes its JSON. */
   readonly folder: string
   readonly env: Readonly<Record<string, string>>
   readonly machine: Machine
-  /** Ends the program with the benchmark. */
+  /** Ends the program when the benchmark ends. */
   readonly signal: AbortSignal
 }
 
-/** @throws OperatingError `bench_failed` with the program's own error when it has no result */
+/** @throws OperatingError `bench_failed` with the program's own error if it has no result */
 export async function measure({ script, words, folder, env, machine, signal }: Measurement): Promise<Measured> {
   const jsonFile = join(folder, `${crypto.randomUUID()}.json`)
-  // The torture prints its JSON, the load test writes it to a file.
+  // The torture prints its JSON; the load test writes it to a file.
   const json = script === 'torture.ts' ? ['--json'] : ['--json', jsonFile]
   const child = Bun.spawn([process.execPath, join(SCRIPTS, script), ...words.split(' '), ...json], {
     env: { ...process.env, ...env },

@@ -18,7 +18,7 @@ const rowOf = (results: Results, name: string) =>
     ?.split('\n')
     .find((row) => row.includes(name))
 
-test('published, rerun and own figures stand in columns of their own, and latency counts from the call in all of them', () => {
+test('published, rerun and own figures have separate columns, and all latencies count from the call', () => {
   const results = { burst: { burst: measured(burst) } }
   expect(rowOf(results, 'delivered')).toContain('| 88,778 in 900 s | 100,000 in 74.5 s, 1,372/s | **100,000 in 2.00 s')
   expect(rowOf(results, 'call → push')).toContain('| 12.9 / 23.0 s | 21.6 / 34.8 s | **0.45 / 1.10 s** |')
@@ -26,14 +26,14 @@ test('published, rerun and own figures stand in columns of their own, and latenc
   expect(rowOf(results, 'relay')).toContain('80,000/s: storing costs 38 %')
 })
 
-test('the small bursts count from the call, too', () => {
+test('the latencies of small bursts count from the call too', () => {
   const results = { burst: { burst: measured(burst) }, small: { small: measured({ sweep }) } }
   expect(rowOf(results, '10, 50, 100 peers × 100')).toContain(
     '| 1.16 / 9.90 / 4.66 s | 1.30 / 2.60 / 4.40 s | **20.0 / 100 / 200 ms** |',
   )
 })
 
-test('a run with keys exchanged inside the clock is quoted, and left out before it was measured', () => {
+test('a run that includes the key exchange is quoted, and omitted until it was measured', () => {
   const cold = measured({ ...burst, wallMs: 6_006, messagesPerSecond: 1_665 })
   const results = { burst: { burst: measured(burst) } }
   expect(rowOf(results, '--cold')).toBeUndefined()

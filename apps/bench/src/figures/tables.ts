@@ -1,4 +1,7 @@
-/** The generated parts of README and docs/BENCHMARKS.md, by the names of their markers. Null: nothing of it was measured yet. */
+/**
+ * The generated parts of README and docs/BENCHMARKS.md, by the names of their markers. Null if nothing of a part has
+ * been measured yet.
+ */
 import { count, figure, markdownTable, median, orDash } from '@sealpost/harness/report/text'
 import { YARDSTICK_NAMES } from '@sealpost/loadtest/environment/environment'
 import { comparisonRows, phaseName } from '@sealpost/loadtest/rivals/result'
@@ -35,7 +38,7 @@ type Runs = Results[string] | undefined
 
 /** The result of a run that is known to be a load test. */
 const loadOf = (measured: Measured): LoadResult => measured.result as LoadResult
-/** Old results lack some of the clocks. */
+/** Results of earlier versions lack some of the latency measures. */
 const latency = (of: { p50: number; p99: number } | undefined): string =>
   of ? `${figure(of.p50)} / ${figure(of.p99)}` : '–'
 const faultsOf = ({ lost, timedOut, duplicates, outOfOrder, misdelivered }: LoadResult): string =>
@@ -53,7 +56,7 @@ function machineText(results: Results): string | null {
   return `Measured on ${date}: ${hardware}; ${software}; Bun ${bun}; ${commitsText(results)}.`
 }
 
-/** Each part is measured as a whole, but at different commits. */
+/** A part is measured at one commit, but different parts at different commits. */
 function commitsText(results: Results): string {
   const shaOf = ([, runs]: [string, Results[string]]) => Object.values(runs)[0]?.machine.gitSha ?? 'unknown'
   const parts = Map.groupBy(Object.entries(results), shaOf)
@@ -130,7 +133,7 @@ function pairsTable(runs: Runs): string | null {
   )
 }
 
-/** A row for each phase and server. Those of other servers end with the ratios. */
+/** One row per phase and server. Rows of other servers end with the ratios. */
 function rivalsTable(measured: Measured | undefined): string | null {
   const { comparison } = measured?.result ?? {}
   if (!comparison) return null
@@ -228,7 +231,7 @@ function shardCells(result: LoadResult): string[] {
   return [...speed, cpu.join(', '), count(faults)]
 }
 
-/** The table of the scenario, with a row for each step, and its facts. */
+/** The table of the scenario, with one row per step, and its facts. */
 export function connectionsTable(measured: Measured | undefined): string | null {
   const [scenario] = measured?.result.scenarios ?? []
   const [sheet] = scenario?.sheets ?? []
@@ -300,12 +303,12 @@ export function backlogTable(measured: Measured | undefined): string | null {
   )
 }
 
-/** Peers of the small bursts, as far as both sources have figures. */
+/** The small bursts, for the numbers of peers that both sources measured. */
 const SIZES = [10, 50, 100]
 
 type Row = readonly [name: string, published: string, rerun: string, own: string | null]
 
-/** The README's table: v0.1.0 of the earlier project, as published and as rerun, beside what was measured here. */
+/** The README's table: v0.1.0 of the earlier project, as published and as rerun, beside the current measurements. */
 export function comparedTable(results: Results): string | null {
   const burst = loadIfRun(results.burst?.burst)
   if (!burst) return null

@@ -14,7 +14,7 @@ const measured = (torture = tortureFigures(report)): Measured => ({
   result: { torture },
 })
 
-test('kinds are the scenarios that had a fault', () => {
+test('the kinds are the scenarios with at least one fault', () => {
   expect(tortureFigures(report)).toEqual({
     ...{ seed: 13, faults: 9, kinds: 2, acked: 5_300 },
     ...{ lost: 0, misdelivered: 0, misordered: 0 },
@@ -30,12 +30,12 @@ test('one run fills the sentence and the cell', () => {
   )
 })
 
-test('a run that lost something reports it', () => {
+test('a run that lost a message reports it', () => {
   const lossy = measured({ ...tortureFigures(report), lost: 3, misordered: 1 })
   expect(tortureClause(lossy)).toContain('of 5,300 acknowledged messages 3 were lost, 0 misplaced and 1 out of order')
   expect(tortureCell(lossy)).toContain('3 of 5,300 lost')
 })
 
-test('nothing is said before it was measured', () => {
+test('without a measurement there is no sentence', () => {
   expect([tortureClause(undefined), tortureCell(undefined)]).toEqual([null, null])
 })

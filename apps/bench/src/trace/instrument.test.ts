@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { instrument, stackReporter } from './instrument.ts'
 
-/** Runs the instrumented source and returns its calls, each as `caller>callee`, and what it evaluates to. */
+/** Runs the instrumented source. Returns its calls, each as `caller>callee`, and the value of the source. */
 async function callsOf(source: string): Promise<{ calls: string[]; result: unknown }> {
   const names: string[] = []
   const made: string[] = []
@@ -17,7 +17,7 @@ async function callsOf(source: string): Promise<{ calls: string[]; result: unkno
   return { calls, result }
 }
 
-test('a function, a method, an accessor and an arrow are calls of their caller', async () => {
+test('functions, methods, accessors and arrow functions are recorded as calls of their caller', async () => {
   const { calls, result } = await callsOf(`
     class Counter {
       #at = 0
@@ -35,7 +35,7 @@ test('a function, a method, an accessor and an arrow are calls of their caller',
   expect(calls).toEqual(['>main', 'main>step', 'step>step', 'main>at', 'main>twice', 'main>make', 'main>method'])
 })
 
-test('an awaited call ends the way of its caller, and what follows is of the caller again', async () => {
+test('after an await, calls are attributed to the function that awaited', async () => {
   const { calls, result } = await callsOf(`
     const tick = () => Promise.resolve(1)
     const after = (n: number) => n + 1
@@ -46,7 +46,7 @@ test('an awaited call ends the way of its caller, and what follows is of the cal
   expect(calls).toEqual(['>main', 'main>one', 'one>tick', 'main>other', 'one>after', '>after'])
 })
 
-test('types, overloads and generators stay what they are', async () => {
+test('types, overloads and generators are unchanged', async () => {
   const { calls, result } = await callsOf(`
     function pick(n: number): number
     function pick(n: string): string

@@ -1,6 +1,6 @@
 /**
- * Makes every function of a TypeScript source report when it is entered and left, so that a trace knows its caller across
- * `await`.
+ * Makes every function of a TypeScript source report when it is entered and left, so that a trace knows the caller of
+ * each call even across `await`.
  */
 import { type ParserOptions, parse } from '@babel/parser'
 
@@ -9,19 +9,19 @@ export interface Reporter {
   /** @returns the frame for the other three calls */
   enter(functionId: number): CallFrame
   leave(frame: CallFrame): void
-  /** Leaves the frame until its awaited value has arrived. */
+  /** Takes the frame off the stack until its awaited value has arrived. */
   suspend<T>(frame: CallFrame, value: T): T
   resume<T>(frame: CallFrame, value: T): T
 }
 
 export interface CallFrame {
-  /** The number of the call in the recording; -1 outside of a recording. */
+  /** The number of the call in the recording, or -1 outside of a recording. */
   readonly call: number
 }
 
 /**
- * A reporter that keeps the stack of calls. `entered` returns the number of the call; a recorder that is off returns -1.
- * Behind a rejected await the frame is not on the stack, so leaving it changes nothing.
+ * A reporter that maintains the stack of calls. `entered` returns the number of the call, or -1 while the recorder is
+ * off. After a rejected await the frame is not on the stack, so leaving it has no effect.
  */
 export function stackReporter(entered: (functionId: number, caller: CallFrame | undefined) => number) {
   const stack: CallFrame[] = []
@@ -69,7 +69,7 @@ export function instrument(source: string, nameFunction: (name: string) => numbe
   const edits: Edit[] = []
   const add = (at: number, text: string) => edits.push({ at, text })
   visit(parse(source, OPTIONS).program as unknown as Node, 'module', false)
-  // A stable sort keeps an outer function's insertion before an inner one's at the same place.
+  // A stable sort keeps an outer function's insertion before an inner one's at the same position.
   edits.sort((a, b) => a.at - b.at)
   let code = ''
   let done = 0
@@ -112,7 +112,7 @@ export function instrument(source: string, nameFunction: (name: string) => numbe
   }
 }
 
-/** Types hold no functions that run; these do. */
+/** Type nodes contain no functions that run, except in these kinds. */
 const RUNTIME_TS = new Set([
   ...['TSAsExpression', 'TSSatisfiesExpression', 'TSNonNullExpression', 'TSTypeAssertion', 'TSParameterProperty'],
   ...['TSInstantiationExpression', 'TSEnumDeclaration'],
@@ -145,14 +145,14 @@ function keyOf(node: Node): string | undefined {
   return key?.name ?? key?.id?.name ?? key?.value
 }
 
-/** The name of a function in this place, from its variable, property or field. */
+/** Returns the name of a function from its variable, property or field. */
 function nameOf(parent: Node, key: string, child: Node): string | undefined {
   if (key === 'init' && parent.type === 'VariableDeclarator') return (parent as Node & { id: KeyNode }).id.name
   if (key === 'value') return keyOf(parent)
   return FUNCTIONS.has(child.type) ? undefined : keyOf(child)
 }
 
-/** The parentheses around an expression are outside of its node. */
+/** The parentheses around an expression are outside its node. */
 function parenthesesBefore(node: Node): number {
   const { extra } = node as Node & { extra?: { parenthesized?: boolean; parenStart?: number } }
   return extra?.parenthesized ? node.start - extra.parenStart! : 0

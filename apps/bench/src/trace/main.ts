@@ -1,5 +1,5 @@
 /**
- * Prints which files and functions of the broker one plain envelope passes, and its settle:
+ * Prints which files and functions of the broker one plain envelope and its settle pass through:
  * `bun scripts/trace-message.ts [--functions] [--json]`.
  */
 

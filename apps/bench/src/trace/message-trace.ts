@@ -1,4 +1,4 @@
-/** Records what a broker runs for one plain envelope, and for its settle: the functions of the broker and the packages. */
+/** Records which functions of the broker and the packages a broker runs for one plain envelope and for its settle. */
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { BrokerProgram } from '@sealpost/broker-program'
@@ -10,20 +10,20 @@ import { migrate } from '@sealpost/schema'
 import { connect } from '@sealpost/sdk'
 import type { Recording } from './preload.ts'
 
-/** Files whose functions only read and write bytes. They are not steps of the path. */
+/** Files that only read and write bytes, and do not count as steps of the path. */
 const BYTE_FILES = [
   ...['packages/protocol/src/layout.ts', 'packages/queue/src/postgres/binary.ts', 'packages/pg/src/pipeline/wire.ts'],
   ...['packages/protocol/src/cursor.ts', 'packages/protocol/src/items.ts'],
   ...['packages/queue/src/postgres/batch-writer.ts', 'packages/std/src/hex.ts'],
 ]
-/** Work besides the messages: scans for operators, and replies to statements that postgres.js runs. */
+/** Background work: scans for operators, and replies to statements that postgres.js runs. */
 const BACKGROUND = ['apps/broker/src/admin/', 'packages/pg/src/column-types.ts', 'packages/pg/src/connection.ts']
 /** Starts the periodic work of the driver, such as the session scan. */
 const PERIODIC = 'packages/driver/src/background.ts every'
 const PRELOAD = join(import.meta.dirname, 'preload.ts')
 /** The census and other timers run in some of them. */
 const ROUNDS = 7
-/** Longer than the SDK collects settles for (100 ms) and than a commit takes on a busy machine. */
+/** Longer than the time for which the SDK collects settles (100 ms), and than a commit takes on a busy machine. */
 const REST_MS = 400
 
 export interface MessageTrace {
@@ -36,10 +36,10 @@ export interface MessageTrace {
 export interface PathTrace {
   /** In the order of their first calls. */
   readonly files: readonly string[]
-  /** Calls into another file than the caller's. */
+  /** Calls from one file into another. */
   readonly moves: number
   readonly calls: number
-  /** Each call in order: `file name`. */
+  /** Each call in order, as `file name`. */
   readonly functions: readonly string[]
 }
 
@@ -93,7 +93,7 @@ async function openTracedBroker(teardown: Teardown) {
   return { mesh, broker, recordings }
 }
 
-/** The recordings among the lines of the broker's log. */
+/** Finds the recordings among the lines of the broker's log. */
 class Recordings {
   readonly #made: Recording[] = []
   #waiting: ((recording: Recording) => void) | null = null
@@ -115,7 +115,7 @@ class Recordings {
   }
 }
 
-/** The path of one message, from recordings of several. Files that only some of them entered are background work. */
+/** The path of one message, from several recordings. Files that only some of them contain are background work. */
 export function pathOf(recordings: readonly Recording[]): PathTrace {
   const traces = recordings.map(stepsOf)
   const common = traces.map(({ files }) => new Set(files)).reduce((all, files) => all.intersection(files))

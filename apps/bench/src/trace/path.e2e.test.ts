@@ -8,7 +8,9 @@ import { traceMessage } from './message-trace.ts'
 const ARCHITECTURE = join(import.meta.dirname, '../../../../docs/ARCHITECTURE.md')
 const ROW = /^\| \d+ \| `([^`]+)` \|/gm
 
-test('a plain envelope passes the files that the architecture lists, and few calls', { timeout: 120_000 }, async () => {
+test('a plain envelope passes through the files that the architecture lists, with a limited number of calls', {
+  timeout: 120_000,
+}, async () => {
   const teardown = new Teardown()
   try {
     const { envelope, settle } = await traceMessage(teardown)

@@ -1,6 +1,6 @@
 /**
- * Preloaded into a broker (`bun --preload`): records which functions of the broker and the packages run. `SIGUSR2` starts a
- * recording and ends it; the end prints the `Recording` as one line of JSON.
+ * Preloaded into a broker (`bun --preload`): records which functions of the broker and the packages run. `SIGUSR2`
+ * starts and stops a recording; stopping it prints the `Recording` as one line of JSON.
  */
 import { readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
@@ -9,9 +9,9 @@ import { instrument, stackReporter } from './instrument.ts'
 export type TracedCall = readonly [functionNo: number, callerNo: number]
 
 export interface Recording {
-  /** The functions that were entered, each once. */
+  /** The functions that were entered, each listed once. */
   readonly functions: readonly { readonly file: string; readonly name: string }[]
-  /** Each call in order: the index of the function and that of the calling call, -1 for a call by the platform. */
+  /** Each call in order: the index of the function and that of the calling call, or -1 for a call by the runtime. */
   readonly calls: readonly TracedCall[]
 }
 
@@ -25,7 +25,7 @@ const { reporter, stack } = stackReporter((functionId, caller) =>
 )
 Object.assign(globalThis, { __trace: reporter })
 
-// Timers that repeat belong to no message.
+// Repeating timers belong to no message.
 const { setInterval } = globalThis
 globalThis.setInterval = ((run: (...args: unknown[]) => void, ...rest: unknown[]) =>
   Reflect.apply(setInterval, globalThis, [

@@ -16,7 +16,7 @@ import type { ContenderName } from './result.ts'
 export interface RivalCast {
   readonly server: ContenderName
   readonly port: number
-  /** The mesh of a Sealpost broker. */
+  /** The key of a Sealpost broker; null for other servers. */
   readonly brokerKey: PeerKey | null
   readonly meshId: MeshId
   readonly peerKeys: readonly PeerKey[]

@@ -23,9 +23,9 @@ export interface RivalServer {
   readonly mesh: MeshMembers
   /** The products and their versions. */
   readonly version: string
-  /** The URL of a Sealpost broker. */
+  /** The key of a Sealpost broker; null for other servers. */
   readonly brokerKey: PeerKey | null
-  /** The mesh of Sealpost. */
+  /** The conditions of a Sealpost run; null for other servers. */
   readonly conditions: RunConditions | null
   /** Rejects when the server ends during the run. */
   readonly failed: Promise<never>

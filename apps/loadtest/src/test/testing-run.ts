@@ -30,7 +30,7 @@ export class LoadTestWorld {
   folder = ''
   databaseUrl = ''
   #drop: (() => Promise<void>) | undefined
-  /** Processes and files that a failed test may have left behind. */
+  /** Processes that a failed test may have left running. */
   readonly #running = new Set<ChildProcess>()
 
   constructor() {

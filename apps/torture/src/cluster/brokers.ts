@@ -1,6 +1,6 @@
 /**
- * The brokers of a run, each a program behind proxies: one to Postgres, and one for each program of peers. A broker that
- * ends by itself or logs an error is a fault of the product.
+ * The brokers of a run. Each is a program behind proxies: one to Postgres, and one per program of peers. A broker that
+ * exits by itself or logs an error counts as a fault of the product.
  */
 
 import { type BrokerProgram, logLine, startBroker } from '@sealpost/broker-program'
@@ -27,7 +27,7 @@ interface Surroundings extends BrokerSetting {
   readonly ledger: LedgerWriter
 }
 
-/** Times are short so that a run sees many of each. The verdict doesn't depend on them. */
+/** Times are short so that each of them occurs many times in a run. The verdict doesn't depend on them. */
 export const SETTINGS: Readonly<Record<string, string>> = {
   HOST: '127.0.0.1',
   PORT: '0',
@@ -54,7 +54,7 @@ interface Place {
 export class Brokers {
   /** Failures that no scenario caused. */
   readonly faults: string[] = []
-  /** Between each program of peers and its broker. */
+  /** Proxies between each program of peers and its broker. */
   readonly fronts: readonly TcpProxy[]
   readonly #around: Surroundings
   readonly #places: readonly Place[]
@@ -89,7 +89,7 @@ export class Brokers {
     return this.#brokerKey!
   }
 
-  /** Between this broker and Postgres. */
+  /** The proxy between this broker and Postgres. */
   link(no: number): TcpProxy {
     return this.#places[no]!.link
   }
@@ -135,7 +135,7 @@ export class Brokers {
   async kill(no: number): Promise<void> {
     const place = this.#places[no]!
     const { process } = place
-    place.process = null // so that its end is not a fault
+    place.process = null // so that its end does not count as a fault
     process?.kill()
     await process?.exited
   }
@@ -163,7 +163,7 @@ export class Brokers {
     if (lastWords !== ENDED_WELL) this.faults.push(`broker ${no} ended after SIGTERM: ${lastWords}`)
   }
 
-  /** Retries like a supervisor: a start fails if Postgres is too busy to respond in time. */
+  /** Retries like a supervisor, because a start fails if Postgres is too busy to respond in time. */
   async #spawn(no: number): Promise<BrokerProgram> {
     for (let tries = 1; ; tries++) {
       try {

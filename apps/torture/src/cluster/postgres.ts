@@ -8,14 +8,14 @@ import { type Database, openDatabase } from '@sealpost/pg'
 import { assert, OperatingError, type PeerKey } from '@sealpost/std'
 
 export interface PostgresSetting extends Pick<EmbeddedOptions, 'dataDir' | 'settings' | 'environment'> {
-  /** A running server, which scenarios can't kill or stop. */
+  /** A running server that scenarios can't kill or stop. */
   readonly url?: string
 }
 
 /** A message that is still in the database at the end, queued or dead. */
 export interface Leftover {
   readonly envelopeId: string
-  /** `null`: it is queued. */
+  /** `null` if it is queued. */
   readonly reason: 'expired' | 'strikes' | 'rejected' | null
 }
 
@@ -33,7 +33,7 @@ export class Postgres {
   readonly url: string
   readonly #options: EmbeddedOptions
   readonly #db: Database
-  /** `null`: the caller provided the server. */
+  /** `null` if the caller provided the server. */
   #server: EmbeddedPostgres | null
   #hasEnded = false
 
@@ -100,7 +100,7 @@ export class Postgres {
     await this.answers()
   }
 
-  /** Connects again and again until the server accepts. @throws OperatingError `postgres_silent` */
+  /** Retries the connection until the server accepts it. @throws OperatingError `postgres_silent` */
   async answers(): Promise<void> {
     const deadline = performance.now() + ANSWERS_WITHIN_MS
     while (performance.now() < deadline) {
@@ -111,7 +111,7 @@ export class Postgres {
     throw new OperatingError('postgres_silent', `Postgres accepted no connection within ${ANSWERS_WITHIN_MS} ms.`)
   }
 
-  /** Connections of the brokers. */
+  /** Counts the connections of the brokers. */
   async backends(): Promise<Backend[]> {
     const rows = await this.#db.run(
       (sql) => sql<Backend[]>`select pid, application_name as name from pg_stat_activity
@@ -141,7 +141,7 @@ export class Postgres {
     return row!.n
   }
 
-  /** Counts queued messages with a time to live of seconds. */
+  /** Counts queued messages with a time to live of a few seconds. */
   async countBrief(): Promise<number> {
     const [row] = await this.#db.run(
       (sql) => sql<{ n: number }[]>`select count(*)::int as n from message_queue
@@ -168,7 +168,7 @@ export class Postgres {
     return [...rows]
   }
 
-  /** The server's clock, in ms since 1970. */
+  /** Returns the server's clock, in ms since 1970. */
   async clockMs(): Promise<number> {
     const [row] = await this.#db.run(
       (sql) => sql<{ ms: number }[]>`select extract(epoch from clock_timestamp())::float8 * 1000 as ms`,

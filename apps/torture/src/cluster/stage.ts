@@ -1,4 +1,4 @@
-/** The parts of one run (Postgres, brokers, peers and their ledgers), and the actions that scenarios take on them. */
+/** The stage of one run (Postgres, brokers, peers and their ledgers), and the actions of scenarios on it. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -28,7 +28,7 @@ export interface TortureClusterOptions extends BrokerSetting, PopulationSetting 
 /** The scale of durations and amounts. */
 export type Measure = 'short' | 'full'
 
-/** A run is stuck when no message moved for this time, or a condition did not come true within the next one. */
+/** A run is stuck if no message moved for this time, or if a condition did not hold within that time again. */
 const STUCK_AFTER_MS = 90_000
 const WAITED_TOO_LONG_MS = 300_000
 const LOOK_MS = 20
@@ -153,7 +153,9 @@ export class TortureCluster {
     }
   }
 
-  /** Stops the traffic and waits until the queue is empty. @returns what is left if the queue is stuck; otherwise null */
+  /**
+   * Stops the traffic and waits until the queue is empty. @returns what is left if the queue is stuck; otherwise null
+   */
   async drain(): Promise<string | null> {
     const { population, postgres } = this
     try {

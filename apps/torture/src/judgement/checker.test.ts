@@ -66,7 +66,7 @@ test('a message that reached a socket but no application is lost', async () => {
   expect(await new Book().sent(0).acked(0).pushed(0).findings()).toMatchObject({ rules: ['lost'] })
 })
 
-test('a refused message may be stored or not; a send without a reply is reported', async () => {
+test('a refused message may be stored or not, and a send without a reply is reported', async () => {
   const book = new Book().sent(0).add({ e: 'refused', from: 0, to: 1, n: 0, code: 'maybe_sent' }).pushed(0).got(0)
   expect(await book.findings()).toEqual(CLEAN)
   expect(await book.sent(1).findings()).toMatchObject({ rules: ['unanswered'] })
@@ -83,7 +83,7 @@ test('a message with a wrong recipient, sender or body, or without a send, is mi
   expect((await spoiled.findings()).rules).toEqual(['misdelivered'])
 })
 
-test('first deliveries of a pair ascend; gaps and repeats do not matter', async () => {
+test('first deliveries of a pair ascend, and gaps and repeats do not matter', async () => {
   const turned = new Book().sent(0).sent(1).acked(0).acked(1).pushed(1).pushed(0).got(0).got(1)
   expect((await turned.findings()).rules).toEqual(['misordered'])
   const shown = new Book().sent(0).sent(1).acked(0).acked(1).pushed(0).pushed(1).got(1).got(0)
@@ -92,7 +92,7 @@ test('first deliveries of a pair ascend; gaps and repeats do not matter', async 
   expect(await gap.findings()).toEqual({ rules: [], causes: ['session'] })
 })
 
-test('a brief message may be overtaken while the clock is set, and only then', async () => {
+test('a short-lived message may be overtaken while the clock is set, and only then', async () => {
   const said = () => new Book().sent(0, 'brief').sent(1).acked(0).acked(1)
   const overtaken = (book: Book) => book.pushed(1).got(1).pushed(0).got(0).findings()
   const set = { e: 'fault', no: 1, scenario: 'clock-database', peers: null } as const
@@ -122,7 +122,7 @@ test('a lease may have expired while its push was delayed', async () => {
   expect(await book.findings()).toEqual({ rules: [], causes: ['lease'] })
 })
 
-test('the same attempt again, or another id in the queue, has no cause', async () => {
+test('a repeated attempt, or another id in the queue, has no cause', async () => {
   const twice = new Book().delivered(0).pushed(0, { session: 2 })
   expect((await twice.findings()).rules).toEqual(['duplicated'])
   const stored = new Book().delivered(0).pushed(0, { session: 2, attempt: 2, deliveryId: 77 })
@@ -134,7 +134,7 @@ test('an application receives a message once in each life', async () => {
   expect(await new Book().delivered(0).got(0, { life: 2 }).findings()).toEqual(CLEAN)
 })
 
-test('alarms of the SDK, and dead letters without a failing recipient, are reported', async () => {
+test('tampering alarms, and dead letters without a failing recipient, are reported', async () => {
   const alarmed = new Book().delivered(0).add({ e: 'alarm', peer: 1, what: 'box_broken', envelopeId: idOf(0) })
   expect((await alarmed.findings()).rules).toEqual(['tampered'])
   expect((await new Book().sent(0).acked(0).left(0, 'strikes').findings()).rules).toEqual(['struck'])

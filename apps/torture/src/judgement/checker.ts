@@ -1,7 +1,7 @@
 /**
- * Checks a history against the promises: an acked message is delivered, queued, or dead for a reason (P1, P2); no peer
- * receives what was not sent to it (P4, P9); one send is one delivery (P5); first deliveries keep their order (P6); each
- * further push has a cause (P7), and the application does not see it (P8).
+ * Checks a history against the promises. An acked message is delivered, queued, or dead for a reason (P1, P2). No peer
+ * receives what was not sent to it (P4, P9). One send is one delivery (P5). First deliveries keep their order (P6).
+ * Each further push has a cause (P7), and the application does not see it (P8).
  */
 import type { Break, History, Push, Sent } from './ledger.ts'
 
@@ -13,7 +13,7 @@ export interface Breach {
 
 export type Rule = 'lost' | 'misdelivered' | 'misordered' | 'duplicated' | 'tampered' | 'struck' | 'unanswered'
 
-/** A redelivery and what permits it. */
+/** A redelivery and the cause that permits it. */
 interface Repeat {
   readonly atMs: number
   readonly cause: Cause
@@ -76,8 +76,8 @@ function* misdelivered({ byEnvelope, pushes, got, invented }: History): Generato
 }
 
 /**
- * First deliveries of a pair ascend. A brief message that waited while the clock was set may be overtaken: it was expired
- * for a while, and then no longer.
+ * Checks that first deliveries of a pair ascend. A short-lived message that waited while the clock was set may be
+ * overtaken, because it was expired for a while and then valid again.
  */
 function* misordered(history: History, by: 'firstPushed' | 'firstGot'): Generator<Breach> {
   const last = new Map<string, number>()
@@ -94,7 +94,7 @@ function* misordered(history: History, by: 'firstPushed' | 'firstGot'): Generato
   }
 }
 
-/** Each further push of an envelope has a cause of P7, a higher attempt, and the same id in the queue. */
+/** Checks that each further push of an envelope has a cause of P7, a higher attempt, and the same id in the queue. */
 function* repeated(history: History, { leaseMs }: CheckOptions, repeats: Repeat[]): Generator<Breach> {
   for (const [envelopeId, list] of history.pushes)
     for (const [i, push] of list.entries()) {
@@ -109,7 +109,10 @@ function* repeated(history: History, { leaseMs }: CheckOptions, repeats: Repeat[
     }
 }
 
-/** In one life the SDK hands each message to the application once, unless the application asked for a retry. */
+/**
+ * Checks that within one life the SDK hands each message to the application once, unless the application asked for a
+ * retry.
+ */
 function* shownTwice({ got, putOffAtMs }: History): Generator<Breach> {
   for (const [envelopeId, list] of got) {
     if (list.length === 1 || putOffAtMs.has(envelopeId)) continue
@@ -124,7 +127,10 @@ function* tampered({ alarms }: History): Generator<Breach> {
     yield { rule: 'tampered', atMs, sentence: `peer ${peer} reported ${what} ${envelopeId}`.trimEnd() }
 }
 
-/** Failed attempts make a dead letter only of a message that its recipient throws, never of one that a fault interrupted. */
+/**
+ * Checks that failed attempts make a dead letter only of a message whose handler throws, never of one that a fault
+ * interrupted.
+ */
 function* struck({ leftovers, byEnvelope }: History): Generator<Breach> {
   for (const [envelopeId, reason] of leftovers) {
     const sent = byEnvelope.get(envelopeId)
@@ -140,7 +146,6 @@ function* struck({ leftovers, byEnvelope }: History): Generator<Breach> {
 const CAUSES = ['session', 'lease', 'fence', 'clock', 'retry'] as const
 /**
  * Why a delivery was pushed again (P7), as far as the ledger shows it.
- *
  * - `session`: the session ended before the settlement was committed.
  * - `lease`: the delivery was not settled within the lease.
  * - `fence`: a reply of the database was lost, which voids the leases that it may have contained.
@@ -155,9 +160,9 @@ interface RepeatContext {
   readonly leaseMs: number
 }
 
-/** The longest time from the start of a lease to the push at the recipient, unless something stood still. */
+/** The longest time from the start of a lease to the push at the recipient, unless a program stalled. */
 const ON_ITS_WAY_MS = 1000
-/** A broker logs each kind of failure once per second, and retries a failed fence after a while. */
+/** A broker logs each kind of failure at most once per second, and retries a failed fence after a while. */
 const FAILURE_REACH_MS = 8000
 /** Scenarios that set the database's clock. */
 const SETS_CLOCK = /^clock/
@@ -166,7 +171,7 @@ const SETS_CLOCK = /^clock/
 function causeOf(push: Push, before: Push, { history, envelopeId, leaseMs }: RepeatContext): Cause | null {
   const { breaks, brokerFailuresMs, putOffAtMs } = history
   if (push.deliveryId !== before.deliveryId || push.attempt === before.attempt) return null
-  // A lease on insert may lapse at once, and its message be claimed again before the first push.
+  // A lease that was taken on insert may lapse at once, and its message may be claimed again before the first push.
   if (isClockSet(breaks, before.atMs - ON_ITS_WAY_MS, push.atMs)) return 'clock'
   if (push.attempt < before.attempt) return null
   if (putOffAtMs.get(envelopeId)?.some((ms) => ms >= before.atMs && ms <= push.atMs)) return 'retry'
@@ -176,7 +181,7 @@ function causeOf(push: Push, before: Push, { history, envelopeId, leaseMs }: Rep
   return null
 }
 
-/** Returns the earliest start of a push's lease: a stall delays pushes of earlier claims. */
+/** Returns the earliest start of a push's lease. A stall delays pushes of earlier claims. */
 function leasedByMs(pushedAtMs: number, stalls: RepeatContext['history']['stalls']): number {
   let atMs = pushedAtMs - ON_ITS_WAY_MS
   for (const { fromMs, untilMs } of stalls)

@@ -1,7 +1,7 @@
 /**
- * The ledger: what happened to every message, one JSON line per event, one file per program. `historyOf` joins the files,
- * `checker.ts` judges the result. Peers are named by their number in the population; times are ms since 1970 by a clock
- * that no test sets (`clockMs`).
+ * The ledger: what happened to every message, one JSON line per event, one file per program. `historyOf` joins the
+ * files, and `checker.ts` judges the result. Peers are named by their number in the population. Times are ms since 1970
+ * by a clock that no test sets (`clockMs`).
  */
 import { appendFileSync, createReadStream } from 'node:fs'
 import { createInterface } from 'node:readline'
@@ -9,9 +9,9 @@ import type { Leftover } from '../cluster/postgres.ts'
 
 export type Kind =
   | 'plain'
-  /** It lives for two seconds. */
+  /** A message that expires after two seconds. */
   | 'brief'
-  /** Its recipient's handler always throws. */
+  /** A message for which the recipient's handler always throws. */
   | 'poison'
 
 export type PushedItem = readonly [id: number, envelopeId: string, sender: number, attempt: number]
@@ -31,8 +31,8 @@ export type LedgerEvent = { readonly atMs: number } & (
   | { readonly e: 'pushed'; readonly peer: number; readonly session: number; readonly items: readonly PushedItem[] }
   | { readonly e: 'settled'; readonly peer: number; readonly session: number; readonly ids: readonly number[] }
   /**
-   * The application received it. `isWhole`: body, sender and recipient are those of the send. `life` counts the starts of
-   * the peer, each with a new inbox.
+   * The application received the message. `isWhole`: body, sender and recipient are those of the send. `life` counts
+   * the starts of the peer, each with a new inbox.
    */
   | ({
       readonly e: 'got'
@@ -48,7 +48,7 @@ export type LedgerEvent = { readonly atMs: number } & (
   | { readonly e: 'alarm'; readonly peer: number; readonly what: string; readonly envelopeId: string }
   /** This program did not run since `sinceMs`. */
   | { readonly e: 'stood still'; readonly sinceMs: number }
-  /** `peers`: the affected ones; null: all. */
+  /** `peers`: the affected ones; null for all. */
   | { readonly e: 'fault'; readonly no: number; readonly scenario: string; readonly peers: readonly number[] | null }
   | { readonly e: 'repaired'; readonly no: number }
   /** The broker logged a failed database operation. */
@@ -114,7 +114,7 @@ export interface Sent {
   readonly sentAtMs: number
   ackedAtMs: number | null
   refusedWith: string | null
-  /** From its ack or its recipient's application. */
+  /** From the message's ack or the recipient's application. */
   envelopeId: string | null
 }
 
@@ -130,27 +130,27 @@ export interface Break {
 export interface History {
   readonly sent: readonly Sent[]
   readonly byEnvelope: ReadonlyMap<string, Sent>
-  /** By envelope, in the order of arrival. */
+  /** Deliveries by envelope, in the order of arrival. */
   readonly pushes: ReadonlyMap<string, readonly Push[]>
   readonly got: ReadonlyMap<string, readonly Got[]>
   /** The order of first arrivals, at the socket and in the application. */
   readonly firstPushed: readonly (readonly [peer: number, envelopeId: string])[]
   readonly firstGot: readonly (readonly [peer: number, envelopeId: string])[]
-  /** Envelopes that an application received and no peer sent. */
+  /** Envelopes that an application received although no peer sent them. */
   readonly invented: readonly string[]
   readonly putOffAtMs: ReadonlyMap<string, readonly number[]>
   readonly alarms: readonly Extract<LedgerEvent, { e: 'alarm' }>[]
   readonly breaks: readonly Break[]
-  /** Times during which something may not have run: faults, and programs without a processor. */
+  /** Times during which something may not have run: faults, and programs without CPU time. */
   readonly stalls: readonly { readonly fromMs: number; readonly untilMs: number }[]
-  /** Ascending times. */
+  /** Times, ascending. */
   readonly brokerFailuresMs: readonly number[]
   readonly leftovers: ReadonlyMap<string, Leftover['reason']>
 }
 
 type Event<E extends LedgerEvent['e']> = Extract<LedgerEvent, { e: E }>
 
-/** Joins the events of all programs; each program's are in order. */
+/** Joins the events of all programs; the events of each program are already in order. */
 export async function historyOf(
   events: AsyncIterable<LedgerEvent> | Iterable<LedgerEvent>,
   leftovers: readonly Leftover[],
@@ -217,7 +217,7 @@ class JoinedEvents {
     return [...this.#breaks.values()].map((one) => ({ ...one, untilMs: Math.min(one.untilMs, this.#lastMs) }))
   }
 
-  /** The recipient's program may have recorded an envelope before its sender's did. */
+  /** The recipient's program may have recorded an envelope before its sender's program did. */
   bySender(): Pick<History, 'sent' | 'byEnvelope' | 'invented'> {
     for (const reply of this.#replies) this.#addReply(reply)
     const byEnvelope = new Map<string, Sent>()

@@ -7,14 +7,14 @@ import type { Break, History } from './ledger.ts'
 type ScenarioOutcome =
   | 'held'
   | 'broken'
-  /** Its fault hit nothing, or too little was sent, so that it shows nothing. */
+  /** The fault hit nothing, or too little was sent, so the run proves nothing. */
   | 'invalid'
   | 'skipped'
 
 export interface VerdictLine {
   readonly scenario: string
   readonly outcome: ScenarioOutcome
-  /** Why it is not `held`. */
+  /** Why the outcome is not `held`. */
   readonly reasons: readonly string[]
   readonly rounds: number
   readonly acked: number
@@ -26,13 +26,13 @@ export interface VerdictLine {
   /** Permitted redeliveries, by cause. */
   readonly repeats: Readonly<Record<Cause, number>>
   readonly longestPauseMs: number
-  /** The longest time from the end of a fault to the first new ack of an affected peer; null: there was none. */
+  /** The longest time from the end of a fault to the first new ack of an affected peer; null if there was none. */
   readonly recoveryMs: number | null
   /** The highest memory use of a broker. */
   readonly brokerRssMb: number | null
 }
 
-/** What the run noticed beside the ledgers. */
+/** What the run noticed besides the ledgers. */
 export interface Noticed {
   /** Failures of the whole run, such as a broker that died or a queue that never emptied. */
   readonly faults: readonly string[]
@@ -42,7 +42,7 @@ export interface Noticed {
 }
 
 export interface Bounds extends CheckOptions {
-  /** The longest permitted recovery; null: no limit. */
+  /** The longest permitted recovery; null for no limit. */
   readonly recoveryMs: number | null
 }
 

@@ -1,4 +1,4 @@
-/** Proves the checker: it finds each bug that is planted in a broker, and none in the product. */
+/** Tests the checker: it finds each bug that is planted in a broker, and none in the unchanged broker. */
 import { join } from 'node:path'
 import { Teardown } from '@sealpost/harness/programs/teardown'
 import { scratchDatabase } from '@sealpost/schema/testing'
@@ -14,7 +14,7 @@ import { PLANT_NAMES, type Plant } from './test/plants.ts'
 const PRELOAD = ['--preload', join(import.meta.dirname, 'test/plants.ts')]
 const SLOW = 240_000
 
-/** Injects nothing beside the planted bug. */
+/** Injects nothing besides the planted bug. */
 const calm: TortureScenario = {
   name: 'calm',
   summary: '',
@@ -40,7 +40,10 @@ const expiry: TortureScenario = {
   },
 }
 
-/** The bug shows only if the lost commit held envelopes: on a busy machine two in a row held settles alone. */
+/**
+ * The bug shows only if the lost commit contained envelopes. On a busy machine, two commits in a row contained only
+ * settles.
+ */
 const manyAnswersLost: TortureScenario = {
   ...answerLost,
   inject: async (stage, fault) => {
@@ -97,7 +100,7 @@ test('a broker without a planted bug breaks no rule', { timeout: SLOW }, async (
   expect(line.acked).toBeGreaterThanOrEqual(400)
 })
 
-test.for(PLANT_NAMES)('a broker that %s is noticed', { timeout: SLOW }, async (plant) => {
+test.for(PLANT_NAMES)('the checker detects a broker that %s', { timeout: SLOW }, async (plant) => {
   const { rule, during = calm } = NOTICED[plant]
   const line = await run(during, { runtimeArgs: PRELOAD, env: { PLANTED: plant } })
   expect(line.outcome).toBe('broken')

@@ -1,5 +1,5 @@
 /**
- * One peer of the population: the real SDK, which records every send and delivery in the ledger. A WebSocket of its own
+ * One peer of the population: the real SDK, with every send and delivery recorded in the ledger. A custom WebSocket
  * records pushes and settles too, because the SDK hides duplicates from the application.
  */
 import { boxKeysFromSecret, signingKeysFromSeed } from '@sealpost/identity'
@@ -52,7 +52,7 @@ export class Actor {
   get pending(): number {
     return this.#peer?.pendingCount ?? 0
   }
-  /** Stops writing while many sends are pending, like an application whose broker is away. */
+  /** Stops writing while many sends are pending, like an application whose broker is unreachable. */
   get mayWrite(): boolean {
     return this.#peer !== null && this.pending < WAITING_MAX
   }
@@ -124,7 +124,7 @@ export class Actor {
   }
 }
 
-/** A body names its sender, recipient and number; its filling follows from them. */
+/** A body names its sender, recipient and number, which also determine its padding. */
 interface Said {
   readonly from: number
   readonly to: number
@@ -158,7 +158,7 @@ function saidIn(body: Uint8Array): Said | null {
 
 const fillingAt = (at: number, seed: number): number => (at * 31 + seed * 7) & 0xff
 
-/** A sender outside the population. */
+/** Stands for a sender outside the population. */
 const STRANGER = -1
 
 interface Recording extends Pick<ActorContext, 'ledger' | 'numberOf'> {

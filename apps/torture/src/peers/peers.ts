@@ -1,4 +1,7 @@
-/** A program that plays a share of the population by the commands of `population.ts`. It ends with its parent. */
+/**
+ * A program that runs a share of the population, controlled by the commands of `population.ts`. It ends with its
+ * parent.
+ */
 import { ready } from '@sealpost/identity'
 import { clockMs } from '@sealpost/sdk'
 import { type PeerKey, type Random, seededRandom } from '@sealpost/std'
@@ -8,10 +11,10 @@ import type { PeerCommand, PeerProgress, PeerReply, PeerSetup } from './populati
 
 const PROGRESS_MS = 100
 const SEND_EVERY_MS = 10
-/** One message in this number has a short time to live. */
+/** One in this number of messages has a short time to live. */
 const BRIEF_ONE_IN = 40
 const JOINING_AT_ONCE = 16
-/** A timer that is this late shows that the program did not run. */
+/** If a timer is this late, the program did not run meanwhile. */
 const STOOD_STILL_MS = 400
 /** Bursts yield to the other actors after this number of messages. */
 const BURST_CHUNK = 64
@@ -128,7 +131,7 @@ function listen(): void {
   process.on('uncaughtException', fail)
   process.on('unhandledRejection', fail)
   process.on('disconnect', () => process.exit(0)) // the parent is gone
-  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the parent ends it
+  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the parent ends this program
 }
 
 if (import.meta.main) listen()

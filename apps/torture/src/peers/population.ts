@@ -28,12 +28,12 @@ export interface PeerSetup {
 
 export type PeerCommand =
   | ({ readonly do: 'prepare' } & PeerSetup)
-  /** The reply follows when each peer has its first session. */
+  /** The reply follows once each peer has its first session. */
   | { readonly do: 'join'; readonly peers: readonly number[] }
   | { readonly do: 'leave'; readonly peers: readonly number[] }
   /** Messages per second of all joined peers together; 0 stops the traffic. */
   | { readonly do: 'pace'; readonly perSecond: number }
-  /** The reply follows when the outbox has accepted all. */
+  /** The reply follows once the outbox has accepted all. */
   | { readonly do: 'burst'; readonly from: number; readonly to: number; readonly count: number; readonly kind: Kind }
   /** How long an application works on each message. */
   | { readonly do: 'dawdle'; readonly peers: readonly number[]; readonly forMs: number }
@@ -59,11 +59,11 @@ export type PeerReply =
 /** A program of peers. */
 interface Cast {
   readonly peers: number
-  /** Peers write to all peers that write; the others are silent. */
+  /** Whether the peers are writers, which write only to each other; other peers are silent. */
   readonly isWriting: boolean
-  /** The number of peers, the last ones, that receive while they are away and join at the end. */
+  /** How many peers, counted from the end, receive while they are absent and join at the end. */
   readonly sleepers: number
-  /** They connect without a proxy, because there are too many of them. */
+  /** Whether they connect without a proxy, because there are too many of them. */
   readonly isDirect?: boolean
 }
 
@@ -108,7 +108,7 @@ export async function invite({ casts, meshes: count }: PopulationSetting): Promi
 }
 
 interface ProgramOptions {
-  /** By program. */
+  /** Progress by program. */
   readonly urls: readonly string[]
   readonly brokerKey: PeerKey
   readonly ledgerFiles: readonly string[]
@@ -214,7 +214,7 @@ export class Population {
     return this.#all('flush', () => ({ do: 'flush' }))
   }
 
-  /** Rejects when a program failed. */
+  /** Rejects when a program has failed. */
   get failed(): Promise<never> {
     return this.#failed.promise
   }

@@ -1,4 +1,4 @@
-/** Machines that run out of disk, or whose clock is set. Each scenario needs its own Postgres or brokers. */
+/** Machines whose disk is full or whose clock is set. Each scenario needs its own Postgres or brokers. */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, closeSync, mkdtempSync, openSync, rmSync, writeFileSync, writeSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -11,7 +11,7 @@ const DISK_BYTES = 224 * 1024 * 1024
 const HOUR_S = 3600
 const LIBRARIES = ['/usr/lib/x86_64-linux-gnu', '/usr/lib/aarch64-linux-gnu', '/usr/lib', '/usr/local/lib']
 
-/** Creates a folder that the account of Postgres may enter. */
+/** Creates a folder that the Postgres user may enter. */
 function folderFor(name: string): string {
   const folder = mkdtempSync(join(tmpdir(), `sealpost-torture-${name}-`))
   chmodSync(folder, 0o755)
@@ -69,7 +69,7 @@ function fillUp(file: string): void {
     try {
       writeSync(opened, chunk)
     } catch {
-      chunk = chunk.subarray(0, chunk.length >> 1) // half of it may fit
+      chunk = chunk.subarray(0, chunk.length >> 1) // half of the write may fit
     }
   }
   closeSync(opened)
@@ -88,7 +88,7 @@ function fakeClock(): { environment: Record<string, string>; file: string; end: 
   const environment = {
     LD_PRELOAD: libfaketime() ?? '',
     FAKETIME_TIMESTAMP_FILE: file,
-    FAKETIME_NO_CACHE: '1', // with a cache the processes of one server disagree for a while
+    FAKETIME_NO_CACHE: '1', // with a cache the processes of one server would disagree for a while
     FAKETIME_DONT_FAKE_MONOTONIC: '1',
   }
   return { environment, file, end: async () => rmSync(folder, { recursive: true, force: true }) }

@@ -1,4 +1,4 @@
-/** Networks that are slow, cut or silent, or lose a reply. Each link is a `TcpProxy`. */
+/** Networks that are slow, cut or silent, or that lose a reply. Each link is a `TcpProxy`. */
 import type { TcpProxy } from '@sealpost/harness/programs/proxy'
 import type { TortureCluster } from '../cluster/stage.ts'
 import type { Fault, TortureScenario } from '../run.ts'
@@ -9,7 +9,7 @@ const COMMIT_BYTES = 600
 
 interface Link {
   readonly proxy: TcpProxy
-  /** The programs of peers that depend on it. */
+  /** The programs of peers that depend on the link. */
   readonly programs: readonly number[]
 }
 

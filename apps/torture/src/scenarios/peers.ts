@@ -1,4 +1,4 @@
-/** Peers that hang, are slow, never read, are away, reject a message at every attempt, or are very many. */
+/** Peers that hang, are slow, never read, are absent, reject a message at every attempt, or are very numerous. */
 
 import { peakRssMb } from '@sealpost/harness/programs/machine'
 import { OperatingError } from '@sealpost/std'
@@ -79,7 +79,7 @@ const SIZES: Readonly<Record<Measure, { idle: number; deaf: number; bodyBytes: n
   short: { idle: 400, deaf: 40, bodyBytes: 4096 },
   full: { idle: 10_000, deaf: 200, bodyBytes: 4096 },
 }
-/** The program of peers that writes and stops reading; number 0 writes and reads, the others are idle. */
+/** The program of peers that writes and stops reading. Number 0 writes and reads, and the others are idle. */
 const DEAF = 1
 
 function manySockets(measure: Measure): Partial<TortureClusterOptions> {
@@ -89,7 +89,7 @@ function manySockets(measure: Measure): Partial<TortureClusterOptions> {
     brokers: 1,
     meshes: 1,
     bodyBytes,
-    env: { LEASE_MS: '60000' }, // one program runs many peers and settles late
+    env: { LEASE_MS: '60000' }, // one program runs many peers, so it settles late
     casts: [
       { peers: 12, isWriting: true, sleepers: 0 },
       { peers: deaf, isWriting: true, sleepers: 0 },

@@ -47,13 +47,16 @@ export const storePowerLoss: TortureScenario = {
 
 const PROGRAM = join(import.meta.dirname, '../../../../packages/sdk/src/test/peer-process.ts')
 const TEXTS_PER_RUN = 500
-/** The first write that begins after a handler returned may have been under way; the second one holds its mark. */
+/**
+ * The first write that begins after a handler returned may have been in progress already; the second one contains its
+ * mark.
+ */
 const WRITES_UNTIL_MARKED = 2
 
 /**
- * Cuts the power of a sender and a recipient on file stores, again and again. This process reads what they report, so
- * its record survives. Every message whose `post` resolved must arrive, in order, and a message whose mark was on disk
- * must not be handled again.
+ * Cuts the power of a sender and a recipient on file stores repeatedly. This process reads what they report, so its
+ * record survives. Every message whose `post` resolved must arrive, in order, and a message whose mark was on disk must
+ * not be handled again.
  */
 async function cutStores(stage: TortureCluster, fault: Fault): Promise<void> {
   const pair = await StoredPair.open(stage)
@@ -106,7 +109,7 @@ class StoredPair {
     const folder = join(stage.place!, crypto.randomUUID())
     mkdirSync(folder)
     const filesOf = async (member: PopulationMember) => {
-      const keyFile = join(dirname(stage.place!), `${crypto.randomUUID()}.json`) // outside the mount: keys are not cut
+      const keyFile = join(dirname(stage.place!), `${crypto.randomUUID()}.json`) // outside the mount, because the fault does not apply to keys
       await stage.writeKeyFileOf(member, keyFile)
       return [keyFile, join(folder, `${member.no}.store`)]
     }
@@ -148,10 +151,10 @@ const broken = (what: string) => new OperatingError('store_broken', `With stores
 
 const running = new Set<Program>()
 
-/** Kills the processes of an interrupted run, before their folder goes. */
+/** Kills the processes of an interrupted run before their folder is deleted. */
 const killPeers = async () => void (await Promise.all([...running].map((program) => program.kill())))
 
-/** One process of a peer; reports lines of JSON, one field each. */
+/** One process of a peer. It reports lines of JSON with one field each. */
 class Program {
   readonly #child: Bun.Subprocess<'ignore', 'pipe', 'inherit'>
   readonly #lines: (readonly [kind: string, value: string])[] = []

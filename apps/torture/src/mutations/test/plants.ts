@@ -1,6 +1,6 @@
 /**
  * Plants one bug in the broker that loads this file (`bun --preload`); the checker must find each one. `PLANTED` names
- * the bug. The product contains nothing of this.
+ * the bug. The product contains none of this code.
  */
 import { Driver } from '@sealpost/driver'
 import type { FrameOf, ServerFrame } from '@sealpost/protocol'
@@ -10,7 +10,7 @@ import type { DeliveryId } from '@sealpost/std'
 type Delivery = FrameOf<'push'>['deliveries'][number]
 type Twist = (deliveries: readonly Delivery[], socket: number) => Delivery[]
 
-/** One delivery in this number is affected. */
+/** One in this number of deliveries is affected. */
 const RARELY = 40
 const LATE_MS = 400
 const NO_ENVELOPE = '00000000-0000-0000-0000-000000000000'
