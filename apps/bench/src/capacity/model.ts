@@ -151,8 +151,8 @@ interface World {
 }
 
 /**
- * More cells with equal numbers of brokers mean more brokers, so the rate per broker falls and the cost per message
- * rises. The number of cells is therefore increased step by step.
+ * Raises the number of cells until it suffices. Rounding up to equal numbers of brokers per cell adds brokers, which
+ * lowers the rate of each broker and so raises the cost per message.
  */
 function settleCells(wanted: number, { load, hardware, figures }: World) {
   let cells = 1

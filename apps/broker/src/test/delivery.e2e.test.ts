@@ -260,7 +260,7 @@ test('a second connection with the same key takes over: the first is informed, a
   expect(all.map((delivery) => delivery.attempt)).toEqual([...held.map(() => 2), ...Array(7).fill(1)])
 })
 
-test('H93: after the maximum number of attempts a delivery becomes a dead letter, and later ones were never held up', async () => {
+test('H93: after the maximum number of failed attempts a delivery becomes a dead letter, and later ones were never held up', async () => {
   await using world = await World.open({ FAILED_ATTEMPTS_MAX: '2', FAILED_ATTEMPTS_SPAN_MS: '1', SWEEP_MS: '50' })
   const place = await world.enrol()
   const sender = await world.wire()

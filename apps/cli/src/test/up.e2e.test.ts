@@ -225,7 +225,7 @@ describe('on one machine', () => {
   })
 })
 
-/** Turns everything queued into dead letters, like the broker after the last attempt or the expiry. */
+/** Turns everything queued into dead letters, as the broker does after the last failed attempt or on expiry. */
 async function giveUp(databaseUrl: string, reason: 'strikes' | 'expired' = 'strikes'): Promise<void> {
   const db = await openDatabase(databaseUrl, { connections: 1 })
   await db.run(
