@@ -169,7 +169,7 @@ test('docs/deploy/README.md, Compose', async () => {
     return Object.fromEntries(given.filter(([name]) => name !== 'NATS_URL').map(([name, text]) => [name, filled(text)]))
   }
   await site.run('sealpost db prepare', {}, environmentOf('prepare'))
-  await site.run(`sealpost shard keygen ${KEY_FILE}`) // in the volume that both containers mount
+  await site.run(`sealpost shard keygen ${KEY_FILE}`) // the file is in the volume that both containers mount
   const keys = { BROKER_KEY_FILE: join(site.folder, KEY_FILE) }
   for (const service of ['broker-a', 'broker-b']) await site.broker({ ...environmentOf(service), ...keys })
   await site.containers('docker', 'broker-a', environmentOf('broker-a'))

@@ -99,7 +99,7 @@ test('each setting that a page names exists', () => {
     .filter(({ path }) => path.startsWith('docs/reference/'))
     .flatMap(({ text }) => [...text.matchAll(/`([A-Z][A-Z0-9_]+)`/g)].map(([, name]) => name!))
   const named = pages
-    .filter(({ path }) => !/CHANGELOG|ARCHITECTURE|\/adr\//.test(path)) // these name constants of the code
+    .filter(({ path }) => !/CHANGELOG|ARCHITECTURE|\/adr\//.test(path)) // these pages name constants of the code
     .flatMap(({ path, text }) =>
       [...text.matchAll(/`([A-Z][A-Z0-9]*_[A-Z0-9_]+)[=`]/g)].map(([, name]) => ({ path, name: name! })),
     )

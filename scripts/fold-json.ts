@@ -16,7 +16,6 @@ interface FoldedFile {
   /** The path from the root of the repository. */
   readonly path: string
   readonly text: string
-  /** The folded text. */
   readonly folded: string
 }
 

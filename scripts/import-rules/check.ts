@@ -203,7 +203,7 @@ function isTest(path: string): boolean {
   return /\.(?:test|bench)\.ts$/.test(path)
 }
 
-/** Tests that compose real components. */
+/** Returns whether a file is a test that composes real components. */
 function composes(path: string): boolean {
   return /\.(?:pg|e2e)\.test\.ts$/.test(path)
 }

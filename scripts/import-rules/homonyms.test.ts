@@ -4,10 +4,10 @@ import type { SourceFile } from './check.ts'
 import { codeOnly, lineAt } from './scan.ts'
 import { readSources } from './sources.ts'
 
-/** Known homonyms. */
+/** Type names that several files may export. */
 const KNOWN: ReadonlySet<string> = new Set(['Member'])
 
-/** Test support and vectors are exempt. */
+/** Test support and test vectors are exempt. */
 const NO_PRODUCT = /\.(test|bench)\.tsx?$|\.d\.ts$|\/(test|vectors)\/|\/(testing|conformance)[^/]*$/
 const DECLARATION = /^export (?:default )?(?:declare )?(?:abstract )?(?:class|interface|type|enum) (\w+)/gm
 

@@ -38,7 +38,7 @@ export function billOf(lock: Lock, { name, version, licenses }: Facts) {
   const needed = neededBy(lock)
   const components = new Map<string, Component>()
   for (const [key, [id, , , integrity]] of Object.entries(lock.packages)) {
-    if (integrity === undefined) continue // a workspace
+    if (integrity === undefined) continue // an entry without facts is a workspace
     const scope = needed.has(key) || components.get(id)?.scope === 'required' ? 'required' : 'excluded'
     components.set(id, componentOf(id, { scope, integrity, license: licenses.get(id) }))
   }

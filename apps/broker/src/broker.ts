@@ -197,7 +197,7 @@ interface OperatorParts {
   readonly log: Log
 }
 
-/** The private port. */
+/** Opens the private port. */
 function serveOperators({ ADMIN_HOST, ADMIN_PORT, ADMIN_NAMES }: Config, { http, operators, log }: OperatorParts) {
   const console = openConsole((error) => log.warn('console.failed', errorFields(error)))
   const app = withConsole(adminRoutes(http), console).route('/', operators.app)

@@ -12,5 +12,5 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     interruption.abort(new OperatingError('interrupted', 'Interrupted.'))
   })
 }
-process.stdout.on('error', () => undefined) // the write's own callback reports it
+process.stdout.on('error', () => undefined) // the callback of the write reports the error
 process.exit(await runCli(process.argv.slice(2), { settings: readSettings(), signal: interruption.signal }))

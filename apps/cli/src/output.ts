@@ -77,7 +77,7 @@ export class Output {
     else this.#tell(`${this.#errPaint.red('error:')} ${sentence}${this.#codeAfter(sentence, code)}`)
   }
 
-  /** Shows a QR code. */
+  /** Shows the text as a QR code. */
   show(text: string): void {
     if (!this.isQuiet) this.#tell(this.#errPaint.isColorSupported ? onBlack(text) : text)
   }
@@ -109,7 +109,7 @@ export class Output {
   }
 
   #tell(text: string): void {
-    this.#screens.err.write(`${text}\n`, () => undefined) // a closed stderr can't be reported
+    this.#screens.err.write(`${text}\n`, () => undefined) // a failure of stderr can't be reported anywhere
   }
 }
 

@@ -15,7 +15,7 @@ import { eachCommand, examples, type GlobalOptions, type RunAction, runIn, type 
 type MakeCommand = (run: RunAction) => Command
 type CommandTable = Readonly<Record<string, () => Promise<MakeCommand>>>
 
-/** By the headings of the help, in order. */
+/** Commands in the order of the help, by its headings. */
 const COMMANDS: Readonly<Record<string, CommandTable>> = {
   'Start:': {
     up: async () => (await import('./broker/up.ts')).upCommand,

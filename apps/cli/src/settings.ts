@@ -21,7 +21,7 @@ export interface Settings {
   readonly adminDatabaseUrl: () => string | undefined
   readonly brokerDatabaseUrl: () => string | undefined
   readonly cellsFile: () => string
-  /** For child programs; excludes the passphrase. */
+  /** The environment for child programs, without the passphrase. */
   readonly environment: EnvironmentVariables
 }
 

@@ -19,7 +19,7 @@ export default defineConfig({
   description: 'A durable, end-to-end encrypted message broker on Postgres',
   srcDir: 'pages',
   outDir: 'dist',
-  base: './', // the site works under any path, and from a folder
+  base: './', // relative links, so the site works under any path and from a folder
   transformHead: ({ page }) => {
     const href = `${'../'.repeat(page.split('/').length - 1)}icon.svg`
     return [['link', { rel: 'icon', type: 'image/svg+xml', href }]]

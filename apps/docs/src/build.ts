@@ -9,7 +9,7 @@ import { build } from 'vitepress'
 import { allPages, type DocPage, machineFiles, placeOf, ROOT, sections, withLinks } from './pages.ts'
 
 const OWN = join(import.meta.dirname, '..')
-const PAGES = join(OWN, 'pages') // the name that `.vitepress/config.ts` uses
+const PAGES = join(OWN, 'pages') // `.vitepress/config.ts` uses the same path
 const PUBLIC = join(PAGES, 'public')
 const DECISIONS = 'docs/adr'
 const LLMS_HEAD = `# Sealpost
@@ -54,8 +54,8 @@ function moved(target: string): string {
   const path = target.replace(/\/$/, '')
   if (path === DECISIONS) return `/${placeOf(`${DECISIONS}/README.md`)}`
   if (allPages().some((page) => page.path === path)) return `/${placeOf(path)}`
-  if (/\.(?:svg|png)$/.test(path)) return `/${path.replace(/^docs\//, '')}` // Vite copies images
-  if (!existsSync(join(ROOT, path)) || statSync(join(ROOT, path)).isDirectory()) return target // reported as a dead link
+  if (/\.(?:svg|png)$/.test(path)) return `/${path.replace(/^docs\//, '')}` // Vite copies images itself
+  if (!existsSync(join(ROOT, path)) || statSync(join(ROOT, path)).isDirectory()) return target // VitePress reports a dead link
   return `/${copyOf(path)}`
 }
 

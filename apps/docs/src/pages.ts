@@ -11,7 +11,7 @@ export interface DocPage {
   /** The path from the root of the repository. */
   readonly path: string
   readonly name: string
-  /** A summary of half a line. */
+  /** A summary of about half a line. */
   readonly about: string
 }
 
@@ -82,7 +82,7 @@ export const sections: readonly Section[] = [
   { name: 'Benchmark notes', pages: pagesOf('docs/benchmarks/notes', 'profiles and experiments on one subject') },
 ]
 
-/** Machine-readable files. */
+/** The machine-readable files. */
 export const machineFiles: readonly DocPage[] = [
   page('docs/reference/asyncapi.json', 'AsyncAPI 3', 'the socket protocol'),
   page('docs/reference/frames.schema.json', 'JSON Schema', 'the frames in their JSON form'),

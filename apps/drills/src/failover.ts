@@ -257,6 +257,6 @@ function killIfRunning(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL')
   } catch {
-    // it exited after the query
+    // the backend exited after the query
   }
 }

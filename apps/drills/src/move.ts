@@ -90,7 +90,7 @@ async function drillMove(options: MoveOptions, teardown: Teardown): Promise<Move
   }
   teardown.add({ end: stop })
   const sending = Promise.all(pairs.map((pair) => pair.keepSending(rate / PAIRS)))
-  sending.catch(() => undefined) // reported below
+  sending.catch(() => undefined) // a failure is reported below
   await Bun.sleep(CALM_MS)
   const memory = new MemoryGrowth(process.pid)
   const startMs = clockMs()
@@ -253,7 +253,7 @@ class Pair {
     const latecomer = await this.#cells.connect(this.#absent)
     latecomer.onMessage((message) => void this.#receivedLater.push(Number(message.text())))
     const hasAll = () => this.#received.length >= this.sent && this.#receivedLater.length >= this.filled
-    await waitUntil('every message has arrived', hasAll, FINISH_WITHIN_MS).catch(() => undefined) // counted as lost
+    await waitUntil('every message has arrived', hasAll, FINISH_WITHIN_MS).catch(() => undefined) // missing messages count as lost
   }
 
   get counts(): DeliveryCounts {

@@ -11,12 +11,12 @@ import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import type { Command } from 'commander'
 import type { DrillCheck } from './drill.ts'
 
-/** The options of the drills on pairs of peers. */
+/** The options of all drills with pairs of peers. */
 export interface TrafficOptions {
   readonly brokers: number
-  /** Half of them send, each to one of the others. */
+  /** The number of peers: half of them send, each to one of the others. */
   readonly peers: number
-  /** Messages per second, of all pairs together. */
+  /** Messages per second of all pairs together. */
   readonly rate: number
 }
 

@@ -36,7 +36,7 @@ if (typeof options === 'number') process.exit(options)
 const paint = { isColored: isColored() }
 await runCommand((teardown) =>
   loadTest(options, teardown).catch((error) => {
-    if (!teardown.isRunning) process.stderr.write('\n') // ends the progress line
+    if (!teardown.isRunning) process.stderr.write('\n') // ends the progress line with a line break
     throw error
   }),
 )

@@ -167,7 +167,7 @@ async function play(
     }
   } catch (error) {
     if (!(error instanceof OperatingError)) throw error
-    faults.push(error.message) // what happened until now is judged
+    faults.push(error.message) // the events until now are judged
   }
   journal.close()
   if (struck.size === 0) struck.add(scenarios[0]!.name) // this scenario gets failures from before the first fault

@@ -53,7 +53,7 @@ export interface TortureOptions {
   readonly scenario: readonly string[]
   readonly measure: Measure
   readonly rate: number
-  /** Seconds; 0 for no limit. */
+  /** The time limit in seconds; 0 for none. */
   readonly recoverWithin: number
 }
 
@@ -159,7 +159,7 @@ interface Budget {
   faultsEndMs(endMs: number): number
 }
 
-/** @param now - the time, for tests */
+/** @param now - the current time, replaceable by tests */
 export function budgetOf(totalMs: number, aloneCount: number, now: () => number = clockMs): Budget {
   const endMs = now() + totalMs
   const aloneMs = Math.min(ALONE_MS_MAX, (ALONE_SHARE * totalMs) / Math.max(1, aloneCount))

@@ -86,7 +86,7 @@ class HonestPeers {
   #send([sender, recipient]: SendingPair): void {
     const text = `message ${++this.#lastNo}`
     this.#sentAt.set(text, performance.now())
-    sender.send(recipient.key, text).catch(() => undefined) // counts as late
+    sender.send(recipient.key, text).catch(() => undefined) // an unfinished send counts as late
   }
 }
 
@@ -101,7 +101,7 @@ async function openProbe(probe: ProbeKind, account: AttackTarget & StageMember):
 }
 
 async function joins(account: AttackTarget & StageMember): Promise<boolean> {
-  const client = await WireClient.enter(account).catch(() => null) // refused, or closed before its welcome
+  const client = await WireClient.enter(account).catch(() => null) // the broker refused the client or closed the connection before its welcome
   client?.destroy()
   return client !== null
 }

@@ -19,7 +19,7 @@ import type { HonestFigures, HonestOrder, HonestReply } from './honest.ts'
 
 /** The honest peers' figures in one turn, and the broker's CPU time. */
 export interface AttackTurn extends Omit<HonestFigures, 'sent'> {
-  /** As a share of one core. */
+  /** The broker's CPU time as a share of one core. */
   readonly cpuShare: number
   /** The replies to the attacker; empty without an attack. */
   readonly answers: Readonly<Record<string, number>>

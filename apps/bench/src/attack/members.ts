@@ -98,7 +98,7 @@ async function replays({ target, members, signal, count }: AttackContext): Promi
 }
 
 const LARGE_BYTES = 60_000
-/** Envelopes without a reply. */
+/** The maximum number of envelopes without a reply. */
 const WINDOW = 32
 const PAUSE_MS = 20
 

@@ -8,7 +8,7 @@ import { type Results, readResults } from '../figures/results.ts'
  * hundreds share one.
  */
 export interface CostPoint {
-  /** Messages per second of the run. */
+  /** The number of messages per second in the run. */
   readonly perSecond: number
   readonly brokerUs: number
   readonly postgresUs: number
@@ -60,7 +60,7 @@ export interface Figures {
   readonly handshake: Sizes['handshake']
 }
 
-/** `base + perByte × payload bytes`. */
+/** Computed as `base + perByte × payload bytes`. */
 export interface LinearCost {
   readonly base: number
   readonly perByte: number
@@ -101,7 +101,6 @@ function figuresOf(results: Results, sizes: Sizes): Figures {
   }
 }
 
-/** The fields of these runs. */
 interface Run {
   readonly messagesPerSecond: number
   readonly total: number

@@ -66,7 +66,7 @@ export const usualHardware: Hardware = {
   copies: 2,
 }
 
-/** A resource that requires a number of machines. */
+/** A resource, and the number of machines that it requires. */
 export interface Need {
   readonly what: string
   /** The number of machines that it takes; 2.5 means three. */
@@ -107,7 +107,7 @@ export interface CellShare {
   readonly connections: number
   readonly waiting: number
   readonly diskGb: number
-  /** Rows that are in constant use. */
+  /** Rows that are accessed all the time, and should be in memory. */
   readonly hotGb: number
 }
 

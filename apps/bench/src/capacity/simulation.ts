@@ -21,7 +21,7 @@ export interface PlacementSetup {
 
 /** Shares of all peers, except for the last field. */
 export interface PlacementOutcome {
-  /** Relative to the mean. */
+  /** The fullest shard's load relative to the mean. */
   readonly fullest: number
   readonly emptiest: number
   /** Peers whose mesh gets another home when a shard joins; the minimum is 1 / (shards + 1). */

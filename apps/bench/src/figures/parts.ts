@@ -7,7 +7,7 @@ export type Script = 'load-test.ts' | 'torture.ts'
 export interface BenchRun {
   /** The name of the run within the part. */
   readonly key: string
-  /** A file in `scripts/`; by default the load test. */
+  /** A file in `scripts/`; the default is the load test. */
   readonly script?: Script
   readonly words: string
   /** The same with a handful of messages; null if other runs of the part cover it. */
@@ -24,7 +24,7 @@ export interface Part {
 /** The number of pairs of runs, in alternation; the documents state the median ratio. */
 const PAIRS = [1, 2, 3]
 const PEERS = [10, 25, 50, 100, 200]
-/** Messages of all peers together. */
+/** The number of messages of all peers together. */
 const PEERS_TOTAL = 100_000
 
 const one = (name: string, words: string, tiny: string): Part => ({
@@ -116,7 +116,7 @@ export interface BenchOptions {
   readonly isTiny: boolean
   readonly hasSoak: boolean
   readonly isRenderOnly: boolean
-  /** The output folder; default: docs/. */
+  /** The output folder; the default is docs/. */
   readonly into: string | null
 }
 

@@ -23,9 +23,9 @@ export type RunResult = Partial<LoadResult> &
   }
 
 export interface Measured {
-  /** The complete command. */
+  /** The complete command line. */
   readonly command: string
-  /** 0: nothing was lost, and all requirements held. */
+  /** 0 if nothing was lost and all requirements held. */
   readonly exitCode: number
   readonly machine: Machine
   readonly result: RunResult
@@ -62,7 +62,7 @@ export interface Measurement {
   readonly folder: string
   readonly env: Readonly<Record<string, string>>
   readonly machine: Machine
-  /** Ends the program when the benchmark ends. */
+  /** Aborts when the benchmark ends; the program must end too. */
   readonly signal: AbortSignal
 }
 

@@ -96,7 +96,7 @@ export function instrument(source: string, nameFunction: (name: string) => numbe
     const { body, params } = node
     const own = node.id?.name ?? keyOf(node) ?? name
     for (const parameter of params) visit(parameter, own, false)
-    if (!body) return // an overload
+    if (!body) return // overloads have no body
     const enter = `const __frame = __trace.enter(${nameFunction(own)}); try {`
     const leave = '} finally { __trace.leave(__frame) }'
     if (body.type === 'BlockStatement') {

@@ -21,20 +21,20 @@ const BACKGROUND = ['apps/broker/src/admin/', 'packages/pg/src/column-types.ts',
 /** Starts the periodic work of the driver, such as the session scan. */
 const PERIODIC = 'packages/driver/src/background.ts every'
 const PRELOAD = join(import.meta.dirname, 'preload.ts')
-/** The census and other timers run in some of them. */
+/** Several rounds, since the census and other timers run in some of them. */
 const ROUNDS = 7
 /** Longer than the time for which the SDK collects settles (100 ms), and than a commit takes on a busy machine. */
 const REST_MS = 400
 
 export interface MessageTrace {
-  /** From the sender's frame to the ack and the push. */
+  /** The calls from the sender's frame to the ack and the push. */
   readonly envelope: PathTrace
-  /** From the recipient's frame to its commit. */
+  /** The calls from the recipient's frame to its commit. */
   readonly settle: PathTrace
 }
 
 export interface PathTrace {
-  /** In the order of their first calls. */
+  /** The functions in the order of their first calls. */
   readonly files: readonly string[]
   /** Calls from one file into another. */
   readonly moves: number

@@ -53,7 +53,7 @@ Bun.plugin({
 
 process.on('SIGUSR2', () => {
   if (calls === null) {
-    stack.length = 0 // frames of calls before this recording
+    stack.length = 0 // frames of calls that began before this recording
     calls = []
   } else {
     process.stdout.write(`${JSON.stringify(recordingOf(calls))}\n`)

@@ -131,7 +131,7 @@ test('an operator revokes: the session ends, sends are refused, and the audit na
   const path = `/meshes/${world.meshId}/peers/${keyOf(place)}/revoke`
   expect((await operator.post(path)).body).toEqual({ peers: [keyOf(place)] })
   expect(await socket.closed).toMatchObject({ reason: 'revoked' })
-  expect((await operator.post(path)).status).toBe(200) // a repeat changes nothing
+  expect((await operator.post(path)).status).toBe(200) // a second revocation changes nothing
   expect((await operator.post(`/meshes/${world.meshId}/invites/${'ab'.repeat(16)}/revoke`)).status).toBe(204)
   expect((await operator.get(`/meshes/${world.meshId}/invites`)).body.invites).toHaveLength(1)
   const { entries } = (await operator.get(`/audit?meshId=${world.meshId}`)).body
@@ -265,7 +265,7 @@ test('each quota of a mesh is shown with its limit, its use, and its largest use
   const shown = Object.fromEntries((await quotas()).map(({ name, ...quota }) => [name, quota]))
   const [many, large] = [keyOf(sender), keyOf(other)]
   expect(shown).toMatchObject({
-    mailbox_deliveries: { peerKey: keyOf(recipient), max: null, setting: 'MAILBOX_MAX' }, // the test broker has LIMITS=off
+    mailbox_deliveries: { peerKey: keyOf(recipient), max: null, setting: 'MAILBOX_MAX' }, // the test broker runs with LIMITS=off
     mailbox_sender_deliveries: { used: 3, peerKey: many },
     mailbox_sender_bytes: { used: expect.any(Number), peerKey: large },
     mesh_deliveries: { used: 5, peerKey: null, setting: 'MESH_MAX' },

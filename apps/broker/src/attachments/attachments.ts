@@ -232,7 +232,7 @@ interface Pace {
 
 const USUAL: Pace = { everyMs: 30_000, sinceSeconds: 60 }
 const FILES_AT_ONCE = 20
-/** Equals 16 MB. */
+/** 64 chunks are 16 MB. */
 const CHUNKS_AT_ONCE = 64
 
 export class AttachmentExpiry {

@@ -353,7 +353,7 @@ function count(counters: ChunkCounters, way: 'taken' | 'given', { length }: Uint
   counters[`${way}Bytes`] += length
 }
 
-/** `null`: not base64url. */
+/** Returns `null` if the text is not base64url. */
 function bytesOf(text: string): Uint8Array | null {
   try {
     return fromBase64url(text)

@@ -45,7 +45,7 @@ const authority = z.string().transform((text, context) => {
   try {
     return normalizeAuthority(text)
   } catch {
-    context.addIssue('no authority') // `expects` supplies the message
+    context.addIssue('no authority') // the setting's `expects` supplies the actual message
     return z.NEVER
   }
 })

@@ -89,7 +89,7 @@ export class Authenticator {
     if (!mayBeAway) return found
     const cell = await this.cells.find(auth.meshId)
     if (cell) return { ...found, cell }
-    const [member] = await this.queue.findMembers(auth.meshId, [auth.peerKey]) // the mesh may have arrived meanwhile
+    const [member] = await this.queue.findMembers(auth.meshId, [auth.peerKey]) // a move of the mesh may have completed meanwhile
     return { ...found, member: member ?? null }
   }
 

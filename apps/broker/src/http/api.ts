@@ -258,7 +258,7 @@ function admitPeers({ tokens, peers, intakes }: ApiParts, bytesMax: number): Mid
   }
 }
 
-/** Chunks count against limits of their own. */
+/** Chunks have separate limits. */
 function admitChunks({ tokens }: ApiParts): MiddlewareHandler<Env> {
   return async (c, next) => {
     const holder = await tokens.holderOf(c.req.header('authorization'))

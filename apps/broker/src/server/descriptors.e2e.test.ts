@@ -10,7 +10,7 @@ const PRLIMIT = Bun.which('prlimit')
 /** The number of connections besides those open when the attack begins. */
 const ROOM = 200
 const ATTACKERS = 600
-/** Fewer than `DESCRIPTORS_FREE_MIN`. */
+/** Below `DESCRIPTORS_FREE_MIN`. */
 const FEW = 16
 
 test.skipIf(!PRLIMIT)(

@@ -19,7 +19,7 @@ export interface ServerOptions extends AdmissionOptions, SocketOptions {
 }
 
 export interface RunningServer {
-  /** `host:port` */
+  /** The host and port, as `host:port`. */
   readonly authority: string
   readonly port: number
   /** Serves another certificate to new connections; open ones stay. @throws OperatingError as `serve` */
@@ -89,7 +89,7 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
   }
 }
 
-/** A method that Bun's types lack. */
+/** A method that is missing in Bun's types. */
 interface Idling {
   closeIdleConnections(): number
 }

@@ -9,7 +9,7 @@ import { type Millis, OperatingError } from '@sealpost/std'
 import type { Config } from '../config/config.ts'
 import { errorFields, type Log } from '../telemetry/log.ts'
 
-/** PEM texts, as Bun takes them. */
+/** PEM texts, as Bun expects them. */
 export interface Tls {
   readonly cert: string
   readonly key: string
@@ -32,7 +32,6 @@ export async function readTls(settings: Settings): Promise<Tls | null> {
 
 /** Reads the files every five seconds, and calls `renew` for a changed, valid pair. Logs each failure once. */
 export class TlsWatch {
-  /** The served certificate. */
   current: Tls
   readonly #settings: Settings
   readonly #log: Log

@@ -96,7 +96,7 @@ interface Follower {
 export interface SpaceLimits {
   readonly entries: EntryLimits
   readonly entryBytesMax: number
-  /** The entry rate of one user; null: unlimited. */
+  /** The entry rate of one user; null for no limit. */
   readonly writes: Rate | null
 }
 

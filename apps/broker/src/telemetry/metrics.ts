@@ -330,6 +330,6 @@ let lastBytes = 0
 export function residentBytes(): number {
   try {
     lastBytes = process.memoryUsage.rss()
-  } catch {} // EMFILE
+  } catch {} // no descriptor is free (EMFILE)
   return lastBytes
 }

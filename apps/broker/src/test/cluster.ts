@@ -5,7 +5,7 @@ import { type BrokerProcess, type Environment, until } from './process.ts'
 import { authFrame, WireClient } from './wire.ts'
 import { type Place, World } from './world.ts'
 
-/** Replaces port 0 by the selected port. */
+/** A public URL with port 0, which stands for the port that the broker opens. */
 const DIALABLE: Environment = { PUBLIC_URL: 'ws://127.0.0.1:0' }
 
 export const placeAt = (broker: BrokerProcess, place: Place): Place => ({ ...place, url: broker.shardUrl })

@@ -8,7 +8,7 @@ import { type Place, World } from './world.ts'
 
 const shared = sharedWorlds()
 
-/** Most tests wait on the broker. */
+/** Most tests only wait for the broker, so they run concurrently. */
 const test = base.concurrent
 
 const numbers = (count: number, from = 0) => Array.from({ length: count }, (_, i) => String(from + i))

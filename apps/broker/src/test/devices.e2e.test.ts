@@ -131,7 +131,7 @@ test('allowing or blocking a user covers all devices, on both sides', async () =
   for (const from of [alice, phone])
     for (const to of [bob, bobs])
       await expect(from.send(to.key, 'hello')).rejects.toMatchObject({ code: 'not_allowed' })
-  // The key of one device, named by another device.
+  // Allowing the key of one device allows the user, whom the reply names.
   expect(await bob.updateConsent({ allow: [phone.key] })).toMatchObject({ allowed: [alice.key] })
   for (const from of [alice, phone]) for (const to of [bob, bobs]) await from.send(to.key, 'hello')
   await bobs.send(bob.key, 'between two of my own')

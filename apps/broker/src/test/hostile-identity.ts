@@ -64,7 +64,7 @@ function smallOrder(peerKey: PeerKey) {
     const forged: Identity = { ...identity, signing: { ...identity.signing, publicKey: peerKey } }
     await addMembers(world.db, meshId, [{ ...bindBoxKey(identity, meshId, 4e12), peerKey }])
     const signature = new Uint8Array(64)
-    signature[0] = 1 // R is the identity, S is 0
+    signature[0] = 1 // encodes R as the identity and S as 0
     return authAnswer(world.place(forged, meshId), { signature })
   }
 }

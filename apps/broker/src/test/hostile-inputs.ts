@@ -17,7 +17,7 @@ export const hostileInputs = [
   ...valueRows,
 ]
 
-/** The length of the list. */
+/** The number of inputs in the project's list. */
 export const INPUTS = 99
 
 /** Inputs outside the table, each with the file that has a test whose title begins with the number. */

@@ -21,7 +21,7 @@ import { type Place, World } from './world.ts'
 
 const shared = sharedWorlds()
 
-/** Most tests wait on the broker. */
+/** Most tests only wait for the broker, so they run concurrently. */
 const test = base.concurrent
 
 const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url')

@@ -11,7 +11,7 @@ import { type Place, World } from './world.ts'
 
 const shared = sharedWorlds()
 
-/** Most tests wait on the broker. */
+/** Most tests only wait for the broker, so they run concurrently. */
 const test = base.concurrent
 
 /** Returns a message to one peer, recorded in the mesh's own space. */

@@ -52,7 +52,7 @@ describe('one address', () => {
 
   test('is taken from the header of a trusted proxy', async () => {
     await using world = await World.open({ LIMITS: 'on', SOCKETS_PER_IP: '1', TRUSTED_PROXIES: '127.0.0.0/8' })
-    await WireClient.open(world.broker.url) // the proxy itself
+    await WireClient.open(world.broker.url) // a connection from the proxy's own address
     expect((await upgradeAt(world)).status).toBe(429)
     for (const client of ['198.51.100.1', '198.51.100.2', '2001:db8::1'])
       expect((await upgradeAt(world, [`X-Forwarded-For: ${client}`])).status).toBe(101)

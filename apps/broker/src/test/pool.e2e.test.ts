@@ -32,7 +32,7 @@ class Floor {
     this.doneBy.set(text, [...(this.doneBy.get(text) ?? []), member])
   }
 
-  /** A dead member holds nothing. */
+  /** Forgets the messages of a dead member. */
   forget(member: string): void {
     for (const holders of this.holders.values()) holders.delete(member)
   }

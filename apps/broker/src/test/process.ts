@@ -5,7 +5,7 @@ import type { Millis, PeerKey } from '@sealpost/std'
 
 export type Environment = Readonly<Record<string, string>>
 
-/** A line of its log. */
+/** A line of the broker's log. */
 export type LogLine = Readonly<Record<string, unknown>> & { readonly event: string }
 
 export interface Ended {
@@ -73,7 +73,7 @@ export class BrokerProcess {
   get url(): string {
     return String(this.ready.url)
   }
-  /** Its `PUBLIC_URL`, which is on loopback. */
+  /** The process's `PUBLIC_URL`, which is on loopback. */
   get shardUrl(): string {
     return `${new URL(this.url).protocol}//${this.authority}`
   }
@@ -98,7 +98,7 @@ export class BrokerProcess {
   get isAlive(): boolean {
     return this.spawned.child.exitCode === null && this.spawned.child.signalCode === null
   }
-  /** Its output so far, on both streams. */
+  /** The output so far, of both streams. */
   get output(): string {
     return this.spawned.stdout() + this.spawned.stderr()
   }

@@ -86,7 +86,7 @@ test('messages stored while the broker was down are sent once and in order, alth
   {
     await using life = new Life('post', ...sender.files, to, ...numbers(0, MANY))
     await until('a hundred are kept', () => life.told('kept').length >= 100)
-    await life[Symbol.asyncDispose]() // in the middle of sending
+    await life[Symbol.asyncDispose]() // kills the sender in the middle of sending
     kept.push(...life.told('kept'))
   }
   expect(kept.length).toBeLessThan(MANY)
@@ -149,7 +149,7 @@ test('a recipient without a store handles messages of 150 senders once each, alt
   const sender = await world.enrol()
   const place = await world.enrol()
   for (const text of numbers(0, 150)) {
-    await using life = await connect(sender) // starts its own stream, as each process does
+    await using life = await connect(sender) // each process starts its own stream
     await life.send(place.identity.signing.publicKey, text)
   }
   let isLossy = true

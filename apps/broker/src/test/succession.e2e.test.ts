@@ -46,7 +46,7 @@ test('waiting messages in both directions, consent and role move to the new key'
   await until('what waited is there', () => heard.length === 1)
   expect(heard[0]).toMatchObject({ sender: keyOf(bob) })
   expect(heard[0]!.text()).toBe('to the former key')
-  // Allowed under the former key.
+  // Bob allowed the former key.
   await now.send(keyOf(bob), 'under the new key')
   const events: PeerEvent[] = []
   await using stranger = await connect({ ...carol, onEvent: (event) => events.push(event) })

@@ -7,7 +7,7 @@ import { sharedWorlds } from './shared-worlds.ts'
 
 const shared = sharedWorlds()
 
-/** Most tests wait for the broker's timers. */
+/** Most tests only wait for the broker's timers, so they run concurrently. */
 const test = base.concurrent
 
 const THREAD = 'c0'.repeat(16)

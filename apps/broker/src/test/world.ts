@@ -32,7 +32,7 @@ export class World implements AsyncDisposable {
   private readonly host: Host
   private readonly closers: (() => Promise<unknown>)[]
   private readonly peers: Closable[] = []
-  /** The meshes that `count` covers; null: all. */
+  /** The meshes that `count` covers; null for all. */
   private readonly counted: MeshId[] | null
   /** Prepared members of the mesh that `enrol` has not returned yet. */
   private readonly ahead: Identity[] = []

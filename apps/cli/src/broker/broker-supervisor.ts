@@ -30,7 +30,7 @@ export class BrokerSupervisor implements AsyncDisposable {
     this.first = current
     this.#current = current
     this.gaveUp = this.#keep(options, events)
-    this.gaveUp.catch(() => undefined) // the waiting caller reports it
+    this.gaveUp.catch(() => undefined) // the waiting caller reports the error
   }
 
   /** @throws OperatingError `broker_not_started`, `port_taken` */
@@ -57,14 +57,14 @@ export class BrokerSupervisor implements AsyncDisposable {
       if (signal.aborted) break
       if (performance.now() - startedAtMs > STEADY_AFTER_MS) pauseMs = PAUSE_MIN_MS
       events.died(lastWords, pauseMs)
-      await delay(pauseMs, undefined, { signal }).catch(() => undefined) // stopped
+      await delay(pauseMs, undefined, { signal }).catch(() => undefined) // rejects if the broker was stopped
       if (signal.aborted) break
       pauseMs = Math.min(PAUSE_MAX_MS, 2 * pauseMs)
       this.#current = await startBroker(options)
       if (signal.aborted) await this.#current.stop()
       else events.restarted(this.#current)
     }
-    return new Promise<never>(() => undefined) // stopped by its owner, who awaits nothing
+    return new Promise<never>(() => undefined) // stopped by the owner, who does not wait
   }
 }
 
@@ -72,11 +72,11 @@ export class BrokerSupervisor implements AsyncDisposable {
 export interface BrokerHealth {
   readonly live: boolean
   readonly ready: boolean
-  /** From `/version`; null without a response. */
+  /** The version from `/version`; null without a response. */
   readonly version: { readonly version: string; readonly brokerKey: string; readonly durability: string } | null
   /** How far the broker's clock is ahead of the local clock, from the `Date` header, which has whole seconds. */
   readonly clockAheadMs: number | null
-  /** The platform's code for an untrusted certificate. */
+  /** The runtime's error code for an untrusted certificate. */
   readonly certificateErrorCode: string | null
 }
 
@@ -93,7 +93,7 @@ export async function checkBroker(url: string, signal: AbortSignal): Promise<Bro
       redirect: 'error',
     }).catch((error) => {
       trouble = certificateErrorCode(error)
-      return null // reported as not live
+      return null // the result reports the broker as not live
     })
   const [live, ready, version] = await Promise.all([get('/livez'), get('/readyz'), get('/version')])
   return {

@@ -178,7 +178,7 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
   shell.output.info('ending')
 }
 
-/** Empty for plain text. */
+/** Both are empty if the broker serves plain text. */
 type TlsFiles = { readonly TLS_CERT: string; readonly TLS_KEY: string }
 
 function tlsOf({ settings: { environment } }: Shell, { tlsCert, tlsKey, url }: UpOptions): TlsFiles {

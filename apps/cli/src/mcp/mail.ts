@@ -203,7 +203,7 @@ export class FileSaver {
       progress: { bytes: 0, total: file.bytes },
     }
     this.#downloads.set(messageId, download)
-    download.done.catch(() => undefined) // the next call reports it
+    download.done.catch(() => undefined) // the next call reports the error
     return download
   }
 

@@ -157,7 +157,7 @@ export const replyToMessage = tool({
     const isStored = await abortable(answer, late).then(
       () => true,
       (error) => {
-        if (late.aborted) return false // stored in the profile
+        if (late.aborted) return false // the message is stored in the profile
         throw error
       },
     )

@@ -122,7 +122,7 @@ function labelFile(message: Message, path: string | null): LabelledContent['file
   return file && { ...file, name: file.name === null ? null : visible(file.name) }
 }
 
-/** For clients that pass only text to the model. */
+/** The text form, for clients that pass only text to the model. */
 export function fencedMessages(messages: readonly LabelledMessage[]): string {
   const titleOf = ({ isRequest, messageId }: LabelledMessage) => `${isRequest ? 'Request' : 'Message'} ${messageId}`
   return [NOTICE, ...messages.map((message) => fenced(titleOf(message), message))].join('\n\n')
@@ -154,7 +154,7 @@ const INVISIBLE = /[\p{Default_Ignorable_Code_Point}--[\u200c\u200d\ufe0f]]/gv
 
 /** Escapes everything that is interpreted or invisible. */
 export function visible(text: string): string {
-  const lastBreak = /\r?\n$/.exec(text)?.[0] ?? '' // `escapeText` would remove these
+  const lastBreak = /\r?\n$/.exec(text)?.[0] ?? '' // `escapeText` would remove the last line break
   return (escapeText(text, '') + lastBreak.replace('\r', '')).replace(
     INVISIBLE,
     (hidden) => `\\u{${hidden.codePointAt(0)!.toString(16)}}`,

@@ -29,7 +29,7 @@ export class ToolContext {
   readonly files: FileSaver
   readonly #recipients: readonly string[] | null
   readonly #seated = Promise.withResolvers<PeerSession>()
-  /** Senders that were looked up. */
+  /** Senders whose names were looked up. */
   readonly #asked = new Set<string>()
 
   constructor({ shell, mail, recipients, folder }: ToolContextParts) {

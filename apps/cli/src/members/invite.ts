@@ -138,7 +138,7 @@ function describe(invite: Invite, output: Output): string {
 
 const uses = ({ usesMax }: Invite): string => (usesMax === 1 ? 'one' : `up to ${usesMax}`)
 
-/** In local time. */
+/** The time is local. */
 const timeOf = ({ notAfterMs }: Invite): string => {
   const time = new Date(notAfterMs)
   return Number.isNaN(time.getTime()) ? 'no limit' : time.toLocaleString('sv-SE').slice(0, 16)
@@ -175,7 +175,7 @@ async function joinMesh(asked: Shell, options: JoinOptions, invite: string): Pro
       'The invite is empty. The command that should have printed it probably failed.',
     )
   const isDevice = isDeviceInvite(invite)
-  const { url: dialled } = isDevice ? readDeviceInvite(invite) : readInvite(invite) // fails before keys are generated
+  const { url: dialled } = isDevice ? readDeviceInvite(invite) : readInvite(invite) // an invalid invite fails before keys are generated
   const { profile, output } = asked
   const former = await profile.findMembership()
   if (former)

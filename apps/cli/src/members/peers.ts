@@ -57,7 +57,7 @@ async function peers(shell: Shell, { accept }: PeersOptions): Promise<void> {
 
 interface Presence {
   readonly isOnline: boolean
-  /** As set by the peer. */
+  /** The status as the peer set it. */
   readonly availability: Availability | null
   readonly summary: string
 }

@@ -18,7 +18,7 @@ import type { Shell } from '../shell.ts'
 import { HTTP_PATIENCE_MS, meshPlaceOf } from '../state/open-state.ts'
 
 interface SentFile {
-  /** The reference for the message. */
+  /** The file reference to put into the message. */
   readonly text: string
   readonly name: string
   readonly bytes: number
@@ -205,7 +205,7 @@ export class SavedFiles {
 const sizeOf = (path: string): Promise<number | null> =>
   stat(path).then(
     ({ size }) => size,
-    () => null, // the command has moved it
+    () => null, // the command has moved the file
   )
 
 const HELD_MAX = 64

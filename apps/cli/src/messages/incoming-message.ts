@@ -122,7 +122,7 @@ export function textOf({ body }: Pick<Message, 'body'>): string | null {
   try {
     return decoder.decode(body)
   } catch {
-    return null // not UTF-8
+    return null // the body is not UTF-8
   }
 }
 

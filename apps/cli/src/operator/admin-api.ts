@@ -25,7 +25,7 @@ export const nameOrFingerprint = (name: string | null, key: string): string =>
 export const formatMillis = (ms: number | null): string => (ms === null ? '–' : `${ms} ms`)
 
 interface AdminAccess {
-  /** `http://host:port` */
+  /** The broker's address, as `http://host:port`. */
   readonly url: string
   readonly token: string
 }

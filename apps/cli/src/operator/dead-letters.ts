@@ -16,7 +16,7 @@ import { examples, type RunAction, type Shell } from '../shell.ts'
 import { callAdmin, nameOrFingerprint } from './admin-api.ts'
 import { withDatabase } from './db.ts'
 
-/** All given conditions must match. */
+/** A selection of dead letters. All given conditions must match. */
 interface DeadLetterChoice {
   readonly ids?: readonly number[]
   readonly meshId?: MeshId
@@ -32,7 +32,7 @@ interface ShownDeadLetter {
   readonly attempts: number
   readonly bytes: number | null
   readonly diedAtMs: number
-  /** Escaped, for a table. */
+  /** The value, escaped for a table. */
   readonly from: string
   readonly to: string
   readonly forPrograms: object

@@ -106,7 +106,7 @@ async function typedUnseen(prompt: string, signal: AbortSignal): Promise<string>
   const lines = createInterface({ input: process.stdin, output: nowhere, terminal: true })
   const interrupt = new AbortController()
   lines.once('SIGINT', () => interrupt.abort())
-  process.stderr.write(prompt) // echo is off from here on
+  process.stderr.write(prompt) // from here on the terminal shows no input
   try {
     return await lines.question('', { signal: AbortSignal.any([signal, interrupt.signal]) })
   } catch {
@@ -202,7 +202,7 @@ function parse(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
-    return undefined // reported as malformed, with the path
+    return undefined // the caller reports the file as malformed, with its path
   }
 }
 
@@ -273,7 +273,7 @@ export class Profile {
 
   /** @throws OperatingError as `makeKeys` and `Passphrase.choose` */
   async makeLockedKeys(): Promise<Identity> {
-    if (this.hasKeys) return this.makeKeys() // refuses before prompting
+    if (this.hasKeys) return this.makeKeys() // an existing key file is refused before the prompt
     return this.#writeNewKeys({ passphrase: await this.#passphrase.choose() })
   }
 

@@ -24,7 +24,7 @@ import { type FileForPrograms, fileForPrograms } from '../messages/incoming-mess
 interface Outgoing {
   readonly bodyBase64: string
   readonly priority: Priority
-  /** 0 for the broker's default. */
+  /** The time to live; 0 for the broker's default. */
   readonly ttlSeconds: number
   /** A reference to an uploaded file. */
   readonly attachment?: string
@@ -64,7 +64,7 @@ export type Durability = 'fsync' | 'degraded'
 
 interface SessionFacts {
   readonly durability: Durability
-  /** Unacknowledged sends. */
+  /** The number of unacknowledged sends. */
   readonly waiting: number
 }
 

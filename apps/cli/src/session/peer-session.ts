@@ -24,7 +24,7 @@ export interface PeerSession extends JoinedProfile, AsyncDisposable {
   readonly failed: Promise<never>
 }
 
-/** How long a single call waits. */
+/** The time limit of a single call. */
 export const REACH_WITHIN_MS = 10_000
 /** How long a command waits at its end for the calls of other commands. */
 const GRACE_MS = 2_000
@@ -153,7 +153,7 @@ async function openAt(daemon: SessionDaemon, { shell, place, credit, maxAgeSecon
     const store = await openFileStore(join(shell.profile.folder, 'messages'))
     const online = Promise.withResolvers<Durability>()
     const distrusted = Promise.withResolvers<never>()
-    distrusted.promise.catch(() => undefined) // single calls await it
+    distrusted.promise.catch(() => undefined) // single calls await the result
     const news = peerEventReporter(shell.output, place.contacts)
     const onEvent = (event: PeerEvent) => {
       if (event.type === 'connected') online.resolve(event.durability)
@@ -212,7 +212,7 @@ function failureOf(peer: Peer): Promise<never> {
   const failed = peer.closed.then((error) => {
     throw error ?? new OperatingError('closed', 'This peer was closed.')
   })
-  failed.catch(() => undefined) // the waiting caller reports it
+  failed.catch(() => undefined) // the waiting caller reports the error
   return failed
 }
 
@@ -224,7 +224,7 @@ interface OpenResources {
 
 async function end({ daemon, peer, keyEpochs }: OpenResources): Promise<void> {
   await Promise.race([daemon.endCalls(), delay(GRACE_MS, undefined, { ref: false })])
-  await peer.close() // rejects pending calls
+  await peer.close() // closing rejects pending calls
   await keyEpochs.close().finally(() => daemon.release())
 }
 

@@ -34,10 +34,10 @@ export async function startSessionDaemon(profile: Profile): Promise<SessionDaemo
   const lock = await lockSession(profile)
   if (!lock) return null
   const ready = Promise.withResolvers<PeerCalls>()
-  ready.promise.catch(() => undefined) // each call reports it
+  ready.promise.catch(() => undefined) // each call reports the error
   const server = createServer((request, response) => void respond(request, response, ready.promise))
   try {
-    await rm(path, { force: true }) // left behind by a killed process
+    await rm(path, { force: true }) // the socket was left behind by a killed process
     await listen(server, path)
   } catch (cause) {
     await lock.release()
@@ -90,7 +90,7 @@ export function isDaemonGone(error: unknown): boolean {
   return error instanceof OperatingError && error.code === 'daemon_gone'
 }
 
-const PATH_BYTES_MAX = 103 // the maximum on every platform
+const PATH_BYTES_MAX = 103 // the shortest path limit of all platforms
 
 function socketPath(profile: Profile): string {
   const path = join(profile.folder, 'session.sock')
@@ -123,7 +123,7 @@ async function close(server: Server, path: string): Promise<void> {
 async function serveWaitingClients(path: string): Promise<void> {
   const hidden = join(dirname(path), 'session.closing')
   await rename(path, hidden)
-  await fetch('http://session/', { unix: hidden, method: 'HEAD' }) // queued behind all of them
+  await fetch('http://session/', { unix: hidden, method: 'HEAD' }) // this request is queued behind all of them
   await rm(hidden)
 }
 

@@ -47,7 +47,7 @@ test.each([
   const ended = await machine.run(words)
   expect(ended.code, ended.stderr).toBe(code)
   expect(ended.stderr).not.toBe('')
-  expect(ended.stderr).not.toContain('    at ') // no stack trace
+  expect(ended.stderr).not.toContain('    at ') // the output has no stack trace
 })
 
 test('a message that no broker accepts in time is stored for later, and the output says so', async () => {

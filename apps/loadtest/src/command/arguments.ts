@@ -59,7 +59,7 @@ export function readArguments(
   }
 }
 
-/** The runs in order: one, or those of a sweep. */
+/** Returns the runs in order: one, or those of a sweep. */
 export function shapesOf({ isSweep, peers, messages }: LoadOptions): { peers: number; messages: number }[] {
   if (!isSweep) return [{ peers, messages }]
   return SWEEP_PEERS.filter((each) => each <= peers).map((each) => ({ peers: each, messages: SWEEP_MESSAGES }))
@@ -115,7 +115,7 @@ function kindOf({ sweep, idle, group, against, baseline, all, scenario, quick }:
 const isYardstick = (name: string): name is Yardstick => name in YARDSTICK_NAMES
 const isRival = (name: string): name is RivalName => name in RIVAL_NAMES
 
-/** The servers to compare with, each once. */
+/** Returns the servers to compare with, without duplicates. */
 const rivalsOf = ({ against = [] }: Given): RivalName[] => [...new Set(against.filter(isRival))]
 
 function comparisonOf(given: Given, env: Variables): ComparisonOptions | null {
@@ -139,7 +139,7 @@ function askedOf({ args, processedArgs }: Command, seconds: number | undefined):
 
 const scenarioNamed = (named: string): Scenario => SCENARIOS.find(({ name }) => name === named)!
 
-/** Splits a variable at its commas. */
+/** Splits a variable's value at its commas. */
 const listOf = (text = ''): string[] => text.split(',').filter((item) => item !== '')
 
 function paceOf(given: Given): Pick<LoadOptions, 'rate' | 'seconds' | 'soak'> {

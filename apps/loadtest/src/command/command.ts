@@ -17,7 +17,7 @@ export const GENERATORS = cpus().length <= 2 ? 1 : Math.min(4, cpus().length >> 
 
 const UNITS = { s: 1, m: 60, h: 3600 } as const
 
-/** @returns seconds */
+/** @returns the duration in seconds */
 function duration(min: number, max: number): (text: string) => number {
   return (text) => {
     const [, number, unit] = /^(\d{1,6})(s|m|h)$/.exec(text) ?? []

@@ -36,7 +36,7 @@ export interface RelationFacts {
 const HOT_TABLES = ['message_queue', 'dedupe_ledger', 'session', 'sender_mark']
 const OPTIONS = { connections: 1, statementTimeoutMs: 120_000, queryTimeoutMs: 125_000 }
 const CHUNK = 1000
-/** The slowest in total. */
+/** The number of statements to report, by total time. */
 const STATEMENTS_MAX = 200
 
 /** The database of one cell. */
@@ -142,7 +142,7 @@ export class LoadDatabase {
     return found
   }
 
-  /** @param meshIds - null: all meshes */
+  /** @param meshIds - null for all meshes */
   async countQueued(meshIds: readonly MeshId[] | null): Promise<number> {
     const meshes = meshIds && arrayOf(meshIds)
     const [row] = await this.#db.run(

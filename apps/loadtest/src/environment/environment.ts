@@ -16,16 +16,16 @@ import { OperatingError, type PeerKey, toHex } from '@sealpost/std'
 import { Databases, LoadDatabase, type PostgresFacts } from './database.ts'
 import type { ProxySetup } from './proxy-broker.ts'
 
-/** A broker; null if unknown. */
+/** A broker. Values that are not known are null. */
 export interface Shard extends BrokerAddress {
   readonly pid: number | null
-  /** Serves its metrics. */
+  /** The address that serves its metrics. */
   readonly adminUrl: string | null
 }
 
 /** The environment that a run needs. */
 export interface RunTarget {
-  /** Cell by cell. */
+  /** The brokers, cell by cell. */
   readonly shards: readonly Shard[]
   readonly postmasterPids: readonly number[]
   /** Null for a baseline. */
@@ -60,7 +60,7 @@ export interface EnvironmentOptions extends ShardOptions, PostgresOptions {
 }
 
 interface ShardOptions {
-  /** Arguments for Bun, before each program. */
+  /** Arguments that are passed to Bun before each program. */
   readonly runtimeArgs: readonly string[]
   readonly limits: 'on' | 'off'
   readonly isThroughDrain: boolean
@@ -178,7 +178,7 @@ const FILES: Readonly<Record<Yardstick, string>> = { relay: 'proxy-broker.ts', '
 export interface YardstickSetup extends PostgresOptions {
   readonly against: Yardstick
   readonly mesh: MeshMembers
-  /** Arguments for Bun. */
+  /** Arguments that are passed to Bun. */
   readonly runtimeArgs: readonly string[]
 }
 
@@ -212,7 +212,7 @@ export async function openYardstick(
 async function postmasterAt(databaseUrl: string): Promise<number | null> {
   const database = await LoadDatabase.open(databaseUrl)
   const { backendPid } = await database.facts()
-  const postmasterPid = postmasterOf(backendPid) // runs while the backend exists
+  const postmasterPid = postmasterOf(backendPid) // must be queried while the backend exists
   await database.close()
   return postmasterPid
 }

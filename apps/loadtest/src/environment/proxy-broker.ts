@@ -243,7 +243,7 @@ class Relay implements ProxyBackend {
   }
 
   async close(): Promise<void> {
-    // nothing is stored
+    // the relay stores nothing
   }
 }
 

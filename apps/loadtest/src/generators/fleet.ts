@@ -24,7 +24,7 @@ export interface Preparation {
   readonly isPacking: boolean
   /** The keys of all peers, by their number. */
   readonly peerKeys: readonly PeerKey[]
-  /** The secrets of the share's peers. */
+  /** The secret keys of the share's peers. */
   readonly secrets: readonly SecretKeys[]
   /** The prefix of the files for its records. */
   readonly records: string
@@ -54,7 +54,7 @@ export interface Collected {
   readonly called: number
   /** The frames of the run that contain messages. */
   readonly sendFrames: number
-  /** All peers together. */
+  /** The totals of all peers. */
   readonly counters: PeerCounters
   readonly refusals: Readonly<Record<string, number>>
   readonly events: Readonly<Record<string, number>>
@@ -78,7 +78,7 @@ export type FleetSetup = Omit<Preparation, 'share'> & {
   readonly generators: number
   /** How long to wait for missing replies and messages after the last progress. */
   readonly drainMs: number
-  /** Arguments for Bun, before each generator. */
+  /** Arguments that are passed to Bun before each generator. */
   readonly runtimeArgs: readonly string[]
 }
 

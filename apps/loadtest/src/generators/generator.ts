@@ -224,7 +224,7 @@ class LoadGenerator {
         this.#log.answered({ number, calledAtMs, answeredAtMs: receipt.ackedAtMs, ack: receipt })
       },
       (error) => {
-        if (this.#isOver) return // it was still waiting when the peers closed
+        if (this.#isOver) return // the send was still waiting when the peers closed
         this.#log.answered({ number, calledAtMs, answeredAtMs: clockMs(), ack: null })
         const code = error instanceof SealpostError ? error.code : 'unknown'
         this.#refused += 1

@@ -17,7 +17,7 @@ export interface IdlePeersSetup {
   readonly mesh: MeshMembers
   readonly broker: BrokerAddress
   readonly programs: number
-  /** Arguments for Bun. */
+  /** Arguments that are passed to Bun. */
   readonly runtimeArgs: readonly string[]
   /** Rejects when the broker is gone. */
   readonly failed: Promise<never>
@@ -168,7 +168,7 @@ class IdleShare {
     const connectNext = async (): Promise<void> => {
       for (let number = due.pop(); number !== undefined; number = due.pop()) {
         const calledAtMs = clockMs()
-        this.#peers[number] = await this.#connectOne(number).catch(() => undefined) // counted below
+        this.#peers[number] = await this.#connectOne(number).catch(() => undefined) // a failed connection is counted below
         if (this.#peers[number]) ms.push(clockMs() - calledAtMs)
       }
     }

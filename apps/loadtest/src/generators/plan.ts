@@ -6,7 +6,7 @@ import { seededRandom } from '@sealpost/std'
 
 export interface Plan {
   readonly peers: number
-  /** Messages of all peers together. */
+  /** The number of messages of all peers together. */
   readonly total: number
   /** Messages per second of all peers together; null for as fast as each peer's window admits. */
   readonly rate: number | null
@@ -22,7 +22,7 @@ export interface Spread {
   readonly meshes: number
   /** The number of Postgres servers; a mesh is in one of them. */
   readonly cells: number
-  /** Brokers per cell. */
+  /** The number of brokers per cell. */
   readonly shards: number
   /** The share of a mesh's peers that connect to another shard than the rest, from 0 to 1. */
   readonly cross: number
@@ -46,7 +46,7 @@ export const CALLS_OPEN_MAX = 1000
 /** The number of unacknowledged sends that the SDK allows a peer by default. */
 export const SDK_WINDOW = 64
 
-/** The senders are the first peers. */
+/** Returns the number of senders, which are the first peers. */
 export const sendersOf = ({ peers, isOneWay }: Plan): number => (isOneWay ? peers / 2 : peers)
 
 /** Messages of one sender have ascending numbers. */
@@ -95,7 +95,7 @@ export function shardOf(plan: Spreading, peer: number): number {
   const mesh = meshOf(plan, peer)
   const usual = Math.floor(mesh / cells) % shards
   const place = peer - firstOf(plan, mesh)
-  const crossedBefore = Math.floor(place * cross) // evenly distributed among the peers
+  const crossedBefore = Math.floor(place * cross) // distributes crossing peers evenly among the others
   const isCrossing = shards > 1 && Math.floor((place + 1) * cross) > crossedBefore
   const shard = isCrossing ? (usual + 1 + (crossedBefore % (shards - 1))) % shards : usual
   return cellOf(plan.spread, mesh) * shards + shard

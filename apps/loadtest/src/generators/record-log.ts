@@ -98,7 +98,7 @@ class RowWriter {
   constructor(file: string, rowBytes: number) {
     this.#file = file
     this.#rowBytes = rowBytes
-    this.#written = appendFile(file, '') // the file exists even without rows
+    this.#written = appendFile(file, '') // creates the file even without rows
     this.#allocate()
   }
 
@@ -204,7 +204,7 @@ export class SendCursor extends Cursor {
   get calledAtMs(): number {
     return this.time(SEND.calledAtMs)
   }
-  /** NaN when refused. */
+  /** NaN if the message was refused. */
   get admittedAtMs(): number {
     return this.time(SEND.admittedAtMs)
   }

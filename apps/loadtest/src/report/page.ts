@@ -17,7 +17,7 @@ export interface Report {
 }
 
 export interface Page {
-  /** The complete command. */
+  /** The complete command line. */
   readonly command: string
   readonly chapters: readonly Chapter[]
   readonly conditions: RunConditions

@@ -166,7 +166,7 @@ class RivalClients {
     const startMs = clockMs() + START_IN_MS
     let isSent = false
     const sent = this.#each('sent', () => ({ do: 'run', phase, atMs: startMs })).then(() => (isSent = true))
-    sent.catch(() => undefined) // awaited below
+    sent.catch(() => undefined) // the promise is awaited below
     await this.#arrived(phase, () => isSent)
     await sent
     const rssMb = this.#server.rssMb()

@@ -9,7 +9,7 @@ export const RIVAL_NAMES = {
   'nats-sync': 'NATS JetStream, sync_interval always',
 } as const
 export type RivalName = keyof typeof RIVAL_NAMES
-/** A server of a comparison. */
+/** The name of a server in a comparison. */
 export type ContenderName = 'sealpost' | RivalName
 
 const NAMES: Readonly<Record<ContenderName, string>> = { sealpost: 'Sealpost', ...RIVAL_NAMES }

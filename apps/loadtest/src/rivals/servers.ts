@@ -21,7 +21,7 @@ import type { ContenderName, RivalName } from './result.ts'
 export interface RivalServer {
   readonly port: number
   readonly mesh: MeshMembers
-  /** The products and their versions. */
+  /** The products and their versions, as text. */
   readonly version: string
   /** The key of a Sealpost broker; null for other servers. */
   readonly brokerKey: PeerKey | null

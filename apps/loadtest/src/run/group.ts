@@ -18,7 +18,7 @@ import type { Environment } from '../environment/environment.ts'
 import { Bits, Bodies, type Plan } from '../generators/plan.ts'
 import { newMesh, type RunContext } from './run.ts'
 
-/** Microseconds per delivery. */
+/** The cost per delivery in microseconds. */
 interface GroupCost {
   readonly wallUs: number
   readonly clientUs: number
@@ -27,7 +27,7 @@ interface GroupCost {
   readonly postgresUs: number | null
 }
 
-/** Both ways, one after the other. */
+/** A pair of turns, with both ways one after the other. */
 interface CostPair {
   readonly inGroup: GroupCost
   readonly direct: GroupCost
@@ -37,7 +37,7 @@ interface CostPair {
 export interface GroupResult extends CostPair {
   readonly members: number
   readonly senders: number
-  /** Deliveries per turn. */
+  /** The number of deliveries per turn. */
   readonly deliveries: number
   readonly pairs: number
   /** The direct cost divided by the group cost, as the median of the pairs. */
@@ -136,7 +136,7 @@ interface CrewSetup {
   readonly mesh: MeshMembers
   readonly broker: BrokerAddress
   readonly form: Form
-  /** Messages per sender in a turn. */
+  /** The number of messages per sender in a turn. */
   readonly sends: number
   /** The number of groups of all members, among which the senders alternate. Default 1. */
   readonly groups?: number
@@ -149,7 +149,7 @@ interface CrewSetup {
  */
 export class GroupCrew {
   readonly senderCount: number
-  /** Deliveries per turn. */
+  /** The number of deliveries per turn. */
   readonly deliveryCount: number
   readonly #setup: CrewSetup
   readonly #bodies: Bodies

@@ -13,7 +13,7 @@ import { fleetSetup, newMeshes, type RunContext } from './run.ts'
 export interface IdleResult {
   readonly sessions: number
   readonly seconds: number
-  /** Cores that the broker used. */
+  /** The number of cores that the broker used. */
   readonly cpuShare: number
   readonly rssMbBefore: number
   readonly rssMbAfter: number

@@ -37,7 +37,7 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'step
   readonly total: number
   /** Deliveries pushed more than once, whether the SDK hid the repetition or not. */
   readonly duplicates: number
-  /** Refused sends by code. */
+  /** The number of refused sends by code. */
   readonly refused: Readonly<Record<string, number>>
   readonly messagesPerSecond: number
   /** The highest value of any broker. */
@@ -63,7 +63,7 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'step
   readonly seed: number
   readonly meshes: number
   readonly cells: number
-  /** The brokers, cell by cell. */
+  /** The names of the brokers, cell by cell. */
   readonly shards: readonly ShardResult[]
   /** The share of messages whose sender and recipient were on two shards, from 0 to 1. */
   readonly crossShare: number

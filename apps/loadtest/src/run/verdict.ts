@@ -24,7 +24,7 @@ export interface Verdict {
   readonly misdelivered: number
   readonly outOfOrder: number
   readonly wallMs: number
-  /** From the first to the last arrival. */
+  /** The time from the first to the last arrival. */
   readonly arrivingMs: number
   /** The time of each `arrivalStep` messages, without the incomplete last step. */
   readonly stepsMs: readonly number[]
@@ -274,7 +274,7 @@ class Waiting {
     for (const [number, slot] of this.#slots) yield [number, this.#times[slot]!]
   }
 
-  /** In hex. */
+  /** The ids in hex. */
   get ids(): string[] {
     return [...this.#slots.values()].map((slot) =>
       this.#ids.toString('hex', slot * ID_BYTES, slot * ID_BYTES + ID_BYTES),

@@ -33,7 +33,7 @@ interface Attempt<Found> {
 }
 
 interface Search {
-  /** Ascending. */
+  /** The rates of the ladder, ascending. */
   readonly rates: readonly number[]
   /** How often the interval between a good and a bad rate may be split. */
   readonly splits: number

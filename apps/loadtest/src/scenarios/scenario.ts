@@ -14,7 +14,7 @@ import type { RunContext } from '../run/run.ts'
 
 export interface Scenario {
   readonly name: string
-  /** A line of the help. */
+  /** The description in the help. */
   readonly summary: string
   /** The figures of a published performance report for this workload; null if there is no such report. */
   readonly reported: string | null
@@ -118,7 +118,7 @@ const BEYOND = 10
 /** The samples that a percentile needs: 200 for p95, 1,000 for p99. */
 export function samplesFor(percent: number): number {
   const needed = (BEYOND * 100) / (100 - percent)
-  return Math.ceil(Number(needed.toFixed(6))) // 100 - 99.9 is a little less than 0.1
+  return Math.ceil(Number(needed.toFixed(6))) // floating-point error: 100 - 99.9 is a little less than 0.1
 }
 
 /** The number of seconds after which a steady rate has produced enough samples for a percentile. */
@@ -179,7 +179,7 @@ export const memoryGraph = (x: string, points: GraphLine['points']): Graph => ({
   ...{ title: BROKER_MEMORY, x, y: 'MB', lines: [{ name: 'RSS', points }] },
 })
 
-/** The highest value of any broker, over time. */
+/** Graphs of CPU and memory over time, each with the highest value of any broker. */
 export function usageGraphs(samples: readonly UsageSample[]): Graph[] {
   if (samples.length < 2) return []
   const pointsOf = (pick: 'brokerRssMb' | 'brokerFd') =>

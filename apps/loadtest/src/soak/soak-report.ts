@@ -54,7 +54,7 @@ export interface Drained
 export interface SoakSample {
   readonly atMs: number
   readonly relations: readonly RelationFacts[]
-  /** Deliveries in the queue, of all meshes. */
+  /** The number of queued deliveries in all meshes. */
   readonly queued: number
   /** The highest value of any broker. */
   readonly brokerRssMb: number | null

@@ -77,7 +77,7 @@ export async function runSoak(context: RunContext, setup: SoakSetup, teardown: T
   let holding: Promise<void> | undefined
   const onStart = () => {
     holding = hold ? keepSnapshot(target.databaseUrl, hold) : undefined
-    holding?.catch(() => undefined) // reported below
+    holding?.catch(() => undefined) // the failure is reported below
   }
   const outcome = await runOnce({ ...context, plan, meshes, spanMs, resting: soak.backlog, onStart }, teardown)
   const samples = monitor.stop()

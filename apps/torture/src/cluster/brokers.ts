@@ -14,7 +14,7 @@ import type { LedgerWriter } from '../judgement/ledger.ts'
 
 export interface BrokerSetting {
   readonly brokers: number
-  /** Overrides `SETTINGS`. */
+  /** Settings that override `SETTINGS`. */
   readonly env: Readonly<Record<string, string>>
   readonly runtimeArgs?: readonly string[]
 }
@@ -135,7 +135,7 @@ export class Brokers {
   async kill(no: number): Promise<void> {
     const place = this.#places[no]!
     const { process } = place
-    place.process = null // so that its end does not count as a fault
+    place.process = null // the stop does not count as a fault
     process?.kill()
     await process?.exited
   }

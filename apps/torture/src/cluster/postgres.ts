@@ -76,7 +76,7 @@ export class Postgres {
       try {
         process.kill(pid, 'SIGKILL')
       } catch {
-        // it has ended meanwhile
+        // the process has ended meanwhile
       }
     }
     await this.#own.exited
@@ -88,7 +88,7 @@ export class Postgres {
     await this.#own.exited
   }
 
-  /** Like `pg_ctl stop -m fast`. */
+  /** Stops the server like `pg_ctl stop -m fast`. */
   async stop(): Promise<void> {
     await this.#own.stop()
   }

@@ -25,7 +25,7 @@ export interface TortureClusterOptions extends BrokerSetting, PopulationSetting 
   readonly place?: string | undefined
 }
 
-/** The scale of durations and amounts. */
+/** The length of the run, which scales durations and amounts. */
 export type Measure = 'short' | 'full'
 
 /** A run is stuck if no message moved for this time, or if a condition did not hold within that time again. */

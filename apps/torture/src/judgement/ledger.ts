@@ -143,7 +143,7 @@ export interface History {
   readonly breaks: readonly Break[]
   /** Times during which something may not have run: faults, and programs without CPU time. */
   readonly stalls: readonly { readonly fromMs: number; readonly untilMs: number }[]
-  /** Times, ascending. */
+  /** The times of logged failures, ascending. */
   readonly brokerFailuresMs: readonly number[]
   readonly leftovers: ReadonlyMap<string, Leftover['reason']>
 }
@@ -209,7 +209,7 @@ class JoinedEvents {
       case 'broker failed':
         return void this.brokerFailuresMs.push(event.atMs)
       case 'settled':
-        return // only for people who read the ledger
+        return // this event serves only people who read the ledger
     }
   }
 

@@ -130,7 +130,7 @@ function listen(): void {
   process.on('message', (order: PeerCommand) => void obey(order).catch(fail))
   process.on('uncaughtException', fail)
   process.on('unhandledRejection', fail)
-  process.on('disconnect', () => process.exit(0)) // the parent is gone
+  process.on('disconnect', () => process.exit(0)) // the parent has exited
   for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the parent ends this program
 }
 

@@ -56,7 +56,7 @@ export type PeerReply =
   | { readonly did: Exclude<PeerCommand['do'], 'pace' | 'dawdle'> }
   | { readonly did: 'fail'; readonly reason: string }
 
-/** A program of peers. */
+/** The setup of a program of peers. */
 interface Cast {
   readonly peers: number
   /** Whether the peers are writers, which write only to each other; other peers are silent. */
@@ -129,7 +129,7 @@ export class Population {
       (_, i) => new Child<PeerCommand, PeerReply>(`Program ${i} of peers`, FILE),
     )
     this.#latest = this.#programs.map(() => NOTHING)
-    this.#failed.promise.catch(() => undefined) // reported to the callers that wait for a program
+    this.#failed.promise.catch(() => undefined) // the callers that wait for a program get the error
     for (const [i, program] of this.#programs.entries())
       program.onReply((answer) => {
         if (answer.did === 'progress') this.#latest[i] = answer

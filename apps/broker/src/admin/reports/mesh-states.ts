@@ -42,7 +42,7 @@ const severityOf = (flow: Flow): number => SEVERITY.indexOf(flow)
 export const worstFlow = (flows: readonly Flow[]): Flow =>
   flows.reduce((worst, flow) => (severityOf(flow) > severityOf(worst) ? flow : worst), 'flowing')
 
-/** Ordered by severity, then by age. */
+/** Compares by severity, then by age. */
 export function compareWaiting(a: WaitingPeer, b: WaitingPeer): number {
   return severityOf(flowOf(b)) - severityOf(flowOf(a)) || b.oldestAgeMs - a.oldestAgeMs
 }

@@ -31,7 +31,7 @@ import { type Config, limitsOf } from '../../config/config.ts'
 export interface WaitingCount {
   readonly depth: number
   readonly held: number
-  /** By the database clock. */
+  /** The time by the database clock. */
   readonly oldestAtMs: Millis
 }
 

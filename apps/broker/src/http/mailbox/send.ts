@@ -146,7 +146,7 @@ class SendRequest implements Connection {
     this.end()
   }
 
-  /** An envelope without an outcome may be stored. */
+  /** Returns the outcome of an envelope. Without a reply the envelope may still have been stored. */
   outcomeOf(envelopeId: EnvelopeId): EnvelopeOutcome {
     const unknown = { envelopeId, status: 'refused', code: 'unavailable', retryAfterMs: UNAVAILABLE_RETRY_MS } as const
     return this.outcomes.get(envelopeId) ?? unknown

@@ -37,7 +37,7 @@ const PAGE = 200
 const CONVERSATION = { messages: 20_000, bytes: 800 }
 /** A reader pauses between two pages. */
 const PAUSE_MS = 1_000
-/** Higher than any seq. */
+/** A seq higher than that of any event. */
 const LAST = Number.MAX_SAFE_INTEGER
 
 interface ReadTally {

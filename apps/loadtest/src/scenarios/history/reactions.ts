@@ -98,7 +98,7 @@ interface ConversationSize {
 /** The cost of aggregation with this number of reactions. */
 interface AggregateCost {
   readonly reactions: number
-  /** The most reactions of a message. */
+  /** The largest number of reactions to one message. */
   readonly most: number
   /** For a member that receives every change; the mean over all messages. */
   readonly aggregateMs: number

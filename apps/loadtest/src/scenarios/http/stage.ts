@@ -16,7 +16,7 @@ import { type Check, type Graph, mailCheck, percentilesGraph } from '../scenario
 interface StageSize {
   readonly listeners: number
   readonly senders: number
-  /** Further members that do nothing. */
+  /** The number of further members that do nothing. */
   readonly others?: number
   /** Each body goes to every listener, and has one number in the ledger per listener. */
   readonly isToAll?: boolean
@@ -125,7 +125,7 @@ interface ListenersSetup {
   readonly meshId: MeshId
   readonly secrets: readonly SecretKeys[]
   readonly bodies: Bodies
-  /** @param number - -1 for a damaged body */
+  /** @param number - the message number, or -1 for a damaged body */
   readonly take: (number: number, atMs: number, listener: number) => void
 }
 

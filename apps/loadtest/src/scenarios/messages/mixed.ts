@@ -48,9 +48,9 @@ export const mixed: Scenario = {
 interface MixedPart {
   readonly scenario: Scenario
   readonly peers: number
-  /** The number per peer. */
+  /** The number of messages per peer. */
   readonly messages?: number
-  /** The rate of all peers together, per second. */
+  /** The number of messages per second, of all peers together. */
   readonly rate?: number
 }
 

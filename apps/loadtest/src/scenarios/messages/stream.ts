@@ -109,7 +109,7 @@ class Visitors {
     const isOver = () => this.#isOver || performance.now() > untilMs
     const asking = atRate({ perSecond: HEALTH_A_SECOND, until: seconds }, (_, dueAtMs) => this.#ask(dueAtMs))
     this.#work = Promise.all([this.#join(isOver), asking])
-    this.#work.catch(() => undefined) // `end` reports it
+    this.#work.catch(() => undefined) // `end` reports the error
   }
 
   async end() {
