@@ -186,7 +186,7 @@ export function completionScript(shell: ShellName, program: Command): string {
 
 /** A command and its possible arguments. */
 interface Place {
-  /** For example `dead list`; empty for the program itself. */
+  /** The path of names, such as `dead list`; empty for the program itself. */
   readonly path: string
   readonly commands: readonly Command[]
   readonly options: readonly Option[]

@@ -24,7 +24,10 @@ export interface FailoverOptions extends TrafficOptions {
   readonly replication: 'synchronous' | 'asynchronous'
   /** Kills a broker with the primary, as if both were on one machine. */
   readonly losesBroker?: boolean
-  /** How brokers find the promoted server: `moved`, one address that leads to it, or `several`, a URL with both. */
+  /**
+   * How brokers find the promoted server. `moved`: by one address that then leads to it; `several`: by a URL with both
+   * servers.
+   */
   readonly address: 'moved' | 'several'
 }
 
@@ -36,7 +39,10 @@ interface FailoverResult extends TrafficResult {
   /** Acknowledged messages that peers resent because the database was restored. */
   readonly resends: number
   readonly peersTold: number
-  /** From the end of the promotion to the first acknowledgement, and to the last sender's first acknowledgement. */
+  /**
+   * The time from the end of the promotion to the first acknowledgement, and to the last sender's first
+   * acknowledgement.
+   */
   readonly firstAckMs: Millis
   readonly allAckMs: Millis
   readonly killToPromotedMs: Millis

@@ -35,11 +35,11 @@ interface MoveResult extends Pick<MoveReport, 'rows' | 'pauseMs'>, DeliveryCount
   readonly queued: number
   /** Messages between online peers. */
   readonly live: number
-  /** From the call of `send` to its ack. */
+  /** The time from the call of `send` to its ack. */
   readonly longestSendMs: Millis
   /** The longest time between two messages of one pair. */
   readonly longestPauseMs: Millis
-  /** From the call of `moveMesh` until the old cell's rows were deleted. */
+  /** The time from the call of `moveMesh` until the old cell's rows were deleted. */
   readonly tookMs: Millis
   /** Growth of this process's memory during the move, including the peers, which run in it too. */
   readonly grownMb: number

@@ -33,7 +33,7 @@ interface RestoreResult extends DeliveryCounts {
   /** Delivery ids that name one message before the restore and another one after it. */
   readonly idsReused: number
   readonly isNewIncarnation: boolean
-  /** From the start of the restore to the arrival of the last missing message. */
+  /** The time from the start of the restore to the arrival of the last missing message. */
   readonly recoveredInMs: number
 }
 

@@ -35,7 +35,7 @@ export interface Sizes {
 }
 
 export interface Figures {
-  /** Ascending by rate. */
+  /** The costs, ascending by rate. */
   readonly costs: readonly CostPoint[]
   /** The payload with which `costs` were measured. */
   readonly payloadBytes: number
@@ -51,8 +51,8 @@ export interface Figures {
   readonly peerBytes: number
   readonly waiting: LinearCost
   /**
-   * More than one byte per payload byte, because the payload is in the row, and again in the page images after a
-   * checkpoint.
+   * The database size grows by more than one byte per payload byte, because the payload is in the row, and again in the
+   * page images after a checkpoint.
    */
   readonly walPerPayloadByte: number
   /** Bytes per remembered message, alone in its commit and together with others of its sender. */

@@ -79,7 +79,7 @@ export interface CapacityPlan {
   /** The number of brokers in all cells, including one spare per cell. */
   readonly brokers: number
   readonly postgresServers: number
-  /** Sorted by size, the largest first. */
+  /** The needs sorted by size, the largest first. */
   readonly brokerNeeds: readonly Need[]
   readonly cellNeeds: readonly Need[]
   readonly perSecond: { readonly average: number; readonly peak: number }

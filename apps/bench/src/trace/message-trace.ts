@@ -1,4 +1,4 @@
-/** Records which functions of the broker and the packages a broker runs for one plain envelope and for its settle. */
+/** Records the functions of the broker and the packages that run for one plain envelope and for its settle. */
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { BrokerProgram } from '@sealpost/broker-program'
@@ -23,7 +23,7 @@ const PERIODIC = 'packages/driver/src/background.ts every'
 const PRELOAD = join(import.meta.dirname, 'preload.ts')
 /** Several rounds, since the census and other timers run in some of them. */
 const ROUNDS = 7
-/** Longer than the time for which the SDK collects settles (100 ms), and than a commit takes on a busy machine. */
+/** A wait that is longer than the SDK collects settles (100 ms), and than a commit takes on a busy machine. */
 const REST_MS = 400
 
 export interface MessageTrace {

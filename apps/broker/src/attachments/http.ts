@@ -13,7 +13,7 @@ import type { AttachmentRequests } from './attachments.ts'
 
 const Mesh = z.object({ mesh: hex(16) })
 const One = Mesh.extend({ id: hex(16) })
-/** Without leading zeros, so that a chunk has one path. */
+/** Allows no leading zeros, so that each chunk has a single path. */
 const ChunkNo = z.string().regex(/^(0|[1-9]\d{0,4})$/).transform(Number).openapi({ type: 'integer', minimum: 0, maximum: CHUNKS_MAX - 1 }) // biome-ignore format: one thing
 const OneChunk = One.extend({ chunk: ChunkNo })
 const PATH = '/v1/meshes/{mesh}/attachments'

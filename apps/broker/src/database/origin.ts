@@ -78,9 +78,9 @@ export class DatabaseOrigin {
   }
 
   /**
-   * Call it before this shard renews its lease, and call the returned function afterwards. The renewal is committed
-   * after everything acknowledged before, so it stands for all of that. Null: not renewed, since the shard is not
-   * listed.
+   * Call it before this shard renews its lease, and call the returned function afterwards, with null if the shard was
+   * not listed and so not renewed. The renewal is committed after everything acknowledged before it, so it implies that
+   * all of that is stored.
    */
   renewing(): (leaseUntil: string | null) => void {
     const version = this.#acknowledged?.version ?? 0

@@ -84,7 +84,7 @@ export class Authenticator {
     isSignedBy: (transcript: Transcript) => boolean,
   ): Promise<Authentication | null> {
     const found = await this.check(prover, hello, auth, isSignedBy)
-    // Only after a valid signature: the response time must not reveal whether another peer's key is known.
+    // Runs only after a valid signature: the response time must not reveal whether another peer's key is known.
     const mayBeAway = found?.isSignatureGood && (found.member?.sessionEpoch ?? -1) < 0
     if (!mayBeAway) return found
     const cell = await this.cells.find(auth.meshId)

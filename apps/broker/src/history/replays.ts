@@ -45,7 +45,7 @@ interface Waiter {
 
 export class ReplaySlots {
   readonly #limits: ReplaySlotLimits
-  /** By member, in the order in which the members get a slot. */
+  /** The queue by member, in the order in which the members get a slot. */
   readonly #waiting = new Map<string, Set<Waiter>>()
   #waitingCount = 0
   readonly #running = new Set<string>()
@@ -260,7 +260,7 @@ async function* endingWith(parts: Parts, done: () => void): Parts {
   }
 }
 
-/** Not a generator: a generator that is never read does not run its `finally`. */
+/** This is not a generator, because a generator that is never read does not run its `finally`. */
 function watchEnd(parts: Parts, ended: () => void): Parts {
   let isOver = false
   const report = () => {

@@ -212,7 +212,7 @@ export interface Distribution {
 export interface HistogramOptions {
   readonly name: string
   readonly help: string
-  /** Ascending; values above the last bound also count. */
+  /** The bounds in ascending order. Values above the last bound also count. */
   readonly bounds: readonly number[]
 }
 

@@ -26,7 +26,7 @@ export interface RelationFacts {
   readonly bytes: number
   /** The size of a table with its indexes and TOAST; null for an index. */
   readonly bytesInAll: number | null
-  /** From the statistics, up to a second late; 0 for an index. */
+  /** Read from the statistics, so up to a second late; 0 for an index. */
   readonly dead: number
   /** Rows inserted minus rows deleted since the statistics began; an exact count would scan the table. */
   readonly rows: number
@@ -202,7 +202,7 @@ export class Databases {
     }
   }
 
-  /** With only one cell, stops counting at `most`. */
+  /** Stops counting at `most` if there is only one cell. */
   async holdAtMost(meshIds: readonly MeshId[], most: number): Promise<boolean> {
     if (this.cells.length > 1) return (await this.countQueued(meshIds)) <= most
     return this.first.holdsAtMost(meshIds, most)

@@ -20,7 +20,7 @@ export interface Preparation {
   readonly form: Form
   /** Null for the SDK's default. */
   readonly window: number | null
-  /** For a burst: whether a peer makes its calls at once, so that the SDK packs several messages into a frame. */
+  /** Whether a peer in a burst makes its calls at once, so that the SDK packs several messages into a frame. */
   readonly isPacking: boolean
   /** The keys of all peers, by their number. */
   readonly peerKeys: readonly PeerKey[]

@@ -8,7 +8,7 @@ export interface Plan {
   readonly peers: number
   /** The number of messages of all peers together. */
   readonly total: number
-  /** Messages per second of all peers together; null for as fast as each peer's window admits. */
+  /** Messages per second of all peers together; null to send as fast as each peer's window admits. */
   readonly rate: number | null
   readonly payloadBytes: number
   readonly seed: number
@@ -136,7 +136,7 @@ function countMessages({ total }: Plan, isCounted: (number: number) => boolean):
   return count
 }
 
-/** For each peer, the peers that it writes to. */
+/** Returns for each peer the peers that it writes to. */
 export function correspondents(plan: Plan): Set<number>[] {
   const lists = Array.from({ length: plan.peers }, () => new Set<number>())
   for (let number = 0; number < plan.total; number++) lists[senderOf(plan, number)]!.add(recipientOf(plan, number))

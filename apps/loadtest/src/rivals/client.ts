@@ -16,7 +16,7 @@ export interface RivalPhase {
   /** Differs from the ids of the other phases, so that a late message doesn't count in another phase. */
   readonly number: number
   readonly total: number
-  /** Null for as fast as the window admits. */
+  /** Null to send as fast as the window admits. */
   readonly rate: number | null
 }
 

@@ -94,7 +94,7 @@ export async function startRival(name: RivalName, programs: RivalPrograms, teard
   return teardown.startingProgram(name === 'redis' ? startRedis(path, folder) : startNats(path, folder, name))
 }
 
-/** The names of Debian's packages are those of the programs. */
+/** Debian's packages have the names of their programs. */
 const PROGRAMS = {
   redis: { program: 'redis-server', variable: 'REDIS_SERVER', product: 'Redis' },
   nats: { program: 'nats-server', variable: 'NATS_SERVER', product: 'NATS' },

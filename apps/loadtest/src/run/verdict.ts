@@ -20,7 +20,7 @@ export interface Verdict {
   readonly lost: number
   /** Passed to an application more than once. */
   readonly duplicates: number
-  /** With the wrong recipient, sender, body or envelope id. */
+  /** Arrived with the wrong recipient, sender, body or envelope id. */
   readonly misdelivered: number
   readonly outOfOrder: number
   readonly wallMs: number
@@ -32,11 +32,11 @@ export interface Verdict {
   readonly e2eMs: Percentiles
   readonly e2eSpectrum: readonly Quantile[]
   readonly e2eBins: readonly Bin[]
-  /** From the application's call of `send()` to its ack, including the wait for the window. */
+  /** The time from the application's call of `send()` to its ack, including the wait for the window. */
   readonly sendCallMs: Percentiles
-  /** From the application's call of `send()` to the push, including the wait for the window. */
+  /** The time from the application's call of `send()` to the push, including the wait for the window. */
   readonly callToPushMs: Percentiles
-  /** From the due time to the call: the generator's lateness. Null without a rate. */
+  /** The generator's lateness: the time from the due time to the call. Null without a rate. */
   readonly callLateMs: Percentiles | null
   /** The messages sent in each span of time, in order; empty without `spanMs`. */
   readonly spans: readonly SpanLatencies[]

@@ -35,7 +35,7 @@ interface Attempt<Found> {
 interface Search {
   /** The rates of the ladder, ascending. */
   readonly rates: readonly number[]
-  /** How often the interval between a good and a bad rate may be split. */
+  /** The maximum number of times that the interval between a good and a bad rate is split. */
   readonly splits: number
 }
 

@@ -98,7 +98,7 @@ export class Effort {
   readonly #startMs = performance.now()
   readonly #start = process.cpuUsage()
 
-  /** The share of a core since the start. */
+  /** Returns the average share of a core that this process has used since the start. */
   get share(): number {
     const { user, system } = process.cpuUsage(this.#start)
     return (user + system) / 1000 / Math.max(1, performance.now() - this.#startMs)

@@ -82,7 +82,7 @@ export class Postgres {
     await this.#own.exited
   }
 
-  /** Like `pg_ctl stop -m immediate`: no checkpoint, so that the next start recovers. */
+  /** Stops the server like `pg_ctl stop -m immediate`: without a checkpoint, so that the next start recovers. */
   async stopAtOnce(): Promise<void> {
     process.kill(this.#own.pid, 'SIGQUIT')
     await this.#own.exited

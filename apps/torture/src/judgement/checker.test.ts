@@ -122,7 +122,7 @@ test('a lease may have expired while its push was delayed', async () => {
   expect(await book.findings()).toEqual({ rules: [], causes: ['lease'] })
 })
 
-test('a repeated attempt, or another id in the queue, has no cause', async () => {
+test('a push that repeats an attempt number or has another queue id has no permitted cause', async () => {
   const twice = new Book().delivered(0).pushed(0, { session: 2 })
   expect((await twice.findings()).rules).toEqual(['duplicated'])
   const stored = new Book().delivered(0).pushed(0, { session: 2, attempt: 2, deliveryId: 77 })

@@ -114,7 +114,7 @@ export interface Sent {
   readonly sentAtMs: number
   ackedAtMs: number | null
   refusedWith: string | null
-  /** From the message's ack or the recipient's application. */
+  /** Taken from the message's ack or from the recipient's application. */
   envelopeId: string | null
 }
 

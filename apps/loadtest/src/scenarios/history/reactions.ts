@@ -100,11 +100,11 @@ interface AggregateCost {
   readonly reactions: number
   /** The largest number of reactions to one message. */
   readonly most: number
-  /** For a member that receives every change; the mean over all messages. */
+  /** The cost for a member that receives every change, as the mean over all messages. */
   readonly aggregateMs: number
-  /** For a new member, until it has the counts of all messages. */
+  /** The time until a new member has the counts of all messages. */
   readonly openingMs: number
-  /** For a new member that reads every event of the history. */
+  /** The time until a new member has read every event of the history. */
   readonly historyMs: number
 }
 

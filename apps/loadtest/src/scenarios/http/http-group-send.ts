@@ -125,7 +125,7 @@ async function broadcast(
 
 /** In the ledger each message has consecutive numbers, one per member. */
 class BroadcastCrew {
-  /** From when a message was due until it was stored for all members. */
+  /** The time from when a message was due until it was stored for all members. */
   storedMs = new Latencies()
   readonly #stage: HttpStage
   readonly #groups: readonly ListedGroup[]

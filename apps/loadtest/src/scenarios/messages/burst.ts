@@ -39,14 +39,14 @@ export interface EarlierRun {
   readonly lostInKill: { readonly lost: number; readonly of: number } | null
 }
 
-/** From its own report, "Broker Load Test — v0.1.0 Baseline" of 2026-04-05, measured on macOS. */
+/** Taken from its own report, "Broker Load Test — v0.1.0 Baseline" of 2026-04-05, measured on macOS. */
 export const PUBLISHED: EarlierRun = {
   burst: { delivered: 88_778, seconds: 900, p50Ms: 12_900, p99Ms: 23_000, brokerRssMb: 1_156, outOfOrder: null },
   sweepP99Ms: { 10: 1_160, 25: 8_710, 50: 9_900, 100: 4_660 },
   lostInKill: null,
 }
 
-/** From our rerun on two Linux cores, with a corrected harness. */
+/** Taken from our rerun on two Linux cores, with a corrected harness. */
 export const RERUN: EarlierRun = {
   burst: { delivered: 100_000, seconds: 74.5, p50Ms: 21_600, p99Ms: 34_800, brokerRssMb: 1_445, outOfOrder: 425 },
   sweepP99Ms: { 10: 1_300, 50: 2_600, 100: 4_400 },

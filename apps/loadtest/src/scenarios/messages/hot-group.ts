@@ -97,7 +97,7 @@ async function openSide(
   return side
 }
 
-/** In each round of four turns, how many times as fast ten groups were as one. */
+/** For each round of four turns, the ratio of the rates with ten groups and with one. */
 export function ratiosOf(hot: readonly number[], spread: readonly number[]): number[] {
   const rounds = Math.floor(Math.min(hot.length, spread.length) / 2)
   const sumOf = (seconds: readonly number[], round: number) => seconds[2 * round]! + seconds[2 * round + 1]!
