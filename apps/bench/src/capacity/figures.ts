@@ -51,8 +51,8 @@ export interface Figures {
   readonly peerBytes: number
   readonly waiting: LinearCost
   /**
-   * The database size grows by more than one byte per payload byte, because the payload is in the row, and again in the
-   * page images after a checkpoint.
+   * Bytes of WAL per payload byte: more than one, because the payload is in the row, and again in the page images after
+   * a checkpoint.
    */
   readonly walPerPayloadByte: number
   /** Bytes per remembered message, alone in its commit and together with others of its sender. */

@@ -58,7 +58,7 @@ export class McpInbox {
     return [...this.#held.values()]
   }
 
-  /** For `peer.onMessage`: the SDK extends the lease until the promise resolves. */
+  /** A handler for `peer.onMessage`. The SDK extends the lease until the promise resolves. */
   add(message: Message): Promise<void> {
     const held = this.#hold(message)
     this.#ring()

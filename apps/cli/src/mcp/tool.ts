@@ -163,7 +163,7 @@ const EFFECTS = {
 
 interface ToolResult<Output> {
   readonly content: Output
-  /** For clients that pass only text to the model. Default: the content as JSON. */
+  /** The text for clients that pass only text to the model; by default the content as JSON. */
   readonly text?: string
 }
 
@@ -210,7 +210,7 @@ export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(row:
   }
 }
 
-/** In `_meta`, because clients validate `structuredContent` against `outputSchema` even with `isError`. */
+/** Stored in `_meta`, because clients validate `structuredContent` against `outputSchema` even with `isError`. */
 export const ERROR_META = 'sealpost/error'
 
 function errorResult(error: unknown, { shell }: ToolContext): CallToolResult {

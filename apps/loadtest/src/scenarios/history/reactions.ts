@@ -104,7 +104,7 @@ interface AggregateCost {
   readonly aggregateMs: number
   /** The time until a new member has the counts of all messages. */
   readonly openingMs: number
-  /** The time until a new member has read every event of the history. */
+  /** The time until a new member has the counts by reading every event of the history. */
   readonly historyMs: number
 }
 
