@@ -172,7 +172,7 @@ export function durationOption(flags: string, description: string, fallback: str
   return new Option(flags, description).argParser(parseDuration).default(parseDuration(fallback), fallback)
 }
 
-/** For `listen` and `mcp`, whose profile remembers settled messages. */
+/** An option of `listen` and `mcp`, whose profile remembers settled messages. */
 export const maxAgeOption = (): Option =>
   new Option(
     '--max-age <TIME>',

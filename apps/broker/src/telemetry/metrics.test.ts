@@ -18,7 +18,7 @@ test('a scrape equals that of the library’s own histogram', async () => {
   expect(await ours.metrics()).toBe(await theirs.metrics())
 })
 
-test('a scrape with a label equals the library’s, too', async () => {
+test('a scrape with a label also equals the library’s', async () => {
   const ours = new Registry()
   const theirs = new Registry()
   const fast = register(ours, new FastHistograms({ ...NAMED, bounds: BOUNDS, label: 'route' }))

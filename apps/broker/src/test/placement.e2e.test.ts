@@ -14,7 +14,7 @@ describe('three brokers', () => {
     return () => cluster[Symbol.asyncDispose]()
   })
 
-  test('peers of a mesh that dial different brokers end up at one home', async () => {
+  test('lead peers of one mesh to one home, whichever broker they dial', async () => {
     const { world, brokers } = cluster
     const meshId = await world.mesh()
     const home = await cluster.homeOf(meshId)

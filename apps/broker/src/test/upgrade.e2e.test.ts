@@ -67,7 +67,7 @@ describe('plain HTTP', () => {
     },
   )
 
-  test.each(['POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])('%s is a method not allowed', async (method) => {
+  test.each(['POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])('%s is refused as an unsupported method', async (method) => {
     const answer = await get('/livez', { method })
     expect(answer.status).toBe(405)
     expect(answer.headers.get('allow')).toBe('GET, HEAD')

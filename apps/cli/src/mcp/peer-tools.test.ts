@@ -11,7 +11,7 @@ const labelled = (text: string | null, fileName?: string): LabelledMessage => ({
   file: fileName === undefined ? null : { name: fileName, type: '', bytes: 1, path: null },
 })
 
-test("every line of a peer's text begins inside the bars, whatever it contains", () => {
+test("no line of a peer's text begins outside the bars, whatever it contains", () => {
   fc.assert(
     fc.property(fc.array(fc.string({ unit: 'binary' }), { maxLength: 4 }), (words) => {
       const shown = fencedMessages(words.map((text) => labelled(visible(text)))).split(/[\n\r\u2028\u2029\x85\v\f]/)

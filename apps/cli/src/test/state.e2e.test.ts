@@ -45,7 +45,7 @@ test('a member with the keys reads, watches and replays values that were set', a
   expect((await machine.run(['state', 'list', ...asBob])).stdout).toMatch(/plan +b +1 /)
 })
 
-test('in a group only its members can read, and members who joined by then see history only from their joining on', async () => {
+test('in a group only members can read, and with history for `joined` a member sees nothing from before it joined', async () => {
   await run('group', 'create', 'crew', 'bob')
   await letIn(machine, 'dave')
   const crew = ['--group', 'crew']
