@@ -7,9 +7,9 @@ import { HttpPeer } from '@sealpost/broker/testing-http'
 import { hash256, type Identity } from '@sealpost/identity'
 import type { MeshId, PeerKey } from '@sealpost/std'
 
-/** A broker and a mesh on it. */
+/** The broker under attack, and a mesh on it. */
 export interface AttackTarget {
-  /** ws://127.0.0.1:port/v1/ws */
+  /** The broker's WebSocket URL, such as `ws://127.0.0.1:port/v1/ws`. */
   readonly url: string
   readonly httpUrl: string
   readonly brokerKey: PeerKey
@@ -24,9 +24,9 @@ export interface AttackContext {
   readonly target: AttackTarget
   /** Enrolled members of the attacker; as many as the attack needs. */
   readonly members: readonly StageMember[]
-  /** Aborts at the end of the turn. */
+  /** The signal aborts at the end of the turn. */
   readonly signal: AbortSignal
-  /** Counts a reply of the broker: a status, a close code, or a word of the attacker. */
+  /** Counts a reply of the broker: a status, a close code, or the attacker's own word for it. */
   readonly count: (answer: string | number) => void
 }
 
@@ -35,11 +35,11 @@ export type ProbeKind = 'join' | 'file' | 'replay'
 
 export interface Attack {
   readonly name: string
-  /** A sentence for `--list`. */
+  /** The attack's description in `--list`. */
   readonly does: string
   /** The number of members of the attacker. */
   readonly members?: number
-  /** One unproven address, which may cost 5 % of a core. */
+  /** Whether it uses a single unproven address, which may cost 5 % of a core. */
   readonly isOneUnprovenAddress?: true
   /** Default: `join`. */
   readonly probe?: ProbeKind
@@ -51,7 +51,7 @@ export interface Attack {
   readonly run: (context: AttackContext) => Promise<void>
 }
 
-/** Larger than the socket buffers, so that a slow reader controls the length of a replay. */
+/** Larger than the socket buffers, so that a slow reader determines the duration of a replay. */
 export const HISTORY = { entries: 10_000, bytes: 20_000_000, events: 10_000 }
 
 /** Acts at this rate per second, evenly, without waiting for earlier acts. */

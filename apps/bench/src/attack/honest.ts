@@ -56,7 +56,7 @@ class HonestPeers {
     await ready()
     const peers = await Promise.all(members.slice(0, -1).map((member) => connect({ ...target, ...member })))
     const pairs = Array.from({ length: peers.length / 2 }, (_, i) => [peers[2 * i]!, peers[2 * i + 1]!] as const)
-    for (const [sender, recipient] of pairs) await sender.send(recipient.key, 'hello') // exchanges keys before the clock
+    for (const [sender, recipient] of pairs) await sender.send(recipient.key, 'hello') // key exchange before the measurement
     return new HonestPeers(pairs, await openProbe(probe, { ...target, ...members.at(-1)! }))
   }
 

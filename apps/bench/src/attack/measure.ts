@@ -45,7 +45,7 @@ export interface AttackOutcome {
 
 /** Four pairs that send to each other, and one for the probe. */
 const HONEST_MEMBERS = 4 * 2 + 1
-/** Limits refill between two turns. */
+/** The rate limits refill between two turns. */
 const PAUSE_MS = 2_000
 
 interface Scene {

@@ -17,7 +17,7 @@ import { type EnvelopeId, type MeshId, type PeerKey, toHex } from '@sealpost/std
 
 const PATIENCE_MS = 60_000
 
-/** Where a peer connects: what the SDK's `connect` and the wire client take. */
+/** Everything a peer needs to connect: accepted by the SDK's `connect` and by the wire client. */
 export interface Place {
   readonly url: string
   readonly brokerKey: PeerKey

@@ -30,7 +30,7 @@ export interface LoadOptions extends WorkloadOptions, ReportOutput {
   readonly soak: SoakOptions | null
   /** The number of silent sessions; replaces the messages. */
   readonly idle: number | null
-  /** Instead of a run with the options above. */
+  /** Scenarios to run; they replace a run with the options above. */
   readonly scenarios: readonly Scenario[]
 }
 

@@ -166,7 +166,7 @@ function failureOf<T>(ended: Promise<T>, sentenceOf: (output: T) => string): Pro
   return failed
 }
 
-/** What a run can be compared with: a relay that stores nothing, or a queue with one statement per message. */
+/** The baselines of a run: a relay that stores nothing, or a queue with one statement per message. */
 export const YARDSTICK_NAMES = {
   relay: 'a relay that stores nothing',
   'plain-sql': 'a queue of plain SQL',

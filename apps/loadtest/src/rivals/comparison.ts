@@ -46,7 +46,7 @@ export async function runComparison(
   { options, display, isColored }: ComparisonContext,
   teardown: Teardown,
 ): Promise<Report> {
-  for (const name of rivals) await within(teardown, (own) => startRival(name, programs, own)) // fail before the first run
+  for (const name of rivals) await within(teardown, (own) => startRival(name, programs, own)) // these checks fail before the first run
   const contenders = ['sealpost', ...rivals] as const
   const versions: Partial<Record<ContenderName, string>> = {}
   const runs: ContenderRun[] = []

@@ -15,13 +15,13 @@ export interface LoadOutcome {
   readonly verdict: Verdict
   readonly usage: ResourceUsage
   readonly generators: readonly Collected[]
-  /** The key exchange before the run; null for a cold run. */
+  /** The time of the key exchange before the run; null for a cold run. */
   readonly exchange: { readonly messages: number; readonly ms: number } | null
-  /** Null for a yardstick. */
+  /** Null for a baseline. */
   readonly database: DatabaseCounters | null
   /** Deliveries that the broker still had at the end. */
   readonly leftInQueue: number | null
-  /** One for each broker; null if its metrics are not accessible. */
+  /** One entry per broker; null if its metrics are not accessible. */
   readonly shardCounts: readonly (ShardCounts | null)[]
 }
 

@@ -20,23 +20,23 @@ export interface WorkloadOptions
     Pick<FleetSetup, 'form' | 'window' | 'isPacking' | 'generators' | 'drainMs'> {
   readonly peers: number
   readonly messages: number
-  /** Messages per second of all peers together; null: as fast as the window admits. */
+  /** Messages per second of all peers together; null to send as fast as the window admits. */
   readonly rate: number | null
   readonly seconds: number
   readonly spread: Spread
   readonly isSweep: boolean
   readonly isCold: boolean
-  /** Messages of each sender to one group, instead of to random others. */
+  /** Each sender's messages go to one group instead of to random peers. */
   readonly group: number | null
   /** The short form of scenarios. */
   readonly isQuick: boolean
   readonly asked: Asked
 }
 
-/** What the command line says; null: nothing. */
+/** The value on the command line; null if it is missing. */
 export interface Asked {
   readonly peers: number | null
-  /** Messages of each peer. */
+  /** The number of messages per peer. */
   readonly messages: number | null
   readonly seconds: number | null
 }

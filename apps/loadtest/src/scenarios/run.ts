@@ -70,7 +70,7 @@ export async function runScenarios(
   return { text, json: { scenarios: results }, isGood: results.every(isGood), page: { chapters, conditions } }
 }
 
-/** A scenario that throws has a report with the error, and the others still run. */
+/** A scenario that throws gets a report with the error, and the others still run. */
 function brokenOff(scenario: Scenario, error: unknown, options: WorkloadOptions): ScenarioResult {
   const { name, summary, reported, bar } = scenario
   const why = error instanceof OperatingError ? error.message : String((error as Error).stack)

@@ -28,16 +28,16 @@ export interface SoakFigures {
   readonly series: readonly SoakSample[]
 }
 
-/** When the snapshot is held, in seconds after the start. */
+/** The time at which the snapshot is held, in seconds after the start. */
 export interface Hold {
   readonly fromSeconds: number
   readonly toSeconds: number
 }
 
 export interface BacklogFigures extends Drained {
-  /** The same load before, without a backlog. */
+  /** The same load before the soak, without a backlog. */
   readonly aloneMs: Percentiles
-  /** p99 with the backlog by p99 without it. */
+  /** The p99 with the backlog divided by the p99 without it. */
   readonly p99Ratio: number
 }
 
@@ -46,7 +46,7 @@ export interface Drained
   readonly messages: number
   readonly storedPerSecond: number
   readonly drainedPerSecond: number
-  /** For each `BACKLOG_STEP` messages in order. */
+  /** The time of each `BACKLOG_STEP` messages, in order. */
   readonly stepsPerSecond: readonly number[]
 }
 

@@ -44,9 +44,9 @@ import {
 
 export interface SoakOptions {
   readonly seconds: number
-  /** How long another session of the database holds a snapshot, in the middle of the run. */
+  /** The number of seconds for which another database session holds a snapshot in the middle of the run. */
   readonly holdSeconds: number | null
-  /** Messages that wait for absent peers. */
+  /** The number of messages that wait for absent peers. */
   readonly backlog: number
 }
 
