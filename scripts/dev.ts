@@ -3,7 +3,7 @@
  * the next free one, and a mesh `dev` with two peers whose key files are beside the data. Runs until Ctrl-C; the next
  * start continues from there.
  *
- * bun scripts/dev.ts PORT names another port, 0 any free one
+ * bun scripts/dev.ts           PORT names another port, 0 any free one
  */
 import { existsSync } from 'node:fs'
 import { mkdir, rename, rm } from 'node:fs/promises'

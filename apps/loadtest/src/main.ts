@@ -2,7 +2,7 @@
  * The load test: many peers, each with the real SDK and its own WebSocket, send each other sealed messages through a
  * broker and Postgres. Every message is opened, compared, and joined with its sender's ack by the envelope id.
  *
- * bun scripts/load-test.ts [peers=100] [messages=1000] --help lists the options
+ * bun scripts/load-test.ts [peers=100] [messages=1000]      --help lists the options
  *
  * Unless both exist already, it starts a Postgres and a broker, and ends them. The folders hold the parts:
  * `environment/` (what the peers connect to), `generators/` (programs that run the peers), `run/` (one run and its

@@ -1,6 +1,6 @@
 /**
- * What an attack is, and the parts of attacks: raw connections from any address of 127.0.0.0/8, a steady pace, and a
- * member over HTTP.
+ * The interface of an attack, and its building blocks: raw connections from any address of 127.0.0.0/8, a steady rate,
+ * and a member over HTTP.
  */
 import { connect, type Socket } from 'node:net'
 import { HttpPeer } from '@sealpost/broker/testing-http'
@@ -41,9 +41,9 @@ export interface Attack {
   readonly members?: number
   /** Whether it uses a single unproven address, which may cost 5 % of a core. */
   readonly isOneUnprovenAddress?: true
-  /** Default: `join`. */
+  /** The default is `join`. */
   readonly probe?: ProbeKind
-  /** The mesh has a history (`HISTORY`) that its members may read. */
+  /** Whether the mesh has a history (`HISTORY`) that its members may read. */
   readonly hasHistory?: true
   /** Settings of the broker that differ from the defaults. */
   readonly env?: Readonly<Record<string, string>>

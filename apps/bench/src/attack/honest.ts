@@ -1,6 +1,6 @@
 /**
- * The honest peers, as a program: pairs that each send 10 messages a second, and a probe once a second. A latency
- * counts from the call of `send()` to the recipient's handler; both run in this process, on one clock.
+ * The honest peers, as a program: pairs that each send 10 messages a second, and a probe once a second. Latency is
+ * measured from the call of `send()` to the recipient's handler; both run in this process, on one clock.
  */
 import { WireClient } from '@sealpost/broker/testing-wire'
 import { serveParent } from '@sealpost/harness/programs/child'
@@ -9,7 +9,7 @@ import { connect, type Peer } from '@sealpost/sdk'
 import { type AttackTarget, HISTORY, HttpMember, type ProbeKind, type StageMember } from './attack.ts'
 
 export interface HonestOrder {
-  /** Two members for each pair, and a last one for the probe. */
+  /** Two members per pair, and a last one for the probe. */
   readonly open?: { readonly target: AttackTarget; readonly members: readonly StageMember[]; readonly probe: ProbeKind }
   /** The duration of a measurement in seconds. */
   readonly seconds?: number

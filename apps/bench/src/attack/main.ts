@@ -1,8 +1,8 @@
 /**
- * Measures what attacks cost an honest peer: `bun scripts/attack.ts`, or one attack with `--only NAME`. Each attack
- * runs against its own broker, on loopback, for a bounded time. The parts are: `attack` (what one is), `attacks` (the
- * table; `unproven` and `members` hold the kinds), `attacker` and `honest` (the two programs beside the broker), and `measure` (Postgres,
- * broker and members; turns in pairs, with and without the attack).
+ * Measures the cost of attacks for an honest peer: `bun scripts/attack.ts`, or one attack with `--only NAME`. Each
+ * attack runs against its own broker, on loopback, for a bounded time. The parts are `attack` (the interface of an
+ * attack), `attacks` (the table; `unproven` and `members` hold the kinds), `attacker` and `honest` (the two programs
+ * beside the broker), and `measure` (Postgres, broker and members; turns in pairs, with and without the attack).
  */
 
 import { runCommand } from '@sealpost/harness/programs/command'

@@ -43,7 +43,7 @@ export interface AttackOutcome {
   readonly isWithinBars: boolean
 }
 
-/** Four pairs that send to each other, and one for the probe. */
+/** Four pairs that send to each other, and one member for the probe. */
 const HONEST_MEMBERS = 4 * 2 + 1
 /** The rate limits refill between two turns. */
 const PAUSE_MS = 2_000

@@ -3,7 +3,7 @@
  * docs/benchmarks/results.json, and writes from it the tables and charts of docs/BENCHMARKS.md, the figures of
  * README.md and docs/PROMISES.md, and the tables of docs/CAPACITY.md.
  *
- * bun scripts/bench.ts [--only burst,paced] [--with-soak] --help lists the options
+ * bun scripts/bench.ts [--only burst,paced] [--with-soak]      --help lists the options
  *
  * `parts.ts` lists the programs.
  */

@@ -40,8 +40,7 @@ const DRAIN_MS = 60_000
 
 /**
  * Prints the help or the usage itself.
- *
- * @param output - takes what is printed; default: the streams of this process
+ * @param output - receives the printed text; default: the streams of this process
  * @returns the exit code instead of options if there is nothing to run
  */
 export function readArguments(

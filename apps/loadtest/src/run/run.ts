@@ -14,7 +14,7 @@ import { cellOf, firstOf, type Plan, type Spread } from '../generators/plan.ts'
 import { countsOf, type LoadOutcome, type LoadResult, resultOf, since } from './result.ts'
 import { judge, type SpanLatencies } from './verdict.ts'
 
-/** The options of the command line that runs and scenarios read. */
+/** The command-line options that runs and scenarios read. */
 export interface WorkloadOptions
   extends Omit<EnvironmentOptions, 'cells' | 'shards' | 'tell' | 'isCounting'>,
     Pick<FleetSetup, 'form' | 'window' | 'isPacking' | 'generators' | 'drainMs'> {
@@ -28,7 +28,7 @@ export interface WorkloadOptions
   readonly isCold: boolean
   /** Each sender's messages go to one group instead of to random peers. */
   readonly group: number | null
-  /** The short form of scenarios. */
+  /** Whether to run the short form of scenarios. */
   readonly isQuick: boolean
   readonly asked: Asked
 }
