@@ -57,44 +57,44 @@ const MALFORMED = '400 body_malformed'
 const UNKNOWN = '404 attachment_unknown'
 
 export const attachmentRows = hostileRows([
-  ['H97', 'room for nothing', room({ bytes: 0 }), MALFORMED],
-  ['H97', 'room past 2^53', room({ bytes: 2 ** 53 }), MALFORMED],
-  ['H97', 'room for more than there may be', room({ bytes: 2 ** 31, chunkBytes: 262_144 }), '413 attachment_too_large'],
-  ['H97', 'room in too many chunks', room({ bytes: 65_537 * 4096 }), MALFORMED],
-  ['H97', 'room in chunks of no size', room({ chunkBytes: 1 }), MALFORMED],
-  ['H97', 'room in chunks over the limit', room({ chunkBytes: 262_145 }), MALFORMED],
-  ['H97', 'room for nobody', room({ recipients: [] }), MALFORMED],
-  ['H97', 'room for a key that is none', room({ recipients: [MARK] }), MALFORMED],
-  ['H97', 'room for a stranger', room({ recipients: [randomHex(32)] }), '404 recipient_unknown'],
-  ['H97', 'room for a group that there is not', room({ recipients: undefined, group: randomHex(16) }), '404 recipient_unknown'],
-  ['H97', 'room for peers and a group', room({ group: randomHex(16) }), MALFORMED],
-  ['H97', 'room with a key too many', room({ [MARK]: 1 }), MALFORMED],
-  ['H97', 'another room of the same id', withRoom((scene) => create(scene, { bytes: 1 })), '409 attachment_taken'],
-  ['H97', 'room in another mesh', withRoom(async ({ peer, arena }) => peer.post(`/v1/meshes/${await arena.world.mesh()}/attachments`, {})), UNKNOWN],
+  ['H97', 'a reservation of 0 bytes', room({ bytes: 0 }), MALFORMED],
+  ['H97', 'a reservation above 2^53 bytes', room({ bytes: 2 ** 53 }), MALFORMED],
+  ['H97', 'a reservation above the limit', room({ bytes: 2 ** 31, chunkBytes: 262_144 }), '413 attachment_too_large'],
+  ['H97', 'a reservation with too many chunks', room({ bytes: 65_537 * 4096 }), MALFORMED],
+  ['H97', 'a reservation with chunks of 0 bytes', room({ chunkBytes: 1 }), MALFORMED],
+  ['H97', 'a reservation with chunks above the limit', room({ chunkBytes: 262_145 }), MALFORMED],
+  ['H97', 'a reservation without recipients', room({ recipients: [] }), MALFORMED],
+  ['H97', 'a reservation for a malformed key', room({ recipients: [MARK] }), MALFORMED],
+  ['H97', 'a reservation for an unknown key', room({ recipients: [randomHex(32)] }), '404 recipient_unknown'],
+  ['H97', 'a reservation for an unknown group', room({ recipients: undefined, group: randomHex(16) }), '404 recipient_unknown'],
+  ['H97', 'a reservation for both peers and a group', room({ group: randomHex(16) }), MALFORMED],
+  ['H97', 'a reservation with an unknown field', room({ [MARK]: 1 }), MALFORMED],
+  ['H97', 'a different reservation with the same id', withRoom((scene) => create(scene, { bytes: 1 })), '409 attachment_taken'],
+  ['H97', 'a reservation in another mesh', withRoom(async ({ peer, arena }) => peer.post(`/v1/meshes/${await arena.world.mesh()}/attachments`, {})), UNKNOWN],
   ['H98', 'a chunk that is too short', given('0', 4095), '400 chunk_malformed'],
   ['H98', 'a chunk that is too long', given('1', 4096), '400 chunk_malformed'],
   ['H98', 'an empty chunk', given('0', 0), '400 chunk_malformed'],
-  ['H98', 'a chunk behind the end', given('2', 904), '400 chunk_malformed'],
-  ['H98', 'a chunk of another hash', withRoom((scene) => put(scene, '0', new Uint8Array(4096), new Uint8Array(32))), '400 chunk_malformed'],
+  ['H98', 'a chunk beyond the end of the file', given('2', 904), '400 chunk_malformed'],
+  ['H98', 'a chunk with a wrong hash', withRoom((scene) => put(scene, '0', new Uint8Array(4096), new Uint8Array(32))), '400 chunk_malformed'],
   ['H98', 'a chunk without a hash', request('PUT', ({ id }) => `/${id}/chunks/0`), '400 query_malformed'],
-  ['H98', 'a chunk of no number', given('-1', 4096), '404 not_found'],
-  ['H98', 'a chunk with a leading zero', given('00', 4096), '404 not_found'],
-  ['H98', 'a chunk past all numbers', given('65536', 4096), '400 chunk_malformed'],
-  ['H98', 'another chunk in the same place', withRoom(async (scene) => {
+  ['H98', 'a chunk with a malformed index', given('-1', 4096), '404 not_found'],
+  ['H98', 'a chunk index with a leading zero', given('00', 4096), '404 not_found'],
+  ['H98', 'a chunk index out of range', given('65536', 4096), '400 chunk_malformed'],
+  ['H98', 'a different chunk at the same index', withRoom(async (scene) => {
     await put(scene, '0', new Uint8Array(4096))
     return put(scene, '0', new Uint8Array(4096).fill(1))
   }), '409 chunk_differs'],
-  ['H98', 'a file that is said to be complete, and is not', withRoom((scene) => complete(scene, new Uint8Array(32))), '409 chunk_missing'],
-  ['H98', 'a file of another hash', withRoom(async (scene) => {
+  ['H98', 'an incomplete file declared complete', withRoom((scene) => complete(scene, new Uint8Array(32))), '409 chunk_missing'],
+  ['H98', 'a file with a wrong hash', withRoom(async (scene) => {
     await put(scene, '0', new Uint8Array(4096))
     await put(scene, '1', new Uint8Array(BYTES - 4096))
     return complete(scene, new Uint8Array(32))
   }), '409 attachment_differs'],
-  ['H99', 'a chunk for the file of another', asStranger((scene) => put(scene, '0', new Uint8Array(4096))), UNKNOWN],
-  ['H99', 'the end of the file of another', asStranger(({ url, id, peer }) => ask(`${url}/${id}`, { method: 'DELETE', headers: peer.headers })), UNKNOWN],
-  ['H99', 'a look at the file of another', asStranger(({ url, id, peer }) => ask(`${url}/${id}`, { headers: peer.headers })), UNKNOWN],
-  ['H99', 'a file of no id', request('GET', () => `/${MARK}`), '404 not_found'],
-  ['H99', 'a file that there is not', request('GET', () => `/${randomHex(16)}`), UNKNOWN],
-  ['H99', 'a chunk that there is not', request('GET', ({ id }) => `/${id}/chunks/1`), '409 chunk_missing'],
+  ['H99', "a chunk for another peer's file", asStranger((scene) => put(scene, '0', new Uint8Array(4096))), UNKNOWN],
+  ['H99', "completing another peer's file", asStranger(({ url, id, peer }) => ask(`${url}/${id}`, { method: 'DELETE', headers: peer.headers })), UNKNOWN],
+  ['H99', "reading another peer's file", asStranger(({ url, id, peer }) => ask(`${url}/${id}`, { headers: peer.headers })), UNKNOWN],
+  ['H99', 'a file with a malformed id', request('GET', () => `/${MARK}`), '404 not_found'],
+  ['H99', 'a nonexistent file', request('GET', () => `/${randomHex(16)}`), UNKNOWN],
+  ['H99', 'a nonexistent chunk', request('GET', ({ id }) => `/${id}/chunks/1`), '409 chunk_missing'],
   ['H99', 'another method', request('PATCH', ({ id }) => `/${id}`), '405 method_not_allowed'],
 ]) // biome-ignore format: a table

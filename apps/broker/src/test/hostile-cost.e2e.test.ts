@@ -53,20 +53,20 @@ test.skipIf(process.platform !== 'linux').each<[string, Say, number]>([
   ['H24: empty fragments', fragments, 10_000],
   ['H28: opening brackets', ended((size) => '['.repeat(size)), 60_000],
   ['H29: small objects', ended((size) => `[${'{},'.repeat(size / 3)}{}]`), 60_000],
-  ['H30: a key said again and again', ended((size) => `{"type":"ping"${',"ref":1'.repeat(size / 8)},"x":1}`), 60_000],
+  ['H30: a key repeated many times', ended((size) => `{"type":"ping"${',"ref":1'.repeat(size / 8)},"x":1}`), 60_000],
   ['H32: unknown keys', ended((size) => `{"type":"ping"${Array.from({ length: size / 10 }, (_, i) => `,"k${i}":1`).join('')}}`), 60_000],
-  ['H52: settles of what is not there', settles, 250],
+  ['H52: settles of unknown deliveries', settles, 250],
   ['H78: quotes', ended((size) => JSON.stringify({ type: 'lookup', ref: 1, peers: ["'".repeat(size)] })), 60_000],
-  ['H89: what almost matches, for a text', ended((size) => JSON.stringify({ type: 'status', availability: 'idle', summary: almost(size), declinesReceipts: false })), 60_000],
-  ['H89: what almost matches, for a key', ended((size) => JSON.stringify({ type: 'lookup', ref: 1, peers: [almost(size)] })), 60_000],
-  ['H89: what almost matches, for bytes', ended((size) => JSON.stringify({ type: 'setGroup', ref: 1, statement: almost(size) })), 60_000],
+  ['H89: a text that almost matches', ended((size) => JSON.stringify({ type: 'status', availability: 'idle', summary: almost(size), declinesReceipts: false })), 60_000],
+  ['H89: a key that almost matches', ended((size) => JSON.stringify({ type: 'lookup', ref: 1, peers: [almost(size)] })), 60_000],
+  ['H89: bytes that almost match', ended((size) => JSON.stringify({ type: 'setGroup', ref: 1, statement: almost(size) })), 60_000],
 ])('%s', async (_, say, size) => {
   await expectFair((ofSize) => said(say, ofSize), size)
 }) // biome-ignore format: a table
 
 test.skipIf(process.platform !== 'linux').each<[string, (size: number) => string]>([
-  ['H89: what almost matches, for a token', (size) => `Authorization: Bearer spt_${almost(size)}`],
-  ['H89: what almost matches, for subprotocols', (size) => `Sec-WebSocket-Protocol: ${'a ,'.repeat(size / 3)}!`],
+  ['H89: a token that almost matches', (size) => `Authorization: Bearer spt_${almost(size)}`],
+  ['H89: subprotocols that almost match', (size) => `Sec-WebSocket-Protocol: ${'a ,'.repeat(size / 3)}!`],
 ])('%s', async (_, header) => {
   const { authority, port } = arena.world.broker
   const request = (size: number) => `GET /v1/inbox HTTP/1.1\r\nHost: ${authority}\r\n${header(size)}\r\n\r\n`

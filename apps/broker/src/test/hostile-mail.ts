@@ -30,7 +30,7 @@ const settles = (count: number): Uint8Array => {
 
 export const mailRows = hostileRows([
   ['H41', 'an envelope that names a sender', field('envelopeId', `"${'ab'.repeat(16)}","sender":"${'cd'.repeat(32)}"`), MALFORMED],
-  ['H41', 'the broker stamps who sent it', stamped, 'the sender itself', 0],
+  ['H41', 'an envelope to which the broker adds the sender', stamped, 'the sender itself', 0],
   ['H46', 'the same id with the same bytes', twice((item) => item), 'stored, duplicate', 1],
   ['H47', 'the same id with other bytes', twice((item) => ({ ...item, envelope: new Uint8Array(64) })), 'stored, id_reused', 1],
   ['H47', 'the same id to another recipient', twice(async (item, { world }) => ({ ...item, recipient: keyOf(await world.enrol()) })), 'stored, id_reused', 1],
@@ -38,8 +38,8 @@ export const mailRows = hostileRows([
   ['H49', 'a resend after its settlement', afterSettlement, 'stored, duplicate'],
   ['H50', 'a settle of NaN', settle('NaN'), MALFORMED],
   ['H50', 'a settle of 10^30', settle('1e30'), MALFORMED],
-  ['H50', 'a settle of what was never pushed', ignored(0), 'ignored'],
-  ['H50', 'a settle of what another holds', ofAnother, 'it stays'],
+  ['H50', 'a settle of a delivery that was never pushed', ignored(0), 'ignored'],
+  ['H50', "a settle of another session's delivery", ofAnother, 'it stays'],
   ['H51', 'a settle of 1,001 ids', inBinary(settles(1001)), MALFORMED],
   ['H51', 'a settle of 30,000 ids', inBinary(settles(30_000)), MALFORMED],
   ['H52', 'the same settle a hundred times', ignored(99), 'ignored'],
@@ -47,11 +47,11 @@ export const mailRows = hostileRows([
   ['H53', 'a time to live of 10^12 s', field('ttlSeconds', '1000000000000'), MALFORMED],
   ['H53', 'an infinite time to live', field('ttlSeconds', '1e999'), MALFORMED],
   ['H53', 'a time to live over the limit', sending((to) => [envelopeTo(to, { ttlSeconds: 31 * 86_400 })]), 'ttl_too_long'],
-  ['H60', '257 recipients of one broadcast', broadcastTo(FANOUT_MAX + 1), MALFORMED],
-  ['H61', 'a key of another mesh, and one of none', toAnotherMesh, 'unknown_recipient, unknown_recipient'],
-  ['H64', 'a statement of a group of another mesh', groupOfAnotherMesh, 'malformed'],
-  ['H64', 'mail to the members of a group of another mesh', toGroupOfAnotherMesh, 'unknown_recipient'],
-  ['H64', 'a lookup of a key of another mesh', lookupInAnotherMesh, 'unknown'],
+  ['H60', 'a broadcast to 257 recipients', broadcastTo(FANOUT_MAX + 1), MALFORMED],
+  ['H61', 'a key of another mesh and an unknown key', toAnotherMesh, 'unknown_recipient, unknown_recipient'],
+  ['H64', "a statement of another mesh's group", groupOfAnotherMesh, 'malformed'],
+  ['H64', "a message to the members of another mesh's group", toGroupOfAnotherMesh, 'unknown_recipient'],
+  ['H64', "a lookup of another mesh's key", lookupInAnotherMesh, 'unknown'],
 ]) // biome-ignore format: a table
 
 async function stamped(arena: Arena): Promise<string> {

@@ -12,14 +12,14 @@ const HTTP_PATIENCE_MS: Millis = 150_000
 const DRIP_EVERY_MS: Millis = 500
 
 export const slowRows = hostileRows([
-  ['H14', 'headers dripped byte by byte', dripped(() => `GET /v1/ws HTTP/1.1\r\nX-${MARK}: `), 'closed'],
-  ['H15', 'a connection that says nothing', dripped(() => '', 0), 'closed'],
+  ['H14', 'headers sent byte by byte', dripped(() => `GET /v1/ws HTTP/1.1\r\nX-${MARK}: `), 'closed'],
+  ['H15', 'a silent connection', dripped(() => '', 0), 'closed'],
   ['H16', 'an upgrade, then silence', async (arena) => closing(await arena.stranger()), '4408 auth_timeout'],
   ['H26', 'pongs instead of an `auth`', pongs, '4408 auth_timeout'],
   ['H27', 'a message that never ends, byte by byte', endless, '4440 heartbeat_missed'],
-  ['H71', 'a body dripped byte by byte', drippedBody, 'closed'],
+  ['H71', 'a body sent byte by byte', drippedBody, 'closed'],
   ['H90', 'a member that vanished', vanished, '4440 heartbeat_missed'],
-  ['H91', 'a member that vanished while mail comes for it', vanishedUnderMail, '4440 heartbeat_missed, its mail in the next session'],
+  ['H91', 'a member that vanished while messages arrive for it', vanishedUnderMail, '4440 heartbeat_missed, its mail in the next session'],
 ]) // biome-ignore format: a table
 
 /** Sends the beginning, then a single letter at intervals, until the broker disconnects. */
