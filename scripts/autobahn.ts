@@ -40,7 +40,6 @@ function skip(): number {
   return 0
 }
 
-/** @returns the exit code */
 async function run(wstest: string): Promise<number> {
   const folder = mkdtempSync(join(tmpdir(), 'sealpost-autobahn-'))
   const server = echo()

@@ -50,10 +50,7 @@ class Site implements AsyncDisposable {
     await chmod(path, 0o755)
   }
 
-  /**
-   * A command that runs its arguments after `mark` with the environment of a container, and without the current
-   * environment.
-   */
+  /** A command that runs its arguments after `mark` with the environment of a container, and without the current environment. */
   containers(name: string, mark: string, env: Environment): Promise<void> {
     const all = { ...env, PATH: this.environment.PATH! }
     const words = Object.entries(all).map(([key, value]) => `'${key}=${value}'`)

@@ -74,9 +74,7 @@ async function startBroker(databaseUrl: string): Promise<BrokerProgram> {
   return startOwnBroker({ databaseUrl, env, onLine: (line) => process.stdout.write(`${line}\n`) }, teardown)
 }
 
-/**
- * The key files are authoritative: a peer that is missing in the database, for example a new one, is enrolled there.
- */
+/** The key files are authoritative: a peer that is missing in the database, for example a new one, is enrolled there. */
 async function enrolPeers(databaseUrl: string, url: string, brokerKey: PeerKey): Promise<PeerKeyFile[]> {
   const existing = PEERS.map(fileOf).find(existsSync)
   const meshId = existing ? ((await readPeer(existing)).enrolment?.meshId ?? newMeshId()) : newMeshId()
@@ -95,10 +93,7 @@ async function enrolPeers(databaseUrl: string, url: string, brokerKey: PeerKey):
   return peers
 }
 
-/**
- * Runs if the broker's port has changed. The keys are never missing: the new file is complete before it replaces the
- * old one.
- */
+/** Runs if the broker's port has changed. The keys are never missing: the new file is complete before it replaces the old one. */
 async function replaceKeyFile(path: string, contents: PeerKeyFile): Promise<void> {
   const fresh = `${path}.new`
   await rm(fresh, { force: true }) // left by an interrupted start

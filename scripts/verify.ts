@@ -79,10 +79,7 @@ function readReport(): TestReport {
   }
 }
 
-/**
- * Runs a tool of `node_modules/.bin` under the current Bun, in a separate process group so that `stop` reaches all of
- * it.
- */
+/** Runs a tool of `node_modules/.bin` under the current Bun, in a separate process group so that `stop` reaches all of it. */
 async function run(command: string, output: number | 'inherit'): Promise<number> {
   running = Bun.spawn([process.execPath, '--bun', 'run', ...command.split(' ')], {
     cwd: ROOT,

@@ -6,7 +6,6 @@ export const ROOT = join(import.meta.dirname, '../..')
 
 export const textOf = (path: string): string => readFileSync(join(ROOT, path), 'utf8')
 
-/** Returns each document of the file. */
 export function yamlOf(path: string): unknown[] {
   const parsed = Bun.YAML.parse(textOf(path))
   return Array.isArray(parsed) ? parsed : [parsed]

@@ -14,7 +14,6 @@ export interface Block {
   readonly kind: BlockKind
   /** The line of the fence, counted from 1. */
   readonly line: number
-  /** The text after the fence. */
   readonly info: string
   readonly text: string
 }

@@ -1,7 +1,4 @@
-/**
- * The environment in which blocks of the documentation run: a home folder, `sealpost` and `bun` on the path, and a
- * mesh.
- */
+/** The environment in which blocks of the documentation run: a home folder, `sealpost` and `bun` on the path, and a mesh. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -72,7 +69,6 @@ export class DocWorld implements AsyncDisposable {
     return { code: running.child.exitCode, output: running.output() }
   }
 
-  /** Type-checks the programs that ran here. */
   async types(): Promise<Ended> {
     const tsconfig = { extends: '../../tsconfig.base.json', compilerOptions: { types: ['bun'] }, include: ['*.ts'] }
     await writeFile(join(this.folder, 'tsconfig.json'), JSON.stringify(tsconfig))

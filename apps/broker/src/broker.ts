@@ -185,7 +185,6 @@ function servingParts({ app, overload, metrics, traces }: Serving): Omit<ServerP
   }
 }
 
-/** Reports the other shards to the engine. */
 const placing = (driver: Driver) => ({
   placed: (placement: Placement) => driver.step(() => driver.engine.placed(placement)),
   others: (ids: ReadonlySet<ShardId>) => driver.shardsAre(ids),
@@ -197,7 +196,6 @@ interface OperatorParts {
   readonly log: Log
 }
 
-/** Opens the private port. */
 function serveOperators({ ADMIN_HOST, ADMIN_PORT, ADMIN_NAMES }: Config, { http, operators, log }: OperatorParts) {
   const console = openConsole((error) => log.warn('console.failed', errorFields(error)))
   const app = withConsole(adminRoutes(http), console).route('/', operators.app)
@@ -210,7 +208,6 @@ interface Terms {
   readonly config: Config
 }
 
-/** Composes the directory services. */
 async function membersOf({ asking }: { asking: Database }, queue: PostgresQueue, { keys, config }: Terms) {
   const cells = await Cells.read(asking, { path: config.CELLS_FILE, own: config.CELL })
   const authenticator = new Authenticator(queue, keys, cells)
@@ -310,9 +307,8 @@ type StartRun = (config: Config, replaced: () => void) => Promise<RunningBroker>
 const AGAIN_AFTER_MS: Millis = 500
 
 /**
- * Runs the broker repeatedly within one process. If the database is replaced by one that lost data, the current run
- * ends and discards everything it knew about the database. The next run starts under the new incarnation, on the same
- * ports.
+ * Runs the broker repeatedly within one process. If the database is replaced by one that lost data, the current run ends and
+ * discards everything it knew about the database. The next run starts under the new incarnation, on the same ports.
  */
 class Runs {
   readonly #config: Config

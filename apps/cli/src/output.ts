@@ -77,7 +77,6 @@ export class Output {
     else this.#tell(`${this.#errPaint.red('error:')} ${sentence}${this.#codeAfter(sentence, code)}`)
   }
 
-  /** Shows the text as a QR code. */
   show(text: string): void {
     if (!this.isQuiet) this.#tell(this.#errPaint.isColorSupported ? onBlack(text) : text)
   }
@@ -98,7 +97,6 @@ export class Output {
       .join('\n')
   }
 
-  /** Formats a name and a value per line. */
   facts(facts: readonly (readonly [name: string, value: string])[]): string {
     const width = Math.max(...facts.map(([name]) => name.length))
     return facts.map(([name, value]) => `${this.paint.dim(name.padEnd(width))}  ${value}`).join('\n')
@@ -148,9 +146,8 @@ function write(screen: OutputStream, text: string): Promise<void> {
 }
 
 /**
- * Characters of peers' text that could move the cursor, colour, reverse or hide text on a terminal, and so imitate
- * another line: controls (ANSI sequences begin with one), format characters such as direction overrides, line
- * separators, lone surrogates.
+ * Characters of peers' text that could move the cursor, colour, reverse or hide text on a terminal, and so imitate another line:
+ * controls (ANSI sequences begin with one), format characters such as direction overrides, line separators, lone surrogates.
  */
 const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
 /** Joiners shape letters of some scripts and emoji, so running text keeps them. */

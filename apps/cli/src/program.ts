@@ -122,7 +122,6 @@ interface CliParts {
   readonly screens?: OutputStreams
 }
 
-/** @returns the exit code */
 export async function runCli(
   words: readonly string[],
   { settings, signal, screens = platformStreams }: CliParts,

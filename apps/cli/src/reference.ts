@@ -77,7 +77,6 @@ function describe(word: Argument | Option): string {
   return [word.description, choices, fallback].filter(Boolean).join('; ')
 }
 
-/** Returns the examples at the end of the command's help. */
 function examplesOf(command: Command): string {
   let help = ''
   command.configureOutput({ writeOut: (text) => (help += text) }).outputHelp()

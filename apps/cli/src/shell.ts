@@ -42,7 +42,6 @@ export function runIn(shellFor: (options: GlobalOptions) => Shell): RunAction {
     }
 }
 
-/** Returns the examples at the end of a command's help. */
 export function examples(...lines: readonly string[]): string {
   return `\nExamples:\n${lines.map((line) => `  ${line}`).join('\n')}`
 }

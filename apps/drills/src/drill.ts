@@ -1,6 +1,5 @@
 /**
- * A drill as a command: it simulates a failure with real programs, prints what must hold, and exits with 1 if something
- * did not.
+ * A drill as a command: it simulates a failure with real programs, prints what must hold, and exits with 1 if something did not.
  */
 import { parseArgs, runCommand } from '@sealpost/harness/programs/command'
 import type { Teardown } from '@sealpost/harness/programs/teardown'

@@ -1,8 +1,7 @@
 /**
- * A failover of brokers on a primary with a streaming standby, under load. The primary is killed and the standby
- * promoted. With synchronous replication the standby has every acknowledged message, and no peer may be asked to
- * resend. With asynchronous replication the standby is cut off before the kill and misses the last messages, which
- * peers must resend.
+ * A failover of brokers on a primary with a streaming standby, under load. The primary is killed and the standby promoted. With
+ * synchronous replication the standby has every acknowledged message, and no peer may be asked to resend. With asynchronous
+ * replication the standby is cut off before the kill and misses the last messages, which peers must resend.
  */
 import { join } from 'node:path'
 import type { BrokerProgram } from '@sealpost/broker-program'
@@ -25,8 +24,7 @@ export interface FailoverOptions extends TrafficOptions {
   /** Kills a broker with the primary, as if both were on one machine. */
   readonly losesBroker?: boolean
   /**
-   * How brokers find the promoted server. `moved`: by one address that then leads to it; `several`: by a URL with both
-   * servers.
+   * How brokers find the promoted server. `moved`: by one address that then leads to it; `several`: by a URL with both servers.
    */
   readonly address: 'moved' | 'several'
 }
@@ -39,10 +37,7 @@ interface FailoverResult extends TrafficResult {
   /** Acknowledged messages that peers resent because the database was restored. */
   readonly resends: number
   readonly peersTold: number
-  /**
-   * The time from the end of the promotion to the first acknowledgement, and to the last sender's first
-   * acknowledgement.
-   */
+  /** The time from the end of the promotion to the first acknowledgement, and to the last sender's first acknowledgement. */
   readonly firstAckMs: Millis
   readonly allAckMs: Millis
   readonly killToPromotedMs: Millis
@@ -142,7 +137,6 @@ interface SiteParts {
   readonly keyFile: string
   readonly primary: EmbeddedPostgres
   readonly standby: EmbeddedPostgres
-  /** The proxy between the standby and the primary. */
   readonly replication: TcpProxy
   /** The proxy between the brokers and the current primary. */
   readonly address: TcpProxy

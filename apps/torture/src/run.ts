@@ -11,7 +11,6 @@ import { type Measure, TortureCluster, type TortureClusterOptions } from './clus
 import { historyOf, readLedger } from './judgement/ledger.ts'
 import { type Bounds, linesOf, type Noticed, skippedLine, type VerdictLine } from './judgement/verdict.ts'
 
-/** A kind of fault. */
 export interface TortureScenario {
   readonly name: string
   /** One line for `--list`. */
@@ -25,7 +24,6 @@ export interface TortureScenario {
   readonly crowd?: { readonly short: number; readonly full: number }
   /** Returns why this machine can't run the scenario, or null if it can. */
   readonly obstacle?: () => string | null
-  /** Injects the fault once. */
   inject(stage: TortureCluster, fault: Fault): Promise<void>
 }
 
@@ -84,8 +82,7 @@ export interface RunOptions {
   readonly seed: number
   readonly measure: Measure
   /**
-   * No fault begins after this time, and scenarios without a turn are skipped. Null: each has one turn, however long it
-   * takes.
+   * No fault begins after this time, and scenarios without a turn are skipped. Null: each has one turn, however long it takes.
    */
   readonly endMs: number | null
   readonly recoveryMs: number | null
@@ -174,10 +171,7 @@ async function play(
   return { noticed: { faults, missed, brokerRssMb: null }, struck }
 }
 
-/**
- * Runs each scenario once, in a random order, then random ones. The first always has its turn, the others until the
- * end.
- */
+/** Runs each scenario once, in a random order, then random ones. The first always has its turn, the others until the end. */
 function* turns(
   stage: TortureCluster,
   scenarios: readonly TortureScenario[],

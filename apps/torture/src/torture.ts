@@ -20,7 +20,6 @@ import {
   terminateStorm,
 } from './scenarios/servers.ts'
 
-/** All scenarios, in the order of the report. */
 export const SCENARIOS: readonly TortureScenario[] = [
   brokerKill,
   brokerStop,

@@ -37,7 +37,6 @@ export interface Attack {
   readonly name: string
   /** The attack's description in `--list`. */
   readonly does: string
-  /** The number of members of the attacker. */
   readonly members?: number
   /** Whether it uses a single unproven address, which may cost 5 % of a core. */
   readonly isOneUnprovenAddress?: true
@@ -135,7 +134,6 @@ export class HttpMember {
     return `/v1/meshes/${meshId}/history?space=${meshId}&after=${after}`
   }
 
-  /** Returns whether the replay was complete. */
   async replay(after: number): Promise<boolean> {
     const response = await fetch(`${this.#place.httpUrl}${this.replayPath(after)}`, { headers: this.#peer.headers })
     const { status } = response
@@ -151,7 +149,6 @@ export class HttpMember {
     return id
   }
 
-  /** Returns whether the broker stored the chunk. */
   async putChunk(id: string, chunkNo: number, content: Uint8Array<ArrayBuffer>): Promise<boolean> {
     const hash = Buffer.from(hash256(content)).toString('base64url')
     const url = `${this.#place.httpUrl}/v1/meshes/${this.#place.meshId}/attachments/${id}/chunks/${chunkNo}?hash=${hash}`

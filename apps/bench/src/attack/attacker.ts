@@ -6,7 +6,6 @@ import type { AttackTarget, StageMember } from './attack.ts'
 import { attacks } from './attacks.ts'
 
 export interface AttackerOrder {
-  /** Starts this attack. */
   readonly begin?: { readonly name: string; readonly target: AttackTarget; readonly members: readonly StageMember[] }
   readonly end?: true
 }

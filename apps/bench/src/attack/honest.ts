@@ -11,7 +11,6 @@ import { type AttackTarget, HISTORY, HttpMember, type ProbeKind, type StageMembe
 export interface HonestOrder {
   /** Two members per pair, and a last one for the probe. */
   readonly open?: { readonly target: AttackTarget; readonly members: readonly StageMember[]; readonly probe: ProbeKind }
-  /** The duration of a measurement in seconds. */
   readonly seconds?: number
 }
 
@@ -19,7 +18,6 @@ export interface HonestFigures {
   readonly p50Ms: number
   readonly p99Ms: number
   readonly sent: number
-  /** The number of probes. */
   readonly tries: number
   readonly succeeded: number
 }

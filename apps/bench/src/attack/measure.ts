@@ -1,7 +1,4 @@
-/**
- * Measures an attack in pairs of turns with and without it, which a busy machine affects equally, and judges the
- * result.
- */
+/** Measures an attack in pairs of turns with and without it, which a busy machine affects equally, and judges the result. */
 import { join } from 'node:path'
 import { HistoryFixture } from '@sealpost/harness/members/history-fixture'
 import { enrolMesh, generateMesh, identityOf } from '@sealpost/harness/members/mesh'

@@ -1,7 +1,4 @@
-/**
- * Attacks by members of the mesh: they make the broker parse, hold or store data and so use up capacity that others
- * need.
- */
+/** Attacks by members of the mesh: they make the broker parse, hold or store data and so use up capacity that others need. */
 import { envelopeTo, WireClient } from '@sealpost/broker/testing-wire'
 import { createPool } from '@sealpost/identity'
 import type { ServerFrame } from '@sealpost/protocol'
@@ -27,8 +24,7 @@ const SLOTS = 4
 const HOLDERS = 4
 const REPLAYS = 32
 /**
- * Reads this number of bytes ten times a second, since the broker disconnects a reader that accepts less than 16 kB per
- * second.
+ * Reads this number of bytes ten times a second, since the broker disconnects a reader that accepts less than 16 kB per second.
  */
 const SIP_BYTES = 2_000
 const MADE_UP = '00'.repeat(16)
@@ -105,7 +101,6 @@ const PAUSE_MS = 20
 const enter = ({ target }: AttackContext, { identity }: StageMember) =>
   WireClient.enter({ ...target, identity }, { credit: 1024 })
 
-/** Passes received frames on until the broker ends the connection. */
 async function each(client: WireClient, signal: AbortSignal, act: (frames: ServerFrame[]) => void): Promise<void> {
   const closed = client.closed.then(({ code }) => code)
   let end: number | null = null

@@ -1,7 +1,6 @@
 /**
- * Measures what a plan needs besides the benchmarks: the database size of a peer, a waiting message and a remembered
- * message, and the cost of a handshake. The sizes come from the real statements on an empty database, and hardly depend
- * on the machine.
+ * Measures what a plan needs besides the benchmarks: the database size of a peer, a waiting message and a remembered message, and
+ * the cost of a handshake. The sizes come from the real statements on an empty database, and hardly depend on the machine.
  */
 
 import { enrolMesh, generateMesh, identityOf, newMeshId } from '@sealpost/harness/members/mesh'

@@ -112,9 +112,8 @@ export interface CellShare {
 }
 
 /**
- * The connections of apps/broker: one that writes messages and one that writes entries, one for claims, three for
- * lookups, two for operators, one for hints, two for attachments, two for history, two for its pages and two for its
- * long replies.
+ * The connections of apps/broker: one that writes messages and one that writes entries, one for claims, three for lookups, two
+ * for operators, one for hints, two for attachments, two for history, two for its pages and two for its long replies.
  */
 export const CONNECTIONS_PER_BROKER = 17
 const DAY_SECONDS = 86_400

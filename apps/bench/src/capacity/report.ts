@@ -111,7 +111,6 @@ function stormOf(simulated: Simulated): { sessions: number; survivors: number; o
   return { sessions, survivors, outcome: weatherStorm(setup) }
 }
 
-/** The default of `UNAUTHENTICATED_MAX`. */
 const UNPROVEN_MAX = 1000
 
 export function simulationText(simulated: Simulated): string {

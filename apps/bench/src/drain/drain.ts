@@ -1,8 +1,7 @@
 /**
- * Measures the cost of claims and settles in Postgres during a long drain, per 100,000 deliveries:
- * `bun scripts/drain.ts`, or with `--rows 1000000 --recipients 10`. One statement inserts the rows; the queue's own
- * code claims and settles them, over two connections. Unlike `load-test.ts --soak 5s --backlog 1000000`, this runs no
- * broker and no client.
+ * Measures the cost of claims and settles in Postgres during a long drain, per 100,000 deliveries: `bun scripts/drain.ts`, or
+ * with `--rows 1000000 --recipients 10`. One statement inserts the rows; the queue's own code claims and settles them, over two
+ * connections. Unlike `load-test.ts --soak 5s --backlog 1000000`, this runs no broker and no client.
  */
 
 import { generateMesh, newMeshId } from '@sealpost/harness/members/mesh'
@@ -59,10 +58,7 @@ interface DrainStep {
 }
 
 const STEP = 100_000
-/**
- * The number of sessions that a busy drain claims for in one statement, and the deliveries that one session has room
- * for.
- */
+/** The number of sessions that a busy drain claims for in one statement, and the deliveries that one session has room for. */
 const WANTS = 16
 const LIMIT = 256
 const LIMIT_BYTES = 1024 * 1024

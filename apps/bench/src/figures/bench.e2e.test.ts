@@ -21,8 +21,7 @@ async function run(words: string[], env: Record<string, string> = {}) {
 }
 
 /**
- * One part per kind of result. `parts.test.ts` tests the arguments of the others, and their results come from the
- * committed file.
+ * One part per kind of result. `parts.test.ts` tests the arguments of the others, and their results come from the committed file.
  */
 const MEASURED = ['burst', 'small', 'pairs', 'shards', 'connections', 'idle', 'torture', 'soak-backlog']
 
@@ -97,7 +96,6 @@ else
     }
   })
 
-/** The commands of a part that this test runs. */
 const tinyOf = (part: string): string[] =>
   PARTS.find(({ name }) => name === part)!.runs.flatMap(({ tiny, script = 'load-test.ts' }) =>
     tiny === null ? [] : [`bun scripts/${script} ${tiny}`],

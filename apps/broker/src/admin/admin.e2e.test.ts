@@ -37,7 +37,6 @@ async function send(to: Place, texts: readonly string[]): Promise<void> {
   for (const text of texts) await peer.send(keyOf(to), text)
 }
 
-/** Backdates all queued deliveries. */
 const age = (minutes: number) =>
   world.db.run(
     (sql) => sql`update message_queue set enqueued_at = enqueued_at - make_interval(mins => ${minutes}::int)`,
@@ -141,7 +140,6 @@ test('an operator revokes: the session ends, sends are refused, and the audit na
   ])
 })
 
-/** Turns all waiting deliveries into dead letters. */
 const bury = () =>
   world.db.run(
     (sql) => sql`

@@ -337,10 +337,7 @@ function admit({ auth }: AdminParts, scope: 'read' | 'operate'): MiddlewareHandl
   }
 }
 
-/**
- * Refuses cross-origin requests. A page of another origin has no token anyway, and its browser would withhold the
- * response.
- */
+/** Refuses cross-origin requests. A page of another origin has no token anyway, and its browser would withhold the response. */
 const ownOrigin: MiddlewareHandler<Env> = async (c, next) => {
   const origin = c.req.header('origin')
   if (origin === undefined) return next()

@@ -55,9 +55,7 @@ export async function openAttachments(
   }
 }
 
-/**
- * Returns the store for new attachments first. The S3 client is loaded only if a bucket is configured: it takes 20 MB.
- */
+/** Returns the store for new attachments first. The S3 client is loaded only if a bucket is configured: it takes 20 MB. */
 async function storesOf(config: Options, db: Database): Promise<ChunkStore[]> {
   const inDatabase = postgresChunks(db)
   if (config.S3_BUCKET === '') return [inDatabase]

@@ -1,7 +1,6 @@
 /**
  * Users: their devices, and the rotation of identity keys. This class checks signatures, in the same queue as handshake
- * signatures; one SQL statement per request decides the result (`packages/store/src/members/devices.ts`,
- * `successions.ts`).
+ * signatures; one SQL statement per request decides the result (`packages/store/src/members/devices.ts`, `successions.ts`).
  */
 import type { Enrolment, RemovalReply, Requester, SignedUserRecords, SuccessionReply } from '@sealpost/core'
 import {

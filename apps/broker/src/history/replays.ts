@@ -322,9 +322,7 @@ async function* asLines({ copies, query, start, cursor, signal }: ReplayStream):
   yield Buffer.from(text + jsonLine({ end: true, seq }), 'latin1')
 }
 
-/**
- * Forwards rows unread: after the header of the first, the messages of a binary `COPY` are the records and their end.
- */
+/** Forwards rows unread: after the header of the first, the messages of a binary `COPY` are the records and their end. */
 async function* asRecords({ copies, query, signal }: ReplayStream): AsyncGenerator<Uint8Array> {
   const strip = new HeaderStrip()
   for await (const bytes of copies.read(copied(query), signal)) {

@@ -1,6 +1,4 @@
-/**
- * HTTP for clients without a socket: authentication, limits, and handlers. `mailbox/routes.ts` defines the requests.
- */
+/** HTTP for clients without a socket: authentication, limits, and handlers. `mailbox/routes.ts` defines the requests. */
 
 import { OpenAPIHono, type z } from '@hono/zod-openapi'
 import type { Rate } from '@sealpost/core'

@@ -1,7 +1,4 @@
-/**
- * JSON Schemas of the protocol's fields, generated from the field table so that the OpenAPI document can't differ from
- * it.
- */
+/** JSON Schemas of the protocol's fields, generated from the field table so that the OpenAPI document can't differ from it. */
 
 import { z } from '@hono/zod-openapi'
 import { clientFrames, type Frame, type FrameKind, serverFrames } from '@sealpost/protocol'
@@ -80,9 +77,7 @@ export const body = <T extends z.ZodType>(schema: T) => ({
 })
 
 type Table = Readonly<Record<string, { readonly status: number; readonly meaning: string }>>
-/**
- * Typed as if every request could get every refusal, because a handler returns whatever refusal a component gives it.
- */
+/** Typed as if every request could get every refusal, because a handler returns whatever refusal a component gives it. */
 type Refusals<T extends Table, S extends z.ZodType> = Record<
   Exclude<T[keyof T]['status'], 405>,
   ReturnType<typeof json<S>>

@@ -120,8 +120,7 @@ export class RequestLimits {
   }
 
   /**
-   * Counts a request of `who` as running until `done` is called, or refuses it. `share`: the name whose rate it counts
-   * against.
+   * Counts a request of `who` as running until `done` is called, or refuses it. `share`: the name whose rate it counts against.
    */
   begin(who: string, share = who): HttpRefusal | null {
     const retryAfterMs = this.rates?.take(share, performance.now()) ?? 0

@@ -1,7 +1,6 @@
 /**
- * Tokens: the holder of a token acts for the peer that signed the token request, without a handshake for each HTTP
- * request. A token consists of a prefix and 48 bytes in base64url: the mesh id and 32 random bytes. The database stores
- * its hash.
+ * Tokens: the holder of a token acts for the peer that signed the token request, without a handshake for each HTTP request. A
+ * token consists of a prefix and 48 bytes in base64url: the mesh id and 32 random bytes. The database stores its hash.
  */
 import { hash256 } from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'
@@ -17,10 +16,7 @@ import {
 import type { Context } from 'hono'
 import type { Authenticator } from '../directory/authenticator.ts'
 
-/**
- * The refusals of whole requests: codes with their HTTP status, in one table. Single envelopes have the codes of a
- * `nack`.
- */
+/** The refusals of whole requests: codes with their HTTP status, in one table. Single envelopes have the codes of a `nack`. */
 export const httpRefusals = {
   body_malformed: { status: 400, meaning: 'the body does not match the schema of this request' },
   query_malformed: { status: 400, meaning: 'the query does not match the schema of this request' },
@@ -120,9 +116,7 @@ const PER_PEER_MAX = 32
 /** How long a token is cached. A revocation takes effect within this time. */
 const BELIEVED_MS = 3000
 const BELIEVED_MAX = 10_000
-/**
- * Each lookup takes a database connection, so their number is limited: invalid tokens must not use up all connections.
- */
+/** Each lookup takes a database connection, so their number is limited: invalid tokens must not use up all connections. */
 const QUESTIONS_MAX = 200
 
 export class Tokens {

@@ -39,7 +39,6 @@ interface AdmissionParts {
   readonly refused: (code: string) => void
 }
 
-/** A connection without a proven key. */
 export interface Evictable {
   /** Closes it to make room for another. */
   evict(): void
@@ -52,10 +51,7 @@ interface AddressCounts {
 }
 
 const FORGET_EVERY_MS = 10_000
-/**
- * Bytes that the clients of one address may have parsed before they prove a key. An `auth` has about 300, an `enrol`
- * 2,000.
- */
+/** Bytes that the clients of one address may have parsed before they prove a key. An `auth` has about 300, an `enrol` 2,000. */
 const UNPROVEN_BYTE_RATE: Rate = { perSecond: 64 * 1024, burst: 1024 * 1024 }
 const CHUNK_PATH = /^\/v1\/meshes\/[^/]+\/attachments\/[^/]+\/chunks\/[^/]+$/
 

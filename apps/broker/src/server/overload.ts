@@ -32,9 +32,7 @@ export interface Readings {
 export type OverloadReason = 'event_loop' | 'memory' | 'statements'
 
 export const LOOK_EVERY_MS = 250
-/**
- * A single late measurement is a pause of the whole process, caused by the machine, the garbage collector or a signal.
- */
+/** A single late measurement is a pause of the whole process, caused by the machine, the garbage collector or a signal. */
 const LATE_LOOKS_MIN = 4
 /** The number of good measurements in a row that end an overload, so that the state does not flicker. */
 const CALM_LOOKS_MIN = 4
@@ -140,17 +138,14 @@ export function watchOverload(config: Config, { driver, log, metrics, asking }: 
 }
 
 /**
- * Watches how many descriptors this process may still open. A connection occupies one as soon as the kernel accepts it,
- * before any limit per address can count it. When none is left, the port is closed until some are free again: otherwise
- * the event loop would spin on connections that it can't accept, and none would be left for Postgres and files. A
- * reserve is kept for those.
+ * Watches how many descriptors this process may still open. A connection occupies one as soon as the kernel accepts it, before
+ * any limit per address can count it. When none is left, the port is closed until some are free again: otherwise the event loop
+ * would spin on connections that it can't accept, and none would be left for Postgres and files. A reserve is kept for those.
  */
 const DESCRIPTORS_LOOK_EVERY_MS = 250
 /** For Postgres connections, DNS lookups and files while the port is closed. */
 export const DESCRIPTORS_RESERVED = 64
-/**
- * With fewer descriptors free besides the reserve, the broker admits no new session. Opening all of them takes 190 µs.
- */
+/** With fewer descriptors free besides the reserve, the broker admits no new session. Opening all of them takes 190 µs. */
 export const DESCRIPTORS_FREE_MIN = 32
 
 export interface Port {

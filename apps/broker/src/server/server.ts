@@ -97,9 +97,8 @@ interface Idling {
 type Serving<T> = Bun.Serve.Options<T> & { readonly port: number }
 
 /**
- * Bun keeps a server's certificate for as long as it listens. To change it, a second server takes over the port: the
- * first stops listening, and keeps its sockets and requests until they end by themselves. For half a millisecond in
- * between, nobody listens.
+ * Bun keeps a server's certificate for as long as it listens. To change it, a second server takes over the port: the first stops
+ * listening, and keeps its sockets and requests until they end by themselves. For half a millisecond in between, nobody listens.
  */
 class Listener<T> implements Port {
   readonly #options: Serving<T>

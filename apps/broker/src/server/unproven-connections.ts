@@ -128,9 +128,8 @@ export class Addresses {
   }
 
   /**
-   * Returns the nearest address that is not a trusted proxy's; for IPv6 its /64, which usually belongs to one client.
-   * Each proxy appends its client's address, so the list is read from its end; entries before the first untrusted
-   * address may be forged.
+   * Returns the nearest address that is not a trusted proxy's; for IPv6 its /64, which usually belongs to one client. Each proxy
+   * appends its client's address, so the list is read from its end; entries before the first untrusted address may be forged.
    */
   clientOf(headers: Headers, connection: string): string {
     let client = plain(connection) ?? ''

@@ -73,7 +73,6 @@ class SpaceMember {
     return this.do('POST', '/entries', { entries: entries.map(({ bytes }) => toBase64url(bytes)) })
   }
 
-  /** Grants a key to these members. */
   grant(keyEpoch: number, expects: number, ...places: readonly Place[]): Promise<Answer> {
     const grants = places.map((place) => ({ peer: keyOf(place), box: toBase64url(newSpaceKey()) }))
     return this.do('POST', '/grants', { keyEpoch, expects, grants })

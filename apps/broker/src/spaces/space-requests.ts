@@ -26,9 +26,7 @@ import type { Authenticator } from '../directory/authenticator.ts'
 import { type HttpRefusal, shareNameOf, type TokenHolder } from '../http/tokens.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
 
-/**
- * Notifies followers of a space on this shard of new events on any shard. A notification may be lost or superfluous.
- */
+/** Notifies followers of a space on this shard of new events on any shard. A notification may be lost or superfluous. */
 type Topics = Pick<Bus, 'publish' | 'subscribe' | 'follow' | 'unfollow'>
 
 export class SpaceHints {

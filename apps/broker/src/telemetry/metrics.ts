@@ -275,10 +275,7 @@ export class FastHistogram {
   }
 }
 
-/**
- * One histogram for each value of a label, created when the value first occurs; the label must have a fixed set of
- * values.
- */
+/** One histogram for each value of a label, created when the value first occurs; the label must have a fixed set of values. */
 export class FastHistograms {
   readonly type = 'histogram'
   readonly aggregator = 'sum'

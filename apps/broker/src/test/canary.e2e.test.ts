@@ -80,9 +80,7 @@ afterAll(async () => {
   await receiver[Symbol.asyncDispose]()
 })
 
-/**
- * Sends one of everything that is sealed, including a body that its recipient throws back in an error that quotes it.
- */
+/** Sends one of everything that is sealed, including a body that its recipient throws back in an error that quotes it. */
 async function talk(alice: Peer, bob: Peer): Promise<void> {
   const heard: string[] = []
   bob.onEphemeral(({ body }) => void heard.push(Buffer.from(body).toString()))

@@ -1,7 +1,4 @@
-/**
- * Several devices of one user: how they join, which messages they receive, how they are removed, and what they may not
- * do.
- */
+/** Several devices of one user: how they join, which messages they receive, how they are removed, and what they may not do. */
 import {
   bindBoxKey,
   createDeviceInvite,

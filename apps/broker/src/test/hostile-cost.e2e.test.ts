@@ -1,7 +1,6 @@
 /**
- * The cost of a hostile input grows linearly. Four times the size may cost up to eight times as much; quadratic
- * processing would cost sixteen times as much. The unit is the CPU time of the broker's main thread, which a busy
- * machine hardly changes.
+ * The cost of a hostile input grows linearly. Four times the size may cost up to eight times as much; quadratic processing would
+ * cost sixteen times as much. The unit is the CPU time of the broker's main thread, which a busy machine hardly changes.
  */
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, expect, test } from 'vitest'

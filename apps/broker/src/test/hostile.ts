@@ -50,7 +50,6 @@ export class Arena implements AsyncDisposable {
     return this.world.broker.port
   }
 
-  /** Connects a new member. */
   async session(form: Form = 'binary'): Promise<WireClient> {
     return this.sessionOf(await this.world.enrol(), form)
   }
@@ -65,10 +64,7 @@ export class Arena implements AsyncDisposable {
     return client
   }
 
-  /**
-   * Throws unless the process lives, the bystanders still exchange messages in their first sessions, and the log is
-   * clean.
-   */
+  /** Throws unless the process lives, the bystanders still exchange messages in their first sessions, and the log is clean. */
   async checkUnharmed(): Promise<void> {
     const { broker } = this.world
     if (!broker.isAlive) throw new Error(`the broker ended: ${broker.output.slice(-2000)}`)
@@ -84,7 +80,6 @@ export class Arena implements AsyncDisposable {
     await this.exchange(1, 0)
   }
 
-  /** Counts deliveries and dead letters. */
   async rows(): Promise<number> {
     return (await this.world.count('message_queue')) + (await this.world.count('dead_letter'))
   }

@@ -5,7 +5,6 @@ import type { Millis, PeerKey } from '@sealpost/std'
 
 export type Environment = Readonly<Record<string, string>>
 
-/** A line of the broker's log. */
 export type LogLine = Readonly<Record<string, unknown>> & { readonly event: string }
 
 export interface Ended {

@@ -37,7 +37,6 @@ export interface Closing {
   readonly reason: string
 }
 
-/** Sends the bytes and reads one HTTP response. */
 export async function rawHttp(port: number, request: string): Promise<HttpAnswer> {
   const socket = dial(port, '127.0.0.1')
   const arrived = new Arrived(socket)
@@ -111,7 +110,6 @@ export class WireClient {
     return new WireClient(socket, arrived, form)
   }
 
-  /** Upgrades and proves its key. */
   static async enter(place: Place, options: { form?: Form; credit?: number; from?: string } = {}): Promise<WireClient> {
     const client = await WireClient.open(place.url, options.form, options.from)
     const hello = await client.next('hello')
@@ -131,7 +129,6 @@ export class WireClient {
     this.socket.write(Buffer.concat(messages))
   }
 
-  /** Sends text or bytes as one message. */
   sendWire(wire: string | Uint8Array): void {
     this.sendMessage(typeof wire === 'string' ? 1 : 2, Buffer.from(wire as Uint8Array))
   }

@@ -145,7 +145,6 @@ export class World implements AsyncDisposable {
     this.ahead.push(...identities)
   }
 
-  /** Enrols new members in one statement. */
   async enrolMany<const N extends number>(count: N): Promise<Several<Place, N>> {
     await this.enrolAhead(count)
     const places = await Promise.all(Array.from({ length: count }, () => this.enrol()))

@@ -46,15 +46,11 @@ const close = (code?: number, reason: string | Uint8Array = '') => {
 /** Only some frame types may be this large: an empty `send` is read completely and refused as malformed. */
 const largeText = (size: number): string => '{"type":"send","items":[]}'.padEnd(size)
 const padded = (bytes = 0) => '{"type":"ping","ref":7}'.padEnd(bytes)
-/**
- * Returns a `send` of this length; 61 bytes are outside the envelope. Its lifetime is refused before any recipient
- * lookup.
- */
+/** Returns a `send` of this length; 61 bytes are outside the envelope. Its lifetime is refused before any recipient lookup. */
 function sendOf(bytes: number): Uint8Array {
   const item = envelopeTo('ab'.repeat(32) as PeerKey, { ttlSeconds: 0xffffffff, envelope: new Uint8Array(bytes - 61) })
   return encode('binary', sendFrame(item)) as Uint8Array
 }
-/** Splits the text into fragments of this length. */
 const fragments = (payload: string, bytes: number): Uint8Array[] => {
   const pieces = payload.match(new RegExp(`.{1,${bytes}}`, 'gs'))!
   return pieces.map((piece, i) => raw((i === pieces.length - 1 ? FIN : 0) | (i === 0 ? TEXT : CONTINUATION), piece))

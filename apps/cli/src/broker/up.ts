@@ -39,7 +39,6 @@ interface FirstMesh {
   readonly databaseUrl: string
   readonly meshId: MeshId
   readonly meshName: string
-  /** The admin's name. */
   readonly name: string
   /** The address that peers dial. */
   readonly url: string
@@ -134,7 +133,6 @@ ${examples(
 interface UpState {
   readonly port: number
   readonly meshId: MeshId
-  /** The first admin's key. */
   readonly admin: PeerKey
 }
 

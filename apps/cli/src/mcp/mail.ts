@@ -53,7 +53,6 @@ export class McpInbox {
     return [...this.#held.values()].filter(({ isUnread }) => isUnread)
   }
 
-  /** All messages, in order of arrival. */
   get all(): UnsettledMessage[] {
     return [...this.#held.values()]
   }

@@ -19,7 +19,6 @@ interface ToolContextParts {
   readonly mail: McpInbox
   /** The allowed recipients; null for everyone. */
   readonly recipients: readonly string[] | null
-  /** The folder for saved files. */
   readonly folder: string
 }
 

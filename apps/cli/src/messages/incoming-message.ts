@@ -201,10 +201,7 @@ function report(event: PeerEvent, output: Output, contacts: Contacts): void {
   }
 }
 
-/**
- * Both keys signed the rotation, so the name moves to the new key. If the file can't be written, the next session
- * retries.
- */
+/** Both keys signed the rotation, so the name moves to the new key. If the file can't be written, the next session retries. */
 async function renameContactKey(
   { former, successor }: Extract<PeerEvent, { type: 'identity_changed' }>,
   output: Output,

@@ -1,7 +1,4 @@
-/**
- * `sealpost send` ends when the broker has stored the message; `sealpost request` ends when the peer's reply has
- * arrived.
- */
+/** `sealpost send` ends when the broker has stored the message; `sealpost request` ends when the peer's reply has arrived. */
 
 import { open } from 'node:fs/promises'
 import { resolve } from 'node:path'

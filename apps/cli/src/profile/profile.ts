@@ -316,7 +316,6 @@ export class Profile {
     this.#opened = null
   }
 
-  /** Swaps the current and the next identity. */
   async swapKeys(): Promise<void> {
     const between = join(this.folder, 'key-between.json')
     await rename(this.keyFile, between)

@@ -160,7 +160,6 @@ export interface UpFacts {
 export interface Up {
   readonly process: Running
   readonly facts: UpFacts
-  /** The pid of the current broker. */
   brokerPid(): number
 }
 

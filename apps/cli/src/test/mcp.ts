@@ -10,8 +10,7 @@ const MAIN = join(import.meta.dirname, '../main.ts')
 const WITHIN_MS = 60_000
 
 /**
- * `legacy`: the 2025 revisions. `auto`: the newest revision, which the client detects with a process that it ends again
- * at once.
+ * `legacy`: the 2025 revisions. `auto`: the newest revision, which the client detects with a process that it ends again at once.
  */
 export type Revision = 'legacy' | '2026-07-28' | 'auto'
 

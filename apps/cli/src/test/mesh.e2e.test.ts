@@ -106,7 +106,6 @@ async function countOf(db: Database, from: string): Promise<number> {
   return row!.count
 }
 
-/** Polls until the condition holds. */
 async function until(isSo: () => Promise<boolean>): Promise<void> {
   if (!(await isSo())) return until(isSo)
 }

@@ -1,7 +1,4 @@
-/**
- * State and history on the command line, over a broker and its database: who gets the keys, and what they can then
- * read.
- */
+/** State and history on the command line, over a broker and its database: who gets the keys, and what they can then read. */
 import { beforeAll, expect, test } from 'vitest'
 import { failureOf, jsonLinesOf, letIn, Machine } from './cli.ts'
 

@@ -18,7 +18,6 @@ export interface DatabaseCounters {
   readonly walBytes: number
 }
 
-/** A table or index. */
 export interface RelationFacts {
   readonly name: string
   readonly table: string
@@ -39,7 +38,6 @@ const CHUNK = 1000
 /** The number of statements to report, by total time. */
 const STATEMENTS_MAX = 200
 
-/** The database of one cell. */
 export class LoadDatabase {
   readonly #db: Database
 
@@ -108,7 +106,6 @@ export class LoadDatabase {
     return enrolMesh(this.#db, mesh, 'load test')
   }
 
-  /** Adds members to a mesh that exists. */
   enrol(members: MeshMembers): Promise<void> {
     return enrolMembers(this.#db, members)
   }
@@ -153,9 +150,7 @@ export class LoadDatabase {
     return row!.count
   }
 
-  /**
-   * Deletes the mesh from every table with a `mesh_id`, the referenced tables last, if the database outlives the test.
-   */
+  /** Deletes the mesh from every table with a `mesh_id`, the referenced tables last, if the database outlives the test. */
   async forget(meshId: MeshId): Promise<void> {
     const rows = await this.#db.run(
       (sql) => sql<{ name: string }[]>`

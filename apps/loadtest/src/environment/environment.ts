@@ -64,7 +64,6 @@ interface ShardOptions {
   readonly runtimeArgs: readonly string[]
   readonly limits: 'on' | 'off'
   readonly isThroughDrain: boolean
-  /** The number of brokers per cell. */
   readonly shards: number
   readonly tell: (step: string) => void
 }

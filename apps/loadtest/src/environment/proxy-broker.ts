@@ -1,8 +1,7 @@
 /**
- * A baseline: a program that speaks the broker's protocol with the broker's codec and batching, makes the same signed
- * handshake, and leaves the envelopes to a `ProxyBackend`. By itself it is a relay that stores nothing: it acks and
- * pushes each envelope from memory, in the same turn of the event loop. The time that Sealpost takes beyond the relay
- * is the cost of storing messages.
+ * A baseline: a program that speaks the broker's protocol with the broker's codec and batching, makes the same signed handshake,
+ * and leaves the envelopes to a `ProxyBackend`. By itself it is a relay that stores nothing: it acks and pushes each envelope
+ * from memory, in the same turn of the event loop. The time that Sealpost takes beyond the relay is the cost of storing messages.
  */
 import type { BrokerAddress } from '@sealpost/harness/members/mesh'
 import { serveParent } from '@sealpost/harness/programs/child'
@@ -247,9 +246,7 @@ class Relay implements ProxyBackend {
   }
 }
 
-/**
- * Runs a baseline as a child process of the test. It replies to its setup with its address, and exits with its parent.
- */
+/** Runs a baseline as a child process of the test. It replies to its setup with its address, and exits with its parent. */
 export function serveProxy(open: (setup: ProxySetup) => Promise<ProxyBroker>): void {
   let broker: ProxyBroker | undefined
   serveParent<ProxySetup, BrokerAddress>(

@@ -24,7 +24,6 @@ export interface Preparation {
   readonly isPacking: boolean
   /** The keys of all peers, by their number. */
   readonly peerKeys: readonly PeerKey[]
-  /** The secret keys of the share's peers. */
   readonly secrets: readonly SecretKeys[]
   /** The prefix of the files for its records. */
   readonly records: string

@@ -113,9 +113,7 @@ class LoadGenerator {
     return sending.length
   }
 
-  /**
-   * Sends one more message through each broker, after which the broker's database connections report their statistics.
-   */
+  /** Sends one more message through each broker, after which the broker's database connections report their statistics. */
   async tap(): Promise<void> {
     const { plan, share } = this.#setup
     const tapped = new Set<number>()

@@ -23,7 +23,6 @@ export interface IdlePeersSetup {
   readonly failed: Promise<never>
 }
 
-/** The result of connecting some peers. */
 export interface ConnectResult {
   readonly connectMs: Latencies
   readonly failed: number
@@ -130,7 +129,6 @@ function resultOf(replies: readonly Connected[]): ConnectResult {
 const CONNECTING_AT_ONCE = 32
 const CONNECT_WITHIN_MS = 60_000
 
-/** The peers of one program. */
 class IdleShare {
   readonly #share: PeerShare
   readonly #peers: (Peer | undefined)[] = []

@@ -22,7 +22,6 @@ export interface Spread {
   readonly meshes: number
   /** The number of Postgres servers; a mesh is in one of them. */
   readonly cells: number
-  /** The number of brokers per cell. */
   readonly shards: number
   /** The share of a mesh's peers that connect to another shard than the rest, from 0 to 1. */
   readonly cross: number

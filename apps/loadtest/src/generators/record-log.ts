@@ -48,7 +48,6 @@ export class RecordLog {
     this.#receipts = new RowWriter(receipts, RECEIPT.bytes)
   }
 
-  /** Records a call of `send` and its ack or refusal. */
   answered({ number, calledAtMs, answeredAtMs, ack }: SendRow): void {
     const rows = this.#sends
     const at = rows.next()
@@ -60,7 +59,6 @@ export class RecordLog {
     if (ack) rows.setId(at + SEND.id, ack.envelopeId)
   }
 
-  /** Records a message that an application received. */
   received({ number, recipient, faults, atMs, envelopeId }: ReceiptRow): void {
     const rows = this.#receipts
     const at = rows.next()
@@ -77,10 +75,7 @@ export class RecordLog {
   }
 }
 
-/**
- * Holds 170,000 rows: a burst of 100,000 messages writes to disk only at its end, and a soak of 2,000/s every 85
- * seconds.
- */
+/** Holds 170,000 rows: a burst of 100,000 messages writes to disk only at its end, and a soak of 2,000/s every 85 seconds. */
 const BUFFER_BYTES = 8 * 1024 * 1024
 
 /** An untyped method of Node's and Bun's buffers that takes half the time of `write(text, at, length, 'hex')`. */

@@ -64,9 +64,8 @@ function sendAllOf(peer: number, { plan, window }: { plan: Plan; window: number 
 }
 
 /**
- * Open loop: sends each message when it is due, or as soon afterwards as this program can, and counts its latency from
- * the due time. So a slow broker still gets the messages that come due while it is slow. Resolves when all sends have
- * been called.
+ * Open loop: sends each message when it is due, or as soon afterwards as this program can, and counts its latency from the due
+ * time. So a slow broker still gets the messages that come due while it is slow. Resolves when all sends have been called.
  */
 export function sendPaced(
   plan: Plan,

@@ -25,7 +25,6 @@ export interface Page {
 
 export interface Chapter extends Findings {
   readonly title: string
-  /** Describes the workload in a sentence. */
   readonly summary: string
   /** The requirement for the figure that it shows; null if there is none. */
   readonly bar: string | null
@@ -41,7 +40,6 @@ export interface ReportOutput {
   readonly command: string
 }
 
-/** @returns the exit code */
 export async function writeReport({ text, json, isGood, page }: Report, { jsonFile, htmlFile, command }: ReportOutput) {
   process.stdout.write(text)
   if (jsonFile) await Bun.write(jsonFile, `${JSON.stringify(json, null, 2)}\n`)

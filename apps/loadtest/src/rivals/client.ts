@@ -1,7 +1,6 @@
 /**
- * A client program of a comparison: a share of the peers of one server. Every peer has its own connections, seals each
- * message once and opens each once. A peer starts at most one send per turn of the event loop, so that no client can
- * pack messages.
+ * A client program of a comparison: a share of the peers of one server. Every peer has its own connections, seals each message
+ * once and opens each once. A peer starts at most one send per turn of the event loop, so that no client can pack messages.
  */
 import { serveParent } from '@sealpost/harness/programs/child'
 import { ready } from '@sealpost/identity'

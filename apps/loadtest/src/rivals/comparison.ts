@@ -1,7 +1,6 @@
 /**
- * Compares Sealpost with other durable brokers on this machine: the same peers, the same sealing, one message per
- * frame, and separate client programs. Each round runs every server in sequence, so the ratios hold even if the
- * machine's speed drifts.
+ * Compares Sealpost with other durable brokers on this machine: the same peers, the same sealing, one message per frame, and
+ * separate client programs. Each round runs every server in sequence, so the ratios hold even if the machine's speed drifts.
  */
 import { join } from 'node:path'
 import { Child } from '@sealpost/harness/programs/child'

@@ -52,10 +52,7 @@ export interface ComparisonRow {
   readonly server: ContenderName
   readonly name: string
   readonly medians: ContenderFigures
-  /**
-   * Sealpost / this server, as the median of the rounds' ratios; null if nothing was measured. Null for Sealpost
-   * itself.
-   */
+  /** Sealpost / this server, as the median of the rounds' ratios; null if nothing was measured. Null for Sealpost itself. */
   readonly ratios: Readonly<Record<keyof ContenderFigures, number | null>> | null
 }
 

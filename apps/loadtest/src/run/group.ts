@@ -37,7 +37,6 @@ interface CostPair {
 export interface GroupResult extends CostPair {
   readonly members: number
   readonly senders: number
-  /** The number of deliveries per turn. */
   readonly deliveries: number
   readonly pairs: number
   /** The direct cost divided by the group cost, as the median of the pairs. */
@@ -149,12 +148,10 @@ interface CrewSetup {
  */
 export class GroupCrew {
   readonly senderCount: number
-  /** The number of deliveries per turn. */
   readonly deliveryCount: number
   readonly #setup: CrewSetup
   readonly #bodies: Bodies
   readonly #peers: Peer[] = []
-  /** The group of each sender. */
   #groups: Group[] = []
   #turn: Turn | null = null
 

@@ -229,7 +229,6 @@ function generatorFigures({ generators, verdict, plan }: LoadOutcome) {
 export interface ShardCounts {
   /** Envelopes committed and acked. */
   readonly accepted: number
-  /** Deliveries pushed to sessions. */
   readonly pushed: number
   /** Deliveries leased by the insert and pushed right after its commit. */
   readonly leasedOnInsert: number
@@ -251,10 +250,7 @@ const METRICS: Readonly<Record<keyof ShardCounts, string>> = {
 }
 const SCRAPE_WITHIN_MS = 5_000
 
-/**
- * Null for a broker whose metrics are not accessible: a broker that was started elsewhere serves them on its private
- * port.
- */
+/** Null for a broker whose metrics are not accessible: a broker that was started elsewhere serves them on its private port. */
 export function countsOf(shards: readonly Shard[]): Promise<(ShardCounts | null)[]> {
   return Promise.all(
     shards.map(async ({ adminUrl }) => {

@@ -59,10 +59,7 @@ export interface RunSetup extends RunContext<RunTarget> {
   readonly onStart?: () => void
 }
 
-/**
- * Creates the meshes of a plan, each in the database of its cell. Deletes them at the end if the database outlives the
- * test.
- */
+/** Creates the meshes of a plan, each in the database of its cell. Deletes them at the end if the database outlives the test. */
 export async function newMeshes(plan: Plan, target: Environment, teardown: Teardown): Promise<MeshMembers[]> {
   const meshes: MeshMembers[] = []
   for (let i = 0; i < plan.spread.meshes; i++) {
@@ -193,9 +190,7 @@ async function untilSettled(
   return 0
 }
 
-/**
- * The kernel knows a broker's exact peak since its start; for a broker that ran before the test this is meaningless.
- */
+/** The kernel knows a broker's exact peak since its start; for a broker that ran before the test this is meaningless. */
 function withKernelPeak(usage: ResourceUsage, { target, options }: RunSetup): ResourceUsage {
   if (options.brokerUrls.length > 0 || options.isSweep) return usage
   const peakOf = (i: number) => {

@@ -29,7 +29,6 @@ import {
   statementTimes,
 } from './statements.ts'
 
-/** The JSON of a scenario. */
 export interface ScenarioResult extends Findings, RunConditions {
   readonly scenario: string
   readonly summary: string

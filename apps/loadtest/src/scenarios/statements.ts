@@ -1,6 +1,4 @@
-/**
- * The duration of statements during a scenario: from the server, if it has `pg_stat_statements`, and from the broker.
- */
+/** The duration of statements during a scenario: from the server, if it has `pg_stat_statements`, and from the broker. */
 
 import { count, type Fact, figure } from '@sealpost/harness/report/text'
 import { p95BoundMs, type StatementStats } from '@sealpost/store'

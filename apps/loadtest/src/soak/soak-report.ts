@@ -236,7 +236,6 @@ export function printSoak(figures: SoakFigures, { isColored }: ReportOptions): s
   return `${parts.join('\n\n')}\n\n`
 }
 
-/** One row per span. */
 export function soakSheet({ rows, hold }: SoakFigures): Sheet {
   const cells = rows.map((row) => {
     const isHeld = hold !== null && row.fromSeconds < hold.toSeconds && rowEnd(row, rows) > hold.fromSeconds

@@ -103,10 +103,7 @@ export class LoadTestWorld {
   }
 }
 
-/**
- * Running programs with this text in their environment. Programs that a run started inherit its TMPDIR, orphans
- * included.
- */
+/** Running programs with this text in their environment. Programs that a run started inherit its TMPDIR, orphans included. */
 export async function programsOf(marker: string): Promise<string[]> {
   const pids = (await readdir('/proc').catch(() => [])).filter((name) => /^\d+$/.test(name))
   const found: string[] = []

@@ -14,7 +14,6 @@ import type { LedgerWriter } from '../judgement/ledger.ts'
 
 export interface BrokerSetting {
   readonly brokers: number
-  /** Settings that override `SETTINGS`. */
   readonly env: Readonly<Record<string, string>>
   readonly runtimeArgs?: readonly string[]
 }
@@ -122,7 +121,6 @@ export class Brokers {
     return this.#places[program % this.count]!.process!.url
   }
 
-  /** The programs of peers that the broker serves. */
   programsOf(no: number): number[] {
     return [...this.fronts.keys()].filter((program) => program % this.count === no)
   }

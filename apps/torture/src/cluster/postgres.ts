@@ -69,7 +69,6 @@ export class Postgres {
     await this.#own.kill()
   }
 
-  /** Kills every process of the server at once. */
   async killAll(): Promise<void> {
     const rows = await this.#db.run((sql) => sql<{ pid: number }[]>`select pid from pg_stat_activity`)
     for (const pid of [this.#own.pid, ...rows.map((row) => row.pid)]) {
@@ -150,7 +149,6 @@ export class Postgres {
     return row!.n
   }
 
-  /** Counts dead letters with this reason. */
   async countDead(reason: Leftover['reason']): Promise<number> {
     const [row] = await this.#db.run(
       (sql) => sql<{ n: number }[]>`select count(*)::int as n from dead_letter where reason = ${reason}`,

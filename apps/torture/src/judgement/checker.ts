@@ -109,10 +109,7 @@ function* repeated(history: History, { leaseMs }: CheckOptions, repeats: Repeat[
     }
 }
 
-/**
- * Checks that within one life the SDK hands each message to the application once, unless the application asked for a
- * retry.
- */
+/** Checks that within one life the SDK hands each message to the application once, unless the application asked for a retry. */
 function* shownTwice({ got, putOffAtMs }: History): Generator<Breach> {
   for (const [envelopeId, list] of got) {
     if (list.length === 1 || putOffAtMs.has(envelopeId)) continue
@@ -128,8 +125,7 @@ function* tampered({ alarms }: History): Generator<Breach> {
 }
 
 /**
- * Checks that failed attempts make a dead letter only of a message whose handler throws, never of one that a fault
- * interrupted.
+ * Checks that failed attempts make a dead letter only of a message whose handler throws, never of one that a fault interrupted.
  */
 function* struck({ leftovers, byEnvelope }: History): Generator<Breach> {
   for (const [envelopeId, reason] of leftovers) {

@@ -40,10 +40,7 @@ const expiry: TortureScenario = {
   },
 }
 
-/**
- * The bug shows only if the lost commit contained envelopes. On a busy machine, two commits in a row contained only
- * settles.
- */
+/** The bug shows only if the lost commit contained envelopes. On a busy machine, two commits in a row contained only settles. */
 const manyAnswersLost: TortureScenario = {
   ...answerLost,
   inject: async (stage, fault) => {

@@ -62,7 +62,6 @@ export const diskFull: TortureScenario = {
   },
 }
 
-/** Fills the disk to the last byte. */
 function fillUp(file: string): void {
   const opened = openSync(file, 'w')
   for (let chunk = Buffer.alloc(1024 * 1024); chunk.length > 0; ) {

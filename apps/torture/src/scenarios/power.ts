@@ -47,10 +47,7 @@ export const storePowerLoss: TortureScenario = {
 
 const PROGRAM = join(import.meta.dirname, '../../../../packages/sdk/src/test/peer-process.ts')
 const TEXTS_PER_RUN = 500
-/**
- * The first write that begins after a handler returned may have been in progress already; the second one contains its
- * mark.
- */
+/** The first write that begins after a handler returned may have been in progress already; the second one contains its mark. */
 const WRITES_UNTIL_MARKED = 2
 
 /**

@@ -1,7 +1,4 @@
-/**
- * The use of each quota of a mesh, and its largest user. Reads as many rows as the quotas allow: don't poll it every
- * second.
- */
+/** The use of each quota of a mesh, and its largest user. Reads as many rows as the quotas allow: don't poll it every second. */
 import type { Quota, QuotaList } from '@sealpost/operator'
 import type { Database } from '@sealpost/pg'
 import type { SenderBacklog } from '@sealpost/protocol'
@@ -117,8 +114,7 @@ export class Census {
   }
 
   /**
-   * An empty queue is scanned rarely while this broker accepts nothing. Deliveries stored by other shards are then
-   * counted later.
+   * An empty queue is scanned rarely while this broker accepts nothing. Deliveries stored by other shards are then counted later.
    */
   private isQuiet(nowMs: Millis): boolean {
     if (this.isFailing || this.place !== CENSUS_START || this.counted.depth > 0) return false

@@ -57,10 +57,7 @@ class PolledConnection implements Connection {
   private creditSaid: number
   private idle: ReturnType<typeof setTimeout> | undefined
 
-  /**
-   * Opens the session with credit for the first poll. `idleMs`: how long after its last request it ends and calls
-   * `ended`.
-   */
+  /** Opens the session with credit for the first poll. `idleMs`: how long after its last request it ends and calls `ended`. */
   constructor(driver: Driver, member: Member, credit: number, options: { idleMs: Millis; ended: () => void }) {
     this.driver = driver
     this.member = member

@@ -38,9 +38,8 @@ const { notBeforeMs: _, ifOnline: __, ...SHARED_TERMS_DEFAULTS } = TERMS_DEFAULT
 export const BROADCAST_DEFAULTS = { group: '0'.repeat(32), rosterEpoch: 0, terms: SHARED_TERMS_DEFAULTS } as const
 
 /**
- * Reads envelopes in the JSON form of `send`, each with optional `terms` and without `isHead`. The first envelope of
- * each lane is its head, since a request does not depend on others. Returns `null` for malformed input or a duplicate
- * id.
+ * Reads envelopes in the JSON form of `send`, each with optional `terms` and without `isHead`. The first envelope of each lane is
+ * its head, since a request does not depend on others. Returns `null` for malformed input or a duplicate id.
  */
 export function readEnvelopes(items: readonly unknown[]): Sending | null {
   if (!items.every(isEnvelope) || !items.every(areTermsPlain)) return null

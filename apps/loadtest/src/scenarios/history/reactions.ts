@@ -65,9 +65,7 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
   return findingsOf(conversation, { found, share, seconds })
 }
 
-/**
- * Measures only between the parts of the writing, because a measurement verifies every reaction in the same process.
- */
+/** Measures only between the parts of the writing, because a measurement verifies every reaction in the same process. */
 async function writeAndLook(
   conversation: Conversation,
   { writers, seconds }: { readonly writers: number; readonly seconds: number },
@@ -108,10 +106,7 @@ interface AggregateCost {
   readonly historyMs: number
 }
 
-/**
- * The first members of the mesh write, the next ones receive every change, and the last one opens the counts
- * repeatedly.
- */
+/** The first members of the mesh write, the next ones receive every change, and the last one opens the counts repeatedly. */
 class Conversation {
   /** The time from when a reaction was due until it was stored. */
   readonly writes = new Latencies()
@@ -243,7 +238,6 @@ class Conversation {
   }
 }
 
-/** The number of reactions to each message. */
 const countsIn = (opened: Reactions): number[] =>
   opened.targets.map((message) => sum([...opened.of(message).values()].map(({ count }) => count)))
 

@@ -103,7 +103,6 @@ export class HttpStage {
     return this.senders[sender]!.seal(this.mesh.bindings[listener]!, this.body(number))
   }
 
-  /** Sends one message. Resolves with the response. */
   async send(sender: number, listener: number, dueAtMs = clockMs()): Promise<void> {
     const ledger = this.#ledger
     const number = ledger.due(dueAtMs)
@@ -241,7 +240,6 @@ export class Ledger {
     await Promise.race([arrived, Bun.sleep(withinMs)])
   }
 
-  /** The latency of the messages due in each second. */
   get graph(): Graph {
     const points = this.#seconds.map((of, second) => [second, of.percentiles] as const)
     return percentilesGraph('Due → push, by the second', 'seconds', points, ['p50', 'p99'])
@@ -250,7 +248,6 @@ export class Ledger {
 
 export const soundCheck = (isSound: boolean): Check => mailCheck(isSound, 'None arrived twice or damaged.')
 
-/** The codes and their counts. */
 export const failuresOf = ({ failures }: Ledger): string =>
   Object.entries(failures)
     .map(([code, times]) => `${code} ${count(times)}`)

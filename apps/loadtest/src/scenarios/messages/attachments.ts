@@ -1,7 +1,4 @@
-/**
- * Uploads and downloads a large file, then does so again while its sender, its recipient and its broker are killed
- * halfway.
- */
+/** Uploads and downloads a large file, then does so again while its sender, its recipient and its broker are killed halfway. */
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
 import { open } from 'node:fs/promises'

@@ -1,6 +1,4 @@
-/**
- * Many connections on one broker: they are opened in steps, stay open, send to each other, partly reconnect, and close.
- */
+/** Many connections on one broker: they are opened in steps, stay open, send to each other, partly reconnect, and close. */
 
 import type { ProcessFacts } from '@sealpost/harness/programs/machine'
 import type { Teardown } from '@sealpost/harness/programs/teardown'

@@ -1,7 +1,4 @@
-/**
- * Small frames in both directions all the time, as in a live transcription, while peers join and query the broker's
- * health.
- */
+/** Small frames in both directions all the time, as in a live transcription, while peers join and query the broker's health. */
 
 import type { MeshMembers } from '@sealpost/harness/members/mesh'
 import { atRate } from '@sealpost/harness/programs/pace'
