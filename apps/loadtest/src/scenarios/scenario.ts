@@ -58,7 +58,7 @@ export interface Findings {
   readonly headline: string
   /** The figure that the bar applies to. */
   readonly shown: string
-  /** False if the run was too small for the bar. Default: whether all of its own checks were judged. */
+  /** False if the run was too small for the bar. Default: whether all its checks were judged. */
   readonly isBarJudged?: boolean
   readonly sheets: readonly Sheet[]
   readonly facts: readonly Fact[]

@@ -1,5 +1,5 @@
 /**
- * Sending over HTTP: each request is a send-only session of its own. It does not affect a socket of its peer. The order
+ * Sending over HTTP: each request is a separate send-only session. It does not affect a socket of its peer. The order
  * of its envelopes is that of its list, and a refusal blocks a lane only until the end of the request.
  */
 import type { SendOutcome } from '@sealpost/core'
