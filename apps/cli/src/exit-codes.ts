@@ -1,13 +1,17 @@
 /** The exit codes, which scripts rely on and the help prints. */
 
 const ROWS = [
-  { name: 'ok', exitCode: 0, meaning: 'done' },
-  { name: 'failure', exitCode: 1, meaning: 'any failure without a code below' },
+  { name: 'ok', exitCode: 0, meaning: 'the command succeeded' },
+  { name: 'failure', exitCode: 1, meaning: 'a failure that has no code of its own in this table' },
   { name: 'usage', exitCode: 2, meaning: 'the command line is invalid; the command did nothing' },
   { name: 'not_found', exitCode: 3, meaning: 'no such peer, profile, key, invite, mesh or dead letter' },
-  { name: 'auth', exitCode: 4, meaning: 'a key, an invite, a name or the broker was refused or not proven' },
-  { name: 'conflict', exitCode: 5, meaning: 'it already exists, or another program uses it' },
-  { name: 'quota', exitCode: 6, meaning: 'a size, rate, time or number limit was exceeded' },
+  {
+    name: 'auth',
+    exitCode: 4,
+    meaning: 'a key, an invite or a name was refused, or the broker could not prove its identity',
+  },
+  { name: 'conflict', exitCode: 5, meaning: 'the object already exists, or another program is using it' },
+  { name: 'quota', exitCode: 6, meaning: 'a limit of size, rate, time or number was exceeded' },
   { name: 'unreachable', exitCode: 7, meaning: 'the broker, the database or the peer is unreachable' },
   { name: 'timeout', exitCode: 124, meaning: 'the command did not finish within --timeout' },
   { name: 'interrupted', exitCode: 130, meaning: 'Ctrl-C' },

@@ -75,7 +75,7 @@ async function programOf(
     .helpCommand(false)
     .option('-p, --profile <NAME>', 'the profile (identity) to use')
     .option('--passphrase-file <FILE>', 'read the passphrase of the keys from the first line of FILE')
-    .option('--json', 'print results as JSON, one object per line; errors too, on stderr')
+    .option('--json', 'print results as JSON, one object per line; errors are JSON too, on stderr')
     .option('-q, --quiet', 'suppress informational output')
     .configureHelp({ showGlobalOptions: true })
     .configureOutput({
@@ -278,7 +278,7 @@ const quoted = (text: string): string => `'${text.replace(/['\\]/g, '\\$&')}'`
 
 function completionCommand(run: RunAction, programOf: () => Command): Command {
   return new Command('completion')
-    .description('Print the script that completes commands and options in a shell')
+    .description('Print a script that completes commands and options in a shell')
     .addArgument(new Argument('<SHELL>', 'the shell').choices(SHELLS))
     .addHelpText(
       'after',

@@ -29,14 +29,14 @@ export type EnvironmentVariables = Readonly<Record<string, string | undefined>>
 
 /** The list in the help and the reference page. */
 export const variables = [
-  { name: 'SEALPOST_PROFILE', meaning: 'the profile, unless --profile is set; default: `default`' },
+  { name: 'SEALPOST_PROFILE', meaning: 'the profile to use; --profile overrides it; default: `default`' },
   {
     name: 'SEALPOST_HOME',
     meaning: 'the folder of the profiles; default: `$XDG_CONFIG_HOME/sealpost` or `~/.config/sealpost`',
   },
   {
     name: 'SEALPOST_PASSPHRASE',
-    meaning: 'the passphrase of encrypted keys, unless --passphrase-file is set',
+    meaning: 'the passphrase of encrypted keys; --passphrase-file overrides it',
   },
   {
     name: 'DATABASE_URL',
@@ -53,13 +53,19 @@ export const variables = [
     meaning:
       'the URL with which a broker connects to the same database, for `db prepare`; or set BROKER_DATABASE_URL_FILE',
   },
-  { name: 'SEALPOST_ADMIN_URL', meaning: 'the private URL of a broker, for `admin`, such as http://127.0.0.1:7451' },
+  {
+    name: 'SEALPOST_ADMIN_URL',
+    meaning: 'the private URL of a broker, such as http://127.0.0.1:7451, for the `admin` commands',
+  },
   {
     name: 'SEALPOST_ADMIN_TOKEN',
     meaning:
       "the operator's token for it; or set SEALPOST_ADMIN_TOKEN_FILE; without these variables, `admin` uses those of `sealpost up`",
   },
-  { name: 'CELLS_FILE', meaning: 'the file that lists the cells and the URLs of their databases, for `mesh`' },
+  {
+    name: 'CELLS_FILE',
+    meaning: 'the file that lists the cells and the URLs of their databases, for the `mesh` commands',
+  },
   {
     name: 'NODE_EXTRA_CA_CERTS',
     meaning:
@@ -176,7 +182,7 @@ export function durationOption(flags: string, description: string, fallback: str
 export const maxAgeOption = (): Option =>
   new Option(
     '--max-age <TIME>',
-    'reject older messages, such as 12h or 30d, with a warning; they become dead letters; default: accept all',
+    'reject messages older than this, such as 12h or 30d, with a warning; rejected messages become dead letters; default: accept messages of any age',
   ).argParser(parseDuration)
 
 export function parseInteger(min: number, max: number): (text: string) => number {

@@ -70,23 +70,23 @@ export const settings = {
     fallback: 'auto',
     unit: 'bus',
     meaning:
-      'the bus for hints between brokers on one database: `postgres` (`LISTEN` and `NOTIFY`), `nats`, or `memory` for a single broker; `auto`: NATS if `NATS_URL` is set, otherwise Postgres',
+      'the bus for hints between brokers on one database. `postgres` uses `LISTEN` and `NOTIFY`; `memory` is for a single broker. `auto` selects `nats` if `NATS_URL` is set, and `postgres` otherwise',
   }),
   NATS_URL: setting(list('URLs such as nats://name:password@nats.example:4222, separated by commas', natsUrl), {
     fallback: '',
     unit: 'URL, …',
-    meaning: 'NATS servers; the broker connects to one of them; use `tls://` for TLS',
+    meaning: 'the NATS servers, one of which the broker connects to; a `tls://` URL connects with TLS',
     isSecret: true,
   }),
   NATS_CREDENTIALS_FILE: setting(words('a path'), {
     fallback: '',
     unit: 'path',
-    meaning: 'a `.creds` file for the NATS servers',
+    meaning: 'a `.creds` file with the credentials for the NATS servers',
   }),
   ADMIN_DATABASE_URL: setting(words('the URL of a database'), {
     fallback: '',
     unit: 'URL',
-    meaning: "the same database with a role that has the operators' rights; defaults to `DATABASE_URL`",
+    meaning: "the URL of the same database for a role that has the operators' rights; defaults to `DATABASE_URL`",
     isSecret: true,
   }),
   ...portSettings,
@@ -95,13 +95,13 @@ export const settings = {
     fallback: '',
     unit: 'host, …',
     meaning:
-      'additional host names that the private server accepts, such as the name of a service; it always accepts addresses, `localhost` and names under `.localhost`',
+      'additional host names that the private server accepts, such as the name of a service. The server always accepts addresses, `localhost` and names under `.localhost`',
   }),
   AUTHORITIES: setting(list('names such as broker.example:443, separated by commas', authority), {
     fallback: '',
     unit: 'host:port, …',
     meaning:
-      'the host names under which peers reach this broker, port 443 by default; the loopback names with `PORT` are always included',
+      'the host names under which peers reach this broker; a name without a port gets port 443. The loopback names with `PORT` are always included',
   }),
   PUBLIC_URL: setting(
     { parse: url, expects: 'an address such as wss://broker.example' },
@@ -109,7 +109,7 @@ export const settings = {
       fallback: '',
       unit: 'URL',
       meaning:
-        'the address at which peers reach exactly this broker; its host must be one of `AUTHORITIES`; port 0 means `PORT`',
+        'the address at which peers reach this broker and no other; its host must be in `AUTHORITIES`. Port 0 stands for `PORT`',
     },
   ),
   SHARD_NAME: setting(
@@ -118,107 +118,110 @@ export const settings = {
       fallback: '',
       unit: 'name',
       meaning:
-        'the name of this broker among the brokers on one database, stable across restarts; defaults to the host and port of `PUBLIC_URL`, or of the machine',
+        'a name for this broker that is unique on its database and stays the same across restarts; defaults to the host and port of `PUBLIC_URL`, or else of the machine',
     },
   ),
   CELLS_FILE: setting(words('a path'), {
     fallback: '',
     unit: 'path',
     meaning:
-      'the file that lists the cells, if meshes live on several Postgres servers; peers of a moved mesh are redirected to its cell',
+      "the file that lists the cells, for meshes on several Postgres servers; the broker redirects the peers of a moved mesh to the mesh's new cell",
   }),
   CELL: setting(words('a name'), {
     fallback: '',
     unit: 'name',
     meaning:
-      'the cell of this broker in `CELLS_FILE`; peers of moved meshes receive and store its `urls`, so that they no longer need their old cell',
+      "the name of this broker's cell in `CELLS_FILE`. The broker sends the cell's `urls` to the peers of moved meshes, which store them and no longer need their old cell",
   }),
   PLACEMENT: setting(oneOf('auto', 'home', 'any'), {
     fallback: 'auto',
     unit: 'auto, home or any',
     meaning:
-      '`home`: redirect each peer to the home of its mesh; `any`: serve every peer, for brokers behind a load balancer; `auto`: `home` if `PUBLIC_URL` is set, otherwise `any`',
+      '`home` redirects each peer to the home of its mesh. `any` serves every peer, for brokers behind a load balancer. `auto` selects `home` if `PUBLIC_URL` is set, and `any` otherwise',
   }),
   REBALANCE: setting(onOff, {
     fallback: 'on',
     unit: 'on or off',
-    meaning: 'gradually move connections to the broker that has become the home of their mesh',
+    meaning: 'when a mesh gets a new home, gradually move its connections to that broker',
   }),
   ORIGINS: setting(list('origins such as https://console.example, separated by commas', origin), {
     fallback: '',
     unit: 'origin, …',
-    meaning: 'web origins whose pages can connect; clients other than browsers send no origin',
+    meaning: 'the web origins whose pages may connect; clients other than browsers send no origin',
   }),
   DEMO: setting(onOff, {
     fallback: 'off',
     unit: 'on or off',
-    meaning: "serve a page at `/demo` that is a peer in the browser; pages of the broker's own origin can then connect",
+    meaning:
+      "serve a page at `/demo` that acts as a peer in the browser, and allow connections from pages of the broker's own origin",
   }),
   BROKER_KEY_FILE: setting(words('a path'), {
     fallback: '',
     unit: 'path',
     meaning:
-      "the broker's ed25519 key, which peers pin; defaults to `.sealpost/broker.json`, created at the first start",
+      "the file with the broker's ed25519 key, which peers pin; defaults to `.sealpost/broker.json`, which the broker creates at its first start",
   }),
   BROKER_CERTIFICATE_FILE: setting(words('a path'), {
     fallback: '',
     unit: 'path',
     meaning:
-      'for a broker whose key differs from the key that peers pin: a certificate signed by the pinned key, from `sealpost shard certify`',
+      'the file with a certificate from `sealpost shard certify`, for a broker whose key is not the key that peers pin; the pinned key signs the certificate',
   }),
   LIMITS: setting(onOff, {
     fallback: 'on',
     unit: 'on or off',
-    meaning: 'enforce the limits of rates, connections, mailboxes and load; `off` is for load tests only',
+    meaning: 'enforce the limits on rates, connections, mailboxes and load; use `off` only for load tests',
   }),
   ...limitSettings,
   TRUSTED_PROXIES: setting(list('addresses or networks such as 10.0.0.0/8, separated by commas', network), {
     fallback: '',
     unit: 'address, …',
-    meaning: 'proxies whose header determines the client address of a request',
+    meaning: "the proxies from which the broker accepts a header with the client's address",
   }),
   PROXY_HEADER: setting(oneOf('x-forwarded-for', 'forwarded'), {
     fallback: 'x-forwarded-for',
     unit: 'header',
-    meaning: 'the header with the client address: `x-forwarded-for` or `forwarded`; the other one is ignored',
+    meaning:
+      "the header that contains the client's address, `x-forwarded-for` or `forwarded`; the broker ignores the other header",
   }),
   ...attachmentSettings,
   LAG_MS_MAX: setting(ms(), {
     fallback: 1000,
     unit: 'ms',
-    meaning: 'if the event loop lag exceeds this in four consecutive measurements, the broker is overloaded',
+    meaning: 'the broker is overloaded if the event loop lag exceeds this time in four consecutive measurements',
   }),
   MEMORY_BYTES_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
     fallback: 1024 * 1024 * 1024,
     unit: 'bytes',
     meaning:
-      'if memory use exceeds this, the broker is overloaded: it admits no new connections and refuses sends with `busy`',
+      'the broker is overloaded if its memory use exceeds this size; it then admits no new connections and refuses sends with `busy`',
   }),
   STATEMENTS_WAITING_MAX: setting(count('statements'), {
     fallback: 2000,
     unit: 'statements',
-    meaning: 'if more statements than this wait for a database connection, the broker is overloaded',
+    meaning: 'the broker is overloaded if more than this number of statements wait for a database connection',
   }),
   UNAUTHENTICATED_MAX: setting(count('connections'), {
     fallback: 1000,
     unit: 'connections',
-    meaning: 'the maximum total number of connections that have not proven a key',
+    meaning: 'the maximum number of connections, from all addresses, that have not proven a key',
   }),
   LEASE_MS: setting(ms(LEASE_MS_MAX), {
     fallback: defaultQueueOptions.leaseMs,
     unit: 'ms',
-    meaning: 'the lease of a delivery; it is pushed again if it is not settled within this time',
+    meaning:
+      'how long a delivery is leased to its recipient; a delivery that is not settled within this time is pushed again',
   }),
   POLL_MS: setting(ms(), {
     fallback: defaultLimits.pollMs,
     unit: 'ms',
-    meaning: 'the longest time between two claims of a connection',
+    meaning: 'the longest time between two claims for a connection',
   }),
   CHECK_MS: setting(ms(), {
     fallback: defaultLimits.checkMs,
     unit: 'ms',
     meaning:
-      "the longest time between two checks whether a connection's member was revoked or connected to another broker",
+      'how often the broker checks, at least, whether the member of a connection was revoked or has connected to another broker',
   }),
   CLAIM_PAUSE_MS: setting(ms(), {
     fallback: defaultClaimLoopOptions.tickMs,
@@ -228,7 +231,8 @@ export const settings = {
   INSERT_LEASE: setting(onOff, {
     fallback: 'on',
     unit: 'on or off',
-    meaning: 'lease deliveries on insert and push them to connected peers without a claim; `off` is for benchmarks',
+    meaning:
+      'lease deliveries on insert, and push them to connected peers without a claim; use `off` only for benchmarks',
   }),
   BATCH_ROWS: setting(count('envelopes', 50_000), {
     fallback: defaultBatchLimits.appendsMax,
@@ -239,44 +243,46 @@ export const settings = {
     fallback: defaultLimits.heartbeatMs,
     unit: 'ms',
     meaning:
-      'the broker pings a peer after this time without a frame; three times this time without a frame or pong ends the connection',
+      'the broker pings a peer that has sent no frame for this time, and ends a connection that has sent no frame or pong for three times as long',
   }),
   AUTH_WITHIN_MS: setting(ms(), {
     fallback: defaultLimits.authWithinMs,
     unit: 'ms',
-    meaning: 'the time limit for proving a key after connecting',
+    meaning: 'how long a client has to prove a key after it connects',
   }),
   CREDIT_MAX: setting(count('deliveries', 65_535), {
     fallback: defaultLimits.creditMax,
     unit: 'deliveries',
-    meaning: 'the maximum number of unsettled deliveries of a connection',
+    meaning: 'the maximum number of unsettled deliveries on a connection',
   }),
   CREDIT_BYTES: setting(count('bytes', CREDIT_BYTES_MAX), {
     fallback: defaultLimits.creditBytes,
     unit: 'bytes',
     meaning:
-      'the maximum bytes of these deliveries; the buffer of a socket that is never read holds at most four times as much',
+      'the maximum total size of the unsettled deliveries on a connection; the buffer of a socket that is never read holds at most four times as much',
   }),
   MEMBERS_MAX: setting(count('members'), {
     fallback: 10_000,
     unit: 'members',
     meaning:
-      'the maximum number of members of one mesh, devices included, for joining by invite; members that an operator enrols are not limited',
+      'the maximum number of members of one mesh, including devices. The limit applies to invites; an operator can enrol further members',
   }),
   GROUPS_PER_OWNER: setting(count('groups', GROUPS_MAX), {
     fallback: 100,
     unit: 'groups',
-    meaning: 'the maximum number of undeleted groups of one user, on all its devices',
+    meaning:
+      "the maximum number of groups, not counting deleted groups, that one user can own across all of the user's devices",
   }),
   POOLS_PER_OWNER: setting(count('pools', POOLS_MAX), {
     fallback: 100,
     unit: 'pools',
-    meaning: 'the maximum number of pools of one user, on all its devices; a deleted pool counts for one more day',
+    meaning:
+      "the maximum number of pools that one user can own across all of the user's devices; a deleted pool counts for one more day",
   }),
   POLLING_IDLE_MS: setting(ms(), {
     fallback: 60_000,
     unit: 'ms',
-    meaning: 'how long a peer that polls by HTTP counts as connected after its last request',
+    meaning: 'how long a peer that polls over HTTP counts as connected after its last request',
   }),
   ENVELOPE_BYTES_MAX: setting(count('bytes', ENVELOPE_BYTES_MAX), {
     fallback: defaultLimits.envelopeBytesMax,
@@ -291,7 +297,7 @@ export const settings = {
   TTL_SECONDS_MAX: setting(count('seconds'), {
     fallback: defaultLimits.ttlSecondsMax,
     unit: 's',
-    meaning: 'the longest time that an owner can set',
+    meaning: 'the longest time to live that a sender can request',
   }),
   // Clients resend for half of this period, which must outlast a short outage.
   DEDUPE_MS: setting(count('milliseconds', COUNT_MAX, 60_000), {
@@ -307,46 +313,47 @@ export const settings = {
   FAILED_ATTEMPTS_SPAN_MS: setting(ms(), {
     fallback: defaultQueueOptions.failedAttemptsSpanMs,
     unit: 'ms',
-    meaning: 'the minimum time between the first and the last of these failed attempts',
+    meaning: 'the minimum time between the first and the last failed attempt of a delivery that becomes a dead letter',
   }),
   SWEEP_MS: setting(ms(), {
     fallback: 1000,
     unit: 'ms',
     meaning:
-      'the pause between two sweeps for expired and dead deliveries, shared by all brokers on the database; up to four times as long while sweeps find nothing',
+      'the pause between two sweeps, which remove expired and dead deliveries. All brokers on the database share one schedule. While sweeps find nothing, the pause grows to four times this value',
   }),
   DEAD_LETTER_SECONDS: setting(count('seconds'), {
     fallback: 30 * 86_400,
     unit: 's',
-    meaning: 'how long a dead letter is kept, even if it was not reported to its recipient',
+    meaning: 'how long a dead letter is stored, even if its recipient was not informed of it',
   }),
   DEAD_LETTERS_PER_SENDER_MAX: setting(count('dead letters'), {
     fallback: 1000,
     unit: 'dead letters',
     meaning:
-      'the maximum number of dead letters of one user, on all its devices, for one recipient; the oldest are deleted first',
+      "the maximum number of dead letters from one user, across all of the user's devices, for one recipient; the oldest dead letters are deleted first",
   }),
   DEAD_LETTER_BYTES_PER_SENDER_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
     fallback: 8 * 1024 * 1024,
     unit: 'bytes',
-    meaning: 'the maximum bytes of these dead letters; the newest one is always kept',
+    meaning:
+      'the maximum total size of the dead letters from one user for one recipient; the newest dead letter is always stored',
   }),
   SNAPSHOT_SECONDS_MAX: setting(count('seconds'), {
     fallback: 300,
     unit: 's',
     meaning:
-      'report a transaction that holds its snapshot for longer as a problem, because it prevents vacuum of the queue',
+      'report a problem if a transaction holds its snapshot for longer than this, because an old snapshot prevents Postgres from vacuuming the queue',
   }),
   DEAD_ROWS_MAX: setting(count('rows'), {
     fallback: 200_000,
     unit: 'rows',
-    meaning: 'report more dead rows than this in the hot tables as a problem',
+    meaning: 'report a problem if the hot tables have more than this number of dead rows',
   }),
   ...historySettings,
   LOG_LEVEL: setting(oneOf('debug', 'info', 'warn', 'error', 'silent'), {
     fallback: 'info',
     unit: 'level',
-    meaning: 'the lowest level that is logged: `debug`, `info`, `warn`, `error` or `silent`',
+    meaning: 'the lowest level that the broker logs: `debug`, `info`, `warn`, `error` or `silent`',
   }),
   ...traceSettings,
 } satisfies Record<string, Setting<unknown>>

@@ -12,42 +12,43 @@ export const limitSettings = {
   RATE_PER_SECOND: setting(count('envelopes'), {
     fallback: rate!.perSecond,
     unit: 'envelopes/s',
-    meaning: 'the rate at which a user can send envelopes, on all its devices',
+    meaning: "the number of envelopes per second that a user can send, across all of the user's devices",
   }),
   RATE_BURST: setting(count('envelopes'), {
     fallback: rate!.burst,
     unit: 'envelopes',
-    meaning: 'the burst of these envelopes',
+    meaning: 'the number of envelopes that a user can send at once before `RATE_PER_SECOND` applies',
   }),
   RATE_BYTES_PER_SECOND: setting(count('bytes'), {
     fallback: byteRate!.perSecond,
     unit: 'bytes/s',
-    meaning: 'the rate of the bytes of these envelopes',
+    meaning: "the bytes of envelopes per second that a user can send, across all of the user's devices",
   }),
   RATE_BYTES_BURST: setting(count('bytes'), {
     fallback: byteRate!.burst,
     unit: 'bytes',
-    meaning: 'the burst of these bytes',
+    meaning: 'the bytes of envelopes that a user can send at once before `RATE_BYTES_PER_SECOND` applies',
   }),
   MAILBOX_MAX: setting(count('deliveries'), {
     fallback: mailbox!.countMax,
     unit: 'deliveries',
-    meaning: 'the maximum number of deliveries that wait for one recipient',
+    meaning: 'the maximum number of deliveries that can wait for one recipient',
   }),
   MAILBOX_BYTES_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
     fallback: mailbox!.bytesMax,
     unit: 'bytes',
-    meaning: 'the maximum bytes of these deliveries',
+    meaning: 'the maximum total size of the deliveries that wait for one recipient',
   }),
   MAILBOX_PER_SENDER_MAX: setting(count('deliveries'), {
     fallback: mailbox!.perSenderMax,
     unit: 'deliveries',
-    meaning: 'the maximum number of deliveries of one user, on all its devices, that wait for one recipient',
+    meaning:
+      "the maximum number of deliveries from one user, across all of the user's devices, that can wait for one recipient",
   }),
   MAILBOX_BYTES_PER_SENDER_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
     fallback: mailbox!.bytesPerSenderMax,
     unit: 'bytes',
-    meaning: 'the maximum bytes of these deliveries',
+    meaning: 'the maximum total size of the deliveries from one user that wait for one recipient',
   }),
   MESH_MAX: setting(count('deliveries', MESH_COUNT_MAX, 0), {
     fallback: mesh!.countMax,
@@ -57,47 +58,50 @@ export const limitSettings = {
   MESH_BYTES_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
     fallback: mesh!.bytesMax,
     unit: 'bytes',
-    meaning: 'the maximum bytes of these deliveries and dead letters',
+    meaning: 'the maximum total size of the waiting deliveries and dead letters in one mesh',
   }),
   MESH_PER_SENDER_MAX: setting(count('deliveries'), {
     fallback: mesh!.perSenderMax,
     unit: 'deliveries',
-    meaning: 'the maximum number of deliveries and dead letters of one user, on all its devices, in a mesh',
+    meaning:
+      "the maximum number of waiting deliveries and dead letters from one user, across all of the user's devices, in a mesh",
   }),
   MESH_BYTES_PER_SENDER_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER), {
     fallback: mesh!.bytesPerSenderMax,
     unit: 'bytes',
-    meaning: 'the maximum bytes of these deliveries and dead letters',
+    meaning: 'the maximum total size of the waiting deliveries and dead letters from one user in a mesh',
   }),
   SOCKETS_PER_IP: setting(count('connections'), {
     fallback: 100,
     unit: 'connections',
-    meaning: 'the maximum number of connections from one address (one /64 for IPv6)',
+    meaning: 'the maximum number of connections from one address; an IPv6 /64 counts as one address',
   }),
   UNAUTHENTICATED_PER_IP: setting(count('connections'), {
     fallback: 20,
     unit: 'connections',
-    meaning: 'the maximum number of these that have not proven a key',
+    meaning: 'the maximum number of connections from one address that have not proven a key',
   }),
   UPGRADES_PER_SECOND: setting(count('connections'), {
     fallback: 10,
     unit: 'connections/s',
-    meaning: 'the rate of new connections from one address',
+    meaning: 'the number of new connections per second from one address',
   }),
   UPGRADES_BURST: setting(count('connections'), {
     fallback: 100,
     unit: 'connections',
-    meaning: 'the burst of new connections from one address; after a restart all its clients reconnect at once',
+    meaning:
+      'the number of new connections from one address that can open at once before `UPGRADES_PER_SECOND` applies; after a restart, all clients behind an address reconnect at once',
   }),
   REQUESTS_PER_SECOND: setting(count('requests'), {
     fallback: 40,
     unit: 'requests/s',
-    meaning: 'the rate of HTTP requests from one address',
+    meaning: 'the number of HTTP requests per second from one address',
   }),
   REQUESTS_BURST: setting(count('requests'), {
     fallback: 80,
     unit: 'requests',
-    meaning: 'the burst of these requests',
+    meaning:
+      'the number of HTTP requests from one address that can arrive at once before `REQUESTS_PER_SECOND` applies',
   }),
 } satisfies Record<string, Setting<unknown>>
 

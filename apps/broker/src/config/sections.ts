@@ -76,7 +76,8 @@ export const traceSettings = {
   OTEL_EXPORTER_OTLP_ENDPOINT: setting(receiver, {
     fallback: '',
     unit: 'URL',
-    meaning: 'the receiver of spans, by OTLP over HTTP, under `/v1/traces`; without it tracing is off',
+    meaning:
+      'the base URL of the collector; the broker exports spans to `/v1/traces` there, with OTLP over HTTP. If it is not set, tracing is off',
   }),
   OTEL_SERVICE_NAME: setting(words('a name'), {
     fallback: 'sealpost',
@@ -96,13 +97,13 @@ export const traceSettings = {
       fallback: 'parentbased_always_on',
       unit: 'sampler',
       meaning:
-        'the sampler that selects the spans to keep; with `parentbased_…`, the trace of a request decides for its span',
+        'the sampler that selects which spans are exported; with a `parentbased_…` sampler, the sampling decision of the incoming request applies to its spans',
     },
   ),
   OTEL_TRACES_SAMPLER_ARG: setting(share, {
     fallback: 1,
     unit: 'share',
-    meaning: 'the share of traces that `…traceidratio` keeps',
+    meaning: 'the fraction of traces that a `…traceidratio` sampler selects',
   }),
 } satisfies Record<string, Setting<unknown>>
 
@@ -111,7 +112,7 @@ export const tlsSettings = {
     fallback: '',
     unit: 'path',
     meaning:
-      'the certificate of the public port, as PEM, followed by its chain; `PORT` then serves `wss://` and `https://` only. A changed file applies to new connections within five seconds',
+      'the certificate of the public port, as PEM, followed by its chain. If it is set, `PORT` serves only `wss://` and `https://`. When the file changes, new connections use the new certificate within five seconds',
   }),
   TLS_KEY: setting(words('a path'), {
     fallback: '',
@@ -148,7 +149,7 @@ export const portSettings = {
   PORT: setting(port, {
     fallback: 7450,
     unit: 'port',
-    meaning: 'the port of the WebSocket and HTTP server; 0 selects a free one',
+    meaning: 'the port of the WebSocket and HTTP server; 0 selects a free port',
   }),
   ADMIN_HOST: setting(address, {
     fallback: '127.0.0.1',
@@ -160,8 +161,7 @@ export const portSettings = {
     {
       fallback: BESIDE_PORT,
       unit: 'port',
-      meaning:
-        'the port of the private server; the default is 7451 for `PORT` 7450, and a free one if `PORT` is 0; 0 selects a free one',
+      meaning: 'the port of the private server; 0 selects a free port, which is also the default if `PORT` is 0',
     },
   ),
 }
@@ -178,15 +178,17 @@ const bytes = (max = Number.MAX_SAFE_INTEGER) => count('bytes', max)
 const ENTRY_BYTES = 68 * 1024
 
 export const historySettings = {
-  REPLAYS_AT_ONCE: setting(count('answers', 64), {
+  REPLAYS_AT_ONCE: setting(count('replays', 64), {
     fallback: 2,
-    unit: 'answers',
-    meaning: 'the number of concurrent replays (long responses of state and history) of one broker; others are queued',
+    unit: 'replays',
+    meaning:
+      'the number of long responses of state and history that one broker sends at the same time; further requests are queued',
   }),
   HISTORY_MS: setting(count('milliseconds'), {
     fallback: 60_000,
     unit: 'milliseconds',
-    meaning: 'how often the broker checks for due snapshots, and for daily partitions of history to create or drop',
+    meaning:
+      'how often the broker checks whether snapshots are due and whether to create or drop daily partitions of the history',
   }),
   STATE_ENTRY_BYTES_MAX: setting(bytes(ENTRY_BYTES), {
     fallback: ENTRY_BYTES,
@@ -196,27 +198,27 @@ export const historySettings = {
   STATE_ENTRIES_MAX: setting(count('entries'), {
     fallback: 500_000,
     unit: 'entries',
-    meaning: 'the maximum number of keys of one space, including deleted keys',
+    meaning: 'the maximum number of keys in one space, including deleted keys',
   }),
   STATE_BYTES_MAX: setting(bytes(), {
     fallback: 1024 ** 3,
     unit: 'bytes',
-    meaning: 'the maximum bytes of the current entries of one space',
+    meaning: 'the maximum total size of the current entries in one space',
   }),
   HISTORY_BYTES_MAX: setting(bytes(), {
     fallback: 16 * 1024 ** 3,
     unit: 'bytes',
-    meaning: 'the maximum bytes of entries and history of one mesh, in all its spaces',
+    meaning: 'the maximum total size of the entries and the history of one mesh, across all of its spaces',
   }),
   STATE_WRITES_PER_SECOND: setting(count('entries'), {
     fallback: 100,
     unit: 'entries/s',
-    meaning: 'the rate at which a user can write entries, on all its devices',
+    meaning: "the number of state entries per second that a user can write, across all of the user's devices",
   }),
   STATE_WRITES_BURST: setting(count('entries'), {
     fallback: 2000,
     unit: 'entries',
-    meaning: 'the burst of these entries',
+    meaning: 'the number of state entries that a user can write at once before `STATE_WRITES_PER_SECOND` applies',
   }),
 }
 
@@ -231,76 +233,81 @@ export const attachmentSettings = {
   ATTACHMENT_BYTES_MAX: setting(count('bytes', Number.MAX_SAFE_INTEGER, 0), {
     fallback: GIB,
     unit: 'bytes',
-    meaning: 'the maximum size of an attachment, sealed; 0 disables attachments',
+    meaning: 'the maximum sealed size of an attachment; 0 disables attachments',
   }),
   ATTACHMENTS_PER_PEER: setting(count('attachments'), {
     fallback: 1000,
     unit: 'attachments',
-    meaning: 'the maximum number of stored attachments of one user, on all its devices',
+    meaning: "the maximum number of attachments that one user can store, across all of the user's devices",
   }),
   ATTACHMENT_BYTES_PER_PEER: setting(bytes(), {
     fallback: 4 * GIB,
     unit: 'bytes',
-    meaning: 'the maximum bytes of these attachments',
+    meaning: "the maximum total size of one user's stored attachments",
   }),
   ATTACHMENTS_PER_MESH: setting(count('attachments'), {
     fallback: 10_000,
     unit: 'attachments',
-    meaning: 'the maximum number of stored attachments of one mesh',
+    meaning: 'the maximum number of stored attachments in one mesh',
   }),
   ATTACHMENT_BYTES_PER_MESH: setting(bytes(), {
     fallback: 32 * GIB,
     unit: 'bytes',
-    meaning: 'the maximum bytes of these attachments',
+    meaning: 'the maximum total size of the stored attachments in one mesh',
   }),
   ATTACHMENT_SECONDS: setting(count('seconds'), {
     fallback: 7 * DAY,
     unit: 's',
-    meaning: 'how long an attachment is kept after its completion, unless its owner sets another time',
+    meaning: 'how long an attachment is stored after its upload is complete, unless its owner requests another time',
   }),
   ATTACHMENT_SECONDS_MAX: setting(count('seconds'), {
     fallback: 30 * DAY,
     unit: 's',
-    meaning: 'the longest time that an owner can set',
+    meaning: 'the longest storage time that the owner of an attachment can request',
   }),
   ATTACHMENT_FINISH_SECONDS: setting(count('seconds'), {
     fallback: DAY,
     unit: 's',
-    meaning: 'the time limit of an upload; the broker deletes an attachment that is still incomplete',
+    meaning: 'the time limit for an upload; the broker deletes an attachment that is still incomplete after this time',
   }),
   ATTACHMENT_TRANSIT_BYTES: setting(count('bytes', GIB, CHUNK_BYTES_MAX), {
     fallback: 16 * 1024 ** 2,
     unit: 'bytes',
     meaning:
-      'the maximum total size of chunks in transit through this broker; further chunks are refused with `try_later`',
+      'the maximum total size of the chunks in transit through this broker; the broker refuses further chunks with `try_later`',
   }),
   CHUNKS_PER_SECOND: setting(count('chunks'), {
     fallback: 100,
     unit: 'chunks/s',
-    meaning: 'the rate of attachment chunks that one address, and one user, can upload or fetch',
+    meaning: 'the number of attachment chunks per second that one address can transfer, and that one user can transfer',
   }),
-  CHUNKS_BURST: setting(count('chunks'), { fallback: 200, unit: 'chunks', meaning: 'the burst of these chunks' }),
+  CHUNKS_BURST: setting(count('chunks'), {
+    fallback: 200,
+    unit: 'chunks',
+    meaning: 'the number of chunks that an address or a user can transfer at once before `CHUNKS_PER_SECOND` applies',
+  }),
   S3_BUCKET: setting(words('the name of a bucket'), {
     fallback: '',
     unit: 'name',
-    meaning: 'the S3 bucket that stores attachment chunks; without it they are stored in the database',
+    meaning: 'the S3 bucket that stores attachment chunks; if it is not set, the database stores them',
   }),
   S3_ENDPOINT: setting(endpoint, {
     fallback: '',
     unit: 'URL',
-    meaning: "the endpoint of an S3-compatible store other than Amazon's; it must support path-style bucket names",
+    meaning:
+      "the endpoint of an S3-compatible store, if you don't use Amazon S3; the store must support path-style bucket names",
   }),
   S3_REGION: setting(words('a region'), { fallback: 'us-east-1', unit: 'region', meaning: 'the region of the bucket' }),
   S3_PREFIX: setting(words('the beginning of a key'), {
     fallback: 'sealpost/',
     unit: 'text',
-    meaning: 'the prefix of the key of each chunk',
+    meaning: "the prefix of each chunk's object key",
   }),
   S3_ACCESS_KEY_ID: setting(words('the id of a key'), {
     fallback: '',
     unit: 'id',
     meaning:
-      'the access key id for the store; without it the S3 client uses its default credentials, such as the role of the machine',
+      "the access key id for the store; if it is not set, the S3 client uses its default credentials, such as the machine's role",
     isSecret: true,
   }),
   S3_SECRET_ACCESS_KEY: setting(words('the secret of that key'), {

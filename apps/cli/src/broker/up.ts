@@ -109,12 +109,15 @@ export function upCommand(run: RunAction): Command {
     .option('--host <ADDRESS>', 'the address to listen on; 0.0.0.0 listens on all addresses', '127.0.0.1')
     .option(
       '--url <URL>',
-      'the URL that peers on other machines dial, such as wss://broker.example; invites contain it',
+      'the URL at which peers on other machines connect, such as wss://broker.example; invites contain this URL',
     )
     .option('--tls-cert <FILE>', 'the TLS certificate with its chain, as PEM, to serve wss://; default: TLS_CERT')
     .option('--tls-key <FILE>', 'the private key of the certificate, as PEM; default: TLS_KEY')
-    .option('--name <NAME>', 'the name of the first member, at the first start; default: the name of your account')
-    .option('--log', "print the broker's whole log on stderr instead of only warnings and errors")
+    .option(
+      '--name <NAME>',
+      "the name of the mesh's first member, used only at the first start; default: the name of your account",
+    )
+    .option('--log', "print the broker's entire log to stderr, not only warnings and errors")
     .addHelpText(
       'after',
       `

@@ -22,9 +22,9 @@ import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
 export function doctorCommand(run: RunAction): Command {
   return new Command('doctor')
     .description(
-      'Check keys, clock, broker and handshake, and send a message to yourself; or check the database of a broker',
+      "Check the keys, the clock, the broker and the handshake, and send a message to yourself. With --database, check a broker's database instead.",
     )
-    .option('--database', 'check the settings, the machine and the database in DATABASE_URL instead')
+    .option('--database', 'check the broker settings, the machine and the database in DATABASE_URL')
     .addHelpText(
       'after',
       examples('sealpost doctor', 'sealpost doctor --profile work --json', 'sealpost doctor --database'),

@@ -27,10 +27,10 @@ interface AddOptions {
 
 function addCommand(run: RunAction): Command {
   return new Command('add')
-    .description('Create an enrolment code for another machine of yours. It works once.')
-    .argument('<LABEL>', 'the label of the device: others see NAME/LABEL')
+    .description('Create a code that enrols another machine as your device. The code works once.')
+    .argument('<LABEL>', 'the label of the device, which other members see as NAME/LABEL')
     .addOption(durationOption('--expires <TIME>', 'how long the code is valid, such as 10m or 2h', '1h'))
-    .option('--no-qr', 'print no QR code')
+    .option('--no-qr', 'do not print a QR code')
     .addHelpText(
       'after',
       `
@@ -51,7 +51,7 @@ async function add(shell: Shell, { expires, qr }: AddOptions, label: string): Pr
 
 function listCommand(run: RunAction): Command {
   return new Command('list')
-    .description('List the devices of a user, as the user signed them')
+    .description('List the devices that a user has vouched for')
     .argument('[NAME]', 'the user whose devices to list; default: you')
     .addHelpText('after', examples('sealpost device list', 'sealpost device list bob --json'))
     .action(run(list))
@@ -73,8 +73,10 @@ async function list(shell: Shell, _options: object, word?: string): Promise<void
 
 function removeCommand(run: RunAction): Command {
   return new Command('remove')
-    .description('Remove one of your devices, immediately and permanently. Messages that wait for it are lost.')
-    .argument('<LABEL>', 'the label, the fingerprint or the key (64 hex digits) of the device')
+    .description(
+      'Remove one of your devices, immediately and permanently. Messages that are queued for the device are lost.',
+    )
+    .argument('<LABEL>', "the device's label, fingerprint or key (64 hex digits)")
     .addHelpText('after', examples('sealpost device remove phone'))
     .action(run(remove))
 }

@@ -21,11 +21,11 @@ const GROUPS: MemberListSpec<GroupFacts> = {
   argument: ['<GROUP>', 'the name of the group, or its id (32 hex digits)'],
   example: 'crew',
   descriptions: {
-    create: 'Create a group of these peers and yourself',
+    create: 'Create a group that consists of the given peers and you',
     list: 'List the groups that you are a member of or own',
-    add: 'Add members to a group. Only its owner may.',
-    remove: "Remove members from a group. They can't open messages that are sent afterwards.",
-    delete: 'Delete a group permanently. Only its owner may. Nobody can write to it afterwards.',
+    add: "Add members to a group. Only the group's owner can do this.",
+    remove: "Remove members from a group. Removed members can't open messages that are sent afterwards.",
+    delete: "Delete a group permanently. Only the group's owner can do this. Nobody can send to a deleted group.",
   },
   list: (shell) => callPeer(shell, { method: 'groups', params: null }),
   named: findGroup,
@@ -58,16 +58,16 @@ interface SendOptions {
 function groupSendCommand(run: RunAction): Command {
   return new Command('send')
     .description(
-      'Send a message to every member of a group: TEXT, or stdin, and optionally a file. The command succeeds when the broker has stored it for each member.',
+      'Send TEXT or stdin to every member of a group as a message, optionally with a file. The command succeeds when the broker has stored the message for each member.',
     )
     .argument(...GROUPS.argument)
-    .argument('[TEXT]', 'the message; without TEXT and --file, it is read from stdin')
-    .option('-f, --file <PATH>', 'attach a file of any size; an interrupted upload resumes when you send it again')
-    .option('--keep', 'keep the message in the history of the group; see "sealpost space open --messages"')
+    .argument('[TEXT]', 'the message; if TEXT and --file are omitted, the message is read from stdin')
+    .option('-f, --file <PATH>', 'attach a file of any size; to resume an interrupted upload, run the command again')
+    .option('--keep', `record the message in the group's history; requires "sealpost space open --messages"`)
     .addOption(new Option('--priority <PRIORITY>', 'the priority of the message').choices(PRIORITIES).default('next'))
     .option(
       '--ttl <TIME>',
-      'how long the broker stores it for a peer that is offline, such as 2h or 14d',
+      'how long the broker stores the message for an offline recipient, such as 2h or 14d',
       parseDuration,
     )
     .addOption(durationOption('--timeout <TIME>', 'how long to wait for the broker', '30s'))
@@ -120,12 +120,13 @@ const POOLS: MemberListSpec<PoolFacts> = {
   argument: ['<POOL>', 'the name of the pool, or its id (64 hex digits)'],
   example: 'reviewers',
   descriptions: {
-    create: 'Create a pool of these peers. You are a worker only if you list yourself.',
-    list: 'List the pools of the mesh. Every member may send to them.',
-    add: 'Add workers to a pool. Only its owner may.',
-    remove: 'Remove workers from a pool. They receive no further messages, not even those that already wait.',
+    create: 'Create a pool with the given peers as workers. You are a worker only if you list yourself.',
+    list: 'List the pools of the mesh. Every member of the mesh can send to each pool.',
+    add: "Add workers to a pool. Only the pool's owner can do this.",
+    remove:
+      'Remove workers from a pool. Removed workers receive no further messages, not even messages that are already queued.',
     delete:
-      'Delete a pool permanently. Only its owner may. Nobody can send to it afterwards, and its waiting messages expire.',
+      "Delete a pool permanently. Only the pool's owner can do this. Nobody can send to a deleted pool, and its queued messages expire.",
   },
   list: (shell) => callPeer(shell, { method: 'pools', params: null }),
   named: findPool,
@@ -153,13 +154,17 @@ export function poolCommand(run: RunAction): Command {
 function poolSendCommand(run: RunAction): Command {
   return new Command('send')
     .description(
-      'Send a message to a free worker of a pool: TEXT, the content of a file, or stdin. The command succeeds when the broker has stored it.',
+      'Send TEXT, the contents of a file, or stdin to a free worker of a pool. The command succeeds when the broker has stored the message.',
     )
     .argument(...POOLS.argument)
-    .argument('[TEXT]', 'the message; without TEXT and --file, it is read from stdin')
-    .option('-f, --file <PATH>', 'read the message from this file; - reads stdin')
+    .argument('[TEXT]', 'the message; if TEXT and --file are omitted, the message is read from stdin')
+    .option('-f, --file <PATH>', 'read the message from this file; use - for stdin')
     .addOption(new Option('--priority <PRIORITY>', 'the priority of the message').choices(PRIORITIES).default('next'))
-    .option('--ttl <TIME>', 'how long the broker stores it while no worker is free, such as 2h or 14d', parseDuration)
+    .option(
+      '--ttl <TIME>',
+      'how long the broker stores the message while no worker is free, such as 2h or 14d',
+      parseDuration,
+    )
     .addOption(durationOption('--timeout <TIME>', 'how long to wait for the broker', '30s'))
     .addHelpText(
       'after',

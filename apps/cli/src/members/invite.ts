@@ -43,13 +43,13 @@ interface CreateOptions {
 function createCommand(run: RunAction): Command {
   return new Command('create')
     .description('Create an invite and print it as one line and as a QR code. Anyone who has the invite can use it.')
-    .option('--uses <N>', 'how many peers can join with it', parseInteger(1, 65_535), 1)
+    .option('--uses <N>', 'how many peers can join with the invite', parseInteger(1, 65_535), 1)
     .addOption(durationOption('--expires <TIME>', 'how long the invite is valid, such as 2h or 7d', '24h'))
     .addOption(
       new Option('--role <ROLE>', 'the role of the peers that join').choices(['member', 'admin']).default('member'),
     )
-    .option('--url <URL>', 'the URL at which they dial the broker; default: the URL of this profile')
-    .option('--no-qr', 'print no QR code')
+    .option('--url <URL>', 'the URL of the broker in the invite; default: the URL that this profile uses')
+    .option('--no-qr', 'do not print a QR code')
     .addHelpText(
       'after',
       examples(
@@ -85,7 +85,9 @@ async function create({ profile, output }: Shell, options: CreateOptions): Promi
 
 function showCommand(run: RunAction): Command {
   return new Command('show')
-    .description('Print the contents of an invite, without contacting the broker and without using the invite')
+    .description(
+      'Print the contents of an invite. The command does not contact the broker and does not use up the invite.',
+    )
     .argument('<INVITE>', 'the invite, which begins with sealpost1:')
     .addHelpText('after', examples('sealpost invite show sealpost1:…'))
     .action(run(show))
@@ -99,7 +101,7 @@ async function show({ output }: Shell, _options: object, text: string): Promise<
 
 function revokeCommand(run: RunAction): Command {
   return new Command('revoke')
-    .description('Revoke an invite. Members who joined with it stay.')
+    .description('Revoke an invite. Members that joined with the invite remain members.')
     .argument('<ID>', 'the id of the invite, or the invite itself')
     .addHelpText('after', examples('sealpost invite revoke 0195f3c1a2b34d5e8f90a1b2c3d4e5f6'))
     .action(run(revoke))
@@ -155,12 +157,12 @@ interface JoinOptions {
 export function joinCommand(run: RunAction): Command {
   return new Command('join')
     .description(
-      'Join a mesh with an invite, or enrol this machine as your device. If the profile has no keys, the command generates them.',
+      'Join a mesh with an invite, or enrol this machine as one of your devices. If the profile has no keys, the command generates them.',
     )
-    .argument('<INVITE>', 'the invite or enrolment code, which begins with sealpost1: or sealpostdevice1:')
+    .argument('<INVITE>', 'the invite (sealpost1:…) or the enrolment code (sealpostdevice1:…)')
     .option(
       '-n, --name <NAME>',
-      'the name that others see; default: the name of the profile, or of your account. A device is named USER/LABEL',
+      'your name in the mesh; default: the name of the profile, or of your account. A device is always named USER/LABEL',
     )
     .addOption(durationOption('--timeout <TIME>', 'how long to wait for the broker', '20s'))
     .addHelpText('after', examples('sealpost join sealpost1:… --name bob', 'sealpost join sealpost1:… --profile work'))

@@ -128,7 +128,7 @@ export interface MemberListSpec<Facts extends Roster = Roster> {
   delete(shell: Shell, roster: Facts): Promise<null>
 }
 
-const MEMBERS = ['<MEMBER...>', 'names, fingerprints, or keys of 64 hex digits'] as const
+const MEMBERS = ['<MEMBER...>', 'names, fingerprints or keys (64 hex digits) of peers'] as const
 
 export function memberListCommands(run: RunAction, kind: MemberListSpec): Command[] {
   return [
@@ -152,7 +152,7 @@ function createCommand(run: RunAction, kind: MemberListSpec): Command {
   const { noun, example, descriptions } = kind
   return new Command('create')
     .description(descriptions.create)
-    .argument('<NAME>', 'the name')
+    .argument('<NAME>', 'the name of the new group or pool')
     .argument(...MEMBERS)
     .addHelpText('after', examples(`sealpost ${noun} create ${example} bob carol`))
     .action(

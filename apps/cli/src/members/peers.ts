@@ -17,7 +17,7 @@ interface PeersOptions {
 export function peersCommand(run: RunAction): Command {
   return new Command('peers')
     .description('List the members of the mesh and their presence')
-    .option('--accept <NAME>', 'replace the key pinned for NAME with the key that the directory now has')
+    .option('--accept <NAME>', 'replace the pinned key of NAME with the key that the broker now lists')
     .addHelpText('after', examples('sealpost peers', 'sealpost peers --accept bob'))
     .action(run(peers))
 }
@@ -105,8 +105,14 @@ export function consentCommand(run: RunAction): Command {
     .description('Manage who may write to you')
     .addCommand(showCommand(run))
     .addCommand(setCommand(run))
-    .addCommand(nameCommand(run, 'allow', 'Allow peers to write to you, even if only contacts may'))
-    .addCommand(nameCommand(run, 'block', "Block peers: they can't write to you. Earlier messages stay."))
+    .addCommand(nameCommand(run, 'allow', 'Allow peers to write to you, even if the policy is contacts'))
+    .addCommand(
+      nameCommand(
+        run,
+        'block',
+        "Block peers, so that they can't write to you. Their earlier messages stay in your queue.",
+      ),
+    )
     .addCommand(nameCommand(run, 'forget', 'Remove peers from the lists of allowed and blocked peers'))
     .addHelpText(
       'after',
@@ -116,7 +122,7 @@ export function consentCommand(run: RunAction): Command {
 
 function showCommand(run: RunAction): Command {
   return new Command('show')
-    .description('Print who may write to you, and the peers that you allow or block')
+    .description('Print who can write to you, and the peers that you allow or block')
     .addHelpText('after', examples('sealpost consent show', 'sealpost consent show --json'))
     .action(run((shell) => update(shell, {})))
 }
@@ -124,9 +130,9 @@ function showCommand(run: RunAction): Command {
 function setCommand(run: RunAction): Command {
   return new Command('set')
     .description(
-      'Set who may write to you. open: all peers except those you block; contacts: only peers that you allow.',
+      'Set who can write to you. With open, all peers except the peers that you block can write to you; with contacts, only the peers that you allow.',
     )
-    .addArgument(new Argument('<POLICY>', 'who may write').choices(['open', 'contacts']))
+    .addArgument(new Argument('<POLICY>', 'who can write to you').choices(['open', 'contacts']))
     .addHelpText('after', examples('sealpost consent set contacts', 'sealpost consent set open'))
     .action(run((shell, _options: object, policy: 'open' | 'contacts') => update(shell, { policy })))
 }
@@ -134,7 +140,7 @@ function setCommand(run: RunAction): Command {
 function nameCommand(run: RunAction, verb: 'allow' | 'block' | 'forget', description: string): Command {
   return new Command(verb)
     .description(description)
-    .argument('<NAME...>', 'names, fingerprints, or keys of 64 hex digits')
+    .argument('<NAME...>', 'names, fingerprints or keys (64 hex digits) of peers')
     .addHelpText('after', examples(`sealpost consent ${verb} bob`))
     .action(
       run(async (shell, _options: object, words: readonly string[]) => {
@@ -155,7 +161,7 @@ function describe({ output }: Shell, { policy, allowed, blocked }: ConsentState,
   const names = (keys: ConsentState['allowed']) =>
     keys.map((key) => escapeName(labelOf(contacts, key))).join(', ') || 'nobody'
   return output.facts([
-    ['who may write', policy === 'open' ? 'all peers except blocked ones (open)' : 'allowed peers (contacts)'],
+    ['who can write to you', policy === 'open' ? 'all peers except blocked ones (open)' : 'allowed peers (contacts)'],
     ['allowed', names(allowed)],
     ['blocked', names(blocked)],
   ])

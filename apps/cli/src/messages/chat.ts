@@ -19,13 +19,13 @@ interface ChatOptions {
 export function chatCommand(run: RunAction): Command {
   return new Command('chat')
     .description('Chat with a peer: send each line you type as a message, until Ctrl-D')
-    .argument('<TO>', 'the name, the fingerprint or the key (64 hex digits) of the peer')
+    .argument('<TO>', "the peer's name, fingerprint or key (64 hex digits)")
     .addOption(
       durationOption('--timeout <TIME>', 'how long to wait at the end for the broker to store your messages', '30s'),
     )
     .option(
       '--files <FOLDER>',
-      'save the files of messages in this folder, each under a new name; without this option, messages with files stay in the queue',
+      'save the files of messages in this folder, each under a new name; if this option is omitted, messages with files stay in the queue',
     )
     .addHelpText('after', examples('sealpost chat bob', 'sealpost chat bob --profile work --files ~/Downloads'))
     .action(run(chat))

@@ -32,12 +32,15 @@ export function listenCommand(run: RunAction): Command {
       '-e, --exec <CMD>',
       'run CMD in a shell for each message, with the body on stdin. Its environment contains SEALPOST_FROM, _FROM_NAME, _FROM_DEVICE, _ENVELOPE_ID, _PRIORITY, _ATTEMPT, _SENT_AT_MS, _ENQUEUED_AT_MS, _GROUP, _POOL, _FILE and _IS_REQUEST, the usual variables (PATH, HOME, LANG, TERM, SEALPOST_HOME and the like) and those of --env. If CMD exits with a code other than 0, the message is delivered again later',
     )
-    .option('--env <NAME...>', 'pass these environment variables to CMD; repeatable')
+    .option('--env <NAME...>', 'pass these environment variables to CMD; you can repeat this option')
     .option('--reply', 'reply to each request with the output of CMD')
-    .option('--pool <POOL...>', 'also receive messages of these pools, given by name or id, one at a time from each')
+    .option(
+      '--pool <POOL...>',
+      'also receive messages of these pools (names or ids), one message at a time from each pool',
+    )
     .option(
       '--files <FOLDER>',
-      'save the files of messages in this folder, each under a new name; without this option, messages with files stay in the queue',
+      'save the files of messages in this folder, each under a new name; if this option is omitted, messages with files stay in the queue',
     )
     .addOption(maxAgeOption())
     .option('-n, --count <N>', 'exit after N messages', parseInteger(1, 1_000_000_000))

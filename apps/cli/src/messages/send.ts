@@ -29,34 +29,38 @@ interface SendOptions {
 export function sendCommand(run: RunAction): Command {
   return new Command('send')
     .description(
-      'Send a message to a peer: TEXT, or stdin, and optionally a file. The command succeeds when the broker has stored it.',
+      'Send TEXT or stdin to a peer as a message, optionally with a file. The command succeeds when the broker has stored the message.',
     )
-    .argument(
-      '<TO>',
-      'the name, the fingerprint or the key (64 hex digits) of the recipient, or NAME/LABEL for one device',
-    )
-    .argument('[TEXT]', 'the message; without TEXT and --file, it is read from stdin')
-    .option('-f, --file <PATH>', 'attach a file of any size; an interrupted upload resumes when you send it again')
+    .argument('<TO>', "the recipient's name, fingerprint or key (64 hex digits), or NAME/LABEL for one device")
+    .argument('[TEXT]', 'the message; if TEXT and --file are omitted, the message is read from stdin')
+    .option('-f, --file <PATH>', 'attach a file of any size; to resume an interrupted upload, run the command again')
     .addOption(new Option('--priority <PRIORITY>', 'the priority of the message').choices(PRIORITIES).default('next'))
     .option(
       '--ttl <TIME>',
-      'how long the broker stores it for a peer that is offline, such as 2h or 14d',
+      'how long the broker stores the message for an offline recipient, such as 2h or 14d',
       parseDuration,
     )
     .addOption(
       durationOption(
         '--timeout <TIME>',
-        'how long to wait for the broker; a message that is not stored by then is sent later',
+        'how long to wait for the broker; a message that the broker has not stored by then is sent later',
         '30s',
       ),
     )
     .addOption(
-      new Option('--every-device', 'send it to every device of this user').conflicts(['freeDevice', 'wait', 'file']),
+      new Option('--every-device', 'send the message to every device of the recipient').conflicts([
+        'freeDevice',
+        'wait',
+        'file',
+      ]),
     )
     .addOption(
-      new Option('--free-device', 'send it to one device of this user that is online').conflicts(['wait', 'file']),
+      new Option('--free-device', 'send the message to one device of the recipient that is online').conflicts([
+        'wait',
+        'file',
+      ]),
     )
-    .option('--no-wait', 'succeed when the message is stored in the profile; the next command sends it')
+    .option('--no-wait', 'succeed when the message is stored in the profile; the next command sends the message')
     .addHelpText(
       'after',
       examples(
@@ -151,22 +155,26 @@ interface RequestOptions {
 
 export function requestCommand(run: RunAction): Command {
   return new Command('request')
-    .description('Send a request to a peer, TEXT, the content of a file, or stdin, and print the reply')
-    .argument('<TO>', 'the name, the fingerprint or the key (64 hex digits) of the peer')
-    .argument('[TEXT]', 'the request; without TEXT and --file, it is read from stdin')
-    .option('-f, --file <PATH>', 'read the request from this file; - reads stdin')
+    .description('Send TEXT, the contents of a file, or stdin to a peer as a request, and print the reply')
+    .argument('<TO>', "the peer's name, fingerprint or key (64 hex digits)")
+    .argument('[TEXT]', 'the request; if TEXT and --file are omitted, the request is read from stdin')
+    .option('-f, --file <PATH>', 'read the request from this file; use - for stdin')
     .addOption(
       new Option('--priority <PRIORITY>', 'the priority of the request and its reply')
         .choices(PRIORITIES)
         .default('next'),
     )
     .addOption(
-      durationOption('--timeout <TIME>', 'how long to wait for the reply; a later reply arrives as a message', '30s'),
+      durationOption(
+        '--timeout <TIME>',
+        'how long to wait for the reply; a reply that arrives later is delivered as a message',
+        '30s',
+      ),
     )
     .option('--if-online', 'fail immediately if the peer is offline')
     .option(
       '--files <FOLDER>',
-      'save the file of the reply in this folder; without this option, a reply with a file stays in the queue as a message',
+      "save the reply's file in this folder; if this option is omitted, a reply with a file stays in the queue as a message",
     )
     .addHelpText(
       'after',

@@ -130,7 +130,7 @@ export function tokenCommand(run: RunAction): Command {
     .addCommand(new Command('list').description('List the tokens, without their secrets').addHelpText('after', examples('sealpost admin token list')).action(run(list))) // biome-ignore format: one thing
     .addCommand(
       new Command('revoke')
-        .description('Revoke a token. Brokers may accept it for three more seconds.')
+        .description('Revoke a token. Brokers may accept the token for three more seconds.')
         .argument('<ID>', 'the id of the token, from `admin token list`')
         .addHelpText('after', examples('sealpost admin token revoke 0123456789abcdef'))
         .action(run(revoke)),
@@ -139,9 +139,9 @@ export function tokenCommand(run: RunAction): Command {
 
 function createCommand(run: RunAction): Command {
   return new Command('create')
-    .description("Create a token and print it. It can't be printed again.")
-    .argument('<NAME>', 'the name of the token in the audit log')
-    .addOption(new Option('--scope <SCOPE>', 'read: only views; operate: views and changes').choices(ADMIN_SCOPES).default('read')) // biome-ignore format: one thing
+    .description("Create a token and print it. The token can't be printed again.")
+    .argument('<NAME>', 'a name for the token, which the audit log shows')
+    .addOption(new Option('--scope <SCOPE>', 'what the token can do: read allows only views, operate also allows changes').choices(ADMIN_SCOPES).default('read')) // biome-ignore format: one thing
     .option('--mesh <ID>', 'limit the token to this mesh (32 hex digits)', parseHex(16))
     .addOption(durationOption('--ttl <TIME>', 'how long the token is valid', '30d'))
     .addHelpText(

@@ -51,7 +51,7 @@ export function inviteAdminCommand(run: RunAction): Command {
 
 const withInviteOptions = (command: Command): Command =>
   command
-    .option('--url <URL>', 'the URL at which peers dial the broker; default: the PUBLIC_URL of a running broker')
+    .option('--url <URL>', 'the URL of the broker in the invite; default: the PUBLIC_URL of a running broker')
     .addOption(durationOption('--expires <TIME>', 'how long the invite is valid, such as 2h or 7d', '24h'))
 
 async function create(shell: Shell, options: InviteOptions, text: string): Promise<void> {

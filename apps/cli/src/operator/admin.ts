@@ -87,7 +87,7 @@ function viewCommands(run: RunAction): Command[] {
       .action(run(overview)),
     new Command('history').description('Print the metrics of the last half hour, one line for every two seconds').addHelpText('after', example('history --json')).action(run(history)), // biome-ignore format: one thing
     new Command('meshes').description('List the meshes and their message flow. Meshes that need attention come first.').addHelpText('after', example('meshes')).action(run(meshes)), // biome-ignore format: one thing
-    ofMesh('mesh', 'Print one mesh and the peers with the most waiting messages')
+    ofMesh('mesh', 'Print the state of one mesh, and its peers with the most waiting messages')
       .addCommand(createMeshCommand(run))
       .addCommand(inviteAdminCommand(run))
       .addHelpText('after', example(`mesh ${MESH}`))
@@ -104,14 +104,14 @@ function viewCommands(run: RunAction): Command[] {
     new Command('database').description('Print the state of the database server').addHelpText('after', example('database')).action(run(database)), // biome-ignore format: one thing
     new Command('shards').description('List the brokers on this database').addHelpText('after', example('shards')).action(run(shards)), // biome-ignore format: one thing
     new Command('audit')
-      .description("List the operators' changes, latest first")
-      .option('--mesh <ID>', 'list only this mesh (32 hex digits)', parseHex(16))
+      .description('List the changes that operators made, latest first')
+      .option('--mesh <ID>', 'list only changes to this mesh (32 hex digits)', parseHex(16))
       .option('--limit <N>', 'the maximum number of rows', parseInteger(1, 1000), 100)
       .addHelpText('after', example('audit', 'audit --limit 1000 --json'))
       .action(run(audit)),
     new Command('console')
       .description(
-        'Print a link that opens the console. It contains your token after the #, so anyone who has the link has your rights.',
+        'Print a link to the console. The link contains your token after the #, so anyone who has the link has your rights.',
       )
       .addHelpText('after', example('console'))
       .action(run(consoleLink)),
@@ -299,7 +299,7 @@ async function consoleLink({ settings, output }: Shell): Promise<void> {
 
 function keptCommand(run: RunAction): Command {
   return new Command('kept')
-    .description('Print the stored data of a mesh besides messages: values, history, snapshots and files')
+    .description("Print the size of a mesh's stored values, history, snapshots and files. Messages are not included.")
     .argument('<MESH>', 'the ID of the mesh (32 hex digits)', parseHex(16))
     .addHelpText('after', examples(`sealpost admin kept ${MESH}`, `sealpost admin kept ${MESH} --json`))
     .action(run(kept))
@@ -334,7 +334,9 @@ const keptOf = ({ historyBytes, historyBytesMax, keptSinceMs, days }: shapes.Spa
 
 function quotasCommand(run: RunAction): Command {
   return new Command('quotas')
-    .description('Print the quotas of a mesh and of its mailboxes, senders and owners: usage, heaviest user and limit')
+    .description(
+      'Print the usage, the heaviest user and the limit of each quota of a mesh, its mailboxes, its senders and its owners',
+    )
     .argument('<MESH>', 'the ID of the mesh (32 hex digits)', parseHex(16))
     .addHelpText('after', examples(`sealpost admin quotas ${MESH}`, `sealpost admin quotas ${MESH} --json`))
     .action(run(quotas))

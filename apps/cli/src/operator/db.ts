@@ -44,7 +44,9 @@ function rolesCommand(run: RunAction): Command {
 
 function restoredCommand(run: RunAction): Command {
   return new Command('restored')
-    .description('Start a new incarnation after you restored files without a recovery. The command needs DATABASE_URL.')
+    .description(
+      'Start a new incarnation after you restored the database files without a Postgres recovery. The command needs DATABASE_URL.',
+    )
     .addHelpText('after', examples('sealpost db restored'))
     .action(run(begin))
 }

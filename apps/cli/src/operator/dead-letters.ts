@@ -73,8 +73,10 @@ function deadLetterCommand(run: RunAction, source: DeadLetterSource): Command {
       filtered(new Command('redrive'))
         .description('Return dead letters to the end of their queues')
         .argument('[ID...]', `the IDs of the dead letters, from \`${name} list\``)
-        .option('--all', 'all dead letters that match the options')
-        .addOption(durationOption('--ttl <TIME>', 'how long the broker stores them from now on', '14d'))
+        .option('--all', 'act on all dead letters that match the other options')
+        .addOption(
+          durationOption('--ttl <TIME>', 'how long the broker stores the redriven messages, counted from now', '14d'),
+        )
         .addHelpText('after', example('redrive 1048577 1048578', 'redrive --all --reason strikes'))
         .action(run(redriveFrom(source))),
     )
@@ -82,7 +84,7 @@ function deadLetterCommand(run: RunAction, source: DeadLetterSource): Command {
       filtered(new Command('purge'))
         .description('Delete dead letters permanently')
         .argument('[ID...]', `the IDs of the dead letters, from \`${name} list\``)
-        .option('--all', 'all dead letters that match the options')
+        .option('--all', 'act on all dead letters that match the other options')
         .addHelpText('after', example('purge 1048577', 'purge --all --older-than 30d'))
         .action(run(purgeFrom(source))),
     )
@@ -91,9 +93,9 @@ function deadLetterCommand(run: RunAction, source: DeadLetterSource): Command {
 
 const filtered = (command: Command): Command =>
   command
-    .option('--mesh <ID>', 'only of this mesh (32 hex digits)', hex(16))
-    .option('--to <KEY>', 'only for this recipient (64 hex digits)', hex(32))
-    .addOption(new Option('--reason <REASON>', 'only with this reason').choices(DEATHS))
+    .option('--mesh <ID>', 'only dead letters of this mesh (32 hex digits)', hex(16))
+    .option('--to <KEY>', 'only dead letters for this recipient (64 hex digits)', hex(32))
+    .addOption(new Option('--reason <REASON>', 'only dead letters with this reason').choices(DEATHS))
     .option('--older-than <TIME>', 'only dead letters older than this, such as 30d', parseDuration)
 
 function hex(bytes: number): (text: string) => string {

@@ -44,7 +44,7 @@ function moveCommand(run: RunAction): Command {
 
 function showCommand(run: RunAction): Command {
   return new Command('show')
-    .description('Print the state of a mesh in each cell')
+    .description('Print the state that a mesh has in each cell')
     .argument('<MESH>', 'the id of the mesh (32 hex digits)', parseHex(16))
     .addHelpText('after', examples('sealpost mesh show 0f…', 'sealpost mesh show 0f… --json'))
     .action(run(show))

@@ -39,7 +39,7 @@ const EXAMPLE_MESH = '0192f3a45b6c7d8e9f0a1b2c3d4e5f60'
 function listCommand(run: RunAction): Command {
   return new Command('list')
     .description(
-      'List the brokers that are alive or were recently, and the meshes pinned to them. The command needs DATABASE_URL.',
+      'List the brokers that are or recently were alive, and the meshes that are pinned to them. The command needs DATABASE_URL.',
     )
     .addHelpText('after', examples('sealpost shard list', 'sealpost shard list --json'))
     .action(run(list))
@@ -48,7 +48,7 @@ function listCommand(run: RunAction): Command {
 function pinCommand(run: RunAction): Command {
   return new Command('pin')
     .description(
-      'Pin a mesh to a broker, which is its home while that broker is alive. The command needs DATABASE_URL.',
+      'Pin a mesh to a broker. The broker is the home of the mesh while the broker is alive. The command needs DATABASE_URL.',
     )
     .argument('<MESH>', 'the id of the mesh (32 hex digits)', parseHex(16))
     .argument('<SHARD>', 'the name of the broker, from `shard list`')
@@ -58,7 +58,7 @@ function pinCommand(run: RunAction): Command {
 
 function unpinCommand(run: RunAction): Command {
   return new Command('unpin')
-    .description('Unpin a mesh: its id determines its home again. The command needs DATABASE_URL.')
+    .description('Unpin a mesh, so that its id determines its home again. The command needs DATABASE_URL.')
     .argument('<MESH>', 'the id of the mesh (32 hex digits)', parseHex(16))
     .addHelpText('after', examples(`sealpost shard unpin ${EXAMPLE_MESH}`))
     .action(run(unpin))
@@ -69,7 +69,7 @@ function keygenCommand(run: RunAction): Command {
     .description(
       'Generate the key with which the brokers of a cluster prove their identity, for BROKER_KEY_FILE, and print its public key',
     )
-    .argument('<KEY-FILE>', 'the file to write; an existing file is not changed')
+    .argument('<KEY-FILE>', 'the file to create; an existing file is never overwritten')
     .addHelpText('after', examples('sealpost shard keygen broker.json'))
     .action(run(keygen))
 }
@@ -84,11 +84,11 @@ async function keygen({ output }: Shell, _options: object, file: string): Promis
 function certifyCommand(run: RunAction): Command {
   return new Command('certify')
     .description(
-      "Print the certificate of a broker's own key, for BROKER_CERTIFICATE_FILE. If the file does not exist, the command generates the key.",
+      "Print a certificate for a broker's own key, for BROKER_CERTIFICATE_FILE. If KEY-FILE does not exist, the command generates the key.",
     )
-    .argument('<KEY-FILE>', "the file of the broker's own key, its BROKER_KEY_FILE")
-    .requiredOption('--cluster-key <FILE>', 'the file of the cluster key, which peers have pinned')
-    .requiredOption('--url <URL...>', 'the URLs at which peers dial this broker, one to four')
+    .argument('<KEY-FILE>', "the file with the broker's own key (the broker's BROKER_KEY_FILE)")
+    .requiredOption('--cluster-key <FILE>', 'the file with the cluster key, which peers have pinned')
+    .requiredOption('--url <URL...>', 'the URLs at which peers connect to this broker (one to four)')
     .addOption(durationOption('--valid <TIME>', 'how long the certificate is valid', '90d'))
     .addHelpText(
       'after',

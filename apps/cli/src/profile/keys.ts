@@ -18,9 +18,9 @@ export function keyCommand(run: RunAction): Command {
 function fingerprintCommand(run: RunAction): Command {
   return new Command('fingerprint')
     .description(
-      'Print the fingerprint of your key, or of the key that this profile has pinned for NAME, to compare it aloud',
+      'Print a fingerprint to read aloud and compare: your own, or that of the key that this profile has pinned for NAME',
     )
-    .argument('[NAME]', 'a name, a fingerprint, or a key of 64 hex digits')
+    .argument('[NAME]', 'a name, a fingerprint or a key (64 hex digits)')
     .addHelpText('after', examples('sealpost key fingerprint', 'sealpost key fingerprint bob --json'))
     .action(run(show))
 }
@@ -95,7 +95,7 @@ export function keygenCommand(run: RunAction): Command {
     .description("Generate a profile's keys. Existing keys are never overwritten.")
     .option(
       '--passphrase',
-      'encrypt the keys with a passphrase, which you type or set in SEALPOST_PASSPHRASE or --passphrase-file',
+      'encrypt the keys with a passphrase from a prompt, SEALPOST_PASSPHRASE or --passphrase-file',
     )
     .addHelpText(
       'after',

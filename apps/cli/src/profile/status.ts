@@ -12,14 +12,16 @@ import type { SavedStatus } from './profile.ts'
 
 export function statusCommand(run: RunAction): Command {
   return new Command('status')
-    .description('Print your identity, your mesh and the state of the broker; or set your status')
+    .description(
+      'Print your identity, your mesh and the state of the broker. With AVAILABILITY, set your status instead.',
+    )
     .addArgument(
       new Argument(
         '[AVAILABILITY]',
-        'the status that others see; with dnd you receive only messages with the priority now',
+        'your status, which other members see; with dnd, you receive only messages with priority now',
       ).choices(AVAILABILITIES),
     )
-    .argument('[SUMMARY]', 'a text shown with the status, up to 120 characters of ASCII')
+    .argument('[SUMMARY]', 'a text to show with the status, up to 120 ASCII characters')
     .addHelpText(
       'after',
       examples('sealpost status', 'sealpost status --json', "sealpost status working 'on the parser'"),

@@ -26,20 +26,19 @@ interface OpenOptions {
 function openCommand(run: RunAction): Command {
   return new Command('open')
     .description(
-      'Open a space, or change its settings. Omitted options stay as they are. An admin may open the space of a mesh, an owner that of a group.',
+      "Open a space, or change its settings. Settings whose options you omit do not change. An admin can open the space of a mesh, and a group's owner can open the space of the group.",
     )
     .option(...GROUP_OPTION)
     .addOption(
-      new Option('--history-for <WHO>', 'who may read what was written before they joined (initially all)').choices([
-        'none',
-        'joined',
-        'all',
-      ]),
+      new Option(
+        '--history-for <WHO>',
+        'which members can read entries from before they joined; default for a new space: all',
+      ).choices(['none', 'joined', 'all']),
     )
-    .option('--keep <TIME>', 'how long the history is kept, such as 30d (initially 30d)', parseDuration)
-    .option('--keep-size <SIZE>', 'the maximum size of the history, such as 500MB or 10GB (initially 10GB)', size)
-    .option('--messages', 'also keep the messages that are sent with "sealpost group send --keep"')
-    .option('--no-messages', 'keep no further messages')
+    .option('--keep <TIME>', 'how long the history is stored, such as 90d; default for a new space: 30d', parseDuration)
+    .option('--keep-size <SIZE>', 'the maximum size of the history, such as 500MB; default for a new space: 10GB', size)
+    .option('--messages', 'also record messages that are sent with "sealpost group send --keep"')
+    .option('--no-messages', 'stop recording messages')
     .addHelpText(
       'after',
       examples('sealpost space open', 'sealpost space open --group crew --messages --history-for joined --keep 90d'),
@@ -74,7 +73,7 @@ async function standingTerms(shell: Shell, group: string | undefined): Promise<S
 
 function showCommand(run: RunAction): Command {
   return new Command('show')
-    .description('Print the settings of a space, its size, and the members who lack its keys')
+    .description('Print the settings and the size of a space, and the members that lack its keys')
     .option(...GROUP_OPTION)
     .addHelpText('after', examples('sealpost space show', 'sealpost space show --group crew --json'))
     .action(run((shell, { group }: { group?: string }) => show(shell, group)))

@@ -18,7 +18,7 @@ import { meshPlaceOf, withStateAt } from './open-state.ts'
 
 const IF_REVISION = [
   '--if-revision <N>',
-  'change the value only if it has this revision; 0: only if there is no value',
+  'change the value only if its current revision is N; with 0, only if the key has no value',
   parseInteger(0, Number.MAX_SAFE_INTEGER),
 ] as const
 const KEY = ['<KEY>', 'the key of the value, 1 to 512 bytes'] as const
@@ -47,12 +47,12 @@ interface SetOptions {
 function setCommand(run: RunAction): Command {
   return new Command('set')
     .description(
-      'Set a value: VALUE, the content of a file, or stdin. The command succeeds when the broker has stored it.',
+      'Set the value of a key to VALUE, the contents of a file, or stdin. The command succeeds when the broker has stored the value.',
     )
     .argument(...KEY)
-    .argument('[VALUE]', 'the value; without VALUE and --file, it is read from stdin')
+    .argument('[VALUE]', 'the value; if VALUE and --file are omitted, the value is read from stdin')
     .option(...GROUP_OPTION)
-    .option('-f, --file <PATH>', 'read the value from this file; - reads stdin')
+    .option('-f, --file <PATH>', 'read the value from this file; use - for stdin')
     .option(...IF_REVISION)
     .addHelpText('after', examples('sealpost state set topic tea', 'sealpost state set plan --file plan.json -g crew'))
     .action(
@@ -66,7 +66,7 @@ function setCommand(run: RunAction): Command {
 
 function deleteCommand(run: RunAction): Command {
   return new Command('delete')
-    .description('Delete a value')
+    .description('Delete the value of a key')
     .argument(...KEY)
     .option(...GROUP_OPTION)
     .option(...IF_REVISION)
@@ -90,7 +90,7 @@ async function tellWritten(
 
 function getCommand(run: RunAction): Command {
   return new Command('get')
-    .description('Print a value unchanged')
+    .description('Print the value of a key, without escaping it')
     .argument(...KEY)
     .option(...GROUP_OPTION)
     .addHelpText('after', examples('sealpost state get topic', 'sealpost state get plan --group crew > plan.json'))
@@ -157,9 +157,11 @@ interface WatchOptions {
 
 function watchCommand(run: RunAction): Command {
   return new Command('watch')
-    .description('Print every change as it happens, until Ctrl-C. Meanwhile, the command sends new members their keys.')
+    .description(
+      "Print every change as it happens, until Ctrl-C. While it runs, the command also sends the space's keys to new members.",
+    )
     .option(...GROUP_OPTION)
-    .option('--after <N>', 'start after the event with this number', parseInteger(0, Number.MAX_SAFE_INTEGER))
+    .option('--after <N>', 'start after event number N', parseInteger(0, Number.MAX_SAFE_INTEGER))
     .option('-n, --count <N>', 'exit after N events', parseInteger(1, 1_000_000_000))
     .addHelpText('after', examples('sealpost state watch', "sealpost state watch --json | jq -r '.key'"))
     .action(
@@ -194,11 +196,11 @@ interface HistoryOptions {
 
 export function historyCommand(run: RunAction): Command {
   return new Command('history')
-    .description('Print the kept changes and messages of a mesh or a group, oldest first')
+    .description('Print the recorded changes and messages of a mesh or a group, oldest first')
     .option(...GROUP_OPTION)
     .option('--from <TIME>', 'start at a time such as 2026-11-22T14:03Z, or an age such as 2h', parseTimestamp)
-    .option('--to <TIME>', 'end before a time or an age', parseTimestamp)
-    .option('--after <N>', 'start after the event with this number', parseInteger(0, Number.MAX_SAFE_INTEGER))
+    .option('--to <TIME>', 'end before a time such as 2026-11-22T14:03Z, or an age such as 2h', parseTimestamp)
+    .option('--after <N>', 'start after event number N', parseInteger(0, Number.MAX_SAFE_INTEGER))
     .option('--limit <N>', 'exit after N events', parseInteger(1, 1_000_000_000))
     .addHelpText(
       'after',
@@ -259,7 +261,7 @@ export function instantText(us: number): string {
   return `${new Date(ms).toISOString().slice(0, -1)}${String(us - ms * 1000).padStart(3, '0')}Z`
 }
 
-export const GROUP_OPTION = ['-g, --group <GROUP>', 'use this group, given by name or id, instead of the mesh'] as const
+export const GROUP_OPTION = ['-g, --group <GROUP>', 'use this group (name or id) instead of the mesh'] as const
 
 /** @throws OperatingError `unknown_group`, and as `meshPlaceOf` */
 export async function spacePlaceOf(shell: Shell, group: string | undefined): Promise<SpaceOptions> {
