@@ -147,7 +147,7 @@ function watchPort(config: Config, { tls, server, log, metrics }: Certified): Tl
   const watch = tls && new TlsWatch(config, tls, { log, renew: (next) => server.renew(next) })
   metrics.show({
     tls_certificate_end_seconds: [
-      "expiry of the public port's certificate, in seconds since 1970; +Inf without one",
+      "expiry time of the public port's certificate, in seconds since 1970; +Inf without a certificate",
       () => (watch?.current.notAfterMs ?? Infinity) / 1000,
     ],
     port_closed: [

@@ -74,10 +74,10 @@ function observe(driver: Driver, metrics: Metrics): void {
   metrics.observe({
     counters: driver.engine.counters,
     gauges: {
-      sessions: ['live connections', () => driver.engine.sessionCount],
+      sessions: ['connections that have proven a key', () => driver.engine.sessionCount],
       connections: ['open connections, including those that have not proven a key', () => driver.connectionCount],
       memory_bytes: ['resident memory of this process', residentBytes],
-      appends_waiting: ['envelopes that wait for their commit', () => driver.engine.waitingCount],
+      appends_waiting: ['envelopes waiting to be committed', () => driver.engine.waitingCount],
     },
   })
 }

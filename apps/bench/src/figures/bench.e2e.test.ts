@@ -54,11 +54,11 @@ test('a part of each kind runs, and every part fills its table and its chart', {
     expect((await readdir(folder)).toSorted()).toEqual(['BENCHMARKS.md', 'PROMISES.md', 'README.md', 'benchmarks'])
     expect(await readFile(join(DOCS, 'BENCHMARKS.md'), 'utf8')).toBe(page)
     const readme = await readFile(join(folder, 'README.md'), 'utf8')
-    expect(readme).toContain('4 peers × 10 messages, all called at once')
+    expect(readme).toContain('4 peers × 10 messages, all sent at once')
     expect(readme).not.toMatch(/NaN|undefined|Infinity/)
     const { faults, acked } = results.torture!.torture!.result.torture!
     expect(faults).toBeGreaterThan(0)
-    expect(readme).toContain(`in ${plural(faults, 'fault')} of 1 kind`)
+    expect(readme).toContain(`In ${plural(faults, 'fault')} of 1 kind`)
     expect(await readFile(join(folder, 'PROMISES.md'), 'utf8')).toContain(`of ${count(acked)} lost, in `)
 
     const again = await run(['--render', '--into', folder])

@@ -25,19 +25,16 @@ export const PAGES: readonly GeneratedPage[] = [
   { path: 'docs/PROMISES.md', textsOf: (results) => ({ torture: tortureCell(results.torture?.torture) }) },
 ]
 
-/**
- * Returns a sentence such as "in 9 faults of 3 kinds (`…`) none of 100 acknowledged messages was lost, misplaced or out
- * of order".
- */
+/** "In 9 faults of 3 kinds (`…`), none of 100 acknowledged messages was lost, misdelivered or out of order" */
 export function tortureClause(measured: Measured | undefined): string | null {
   const figures = measured?.result.torture
   if (!figures) return null
   const { acked, lost, misdelivered, misordered } = figures
-  const how = `in ${faultsText(figures)} (\`${wordsOf(measured)}\`)`
+  const how = `In ${faultsText(figures)} (\`${wordsOf(measured)}\`), `
   if (lost + misdelivered + misordered === 0)
-    return `${how} none of ${count(acked)} acknowledged messages was lost, misplaced or out of order`
-  const broken = `${count(lost)} were lost, ${count(misdelivered)} misplaced and ${count(misordered)} out of order`
-  return `${how}, of ${count(acked)} acknowledged messages ${broken}`
+    return `${how}none of ${count(acked)} acknowledged messages was lost, misdelivered or out of order`
+  const broken = `${count(lost)} were lost, ${count(misdelivered)} were misdelivered and ${count(misordered)} were out of order`
+  return `${how}of ${count(acked)} acknowledged messages, ${broken}`
 }
 
 /** Returns the same for a table cell. */

@@ -329,13 +329,13 @@ function burstRows(burst: LoadResult, long: LoadResult | null): Row[] {
   const earlier = (of: EarlierRun) => both({ p50: of.burst.p50Ms, p99: of.burst.p99Ms })
   const order = (of: EarlierRun) => (of.burst.outOfOrder === null ? '–' : `0 / – / ${count(of.burst.outOfOrder)}`)
   const memory = (of: EarlierRun) => `${count(of.burst.brokerRssMb)} MB`
-  const name = `${count(burst.peers)} peers × ${count(total / burst.peers)} messages, all called at once: delivered`
+  const name = `${count(burst.peers)} peers × ${count(total / burst.peers)} messages, all sent at once: messages delivered`
   return [
     [name, share(PUBLISHED), `${share(RERUN)}, ${count(RERUN_PER_SECOND)}/s`, `**${speed}**${longer}`],
     ['call → push, p50 / p99', earlier(PUBLISHED), earlier(RERUN), callToPushMs ? `**${both(callToPushMs)}**` : '–'],
-    ['send → push (from the window on), p50 / p99', '–', '–', `**${both(e2eMs)}**`],
-    ['lost / twice / out of order', order(PUBLISHED), order(RERUN), `**${faults}**`],
-    ['peak memory of the broker', memory(PUBLISHED), memory(RERUN), `**${figure(brokerRssMbPeak ?? 0)} MB**`],
+    ['send → push (after the window admits the message), p50 / p99', '–', '–', `**${both(e2eMs)}**`],
+    ['messages lost / delivered twice / out of order', order(PUBLISHED), order(RERUN), `**${faults}**`],
+    ['peak memory use of the broker', memory(PUBLISHED), memory(RERUN), `**${figure(brokerRssMbPeak ?? 0)} MB**`],
   ]
 }
 
@@ -343,12 +343,12 @@ function otherRows(results: Results): Row[] {
   const sizes = SIZES.join(', ')
   const kill = RERUN.lostInKill!
   return [
-    ['acknowledged and lost when the broker is killed', '–', `${count(kill.lost)} of ${count(kill.of)}`, '**0**'],
-    [`${sizes} peers × 100, call → push p99`, smallCell(PUBLISHED), smallCell(RERUN), ownSmallCell(results)],
-    ['100 peers × 100 with the key exchange inside the clock (`--cold`)', '–', '–', coldCell(results)],
-    ['1,000 messages/s, due → push p50 / p99', '–', '–', pacedCell(results)],
-    ['1,000/s beside 10,000 connections, p99; memory of each', '–', '–', crowdCell(results)],
-    ['the same burst and client through a relay that stores nothing', '–', '–', relayCell(results)],
+    ['acknowledged messages lost when the broker is killed', '–', `${count(kill.lost)} of ${count(kill.of)}`, '**0**'],
+    [`${sizes} peers × 100 messages: call → push, p99`, smallCell(PUBLISHED), smallCell(RERUN), ownSmallCell(results)],
+    ['100 peers × 100 messages, including the key exchange (`--cold`)', '–', '–', coldCell(results)],
+    ['1,000 messages/s: scheduled time → push, p50 / p99', '–', '–', pacedCell(results)],
+    ['1,000 messages/s with 10,000 open connections: p99; memory per connection', '–', '–', crowdCell(results)],
+    ['the same burst through a relay that stores nothing', '–', '–', relayCell(results)],
   ]
 }
 
@@ -382,7 +382,7 @@ function relayCell(results: Results): string | null {
   const burst = loadIfRun(results.burst?.burst)
   const { baselineMessagesPerSecond, baselineRatio } = burst ?? {}
   if (baselineMessagesPerSecond === undefined || baselineRatio === undefined) return null
-  return `${count(baselineMessagesPerSecond)}/s: storing costs ${count((1 - baselineRatio) * 100)} %`
+  return `${count(baselineMessagesPerSecond)}/s; storage reduces throughput by ${count((1 - baselineRatio) * 100)} %`
 }
 
 const loadIfRun = (measured: Measured | undefined): LoadResult | null => (measured ? loadOf(measured) : null)

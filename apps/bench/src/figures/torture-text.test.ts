@@ -23,7 +23,7 @@ test('the kinds are the scenarios with at least one fault', () => {
 
 test('one run fills the sentence and the cell', () => {
   expect(tortureClause(measured())).toBe(
-    'in 9 faults of 2 kinds (`--minutes 5 --seed 13`) none of 5,300 acknowledged messages was lost, misplaced or out of order',
+    'In 9 faults of 2 kinds (`--minutes 5 --seed 13`), none of 5,300 acknowledged messages was lost, misdelivered or out of order',
   )
   expect(tortureCell(measured())).toBe(
     '0 of 5,300 lost, in 9 faults of 2 kinds (`bun scripts/torture.ts --minutes 5 --seed 13`)',
@@ -32,7 +32,9 @@ test('one run fills the sentence and the cell', () => {
 
 test('a run that lost a message reports it', () => {
   const lossy = measured({ ...tortureFigures(report), lost: 3, misordered: 1 })
-  expect(tortureClause(lossy)).toContain('of 5,300 acknowledged messages 3 were lost, 0 misplaced and 1 out of order')
+  expect(tortureClause(lossy)).toContain(
+    'of 5,300 acknowledged messages, 3 were lost, 0 were misdelivered and 1 were out of order',
+  )
   expect(tortureCell(lossy)).toContain('3 of 5,300 lost')
 })
 

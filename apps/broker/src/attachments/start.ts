@@ -87,7 +87,7 @@ function show(metrics: Metrics, transit: Transit, counters: AttachmentParts['cou
     attachment_uploaded_bytes: ['bytes of the attachment chunks that peers uploaded', () => counters.takenBytes],
     attachment_chunks_fetched: ['attachment chunks that peers fetched', () => counters.given],
     attachment_fetched_bytes: ['bytes of the attachment chunks that peers fetched', () => counters.givenBytes],
-    attachments_expired: ['attachments deleted after they had expired', () => counters.forgotten],
+    attachments_expired: ['expired attachments that were deleted', () => counters.forgotten],
   })
   metrics.show({ attachment_transit_bytes: ['bytes reserved for attachment chunks in transit', () => transit.bytes] })
 }

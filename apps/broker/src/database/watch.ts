@@ -44,7 +44,7 @@ export class DatabaseWatch {
     this.parts = parts
     parts.metrics.show({
       database_snapshot_seconds: [
-        'age of the oldest snapshot that prevents vacuum of dead rows',
+        'age of the oldest snapshot that prevents Postgres from vacuuming dead rows',
         () => this.snapshotSeconds,
       ],
       mesh_moves_stalled: [
@@ -55,7 +55,7 @@ export class DatabaseWatch {
         '1 while brokers check whether a new database server has all acknowledged messages',
         () => Number(parts.origin.isJudging),
       ],
-      queue_dead_rows: ['dead rows of the hot tables that are not vacuumed', () => this.deadRows],
+      queue_dead_rows: ['dead rows in the hot tables that are not yet vacuumed', () => this.deadRows],
     })
     parts.metrics.count({
       dead_letters_trimmed: [

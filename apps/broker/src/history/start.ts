@@ -57,8 +57,8 @@ export async function openHistory(
   spaceHints.onChange(() => upkeep.soon())
   metrics.show({
     replays_running: ['replays in progress', () => slots.running],
-    replays_waiting: ['replays that are queued', () => slots.waiting],
-    followers: ['open requests that follow a history', () => followers.count],
+    replays_waiting: ['replays waiting in the queue', () => slots.waiting],
+    followers: ["open requests that follow a space's history", () => followers.count],
   })
   return {
     spaces,

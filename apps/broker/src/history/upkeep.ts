@@ -31,13 +31,13 @@ export class HistoryUpkeep {
     this.#timer.unref()
     const counts = this.#counts
     parts.metrics.count({
-      snapshots_created: ['snapshots of spaces created', () => counts.snapshots],
-      snapshot_entries: ['entries in snapshots that were created', () => counts.rows],
-      snapshot_bytes: ['bytes of the entries in snapshots that were created', () => counts.bytes],
-      snapshot_seconds: ['time spent on creating snapshots', () => counts.seconds],
-      history_days_created: ['daily partitions of history created', () => counts.made],
-      history_days_dropped: ['daily partitions of history dropped', () => counts.dropped],
-      history_upkeep_failures: ['failed runs of the history upkeep', () => counts.failures],
+      snapshots_created: ['snapshots created', () => counts.snapshots],
+      snapshot_entries: ['entries in created snapshots', () => counts.rows],
+      snapshot_bytes: ['total size of the entries in created snapshots', () => counts.bytes],
+      snapshot_seconds: ['time spent creating snapshots', () => counts.seconds],
+      history_days_created: ['daily history partitions created', () => counts.made],
+      history_days_dropped: ['daily history partitions dropped', () => counts.dropped],
+      history_upkeep_failures: ['failed history maintenance runs', () => counts.failures],
     })
   }
 
@@ -94,14 +94,17 @@ export function watchRetention({ db, log, metrics }: Omit<Parts, 'everyMs'>): ()
   let isLooking = false
   let isStopped = false
   metrics.show({
-    spaces: ['spaces: meshes and groups with state or history', () => seen.spaces],
-    state_entries: ['current entries, including deleted ones', () => seen.entries],
-    state_bytes: ['bytes of the current entries', () => seen.entryBytes],
-    history_bytes: ['bytes of the stored events', () => seen.historyBytes],
-    history_days: ['daily partitions of history that exist', () => seen.days],
-    snapshot_oldest_seconds: ["the age of the oldest of the spaces' newest snapshots", () => seen.snapshotSeconds],
+    spaces: ['number of spaces (meshes and groups with state or history)', () => seen.spaces],
+    state_entries: ['current state entries, including deleted keys', () => seen.entries],
+    state_bytes: ['total size of the current state entries', () => seen.entryBytes],
+    history_bytes: ['total size of stored history events', () => seen.historyBytes],
+    history_days: ['daily history partitions', () => seen.days],
+    snapshot_oldest_seconds: [
+      'age of the least recent snapshot among the newest snapshots of all spaces',
+      () => seen.snapshotSeconds,
+    ],
     attachments: ['stored attachments', () => seen.files],
-    attachment_bytes: ['bytes of the stored attachments, as sealed', () => seen.fileBytes],
+    attachment_bytes: ['total sealed size of stored attachments', () => seen.fileBytes],
   })
   const look = async () => {
     if (isLooking) return

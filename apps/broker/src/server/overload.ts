@@ -117,7 +117,7 @@ export function watchOverload(config: Config, { driver, log, metrics, asking }: 
   )
   metrics.show({
     event_loop_lag_seconds: ['event loop lag at the last measurement', () => overload.lagMs / 1000],
-    statements_waiting: ['statements that wait for a database connection', () => asking.waitingCount],
+    statements_waiting: ['statements waiting for a database connection', () => asking.waitingCount],
     overloaded: [
       '1 while the broker is overloaded and refuses new connections and sends',
       () => (overload.reason ? 1 : 0),

@@ -24,12 +24,12 @@ export function openBus(config: Config, parts: Parts): Bus {
     bus_hints_published: ['hints published to other shards', () => counters.published],
     bus_hints_received: ['hints received from other shards', () => counters.received],
     bus_hints_lost: [
-      'hints dropped: ephemeral messages and presence requests while the bus was down, and any hint beyond 50,000 waiting ones or at shutdown',
+      'hints dropped because the bus was down (ephemeral messages and presence requests only), because 50,000 hints were already waiting, or because of a shutdown',
       () => counters.lost,
     ],
-    bus_packets_dropped: ['packets on the bus that no shard of this cluster sent', () => counters.invalid],
+    bus_packets_dropped: ['bus packets dropped because no shard of this cluster sent them', () => counters.invalid],
   })
-  parts.metrics.show({ bus_up: ['1 while this shard is connected to the bus', () => Number(bus.isUp)] })
+  parts.metrics.show({ bus_up: ['1 while this shard is connected to the bus, otherwise 0', () => Number(bus.isUp)] })
   return sharedBus(bus)
 }
 

@@ -69,7 +69,7 @@ export class ShardTable {
     this.self = entryOf(config, self)
     this.rules = { servesAll: !isPlaced(config), movesSessions: config.REBALANCE === 'on' }
     this.parts = parts
-    parts.metrics.show({ shards: ['live brokers on this database, as known to this broker', () => this.alive] })
+    parts.metrics.show({ shards: ['live brokers on this database that this broker knows', () => this.alive] })
     parts.bus.subscribe({
       onHints: (_, hints) => hints.some(({ type }) => type === 'shards') && void this.look(),
       onFollowing: () => undefined,

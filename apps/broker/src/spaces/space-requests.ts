@@ -256,9 +256,9 @@ export function openSpaces(
   })
   const { counters } = requests
   metrics.count({
-    state_entries_written: ['entries of shared state written, or already stored', () => counters.written],
-    state_conflicts: ['entries refused with a conflict', () => counters.conflicts],
-    state_entries_refused: ['entries refused for other reasons', () => counters.refused],
+    state_entries_written: ['state entries written, or already stored by an earlier request', () => counters.written],
+    state_conflicts: ['state entries refused because of a conflict', () => counters.conflicts],
+    state_entries_refused: ['state entries refused for reasons other than a conflict', () => counters.refused],
   })
   return requests
 }

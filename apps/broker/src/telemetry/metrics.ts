@@ -17,34 +17,40 @@ const ENGINE_COUNTERS: Readonly<Record<keyof Counters, readonly [name: string, h
   accepted: ['envelopes_accepted', 'envelopes committed and acknowledged'],
   duplicates: ['envelopes_duplicate', 'resends acknowledged as duplicates'],
   nacked: ['envelopes_refused', 'envelopes refused with a nack'],
-  mailboxFull: ['mailbox_full', "envelopes refused because a mailbox, or the sender's share of it, is full"],
-  meshFull: ['mesh_full', "envelopes refused because a mesh, or the sender's share of it, is full"],
+  mailboxFull: ['mailbox_full', "envelopes refused because the mailbox or the sender's share of the mailbox is full"],
+  meshFull: ['mesh_full', "envelopes refused because the mesh or the sender's share of the mesh is full"],
   pushed: ['deliveries_pushed', 'pushes, including redeliveries'],
-  redelivered: ['deliveries_redelivered', 'pushes of a delivery after its first'],
+  redelivered: ['deliveries_redelivered', 'repeated pushes of a delivery'],
   leasedOnInsert: [
     'deliveries_leased_on_insert',
     'deliveries leased on insert and pushed after their commit, without a claim',
   ],
   settled: ['deliveries_settled', 'deliveries settled by their recipient'],
-  settledForeign: ['settles_ignored', 'settles, retries and rejects of deliveries that the connection did not hold'],
-  retried: ['deliveries_retried', 'deliveries that their recipient returned with retry'],
+  settledForeign: [
+    'settles_ignored',
+    'settles, retries and rejects ignored because the connection did not hold the delivery',
+  ],
+  retried: ['deliveries_retried', 'deliveries that their recipient returned with a retry'],
   rejected: ['deliveries_rejected', 'deliveries that their recipient rejected'],
-  extended: ['leases_extended', 'leases that their recipient extended'],
+  extended: ['leases_extended', 'leases extended by their recipient'],
   ephemeralPushed: ['ephemeral_messages_pushed', 'ephemeral messages pushed to an online recipient'],
-  claims: ['claims_requested', 'requests for a claim that sessions handed to the claim loop'],
-  collected: ['deliveries_collected', 'deliveries leased on insert by other shards, read without a claim'],
-  fences: ['sessions_fenced', 'sessions that got a new epoch after a lost database reply'],
+  claims: ['claims_requested', 'claims that sessions requested from the claim loop'],
+  collected: [
+    'deliveries_collected',
+    'deliveries that other shards leased on insert and that this shard read without a claim',
+  ],
+  fences: ['sessions_fenced', 'sessions that received a new epoch because a database reply was lost'],
 }
 
 export type Timing = 'ack' | 'push' | 'commit'
 export class Metrics {
   readonly registry = new Registry()
-  private readonly commitSeconds = this.histogram('commit_seconds', 'duration of a group commit', SECONDS)
-  private readonly commitRows = this.histogram('commit_appends', 'envelopes in a group commit', ROWS)
-  private readonly claimSeconds = this.histogram('claim_seconds', 'duration of a claim statement', SECONDS)
-  private readonly claimRows = this.histogram('claim_deliveries', 'deliveries returned by a claim statement', ROWS)
+  private readonly commitSeconds = this.histogram('commit_seconds', 'duration of one group commit', SECONDS)
+  private readonly commitRows = this.histogram('commit_appends', 'envelopes in one group commit', ROWS)
+  private readonly claimSeconds = this.histogram('claim_seconds', 'duration of one claim statement', SECONDS)
+  private readonly claimRows = this.histogram('claim_deliveries', 'deliveries returned by one claim statement', ROWS)
   private readonly ackSeconds = this.histogram('send_ack_seconds', 'time from an admitted send to its ack', SEND_SECONDS) // biome-ignore format: one thing
-  private readonly pushSeconds = this.histogram('send_push_seconds', 'time from an admitted send to its push, for pushes that follow the commit directly', SEND_SECONDS) // biome-ignore format: one thing
+  private readonly pushSeconds = this.histogram('send_push_seconds', 'time from an admitted send to its push, for deliveries that are pushed directly after their commit', SEND_SECONDS) // biome-ignore format: one thing
   private readonly settleSeconds = this.histogram(
     'settle_seconds',
     'time from the push of a delivery to its settle, for the first delivery of each settle frame',
@@ -52,7 +58,7 @@ export class Metrics {
   )
   private readonly lagSeconds = this.histogram(
     'event_loop_late_seconds',
-    'event loop lag, measured four times a second',
+    'event loop lag, measured four times per second',
     SECONDS,
   )
   private readonly httpSeconds = register(
@@ -68,14 +74,14 @@ export class Metrics {
     this.registry,
     new FastHistograms({
       name: 'sealpost_replay_seconds',
-      help: 'time from a request for state or history to the end of its response, or until its reader disconnected; followers excluded',
+      help: 'time from a request for state or history until its response ends or its reader disconnects, excluding followers',
       bounds: REPLAY_SECONDS,
       label: 'kind',
     }),
   )
   private readonly closes = new Counter({
     name: 'sealpost_sessions_closed_total',
-    help: 'connections that the broker ended, by code',
+    help: 'connections closed by the broker, by code',
     labelNames: ['code'],
     registers: [this.registry],
   })
