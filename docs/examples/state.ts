@@ -11,13 +11,13 @@ async function place(name: string) {
 const [alice, bob] = await Promise.all([place('alice'), place('bob')])
 const peer = await connect(alice)
 const crew = await peer.groups.create('crew', [bob.identity.signing.publicKey])
-await setSpace({ ...alice, group: crew.id }, { historyFor: 'all' }) // from now on this group keeps state and history
+await setSpace({ ...alice, group: crew.id }, { historyFor: 'all' }) // from now on, this group has state and history
 
-const hers = await openState({ ...alice, group: crew.id }) // the first to open it makes the keys, for both
+const hers = await openState({ ...alice, group: crew.id }) // the first member to open it creates the keys for both
 const his = await openState({ ...bob, group: crew.id })
 const { seq, atUs } = await hers.set('topic', 'tea')
 const topic = await his.get('topic')
-await his.set('topic', 'coffee', { ifRevision: topic!.revision }) // only if nobody was faster
+await his.set('topic', 'coffee', { ifRevision: topic!.revision }) // fails if the value has changed since
 
 for await (const entry of hers.replay({ at: { us: atUs! } })) console.log(`then: ${entry.key} is ${entry.text()}`)
 for await (const change of hers.watch({ after: seq! })) {
