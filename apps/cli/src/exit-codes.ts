@@ -2,7 +2,7 @@
 
 const ROWS = [
   { name: 'ok', exitCode: 0, meaning: 'the command succeeded' },
-  { name: 'failure', exitCode: 1, meaning: 'a failure that has no code of its own in this table' },
+  { name: 'failure', exitCode: 1, meaning: 'any other failure' },
   { name: 'usage', exitCode: 2, meaning: 'the command line is invalid; the command did nothing' },
   { name: 'not_found', exitCode: 3, meaning: 'no such peer, profile, key, invite, mesh or dead letter' },
   {
@@ -11,7 +11,7 @@ const ROWS = [
     meaning: 'a key, an invite or a name was refused, or the broker could not prove its identity',
   },
   { name: 'conflict', exitCode: 5, meaning: 'the object already exists, or another program is using it' },
-  { name: 'quota', exitCode: 6, meaning: 'a limit of size, rate, time or number was exceeded' },
+  { name: 'quota', exitCode: 6, meaning: 'a limit on size, rate, time or number was exceeded' },
   { name: 'unreachable', exitCode: 7, meaning: 'the broker, the database or the peer is unreachable' },
   { name: 'timeout', exitCode: 124, meaning: 'the command did not finish within --timeout' },
   { name: 'interrupted', exitCode: 130, meaning: 'Ctrl-C' },

@@ -41,12 +41,12 @@ export const variables = [
   {
     name: 'DATABASE_URL',
     meaning:
-      "the URL of the broker's database, for `dead`, `db`, `shard`, `admin token`, `admin mesh create` and `doctor --database`; or set DATABASE_URL_FILE to a file that contains it",
+      "the URL of the broker's database, for `dead`, `db`, `shard`, `admin token`, `admin mesh create` and `doctor --database`; or set DATABASE_URL_FILE to a file that contains the URL",
   },
   {
     name: 'ADMIN_DATABASE_URL',
     meaning:
-      'the URL of the same database with an account of the role `sealpost_admin`; it overrides DATABASE_URL in these commands, except `db migrate` and `doctor --database`; or set ADMIN_DATABASE_URL_FILE',
+      'the URL of the same database for an account with the role `sealpost_admin`; or set ADMIN_DATABASE_URL_FILE. These commands use it instead of DATABASE_URL, except `db migrate` and `doctor --database`',
   },
   {
     name: 'BROKER_DATABASE_URL',
@@ -60,7 +60,7 @@ export const variables = [
   {
     name: 'SEALPOST_ADMIN_TOKEN',
     meaning:
-      "the operator's token for it; or set SEALPOST_ADMIN_TOKEN_FILE; without these variables, `admin` uses those of `sealpost up`",
+      "the operator's token for this broker; or set SEALPOST_ADMIN_TOKEN_FILE. If these variables are not set, the `admin` commands use the URL and the token of `sealpost up`",
   },
   {
     name: 'CELLS_FILE',

@@ -199,7 +199,7 @@ export const settings = {
   STATEMENTS_WAITING_MAX: setting(count('statements'), {
     fallback: 2000,
     unit: 'statements',
-    meaning: 'the broker is overloaded if more than this number of statements wait for a database connection',
+    meaning: 'the broker is overloaded if more statements than this wait for a database connection',
   }),
   UNAUTHENTICATED_MAX: setting(count('connections'), {
     fallback: 1000,
@@ -347,7 +347,7 @@ export const settings = {
   DEAD_ROWS_MAX: setting(count('rows'), {
     fallback: 200_000,
     unit: 'rows',
-    meaning: 'report a problem if the hot tables have more than this number of dead rows',
+    meaning: 'report a problem if the hot tables have more dead rows than this',
   }),
   ...historySettings,
   LOG_LEVEL: setting(oneOf('debug', 'info', 'warn', 'error', 'silent'), {

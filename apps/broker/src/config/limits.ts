@@ -22,12 +22,12 @@ export const limitSettings = {
   RATE_BYTES_PER_SECOND: setting(count('bytes'), {
     fallback: byteRate!.perSecond,
     unit: 'bytes/s',
-    meaning: "the bytes of envelopes per second that a user can send, across all of the user's devices",
+    meaning: "how many bytes of envelopes a user can send per second, across all of the user's devices",
   }),
   RATE_BYTES_BURST: setting(count('bytes'), {
     fallback: byteRate!.burst,
     unit: 'bytes',
-    meaning: 'the bytes of envelopes that a user can send at once before `RATE_BYTES_PER_SECOND` applies',
+    meaning: 'how many bytes of envelopes a user can send at once before `RATE_BYTES_PER_SECOND` applies',
   }),
   MAILBOX_MAX: setting(count('deliveries'), {
     fallback: mailbox!.countMax,

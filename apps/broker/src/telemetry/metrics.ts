@@ -25,14 +25,14 @@ const ENGINE_COUNTERS: Readonly<Record<keyof Counters, readonly [name: string, h
     'deliveries_leased_on_insert',
     'deliveries leased on insert and pushed after their commit, without a claim',
   ],
-  settled: ['deliveries_settled', 'deliveries settled by their recipient'],
+  settled: ['deliveries_settled', 'deliveries that recipients settled'],
   settledForeign: [
     'settles_ignored',
     'settles, retries and rejects ignored because the connection did not hold the delivery',
   ],
-  retried: ['deliveries_retried', 'deliveries that their recipient returned with a retry'],
-  rejected: ['deliveries_rejected', 'deliveries that their recipient rejected'],
-  extended: ['leases_extended', 'leases extended by their recipient'],
+  retried: ['deliveries_retried', 'deliveries that recipients returned with a retry'],
+  rejected: ['deliveries_rejected', 'deliveries that recipients rejected'],
+  extended: ['leases_extended', 'leases that recipients extended'],
   ephemeralPushed: ['ephemeral_messages_pushed', 'ephemeral messages pushed to an online recipient'],
   claims: ['claims_requested', 'claims that sessions requested from the claim loop'],
   collected: [

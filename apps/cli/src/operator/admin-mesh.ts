@@ -44,7 +44,7 @@ export function createMeshCommand(run: RunAction): Command {
 export function inviteAdminCommand(run: RunAction): Command {
   return withInviteOptions(new Command('invite'))
     .description('Create another admin invite, for a mesh whose first invite expired or whose admins lost their keys')
-    .argument('<MESH>', 'the ID of the mesh (32 hex digits)', parseHex(16))
+    .argument('<MESH>', 'the id of the mesh (32 hex digits)', parseHex(16))
     .addHelpText('after', examples(`sealpost admin mesh invite ${MESH}`))
     .action(run(invite))
 }

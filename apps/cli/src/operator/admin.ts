@@ -48,14 +48,14 @@ function changeCommands(run: RunAction): Command[] {
   return [
     new Command('revoke-peer')
       .description('Revoke a member and its devices permanently. Live sessions end immediately.')
-      .argument('<MESH>', 'the ID of the mesh', parseHex(16))
+      .argument('<MESH>', 'the id of the mesh', parseHex(16))
       .argument('<KEY>', 'the key of the peer', parseHex(32))
       .addHelpText('after', example(`revoke-peer ${'01'.repeat(16)} ${'ab'.repeat(32)}`))
       .action(run(revokePeer)),
     new Command('revoke-invite')
       .description('Revoke an invite, whether or not it was used')
-      .argument('<MESH>', 'the ID of the mesh', parseHex(16))
-      .argument('<ID>', 'the ID of the invite', parseHex(16))
+      .argument('<MESH>', 'the id of the mesh', parseHex(16))
+      .argument('<ID>', 'the id of the invite', parseHex(16))
       .addHelpText('after', example(`revoke-invite ${'01'.repeat(16)} ${'ab'.repeat(16)}`))
       .action(run(revokeInvite)),
   ]
@@ -77,7 +77,7 @@ const PAGE = 200
 
 function viewCommands(run: RunAction): Command[] {
   const ofMesh = (name: string, description: string) =>
-    new Command(name).description(description).argument('<MESH>', 'the ID of the mesh (32 hex digits)', parseHex(16))
+    new Command(name).description(description).argument('<MESH>', 'the id of the mesh (32 hex digits)', parseHex(16))
   const example = (...lines: string[]) => examples(...lines.map((line) => `sealpost admin ${line}`))
   return [
     new Command('overview')
@@ -98,7 +98,7 @@ function viewCommands(run: RunAction): Command[] {
     ofMesh('groups', 'List the groups and pools of a mesh')
       .addHelpText('after', example(`groups ${MESH}`))
       .action(run(groups)),
-    ofMesh('invites', 'List the used and revoked invites of a mesh')
+    ofMesh('invites', 'List the invites of a mesh that were used or revoked')
       .addHelpText('after', example(`invites ${MESH}`))
       .action(run(invites)),
     new Command('database').description('Print the state of the database server').addHelpText('after', example('database')).action(run(database)), // biome-ignore format: one thing
@@ -300,7 +300,7 @@ async function consoleLink({ settings, output }: Shell): Promise<void> {
 function keptCommand(run: RunAction): Command {
   return new Command('kept')
     .description("Print the size of a mesh's stored values, history, snapshots and files. Messages are not included.")
-    .argument('<MESH>', 'the ID of the mesh (32 hex digits)', parseHex(16))
+    .argument('<MESH>', 'the id of the mesh (32 hex digits)', parseHex(16))
     .addHelpText('after', examples(`sealpost admin kept ${MESH}`, `sealpost admin kept ${MESH} --json`))
     .action(run(kept))
 }
@@ -337,7 +337,7 @@ function quotasCommand(run: RunAction): Command {
     .description(
       'Print the usage, the heaviest user and the limit of each quota of a mesh, its mailboxes, its senders and its owners',
     )
-    .argument('<MESH>', 'the ID of the mesh (32 hex digits)', parseHex(16))
+    .argument('<MESH>', 'the id of the mesh (32 hex digits)', parseHex(16))
     .addHelpText('after', examples(`sealpost admin quotas ${MESH}`, `sealpost admin quotas ${MESH} --json`))
     .action(run(quotas))
 }

@@ -45,7 +45,7 @@ function rolesCommand(run: RunAction): Command {
 function restoredCommand(run: RunAction): Command {
   return new Command('restored')
     .description(
-      'Start a new incarnation after you restored the database files without a Postgres recovery. The command needs DATABASE_URL.',
+      'Start a new incarnation after you have restored the database files without a Postgres recovery. The command needs DATABASE_URL.',
     )
     .addHelpText('after', examples('sealpost db restored'))
     .action(run(begin))

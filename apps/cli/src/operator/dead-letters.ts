@@ -72,7 +72,7 @@ function deadLetterCommand(run: RunAction, source: DeadLetterSource): Command {
     .addCommand(
       filtered(new Command('redrive'))
         .description('Return dead letters to the end of their queues')
-        .argument('[ID...]', `the IDs of the dead letters, from \`${name} list\``)
+        .argument('[ID...]', `the ids of the dead letters, from \`${name} list\``)
         .option('--all', 'act on all dead letters that match the other options')
         .addOption(
           durationOption('--ttl <TIME>', 'how long the broker stores the redriven messages, counted from now', '14d'),
@@ -83,7 +83,7 @@ function deadLetterCommand(run: RunAction, source: DeadLetterSource): Command {
     .addCommand(
       filtered(new Command('purge'))
         .description('Delete dead letters permanently')
-        .argument('[ID...]', `the IDs of the dead letters, from \`${name} list\``)
+        .argument('[ID...]', `the ids of the dead letters, from \`${name} list\``)
         .option('--all', 'act on all dead letters that match the other options')
         .addHelpText('after', example('purge 1048577', 'purge --all --older-than 30d'))
         .action(run(purgeFrom(source))),

@@ -84,7 +84,7 @@ async function keygen({ output }: Shell, _options: object, file: string): Promis
 function certifyCommand(run: RunAction): Command {
   return new Command('certify')
     .description(
-      "Print a certificate for a broker's own key, for BROKER_CERTIFICATE_FILE. If KEY-FILE does not exist, the command generates the key.",
+      "Print a certificate for a broker's own key, to use as BROKER_CERTIFICATE_FILE. If KEY-FILE does not exist, the command generates the key.",
     )
     .argument('<KEY-FILE>', "the file with the broker's own key (the broker's BROKER_KEY_FILE)")
     .requiredOption('--cluster-key <FILE>', 'the file with the cluster key, which peers have pinned')
