@@ -103,7 +103,7 @@ export function upCommand(run: RunAction): Command {
     )
     .option(
       '--port <PORT>',
-      `the port that peers connect to; 0 selects any free port; default: the port of the last start, or for a new folder the first free port from ${FIRST_PORT}`,
+      `the port that peers connect to; 0 selects any free port; default: the port of the last start; for a new folder, the first free port from ${FIRST_PORT} up`,
       parseInteger(0, 65_535),
     )
     .option('--host <ADDRESS>', 'the address to listen on; 0.0.0.0 listens on all addresses', '127.0.0.1')
