@@ -159,5 +159,7 @@ function partNames(text: string): string[] {
   const names = text.split(',')
   const unknown = names.find((name) => !PARTS.some((part) => part.name === name))
   if (unknown === undefined) return names
-  throw new InvalidArgumentError(`There is no part "${unknown}".`)
+  throw new InvalidArgumentError(
+    `There is no part "${unknown}". The parts are ${PARTS.map(({ name }) => name).join(', ')}.`,
+  )
 }
