@@ -319,7 +319,8 @@ export const MEANINGS: Meanings = {
     },
   },
   watch: {
-    about: 'Subscribes to `presence`: a snapshot of all peers that are online, then every change.',
+    about:
+      'Starts or stops `presence` frames: first a snapshot of the online peers, at most one every two seconds, then every change. Peers on other brokers may follow as changes.',
     fields: { isOn: 'start or stop' },
   },
   directory: {
