@@ -85,7 +85,7 @@ export const PARTS: readonly Part[] = [
     isLong: false,
   },
   one('connections', '--scenario connections', '4 --scenario connections --quick --seconds 1'),
-  one('idle', '--idle 1000', '--idle 4 --seconds 1'),
+  one('idle', '--idle 10000', '--idle 4 --seconds 1'),
   {
     name: 'torture',
     runs: [
