@@ -7,7 +7,9 @@ import { assert } from '@sealpost/std'
 const encoder = new TextEncoder()
 
 export function concatBytes(parts: readonly Uint8Array[]): Uint8Array {
-  const whole = new Uint8Array(parts.reduce((length, part) => length + part.length, 0))
+  let length = 0
+  for (const part of parts) length += part.length
+  const whole = new Uint8Array(length)
   let at = 0
   for (const part of parts) {
     whole.set(part, at)
@@ -18,7 +20,13 @@ export function concatBytes(parts: readonly Uint8Array[]): Uint8Array {
 
 /** `lp(x)`: the length as u16, then x. */
 export function lengthPrefixed(bytes: Uint8Array): Uint8Array {
-  return concatBytes([u16(bytes.length), bytes])
+  const { length } = bytes
+  assert(isUnsigned(length, 0xffff), 'a u16 is out of range')
+  const field = new Uint8Array(2 + length)
+  field[0] = length >>> 8
+  field[1] = length
+  field.set(bytes, 2)
+  return field
 }
 
 /** A context string for signatures: ASCII and one zero byte, so none is a prefix of another. */
