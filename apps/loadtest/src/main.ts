@@ -53,7 +53,10 @@ async function loadTest(options: LoadOptions, teardown: Teardown): Promise<numbe
   // ratio.
   const baselines: LoadOutcome[] = []
   if (options.against) for (const plan of plans) baselines.push(await runBaseline(plan, { options, display }, teardown))
-  const target = await openEnvironment({ ...options, ...options.spread, tell }, teardown)
+  const target = await openEnvironment(
+    { ...options, ...options.spread, backlog: options.soak?.backlog ?? 0, tell },
+    teardown,
+  )
   const report = await reportOf(plans, baselines, { target, options, display }, teardown)
   return writeReport(report, options)
 }

@@ -72,6 +72,8 @@ interface PostgresOptions {
   readonly databaseUrl: string | undefined
   /** Whether to load `pg_stat_statements` into a server that the test starts. */
   readonly isCounting?: boolean
+  /** Messages that will wait for offline peers: a server that the test starts is large enough for them. */
+  readonly backlog?: number
   readonly tell: (step: string) => void
 }
 
@@ -100,7 +102,13 @@ export async function openEnvironment(options: EnvironmentOptions, teardown: Tea
   }
 }
 
-const COUNTING = { settings: { shared_preload_libraries: 'pg_stat_statements' } }
+const COUNTING = { shared_preload_libraries: 'pg_stat_statements' }
+
+/** As docs/OPERATIONS.md recommends. The WAL is that of storing the messages and of draining them. */
+const sizedFor = (backlog: number) => ({
+  shared_buffers: `${256 + Math.ceil(backlog / 1000)}MB`,
+  max_wal_size: `${1024 + Math.ceil(backlog / 250)}MB`,
+})
 
 interface PostgresServer {
   readonly url: string
@@ -111,12 +119,14 @@ interface PostgresServer {
 
 /** Returns the given database, or starts an embedded one. */
 async function openPostgres(
-  { databaseUrl, isCounting, tell }: PostgresOptions,
+  { databaseUrl, isCounting, backlog = 0, tell }: PostgresOptions,
   teardown: Teardown,
 ): Promise<PostgresServer> {
   if (databaseUrl) return { url: databaseUrl, failed: forever(), stop: () => Promise.resolve() }
   tell('starting an embedded PostgreSQL')
-  const server = await startOwnPostgres(teardown, isCounting ? COUNTING : {})
+  const server = await startOwnPostgres(teardown, {
+    settings: { ...(isCounting && COUNTING), ...(backlog > 0 && sizedFor(backlog)) },
+  })
   const failed = failureOf(server.exited, () => 'The embedded PostgreSQL ended during the test.')
   return { url: server.url, failed, stop: () => server.stop() }
 }

@@ -76,6 +76,7 @@ class LoadGenerator {
     this.#own = ownOf(plan, share)
   }
 
+  /** Takes messages once all are connected: peers that connect while others receive a backlog connect slowly. */
   async connect(): Promise<void> {
     const { share, secrets } = this.#setup
     await ready()
@@ -83,13 +84,12 @@ class LoadGenerator {
     const connectNext = async (): Promise<void> => {
       for (let next = waiting.shift(); next; next = waiting.shift()) {
         const { recipient, keys } = next
-        const peer = await this.#connectOne(recipient, keys)
-        peer.onMessage((message) => this.#received(recipient, message))
-        this.#peers[recipient - share.first] = peer
+        this.#peers[recipient - share.first] = await this.#connectOne(recipient, keys)
         this.#prepared += 1
       }
     }
     await Promise.all(Array.from({ length: CONNECTING_AT_ONCE }, connectNext))
+    for (const [i, peer] of this.#peers.entries()) peer.onMessage((message) => this.#received(share.first + i, message))
   }
 
   /**

@@ -31,7 +31,7 @@ export interface RunConditions extends Pick<PostgresFacts, 'postgresVersion' | '
   readonly limits: 'on' | 'off'
 }
 
-export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'stepsMs'>, RunConditions {
+export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'drain'>, RunConditions {
   readonly peers: number
   readonly messagesPerPeer: number
   readonly total: number
@@ -123,7 +123,7 @@ export function resultOf(
   options: Pick<FleetSetup, 'form' | 'window' | 'isPacking'>,
 ): LoadResult {
   const { plan, usage, database } = outcome
-  const { spans: _, arrivingMs: __, stepsMs: ___, ...verdict } = outcome.verdict
+  const { spans: _, arrivingMs: __, drain: ___, ...verdict } = outcome.verdict
   const generators = generatorFigures(outcome)
   const perMessage = (value: number | undefined) => (value === undefined ? null : value / Math.max(1, verdict.acked))
   return {

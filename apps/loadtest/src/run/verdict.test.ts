@@ -45,7 +45,7 @@ class World {
   all(act: (number: number) => void, but: number[] = []): void {
     for (let number = 0; number < this.plan.total; number++) if (!but.includes(number)) act(number)
   }
-  async judge(waitingOf = nothingWaits, spanMs: RunRecords['spanMs'] = null, arrivalStep?: number) {
+  async judge(waitingOf = nothingWaits, spanMs: RunRecords['spanMs'] = null, pairs?: number) {
     await this.log.close()
     const run = {
       plan: this.plan,
@@ -53,7 +53,7 @@ class World {
       called: this.plan.total,
       records: [this.prefix],
       spanMs,
-      ...(arrivalStep && { arrivalStep }),
+      ...(pairs && { pairs }),
     }
     return judge(run, waitingOf)
   }
@@ -150,11 +150,21 @@ test('a push long after its ack is a delivery too', async () => {
   expect(verdict.e2eMs.p50).toBeCloseTo(500, 0)
 })
 
-test('arrivals are timed in steps, without an incomplete step', async () => {
+test('a backlog is timed in tenths, after nine tenths of the pairs had a message', async () => {
   const run = world()
+  const pairOf = (number: number) => `${senderOf(run.plan, number)} ${recipientOf(run.plan, number)}`
+  const pairsUpTo = (number: number) => new Set(Array.from({ length: number + 1 }, (_, i) => pairOf(i))).size
+  const warmUp = 3 // each tenth has two of the other messages
+  const pairs = pairsUpTo(warmUp - 1)
+  expect(pairsUpTo(warmUp - 2)).toBe(pairs - 1)
   run.all((number) => run.ack(number))
-  run.all((number) => run.push(number, { afterMs: number < 12 ? 50 : 62 }))
-  expect((await run.judge(nothingWaits, null, 12)).stepsMs).toEqual([11, 24])
+  run.all((number) => run.push(number, { afterMs: number < 19 ? 50 : 62 }))
+  const { drain } = await run.judge(nothingWaits, null, pairs)
+  expect(drain).toEqual({
+    warmUp: { messages: warmUp, ms: warmUp - 1 },
+    tenthMessages: 2,
+    tenthsMs: [2, 2, 2, 2, 2, 2, 2, 2, 14, 2],
+  })
 })
 
 test('a refused message counts as sent, and as neither acked nor lost', async () => {

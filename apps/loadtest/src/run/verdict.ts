@@ -26,8 +26,8 @@ export interface Verdict {
   readonly wallMs: number
   /** The time from the first to the last arrival. */
   readonly arrivingMs: number
-  /** The time of each `arrivalStep` messages, without the incomplete last step. */
-  readonly stepsMs: readonly number[]
+  /** Null unless the run counts the pairs. */
+  readonly drain: DrainTimes | null
   readonly ackMs: Percentiles
   readonly e2eMs: Percentiles
   readonly e2eSpectrum: readonly Quantile[]
@@ -56,8 +56,22 @@ export interface RunRecords {
   readonly records: readonly string[]
   /** The length of a span, or null for no spans. */
   readonly spanMs: number | null
-  /** The number of arrivals per step. */
-  readonly arrivalStep?: number
+  /** The pairs of a backlog, for `Verdict.drain`. */
+  readonly pairs?: number
+}
+
+/** Senders whose first messages are late in the backlog do not prolong the warm-up. */
+const WARM_PAIRS = 0.9
+
+/**
+ * How a backlog drains. The first arrivals, until nine tenths of the pairs have had one, are a warm-up: the recipients
+ * connect, and agree on a key with each sender. The tenths are those of the other messages.
+ */
+export interface DrainTimes {
+  readonly warmUp: { readonly messages: number; readonly ms: number }
+  readonly tenthMessages: number
+  /** The time of each tenth that is complete. */
+  readonly tenthsMs: readonly number[]
 }
 
 /**
@@ -99,13 +113,12 @@ class Tally {
   #lastMs = 0
   #firstArrivalMs = Infinity
   #lastArrivalMs = 0
-  readonly #stepsMs: number[] = []
-  #stepFromMs = 0
-  #stepCount = 0
+  readonly #drainClock: DrainClock | null
 
   constructor(run: RunRecords) {
     this.#run = run
     this.#arrived = new Bits(run.plan.total)
+    this.#drainClock = run.pairs === undefined ? null : new DrainClock(run.plan.total, run.pairs)
   }
 
   takeAnswer(row: SendCursor): void {
@@ -157,7 +170,7 @@ class Tally {
       lost,
       wallMs: Math.max(0, this.#lastMs - this.#firstMs),
       arrivingMs: Math.max(0, this.#lastArrivalMs - this.#firstArrivalMs),
-      stepsMs: this.#stepsMs,
+      drain: this.#drainClock?.times ?? null,
       ackMs: this.#latencies.ack.percentiles,
       e2eMs: this.#latencies.e2e.percentiles,
       e2eSpectrum: this.#latencies.e2e.spectrum,
@@ -188,19 +201,10 @@ class Tally {
     this.#lastMs = Math.max(this.#lastMs, atMs)
     this.#firstArrivalMs = Math.min(this.#firstArrivalMs, atMs)
     this.#lastArrivalMs = Math.max(this.#lastArrivalMs, atMs)
-    this.#step(atMs)
     const pair = senderOf(plan, number) * plan.peers + recipient
     if (number < (this.#latest.get(pair) ?? -1)) this.#count.outOfOrder += 1
     else this.#latest.set(pair, number)
-  }
-
-  #step(atMs: number): void {
-    if (this.#stepsMs.length === 0 && this.#stepCount === 0) this.#stepFromMs = atMs
-    this.#stepCount += 1
-    if (this.#stepCount !== this.#run.arrivalStep) return
-    this.#stepsMs.push(atMs - this.#stepFromMs)
-    this.#stepFromMs = atMs
-    this.#stepCount = 0
+    this.#drainClock?.arrived(atMs, this.#latest.size)
   }
 
   #noteDelivery(sent: Times, arrivedAtMs: number): void {
@@ -221,6 +225,49 @@ class Tally {
   #dueAtMs(number: number): number | null {
     const { plan, startMs } = this.#run
     return plan.rate === null ? null : startMs + dueMs(plan.rate, number)
+  }
+}
+
+const TENTHS = 10
+
+class DrainClock {
+  readonly #total: number
+  readonly #pairs: number
+  readonly #tenthsMs: number[] = []
+  #count = 0
+  #fromMs = Infinity
+  #warmUp: DrainTimes['warmUp'] | null = null
+  #tenth = 0
+
+  constructor(total: number, pairs: number) {
+    this.#total = total
+    this.#pairs = pairs
+  }
+
+  get times(): DrainTimes | null {
+    if (!this.#warmUp) return null
+    return { warmUp: this.#warmUp, tenthMessages: this.#tenth, tenthsMs: this.#tenthsMs }
+  }
+
+  /** @param pairs - those that have had a message */
+  arrived(atMs: number, pairs: number): void {
+    this.#fromMs = Math.min(this.#fromMs, atMs)
+    this.#count += 1
+    if (this.#warmUp) {
+      if (this.#count === this.#tenth && this.#tenthsMs.length < TENTHS) this.#tenthsMs.push(this.#restart(atMs))
+    } else if (pairs >= WARM_PAIRS * this.#pairs) {
+      const messages = this.#count
+      this.#warmUp = { messages, ms: this.#restart(atMs) }
+      this.#tenth = Math.floor((this.#total - messages) / TENTHS)
+    }
+  }
+
+  /** Returns the time since the last start. */
+  #restart(atMs: number): number {
+    const ms = atMs - this.#fromMs
+    this.#fromMs = atMs
+    this.#count = 0
+    return ms
   }
 }
 

@@ -1,5 +1,13 @@
 import { expect, test } from 'vitest'
-import { type Hold, rowsOf, type SoakRow, type SoakSample, soakVerdicts, spanSecondsOf } from './soak-report.ts'
+import {
+  type Hold,
+  rowsOf,
+  type SoakRow,
+  type SoakSample,
+  soakVerdicts,
+  spanSecondsOf,
+  tenthsOf,
+} from './soak-report.ts'
 
 const MB = 1024 * 1024
 const rss = 100
@@ -90,4 +98,10 @@ test('a row has the maximum of its span, and an incomplete span has no row', () 
 
 test('a short soak has five spans, and a long one has a span per minute', () => {
   expect([10, 300, 1200].map(spanSecondsOf)).toEqual([2, 60, 60])
+})
+
+test('a drain is judged by its slowest and fastest tenth, unless these are too short', () => {
+  const times = { warmUp: { messages: 5_000, ms: 900 }, tenthMessages: 2_000, tenthsMs: [50, 40, 80] }
+  expect(tenthsOf(times)).toMatchObject({ perSecond: [40_000, 50_000, 25_000], ratio: 0.5 })
+  expect(tenthsOf({ ...times, tenthMessages: 999 })).toBeNull()
 })

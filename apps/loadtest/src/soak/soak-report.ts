@@ -14,7 +14,7 @@ import {
 import { createColors } from 'picocolors'
 import type { RelationFacts } from '../environment/database.ts'
 import type { ReportOptions } from '../report/report.ts'
-import type { SpanLatencies, Verdict } from '../run/verdict.ts'
+import type { DrainTimes, SpanLatencies, Verdict } from '../run/verdict.ts'
 import { type Sheet, samplesFor } from '../scenarios/scenario.ts'
 
 export interface SoakFigures {
@@ -46,8 +46,8 @@ export interface Drained
   readonly messages: number
   readonly storedPerSecond: number
   readonly drainedPerSecond: number
-  /** The time of each `BACKLOG_STEP` messages, in order. */
-  readonly stepsPerSecond: readonly number[]
+  /** Null if the backlog is too small. */
+  readonly tenths: DrainTenths | null
 }
 
 /** One sample per second. */
@@ -219,8 +219,24 @@ const isLedger = (name: string): boolean => name.startsWith('dedupe_ledger')
 
 const megabytes = (bytes: number): string => `${figure(bytes / 1e6)} MB`
 
-/** The number of messages per step while a backlog drains. */
-export const BACKLOG_STEP = 100_000
+/** A smaller tenth of a backlog says nothing about its rate. */
+const TENTH_MIN = 1_000
+/** The rate of the slowest tenth of a drain by that of the fastest. */
+const TENTHS_RATIO_MIN = 0.85
+
+/** The rates of a drain, after its warm-up. */
+export interface DrainTenths extends Pick<DrainTimes, 'warmUp' | 'tenthMessages'> {
+  readonly perSecond: readonly number[]
+  /** The slowest by the fastest. */
+  readonly ratio: number
+}
+
+export function tenthsOf({ warmUp, tenthMessages, tenthsMs }: DrainTimes): DrainTenths | null {
+  if (tenthMessages < TENTH_MIN || tenthsMs.length === 0) return null
+  const perSecond = tenthsMs.map((ms) => (tenthMessages * 1000) / ms)
+  return { warmUp, tenthMessages, perSecond, ratio: Math.min(...perSecond) / Math.max(...perSecond) }
+}
+
 const HEAD = ['from', 'messages', 'p50', 'p99 ms', 'queue', 'indexes', 'ledger', 'dead rows', 'queued', 'broker RSS']
 
 export function printSoak(figures: SoakFigures, { isColored }: ReportOptions): string {
@@ -267,15 +283,23 @@ function backlogText(figures: BacklogFigures, paint: Colors): string {
   const faults = `${count(lost)} lost, ${count(timedOut)} timed out, ${count(duplicates)} duplicates, ${count(outOfOrder)} out of order`
   const facts: Fact[] = [
     ['backlog', `${count(messages)} messages, ${speed}`],
-    ...stepFacts(figures),
+    ...tenthFacts(figures),
     ['checked', `${count(delivered)} of them arrived: ${faults}`],
     ['beside it', `p99 ${figure(figures.p99Ratio)} times that of a run without it (${figure(figures.aloneMs.p99)} ms)`],
   ]
   return factList(facts, paint)
 }
 
-/** Whether later messages drain more slowly than earlier ones. */
-function stepFacts({ stepsPerSecond }: BacklogFigures): Fact[] {
-  if (stepsPerSecond.length < 2) return []
-  return [['drain', `each ${count(BACKLOG_STEP)} at ${stepsPerSecond.map((rate) => count(rate)).join(' · ')}/s`]]
+function tenthFacts({ tenths }: BacklogFigures): Fact[] {
+  if (!tenths) return []
+  const { warmUp, tenthMessages, perSecond, ratio } = tenths
+  const bar = `${checkMark(ratio >= TENTHS_RATIO_MIN)} slowest by fastest ${ratio.toFixed(2)} (at least ${TENTHS_RATIO_MIN})`
+  return [
+    [
+      'warm-up',
+      `${count(warmUp.messages)} messages at ${count((warmUp.messages * 1000) / warmUp.ms)}/s, until nine tenths of the pairs had one`,
+    ],
+    ['drain', `then each ${count(tenthMessages)} at ${perSecond.map((rate) => count(rate)).join(' · ')}/s`],
+    ['', bar],
+  ]
 }

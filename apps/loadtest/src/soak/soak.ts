@@ -15,7 +15,7 @@ import type { MeshId } from '@sealpost/std'
 import type { RelationFacts } from '../environment/database.ts'
 import type { Environment } from '../environment/environment.ts'
 import { Fleet } from '../generators/fleet.ts'
-import { type Plan, planOf, type Share } from '../generators/plan.ts'
+import { correspondents, type Plan, planOf, type Share } from '../generators/plan.ts'
 import { loadChapter } from '../report/report.ts'
 import { isClean, type LoadResult, resultOf } from '../run/result.ts'
 import { fleetSetup, newMeshes, type RunContext, runOnce, runPlan } from '../run/run.ts'
@@ -31,7 +31,6 @@ import {
   sizeOf,
 } from '../scenarios/scenario.ts'
 import {
-  BACKLOG_STEP,
   type Drained,
   type Hold,
   rowsOf,
@@ -40,6 +39,7 @@ import {
   soakSheet,
   soakVerdicts,
   spanSecondsOf,
+  tenthsOf,
 } from './soak-report.ts'
 
 export interface SoakOptions {
@@ -222,16 +222,16 @@ class Backlog {
       called,
       records: this.#records,
       spanMs: null,
-      arrivalStep: BACKLOG_STEP,
+      pairs: correspondents(this.#plan).reduce((sum, { size }) => sum + size, 0),
     }
     const verdict = await judge(run, (ids) => target.databases.waiting([this.#mesh.meshId], ids))
-    const { delivered, lost, timedOut, duplicates, misdelivered, outOfOrder, arrivingMs, stepsMs } = verdict
+    const { delivered, lost, timedOut, duplicates, misdelivered, outOfOrder, arrivingMs, drain } = verdict
     return {
       ...{ delivered, lost, timedOut, duplicates, misdelivered, outOfOrder },
       messages: this.#plan.total,
       storedPerSecond: this.#storedPerSecond,
       drainedPerSecond: arrivingMs === 0 ? 0 : (delivered * 1000) / arrivingMs,
-      stepsPerSecond: stepsMs.map((ms) => (BACKLOG_STEP * 1000) / ms),
+      tenths: drain && tenthsOf(drain),
     }
   }
 
