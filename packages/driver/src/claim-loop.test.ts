@@ -8,11 +8,13 @@ let clock: ManualClock
 let statements: { readonly wants: readonly number[]; readonly answer: PromiseWithResolvers<string[]> }[]
 let outcomes: string[]
 let loop: ClaimLoop<number, string>
+let perWant: number
 
 beforeEach(() => {
   clock = new ManualClock()
   statements = []
   outcomes = []
+  perWant = 1
   const fault = (error: unknown) => outcomes.push(`fault: ${error}`)
   loop = new ClaimLoop(
     {
@@ -23,10 +25,11 @@ beforeEach(() => {
         statements.push({ wants, answer })
         return answer.promise
       },
+      countOf: () => perWant,
       found: (results) => outcomes.push(`found ${results.join()}`),
       failed: (wants) => outcomes.push(`failed ${wants.join()}`),
     },
-    { tickMs: 5, wantsMax: 3 },
+    { tickMs: 5, wantsMax: 3, deliveriesAim: 10 },
   )
 })
 
@@ -87,6 +90,21 @@ test('a statement takes at most its limit of wants, and the rest waits for the n
   expect(asked()).toHaveLength(1)
   await clock.advance(5)
   expect(asked()).toEqual([[1, 2, 3], [4]])
+})
+
+test('a statement takes fewer wants after one that returned many deliveries for each', async () => {
+  perWant = 4
+  want(1, 2, 3, 4, 5, 6, 7)
+  await answer()
+  await clock.advance(5)
+  expect(asked()).toEqual([[1], [2, 3]])
+  perWant = 50
+  await answer()
+  await clock.advance(5)
+  perWant = 0
+  await answer()
+  await clock.advance(5)
+  expect(asked()).toEqual([[1], [2, 3], [4], [5, 6, 7]])
 })
 
 test('after a failure the loop continues with the next wants', async () => {

@@ -2,6 +2,9 @@
  * Gathers the wants of many sessions into one statement per tick. A commit or freed credit pulls the tick forward, so an
  * idle broker claims at once; under load the tick bounds the rate of statements, so that many recipients share one. One
  * statement is in flight at a time. Claims, pool claims and collects have a loop each.
+ *
+ * While backlogs drain, a statement takes fewer wants. A statement for all recipients returns tens of thousands of
+ * deliveries at once, and the database then waits for the recipients, and they for the database.
  */
 import type { Millis } from '@sealpost/std'
 import type { Failures } from './background.ts'
@@ -10,14 +13,18 @@ import type { Clock } from './ports.ts'
 export interface ClaimLoopOptions {
   readonly tickMs: Millis
   readonly wantsMax: number
+  /** A statement takes the wants that return about this number, if each returns as many as in the last statement. */
+  readonly deliveriesAim: number
 }
 
-export const defaultClaimLoopOptions: ClaimLoopOptions = { tickMs: 5, wantsMax: 500 }
+export const defaultClaimLoopOptions: ClaimLoopOptions = { tickMs: 5, wantsMax: 500, deliveriesAim: 4_000 }
 
 export interface ClaimPorts<Want, Result> {
   readonly clock: Pick<Clock, 'nowMs' | 'after'>
   readonly failures: Failures
   ask(wants: readonly Want[]): Promise<readonly Result[]>
+  /** The number of deliveries in a result. */
+  countOf(result: Result): number
   found(results: readonly Result[]): void
   failed(wants: readonly Want[], error: unknown): void
 }
@@ -29,6 +36,7 @@ export class ClaimLoop<Want, Result> {
   #isAsking = false
   #isScheduled = false
   #startedAtMs = Number.NEGATIVE_INFINITY
+  #perWant = 0
 
   constructor(ports: ClaimPorts<Want, Result>, options: ClaimLoopOptions = defaultClaimLoopOptions) {
     this.#ports = ports
@@ -55,13 +63,22 @@ export class ClaimLoop<Want, Result> {
   async #ask(): Promise<void> {
     this.#isAsking = true
     this.#startedAtMs = this.#ports.clock.nowMs()
-    const wants = this.#waiting.splice(0, this.#options.wantsMax)
+    const wants = this.#waiting.splice(0, this.#wantsNext)
     const results = await this.#ports.ask(wants).catch((error) => {
       this.#ports.failed(wants, error)
       return null
     })
-    if (results) this.#ports.found(results)
+    if (results) {
+      const count = results.reduce((sum, result) => sum + this.#ports.countOf(result), 0)
+      this.#perWant = count / results.length
+      this.#ports.found(results)
+    }
     this.#isAsking = false
     this.pull()
+  }
+
+  get #wantsNext(): number {
+    const { wantsMax, deliveriesAim } = this.#options
+    return Math.max(1, Math.min(wantsMax, Math.floor(deliveriesAim / this.#perWant)))
   }
 }

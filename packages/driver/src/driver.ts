@@ -351,11 +351,12 @@ export class Driver implements Effects {
     failedEvent: string,
     ask: (wants: readonly Want[]) => Promise<readonly Result[]>,
   ): ClaimLoop<Want, Result> {
-    return new ClaimLoop(
+    return new ClaimLoop<Want, Result>(
       {
         clock: this.#ports.clock,
         failures: this.#failures,
         ask,
+        countOf: deliveriesIn,
         found: (results) => this.step(() => this.engine.claimed(results)),
         failed: (wants, error) => {
           this.#failures.report(failedEvent, error)
@@ -366,3 +367,6 @@ export class Driver implements Effects {
     )
   }
 }
+
+const deliveriesIn = ({ claimed }: ClaimResult): number =>
+  'deliveries' in claimed ? claimed.deliveries.length : 'dealt' in claimed ? claimed.dealt.length : 0

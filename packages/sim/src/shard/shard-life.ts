@@ -33,7 +33,7 @@ const SWEEP_MS: Millis = 3_000
 const REPLY_MS: Millis = 250
 const FOLLOW_MS_MAX: Millis = 50
 const BATCH = { appendsMax: 12, appendBytesMax: 4_096, settlesMax: 6, settlesDueAt: 4 }
-const CLAIMS = { tickMs: 5, wantsMax: 3 }
+const CLAIMS = { tickMs: 5, wantsMax: 3, deliveriesAim: 8 }
 export const BROKER_KEY = 'bb'.repeat(32) as PeerKey
 
 export class ShardLife implements ShardRun {
