@@ -191,7 +191,7 @@ const core: readonly Edit[] = [
   },
   {
     name: 'a fence keeps the parked deliveries',
-    from: 'live.takeParked() // their leases are void: they will be claimed again',
+    from: 'live.takeParked() // their leases are void, so they will be claimed again',
     to: '',
     breaks: /^P7: .* void/,
     firstSeed: 80,
