@@ -359,5 +359,5 @@ test("the broker sets its runtime options and keeps the operator's own values", 
   const broker = await BrokerProcess.start({ ...good, BUN_GC_TIMER_INTERVAL: '5000' })
   const environment = (await readFile(`/proc/${broker.pid}/environ`, 'utf8')).split('\0')
   await broker.kill()
-  expect(environment).toEqual(expect.arrayContaining(['BUN_JSC_forceRAMSize=100000000', 'BUN_GC_TIMER_INTERVAL=5000']))
+  expect(environment).toEqual(expect.arrayContaining(['BUN_JSC_forceRAMSize=200000000', 'BUN_GC_TIMER_INTERVAL=5000']))
 })
