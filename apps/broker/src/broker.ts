@@ -287,8 +287,12 @@ function buildFacts() {
   }
 }
 
+/** Defined by the build of the compiled program. */
+declare const BUILD_GIT_SHA: string
+
 /** A released build runs outside a repository, and a container has no git. */
 const gitSha = (): string => {
+  if (typeof BUILD_GIT_SHA === 'string') return BUILD_GIT_SHA
   if (!Bun.which('git')) return 'unknown'
   const asked = Bun.spawnSync(['git', 'rev-parse', '--short', 'HEAD'], { cwd: import.meta.dir, stderr: 'ignore' })
   return asked.success ? asked.stdout.toString().trim() : 'unknown'

@@ -1,5 +1,5 @@
 /** The broker program: gives the Bun runtime its settings, then runs the broker. */
-import { RUNTIME_SETTINGS } from '@sealpost/broker-program'
+import { brokerCommand, RUNTIME_SETTINGS } from '@sealpost/broker-program'
 
 /**
  * Restarts this program in the same process with the settings that its environment lacks; an operator's own values
@@ -8,7 +8,7 @@ import { RUNTIME_SETTINGS } from '@sealpost/broker-program'
 function applyRuntimeSettings(): void {
   const { env } = process
   if (!process.execve || Object.keys(RUNTIME_SETTINGS).every((name) => env[name] !== undefined)) return
-  const args = [process.execPath, ...process.execArgv, ...process.argv.slice(1)]
+  const args = [...brokerCommand(process.execArgv), ...process.argv.slice(2)]
   const whole = { ...RUNTIME_SETTINGS, ...env } as Record<string, string>
   if (process.platform !== 'win32') process.execve(process.execPath, args, whole)
 }

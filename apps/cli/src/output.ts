@@ -2,12 +2,11 @@
  * The output of a command: results on stdout, everything else on stderr. With --json each result is one line of JSON; --quiet
  * suppresses informational output.
  */
-import { createRequire } from 'node:module'
 import type CliTable from 'cli-table3'
 import pc from 'picocolors'
 
 /** Loaded on first use, because it adds 15 ms to the startup time. */
-const loadTable = (): typeof CliTable => createRequire(import.meta.url)('cli-table3')
+const loadTable = (): typeof CliTable => require('cli-table3')
 
 export type Paint = ReturnType<typeof pc.createColors>
 

@@ -10,6 +10,8 @@ export interface Settings {
   readonly home: string
   /** The default data folder of `up`. */
   readonly dataFolder: string
+  /** Where the compiled program unpacks PostgreSQL. */
+  readonly cacheFolder: string
   readonly profile: string
   readonly passphrase: string | undefined
   /** Null: the terminal decides. */
@@ -79,6 +81,7 @@ export function readSettings(environment: EnvironmentVariables = process.env): S
   return {
     home: environment.SEALPOST_HOME || join(folder('XDG_CONFIG_HOME', '.config'), 'sealpost'),
     dataFolder: join(folder('XDG_DATA_HOME', '.local/share'), 'sealpost'),
+    cacheFolder: join(folder('XDG_CACHE_HOME', '.cache'), 'sealpost'),
     profile: environment.SEALPOST_PROFILE || 'default',
     hasColors: environment.NO_COLOR ? false : environment.FORCE_COLOR ? true : null,
     databaseUrl: () => databaseUrlOf(environment),

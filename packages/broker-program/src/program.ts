@@ -62,6 +62,14 @@ export const RUNTIME_SETTINGS: Readonly<Record<string, string>> = {
 }
 
 const MAIN = join(import.meta.dirname, '../../../apps/broker/src/main.ts')
+
+/** The first argument with which the compiled program is the broker. */
+export const BROKER_ARGUMENT = 'broker'
+
+/** Returns the command that runs the broker program. A compiled program takes no arguments of the runtime. */
+export const brokerCommand = (runtimeArgs: readonly string[] = []): readonly [string, ...string[]] =>
+  Bun.isStandaloneExecutable ? [process.execPath, BROKER_ARGUMENT] : [process.execPath, ...runtimeArgs, MAIN]
+
 const READY_WITHIN_MS: Millis = 60_000
 const STOP_WITHIN_MS: Millis = 15_000
 
@@ -103,7 +111,7 @@ export function logLine(line: string): Record<string, unknown> | null {
 
 /** Returns the errors that the broker would report for these settings at startup. */
 export async function settingErrors(environment: BrokerOptions['environment']): Promise<readonly string[]> {
-  const child = Bun.spawn([process.execPath, MAIN, '--print-config'], {
+  const child = Bun.spawn([...brokerCommand(), '--print-config'], {
     env: { ...environment },
     stdin: 'ignore',
     stdout: 'ignore',
@@ -113,8 +121,8 @@ export async function settingErrors(environment: BrokerOptions['environment']): 
   return code === 0 ? [] : text.trim().split('\n')
 }
 
-function spawnBroker({ environment, runtimeArgs: platformWords = [] }: BrokerOptions): ChildProcess {
-  const [program, ...words] = [...dieWithParentArgs(), process.execPath, ...platformWords, MAIN]
+function spawnBroker({ environment, runtimeArgs }: BrokerOptions): ChildProcess {
+  const [program, ...words] = [...dieWithParentArgs(), ...brokerCommand(runtimeArgs)]
   return spawn(program!, words, {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { ...RUNTIME_SETTINGS, ...environment }, // or it starts its program over, during which a profiler's signal kills it

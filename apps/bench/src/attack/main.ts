@@ -1,16 +1,16 @@
 /**
  * Measures the cost of attacks for an honest peer: `bun scripts/attack.ts`, or one attack with `--only NAME`. Each
  * attack runs against its own broker, on loopback, for a bounded time. The parts are `attack` (the interface of an
- * attack), `attacks` (the table; `unproven` and `members` hold the kinds), `attacker` and `honest` (the two programs
- * beside the broker), and `measure` (Postgres, broker and members; turns in pairs, with and without the attack).
+ * attack), `unproven` and `members` (the kinds, and the list), `attacker` and `honest` (the two programs beside the
+ * broker), and `measure` (Postgres, broker and members; turns in pairs, with and without the attack).
  */
 
 import { runCommand } from '@sealpost/harness/programs/command'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { OperatingError } from '@sealpost/std'
 import { Command, InvalidArgumentError } from 'commander'
-import { attacks } from './attacks.ts'
 import { type AttackOutcome, measureAttack, reportText } from './measure.ts'
+import { attacks } from './members.ts'
 
 const wholeNumber = (text: string): number => {
   if (!/^[1-9]\d{0,3}$/.test(text)) throw new InvalidArgumentError('Use a number from 1 to 9999.')

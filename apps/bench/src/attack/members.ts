@@ -1,4 +1,7 @@
-/** Attacks by members of the mesh: they make the broker parse, hold or store data and so use up capacity that others need. */
+/**
+ * The attacks by members of the mesh, which make the broker parse, hold or store data and so use up capacity that others
+ * need, and the list of all attacks: `bun scripts/attack.ts --list`. Add a new attack to the file of its kind.
+ */
 import { envelopeTo, WireClient } from '@sealpost/broker/testing-wire'
 import { createPool } from '@sealpost/identity'
 import type { ServerFrame } from '@sealpost/protocol'
@@ -15,6 +18,7 @@ import {
   statusIn,
   statusOf,
 } from './attack.ts'
+import { unprovenAttacks } from './unproven.ts'
 
 const JUNK_BYTES = 250_000
 const WIDE = `{"type":"send","envelopes":[${'{},'.repeat(JUNK_BYTES / 3)}{}]}`
@@ -175,7 +179,7 @@ async function giveBackAll(context: AttackContext): Promise<void> {
   ])
 }
 
-export const memberAttacks: readonly Attack[] = [
+const memberAttacks: readonly Attack[] = [
   {
     name: 'member-junk',
     does: 'Five members log in 20 times per second from 200 addresses and send 250 kB of small objects each time.',
@@ -217,3 +221,5 @@ export const memberAttacks: readonly Attack[] = [
     run: giveBackAll,
   },
 ]
+
+export const attacks: readonly Attack[] = [...unprovenAttacks, ...memberAttacks]

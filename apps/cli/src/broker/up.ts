@@ -149,7 +149,10 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
   const former = await readJsonFile(stateFile, isUpState)
   await using stack = new AsyncDisposableStack()
   shell.output.info('starting the database')
-  const postgres = stack.adopt(await startEmbedded({ dataDir: join(folder, 'postgres') }), (started) => started.stop())
+  const postgres = stack.adopt(
+    await startEmbedded({ dataDir: join(folder, 'postgres'), cacheDir: shell.settings.cacheFolder }),
+    (started) => started.stop(),
+  )
   shell.signal.throwIfAborted()
   const logins = newLogins(postgres)
   await prepareDatabase(postgres.url, [

