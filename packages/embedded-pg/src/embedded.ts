@@ -6,10 +6,11 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmod, chown, mkdtemp, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
-import { homedir, tmpdir } from 'node:os'
+import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { OperatingError } from '@sealpost/std'
+import { packagedFolder } from './archive.ts'
 import { type DataCluster, inUse, openCluster, readLock, SUPERUSER, unusable } from './folder.ts'
 import {
   type Account,
@@ -20,11 +21,13 @@ import {
   runProgram,
 } from './programs.ts'
 
+export { findPrograms } from './archive.ts'
+
 export interface EmbeddedOptions {
   /** The folder is kept after `stop`, for later starts. Default: a temporary folder that `stop` removes. */
   dataDir?: string
-  /** Where a compiled program unpacks PostgreSQL. Default: `~/.cache/sealpost`. */
-  cacheDir?: string
+  /** The folder of the programs, from `findPrograms`. Default: the npm package. */
+  programs?: string
   /** Default: a free port below 32768, outside the range of outgoing connections. */
   port?: number
   /** Settings of postgresql.conf; they override the defaults. */
@@ -57,7 +60,7 @@ export interface EmbeddedPostgres {
  * Call it from a thread that outlives the server: on Linux the server ends with the thread that started it. Ctrl-C in a
  * terminal does not reach the server, so that the caller decides the order of the shutdown.
  * @throws OperatingError `embedded_missing`, `embedded_unusable`, `embedded_needs_account`, `embedded_folder_unusable`,
- *   `embedded_in_use`, `embedded_port_taken`, `embedded_not_started`, and as `unpackPrograms`
+ *   `embedded_in_use`, `embedded_port_taken`, `embedded_not_started`
  */
 export async function startEmbedded(options: EmbeddedOptions = {}): Promise<EmbeddedPostgres> {
   const account = await chooseAccount(options.dataDir && join(options.dataDir, 'cluster'))
@@ -65,8 +68,7 @@ export async function startEmbedded(options: EmbeddedOptions = {}): Promise<Embe
   const dataDir = resolve(options.dataDir ?? join(temporary, 'data'))
   let cluster: DataCluster | undefined
   try {
-    const cacheDir = options.cacheDir ?? join(homedir(), '.cache/sealpost')
-    const binaries = await prepareBinaries({ folder: temporary, cacheDir }, account)
+    const binaries = await prepareBinaries(options.programs ?? packagedFolder(), temporary, account)
     // A temporary cluster needs no sync; removing 1,000 synced files can take a second.
     const initdbArgs = options.dataDir === undefined ? ['--no-sync'] : []
     cluster = await openCluster(dataDir, { binaries, account, initdbArgs })

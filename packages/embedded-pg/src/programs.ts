@@ -14,7 +14,6 @@ import { spawn } from 'node:child_process'
 import { chmod, cp, mkdir, readdir, readFile, stat, symlink } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
-import { programsFolder } from './archive.ts'
 
 export interface Binaries {
   initdb: string
@@ -23,15 +22,8 @@ export interface Binaries {
   environment: Record<string, string>
 }
 
-interface PreparedFolders {
-  /** An existing one that the account can reach; it will contain the links or the copy. */
-  folder: string
-  /** For the programs of a compiled program. */
-  cacheDir: string
-}
-
-export async function prepareBinaries({ folder, cacheDir }: PreparedFolders, account: Account): Promise<Binaries> {
-  const packaged = await programsFolder(cacheDir)
+/** @param folder - an existing one that `account` can reach; it will contain the links or the copy */
+export async function prepareBinaries(packaged: string, folder: string, account: Account): Promise<Binaries> {
   const inPlace = await tryBinaries(packaged, await linkLibraries(packaged, join(folder, 'lib')), account)
   if (typeof inPlace !== 'string') return inPlace
   const copy = await copyBinaries(packaged, join(folder, 'native'))

@@ -3,7 +3,7 @@ import { mkdir } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import { logLine } from '@sealpost/broker-program'
-import { type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
+import { type EmbeddedPostgres, findPrograms, startEmbedded } from '@sealpost/embedded-pg'
 import {
   bindBoxKey,
   fingerprint,
@@ -144,15 +144,16 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
   const tls = tlsOf(shell, options)
   warnAbout(shell, options, tls)
   const folder = resolve(options.data ?? shell.settings.dataFolder)
-  await makeFolder(folder)
   const stateFile = join(folder, 'up.json')
   const former = await readJsonFile(stateFile, isUpState)
+  if (!former) await checkPort(options)
+  const programs = await findPrograms(shell.settings.cacheFolder)
+  shell.signal.throwIfAborted()
+  await makeFolder(folder)
   await using stack = new AsyncDisposableStack()
   shell.output.info('starting the database')
-  const postgres = stack.adopt(
-    await startEmbedded({ dataDir: join(folder, 'postgres'), cacheDir: shell.settings.cacheFolder }),
-    (started) => started.stop(),
-  )
+  const starting = startEmbedded({ dataDir: join(folder, 'postgres'), programs })
+  const postgres = stack.adopt(await starting, (started) => started.stop())
   shell.signal.throwIfAborted()
   const logins = newLogins(postgres)
   await prepareDatabase(postgres.url, [
@@ -205,6 +206,15 @@ function warnAbout({ output }: Shell, { url, host }: UpOptions, { TLS_CERT }: Tl
 async function saveAccess({ url }: EmbeddedPostgres, folder: string, adminUrl: string): Promise<void> {
   const db = await openDatabase(url, { connections: 1, applicationName: 'sealpost' })
   await saveOwnerAccess(db, folder, adminUrl).finally(() => db.close())
+}
+
+/** Before the first start creates anything. A later one may find its own broker here, and reports that its folder is in use. */
+async function checkPort({ port = 0, host }: UpOptions): Promise<void> {
+  const code = port === 0 ? null : await listenError(port, host)
+  if (code === 'EADDRINUSE')
+    throw new OperatingError('port_taken', `Another program listens on ${host}:${port}. Set --port to another port.`)
+  if (code === 'EACCES' || code === 'EADDRNOTAVAIL')
+    throw new OperatingError('address_unusable', `Can't listen on ${host}:${port} (${code}).`)
 }
 
 async function makeFolder(folder: string): Promise<void> {
@@ -345,11 +355,13 @@ async function adminPortBeside(port: number): Promise<number> {
   return port > 0 && next <= PORT_MAX && (await isFree(next)) ? next : 0
 }
 
-function isFree(port: number): Promise<boolean> {
+const isFree = async (port: number): Promise<boolean> => (await listenError(port, '127.0.0.1')) === null
+
+function listenError(port: number, host: string): Promise<string | null> {
   const listener = createServer()
   return new Promise((resolve) => {
-    listener.once('error', () => resolve(false))
-    listener.listen({ port, host: '127.0.0.1', exclusive: true }, () => listener.close(() => resolve(true)))
+    listener.once('error', ({ code = '' }: NodeJS.ErrnoException) => resolve(code))
+    listener.listen({ port, host, exclusive: true }, () => listener.close(() => resolve(null)))
   })
 }
 

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { runCli } from '../program.ts'
 import { type EnvironmentVariables, readSettings } from '../settings.ts'
 
-const MAIN = join(import.meta.dirname, '../main.ts')
+const SOURCE = [process.execPath, join(import.meta.dirname, '../main.ts')]
 const WITHIN_MS = 120_000
 
 export const AS_ALICE = ['--port', '0', '--name', 'alice']
@@ -26,14 +26,17 @@ export interface RunOptions {
 /** A folder with the profiles of a test. */
 export class Machine implements AsyncDisposable {
   readonly folder: string
+  readonly #program: readonly string[]
   readonly #running = new Set<Running>()
 
-  private constructor(folder: string) {
+  private constructor(folder: string, program: readonly string[]) {
     this.folder = folder
+    this.#program = program
   }
 
-  static async make(): Promise<Machine> {
-    return new Machine(await mkdtemp(join(tmpdir(), 'sealpost-cli-')))
+  /** `program` is the command that runs `sealpost`. */
+  static async make(program: readonly string[] = SOURCE): Promise<Machine> {
+    return new Machine(await mkdtemp(join(tmpdir(), 'sealpost-cli-')), program)
   }
 
   /** A machine that runs `sealpost up` for alice, with further members. */
@@ -63,7 +66,7 @@ export class Machine implements AsyncDisposable {
 
   /** Starts a command that keeps running. */
   start(words: readonly string[], env: Readonly<Record<string, string>> = {}): Running {
-    const running = new Running(words, { ...this.environment, ...env })
+    const running = new Running(this.#program, words, { ...this.environment, ...env })
     this.#running.add(running)
     return running
   }
@@ -83,9 +86,9 @@ export class Running {
   readonly #closed: Promise<unknown>
   readonly #watchers = new Set<() => void>()
 
-  constructor(words: readonly string[], env: Record<string, string>) {
+  constructor(program: readonly string[], words: readonly string[], env: Record<string, string>) {
     this.#name = `sealpost ${words.join(' ')}`
-    this.child = spawn(process.execPath, [MAIN, ...words], { env, stdio: ['pipe', 'pipe', 'pipe'] })
+    this.child = spawn(program[0]!, [...program.slice(1), ...words], { env, stdio: ['pipe', 'pipe', 'pipe'] })
     this.child.stdin!.on('error', () => undefined) // the command may end before it has read
     this.child.stdout!.setEncoding('utf8').on('data', (stdout: string) => this.#heard({ stdout }))
     this.child.stderr!.setEncoding('utf8').on('data', (stderr: string) => this.#heard({ stderr }))
