@@ -17,7 +17,6 @@ import { join } from 'node:path'
 import { AS_ALICE, failureOf, jsonOf, letIn, Machine, startUp, type Up } from '@sealpost/cli/testing'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import manifest from '../package.json'
-import embedded from '../packages/embedded-pg/package.json'
 import { buildBinary, ownPlatform } from './binary/build.ts'
 import runtimes from './binary/runtimes/package.json'
 
@@ -38,6 +37,7 @@ const cacheOf = (machine: Machine) => join(machine.folder, '.cache/sealpost')
 const canUnshare = process.getuid?.() === 0 && spawnSync('unshare', ['--net', '--mount', 'ip', 'link']).status === 0
 
 test('the lock file of the runtimes has the versions of the repository', () => {
+  const embedded = JSON.parse(readFileSync(join(import.meta.dirname, '../packages/embedded-pg/package.json'), 'utf8'))
   const versions = new Set(
     Object.entries(runtimes.optionalDependencies).map(([name, version]) => `${name.split('/')[0]} ${version}`),
   )

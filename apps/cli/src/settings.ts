@@ -69,6 +69,10 @@ export const variables = [
     meaning: 'the file that lists the cells and the URLs of their databases, for the `mesh` commands',
   },
   {
+    name: 'XDG_CACHE_HOME',
+    meaning: 'the folder below which the compiled `up` unpacks PostgreSQL, in `sealpost`; default: `~/.cache`',
+  },
+  {
     name: 'NODE_EXTRA_CA_CERTS',
     meaning:
       'a PEM file of additional certificate authorities, for a broker whose certificate comes from a private authority',

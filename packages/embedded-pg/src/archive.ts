@@ -20,7 +20,7 @@ const PROGRAMS = 'bin'
 /** A younger folder may belong to a process that is unpacking now. */
 const LEFTOVER_AFTER_MS = 600_000
 /** Files of the package that only a compiler needs. */
-const isUnneeded = (name: string): boolean => name.endsWith('.a') || /(^|\/)(pgxs|pkgconfig)\//.test(name)
+const isUnneeded = (name: string): boolean => /\.a$|\/(pgxs|pkgconfig)\//.test(name)
 
 /**
  * Returns the folder with the programs: of the npm package, or unpacked from the compiled program into `cacheDir`.
@@ -31,7 +31,7 @@ export async function findPrograms(cacheDir: string): Promise<string> {
   const folder = join(import.meta.dirname, 'postgres')
   const [archive] = existsSync(folder) ? readdirSync(folder) : []
   if (archive !== undefined) return unpackPrograms(join(folder, archive), cacheDir)
-  const sentence = 'This program contains no PostgreSQL for this platform; set DATABASE_URL to your own server'
+  const sentence = 'This program contains no PostgreSQL for this platform; run `sealpost broker` with your own server'
   throw new OperatingError('embedded_missing', sentence)
 }
 
@@ -47,13 +47,20 @@ export function packagedFolder(): string {
   }
 }
 
+interface Packing {
+  folder: string
+  name: string
+  /** Of zstd. */
+  level: number
+  /** Returns the contents of a file as they are packed. */
+  convert?: (contents: Uint8Array) => Uint8Array
+}
+
 /** Packs the programs in `native` into a file in `folder`. Returns its path. */
-export async function packPrograms(
-  native: string,
-  into: { folder: string; name: string; level: number },
-): Promise<string> {
+export async function packPrograms(native: string, into: Packing): Promise<string> {
+  const { convert = (contents) => contents } = into
   const names = filesIn(native).files.filter((name) => !isUnneeded(name)) // without the links of an install script
-  const files = new Map(names.map((name) => [name, readFileSync(join(native, name))]))
+  const files = new Map(names.map((name) => [name, convert(readFileSync(join(native, name)))]))
   const path = join(into.folder, `${into.name}-${hashOf(names, (name) => files.get(name)!)}.tar.zst`)
   const tar = await new Bun.Archive(Object.fromEntries(files)).bytes()
   await mkdir(into.folder, { recursive: true })

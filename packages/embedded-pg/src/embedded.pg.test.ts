@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process'
-import { chmod, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, readdir, rename, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -123,6 +123,25 @@ test('a folder of a running server is refused, and that server continues', async
     message: `A running PostgreSQL (process ${first.pid}) uses ${dataDir}; stop it first`,
   })
   expect(await ask(first, async () => 'alive')).toBe('alive')
+})
+
+test('of several first starts in one folder one succeeds, with its own password', async () => {
+  const dataDir = join(folder, 'data')
+  const starts = await Promise.allSettled([1, 2, 3].map(() => start({ dataDir })))
+  const codes = starts.map((one) => (one.status === 'rejected' ? one.reason.code : 'started')).sort()
+  expect(codes).toEqual(['embedded_in_use', 'embedded_in_use', 'started'])
+  await write(servers[0]!)
+  expect((await readdir(dataDir)).sort()).toEqual(['cluster', 'password'])
+})
+
+test('a first start that was killed between its two renames is completed', async () => {
+  const dataDir = join(folder, 'data')
+  const server = await start({ dataDir })
+  await write(server)
+  await server.stop()
+  await mkdir(join(dataDir, 'cluster.new-killed'))
+  await rename(join(dataDir, 'password'), join(dataDir, 'cluster.new-killed/password'))
+  expect(await isKept(await start({ dataDir }))).toBe(true)
 })
 
 test('a folder with other content is refused and left unchanged', async () => {

@@ -1,9 +1,9 @@
 /**
  * The folder of an embedded server:
  *
- * - `cluster/`: PostgreSQL's data directory. It is complete or absent: initdb fills another folder, which is then
- *   renamed.
- * - `password`: the random password of its account `sealpost`, mode 0600.
+ * - `cluster/`: PostgreSQL's data directory. It is complete or absent: initdb fills `cluster.new-…/cluster`, which is then
+ *   renamed. Of several processes at once, one succeeds.
+ * - `password`: the random password of its account `sealpost`, mode 0600. It is renamed after the cluster.
  */
 import { randomBytes } from 'node:crypto'
 import {
@@ -52,21 +52,27 @@ export async function openCluster(folder: string, options: ClusterOptions): Prom
   const top = resolve(folder)
   await mkdir(top, { recursive: true, mode: 0o700 })
   const entries = await readdir(top)
-  const isOurs = entries.includes('cluster') && entries.includes('password')
-  if (!isOurs) {
+  if (!entries.includes('cluster')) {
     const foreign = entries.filter((entry) => entry !== 'password' && !entry.startsWith('cluster.new-'))
     if (foreign.length > 0) throw unusable(top, 'is neither empty nor a folder of an embedded PostgreSQL')
     await createCluster(top, options)
-  }
+  } else if (!entries.includes('password')) await placePassword(top)
   const cluster = join(top, 'cluster')
-  const major = (await readFile(join(cluster, 'PG_VERSION'), 'utf8')).trim()
+  const [major, password] = await Promise.all([join(cluster, 'PG_VERSION'), join(top, 'password')].map(readTrimmed))
+  if (major === undefined || password === undefined)
+    throw unusable(top, 'is neither empty nor a folder of an embedded PostgreSQL')
   if (major !== binaries.version.split('.')[0]) {
     throw unusable(top, `was created by PostgreSQL ${major}, and the embedded version is ${binaries.version}`)
   }
   await clearStaleLock(cluster)
-  const password = (await readFile(join(top, 'password'), 'utf8')).trim()
   return { folder: cluster, password, ...(await accessTo(cluster, account)) }
 }
+
+const readTrimmed = (path: string): Promise<string | undefined> =>
+  readFile(path, 'utf8').then(
+    (text) => text.trim(),
+    () => undefined,
+  )
 
 /** Returns the state from PostgreSQL's lock file, or undefined without one. */
 export async function readLock(cluster: string): Promise<{ pid: number; status: string } | undefined> {
@@ -78,10 +84,10 @@ export async function readLock(cluster: string): Promise<{ pid: number; status: 
 async function createCluster(top: string, { binaries, account, initdbArgs }: ClusterOptions): Promise<void> {
   const fresh = await mkdtemp(join(top, 'cluster.new-'))
   const password = randomBytes(24).toString('base64url')
-  const passwordFile = join(fresh, 'password')
-  await writeFile(passwordFile, `${password}\n`, { mode: 0o600 })
   const made = join(fresh, 'cluster')
   await mkdir(made, { mode: 0o700 })
+  const passwordFile = join(fresh, 'password')
+  await writeFile(passwordFile, `${password}\n`, { mode: 0o600 })
   if (account.owner)
     for (const path of [fresh, passwordFile, made]) await chown(path, account.owner.uid, account.owner.gid)
   if (account.owner && !(await readdir(top)).includes('cluster')) await chmod(top, 0o711) // the server's account must be able to enter the folder
@@ -106,9 +112,21 @@ async function createCluster(top: string, { binaries, account, initdbArgs }: Clu
       .at(-1)
     throw unusable(top, `could not be initialized as a database cluster: ${reason ?? 'initdb failed'}`)
   }
-  await rename(passwordFile, join(top, 'password'))
-  await rename(made, join(top, 'cluster'))
-  await rm(fresh, { recursive: true })
+  const isFirst = await rename(made, join(top, 'cluster')).then(
+    () => true,
+    () => false, // another process was faster, and its cluster stays
+  )
+  await placePassword(top, isFirst ? basename(fresh) : undefined)
+  await rm(fresh, { recursive: true, force: true })
+}
+
+/** Its process may have ended between the two renames: then the folder without a cluster holds the password of the cluster. */
+async function placePassword(top: string, owner?: string): Promise<void> {
+  const folders = owner ? [owner] : (await readdir(top)).filter((name) => name.startsWith('cluster.new-'))
+  for (const folder of folders) {
+    const isPublished = (await readdir(join(top, folder)).catch(() => ['cluster'])).join() === 'password'
+    if (isPublished) await rename(join(top, folder, 'password'), join(top, 'password')).catch(() => undefined) // another did
+  }
 }
 
 async function accessTo(folder: string, account: Account): Promise<Pick<DataCluster, 'path' | 'descriptor' | 'close'>> {
