@@ -6,7 +6,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { chmod, mkdir, mkdtemp, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { arch, platform } from 'node:os'
 import { basename, dirname, join, relative } from 'node:path'
@@ -17,6 +17,7 @@ type Files = ReadonlyMap<string, Uint8Array>
 
 const NAME = /^(.+)-([0-9a-f]{64})\.tar\.zst$/
 const PROGRAMS = 'bin'
+const LEFTOVER = /\.(new|old)-\w+$/
 /** A younger folder may belong to a process that is unpacking now. */
 const LEFTOVER_AFTER_MS = 600_000
 /** Files of the package that only a compiler needs. */
@@ -30,7 +31,11 @@ export async function findPrograms(cacheDir: string): Promise<string> {
   if (!Bun.isStandaloneExecutable) return packagedFolder()
   const folder = join(import.meta.dirname, 'postgres')
   const [archive] = existsSync(folder) ? readdirSync(folder) : []
-  if (archive !== undefined) return unpackPrograms(join(folder, archive), cacheDir)
+  if (archive !== undefined) {
+    const programs = await unpackPrograms(join(folder, archive), cacheDir)
+    Bun.gc(true) // or `up`, which allocates little, keeps the files in memory: 130 MB after the first start
+    return programs
+  }
   const sentence = 'This program contains no PostgreSQL for this platform; run `sealpost broker` with your own server'
   throw new OperatingError('embedded_missing', sentence)
 }
@@ -76,11 +81,11 @@ export async function unpackPrograms(archive: string, cacheDir: string): Promise
   const [, name, hash] = NAME.exec(basename(archive)) ?? []
   if (name === undefined || hash === undefined) throw damaged()
   const folder = join(cacheDir, `${name}-${hash.slice(0, 16)}`)
+  await removeLeftovers(cacheDir)
   if (isIntact(folder, hash)) return folder
   let fresh = ''
   try {
     await mkdir(cacheDir, { recursive: true, mode: 0o700 })
-    await removeLeftovers(folder)
     fresh = await mkdtemp(`${folder}.new-`)
     await writeFiles(fresh, await readArchive(archive, hash))
     await publish(fresh, folder, hash)
@@ -132,13 +137,14 @@ async function publish(fresh: string, folder: string, hash: string): Promise<voi
   }
 }
 
-/** Removes the folders of killed processes. */
-async function removeLeftovers(folder: string): Promise<void> {
-  const cacheDir = dirname(folder)
-  const names = readdirSync(cacheDir).filter((name) => name.startsWith(`${basename(folder)}.`))
-  for (const path of names.map((name) => join(cacheDir, name))) {
+/** Removes the folders of killed processes, as far as it can: a later start tries again. */
+async function removeLeftovers(cacheDir: string): Promise<void> {
+  const names = await readdir(cacheDir).catch((): string[] => [])
+  for (const name of names.filter((name) => LEFTOVER.test(name))) {
+    const path = join(cacheDir, name)
     const facts = await stat(path).catch(() => undefined) // another process has finished with it
-    if (facts && Date.now() - facts.mtimeMs > LEFTOVER_AFTER_MS) await rm(path, { recursive: true, force: true })
+    if (facts && Date.now() - facts.mtimeMs > LEFTOVER_AFTER_MS)
+      await rm(path, { recursive: true, force: true }).catch(() => undefined)
   }
 }
 
