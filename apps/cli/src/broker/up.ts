@@ -147,7 +147,7 @@ async function up(shell: Shell, options: UpOptions): Promise<void> {
   const stateFile = join(folder, 'up.json')
   const former = await readJsonFile(stateFile, isUpState)
   if (!former) await checkPort(options)
-  const programs = await findPrograms(shell.settings.cacheFolder)
+  const programs = await findPrograms(resolve(shell.settings.cacheFolder))
   shell.signal.throwIfAborted()
   await makeFolder(folder)
   await using stack = new AsyncDisposableStack()
