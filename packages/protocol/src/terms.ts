@@ -2,7 +2,7 @@
  * The terms that the broker stores with a delivery: one column of a few bytes, empty for most. The same column marks a
  * delivery that is a receipt, which the queue itself creates.
  */
-import { isHex, type MeshId, type Millis, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
+import { fromHex, isHex, type MeshId, type Millis, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
 
 /** The requested receipts: none, the end, or also the push. */
 export const RECEIPT_WISHES = ['none', 'end', 'all'] as const
@@ -42,7 +42,7 @@ export function encodeTerms({ receipts, thread, hops, noAutoReply }: Terms): Uin
   if (receipts === 'none' && thread === NO_THREAD && hops === 0 && !noAutoReply) return null
   const bytes = new Uint8Array(TERMS_BYTES)
   bytes.set([TERMS, RECEIPT_WISHES.indexOf(receipts), noAutoReply ? 1 : 0, hops >> 8, hops & 0xff])
-  if (isHex(thread, 16)) bytes.set(Uint8Array.fromHex(thread), 5)
+  if (isHex(thread, 16)) bytes.set(fromHex(thread), 5)
   return bytes
 }
 

@@ -1,10 +1,10 @@
 /** The entry point: `connect` returns a `Peer` that sends, receives and reconnects. Runs in browsers, Node and Bun. */
 import { ready } from '@sealpost/identity'
-import type { LoadedStore } from './driver.ts'
 import { SealpostError } from './errors.ts'
 import { sodiumCrypto } from './keys/sodium-crypto.ts'
 import { type ConnectOptions, Peer } from './peer.ts'
-import { loadStore, type PeerStore } from './stores/store.ts'
+import { platformWebSocket } from './ports.ts'
+import { loadStore } from './stores/store.ts'
 
 /**
  * Resolves once its store is read, whether or not the broker is reachable: for a peer that sends while it is offline.
@@ -18,20 +18,15 @@ export async function openPeer(options: ConnectOptions): Promise<Peer> {
 }
 
 async function newPeer(options: ConnectOptions): Promise<Peer> {
-  await ready()
   const { store, identity, meshId, formerBoxKeys, formerKeys } = options
-  const loaded = store ? await load(store, { meshId, peerKey: identity.signing.publicKey }, formerKeys) : null
-  return new Peer(options, sodiumCrypto(identity, meshId, formerBoxKeys, formerKeys), loaded)
-}
-
-async function load(
-  store: PeerStore,
-  ...owner: [Parameters<typeof loadStore>[1], Parameters<typeof loadStore>[2]]
-): Promise<LoadedStore> {
   try {
-    return { store, records: await loadStore(store, ...owner) }
+    const webSocket = options.webSocket ?? platformWebSocket()
+    await ready()
+    const owner = { meshId, peerKey: identity.signing.publicKey }
+    const loaded = store ? { store, records: await loadStore(store, owner, formerKeys) } : null
+    return new Peer({ ...options, webSocket }, sodiumCrypto(identity, meshId, formerBoxKeys, formerKeys), loaded)
   } catch (error) {
-    await store.close().catch(() => undefined) // the first failure is the one to report
+    await store?.close().catch(() => undefined) // the first failure is the one to report
     throw error
   }
 }

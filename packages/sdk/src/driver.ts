@@ -39,6 +39,8 @@ const CLOSE_WITHIN_MS = 2_000
 const QUIET_TURNS = 8
 const TURNS_MAX = 256
 
+const ignore = (): void => undefined
+
 export class PeerDriver implements PeerEffects {
   readonly engine: PeerEngine
   /** The platform's certificate error at the last dial, or null. */
@@ -141,7 +143,7 @@ export class PeerDriver implements PeerEffects {
     this.#closing.add(socket)
     socket.onopen = null
     socket.onmessage = null
-    socket.onerror = null
+    socket.onerror = ignore // `ws` for Node throws an error that nobody handles, and closing while it dials is one
     socket.onclose = () => this.#socketClosed(socket)
     socket.close(1000)
   }

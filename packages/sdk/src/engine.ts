@@ -9,12 +9,11 @@ import type { KnownAddresses } from './connection/addresses.ts'
 import { BrokerConnection, type ConnectionState, isRestoredSince } from './connection/connection.ts'
 import { asStoreError, type SealpostCode, SealpostError } from './errors.ts'
 import { GroupClient } from './groups/group-client.ts'
-import type { GroupMessage } from './groups/group-message.ts'
 import type { Message } from './inbox/message.ts'
 import { Receiver } from './inbox/receiver.ts'
 import { type KeyEpochs, keptKeyEpochs } from './keys/key-epochs.ts'
 import { type KeyWaiter, PeerKeys } from './keys/peer-keys.ts'
-import type { OutgoingMessage } from './outbox/lane.ts'
+import type { GroupMessage, OutgoingMessage } from './outbox/lane.ts'
 import { Outbox } from './outbox/outbox.ts'
 import { type Orphan, PersistentOutbox } from './outbox/persistent-outbox.ts'
 import { PoolClient } from './pools/pools.ts'
@@ -38,6 +37,9 @@ import {
 } from './requests/requests.ts'
 import { type OutboxRecord, type StoreChange, type StoreRecord, StoreWriter } from './stores/store.ts'
 import { UserClient } from './users/users.ts'
+
+export type { OpenVerdict } from './inbox/message.ts'
+export type { CryptoPort, GroupCrypto, PeerEffects, PoolCrypto } from './ports.ts'
 
 export interface PeerEngineOptions extends ConnectionTarget {
   readonly nowMs: Millis

@@ -36,6 +36,7 @@ export type HttpRefusalCode =
  * - `aborted`: the caller's signal fired before the first session.
  * - `certificate_untrusted`: the platform does not trust the broker's TLS certificate: unknown authority, another name, or
  *   expired. A peer that had a session keeps dialling.
+ * - `websocket_missing`: the runtime has no WebSocket, and none was passed as `webSocket`.
  * - `connection_lost`: of `join`: no reply came. Retry the same invite with the same identity.
  * - `invite_malformed`: it is no invite, or its signature is wrong.
  * - `name_malformed`: a name is 1 to 64 characters of printable ASCII without `/ , * ( )` and no leading hyphen. Spaces at
@@ -140,6 +141,7 @@ export type SdkCode =
   | 'store_foreign'
   | 'store_corrupt'
   | 'store_failed'
+  | 'websocket_missing'
 
 export type SealpostCode = RefusalCode | SdkCode | HttpRefusalCode
 

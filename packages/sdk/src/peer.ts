@@ -1,7 +1,7 @@
 /** A peer from the application's view. */
 import type { BoxKeys, Identity } from '@sealpost/identity'
 import type { Form } from '@sealpost/protocol'
-import type { EnvelopeId, InviteId, MeshId, Millis, PeerKey } from '@sealpost/std'
+import { type EnvelopeId, type InviteId, type MeshId, type Millis, type PeerKey, withResolvers } from '@sealpost/std'
 import { certificateUntrusted } from './connection/addresses.ts'
 import { clockMs, type LoadedStore, PeerDriver } from './driver.ts'
 import { SealpostError } from './errors.ts'
@@ -114,8 +114,8 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   readonly #addressCount: number
   /** Consecutive attempts that failed because of a certificate. */
   #untrusted = 0
-  readonly #first = Promise.withResolvers<void>()
-  readonly #ended = Promise.withResolvers<SealpostError | null>()
+  readonly #first = withResolvers<void>()
+  readonly #ended = withResolvers<SealpostError | null>()
   readonly #ask: RequestBroker = (question) =>
     new Promise((answered, refused) => this.#driver.engine.requestBroker(question, { replied: answered, refused }))
 
@@ -219,7 +219,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    */
   enqueue(to: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<Enqueued> {
     return new Promise((resolve, refused) => {
-      const receipt = Promise.withResolvers<Receipt>()
+      const receipt = withResolvers<Receipt>()
       receipt.promise.catch(() => undefined) // a caller that awaits the promise gets the error
       this.#driver.engine.enqueue({
         ...postTermsOf(to, options),

@@ -24,7 +24,7 @@ import type {
 import type { ClientFrame, FrameOf, KeyBindingEntry } from '@sealpost/protocol'
 import type { EnvelopeId, GroupId, MeshId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import type { KnownAddresses, ShardRefusal } from './connection/addresses.ts'
-import type { SealpostCode, SealpostError } from './errors.ts'
+import { type SealpostCode, SealpostError } from './errors.ts'
 import type { DeliveryReceipt } from './inbox/inbox.ts'
 import type { Message, OpenVerdict } from './inbox/message.ts'
 import type { Receipt } from './outbox/lane.ts'
@@ -80,9 +80,13 @@ export interface WebSocketLike {
 
 export type WebSocketConstructor = new (url: string, protocols: string[]) => WebSocketLike
 
+/** @throws SealpostError `websocket_missing` */
 export function platformWebSocket(): WebSocketConstructor {
-  return WebSocket as unknown as WebSocketConstructor
+  if (typeof WebSocket === 'function') return WebSocket as unknown as WebSocketConstructor
+  throw new SealpostError('websocket_missing', MISSING)
 }
+
+const MISSING = 'This runtime has no WebSocket: use Node 22 or later, or pass a WebSocket class as `webSocket`.'
 
 export interface ConnectionTarget {
   /** The addresses of the cluster, at least one, dialled in turn. */

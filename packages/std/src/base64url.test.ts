@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { CODECS, decodeStrictly, fromBase64url, toBase64url } from './base64url.ts'
+import { BASE64_CODECS, decodeStrictly, fromBase64url, toBase64url } from './encodings.ts'
 
 test("the output equals Node's, and is decoded again", () => {
   fc.assert(
@@ -25,11 +25,11 @@ test.each([
   ['another letter', 'AAÄ'],
 ])('%s is refused', (_, text) => {
   expect(() => fromBase64url(text)).toThrow(SyntaxError)
-  for (const codec of Object.values(CODECS)) expect(() => decodeStrictly(text, codec)).toThrow(SyntaxError)
+  for (const codec of Object.values(BASE64_CODECS)) expect(() => decodeStrictly(text, codec)).toThrow(SyntaxError)
 })
 
 test('the codec for older platforms behaves like the native one', () => {
-  const { native, atob } = CODECS
+  const { native, atob } = BASE64_CODECS
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 20_000 }), (bytes) => {
       expect(atob.encode(bytes)).toBe(native.encode(bytes))

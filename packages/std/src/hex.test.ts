@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { CODECS, fromHex, isHex, isSameBytes, toHex } from './hex.ts'
+import { fromHex, HEX_CODECS, isHex, isSameBytes, toHex } from './encodings.ts'
 
 test('hex round-trips', () => {
   const bytes = Uint8Array.from({ length: 256 }, (_, i) => i)
@@ -20,7 +20,7 @@ test('hex of another length is not accepted for a fixed one', () => {
 })
 
 test('the codec for older platforms behaves like the native one', () => {
-  const { native, table } = CODECS
+  const { native, table } = HEX_CODECS
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 100 }), fc.string(), (bytes, text) => {
       expect(table.encode(bytes)).toBe(native.encode(bytes))

@@ -1,5 +1,5 @@
 /** Ids, errors, encodings and rules for names, for every package. Imports nothing. */
-export { fromBase64url, toBase64url } from './base64url.ts'
+export { withResolvers } from './deferred.ts'
+export { fromBase64url, fromHex, isHex, isSameBytes, toBase64url, toHex } from './encodings.ts'
 export * from './errors.ts'
-export { fromHex, isHex, isSameBytes, toHex } from './hex.ts'
 export * from './ids.ts'

@@ -33,6 +33,7 @@ import {
   OperatingError,
   type PeerKey,
   tidyName,
+  withResolvers,
 } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
 import { BINDING_MS } from '../keys/key-epochs.ts'
@@ -228,8 +229,8 @@ class Dial {
   readonly #form: Form
   readonly #timer: ReturnType<typeof setTimeout>
   readonly #frames: ServerFrame[] = []
-  readonly #failure = Promise.withResolvers<never>()
-  #news = Promise.withResolvers<void>()
+  readonly #failure = withResolvers<never>()
+  #news = withResolvers<void>()
 
   constructor({ url, form, webSocket: WebSocket, withinMs }: DialOptions) {
     const subprotocol = Object.entries(SUBPROTOCOLS).find(([, its]) => its === form)![0]
@@ -273,7 +274,7 @@ class Dial {
     if (!decoded?.ok) return this.#fail(refusedBy('frame_malformed'))
     this.#frames.push(decoded.frame)
     this.#news.resolve()
-    this.#news = Promise.withResolvers()
+    this.#news = withResolvers()
   }
 
   #closed(closeNumber: number): void {

@@ -4,11 +4,10 @@ import { BODY_BYTES_MAX, type FrameOf } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import { refusedBy, SealpostError } from '../errors.ts'
 import type { OpenedEnvelope, OpenedMessage, PushedDelivery } from '../inbox/message.ts'
-import type { OutgoingMessage, Receipt } from '../outbox/lane.ts'
+import type { GroupMessage, GroupMessageTerms, OutgoingMessage, Receipt } from '../outbox/lane.ts'
 import { keptForLater, type Orphan, type SharedBodyStore } from '../outbox/persistent-outbox.ts'
 import type { GroupCrypto, PeerEvent } from '../ports.ts'
 import type { BrokerRequestOf } from '../requests/requests.ts'
-import type { GroupMessage, GroupMessageTerms, MessageRecorder } from './group-message.ts'
 import { GroupStatements } from './statement-cache.ts'
 
 export interface GroupClientPorts {
@@ -23,6 +22,19 @@ export interface GroupClientPorts {
   readonly unlock: (sender: PeerKey) => void
   readonly bodies: SharedBodyStore | null
   readonly current: (peer: PeerKey) => PeerKey
+}
+
+/** Records messages to a group in its history: an open `State` of the group is one. */
+export interface MessageRecorder {
+  /**
+   * @throws SealpostError `key_missing` while it has no key to seal them under; `value_too_large` if no record can
+   *   hold the note
+   */
+  checkNote(note: Note | undefined): void
+  /** Returns the history record to store with the sealed body; the ticket opens the body. */
+  sealRecord(message: { readonly ticket: Uint8Array; readonly note: Note }): Uint8Array
+  /** The record is stored; called once for each member that the message is stored for. */
+  recorded(record: Uint8Array): void
 }
 
 const newsOf = (group: GroupStatement): PeerEvent =>

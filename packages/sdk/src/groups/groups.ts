@@ -1,13 +1,18 @@
 /** Groups, from the application's view. The owner's signature decides membership; the sender chooses recipients. */
 import { GROUP_MEMBERS_MAX, type GroupStatement, isGroupEnded, isMemberListName } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
-import { type GroupId, isChosenName, NAME_RULE, type PeerKey, tidyName } from '@sealpost/std'
+import { type GroupId, isChosenName, NAME_RULE, type PeerKey, tidyName, withResolvers } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import { bytesOf } from '../inbox/message.ts'
 import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import type { RequestBroker } from '../requests/requests.ts'
-import { type GroupClient, isGroupMember, type MemberOutcome, unknownGroup } from './group-client.ts'
-import type { MessageRecorder } from './group-message.ts'
+import {
+  type GroupClient,
+  isGroupMember,
+  type MemberOutcome,
+  type MessageRecorder,
+  unknownGroup,
+} from './group-client.ts'
 
 /** The common part of a group and a pool: a named set of peers that its owner changes by statements. */
 interface MemberListView {
@@ -253,7 +258,7 @@ class Gathering {
   readonly #expected = new Set<PeerKey>()
   readonly #outcomes: MemberOutcome[] = []
   #promised: Map<PeerKey, PromiseWithResolvers<Receipt>> | null = null
-  readonly #stored = Promise.withResolvers<readonly MemberOutcome[]>()
+  readonly #stored = withResolvers<readonly MemberOutcome[]>()
 
   constructor(resolve: (posted: PendingGroupSend) => void) {
     this.#resolve = resolve
@@ -290,7 +295,7 @@ class Gathering {
 
   #promises(members: readonly PeerKey[]): Map<PeerKey, Promise<Receipt>> {
     if (!this.#promised) {
-      this.#promised = new Map(members.map((member) => [member, Promise.withResolvers<Receipt>()]))
+      this.#promised = new Map(members.map((member) => [member, withResolvers<Receipt>()]))
       for (const { promise } of this.#promised.values()) promise.catch(() => undefined) // reported by `stored` too
       for (const outcome of this.#outcomes) this.#tell(outcome)
     }

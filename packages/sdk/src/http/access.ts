@@ -13,7 +13,7 @@ import {
   verifyBroker,
 } from '@sealpost/identity'
 import { PROTOCOL_VERSIONS } from '@sealpost/protocol'
-import { fromBase64url, type MeshId, type Millis, type PeerKey, toBase64url } from '@sealpost/std'
+import { fromBase64url, type MeshId, type Millis, type PeerKey, toBase64url, withResolvers } from '@sealpost/std'
 import { certificateErrorCode, certificateUntrusted, judgeKey } from '../connection/addresses.ts'
 import { wrongBroker } from '../connection/connection.ts'
 import { backoffMs } from '../connection/timing.ts'
@@ -238,7 +238,7 @@ function unstalled(answer: Response, { cut, stallMs }: { cut: AbortController; s
   const body = new ReadableStream<Uint8Array>(
     {
       async pull(controller) {
-        const stalled = Promise.withResolvers<never>()
+        const stalled = withResolvers<never>()
         const timer = setTimeout(() => stalled.reject(new Error('The response stalled.')), stallMs)
         try {
           const { value, done } = await Promise.race([reader.read(), stalled.promise])

@@ -1,9 +1,8 @@
 /** A received message from the application's view. */
 import type { Note, StreamPosition } from '@sealpost/identity'
 import type { FrameOf, Priority, ReceiptWish, Terms } from '@sealpost/protocol'
-import type { DeliveryId, EnvelopeId, Millis, PeerKey, PoolId } from '@sealpost/std'
+import type { DeliveryId, EnvelopeId, GroupId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { MessageGroup } from '../groups/group-message.ts'
 import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 
 /** Carries out the methods of a message; the engine implements it. */
@@ -44,6 +43,14 @@ export interface OpenedHeader {
 }
 
 export type OpenedMessage = OpenedEnvelope & { readonly group?: MessageGroup; readonly pool?: MessagePool }
+
+/** The group of a received message, proven by the sender's box and the owner's signature. */
+export interface MessageGroup {
+  readonly id: GroupId
+  readonly name: string
+  /** The epoch of the statement that the sender used. */
+  readonly epoch: number
+}
 
 /** The pool that the sender addressed. */
 export interface MessagePool {

@@ -19,7 +19,6 @@ import {
 } from '@sealpost/protocol'
 import { type EnvelopeId, type GroupId, isHex, type Millis, type PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
-import type { GroupMessage } from '../groups/group-message.ts'
 
 /** A queue in one array, because `shift` of a plain array moves all later items. */
 export class Fifo<T> {
@@ -98,6 +97,34 @@ export interface OutgoingMessage extends OutgoingTerms {
   readonly kept?: (outboxNo: number) => void
   /** It has an id now; the broker has not received it. */
   readonly sealed?: (envelopeId: EnvelopeId) => void
+}
+
+export interface GroupMessageTerms {
+  readonly priority: Priority
+  readonly ttlSeconds: number
+  readonly terms?: SendTerms | undefined
+  /** Sealed with the body, together with the group's id. */
+  readonly note?: Note | undefined
+}
+
+/** A message to a group: its body sealed once, and the common part of its envelopes, which all refer to this object. */
+export interface GroupMessage {
+  readonly groupId: GroupId
+  readonly epoch: number
+  readonly bodyId: string
+  /** The sealed body. */
+  readonly bytes: Uint8Array
+  /** The body of each envelope: content key and hash. */
+  readonly ticket: Uint8Array
+  readonly terms: GroupMessageTerms
+  /** The history record, or undefined for none. */
+  readonly record?: Uint8Array | undefined
+  /** The addressed members; empty if an earlier process sent it. */
+  readonly members: readonly PeerKey[]
+  /** It was already sealed again for the current members, which happens once. */
+  readonly isSecond: boolean
+  /** Members whose envelopes were refused because the group changed; it is sealed again for them. */
+  readonly owed: Set<PeerKey>
 }
 
 /**

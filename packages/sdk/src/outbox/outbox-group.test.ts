@@ -1,9 +1,9 @@
 import { encodeJson, FRAME_BYTES_MAX, type FrameOf } from '@sealpost/protocol'
 import { type GroupId, toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import type { GroupMessage } from '../groups/group-message.ts'
 import { groupPeer } from '../test/groups.ts'
 import { LIMITS, World } from '../test/outbox.ts'
+import type { GroupMessage } from './lane.ts'
 
 const GROUP = 'c0'.repeat(16) as GroupId
 const NONE = '0'.repeat(32)

@@ -15,11 +15,11 @@ import type { Correspondent } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf, type NackCode, PRIORITIES, refusal, type SendTerms } from '@sealpost/protocol'
 import { isHex, type Millis, type PeerKey } from '@sealpost/std'
 import { finalRefusal, maybeSent, refusedBy, SealpostError } from '../errors.ts'
-import type { GroupMessage } from '../groups/group-message.ts'
 import { type CryptoPort, type EnginePart, NO_FRAMES, type PeerCounters } from '../ports.ts'
 import type { StoreRecord } from '../stores/store.ts'
 import {
   Fifo,
+  type GroupMessage,
   Lane,
   type OutboxEntry,
   type OutgoingItem,

@@ -8,9 +8,8 @@
 import { concatBytes, TICKET_BYTES } from '@sealpost/identity'
 import type { Millis } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { GroupMessage } from '../groups/group-message.ts'
 import type { OutboxRecord, SealedRecord, SharedBodyRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
-import type { OutboxEntry, OutgoingMessage, OutgoingTerms } from './lane.ts'
+import type { GroupMessage, OutboxEntry, OutgoingMessage, OutgoingTerms } from './lane.ts'
 
 /** Stored bodies of group messages: each once, as long as one of its envelopes waits or is owed to a member. */
 export class SharedBodyStore {

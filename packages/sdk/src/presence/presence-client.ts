@@ -28,7 +28,7 @@ export interface Status {
 }
 
 export class PresenceClient implements EnginePart {
-  readonly presence = new Map<PeerKey, PresenceEntry>()
+  readonly presence: Map<PeerKey, PresenceEntry> = new Map()
   readonly #changed: (entry: PresenceEntry) => void
   #status: FrameOf<'status'> | null = null
   #isStatusSaid = true

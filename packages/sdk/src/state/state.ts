@@ -15,7 +15,7 @@ import {
 } from '@sealpost/identity'
 import { GROUP_EPOCH_LAST, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { MessageRecorder } from '../groups/group-message.ts'
+import type { MessageRecorder } from '../groups/group-client.ts'
 import type { Access } from './access.ts'
 import { type EntryVerifier, noKey, type SpaceMemory, type StateEntry } from './entry-verifier.ts'
 import type { KeyMaintenance } from './key-maintenance.ts'

@@ -4,11 +4,18 @@
  * requests that a batch of changes be stored, and continues when the reply comes.
  */
 import type { StreamId } from '@sealpost/identity'
-import type { DeliveryId, EnvelopeId, GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
+import {
+  type DeliveryId,
+  type EnvelopeId,
+  type GroupId,
+  type MeshId,
+  type Millis,
+  type PeerKey,
+  withResolvers,
+} from '@sealpost/std'
 import type { KnownAddresses } from '../connection/addresses.ts'
 import { SealpostError } from '../errors.ts'
-import type { GroupMessageTerms } from '../groups/group-message.ts'
-import type { OutgoingTerms } from '../outbox/lane.ts'
+import type { GroupMessageTerms, OutgoingTerms } from '../outbox/lane.ts'
 
 /**
  * One store belongs to one peer, and to one process at a time.
@@ -246,7 +253,7 @@ export class StoreWriter {
 export class WriteBehindStore {
   readonly #store: PeerStore
   readonly #writer: StoreWriter
-  readonly #failed = Promise.withResolvers<void>()
+  readonly #failed = withResolvers<void>()
   #failure: SealpostError | null = null
 
   constructor(store: PeerStore) {

@@ -2,10 +2,9 @@
 import type { GroupStatement } from '@sealpost/identity'
 import type { GroupId, MeshId, PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
-import { GroupSender, type MemberOutcome } from '../groups/group-client.ts'
-import type { GroupMessage, MessageRecorder } from '../groups/group-message.ts'
+import { GroupSender, type MemberOutcome, type MessageRecorder } from '../groups/group-client.ts'
 import { GroupStatements } from '../groups/statement-cache.ts'
-import type { OutgoingMessage } from '../outbox/lane.ts'
+import type { GroupMessage, OutgoingMessage } from '../outbox/lane.ts'
 import type { PeerEvent } from '../ports.ts'
 import { fakeGroups } from './fake-groups.ts'
 

@@ -4,13 +4,27 @@
  */
 import { type DeviceStatement, isDeviceLabel } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf } from '@sealpost/protocol'
-import { type GroupId, isChosenName, type Millis, NAME_RULE, type PeerKey, tidyName } from '@sealpost/std'
+import {
+  type GroupId,
+  isChosenName,
+  type Millis,
+  NAME_RULE,
+  type PeerKey,
+  tidyName,
+  withResolvers,
+} from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
 import type { MemberOutcome } from '../groups/group-client.ts'
-import type { GroupMessage, GroupMessageTerms } from '../groups/group-message.ts'
 import type { GroupSendOptions } from '../groups/groups.ts'
 import { bytesOf, type SenderUser } from '../inbox/message.ts'
-import { type OutgoingMessage, postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
+import {
+  type GroupMessage,
+  type GroupMessageTerms,
+  type OutgoingMessage,
+  postTermsOf,
+  type Receipt,
+  type SendOptions,
+} from '../outbox/lane.ts'
 import type { CryptoPort, PeerEvent, UserCrypto, UserKeys, UserTamper } from '../ports.ts'
 import type { BrokerRequestOf, ReplyHandler, RequestBroker } from '../requests/requests.ts'
 
@@ -151,7 +165,7 @@ export class Users {
     const devices = new Map<PeerKey, Promise<Receipt>>()
     const gathered: Promise<MemberOutcome>[] = []
     const answersOf = (device: PeerKey) => {
-      const { promise, resolve, reject } = Promise.withResolvers<Receipt>()
+      const { promise, resolve, reject } = withResolvers<Receipt>()
       devices.set(device, promise)
       gathered.push(outcomeOf(device, promise))
       return { accepted: resolve, refused: reject }

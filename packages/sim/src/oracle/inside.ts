@@ -3,7 +3,7 @@
  * allows and checks: after a rename it does not compile.
  */
 import type { Engine } from '@sealpost/core'
-import type { PeerEngine } from '@sealpost/sdk'
+import type { PeerEngine } from '@sealpost/sdk/engine'
 import type { Oracle } from './oracle.ts'
 
 type SessionOf<Sessions> = Sessions extends ReadonlyMap<unknown, infer Session> ? Session : never

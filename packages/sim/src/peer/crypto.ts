@@ -7,7 +7,7 @@ import type { GroupEntry } from '@sealpost/core'
 import type { Correspondent, EnvelopeDraft } from '@sealpost/identity'
 import type { FrameOf, KeyBindingEntry } from '@sealpost/protocol'
 import type { MemoryDatabase } from '@sealpost/queue/memory'
-import type { CryptoPort, GroupCrypto, OpenVerdict, PoolCrypto } from '@sealpost/sdk'
+import type { CryptoPort, GroupCrypto, OpenVerdict, PoolCrypto } from '@sealpost/sdk/engine'
 import {
   type EnvelopeId,
   fromHex,

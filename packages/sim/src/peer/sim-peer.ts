@@ -1,6 +1,7 @@
 /** A peer: the SDK's real engine on the simulated network, and an application that is sometimes slow or throws. */
 import { type ClientFrame, NO_THREAD, type Priority, type SendTerms } from '@sealpost/protocol'
-import { type Message, type PeerEffects, PeerEngine, type PeerEvent } from '@sealpost/sdk'
+import type { Message, PeerEvent } from '@sealpost/sdk'
+import { type PeerEffects, PeerEngine } from '@sealpost/sdk/engine'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SimulatedLink } from '../network.ts'
 import type { SendDoubts } from '../oracle/oracle.ts'

@@ -1,5 +1,6 @@
 /** Stores of simulated peers, on disks that are slow. */
-import type { EngineStore, Message, StoreChange, StoreRecord } from '@sealpost/sdk'
+import type { Message, StoreChange, StoreRecord } from '@sealpost/sdk'
+import type { EngineStore } from '@sealpost/sdk/engine'
 import { type Millis, type Random, seededRandom } from '@sealpost/std'
 import type { VirtualClock } from '../clock.ts'
 

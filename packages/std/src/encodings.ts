@@ -1,0 +1,128 @@
+/** Hex and base64url, strict: one value has one spelling. */
+
+declare const btoa: (text: string) => string
+declare const atob: (text: string) => string
+
+const DIGITS = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'))
+const NONE = 0xff
+const NIBBLES = new Uint8Array(128).fill(NONE)
+for (let nibble = 0; nibble < 16; nibble++) NIBBLES[nibble.toString(16).charCodeAt(0)] = nibble
+
+const nibbleAt = (text: string, at: number): number => NIBBLES[text.charCodeAt(at)] ?? NONE
+
+/** Lower-case hex. */
+interface HexCodec {
+  encode(bytes: Uint8Array): string
+  /** Returns null when `text` is not lower-case hex of whole bytes. */
+  decode(text: string): Uint8Array | null
+}
+
+/** Available in Bun, Deno, Node 25 and browsers of 2025: reads 400 bytes in 0.2 µs, where the table takes 1.8 µs. */
+const NATIVE_HEX: HexCodec = {
+  encode: (bytes) => bytes.toHex(),
+  decode: (text) => {
+    try {
+      const bytes = Uint8Array.fromHex(text)
+      return bytes.toHex() === text ? bytes : null // the platform accepts upper case
+    } catch {
+      return null
+    }
+  },
+}
+
+/** For older platforms, including Node 22. */
+const HEX_BY_TABLE: HexCodec = {
+  encode: (bytes) => {
+    let text = ''
+    for (const byte of bytes) text += DIGITS[byte]
+    return text
+  },
+  decode: (text) => {
+    const bytes = new Uint8Array(text.length >> 1)
+    let seen = text.length & 1 ? NONE : 0
+    for (let i = 0; i < bytes.length; i++) {
+      const high = nibbleAt(text, i * 2)
+      const low = nibbleAt(text, i * 2 + 1)
+      seen |= high | low
+      bytes[i] = (high << 4) | low
+    }
+    return seen > 15 ? null : bytes
+  },
+}
+
+/** For tests: both codecs must behave the same. */
+export const HEX_CODECS = { native: NATIVE_HEX, table: HEX_BY_TABLE }
+
+const hex = 'fromHex' in Uint8Array ? NATIVE_HEX : HEX_BY_TABLE
+
+export const toHex = (bytes: Uint8Array): string => hex.encode(bytes)
+
+/** Uses the table: it allocates nothing, and is faster than a regular expression at the length of a key. */
+export function isHex(text: unknown, byteLength: number): text is string {
+  if (typeof text !== 'string' || text.length !== byteLength * 2) return false
+  for (let at = 0; at < text.length; at++) if (nibbleAt(text, at) === NONE) return false
+  return true
+}
+
+/** @throws SyntaxError when `text` is not lower-case hex of whole bytes. */
+export function fromHex(text: string): Uint8Array {
+  const bytes = hex.decode(text)
+  if (!bytes) throw new SyntaxError('not lower-case hex')
+  return bytes
+}
+
+/** Compares in a time that depends on the bytes, so don't use it for secrets. */
+export function isSameBytes(a: Uint8Array, b: Uint8Array): boolean {
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false
+  return a.length === b.length
+}
+
+/** Base64url without padding. */
+interface Base64Codec {
+  encode(bytes: Uint8Array): string
+  /** @throws Error on text that is not Base64 */
+  decode(text: string): Uint8Array
+}
+
+const WRITE = { alphabet: 'base64url', omitPadding: true } as const
+const READ = { alphabet: 'base64url' } as const
+/** Arguments for one call of `String.fromCharCode`; more could overflow the stack. */
+const CHUNK = 0x2000
+
+/** Available in Bun, Deno, Node 25 and browsers of 2025: reads 400 bytes in 0.5 µs, where `atob` takes 18 µs. */
+const NATIVE_BASE64: Base64Codec = {
+  encode: (bytes) => bytes.toBase64(WRITE),
+  decode: (text) => Uint8Array.fromBase64(text, READ),
+}
+
+/** For older platforms, including Node 22. */
+const BASE64_BY_ATOB: Base64Codec = {
+  encode: (bytes) => {
+    let text = ''
+    for (let at = 0; at < bytes.length; at += CHUNK) text += String.fromCharCode(...bytes.subarray(at, at + CHUNK))
+    return btoa(text).replace(/=+$/, '').replaceAll('+', '-').replaceAll('/', '_')
+  },
+  decode: (text) => Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (char) => char.charCodeAt(0)),
+}
+
+/** For tests: both codecs must behave the same. */
+export const BASE64_CODECS = { native: NATIVE_BASE64, atob: BASE64_BY_ATOB }
+
+const base64 = 'fromBase64' in Uint8Array ? NATIVE_BASE64 : BASE64_BY_ATOB
+
+export const toBase64url = (bytes: Uint8Array): string => base64.encode(bytes)
+
+/** @throws SyntaxError when `text` is not what `toBase64url` returns for some bytes. */
+export const fromBase64url = (text: string): Uint8Array => decodeStrictly(text, base64)
+
+/** Platforms accept padding, white space and stray bits; encoding the result again detects all of them. */
+export function decodeStrictly(text: string, { encode, decode }: Base64Codec): Uint8Array {
+  let bytes: Uint8Array | null = null
+  try {
+    bytes = decode(text)
+  } catch {
+    // Refused below, like text with a second spelling.
+  }
+  if (!bytes || encode(bytes) !== text) throw new SyntaxError('not base64url without padding')
+  return bytes
+}

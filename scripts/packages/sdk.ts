@@ -1,0 +1,153 @@
+/**
+ * Builds `@sealpost/sdk` as it is published: one package of ES modules and declarations, one file for each source file, so that a
+ * bundler drops what an application doesn't use. The workspace packages that the SDK imports are inside it.
+ */
+import { spawnSync } from 'node:child_process'
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { basename, dirname, join, relative } from 'node:path'
+
+export const ROOT = join(import.meta.dirname, '../..')
+const PACKAGES = join(ROOT, 'packages')
+const SDK = join(PACKAGES, 'sdk')
+/** Workspace packages that become folders of the published one. */
+const PARTS = ['identity', 'protocol', 'std']
+/** Entries for this repository only. The engine's interface may change at any time. */
+const UNPUBLISHED = ['./backoff', './engine', './testing', './testing-attachments']
+
+interface Manifest {
+  readonly version: string
+  readonly exports: Readonly<Record<string, string>>
+  readonly dependencies: Readonly<Record<string, string>>
+}
+
+/** The published entries and their source files, relative to `packages/sdk`. */
+export function publishedEntries(): readonly (readonly [entry: string, source: string])[] {
+  return Object.entries(manifestOf('sdk').exports).filter(([entry]) => !UNPUBLISHED.includes(entry))
+}
+
+/** Builds the package into `folder`, replacing it. @throws Error with the compiler's output */
+export function buildSdk(folder: string): void {
+  rmSync(folder, { recursive: true, force: true })
+  mkdirSync(folder, { recursive: true })
+  const emitted = mkdtempSync(join(tmpdir(), 'sealpost-sdk-'))
+  try {
+    emit(emitted)
+    for (const path of readdirSync(emitted, { recursive: true, encoding: 'utf8' })) {
+      if (/\.(?:js|map|ts)$/.test(path)) publish(emitted, path, folder)
+    }
+  } finally {
+    rmSync(emitted, { recursive: true, force: true })
+  }
+  writeFileSync(join(folder, 'package.json'), `${JSON.stringify(publishedManifest(), null, 2)}\n`)
+  cpSync(join(SDK, 'README.md'), join(folder, 'README.md'))
+  cpSync(join(ROOT, 'LICENSE'), join(folder, 'LICENSE'))
+}
+
+/** Builds and packs the package. @returns the path of the tarball in `destination` */
+export function packSdk(destination: string): string {
+  const folder = join(destination, 'sdk')
+  buildSdk(folder)
+  run([process.execPath, 'pm', 'pack', '--quiet', '--destination', destination], folder)
+  return join(destination, `sealpost-sdk-${manifestOf('sdk').version}.tgz`)
+}
+
+function manifestOf(name: string): Manifest {
+  return JSON.parse(readFileSync(join(PACKAGES, name, 'package.json'), 'utf8')) as Manifest
+}
+
+/** Each specifier of a part, such as `@sealpost/identity/key-file`, and its source file below `packages/`. */
+function sourcesOfParts(): ReadonlyMap<string, string> {
+  const pairs = PARTS.flatMap((part) =>
+    Object.entries(manifestOf(part).exports).map(
+      ([entry, source]) => [`@sealpost/${part}${entry.slice(1)}`, join(part, source)] as const,
+    ),
+  )
+  return new Map(pairs)
+}
+
+function emit(outDir: string): void {
+  const config = join(outDir, 'tsconfig.json')
+  const paths = [...sourcesOfParts()].map(([specifier, source]) => [specifier, [join(PACKAGES, source)]])
+  const compilerOptions = {
+    target: 'ES2022',
+    lib: ['ESNext', 'DOM', 'DOM.Iterable', 'DOM.AsyncIterable'],
+    types: ['bun'],
+    typeRoots: [join(ROOT, 'node_modules/@types')],
+    paths: Object.fromEntries(paths),
+    rootDir: PACKAGES,
+    outDir,
+    noEmit: false,
+    declaration: true,
+    stripInternal: true,
+    sourceMap: true,
+    inlineSources: true,
+    rewriteRelativeImportExtensions: true,
+  }
+  const files = publishedEntries().map(([, source]) => join(SDK, source))
+  writeFileSync(config, JSON.stringify({ extends: join(ROOT, 'tsconfig.base.json'), compilerOptions, files }))
+  run([join(ROOT, 'node_modules/.bin/tsc'), '-p', config], outDir)
+}
+
+/** Copies an emitted file, `sdk/src/peer.js` to `dist/sdk/peer.js`, with specifiers that lead to files of the package. */
+function publish(emitted: string, path: string, folder: string): void {
+  const target = join(folder, placeOf(path))
+  const text = readFileSync(join(emitted, path), 'utf8')
+  mkdirSync(dirname(target), { recursive: true })
+  writeFileSync(target, path.endsWith('.map') ? withOwnSource(text) : withOwnSpecifiers(text, path))
+}
+
+const placeOf = (path: string): string => join('dist', path.replace(/^(\w+)\/src\//, '$1/'))
+
+/** The map contains the source, so its name need not be a path of the machine that built it. */
+function withOwnSource(text: string): string {
+  const map = JSON.parse(text) as { sources: string[] }
+  return JSON.stringify({ ...map, sources: map.sources.map((source) => basename(source)) })
+}
+
+const SPECIFIER = /(\bfrom |\bimport\(|^import )(['"])([^'"\n]+)\2/gm
+
+function withOwnSpecifiers(text: string, path: string): string {
+  const sources = sourcesOfParts()
+  return text.replace(SPECIFIER, (whole, before: string, quote: string, specifier: string) => {
+    const source = sources.get(specifier)
+    const own = source ? relativeTo(placeOf(path), placeOf(source)) : specifier
+    return own.startsWith('.') ? `${before}${quote}${asModule(own)}${quote}` : whole
+  })
+}
+
+function relativeTo(from: string, to: string): string {
+  const path = relative(dirname(from), to)
+  return path.startsWith('.') ? path : `./${path}`
+}
+
+const asModule = (path: string): string => path.replace(/\.ts$/, '.js')
+
+function publishedManifest(): object {
+  const { version } = manifestOf('sdk')
+  const entries = publishedEntries().map(([entry, source]) => {
+    const place = `./${placeOf(join('sdk', source))}`
+    return [entry, { types: place.replace(/\.ts$/, '.d.ts'), default: asModule(place) }]
+  })
+  const dependencies = PARTS.flatMap((part) => Object.entries(manifestOf(part).dependencies))
+  return {
+    name: '@sealpost/sdk',
+    version,
+    description: 'A peer of a Sealpost mesh: durable, end-to-end encrypted messages for browsers, Node, Bun and Deno',
+    keywords: ['sealpost', 'messaging', 'end-to-end-encryption', 'queue', 'websocket'],
+    license: 'MIT',
+    type: 'module',
+    sideEffects: false,
+    engines: { node: '>=20' },
+    exports: Object.fromEntries(entries),
+    files: ['dist'],
+    dependencies: Object.fromEntries(dependencies.filter(([name]) => !name.startsWith('@sealpost/'))),
+  }
+}
+
+/** Runs a program to its end. @throws Error with its output */
+export function run([program, ...args]: string[], cwd: string): void {
+  const { status, stdout, stderr, error } = spawnSync(program!, args, { cwd, encoding: 'utf8' })
+  if (error) throw error
+  if (status !== 0) throw new Error(`${basename(program!)} ${args.join(' ')} failed:\n${stdout}${stderr}`)
+}
