@@ -6,6 +6,7 @@ import { spawnSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join, relative } from 'node:path'
+import { type Interface, rollUp } from './types.ts'
 
 export const ROOT = join(import.meta.dirname, '../..')
 const PACKAGES = join(ROOT, 'packages')
@@ -26,23 +27,48 @@ export function publishedEntries(): readonly (readonly [entry: string, source: s
   return Object.entries(manifestOf('sdk').exports).filter(([entry]) => !UNPUBLISHED.includes(entry))
 }
 
-/** Builds the package into `folder`, replacing it. @throws Error with the compiler's output */
-export function buildSdk(folder: string): void {
+/**
+ * Builds the package into `folder`, replacing it. Returns the report of its interface; `model`: where to write the model of its
+ * documentation.
+ * @throws Error with the compiler's output
+ */
+export function buildSdk(folder: string, model?: string): string {
   rmSync(folder, { recursive: true, force: true })
   mkdirSync(folder, { recursive: true })
-  const emitted = mkdtempSync(join(tmpdir(), 'sealpost-sdk-'))
-  try {
-    emit(emitted)
-    for (const path of readdirSync(emitted, { recursive: true, encoding: 'utf8' })) {
-      if (/\.(?:js|map|ts)$/.test(path)) publish(emitted, path, folder)
-    }
-  } finally {
-    rmSync(emitted, { recursive: true, force: true })
-  }
   writeFileSync(join(folder, 'package.json'), `${JSON.stringify(publishedManifest(), null, 2)}\n`)
   cpSync(join(SDK, 'README.md'), join(folder, 'README.md'))
   cpSync(join(ROOT, 'LICENSE'), join(folder, 'LICENSE'))
+  const emitted = mkdtempSync(join(tmpdir(), 'sealpost-sdk-'))
+  try {
+    emit(emitted)
+    const declared = join(emitted, 'declared')
+    for (const path of readdirSync(emitted, { recursive: true, encoding: 'utf8' })) {
+      if (/\.js(?:\.map)?$/.test(path)) publish(emitted, path, folder)
+      else if (path.endsWith('.ts')) publish(emitted, path, declared)
+    }
+    const entries = publishedEntries().map(
+      ([entry, source]) => [entry, asDeclaration(placeOf(join('sdk', source)))] as const,
+    )
+    const its = rollUp({ folder: declared, entries, manifest: join(folder, 'package.json') })
+    writeTypes(join(folder, TYPES), its)
+    if (model) cpSync(its.model, model)
+    return its.report
+  } finally {
+    rmSync(emitted, { recursive: true, force: true })
+  }
 }
+
+const TYPES = 'dist/types'
+
+function writeTypes(folder: string, { declarations, entries }: Interface): void {
+  mkdirSync(folder)
+  // `Symbol.asyncDispose`, which an application's own `lib` may lack.
+  writeFileSync(join(folder, 'all.d.ts'), `/// <reference lib="esnext.disposable" />\n${declarations}`)
+  for (const [entry, text] of entries) writeFileSync(join(folder, `${nameOf(entry)}.d.ts`), text)
+}
+
+/** `./key-file` is `key-file`, and `.` is `index`. */
+const nameOf = (entry: string): string => (entry === '.' ? 'index' : entry.slice(2))
 
 /** Builds and packs the package. @returns the path of the tarball in `destination` */
 export function packSdk(destination: string): string {
@@ -79,7 +105,6 @@ function emit(outDir: string): void {
     outDir,
     noEmit: false,
     declaration: true,
-    stripInternal: true,
     sourceMap: true,
     inlineSources: true,
     rewriteRelativeImportExtensions: true,
@@ -122,12 +147,13 @@ function relativeTo(from: string, to: string): string {
 }
 
 const asModule = (path: string): string => path.replace(/\.ts$/, '.js')
+const asDeclaration = (path: string): string => path.replace(/\.ts$/, '.d.ts')
 
 function publishedManifest(): object {
   const { version } = manifestOf('sdk')
   const entries = publishedEntries().map(([entry, source]) => {
-    const place = `./${placeOf(join('sdk', source))}`
-    return [entry, { types: place.replace(/\.ts$/, '.d.ts'), default: asModule(place) }]
+    const types = `./${TYPES}/${nameOf(entry)}.d.ts`
+    return [entry, { types, default: `./${asModule(placeOf(join('sdk', source)))}` }]
   })
   const dependencies = PARTS.flatMap((part) => Object.entries(manifestOf(part).dependencies))
   return {

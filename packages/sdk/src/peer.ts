@@ -119,7 +119,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   readonly #ask: RequestBroker = (question) =>
     new Promise((answered, refused) => this.#driver.engine.requestBroker(question, { replied: answered, refused }))
 
-  /** Use `connect` or `openPeer`. */
+  /** Use `connect` or `openPeer`. @internal */
   constructor(options: ConnectOptions, crypto: CryptoPort & OwnKeys, store: LoadedStore | null = null) {
     const urls = typeof options.url === 'string' ? [options.url] : options.url
     this.#addressCount = urls.length
@@ -179,7 +179,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     return this.#driver.engine.keyEpochs
   }
 
-  /** Use `connect` or `openPeer` instead. */
+  /** Use `connect` or `openPeer` instead. @internal */
   start(): Promise<void> {
     this.#driver.start()
     return this.#first.promise

@@ -96,13 +96,14 @@ export interface DownloadOptions {
 const HASH_BYTES = 32
 const AHEAD = 3
 
-/** Unsealed length of each chunk except the last. */
+/** Unsealed length of each chunk except the last. @internal */
 export const plainBytes = ({ bytes, chunkBytes }: Attachment): number => chunkLayout(bytes, chunkBytes).plainBytes
 
 /**
  * A download verifies each chunk before it yields a byte of it. The envelope's hash proves the list of the chunks'
  * hashes, the list proves each chunk, and the stream proves which is the last: a broker that changes, swaps, repeats,
  * omits or mixes chunks is detected at the first bad one.
+ * @internal
  */
 export async function* download(
   calls: AttachmentBroker,
@@ -185,7 +186,7 @@ const truncated = () => new SealpostError('attachment_truncated', 'The attachmen
 /** The number of attempts for a chunk that never arrives while other requests succeed. */
 const PUT_TRIES = 5
 
-/** All methods throw what `HttpAccess.ask` throws. */
+/** All methods throw what `HttpAccess.ask` throws. @internal */
 export class AttachmentService implements AttachmentBroker {
   readonly #access: HttpAccess
   readonly #path: string

@@ -222,7 +222,7 @@ const CODES =
   /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_(GET|VERIFY|DECODE|DECRYPT)_\w+|CERT_\w+|ERR_TLS_CERT_\w+|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE)|PATH_LENGTH_EXCEEDED)$/
 const DEPTH_MAX = 4
 
-/** Returns the platform's code from a socket or request failure; null for any other failure. */
+/** Returns the platform's code from a socket or request failure; null for any other failure. @internal */
 export function certificateErrorCode(failure: unknown, depth = 0): string | null {
   if (typeof failure !== 'object' || failure === null || depth > DEPTH_MAX) return null
   const { code, error, cause } = failure as { code?: unknown; error?: unknown; cause?: unknown }
@@ -230,6 +230,7 @@ export function certificateErrorCode(failure: unknown, depth = 0): string | null
   return certificateErrorCode(error, depth + 1) ?? certificateErrorCode(cause, depth + 1)
 }
 
+/** @internal */
 export const certificateUntrusted = (trouble: string): SealpostError =>
   new SealpostError(
     'certificate_untrusted',

@@ -113,6 +113,7 @@ type Door = Pick<Invite, 'meshId' | 'brokerKey' | 'url'>
 /**
  * Enrols at this broker, or at the home that it redirects to.
  * @throws SealpostError `wrong_broker`, `moved` if it can't be followed, and the broker's refusals
+ * @internal
  */
 export async function enrolAt(
   door: Door,

@@ -108,7 +108,7 @@ export interface GroupsPorts {
 export class Groups {
   readonly #ports: GroupsPorts
 
-  /** Use `peer.groups` instead. */
+  /** Use `peer.groups` instead. @internal */
   constructor(ports: GroupsPorts) {
     this.#ports = ports
   }

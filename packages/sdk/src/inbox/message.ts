@@ -119,6 +119,7 @@ export class Message {
   readonly #note: Note | null
   readonly #terms: Terms | null
 
+  /** @internal */
   constructor(actions: MessageActions, { pushed, opened, from: whose, receivedAtMs, sessionNo }: MessageParts) {
     this.#actions = actions
     this.sender = pushed.sender

@@ -23,6 +23,7 @@ import {
 
 const FIRST_EPOCH = 1
 
+/** @internal */
 export interface KeyEpochsPorts {
   /** This peer's key file is more reliable than any directory. */
   readonly self: PeerKey
@@ -37,6 +38,7 @@ export class KeyEpochs {
   readonly #keep: (key: string, record: KeyEpochRecord) => void
   readonly #seen = new Map<PeerKey, number>()
 
+  /** @internal */
   constructor({ self, records = [], keep = () => undefined }: KeyEpochsPorts) {
     this.#self = self
     this.#keep = keep
@@ -57,7 +59,7 @@ export class KeyEpochs {
   }
 }
 
-/** Key epochs of a peer that stores them with its mail, or not at all. */
+/** Key epochs of a peer that stores them with its mail, or not at all. @internal */
 export function keptKeyEpochs(
   self: PeerKey,
   writer: StoreWriter | null,
@@ -70,7 +72,7 @@ export function keptKeyEpochs(
 export class StoredKeyEpochs extends KeyEpochs implements AsyncDisposable {
   readonly #store: WriteBehindStore
 
-  /** Use `openKeyEpochs` instead. */
+  /** Use `openKeyEpochs` instead. @internal */
   constructor(self: PeerKey, store: PeerStore, records: readonly StoreRecord[]) {
     const keeping = new WriteBehindStore(store)
     super({ self, records, keep: (key, record) => keeping.put(key, record) })
@@ -104,7 +106,7 @@ export async function openKeyEpochs(
   }
 }
 
-/** Rotates a peer's own keys. */
+/** Rotates a peer's own keys. @internal */
 export interface OwnKeys {
   /** Signs the key, and opens mail with it from now on: others may seal to it before we learn that it is published. */
   bindNext(next: BoxKeys, notAfterMs: Millis): KeyBinding
@@ -115,10 +117,10 @@ export interface OwnKeys {
   readonly user: UserKeys
 }
 
-/** Key bindings are not renewed automatically, and a peer with an expired binding gets no mail. */
+/** Key bindings are not renewed automatically, and a peer with an expired binding gets no mail. @internal */
 export const BINDING_MS = 10 * 365 * 24 * 3600_000
 
-/** May be repeated after a lost reply, with the same key. @throws SealpostError `stale_epoch`, `key_refused` */
+/** May be repeated after a lost reply, with the same key. @throws SealpostError `stale_epoch`, `key_refused` @internal */
 export async function rotateBoxKey(ask: RequestBroker, own: OwnKeys, next: BoxKeys): Promise<void> {
   const { boxKey, boxEpoch, notAfterMs, signature } = own.bindNext(next, Date.now() + BINDING_MS)
   const { outcome } = await ask({ type: 'bind', boxKey, boxEpoch, notAfterMs, signature })
@@ -128,7 +130,7 @@ export async function rotateBoxKey(ask: RequestBroker, own: OwnKeys, next: BoxKe
   own.activate(next)
 }
 
-/** @throws SealpostError `key_taken`, `key_refused` */
+/** @throws SealpostError `key_taken`, `key_refused` @internal */
 export async function rotateIdentity(ask: RequestBroker, keys: OwnKeys, next: Identity): Promise<void> {
   const { boxKey, boxEpoch, notAfterMs, signature } = keys.bindIdentity(next, Date.now() + BINDING_MS)
   const binding = { boxKey, boxEpoch, bindingNotAfterMs: notAfterMs, bindingSignature: signature }

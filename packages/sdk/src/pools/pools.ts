@@ -98,7 +98,7 @@ const CREDIT_MAX = 0xffff
 export class Pools {
   readonly #ports: PoolsPorts
 
-  /** Use `peer.pools` instead. */
+  /** Use `peer.pools` instead. @internal */
   constructor(ports: PoolsPorts) {
     this.#ports = ports
   }

@@ -86,7 +86,7 @@ export class PresenceClient implements EnginePart {
   }
 }
 
-/** @throws SealpostError `summary_malformed`; RangeError for an invalid availability */
+/** @throws SealpostError `summary_malformed`; RangeError for an invalid availability @internal */
 export function validateStatus(status: Status): Status {
   const { availability, summary = '' } = status
   if (!AVAILABILITIES.includes(availability))

@@ -51,7 +51,7 @@ export class Reactions implements AsyncDisposable {
   #watching: Promise<void> = Promise.resolve()
   #failure: unknown = null
 
-  /** Use `openReactions` instead. */
+  /** Use `openReactions` instead. @internal */
   constructor(state: State, { onChange = () => undefined }: ReactionsOptions) {
     this.#state = state
     this.#onChange = onChange

@@ -56,7 +56,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   /** The next positions after records that are not known to be stored. */
   readonly #sealed = new WeakMap<Uint8Array, RecordPosition>()
 
-  /** Use `openState` instead. */
+  /** Use `openState` instead. @internal */
   constructor(parts: StateParts) {
     this.#parts = parts
     this.spaceId = parts.calls.spaceId
@@ -149,7 +149,7 @@ export class State implements MessageRecorder, AsyncDisposable {
     yield* this.#parts.reading.watch({ after: after ?? lastSeq, isWhole, signal: stop })
   }
 
-  /** The SDK calls this and the next two for `group.send(text, { recordIn: state })`. @internal */
+  /** The SDK calls this and the next two for `group.send(text, { recordIn: state })`. */
   checkNote(note: Note | undefined): void {
     if (!this.hasKeys) throw noKey()
     const whole = { ...note, group: this.spaceId, groupEpoch: GROUP_EPOCH_LAST }
@@ -160,7 +160,7 @@ export class State implements MessageRecorder, AsyncDisposable {
     )
   }
 
-  /** A record never names a predecessor that may be missing or follow it: readers would report a gap. @internal */
+  /** A record never names a predecessor that may be missing or follow it: readers would report a gap. */
   sealRecord({ ticket, note }: { ticket: Uint8Array; note: Note }): Uint8Array {
     const { ring, identity, calls } = this.#parts
     const keyEpoch = ring.newest
@@ -174,7 +174,6 @@ export class State implements MessageRecorder, AsyncDisposable {
     return bytes
   }
 
-  /** @internal */
   recorded(record: Uint8Array): void {
     const next = this.#sealed.get(record)
     if (next && this.#sealed.delete(record)) this.#streams.push(next)

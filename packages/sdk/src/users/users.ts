@@ -116,7 +116,7 @@ export interface PendingUserSend {
 export class Users {
   readonly #ports: UsersPorts
 
-  /** Use `peer.users` instead. */
+  /** Use `peer.users` instead. @internal */
   constructor(ports: UsersPorts) {
     this.#ports = ports
   }

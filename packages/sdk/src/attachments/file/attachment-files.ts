@@ -122,7 +122,7 @@ async function isReserved(path: string): Promise<boolean> {
   }
 }
 
-/** Removes the partial download of a file that is no longer wanted. */
+/** Removes the partial download of a file that is no longer wanted. @internal */
 export const forgetPart = (folder: string, { id }: Pick<Attachment, 'id'>): Promise<void> =>
   rm(join(folder, `.sealpost-${id}.part`), { force: true })
 
@@ -144,7 +144,7 @@ export function safeFileName(given: string): string {
   return shortened(named)
 }
 
-/** `report.pdf`, `report (2).pdf`, … */
+/** `report.pdf`, `report (2).pdf`, … @internal */
 export function* fileNames(given: string): Generator<string> {
   const name = safeFileName(given)
   yield name

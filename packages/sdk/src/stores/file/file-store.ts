@@ -36,6 +36,7 @@ export async function openFileStore(path: string): Promise<PeerStore> {
  * A lock is stale if its process is gone; the start time (where there is `/proc`) tells it from a later process of the
  * same number. A lock from another host can't be checked and counts as held: the folder may be shared, or the container
  * may be gone. In that case delete the file by hand.
+ * @internal
  */
 export interface StoreLock {
   release(): Promise<void>
@@ -44,7 +45,7 @@ export interface StoreLock {
 /** On systems other than Linux, host names change with the network, and containers are rare. */
 const HOST = platform() === 'linux' ? hostname() : 'local'
 
-/** @throws SealpostError `store_in_use`, `store_failed` */
+/** @throws SealpostError `store_in_use`, `store_failed` @internal */
 export async function lockStore(path: string): Promise<StoreLock> {
   const folder = dirname(path)
   const prefix = `${basename(path)}.lock-`
@@ -111,7 +112,7 @@ async function startedAt(pid: number): Promise<number> {
  * dropped. A broken frame with whole ones behind it is no torn tail: such a file is refused. The checksum includes salt
  * and position, so that neither blocks of an earlier file nor a body that looks like a frame is ever taken for one.
  */
-/** The file system operations of a journal, so that a test can cut the power between any two of them. */
+/** The file system operations of a journal, so that a test can cut the power between any two of them. @internal */
 export interface FileLayer {
   /** Null: the file does not exist. */
   read(path: string): Promise<Uint8Array | null>
@@ -124,12 +125,14 @@ export interface FileLayer {
   syncFolder(path: string): Promise<void>
 }
 
+/** @internal */
 export interface AppendFile {
   append(bytes: Uint8Array): Promise<void>
   sync(): Promise<void>
   close(): Promise<void>
 }
 
+/** @internal */
 export const nodeFiles: FileLayer = {
   read: async (path) => {
     try {
@@ -186,6 +189,7 @@ interface Kept {
   readonly byteCount: number
 }
 
+/** @internal */
 export class StoreJournal implements PeerStore {
   private readonly files: FileLayer
   private readonly path: string
@@ -356,6 +360,7 @@ const NO_BYTES = new Uint8Array(0)
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 
+/** @internal */
 export function encodeChange({ key, record }: StoreChange): Uint8Array {
   const { bytes = NO_BYTES, ...fields } = (record ?? {}) as { bytes?: Uint8Array }
   const text = encoder.encode(JSON.stringify({ key, fields: record ? fields : null }))
@@ -368,7 +373,7 @@ export function encodeChange({ key, record }: StoreChange): Uint8Array {
   return whole
 }
 
-/** Reads what `encodeChange` wrote, in sequence; the caller has verified the checksum. */
+/** Reads what `encodeChange` wrote, in sequence; the caller has verified the checksum. @internal */
 export function decodeChanges(batch: Uint8Array): StoreChange[] {
   const view = new DataView(batch.buffer, batch.byteOffset, batch.length)
   const changes: StoreChange[] = []

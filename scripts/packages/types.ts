@@ -1,0 +1,152 @@
+/**
+ * The declarations of the published package in one file that refers to no other package, so a class has one declaration whichever
+ * entry it is imported from. Each entry gets a short file with its own names. API Extractor also writes the report of the interface
+ * and the model of its documentation.
+ */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { Extractor, ExtractorConfig, type ExtractorLogLevel } from '@microsoft/api-extractor'
+
+export interface Declarations {
+  /** Where the compiler emitted the declarations of each source file, with specifiers that lead to each other. */
+  readonly folder: string
+  /** Each entry, and the file below `folder` that declares it. */
+  readonly entries: readonly (readonly [entry: string, file: string])[]
+  /** The package. */
+  readonly manifest: string
+}
+
+export interface Interface {
+  /** The text of the one file. */
+  readonly declarations: string
+  /** Of each entry: the text of its file, which expects the other beside it as `all.d.ts`. */
+  readonly entries: ReadonlyMap<string, string>
+  /** The public interface, for a reviewer. */
+  readonly report: string
+  /** The path of the documentation model. */
+  readonly model: string
+}
+
+/** @throws Error with API Extractor's messages */
+export function rollUp({ folder, entries, manifest }: Declarations): Interface {
+  const all = join(folder, 'all.d.ts')
+  const modules = entries.map(([, file]) => `export * from './${file.replace(/\.d\.ts$/, '.js')}'`)
+  writeFileSync(all, `${modules.join('\n')}\n`)
+  const out = join(folder, 'extracted')
+  mkdirSync(out)
+  extract({ folder, all, out, manifest })
+  const declarations = reachable(readFileSync(join(out, 'all.d.ts'), 'utf8'))
+  const names = entries.map(([entry, file]) => [entry, namesOf(join(folder, file), declarations)] as const)
+  const list = names.map(([entry, exported]) => `- \`@sealpost/sdk${entry.slice(1)}\`: ${exported.join(', ')}`)
+  return {
+    declarations,
+    entries: new Map(names.map(([entry, exported]) => [entry, `export { ${exported.join(', ')} } from './all.js'\n`])),
+    report: `# Entries\n\n${list.join('\n')}\n\n${readFileSync(join(out, 'sdk.public.api.md'), 'utf8')}`,
+    model: join(out, 'sdk.api.json'),
+  }
+}
+
+function extract({ folder, all, out, manifest }: { folder: string; all: string; out: string; manifest: string }): void {
+  const silent = { logLevel: 'none' as ExtractorLogLevel }
+  const config = ExtractorConfig.prepare({
+    configObject: {
+      projectFolder: folder,
+      mainEntryPointFilePath: all,
+      newlineKind: 'lf',
+      compiler: { overrideTsconfig: { compilerOptions: COMPILER, files: [all] } },
+      apiReport: {
+        enabled: true,
+        reportFolder: out,
+        reportTempFolder: join(out, 'temp'),
+        reportFileName: 'sdk',
+        reportVariants: ['public'],
+      },
+      docModel: { enabled: true, apiJsonFilePath: join(out, 'sdk.api.json') },
+      dtsRollup: { enabled: true, untrimmedFilePath: '', publicTrimmedFilePath: join(out, 'all.d.ts') },
+      messages: {
+        compilerMessageReporting: { default: { logLevel: 'error' as ExtractorLogLevel } },
+        // Declarations without a tag are public.
+        extractorMessageReporting: {
+          default: { logLevel: 'error' as ExtractorLogLevel },
+          'ae-missing-release-tag': silent,
+          'ae-undocumented': silent,
+          'ae-forgotten-export': silent,
+          'ae-internal-missing-underscore': silent,
+        },
+        tsdocMessageReporting: { default: silent },
+      },
+    },
+    configObjectFullPath: undefined,
+    packageJsonFullPath: manifest,
+  })
+  const messages: string[] = []
+  const { errorCount } = Extractor.invoke(config, {
+    localBuild: true,
+    messageCallback: (message) => {
+      message.handled = true
+      if (message.logLevel === 'error') messages.push(message.formatMessageWithLocation(folder))
+    },
+  })
+  if (errorCount > 0) throw new Error(`API Extractor:\n${messages.join('\n')}`)
+}
+
+const COMPILER = {
+  target: 'ES2022',
+  module: 'ESNext',
+  moduleResolution: 'bundler',
+  lib: ['ESNext', 'DOM', 'DOM.Iterable', 'DOM.AsyncIterable'],
+  types: [],
+  strict: true,
+  skipLibCheck: true,
+}
+
+/** A declaration with its comment, up to the next one. API Extractor writes each at the start of a line, after an empty line. */
+const BLOCKS = /\n\n(?=\/\*\*|export |declare )/
+const NAME = /^(?:export )?(?:declare )?(?:abstract )?(?:class|function\*?|const|interface|type|let) (\w+)/m
+
+/** Leaves out what only internal members refer to, which API Extractor keeps. */
+function reachable(rollup: string): string {
+  const blocks = rollup
+    .split(BLOCKS)
+    .map((text) => ({ text, name: NAME.exec(text)?.[1], words: new Set(codeOf(text).match(/\w+/g)) }))
+  const open = blocks.filter(({ text, name }) => name === undefined || /^export /m.test(text))
+  const seen = new Set(open)
+  for (const { words } of open) {
+    for (const block of blocks) {
+      if (seen.has(block) || !words.has(block.name!)) continue
+      seen.add(block)
+      open.push(block)
+    }
+  }
+  return blocks
+    .filter((block) => seen.has(block))
+    .map(({ text }) => text)
+    .join('\n\n')
+}
+
+const codeOf = (text: string): string => text.replace(/\/\*[\s\S]*?\*\//g, '')
+
+const LIST = /^export (type )?\{([^}]*)\}/gm
+const DECLARED = /^export (?:declare )?(?:abstract )?(class|function\*?|const|interface|type) (\w+)/gm
+
+/** The names that a module exports, with `type` before those without a value. Leaves out what the rollup left out as internal. */
+function namesOf(file: string, rollup: string): string[] {
+  const text = readFileSync(file, 'utf8')
+  const isPublic = new Set([...rollup.matchAll(DECLARED)].map(([, , name]) => name))
+  const names = new Map<string, string>()
+  for (const [, isType, list] of text.matchAll(LIST)) {
+    for (const item of list!.split(',').map((one) => one.trim())) {
+      const name = item.replace(/^type /, '')
+      if (name !== '') names.set(name, isType || item !== name ? `type ${name}` : name)
+    }
+  }
+  for (const [, kind, name] of text.matchAll(DECLARED)) {
+    names.set(name!, kind === 'interface' || kind === 'type' ? `type ${name}` : name!)
+  }
+  return [...names]
+    .filter(([name]) => isPublic.has(name))
+    .map(([, item]) => item)
+    .sort(byName)
+}
+
+const byName = (a: string, b: string): number => a.replace('type ', '').localeCompare(b.replace('type ', ''), 'en')
