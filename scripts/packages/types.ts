@@ -1,7 +1,7 @@
 /**
  * The declarations of the published package in one file that refers to no other package, so a class has one declaration whichever
- * entry it is imported from. Each entry gets a short file with its own names. API Extractor also writes the report of the interface
- * and the model of its documentation.
+ * entry it is imported from. Each entry gets a short file with its own names. The report of the interface is the same
+ * file without comments.
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -41,7 +41,7 @@ export function rollUp({ folder, entries, manifest }: Declarations): Interface {
   return {
     declarations,
     entries: new Map(names.map(([entry, exported]) => [entry, `export { ${exported.join(', ')} } from './all.js'\n`])),
-    report: `# Entries\n\n${list.join('\n')}\n\n${readFileSync(join(out, 'sdk.public.api.md'), 'utf8')}`,
+    report: reportOf(list, declarations),
     model: join(out, 'sdk.api.json'),
   }
 }
@@ -54,13 +54,7 @@ function extract({ folder, all, out, manifest }: { folder: string; all: string; 
       mainEntryPointFilePath: all,
       newlineKind: 'lf',
       compiler: { overrideTsconfig: { compilerOptions: COMPILER, files: [all] } },
-      apiReport: {
-        enabled: true,
-        reportFolder: out,
-        reportTempFolder: join(out, 'temp'),
-        reportFileName: 'sdk',
-        reportVariants: ['public'],
-      },
+      apiReport: { enabled: false },
       docModel: { enabled: true, apiJsonFilePath: join(out, 'sdk.api.json') },
       dtsRollup: { enabled: true, untrimmedFilePath: '', publicTrimmedFilePath: join(out, 'all.d.ts') },
       messages: {
@@ -125,6 +119,15 @@ function reachable(rollup: string): string {
 }
 
 const codeOf = (text: string): string => text.replace(/\/\*[\s\S]*?\*\//g, '')
+
+/** The whole interface without its comments. */
+function reportOf(entries: readonly string[], declarations: string): string {
+  const code = codeOf(declarations)
+    .replace(/\s*$/gm, '')
+    .replace(/\n{2,}/g, '\n')
+    .trim()
+  return `# The interface of @sealpost/sdk\n\n${entries.join('\n')}\n\n\`\`\`ts\n${code}\n\`\`\`\n`
+}
 
 const LIST = /^export (type )?\{([^}]*)\}/gm
 const DECLARED = /^export (?:declare )?(?:abstract )?(class|function\*?|const|interface|type) (\w+)/gm

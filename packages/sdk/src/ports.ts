@@ -21,7 +21,7 @@ import type {
   StreamId,
   Transcript,
 } from '@sealpost/identity'
-import type { ClientFrame, FrameOf, KeyBindingEntry } from '@sealpost/protocol'
+import type { Availability, ClientFrame, Death, FrameOf, KeyBindingEntry } from '@sealpost/protocol'
 import type { EnvelopeId, GroupId, MeshId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import type { KnownAddresses, ShardRefusal } from './connection/addresses.ts'
 import { type SealpostCode, SealpostError } from './errors.ts'
@@ -265,7 +265,12 @@ export type UserTamper =
   | 'device_of_another'
   | 'succession_forked'
 
-export type LostMessage = Readonly<Omit<FrameOf<'recovered'>['lost'][number], 'id'>>
+/** A message that left the queue unsettled while this peer was offline. */
+export interface LostMessage {
+  readonly envelopeId: EnvelopeId
+  readonly sender: PeerKey
+  readonly reason: Death
+}
 
 export type KeyRefusal =
   | 'unknown_peer'
@@ -305,4 +310,9 @@ export const newCounters = (): PeerCounters => ({
 })
 
 /** Reported by the broker; as old as the last reported change. */
-export type PresenceEntry = Readonly<FrameOf<'presence'>['peers'][number]>
+export interface PresenceEntry {
+  readonly peer: PeerKey
+  readonly isOnline: boolean
+  readonly availability: Availability
+  readonly summary: string
+}

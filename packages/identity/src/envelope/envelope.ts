@@ -209,7 +209,7 @@ export interface Correspondent {
   readonly peerKey: PeerKey
   readonly boxKey: Uint8Array
   readonly boxEpoch: number
-  /** The sealer that used it last; saves a lookup. */
+  /** The sealer that used it last; saves a lookup. @internal */
   cache?: CorrespondentCache
 }
 

@@ -216,6 +216,7 @@ interface GroupPorts extends MemberListPorts<GroupStatement> {
 
 /** Events `group_changed` and `group_deleted` report changes. */
 export class Group extends MemberList<GroupStatement> {
+  /** @internal */
   protected readonly ports: GroupPorts
 
   /** @internal */

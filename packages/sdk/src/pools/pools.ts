@@ -193,6 +193,7 @@ interface PoolPorts extends MemberListPorts<PoolStatement>, Pick<PoolsPorts, 'te
 
 /** `list` and sends update these properties. */
 export class Pool extends MemberList<PoolStatement> {
+  /** @internal */
   protected readonly ports: PoolPorts
 
   /** @internal */
