@@ -1,9 +1,22 @@
 /** The packed SDK, installed outside the repository, on the runtimes that it promises. */
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { checkPackage, createPackageFromTarballData, type Problem } from '@arethetypeswrong/core'
 import { World } from '@sealpost/broker/testing'
 import { createInvite } from '@sealpost/identity'
+import { chromiumPath, openBrowser } from '@sealpost/ui/testing'
+import { publint } from 'publint'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { packSdk, ROOT, run } from './sdk.ts'
 import type { Outcome } from './test/peers.ts'
@@ -13,15 +26,18 @@ const LIBRARIES = ['libsodium', 'libsodium-sumo', 'libsodium-wrappers', 'libsodi
 
 let world: World
 let invite = ''
-/** A project with the package installed. */
+/** A project with the package installed, in a path with a space. */
 let folder = ''
 let tarball = ''
+let report = ''
 
 beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), 'sealpost-installed '))
-  tarball = packSdk(join(folder, 'packed'))
+  folder = mkdtempSync(join(tmpdir(), 'sealpost installed '))
+  mkdirSync(join(folder, 'packed'))
+  ;({ tarball, report } = packSdk(join(folder, 'packed')))
   install()
-  world = await World.open()
+  const port = String(freePort())
+  world = await World.open({ PORT: port, ORIGINS: `http://127.0.0.1:${port}` }) // its own pages may connect
   const { identity, url, brokerKey, meshId } = await world.enrolAdmin('admin')
   invite = createInvite(identity.signing, { url, brokerKey, meshId, usesMax: 65_535 })
 })
@@ -29,6 +45,12 @@ afterAll(async () => {
   await world?.[Symbol.asyncDispose]()
   rmSync(folder, { recursive: true, force: true })
 })
+
+function freePort(): number {
+  const listener = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data: () => undefined } })
+  listener.stop(true)
+  return listener.port
+}
 
 /** Unpacks the package and what it depends on, without a registry. */
 function install(): void {
@@ -44,10 +66,11 @@ function install(): void {
   cpSync(realpathSync(join(RUNTIMES, 'ws')), join(modules, 'ws'), { recursive: true })
   writeFileSync(join(folder, 'package.json'), '{ "type": "module" }')
   const typescript = new Bun.Transpiler({ loader: 'ts', target: 'node' })
-  for (const name of ['peers', 'on-server']) {
+  for (const name of ['peers', 'on-server', 'on-page']) {
     const source = readFileSync(join(import.meta.dirname, `test/${name}.ts`), 'utf8')
     const code = typescript.transformSync(source).replaceAll('./peers.ts', './peers.js')
     writeFileSync(join(folder, `${name}.js`), code)
+    writeFileSync(join(folder, `${name}.ts`), source)
   }
 }
 
@@ -83,3 +106,92 @@ for (const { name, command, webSocket = '' } of RUNS) {
     expect(outcomes.length).toBe(12)
   })
 }
+
+test.skipIf(chromiumPath === null)('works in Chromium, without a bundler', async () => {
+  await using browser = await openBrowser()
+  // Chromium takes an intercepted page for one from the internet, which may not reach this machine by itself.
+  const tab = await browser.newPage({ permissions: ['local-network-access'] })
+  // The page is of the broker's own origin, as behind a proxy that serves both: the HTTP parts need that.
+  const app = `${world.broker.httpUrl}/app/`
+  await tab.route(`${app}**`, (route) => {
+    const path = new URL(route.request().url()).pathname.slice('/app/'.length)
+    return path === ''
+      ? route.fulfill({ body: pageOf(), contentType: 'text/html' })
+      : route.fulfill({ path: join(folder, path) })
+  })
+  await tab.goto(app)
+  const outcomes = await tab.evaluate(`import('/app/on-page.js').then(({ run }) => run(${JSON.stringify(invite)}))`)
+  expect((outcomes as Outcome[]).filter(({ failure }) => failure !== null)).toEqual([])
+  expect((outcomes as Outcome[]).length).toBe(10)
+})
+
+/** Returns a page whose import map finds the packages of the project. */
+function pageOf(): string {
+  const manifest = join(folder, 'node_modules/@sealpost/sdk/package.json')
+  const { exports } = JSON.parse(readFileSync(manifest, 'utf8')) as { exports: Record<string, { default: string }> }
+  const own = Object.entries(exports).map(([entry, { default: file }]) => [
+    `@sealpost/sdk${entry.slice(1)}`,
+    `/app/node_modules/@sealpost/sdk/${file.slice(2)}`,
+  ])
+  const libraries = ['libsodium-wrappers', 'libsodium'].map((name) => [
+    name,
+    `/app/node_modules/${name}/dist/modules-esm/${name}.mjs`,
+  ])
+  const imports = JSON.stringify({ imports: Object.fromEntries([...own, ...libraries]) })
+  return `<!doctype html><title>SDK</title><script type="importmap">${imports}</script>`
+}
+
+test('publint and attw report nothing', async () => {
+  const pkgDir = join(folder, 'node_modules/@sealpost/sdk')
+  const { messages } = await publint({ pkgDir, pack: false, strict: true })
+  expect(messages).toEqual([])
+  const analysis = await checkPackage(createPackageFromTarballData(new Uint8Array(readFileSync(tarball))))
+  if (!analysis.types) throw new Error('the package has no types')
+  // The profile `esm-only`: the package has neither CommonJS nor files for TypeScript's resolution of Node 10.
+  const isApplicable = (problem: Problem) =>
+    !('resolutionKind' in problem) || !['node10', 'node16-cjs'].includes(problem.resolutionKind)
+  expect(analysis.problems.filter(isApplicable)).toEqual([])
+})
+
+test.each(['nodenext', 'preserve'])('its types fit an application that resolves modules as %s', (module) => {
+  const compilerOptions = {
+    module,
+    strict: true,
+    exactOptionalPropertyTypes: true,
+    target: 'es2022',
+    lib: ['es2022', 'dom', 'dom.iterable'],
+    types: [],
+    noEmit: true,
+    allowImportingTsExtensions: true,
+  }
+  const path = join(folder, `tsconfig.${module}.json`)
+  writeFileSync(path, JSON.stringify({ compilerOptions, files: ['peers.ts', 'on-page.ts'] }))
+  run([join(ROOT, 'node_modules/.bin/tsc'), '-p', path], folder)
+})
+
+test('its interface is the declared one', async () => {
+  await expect(report).toMatchFileSnapshot(join(ROOT, 'packages/sdk/api.md'))
+})
+
+test('it names no registry, no workspace and no path of this machine', () => {
+  const installed = join(folder, 'node_modules/@sealpost/sdk')
+  const files = readdirSync(installed, { recursive: true, encoding: 'utf8' }).filter((path) => /\.\w+$/.test(path))
+  const wrong = /workspace:|registry\.|from '@sealpost\/(?!sdk)|\.ts'/
+  const isWrong = (path: string) => {
+    const text = readFileSync(join(installed, path), 'utf8')
+    return text.includes(ROOT) || (!path.endsWith('.map') && wrong.test(text))
+  }
+  expect(files.filter(isWrong)).toEqual([])
+  expect(files.length).toBeGreaterThan(100)
+})
+
+test.skipIf(!isNode20)('a runtime without a WebSocket gets one clear error', () => {
+  const program = `import { connect, generateIdentity, ready } from '@sealpost/sdk'
+await ready()
+const identity = generateIdentity()
+await connect({ url: 'ws://127.0.0.1:9', brokerKey: 'ab'.repeat(32), meshId: 'ab'.repeat(16), identity }).catch(({ code, message }) => console.log(code, message))`
+  const { stdout } = Bun.spawnSync([SYSTEM_NODE, '--input-type=module', '-e', program], { cwd: folder })
+  expect(stdout.toString()).toBe(
+    'websocket_missing This runtime has no WebSocket: use Node 22 or later, or pass a WebSocket class as `webSocket`.\n',
+  )
+})

@@ -70,12 +70,12 @@ function writeTypes(folder: string, { declarations, entries }: Interface): void 
 /** `./key-file` is `key-file`, and `.` is `index`. */
 const nameOf = (entry: string): string => (entry === '.' ? 'index' : entry.slice(2))
 
-/** Builds and packs the package. @returns the path of the tarball in `destination` */
-export function packSdk(destination: string): string {
+/** Builds and packs the package. Returns the path of the tarball in `destination`, and the report of the interface. */
+export function packSdk(destination: string): { readonly tarball: string; readonly report: string } {
   const folder = join(destination, 'sdk')
-  buildSdk(folder)
+  const report = buildSdk(folder)
   run([process.execPath, 'pm', 'pack', '--quiet', '--destination', destination], folder)
-  return join(destination, `sealpost-sdk-${manifestOf('sdk').version}.tgz`)
+  return { tarball: join(destination, `sealpost-sdk-${manifestOf('sdk').version}.tgz`), report }
 }
 
 function manifestOf(name: string): Manifest {

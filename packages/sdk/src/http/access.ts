@@ -233,7 +233,7 @@ export async function answerTo(
 
 /** Only the time spent waiting for the broker counts, so a slow reader does not time out. */
 function unstalled(answer: Response, { cut, stallMs }: { cut: AbortController; stallMs: Millis }): Response {
-  if (!answer.body) return answer
+  if (!answer.body || answer.status === 204) return answer // Chromium gives a 204 a body, and accepts none for a new one
   const reader = answer.body.getReader()
   const body = new ReadableStream<Uint8Array>(
     {
