@@ -1,5 +1,5 @@
-import { readKeyFile } from '@sealpost/identity/key-file'
 import { connect } from '@sealpost/sdk'
+import { readKeyFile } from '@sealpost/sdk/key-file'
 
 async function peer(name: string) {
   const { contents } = await readKeyFile(`.sealpost/${name}.json`)

@@ -1,5 +1,5 @@
-import { readKeyFile } from '@sealpost/identity/key-file'
 import { connect } from '@sealpost/sdk'
+import { readKeyFile } from '@sealpost/sdk/key-file'
 import { openState, setSpace } from '@sealpost/sdk/state'
 
 async function place(name: string) {

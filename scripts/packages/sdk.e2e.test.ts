@@ -65,6 +65,8 @@ function install(): void {
   }
   cpSync(realpathSync(join(RUNTIMES, 'ws')), join(modules, 'ws'), { recursive: true })
   writeFileSync(join(folder, 'package.json'), '{ "type": "module" }')
+  const given = "import { WebSocket } from 'ws'\nglobalThis.socketOfTest = WebSocket\nawait import('./on-server.js')\n"
+  writeFileSync(join(folder, 'on-node-20.js'), given)
   const typescript = new Bun.Transpiler({ loader: 'ts', target: 'node' })
   for (const name of ['peers', 'on-server', 'on-page']) {
     const source = readFileSync(join(import.meta.dirname, `test/${name}.ts`), 'utf8')
@@ -81,7 +83,8 @@ const isNode20 = SYSTEM_NODE !== '' && Bun.spawnSync([SYSTEM_NODE, '-v']).stdout
 interface Runtime {
   readonly name: string
   readonly command: readonly string[]
-  readonly webSocket?: string
+  /** Default: `on-server.js`. */
+  readonly program?: string
 }
 
 const RUNS: readonly Runtime[] = [
@@ -89,16 +92,16 @@ const RUNS: readonly Runtime[] = [
   { name: 'Node 24', command: [join(RUNTIMES, 'node-24/bin/node')] },
   { name: 'Bun', command: [process.execPath] },
   { name: 'Deno', command: [join(RUNTIMES, '@deno/linux-x64-glibc/deno'), 'run', '--allow-all', '--no-remote'] },
-  { name: 'Node 20 with a WebSocket passed in', command: isNode20 ? [SYSTEM_NODE] : [], webSocket: 'ws' },
+  { name: 'Node 20 with a WebSocket passed in', command: isNode20 ? [SYSTEM_NODE] : [], program: 'on-node-20.js' },
 ]
 
-for (const { name, command, webSocket = '' } of RUNS) {
+for (const { name, command, program = 'on-server.js' } of RUNS) {
   const isHere = command.length > 0 && existsSync(command[0]!)
   if (!isHere) process.stdout.write(`skipped: the SDK on ${name}, which is not installed\n`)
   test.skipIf(!isHere)(`works on ${name}`, async () => {
     const own = mkdtempSync(join(folder, 'run-'))
-    const env = { PATH: process.env.PATH, HOME: own, INVITE: invite, FOLDER: own, WEBSOCKET: webSocket }
-    const child = Bun.spawn([...command, 'on-server.js'], { cwd: folder, env, stdout: 'pipe', stderr: 'pipe' })
+    const env = { PATH: process.env.PATH, HOME: own, INVITE: invite, FOLDER: own }
+    const child = Bun.spawn([...command, program], { cwd: folder, env, stdout: 'pipe', stderr: 'pipe' })
     const [output, errors] = await Promise.all([new Response(child.stdout).text(), new Response(child.stderr).text()])
     expect({ exitCode: await child.exited, errors }).toEqual({ exitCode: 0, errors: '' })
     const outcomes = JSON.parse(output) as Outcome[]

@@ -47,11 +47,10 @@ const SERVER = {
   },
 }
 
-/** `ws` from npm, for a runtime without a WebSocket. */
-async function givenWebSocket(): Promise<Pick<Surroundings, 'webSocket'>> {
-  const name = process.env.WEBSOCKET
-  return name ? { webSocket: (await import(name)).WebSocket } : {}
+const { socketOfTest } = globalThis as { socketOfTest?: Surroundings['webSocket'] }
+const given: Surroundings = {
+  invite: process.env.INVITE!,
+  folder: process.env.FOLDER!,
+  ...(socketOfTest && { webSocket: socketOfTest }),
 }
-
-const given: Surroundings = { invite: process.env.INVITE!, folder: process.env.FOLDER!, ...(await givenWebSocket()) }
 process.stdout.write(`${JSON.stringify(await runTests(given, SERVER))}\n`) // closed peers let the process end
