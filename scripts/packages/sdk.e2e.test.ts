@@ -19,6 +19,7 @@ import { chromiumPath, openBrowser } from '@sealpost/ui/testing'
 import { publint } from 'publint'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { packSdk, ROOT, run } from './sdk.ts'
+import { documentedIn, programOf } from './test/examples.ts'
 import type { Outcome } from './test/peers.ts'
 
 const RUNTIMES = join(ROOT, 'packages/sdk/node_modules')
@@ -157,19 +158,30 @@ test('publint and attw report nothing', async () => {
 })
 
 test.each(['nodenext', 'preserve'])('its types fit an application that resolves modules as %s', (module) => {
-  const compilerOptions = {
-    module,
-    strict: true,
-    exactOptionalPropertyTypes: true,
-    target: 'es2022',
-    lib: ['es2022', 'dom', 'dom.iterable'],
-    types: [],
-    noEmit: true,
-    allowImportingTsExtensions: true,
-  }
+  typeCheck({ module, files: ['peers.ts', 'on-page.ts'], lib: ['es2022', 'dom', 'dom.iterable'] })
+})
+
+/** @throws Error with the errors of these files of the project */
+function typeCheck({ module, files, lib }: { module: string; files: string[]; lib: string[] }): void {
+  const strict = { strict: true, exactOptionalPropertyTypes: true, allowImportingTsExtensions: true }
+  const compilerOptions = { module, ...strict, target: 'es2022', lib, types: [], noEmit: true }
   const path = join(folder, `tsconfig.${module}.json`)
-  writeFileSync(path, JSON.stringify({ compilerOptions, files: ['peers.ts', 'on-page.ts'] }))
+  writeFileSync(path, JSON.stringify({ compilerOptions, files }))
   run([join(ROOT, 'node_modules/.bin/tsc'), '-p', path], folder)
+}
+
+test('every public function has an example that compiles', () => {
+  const types = join(folder, 'node_modules/@sealpost/sdk/dist/types')
+  const documented = documentedIn(readFileSync(join(types, 'all.d.ts'), 'utf8'))
+  expect(documented.filter(({ example }) => example === null)).toEqual([])
+  expect(documented.length).toBeGreaterThan(80)
+  const entries = readdirSync(types).filter((name) => name !== 'all.d.ts')
+  const texts = entries.map((name) => {
+    const entry = name === 'index.d.ts' ? '' : `/${name.slice(0, -'.d.ts'.length)}`
+    return [`@sealpost/sdk${entry}`, readFileSync(join(types, name), 'utf8')] as const
+  })
+  writeFileSync(join(folder, 'examples.ts'), programOf(documented, new Map(texts)))
+  typeCheck({ module: 'nodenext', files: ['examples.ts'], lib: ['esnext', 'dom', 'dom.iterable'] })
 })
 
 test('its interface is the declared one', async () => {

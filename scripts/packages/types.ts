@@ -102,7 +102,7 @@ const NAME = /^(?:export )?(?:declare )?(?:abstract )?(?:class|function\*?|const
 function reachable(rollup: string): string {
   const blocks = rollup
     .split(BLOCKS)
-    .map((text) => ({ text, name: NAME.exec(text)?.[1], words: new Set(codeOf(text).match(/\w+/g)) }))
+    .map((text) => ({ text, name: NAME.exec(text)?.[1], words: new Set(codeOf(text).match(WORD)) }))
   const open = blocks.filter(({ text, name }) => name === undefined || /^export /m.test(text))
   const seen = new Set(open)
   for (const { words } of open) {
@@ -117,6 +117,9 @@ function reachable(rollup: string): string {
     .map(({ text }) => text)
     .join('\n\n')
 }
+
+/** A name that is not a property's. */
+const WORD = /\b\w+\b(?!\??:)/g
 
 const codeOf = (text: string): string => text.replace(/\/\*[\s\S]*?\*\//g, '')
 

@@ -28,7 +28,10 @@ export interface RawSodium {
   ): number
 }
 
-/** Resolves when the functions of this package may be called; repeated calls are cheap. */
+/**
+ * Resolves when the functions of this package may be called; repeated calls are cheap.
+ * @example await ready()
+ */
 export function ready(): Promise<void> {
   return sodium.ready
 }

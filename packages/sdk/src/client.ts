@@ -10,6 +10,7 @@ import { loadStore } from './stores/store.ts'
  * Resolves once its store is read, whether or not the broker is reachable: for a peer that sends while it is offline.
  * `closed` and the events report whether the broker accepts it.
  * @throws SealpostError `store_foreign`, `store_corrupt`, `store_failed`
+ * @example const peer = await openPeer({ ...place, store: await openFileStore('peer.store') })
  */
 export async function openPeer(options: ConnectOptions): Promise<Peer> {
   const peer = await newPeer(options)
@@ -35,6 +36,7 @@ async function newPeer(options: ConnectOptions): Promise<Peer> {
  * Resolves when the first session begins; until then it keeps dialling.
  * @throws SealpostError with a terminal code (`auth_failed`, `revoked`, `wrong_broker`, …), `certificate_untrusted`,
  *   `aborted`, or as `openPeer`
+ * @example const peer = await connect({ ...membership, identity })
  */
 export async function connect(options: ConnectOptions): Promise<Peer> {
   const peer = await newPeer(options)

@@ -28,6 +28,7 @@ export interface LoadedStore {
 
 /**
  * Milliseconds since 1970 with fractions, from a clock that does not jump: comparable between processes of a machine.
+ * @example const startedAtMs = clockMs()
  */
 export const clockMs = (): Millis => ORIGIN_MS + performance.now()
 const ORIGIN_MS = performance.timeOrigin

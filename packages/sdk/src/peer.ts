@@ -174,6 +174,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   /**
    * The newest box key epochs that this peer has seen: pass them to `openState`, so that a space can't be rolled back
    * to older ones.
+   * @example const state = await openState({ ...place, keyEpochs: peer.keyEpochs })
    */
   get keyEpochs(): KeyEpochs {
     return this.#driver.engine.keyEpochs
@@ -202,6 +203,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    *
    * The SDK owns the body until then: don't change it.
    * @throws SealpostError; `maybe_sent` if it may be stored and will not be resent
+   * @example await peer.send(ben, 'Are you there?', { priority: 'now', ttlSeconds: 3600 })
    */
   send(to: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<Receipt> {
     return new Promise((accepted, refused) => {
@@ -216,6 +218,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    * sends it. Without a store it is kept in memory only, and resolves at once.
    * @throws SealpostError if it was not accepted: `outbox_full`, `body_too_large`, `unknown_recipient`,
    *   `store_failed`, …
+   * @example const { receipt } = await peer.enqueue(ben, 'written on a train')
    */
   enqueue(to: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<Enqueued> {
     return new Promise((resolve, refused) => {
@@ -239,6 +242,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    * saved the file. Until then its lease is extended. A reply that reports failure (`isError`) resolves too. A reply
    * after the timeout arrives as an ordinary message.
    * @throws SealpostError `timeout`; `no_responder` with `ifOnline`; as `send`
+   * @example const answer = await peer.request(ben, 'a question', { timeoutMs: 60_000 })
    */
   request(to: PeerKey, body: Uint8Array | string, options: RequestOptions = {}): Promise<Message> {
     return new Promise((answered, refused) => {
@@ -253,18 +257,25 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    * Sends an ephemeral message to a peer that is connected now, such as progress or typing. It is neither stored nor
    * resent. Returns the id by which the event `ephemeral_lost` names it if it reaches nobody.
    * @throws SealpostError `body_too_large`
+   * @example peer.sendEphemeral(ben, 'half done')
    */
   sendEphemeral(to: PeerKey, body: Uint8Array | string): EnvelopeId {
     const bytes = bytesOf(body)
     return this.#driver.tell((engine) => engine.sendEphemeral(to, bytes))
   }
 
-  /** Calls the handler for each ephemeral message. Returns an unsubscribe function. */
+  /**
+   * Calls the handler for each ephemeral message. Returns an unsubscribe function.
+   * @example const stop = peer.onEphemeral(({ body }) => console.log(body.length))
+   */
   onEphemeral(handler: (message: EphemeralMessage) => void): () => void {
     return added(this.#ephemeralHandlers, handler)
   }
 
-  /** Sets this peer's status, until the next call. @throws SealpostError `summary_malformed` */
+  /**
+   * Sets this peer's status, until the next call. @throws SealpostError `summary_malformed`
+   * @example peer.setStatus({ availability: 'working', summary: 'reading the diff' })
+   */
   setStatus(status: Status): void {
     this.#driver.engine.setStatus(validateStatus(status))
   }
@@ -272,6 +283,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   /**
    * Subscribes to presence: calls the handler for each peer that is online and for every change. Returns an unsubscribe
    * function; updates stop with the last subscriber.
+   * @example const stop = peer.watchPresence(({ peer, isOnline }) => console.log(peer, isOnline))
    */
   watchPresence(handler: (entry: PresenceEntry) => void = () => undefined): () => void {
     const remove = added(this.#presenceHandlers, handler)
@@ -282,7 +294,10 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     }
   }
 
-  /** The peers that `watchPresence` reported. Without a session all of them count as offline. */
+  /**
+   * The peers that `watchPresence` reported. Without a session all of them count as offline.
+   * @example const isOnline = peer.presence.get(ben)?.isOnline ?? false
+   */
   get presence(): ReadonlyMap<PeerKey, PresenceEntry> {
     return this.#driver.engine.presence
   }
@@ -293,6 +308,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    * throws, the message returns to the queue for another attempt.
    *
    * There is one handler, the last one set. Returns a function that removes it.
+   * @example const stop = peer.onMessage((message) => console.log(message.text()))
    */
   onMessage(handler: MessageHandler): () => void {
     return this.#incoming.use(handler)
@@ -301,24 +317,32 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   /**
    * Yields one message after the other. A message is settled when the next one is requested, unless `settle` or `retry`
    * was called. Leaving the loop with `break` or an error returns an unsettled one to the queue.
+   * @example for await (const message of peer) console.log(message.text())
    */
   [Symbol.asyncIterator](): AsyncIterator<Message, undefined> {
     return this.#incoming.iterate()
   }
 
-  /** Returns the peer's box key, verified by its own signature. */
+  /**
+   * Returns the peer's box key, verified by its own signature.
+   * @example const { boxEpoch } = await peer.lookupKey(ben)
+   */
   lookupKey(peer: PeerKey): Promise<KnownKey> {
     return new Promise((found, refused) => this.#driver.engine.lookup(peer, { found, refused }))
   }
 
   /**
    * Lists the members of the mesh by their keys. The list is the broker's; keys and key bindings are each peer's own.
+   * @example const names = (await peer.members()).map(({ name }) => name)
    */
   members(): Promise<readonly MemberEntry[]> {
     return listMembers(this.#ask)
   }
 
-  /** Revokes an invite. Members who joined with it stay. @throws SealpostError `not_admin` */
+  /**
+   * Revokes an invite. Members who joined with it stay. @throws SealpostError `not_admin`
+   * @example await peer.revokeInvite(inviteId)
+   */
   revokeInvite(inviteId: InviteId): Promise<void> {
     return revoke(this.#ask, { invites: [inviteId] })
   }
@@ -326,12 +350,16 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   /**
    * Ends a membership for good: the peer's session ends, and its key can't come back. Revoke your own key to leave.
    * @throws SealpostError `not_admin`, `unknown_recipient`
+   * @example await peer.revokeMember(ben)
    */
   revokeMember(peer: PeerKey): Promise<void> {
     return revoke(this.#ask, { members: [peer] })
   }
 
-  /** Returns which senders this peer accepts mail from. The broker enforces it even while this peer is offline. */
+  /**
+   * Returns which senders this peer accepts mail from. The broker enforces it even while this peer is offline.
+   * @example const { policy } = await peer.consent()
+   */
   consent(): Promise<ConsentState> {
     return updateConsent(this.#ask, {})
   }
@@ -340,6 +368,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    * Changes which senders this peer accepts; applies to mail sent afterwards. Sending or replying to a peer does not
    * allow it.
    * @throws SealpostError `unknown_recipient` for keys that were never members; the rest is applied; `too_many_named`
+   * @example await peer.updateConsent({ policy: 'contacts', allow: [ben] })
    */
   updateConsent(update: ConsentUpdate): Promise<ConsentState> {
     return updateConsent(this.#ask, update)
@@ -350,6 +379,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    * this, save `next` where it outlives this process, and keep the previous key as long as mail to it may be on its
    * way.
    * @throws SealpostError `stale_epoch`, `key_refused`
+   * @example await peer.rotateBoxKey(next) // store `next` first
    */
   rotateBoxKey(next: BoxKeys): Promise<void> {
     return rotateBoxKey(this.#ask, this.#ownKeys, next)
@@ -361,6 +391,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    * connect with `next`, and with the previous ones as `formerKeys` and `formerBoxKeys`. Its box key needs a higher
    * epoch. After a lost reply, `auth_failed` for the former key means that the change was made.
    * @throws SealpostError `key_taken`, `key_refused`
+   * @example await peer.rotateIdentity(generateIdentity()) // store the new identity first
    */
   async rotateIdentity(next: Identity): Promise<void> {
     await rotateIdentity(this.#ask, this.#ownKeys, next)
@@ -371,6 +402,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    * Sends the waiting settles and ends. Await your sends first: a pending one is rejected as `maybe_sent`, or with a
    * store as `kept_for_later`. Await your handlers too: messages that they settle later are pushed again to the next
    * process.
+   * @example await peer.close()
    */
   close(): Promise<void> {
     return this.#driver.close()

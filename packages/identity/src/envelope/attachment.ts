@@ -113,7 +113,10 @@ export const isAttachmentName = (name: string): boolean =>
 /** Empty, or up to 127 characters of printable ASCII. */
 export const isAttachmentType = (type: string): boolean => /^[ -~]{0,127}$/.test(type)
 
-/** @throws AssertionError unless every field is as `Attachment` says */
+/**
+ * @throws AssertionError unless every field is as `Attachment` says
+ * @example await peer.send(ben, 'the plan', { attachment: attachmentText(sent) })
+ */
 export function attachmentText(attachment: Attachment): string {
   const { id, key, header, bytes, chunkBytes, hash, name, type } = attachment
   assert(isAttachment(attachment), 'an attachment keeps its lengths and ranges')
@@ -132,7 +135,10 @@ export function attachmentText(attachment: Attachment): string {
   )
 }
 
-/** Returns null unless `attachmentText` wrote it. Never throws. */
+/**
+ * Returns null unless `attachmentText` wrote it. Never throws.
+ * @example const file = readAttachment(text)
+ */
 export function readAttachment(text: string): Attachment | null {
   try {
     const from = new FieldReader(fromBase64url(text))

@@ -300,6 +300,7 @@ export interface KeyFileLock {
 /**
  * Creates the file with mode 0600 and syncs it. An existing file or link at the path is left unchanged.
  * @throws OperatingError `key_file_exists`, `key_file_unwritable`
+ * @example await writeKeyFile('ada.json', contents, { passphrase: 'correct horse' })
  */
 export async function writeKeyFile(path: string, contents: KeyFile, lock: KeyFileLock | null = null): Promise<void> {
   await create(path, await textOf(contents, lock))
@@ -308,6 +309,7 @@ export async function writeKeyFile(path: string, contents: KeyFile, lock: KeyFil
 /**
  * Replaces a key file atomically and syncs it. Call it from one program at a time.
  * @throws OperatingError `key_file_unwritable`
+ * @example await replaceKeyFile('ada.json', contents)
  */
 export async function replaceKeyFile(path: string, contents: KeyFile, lock: KeyFileLock | null = null): Promise<void> {
   const text = await textOf(contents, lock)
@@ -326,6 +328,7 @@ export async function replaceKeyFile(path: string, contents: KeyFile, lock: KeyF
  * `passphrase` is called if the file is locked.
  * @throws OperatingError `key_file_missing`, `key_file_unreadable`, `key_file_malformed`; `key_file_locked` without a
  *   passphrase, `passphrase_wrong`
+ * @example const { contents } = await readKeyFile('ada.json', () => 'correct horse')
  */
 export async function readKeyFile(path: string, passphrase?: () => string | Promise<string>): Promise<KeyFileRead> {
   await ready()
@@ -430,6 +433,7 @@ const KEPT_MS = 60 * 24 * 3600_000
 /**
  * Returns the key to publish next, with an epoch above every epoch that the directory has seen: the key of an
  * interrupted attempt, or a new one. Write `file` before you publish it.
+ * @example const { next, file } = beginBoxKeyRotation(keyFile, await peer.lookupKey(peer.key))
  */
 export function beginBoxKeyRotation(file: PeerKeyFile, published: { boxKey: Uint8Array; boxEpoch: number }) {
   const { identity, formerBoxKeys } = file
@@ -441,7 +445,10 @@ export function beginBoxKeyRotation(file: PeerKeyFile, published: { boxKey: Uint
   return { next, file: { ...file, formerBoxKeys: [next, ...formerBoxKeys].slice(0, FORMER_KEYS_MAX) } }
 }
 
-/** Returns the file for after the key was published. */
+/**
+ * Returns the file for after the key was published.
+ * @example const rotated = completeBoxKeyRotation(keyFile, next, Date.now())
+ */
 export function completeBoxKeyRotation(file: PeerKeyFile, next: BoxKeys, nowMs: Millis): PeerKeyFile {
   const { identity, formerBoxKeys } = file
   const others = [identity.box, ...formerBoxKeys].filter(({ epoch }) => epoch !== next.epoch)

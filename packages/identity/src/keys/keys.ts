@@ -31,6 +31,10 @@ export interface Identity {
 const SEED_BYTES = 32
 export const SIGNATURE_BYTES = 64
 
+/**
+ * Generates the keys of a new peer. Await `ready()` first.
+ * @example const identity = generateIdentity()
+ */
 export function generateIdentity(): Identity {
   return { signing: generateSigningKeys(), box: generateBoxKeys(1) }
 }
@@ -87,6 +91,7 @@ const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
 /**
  * A form of a key that two people can compare aloud: the first 160 bits of BLAKE2b-256(context, key) in Crockford's
  * base32 (no I, L, O, U), eight groups of four joined by dashes.
+ * @example console.log(fingerprint(peer.key))
  */
 export function fingerprint(publicKey: PeerKey): string {
   const hash = hash256(concatBytes([context(FINGERPRINT_CONTEXT), fromHex(publicKey)]))

@@ -45,6 +45,7 @@ export class Attachments implements AsyncDisposable {
    * @throws SealpostError `attachment_too_large`, `quota_exceeded`, `mesh_quota_exceeded`, `recipient_unknown`;
    *   `source_changed` if the file is not the one whose upload began; `connection_lost` after 5 minutes without a
    *   broker
+   * @example const sent = await files.upload(new Blob(['plan']), { to: ben, name: 'plan.txt' })
    */
   upload(source: Blob | AttachmentSource, options: UploadOptions): Promise<Attachment> {
     return upload(new AttachmentService(this.#access, options.signal), sourceOf(source), options)
@@ -55,16 +56,24 @@ export class Attachments implements AsyncDisposable {
    * complete when the iteration ends without an error.
    * @throws SealpostError `attachment_unknown`: it does not exist, or no longer; `attachment_changed`,
    *   `attachment_truncated`: the broker returned other data; `part_differs`; `connection_lost`
+   * @example for await (const bytes of files.download(attachment)) console.log(bytes.length)
    */
   download(attachment: Attachment, options: DownloadOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
     return download(new AttachmentService(this.#access, options.signal), attachment, options)
   }
 
-  /** Removes the file for all readers. @throws SealpostError `attachment_unknown`: already gone, or another peer's */
+  /**
+   * Removes the file for all readers. @throws SealpostError `attachment_unknown`: already gone, or another peer's
+   * @example await files.remove(attachment)
+   */
   remove(attachment: Pick<Attachment, 'id'>): Promise<void> {
     return new AttachmentService(this.#access).end(attachment.id)
   }
 
+  /**
+   * Ends its token. Requests under way fail.
+   * @example await files.close()
+   */
   close(): Promise<void> {
     return this.#access.close()
   }
@@ -74,7 +83,10 @@ export class Attachments implements AsyncDisposable {
   }
 }
 
-/** Returns the file attached to a message; null if there is none or a later version wrote the reference. */
+/**
+ * Returns the file attached to a message; null if there is none or a later version wrote the reference.
+ * @example const file = attachmentOf(message)
+ */
 export const attachmentOf = ({ attachment }: Pick<Message, 'attachment'>): Attachment | null =>
   attachment === null ? null : readAttachment(attachment)
 

@@ -69,6 +69,7 @@ const JOIN_WITHIN_MS = 20_000
  * @throws SealpostError `invite_malformed`, `name_malformed`, `wrong_broker`; from the broker `invite_refused`
  *   (expired, revoked, used up, or not of this broker: one reply for all), `already_member`, `name_taken`, `revoked`;
  *   from this machine `certificate_untrusted`; retryable `connection_lost`, `try_later`, `restarting`, `moved`
+ * @example const membership = await join({ invite, identity, name: 'ada' })
  */
 export async function join(options: JoinOptions): Promise<Membership> {
   await ready()
@@ -94,6 +95,7 @@ export interface DeviceMembership extends Membership {
  * @throws SealpostError `invite_malformed`, `wrong_broker`; from the broker `invite_refused` (expired, used, of a
  *   user that is no member, or not of this broker: one reply for all), `too_many_devices`, `already_member`,
  *   `name_taken`, `revoked`; retryable `connection_lost`, `try_later`, `restarting`, `moved`
+ * @example const { user, label } = await joinAsDevice({ invite, identity })
  */
 export async function joinAsDevice(options: Omit<JoinOptions, 'name'>): Promise<DeviceMembership> {
   await ready()

@@ -59,6 +59,7 @@ export abstract class MemberList<Facts extends MemberListView> {
   /**
    * Adds members. They get messages that are sent from then on; earlier ones are not sealed for them.
    * @throws SealpostError `not_owner`, `group_malformed` or `pool_malformed`, `unknown_group` if it was deleted
+   * @example await group.add(ben)
    */
   add(...peers: PeerKey[]): Promise<void> {
     return this.ports.change(({ members }) => ({ members: [...members, ...peers] }))
@@ -68,12 +69,17 @@ export abstract class MemberList<Facts extends MemberListView> {
    * Removes members. They can't open messages sent from then on. A pool gives them no further messages, and messages
    * they hold go to others.
    * @throws SealpostError as `add` does
+   * @example await group.remove(ben)
    */
   remove(...peers: PeerKey[]): Promise<void> {
     return this.ports.change(({ members }) => ({ members: members.filter((member) => !peers.includes(member)) }))
   }
 
-  /** @throws SealpostError as `add` does */
+  /**
+   * Changes its name.
+   * @throws SealpostError as `add` does
+   * @example await group.rename('crew')
+   */
   rename(name: string): Promise<void> {
     return this.ports.change(() => ({ name }))
   }
@@ -116,6 +122,7 @@ export class Groups {
   /**
    * Creates a group; this peer owns it and is a member.
    * @throws SealpostError `group_malformed`, `too_many_groups`, `too_many_own_groups`
+   * @example const group = await peer.groups.create('crew', [ben])
    */
   async create(name: string, members: readonly PeerKey[]): Promise<Group> {
     const draft = checked({ name: chosenName(name), members: [this.#ports.self, ...members] })
@@ -124,7 +131,10 @@ export class Groups {
     return this.#groupOf(group.groupId)
   }
 
-  /** The groups that this peer belongs to or owns, read from the broker. */
+  /**
+   * The groups that this peer belongs to or owns, read from the broker.
+   * @example const groups = await peer.groups.list()
+   */
   async list(): Promise<Group[]> {
     await this.#refresh()
     const { self } = this.#ports
@@ -133,7 +143,11 @@ export class Groups {
     return own.map(({ groupId }) => this.#groupOf(groupId))
   }
 
-  /** @throws SealpostError `unknown_group` */
+  /**
+   * Returns a group that this peer belongs to or owns.
+   * @throws SealpostError `unknown_group`
+   * @example const group = await peer.groups.find(groupId)
+   */
   async find(groupId: GroupId): Promise<Group> {
     if (!this.#known(groupId)) await this.#refresh()
     const group = this.#known(groupId)
@@ -236,6 +250,7 @@ export class Group extends MemberList<GroupStatement> {
   /**
    * Ends it for good: later sends to it get `unknown_group`. Messages sent before still arrive.
    * @throws SealpostError `not_owner`
+   * @example await group.delete()
    */
   delete(): Promise<void> {
     return this.ports.end()
@@ -247,6 +262,7 @@ export class Group extends MemberList<GroupStatement> {
    * @throws SealpostError `not_in_group`, `body_too_large`, `unknown_group` if it was deleted; with `recordIn`,
    *   `key_missing`, and `value_too_large` for an attachment whose reference exceeds a record. If the group records no
    *   messages, each outcome is `not_kept` and no member receives the message
+   * @example const { stored } = await group.send('to all of you')
    */
   send(body: Uint8Array | string, options: GroupSendOptions = {}): Promise<PendingGroupSend> {
     return this.ports.send(body, options)

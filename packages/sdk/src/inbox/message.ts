@@ -179,18 +179,25 @@ export class Message {
     return this.#terms?.receipts ?? 'none'
   }
 
-  /** Decodes the body as UTF-8. */
+  /**
+   * Decodes the body as UTF-8.
+   * @example console.log(message.text())
+   */
   text(): string {
     return decoder.decode(this.body)
   }
 
-  /** Settles the message, which leaves the queue. Calling it again, or after `retry`, has no effect. */
+  /**
+   * Settles the message, which leaves the queue. Calling it again, or after `retry`, has no effect.
+   * @example message.settle()
+   */
   settle(): void {
     this.#actions.settle(this)
   }
 
   /**
    * Returns it to the queue; it is delivered again after `afterMs`. Calling it again, or after `settle`, has no effect.
+   * @example message.retry(60_000)
    */
   retry(afterMs: Millis = 0): void {
     this.#actions.retry(this, afterMs)
@@ -199,6 +206,7 @@ export class Message {
   /**
    * Rejects it for good: it becomes a dead letter. The broker reads the reason, up to 120 characters of printable
    * ASCII. Has no effect after `settle`, `retry` or `reject`.
+   * @example message.reject('not for me')
    */
   reject(reason = ''): void {
     this.#actions.reject(this, reason)
@@ -207,6 +215,7 @@ export class Message {
   /**
    * Extends the lease: nobody else gets the message for this time from now, at most 4 minutes. Default: a lease, as the
    * broker sets it. A handler of `onMessage` need not call it.
+   * @example message.extend(5 * 60_000)
    */
   extend(forMs?: Millis): void {
     this.#actions.extend(this, forMs ?? null)
@@ -216,12 +225,16 @@ export class Message {
    * Replies to its sender, in its thread and at its priority. Resolves when the reply is stored; this does not settle
    * the message.
    * @throws SealpostError as `send`; `no_auto_reply`
+   * @example await message.reply('Yes', { isAutomatic: true })
    */
   reply(body: Uint8Array | string, options: ReplyOptions = {}): Promise<Receipt> {
     return this.#reply(body, options, { inReplyTo: this.envelopeId })
   }
 
-  /** Replies that the request failed. */
+  /**
+   * Replies that the request failed.
+   * @example await message.replyError('no such file')
+   */
   replyError(text: string, options: ReplyOptions = {}): Promise<Receipt> {
     return this.#reply(text, options, { inReplyTo: this.envelopeId, isError: true })
   }

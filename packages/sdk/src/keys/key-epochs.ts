@@ -46,12 +46,18 @@ export class KeyEpochs {
       if (record.kind === 'keyEpoch' && record.peer !== self) this.#seen.set(record.peer, record.boxEpoch)
   }
 
-  /** Returns 0 for a peer without a record. */
+  /**
+   * Returns 0 for a peer without a record.
+   * @example const epoch = keyEpochs.of(ben)
+   */
   of(peer: PeerKey): number {
     return this.#seen.get(peer) ?? 0
   }
 
-  /** Records an epoch that the peer's own signature proved. A lower epoch has no effect. */
+  /**
+   * Records an epoch that the peer's own signature proved. A lower epoch has no effect.
+   * @example keyEpochs.raise(ben, 2)
+   */
   raise(peer: PeerKey, boxEpoch: number): void {
     if (boxEpoch <= FIRST_EPOCH || peer === this.#self || boxEpoch <= this.of(peer)) return
     this.#seen.set(peer, boxEpoch)
@@ -79,7 +85,10 @@ export class StoredKeyEpochs extends KeyEpochs implements AsyncDisposable {
     this.#store = keeping
   }
 
-  /** Resolves when all epochs are stored and the store is closed. @throws SealpostError `store_failed` */
+  /**
+   * Resolves when all epochs are stored and the store is closed. @throws SealpostError `store_failed`
+   * @example await keyEpochs.close()
+   */
   close(): Promise<void> {
     return this.#store.close()
   }
@@ -92,6 +101,7 @@ export class StoredKeyEpochs extends KeyEpochs implements AsyncDisposable {
 /**
  * Pass the result to `connect`, `openPeer` or `openState` as `keyEpochs`, and close it after them.
  * @throws SealpostError `store_foreign`, `store_corrupt`, `store_failed`
+ * @example const keyEpochs = await openKeyEpochs(store, { meshId: place.meshId, peerKey: peer.key })
  */
 export async function openKeyEpochs(
   store: PeerStore,

@@ -106,6 +106,7 @@ export class Pools {
   /**
    * Creates a pool. This peer is a member only if it is named.
    * @throws SealpostError `pool_malformed`, `too_many_pools`, `too_many_own_pools`
+   * @example const pool = await peer.pools.create('reviewers', [ben])
    */
   async create(name: string, members: readonly PeerKey[]): Promise<Pool> {
     const draft = checked({ name: chosenName(name), members })
@@ -114,14 +115,21 @@ export class Pools {
     return this.#poolOf(pool.poolId)
   }
 
-  /** Lists all pools of the mesh, read from the broker: any member may send to them. */
+  /**
+   * Lists all pools of the mesh, read from the broker: any member may send to them.
+   * @example const pools = await peer.pools.list()
+   */
   async list(): Promise<Pool[]> {
     await this.#refresh()
     const all = this.#ports.tell(({ statements }) => statements.all.filter((pool) => !isPoolEnded(pool)))
     return all.map(({ poolId }) => this.#poolOf(poolId))
   }
 
-  /** @throws SealpostError `unknown_pool` */
+  /**
+   * Returns a pool of the mesh.
+   * @throws SealpostError `unknown_pool`
+   * @example const pool = await peer.pools.find(poolId)
+   */
   async find(poolId: PoolId): Promise<Pool> {
     if (!this.#known(poolId)) await this.#refresh()
     const pool = this.#known(poolId)
@@ -214,6 +222,7 @@ export class Pool extends MemberList<PoolStatement> {
   /**
    * Ends it for good. Later sends fail with `unknown_pool`, and messages that wait for a member expire.
    * @throws SealpostError `not_owner`
+   * @example await pool.delete()
    */
   delete(): Promise<void> {
     return this.ports.end()
@@ -224,6 +233,7 @@ export class Pool extends MemberList<PoolStatement> {
    * durably. It has no order with others and is not stored locally: if the process dies before it resolves, it may or
    * may not have been sent.
    * @throws SealpostError as `Peer.send`; `unknown_pool`
+   * @example await pool.send('for one of you')
    */
   send(body: Uint8Array | string, options: PoolSendOptions = {}): Promise<Receipt> {
     return new Promise((accepted, refused) => {
@@ -248,6 +258,7 @@ export class Pool extends MemberList<PoolStatement> {
    * member at a time has each message; one that this peer does not settle goes to another member when its session ends.
    * `credit`: messages at a time; default 1.
    * @throws SealpostError `not_in_pool`, `unknown_pool`, `too_many_pools`
+   * @example await pool.join({ credit: 2 })
    */
   join({ credit = 1 }: { readonly credit?: number } = {}): Promise<void> {
     if (!Number.isInteger(credit) || credit < 1 || credit > CREDIT_MAX)
@@ -257,7 +268,10 @@ export class Pool extends MemberList<PoolStatement> {
     )
   }
 
-  /** Accepts no more messages of the pool. Messages that this peer holds go to others at once, so finish them first. */
+  /**
+   * Accepts no more messages of the pool. Messages that this peer holds go to others at once, so finish them first.
+   * @example pool.leave()
+   */
   leave(): void {
     this.ports.tell(({ joins: seats }) => seats.leave(this.id))
   }

@@ -103,11 +103,18 @@ export class StateEntry {
     this.atUs = fields.atUs
   }
 
+  /**
+   * Decodes the value as UTF-8.
+   * @example const text = entry.text()
+   */
   text(): string {
     return decoder.decode(this.value)
   }
 
-  /** @throws SyntaxError if the value is not JSON */
+  /**
+   * @throws SyntaxError if the value is not JSON
+   * @example const value = entry.json()
+   */
   json(): unknown {
     return JSON.parse(this.text())
   }

@@ -85,6 +85,7 @@ const TEND_EVERY_MS = 30_000
  * Opens the state of a mesh or a group. Missing keys are requested again as needed.
  * @throws SealpostError `space_unknown` if its owner has set up none, or this peer does not belong to it;
  *   `space_forged`; `store_foreign`, `store_corrupt`; those of the broker
+ * @example await using state = await openState({ ...place, group: group.id })
  */
 export async function openState(options: OpenStateOptions): Promise<State> {
   await ready()
@@ -105,6 +106,7 @@ export async function openState(options: OpenStateOptions): Promise<State> {
 /**
  * Sets up a space, or changes its terms. The first member that opens it makes its keys.
  * @throws SealpostError `not_owner`: an admin may for a mesh, the owner for a group. `space_malformed`, `stale_epoch`
+ * @example await setSpace({ ...place, group: group.id }, { historyFor: 'all' })
  */
 export async function setSpace(
   options: SpaceOptions & StateRequestOptions & Pick<OpenStateOptions, 'ports'>,

@@ -68,6 +68,7 @@ export class Reactions implements AsyncDisposable {
   /**
    * Returns how often each reaction was given to the target, as far as this member has received them; sends no request.
    * @throws SealpostError the error that ended the reading of changes, such as `state_rolled_back`
+   * @example const count = votes.of('message 1').get('👍')?.count ?? 0
    */
   of(target: string): Map<string, ReactionCount> {
     if (this.#failure) throw this.#failure
@@ -85,6 +86,7 @@ export class Reactions implements AsyncDisposable {
   /**
    * Resolves when the broker has stored it durably; no effect if it was given already.
    * @throws SealpostError `reaction_malformed`; as `State.set`
+   * @example await votes.add('message 1', '👍')
    */
   async add(target: string, reaction: string): Promise<void> {
     if (!isReaction(reaction)) throw malformed(`A reaction has 1 to ${REACTION_BYTES_MAX} bytes as UTF-8.`)
@@ -96,12 +98,18 @@ export class Reactions implements AsyncDisposable {
     })
   }
 
-  /** No effect if it was not given. @throws SealpostError as `State.set` */
+  /**
+   * No effect if it was not given. @throws SealpostError as `State.set`
+   * @example await votes.remove('message 1', '👍')
+   */
   async remove(target: string, reaction: string): Promise<void> {
     return this.#change(target, (own) => (own.includes(reaction) ? own.filter((each) => each !== reaction) : own))
   }
 
-  /** Stops reading changes. The state stays open. */
+  /**
+   * Stops reading changes. The state stays open.
+   * @example await votes.close()
+   */
   async close(): Promise<void> {
     this.#stop.abort()
     await this.#watching
@@ -199,7 +207,10 @@ export class Reactions implements AsyncDisposable {
   }
 }
 
-/** Reads the existing reactions, and from then on every change. @throws SealpostError as `State.list` */
+/**
+ * Reads the existing reactions, and from then on every change. @throws SealpostError as `State.list`
+ * @example const votes = await openReactions(state)
+ */
 export const openReactions = (state: State, options: ReactionsOptions = {}): Promise<Reactions> =>
   new Reactions(state, options).open()
 

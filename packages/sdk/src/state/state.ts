@@ -72,7 +72,10 @@ export class State implements MessageRecorder, AsyncDisposable {
     return this.#parts.ring.nameKey !== null
   }
 
-  /** Returns the space as its owner signed it, and the broker's report: sizes, and members that lack keys. */
+  /**
+   * Returns the space as its owner signed it, and the broker's report: sizes, and members that lack keys.
+   * @example const { statement } = await state.status()
+   */
   status(): Promise<SpaceStatus> {
     return this.#parts.tending.checkStatus()
   }
@@ -80,6 +83,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   /**
    * Takes keys made for this member, and makes those that others lack. Runs at the opening and every half minute, so an
    * explicit call is rarely needed.
+   * @example await state.maintainKeys()
    */
   maintainKeys(): Promise<SpaceStatus> {
     return this.#parts.tending.run()
@@ -89,12 +93,16 @@ export class State implements MessageRecorder, AsyncDisposable {
    * Resolves when the broker has stored it durably. Without `ifRevision` the last write wins.
    * @throws SealpostError `state_conflict` with `ifRevision`; `maybe_sent` if no reply came; `value_too_large`,
    *   `state_key_malformed`, `state_full`, `key_missing`
+   * @example const { seq } = await state.set('topic', { drink: 'tea' })
    */
   set(key: string, value: StateValue, { ifRevision }: WriteOptions = {}): Promise<Written> {
     return this.#parts.writing.write({ key, value: bytesOf(value), ifRevision })
   }
 
-  /** Deletes the value; the key's revisions continue. @throws as `set` */
+  /**
+   * Deletes the value; the key's revisions continue. @throws as `set`
+   * @example await state.delete('topic')
+   */
   delete(key: string, { ifRevision }: WriteOptions = {}): Promise<Written> {
     return this.#parts.writing.write({ key, value: null, ifRevision })
   }
@@ -103,6 +111,7 @@ export class State implements MessageRecorder, AsyncDisposable {
    * Returns the current value; null if there is none.
    * @throws SealpostError `state_rolled_back`, `entry_forged`; `key_missing` if it was sealed before this member
    *   joined
+   * @example const topic = (await state.get('topic'))?.text()
    */
   async get(key: string): Promise<StateEntry | null> {
     const change = await this.#parts.reading.one(keyHashOf(await this.#nameKey(), key))
@@ -113,6 +122,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   /**
    * Yields all current values, in the order in which they were set. Skips values that this member can't open. @throws
    * as `get`
+   * @example for await (const entry of state.list()) console.log(entry.key)
    */
   async *list({ signal }: { signal?: AbortSignal } = {}): AsyncGenerator<StateEntry> {
     await this.#nameKey()
@@ -122,13 +132,17 @@ export class State implements MessageRecorder, AsyncDisposable {
   /**
    * Yields all values as they were at a moment. Resumes after a cut.
    * @throws SealpostError `before_horizon`, `moment_in_future`; as `list`
+   * @example for await (const entry of state.replay({ at: new Date('2030-01-01') })) console.log(entry.key)
    */
   async *replay({ at, signal }: { at: Moment; signal?: AbortSignal }): AsyncGenerator<StateEntry> {
     await this.#nameKey()
     for await (const change of this.#parts.reading.entries(us(at), signal)) if (change.type === 'set') yield change
   }
 
-  /** Yields the changes and messages between two moments, oldest first. @throws as `replay` */
+  /**
+   * Yields the changes and messages between two moments, oldest first. @throws as `replay`
+   * @example for await (const event of state.history({ limit: 100 })) console.log(event.type)
+   */
   async *history(
     options: { from?: Moment; to?: Moment; after?: number; limit?: number; signal?: AbortSignal } = {},
   ): AsyncGenerator<HistoryEvent> {
@@ -140,6 +154,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   /**
    * Yields every change from now on, or after the event of number `after`, until the loop ends. Resumes after a cut,
    * without omissions. Without a history, only the last of several changes of a key in the meantime is yielded.
+   * @example for await (const event of state.watch()) console.log(event.type)
    */
   async *watch({ after, signal }: { after?: number; signal?: AbortSignal } = {}): AsyncGenerator<HistoryEvent> {
     const stop = AbortSignal.any([this.#parts.stop.signal, ...(signal ? [signal] : [])])
@@ -182,6 +197,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   /**
    * Trusts the broker's current state again, for one key or for all. Call it after an operator has restored the
    * broker's database from an older backup, which looks like any other rollback.
+   * @example await state.forget()
    */
   async forget(key?: string): Promise<void> {
     const { memory } = this.#parts
@@ -189,7 +205,10 @@ export class State implements MessageRecorder, AsyncDisposable {
     await memory.settled()
   }
 
-  /** Ends loops over `watch`, and closes the store. */
+  /**
+   * Ends loops over `watch`, and closes the store.
+   * @example await state.close()
+   */
   async close(): Promise<void> {
     const { stop, memory, access } = this.#parts
     if (stop.signal.aborted) return

@@ -125,6 +125,7 @@ export class Users {
    * Returns one line that lets one device join as a device of this user, by `joinAsDevice`. Sends no request. Anyone
    * who reads it before it is used can become that device: `devices` lists who did, and `removeDevice` ends it.
    * @throws SealpostError `label_malformed`
+   * @example const invite = peer.users.inviteDevice('laptop')
    */
   inviteDevice(text: string, options: DeviceInviteOptions = {}): string {
     const label = tidyName(text)
@@ -137,7 +138,10 @@ export class Users {
     return keys.inviteDevice({ url: url(), brokerKey, label, ...options })
   }
 
-  /** Lists the devices that the user vouches for, as read from the broker, which can hide a device but not add one. */
+  /**
+   * Lists the devices that the user vouches for, as read from the broker, which can hide a device but not add one.
+   * @example const devices = await peer.users.devices(ben)
+   */
   devices(user: PeerKey = this.#ports.self): Promise<readonly Device[]> {
     return new Promise((found, refused) =>
       this.#ports.tell((client, nowMs) => client.find(user, nowMs, { found, refused })),
@@ -148,6 +152,7 @@ export class Users {
    * Ends a device of this user for good: its session ends at once, its key can't come back, and its waiting mail is
    * lost.
    * @throws SealpostError `unknown_device`
+   * @example await peer.users.removeDevice(device)
    */
   async removeDevice(device: PeerKey): Promise<void> {
     const { outcome } = await this.#ports.ask({ type: 'removeDevice', removal: this.#ports.keys.removeDevice(device) })
@@ -158,6 +163,7 @@ export class Users {
    * Sends to every device of a user, including its own key, but not to this peer: sealed once. Resolves when the
    * message is on its way; receipts report which devices settle it.
    * @throws SealpostError `body_too_large`
+   * @example const { stored } = await peer.users.send(ben, 'to every device')
    */
   async send(user: PeerKey, body: Uint8Array | string, options: GroupSendOptions = {}): Promise<PendingUserSend> {
     const to = await this.#everyDeviceOf(user)
@@ -178,6 +184,7 @@ export class Users {
    * Sends to the first device that is online; if none is, to the user's own key, where it waits. Only that device gets
    * it.
    * @throws SealpostError as `send` of a peer; `no_responder` with `ifOnline`
+   * @example const device = await peer.users.sendToAvailable(ben, 'to one device')
    */
   async sendToAvailable(user: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<PeerKey> {
     for (const device of await this.#everyDeviceOf(user))

@@ -10,6 +10,10 @@ import type { AttachmentSource, UploadLog } from '../upload.ts'
 /** The memory used while a file is read. */
 const READ_BYTES = 256 * 1024
 
+/**
+ * Reads a file for an upload. @throws errors of the file system
+ * @example const sent = await files.upload(await fileSource('plan.pdf'), { to: ben, name: 'plan.pdf' })
+ */
 export async function fileSource(path: string): Promise<AttachmentSource> {
   const file = await open(path, 'r')
   try {
@@ -48,6 +52,7 @@ export interface SaveOptions extends Omit<DownloadOptions, 'from'> {
  * Saves a file into a folder under its own name: never over another file, and only once it is complete. An earlier
  * process left what it fetched there as `.sealpost-….part`; the download resumes it.
  * @returns the path. @throws SealpostError as `Attachments.download`; errors of the file system
+ * @example const path = await saveAttachment(files, attachment, { folder: 'received' })
  */
 export async function saveAttachment(
   attachments: Attachments,
@@ -133,7 +138,10 @@ const UNSAFE = /[/\\:*?"<>|]|[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
 /** Windows device names, with any extension. */
 const DEVICE = /^(con|prn|aux|nul|com\d|lpt\d)(\.|$)/i
 
-/** One name of at most 200 bytes, never hidden, never a path, never empty. */
+/**
+ * One name of at most 200 bytes, never hidden, never a path, never empty.
+ * @example const name = safeFileName('../plan.pdf') // plan.pdf
+ */
 export function safeFileName(given: string): string {
   const cleaned = given
     .normalize('NFC')

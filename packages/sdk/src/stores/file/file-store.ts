@@ -13,6 +13,7 @@ import type { PeerStore, StoreChange, StoreRecord } from '../store.ts'
  * Opens the store at this path, or creates one. Its folder must exist. Stored data survives crashes of the process and
  * power loss.
  * @throws SealpostError `store_in_use`, `store_corrupt`, `store_failed`
+ * @example const store = await openFileStore('peer.store')
  */
 export async function openFileStore(path: string): Promise<PeerStore> {
   const lock = await lockStore(path)

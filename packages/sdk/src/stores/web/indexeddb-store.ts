@@ -17,6 +17,7 @@ const VERSION = 1
  * honours `strict`, a power loss. A browser short of disk may still drop the whole database, unless
  * `navigator.storage.persist()` was granted.
  * @throws SealpostError `store_in_use`: another tab has it. `store_failed`: no database or no locks here
+ * @example const store = await openIndexedDbStore('peer')
  */
 export async function openIndexedDbStore(name: string, options: IndexedDbOptions = {}): Promise<PeerStore> {
   const { indexedDB = platform().indexedDB, locks = platform().navigator?.locks } = options
