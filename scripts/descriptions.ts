@@ -1,12 +1,14 @@
 /**
  * Writes the machine-readable descriptions of the interfaces to `docs/reference`, where git ignores them: JSON Schema and
- * AsyncAPI of the socket, OpenAPI of both HTTP interfaces. `bun run docs:build` runs it first, because the site serves them.
+ * AsyncAPI of the socket, OpenAPI of both HTTP interfaces. Also writes the API reference of the SDK for the site. `bun run
+ * docs:build` runs it first, because the site serves them.
  */
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { adminDocumentText } from '@sealpost/broker/admin-document'
 import { openApiText } from '@sealpost/broker/http-document'
 import { asyncApiText, schemaText } from '@sealpost/protocol/descriptions'
+import { sdkReference } from './packages/reference.ts'
 
 const folder = join(import.meta.dirname, '../docs/reference')
 await mkdir(folder, { recursive: true })
@@ -14,3 +16,7 @@ await writeFile(join(folder, 'frames.schema.json'), schemaText())
 await writeFile(join(folder, 'asyncapi.json'), asyncApiText())
 await writeFile(join(folder, 'openapi.json'), openApiText())
 await writeFile(join(folder, 'admin-openapi.json'), adminDocumentText())
+
+const site = join(import.meta.dirname, '../apps/docs/generated')
+await mkdir(site, { recursive: true })
+await writeFile(join(site, 'sdk-reference.md'), sdkReference())

@@ -167,6 +167,7 @@ function publishedManifest(): object {
     engines: { node: '>=20' },
     exports: Object.fromEntries(entries),
     files: ['dist'],
+    publishConfig: { access: 'public' },
     dependencies: Object.fromEntries(dependencies.filter(([name]) => !name.startsWith('@sealpost/'))),
   }
 }

@@ -98,11 +98,20 @@ const COMPILER = {
 const BLOCKS = /\n\n(?=\/\*\*|export |declare )/
 const NAME = /^(?:export )?(?:declare )?(?:abstract )?(?:class|function\*?|const|interface|type|let) (\w+)/m
 
+interface Block {
+  readonly text: string
+  /** Undefined: it is no declaration, such as the beginning of the file. */
+  readonly name: string | undefined
+}
+
+/** Splits a rollup into its declarations, each with its comment. */
+export function blocksIn(rollup: string): Block[] {
+  return rollup.split(BLOCKS).map((text) => ({ text, name: NAME.exec(codeOf(text))?.[1] }))
+}
+
 /** Leaves out what only internal members refer to, which API Extractor keeps. */
 function reachable(rollup: string): string {
-  const blocks = rollup
-    .split(BLOCKS)
-    .map((text) => ({ text, name: NAME.exec(text)?.[1], words: new Set(codeOf(text).match(WORD)) }))
+  const blocks = blocksIn(rollup).map((block) => ({ ...block, words: new Set(codeOf(block.text).match(WORD)) }))
   const open = blocks.filter(({ text, name }) => name === undefined || /^export /m.test(text))
   const seen = new Set(open)
   for (const { words } of open) {
@@ -112,10 +121,8 @@ function reachable(rollup: string): string {
       open.push(block)
     }
   }
-  return blocks
-    .filter((block) => seen.has(block))
-    .map(({ text }) => text)
-    .join('\n\n')
+  const kept = blocks.filter((block) => seen.has(block))
+  return kept.map(({ text }) => text).join('\n\n')
 }
 
 /** A name that is not a property's. */

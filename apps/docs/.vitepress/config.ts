@@ -34,6 +34,7 @@ export default defineConfig({
     nav: [
       { text: 'Start', link: '/start' },
       { text: 'SDK', link: '/sdk' },
+      { text: 'SDK reference', link: '/reference/sdk' },
       { text: 'Protocol', link: '/protocol' },
       { text: 'Operations', link: '/operations' },
     ],

@@ -33,6 +33,7 @@ function stage(): void {
   for (const { path, text } of pages) write(join(PAGES, `${placeOf(path)}.md`), withLinks(text, path, moved))
   write(join(PAGES, `${placeOf(`${DECISIONS}/README.md`)}.md`), decisions())
   copyFileSync(join(OWN, 'home.md'), join(PAGES, 'index.md'))
+  copyFileSync(join(OWN, 'generated/sdk-reference.md'), join(PAGES, 'reference/sdk.md')) // of `scripts/descriptions.ts`
   cpSync(join(OWN, 'public'), PUBLIC, { recursive: true })
   for (const { path } of machineFiles) copyOf(path)
   cpSync(join(ROOT, 'docs/benchmarks'), join(PAGES, 'benchmarks'), {
