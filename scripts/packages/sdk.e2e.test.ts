@@ -67,7 +67,7 @@ function install(): void {
   cpSync(realpathSync(join(RUNTIMES, 'ws')), join(modules, 'ws'), { recursive: true })
   writeFileSync(join(folder, 'package.json'), '{ "type": "module" }')
   const given = "import { WebSocket } from 'ws'\nglobalThis.socketOfTest = WebSocket\nawait import('./on-server.js')\n"
-  writeFileSync(join(folder, 'on-node-20.js'), given)
+  writeFileSync(join(folder, 'with-socket.js'), given)
   const typescript = new Bun.Transpiler({ loader: 'ts', target: 'node' })
   for (const name of ['peers', 'on-server', 'on-page']) {
     const source = readFileSync(join(import.meta.dirname, `test/${name}.ts`), 'utf8')
@@ -93,7 +93,12 @@ const RUNS: readonly Runtime[] = [
   { name: 'Node 24', command: [join(RUNTIMES, 'node-24/bin/node')] },
   { name: 'Bun', command: [process.execPath] },
   { name: 'Deno', command: [join(RUNTIMES, '@deno/linux-x64-glibc/deno'), 'run', '--allow-all', '--no-remote'] },
-  { name: 'Node 20 with a WebSocket passed in', command: isNode20 ? [SYSTEM_NODE] : [], program: 'on-node-20.js' },
+  {
+    name: 'Node 22 with a WebSocket passed in',
+    command: [join(RUNTIMES, 'node-22/bin/node')],
+    program: 'with-socket.js',
+  },
+  { name: 'Node 20 with a WebSocket passed in', command: isNode20 ? [SYSTEM_NODE] : [], program: 'with-socket.js' },
 ]
 
 for (const { name, command, program = 'on-server.js' } of RUNS) {
