@@ -21,7 +21,7 @@ export const USER_MEANINGS: Meanings = {
       'Requests the devices of users. The broker replies with `deviceList`; while the database is unavailable, it sends no reply.',
     fields: {
       ref: 'any number except 0; repeated in the reply',
-      peers: 'users, or devices, each of which stands for its user',
+      peers: 'users or devices; a device represents its user',
     },
   },
   deviceList: {
@@ -68,7 +68,7 @@ export const USER_MEANINGS: Meanings = {
   },
   successions: {
     about:
-      'Precedes a `directory` whose `lookup` named a former or a new identity key. Also an announcement, to the same peers as `deviceList`.',
+      'Precedes a `directory` whose `lookup` named a former or a new identity key. The broker also announces it to the same peers as a `deviceList`.',
     fields: { statements: 'see Rotation of the identity key; verify each' },
   },
   bind: {
@@ -109,7 +109,7 @@ export const USER_MEANINGS: Meanings = {
   },
   rebound: {
     about:
-      'Announces that these peers have new box keys. A hint, which may be lost, for peers that looked up the former key on this connection or that `watch`.',
+      'Announces that these peers have new box keys. The broker sends this hint, which may be lost, to peers that looked up the former key on this connection or that `watch`.',
     fields: { peers: 'the peers to look up again' },
   },
 }

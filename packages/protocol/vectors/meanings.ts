@@ -15,23 +15,23 @@ export const MEANINGS: Meanings = {
       connectionId: 'random, for this connection only; signed',
       nonce: 'random, for this connection only; signed',
       issuedAtMs: "the broker's clock, ms since 1970; signed, but not compared with any other clock",
-      authWithinMs: 'time limit for the handshake; the connection ends when it passes',
+      authWithinMs: 'time limit for the handshake; the connection ends when this time passes',
     },
   },
   welcome: {
     about: 'Completes the handshake. The connection is live from here on.',
     fields: {
       proof: 'the broker\'s signature over T("broker") and the hash of the client\'s signature',
-      epoch: 'number of this connection; it increases with every connection of the peer',
+      epoch: 'number of this connection; increases with every connection of the peer',
       incarnation:
         'identifies the state of the database; a different value means that ids and queues may have been reset to an earlier state',
       durability:
         '`fsync`: an ack means that the envelope is committed and synced to disk; `degraded`: the database does not guarantee this',
       heartbeatMs:
-        'after this time without a frame from the client the broker pings; after three times this time without a frame or pong it ends the connection',
+        'after this time without a frame from the client, the broker sends a ping; after three times this time without a frame or pong, the broker ends the connection',
       leaseMs: 'a delivery that is not settled within this time may be pushed again',
       dedupeSeconds:
-        'how long the broker recognizes a resend after it accepted the envelope; a later resend may be stored twice',
+        'how long the broker recognizes a resend after it accepted the envelope; an envelope that is resent later may be stored twice',
       creditMax: 'the maximum number of pushed, unsettled deliveries, even if the client grants more credit',
       envelopeBytesMax: 'the largest envelope that this broker stores',
       ttlSecondsMax: 'the longest time to live that this broker accepts',
@@ -64,7 +64,7 @@ export const MEANINGS: Meanings = {
       'deliveries.sender': 'set by the broker, from the handshake of the connection that sent the envelope',
       'deliveries.priority': 'as sent',
       'deliveries.attempt': '1 for the first push; after it reaches its maximum, it no longer increases',
-      'deliveries.enqueuedAtMs': "when it was stored, on the database's clock, ms since 1970",
+      'deliveries.enqueuedAtMs': "when the delivery was stored, on the database's clock, ms since 1970",
       'deliveries.envelope': 'as sent',
     },
   },
@@ -115,7 +115,7 @@ export const MEANINGS: Meanings = {
     },
   },
   pushBody: {
-    about: 'Like `pushWith`, for deliveries that have a shared body: those of a broadcast and of a pool.',
+    about: 'Like `pushWith`, for deliveries with a shared body, which broadcasts and pool messages have.',
     fields: {
       deliveries: 'the deliveries',
       'deliveries.push': 'like an item of `push`; its envelope contains the key and the hash of the body',
@@ -203,7 +203,8 @@ export const MEANINGS: Meanings = {
         "hold the delivery until this time, on the database's clock, ms since 1970; 0: deliver at once",
       'envelopes.terms.receipts': '`none`; `end`: report how the delivery ended; `all`: also report that it was pushed',
       'envelopes.terms.thread': 'groups related messages; each thread has a budget; all zeros: none',
-      'envelopes.terms.hops': 'one more than in the message that it replies to; 0 if it is not a reply',
+      'envelopes.terms.hops':
+        'one more than in the message to which this message replies; 0 if this message is not a reply',
       'envelopes.terms.noAutoReply': 'the sender wants no automatic reply',
       'envelopes.terms.ifOnline': 'refuse the envelope with `no_responder` if the recipient is not connected',
     },
@@ -221,11 +222,11 @@ export const MEANINGS: Meanings = {
     about:
       'Sends one body to many recipients: the body is stored once, with an envelope for each recipient. Each envelope is acknowledged like an item of `send`.',
     fields: {
-      group: 'the group that it is sent to; all zeros: none',
+      group: 'the group that the message is sent to; all zeros: none',
       rosterEpoch:
         "epoch of the group statement that lists the recipients; the broker refuses an epoch older than the group's",
       bodyId: 'the BLAKE2b-256 of `body`',
-      body: 'sealed with a key of its own; see Groups',
+      body: 'sealed with a separate key; see Groups',
       terms: 'as in `sendWith`; they apply to all envelopes',
       'terms.receipts': 'as in `sendWith`',
       'terms.thread': 'as in `sendWith`',
@@ -282,7 +283,7 @@ export const MEANINGS: Meanings = {
     fields: {
       ref: 'from the request',
       outcome:
-        '`done`: stored, now or earlier; `stale`: a different statement with this epoch or a later one is stored; `not_owner`: the signer is not the peer that sent it; `malformed`: not a valid statement, or one of another mesh; `too_many`: the mesh has 1000 groups, or 1000 pools; `too_many_own`: the owner, with all devices of its user, has reached its limit',
+        '`done`: stored, now or earlier; `stale`: a different statement with this epoch or a later one is stored; `not_owner`: the signer is not the peer that sent the request; `malformed`: not a valid statement, or a statement for another mesh; `too_many`: the mesh has 1000 groups, or 1000 pools; `too_many_own`: the owner, with all devices of its user, has reached its limit',
     },
   },
   groupList: {
@@ -320,7 +321,7 @@ export const MEANINGS: Meanings = {
   },
   watch: {
     about:
-      'Starts or stops `presence` frames: first a snapshot of the online peers, at most one every two seconds, then every change. Peers on other brokers may follow as changes.',
+      'Starts or stops `presence` frames. The broker first sends a snapshot of the online peers (at most one snapshot every two seconds), then every change. Peers on other brokers may be missing from the snapshot and be reported as changes.',
     fields: { isOn: 'start or stop' },
   },
   directory: {
@@ -412,7 +413,7 @@ export const MEANINGS: Meanings = {
     fields: {
       items: 'pushed on this connection; others are ignored',
       'items.id': 'the delivery',
-      'items.afterMs': 'the minimum delay, as long as this connection lasts',
+      'items.afterMs': 'the minimum delay; it applies only while this connection is open',
     },
   },
   credit: {
@@ -426,7 +427,7 @@ export const MEANINGS: Meanings = {
   },
   ping: {
     about:
-      'Requests a `pong`. The broker sends it when all earlier settles, rejects and retries of this connection are committed, or after 2 seconds at most. A client waits for it before it closes, so that its next connection does not receive what it has settled.',
+      'Requests a `pong`. The broker sends the `pong` when all earlier settles, rejects and retries of this connection are committed, or after 2 seconds at most. A client waits for the `pong` before it closes the connection, so that its next connection does not receive deliveries that it has settled.',
     fields: { ref: 'any number; repeated in the `pong`' },
   },
   enrol: {
@@ -458,7 +459,7 @@ export const MEANINGS: Meanings = {
     fields: {
       ref: 'any number; repeated in the reply',
       members: 'keys of members to revoke',
-      invites: 'ids of invites to revoke, used before or not',
+      invites: 'ids of invites to revoke, even if they were already used',
     },
   },
 }

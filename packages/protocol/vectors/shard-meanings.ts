@@ -10,7 +10,7 @@ export const SHARD_MEANINGS = {
     },
   },
   certificate: {
-    about: 'Precedes the `hello` of a shard that has a key of its own; see Shards.',
+    about: 'Precedes the `hello` of a shard with its own key; see Shards.',
     fields: { certificate: "the cluster's signed statement that the key in `hello` belongs to one of its shards" },
   },
   shards: {
