@@ -70,7 +70,7 @@ export const MEANINGS: Meanings = {
   },
   recovered: {
     about:
-      "Follows every `welcome`: lists the deliveries that left this peer's queue unsettled since the last report. An empty list means that nothing was lost.",
+      "Follows every `welcome` and lists the deliveries that left this peer's queue unsettled since the last report. An empty list means that nothing was lost.",
     fields: {
       lost: 'oldest first; these deliveries are not pushed again',
       'lost.id': 'the delivery',
@@ -165,7 +165,7 @@ export const MEANINGS: Meanings = {
     },
   },
   reject: {
-    about: 'Refuses deliveries permanently: they become dead letters.',
+    about: 'Refuses deliveries permanently, so they become dead letters.',
     fields: {
       items: 'pushed on this connection; others are ignored',
       'items.id': 'the delivery',
@@ -210,7 +210,8 @@ export const MEANINGS: Meanings = {
     },
   },
   sendEphemeral: {
-    about: 'Sends ephemeral messages: pushed to the recipient if it is online, and never stored.',
+    about:
+      'Sends ephemeral messages. The broker pushes them to the recipient if the recipient is online, and never stores them.',
     fields: {
       items: 'forwarded in this order',
       'items.envelopeId': 'a UUID v7',
@@ -220,7 +221,7 @@ export const MEANINGS: Meanings = {
   },
   broadcast: {
     about:
-      'Sends one body to many recipients: the body is stored once, with an envelope for each recipient. Each envelope is acknowledged like an item of `send`.',
+      'Sends one body to many recipients. The broker stores the body once, and stores an envelope for each recipient. It acknowledges each envelope like an item of `send`.',
     fields: {
       group: 'the group that the message is sent to; all zeros: none',
       rosterEpoch:
@@ -243,7 +244,7 @@ export const MEANINGS: Meanings = {
   },
   broadcastKept: {
     about:
-      'Like `broadcast`, but the message is also stored in the history of its space, in the same commit and only once, even if the frame is resent. The code `not_kept` means that the space keeps no messages.',
+      'Like `broadcast`, but the message is also stored in the history of its space, in the same commit and only once, even if the frame is resent. The code `not_kept` means that the space does not store messages.',
     fields: {
       group: 'as in `broadcast`',
       rosterEpoch: 'as in `broadcast`',
@@ -308,7 +309,7 @@ export const MEANINGS: Meanings = {
     },
   },
   consented: {
-    about: 'The reply to `consent`: the current state.',
+    about: 'The reply to `consent`, with the current state.',
     fields: {
       ref: 'from the `consent`',
       outcome: '`too_many`: nothing was changed, because more than 1000 peers would be allowed or blocked',
@@ -354,7 +355,7 @@ export const MEANINGS: Meanings = {
     fields: { ref: 'from the `ping`' },
   },
   enrolled: {
-    about: 'The reply to `enrol`: the key is now a member and can connect. The broker closes with 1000.',
+    about: 'The reply to `enrol`. The new member can now connect. The broker closes this connection with 1000.',
     fields: {
       proof: 'the broker\'s signature over T("broker") and the hash of the signature of `enrol`',
       name: "the member's name",
@@ -393,7 +394,8 @@ export const MEANINGS: Meanings = {
     },
   },
   send: {
-    about: 'Sends envelopes to store. Each is acknowledged by one item of an `ack` or `nack`, in any order.',
+    about:
+      'Sends envelopes to store. The broker acknowledges each envelope with one item of an `ack` or `nack`, in any order.',
     fields: {
       envelopes: 'stored in this order',
       'envelopes.envelopeId': 'a UUID v7, created once for each message; a resend repeats it',
@@ -405,7 +407,7 @@ export const MEANINGS: Meanings = {
     },
   },
   settle: {
-    about: 'Settles deliveries: they leave the queue.',
+    about: 'Settles deliveries, which then leave the queue.',
     fields: { ids: 'pushed on this connection; others are ignored' },
   },
   retry: {

@@ -15,7 +15,7 @@ export const POOL_MEANINGS = {
   },
   joinPool: {
     about:
-      'Joins this connection to the pool, to receive its messages. A repeated frame changes the credit. The broker replies with `poolJoined`; while the database is unavailable, it sends no reply.',
+      'Joins this connection to the pool, so that it receives messages from the pool. Sending the frame again changes the credit. The broker replies with `poolJoined`; while the database is unavailable, it sends no reply.',
     fields: {
       ref: 'repeated in the reply',
       pool: 'the pool',
@@ -35,7 +35,7 @@ export const POOL_MEANINGS = {
   },
   sendPool: {
     about:
-      'Sends a message to a pool: the message is stored once, and pushed to one member at a time. It is acknowledged by one item of an `ack` or `nack`.',
+      'Sends a message to a pool. The broker stores the message once, pushes it to one member at a time, and acknowledges it with one item of an `ack` or `nack`.',
     fields: {
       rosterEpoch:
         'epoch of the pool statement that lists the members the message was sealed for; an older epoch is refused with `stale_roster`; 0: not checked',

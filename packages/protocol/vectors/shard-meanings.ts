@@ -2,7 +2,7 @@
 export const SHARD_MEANINGS = {
   moved: {
     about:
-      'Sent instead of `welcome`: another shard is the home of this mesh. `refused` with `moved` and the close follow; see Shards.',
+      'Sent instead of `welcome` if another shard is the home of this mesh. `refused` with `moved` and the close follow; see Shards.',
     fields: {
       url: 'the address of that shard: `wss://host[:port]`, or `ws://…`',
       certificate: "the certificate of that shard, if its key differs from the cluster's; empty otherwise",
