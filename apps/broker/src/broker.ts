@@ -302,7 +302,7 @@ interface RunningBroker {
   readonly url: string
   readonly adminUrl: string
   stop(): Promise<void>
-  /** Ends at once, and asks each peer to reconnect after a different delay. */
+  /** Ends at once, after asking each peer to reconnect with a different delay. */
   leave(): Promise<void>
 }
 
@@ -390,7 +390,6 @@ function print(text: string): void {
   process.stdout.write(`${text}\n`)
 }
 
-/** Prints the sentences, one per line, and exits. */
 function exitWith(code: number, sentences: readonly string[]): never {
   for (const sentence of sentences) process.stderr.write(`${sentence.replace(/\.?$/, '.')}\n`)
   process.exit(code)

@@ -2,8 +2,8 @@
 import { brokerCommand, RUNTIME_SETTINGS } from '@sealpost/broker-program'
 
 /**
- * Restarts this program in the same process with the settings that its environment lacks; an operator's own values
- * stay. Where a process can't replace its program (Windows), the broker runs without them.
+ * Restarts this program in the same process with the settings that its environment lacks; values that an operator has
+ * set stay unchanged. Where a process can't replace its program (Windows), the broker runs without them.
  */
 function applyRuntimeSettings(): void {
   const { env } = process

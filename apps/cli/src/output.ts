@@ -1,6 +1,6 @@
 /**
- * The output of a command: results on stdout, everything else on stderr. With --json each result is one line of JSON; --quiet
- * suppresses informational output.
+ * Writes the output of a command: results to stdout, everything else to stderr. With --json each result is one line of JSON;
+ * --quiet suppresses informational output.
  */
 import type CliTable from 'cli-table3'
 import pc from 'picocolors'
@@ -13,7 +13,7 @@ export type Paint = ReturnType<typeof pc.createColors>
 export interface OutputOptions {
   readonly isJson: boolean
   readonly isQuiet: boolean
-  /** Null: the terminal decides. */
+  /** Null to let the terminal decide. */
   readonly hasColors: boolean | null
 }
 
@@ -124,7 +124,7 @@ export const jsonLine = (value: object): string =>
     ),
   )
 
-/** Dark modules on a light background in every colour scheme. */
+/** Formats the QR code with dark modules on a light background in every colour scheme. */
 const onBlack = (text: string): string =>
   text
     .split('\n')
@@ -145,7 +145,7 @@ function write(screen: OutputStream, text: string): Promise<void> {
 }
 
 /**
- * Characters of peers' text that could move the cursor, colour, reverse or hide text on a terminal, and so imitate another line:
+ * Characters from peers that could move the cursor, or colour, reverse or hide text on a terminal, and so imitate another line:
  * controls (ANSI sequences begin with one), format characters such as direction overrides, line separators, lone surrogates.
  */
 const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu

@@ -1,5 +1,5 @@
 /**
- * The program: its command tree, one run of it, and the completion scripts. The help, the completions and the reference
+ * Builds the program's command tree, runs it once, and prints the completion scripts. The help, the completions and the reference
  * page come from the tree. A run loads only the commands that it names, which halves the startup time of `send`.
  */
 import { SealpostError } from '@sealpost/sdk'
@@ -163,7 +163,7 @@ function isCoded(error: unknown): error is OperatingError | SealpostError {
   return error instanceof OperatingError || error instanceof SealpostError
 }
 
-/** The reader of our output has closed the pipe, as `head` does. */
+/** The reader of the output has closed the pipe, as `head` does. */
 function isBrokenPipe(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === 'EPIPE'
 }

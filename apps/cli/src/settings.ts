@@ -10,11 +10,11 @@ export interface Settings {
   readonly home: string
   /** The default data folder of `up`. */
   readonly dataFolder: string
-  /** Where the compiled program unpacks PostgreSQL. */
+  /** The folder into which the compiled program unpacks PostgreSQL. */
   readonly cacheFolder: string
   readonly profile: string
   readonly passphrase: string | undefined
-  /** Null: the terminal decides. */
+  /** Null to let the terminal decide. */
   readonly hasColors: boolean | null
   readonly databaseUrl: () => string
   /** The login for operators' commands: `ADMIN_DATABASE_URL` if it is set. */
@@ -29,7 +29,7 @@ export interface Settings {
 
 export type EnvironmentVariables = Readonly<Record<string, string | undefined>>
 
-/** The list in the help and the reference page. */
+/** Lists the variables for the help and the reference page. */
 export const variables = [
   { name: 'SEALPOST_PROFILE', meaning: 'the profile to use; --profile overrides it; default: `default`' },
   {
@@ -100,8 +100,8 @@ export function readSettings(environment: EnvironmentVariables = process.env): S
 
 /**
  * The variables that a program started by a message needs to run, to find its user's files and to call `sealpost`. The
- * program handles input of other peers, which must not make it print a secret. No list of secrets would be complete, so
- * this list names what may be passed instead.
+ * program handles input from other peers, which must not make it print a secret. No list of secrets would be complete,
+ * so this list names what may be passed instead.
  */
 const PASSED = new Set([
   ...['PATH', 'HOME', 'USER', 'LOGNAME', 'SHELL', 'PWD', 'TMPDIR', 'TZ', 'LANG', 'LANGUAGE'],

@@ -1,4 +1,4 @@
-/** The shell that a command runs in, its ways to wait, and the helpers that define commands. */
+/** Defines the shell that a command runs in, its ways to wait, and helpers that define commands. */
 import { OperatingError } from '@sealpost/std'
 import type { Command } from 'commander'
 import type { Output } from './output.ts'
@@ -10,7 +10,7 @@ export interface Shell {
   readonly output: Output
   /** The chosen profile; it may not exist. */
   readonly profile: Profile
-  /** Aborts on an interrupt, with the error to end with. */
+  /** Aborts on an interrupt. The reason is the error to end with. */
   readonly signal: AbortSignal
 }
 
@@ -68,7 +68,7 @@ export function withDeadline(shell: Shell, seconds: number, sentence: string): S
   }
 }
 
-/** Settles as the promise, or rejects with the signal's reason if that comes first. */
+/** Settles like the promise, or rejects with the signal's reason if the signal aborts first. */
 export async function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   signal.throwIfAborted()
   const aborted = Promise.withResolvers<never>()

@@ -1,4 +1,4 @@
-/** The site: `src/stage.ts` writes its pages, `src/pages.ts` defines their order. It loads nothing from another server. */
+/** Configures the site, which loads nothing from another server. `src/stage.ts` writes the pages, `src/pages.ts` orders them. */
 import { defineConfig } from 'vitepress'
 import { anchorOf, placeOf, sections } from '../src/pages.ts'
 

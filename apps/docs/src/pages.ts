@@ -1,6 +1,6 @@
 /**
  * The pages of the documentation in their order, for the sidebar, `llms.txt` and the build. A page of `docs/` that is
- * missing here fails `scripts/docs.test.ts`. Also has the rules that name pages, headings and links on the site.
+ * missing here fails `scripts/docs.test.ts`. Also defines the rules that name pages, headings and links on the site.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { basename, dirname, join, posix } from 'node:path'
@@ -122,8 +122,8 @@ const CODE = /^```[\s\S]*?^```|`[^`\n]*`/gm
 const LINK = /(\]\()([^)\s#]+)((?:#[^)\s]*)?\))/g
 
 /**
- * Replaces each link within the repository by `moved` of its target. Both are paths from the root of the repository.
- * External links, anchors and code stay unchanged.
+ * Replaces the target of each link within the repository with the result of `moved`. Both are paths from the root of
+ * the repository. External links, anchors and code stay unchanged.
  */
 export function withLinks(text: string, path: string, moved: (target: string) => string): string {
   const parts: string[] = []

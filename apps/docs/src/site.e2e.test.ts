@@ -1,4 +1,4 @@
-/** The built site is complete, has no dead link, loads nothing from other servers, and is accessible. */
+/** Tests that the built site is complete, has no dead link, loads nothing from other servers, and is accessible. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, globSync, readFileSync } from 'node:fs'

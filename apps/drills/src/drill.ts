@@ -1,5 +1,6 @@
 /**
- * A drill as a command: it simulates a failure with real programs, prints what must hold, and exits with 1 if something did not.
+ * Runs a drill as a command: simulates a failure with real programs, prints the requirements, and exits with 1 if one of them
+ * was not met.
  */
 import { parseArgs, runCommand } from '@sealpost/harness/programs/command'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
@@ -14,7 +15,6 @@ export interface Drill<Options> {
 }
 
 interface DrillReport {
-  /** The output of `--json`. */
   readonly result: object
   readonly checks: readonly DrillCheck[]
 }

@@ -1,5 +1,5 @@
 /**
- * A failover of brokers on a primary with a streaming standby, under load. The primary is killed and the standby promoted. With
+ * Fails brokers over from a primary to its streaming standby under load. The primary is killed and the standby promoted. With
  * synchronous replication the standby has every acknowledged message, and no peer may be asked to resend. With asynchronous
  * replication the standby is cut off before the kill and misses the last messages, which peers must resend.
  */
@@ -24,7 +24,8 @@ export interface FailoverOptions extends TrafficOptions {
   /** Kills a broker with the primary, as if both were on one machine. */
   readonly losesBroker?: boolean
   /**
-   * How brokers find the promoted server. `moved`: by one address that then leads to it; `several`: by a URL with both servers.
+   * How brokers find the promoted server. `moved`: at one address that is redirected to it; `several`: in a URL that names both
+   * servers.
    */
   readonly address: 'moved' | 'several'
 }
@@ -243,7 +244,7 @@ async function isStreaming(database: Database): Promise<boolean> {
   return rows.length === 1
 }
 
-/** From now on a commit returns once the standby has it on disk. */
+/** After this call, a commit returns only once the standby has it on disk. */
 async function commitSynchronously(database: Database): Promise<void> {
   await database.run((sql) => sql.unsafe(`alter system set synchronous_standby_names = '${STANDBY}'`))
   await database.run((sql) => sql.unsafe('select pg_reload_conf()'))

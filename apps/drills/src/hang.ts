@@ -23,9 +23,9 @@ interface HangResult extends TrafficResult {
 interface Stop {
   /** Peers that lost their session during the stop. */
   readonly peers: number
-  /** The time from the call of `send` to its ack. */
+  /** The time from the call to `send` until its ack. */
   readonly longestSendMs: Millis
-  /** The time from the call of `send` to the recipient's application. */
+  /** The time from the call to `send` until the recipient's application has the message. */
   readonly longestReceiveMs: Millis
 }
 

@@ -35,11 +35,11 @@ interface MoveResult extends Pick<MoveReport, 'rows' | 'pauseMs'>, DeliveryCount
   readonly queued: number
   /** Messages between online peers. */
   readonly live: number
-  /** The time from the call of `send` to its ack. */
+  /** The time from the call to `send` until its ack. */
   readonly longestSendMs: Millis
   /** The longest time between two messages of one pair. */
   readonly longestPauseMs: Millis
-  /** The time from the call of `moveMesh` until the old cell's rows were deleted. */
+  /** The time from the call to `moveMesh` until the old cell's rows were deleted. */
   readonly tookMs: Millis
   /** Growth of this process's memory during the move, including the peers, which run in it too. */
   readonly grownMb: number
@@ -48,7 +48,7 @@ interface MoveResult extends Pick<MoveReport, 'rows' | 'pauseMs'>, DeliveryCount
 const PAIRS = 4
 const PAUSE_MS_MAX = 10_000
 const FINISH_WITHIN_MS = 300_000
-/** The limit for opening a session and, with the old cell stopped, for all acks; a pair may pause for ten seconds. */
+/** The time limit for opening a session and, while the old cell is stopped, for all acks. A pair may pause for ten seconds. */
 const STUCK_AFTER_MS = 30_000
 const CALM_MS = 3_000
 const FILLED_AT_ONCE = 250
@@ -133,7 +133,7 @@ class TwoCells {
   readonly #old: Cell
   readonly #new: Cell
   readonly #teardown: Teardown
-  /** Addresses of the new cell, as peers learned them. */
+  /** Addresses of the new cell, as the peers learned them. */
   #learned: readonly string[] = []
 
   private constructor(mesh: MeshMembers, cells: { readonly old: Cell; readonly new: Cell }, teardown: Teardown) {
@@ -175,7 +175,7 @@ class TwoCells {
     }
   }
 
-  /** Every peer dials the old cell. One that connects after the move dials the learned addresses first. */
+  /** Every peer dials the old cell. A peer that connects after the move dials the learned addresses first. */
   async connect(member: number): Promise<Peer> {
     const { url, brokerKey } = this.#old.broker
     const { meshId, secrets } = this.mesh
@@ -205,7 +205,7 @@ function freePort(): Promise<number> {
   })
 }
 
-/** A sender, a recipient that is online, and one that connects only at the end. */
+/** A sender, an online recipient, and a recipient that connects only at the end. */
 const ROLES = 3
 
 class Pair {

@@ -1,4 +1,4 @@
-/** Pairs of peers in which one sends numbers to the other at a steady rate, whatever happens to their brokers. */
+/** Runs pairs of peers. One peer of each pair sends numbers to the other at a steady rate, whatever happens to the brokers. */
 import type { BrokerProgram } from '@sealpost/broker-program'
 import { enrolMesh, generateMesh, identityOf, type MeshMembers, type SecretKeys } from '@sealpost/harness/members/mesh'
 import { wholeNumber } from '@sealpost/harness/programs/command'
@@ -14,9 +14,9 @@ import type { DrillCheck } from './drill.ts'
 /** The options of all drills with pairs of peers. */
 export interface TrafficOptions {
   readonly brokers: number
-  /** The number of peers: half of them send, each to one of the others. */
+  /** The number of peers. Half of them send, each to one of the others. */
   readonly peers: number
-  /** Messages per second of all pairs together. */
+  /** Messages per second, for all pairs together. */
   readonly rate: number
 }
 
@@ -65,7 +65,7 @@ interface Outage {
 
 export interface TrafficResult extends DeliveryCounts {
   readonly sent: number
-  /** The longest delay of a send by this program itself, on a busy machine. */
+  /** The longest delay of a send caused by this program itself, on a busy machine. */
   readonly lateMs: Millis
 }
 
@@ -95,7 +95,7 @@ export class PairTraffic {
     return new PairTraffic(pairs)
   }
 
-  /** @param perSecond - messages of all pairs together */
+  /** @param perSecond - messages per second, for all pairs together */
   begin(perSecond: number): void {
     this.#sending = Promise.all(this.#pairs.map((pair) => pair.keepSending(perSecond / this.#pairs.length)))
     this.#sending.catch(() => undefined) // `finish` rejects with the error
@@ -120,7 +120,7 @@ export class PairTraffic {
     return sum(this.#pairs.map(of))
   }
 
-  /** The longest times since the last call: from the call of `send` to the ack, and to the recipient's application. */
+  /** Returns the longest times since the previous call, from `send` until the ack, and until the recipient's application. */
   takeLongest(): { readonly sendMs: Millis; readonly receiveMs: Millis } {
     const all = this.#pairs.map((pair) => pair.takeLongest())
     const longest = (of: (each: (typeof all)[number]) => Millis) => Math.round(Math.max(...all.map(of)))
@@ -131,7 +131,7 @@ export class PairTraffic {
     return this.#pairs.flatMap((pair) => pair.outages.flat().filter(({ lostAtMs }) => lostAtMs >= atMs))
   }
 
-  /** For each pair, the time from `atMs` to the first ack after it; Infinity before that ack. */
+  /** Returns for each pair the time from `atMs` to the first ack after it, or Infinity before that ack. */
   firstAcksSince(atMs: Millis): Millis[] {
     return this.#pairs.map(({ ackedAtMs }) => Math.round((ackedAtMs.find((each) => each >= atMs) ?? Infinity) - atMs))
   }
@@ -152,7 +152,7 @@ class Pair {
   isOver = false
   sent = 0
   lateMs: Millis = 0
-  /** How often the sender learned that the database was restored, and how many messages it resent. */
+  /** How often the sender received the notice of a restored database, and how many messages it resent. */
   restored = 0
   reoffered = 0
   readonly ackedAtMs: Millis[] = []
@@ -184,7 +184,7 @@ class Pair {
     return countDeliveries(this.#received, this.sent)
   }
 
-  /** Resolves when sending is over and every send is acked. */
+  /** Resolves when sending has ended and every send is acked. */
   async keepSending(perSecond: number): Promise<void> {
     const startMs = clockMs() + (Math.random() * 1000) / perSecond
     await atRate({ startMs, perSecond, until: () => this.isOver }, (_, dueAtMs) => {

@@ -11,12 +11,12 @@ import { Cluster } from './cluster.ts'
 import type { Drill } from './drill.ts'
 import { deliveryCheck, PairTraffic, type TrafficOptions, type TrafficResult, trafficOptions } from './pair-traffic.ts'
 
-/** The time of a send, from its call to its ack. */
+/** The time of a send, from the call to its ack. */
 interface RollResult extends TrafficResult {
   readonly roll: { readonly longestSendMs: Millis; readonly tookMs: Millis }
   readonly kill: {
     readonly longestSendMs: Millis
-    /** The number of peers of the killed broker, and when half of them and all of them had a session again. */
+    /** The number of peers of the killed broker, and the times until half of them and all of them had a session again. */
     readonly peers: number
     readonly halfServedMs: Millis
     readonly allServedMs: Millis

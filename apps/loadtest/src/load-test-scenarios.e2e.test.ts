@@ -1,4 +1,4 @@
-/** The load test's scenarios as users run them. The tests check what the scenarios count, not how fast they are. */
+/** Runs the load test's scenarios as users do. The tests check what the scenarios count, not how fast they are. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { SCENARIOS } from './scenarios/registry.ts'

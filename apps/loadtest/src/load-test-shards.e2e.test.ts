@@ -1,4 +1,4 @@
-/** The load test over several brokers and databases. */
+/** Tests the load test with several brokers and databases. */
 import { expect, test } from 'vitest'
 import type { LoadResult } from './run/result.ts'
 import { LoadTestWorld } from './test/testing-run.ts'

@@ -1,4 +1,4 @@
-/** Scenarios, and their run on a stage: traffic, one fault after another, a quiet end, and the verdict. */
+/** Runs scenarios on a stage: starts traffic, injects one fault after another, stops the traffic and gives the verdict. */
 
 import { peakRssMb } from '@sealpost/harness/programs/machine'
 import type { TcpProxy } from '@sealpost/harness/programs/proxy'
@@ -13,7 +13,7 @@ import { type Bounds, linesOf, type Noticed, skippedLine, type VerdictLine } fro
 
 export interface TortureScenario {
   readonly name: string
-  /** One line for `--list`. */
+  /** The line for `--list`. */
   readonly summary: string
   /**
    * The resources of a scenario that can't share its Postgres and brokers with others. Scenarios without it run mixed
@@ -31,7 +31,7 @@ interface Alone {
   readonly setting?: Partial<TortureClusterOptions>
   /** A path that `inject` needs. */
   readonly place?: string
-  /** Removes what was created for the scenario. */
+  /** Removes what the scenario created. */
   readonly end?: () => Promise<unknown>
 }
 
@@ -82,7 +82,8 @@ export interface RunOptions {
   readonly seed: number
   readonly measure: Measure
   /**
-   * No fault begins after this time, and scenarios without a turn are skipped. Null: each has one turn, however long it takes.
+   * No fault begins after this time, and scenarios without a turn are skipped. If null, each scenario has one turn, however
+   * long it takes.
    */
   readonly endMs: number | null
   readonly recoveryMs: number | null
@@ -164,14 +165,14 @@ async function play(
     }
   } catch (error) {
     if (!(error instanceof OperatingError)) throw error
-    faults.push(error.message) // the events until now are judged
+    faults.push(error.message) // the events so far are judged
   }
   journal.close()
-  if (struck.size === 0) struck.add(scenarios[0]!.name) // this scenario gets failures from before the first fault
+  if (struck.size === 0) struck.add(scenarios[0]!.name) // failures before the first fault count for this scenario
   return { noticed: { faults, missed, brokerRssMb: null }, struck }
 }
 
-/** Runs each scenario once, in a random order, then random ones. The first always has its turn, the others until the end. */
+/** Runs each scenario once in random order, then random ones until the end. The first scenario runs even after the end. */
 function* turns(
   stage: TortureCluster,
   scenarios: readonly TortureScenario[],

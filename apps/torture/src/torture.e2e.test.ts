@@ -1,4 +1,4 @@
-/** The torture in its short form: every scenario once, with a printed seed. */
+/** Runs the torture in its short form: every scenario once, with a printed seed. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import type { VerdictLine } from './judgement/verdict.ts'

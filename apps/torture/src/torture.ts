@@ -1,4 +1,4 @@
-/** The whole run: first the scenarios that can be mixed on one stage, then each of the others on its own stage. */
+/** Runs first the scenarios that can be mixed on one stage, then each of the others on its own stage. */
 import { Teardown } from '@sealpost/harness/programs/teardown'
 import { clockMs } from '@sealpost/sdk'
 import type { Measure, TortureClusterOptions } from './cluster/stage.ts'
@@ -90,7 +90,7 @@ export async function torture(options: Torture, teardown: Teardown): Promise<Ver
   return asked.map(({ name }) => lines.find(({ scenario }) => scenario === name)!)
 }
 
-/** Adds the time to each step. */
+/** Prefixes each step with the elapsed time. */
 function timed(options: Torture, totalMs: number | null): Torture {
   const startedMs = clockMs()
   const total = totalMs === null ? '' : ` of ${minutesText(totalMs)}`
@@ -141,11 +141,11 @@ function settingOf(
 
 /** The maximum time for a scenario with its own Postgres. */
 const ALONE_MS_MAX = 60_000
-/** The share of the total time for all of them together. */
+/** The share of the total time for all such scenarios together. */
 const ALONE_SHARE = 0.4
 /** The time that a part needs to start, inject a fault and be checked. */
 const PART_MS_MIN = 10_000
-/** The share of each part for the drain and the check. */
+/** The share of each part's time for the drain and the check. */
 const REST_SHARE = 0.15
 
 /** Divides the time of a run so that each part's start, faults, drain and check end within it. */
@@ -173,7 +173,6 @@ export function budgetOf(totalMs: number, aloneCount: number, now: () => number 
   }
 }
 
-/** Formats 65,000 ms as `1:05`. */
 export function minutesText(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000))
   return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, '0')}`

@@ -1,4 +1,4 @@
-/** The attack bench as engineers run it: one attack, one pair of turns. */
+/** Runs the attack bench as engineers do, with one attack and one pair of turns. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

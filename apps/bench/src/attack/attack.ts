@@ -22,15 +22,15 @@ export interface StageMember {
 
 export interface AttackContext {
   readonly target: AttackTarget
-  /** Enrolled members of the attacker; as many as the attack needs. */
+  /** Enrolled members of the attacker. There are as many as the attack needs. */
   readonly members: readonly StageMember[]
   /** The signal aborts at the end of the turn. */
   readonly signal: AbortSignal
-  /** Counts a reply of the broker: a status, a close code, or the attacker's own word for it. */
+  /** Counts a reply from the broker by its status, its close code or a name that the attacker gives it. */
   readonly count: (answer: string | number) => void
 }
 
-/** What honest peers try once a second besides their messages, from a different address than the attacker's. */
+/** The request that honest peers make once a second besides their messages, from a different address than the attacker's. */
 export type ProbeKind = 'join' | 'file' | 'replay'
 
 export interface Attack {
@@ -38,7 +38,7 @@ export interface Attack {
   /** The attack's description in `--list`. */
   readonly does: string
   readonly members?: number
-  /** Whether it uses a single unproven address, which may cost 5 % of a core. */
+  /** Whether the attack uses a single unproven address. Such an attack may cost 5 % of a core. */
   readonly isOneUnprovenAddress?: true
   /** The default is `join`. */
   readonly probe?: ProbeKind
@@ -53,7 +53,7 @@ export interface Attack {
 /** Larger than the socket buffers, so that a slow reader determines the duration of a replay. */
 export const HISTORY = { entries: 10_000, bytes: 20_000_000, events: 10_000 }
 
-/** Acts at this rate per second, evenly, without waiting for earlier acts. */
+/** Calls `act` at this rate per second, evenly spaced, without waiting for earlier calls to end. */
 export async function atPace(perSecond: number, signal: AbortSignal, act: (no: number) => void): Promise<void> {
   const startedAt = performance.now()
   for (let no = 0; !signal.aborted; no++) {
@@ -63,7 +63,7 @@ export async function atPace(perSecond: number, signal: AbortSignal, act: (no: n
   }
 }
 
-/** Acts repeatedly in this number of concurrent loops. */
+/** Calls `act` repeatedly in this number of concurrent loops. */
 export async function inLoops(count: number, signal: AbortSignal, act: (no: number) => Promise<void>): Promise<void> {
   const loop = async (no: number) => {
     while (!signal.aborted) await act(no)
@@ -94,13 +94,12 @@ export function statusOf(socket: Socket, request: Uint8Array | string, signal: A
   })
 }
 
-/** Reads the status from the first bytes of a response. */
 export const statusIn = (bytes: Uint8Array | string): string =>
   /^HTTP\/1\.1 (\d+)/.exec(Buffer.from(bytes).toString('latin1', 0, 32))?.[1] ?? 'garbled'
 
 export const portOf = (target: { readonly url: string }): number => Number(new URL(target.url).port)
 
-/** Returns a POST of JSON in one piece. */
+/** Returns a complete POST request with a JSON body. */
 export function postOf(target: { readonly url: string }, path: string, body: string, headers: string[] = []): string {
   const { host } = new URL(target.url)
   const lines = [`POST ${path} HTTP/1.1`, `Host: ${host}`, 'Content-Type: application/json', ...headers]
@@ -121,7 +120,7 @@ export class HttpMember {
     return new HttpMember(await HttpPeer.enter(place), place)
   }
 
-  /** Returns the head of a request without its last line. */
+  /** Returns the head of a request without its final empty line. */
   head(method: string, path: string): string {
     const { host } = new URL(this.#place.url)
     const { Authorization } = this.#peer.headers

@@ -1,4 +1,4 @@
-/** The attacker, as a program with a low priority, because its CPU must not slow down the broker. */
+/** Runs the attacker as a program with a low priority, because its CPU use must not slow down the broker. */
 import { setPriority } from 'node:os'
 import { serveParent } from '@sealpost/harness/programs/child'
 import { ready } from '@sealpost/identity'

@@ -1,6 +1,6 @@
 /**
- * The honest peers, as a program: pairs that each send 10 messages a second, and a probe once a second. Latency is
- * measured from the call of `send()` to the recipient's handler; both run in this process, on one clock.
+ * Runs the honest peers: pairs that each send 10 messages a second, and a probe once a second. Latency is measured from
+ * the call to `send()` until the recipient's handler; both run in this process, on one clock.
  */
 import { WireClient } from '@sealpost/broker/testing-wire'
 import { serveParent } from '@sealpost/harness/programs/child'
@@ -26,7 +26,7 @@ export type HonestReply = { readonly isOpen: true } | HonestFigures
 
 const EVERY_MS = 100
 const PROBE_EVERY_MS = 1000
-/** The latency recorded for a message that has not arrived by then. */
+/** The latency recorded for a message that has not arrived within this time. */
 const LATE_MS = 10_000
 const CHUNK_BYTES = 64 * 1024
 

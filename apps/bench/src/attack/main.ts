@@ -1,6 +1,6 @@
 /**
- * Measures the cost of attacks for an honest peer: `bun scripts/attack.ts`, or one attack with `--only NAME`. Each
- * attack runs against its own broker, on loopback, for a bounded time. The parts are `attack` (the interface of an
+ * Measures the cost that attacks cause for an honest peer: `bun scripts/attack.ts`, or one attack with `--only NAME`.
+ * Each attack runs against its own broker, on loopback, for a bounded time. The parts are `attack` (the interface of an
  * attack), `unproven` and `members` (the kinds, and the list), `attacker` and `honest` (the two programs beside the
  * broker), and `measure` (Postgres, broker and members; turns in pairs, with and without the attack).
  */

@@ -31,7 +31,7 @@ export interface TurnPair {
 export interface AttackOutcome {
   readonly name: string
   readonly pairs: readonly TurnPair[]
-  /** The difference between the turns with and without the attack. */
+  /** The differences between the turns with the attack and those without it. */
   readonly p99MsMore: number
   readonly cpuShareMore: number
   readonly succeeded: number

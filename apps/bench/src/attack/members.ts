@@ -1,6 +1,6 @@
 /**
- * The attacks by members of the mesh, which make the broker parse, hold or store data and so use up capacity that others
- * need, and the list of all attacks: `bun scripts/attack.ts --list`. Add a new attack to the file of its kind.
+ * Attacks by members of the mesh make the broker parse, hold or store data, and so use up capacity that others need.
+ * This file also lists all attacks: `bun scripts/attack.ts --list`. Add a new attack to the file of its kind.
  */
 import { envelopeTo, WireClient } from '@sealpost/broker/testing-wire'
 import { createPool } from '@sealpost/identity'
@@ -33,7 +33,7 @@ const REPLAYS = 32
 const SIP_BYTES = 2_000
 const MADE_UP = '00'.repeat(16)
 
-/** Sends junk until the broker disconnects, then repeats that from another address. */
+/** Sends junk until the broker disconnects, then does so again from another address. */
 async function junk({ target, members, signal, count }: AttackContext): Promise<void> {
   await atPace(20, signal, (no) => {
     const place = { ...target, ...members[no % members.length]! }

@@ -1,4 +1,4 @@
-/** The capacity planner as operators run it. */
+/** Tests the capacity planner as operators run it. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import type { CapacityPlan } from './model.ts'

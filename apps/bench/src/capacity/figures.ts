@@ -25,12 +25,11 @@ export interface Stored {
   readonly walBytes: number
 }
 
-/** The contents of `docs/benchmarks/sizes.json`. */
 export interface Sizes {
   /** A member with its session and its high-water mark, with indexes. */
   readonly peerBytes: number
   readonly stored: readonly Stored[]
-  /** CPU for a connecting peer, from the upgrade to its first claim. */
+  /** The CPU time for a connecting peer, from the upgrade to its first claim. */
   readonly handshake: { readonly brokerUs: number; readonly postgresUs: number }
 }
 
@@ -45,17 +44,17 @@ export interface Figures {
   readonly messagesPerSecondMax: number
   readonly idleCpuPerSession: number
   readonly brokerMbEmpty: number
-  /** Measured at the highest rates, with a hundred peers. */
+  /** Measured at the highest rates with a hundred peers. */
   readonly brokerMbBusy: number
   readonly sessionKb: number
   readonly peerBytes: number
   readonly waiting: LinearCost
   /**
-   * Bytes of WAL per payload byte: more than one, because the payload is in the row, and again in the page images after
+   * Bytes of WAL per payload byte. It exceeds one because the payload is in the row and again in the page images after
    * a checkpoint.
    */
   readonly walPerPayloadByte: number
-  /** Bytes per remembered message, alone in its commit and together with others of its sender. */
+  /** Bytes per remembered message, if it is `alone` in its commit, and if others from its sender are in the same commit. */
   readonly ledgerBytes: { readonly alone: number; readonly gathered: number }
   readonly handshake: Sizes['handshake']
 }

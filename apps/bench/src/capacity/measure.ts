@@ -1,6 +1,7 @@
 /**
- * Measures what a plan needs besides the benchmarks: the database size of a peer, a waiting message and a remembered message, and
- * the cost of a handshake. The sizes come from the real statements on an empty database, and hardly depend on the machine.
+ * Measures the values that a plan needs besides the benchmarks: the database size of a peer, a waiting message and a remembered
+ * message, and the cost of a handshake. The sizes come from the real statements on an empty database, and hardly depend on the
+ * machine.
  */
 
 import { enrolMesh, generateMesh, identityOf, newMeshId } from '@sealpost/harness/members/mesh'
@@ -146,7 +147,7 @@ const WARMING = 300
 const MEASURED = 1000
 const AT_ONCE = 16
 
-/** The CPU of broker and Postgres for a connecting peer, from the upgrade to its first claim. */
+/** The CPU time of broker and Postgres for a connecting peer, from the upgrade to its first claim. */
 export async function measureHandshakes(
   { url: databaseUrl, pid }: { readonly url: string; readonly pid: number },
   teardown: Teardown,

@@ -12,17 +12,17 @@ export interface Load {
   readonly payloadBytes: number
   /** The rate of the busiest second divided by the average rate. */
   readonly peakFactor: number
-  /** The share of messages whose recipient is offline, which it claims when it connects. */
+  /** The share of messages whose recipient is offline and claims them when it connects. */
   readonly offlineShare: number
-  /** How long such a message waits. */
+  /** How long a message for an offline recipient waits. */
   readonly waitHours: number
-  /** How long resends are detected. */
+  /** The period within which resends are detected. */
   readonly dedupeHours: number
   /** The number of members of the largest mesh. */
   readonly meshPeers: number
 }
 
-/** The capacity of one machine. Each value that was not measured is an assumption of the plan, and an option. */
+/** The capacity of one machine. Values that were not measured are assumptions of the plan, and can be set by options. */
 export interface Hardware {
   /** The share of a machine's capacity that a plan uses. */
   readonly headroom: number
@@ -69,7 +69,7 @@ export const usualHardware: Hardware = {
 /** A resource, and the number of machines that it requires. */
 export interface Need {
   readonly what: string
-  /** The number of machines that it takes; 2.5 means three. */
+  /** The number of machines required; 2.5 means three. */
   readonly count: number
 }
 
@@ -85,11 +85,11 @@ export interface CapacityPlan {
   readonly perSecond: { readonly average: number; readonly peak: number }
   readonly broker: BrokerShare
   readonly cell: CellShare
-  /** If more than one, no broker can be home of the largest mesh. */
+  /** If above one, no broker can be the home of the largest mesh. */
   readonly brokersOfLargestMesh: number
 }
 
-/** The load of one broker at the peak, not counting the spare ones. */
+/** The load of one broker at the peak. Spare brokers carry no load. */
 export interface BrokerShare {
   readonly sessions: number
   readonly perSecond: number
@@ -107,13 +107,13 @@ export interface CellShare {
   readonly connections: number
   readonly waiting: number
   readonly diskGb: number
-  /** Rows that are accessed all the time, and should be in memory. */
+  /** The size of the rows that are accessed all the time and should be in memory. */
   readonly hotGb: number
 }
 
 /**
- * The connections of apps/broker: one that writes messages and one that writes entries, one for claims, three for lookups, two
- * for operators, one for hints, two for attachments, two for history, two for its pages and two for its long replies.
+ * The database connections of a broker: one each for writing messages, writing entries, claims and hints; three for lookups;
+ * two each for operators, attachments, history, pages of history and long replies.
  */
 export const CONNECTIONS_PER_BROKER = 17
 const DAY_SECONDS = 86_400
@@ -150,8 +150,8 @@ interface World {
 }
 
 /**
- * Raises the number of cells until it suffices. Rounding up to equal numbers of brokers per cell adds brokers, which
- * lowers the rate of each broker and so raises the cost per message.
+ * Raises the number of cells until they can carry the load. Rounding up to equal numbers of brokers per cell adds
+ * brokers, which lowers the rate of each broker and so raises the cost per message.
  */
 function settleCells(wanted: number, { load, hardware, figures }: World) {
   let cells = 1

@@ -1,4 +1,4 @@
-/** A plan and its simulation as text for a terminal, and the tables of docs/CAPACITY.md from the same figures. */
+/** Renders a plan and its simulation as text for a terminal, and the tables of docs/CAPACITY.md from the same figures. */
 
 import { join } from 'node:path'
 import {
@@ -68,7 +68,7 @@ function remarkOf(load: Load, { brokersOfLargestMesh }: CapacityPlan): string {
 const perPeak = ({ average, peak }: CapacityPlan['perSecond']): string =>
   `${figure(average)} messages/s, ${figure(peak)} at the peak`
 
-/** Starts with the need that decides. */
+/** Lists first the need that decides. */
 const needsText = (needs: readonly Need[]): string =>
   needs.map(({ what, count: n }) => `${what} ${n < 0.01 ? '<0.01' : figure(n)}`).join(', ')
 
@@ -91,7 +91,7 @@ function placementOf(
   return { shards, meshes, outcome: checkPlacement({ shards, meshes, spread, seed: SEED }) }
 }
 
-/** The handshakes that a survivor has capacity for, on its own core and in the database. */
+/** The handshakes that a survivor can perform, with its own core and the database. */
 function handshakeRate({ plan, hardware, figures }: Simulated): number {
   const survivors = Math.max(1, plan.brokersPerCell - 1)
   const { brokerUs, postgresUs } = figures.handshake

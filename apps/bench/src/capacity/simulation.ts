@@ -1,7 +1,7 @@
 /**
  * Two simulations of a plan. The placement check shows how evenly the real placement distributes meshes, and how many
- * change their home when a shard joins or leaves. The storm simulates how the peers of a broker that dies reconnect to
- * the others, with the delays of the SDK. It models a broker only by its handshakes per second and the number of
+ * change their home when a shard joins or leaves. The storm simulates how the peers of a dead broker reconnect to the
+ * other brokers, with the delays of the SDK. It models a broker only by its handshakes per second and the number of
  * waiting connections that it allows.
  */
 import { homeOf } from '@sealpost/core'
@@ -19,12 +19,12 @@ export interface PlacementSetup {
   readonly seed: number
 }
 
-/** Shares of all peers, except for the last field. */
+/** Shares of all peers, except in the last field. */
 export interface PlacementOutcome {
   /** The fullest shard's load relative to the mean. */
   readonly fullest: number
   readonly emptiest: number
-  /** Peers whose mesh gets another home when a shard joins; the minimum is 1 / (shards + 1). */
+  /** The share of peers whose mesh gets another home when a shard joins; the minimum is 1 / (shards + 1). */
   readonly movedByNewcomer: number
   readonly movedByLoss: number
   /** The largest growth of a shard after the loss of another one, relative to its load before. */
@@ -74,7 +74,7 @@ function loadsOf(sized: readonly Sized[], homes: readonly string[]): Map<string,
   return loads
 }
 
-/** A log-normal size around 20 peers, by the Box–Muller transform. */
+/** Returns a log-normal mesh size around 20 peers, by the Box–Muller transform. */
 function sizeOf(spread: number, random: Random): number {
   const normal = Math.sqrt(-2 * Math.log(1 - random.next())) * Math.cos(2 * Math.PI * random.next())
   return Math.max(2, Math.round(20 * Math.exp(spread * normal)))
@@ -107,11 +107,11 @@ export interface StormOutcome {
   readonly halfBackSeconds: number
   readonly mostBackSeconds: number
   readonly allBackSeconds: number
-  /** The number in the busiest second, at all survivors. */
+  /** The number of dials in the busiest second, summed over all survivors. */
   readonly dialsPerSecondMax: number
   readonly refused: number
   readonly gaveUp: number
-  /** Sessions of the fullest survivor, relative to the mean. */
+  /** The number of sessions on the fullest survivor, relative to the mean. */
   readonly fullest: number
 }
 
@@ -124,12 +124,12 @@ interface DisconnectedPeer {
 interface Survivor {
   readonly unproven: DisconnectedPeer[]
   taken: number
-  /** Handshakes that it has capacity for; a fraction is carried over to the next step. */
+  /** The number of handshakes that the survivor can perform; a fraction is carried over to the next step. */
   due: number
 }
 
 const STEP_MS = 10
-/** The SDK abandons a dial that has not led to a session by then. */
+/** The SDK abandons a dial that has not led to a session within this time. */
 const SESSION_WITHIN_MS = 20_000
 const MINUTES_MAX = 60
 

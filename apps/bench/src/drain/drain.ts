@@ -58,7 +58,7 @@ interface DrainStep {
 }
 
 const STEP = 100_000
-/** The number of sessions that a busy drain claims for in one statement, and the deliveries that one session has room for. */
+/** The number of sessions for which one statement claims in a busy drain, and of deliveries that a session accepts. */
 const WANTS = 16
 const LIMIT = 256
 const LIMIT_BYTES = 1024 * 1024

@@ -1,4 +1,4 @@
-/** The benchmark with a handful of messages: one part of each kind runs and produces tables and charts. */
+/** Runs the benchmark with a handful of messages: one part of each kind runs and produces tables and charts. */
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

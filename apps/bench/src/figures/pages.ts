@@ -1,4 +1,4 @@
-/** The pages with generated figures, their sentences about the torture, and their charts. */
+/** Lists the pages with generated figures, their sentences about the torture, and their charts. */
 
 import { type Chart, drawChart, PERCENTILE_AXIS, spectrumLine } from '@sealpost/harness/report/chart'
 import { count, plural } from '@sealpost/harness/report/text'
@@ -7,7 +7,6 @@ import type { Measured, Results, TortureFigures } from './results.ts'
 import { byNumber, comparedTable, SOAKS, tablesOf } from './tables.ts'
 
 export interface GeneratedPage {
-  /** The path from the root of the repository. */
   readonly path: string
   /** The texts by the names of their markers; null if not measured yet. */
   textsOf(results: Results): Readonly<Record<string, string | null>>

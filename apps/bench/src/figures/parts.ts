@@ -5,12 +5,11 @@ import { Command, InvalidArgumentError } from 'commander'
 export type Script = 'load-test.ts' | 'torture.ts'
 
 export interface BenchRun {
-  /** The name of the run within the part. */
   readonly key: string
   /** A file in `scripts/`; the default is the load test. */
   readonly script?: Script
   readonly words: string
-  /** The same with a handful of messages; null if other runs of the part cover it. */
+  /** The arguments for the same run with a handful of messages; null if other runs of the part cover it. */
   readonly tiny: string | null
 }
 
@@ -21,10 +20,10 @@ export interface Part {
   readonly isLong: boolean
 }
 
-/** The number of pairs of runs, in alternation; the documents state the median ratio. */
+/** The pairs of runs, in alternation. The documents state the median ratio. */
 const PAIRS = [1, 2, 3]
 const PEERS = [10, 25, 50, 100, 200]
-/** The number of messages of all peers together. */
+/** The number of messages that all peers send together. */
 const PEERS_TOTAL = 100_000
 
 const one = (name: string, words: string, tiny: string): Part => ({

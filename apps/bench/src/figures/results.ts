@@ -1,4 +1,4 @@
-/** The measurements in `results.json`, from which all tables and charts are made, and the programs that produce them. */
+/** Reads and writes the measurements in `results.json`, from which all tables and charts are made, and runs their programs. */
 
 import { join } from 'node:path'
 import type { Machine } from '@sealpost/harness/programs/machine'
@@ -23,7 +23,6 @@ export type RunResult = Partial<LoadResult> &
   }
 
 export interface Measured {
-  /** The complete command line. */
   readonly command: string
   /** 0 if nothing was lost and all requirements held. */
   readonly exitCode: number

@@ -1,6 +1,6 @@
 /**
- * The generated parts of README and docs/BENCHMARKS.md, by the names of their markers. Null if nothing of a part has
- * been measured yet.
+ * Renders the generated parts of README and docs/BENCHMARKS.md, by the names of their markers. A part is null if
+ * nothing of it has been measured yet.
  */
 import { count, figure, markdownTable, median, orDash } from '@sealpost/harness/report/text'
 import { YARDSTICK_NAMES } from '@sealpost/loadtest/environment/environment'

@@ -18,12 +18,12 @@ const BYTE_FILES = [
 ]
 /** Background work: scans for operators, and replies to statements that postgres.js runs. */
 const BACKGROUND = ['apps/broker/src/admin/', 'packages/pg/src/column-types.ts', 'packages/pg/src/connection.ts']
-/** Starts the periodic work of the driver, such as the session scan. */
+/** The function that starts the driver's periodic work, such as the session scan. */
 const PERIODIC = 'packages/driver/src/background.ts every'
 const PRELOAD = join(import.meta.dirname, 'preload.ts')
 /** Several rounds, since the census and other timers run in some of them. */
 const ROUNDS = 7
-/** A wait that is longer than the SDK collects settles (100 ms), and than a commit takes on a busy machine. */
+/** Longer than the SDK collects settles (100 ms), and longer than a commit takes on a busy machine. */
 const REST_MS = 400
 
 export interface MessageTrace {

@@ -1,4 +1,4 @@
-/** The admin API of a running broker: scopes, views of the mail flow, and the audit. */
+/** Tests the admin API of a running broker: scopes, views of the mail flow, and the audit. */
 
 import type { MeshPage, Overview, Quota } from '@sealpost/operator'
 import { connect } from '@sealpost/sdk'

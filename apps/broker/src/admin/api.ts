@@ -1,4 +1,4 @@
-/** The admin API: authentication, authorization, and handlers. `routes.ts` defines the requests. */
+/** Serves the admin API: authentication, authorization, and handlers. `routes.ts` defines the requests. */
 
 import { OpenAPIHono } from '@hono/zod-openapi'
 import type { RevokedMember } from '@sealpost/core'
@@ -94,7 +94,7 @@ export function openAdmin({ databases, driver, metrics, watch, overload, facts, 
 
 interface Needed {
   readonly scope: AdminScope
-  /** The requested mesh; with `own`, the token's mesh; null for no mesh or for all meshes. */
+  /** The requested mesh, or the token's mesh for `own`; null for no mesh or for all meshes. */
   readonly meshId: MeshId | 'own' | null
 }
 
@@ -302,7 +302,7 @@ function filterOf(
   { ids, meshId, recipient, reason, olderThanSeconds }: Omit<Purge, 'all'>,
   holder: AdminTokenHolder,
 ): DeadLetterFilter {
-  // biome-ignore format: one thing
+  // // biome-ignore format: one thing
   const mesh = meshFor(holder, meshId)
   return {
     ...(ids && { ids: ids as DeliveryId[] }),
@@ -373,7 +373,7 @@ function refuse(c: Context, code: AdminCode) {
   return c.json({ code, meaning }, status as Exclude<typeof status, 405>)
 }
 
-/** Disconnects a client that stops reading; the next overview contains what it missed. */
+/** Disconnects a client that stops reading. Its next overview contains what it missed. */
 const WAITING_MAX = 3
 const ENDS_AFTER_MS = 5 * 60_000
 

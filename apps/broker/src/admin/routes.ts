@@ -1,4 +1,4 @@
-/** The requests of the admin API and their responses. The OpenAPI document is generated from them. */
+/** Defines the requests of the admin API and their responses. The OpenAPI document is generated from them. */
 import { createRoute, OpenAPIHono, type RouteConfig, z } from '@hono/zod-openapi'
 import type { Counters } from '@sealpost/core'
 import type { Sample } from '@sealpost/operator'
@@ -187,7 +187,6 @@ export function adminDocument() {
 
 export const adminDocumentText = (): string => `${JSON.stringify(adminDocument(), null, 2)}\n`
 
-/** The broker's samples of the last half hour, one every two seconds. They are lost when the broker exits. */
 export const SAMPLE_EVERY_MS = 2000
 const SAMPLES_MAX = 900
 
@@ -204,6 +203,7 @@ interface Reading {
   readonly timings: Metrics['distributions']
 }
 
+/** Takes a sample every two seconds and keeps those of the last half hour. They are lost when the broker exits. */
 export class BrokerSamples {
   readonly samples: Sample[] = []
   private readonly parts: Parts

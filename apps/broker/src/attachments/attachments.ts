@@ -1,4 +1,4 @@
-/** Attachments for the holder of a token: access and refusals. */
+/** Creates, stores, serves and deletes the attachments of token holders, or returns a refusal. */
 import { attachmentHash, groupFields } from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'
 import { type AttachmentId, GROUP_EPOCH_LAST, type GroupId, type Millis, type PeerKey } from '@sealpost/std'
@@ -55,7 +55,7 @@ export interface AttachmentStatus {
   readonly isComplete: boolean
   readonly expiresAtMs: Millis
   readonly present: readonly ChunkRange[]
-  /** The hashes of all chunks, 32 bytes each; null until it is complete. */
+  /** The hashes of all chunks, 32 bytes each; null until the attachment is complete. */
   readonly hashes: Uint8Array | null
 }
 
@@ -195,7 +195,7 @@ interface StoredChunk {
 
 export interface ChunkStore {
   readonly name: ExpiredAttachment['store']
-  /** Works like `putChunk` of the database. @throws OperatingError */
+  /** Returns the same as `putChunk` of the database. @throws OperatingError */
   put(of: AttachmentRef, chunk: Chunk & StoredChunk): Promise<'done' | 'differs' | 'gone'>
   get(of: AttachmentRef, chunkNo: number): Promise<StoredChunk | undefined>
   /** Deletes the stored bytes of an expired attachment. Idempotent. @throws OperatingError */
@@ -226,7 +226,7 @@ interface Ports {
 
 interface Pace {
   readonly everyMs: Millis
-  /** The delay between expiry and deletion. Longer than a chunk in transit to a store can take. */
+  /** The delay between expiry and deletion. It is longer than the transfer of a chunk to a store can take. */
   readonly sinceSeconds: number
 }
 

@@ -1,4 +1,4 @@
-/** Attachments over HTTP: routes, handlers, and the transfer of chunks through this process. */
+/** Serves attachments over HTTP: routes, handlers, and the transfer of chunks through this process. */
 
 import { createRoute, z } from '@hono/zod-openapi'
 import { CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNKS_MAX } from '@sealpost/identity'
@@ -151,7 +151,7 @@ export interface AttachmentParts {
 
 const NO_ROOM: HttpRefusal = { code: 'try_later', retryAfterMs: 1000 }
 const PIECE_BYTES = 64 * 1024
-/** A slower transfer is cut after its start phase, to free its memory. */
+/** A slower transfer is cut after its start phase to free its memory. */
 const PACE: TransferPace = { bytesPerSecond: 16 * 1024, startMs: 5_000 }
 const TOO_SLOW: HttpRefusal = { code: 'body_too_slow' }
 

@@ -1,4 +1,4 @@
-/** Chunks in an S3 store: the real client, against an S3 server on this machine. */
+/** Tests chunks in an S3 store: the real client, against an S3 server on this machine. */
 import { randomBytes } from 'node:crypto'
 import { hash256, ready } from '@sealpost/identity'
 import { type Database, openDatabase } from '@sealpost/pg'

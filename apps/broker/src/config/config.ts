@@ -424,7 +424,7 @@ export function limitsOf(config: Config): EngineLimits {
   }
 }
 
-/** The configuration reference page and the output of `--help`, both generated from the table above. */
+/** Renders the configuration reference page and the output of `--help` from the table above. */
 export function configReference(): string {
   const rows = Object.entries(settings).map(([name, row]) => {
     const fallback = row.fallback === null ? 'must be set' : row.fallback === '' ? '' : `\`${row.fallback}\``

@@ -1,4 +1,4 @@
-/** The limits that `LIMITS=off` disables: rates, mailboxes, meshes, and connections of one address. */
+/** Defines the limits that `LIMITS=off` disables: rates, mailboxes, meshes, and connections from one address. */
 import { defaultLimits, type EngineLimits } from '@sealpost/core'
 import type { z } from 'zod'
 import { count, type Setting, setting } from './sections.ts'

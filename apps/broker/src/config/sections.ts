@@ -1,4 +1,4 @@
-/** The types of settings, and the settings of traces, TLS, ports, history and attachments. */
+/** Defines the types of settings, and the settings of traces, TLS, ports, history and attachments. */
 
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import { z } from 'zod'
@@ -41,7 +41,7 @@ export const ms = (max?: number) => count('milliseconds', max)
 
 export interface Setting<T> extends SettingKind<T> {
   readonly unit: string
-  /** The default as text, as in the environment; `null` if the setting is required. */
+  /** The default as text, as it would be in the environment; `null` if the setting is required. */
   readonly fallback: string | null
   readonly meaning: string
   readonly isSecret?: boolean
@@ -166,7 +166,7 @@ export const portSettings = {
   ),
 }
 
-/** Replaces the text `PORT + 1` by the number. @returns an error sentence if the result is not a valid port */
+/** Replaces the text `PORT + 1` with the number. @returns an error sentence if the result is not a valid port */
 export function resolvePorts(values: Record<string, unknown>): string[] {
   const { PORT, ADMIN_PORT } = values
   if (ADMIN_PORT !== BESIDE_PORT || typeof PORT !== 'number') return []

@@ -1,7 +1,7 @@
 /**
  * Determines which server the database is on, and whether it still has everything acknowledged. A connection to a
- * server that the brokers have not decided on runs no statement: nothing is acknowledged there before the verdict, and
- * the first acknowledgement follows it at once. docs/adr/0010-failover.md has the rule and its proof.
+ * server without a verdict runs no statement, so nothing is acknowledged there before the verdict. The first
+ * acknowledgement follows right after it. docs/adr/0010-failover.md states and proves the rule.
  */
 import type { ConnectionCheck, Database, DatabaseOptions } from '@sealpost/pg'
 import type { LastAcknowledged } from '@sealpost/queue/postgres'
@@ -153,7 +153,7 @@ export class DatabaseOrigin {
     return { shard, leaseUntil: this.#leaseUntil, acknowledged: this.#acknowledged?.envelopes ?? null }
   }
 
-  /** Null: this run ends. */
+  /** Returns null if this run must end. */
   async #verdict({ incarnation }: Origin): Promise<Extract<OriginVerdict, { is: 'decided' }> | null> {
     const attestation = { checkpoint: this.#checkpoint, former: incarnation, patienceMs: ORIGIN_PATIENCE_MS }
     while (!this.#isStopped) {
@@ -179,7 +179,7 @@ export class DatabaseOrigin {
     this.#isLooking = false
   }
 
-  /** Null: no server responded. */
+  /** Returns null if no server responded. */
   async #asked<T>(ask: (db: Database) => Promise<T>): Promise<T | null> {
     let db: Database | null = null
     try {

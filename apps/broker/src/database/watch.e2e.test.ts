@@ -1,4 +1,4 @@
-/** The broker's checks of its database, and the privileges that they require. */
+/** Tests the broker's checks of its database, and the privileges that they require. */
 import { openDatabase } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'

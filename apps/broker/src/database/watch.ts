@@ -22,9 +22,9 @@ type Alarm = 'snapshot_held' | 'dead_rows' | 'move_stalled'
 const LOOK_EVERY_MS = 10_000
 const FORGET_EVERY_MS = 60_000
 const TRIM_EVERY_MS = 10_000
-/** Runs at startup: until now other brokers, or none, checked the database. */
+/** The first trim covers dead letters up to this age, because other brokers, or none, trimmed before this one started. */
 const FIRST_TRIM_SECONDS = 3600
-/** The number of rows per statement; after a full statement the next follows at once. */
+/** The number of rows per statement. After a full statement, the next one follows at once. */
 const FORGET_MAX = 1000
 
 export class DatabaseWatch {
@@ -175,7 +175,7 @@ export async function openDatabases(config: Config, origin: DatabaseOrigin) {
   return databases
 }
 
-/** Warns once per host: plaintext statements can be read and changed on the network. */
+/** Warns once per host: unencrypted statements can be read and changed on the network. */
 function warnOfPlainText(databases: readonly Pick<Database, 'transport'>[], log: Log): void {
   const open = databases.flatMap(({ transport }) =>
     transport && transport.protocol === null && !transport.isLocal ? [transport.host.host] : [],

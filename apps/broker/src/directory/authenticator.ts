@@ -1,6 +1,6 @@
 /**
- * Proof of a key: looks the peer up and checks its signature over the transcript of this handshake. An unknown peer
- * costs the same and gets the same reply as a known one with an invalid signature.
+ * Verifies that a peer holds its key: looks the peer up and checks its signature over the transcript of this handshake.
+ * An unknown peer costs as much and gets the same reply as a known peer with an invalid signature.
  *
  * A check and its reply take 0.1 ms, so checks run one after the other with pauses for the event loop. Above a limit,
  * new connections get `try_later`. The queue skips peers that disconnected or waited too long: without that rule, 2,000
@@ -60,7 +60,8 @@ export class Authenticator {
   }
 
   /**
-   * Returns `null` if too many wait or the check took too long. @throws OperatingError if the database does not respond
+   * Returns `null` if too many checks wait or the check took too long.
+   * @throws OperatingError if the database does not respond
    */
   authenticate(prover: Prover, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): Promise<Authentication | null> {
     return this.prove(prover, hello, auth, (transcript) => verifyClient(transcript, auth.signature, this.signatures))
@@ -115,7 +116,7 @@ export class Authenticator {
     }
   }
 
-  /** Checks other signatures in the same queue. Returns `null` if too many wait. */
+  /** Checks other signatures in the same queue. Returns `null` if too many checks wait. */
   async inTurn<T>(check: () => T): Promise<T | null> {
     if (this.waiting >= WAITING_MAX) return null
     this.waiting += 1
@@ -160,9 +161,9 @@ export function transcriptOf(
   }
 }
 
-/** The broker's own key, read from its file or created at the first start, and its certificate by the cluster's key. */
 const DEFAULT_KEY_FILE = '.sealpost/broker.json'
 
+/** The broker's own key, read from its file or created at the first start, and the cluster key's certificate for it. */
 export interface BrokerKeys extends SigningKeys {
   /** The key that peers pin: the broker's own key, or the key that signed its certificate. */
   readonly clusterKey: PeerKey
@@ -172,9 +173,9 @@ export interface BrokerKeys extends SigningKeys {
 type Settings = Pick<Config, 'BROKER_KEY_FILE' | 'BROKER_CERTIFICATE_FILE' | 'PUBLIC_URL'>
 
 /**
- * A configured key file must exist; otherwise the broker keeps a key of its own.
+ * A configured key file must exist. Without the setting, the broker creates a default key file if there is none.
  * @throws OperatingError `key_file_missing`, `key_file_unreadable`, `key_file_malformed`, `key_file_wrong_kind`,
- *   `key_file_unwritable`, `certificate_unreadable`, `certificate_malformed`, `certificate_foreign`,
+ * `key_file_unwritable`, `certificate_unreadable`, `certificate_malformed`, `certificate_foreign`,
  * `certificate_expired`
  */
 export async function readBrokerKeys(settings: Settings, log: Log): Promise<BrokerKeys> {
@@ -195,7 +196,7 @@ async function readSigningKeys(path: string, log: Log): Promise<SigningKeys> {
   return contents.signing
 }
 
-/** Refuses at startup a certificate that no peer would accept. */
+/** Refuses a certificate that no peer would accept, at startup. */
 function readCertificate(settings: Settings, shardKey: PeerKey): ShardCertificate | null {
   const { BROKER_CERTIFICATE_FILE: path, PUBLIC_URL } = settings
   if (path === '') return null
@@ -232,7 +233,7 @@ async function makeKeyFile(path: string): Promise<void> {
 }
 
 /**
- * Lets a mesh's own admins manage its membership: enrolment by invite, the list of members, revocation. This class
+ * Lets the admins of a mesh manage its membership: enrolment by invite, the list of members, and revocation. This class
  * checks signatures, in the same queue as handshake signatures. One SQL statement checks the invite and the admin
  * (`packages/store/src/members/membership.ts`).
  */
@@ -264,11 +265,11 @@ export class EnrolmentService {
     this.membersMax = membersMax
   }
 
-  /** Returns `null` if too many wait. @throws OperatingError if the database does not respond */
+  /** Returns `null` if too many checks wait. @throws OperatingError if the database does not respond */
   async enrol(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): Promise<Enrolment | null> {
     const checked = await this.authenticator.inTurn(() => this.check(authority, hello, enrol))
     if (checked === null) return null
-    // Gives the same reply as for an invite that is used up or revoked: the reply must not reveal which one it is.
+    // Gives the same reply as for an invite that is used up or revoked: the reply must not reveal which case applies.
     if (checked === 'invite_refused') return { status: checked }
     const { claim, binding, proof } = checked
     const name = tidyName(enrol.name)

@@ -225,7 +225,7 @@ export class GroupService {
     this.perOwnerMax = perOwnerMax
   }
 
-  /** Returns `null` if too many wait. @throws OperatingError */
+  /** Returns `null` if too many checks wait. @throws OperatingError */
   async set(requester: Requester, { statement }: FrameOf<'setGroup'>): Promise<SetGroupReply | null> {
     const checked = await this.authenticator.inTurn(() => checkGroup(requester, statement))
     if (checked === null || 'outcome' in checked) return checked

@@ -1,5 +1,5 @@
 /**
- * Users: their devices, and the rotation of identity keys. This class checks signatures, in the same queue as handshake
+ * Handles users' devices and the rotation of identity keys. This class checks signatures, in the same queue as handshake
  * signatures; one SQL statement per request decides the result (`packages/store/src/members/devices.ts`, `successions.ts`).
  */
 import type { Enrolment, RemovalReply, Requester, SignedUserRecords, SuccessionReply } from '@sealpost/core'
@@ -165,7 +165,7 @@ function bindingOf(
   return { ...whose, boxKey, boxEpoch, notAfterMs: bindingNotAfterMs, signature: bindingSignature }
 }
 
-/** All keys of one user lead to the same records. */
+/** All keys of a user lead to the same records. */
 const distinct = (records: readonly Uint8Array[]): Uint8Array[] => [
   ...new Map(records.map((record) => [toHex(record), record])).values(),
 ]

@@ -1,4 +1,4 @@
-/** Followers of a space's history: pages of new events, shared by all followers at the same position. */
+/** Serves followers of a space's history with pages of new events, shared by all followers at the same position. */
 import type { Pipeline } from '@sealpost/pg'
 import { type EventPage, jsonLine, PAGE_ROWS_MAX, readPage } from '@sealpost/replay'
 import type { Millis, SpaceRef } from '@sealpost/std'

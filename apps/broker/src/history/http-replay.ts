@@ -9,7 +9,6 @@ import { errorFields, type Log } from '../telemetry/log.ts'
 import { bodyOf, encodingFor } from './replay-body.ts'
 import type { Parts, ReplayRequest, Replays } from './replays.ts'
 
-/** The routes that read state and history, with responses of any length. */
 const KEYS_MAX = 256
 
 const moment = z
@@ -87,7 +86,7 @@ export const history = createRoute({
 
 /** A slower reader is cut, and its slot goes to another member. */
 const PACE: TransferPace = { bytesPerSecond: 16 * 1024, startMs: 10_000 }
-/** The server's maximum, because a queued response sends nothing. */
+/** The server's maximum, because a queued response sends no data. */
 const SILENT_SECONDS = 255
 const GONE: HttpRefusal = { code: 'try_later' }
 const RECORDS = 'application/octet-stream'

@@ -1,4 +1,4 @@
-/** The body of a long response, produced at the reader's speed. */
+/** Produces the body of a long response at the reader's speed. */
 import type { Millis } from '@sealpost/std'
 import type { TransferPace } from '../server/connection.ts'
 
@@ -107,7 +107,7 @@ class ReaderPace {
 /**
  * Waits for the first part, so that a failure before it gets its own response. The result is not a generator, because a
  * generator that is never read does not run its `finally`, and `parts` would continue.
- * @throws the errors of `parts`
+ * @throws whatever `parts` throws
  */
 export async function begun(parts: AsyncGenerator<Uint8Array>): Promise<AsyncGenerator<Uint8Array>> {
   let first: IteratorResult<Uint8Array> | null = await parts.next()

@@ -1,4 +1,4 @@
-/** Decides what a member may read of state and history, and from which rows. */
+/** Decides which state and history a member may read, and from which rows. */
 import type { Spaces } from '@sealpost/history'
 import type { CopyOutPool, Database, Pipeline } from '@sealpost/pg'
 import { Batcher } from '@sealpost/queue'
@@ -29,7 +29,7 @@ import type { Metrics } from '../telemetry/metrics.ts'
 import type { Followers } from './followers.ts'
 import { begun } from './replay-body.ts'
 
-/** Limits long responses: few at a time, and one per member. Others queue, and members take turns. */
+/** Limits for long responses: few at a time, and one per member. Other requests queue, and members take turns. */
 interface ReplaySlotLimits {
   readonly atATime: number
   readonly waitingMax: number
@@ -45,7 +45,7 @@ interface Waiter {
 
 export class ReplaySlots {
   readonly #limits: ReplaySlotLimits
-  /** The queue by member, in the order in which the members get a slot. */
+  /** The queue of each member, in the order in which the members get a slot. */
   readonly #waiting = new Map<string, Set<Waiter>>()
   #waitingCount = 0
   readonly #running = new Set<string>()
@@ -322,7 +322,7 @@ async function* asLines({ copies, query, start, cursor, signal }: ReplayStream):
   yield Buffer.from(text + jsonLine({ end: true, seq }), 'latin1')
 }
 
-/** Forwards rows unread: after the header of the first, the messages of a binary `COPY` are the records and their end. */
+/** Forwards rows unread: after the header of the first row, the messages of a binary `COPY` are the records and their end. */
 async function* asRecords({ copies, query, signal }: ReplayStream): AsyncGenerator<Uint8Array> {
   const strip = new HeaderStrip()
   for await (const bytes of copies.read(copied(query), signal)) {
@@ -337,10 +337,7 @@ const cut = () => new OperatingError('db_unavailable', 'A response of the databa
 
 export class HistoryPages {
   readonly #db: Pipeline
-  /**
-   * Reads single pages on request. Requests that arrive during a read share the next read, which sees everything
-   * written before it.
-   */
+  /** Reads single pages on request. Requests that arrive during a read share the next read, which sees every earlier write. */
   readonly #reads = new Map<string, Batcher<PageRequest, Buffer | null>>()
 
   constructor(db: Pipeline) {

@@ -21,7 +21,7 @@ interface Parts {
   readonly authenticator: Authenticator
 }
 
-/** A slower reader is cut, and can resume from its cursor: while it reads, vacuum can't remove dead rows of the queue. */
+/** A slower reader is cut, and can resume from its cursor. While it reads, vacuum can't remove dead rows of the queue. */
 const LONGEST_MS = 120_000
 const WAITING_MAX = 256
 const WAITING_EACH_MAX = 12

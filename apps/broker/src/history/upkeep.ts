@@ -1,4 +1,4 @@
-/** The background work of history: upcoming days, due snapshots, expired days, and counts of what is stored. */
+/** Runs the background work of history: upcoming days, due snapshots, expired days, and counts of stored values. */
 import type { Database } from '@sealpost/pg'
 import { defaultSnapshotOptions, dropDays, findKept, giveUpDays, makeDays, Snapshots } from '@sealpost/replay'
 import { type Millis, OperatingError } from '@sealpost/std'

@@ -1,4 +1,4 @@
-/** HTTP for clients without a socket: authentication, limits, and handlers. `mailbox/routes.ts` defines the requests. */
+/** Serves HTTP clients without a socket: authentication, limits, and handlers. `mailbox/routes.ts` defines the requests. */
 
 import { OpenAPIHono, type z } from '@hono/zod-openapi'
 import type { Rate } from '@sealpost/core'
@@ -55,7 +55,7 @@ interface ApiParts extends Parts {
   readonly inboxes: Inboxes
   readonly unproven: RequestLimits
   readonly peers: RequestLimits
-  /** The limit on parsed bytes for each peer; `null`: none. */
+  /** The limit on parsed bytes for each peer; `null` for no limit. */
   readonly intakes: Intakes | null
 }
 
@@ -64,7 +64,7 @@ interface Options {
   readonly pollingIdleMs: Millis
   /** The request rate of one peer; `null` disables rate limits. */
   readonly rate: Rate | null
-  /** The limit on bytes parsed for a peer, over HTTP and its socket; `null`: none. */
+  /** The limit on bytes parsed for a peer, over HTTP and its socket; `null` for no limit. */
   readonly intakes: Intakes | null
 }
 

@@ -1,4 +1,4 @@
-/** `/.well-known/sealpost`: what a client needs before it connects. */
+/** Serves `/.well-known/sealpost`, which contains what a client needs before it connects. */
 
 import { OpenAPIHono } from '@hono/zod-openapi'
 import type { EngineLimits } from '@sealpost/core'

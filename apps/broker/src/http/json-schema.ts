@@ -77,7 +77,7 @@ export const body = <T extends z.ZodType>(schema: T) => ({
 })
 
 type Table = Readonly<Record<string, { readonly status: number; readonly meaning: string }>>
-/** Typed as if every request could get every refusal, because a handler returns whatever refusal a component gives it. */
+/** Typed as if every request could get every refusal, because a handler returns whatever refusal a component returns. */
 type Refusals<T extends Table, S extends z.ZodType> = Record<
   Exclude<T[keyof T]['status'], 405>,
   ReturnType<typeof json<S>>

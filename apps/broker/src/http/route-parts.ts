@@ -1,4 +1,4 @@
-/** Schemas of the HTTP routes: values in their JSON forms, responses and refusals. */
+/** Defines the schemas that HTTP routes share: values in their JSON forms, responses and refusals. */
 import { type OpenAPIHono, z } from '@hono/zod-openapi'
 import { type Rate, Rates } from '@sealpost/core'
 import { BATCH_MAX, FRAME_BYTES_MAX, isNestedDeeper, JSON_DEPTH_MAX } from '@sealpost/protocol'
@@ -74,7 +74,7 @@ export type Env = { Bindings: Caller; Variables: { holder: TokenHolder } }
 export type HttpApi = OpenAPIHono<Env>
 export type HttpContext = Context<Env>
 
-/** Request bodies: limited, charged and checked before they are parsed. */
+/** The bounds of a request body, which are checked before the body is parsed. */
 interface BodyBounds {
   readonly bytesMax: number
   /** Charges the bytes and returns 0, or returns when to retry. */
@@ -84,9 +84,9 @@ interface BodyBounds {
 }
 
 /**
- * Reads the body, if there is one. Returns its length in bytes, or why it must not be parsed. A body with a known
- * length is charged, or refused for it, before it is read. One without is read only if nothing is owed, and charged
- * afterwards in any case; the server itself cuts one that is longer than a frame.
+ * Reads the body, if there is one. Returns its length in bytes, or why it must not be parsed. A body of known length is
+ * charged or refused before it is read. A body of unknown length is read only if nothing is owed, and is always charged
+ * afterwards. The server itself cuts a body that is longer than a frame.
  */
 export async function boundBody(c: HttpContext, { bytesMax, charge, owe }: BodyBounds): Promise<number | HttpRefusal> {
   const { headers } = c.req.raw
@@ -105,9 +105,9 @@ export async function boundBody(c: HttpContext, { bytesMax, charge, owe }: BodyB
 
 const TOO_LARGE: HttpRefusal = { code: 'body_too_large' }
 
-/** Limits the rate and the concurrency of HTTP requests. */
 const FORGET_EVERY_MS = 10_000
 
+/** Limits the rate and the concurrency of HTTP requests. */
 export class RequestLimits {
   private readonly rates: Rates | null
   private readonly atATime: number

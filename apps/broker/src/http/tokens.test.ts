@@ -1,4 +1,4 @@
-/** The parsing of tokens, before a database lookup. */
+/** Tests the parsing of tokens, before a database lookup. */
 import { ready } from '@sealpost/identity'
 import * as fc from 'fast-check'
 import { beforeAll, expect, test } from 'vitest'

@@ -16,7 +16,7 @@ import {
 import type { Context } from 'hono'
 import type { Authenticator } from '../directory/authenticator.ts'
 
-/** The refusals of whole requests: codes with their HTTP status, in one table. Single envelopes have the codes of a `nack`. */
+/** Lists the refusals of whole requests: codes with their HTTP status. Single envelopes have the codes of a `nack`. */
 export const httpRefusals = {
   body_malformed: { status: 400, meaning: 'the body does not match the schema of this request' },
   query_malformed: { status: 400, meaning: 'the query does not match the schema of this request' },
@@ -184,7 +184,7 @@ export class Tokens {
   }
 
   private believe(name: string, holder: TokenHolder, forMs: Millis): void {
-    this.believed.delete(name) // revoked, so no longer cached
+    this.believed.delete(name)
     this.believed.set(name, { holder, untilMs: performance.now() + forMs })
     if (this.believed.size > BELIEVED_MAX) this.believed.delete(this.believed.keys().next().value!)
   }

@@ -12,11 +12,11 @@ export interface AdmissionLimits {
   readonly socketsPerIp: number
   readonly unprovenPerIp: number
   readonly unprovenMax: number
-  /** The rate of new connections of one address. */
+  /** The rate of new connections from one address. */
   readonly upgrades: Rate
-  /** The rate of HTTP requests of one address. */
+  /** The rate of HTTP requests from one address. */
   readonly requests: Rate
-  /** The rate of attachment chunks of one address, counted apart from other requests. */
+  /** The rate of attachment chunks from one address, counted apart from other requests. */
   readonly chunks: Rate
 }
 
@@ -32,7 +32,6 @@ export interface AdmissionOptions {
 }
 
 interface AdmissionParts {
-  /** Whether the broker is overloaded. */
   readonly isOverloaded: () => boolean
   /** Whether too few descriptors are free for new connections; HTTP requests are still served. */
   readonly hasNoRoom: () => boolean
@@ -40,18 +39,18 @@ interface AdmissionParts {
 }
 
 export interface Evictable {
-  /** Closes it to make room for another. */
+  /** Closes this connection to make room for another one. */
   evict(): void
 }
 
-/** The open connections of one client address. */
+/** The open connections from one client address. */
 interface AddressCounts {
   sockets: number
   unproven: number
 }
 
 const FORGET_EVERY_MS = 10_000
-/** Bytes that the clients of one address may have parsed before they prove a key. An `auth` has about 300, an `enrol` 2,000. */
+/** The bytes that an address may have parsed before it proves a key. An `auth` has about 300 bytes, an `enrol` 2,000. */
 const UNPROVEN_BYTE_RATE: Rate = { perSecond: 64 * 1024, burst: 1024 * 1024 }
 const CHUNK_PATH = /^\/v1\/meshes\/[^/]+\/attachments\/[^/]+\/chunks\/[^/]+$/
 
@@ -121,12 +120,12 @@ export class AdmissionControl {
     return this.unprovenBytes?.take(clientAddress, performance.now(), bytes) ?? 0
   }
 
-  /** Charges bytes that were read even though the budget was used up: the address is refused until the debt is paid. */
+  /** Charges bytes that were read even though the budget was used up. The address is refused until the debt is paid. */
   oweUnproven(clientAddress: string, bytes: number): void {
     this.unprovenBytes?.charge(clientAddress, performance.now(), bytes)
   }
 
-  /** Above the limit of connections without a proven key, closes the one that must make room. */
+  /** Above the limit of connections without a proven key, closes the connection that must make room. */
   entered(clientAddress: string, connection: Evictable): void {
     const counts = this.addressCounts.get(clientAddress) ?? { sockets: 0, unproven: 0 }
     counts.sockets += 1
@@ -136,7 +135,7 @@ export class AdmissionControl {
     this.unproven.add(connection, clientAddress, performance.now())
   }
 
-  /** Its first frame has arrived. */
+  /** Records that the connection's first frame has arrived. */
   heard(connection: Evictable): void {
     this.unproven.heard(connection)
   }
@@ -207,7 +206,7 @@ export class AdmissionControl {
     return retryAfterMs > 0 ? this.refuse(429, 'rate_limited', retryAfterMs) : null
   }
 
-  /** Clients other than browsers send no origin. A page of ours has the origin that its request went to. */
+  /** Clients other than browsers send no origin. A page served by the broker has the origin that its request was sent to. */
   private isOriginAllowed(request: Request): boolean {
     const origin = request.headers.get('origin')
     if (origin === null || this.options.origins.includes(origin)) return true

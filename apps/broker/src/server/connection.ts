@@ -27,7 +27,7 @@ export interface SocketOptions {
   readonly certificate: Uint8Array | null
   readonly authWithinMs: Millis
   readonly backpressureBytes: number
-  /** Limits the bytes that each member may have parsed; null: no limit. */
+  /** Limits the bytes that each member may have parsed; null for no limit. */
   readonly intakes: Intakes | null
 }
 
@@ -139,7 +139,7 @@ export function socketHandlers(
   } satisfies WebSocketHandler<SocketState>
 }
 
-/** Bun replies to each ping without telling the engine, so a flood of them must be counted here. */
+/** Bun replies to each ping without notifying the engine, so a flood of them must be counted here. */
 function countControl({ data }: Socket, driver: Driver): void {
   if (data.controls.take(performance.now()) > 0) driver.refuse(data.socket, 'rate_exceeded')
 }
@@ -152,7 +152,7 @@ class BunConnection implements Connection {
   readonly authority: string
   private readonly socket: Socket
   private readonly parts: ConnectionParts
-  /** The name of the member's limits, once the key is proven. */
+  /** The name under which the member's limits are counted, once the key is proven. */
   private member: string | undefined
   private isPaused = false
   private heldBack: ReturnType<typeof setTimeout> | undefined
@@ -288,7 +288,7 @@ export class PaceWatch {
     this.#wait()
   }
 
-  /** Adds `bytes`. A burst earns no more slack than `startMs`, besides the time for its own bytes. */
+  /** Adds `bytes`. Besides the time for its own bytes, a burst earns no more slack than `startMs`. */
   passed(bytes: number): void {
     const nowMs = performance.now()
     const { bytesPerSecond, startMs } = this.#pace
@@ -309,7 +309,7 @@ export class PaceWatch {
 }
 
 /**
- * Returns the whole body, or null if it arrived too slowly; the rest is then not read. @throws the errors of the body
+ * Returns the whole body, or null if it arrived too slowly; the rest is then not read. @throws whatever reading the body throws
  */
 export async function readAtPace(body: Request, pace: TransferPace): Promise<Uint8Array | null> {
   if (!body.body) return new Uint8Array()

@@ -1,4 +1,4 @@
-/** Silent connections exceed the broker's descriptor limit: the broker keeps running and serves its sessions. */
+/** Tests that a broker keeps running and serves its sessions when silent connections exceed its descriptor limit. */
 import { readdirSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { expect, test } from 'vitest'

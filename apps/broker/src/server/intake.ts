@@ -32,7 +32,7 @@ export class Intakes {
     if (intake) intake.users -= 1
   }
 
-  /** Returns the member's intake for use in this turn of the event loop only. */
+  /** Returns the member's intake, for use only in this turn of the event loop. */
   of(member: string): Intake {
     return this.#of(member)
   }

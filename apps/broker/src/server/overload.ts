@@ -56,7 +56,7 @@ export class Overload {
     this.lookedAtMs = readings.nowMs()
   }
 
-  /** Call every `LOOK_EVERY_MS`. Returns whether the state changed. */
+  /** Call it every `LOOK_EVERY_MS`. Returns whether the state changed. */
   look(): boolean {
     const before = this.reason
     const found = this.find()
@@ -98,7 +98,7 @@ export interface OverloadWatch {
   stop(): void
 }
 
-/** With limits off it still measures, but never finds an overload. */
+/** With limits off, it still measures but never reports an overload. */
 export function watchOverload(config: Config, { driver, log, metrics, asking }: Parts): OverloadWatch {
   const overload = new Overload(
     config.LIMITS === 'off'
@@ -137,15 +137,10 @@ export function watchOverload(config: Config, { driver, log, metrics, asking }: 
   return { overload, stop: () => clearInterval(timer) }
 }
 
-/**
- * Watches how many descriptors this process may still open. A connection occupies one as soon as the kernel accepts it, before
- * any limit per address can count it. When none is left, the port is closed until some are free again: otherwise the event loop
- * would spin on connections that it can't accept, and none would be left for Postgres and files. A reserve is kept for those.
- */
 const DESCRIPTORS_LOOK_EVERY_MS = 250
 /** For Postgres connections, DNS lookups and files while the port is closed. */
 export const DESCRIPTORS_RESERVED = 64
-/** With fewer descriptors free besides the reserve, the broker admits no new session. Opening all of them takes 190 µs. */
+/** With fewer free descriptors besides the reserve, the broker admits no new session. Opening all of them takes 190 µs. */
 export const DESCRIPTORS_FREE_MIN = 32
 
 export interface Port {
@@ -165,6 +160,12 @@ export interface Opener {
 
 const nothing: Opener = { open: () => openSync(devNull, 'r'), close: closeSync }
 
+/**
+ * Watches how many descriptors this process may still open. A connection occupies a descriptor as soon as the kernel accepts
+ * it, before any per-address limit can count it. When no descriptor is left, the port is closed until some are free again.
+ * Otherwise the event loop would spin on connections that it can't accept, and Postgres and files would get no descriptors. A
+ * reserve is kept for those.
+ */
 export class Descriptors {
   state: 'free' | 'few' | 'none' = 'free'
   #reserve: number[]

@@ -14,7 +14,7 @@ import type { Tls } from './tls-files.ts'
 
 export interface ServerOptions extends AdmissionOptions, SocketOptions {
   readonly port: number
-  /** Null: plain text. */
+  /** Null to serve plain text. */
   readonly tls: Tls | null
 }
 
@@ -22,7 +22,7 @@ export interface RunningServer {
   /** The host and port, as `host:port`. */
   readonly authority: string
   readonly port: number
-  /** Serves another certificate to new connections; open ones stay. @throws OperatingError as `serve` */
+  /** Serves another certificate to new connections; open ones stay. @throws whatever `serve` throws */
   renew(tls: Tls): void
   /** Whether the port is closed because descriptors have run out. */
   isPortClosed(): boolean
@@ -89,7 +89,7 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
   }
 }
 
-/** A method that is missing in Bun's types. */
+/** A method that is missing from Bun's types. */
 interface Idling {
   closeIdleConnections(): number
 }
@@ -97,8 +97,9 @@ interface Idling {
 type Serving<T> = Bun.Serve.Options<T> & { readonly port: number }
 
 /**
- * Bun keeps a server's certificate for as long as it listens. To change it, a second server takes over the port: the first stops
- * listening, and keeps its sockets and requests until they end by themselves. For half a millisecond in between, nobody listens.
+ * Bun keeps a server's certificate for as long as the server listens. To change the certificate, a second server takes over the
+ * port. The first one stops listening, and keeps its sockets and requests until they end by themselves. For half a millisecond
+ * in between, no server listens.
  */
 class Listener<T> implements Port {
   readonly #options: Serving<T>
@@ -138,7 +139,7 @@ class Listener<T> implements Port {
     this.#retire(this.#server!)
   }
 
-  /** @throws OperatingError as `open` */
+  /** @throws whatever `open` throws */
   resume(): void {
     this.#server = this.#listen(this.#pausedPort, this.#tls)
     this.#isPaused = false
@@ -207,7 +208,7 @@ function callerOf({ request, server, admission, clientAddress }: Arrival): Calle
 
 /**
  * Sets `reusePort: false` explicitly: with `development: false` alone Bun sets SO_REUSEPORT, and the kernel would
- * distribute new connections among two brokers on one port.
+ * distribute new connections between two brokers on one port.
  * @throws OperatingError `port_taken`, `address_unusable`
  */
 function listen<T>(setting: 'PORT' | 'ADMIN_PORT', options: Bun.Serve.Options<T>): Server<T> {
@@ -222,7 +223,6 @@ function listen<T>(setting: 'PORT' | 'ADMIN_PORT', options: Bun.Serve.Options<T>
   }
 }
 
-/** The plain HTTP routes. `/livez` never queries Postgres, `/readyz` does; only the private port serves metrics. */
 const DISCOVERY_PATH = '/.well-known/sealpost'
 
 export interface VersionFacts {
@@ -252,9 +252,10 @@ export function publicRoutes(parts: HttpParts): Hono {
   return routes(parts, () => 'ok')
 }
 
+/** Returns the plain HTTP routes. `/livez` never queries Postgres, `/readyz` does. Only the private port serves metrics. */
 function routes(parts: HttpParts, ready: () => string): Hono {
   const app = new Hono()
-  // Hides the commit and the Postgres version, which reveal known vulnerabilities: clients prove no key here.
+  // Hides the commit and the Postgres version: they would reveal known vulnerabilities to clients that prove no key.
   const { gitSha: _, postgres: __, ...publicFacts } = parts.facts
   app.get('/livez', (c) => c.text('ok'))
   app.get('/readyz', async (c) => {

@@ -57,7 +57,7 @@ export class UnprovenConnections<Connection> {
     this.#all.delete(connection, entry.prefixes)
   }
 
-  /** Returns the connection to close for a client of this address, or undefined if none must be closed. */
+  /** Returns the connection to close for a client at this address, or undefined if none must be closed. */
   victimFor(clientAddress: string, nowMs: Millis): Connection | undefined {
     const { victim, isFairer } = this.#all.oldestOfFullest(prefixesOf(clientAddress))
     const entry = victim === undefined ? undefined : this.#entries.get(victim)

@@ -1,4 +1,4 @@
-/** Two cells with a broker each: a mesh moves while its peers are connected. */
+/** Tests two cells with a broker each: a mesh moves while its peers are connected. */
 import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createDeviceInvite, createInvite, generateIdentity } from '@sealpost/identity'
@@ -127,7 +127,7 @@ test('an invite from before the move leads to the new cell, and keeps its number
   expect(await joinAsDevice({ invite: device, identity: generateIdentity() })).toMatchObject(home)
 })
 
-/** Covers a restart of a cell's only broker and a handshake on a busy machine; a stopped address refuses at once. */
+/** Long enough to restart a cell's only broker and for a handshake on a busy machine. A stopped address refuses at once. */
 const SERVED_WITHIN_MS = 10_000
 
 test.each([true, false])(

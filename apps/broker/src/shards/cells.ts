@@ -11,8 +11,8 @@ import { type MeshId, type Millis, OperatingError } from '@sealpost/std'
 const NO_CERTIFICATE = new Uint8Array()
 
 /**
- * Waiting for a moving mesh costs less than repeated requests, and redirects its peers as early as possible. Must be
- * below the time limit of a handshake.
+ * How long to wait for a moving mesh. Waiting costs less than repeated requests, and redirects peers as early as
+ * possible. Must be below the time limit of a handshake.
  */
 const WAIT_MS: Millis = 6_000
 const LOOK_EVERY_MS: Millis = 100
@@ -61,15 +61,13 @@ export class Cells {
     throw new OperatingError('mesh_away', `A mesh ${where}.`, { retryable: true })
   }
 
-  /** Redirects a new member whose invite belongs to a moved mesh. @throws OperatingError like `find` */
+  /** Redirects a new member whose invite belongs to a moved mesh. @throws whatever `find` throws */
   async sendOn(meshId: MeshId, proof: Uint8Array): Promise<Enrolment> {
     const cell = await this.find(meshId)
     return cell ? { status: 'moved', cell, proof } : { status: 'invite_refused' }
   }
 
-  /**
-   * Call it before reporting that something of the mesh does not exist. @throws OperatingError `mesh_away` (retryable)
-   */
+  /** Call it before reporting that an object of the mesh does not exist. @throws OperatingError `mesh_away` (retryable) */
   async assertHere(meshId: MeshId): Promise<void> {
     if (!(await findMovedMesh(this.db, meshId))) return
     throw new OperatingError('mesh_away', 'A mesh is moving to another cell, or has moved there.', { retryable: true })

@@ -1,4 +1,4 @@
-/** Spaces over HTTP: created by their owners, opened by their members, written by compare-and-set on any shard. */
+/** Tests spaces over HTTP: created by their owners, opened by their members, written by compare-and-set on any shard. */
 import {
   createGroup,
   type EntryDraft,

@@ -1,4 +1,4 @@
-/** Spaces over HTTP: routes and handlers. */
+/** Serves spaces over HTTP: routes and handlers. */
 
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Space } from '@sealpost/history'
@@ -8,7 +8,7 @@ import { type HttpApi, refusals } from '../http/route-parts.ts'
 import { type HttpRefusal, isRefused, refuse, type TokenHolder } from '../http/tokens.ts'
 import type { SpaceRequests, WriteOutcome } from './space-requests.ts'
 
-/** Boxes of one request; for a larger mesh a member sends several. */
+/** The number of boxes in one request. For a larger mesh, a member sends several requests. */
 const GRANTS_MAX = 256
 const ENTRIES_MAX = 256
 export const MEMBERS_MAX = 256

@@ -1,5 +1,5 @@
 /**
- * Member requests about spaces. This class parses bytes and checks signatures, in the same queue as handshake
+ * Handles members' requests about spaces. This class parses bytes and checks signatures, in the same queue as handshake
  * signatures; the SQL statements of `packages/history` decide the result.
  */
 import type { Bus } from '@sealpost/bus'
@@ -164,7 +164,7 @@ export class SpaceRequests {
   }
 
   /**
-   * Returns the epoch from before the call. By it the requester sees whether the expected epoch matched. @throws
+   * Returns the epoch from before the call. The requester learns from it whether the expected epoch matched. @throws
    * OperatingError
    */
   async grant(holder: TokenHolder, space: Space, order: GrantBatch): Promise<number> {

@@ -1,4 +1,4 @@
-/** The broker's log contains no secrets. */
+/** Tests that the broker's log contains no secrets. */
 import { randomUUID } from 'node:crypto'
 import { connect } from '@sealpost/sdk'
 import { toHex } from '@sealpost/std'

@@ -1,6 +1,6 @@
 /**
- * Logs: one line of JSON per event, its name first. A line consists only of the fields below: no foreign object is
- * logged, so a driver's error with its parameters, a frame or a key can't leak.
+ * Writes one line of JSON per event, with the event's name first. A line consists only of the fields below: no foreign
+ * object is logged, so a driver's error with its parameters, a frame or a key can't leak.
  */
 import { OperatingError } from '@sealpost/std'
 import pino from 'pino'
@@ -69,7 +69,7 @@ export function openLog(level: string): Log {
   return { debug: line('debug'), info: line('info'), warn: line('warn'), error: line('error') }
 }
 
-/** Returns the safe fields of an error: never its cause, its parameters or foreign fields. */
+/** Returns the safe fields of an error, without its cause, its parameters and foreign fields. */
 export function errorFields(error: unknown): Fields {
   if (error instanceof OperatingError) return { code: error.code, message: error.message }
   if (!(error instanceof Error)) return { code: 'unknown' }

@@ -1,4 +1,4 @@
-/** The broker's metrics: counters of the engine, sizes and durations of commits and claims. */
+/** Defines the broker's metrics: counters of the engine, and sizes and durations of commits and claims. */
 import type { Counters, TimedStage } from '@sealpost/core'
 import type { Claimed, CloseCode } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
@@ -223,8 +223,8 @@ export interface HistogramOptions {
 }
 
 /**
- * A histogram for values that every message produces: a search and two additions. prom-client's histogram allocates
- * objects for every value and takes 1.5 µs, which was an eighth of the broker's time in a burst.
+ * A histogram for values that every message produces. Adding a value takes a search and two additions. prom-client's
+ * histogram allocates objects for every value and takes 1.5 µs, which was an eighth of the broker's time in a burst.
  */
 export class FastHistogram {
   readonly type = 'histogram'
@@ -327,8 +327,8 @@ export function register<Fast extends FastHistogram | FastHistograms>(registry: 
 let lastBytes = 0
 
 /**
- * Returns the resident memory of this process. The kernel reports it in a file: if no descriptor is free, the last
- * reading is returned.
+ * Returns the resident memory of this process. The kernel reports it in a file. If no descriptor is free to open the
+ * file, returns the last reading.
  */
 export function residentBytes(): number {
   try {

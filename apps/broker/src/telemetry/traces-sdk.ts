@@ -1,4 +1,4 @@
-/** Spans exported with the OpenTelemetry SDK, as OTLP over HTTP with JSON. Loaded only if tracing is on. */
+/** Exports spans with the OpenTelemetry SDK, as OTLP over HTTP with JSON. Loaded only if tracing is on. */
 import { type Context, ROOT_CONTEXT, type Span, SpanKind, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api'
 import { W3CTraceContextPropagator } from '@opentelemetry/core'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http'

@@ -1,6 +1,6 @@
 /**
- * Spans for OpenTelemetry. They contain counts, times, the route of a request and the code of a refusal. They never
- * contain a key, the id or content of a message, a mesh id or an address.
+ * Records spans for OpenTelemetry. They contain counts, times, the route of a request and the code of a refusal. They
+ * never contain a key, the id or content of a message, a mesh id or an address.
  *
  * Without an endpoint the library is not even loaded.
  */

@@ -1,4 +1,4 @@
-/** Attachments through a real broker: access, refusals, and the cost of an interruption. */
+/** Tests attachments through a real broker: access, refusals, and the cost of an interruption. */
 import { randomBytes } from 'node:crypto'
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -32,7 +32,7 @@ async function read(files: Attachments, attachment: Attachment): Promise<Buffer>
 
 const codeOf = (refused: Promise<unknown>) => refused.then(() => 'done', (error) => error.code) // biome-ignore format: one thing
 
-/** The requests for chunks, with a hook that runs beside each. */
+/** Counts the requests for chunks, and calls `beside` for each. */
 function counting(place: Place, beside: (count: number) => void = () => undefined) {
   const counted = { puts: 0, gets: 0 }
   const call = (url: string, init: RequestInit) => {

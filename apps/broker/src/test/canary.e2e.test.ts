@@ -1,6 +1,6 @@
 /**
- * P10 and the logs: plants secrets in every input of a broker, then searches for them in every output, in the database
- * and, for secrets that the broker must never hold, in the memory of the process.
+ * Tests P10 and the logs: plants secrets in every input of a broker, then searches for them in every output, in the
+ * database and, for secrets that the broker must never hold, in the memory of the process.
  */
 import { randomUUID } from 'node:crypto'
 import { createInvite, generateBoxKeys, generateIdentity, readInvite } from '@sealpost/identity'
@@ -38,9 +38,9 @@ const open = { summary: mark('summary'), group: mark('group') }
 let world: World
 let receiver: SpanReceiver
 let places: Place[]
-/** Must never be held in any form: sealed contents and sealing keys. */
+/** Secrets that must never be held in any form: sealed contents and sealing keys. */
 const sealed: Canary[] = []
-/** Held for a while by necessity, and never written to a log or table. */
+/** Secrets that are necessarily held for a while, and never written to a log or table. */
 const passing: Canary[] = []
 let answers = ''
 
@@ -80,7 +80,7 @@ afterAll(async () => {
   await receiver[Symbol.asyncDispose]()
 })
 
-/** Sends one of everything that is sealed, including a body that its recipient throws back in an error that quotes it. */
+/** Sends one of each sealed value. One body makes its recipient throw an error that quotes it. */
 async function talk(alice: Peer, bob: Peer): Promise<void> {
   const heard: string[] = []
   bob.onEphemeral(({ body }) => void heard.push(Buffer.from(body).toString()))

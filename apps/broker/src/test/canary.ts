@@ -1,4 +1,4 @@
-/** For tests: planted secrets, and every place that must not contain them. */
+/** For tests: planted secrets, and a search of every place that must not contain them. */
 import { randomUUID } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { type FileHandle, open, readFile } from 'node:fs/promises'
@@ -44,7 +44,7 @@ export async function databaseText(db: Database): Promise<{ text: string; tables
   return { text, tables: tables.map(({ name }) => name) }
 }
 
-/** Byte columns that hold text are also searched as text. */
+/** Byte columns that contain text are also searched as text. */
 const unescaped = (row: string): string =>
   [...row.matchAll(/\\x([0-9a-f]+)/g)].map(([, hex]) => Buffer.from(hex!, 'hex').toString('latin1')).join('\n')
 

@@ -1,4 +1,4 @@
-/** A shard with its own key: peers that pinned the cluster's key accept it by its certificate. */
+/** Tests a shard with its own key: peers that pinned the cluster's key accept the shard by its certificate. */
 import { rm, writeFile } from 'node:fs/promises'
 import { join as pathOf } from 'node:path'
 import {
@@ -65,7 +65,7 @@ test('peers follow a redirect to it and dial it directly, and it admits new memb
   const seen: string[] = []
   await using followed = await connect({ ...admin, onEvent: ({ type }) => void seen.push(type) })
   expect(seen[0]).toBe('moved')
-  expect(['connected', 'moved']).toContain(seen[1]) // it may not have read the pin yet, and redirect back
+  expect(['connected', 'moved']).toContain(seen[1]) // The shard may not have read the pin yet, and redirect back.
   const { brokerKey, meshId, identity } = placeAt(shard, admin)
   const invite = createInvite(identity.signing, { url: shard.shardUrl, brokerKey, meshId })
   const newcomer = generateIdentity()

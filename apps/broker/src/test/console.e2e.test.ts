@@ -1,4 +1,4 @@
-/** The console in a Chromium window, on a broker with one mesh that is behind, one that is waiting, and one that is fine. */
+/** Tests the console in Chromium, on a broker with one mesh that is behind, one that is waiting, and one that is fine. */
 
 import type { Overview } from '@sealpost/operator'
 import { connect } from '@sealpost/sdk'

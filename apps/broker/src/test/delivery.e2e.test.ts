@@ -1,4 +1,4 @@
-/** Delivery when the recipient is absent, slow, unresponsive, or reports a failure. */
+/** Tests delivery to a recipient that is absent, slow or unresponsive, or that reports a failure. */
 import { connect, type Message, type Peer } from '@sealpost/sdk'
 import { test as base, describe, expect } from 'vitest'
 import { until } from './process.ts'

@@ -1,4 +1,4 @@
-/** The broker's responses at `/demo`, and the origins that may connect while the demo is on. */
+/** Tests the broker's responses at `/demo`, and the origins that may connect while the demo is on. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { World } from './world.ts'

@@ -1,4 +1,4 @@
-/** The demo in Chromium windows, on a broker that is killed now and then. */
+/** Tests the demo in Chromium windows, on a broker that is killed now and then. */
 import { readFile } from 'node:fs/promises'
 import { createInvite } from '@sealpost/identity'
 import { connect } from '@sealpost/sdk'
@@ -36,7 +36,7 @@ afterEach(async () => {
   await world[Symbol.asyncDispose]()
 })
 
-/** Returns the link of a new invite. */
+/** Creates an invite and returns its link. */
 function invitation(): string {
   const { url, brokerKey, meshId, identity } = admin
   return `${world.broker.httpUrl}/demo#${createInvite(identity.signing, { url, brokerKey, meshId })}`

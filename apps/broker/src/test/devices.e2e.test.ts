@@ -1,4 +1,4 @@
-/** Several devices of one user: how they join, which messages they receive, how they are removed, and what they may not do. */
+/** Tests how several devices of one user join, which messages they receive, how they are removed, and what they may not do. */
 import {
   bindBoxKey,
   createDeviceInvite,
@@ -128,7 +128,7 @@ test('allowing or blocking a user covers all devices, on both sides', async () =
   for (const from of [alice, phone])
     for (const to of [bob, bobs])
       await expect(from.send(to.key, 'hello')).rejects.toMatchObject({ code: 'not_allowed' })
-  // Allowing the key of one device allows the user, whom the reply names.
+  // Allowing one device's key allows the user, whom the reply names.
   expect(await bob.updateConsent({ allow: [phone.key] })).toMatchObject({ allowed: [alice.key] })
   for (const from of [alice, phone]) for (const to of [bob, bobs]) await from.send(to.key, 'hello')
   await bobs.send(bob.key, 'between two of my own')
@@ -147,7 +147,7 @@ test('revoking a user revokes all its devices', async () => {
   await Promise.all([admin.close(), bob.close()])
 })
 
-/** A valid `enrolDevice` for this greeting, except for a given statement or transcript. */
+/** Returns an `enrolDevice` that is valid for this greeting, except for a given statement or transcript. */
 function enrolFrame(
   invite: string,
   hello: FrameOf<'hello'>,

@@ -1,4 +1,4 @@
-/** Enrolment by invite, listing and revoking members, and invalid invites. */
+/** Tests enrolment by invite, the listing and revoking of members, and invalid invites. */
 
 import {
   bindBoxKey,
@@ -48,7 +48,7 @@ function firstText(peer: Peer): Promise<string> {
   return new Promise((resolve) => peer.onMessage((message) => resolve(message.text())))
 }
 
-/** A valid `enrol` for this greeting, except for changes to the sent or the signed fields. */
+/** Returns an `enrol` that is valid for this greeting, except for changes to the sent or the signed fields. */
 function enrolFrame(
   text: string,
   hello: FrameOf<'hello'>,

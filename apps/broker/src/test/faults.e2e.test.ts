@@ -1,6 +1,6 @@
 /**
- * Promises P1–P8 and P14 when components fail under traffic: every acked message reaches the application once and in
- * order, and the broker recovers fully.
+ * Tests promises P1–P8 and P14 when components fail under traffic: every acked message reaches the application once and
+ * in order, and the broker recovers fully.
  */
 import { rm } from 'node:fs/promises'
 import { startEmbedded } from '@sealpost/embedded-pg'
@@ -14,7 +14,7 @@ import { until } from './process.ts'
 import { authFrame, envelopeTo, sendFrame, WireClient } from './wire.ts'
 import { temporaryFolder, World } from './world.ts'
 
-/** Messages in flight per peer: enough that the traffic never stops, however slow the machine or fast the broker is. */
+/** Messages in flight per peer. There are enough of them that the traffic never stops, on any machine and broker. */
 const IN_FLIGHT = 300
 
 /** Peers that send to each other continuously until `expectWhole`, and a record of the arrivals. */
@@ -39,7 +39,7 @@ class Traffic {
     return new Traffic(await Promise.all(places.map((place) => connect(place))))
   }
 
-  /** Waits until `count` more messages are acked; those in flight are still to come. */
+  /** Waits until `count` more messages are acked. */
   async flows(count: number): Promise<void> {
     const goal = this.acked + count
     while (this.acked < goal) await new Promise<void>((resolve) => this.watchers.add(resolve))
@@ -159,7 +159,7 @@ test.concurrent('Postgres is killed and restarted: the broker waits and then con
   await traffic.close()
 })
 
-/** A new client that connects during the outage is asked to retry, not told that its key is wrong. */
+/** A new client that connects during the outage is asked to retry, and does not get the refusal of a wrong key. */
 async function expectTryLater(world: World): Promise<void> {
   const client = await WireClient.open(world.broker.url)
   client.send(authFrame(world.place(generateIdentity()), await client.next('hello')))

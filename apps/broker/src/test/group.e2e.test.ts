@@ -1,4 +1,4 @@
-/** Groups through a running broker: one shared body, an envelope for each member, and nothing for removed members. */
+/** Tests groups through a running broker: one body, an envelope for each member, and nothing for removed members. */
 import { changeGroup, createGroup, endGroup, type GroupStatement, readGroup } from '@sealpost/identity'
 import type { PendingGroupSend } from '@sealpost/sdk'
 import { MemoryStore } from '@sealpost/sdk/memory-store'

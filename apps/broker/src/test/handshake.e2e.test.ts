@@ -1,4 +1,4 @@
-/** Who may open a session, and how little everybody else learns. */
+/** Tests which clients may open a session, and how little all others learn. */
 import { generateIdentity } from '@sealpost/identity'
 import type { Form } from '@sealpost/protocol'
 import { connect } from '@sealpost/sdk'

@@ -1,4 +1,4 @@
-/** H97 to H99: attachments over HTTP: invalid reservations, wrong chunks, and files of another peer. */
+/** H97 to H99: invalid reservations, wrong chunks, and files of another peer, for attachments over HTTP. */
 import { hash256 } from '@sealpost/identity'
 import { type Act, type Arena, hostileRows, MARK } from './hostile.ts'
 import { type Answer, ask, HttpPeer } from './http.ts'
@@ -13,7 +13,7 @@ interface Scene {
   readonly place: Place
   readonly peer: HttpPeer
   readonly arena: Arena
-  /** Requests a path under the attachments of its mesh. */
+  /** Requests a path below the attachments of the mesh. */
   readonly url: string
   readonly id: string
 }

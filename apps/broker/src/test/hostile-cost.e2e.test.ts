@@ -1,6 +1,7 @@
 /**
- * The cost of a hostile input grows linearly. Four times the size may cost up to eight times as much; quadratic processing would
- * cost sixteen times as much. The unit is the CPU time of the broker's main thread, which a busy machine hardly changes.
+ * Tests that the cost of a hostile input grows linearly. Four times the size may cost up to eight times as much; quadratic
+ * processing would cost sixteen times as much. The unit is the CPU time of the broker's main thread, which a busy machine hardly
+ * changes.
  */
 import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -76,8 +77,8 @@ test.skipIf(process.platform !== 'linux').each<[string, (size: number) => string
 })
 
 /**
- * Runs trials in pairs until one pair passes. Disturbances such as garbage collection only add time to a trial, and
- * quadratic growth passes in no pair.
+ * Runs trials in pairs until one pair passes. Disturbances such as garbage collection only add time to a trial, and no
+ * pair with quadratic growth passes.
  */
 async function expectFair(costOf: (size: number) => Promise<number>, size: number): Promise<void> {
   await costOf(size * TIMES)

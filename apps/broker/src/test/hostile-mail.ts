@@ -1,4 +1,4 @@
-/** H41 and H46 to H64: messages under other names, resent, of other peers, and of other meshes. */
+/** H41 and H46 to H64: messages under other names, resent messages, and messages of other peers and meshes. */
 import { createGroup } from '@sealpost/identity'
 import { encode, FANOUT_MAX } from '@sealpost/protocol'
 import type { DeliveryId, GroupId, PeerKey } from '@sealpost/std'
@@ -99,7 +99,7 @@ async function afterSettlement(arena: Arena): Promise<string> {
   return `${first}, ${second}`
 }
 
-/** Settles `count` deliveries that don't exist; nothing happens. */
+/** Settles `count` deliveries that don't exist, which has no effect. */
 function ignored(again: number): Act {
   return async (arena) => {
     const client = await arena.session()

@@ -1,4 +1,4 @@
-/** Hostile inputs leak no memory: the broker hardly grows while the whole table runs twenty times. */
+/** Tests that hostile inputs leak no memory: the broker hardly grows while the whole table runs twenty times. */
 import { readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { Arena, type HostileRow } from './hostile.ts'
@@ -11,7 +11,7 @@ const AT_A_TIME = 16
 /** About as many members as one round enrols. */
 const ENROLLED_AHEAD = 160
 const GROWTH_MAX_MB = 64
-/** The permanent growth of the first rounds: compiled code, full caches, and the rows' members. */
+/** The permanent growth during the first rounds, from compiled code, full caches, and the rows' members. */
 const WARM_UP_ROUNDS = 2
 
 test.skipIf(process.platform !== 'linux')(

@@ -1,6 +1,6 @@
 /**
- * Hostile inputs, one test per row. The input gets its reply, the process lives, other peers are undisturbed, only what
- * the row declares is stored, and nothing of the input is logged.
+ * Tests hostile inputs, one test per row. The input gets its reply, the process stays alive, other peers are
+ * undisturbed, only what the row declares is stored, and no part of the input is logged.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Arena } from './hostile.ts'

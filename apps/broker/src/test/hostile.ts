@@ -13,7 +13,7 @@ export interface HostileRow {
   /** Sends the input and returns the reply. */
   readonly act: Act
   readonly answer: string
-  /** The number of envelopes that it validly leaves in the queue. */
+  /** The number of envelopes that the input validly leaves in the queue. */
   readonly stores: number
 }
 
@@ -64,7 +64,7 @@ export class Arena implements AsyncDisposable {
     return client
   }
 
-  /** Throws unless the process lives, the bystanders still exchange messages in their first sessions, and the log is clean. */
+  /** Throws unless the process is alive, the bystanders still exchange messages in their first sessions, and the log is clean. */
   async checkUnharmed(): Promise<void> {
     const { broker } = this.world
     if (!broker.isAlive) throw new Error(`the broker ended: ${broker.output.slice(-2000)}`)
@@ -101,19 +101,19 @@ export class Arena implements AsyncDisposable {
   }
 }
 
-/** A valid upgrade except for these headers. */
+/** Sends an upgrade that is valid except for these headers. */
 export const upgrade =
   (...headers: string[]): Act =>
   async ({ world }) =>
     statusOf(await rawHttp(world.broker.port, upgradeRequest(world.broker.authority, headers)))
 
-/** A valid upgrade except for its first line and these headers. */
+/** Sends an upgrade that is valid except for its first line and these headers. */
 export const upgradeLine =
   (line: string, ...headers: string[]): Act =>
   async ({ world }) =>
     statusOf(await rawHttp(world.broker.port, upgradeRequest(world.broker.authority, headers, line)))
 
-/** Sends an upgrade without one of its headers, or with another one instead. */
+/** Sends an upgrade without one of its headers, or with `instead` in its place. */
 export const upgradeWithout =
   (name: string, instead = ''): Act =>
   async ({ world }) => {
@@ -122,7 +122,7 @@ export const upgradeWithout =
     return statusOf(await rawHttp(world.broker.port, changed.join('\r\n')))
   }
 
-/** A raw request; `HOST` is replaced by the broker's name. */
+/** Sends a raw request, with `HOST` replaced by the broker's name. */
 export const http =
   (...lines: string[]): Act =>
   async ({ world }) =>
@@ -146,7 +146,7 @@ export const closing = async (client: WireClient): Promise<string> => {
   return code === 1003 || code >= 1011 ? `${code} ${reason}` : String(code)
 }
 
-/** Runs in a session of the binary form, and returns its close. */
+/** Runs `say` in a session, and returns the close. */
 export const inSession =
   (say: Saying, form: Form = 'binary'): Act =>
   async (arena) => {
@@ -177,7 +177,7 @@ export const early =
     return closing(client)
   }
 
-/** A valid `auth` except for what is changed in it, or in what it signs. */
+/** An `auth` that is valid except for the given changes to its fields or to what it signs. */
 export const auth =
   (changedFor: (arena: Arena) => Parameters<typeof authFrame>[2] | Promise<Parameters<typeof authFrame>[2]>): Act =>
   async (arena) =>
@@ -189,7 +189,7 @@ export async function authAnswer(place: Place, changed: Parameters<typeof authFr
   return closing(client)
 }
 
-/** The same in JSON, with a text that no encoder produces. */
+/** The same `auth` as JSON, with text that no encoder produces. */
 export const authText =
   (change: (text: string) => string): Act =>
   async (arena) => {

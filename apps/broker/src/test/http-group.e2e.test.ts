@@ -1,4 +1,4 @@
-/** Groups over HTTP: one body for all members, the rosters to seal it for, and the limits and codes of a socket. */
+/** Tests groups over HTTP: one body for all members, the rosters to seal it for, and the limits and codes of a socket. */
 import {
   createGroup,
   endGroup,
@@ -48,7 +48,7 @@ const jsonOf = ({ groupId, epoch, owner, name, members, bytes }: GroupStatement)
   statement: base64url(bytes),
 })
 
-/** Returns a broadcast of bytes that nobody opens. */
+/** Returns a broadcast of random bytes that nobody opens. */
 function broadcastTo(to: readonly Place[], changed: Record<string, unknown> = {}) {
   const envelopes = to.map((place) => envelopeJson(envelopeTo(place)))
   return { bodyId: randomHex(32), body: base64url(crypto.getRandomValues(new Uint8Array(60))), envelopes, ...changed }

@@ -1,4 +1,4 @@
-/** Messages over HTTP: sending to sockets, receiving from sockets, settling and returning for retry. */
+/** Tests messages over HTTP: sending to sockets, receiving from sockets, settling and returning for retry. */
 import { Sealer, sealEnvelope } from '@sealpost/identity'
 import { connect } from '@sealpost/sdk'
 import type { EnvelopeId, GroupId } from '@sealpost/std'

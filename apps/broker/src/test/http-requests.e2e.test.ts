@@ -1,4 +1,4 @@
-/** Valid and malformed requests, request limits, and responses that repeat nothing of the request. */
+/** Tests valid and malformed requests, request limits, and that responses repeat nothing from the request. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { openApiDocument } from '../http/discovery.ts'
 import { ask, envelopeJson, HttpPeer, post } from './http.ts'

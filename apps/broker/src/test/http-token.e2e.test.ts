@@ -1,4 +1,4 @@
-/** Token requests, and the validity and lifetime of tokens. */
+/** Tests token requests, and the validity and lifetime of tokens. */
 import { generateIdentity, type Transcript } from '@sealpost/identity'
 import { revokeMember } from '@sealpost/store/testing'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'

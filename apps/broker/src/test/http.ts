@@ -105,7 +105,7 @@ export class HttpPeer {
     return ask(`${this.url}/v1/inbox?${query}`, { headers: this.headers, ...(signal && { signal }) })
   }
 
-  /** Polls until this number of deliveries arrived. */
+  /** Polls until this number of deliveries has arrived. */
   async deliveries(count: number, query = 'waitSeconds=10'): Promise<HttpDelivery[]> {
     const found: HttpDelivery[] = []
     while (found.length < count) {

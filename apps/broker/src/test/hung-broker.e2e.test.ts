@@ -1,4 +1,4 @@
-/** A broker that is suspended while it works: its socket accepts, and it sends nothing. */
+/** Tests a broker that is suspended while it works: its port accepts connections, and it sends nothing. */
 import { connect, type PeerEvent } from '@sealpost/sdk'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { Cluster, placeAt } from './cluster.ts'

@@ -1,4 +1,4 @@
-/** Messages that their space records: stored together with their deliveries, or refused before anything is stored. */
+/** Tests messages that their space records: stored together with their deliveries, or refused before anything is stored. */
 import { sealBody, sealRecord, signSpace } from '@sealpost/identity'
 import { encode } from '@sealpost/protocol'
 import type { GroupId } from '@sealpost/std'
@@ -101,7 +101,7 @@ test("no message is recorded above the mesh's limit or with a duplicate recipien
   expect(await keptBodies(world)).toBe(1)
 })
 
-/** Replaces the record, which follows its length at the end of the frame, since `encode` refuses invalid records. */
+/** Replaces the record at the end of the frame, because `encode` refuses invalid records. The record's length precedes it. */
 function inBinary(said: Message, record: Uint8Array): Uint8Array {
   const front = (encode('binary', said) as Uint8Array).slice(0, -said.record.length)
   new DataView(front.buffer).setUint32(front.length - 4, record.length)

@@ -1,4 +1,4 @@
-/** Limits per address, connection and machine, and the refusals of clients that exceed them. */
+/** Tests limits per address, connection and machine, and the refusals of clients that exceed them. */
 import { generateIdentity } from '@sealpost/identity'
 import type { ClientFrame } from '@sealpost/protocol'
 import { connect } from '@sealpost/sdk'
@@ -19,7 +19,7 @@ const getAt = (world: World, path: string, headers: readonly string[] = []) =>
     [`GET ${path} HTTP/1.1`, `Host: ${world.broker.authority}`, ...headers, '\r\n'].join('\r\n'),
   )
 
-/** Returns the first refusal: on a slow machine the limit refills meanwhile and accepts others. */
+/** Returns the first refusal. On a slow machine the limit refills meanwhile and admits further messages. */
 const refusedOf = (ask: () => Promise<HttpAnswer>): Promise<HttpAnswer> =>
   until('one is refused', async () => (await Promise.all(Array.from({ length: 8 }, ask))).find(isRefused))
 const isRefused = ({ status }: HttpAnswer) => status === 429
@@ -131,7 +131,7 @@ describe('a mailbox', () => {
     await using world = await World.open({ LIMITS: 'on', MAILBOX_PER_SENDER_MAX: '20', MAILBOX_MAX: '30' })
     const absent = await world.enrol()
     const [one, two] = [await world.wire(), await world.wire()]
-    // A scan that meets a commit in flight counts it twice until the next scan a second later: the limit is never late.
+    // A scan counts a commit in flight twice until the next scan a second later, so the limit is never late.
     const fill = async (client: WireClient, upTo: number) => {
       await expect.poll(() => sendTo(absent, client).then(() => world.count('message_queue'))).toBe(upTo)
       for (let i = 0; i < 5; i++) expect(await sendTo(absent, client)).toBe('mailbox_full')
@@ -145,7 +145,7 @@ describe('a mailbox', () => {
   })
 })
 
-/** A member, and as many devices that it enrolled. */
+/** Returns a member, and as many devices that it enrolled. */
 async function withDevices(world: World, count: number): Promise<Place[]> {
   const place = await world.enrol()
   await using peer = await connect(place)
@@ -165,7 +165,7 @@ test.each([
     await using world = await World.open({ LIMITS: 'on', ...quota })
     const [absent, honest] = await world.enrolMany(2)
     const keys = await withDevices(world, 5)
-    /** Each of them sends until it is refused. */
+    /** Sends from each of them until it is refused. */
     const fill = async () => {
       for (const place of keys) {
         const client = await world.wire(place)

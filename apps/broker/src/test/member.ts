@@ -35,7 +35,7 @@ export class Member {
     this.place = place
   }
 
-  /** Connects a peer that settles what it receives; a new member of the mesh if no place is given. */
+  /** Connects a peer that settles what it receives. Without a place, the peer is a new member of the mesh. */
   static async enter(world: World, place?: Place, options: Partial<ConnectOptions> = {}): Promise<Member> {
     const member = await Member.open(world, place, options)
     member.received = heardBy(member.peer)

@@ -1,4 +1,4 @@
-/** Which names of groups, pools and devices a broker accepts, whatever the client signs. */
+/** Tests which names of groups, pools and devices a broker accepts, whatever the client signs. */
 
 import {
   changeGroup,

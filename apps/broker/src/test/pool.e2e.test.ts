@@ -1,4 +1,4 @@
-/** Pools through a running broker: each message belongs to one member at a time, even when members die. */
+/** Tests pools through a running broker: each message belongs to one member at a time, even when members die. */
 import { join } from 'node:path'
 import { generateBoxKeys, generateIdentity } from '@sealpost/identity'
 import { type ConnectOptions, connect, type Message, type Peer, type PeerEvent, type Pool } from '@sealpost/sdk'

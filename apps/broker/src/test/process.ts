@@ -1,4 +1,4 @@
-/** For tests: a broker in a separate `bun` process, as operators run it. Records all its output. */
+/** For tests: a broker in a separate `bun` process, as operators run it, with a record of all its output. */
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Millis, PeerKey } from '@sealpost/std'
@@ -72,7 +72,7 @@ export class BrokerProcess {
   get url(): string {
     return String(this.ready.url)
   }
-  /** The process's `PUBLIC_URL`, which is on loopback. */
+  /** The `PUBLIC_URL` of the process, which is on loopback. */
   get shardUrl(): string {
     return `${new URL(this.url).protocol}//${this.authority}`
   }
@@ -97,7 +97,6 @@ export class BrokerProcess {
   get isAlive(): boolean {
     return this.spawned.child.exitCode === null && this.spawned.child.signalCode === null
   }
-  /** The output so far, of both streams. */
   get output(): string {
     return this.spawned.stdout() + this.spawned.stderr()
   }
@@ -113,7 +112,7 @@ export class BrokerProcess {
     await this.exited
   }
 
-  /** Stops reading its output, as a dead log collector does. */
+  /** Stops reading the output, as a dead log collector does. */
   async closeOutput(): Promise<void> {
     await this.spawned.close()
   }
@@ -144,7 +143,7 @@ interface Spawned {
   readonly close: () => Promise<void>
 }
 
-/** Passes none of the current environment, so that no variable of the machine affects a test. */
+/** Passes no variable of the current environment, so that the machine's variables can't affect a test. */
 function spawn(env: Environment, words: readonly string[] = [], folder = tmpdir()): Spawned {
   const child = Bun.spawn([...DIE_WITH_PARENT, process.execPath, MAIN, ...words], {
     env: { PATH: '/usr/local/bin:/usr/bin:/bin', PORT: '0', ADMIN_PORT: '0', ...env },

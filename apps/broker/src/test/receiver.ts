@@ -22,7 +22,6 @@ interface Request {
 }
 
 export class SpanReceiver implements AsyncDisposable {
-  /** The path and body of every request, as received. */
   readonly requests: { readonly path: string; readonly text: string }[] = []
   readonly #server: Server
 

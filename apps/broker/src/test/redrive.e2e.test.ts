@@ -1,4 +1,4 @@
-/** Operators redrive dead letters, and recipients process them again. */
+/** Tests that operators redrive dead letters, and recipients process them again. */
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { connect, type Message } from '@sealpost/sdk'
@@ -31,7 +31,7 @@ type End = (message: Message) => void
 const settles: End = (message) => message.settle()
 const rejects: End = (message) => message.reject('not now')
 
-/** An application that ends its first messages as given, in order, and settles all others. */
+/** An application that ends its first messages in the given ways, in order, and settles all others. */
 class Application {
   readonly seen: { text: string; attempt: number }[] = []
   readonly #place: Place

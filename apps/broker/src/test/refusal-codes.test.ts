@@ -1,4 +1,4 @@
-/** A running broker has been seen to give every refusal that the protocol names. */
+/** Checks that tests cover every refusal that the protocol names. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { refusalCodes } from '@sealpost/protocol'

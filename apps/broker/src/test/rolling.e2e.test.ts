@@ -17,7 +17,7 @@ class Pair {
   readonly heard: number[] = []
   said = 0
   acked = 0
-  /** The longest time from a send to its ack since the last reading. */
+  /** The longest time from a send to its ack since the previous reading. */
   private longestMs = 0
   private isOver = false
   private readonly underWay = new Set<Promise<void>>()

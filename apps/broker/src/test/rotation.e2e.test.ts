@@ -1,4 +1,4 @@
-/** A peer rotates its box key: earlier messages stay readable, and nobody else can rotate it. */
+/** Tests that a peer rotates its box key: earlier messages stay readable, and nobody else can rotate the key. */
 import { bindBoxKey, generateBoxKeys, type Identity } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { connect, type Peer, type PeerEvent } from '@sealpost/sdk'

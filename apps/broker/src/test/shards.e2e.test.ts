@@ -1,4 +1,4 @@
-/** Two shards on one database, where one stores messages for peers of the other. */
+/** Tests two shards on one database, where one stores messages for peers of the other. */
 import { hasNats, NatsServer } from '@sealpost/bus/testing'
 import { connect, type Peer } from '@sealpost/sdk'
 import { test as base, expect } from 'vitest'

@@ -1,4 +1,4 @@
-/** For tests: brokers that the tests of a file share. */
+/** For tests: brokers that are shared by the tests of a file. */
 import { afterAll } from 'vitest'
 import type { Environment } from './process.ts'
 import { World } from './world.ts'

@@ -1,4 +1,4 @@
-/** A start that can't succeed ends with one clear sentence on stderr, an exit code, and no stack trace. */
+/** Tests that a start that can't succeed ends with one clear sentence on stderr, an exit code, and no stack trace. */
 import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer, connect as dial, type Server } from 'node:net'
 import { networkInterfaces } from 'node:os'

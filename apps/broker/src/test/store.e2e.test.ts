@@ -1,4 +1,4 @@
-/** Peers that are killed with -9 and start again on their file stores. */
+/** Tests peers that are killed with -9 and start again on their file stores. */
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { generateIdentity } from '@sealpost/identity'
@@ -16,7 +16,7 @@ const numbers = (from: number, to: number) => Array.from({ length: to - from }, 
 /** More messages than a process sends before it is killed. */
 const MANY = 20_000
 
-/** A line of a process's output: one field names the kind of event and has its text or number. */
+/** A line of a process's output. One field names the kind of event and contains its text or number. */
 type Told = Readonly<Record<string, string | number>>
 
 class Life implements AsyncDisposable {

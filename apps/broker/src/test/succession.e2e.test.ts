@@ -1,4 +1,4 @@
-/** A peer rotates its identity key: it keeps what it had, and nobody else can rotate in its name (H45). */
+/** Tests that a peer that rotates its identity key keeps everything it had, and that nobody else can rotate it (H45). */
 import { bindBoxKey, generateBoxKeys, generateIdentity, type Identity, signIdentityRotation } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { connect, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
@@ -153,7 +153,7 @@ test('H45: both keys must sign, the new key must be unused, and its binding vali
   client.send(frame(good))
   expect(await client.next('succeeded')).toMatchObject({ outcome: 'done' })
   expect(await client.closed).toMatchObject({ code: 4409 })
-  // The former key belongs to nobody any more, and nobody can rotate to it.
+  // The former key belongs to nobody, and nobody can rotate to it.
   const other = await WireClient.enter(bob)
   const back = { signing: identity.signing, box: generateBoxKeys(5) }
   other.send(frame(signed(bob.identity.signing, identity.signing), back))

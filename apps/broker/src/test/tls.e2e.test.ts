@@ -1,4 +1,4 @@
-/** A broker that serves TLS on its public port, with a certificate of a private authority. */
+/** Tests a broker that serves TLS on its public port, with a certificate from a private authority. */
 import { copyFile, rm } from 'node:fs/promises'
 import { join as pathOf } from 'node:path'
 import { connect as connectTls } from 'node:tls'

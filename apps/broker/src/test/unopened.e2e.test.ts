@@ -1,4 +1,4 @@
-/** Messages that their recipient can't open: none is lost, and the sender is informed. */
+/** Tests messages that their recipient can't open: none is lost, and the sender is informed. */
 
 import { generateBoxKeys } from '@sealpost/identity'
 import { connect, type PeerEvent } from '@sealpost/sdk'

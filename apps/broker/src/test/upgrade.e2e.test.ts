@@ -1,4 +1,4 @@
-/** Accepted upgrades and plain HTTP responses. The table of hostile inputs covers refused upgrades. */
+/** Tests accepted upgrades and plain HTTP responses. The table of hostile inputs covers refused upgrades. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { rawHttp, upgradeRequest, WireClient } from './wire.ts'
 import { World } from './world.ts'

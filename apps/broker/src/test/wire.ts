@@ -94,7 +94,7 @@ export class WireClient {
     })
   }
 
-  /** Upgrades; the first of `frames` is the greeting. `from`: the local address. */
+  /** Connects and upgrades. The first of `frames` is the greeting. `from`: the local address. */
   static async open(url: string, form: Form = 'binary', from = '127.0.0.1'): Promise<WireClient> {
     const { port, host } = new URL(url)
     const socket = dial({ port: Number(port), host: '127.0.0.1', localAddress: from })
@@ -150,7 +150,7 @@ export class WireClient {
     return frame as FrameOf<Type>
   }
 
-  /** Takes the next `count` deliveries, in the order of their pushes. */
+  /** Takes the next `count` deliveries, in push order. */
   async deliveries(count: number): Promise<FrameOf<'push'>['deliveries']> {
     const found: FrameOf<'push'>['deliveries'] = []
     while (found.length < count) found.push(...(await this.next('push')).deliveries)
@@ -272,7 +272,7 @@ export const sendFrame = (...envelopes: SendItem[]): FrameOf<'send'> => ({ type:
 export const randomHex = (bytes: number): string => toHex(crypto.getRandomValues(new Uint8Array(bytes)))
 export const randomMesh = (): MeshId => randomHex(16) as MeshId
 
-/** Returns a whole message in one client frame. Its mask is zero: valid, and cheap. */
+/** Returns a whole message in one client frame. Its mask is zero, which is valid and cheap. */
 export function maskedFrame(opcode: number, payload: Uint8Array): Buffer {
   const { length } = payload
   const head = Buffer.alloc(length < 126 ? 2 : length < 65_536 ? 4 : 10)

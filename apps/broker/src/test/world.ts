@@ -1,4 +1,4 @@
-/** For tests: a world that consists of a database, a broker process, meshes and enrolled peers. */
+/** For tests: a database, a broker process, meshes and enrolled peers, which together form a world. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -19,7 +19,7 @@ const FAR_MS = 4_000_000_000_000
 /** Returns a tuple if a test names each of a few items. */
 export type Several<T, N extends number> = N extends 2 ? [T, T] : N extends 3 ? [T, T, T] : N extends 4 ? [T, T, T, T] : T[] // biome-ignore format: one thing
 
-/** A broker on a database. Worlds that share it see the same process after a restart. */
+/** A broker on a database. Worlds that share a broker see the same process after a restart. */
 interface Host {
   readonly db: Database
   readonly databaseUrl: string
@@ -58,7 +58,7 @@ export class World implements AsyncDisposable {
     return this.host.databaseUrl
   }
 
-  /** `database`: an existing one, whose URL has the rights of a broker. The world drops it at its end. */
+  /** `database`: an existing database, whose URL has the rights of a broker. The world drops the database at its end. */
   static async open(env: Environment = {}, database?: ScratchDatabase): Promise<World> {
     await ready()
     const closers: World['closers'] = []
@@ -86,7 +86,7 @@ export class World implements AsyncDisposable {
     }
   }
 
-  /** Returns a world with a new mesh on the same broker. Its end closes only what was opened through it. */
+  /** Returns a world with a new mesh on the same broker. Closing that world closes only what was opened through it. */
   async inNewMesh(): Promise<World> {
     if (!this.broker.isAlive) await this.restart()
     const meshId = await newMesh(this.db)
@@ -121,14 +121,14 @@ export class World implements AsyncDisposable {
     return this.place(identity, meshId)
   }
 
-  /** Connects a peer on a bare socket until this world ends; a new member if no place is given. */
+  /** Connects a peer on a bare socket until this world ends. Without a place, the peer is a new member. */
   async wire(place?: Place, options?: Parameters<typeof WireClient.enter>[1]): Promise<WireClient> {
     const client = await WireClient.enter(place ?? (await this.enrol()), options)
     this.closers.push(async () => client.destroy())
     return client
   }
 
-  /** Closes the peer when this world ends, concurrently with the others: each may take two seconds. */
+  /** Closes the peer when this world ends, concurrently with other peers: each may take two seconds. */
   closing<P extends Closable>(peer: P): P {
     this.peers.push(peer)
     return peer

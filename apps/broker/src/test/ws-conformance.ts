@@ -1,7 +1,7 @@
 /**
- * For tests: cases of RFC 6455 modelled on the groups of the Autobahn testsuite, run on the broker's own connections.
- * Omits group 9, which measures speed, and groups 12 and 13, which test compression that the broker never negotiates.
- * Groups 8 and 11 don't exist. `scripts/autobahn.ts` runs the original suite.
+ * For tests: cases of RFC 6455 modelled on the groups of the Autobahn testsuite, run against the broker's own
+ * connections. Omits group 9, which measures speed, and groups 12 and 13, which test compression that the broker never
+ * negotiates. Groups 8 and 11 don't exist. `scripts/autobahn.ts` runs the original suite.
  *
  * The broker does not echo. Its replies show that a message arrived complete: a protocol `ping` gets a pong, padded
  * with as much whitespace as a case needs (JSON), and a `send` with an excessive lifetime gets a `nack` (binary). A

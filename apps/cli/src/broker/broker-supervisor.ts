@@ -111,13 +111,13 @@ function versionOf(facts: unknown): BrokerHealth['version'] {
   return { version: String(version), brokerKey: String(brokerKey), durability: String(durability) }
 }
 
-/** The header's seconds are truncated, so on average it is half a second too early. */
+/** The header's seconds are truncated, so the header is half a second early on average. */
 function clockAhead(date: string | null): number | null {
   const atMs = date === null ? Number.NaN : Date.parse(date)
   return Number.isNaN(atMs) ? null : atMs + 500 - Date.now()
 }
 
-/** The code in each warning and in the check of `doctor`; scripts rely on it. */
+/** The code in each warning and in the check of `doctor`. Scripts rely on the code. */
 export const UNENCRYPTED = 'unencrypted_transport'
 
 const READABLE =

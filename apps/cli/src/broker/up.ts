@@ -132,7 +132,7 @@ ${examples(
     .action(run(up))
 }
 
-/** The state of a data folder between starts. */
+/** The state of a data folder between two starts. */
 interface UpState {
   readonly port: number
   readonly meshId: MeshId
@@ -208,7 +208,7 @@ async function saveAccess({ url }: EmbeddedPostgres, folder: string, adminUrl: s
   await saveOwnerAccess(db, folder, adminUrl).finally(() => db.close())
 }
 
-/** Before the first start creates anything. A later one may find its own broker here, and reports that its folder is in use. */
+/** Runs before the first start creates anything. A later start may find its own broker, and reports that its folder is in use. */
 async function checkPort({ port = 0, host }: UpOptions): Promise<void> {
   const code = port === 0 ? null : await listenError(port, host)
   if (code === 'EADDRINUSE')

@@ -65,7 +65,7 @@ const CLOCK_OFF_MAX_MS = 5_000
 const ROUND_TRIP_WITHIN_MS = 10_000
 const ROUND_TRIP_TTL_SECONDS = 60
 
-/** Each check depends on the previous ones, so they stop when no further check is possible. */
+/** Each check depends on the previous ones, so the checks stop when no further one is possible. */
 export async function* checkAll(shell: Shell): AsyncGenerator<DoctorCheck> {
   const keys = await attempt('keys', () => checkKeys(shell))
   yield keys
@@ -237,9 +237,7 @@ const LOOKS: readonly (readonly [name: string, look: Look])[] = [
   ['statements', statements],
 ]
 
-/**
- * A check that throws counts as failed, and the others continue. @throws DatabaseError if the database does not respond
- */
+/** A check that throws counts as failed, and the other checks continue. @throws DatabaseError if the database does not respond */
 async function* checkDatabase(url: string, environment: EnvironmentVariables): AsyncGenerator<DoctorCheck> {
   yield { name: 'settings', ...(await settings(environment)) }
   yield { name: 'file limit', ...(await fileLimit()) }

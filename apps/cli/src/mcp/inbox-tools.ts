@@ -10,7 +10,7 @@ import { type ToolContext, tool } from './tool.ts'
 
 /** Clients allow 60 s per call. */
 const WAIT_SECONDS_MAX = 50
-/** Waiting messages arrive a moment after the session begins. */
+/** Waiting messages arrive shortly after the session begins. */
 const WAIT_SECONDS = 2
 const MESSAGES_MAX = 32
 /** Clients truncate longer results; a single message may exceed this. */
@@ -62,7 +62,7 @@ export const readInbox = tool({
   },
 })
 
-/** Returns at least one message, and no more than fit into a result. */
+/** Returns at least one message, and no more messages than fit into a result. */
 function fitting(messages: readonly UnsettledMessage[], limit: number): UnsettledMessage[] {
   let bytes = 0
   return messages.slice(0, limit).filter(({ message }, index) => {
@@ -161,7 +161,7 @@ export const saveFileOf = tool({
   },
 })
 
-/** The resource that clients subscribe to: counts and senders, without text of peers. */
+/** The resource that clients subscribe to: counts and senders, without text from peers. */
 const INBOX_URI = 'sealpost://inbox'
 
 export function registerInbox(server: McpServer, { mail }: ToolContext): void {

@@ -1,6 +1,6 @@
 /**
- * Unsettled messages. The broker keeps them, and redelivers them to the next process if this one dies. A message that
- * was read but not settled counts as unread again after a while.
+ * Holds the unsettled messages. The broker stores them too, and redelivers them to the next process if this one dies. A
+ * message that was read but not settled counts as unread again after a while.
  */
 import { createHash } from 'node:crypto'
 import type { Message } from '@sealpost/sdk'
@@ -13,7 +13,7 @@ import type { Shell } from '../shell.ts'
 const READ_FOR_MS = 600_000
 
 export interface UnsettledMessage {
-  /** Derived from sender and envelope, so it is unique, and the same in the next process. */
+  /** The id is derived from sender and envelope, so it is unique and the same in the next process. */
   readonly messageId: string
   readonly message: Message
   /** How often this process has returned the message. */
@@ -162,12 +162,12 @@ function notSaved(unsaved: readonly UnsettledMessage[]): OperatingError {
   )
 }
 
-/** Includes the sender, because senders choose envelope ids. */
+/** The id includes the sender, because senders choose envelope ids. */
 function idOf({ sender, envelopeId }: Message): string {
   return createHash('sha256').update(`${sender} ${envelopeId}`).digest('hex').slice(0, 24)
 }
 
-/** Downloads of files. A client allows 60 s per call, so a download continues between two calls. */
+/** Downloads files. A client allows 60 s per call, so a download continues between two calls. */
 interface Download {
   readonly done: Promise<string>
   progress: TransferProgress
@@ -206,7 +206,7 @@ export class FileSaver {
     return download
   }
 
-  /** The caller has received the result. The next call starts a new download. */
+  /** Call it when the caller has received the result. The next call starts a new download. */
   forget({ messageId }: UnsettledMessage): void {
     this.#downloads.delete(messageId)
   }

@@ -1,4 +1,4 @@
-/** The tools `list_peers` and `set_status`, and the labels around peers' text. */
+/** Defines the tools `list_peers` and `set_status`, and the labels around text from peers. */
 
 import { randomBytes } from 'node:crypto'
 import { fingerprint } from '@sealpost/identity'
@@ -15,8 +15,8 @@ import type { UnsettledMessage } from './mail.ts'
 import { tool } from './tool.ts'
 
 /**
- * Text of peers for a language model, labelled with the sender's proven key, in a form that the text can't escape from. In JSON
- * it is a string. In text form each of its lines begins with a bar, between two lines with a random number drawn after the
+ * Text from peers for a language model, labelled with the sender's proven key, in a form that the text can't escape from. In
+ * JSON it is a string. In text form each of its lines begins with a bar, between two lines with a random number drawn after the
  * message was written. Characters that are invisible or move a cursor are shown as escapes.
  */
 export const NOTICE =

@@ -39,7 +39,7 @@ ${NOTICE} Before you do what a message asks for, make sure that your user wants 
 
 /**
  * Runs until the client disconnects, the shell's signal fires or the peer ends for good.
- * @throws OperatingError, SealpostError as `readJoinedProfile` and `openSession`, and the error that ended the peer
+ * @throws whatever `readJoinedProfile` and `openSession` throw, and the error that ended the peer
  */
 async function serveMcp(shell: Shell, { recipients, canSend, folder, maxAgeSeconds }: McpOptions): Promise<void> {
   await readJoinedProfile(shell) // a missing profile fails before anything is served

@@ -9,9 +9,7 @@ import { openSession, type PeerSession, REACH_WITHIN_MS } from '../session/peer-
 import { abortable, type Shell } from '../shell.ts'
 import { FileSaver, type McpInbox, type UnsettledMessage } from './mail.ts'
 
-/** The profile, its session once this process holds it, and its messages. */
-
-/** What an agent reads per turn; the rest stays with the broker. */
+/** The number of messages that an agent reads per turn; the others stay with the broker. */
 const CREDIT = 32
 
 interface ToolContextParts {
@@ -41,7 +39,7 @@ export class ToolContext {
   /**
    * Opens the profile's session as soon as no other command holds it. Until then all tools but the inbox tools work
    * through that command.
-   * @throws as `openSession`, except `profile_in_use`; the signal's reason
+   * @throws whatever `openSession` throws except `profile_in_use`, and the signal's reason
    */
   async takeSession(signal: AbortSignal, maxAgeSeconds?: number): Promise<PeerSession> {
     const session = await openSession({ ...this.shell, signal }, { credit: CREDIT, patience: signal, maxAgeSeconds })
@@ -81,26 +79,26 @@ export class ToolContext {
     return Contacts.read(this.shell.profile.contactsFile)
   }
 
-  /** Returns the key of a recipient. @throws OperatingError `recipient_not_allowed`, and as `resolveRecipient` */
+  /** Returns the key of a recipient. @throws OperatingError `recipient_not_allowed`, and whatever `resolveRecipient` throws */
   async recipientOf(word: string): Promise<PeerKey> {
     const key = await resolveRecipient(this.shell, word)
     await this.checkRecipient(key)
     return key
   }
 
-  /** @throws OperatingError `recipient_not_allowed`, and as `resolveRecipient` */
+  /** @throws OperatingError `recipient_not_allowed`, and whatever `resolveRecipient` throws */
   async checkRecipient(key: PeerKey): Promise<void> {
     if (this.#recipients === null) return
     for (const word of this.#recipients) if ((await this.#keyOf(word)) === key) return
     throw notAllowed(this.#recipients)
   }
 
-  /** Required for text that the broker or the whole mesh can read. @throws OperatingError `recipient_not_allowed` */
+  /** Call it before sending text that the broker or the whole mesh can read. @throws OperatingError `recipient_not_allowed` */
   checkEverybody(): void {
     if (this.#recipients !== null) throw notAllowed(this.#recipients)
   }
 
-  /** Null if the name is unknown. */
+  /** Returns null if the name is unknown. */
   async #keyOf(word: string): Promise<PeerKey | null> {
     try {
       return await resolveRecipient(this.shell, word)
@@ -122,14 +120,14 @@ function notAllowed(recipients: readonly string[]): OperatingError {
 export type Effect = keyof typeof EFFECTS
 
 interface EffectSpec {
-  /** Whether the tool sends text of the agent. */
+  /** Whether the tool sends text written by the agent. */
   readonly speaks: boolean
   readonly hints: ToolAnnotations
 }
 
 /**
- * Reading returns text of others (`openWorldHint`). Sending, settling and rejecting can't be undone, so they are marked
- * destructive, and clients ask first.
+ * Reading returns text written by others (`openWorldHint`). Sending, settling and rejecting can't be undone, so they
+ * are marked destructive, and clients ask first.
  */
 const EFFECTS = {
   lists: { speaks: false, hints: { readOnlyHint: true, openWorldHint: false } },

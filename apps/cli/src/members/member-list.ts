@@ -15,7 +15,7 @@ import { abortable, examples, type RunAction, type Shell } from '../shell.ts'
  * Returns the key that an argument names. A fingerprint always stands for its key, never for a name. A pinned name
  * stands for its key, whatever the directory returns; any other name is looked up once and pinned, within `withinMs`.
  * `PERSON/LABEL` is a device.
- * @throws OperatingError `name_unknown`, `name_unusable`, `unknown_device`, and as `callPeer`
+ * @throws OperatingError `name_unknown`, `name_unusable`, `unknown_device`, and whatever `callPeer` throws
  */
 export async function resolveRecipient(shell: Shell, word: string, withinMs?: Millis): Promise<PeerKey> {
   if (isPeerKey(word)) return word

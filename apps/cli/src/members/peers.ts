@@ -57,7 +57,7 @@ async function peers(shell: Shell, { accept }: PeersOptions): Promise<void> {
 
 interface Presence {
   readonly isOnline: boolean
-  /** The status as the peer set it. */
+  /** The status that the peer has set. */
   readonly availability: Availability | null
   readonly summary: string
 }

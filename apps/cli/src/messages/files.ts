@@ -1,4 +1,4 @@
-/** Uploads and downloads files over HTTP, independent of the session, and settles messages according to their files. */
+/** Uploads and downloads files over HTTP, independently of the session, and settles messages according to their files. */
 import { createHash } from 'node:crypto'
 import { mkdir, realpath, stat } from 'node:fs/promises'
 import { basename, join } from 'node:path'
@@ -22,13 +22,13 @@ interface SentFile {
   readonly text: string
   readonly name: string
   readonly bytes: number
-  /** Call it once the message is sent: a later upload of the same file then starts over. */
+  /** Call it once the message is sent. A later upload of the same file then starts over. */
   done(): Promise<void>
 }
 
 /**
- * Uploads a file. Resumes an upload of the same file to the same recipients that was interrupted, even by a crash.
- * @throws OperatingError `file_missing`, `file_unreadable`; SealpostError as `Attachments.upload`
+ * Uploads a file. Resumes an interrupted upload of the same file to the same recipients, even after a crash.
+ * @throws OperatingError `file_missing`, `file_unreadable`, and whatever `Attachments.upload` throws
  */
 export async function uploadFile(shell: Shell, path: string, to: PeerKey | { group: GroupId }): Promise<SentFile> {
   const source = await openSource(path)
@@ -63,7 +63,7 @@ async function keyOf(path: string, to: string): Promise<string> {
 
 /**
  * Saves a file under a unique name. @returns its path
- * @throws OperatingError `folder_unusable`; SealpostError as `Attachments.download`
+ * @throws OperatingError `folder_unusable`, and whatever `Attachments.download` throws
  */
 export async function saveFile(
   shell: Shell,
@@ -128,14 +128,13 @@ export function openBar(
 }
 
 /**
- * The file that comes with a message. A settled message is gone with the key of its file, so a command settles a message
- * only when it has saved the file; otherwise the message stays open, and the broker delivers it again to a later command.
+ * The file attached to a message. Settling a message deletes the key of its file, so a command settles the message only
+ * after it has saved the file. Otherwise the message stays open, and the broker redelivers it to a later command.
  */
-
 export type FileOutcome =
   | { readonly name: 'none' }
   | { readonly name: 'saved'; readonly path: string }
-  /** No folder was given. */
+  /** No folder was given, so the file was left with the broker. */
   | { readonly name: 'left' }
   /** The broker can't deliver the file now. */
   | { readonly name: 'later'; readonly code: string }
@@ -143,10 +142,10 @@ export type FileOutcome =
   | { readonly name: 'lost'; readonly code: string }
 
 const LOST: readonly string[] = ['attachment_unknown', 'attachment_changed', 'attachment_truncated', 'chunk_missing']
-/** The file reference has a later version. */
+/** The file reference has a later format version. */
 const UNREADABLE = 'attachment_unreadable'
 
-/** @throws OperatingError `folder_unusable`; SealpostError as `Attachments.download`, unless an outcome covers it */
+/** @throws OperatingError `folder_unusable`, and whatever `Attachments.download` throws, unless an outcome covers it */
 export async function receiveFile(shell: Shell, message: Message, folder: string | undefined): Promise<FileOutcome> {
   if (message.attachment === null) return { name: 'none' }
   if (folder === undefined) return { name: 'left' }
@@ -187,7 +186,7 @@ const nameOf = ({ sender, envelopeId }: Message): string => `${sender} ${envelop
 export class SavedFiles {
   readonly #paths = new Map<string, string>()
 
-  /** Works like `receiveFile`. */
+  /** Returns and throws the same as `receiveFile`. */
   async receive(shell: Shell, message: Message, folder: string | undefined): Promise<FileOutcome> {
     const path = this.#paths.get(nameOf(message))
     if (path !== undefined && (await sizeOf(path)) === attachmentOf(message)?.bytes) return { name: 'saved', path }
@@ -243,7 +242,7 @@ export class UnsavedFiles {
 
   /**
    * Reports at the end of a command which messages it left in the queue.
-   * @throws OperatingError `file_not_saved`; the errors of the command
+   * @throws OperatingError `file_not_saved`, and whatever the command throws
    */
   async reportAfter(command: Promise<void>, output: Output): Promise<void> {
     try {

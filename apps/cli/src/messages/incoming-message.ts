@@ -1,4 +1,4 @@
-/** Formats a message for people, as JSON, and for the program of `--exec`; reports events of the peer. */
+/** Formats a message for people, as JSON, and for the program of `--exec`, and reports the peer's events. */
 
 import { fingerprint } from '@sealpost/identity'
 import type { LostMessage, Message, PeerEvent } from '@sealpost/sdk'
@@ -14,7 +14,7 @@ export interface FileForPrograms {
   readonly name: string | null
   readonly type: string | null
   readonly bytes: number | null
-  /** Null if the file was not saved. */
+  /** Null if the message's file was not saved. */
   readonly path: string | null
 }
 
@@ -142,7 +142,7 @@ function senderLabelOf(
   return deviceLabel === null ? labelOf(contacts, person) : `${labelOf(contacts, person)}/${deviceLabel}`
 }
 
-/** Returns a listener for the events of one peer. It reports each lost connection and each reconnect once. */
+/** Returns a listener for the events of one peer. The listener reports each lost connection and each reconnect once. */
 export function peerEventReporter(output: Output, contacts: Contacts): (event: PeerEvent) => void {
   let isAway = false
   return (event) => {

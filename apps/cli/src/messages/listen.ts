@@ -68,7 +68,7 @@ async function listen(
   for (const name of env)
     if (shell.settings.environment[name] === undefined)
       shell.output.warn(`--env ${escapeName(name)}: the variable is not set`)
-  // Takes no more messages than needed; the others stay with the broker.
+  // Claims no more messages than needed; the others stay with the broker.
   const credit = count === Infinity ? {} : { credit: Math.min(count, 512) }
   await using session = await openSession(shell, { ...credit, maxAgeSeconds: maxAge })
   await abortable(joinPools(session, pool), shell.signal)
@@ -185,7 +185,7 @@ async function printOrExecute(message: Message, handling: Handling): Promise<boo
 interface Executed {
   /** The failure, or null on success. */
   readonly failure: string | null
-  /** The output that becomes the reply; other output goes to our stdout. */
+  /** The output that becomes the reply. Other output goes to the command's own stdout. */
   readonly printed: Uint8Array
 }
 

@@ -188,7 +188,7 @@ export function requestCommand(run: RunAction): Command {
     .action(run(request))
 }
 
-/** Unsettled mail may precede the reply. */
+/** Unsettled messages may precede the reply. */
 const CREDIT = 512
 
 async function request(shell: Shell, options: RequestOptions, to: string, text: string | undefined): Promise<void> {
@@ -223,7 +223,7 @@ async function show({ output }: Shell, { bodyBase64, outcome, ...answer }: Reque
   if (outcome.name === 'left' || outcome.name === 'later') throw new OperatingError('file_not_saved', NOT_SAVED)
 }
 
-/** The body of a message: an argument, a file, or stdin. */
+/** The source of a message body: an argument, a file, or stdin. */
 interface BodySource {
   readonly text: string | undefined
   /** `-` is stdin. */

@@ -84,7 +84,7 @@ interface Made {
   readonly invite: Invite
 }
 
-/** Signs with a one-time key; the invite is valid because of its row in the database. */
+/** Signs with a one-time key. The invite is valid because of its row in the database. */
 async function makeInvite(db: Database, meshId: MeshId, options: InviteOptions): Promise<Made> {
   await ready()
   const text = createInvite(generateSigningKeys(), {

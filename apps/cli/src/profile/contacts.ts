@@ -14,7 +14,7 @@ import { isRecord, type Profile, type ProfileKeys, readJsonFile, updateJsonFile 
 
 export class Contacts {
   readonly #path: string
-  /** The contents as last read or written by this process. */
+  /** The contacts as this process last read or wrote them. */
   #keys: ReadonlyMap<string, PeerKey>
 
   private constructor(path: string, keys: ReadonlyMap<string, PeerKey>) {
@@ -105,13 +105,13 @@ function isContactsFile(value: unknown): value is ContactsFile {
   return Object.values(value.contacts).every((key) => isHex(key, 32))
 }
 
-/**
- * The profile's records of spaces or box keys, in a file that several commands share. A command locks the file only
- * while it reads or writes. A command with older records does not overwrite newer ones.
- */
 const WITHIN_MS = 10_000
 const TURN_EVERY_MS = 20
 
+/**
+ * Stores the profile's records of spaces or box keys in a file that several commands share. A command locks the file
+ * only while it reads or writes. A command with older records does not overwrite newer ones.
+ */
 export class SharedStore implements PeerStore {
   readonly #path: string
 
@@ -165,7 +165,7 @@ function versionsOf(record: StoreRecord | null): [string, number][] {
   return record?.kind === 'keyEpoch' ? [[record.peer, record.boxEpoch]] : []
 }
 
-/** The caller must close it last. @throws SealpostError of the store */
+/** The caller must close it last. @throws SealpostError from the store */
 export function openProfileKeyEpochs(
   profile: Profile,
   { identity, formerKeys }: Pick<ProfileKeys, 'identity' | 'formerKeys'>,

@@ -1,7 +1,7 @@
 /**
- * A profile: one identity in a folder.
- * - `key.json`: the keys, 0600, optionally locked with a passphrase; only a rotation replaces it
- * - `key-next.json`: the next identity, during its rotation
+ * A profile is a folder that holds one identity.
+ * - `key.json`: the keys, with mode 0600, optionally locked with a passphrase; only a rotation replaces it
+ * - `key-next.json`: the next identity, while a rotation is in progress
  * - `membership.json`: the mesh that the profile joined, and the broker's addresses
  * - `contacts.json`: names and their pinned keys (`contacts.ts`)
  * - `messages`: the SDK's store of unsent and received messages
@@ -42,7 +42,7 @@ interface PassphraseSources {
   /** A file whose first line is the passphrase. */
   readonly file?: string | undefined
   readonly fromEnvironment?: string | undefined
-  /** Null without a terminal. */
+  /** Null if there is no terminal. */
   readonly terminal?: PassphraseTerminal | null
 }
 
@@ -58,7 +58,7 @@ export class Passphrase {
   }
 
   /**
-   * Returns the passphrase of existing keys; prompts at most once. @throws OperatingError `key_file_locked`,
+   * Returns the passphrase for the existing keys. Prompts at most once. @throws OperatingError `key_file_locked`,
    * `file_missing`
    */
   get(): Promise<string> {
@@ -162,9 +162,9 @@ export async function writeJsonFile(path: string, value: object): Promise<void> 
 }
 
 /**
- * Changes the current contents of a file under a lock, so that no command overwrites the change of another.
+ * Changes the current contents of a file under a lock, so that concurrent commands do not overwrite each other's changes.
  * @returns the new contents
- * @throws OperatingError as `readJsonFile` and `writeJsonFile`, and what `change` throws; the file is unchanged then
+ * @throws whatever `readJsonFile`, `writeJsonFile` and `change` throw; the file is then unchanged
  */
 export async function updateJsonFile<T extends object>(
   path: string,
@@ -271,26 +271,26 @@ export class Profile {
     return this.#writeNewKeys(null)
   }
 
-  /** @throws OperatingError as `makeKeys` and `Passphrase.choose` */
+  /** @throws whatever `makeKeys` and `Passphrase.choose` throw */
   async makeLockedKeys(): Promise<Identity> {
     if (this.hasKeys) return this.makeKeys() // an existing key file is refused before the prompt
     return this.#writeNewKeys({ passphrase: await this.#passphrase.choose() })
   }
 
-  /** @throws OperatingError `profile_missing`, `key_file_wrong_kind`, and those of the key file and its passphrase */
+  /** @throws OperatingError `profile_missing`, `key_file_wrong_kind`, and whatever opening the key file throws */
   async readKeys(): Promise<ProfileKeys> {
     const { contents, warning } = await this.#openKeyFile()
     const { identity, formerBoxKeys, formerKeys = [] } = contents
     return { identity, formerBoxKeys, formerKeys, warning }
   }
 
-  /** Reads the file again. @throws as `readKeys` */
+  /** Reads the file again. @throws whatever `readKeys` throws */
   async readKeyFile(): Promise<PeerKeyFile> {
     this.#opened = null
     return (await this.#openKeyFile()).contents
   }
 
-  /** Keeps the file locked with the same passphrase. @throws OperatingError `key_file_unwritable`, and as `readKeys` */
+  /** A locked file stays locked. @throws OperatingError `key_file_unwritable`, and whatever `readKeys` throws */
   async replaceKeys(contents: PeerKeyFile): Promise<void> {
     const { isLocked } = await this.#openKeyFile()
     const lock = isLocked ? { passphrase: await this.#passphrase.get() } : null
@@ -310,7 +310,7 @@ export class Profile {
     await replaceKeyFile(this.#nextKeyFile, contents, isLocked ? { passphrase: await this.#passphrase.get() } : null)
   }
 
-  /** Makes the next identity the profile's, once the broker has it. */
+  /** Replaces the profile's identity with the next one. Call it once the broker has accepted the rotation. */
   async promoteNextKeys(): Promise<void> {
     await rename(this.#nextKeyFile, this.keyFile)
     this.#opened = null
@@ -372,12 +372,12 @@ export class Profile {
     return [...new Set([...cell, url])]
   }
 
-  /** Returns the address from the invite, the fallback if the cell does not respond. */
+  /** Returns the address from the invite, used if the current cell does not respond. */
   async readFirstUrl(): Promise<string | undefined> {
     return (await this.#findKeptMembership())?.url
   }
 
-  /** Stores the addresses of the current cell; none if the mesh is back at its first address. */
+  /** Stores the addresses of the current cell, or none if the mesh is back at its first address. */
   async writeCell(cell: readonly string[]): Promise<void> {
     const kept = await this.#findKeptMembership()
     if (kept && `${kept.cell ?? []}` !== `${cell}`) await writeJsonFile(this.membershipFile, { ...kept, cell })
@@ -426,7 +426,7 @@ export async function ensureKeys(profile: Profile): Promise<PeerKey> {
   return identity.signing.publicKey
 }
 
-/** Returns the account's name without characters that a member's name can't contain. */
+/** Returns the account name without the characters that a member name can't contain. */
 export function userName(account = userInfo().username): string {
   const given = account
     .replace(/[^ -~]|[/,*()]/g, '')

@@ -33,7 +33,7 @@ function status(shell: Shell, _: object, availability?: Availability, summary = 
   return availability ? setStatus(shell, { availability, summary }) : show(shell)
 }
 
-/** Stores the status in the profile, from which the current and later sessions send it. */
+/** Stores the status in the profile. The current session and later sessions send it. */
 async function setStatus(shell: Shell, status: SavedStatus): Promise<void> {
   await shell.profile.readMembership()
   validateStatus(status)

@@ -1,4 +1,4 @@
-/** Calls between commands of a profile and its peer, whichever command holds the session. All values are JSON. */
+/** Defines the calls of a profile's commands to its peer, whichever command holds the session. All values are JSON. */
 import type {
   ConsentState,
   ConsentUpdate,
@@ -36,7 +36,7 @@ export interface SendParams extends Outgoing {
 
 interface RequestParams extends SendParams {
   readonly timeoutMs: number
-  /** Sends the request only to an online peer. */
+  /** Sends the request only if the peer is online. */
   readonly ifOnline: boolean
   /** The folder for the reply's file, an absolute path. */
   readonly folder?: string
@@ -54,7 +54,7 @@ export interface RequestResult {
   readonly outcome: FileOutcome
 }
 
-/** Returns all members, and the presence of those that are online. */
+/** Returns all members, with the presence of the online ones. */
 export interface Directory {
   readonly members: readonly MemberEntry[]
   readonly online: readonly PresenceEntry[]
@@ -96,7 +96,7 @@ export interface Rotations {
   identity(): Promise<PeerKey>
 }
 
-/** What calls need from their profile. */
+/** The parts of a profile that calls use. */
 interface CallDependencies {
   readonly online: Promise<Durability>
   readonly rotate: Rotations
@@ -172,7 +172,7 @@ interface DeviceInviteParams {
 
 interface DeviceCalls {
   inviteDevice(params: DeviceInviteParams): Promise<string>
-  /** Returns the devices of a user; null for those of this peer's user. */
+  /** Returns the devices of a user, or of this peer's own user for null. */
   devices(person: PeerKey | null): Promise<readonly Device[]>
   removeDevice(device: PeerKey): Promise<null>
   /** Resolves when the broker has stored or refused the message for each device. */
@@ -210,7 +210,7 @@ interface GroupSendParams extends Outgoing {
   readonly isKept: boolean
 }
 
-/** `code`: why the message was not stored for this member; null if it was. */
+/** `code`: why the message was not stored for this member; null if it was stored. */
 export interface MemberResult {
   readonly peer: PeerKey
   readonly code: SealpostCode | null
@@ -250,7 +250,7 @@ function groupCallsOf({ groups }: Peer, withStateOf: WithStateOf): GroupCalls {
 }
 
 /**
- * Finds the group that an argument names: by its name, or by its id of 32 hex digits.
+ * Finds the group that an argument identifies by name or by its id of 32 hex digits.
  * @throws OperatingError `unknown_group`, `group_ambiguous`
  */
 export function findGroup(groups: readonly GroupFacts[], word: string): GroupFacts {
@@ -302,7 +302,7 @@ function poolCallsOf({ pools }: Peer): PoolCalls {
 }
 
 /**
- * Finds the pool that an argument names: by its name, or by its id of 64 hex digits.
+ * Finds the pool that an argument identifies by name or by its id of 64 hex digits.
  * @throws OperatingError `unknown_pool`, `pool_ambiguous`
  */
 export function findPool<P extends Pick<PoolFacts, 'id' | 'name'>>(pools: readonly P[], word: string): P {

@@ -34,8 +34,8 @@ const RETRY_EVERY_MS = 100
 
 /**
  * Opens the session of this profile for the duration of a command, even if the broker is unavailable; other commands use it
- * through the daemon. If another command holds it, waits for it until `patience` ends, by default 5 s.
- * @throws OperatingError `profile_in_use`, and those of `readJoinedProfile`; SealpostError of the store
+ * through the daemon. If another command holds the session, waits for it until `patience` ends, by default 5 s.
+ * @throws OperatingError `profile_in_use`, and whatever `readJoinedProfile` and the store throw
  */
 export async function openSession(shell: Shell, options: SessionOptions = {}): Promise<PeerSession> {
   const { patience = AbortSignal.timeout(PASSING_MS), ...terms } = options
@@ -65,7 +65,7 @@ type CallResult<M extends keyof PeerCalls> = Promise<Awaited<ReturnType<PeerCall
 
 /**
  * Makes one call: through the session of another command if there is one, otherwise in a new session.
- * @throws OperatingError `unreachable` after `withinMs`, and as `openSession`; SealpostError as the call
+ * @throws OperatingError `unreachable` after `withinMs`, and whatever `openSession` and the call throw
  */
 export async function callPeer<M extends keyof PeerCalls>(
   shell: Shell,
@@ -95,7 +95,7 @@ export async function callPeer<M extends keyof PeerCalls>(
   }
 }
 
-/** The time for opening locked keys does not count. */
+/** The time needed to open locked keys does not count. */
 class Patience implements Disposable {
   readonly #controller = new AbortController()
   readonly #withinMs: Millis
@@ -130,7 +130,7 @@ interface OpenedSession extends PeerSession {
 
 interface Terms {
   readonly credit?: number
-  /** Messages sealed earlier are rejected. */
+  /** Messages sealed earlier than this are rejected. */
   readonly maxAgeSeconds?: number | undefined
 }
 
@@ -233,7 +233,7 @@ interface JoinedProfile {
   readonly contacts: Contacts
 }
 
-/** @throws OperatingError `profile_missing`, `not_joined`, and those of the profile's files */
+/** @throws OperatingError `profile_missing`, `not_joined`, and whatever reading the profile's files throws */
 export async function readJoinedProfile({ profile }: Shell): Promise<JoinedProfile> {
   const membership = await profile.readMembership()
   return { membership, contacts: await Contacts.read(profile.contactsFile) }
@@ -243,7 +243,7 @@ export async function readJoinedProfile({ profile }: Shell): Promise<JoinedProfi
  * Rotates the box key, and writes the next key to disk before anyone can seal to it. A repeated call after a crash or a lost
  * reply continues with the same key.
  * @returns the epoch of the new key
- * @throws as `Peer.lookup`, `Peer.rotateBoxKey` and the key file
+ * @throws whatever `Peer.lookup`, `Peer.rotateBoxKey` and writing the key file throw
  */
 export async function rotateBoxKey(profile: Profile, peer: Peer): Promise<number> {
   const published = await peer.lookupKey(peer.key)
@@ -257,7 +257,7 @@ export async function rotateBoxKey(profile: Profile, peer: Peer): Promise<number
 /**
  * Rotates the identity key. The next identity is in a file beside the key file until the broker has accepted it. A
  * repeated call after a crash or a lost reply continues with the same identity.
- * @throws as `Peer.lookup`, `Peer.rotateIdentity` and the key file
+ * @throws whatever `Peer.lookup`, `Peer.rotateIdentity` and writing the key file throw
  */
 export async function rotateIdentity(profile: Profile, peer: Peer): Promise<PeerKey> {
   const { boxEpoch } = await peer.lookupKey(peer.key)

@@ -72,7 +72,7 @@ function unwritable({ folder }: Profile, cause: unknown): OperatingError {
 
 /**
  * Calls the process that holds the daemon.
- * @throws OperatingError `daemon_gone` if no process accepted the call, `maybe_sent` if that is unknown, and what the call throws
+ * @throws OperatingError `daemon_gone` if no process accepted the call, `maybe_sent` if unknown, and whatever the call throws
  */
 export async function callSessionDaemon<M extends Method>(
   profile: Profile,

@@ -215,7 +215,7 @@ export function historyCommand(run: RunAction): Command {
 
 const INDENT = '    '
 
-/** `at` is UTC with microseconds; values are `text` or `bodyBase64`. */
+/** `at` is in UTC with microseconds; values are `text` or `bodyBase64`. */
 function eventForPrograms(event: HistoryEvent, contacts: Contacts): object {
   const { type, seq, author, sentAtMs } = event
   const common = { type, seq, at: instantText(event.atUs), author, name: contacts.nameOf(author) ?? null, sentAtMs }
@@ -263,12 +263,12 @@ export function instantText(us: number): string {
 
 export const GROUP_OPTION = ['-g, --group <GROUP>', 'use this group (name or id) instead of the mesh'] as const
 
-/** @throws OperatingError `unknown_group`, and as `meshPlaceOf` */
+/** @throws OperatingError `unknown_group`, and whatever `meshPlaceOf` throws */
 export async function spacePlaceOf(shell: Shell, group: string | undefined): Promise<SpaceOptions> {
   return { ...(await meshPlaceOf(shell)), ...(group !== undefined && { group: await groupIdOf(shell, group) }) }
 }
 
-/** @throws as `spacePlaceOf` and `withStateAt` */
+/** @throws whatever `spacePlaceOf` and `withStateAt` throw */
 export async function withState<T>(
   shell: Shell,
   group: string | undefined,

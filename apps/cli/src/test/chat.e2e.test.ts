@@ -1,4 +1,4 @@
-/** Two peers chat over a broker that dies between messages, and no message is lost or duplicated. */
+/** Tests that two peers chat over a broker that dies between messages, and that no message is lost or duplicated. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { Profile } from '../profile/profile.ts'
 import { startSessionDaemon } from '../session/session-daemon.ts'

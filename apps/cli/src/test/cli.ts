@@ -56,7 +56,6 @@ export class Machine implements AsyncDisposable {
     }
   }
 
-  /** Runs a command to its end. */
   async run(words: readonly string[], { stdin = '', env = {} }: RunOptions = {}): Promise<Ended> {
     const running = this.start(words, env)
     running.type(stdin)

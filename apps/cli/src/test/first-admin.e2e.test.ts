@@ -1,4 +1,4 @@
-/** `sealpost admin mesh create` and `invite`: what they print, and when they refuse. */
+/** Tests `sealpost admin mesh create` and `invite`: what they print, and when they refuse. */
 import { join } from 'node:path'
 import { type BrokerProgram, startBroker } from '@sealpost/broker-program'
 import { emptyDatabase, type ScratchDatabase } from '@sealpost/pg/testing'

@@ -1,4 +1,4 @@
-/** Groups and pools on the command line: members, recipients, and refusals. */
+/** Tests groups and pools on the command line: members, recipients, and refusals. */
 import { beforeEach, expect, test } from 'vitest'
 import { failureOf, jsonOf, Machine } from './cli.ts'
 

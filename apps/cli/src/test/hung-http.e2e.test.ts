@@ -1,4 +1,4 @@
-/** Commands that use HTTP while the broker is suspended: its socket accepts, and no response ever arrives. */
+/** Tests commands that use HTTP while the broker is suspended: its port accepts connections, and no response ever arrives. */
 import { cp } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'

@@ -1,4 +1,4 @@
-/** A broker whose directory reverts to an older box key between two commands of one profile. */
+/** Tests a broker whose directory reverts to an older box key between two commands of one profile. */
 import { openDatabase } from '@sealpost/pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { AS_ALICE, failureOf, jsonOf, letIn, Machine, ownerUrl, startUp } from './cli.ts'

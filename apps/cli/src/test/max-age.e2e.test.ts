@@ -1,4 +1,4 @@
-/** `--max-age`: messages sealed too long ago are rejected, and newer ones are accepted. */
+/** Tests `--max-age`: messages sealed too long ago are rejected, and newer ones are accepted. */
 import { expect, test } from 'vitest'
 import { Machine } from './cli.ts'
 

@@ -1,4 +1,4 @@
-/** An AI agent that uses `sealpost mcp`: the official client, a real broker, and processes that are killed. */
+/** Tests an AI agent that uses `sealpost mcp`: the official client, a real broker, and processes that are killed. */
 import { join } from 'node:path'
 import { Client as ClientV1 } from '@modelcontextprotocol/sdk/client/index.js'
 import { StdioClientTransport as StdioTransportV1 } from '@modelcontextprotocol/sdk/client/stdio.js'
@@ -247,7 +247,7 @@ test('after kill -9 unsettled messages are returned again, and settled ones are 
   expect(message).toMatchObject({ messageId, text: 'work', timesRead: 1 })
   expect(message.attempt).toBeGreaterThan(1)
   await second.call('settle_message', { messageIds: [messageId] })
-  // Proves that the settle was committed before the kill: it was sent before this message.
+  // Proves that the settle was committed before the kill, since it was sent before this message.
   await second.call('send_message', { to: 'bob', text: 'done' })
   await second.kill()
 

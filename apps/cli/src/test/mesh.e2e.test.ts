@@ -1,4 +1,4 @@
-/** `sealpost mesh`, with movers and servers that are killed at any point of a move. */
+/** Tests `sealpost mesh`, with movers and servers that are killed at any point of a move. */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
@@ -85,7 +85,7 @@ async function fill(db: Database): Promise<void> {
   )
 }
 
-/** The process that records this phase waits, so a test can kill it there. @returns a function that lets it continue */
+/** Makes the process that records this phase wait, so that a test can kill it there. @returns a function that lets it continue */
 async function holdAt(db: Database, phase: string): Promise<() => Promise<unknown>> {
   const lock = await openDatabase((db as Database & { url: string }).url, { ...unhurried, connections: 1 })
   await statement(lock, `select pg_advisory_lock(${HELD})`)

@@ -1,4 +1,4 @@
-/** A message whose file was not saved stays in the queue, whichever command printed the message. */
+/** Tests that a message whose file was not saved stays in the queue, whichever command printed the message. */
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { openDatabase } from '@sealpost/pg'
@@ -46,7 +46,7 @@ async function send(to: string, ...words: string[]): Promise<void> {
   expect(sent.code, sent.stderr).toBe(0)
 }
 
-/** Opens an SDK peer of alice, as a program beside the command line would. */
+/** Opens an SDK peer of alice, as another program on her machine would. */
 async function alice() {
   const profile = new Profile({ home: machine.environment.SEALPOST_HOME! }, 'default')
   const { url, brokerKey, meshId } = await profile.readMembership()
@@ -66,7 +66,7 @@ async function alice() {
   }
 }
 
-/** Sends a message whose file is then removed by its sender. */
+/** Sends a message whose file the sender then removes. */
 async function sendLost(name: string) {
   await using sender = await alice()
   const to = await sender.keyOf(name)

@@ -1,4 +1,4 @@
-/** The command's errors when it can't do what it is asked, without a broker. */
+/** Tests the errors of commands that can't do what the user asks, without a broker. */
 import { createServer } from 'node:net'
 import { createInvite, generateSigningKeys, ready } from '@sealpost/identity'
 import type { MeshId, PeerKey } from '@sealpost/std'

@@ -1,4 +1,4 @@
-/** Requests, replies and peers' statuses, between commands as users run them. */
+/** Tests requests, replies and peer statuses by running the CLI commands as a user would. */
 import { beforeEach, expect, test } from 'vitest'
 import { jsonLinesOf, Machine } from './cli.ts'
 

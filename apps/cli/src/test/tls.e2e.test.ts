@@ -1,4 +1,4 @@
-/** Commands with a TLS broker and a private authority, and warnings about brokers without TLS. */
+/** Tests commands with a TLS broker and a private authority, and warnings about brokers without TLS. */
 import { join } from 'node:path'
 import { TestAuthority } from '@sealpost/broker-program/testing'
 import { expect, test } from 'vitest'

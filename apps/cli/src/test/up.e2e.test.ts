@@ -1,4 +1,4 @@
-/** The first steps of a new user, with the commands from the help: up, invite, join, send, listen. */
+/** Tests the first steps of a new user, with the commands from the help: up, invite, join, send, listen. */
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { openDatabase } from '@sealpost/pg'

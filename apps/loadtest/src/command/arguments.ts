@@ -1,4 +1,4 @@
-/** The arguments and environment variables of the load test, checked before anything starts. */
+/** Parses the arguments and environment variables of the load test, and checks them before anything starts. */
 
 import { statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
@@ -28,9 +28,9 @@ export interface LoadOptions extends WorkloadOptions, ReportOutput {
   /** Other servers to compare with; replaces the run. */
   readonly comparison: ComparisonOptions | null
   readonly soak: SoakOptions | null
-  /** The number of silent sessions; replaces the messages. */
+  /** The number of silent sessions. They replace the messages. */
   readonly idle: number | null
-  /** Scenarios to run; they replace a run with the options above. */
+  /** The scenarios to run. They replace a run with the options above. */
   readonly scenarios: readonly Scenario[]
 }
 
@@ -171,7 +171,7 @@ const NO_BURST = ['rate', 'soak', 'idle', 'group', 'scenario', 'all'] as const
 
 const FOR_ONE_BROKER = ['idle', 'group', 'scenario', 'all', 'baseline', 'against', 'backlog'] as const
 
-/** Returns a sentence about what is wrong with the arguments. */
+/** Returns a sentence that explains what is wrong with the arguments. */
 function faultOfArguments(given: Given): string | null {
   for (const names of EXCLUSIVE) {
     const [one, other] = names.filter((name) => given[name] !== undefined).map(optionNamed)

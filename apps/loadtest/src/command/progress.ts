@@ -1,4 +1,4 @@
-/** Progress on standard error: a bar on a terminal, or a line every five seconds elsewhere. */
+/** Shows progress on standard error: a bar on a terminal, or a line every five seconds elsewhere. */
 
 import { count } from '@sealpost/harness/report/text'
 import progress, { type SingleBar } from 'cli-progress'

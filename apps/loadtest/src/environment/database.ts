@@ -1,4 +1,4 @@
-/** The databases of a test: facts for the report, counters, and the rest of the queue. */
+/** Reads facts, counters and the remaining queue from the databases of a test. */
 
 import { enrolMembers, enrolMesh, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { sum } from '@sealpost/harness/report/text'
@@ -61,8 +61,8 @@ export class LoadDatabase {
   }
 
   /**
-   * A connection reports its transactions at the end of one, at most once a second. Before reading them, wait that long
-   * and let the broker commit something (`tap`).
+   * A connection reports its statistics at the end of a transaction, at most once a second. Before reading them, wait a
+   * second and let the broker commit something (`tap`).
    */
   async counters(): Promise<DatabaseCounters> {
     const [row] = await this.#db.run(
@@ -97,7 +97,7 @@ export class LoadDatabase {
     await this.#db.run((sql) => sql`create extension if not exists pg_stat_statements`)
   }
 
-  /** Null if the server does not count, or does not show the counts to this login. */
+  /** Null if the server does not count statements, or does not show the counts to this login. */
   statements(): Promise<StatementStats[] | null> {
     return readStatementStats(this.#db, STATEMENTS_MAX)
   }
@@ -120,7 +120,7 @@ export class LoadDatabase {
     return row!.holds
   }
 
-  /** Returns which of the envelopes are in the queue or among the dead letters. */
+  /** Returns which of these envelopes are in the queue or among the dead letters. */
   async waiting(meshIds: readonly MeshId[], ids: readonly string[]): Promise<Set<string>> {
     const found = new Set<string>()
     for (let at = 0; at < ids.length; at += CHUNK) {

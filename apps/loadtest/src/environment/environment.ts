@@ -72,7 +72,7 @@ interface PostgresOptions {
   readonly databaseUrl: string | undefined
   /** Whether to load `pg_stat_statements` into a server that the test starts. */
   readonly isCounting?: boolean
-  /** Messages that will wait for offline peers: a server that the test starts is large enough for them. */
+  /** The number of messages that will wait for offline peers. A server that the test starts has room for them. */
   readonly backlog?: number
   readonly tell: (step: string) => void
 }
@@ -104,7 +104,7 @@ export async function openEnvironment(options: EnvironmentOptions, teardown: Tea
 
 const COUNTING = { shared_preload_libraries: 'pg_stat_statements' }
 
-/** As docs/OPERATIONS.md recommends. The WAL is that of storing the messages and of draining them. */
+/** Returns the settings that docs/OPERATIONS.md recommends. The WAL has room for storing and draining the messages. */
 const sizedFor = (backlog: number) => ({
   shared_buffers: `${256 + Math.ceil(backlog / 1000)}MB`,
   max_wal_size: `${1024 + Math.ceil(backlog / 250)}MB`,
@@ -113,7 +113,7 @@ const sizedFor = (backlog: number) => ({
 interface PostgresServer {
   readonly url: string
   readonly failed: Promise<never>
-  /** Ends a server of the test, before the end of the test. */
+  /** Stops a server that the test started, before the test ends. */
   stop(): Promise<void>
 }
 
@@ -191,7 +191,7 @@ export interface YardstickSetup extends PostgresOptions {
   readonly runtimeArgs: readonly string[]
 }
 
-/** Starts a baseline, which gets the members of the mesh at its start. */
+/** Starts a baseline and passes it the members of the mesh. */
 export async function openYardstick(
   setup: YardstickSetup,
   teardown: Teardown,

@@ -1,8 +1,8 @@
 /**
- * The second baseline: a conventional queue in Postgres. Each message is an `insert` with its own commit, and acked after it.
- * Each recipient has a loop, woken by the insert, that takes waiting messages with `delete … for update skip locked`. Messages of
- * one sender are stored one after the other, which keeps their order. Sealpost is faster because it stores many messages in one
- * commit, although it does more: a delivery here is gone once it is pushed.
+ * The second baseline is a conventional queue in Postgres. Each message is an `insert` with its own commit, and is acked after
+ * the commit. Each recipient has a loop, woken by the insert, that takes waiting messages with `delete … for update skip locked`.
+ * Messages of one sender are stored one after the other, which keeps their order. Sealpost is faster because it stores many
+ * messages in one commit, although it does more work: this queue deletes a delivery once it is pushed.
  */
 import { openPostgresJs, type Sql } from '@sealpost/pg'
 import { type DeliveryId, type EnvelopeId, fromHex, type PeerKey, toHex } from '@sealpost/std'

@@ -1,7 +1,8 @@
 /**
- * A baseline: a program that speaks the broker's protocol with the broker's codec and batching, makes the same signed handshake,
- * and leaves the envelopes to a `ProxyBackend`. By itself it is a relay that stores nothing: it acks and pushes each envelope
- * from memory, in the same turn of the event loop. The time that Sealpost takes beyond the relay is the cost of storing messages.
+ * A baseline is a program that speaks the broker's protocol with the broker's codec and batching, makes the same signed
+ * handshake, and leaves the envelopes to a `ProxyBackend`. By itself it is a relay that stores nothing: it acks and pushes each
+ * envelope from memory, in the same turn of the event loop. The time that Sealpost takes beyond the relay is the cost of storing
+ * messages.
  */
 import type { BrokerAddress } from '@sealpost/harness/members/mesh'
 import { serveParent } from '@sealpost/harness/programs/child'
@@ -46,7 +47,6 @@ export interface ProxyBackend {
 const DELIVERY_BYTES = 80
 const PUSH_BYTES_MAX = FRAME_BYTES_MAX - 1024
 
-/** The state of a socket. */
 interface Connection {
   readonly session: ProxySession
   readonly form: Form

@@ -51,9 +51,8 @@ export interface Collected {
   readonly cpuSeconds: number
   readonly rssMbPeak: number
   readonly called: number
-  /** The frames of the run that contain messages. */
+  /** The number of frames with messages in this run. */
   readonly sendFrames: number
-  /** The totals of all peers. */
   readonly counters: PeerCounters
   readonly refusals: Readonly<Record<string, number>>
   readonly events: Readonly<Record<string, number>>
@@ -105,7 +104,6 @@ export class Fleet {
     return this.#generators.map((_, i) => `${this.#setup.records}-${i}`)
   }
 
-  /** Opens the connection of every peer. */
   async connect(): Promise<void> {
     const { plan, brokers, meshIds, peerKeys, form, window, isPacking, secrets, peers } = this.#setup
     const shares = sharesOf(peers, this.#generators.length)
@@ -172,7 +170,7 @@ export class Fleet {
     return Promise.all(replies)
   }
 
-  /** @throws OperatingError `run_stalled` without progress: a run that has not begun has no verdict */
+  /** @throws OperatingError `run_stalled` if there is no progress, since a run that has not begun has no verdict */
   async #whileMoving<Did extends 'connect' | 'exchange' | 'tap'>(doing: string, did: Did): Promise<ReplyTo<Did>[]> {
     const { drainMs } = this.#setup
     const work = this.#each(did, () => ({ do: did }))

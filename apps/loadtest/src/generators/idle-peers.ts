@@ -1,5 +1,5 @@
 /**
- * Silent peers, spread evenly over a few programs. Each has the real SDK, a key and its own WebSocket. They connect in
+ * Runs silent peers, spread evenly over a few programs. Each has the real SDK, a key and its own WebSocket. They connect in
  * steps, report how long each connection took, partly reconnect, and count the connections that the broker dropped.
  */
 

@@ -1,6 +1,6 @@
 /**
- * A thread that signals when the next message is due. The event loop's own timers are up to a millisecond late, which
- * would count as the broker's latency. A sleeping thread is 0.1 ms late, and takes a twentieth of a core.
+ * Runs a thread that signals when the next message is due. The event loop's own timers are up to a millisecond late,
+ * which would count as the broker's latency. A sleeping thread is 0.1 ms late, and takes a twentieth of a core.
  */
 import { dueMs } from './plan.ts'
 

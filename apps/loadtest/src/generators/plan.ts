@@ -1,14 +1,14 @@
 /**
  * The plan of a run: who sends what to whom, when, and through which broker. Each program of a run computes it from the
- * same few numbers: a message is a number that determines its sender, recipient, body and due time.
+ * same few numbers. The number of a message determines its sender, recipient, body and due time.
  */
 import { seededRandom } from '@sealpost/std'
 
 export interface Plan {
   readonly peers: number
-  /** The number of messages of all peers together. */
+  /** The number of messages that all peers send together. */
   readonly total: number
-  /** Messages per second of all peers together; null to send as fast as each peer's window admits. */
+  /** Messages per second, for all peers together; null to send as fast as each peer's window admits. */
   readonly rate: number | null
   readonly payloadBytes: number
   readonly seed: number
@@ -23,7 +23,7 @@ export interface Spread {
   /** The number of Postgres servers; a mesh is in one of them. */
   readonly cells: number
   readonly shards: number
-  /** The share of a mesh's peers that connect to another shard than the rest, from 0 to 1. */
+  /** The share of a mesh's peers that connect to a different shard than the rest, from 0 to 1. */
   readonly cross: number
 }
 
@@ -36,9 +36,9 @@ export const planOf = (differing: Pick<Plan, 'peers'> & Partial<Plan>): Plan => 
 })
 
 /**
- * The maximum number of open calls of a peer in a burst. The window admits far fewer; the others wait in the SDK, as in
- * an application's burst. That wait is the difference between the report's two latency measures. The bound limits the
- * memory of long runs.
+ * The maximum number of pending calls per peer in a burst. The window admits far fewer; the other calls wait in the
+ * SDK, as they do in an application's burst. That wait is the difference between the report's two latency measures.
+ * This maximum limits the memory of long runs.
  */
 export const CALLS_OPEN_MAX = 1000
 
@@ -48,7 +48,7 @@ export const SDK_WINDOW = 64
 /** Returns the number of senders, which are the first peers. */
 export const sendersOf = ({ peers, isOneWay }: Plan): number => (isOneWay ? peers / 2 : peers)
 
-/** Messages of one sender have ascending numbers. */
+/** Messages from one sender have ascending numbers. */
 export const senderOf = (plan: Plan, number: number): number => number % sendersOf(plan)
 
 /** Returns another peer of the sender's mesh, chosen by the seed. */
@@ -64,7 +64,7 @@ export function recipientOf(plan: Plan, number: number): number {
 
 /**
  * The due time in ms after the start. Messages are due at whole milliseconds, several at once above 1,000 per second,
- * because timers have no finer resolution: with even spacing, part of each latency would be the timer's.
+ * because timers have no finer resolution. With even spacing, the timer's delay would be part of each latency.
  */
 export const dueMs = (rate: number, number: number): number => Math.floor((number * 1000) / rate)
 
@@ -94,13 +94,13 @@ export function shardOf(plan: Spreading, peer: number): number {
   const mesh = meshOf(plan, peer)
   const usual = Math.floor(mesh / cells) % shards
   const place = peer - firstOf(plan, mesh)
-  const crossedBefore = Math.floor(place * cross) // distributes crossing peers evenly among the others
+  const crossedBefore = Math.floor(place * cross) // spreads these peers evenly over the other shards
   const isCrossing = shards > 1 && Math.floor((place + 1) * cross) > crossedBefore
   const shard = isCrossing ? (usual + 1 + (crossedBefore % (shards - 1))) % shards : usual
   return cellOf(plan.spread, mesh) * shards + shard
 }
 
-/** The peers of one generator, from `first` up to but not including `end`. */
+/** The peers of one generator: from `first` up to, but not including, `end`. */
 export interface Share {
   readonly first: number
   readonly end: number
@@ -142,15 +142,15 @@ export function correspondents(plan: Plan): Set<number>[] {
   return lists
 }
 
-/** Numbers from here on belong to the key exchange before the run: `EXCHANGE` plus the sender's number. */
+/** The first message number of the key exchange before the run. Its messages have the numbers `EXCHANGE` plus sender number. */
 export const EXCHANGE = 0x8000_0000
 
 const NUMBER_BYTES = 4
 const PLACES = 65_536
 
 /**
- * Bodies that a recipient can check byte by byte without a copy: four bytes of number, then a piece of one long random
- * text, from an offset that depends on the number.
+ * Makes bodies that a recipient can check byte by byte without a copy. A body is a four-byte number and a slice of one
+ * long random text, whose offset depends on the number.
  */
 export class Bodies {
   readonly #text: Buffer

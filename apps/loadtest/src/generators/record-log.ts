@@ -1,7 +1,7 @@
 /**
  * A generator's record of each message: rows of plain numbers in one buffer that is written to a file whenever it is
- * full. So a run of any length takes the same few megabytes, and the garbage collector has no work. One file lists the
- * sends, one the receipts, each in the order of events.
+ * full. A run of any length therefore takes the same few megabytes, and the garbage collector has no work. One file
+ * lists the sends and another one the receipts, each in event order.
  *
  * Times are the SDK's `clockMs`: milliseconds since 1970 with fractions. The processes of one machine can compare them:
  * the runtime derives `timeOrigin` from the wall clock with an error below a microsecond (measured against

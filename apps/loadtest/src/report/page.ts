@@ -17,7 +17,6 @@ export interface Report {
 }
 
 export interface Page {
-  /** The complete command line. */
   readonly command: string
   readonly chapters: readonly Chapter[]
   readonly conditions: RunConditions
@@ -36,7 +35,7 @@ export interface Chapter extends Findings {
 export interface ReportOutput {
   readonly jsonFile: string | null
   readonly htmlFile: string | null
-  /** The command line as typed. */
+  /** The command line as the user typed it. */
   readonly command: string
 }
 
@@ -132,7 +131,7 @@ function chartOf(graph: Findings['graphs'][number]): string {
 const lineChartOf = ({ title, x, y, lines }: Graph): string =>
   drawChart({ title, x: typeof x === 'string' ? { name: x, ...rangeOf(lines) } : x, y: { name: y, min: 0 }, lines })
 
-/** The plot area has no margins around the points. */
+/** The points fill the plot area, without margins. */
 function rangeOf(lines: Graph['lines']): { min?: number; max?: number } {
   const places = lines.flatMap(({ points }) => points.map(([at]) => at))
   return places.length === 0 ? {} : { min: Math.min(...places), max: Math.max(...places) }

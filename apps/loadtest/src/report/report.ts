@@ -1,4 +1,4 @@
-/** The report of a run of messages between peers: as text for a terminal, and as a chapter of the page. */
+/** Renders the report of a run of messages between peers, as text for a terminal and as a chapter of the page. */
 import { arch, cpus, platform } from 'node:os'
 import type { Percentiles } from '@sealpost/harness/report/latencies'
 import {
@@ -119,7 +119,7 @@ function resources(result: LoadResult, paint: Colors): string {
   return tableText(head, costRows(result, names), paint)
 }
 
-/** Columns: program, CPU seconds, microseconds per message, cores, peak memory and descriptors. */
+/** Returns columns for program, CPU seconds, microseconds per message, cores, peak memory and descriptors. */
 function costRows(result: LoadResult, names: { broker: string; generator: string }): string[][] {
   const { acked, wallMs } = result
   const row = (name: string, cpuSeconds: number | null, rssMb: number | null, descriptors: number | null) => {
@@ -226,7 +226,7 @@ export function latencyRows({ rate, ackMs, e2eMs, sendCallMs, callToPushMs, call
   return rows
 }
 
-/** The latency for an application: from its call of `send()`, or from the time at which a message was due. */
+/** Returns the latency for an application: from its call to `send()`, or from the time at which a message was due. */
 export function wholeLatency({ rate, callToPushMs, e2eMs }: Pick<LoadResult, 'rate' | 'callToPushMs' | 'e2eMs'>) {
   return rate === null ? { name: 'call → push', of: callToPushMs } : { name: 'due → push', of: e2eMs }
 }

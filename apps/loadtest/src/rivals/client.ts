@@ -1,6 +1,6 @@
 /**
- * A client program of a comparison: a share of the peers of one server. Every peer has its own connections, seals each message
- * once and opens each once. A peer starts at most one send per turn of the event loop, so that no client can pack messages.
+ * Runs a share of the peers of one server in a comparison. Every peer has its own connections, seals each message once and
+ * opens each once. A peer starts at most one send per turn of the event loop, so that no client can pack messages.
  */
 import { serveParent } from '@sealpost/harness/programs/child'
 import { ready } from '@sealpost/identity'
@@ -30,7 +30,7 @@ export type RivalReply =
   | ({ readonly did: 'finish' } & ClientFigures)
 
 export interface ClientFigures {
-  /** The latency in ms, from the call of a send, or from when it was due, to the opened message. */
+  /** The latency in ms, from the call to send, or from when the message was due, until it was opened. */
   readonly latencies: Float32Array
   readonly lastReceivedAtMs: number
   readonly redelivered: number

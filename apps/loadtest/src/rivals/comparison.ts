@@ -24,7 +24,7 @@ import {
 } from './result.ts'
 import { type ContenderOptions, type RivalPrograms, type RivalServer, startRival, startServer } from './servers.ts'
 
-/** Rates of the open loop, in messages per second of all peers. */
+/** The rates of the open loop, in messages per second for all peers together. */
 const RATES = [1_000, 5_000]
 const START_IN_MS = 200
 const LOOK_MS = 20
@@ -74,7 +74,7 @@ export async function runComparison(
 
 const windowOf = ({ window }: Pick<ContenderOptions, 'window'>): number => window ?? SDK_WINDOW
 
-/** Ends what the work has started as soon as the work is done or the command ends. */
+/** Ends whatever the work has started, as soon as the work is done or the command ends. */
 async function within<T>(teardown: Teardown, work: (own: Teardown) => Promise<T>): Promise<void> {
   if (teardown.isRunning) await forever()
   const own = new Teardown()
@@ -118,7 +118,7 @@ class RivalClients {
     const { peers, messages, seconds, tell } = this.#options
     tell('opening the peers')
     await this.#open()
-    // Before the measurement, keys are exchanged and code is compiled.
+    // Exchanges keys and compiles the code before the measurement.
     await this.#runPhase({ kind: 'exchange', total: peers * (peers - 1), rate: null })
     const runs: PhaseRun[] = []
     for (const rate of [null, ...RATES]) {

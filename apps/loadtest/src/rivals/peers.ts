@@ -1,6 +1,6 @@
 /**
- * The peers of each server. All of them seal and open with the same `crypto_box` envelope. The Sealpost SDK does this
- * by itself; for the other servers `Sealing` does it, with the shared keys computed before the run.
+ * Runs the peers of each server. All of them seal and open the same `crypto_box` envelopes. The Sealpost SDK does this
+ * by itself; for the other servers `Sealing` does it, with shared keys computed before the run.
  */
 import { AckPolicy, jetstream, jetstreamManager } from '@nats-io/jetstream'
 import { connect as connectNats } from '@nats-io/transport-node'

@@ -1,4 +1,4 @@
-/** The figures of Sealpost beside other durable brokers: medians of the rounds, ratios of each round, and their text. */
+/** Reports the figures of Sealpost beside those of other durable brokers: medians of the rounds and ratios of each round. */
 import { arch, cpus, platform } from 'node:os'
 import { count, factList, figure, median, orDash, plural, tableText } from '@sealpost/harness/report/text'
 import { createColors } from 'picocolors'
@@ -14,7 +14,7 @@ export type ContenderName = 'sealpost' | RivalName
 
 const NAMES: Readonly<Record<ContenderName, string>> = { sealpost: 'Sealpost', ...RIVAL_NAMES }
 
-/** The figures of a phase. For Sealpost, CPU and memory of the server are those of broker and Postgres together. */
+/** The figures of a phase. For Sealpost, the server's CPU and memory are those of broker and Postgres together. */
 export interface ContenderFigures {
   readonly perSecond: number
   /** The latency in ms, from the call of a send, or from when it was due, to the opened message. */
@@ -52,7 +52,7 @@ export interface ComparisonRow {
   readonly server: ContenderName
   readonly name: string
   readonly medians: ContenderFigures
-  /** Sealpost / this server, as the median of the rounds' ratios; null if nothing was measured. Null for Sealpost itself. */
+  /** The ratio of Sealpost to this server, as the median over the rounds. Null for Sealpost, and if nothing was measured. */
   readonly ratios: Readonly<Record<keyof ContenderFigures, number | null>> | null
 }
 

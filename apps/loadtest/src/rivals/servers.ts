@@ -1,4 +1,4 @@
-/** The servers of a comparison, each on loopback and a free port with its own folder, and their CPU and memory. */
+/** Starts the servers of a comparison, each on loopback with its own folder, and measures their CPU and memory. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
@@ -39,7 +39,7 @@ export interface ContenderOptions extends WorkloadOptions {
   readonly tell: (step: string) => void
 }
 
-/** Paths of programs; undefined for the installed one. */
+/** The paths of the programs; undefined for the installed programs. */
 export interface RivalPrograms {
   readonly redis: string | undefined
   readonly nats: string | undefined

@@ -1,7 +1,7 @@
 /**
- * The cost of a broadcast per member, compared with the same deliveries sent directly. Half of the peers write to one
- * group of all peers, then send the same bodies to every other peer directly, in alternation. Other programs on the
- * machine distort wall times, so the two ways are compared by the CPU of client, broker and Postgres.
+ * Measures the cost of a broadcast per member, and compares it with the same deliveries sent directly. Half of the peers write to
+ * one group of all peers, then send the same bodies to every other peer directly, in alternation. Other programs on the machine
+ * distort wall times, so the two ways are compared by the CPU time of client, broker and Postgres.
  */
 
 import { type BrokerAddress, identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
@@ -27,13 +27,13 @@ interface GroupCost {
   readonly postgresUs: number | null
 }
 
-/** A pair of turns, with both ways one after the other. */
+/** A pair of turns, one for each way of sending. */
 interface CostPair {
   readonly inGroup: GroupCost
   readonly direct: GroupCost
 }
 
-/** The costs of the median pair, by CPU. */
+/** The costs of the pair with the median CPU cost. */
 export interface GroupResult extends CostPair {
   readonly members: number
   readonly senders: number
@@ -142,9 +142,9 @@ interface CrewSetup {
 }
 
 /**
- * Peers of this process with two ways to write to all others. A sender continues when its last message is stored. If
- * direct messages were all sent at once, the outbox would sort them by recipient and pack each recipient's into one
- * frame, unlike a broadcast.
+ * The peers of this process, with two ways to write to all others. A sender continues when its last message is stored.
+ * If all direct messages were sent at once, the outbox would sort them by recipient and pack those for one recipient
+ * into one frame, unlike a broadcast.
  */
 export class GroupCrew {
   readonly senderCount: number
@@ -188,7 +188,7 @@ export class GroupCrew {
     await Promise.race([Promise.all([...senders, turn.complete]), turn.failed])
   }
 
-  /** @param latencies - gets the time until each message was stored for all members */
+  /** @param latencies - collects the times until each message was stored for all members */
   async inGroup(sender: number, latencies = new Latencies()): Promise<void> {
     for (const body of this.#bodiesOf(sender)) {
       const startMs = performance.now()

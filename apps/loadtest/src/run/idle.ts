@@ -1,4 +1,4 @@
-/** The cost of silent sessions for a broker. */
+/** Measures the cost of silent sessions for a broker. */
 import { join } from 'node:path'
 import { type ProcessFacts, processFacts } from '@sealpost/harness/programs/machine'
 import { type Teardown, temporaryFolder } from '@sealpost/harness/programs/teardown'

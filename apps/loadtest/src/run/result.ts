@@ -15,7 +15,7 @@ export interface LoadOutcome {
   readonly verdict: Verdict
   readonly usage: ResourceUsage
   readonly generators: readonly Collected[]
-  /** The time of the key exchange before the run; null for a cold run. */
+  /** The duration of the key exchange before the run; null for a cold run. */
   readonly exchange: { readonly messages: number; readonly ms: number } | null
   /** Null for a baseline. */
   readonly database: DatabaseCounters | null
@@ -35,7 +35,7 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'drai
   readonly peers: number
   readonly messagesPerPeer: number
   readonly total: number
-  /** Deliveries pushed more than once, whether the SDK hid the repetition or not. */
+  /** Deliveries pushed more than once, whether or not the SDK hid the repetition. */
   readonly duplicates: number
   /** The number of refused sends by code. */
   readonly refused: Readonly<Record<string, number>>
@@ -47,7 +47,7 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'drai
   readonly brokerCpuSeconds: number | null
   readonly postgresCpuSeconds: number | null
   readonly postgresRssMbPeak: number | null
-  /** Cores used by all generators together, and by the busiest of them. */
+  /** The cores used by all generators together, and by the busiest of them. */
   readonly loadgenCpuShare: number
   readonly loadgenCpuShareMax: number
   readonly loadgenCpuSeconds: number
@@ -63,7 +63,7 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'drai
   readonly seed: number
   readonly meshes: number
   readonly cells: number
-  /** The names of the brokers, cell by cell. */
+  /** The names of the brokers, in the order of the cells. */
   readonly shards: readonly ShardResult[]
   /** The share of messages whose sender and recipient were on two shards, from 0 to 1. */
   readonly crossShare: number
@@ -109,7 +109,7 @@ export type BaselineResult = Pick<
 /** A generator that uses more of a core than this may have limited the run. */
 const BUSY_SHARE = 0.9
 
-/** @param share - of a core, used by the busiest generator */
+/** @param share - the share of a core that the busiest generator used */
 export const wasLimit = (share: number): boolean => share > BUSY_SHARE
 
 export const conditionsOf = ({ facts, version }: Environment): RunConditions => ({
@@ -225,7 +225,7 @@ function generatorFigures({ generators, verdict, plan }: LoadOutcome) {
   }
 }
 
-/** What a broker did, from its metrics. */
+/** The work of a broker, according to its metrics. */
 export interface ShardCounts {
   /** Envelopes committed and acked. */
   readonly accepted: number
@@ -234,7 +234,7 @@ export interface ShardCounts {
   readonly leasedOnInsert: number
   /** Deliveries taken from the queue by a claim. */
   readonly claimed: number
-  /** Deliveries leased by the insert of another broker, and taken without a claim. */
+  /** Deliveries that another broker leased on insert, which this broker pushed without a claim. */
   readonly collected: number
 }
 
@@ -250,7 +250,7 @@ const METRICS: Readonly<Record<keyof ShardCounts, string>> = {
 }
 const SCRAPE_WITHIN_MS = 5_000
 
-/** Null for a broker whose metrics are not accessible: a broker that was started elsewhere serves them on its private port. */
+/** Null for a broker without accessible metrics, such as one started elsewhere, which serves them on a private port. */
 export function countsOf(shards: readonly Shard[]): Promise<(ShardCounts | null)[]> {
   return Promise.all(
     shards.map(async ({ adminUrl }) => {
@@ -274,7 +274,7 @@ export const countsIn = (metrics: string): ShardCounts => eachCount((name) => va
 export const since = (first: ShardCounts | null | undefined, last: ShardCounts | null | undefined) =>
   first && last ? eachCount((name) => last[name] - first[name]) : null
 
-/** The sum over all brokers, or null if one of them is unknown. */
+/** Returns the sum over all brokers, or null if one of them is unknown. */
 export function deliveriesOf(shards: readonly (ShardCounts | null)[]): DeliveryPaths | null {
   const known = shards.filter((counts) => counts !== null)
   if (known.length < shards.length) return null

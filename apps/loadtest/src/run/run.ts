@@ -1,4 +1,4 @@
-/** One run: peers against one target, from the first connection to the verdict. */
+/** Performs one run of peers against one environment, from the first connection to the verdict. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -20,7 +20,7 @@ export interface WorkloadOptions
     Pick<FleetSetup, 'form' | 'window' | 'isPacking' | 'generators' | 'drainMs'> {
   readonly peers: number
   readonly messages: number
-  /** Messages per second of all peers together; null to send as fast as the window admits. */
+  /** Messages per second, for all peers together; null to send as fast as the window admits. */
   readonly rate: number | null
   readonly seconds: number
   readonly spread: Spread
@@ -36,12 +36,11 @@ export interface WorkloadOptions
 /** The value on the command line; null if it is missing. */
 export interface Asked {
   readonly peers: number | null
-  /** The number of messages per peer. */
   readonly messages: number | null
   readonly seconds: number | null
 }
 
-/** What every run has: its environment, the command line, and a progress display. */
+/** The parts of every run: its environment, the command line, and a progress display. */
 export interface RunContext<Target extends RunTarget = Environment> {
   readonly target: Target
   readonly options: WorkloadOptions
@@ -112,7 +111,7 @@ async function measure(fleet: Fleet, setup: RunSetup): Promise<LoadOutcome> {
   await fleet.connect()
   const exchange = options.isCold ? null : await exchangeKeys(fleet, display)
   const before = await counters(fleet, target)
-  await untilSettled(setup, SETTLE_WITHIN_MS) // so that no delivery from before counts in the run
+  await untilSettled(setup, SETTLE_WITHIN_MS) // so that no earlier delivery counts in the run
   const countsBefore = await countsOf(target.shards)
   const monitor = new ResourceMonitor({ brokers: target.shards, postmasterPids: target.postmasterPids })
   display.begin(plan.total)
@@ -123,7 +122,7 @@ async function measure(fleet: Fleet, setup: RunSetup): Promise<LoadOutcome> {
   const leftInQueue = await untilSettled(setup, isComplete ? SETTLE_WITHIN_MS : 0)
   const usage = monitor.stop()
   const counts = await countsOf(target.shards)
-  const after = isComplete ? await counters(fleet, target) : null // a broker that hangs would not respond to the tap
+  const after = isComplete ? await counters(fleet, target) : null // a broker that hangs would not reply to the tap
   const collected = await fleet.collect()
   const called = collected.reduce((sum, generator) => sum + generator.called, 0)
   const run = { plan, startMs, called, records: fleet.records, spanMs }
@@ -175,7 +174,7 @@ function difference(after: DatabaseCounters, before: DatabaseCounters): Database
   return { transactions: after.transactions - before.transactions, walBytes: after.walBytes - before.walBytes }
 }
 
-/** @returns the deliveries left after `withinMs`, without the resting ones */
+/** @returns the number of deliveries left after `withinMs`, not counting the resting ones */
 async function untilSettled(
   { target: { databases }, meshes, resting = 0 }: RunSetup,
   withinMs: number,

@@ -1,9 +1,9 @@
 /**
  * Joins the records of senders and recipients message by message. A push often overtakes the sender's ack, and a
- * message may arrive although its ack never came. Both sides must name the same envelope id.
+ * message may arrive although its ack never came. Both sides must have recorded the same envelope id.
  *
- * Reads the files in the order of events. Remembers only the messages of which it has seen one side, and one bit for
- * each that arrived. Judging 2.4 million messages takes five seconds and 85 MB, 20 MB more than 100,000 messages.
+ * Reads the files in event order. Stores only the messages of which one side is known, and one bit for each message
+ * that arrived. Judging 2.4 million messages takes five seconds and 85 MB, 20 MB more than judging 100,000 messages.
  */
 
 import { type Bin, Latencies, type Percentiles, type Quantile } from '@sealpost/harness/report/latencies'
@@ -26,19 +26,19 @@ export interface Verdict {
   readonly wallMs: number
   /** The time from the first to the last arrival. */
   readonly arrivingMs: number
-  /** Null unless the run counts the pairs. */
+  /** Null unless the run sets `pairs`. */
   readonly drain: DrainTimes | null
   readonly ackMs: Percentiles
   readonly e2eMs: Percentiles
   readonly e2eSpectrum: readonly Quantile[]
   readonly e2eBins: readonly Bin[]
-  /** The time from the application's call of `send()` to its ack, including the wait for the window. */
+  /** The time from the application's call to `send()` until its ack, including the wait for the window. */
   readonly sendCallMs: Percentiles
-  /** The time from the application's call of `send()` to the push, including the wait for the window. */
+  /** The time from the application's call to `send()` until the push, including the wait for the window. */
   readonly callToPushMs: Percentiles
-  /** The generator's lateness: the time from the due time to the call. Null without a rate. */
+  /** The delay between a message's due time and the generator's call. Null without a rate. */
   readonly callLateMs: Percentiles | null
-  /** The messages sent in each span of time, in order; empty without `spanMs`. */
+  /** The latencies of the messages sent in each span, in order; empty without `spanMs`. */
   readonly spans: readonly SpanLatencies[]
 }
 
@@ -50,13 +50,13 @@ export interface SpanLatencies {
 export interface RunRecords {
   readonly plan: Plan
   readonly startMs: number
-  /** Calls of `send()`, with or without a reply. */
+  /** The number of calls to `send()`, whether or not a reply arrived. */
   readonly called: number
   /** The prefix of each generator's files. */
   readonly records: readonly string[]
   /** The length of a span, or null for no spans. */
   readonly spanMs: number | null
-  /** The pairs of a backlog, for `Verdict.drain`. */
+  /** The number of pairs in a backlog, required for `Verdict.drain`. */
   readonly pairs?: number
 }
 
@@ -64,8 +64,8 @@ export interface RunRecords {
 const WARM_PAIRS = 0.9
 
 /**
- * How a backlog drains. The first arrivals, until nine tenths of the pairs have had one, are a warm-up: the recipients
- * connect, and agree on a key with each sender. The tenths are those of the other messages.
+ * The times of a draining backlog. The warm-up lasts until nine tenths of the pairs have had an arrival: meanwhile the
+ * recipients connect and agree on a key with each sender. The remaining messages are divided into tenths.
  */
 export interface DrainTimes {
   readonly warmUp: { readonly messages: number; readonly ms: number }
@@ -103,9 +103,9 @@ class Tally {
   }
   readonly #spans: Latencies[] = []
   readonly #arrived: Bits
-  /** Acked but not arrived: when it counts as sent, and when `send()` was called. */
+  /** Acked messages that have not arrived: when each counts as sent, and when `send()` was called. */
   readonly #acked = new Waiting()
-  /** Arrived but not acked so far. */
+  /** Messages that have arrived and are not acked yet. */
   readonly #early = new Waiting()
   /** The newest message of each pair. */
   readonly #latest = new Map<number, number>()
@@ -249,7 +249,7 @@ class DrainClock {
     return { warmUp: this.#warmUp, tenthMessages: this.#tenth, tenthsMs: this.#tenthsMs }
   }
 
-  /** @param pairs - those that have had a message */
+  /** @param pairs - the number of pairs that have had a message */
   arrived(atMs: number, pairs: number): void {
     this.#fromMs = Math.min(this.#fromMs, atMs)
     this.#count += 1
@@ -282,7 +282,7 @@ interface Known {
   readonly id: Buffer
 }
 
-/** Messages of which one side is known: time and envelope id by message number, in plain arrays. */
+/** The messages of which one side is known. Plain arrays hold their times and envelope ids. */
 class Waiting {
   readonly #slots = new Map<number, number>()
   readonly #free: number[] = []
@@ -321,7 +321,6 @@ class Waiting {
     for (const [number, slot] of this.#slots) yield [number, this.#times[slot]!]
   }
 
-  /** The ids in hex. */
   get ids(): string[] {
     return [...this.#slots.values()].map((slot) =>
       this.#ids.toString('hex', slot * ID_BYTES, slot * ID_BYTES + ID_BYTES),

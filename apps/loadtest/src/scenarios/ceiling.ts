@@ -1,7 +1,7 @@
 /**
- * Two scenarios that search for a ceiling, the highest rate that the broker holds: of messages between peers, and of
- * requests over HTTP. The search climbs a ladder of rates, then repeatedly splits the interval between the last good
- * and the first bad one.
+ * Two scenarios search for the highest rate that the broker sustains: one for messages between peers, one for HTTP
+ * requests. The search climbs a ladder of rates, then repeatedly splits the interval between the last good and the
+ * first bad rate.
  */
 
 import { atRate } from '@sealpost/harness/programs/pace'
@@ -85,7 +85,7 @@ export function highestGood<Found>(attempts: readonly Attempt<Found>[]): Attempt
   return attempts.filter(({ isGood }) => isGood).toSorted((a, b) => b.rate - a.rate)[0]
 }
 
-/** The lowest rate above the highest good one; undefined if none was tried or none was bad. */
+/** Returns the lowest bad rate above the highest good one, or undefined if there is none. */
 export function lowestBad(attempts: readonly Attempt<unknown>[]): number | undefined {
   const best = highestGood(attempts)?.rate ?? 0
   const rates = attempts.map(({ rate }) => rate).filter((rate) => rate > best)
@@ -98,7 +98,7 @@ function searchOf({ options }: RunContext, full: Search, quick: Search): Search 
   return options.isQuick ? quick : full
 }
 
-/** `--seconds`, or enough seconds for a p99. */
+/** Returns `--seconds`, or enough seconds for a p99. */
 const secondsAt = ({ options }: RunContext, rate: number, least: number): number =>
   options.asked.seconds ?? Math.max(least, secondsFor(99, rate))
 
@@ -109,7 +109,7 @@ const SEARCH_FACT: Fact = [
   'a rate fails if two attempts miss it; the climb ends after two failed rates, then the interval below is bisected',
 ]
 
-/** The report text that both scenarios share. */
+/** Returns the report text that both scenarios share. */
 function outcomeOf<Found>(attempts: readonly Attempt<Found>[], unit: 'messages' | 'requests', rateMin: number) {
   const best = highestGood(attempts)
   const bad = lowestBad(attempts)
@@ -151,7 +151,7 @@ async function runThroughput(context: RunContext, teardown: Teardown): Promise<F
   return throughputFindings(attempts, target.version.limits)
 }
 
-/** With too few samples for a p99, a rate is held if nothing fails. */
+/** With too few samples for a p99, a rate counts as held if nothing fails. */
 const isBelowCeiling = (result: LoadResult): boolean =>
   isClean(result) && (result.delivered < samplesFor(99) || result.e2eMs.p99 <= P99_MS_MAX)
 
@@ -243,7 +243,7 @@ async function runHttpCeiling(context: RunContext, teardown: Teardown): Promise<
   return httpFindings(attempts, stage)
 }
 
-/** An open loop: a request is sent when it is due, whether or not earlier ones have their responses. */
+/** Runs an open loop: each request is sent when it is due, whether or not earlier ones have their responses. */
 async function requestsAt(
   { target }: RunContext,
   stage: HttpStage,

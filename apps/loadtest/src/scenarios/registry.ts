@@ -1,4 +1,4 @@
-/** All scenarios. To add one, create a file in a folder here, add a line below, and a size in `mixed`. */
+/** Lists all scenarios. To add one, create a file in a folder here, add a line below, and a size in `mixed`. */
 
 import { soak } from '../soak/soak.ts'
 import { httpCeiling, throughput } from './ceiling.ts'

@@ -34,9 +34,9 @@ export interface ScenarioResult extends Findings, RunConditions {
   readonly summary: string
   readonly reported: string | null
   readonly bar: string
-  /** Whether it ran smaller and shorter than its workload. */
+  /** Whether the scenario ran in a smaller and shorter form. */
   readonly isShort: boolean
-  /** Whether the broker may be faster than its (true) figures. */
+  /** Whether the broker may be faster than its figures, which are true. */
   readonly generatorWasLimit: boolean
   readonly isGood: boolean
   readonly seconds: number
@@ -124,7 +124,7 @@ async function measure(scenario: Scenario, context: RunContext, own: Teardown): 
       ...(isCounted ? [countedSheet(counted)] : []),
     ],
     graphs: [...found.graphs, ...(hasUsage ? [] : usageGraphs(usage.series))],
-    // The broker's times include its own waits, so they are judged only without the server's times.
+    // The broker's times include its own waits, so they are judged only if the server's times are missing.
     checks: [...found.checks, ...(isCounted ? countedChecks(counted) : statementChecks(times))],
     figures: { ...found.figures, ...times },
     isBarJudged: found.isBarJudged ?? found.checks.every(isJudged),

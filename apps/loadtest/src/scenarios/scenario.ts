@@ -1,5 +1,5 @@
 /**
- * A scenario is a workload with a name, requirements for its figures, and findings. This file also has the building
+ * A scenario is a workload with a name, requirements for its figures, and findings. This file also defines the building
  * blocks of findings.
  */
 
@@ -14,7 +14,6 @@ import type { RunContext } from '../run/run.ts'
 
 export interface Scenario {
   readonly name: string
-  /** The description in the help. */
   readonly summary: string
   /** The figures of a published performance report for this workload; null if there is no such report. */
   readonly reported: string | null
@@ -30,7 +29,7 @@ export interface Sheet {
 
 /** A requirement, and whether it is met. */
 export interface Check {
-  /** `mail`: the fate of the messages, which a busy machine does not affect. `cost`: time, memory and the like. */
+  /** `mail` concerns the fate of the messages, which a busy machine does not affect; `cost` concerns time and memory. */
   readonly about: 'mail' | 'cost'
   readonly isMet: boolean
   /** False if there were too few samples; `isMet` then means nothing. */
@@ -45,7 +44,7 @@ export interface GraphLine {
 
 export interface Graph {
   readonly title: string
-  /** The name of the axis, or an axis with labels of its own. */
+  /** The name of the axis, or an axis with its own labels. */
   readonly x: string | Axis
   readonly y: string
   readonly lines: readonly GraphLine[]
@@ -54,7 +53,6 @@ export interface Graph {
 export type HistogramChart = Bars
 
 export interface Findings {
-  /** The outcome in a few words. */
   readonly headline: string
   /** The figure that the bar applies to. */
   readonly shown: string
@@ -83,7 +81,7 @@ interface Size {
   readonly seconds: number
 }
 
-/** The scenario's own size, or the short one of `--quick`; the command line overrides both. */
+/** The scenario's own size, or the short size for `--quick`; the command line overrides both. */
 export function sizeOf({ options }: RunContext, full: Size, quick: Size): Size {
   const { peers, seconds } = options.asked
   const own = options.isQuick ? quick : full
@@ -93,7 +91,7 @@ export function sizeOf({ options }: RunContext, full: Size, quick: Size): Size {
 export const mailCheck = (isMet: boolean, sentence: string): Check => ({ about: 'mail', isMet, sentence })
 export const costCheck = (isMet: boolean, sentence: string): Check => ({ about: 'cost', isMet, sentence })
 
-/** Measures the CPU of this process, which runs the peers of some scenarios. */
+/** Measures the CPU time of this process, which runs the peers of some scenarios. */
 export class Effort {
   readonly #startMs = performance.now()
   readonly #start = process.cpuUsage()
@@ -105,28 +103,28 @@ export class Effort {
   }
 }
 
-/** Always met: figures limited by the generator are true, but say less about the broker. */
+/** This check is always met: figures limited by the generator are true, but say less about the broker. */
 export function generatorCheck(share: number): Check {
   const used = `${percent(share)} of a core`
   if (!wasLimit(share)) return costCheck(true, `The load generator was not the limit (${used}).`)
   return costCheck(true, `Warning: the load generator was the limit (${used}). The broker may be faster.`)
 }
 
-/** A percentile depends on the samples beyond it; with fewer than these, one slow sample would decide. */
+/** The samples required beyond a percentile. With fewer, one slow sample would determine it. */
 const BEYOND = 10
 
-/** The samples that a percentile needs: 200 for p95, 1,000 for p99. */
+/** Returns the number of samples that a percentile needs: 200 for p95, 1,000 for p99. */
 export function samplesFor(percent: number): number {
   const needed = (BEYOND * 100) / (100 - percent)
   return Math.ceil(Number(needed.toFixed(6))) // floating-point error: 100 - 99.9 is a little less than 0.1
 }
 
-/** The number of seconds after which a steady rate has produced enough samples for a percentile. */
+/** Returns the number of seconds after which a steady rate has produced enough samples for a percentile. */
 export const secondsFor = (percent: number, perSecond: number): number => Math.ceil(samplesFor(percent) / perSecond)
 
 interface PercentileBound {
   readonly percent: number
-  /** The number of samples; for several percentiles, the smallest. */
+  /** The number of samples. For several percentiles, the smallest number. */
   readonly samples: number
   readonly ms: number
   readonly maxMs: number
@@ -134,7 +132,7 @@ interface PercentileBound {
   readonly of: string
 }
 
-/** Checks a percentile against its bound. With too few samples it is not judged, and counts as met. */
+/** Checks a percentile against its bound. With too few samples, the percentile is not judged and counts as met. */
 export function percentileCheck({ percent, samples, ms, maxMs, of }: PercentileBound): Check {
   const name = `p${percent} of ${count(samples)} ${of}`
   const needed = samplesFor(percent)
@@ -153,7 +151,7 @@ export function latencySheet(rows: readonly (readonly [name: string, of: Latenci
   }
 }
 
-/** One line for each row, from the median up. */
+/** Returns a graph with one line for each row, from the median up. */
 export function spectrumGraph(rows: readonly (readonly [name: string, spectrum: readonly Quantile[]])[]): Graph {
   const lines = rows.map(([name, spectrum]) => spectrumLine(name, spectrum))
   const title = lines.length === 1 ? `Latency by percentile: ${lines[0]!.name}` : 'Latency by percentile'
@@ -162,7 +160,7 @@ export function spectrumGraph(rows: readonly (readonly [name: string, spectrum: 
 
 type PercentileName = 'p50' | 'p95' | 'p99'
 
-/** One line for each percentile. */
+/** Returns a graph with one line for each percentile. */
 export function percentilesGraph(
   title: string,
   x: string,
@@ -179,7 +177,7 @@ export const memoryGraph = (x: string, points: GraphLine['points']): Graph => ({
   ...{ title: BROKER_MEMORY, x, y: 'MB', lines: [{ name: 'RSS', points }] },
 })
 
-/** Graphs of CPU and memory over time, each with the highest value of any broker. */
+/** Returns graphs of CPU and memory over time. Each shows the highest value of any broker. */
 export function usageGraphs(samples: readonly UsageSample[]): Graph[] {
   if (samples.length < 2) return []
   const pointsOf = (pick: 'brokerRssMb' | 'brokerFd') =>

@@ -1,4 +1,4 @@
-/** The duration of statements during a scenario: from the server, if it has `pg_stat_statements`, and from the broker. */
+/** Reports the duration of statements during a scenario, from the server if it has `pg_stat_statements`, and from the broker. */
 
 import { count, type Fact, figure } from '@sealpost/harness/report/text'
 import { p95BoundMs, type StatementStats } from '@sealpost/store'
@@ -30,7 +30,7 @@ export class StatementCounts {
     this.#before = new Map(before.map((each) => [each.text, each]))
   }
 
-  /** The statements since the beginning, the slowest in total first; null if the server does not count them. */
+  /** Returns the statements since the beginning, the slowest in total first; null if the server does not count them. */
   async end(): Promise<StatementStats[] | null> {
     const after = await this.#target.databases.first.statements().catch(() => null) // the run reports a server that ends
     if (!after) return null
@@ -58,7 +58,7 @@ export function countedSheet(counted: readonly StatementStats[]): Sheet {
   return { head: ['time in the server', 'calls', 'mean', 'p95 at most', 'max ms'], rows }
 }
 
-/** The server keeps no percentiles. A computed p95 bound above the limit proves nothing, but a mean above it does. */
+/** The server keeps no percentiles. A computed p95 bound above the limit proves nothing, but a mean above the limit does. */
 export function countedChecks(counted: readonly StatementStats[] | null): Check[] {
   const judged = (counted ?? []).filter(({ text, calls }) => calls >= CALLS_JUDGED_MIN && !STREAM.test(text))
   if (judged.length === 0) return []
@@ -75,7 +75,7 @@ export function countedChecks(counted: readonly StatementStats[] | null): Check[
 
 export interface StatementTimes {
   readonly commits: number
-  /** The upper bound of the histogram's bucket in ms; a minute beyond the last bucket. */
+  /** Returns the upper bound of the histogram's bucket in ms, or a minute beyond the last bucket. */
   readonly commitMsP95: number
   readonly claims: number
   readonly claimMsP95: number
@@ -83,7 +83,7 @@ export interface StatementTimes {
 
 const BEYOND_SECONDS = 60
 
-/** The statements since the broker's start, measured by its driver; null if its metrics are not accessible. */
+/** Returns the statements since the broker's start, measured by its driver; null if its metrics are not accessible. */
 export async function statementTimes(adminUrl: string | null): Promise<StatementTimes | null> {
   const metrics = await scrapeMetrics(adminUrl)
   if (metrics === null) return null

@@ -1,4 +1,4 @@
-/** The results of a soak: a row per minute, and whether the last minute is still like the second. */
+/** Reports the results of a soak: one row per minute, and whether the last minute still performs like the second. */
 
 import type { Percentiles } from '@sealpost/harness/report/latencies'
 import {
@@ -28,14 +28,14 @@ export interface SoakFigures {
   readonly series: readonly SoakSample[]
 }
 
-/** The time at which the snapshot is held, in seconds after the start. */
+/** The period during which the snapshot is held, in seconds after the start. */
 export interface Hold {
   readonly fromSeconds: number
   readonly toSeconds: number
 }
 
 export interface BacklogFigures extends Drained {
-  /** The same load before the soak, without a backlog. */
+  /** The latencies under the same load before the soak, without a backlog. */
   readonly aloneMs: Percentiles
   /** The p99 with the backlog divided by the p99 without it. */
   readonly p99Ratio: number
@@ -81,10 +81,10 @@ export interface SoakVerdict {
 }
 
 const MINUTE_S = 60
-/** The second, the last, and some spans between them. */
+/** The second span, the last one, and some spans between them. */
 const SPANS_MIN = 5
 
-/** A minute, or less in a soak of less than five minutes. */
+/** One minute, or less in a soak shorter than five minutes. */
 export const spanSecondsOf = (soakSeconds: number): number => Math.min(MINUTE_S, soakSeconds / SPANS_MIN)
 
 interface SoakRecord {
@@ -124,14 +124,14 @@ function mostBytes(samples: readonly SoakSample[]): Record<string, number> {
   return bytes
 }
 
-/** The tolerance for latencies. */
+/** The maximum ratio of the latencies in the last and the second span. */
 const SLOWER_MAX = 1.5
-/** The tolerance for the broker's memory, which the runtime returns late. */
+/** The maximum ratio of the broker's memory in the last and the second span. The runtime returns memory late. */
 const FATTER_MAX = 1.25
 const MEMORY_SLACK_MB = 32
 /** In a span of seconds, one slow fsync affects more than one percent of the messages. */
 const SHORT_SLACK_MS = 50
-/** The runtime is still warming up in a short soak's second span. */
+/** In a short soak the runtime is still warming up during the second span. */
 const SHORT_SLACK_MB = 64
 /** A short soak has no vacuum, and each message leaves dead rows and index entries behind. */
 const SHORT_BYTES_EACH = 2_000
@@ -145,7 +145,7 @@ const DEAD_SLACK = 10_000
 
 export function soakVerdicts(rows: readonly SoakRow[], hold: Hold | null): SoakVerdict[] {
   const [second, last] = [rows[1]!, rows.at(-1)!]
-  // The queue reuses the space that it took because of a held snapshot but does not return it, so it must not grow
+  // The queue reuses but never returns the space that it took while a snapshot was held, so it must not grow
   // further.
   const settled = hold ? (rows.find(({ fromSeconds }) => fromSeconds >= hold.toSeconds) ?? last) : second
   return [
@@ -183,7 +183,7 @@ function memoryVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
 const isShort = ({ fromSeconds }: SoakRow): boolean => fromSeconds < MINUTE_S
 const spanOf = (second: SoakRow): string => (isShort(second) ? `${figure(second.fromSeconds)} s` : 'minute')
 
-/** The number of messages between the two spans. */
+/** The number of messages delivered between the two spans. */
 const messagesBetween = (second: SoakRow, last: SoakRow): number =>
   last.delivered * ((last.fromSeconds - second.fromSeconds) / (second.fromSeconds || 1))
 
@@ -221,13 +221,13 @@ const megabytes = (bytes: number): string => `${figure(bytes / 1e6)} MB`
 
 /** A smaller tenth of a backlog says nothing about its rate. */
 const TENTH_MIN = 1_000
-/** The rate of the slowest tenth of a drain by that of the fastest. */
+/** The minimum ratio of the rates of a drain's slowest and fastest tenth. */
 const TENTHS_RATIO_MIN = 0.85
 
-/** The rates of a drain, after its warm-up. */
+/** The rates of a drain after its warm-up. */
 export interface DrainTenths extends Pick<DrainTimes, 'warmUp' | 'tenthMessages'> {
   readonly perSecond: readonly number[]
-  /** The slowest by the fastest. */
+  /** The slowest rate divided by the fastest. */
   readonly ratio: number
 }
 

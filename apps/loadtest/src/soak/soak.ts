@@ -1,6 +1,6 @@
 /**
- * A soak: an open loop for minutes or hours, with regular samples of storage and broker. In its middle another session
- * may hold a snapshot, while a backlog waits for absent peers.
+ * Runs an open loop for minutes or hours, with regular samples of storage and broker. In the middle of the run another
+ * database session may hold a snapshot, while a backlog waits for absent peers.
  */
 
 import { join } from 'node:path'
@@ -61,7 +61,7 @@ export interface SoakOutcome {
   readonly figures: SoakFigures
 }
 
-/** The maximum length of the run before a backlog, of which only the second half counts. */
+/** The maximum length of the preceding run without a backlog. Only its second half counts. */
 const ALONE_SECONDS = 60
 
 export async function runSoak(context: RunContext, setup: SoakSetup, teardown: Teardown): Promise<SoakOutcome> {
@@ -98,7 +98,7 @@ export async function runSoak(context: RunContext, setup: SoakSetup, teardown: T
   return { result: resultOf(outcome, target, options), spans, figures }
 }
 
-/** Returns whether its verdicts are met, and the backlog arrived intact. */
+/** Returns whether the verdicts are met and the backlog arrived intact. */
 export function isSteady({ verdicts, backlog }: SoakFigures): boolean {
   const isDrained =
     backlog === null || (backlog.delivered === backlog.messages && backlog.misdelivered + backlog.outOfOrder === 0)
@@ -235,7 +235,7 @@ class Backlog {
     }
   }
 
-  /** @returns the number of calls of `send` */
+  /** @returns the number of calls to `send` */
   async #runShare(name: string, peers: Share): Promise<number> {
     const { target, display, options } = this.#context
     const first = { ...target, shards: target.shards.slice(0, 1) }

@@ -13,7 +13,7 @@ export interface Ended {
   code: number | null
   out: string
   err: string
-  /** The folder for its temporary files, to check what remains. */
+  /** The folder for temporary files, which a test checks for remaining files. */
   left: string[]
 }
 
@@ -103,7 +103,7 @@ export class LoadTestWorld {
   }
 }
 
-/** Running programs with this text in their environment. Programs that a run started inherit its TMPDIR, orphans included. */
+/** Returns the running programs with this text in their environment. A run's programs inherit its TMPDIR, even as orphans. */
 export async function programsOf(marker: string): Promise<string[]> {
   const pids = (await readdir('/proc').catch(() => [])).filter((name) => /^\d+$/.test(name))
   const found: string[] = []

@@ -26,7 +26,7 @@ interface Surroundings extends BrokerSetting {
   readonly ledger: LedgerWriter
 }
 
-/** Times are short so that each of them occurs many times in a run. The verdict doesn't depend on them. */
+/** The times are short, so that each timer fires many times in a run. The verdict doesn't depend on them. */
 export const SETTINGS: Readonly<Record<string, string>> = {
   HOST: '127.0.0.1',
   PORT: '0',

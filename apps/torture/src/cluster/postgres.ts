@@ -1,4 +1,4 @@
-/** The Postgres of a run: scenarios kill, stop and restart it on its folder and port; the checker reads its final rows. */
+/** The Postgres of a run. Scenarios kill, stop and restart it with its folder and port; the checker reads its final rows. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -8,7 +8,7 @@ import { type Database, openDatabase } from '@sealpost/pg'
 import { assert, OperatingError, type PeerKey } from '@sealpost/std'
 
 export interface PostgresSetting extends Pick<EmbeddedOptions, 'dataDir' | 'settings' | 'environment'> {
-  /** A running server that scenarios can't kill or stop. */
+  /** A running server that scenarios must not kill or stop. */
   readonly url?: string
 }
 
@@ -110,7 +110,6 @@ export class Postgres {
     throw new OperatingError('postgres_silent', `Postgres accepted no connection within ${ANSWERS_WITHIN_MS} ms.`)
   }
 
-  /** Counts the connections of the brokers. */
   async backends(): Promise<Backend[]> {
     const rows = await this.#db.run(
       (sql) => sql<Backend[]>`select pid, application_name as name from pg_stat_activity

@@ -28,7 +28,7 @@ export interface TortureClusterOptions extends BrokerSetting, PopulationSetting 
 /** The length of the run, which scales durations and amounts. */
 export type Measure = 'short' | 'full'
 
-/** A run is stuck if no message moved for this time, or if a condition did not hold within that time again. */
+/** A run is stuck if no message moved for `STUCK_AFTER_MS`, or if a condition did not hold within `WAITED_TOO_LONG_MS`. */
 const STUCK_AFTER_MS = 90_000
 const WAITED_TOO_LONG_MS = 300_000
 const LOOK_MS = 20
@@ -153,9 +153,7 @@ export class TortureCluster {
     }
   }
 
-  /**
-   * Stops the traffic and waits until the queue is empty. @returns what is left if the queue is stuck; otherwise null
-   */
+  /** Stops the traffic and waits until the queue is empty. @returns what remains if the queue is stuck, otherwise null */
   async drain(): Promise<string | null> {
     const { population, postgres } = this
     try {

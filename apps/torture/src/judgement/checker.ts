@@ -1,7 +1,7 @@
 /**
  * Checks a history against the promises. An acked message is delivered, queued, or dead for a reason (P1, P2). No peer
- * receives what was not sent to it (P4, P9). One send is one delivery (P5). First deliveries keep their order (P6).
- * Each further push has a cause (P7), and the application does not see it (P8).
+ * receives a message that was not sent to it (P4, P9). One send is one delivery (P5). First deliveries keep their order
+ * (P6). Each further push has a cause (P7), and the application does not see it (P8).
  */
 import type { Break, History, Push, Sent } from './ledger.ts'
 
@@ -141,12 +141,12 @@ function* struck({ leftovers, byEnvelope }: History): Generator<Breach> {
 
 const CAUSES = ['session', 'lease', 'fence', 'clock', 'retry'] as const
 /**
- * Why a delivery was pushed again (P7), as far as the ledger shows it.
+ * The cause of a repeated push (P7), as far as the ledger shows it.
  * - `session`: the session ended before the settlement was committed.
  * - `lease`: the delivery was not settled within the lease.
- * - `fence`: a reply of the database was lost, which voids the leases that it may have contained.
+ * - `fence`: a reply from the database was lost, which voids the leases that it may have contained.
  * - `clock`: the database's clock was set.
- * - `retry`: the recipient asked for it.
+ * - `retry`: the recipient asked for a retry.
  */
 export type Cause = (typeof CAUSES)[number]
 

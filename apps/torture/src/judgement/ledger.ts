@@ -31,7 +31,7 @@ export type LedgerEvent = { readonly atMs: number } & (
   | { readonly e: 'pushed'; readonly peer: number; readonly session: number; readonly items: readonly PushedItem[] }
   | { readonly e: 'settled'; readonly peer: number; readonly session: number; readonly ids: readonly number[] }
   /**
-   * The application received the message. `isWhole`: body, sender and recipient are those of the send. `life` counts
+   * The application received the message. `isWhole`: whether body, sender and recipient match the send. `life` counts
    * the starts of the peer, each with a new inbox.
    */
   | ({
@@ -46,9 +46,9 @@ export type LedgerEvent = { readonly atMs: number } & (
   | { readonly e: 'put off'; readonly peer: number; readonly envelopeId: string }
   /** The SDK detected tampering. */
   | { readonly e: 'alarm'; readonly peer: number; readonly what: string; readonly envelopeId: string }
-  /** This program did not run since `sinceMs`. */
+  /** This program has not run since `sinceMs`. */
   | { readonly e: 'stood still'; readonly sinceMs: number }
-  /** `peers`: the affected ones; null for all. */
+  /** `peers`: the affected peers; null for all. */
   | { readonly e: 'fault'; readonly no: number; readonly scenario: string; readonly peers: readonly number[] | null }
   | { readonly e: 'repaired'; readonly no: number }
   /** The broker logged a failed database operation. */
@@ -88,7 +88,6 @@ export async function* readLedger(files: readonly string[]): AsyncGenerator<Ledg
     for await (const line of createInterface({ input: createReadStream(file) })) yield JSON.parse(line) as LedgerEvent
 }
 
-/** A delivery that reached its recipient's socket. */
 export interface Push {
   readonly atMs: number
   readonly peer: number
@@ -98,7 +97,6 @@ export interface Push {
   readonly attempt: number
 }
 
-/** An envelope that reached its recipient's application. */
 interface Got {
   readonly atMs: number
   readonly peer: number
@@ -114,7 +112,7 @@ export interface Sent {
   readonly sentAtMs: number
   ackedAtMs: number | null
   refusedWith: string | null
-  /** Taken from the message's ack or from the recipient's application. */
+  /** The id is taken from the message's ack or from the recipient's application. */
   envelopeId: string | null
 }
 
@@ -141,7 +139,7 @@ export interface History {
   readonly putOffAtMs: ReadonlyMap<string, readonly number[]>
   readonly alarms: readonly Extract<LedgerEvent, { e: 'alarm' }>[]
   readonly breaks: readonly Break[]
-  /** Times during which something may not have run: faults, and programs without CPU time. */
+  /** Periods during which a program may not have run, because of a fault or a lack of CPU time. */
   readonly stalls: readonly { readonly fromMs: number; readonly untilMs: number }[]
   /** The times of logged failures, ascending. */
   readonly brokerFailuresMs: readonly number[]

@@ -1,4 +1,4 @@
-/** The verdict on each scenario: its figures, and whether the promises held. */
+/** Judges each scenario: computes its figures, and whether the promises held. */
 
 import type { Cause } from './checker.ts'
 import { type Breach, type CheckOptions, findingsOf, noRepeats, type Rule } from './checker.ts'
@@ -14,7 +14,7 @@ type ScenarioOutcome =
 export interface VerdictLine {
   readonly scenario: string
   readonly outcome: ScenarioOutcome
-  /** Why the outcome is not `held`. */
+  /** The reason if the outcome is not `held`. */
   readonly reasons: readonly string[]
   readonly rounds: number
   readonly acked: number
@@ -28,11 +28,10 @@ export interface VerdictLine {
   readonly longestPauseMs: number
   /** The longest time from the end of a fault to the first new ack of an affected peer; null if there was none. */
   readonly recoveryMs: number | null
-  /** The highest memory use of a broker. */
   readonly brokerRssMb: number | null
 }
 
-/** What the run noticed besides the ledgers. */
+/** The observations of a run besides its ledgers. */
 export interface Noticed {
   /** Failures of the whole run, such as a broker that died or a queue that never emptied. */
   readonly faults: readonly string[]

@@ -1,6 +1,6 @@
 /**
- * One peer of the population: the real SDK, with every send and delivery recorded in the ledger. A custom WebSocket
- * records pushes and settles too, because the SDK hides duplicates from the application.
+ * Runs one peer of the population: the real SDK, with every send and delivery recorded in the ledger. A custom
+ * WebSocket records pushes and settles too, because the SDK hides duplicates from the application.
  */
 import { boxKeysFromSecret, signingKeysFromSeed } from '@sealpost/identity'
 import { decodeClientFrame, decodeServerFrame } from '@sealpost/protocol'

@@ -18,7 +18,7 @@ export interface PeerSetup {
   readonly url: string
   readonly brokerKey: PeerKey
   readonly roles: readonly Role[]
-  /** The whole population, by number. */
+  /** All peers of the run, by number. */
   readonly keys: readonly PeerKey[]
   /** The permitted recipients of each peer, by number. */
   readonly correspondents: readonly (readonly number[])[]
@@ -37,7 +37,6 @@ export type PeerCommand =
   | { readonly do: 'burst'; readonly from: number; readonly to: number; readonly count: number; readonly kind: Kind }
   /** How long an application works on each message. */
   | { readonly do: 'dawdle'; readonly peers: readonly number[]; readonly forMs: number }
-  /** Writes the buffered lines of the ledger. */
   | { readonly do: 'flush' }
 
 export interface PeerProgress {
@@ -61,7 +60,7 @@ interface Cast {
   readonly peers: number
   /** Whether the peers are writers, which write only to each other; other peers are silent. */
   readonly isWriting: boolean
-  /** How many peers, counted from the end, receive while they are absent and join at the end. */
+  /** The number of peers, counted from the last one, that receive messages while absent and join at the end. */
   readonly sleepers: number
   /** Whether they connect without a proxy, because there are too many of them. */
   readonly isDirect?: boolean
@@ -108,7 +107,7 @@ export async function invite({ casts, meshes: count }: PopulationSetting): Promi
 }
 
 interface ProgramOptions {
-  /** Progress by program. */
+  /** The progress of each program. */
   readonly urls: readonly string[]
   readonly brokerKey: PeerKey
   readonly ledgerFiles: readonly string[]

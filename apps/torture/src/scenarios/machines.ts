@@ -1,4 +1,4 @@
-/** Machines whose disk is full or whose clock is set. Each scenario needs its own Postgres or brokers. */
+/** Injects machines whose disk is full or whose clock is set. Each scenario needs its own Postgres or brokers. */
 import { spawnSync } from 'node:child_process'
 import { chmodSync, closeSync, mkdtempSync, openSync, rmSync, writeFileSync, writeSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,4 +1,4 @@
-/** Peers that hang, are slow, never read, are absent, reject a message at every attempt, or are very numerous. */
+/** Injects peers that hang, are slow, never read, are absent, reject a message at every attempt, or are very numerous. */
 
 import { peakRssMb } from '@sealpost/harness/programs/machine'
 import { OperatingError } from '@sealpost/std'

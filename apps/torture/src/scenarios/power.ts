@@ -1,4 +1,4 @@
-/** Power loss: programs die at once and lose everything they wrote without fsync. */
+/** Simulates power loss: programs die at once and lose everything they wrote without fsync. */
 
 import { mkdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -47,7 +47,7 @@ export const storePowerLoss: TortureScenario = {
 
 const PROGRAM = join(import.meta.dirname, '../../../../packages/sdk/src/test/peer-process.ts')
 const TEXTS_PER_RUN = 500
-/** The first write that begins after a handler returned may have been in progress already; the second one contains its mark. */
+/** The first write after a handler returned may have begun before it returned; the second one contains the message's mark. */
 const WRITES_UNTIL_MARKED = 2
 
 /**
@@ -85,7 +85,7 @@ const isBusy = ({ sender, recipient }: Run): boolean =>
 
 type Args = Readonly<Record<'sender' | 'recipient', readonly string[]>>
 
-/** One sender and one recipient whose processes come and go over the same two stores. */
+/** One sender and one recipient, whose processes come and go over the same two stores. */
 class StoredPair {
   readonly recipient: PopulationMember
   readonly #args: Args

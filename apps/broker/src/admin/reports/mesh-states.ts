@@ -1,4 +1,4 @@
-/** The mail flow of each mesh: the census, combined with the sessions of this broker. */
+/** Reports the mail flow of each mesh, from the census and the sessions of this broker. */
 import type { LivePeer } from '@sealpost/core'
 import type { Flow, MeshState, WaitingPeer, WaitReason } from '@sealpost/operator'
 import { wholeUnits } from '@sealpost/operator/texts'
@@ -9,7 +9,7 @@ import { Cached, type Census, type MeshWaiting, type WaitingCount } from './quot
 
 /** Decides whether messages flow, and if not, why. The console, the CLI and tests share it. */
 
-/** The default lease. A delivery that a peer is processing is not late before this time. */
+/** The default lease. A delivery that a peer is processing is not late before this time has passed. */
 const BEHIND_AFTER_MS = 30_000
 
 interface WaitingFor {

@@ -1,4 +1,4 @@
-/** The use of each quota of a mesh, and its largest user. Reads as many rows as the quotas allow: don't poll it every second. */
+/** Reports the use of each quota of a mesh, and its largest user. Reads as many rows as the quotas allow, so poll it rarely. */
 import type { Quota, QuotaList } from '@sealpost/operator'
 import type { Database } from '@sealpost/pg'
 import type { SenderBacklog } from '@sealpost/protocol'
@@ -22,8 +22,8 @@ import { type Config, limitsOf } from '../../config/config.ts'
 
 /**
  * Counts the waiting deliveries by mesh and recipient with a continuous scan of the queue, a few thousand rows at a
- * time. On a long queue the scan pauses after each read for fifty times its duration, up to five seconds: slower counts
- * are better than slower messages.
+ * time. On a long queue the scan pauses after each read for fifty times the read's duration, up to five seconds,
+ * because slower counts are better than slower messages.
  */
 export interface WaitingCount {
   readonly depth: number
@@ -45,7 +45,7 @@ export interface Counted {
   /** Infinity if nothing waits. */
   readonly oldestAtMs: Millis
   readonly meshes: ReadonlyMap<MeshId, MeshWaiting>
-  /** When the scan ended, by the monotonic clock; null before the first scan ends. */
+  /** When the last complete scan ended, by the monotonic clock; null before that. */
   readonly countedAtMs: Millis | null
 }
 
@@ -79,7 +79,7 @@ export class Census {
     void this.walk()
   }
 
-  /** The database does not respond: the counts may be outdated. */
+  /** Whether the database fails to respond, so that the counts may be outdated. */
   get isBlind(): boolean {
     return performance.now() - this.lookedAtMs > BLIND_AFTER_MS
   }

@@ -47,7 +47,7 @@ class PolledConnection implements Connection {
   private readonly ended: () => void
   private readonly socket: SocketId
   private waiting: Waiting | null = null
-  /** Deliveries that were pushed after their poll returned, each with the time of the push. */
+  /** Deliveries that were pushed after their poll had returned, each with the time of the push. */
   private readonly arrived = new Map<DeliveryId, { mail: PolledDelivery | ReceiptItem; atMs: Millis }>()
   private lost: LostItem[] = []
   private leaseMs: Millis = 0
@@ -57,7 +57,7 @@ class PolledConnection implements Connection {
   private creditSaid: number
   private idle: ReturnType<typeof setTimeout> | undefined
 
-  /** Opens the session with credit for the first poll. `idleMs`: how long after its last request it ends and calls `ended`. */
+  /** Opens the session with credit for the first poll. The session ends `idleMs` after its last request, and calls `ended`. */
   constructor(driver: Driver, member: Member, credit: number, options: { idleMs: Millis; ended: () => void }) {
     this.driver = driver
     this.member = member
@@ -221,7 +221,7 @@ type LostItem = FrameOf<'recovered'>['lost'][number]
 interface PollResult {
   readonly deliveries: readonly PolledDelivery[]
   readonly receipts: readonly ReceiptItem[]
-  /** The deliveries that left the queue unsettled while the peer was absent. Reported once. */
+  /** The deliveries that left the queue unsettled while the peer was absent. They are reported once. */
   readonly lost: readonly LostItem[]
 }
 
@@ -248,9 +248,9 @@ function handedJson({ push, terms, body }: PolledDelivery): Record<string, unkno
   return { ...item!.push, terms: item!.terms, body: item!.body }
 }
 
-/** The peers that poll. Each has at most one polling session, and no socket beside it. */
 const SETTLE_WITHIN_MS = 10_000
 
+/** Manages the peers that poll. Each has at most one polling session, and no socket besides it. */
 export class Inboxes {
   private readonly driver: Driver
   private readonly queue: Queue
@@ -264,7 +264,7 @@ export class Inboxes {
   }
 
   /**
-   * Waits for deliveries and returns an empty result on timeout. `takesOver`: replaces a socket of the same key.
+   * Waits for deliveries and returns an empty result on timeout. `takesOver`: whether to replace a socket of the same key.
    * @throws OperatingError if the database does not respond
    */
   async poll(holder: TokenHolder, poll: Poll & { readonly takesOver: boolean }): Promise<PollResult | HttpRefusal> {

@@ -1,4 +1,4 @@
-/** Readers of a conversation: its newest page, the page before it, and its members; then twice as many readers. */
+/** Readers fetch the newest page of a conversation, the page before it, and its members. Then twice as many readers do so. */
 
 import { HistoryFixture, readersOf } from '@sealpost/harness/members/history-fixture'
 import type { HttpReader, Reading } from '@sealpost/harness/members/http-peers'
@@ -37,7 +37,7 @@ const PAGE = 200
 const CONVERSATION = { messages: 20_000, bytes: 800 }
 /** A reader pauses between two pages. */
 const PAUSE_MS = 1_000
-/** A seq higher than that of any event. */
+/** Higher than the seq of any event. */
 const LAST = Number.MAX_SAFE_INTEGER
 
 interface ReadTally {

@@ -1,7 +1,4 @@
-/**
- * Members react to messages, so the number of reactions keeps increasing, while other members maintain the counts of
- * each message.
- */
+/** Members keep adding reactions to messages, while other members maintain the counts of each message. */
 
 import type { MeshAddress } from '@sealpost/harness/members/http-peers'
 import { identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
@@ -185,7 +182,7 @@ class Conversation {
       }
   }
 
-  /** Measures the current cost of an aggregate. */
+  /** Measures the current cost of aggregation. */
   async look(): Promise<void> {
     const [counter] = this.#counters as [Reactions]
     const messages = counter.targets

@@ -1,6 +1,6 @@
 /**
- * Replays the whole state as of a past time, over 30 days of events, and compares it with the time that the rows of the
- * same query take to leave Postgres. The full form has its own database, which it restarts before each response.
+ * Replays the whole state as of a past time over 30 days of events. Compares the duration with the time in which Postgres sends
+ * the rows of the same query. The full form has its own database, which it restarts before each response.
  */
 import { join } from 'node:path'
 import type { Readable } from 'node:stream'
@@ -41,7 +41,7 @@ export const replay: Scenario = {
 }
 
 const MB = 1_000_000
-/** `bytes` counts the sealed entries. */
+/** `bytes` is the size of the sealed entries. */
 const SIZES: readonly SpaceSize[] = [
   { entries: 11_000, bytes: 12 * MB, events: 300_000 },
   { entries: 22_000, bytes: 24 * MB, events: 400_000 },
@@ -201,7 +201,7 @@ interface ReplayRow {
   readonly space: FilledSpace
   readonly atOnce: number
   readonly oursMs: number
-  /** The same as lines of JSON; null if not measured. */
+  /** The duration of the same replay as lines of JSON; null if not measured. */
   readonly linesMs: number | null
   readonly copyMs: number
   readonly firstByteMs: number
@@ -245,7 +245,7 @@ interface ReplayCrowd {
   readonly isLiveClean: boolean
 }
 
-/** More readers than a published API could serve, while peers send to each other. */
+/** Reads with more readers than a published API could serve, while peers send to each other. */
 async function measureCrowd(context: RunContext, round: ReplayRound, teardown: Teardown): Promise<ReplayCrowd> {
   const { target, options, display } = context
   const { atOnce } = round

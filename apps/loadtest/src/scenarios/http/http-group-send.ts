@@ -1,4 +1,4 @@
-/** Messages to a group over HTTP at a steady rate: each is sealed once and sent in one request for all members. */
+/** Sends messages to a group over HTTP at a steady rate. Each message is sealed once and sent in one request for all members. */
 
 import {
   base64url,
@@ -31,7 +31,6 @@ import {
 import { failuresOf, HttpStage, type Ledger, soundCheck } from './stage.ts'
 
 const SENDERS = 5
-/** The rate of all senders together. */
 const PER_SECOND = 10
 const P95_MS_MAX = 300
 const LATE_MS = 15_000
@@ -123,7 +122,7 @@ async function broadcast(
   }
 }
 
-/** In the ledger each message has consecutive numbers, one per member. */
+/** The ledger gives each message consecutive numbers, one per member. */
 class BroadcastCrew {
   /** The time from when a message was due until it was stored for all members. */
   storedMs = new Latencies()

@@ -1,4 +1,4 @@
-/** Workers that send over HTTP, one request at a time: a ramp, then a steady rate, then without a pause. */
+/** Workers send over HTTP, one request at a time: first more and more workers, then at a steady rate, then without a pause. */
 
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, figure, percent, sum } from '@sealpost/harness/report/text'
@@ -9,7 +9,7 @@ import { failuresOf, HttpStage, type Ledger, soundCheck } from './stage.ts'
 
 /** The ramp's share of the time; the other two phases divide the rest. */
 const RAMP = 1 / 5
-/** Requests per worker; 10 workers make the 8 requests per second of the published report. */
+/** The interval between two requests of a worker. 10 workers make the 8 requests per second of the published report. */
 const EVERY_MS = 1_250
 const P95_MS_MAX = 300
 const ERROR_SHARE_MAX = 0.01

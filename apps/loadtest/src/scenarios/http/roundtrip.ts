@@ -1,4 +1,4 @@
-/** Many idle sockets, a few of which receive messages. Measures from an HTTP request to the push on a WebSocket. */
+/** Measures the time from an HTTP request to the push on a WebSocket, while many idle sockets are open. */
 import { atRate } from '@sealpost/harness/programs/pace'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, figure } from '@sealpost/harness/report/text'

@@ -145,7 +145,6 @@ class Listeners {
     return this.#peers.length
   }
 
-  /** Connections closed by the broker. */
   get dropped(): number {
     return this.#dropped
   }

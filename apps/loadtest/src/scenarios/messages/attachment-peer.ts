@@ -25,10 +25,10 @@ export interface FileOrder extends BrokerAddress {
     | { readonly way: 'down'; readonly text: string; readonly folder: string }
 }
 
-/** `rssMb` is the highest value so far, `baseMb` the value after the first chunk. */
+/** `rssMb` is the highest value so far, and `baseMb` the value after the first chunk. */
 type FileLine =
   | { readonly type: 'progress'; readonly bytes: number; readonly rssMb: number; readonly baseMb: number }
-  /** A chunk is sent or requested; `refused`: it was refused and will be repeated. */
+  /** A chunk is sent or requested; `refused`: the chunk was refused and will be repeated. */
   | { readonly type: 'chunk' | 'refused' }
   | { readonly type: 'done'; readonly result: string }
 
@@ -36,7 +36,7 @@ type FileLine =
 export class AttachmentPeer {
   /** Chunks that the peer sent or requested, without the refused ones. */
   chunks = 0
-  /** Its memory above the value after the first chunk. */
+  /** The growth of its memory beyond the value after the first chunk. */
   grownMb = 0
   readonly #program: JsonLinesProgram<FileLine>
   readonly #watchers = new Set<() => void>()

@@ -1,4 +1,4 @@
-/** All peers send to random others as fast as the window admits: one size, and a sweep over the number of peers. */
+/** All peers send to random others as fast as the window admits, with 100 peers, or in a sweep over the number of peers. */
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { count, figure, sum } from '@sealpost/harness/report/text'
 import { planOf } from '../../generators/plan.ts'
@@ -25,7 +25,7 @@ export interface EarlierRun {
   /** The burst of 100 peers × 1,000 messages, all called at once. */
   readonly burst: {
     readonly delivered: number
-    /** The time until the last delivery; in `PUBLISHED`, until the run was aborted. */
+    /** The time until the last delivery. In `PUBLISHED`, the time until the run was aborted. */
     readonly seconds: number
     readonly p50Ms: number
     readonly p99Ms: number
@@ -33,7 +33,7 @@ export interface EarlierRun {
     /** Null: not checked. */
     readonly outOfOrder: number | null
   }
-  /** The p99 from call to push in ms, by the number of peers, with 100 messages each. */
+  /** The p99 from call to push in ms, by the number of peers, with 100 messages per peer. */
   readonly sweepP99Ms: Readonly<Record<number, number>>
   /** Acked messages that were lost when the broker was killed; null: not tested. */
   readonly lostInKill: { readonly lost: number; readonly of: number } | null
@@ -53,10 +53,10 @@ export const RERUN: EarlierRun = {
   lostInKill: { lost: 4_999, of: 5_000 },
 }
 
-/** Messages per second of the rerun, because the published run did not deliver all messages. */
+/** The rate of the rerun in messages per second, because the published run did not deliver all messages. */
 export const RERUN_PER_SECOND = 1_372
 
-/** The better of both figures for the next smaller measured number of peers, or for the smallest one. */
+/** Returns the better of both figures for the next smaller measured number of peers, or for the smallest one. */
 export function bestSweepP99Ms(peers: number): number {
   const sizes = Object.keys(PUBLISHED.sweepP99Ms).map(Number)
   const size = sizes.findLast((each) => each <= peers) ?? sizes[0]!

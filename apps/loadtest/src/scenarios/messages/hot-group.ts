@@ -1,5 +1,5 @@
 /**
- * Everyone writes to one group, and to ten groups of the same members, in alternation. Shows whether one group is a bottleneck.
+ * Everyone writes to one group, and to ten groups of the same members, in alternation, to show whether one group is a bottleneck.
  */
 
 import type { Teardown } from '@sealpost/harness/programs/teardown'

@@ -1,7 +1,7 @@
 /**
- * All other workloads at once, smaller, on one broker, except `attachments`, which kills brokers; in addition one peer
- * sends all the time. The speed is reported without a requirement. The requirements are that no message is lost or
- * duplicated, and that a send succeeds in every second.
+ * Runs smaller forms of all other workloads at once on one broker, except `attachments`, which kills brokers. In
+ * addition one peer sends all the time. The speed is reported without a requirement. The requirements are that no
+ * message is lost or duplicated, and that a send succeeds in every second.
  */
 
 import { atRate } from '@sealpost/harness/programs/pace'
@@ -48,9 +48,8 @@ export const mixed: Scenario = {
 interface MixedPart {
   readonly scenario: Scenario
   readonly peers: number
-  /** The number of messages per peer. */
   readonly messages?: number
-  /** The number of messages per second, of all peers together. */
+  /** Messages per second, for all peers together. */
   readonly rate?: number
 }
 

@@ -1,4 +1,4 @@
-/** Small frames in both directions all the time, as in a live transcription, while peers join and query the broker's health. */
+/** Sends small frames in both directions all the time, as in a live transcription, while peers join and query the health. */
 
 import type { MeshMembers } from '@sealpost/harness/members/mesh'
 import { atRate } from '@sealpost/harness/programs/pace'
@@ -87,7 +87,7 @@ class Visitors {
   #work: Promise<unknown> = Promise.resolve()
   #isOver = false
 
-  /** Their program starts before the frames, because a start takes a core for half a second. */
+  /** The program starts before the frames, because its start takes a core for half a second. */
   static async open(context: RunContext, mesh: MeshMembers, teardown: Teardown): Promise<Visitors> {
     const { failed, shards } = context.target
     const { runtimeArgs } = context.options
@@ -147,7 +147,7 @@ function roundChecks(round: StreamRound): Check[] {
 
 const isWithinReports = ({ result }: StreamRound): boolean => result.rate! <= JUDGED_RATE_MAX
 
-/** The CPU of all programs of this load together. */
+/** The CPU used by all programs of this load together. */
 function coresOf({ brokerCpuSeconds, postgresCpuSeconds, loadgenCpuSeconds, wallMs }: LoadResult): number | null {
   if (brokerCpuSeconds === null || postgresCpuSeconds === null) return null
   return (brokerCpuSeconds + postgresCpuSeconds + loadgenCpuSeconds) / (Math.max(1, wallMs) / 1000)
