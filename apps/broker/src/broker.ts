@@ -311,8 +311,8 @@ type StartRun = (config: Config, replaced: () => void) => Promise<RunningBroker>
 const AGAIN_AFTER_MS: Millis = 500
 
 /**
- * Runs the broker repeatedly within one process. If the database is replaced by one that lost data, the current run ends and
- * discards everything it knew about the database. The next run starts under the new incarnation, on the same ports.
+ * Runs the broker repeatedly within one process. If another database replaces the current one and lacks data, the current run
+ * ends and discards everything it knew about the database. The next run starts under the new incarnation, on the same ports.
  */
 class Runs {
   readonly #config: Config

@@ -1,4 +1,4 @@
-/** The broker program: gives the Bun runtime its settings, then runs the broker. */
+/** Gives the Bun runtime its settings, then runs the broker. */
 import { brokerCommand, RUNTIME_SETTINGS } from '@sealpost/broker-program'
 
 /**

@@ -1,5 +1,5 @@
 #!/usr/bin/env bun
-/** The program `sealpost`: `bun apps/cli/src/main.ts`, or the bin of this package. */
+/** Runs the program `sealpost`: `bun apps/cli/src/main.ts`, or the bin of this package. */
 import { constants } from 'node:os'
 import { OperatingError } from '@sealpost/std'
 import { runCli } from './program.ts'

@@ -1,5 +1,5 @@
 /**
- * The pages of the documentation in their order, for the sidebar, `llms.txt` and the build. A page of `docs/` that is
+ * Lists the pages of the documentation in their order, for the sidebar, `llms.txt` and the build. A page of `docs/` that is
  * missing here fails `scripts/docs.test.ts`. Also defines the rules that name pages, headings and links on the site.
  */
 import { readdirSync, readFileSync } from 'node:fs'

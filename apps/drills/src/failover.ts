@@ -31,11 +31,11 @@ export interface FailoverOptions extends TrafficOptions {
 }
 
 interface FailoverResult extends TrafficResult {
-  /** Messages acknowledged before the kill that the standby had not received. */
+  /** The number of messages acknowledged before the kill that the standby had not received. */
   readonly ackedBeyondStandby: number
-  /** Brokers that exited, not counting the one that the drill killed. */
+  /** The number of brokers that exited, not counting the one that the drill killed. */
   readonly brokerExits: number
-  /** Acknowledged messages that peers resent because the database was restored. */
+  /** The number of acknowledged messages that peers resent because the database was restored. */
   readonly resends: number
   readonly peersTold: number
   /** The time from the end of the promotion to the first acknowledgement, and to the last sender's first acknowledgement. */

@@ -1,6 +1,6 @@
 /**
- * Suspends each broker for a while under load (`SIGSTOP`): its port still accepts connections, but it never replies. It
- * resumes after its peers have left it.
+ * Suspends each broker for a while under load (`SIGSTOP`). Its port still accepts connections, but the broker never
+ * replies. The broker resumes after its peers have left it.
  */
 import { wholeNumber } from '@sealpost/harness/programs/command'
 import { waitUntil } from '@sealpost/harness/programs/pace'

@@ -23,7 +23,7 @@ import type { Drill } from './drill.ts'
 import { addCounts, countDeliveries, type DeliveryCounts, deliveryCheck } from './pair-traffic.ts'
 
 interface MoveOptions {
-  /** Messages for peers that are offline during the move. */
+  /** The number of messages for peers that are offline during the move. */
   readonly queued: number
   /** Messages per second between peers that are online. */
   readonly rate: number
@@ -33,7 +33,7 @@ interface MoveOptions {
 
 interface MoveResult extends Pick<MoveReport, 'rows' | 'pauseMs'>, DeliveryCounts {
   readonly queued: number
-  /** Messages between online peers. */
+  /** The number of messages between online peers. */
   readonly live: number
   /** The time from the call to `send` until its ack. */
   readonly longestSendMs: Millis

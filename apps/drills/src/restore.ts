@@ -20,17 +20,17 @@ import type { Drill } from './drill.ts'
 import { addCounts, countDeliveries, type DeliveryCounts, deliveryCheck } from './pair-traffic.ts'
 
 interface RestoreOptions {
-  /** Messages to each recipient: before the backup, after it, and after the restore. */
+  /** The number of messages to each recipient in each phase: before the backup, after it, and after the restore. */
   readonly messages: number
 }
 
 interface RestoreResult extends DeliveryCounts {
   readonly acked: number
-  /** Messages acknowledged after the backup and before the loss. */
+  /** The number of messages acknowledged after the backup and before the loss. */
   readonly ackedAfterBackup: number
   readonly reoffered: number
   readonly delivered: number
-  /** Delivery ids that name one message before the restore and another one after it. */
+  /** The number of delivery ids that name one message before the restore and another one after it. */
   readonly idsReused: number
   readonly isNewIncarnation: boolean
   /** The time from the start of the restore to the arrival of the last missing message. */

@@ -1,6 +1,6 @@
 /**
- * A rolling deploy: brokers on one Postgres are replaced one after the other under load, as a supervisor would do. Then
- * one of them is killed.
+ * Performs a rolling deploy: brokers on one Postgres are replaced one after the other under load, as a supervisor would
+ * do. Then one of them is killed.
  */
 
 import { waitUntil } from '@sealpost/harness/programs/pace'

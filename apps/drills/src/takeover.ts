@@ -31,11 +31,11 @@ interface TakeoverOptions {
 interface TakeoverResult {
   readonly sent: number
   readonly lost: number
-  /** Messages that arrived out of order, over all connections or on one connection. */
+  /** The number of messages that arrived out of order, over all connections or on one connection. */
   readonly misordered: number
-  /** Messages that a connection's SDK missed because another connection had settled them. */
+  /** The number of messages that a connection's SDK missed because another connection had settled them. */
   readonly gaps: number
-  /** Messages delivered again to a later connection, whose SDK has no store. */
+  /** The number of messages delivered again to a later connection, whose SDK has no store. */
   readonly repeated: number
 }
 

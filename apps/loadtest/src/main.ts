@@ -1,10 +1,10 @@
 /**
- * The load test: many peers, each with the real SDK and its own WebSocket, send each other sealed messages through a
- * broker and Postgres. Every message is opened, compared, and joined with its sender's ack by the envelope id.
+ * Runs the load test: many peers, each with the real SDK and its own WebSocket, send each other sealed messages through
+ * a broker and Postgres. Every message is opened, compared, and joined with its sender's ack by the envelope id.
  *
  * bun scripts/load-test.ts [peers=100] [messages=1000]      --help lists the options
  *
- * Unless both exist already, it starts a Postgres and a broker, and ends them. The folders hold the parts:
+ * Unless both exist already, the test starts a Postgres and a broker, and ends them. The folders hold the parts:
  * `environment/` (what the peers connect to), `generators/` (programs that run the peers), `run/` (one run and its
  * verdict), `soak/`, `scenarios/`, `rivals/` (other servers to compare with), `report/`.
  */

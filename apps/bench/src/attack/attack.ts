@@ -1,6 +1,6 @@
 /**
- * The interface of an attack, and its building blocks: raw connections from any address of 127.0.0.0/8, a steady rate,
- * and a member over HTTP.
+ * Defines the interface of an attack and its building blocks: raw connections from any address of 127.0.0.0/8, a steady
+ * rate, and a member over HTTP.
  */
 import { connect, type Socket } from 'node:net'
 import { HttpPeer } from '@sealpost/broker/testing-http'

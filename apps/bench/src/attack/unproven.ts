@@ -1,4 +1,4 @@
-/** Attacks by clients without a key: sockets and requests before anything is proven. */
+/** Attacks by clients without a key use sockets and requests before anything is proven. */
 import type { Socket } from 'node:net'
 import { WireClient } from '@sealpost/broker/testing-wire'
 import { type Attack, type AttackContext, atPace, dial, portOf, postOf, statusOf } from './attack.ts'

@@ -1,4 +1,4 @@
-/** The measured figures of a plan, from docs/benchmarks. None is estimated. */
+/** Reads the measured figures of a plan from docs/benchmarks. No figure is estimated. */
 import { join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 import { type Results, readResults } from '../figures/results.ts'

@@ -1,8 +1,8 @@
 /**
- * Two simulations of a plan. The placement check shows how evenly the real placement distributes meshes, and how many
- * change their home when a shard joins or leaves. The storm simulates how the peers of a dead broker reconnect to the
- * other brokers, with the delays of the SDK. It models a broker only by its handshakes per second and the number of
- * waiting connections that it allows.
+ * Simulates a plan in two ways. The placement check shows how evenly the real placement distributes meshes, and how
+ * many change their home when a shard joins or leaves. The storm simulates how the peers of a dead broker reconnect to
+ * the other brokers, with the delays of the SDK. The storm models a broker only by its handshakes per second and the
+ * number of waiting connections that it allows.
  */
 import { homeOf } from '@sealpost/core'
 import { backoffMs } from '@sealpost/sdk/backoff'

@@ -1,4 +1,4 @@
-/** The parts of the benchmark: each part's programs, and their tiny forms, which only prove that they work. */
+/** Lists the parts of the benchmark: each part's programs, and their tiny forms, which only prove that they work. */
 import { parseArgs } from '@sealpost/harness/programs/command'
 import { Command, InvalidArgumentError } from 'commander'
 

@@ -1,6 +1,6 @@
 /**
- * Chunks in an S3 store, one object per chunk. A database row records each chunk, and is written after its object. So a
- * crash can leave an object without a row, which is deleted with its file, since all possible keys of a file are known.
+ * Stores chunks in S3, one object per chunk. A database row records each chunk, and is written after the object. A crash can
+ * therefore leave an object without a row. It is deleted with its file, since all possible keys of a file are known.
  */
 import { DeleteObjectsCommand, GetObjectCommand, NoSuchKey, PutObjectCommand, S3Client } from '@aws-sdk/client-s3'
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'

@@ -1,6 +1,6 @@
 /**
- * The configuration as one table: each row names, parses, defaults and describes one environment variable.
- * `docs/reference/config.md` is generated from it.
+ * Defines the configuration as one table. Each row names, parses, defaults and describes one environment variable.
+ * `docs/reference/config.md` is generated from the table.
  */
 import { readFileSync } from 'node:fs'
 import { defaultLimits, type EngineLimits } from '@sealpost/core'
@@ -33,7 +33,7 @@ import {
 
 /** The queue treats a lease that ends later than this as one from before the database clock jumped back. */
 const LEASE_MS_MAX = 300_000
-/** The engine scans once a second and treats a gap between two scans above the heartbeat as a pause of its own process. */
+/** The engine scans once a second and treats a gap between two scans above the heartbeat as a pause of its process. */
 const HEARTBEAT_MS_MIN = 2000
 /** Four times this value must fit in the 32-bit integer that holds a socket's buffered byte count. */
 const CREDIT_BYTES_MAX = 256 * 1024 * 1024

@@ -101,7 +101,7 @@ export class ReplaySlots {
     if (!others?.delete(waiter)) return
     this.#waitingCount -= 1
     this.#waiting.delete(waiter.who)
-    if (others.size > 0) this.#waiting.set(waiter.who, others) // moves to the end of the order
+    if (others.size > 0) this.#waiting.set(waiter.who, others) // the member moves to the end of the order
   }
 
   /** The slot goes to the first queued member without a running response. */

@@ -1,4 +1,4 @@
-/** JSON Schemas of the protocol's fields, generated from the field table so that the OpenAPI document can't differ from it. */
+/** Generates JSON Schemas of the protocol's fields from the field table, so that the OpenAPI document can't differ from it. */
 
 import { z } from '@hono/zod-openapi'
 import { clientFrames, type Frame, type FrameKind, serverFrames } from '@sealpost/protocol'

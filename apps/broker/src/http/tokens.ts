@@ -1,6 +1,7 @@
 /**
- * Tokens: the holder of a token acts for the peer that signed the token request, without a handshake for each HTTP request. A
- * token consists of a prefix and 48 bytes in base64url: the mesh id and 32 random bytes. The database stores its hash.
+ * Issues and verifies tokens. The holder of a token acts for the peer that signed the token request, without a handshake for
+ * each HTTP request. A token consists of a prefix and 48 bytes in base64url: the mesh id and 32 random bytes. The database
+ * stores its hash.
  */
 import { hash256 } from '@sealpost/identity'
 import type { Database } from '@sealpost/pg'

@@ -1,6 +1,6 @@
 /**
- * Admission control: refuses connections and requests before the broker does any work for them. It checks browser
- * origins, rates per address, and total load. docs/PROTOCOL.md specifies the order of the checks.
+ * Refuses connections and requests before the broker does any work for them. Checks browser origins, rates per address,
+ * and total load. docs/PROTOCOL.md specifies the order of the checks.
  */
 import { type Rate, Rates } from '@sealpost/core'
 import { normalizeAuthority } from '@sealpost/identity'

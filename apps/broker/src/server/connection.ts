@@ -1,6 +1,6 @@
 /**
- * WebSocket connections: reads frames, passes them to the driver, and writes its frames. Every callback is guarded,
- * because an error thrown in one of Bun's handlers ends the process.
+ * Handles WebSocket connections: reads frames, passes them to the driver, and writes its frames. Every callback is
+ * guarded, because an error thrown in one of Bun's handlers ends the process.
  */
 import { type SendOutcome, type SocketId, TokenBucket } from '@sealpost/core'
 import type { Connection, Driver } from '@sealpost/driver'

@@ -36,7 +36,7 @@ export const LOOK_EVERY_MS = 250
 const LATE_LOOKS_MIN = 4
 /** The number of good measurements in a row that end an overload, so that the state does not flicker. */
 const CALM_LOOKS_MIN = 4
-/** A full collection stops everything for about 100 ms per GB. */
+/** A full collection stops the process for about 100 ms per GB. */
 const COLLECT_EVERY_MS = 5000
 
 export class Overload {

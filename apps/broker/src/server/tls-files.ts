@@ -1,4 +1,4 @@
-/** The certificate of the public port and its key. The files are read and checked at startup, and again while the broker runs. */
+/** Reads and checks the public port's certificate and key at startup, and again while the broker runs. */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { createSecureContext } from 'node:tls'

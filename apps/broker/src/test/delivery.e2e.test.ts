@@ -201,7 +201,7 @@ test('a delivery not settled within its lease is pushed again as attempt 2', asy
 })
 
 describe('a retried delivery', () => {
-  // Polling would also redeliver it, but much later.
+  // A poll would also redeliver the message, but much later.
   const SLOW_POLL = { POLL_MS: '600000', LEASE_MS: '300000' }
 
   test.each([0, 300])('comes back after %i ms by itself', async (afterMs) => {

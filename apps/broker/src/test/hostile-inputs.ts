@@ -1,4 +1,4 @@
-/** The table of hostile inputs in its parts, and the files whose tests cover an input that only the list contains. */
+/** Combines the parts of the table of hostile inputs, and lists the files whose tests cover inputs outside the table. */
 import { attachmentRows } from './hostile-attachments.ts'
 import { frameRows } from './hostile-frames.ts'
 import { httpRows } from './hostile-http.ts'

@@ -129,7 +129,7 @@ export class HttpPeer {
   }
 }
 
-/** Returns the token with another mesh. */
+/** Returns the token with another mesh id. */
 export function tokenInMesh(token: string, meshId: MeshId): string {
   const bytes = Buffer.from(token.slice(4), 'base64url')
   bytes.set(fromHex(meshId))

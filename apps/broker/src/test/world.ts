@@ -134,7 +134,7 @@ export class World implements AsyncDisposable {
     return peer
   }
 
-  /** Prepares this number of members for the next calls of `enrol`, with one statement instead of one commit each. */
+  /** Prepares this number of members for the next calls to `enrol`, with one statement instead of one commit each. */
   async enrolAhead(count: number): Promise<void> {
     const identities = Array.from({ length: count - this.ahead.length }, generateIdentity)
     await addMembers(

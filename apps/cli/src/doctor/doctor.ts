@@ -162,7 +162,7 @@ function* brokerChecks(
       }
 }
 
-/** Opens its own session, which would end another command's session; skipped if there is one. */
+/** Opens a new session, which would end another command's session. The check is skipped if there is one. */
 async function* sessionChecks(shell: Shell, { url, brokerKey, meshId }: Membership): AsyncGenerator<DoctorCheck> {
   const daemon = await startSessionDaemon(shell.profile)
   if (!daemon)

@@ -1,4 +1,4 @@
-/** The tools for messages, the inbox resource, and the notifications of new messages. */
+/** Defines the tools for messages, the inbox resource, and the notifications of new messages. */
 
 import type { McpServer, ServerCapabilities } from '@modelcontextprotocol/server'
 import type { Millis } from '@sealpost/std'

@@ -1,4 +1,4 @@
-/** The tools that send: `send_message`, `request`, `reply_to_message`, and those for groups. */
+/** Defines the tools that send: `send_message`, `request`, `reply_to_message`, and those for groups. */
 import { BODY_BYTES_MAX, PRIORITIES } from '@sealpost/protocol'
 import { SealpostError } from '@sealpost/sdk'
 import { OperatingError } from '@sealpost/std'

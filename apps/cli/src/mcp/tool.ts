@@ -1,4 +1,4 @@
-/** A tool, its registration with the SDK, and the context of its calls. */
+/** Defines a tool, its registration with the SDK, and the context of its calls. */
 import type { CallToolResult, McpServer, StandardSchemaWithJSON, ToolAnnotations } from '@modelcontextprotocol/server'
 import { SealpostError } from '@sealpost/sdk'
 import { OperatingError, type PeerKey } from '@sealpost/std'

@@ -1,6 +1,6 @@
 /**
- * The session of the profile's peer, for every command that talks to the broker. The profile stores unsent and received
- * messages, so a message is sent later if the broker is unavailable, and a received message is shown once.
+ * Opens the session of the profile's peer, for every command that talks to the broker. The profile stores unsent and
+ * received messages, so a message is sent later if the broker is unavailable, and a received message is shown once.
  */
 import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'

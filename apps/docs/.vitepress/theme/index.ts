@@ -1,4 +1,4 @@
-/** The default theme, with system fonts and the colours of the console. */
+/** Extends the default theme with system fonts and the colours of the console. */
 import theme from 'vitepress/theme-without-fonts'
 import './style.css'
 

@@ -1,4 +1,4 @@
-/** The command line of the load test, and its help. */
+/** Defines the command line of the load test, and its help. */
 import { cpus } from 'node:os'
 import { HELP_HINT, oneOf, share, wholeNumber } from '@sealpost/harness/programs/command'
 import type { Form } from '@sealpost/protocol'

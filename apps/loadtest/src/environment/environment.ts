@@ -1,5 +1,5 @@
 /**
- * The environment that the peers connect to: existing brokers and databases, or ones that the test starts and ends. A
+ * Provides the environment that the peers connect to: existing brokers and databases, or ones that the test starts and ends. A
  * run can be compared with a baseline: the same peers and protocol with a relay or a plain queue (`proxy-broker.ts`).
  */
 

@@ -1,6 +1,6 @@
 /**
- * The generators of one run: starts them, sends them orders, watches their progress, and collects their records. The
- * sequence of orders is: prepare, connect, exchange, tap, start, tap, collect.
+ * Controls the generators of one run: starts them, sends them orders, watches their progress, and collects their
+ * records. The sequence of orders is: prepare, connect, exchange, tap, start, tap, collect.
  */
 import { join } from 'node:path'
 import type { BrokerAddress, SecretKeys } from '@sealpost/harness/members/mesh'
@@ -41,7 +41,7 @@ export interface Progress {
   readonly called: number
   readonly acked: number
   readonly refused: number
-  /** Distinct messages that arrived intact. */
+  /** The number of distinct messages that arrived intact. */
   readonly delivered: number
   /** Whether everything is sent and has a reply, and every expected message has arrived. */
   readonly isDone: boolean

@@ -1,7 +1,7 @@
 /**
- * A load generator: a program that runs a share of the peers. Each peer is the real SDK: it seals, sends, waits for the
- * durable ack, opens and compares. The generator records what happens to each message in a log (`record-log.ts`), from
- * which the test later joins both sides.
+ * Runs a share of the peers as a load generator. Each peer is the real SDK, which seals, sends, waits for the durable
+ * ack, opens and compares. The generator records what happens to each message in a log (`record-log.ts`), from which
+ * the test later joins both sides.
  */
 
 import { identityOf } from '@sealpost/harness/members/mesh'

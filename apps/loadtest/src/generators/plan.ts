@@ -1,6 +1,6 @@
 /**
- * The plan of a run: who sends what to whom, when, and through which broker. Each program of a run computes it from the
- * same few numbers. The number of a message determines its sender, recipient, body and due time.
+ * A plan of a run determines who sends what to whom, when, and through which broker. Each program of a run computes it
+ * from the same few numbers. The number of a message determines its sender, recipient, body and due time.
  */
 import { seededRandom } from '@sealpost/std'
 

@@ -1,5 +1,5 @@
 /**
- * A generator's record of each message: rows of plain numbers in one buffer that is written to a file whenever it is
+ * Records each message of a generator, as a row of plain numbers in one buffer that is written to a file whenever it is
  * full. A run of any length therefore takes the same few megabytes, and the garbage collector has no work. One file
  * lists the sends and another one the receipts, each in event order.
  *

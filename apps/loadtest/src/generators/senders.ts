@@ -1,4 +1,4 @@
-/** How the peers of a program send their messages: all at once, one per turn of the event loop, or when each is due. */
+/** Sends the messages of a program's peers: all at once, one per turn of the event loop, or when each message is due. */
 import { clockMs } from '@sealpost/sdk'
 import type { PaceOrder } from './pacer.ts'
 import { CALLS_OPEN_MAX, dueMs, holds, type Plan, type Share, senderOf, sendersOf } from './plan.ts'

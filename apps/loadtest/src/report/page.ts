@@ -1,6 +1,6 @@
 /**
- * The output of a run: the report on standard output, the JSON file, and an HTML page. The page has no scripts and
- * needs no other file; its charts are inline SVG.
+ * Writes the output of a run: the report on standard output, the JSON file, and an HTML page. The page has no scripts
+ * and needs no other file; its charts are inline SVG.
  */
 
 import { type Machine, thisMachine } from '@sealpost/harness/programs/machine'

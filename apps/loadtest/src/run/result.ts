@@ -1,4 +1,4 @@
-/** The result of a run as JSON. Other programs read it, so its field names are an interface. */
+/** Defines the result of a run as JSON. Other programs read the JSON, so its field names are an interface. */
 
 import type { ProcessUsage, ResourceUsage, UsageSample } from '@sealpost/harness/programs/machine'
 import { sum } from '@sealpost/harness/report/text'
@@ -19,7 +19,7 @@ export interface LoadOutcome {
   readonly exchange: { readonly messages: number; readonly ms: number } | null
   /** Null for a baseline. */
   readonly database: DatabaseCounters | null
-  /** Deliveries that the broker still had at the end. */
+  /** The number of deliveries that the broker still had at the end. */
   readonly leftInQueue: number | null
   /** One entry per broker; null if its metrics are not accessible. */
   readonly shardCounts: readonly (ShardCounts | null)[]
@@ -227,7 +227,7 @@ function generatorFigures({ generators, verdict, plan }: LoadOutcome) {
 
 /** The work of a broker, according to its metrics. */
 export interface ShardCounts {
-  /** Envelopes committed and acked. */
+  /** The number of envelopes committed and acked. */
   readonly accepted: number
   readonly pushed: number
   /** Deliveries leased by the insert and pushed right after its commit. */

@@ -14,13 +14,13 @@ export interface Verdict {
   readonly sent: number
   readonly acked: number
   readonly delivered: number
-  /** Neither acked nor delivered in time, or acked and still in the broker at the end. */
+  /** The number of messages neither acked nor delivered in time, or acked and still in the broker at the end. */
   readonly timedOut: number
-  /** Acked, not delivered, and no longer in the broker. */
+  /** The number of messages that were acked, not delivered, and are no longer in the broker. */
   readonly lost: number
-  /** Passed to an application more than once. */
+  /** The number of messages that were passed to an application more than once. */
   readonly duplicates: number
-  /** Arrived with the wrong recipient, sender, body or envelope id. */
+  /** The number of messages that arrived with the wrong recipient, sender, body or envelope id. */
   readonly misdelivered: number
   readonly outOfOrder: number
   readonly wallMs: number

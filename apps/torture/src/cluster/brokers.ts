@@ -1,5 +1,5 @@
 /**
- * The brokers of a run. Each is a program behind proxies: one to Postgres, and one per program of peers. A broker that
+ * Runs the brokers. Each is a program behind proxies: one to Postgres, and one per program of peers. A broker that
  * exits by itself or logs an error counts as a fault of the product.
  */
 

@@ -1,4 +1,4 @@
-/** The Postgres of a run. Scenarios kill, stop and restart it with its folder and port; the checker reads its final rows. */
+/** Runs the Postgres server. Scenarios kill, stop and restart it with its folder and port; the checker reads its final rows. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -165,7 +165,7 @@ export class Postgres {
     return [...rows]
   }
 
-  /** Returns the server's clock, in ms since 1970. */
+  /** Returns the server's clock in ms since 1970. */
   async clockMs(): Promise<number> {
     const [row] = await this.#db.run(
       (sql) => sql<{ ms: number }[]>`select extract(epoch from clock_timestamp())::float8 * 1000 as ms`,

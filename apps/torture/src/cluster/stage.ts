@@ -1,4 +1,4 @@
-/** The stage of one run (Postgres, brokers, peers and their ledgers), and the actions of scenarios on it. */
+/** Sets up the stage of one run (Postgres, brokers, peers and their ledgers), and offers actions on it to the scenarios. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

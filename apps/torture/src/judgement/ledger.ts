@@ -1,7 +1,7 @@
 /**
- * The ledger: what happened to every message, one JSON line per event, one file per program. `historyOf` joins the
- * files, and `checker.ts` judges the result. Peers are named by their number in the population. Times are ms since 1970
- * by a clock that no test sets (`clockMs`).
+ * The ledger records what happened to every message: one JSON line per event, one file per program. `historyOf` joins
+ * the files, and `checker.ts` judges the result. Peers are named by their number in the population. Times are ms since
+ * 1970 by a clock that no test sets (`clockMs`).
  */
 import { appendFileSync, createReadStream } from 'node:fs'
 import { createInterface } from 'node:readline'
@@ -27,7 +27,7 @@ export type LedgerEvent = { readonly atMs: number } & (
   | ({ readonly e: 'sent'; readonly kind: Kind } & Numbered)
   | ({ readonly e: 'acked'; readonly envelopeId: string } & Numbered)
   | ({ readonly e: 'refused'; readonly code: string } & Numbered)
-  /** A frame with deliveries reached this peer's socket; `session` counts its sockets. */
+  /** A frame with deliveries reached this peer's socket; `session` counts the peer's sockets. */
   | { readonly e: 'pushed'; readonly peer: number; readonly session: number; readonly items: readonly PushedItem[] }
   | { readonly e: 'settled'; readonly peer: number; readonly session: number; readonly ids: readonly number[] }
   /**
@@ -207,7 +207,7 @@ class JoinedEvents {
       case 'broker failed':
         return void this.brokerFailuresMs.push(event.atMs)
       case 'settled':
-        return // this event serves only people who read the ledger
+        return // this event is only for people who read the ledger
     }
   }
 

@@ -1,4 +1,4 @@
-/** A program that runs a share of the population, controlled by the commands of `population.ts`. It ends with its parent. */
+/** Runs a share of the population, controlled by the commands of `population.ts`. The program ends with its parent. */
 import { ready } from '@sealpost/identity'
 import { clockMs } from '@sealpost/sdk'
 import { type PeerKey, type Random, seededRandom } from '@sealpost/std'

@@ -1,4 +1,4 @@
-/** The peers of a run: child programs (`peers.ts`), the commands that they obey, and their progress. */
+/** Runs the peers of a run in child programs (`peers.ts`), sends them commands, and tracks their progress. */
 
 import { join } from 'node:path'
 import { generateMesh, type MeshMembers, type SecretKeys } from '@sealpost/harness/members/mesh'
@@ -31,7 +31,7 @@ export type PeerCommand =
   /** The reply follows once each peer has its first session. */
   | { readonly do: 'join'; readonly peers: readonly number[] }
   | { readonly do: 'leave'; readonly peers: readonly number[] }
-  /** Messages per second of all joined peers together; 0 stops the traffic. */
+  /** Messages per second, for all joined peers together; 0 stops the traffic. */
   | { readonly do: 'pace'; readonly perSecond: number }
   /** The reply follows once the outbox has accepted all. */
   | { readonly do: 'burst'; readonly from: number; readonly to: number; readonly count: number; readonly kind: Kind }

@@ -1,7 +1,7 @@
 /**
- * Receiving over HTTP: all polls of a peer form one session, which ends some time after the last request. The session
- * grants credit only while a poll waits, so no lease expires in a buffer here. Deliveries that were returned but not
- * settled are redelivered when the lease expires or the session ends.
+ * Delivers messages over HTTP. All polls of a peer form one session, which ends some time after the last request. The
+ * session grants credit only while a poll waits, so no lease expires in a buffer of this class. Deliveries that were
+ * returned but not settled are redelivered when the lease expires or the session ends.
  */
 import type { SendOutcome, SocketId } from '@sealpost/core'
 import type { Connection, Driver } from '@sealpost/driver'

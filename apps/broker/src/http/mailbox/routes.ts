@@ -1,4 +1,4 @@
-/** The requests of the HTTP API and their responses. The OpenAPI document is generated from them. */
+/** Defines the requests of the HTTP API and their responses. The OpenAPI document is generated from them. */
 import { createRoute, z } from '@hono/zod-openapi'
 import { BATCH_MAX, FRAME_BYTES_MAX, LOOKUP_MAX, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
 import { attachmentRoutes, chunkRoutes } from '../../attachments/http.ts'

@@ -1,6 +1,6 @@
 /**
- * Sending over HTTP: each request is a separate send-only session. It does not affect a socket of its peer. The order
- * of its envelopes is that of its list, and a refusal blocks a lane only until the end of the request.
+ * Sends over HTTP. Each request is a separate send-only session, which does not affect a socket of its peer. Its
+ * envelopes are sent in the order of its list, and a refusal blocks a lane only until the end of the request.
  */
 import type { SendOutcome } from '@sealpost/core'
 import type { Connection, Driver } from '@sealpost/driver'

@@ -123,7 +123,7 @@ async function refreshSnapshot(fixture: HistoryFixture, { ref, entries }: Filled
   return { seconds, isComplete: report?.rows === entries }
 }
 
-/** The number of connections that a broker reads with. */
+/** The number of database connections that a broker uses for reads. */
 const CONNECTIONS = 2
 
 interface ReplayRound {

@@ -1,4 +1,4 @@
-/** A mesh in which some peers listen in this process and others send over HTTP, and a ledger of their messages. */
+/** Sets up a mesh in which some peers listen in this process and others send over HTTP, and keeps a ledger of their messages. */
 
 import { HttpSender, type RetryCount, type SealedItem } from '@sealpost/harness/members/http-peers'
 import { identityOf, type MeshMembers, type SecretKeys, sliceOf } from '@sealpost/harness/members/mesh'

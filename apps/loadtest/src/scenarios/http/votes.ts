@@ -1,4 +1,4 @@
-/** Idempotent sends: every vote is sent twice concurrently under one id, and must be stored once. */
+/** Tests idempotent sends: every vote is sent twice concurrently under one id, and must be stored once. */
 
 import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'

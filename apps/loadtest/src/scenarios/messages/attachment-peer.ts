@@ -1,6 +1,6 @@
 /**
- * A peer that sends or fetches one file, in a program that may be killed at any time: it writes a line about each step
- * before taking the next. Its argument is an order as JSON. `AttachmentPeer` starts it and reads its lines.
+ * Runs a peer that sends or fetches one file, in a program that may be killed at any time. The program writes a line about each
+ * step before the next step. Its argument is an order as JSON. `AttachmentPeer` starts the program and reads its lines.
  */
 import { writeSync } from 'node:fs'
 import { type BrokerAddress, identityOf, type SecretKeys } from '@sealpost/harness/members/mesh'

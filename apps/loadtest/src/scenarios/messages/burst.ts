@@ -19,7 +19,7 @@ import {
 
 /**
  * The figures of v0.1.0 of the public project on which this design is based, from two sources. Both measure latency
- * from the call of `send()` to the push.
+ * from the call to `send()` until the push.
  */
 export interface EarlierRun {
   /** The burst of 100 peers × 1,000 messages, all called at once. */

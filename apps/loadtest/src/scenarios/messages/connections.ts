@@ -1,4 +1,4 @@
-/** Many connections on one broker: they are opened in steps, stay open, send to each other, partly reconnect, and close. */
+/** Opens many connections on one broker in steps. They stay open, send to each other, partly reconnect, and close. */
 
 import type { ProcessFacts } from '@sealpost/harness/programs/machine'
 import type { Teardown } from '@sealpost/harness/programs/teardown'
