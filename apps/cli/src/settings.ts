@@ -180,12 +180,12 @@ export function parseDuration(text: string): number {
   return Number(digits) * SECONDS[unit as keyof typeof SECONDS]
 }
 
-/** An option for a duration; `fallback` is its default, as a user would write it. */
+/** Returns an option for a duration. `fallback` is its default, as a user would write it. */
 export function durationOption(flags: string, description: string, fallback: string): Option {
   return new Option(flags, description).argParser(parseDuration).default(parseDuration(fallback), fallback)
 }
 
-/** An option of `listen` and `mcp`, whose profile remembers settled messages. */
+/** Returns the option of `listen` and `mcp`, whose profile remembers settled messages. */
 export const maxAgeOption = (): Option =>
   new Option(
     '--max-age <TIME>',

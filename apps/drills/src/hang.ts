@@ -21,7 +21,7 @@ interface HangResult extends TrafficResult {
 }
 
 interface Stop {
-  /** Peers that lost their session during the stop. */
+  /** The number of peers that lost their session during the stop. */
   readonly peers: number
   /** The time from the call to `send` until its ack. */
   readonly longestSendMs: Millis

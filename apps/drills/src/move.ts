@@ -41,7 +41,7 @@ interface MoveResult extends Pick<MoveReport, 'rows' | 'pauseMs'>, DeliveryCount
   readonly longestPauseMs: Millis
   /** The time from the call to `moveMesh` until the old cell's rows were deleted. */
   readonly tookMs: Millis
-  /** Growth of this process's memory during the move, including the peers, which run in it too. */
+  /** The growth of this process's memory during the move. The peers run in this process too. */
   readonly grownMb: number
 }
 

@@ -34,7 +34,7 @@ export const trafficOptions = (command: Command, { brokersMin, peersMin, ...defa
 /** The fate of numbered messages from one sender to one recipient. */
 export interface DeliveryCounts {
   readonly lost: number
-  /** Messages that an application received twice. */
+  /** The number of messages that an application received twice. */
   readonly duplicates: number
   readonly misordered: number
 }

@@ -16,8 +16,8 @@ export interface TortureScenario {
   /** The line for `--list`. */
   readonly summary: string
   /**
-   * The resources of a scenario that can't share its Postgres and brokers with others. Scenarios without it run mixed
-   * on one stage.
+   * The resources of a scenario that can't share its Postgres and brokers with others. Scenarios without `alone` run
+   * mixed on one stage.
    */
   readonly alone?: (measure: Measure) => Alone | Promise<Alone>
   /** The number of peers that are silent until the scenario calls them, in a short and in a full run. */

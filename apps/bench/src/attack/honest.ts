@@ -9,7 +9,7 @@ import { connect, type Peer } from '@sealpost/sdk'
 import { type AttackTarget, HISTORY, HttpMember, type ProbeKind, type StageMember } from './attack.ts'
 
 export interface HonestOrder {
-  /** Two members per pair, and a last one for the probe. */
+  /** The members: two per pair, and a last one for the probe. */
   readonly open?: { readonly target: AttackTarget; readonly members: readonly StageMember[]; readonly probe: ProbeKind }
   readonly seconds?: number
 }

@@ -26,7 +26,7 @@ export interface Stored {
 }
 
 export interface Sizes {
-  /** A member with its session and its high-water mark, with indexes. */
+  /** The size of a member with its session and its high-water mark, including indexes. */
   readonly peerBytes: number
   readonly stored: readonly Stored[]
   /** The CPU time for a connecting peer, from the upgrade to its first claim. */
@@ -36,7 +36,7 @@ export interface Sizes {
 export interface Figures {
   /** The costs, ascending by rate. */
   readonly costs: readonly CostPoint[]
-  /** The payload with which `costs` were measured. */
+  /** The payload size with which `costs` were measured. */
   readonly payloadBytes: number
   /** The cost that a claim adds to a message that was not leased on insert. */
   readonly claim: { readonly brokerUs: number; readonly postgresUs: number; readonly walBytes: number }
@@ -44,7 +44,7 @@ export interface Figures {
   readonly messagesPerSecondMax: number
   readonly idleCpuPerSession: number
   readonly brokerMbEmpty: number
-  /** Measured at the highest rates with a hundred peers. */
+  /** The memory at the highest measured rates, with a hundred peers. */
   readonly brokerMbBusy: number
   readonly sessionKb: number
   readonly peerBytes: number

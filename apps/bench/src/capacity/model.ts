@@ -241,7 +241,7 @@ function walOf(load: Load, figures: Figures, walBytes: number): number {
 interface Held {
   readonly waiting: number
   readonly aDay: number
-  /** Commits per message; 1 if each message has a separate commit. */
+  /** The number of commits per message; 1 if each message has a separate commit. */
   readonly commits: number
   readonly peers: number
 }

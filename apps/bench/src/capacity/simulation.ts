@@ -27,7 +27,7 @@ export interface PlacementOutcome {
   /** The share of peers whose mesh gets another home when a shard joins; the minimum is 1 / (shards + 1). */
   readonly movedByNewcomer: number
   readonly movedByLoss: number
-  /** The largest growth of a shard after the loss of another one, relative to its load before. */
+  /** The largest growth of a shard after the loss of another shard, relative to the shard's load before the loss. */
   readonly fullestHeir: number
   /** The number of meshes that moved between two shards although both existed before and after. */
   readonly movedInVain: number
@@ -97,13 +97,13 @@ export interface StormSetup {
   readonly survivors: number
   /** The handshakes per second of one survivor. */
   readonly handshakesPerSecond: number
-  /** Connections without a proven key that a survivor admits at a time: `UNAUTHENTICATED_MAX`. */
+  /** The number of connections without a proven key that a survivor admits at a time: `UNAUTHENTICATED_MAX`. */
   readonly unprovenMax: number
   readonly seed: number
 }
 
 export interface StormOutcome {
-  /** Seconds until half, 99 % and all of the peers are connected again. */
+  /** The seconds until half, 99 % and all of the peers are connected again. */
   readonly halfBackSeconds: number
   readonly mostBackSeconds: number
   readonly allBackSeconds: number
@@ -182,7 +182,7 @@ class Storm {
     }
   }
 
-  /** The survivor of each peer: the new home of its mesh. */
+  /** Returns for each peer the survivor that is the new home of its mesh. */
   #heirs(): Survivor[] {
     const { sessions, meshPeers, survivors } = this.#setup
     const names = Array.from({ length: survivors }, (_, i) => String(i))

@@ -20,9 +20,7 @@ async function run(words: string[], env: Record<string, string> = {}) {
   return { code: await child.exited, err }
 }
 
-/**
- * One part per kind of result. `parts.test.ts` tests the arguments of the others, and their results come from the committed file.
- */
+/** One part per kind of result. `parts.test.ts` tests the arguments of the others, whose results come from the committed file. */
 const MEASURED = ['burst', 'small', 'pairs', 'shards', 'connections', 'idle', 'torture', 'soak-backlog']
 
 test('a part of each kind runs, and every part fills its table and its chart', { timeout: 600_000 }, async () => {

@@ -36,7 +36,7 @@ export function tortureClause(measured: Measured | undefined): string | null {
   return `${how}of ${count(acked)} acknowledged messages, ${broken}`
 }
 
-/** Returns the same for a table cell. */
+/** Returns the same sentence for a table cell. */
 export function tortureCell(measured: Measured | undefined): string | null {
   const figures = measured?.result.torture
   if (!figures) return null

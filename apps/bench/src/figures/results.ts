@@ -105,7 +105,7 @@ export interface TortureReport {
 export interface TortureFigures {
   readonly seed: number
   readonly faults: number
-  /** Scenarios with at least one fault. */
+  /** The number of scenarios with at least one fault. */
   readonly kinds: number
   readonly acked: number
   readonly lost: number

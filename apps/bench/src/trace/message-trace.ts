@@ -36,7 +36,7 @@ export interface MessageTrace {
 export interface PathTrace {
   /** The functions in the order of their first calls. */
   readonly files: readonly string[]
-  /** Calls from one file into another. */
+  /** The number of calls from one file into another. */
   readonly moves: number
   readonly calls: number
   /** Each call in order, as `file name`. */

@@ -130,7 +130,7 @@ export const getChunk = createRoute({
   },
 })
 
-/** Routes that count against a peer's request limits; then those that count against its chunk limits. */
+/** The routes that count against a peer's request limits, and then those that count against its chunk limits. */
 export const attachmentRoutes = [createAttachment, attachmentStatus, completeAttachment, endAttachment]
 export const chunkRoutes = [putChunk, getChunk]
 

@@ -65,7 +65,7 @@ export function requestsOf(services: DirectoryServices): RequestServices {
   }
 }
 
-/** Before a service reports that something does not exist, this checks that the mesh is in this cell. */
+/** Checks that the mesh is in this cell, before a service reports that something does not exist. */
 async function resolve(
   { queue, users, groups: groupService, cells, spaces: lookup }: DirectoryServices,
   meshId: MeshId,

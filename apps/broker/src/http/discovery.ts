@@ -22,7 +22,7 @@ export interface Discovered {
 export function discoveryOf({ facts, certificate, limits, pollingIdleMs }: Discovered) {
   return {
     brokerKey: facts.brokerKey,
-    /** The certificate of that key if it is not the pinned key; base64url. */
+    /** The certificate of `brokerKey` in base64url, if it is not the pinned key. */
     certificate: certificate && toBase64url(certificate.bytes),
     protocolVersions: facts.protocolVersions,
     subprotocols: facts.subprotocols,

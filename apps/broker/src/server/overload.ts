@@ -98,7 +98,7 @@ export interface OverloadWatch {
   stop(): void
 }
 
-/** With limits off, it still measures but never reports an overload. */
+/** With limits off, the detector still measures but never reports an overload. */
 export function watchOverload(config: Config, { driver, log, metrics, asking }: Parts): OverloadWatch {
   const overload = new Overload(
     config.LIMITS === 'off'
@@ -138,7 +138,7 @@ export function watchOverload(config: Config, { driver, log, metrics, asking }: 
 }
 
 const DESCRIPTORS_LOOK_EVERY_MS = 250
-/** For Postgres connections, DNS lookups and files while the port is closed. */
+/** The descriptors for Postgres connections, DNS lookups and files while the port is closed. */
 export const DESCRIPTORS_RESERVED = 64
 /** With fewer free descriptors besides the reserve, the broker admits no new session. Opening all of them takes 190 µs. */
 export const DESCRIPTORS_FREE_MIN = 32

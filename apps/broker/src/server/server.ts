@@ -106,7 +106,7 @@ class Listener<T> implements Port {
   #server: Server<T> | null = null
   #tls: Tls | null = null
   #isPaused = false
-  /** Stored, because a stopped server no longer knows its port. */
+  /** Stored here, because a stopped server no longer knows its port. */
   #pausedPort = 0
   readonly #former = new Set<Server<T>>()
 

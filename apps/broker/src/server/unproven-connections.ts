@@ -105,11 +105,11 @@ class Network<Connection> {
   }
 }
 
-/** Trusted proxies. A client's address is that of its connection, or the one that a trusted proxy reports. */
+/** Finds client addresses behind trusted proxies: the address of the connection, or the one that a trusted proxy reports. */
 export interface Proxies {
   /** The trusted addresses and networks (`10.0.0.0/8`). */
   readonly trusted: readonly string[]
-  /** The one header that the proxies write; a client could forge the other one. */
+  /** The only header that the proxies write. A client could forge the other header. */
   readonly header: 'x-forwarded-for' | 'forwarded'
 }
 

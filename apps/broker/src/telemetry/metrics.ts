@@ -281,7 +281,7 @@ export class FastHistogram {
   }
 }
 
-/** One histogram for each value of a label, created when the value first occurs; the label must have a fixed set of values. */
+/** Creates one histogram for each value of a label when the value first occurs. The label must have a fixed set of values. */
 export class FastHistograms {
   readonly type = 'histogram'
   readonly aggregator = 'sum'

@@ -75,7 +75,7 @@ export class Traces {
     return this.#spans.stop()
   }
 
-  /** Settles belong to a commit of envelopes, or to their own commit if they are many. */
+  /** Records settles within their commit of envelopes, or as a separate span if the commit has no envelopes. */
   #commit({ appends, settles }: Batch, { tookMs, isFailed = false }: { tookMs: Millis; isFailed?: boolean }): void {
     const settle = { name: 'settle', tookMs, isFailed, attributes: () => ({ 'sealpost.rows': settles.length }) }
     if (appends.length === 0) return this.#spans.record(settle)

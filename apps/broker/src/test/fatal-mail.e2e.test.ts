@@ -10,7 +10,7 @@ const PROGRAM = join(import.meta.dirname, '../../../../packages/sdk/src/test/fra
 const FATAL = 'fatal'
 const BEFORE = ['1', '2', '3']
 const AFTER = ['4', '5', '6']
-/** Five attempts alongside other messages, two alone, and the same number for each earlier message. */
+/** Five attempts with other messages, two alone, and the same number for each earlier message. */
 const RUNS_MAX = 30
 
 /** Runs the program until it ends or has received the last message. Returns the messages it received. */

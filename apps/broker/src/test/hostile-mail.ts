@@ -7,7 +7,7 @@ import { keyOf } from './member.ts'
 import { envelopeTo, randomHex, sendFrame } from './wire.ts'
 
 const MALFORMED = '4400 frame_malformed'
-/** A `send` in JSON whose envelope is valid except for one field. */
+/** Returns a `send` in JSON whose envelope is valid except for one field. */
 const field =
   (name: string, json: string): Act =>
   async (arena) => {

@@ -101,7 +101,7 @@ async function upgradeExtensions({ world }: Arena): Promise<string> {
   return `${status} ${headers.has('sec-websocket-extensions') ? 'with' : 'without'} extensions`
 }
 
-/** 32 MiB of zeros in 32 KB, as a message with the compression bit. */
+/** A message of 32 KB with the compression bit, which expands to 32 MiB of zeros. */
 let bomb: Uint8Array | undefined
 async function compressedBomb(arena: Arena): Promise<string> {
   bomb ??= maskedFrame(2, deflateRawSync(Buffer.alloc(32 * 1024 * 1024)))

@@ -1,6 +1,6 @@
 /**
- * Three brokers under load are replaced one after the other, and then one is killed. No acknowledged message is lost,
- * duplicated or reordered, wherever peers are connected.
+ * Tests that no acknowledged message is lost, duplicated or reordered while three brokers under load are replaced one
+ * after the other, and then one is killed.
  */
 import { connect, type Peer } from '@sealpost/sdk'
 import { expect, test } from 'vitest'

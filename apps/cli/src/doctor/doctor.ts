@@ -1,5 +1,5 @@
 /**
- * `sealpost doctor` checks everything between this profile and a delivered message; with `--database`, what an operator set up.
+ * `sealpost doctor` checks everything between this profile and a delivered messageand, with `--database`, an operator's setup.
  */
 
 import { readFile, stat } from 'node:fs/promises'

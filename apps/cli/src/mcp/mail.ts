@@ -29,7 +29,7 @@ interface StoredMessage extends UnsettledMessage {
 
 export interface InboxCounts {
   readonly unread: number
-  /** The messages that were read but not settled. */
+  /** The number of messages that were read but not settled. */
   readonly open: number
 }
 

@@ -207,7 +207,7 @@ export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(row:
   }
 }
 
-/** Stored in `_meta`, because clients validate `structuredContent` against `outputSchema` even with `isError`. */
+/** The error is stored in `_meta`, because clients validate `structuredContent` against `outputSchema` even with `isError`. */
 export const ERROR_META = 'sealpost/error'
 
 function errorResult(error: unknown, { shell }: ToolContext): CallToolResult {

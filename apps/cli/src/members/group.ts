@@ -1,6 +1,6 @@
 /**
- * `sealpost group` sends one message to several peers; it is sealed and stored once. `sealpost pool` sends each message to
- * one free worker of several.
+ * `sealpost group` sends one message, which is sealed and stored once, to several peers. `sealpost pool` sends each
+ * message to one of several free workers.
  */
 import { PRIORITIES, type Priority } from '@sealpost/protocol'
 import { OperatingError } from '@sealpost/std'

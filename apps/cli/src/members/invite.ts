@@ -146,7 +146,7 @@ const timeOf = ({ notAfterMs }: Invite): string => {
   return Number.isNaN(time.getTime()) ? 'no limit' : time.toLocaleString('sv-SE').slice(0, 16)
 }
 
-/** Two modules per character, with the light border that scanners need on a dark screen. */
+/** Draws two modules per character, with the light border that scanners need on a dark screen. */
 const qrOf = (text: string): string => renderUnicodeCompact(text, { border: 2 })
 
 interface JoinOptions {

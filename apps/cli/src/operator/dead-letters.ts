@@ -127,7 +127,7 @@ const redriveFrom =
     if (words.length > 0 && done.refused.length > 0) throw notRedriven(done)
   }
 
-/** One line per named dead letter, or one per reason. */
+/** Returns one line per named dead letter, or one per reason. */
 function wordsOf({ redriven, left, refused }: RedriveReport, areNamed: boolean): string {
   const lines = areNamed
     ? refused.map(({ id, reason }) => `${id}: ${redriveRefusals[reason]} (${reason})`)

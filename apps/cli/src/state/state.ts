@@ -231,7 +231,7 @@ function eventForPrograms(event: HistoryEvent, contacts: Contacts): object {
   }
 }
 
-/** Formats as `14:03:07 bob  topic = tea`. */
+/** Formats an event as `14:03:07 bob  topic = tea`. */
 function eventForPeople(event: HistoryEvent, contacts: Contacts, paint: Paint): string {
   const time = new Date(event.atUs / 1000).toTimeString().slice(0, 8)
   const who = paint.bold(escapeName(labelOf(contacts, event.author)))

@@ -11,7 +11,7 @@ import { SCENARIOS } from '../scenarios/registry.ts'
 export const SOAK_RATE = 2000
 export const IDLE_SECONDS = 20
 export const COMPARED_SECONDS = 10
-/** With all its clients in one program, Redis would be limited by the client. */
+/** Several client programs, because Redis would be limited by a single one. */
 export const COMPARED_GENERATORS = 2
 export const GENERATORS = cpus().length <= 2 ? 1 : Math.min(4, cpus().length >> 1)
 

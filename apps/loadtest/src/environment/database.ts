@@ -25,9 +25,9 @@ export interface RelationFacts {
   readonly bytes: number
   /** The size of a table with its indexes and TOAST; null for an index. */
   readonly bytesInAll: number | null
-  /** Read from the statistics, so up to a second late; 0 for an index. */
+  /** The number of dead rows in the statistics, which are up to a second late; 0 for an index. */
   readonly dead: number
-  /** Rows inserted minus rows deleted since the statistics began; an exact count would scan the table. */
+  /** The rows inserted minus the rows deleted since the statistics began. An exact count would scan the table. */
   readonly rows: number
 }
 
@@ -184,7 +184,7 @@ export class Databases {
     return this.cells[0]!
   }
 
-  /** One entry for each cell. */
+  /** Returns one entry for each cell. */
   facts(): Promise<PostgresFacts[]> {
     return this.#each((cell) => cell.facts())
   }

@@ -36,7 +36,7 @@ export type GeneratorOrder =
 
 /** The counts of one generator so far. */
 export interface Progress {
-  /** Connections, exchanged messages and acks before the run, which show progress. */
+  /** The number of connections, exchanged messages and acks before the run, which shows progress. */
   readonly prepared: number
   readonly called: number
   readonly acked: number

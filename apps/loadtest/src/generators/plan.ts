@@ -18,7 +18,7 @@ export interface Plan {
 }
 
 export interface Spread {
-  /** Peers write only to others of their mesh; the meshes have equal shares of the peers. */
+  /** The number of meshes. Peers write only to others of their mesh; the meshes have equal shares of the peers. */
   readonly meshes: number
   /** The number of Postgres servers; a mesh is in one of them. */
   readonly cells: number

@@ -26,7 +26,7 @@ interface SendRow {
   readonly number: number
   readonly calledAtMs: number
   readonly answeredAtMs: number
-  /** Null if refused. */
+  /** Null if the message was refused. */
   readonly ack: { readonly envelopeId: EnvelopeId; readonly admittedAtMs: number } | null
 }
 

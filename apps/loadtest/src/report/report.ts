@@ -137,7 +137,7 @@ function costRows(result: LoadResult, names: { broker: string; generator: string
 const coresOf = (cpuSeconds: number | null, wallMs: number): number | null =>
   cpuSeconds === null ? null : (cpuSeconds * 1000) / Math.max(1, wallMs)
 
-/** One row per broker if there are several. */
+/** Returns one row per broker if there are several. */
 function shards(result: LoadResult, paint: Colors): string {
   if (result.shards.length === 1) return ''
   const perCell = result.shards.length / result.cells

@@ -12,7 +12,7 @@ import { openRivalPeer, type RivalCast, type RivalPeer } from './peers.ts'
 /** The messages of all peers in one phase. In the exchange each peer writes once to each other. */
 export interface RivalPhase {
   readonly kind: 'exchange' | 'measured'
-  /** Differs from the ids of the other phases, so that a late message doesn't count in another phase. */
+  /** The phase's id. It differs from other phases' ids, so that a late message doesn't count in another phase. */
   readonly number: number
   readonly total: number
   /** Null to send as fast as the window admits. */

@@ -17,10 +17,10 @@ const NAMES: Readonly<Record<ContenderName, string>> = { sealpost: 'Sealpost', .
 /** The figures of a phase. For Sealpost, the server's CPU and memory are those of broker and Postgres together. */
 export interface ContenderFigures {
   readonly perSecond: number
-  /** The latency in ms, from the call of a send, or from when it was due, to the opened message. */
+  /** The latency in ms, from the call to send, or from when the message was due, until it was opened. */
   readonly p50: number
   readonly p99: number
-  /** CPU per message. */
+  /** The CPU time per message. */
   readonly serverMicros: number
   readonly clientMicros: number
   readonly rssMb: number

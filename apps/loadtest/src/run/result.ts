@@ -35,7 +35,7 @@ export interface LoadResult extends Omit<Verdict, 'spans' | 'arrivingMs' | 'drai
   readonly peers: number
   readonly messagesPerPeer: number
   readonly total: number
-  /** Deliveries pushed more than once, whether or not the SDK hid the repetition. */
+  /** The number of deliveries pushed more than once, whether or not the SDK hid the repetition. */
   readonly duplicates: number
   /** The number of refused sends by code. */
   readonly refused: Readonly<Record<string, number>>
@@ -230,11 +230,11 @@ export interface ShardCounts {
   /** The number of envelopes committed and acked. */
   readonly accepted: number
   readonly pushed: number
-  /** Deliveries leased by the insert and pushed right after its commit. */
+  /** The number of deliveries leased by the insert and pushed right after its commit. */
   readonly leasedOnInsert: number
-  /** Deliveries taken from the queue by a claim. */
+  /** The number of deliveries claimed from the queue. */
   readonly claimed: number
-  /** Deliveries that another broker leased on insert, which this broker pushed without a claim. */
+  /** The number of deliveries that another broker leased on insert, and that this broker pushed without a claim. */
   readonly collected: number
 }
 
@@ -260,7 +260,7 @@ export function countsOf(shards: readonly Shard[]): Promise<(ShardCounts | null)
   )
 }
 
-/** Null if the broker is unknown or does not respond; the verdict of the run reveals a broker that hangs. */
+/** Returns null if the broker is unknown or does not respond. The verdict of the run reveals a broker that hangs. */
 export async function scrapeMetrics(adminUrl: string | null): Promise<string | null> {
   if (adminUrl === null) return null
   return fetch(`${adminUrl}/metrics`, { signal: AbortSignal.timeout(SCRAPE_WITHIN_MS) })

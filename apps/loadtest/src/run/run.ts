@@ -26,7 +26,7 @@ export interface WorkloadOptions
   readonly spread: Spread
   readonly isSweep: boolean
   readonly isCold: boolean
-  /** Each sender's messages go to one group instead of to random peers. */
+  /** The number of messages that each sender sends to one group, instead of messages to random peers. */
   readonly group: number | null
   /** Whether to run the short form of scenarios. */
   readonly isQuick: boolean
@@ -53,7 +53,7 @@ export interface RunSetup extends RunContext<RunTarget> {
   readonly meshes: readonly MeshMembers[]
   /** The length of the spans that the verdict lists. */
   readonly spanMs?: number
-  /** Deliveries of the first mesh that stay in the queue for absent peers. */
+  /** The number of deliveries of the first mesh that stay in the queue for absent peers. */
   readonly resting?: number
   readonly onStart?: () => void
 }

@@ -42,9 +42,9 @@ export type PeerCommand =
 export interface PeerProgress {
   readonly sent: number
   readonly acked: number
-  /** Messages delivered to applications, without repeats. */
+  /** The number of messages delivered to applications, without repeats. */
   readonly got: number
-  /** Sends without a reply. */
+  /** The number of sends without a reply. */
   readonly pending: number
   readonly online: number
   readonly joined: number

@@ -87,7 +87,7 @@ function fakeClock(): { environment: Record<string, string>; file: string; end: 
   const environment = {
     LD_PRELOAD: libfaketime() ?? '',
     FAKETIME_TIMESTAMP_FILE: file,
-    FAKETIME_NO_CACHE: '1', // with a cache the processes of one server would disagree for a while
+    FAKETIME_NO_CACHE: '1', // with a cache, the processes of one server would read different times for a while
     FAKETIME_DONT_FAKE_MONOTONIC: '1',
   }
   return { environment, file, end: async () => rmSync(folder, { recursive: true, force: true }) }

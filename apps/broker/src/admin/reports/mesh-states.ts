@@ -15,7 +15,7 @@ const BEHIND_AFTER_MS = 30_000
 interface WaitingFor {
   readonly live: LivePeer | undefined
   readonly isPool: boolean
-  /** The deliveries that the peer has leased, according to the queue. */
+  /** The number of deliveries that the peer has leased, according to the queue. */
   readonly held: number
   readonly oldestAgeMs: Millis
 }

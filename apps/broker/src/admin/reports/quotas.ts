@@ -42,7 +42,7 @@ export interface MeshWaiting {
 export interface Counted {
   readonly depth: number
   readonly recipientCount: number
-  /** Infinity if nothing waits. */
+  /** Infinity if no delivery waits. */
   readonly oldestAtMs: Millis
   readonly meshes: ReadonlyMap<MeshId, MeshWaiting>
   /** When the last complete scan ended, by the monotonic clock; null before that. */

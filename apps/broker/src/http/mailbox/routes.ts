@@ -130,7 +130,7 @@ export const inbox = createRoute({
   },
 })
 
-/** Decoded like the frames of the same names. */
+/** The fields are decoded like the frames of the same names. */
 export const Settle = z
   .strictObject({
     settle: listOf(schemaOfField('settle', 'ids')),

@@ -86,7 +86,7 @@ const REACTIONS = ['👍', '🎉', '❤️', '🚀', '👀', '😄']
 
 interface ConversationSize {
   readonly writers: number
-  /** The messages that get reactions, all at the same rate. */
+  /** The number of messages that get reactions, all at the same rate. */
   readonly messages: number
 }
 

@@ -62,10 +62,10 @@ async function run(context: RunContext, teardown: Teardown): Promise<Findings> {
 interface VoteResult {
   /** The time from a vote to both of its replies. */
   readonly bothMs: Latencies
-  /** Replies that called the vote a duplicate. */
+  /** The number of replies that called the vote a duplicate. */
   readonly known: number
   readonly seconds: number
-  /** Requests for tokens and sends that were repeated because the broker asked for it. */
+  /** The number of token requests and sends that were repeated because the broker asked for it. */
   readonly retries: number
   readonly share: number
 }

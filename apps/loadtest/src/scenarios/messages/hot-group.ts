@@ -34,7 +34,7 @@ const QUICK_ROUNDS = 1
 /** A longer turn has timed out. */
 const TURN_WITHIN_MS = 60_000
 
-/** One group, or ten. The members stay connected over all turns. */
+/** The side with one group, or with ten. The members stay connected over all turns. */
 class GroupSide {
   readonly name: string
   readonly seconds: number[] = []
@@ -96,7 +96,7 @@ async function openSide(
   return side
 }
 
-/** For each round of four turns, the ratio of the rates with ten groups and with one. */
+/** Returns for each round of four turns the ratio of the rates with ten groups and with one. */
 export function ratiosOf(hot: readonly number[], spread: readonly number[]): number[] {
   const rounds = Math.floor(Math.min(hot.length, spread.length) / 2)
   const sumOf = (seconds: readonly number[], round: number) => seconds[2 * round]! + seconds[2 * round + 1]!
