@@ -46,7 +46,7 @@ export class Output {
     this.#errPaint = paintFor(screens.err)
   }
 
-  /** Whether stderr is a terminal that can show progress. */
+  /** Returns whether stderr is a terminal that can show progress. */
   get isInteractive(): boolean {
     return this.#screens.err.isTTY === true && !this.isQuiet && !this.isJson
   }

@@ -163,7 +163,7 @@ function isCoded(error: unknown): error is OperatingError | SealpostError {
   return error instanceof OperatingError || error instanceof SealpostError
 }
 
-/** The reader of the output has closed the pipe, as `head` does. */
+/** Returns whether the reader of the output has closed the pipe, as `head` does. */
 function isBrokenPipe(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === 'EPIPE'
 }
@@ -255,7 +255,7 @@ function fishScript(program: Command, places: readonly Place[]): string {
   return lines.join('\n')
 }
 
-/** Whether the user typed the command itself, and none of its subcommands. */
+/** Returns the condition that the user typed the command itself, and none of its subcommands. */
 function conditionOf(path: string, commands: readonly Command[]): string {
   const typed = path === '' ? [] : path.split(' ').map((word) => `__fish_seen_subcommand_from ${word}`)
   const below = commands.map((command) => command.name())

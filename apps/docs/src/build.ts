@@ -21,7 +21,7 @@ const LLMS_HEAD = `# Sealpost
 Every page is available as Markdown; [llms-full.txt](llms-full.txt) contains all of them.`
 
 stage()
-process.chdir(OWN) // VitePress looks for Vue from here
+process.chdir(OWN) // VitePress resolves Vue from this folder
 const folder = resolve(process.argv[2] ?? join(OWN, 'dist'))
 await build(OWN, { outDir: folder })
 // Programs read each page as Markdown.

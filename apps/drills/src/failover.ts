@@ -244,7 +244,7 @@ async function isStreaming(database: Database): Promise<boolean> {
   return rows.length === 1
 }
 
-/** After this call, a commit returns only once the standby has it on disk. */
+/** Makes each commit return only once the standby has it on disk. */
 async function commitSynchronously(database: Database): Promise<void> {
   await database.run((sql) => sql.unsafe(`alter system set synchronous_standby_names = '${STANDBY}'`))
   await database.run((sql) => sql.unsafe('select pg_reload_conf()'))

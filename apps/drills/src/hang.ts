@@ -67,7 +67,7 @@ async function drillHang(options: HangOptions, teardown: Teardown): Promise<Hang
   return { stops, ...(await traffic.finish()) }
 }
 
-/** The measured times include the return of the peers after the broker resumes. */
+/** Suspends a broker. The measured times include the return of its peers after the broker resumes. */
 async function stopBroker(pid: number, stopMs: Millis, traffic: PairTraffic): Promise<Stop> {
   traffic.takeLongest()
   const stoppedAtMs = clockMs()

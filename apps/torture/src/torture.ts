@@ -152,9 +152,9 @@ const REST_SHARE = 0.15
 interface Budget {
   /** Returns when a part that begins now must end; `aloneAfter` is the number of parts after it. */
   partEndMs(part: { readonly isAlone: boolean; readonly aloneAfter: number }): number
-  /** Whether a part that must end at `endMs` can still begin. */
+  /** Returns whether a part that must end at `endMs` can still begin. */
   hasRoom(endMs: number): boolean
-  /** The latest time at which a fault may begin in a part. */
+  /** Returns the latest time at which a fault may begin in a part. */
   faultsEndMs(endMs: number): number
 }
 

@@ -101,7 +101,7 @@ async function answersOf(attacker: Scene['attacker']): Promise<AttackTurn['answe
   return (await ended).answers
 }
 
-/** User and system time, which a busy machine hardly changes. */
+/** Measures user and system time, which a busy machine hardly changes. */
 async function cpuShareOver(pid: number, seconds: number): Promise<number> {
   const cpuSeconds = () => processFacts(pid)?.cpuSeconds ?? Number.NaN
   const before = cpuSeconds()

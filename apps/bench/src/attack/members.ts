@@ -50,8 +50,8 @@ async function junk({ target, members, signal, count }: AttackContext): Promise<
 }
 
 /**
- * Each member starts four chunk uploads at a time and sends no content: a few members for their own attachments, the
- * others for nonexistent ones.
+ * Starts four chunk uploads at a time for each member and sends no content: a few members for their own attachments,
+ * the others for nonexistent ones.
  */
 async function rooms({ target, members, signal, count }: AttackContext): Promise<void> {
   const hash = 'A'.repeat(43)

@@ -152,8 +152,8 @@ function sizeFigures({ peerBytes, stored, handshake }: Sizes) {
 }
 
 /**
- * The cost of a message at this rate of a broker. Interpolates between the measured rates on a logarithmic scale;
- * outside of them, uses the nearest measured rate.
+ * Returns the cost of a message at this rate of a broker. Interpolates between the measured rates on a logarithmic
+ * scale; outside of them, uses the nearest measured rate.
  */
 export function costAt({ costs }: Figures, perSecond: number): CostPoint {
   const above = costs.findIndex((point) => point.perSecond >= perSecond)

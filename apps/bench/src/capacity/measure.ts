@@ -120,7 +120,7 @@ function append({ meshId, peers }: World, number: number, payloadBytes: number):
   }
 }
 
-/** The size with indexes and TOAST. */
+/** Returns the size with indexes and TOAST. */
 async function bytesOf(db: Database, tables: readonly string[]): Promise<number> {
   const list = `{${tables.join(',')}}`
   const [row] = await db.run(
@@ -147,7 +147,7 @@ const WARMING = 300
 const MEASURED = 1000
 const AT_ONCE = 16
 
-/** The CPU time of broker and Postgres for a connecting peer, from the upgrade to its first claim. */
+/** Measures the CPU time of broker and Postgres for a connecting peer, from the upgrade to its first claim. */
 export async function measureHandshakes(
   { url: databaseUrl, pid }: { readonly url: string; readonly pid: number },
   teardown: Teardown,

@@ -91,7 +91,7 @@ function placementOf(
   return { shards, meshes, outcome: checkPlacement({ shards, meshes, spread, seed: SEED }) }
 }
 
-/** The handshakes that a survivor can perform, with its own core and the database. */
+/** Returns the handshakes that a survivor can perform, with its own core and the database. */
 function handshakeRate({ plan, hardware, figures }: Simulated): number {
   const survivors = Math.max(1, plan.brokersPerCell - 1)
   const { brokerUs, postgresUs } = figures.handshake

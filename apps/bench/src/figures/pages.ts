@@ -8,7 +8,7 @@ import { byNumber, comparedTable, SOAKS, tablesOf } from './tables.ts'
 
 export interface GeneratedPage {
   readonly path: string
-  /** The texts by the names of their markers; null if not measured yet. */
+  /** Returns the texts by the names of their markers; null if not measured yet. */
   textsOf(results: Results): Readonly<Record<string, string | null>>
 }
 
@@ -24,7 +24,7 @@ export const PAGES: readonly GeneratedPage[] = [
   { path: 'docs/PROMISES.md', textsOf: (results) => ({ torture: tortureCell(results.torture?.torture) }) },
 ]
 
-/** "In 9 faults of 3 kinds (`…`), none of 100 acknowledged messages was lost, misdelivered or out of order" */
+/** Returns "In 9 faults of 3 kinds (`…`), none of 100 acknowledged messages was lost, misdelivered or out of order". */
 export function tortureClause(measured: Measured | undefined): string | null {
   const figures = measured?.result.torture
   if (!figures) return null
@@ -36,7 +36,7 @@ export function tortureClause(measured: Measured | undefined): string | null {
   return `${how}of ${count(acked)} acknowledged messages, ${broken}`
 }
 
-/** Returns the same sentence for a table cell. */
+/** Returns the figures for a table cell. */
 export function tortureCell(measured: Measured | undefined): string | null {
   const figures = measured?.result.torture
   if (!figures) return null
@@ -47,7 +47,7 @@ export function tortureCell(measured: Measured | undefined): string | null {
 const faultsText = ({ faults, kinds }: TortureFigures): string =>
   `${plural(faults, 'fault')} of ${plural(kinds, 'kind')}`
 
-/** The sentence names the program itself, so the cell omits it. */
+/** Returns the command's arguments, because the sentence names the program itself. */
 const wordsOf = ({ command }: Measured): string => command.replace('bun scripts/torture.ts ', '')
 
 export function chartsOf(results: Results): Record<string, string> {

@@ -36,7 +36,7 @@ const withChart = (table: string | null, chart: string, words: string): string |
 
 type Runs = Results[string] | undefined
 
-/** The result of a run that is known to be a load test. */
+/** Returns the result of a run that is known to be a load test. */
 const loadOf = (measured: Measured): LoadResult => measured.result as LoadResult
 /** Results of earlier versions lack some of the latency measures. */
 const latency = (of: { p50: number; p99: number } | undefined): string =>
@@ -133,7 +133,7 @@ function pairsTable(runs: Runs): string | null {
   )
 }
 
-/** One row per phase and server. Rows of other servers end with the ratios. */
+/** Renders one row per phase and server. Rows of other servers end with the ratios. */
 function rivalsTable(measured: Measured | undefined): string | null {
   const { comparison } = measured?.result ?? {}
   if (!comparison) return null
@@ -231,7 +231,7 @@ function shardCells(result: LoadResult): string[] {
   return [...speed, cpu.join(', '), count(faults)]
 }
 
-/** The table of the scenario, with one row per step, and its facts. */
+/** Renders the table of the scenario, with one row per step, and its facts. */
 export function connectionsTable(measured: Measured | undefined): string | null {
   const [scenario] = measured?.result.scenarios ?? []
   const [sheet] = scenario?.sheets ?? []
@@ -308,7 +308,7 @@ const SIZES = [10, 50, 100]
 
 type Row = readonly [name: string, published: string, rerun: string, own: string | null]
 
-/** The README's table: v0.1.0 of the earlier project, as published and as rerun, beside the current measurements. */
+/** Renders the README's table: v0.1.0 of the earlier project, as published and as rerun, beside the current measurements. */
 export function comparedTable(results: Results): string | null {
   const burst = loadIfRun(results.burst?.burst)
   if (!burst) return null

@@ -20,8 +20,8 @@ export interface CallFrame {
 }
 
 /**
- * A reporter that maintains the stack of calls. `entered` returns the number of the call, or -1 while the recorder is
- * off. After a rejected await the frame is not on the stack, so leaving it has no effect.
+ * Returns a reporter that maintains the stack of calls. `entered` returns the number of the call, or -1 while the
+ * recorder is off. After a rejected await the frame is not on the stack, so leaving it has no effect.
  */
 export function stackReporter(entered: (functionId: number, caller: CallFrame | undefined) => number) {
   const stack: CallFrame[] = []

@@ -115,7 +115,7 @@ class Recordings {
   }
 }
 
-/** The path of one message, from several recordings. Files that only some of them contain are background work. */
+/** Derives the path of one message from several recordings. Files that only some recordings contain are background work. */
 export function pathOf(recordings: readonly Recording[]): PathTrace {
   const traces = recordings.map(stepsOf)
   const common = traces.map(({ files }) => new Set(files)).reduce((all, files) => all.intersection(files))

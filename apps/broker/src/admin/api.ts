@@ -313,7 +313,7 @@ function filterOf(
   }
 }
 
-/** A token for one mesh gives no access to any other mesh. @throws OperatingError `scope_missing` */
+/** Checks the token's mesh: a token for one mesh gives no access to other meshes. @throws OperatingError `scope_missing` */
 function meshFor({ meshId: own }: AdminTokenHolder, asked: string | undefined): MeshId | undefined {
   if (own !== null && asked !== undefined && asked !== own) throw new OperatingError('scope_missing', 'another mesh')
   return own ?? (asked as MeshId | undefined)

@@ -272,7 +272,7 @@ export class AttachmentExpiry {
     }
   }
 
-  /** A store that is no longer configured keeps its bytes. */
+  /** Keeps the bytes of a store that is no longer configured. */
   private async forget(expired: ExpiredAttachment): Promise<void> {
     await this.ports.stores.find(({ name }) => name === expired.store)?.forget(expired)
     while (!this.isOver) if (await deleteAttachment(this.ports.db, expired, CHUNKS_AT_ONCE)) break

@@ -196,7 +196,7 @@ async function readSigningKeys(path: string, log: Log): Promise<SigningKeys> {
   return contents.signing
 }
 
-/** Refuses a certificate that no peer would accept, at startup. */
+/** Refuses, at startup, a certificate that no peer would accept. */
 function readCertificate(settings: Settings, shardKey: PeerKey): ShardCertificate | null {
   const { BROKER_CERTIFICATE_FILE: path, PUBLIC_URL } = settings
   if (path === '') return null

@@ -235,7 +235,7 @@ export class GroupService {
     return outcome === 'done' ? { outcome, group } : { outcome }
   }
 
-  /** A group created before the current naming rule keeps its name, so that its owner can still change its members. */
+  /** Returns whether the group already has this name. A group with a name from before the current rule can still be changed. */
   private async isNamedSo({ meshId }: Requester, { groupId, name }: GroupStatement): Promise<boolean> {
     const [former] = await findGroups(this.db, meshId, [groupId])
     return former !== undefined && groupFields(former.statement)?.name === name

@@ -145,7 +145,7 @@ export class UserService {
   }
 }
 
-/** A device can't rotate its identity key; its user enrols another device instead. */
+/** Refuses to rotate the identity key of a device. Its user enrols another device instead. */
 function checkSuccession(
   { meshId, peerKey, peer, user }: Requester,
   frame: FrameOf<'succeed'>,
@@ -165,7 +165,7 @@ function bindingOf(
   return { ...whose, boxKey, boxEpoch, notAfterMs: bindingNotAfterMs, signature: bindingSignature }
 }
 
-/** All keys of a user lead to the same records. */
+/** Removes duplicates, because all keys of a user lead to the same records. */
 const distinct = (records: readonly Uint8Array[]): Uint8Array[] => [
   ...new Map(records.map((record) => [toHex(record), record])).values(),
 ]

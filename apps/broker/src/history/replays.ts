@@ -104,7 +104,7 @@ export class ReplaySlots {
     if (others.size > 0) this.#waiting.set(waiter.who, others) // the member moves to the end of the order
   }
 
-  /** The slot goes to the first queued member without a running response. */
+  /** Gives the slot to the first queued member without a running response. */
   #ender(who: string): () => void {
     let isOver = false
     return () => {

@@ -8,7 +8,7 @@ import { hex, type JsonSchema, type ObjectSchema, refusalsFrom, schemaOfItem } f
 import { ENVELOPE_DEFAULTS } from './mailbox/send.ts'
 import { type HttpCode, type HttpRefusal, httpRefusals, type TokenHolder } from './tokens.ts'
 
-/** A value that the frame codec validates, with the schema from its table. */
+/** Returns a schema for a value that the frame codec validates, from the schema of its table. */
 export const wire = (schema: JsonSchema) => z.unknown().openapi(schema)
 export const listOf = (schema: JsonSchema) =>
   z

@@ -94,7 +94,7 @@ export interface TokenHolder {
 }
 
 export const nameOf = ({ meshId, peer }: TokenHolder): string => `${meshId}/${peer}`
-/** The name under which a user's limits are counted: all its devices share them, over sockets and HTTP. */
+/** Returns the name under which a user's limits are counted. All its devices share them, over sockets and HTTP. */
 export const shareNameOf = ({ meshId, user }: TokenHolder): string => `${meshId}/${user}`
 
 export interface TokenRequest {

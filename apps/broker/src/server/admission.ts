@@ -125,7 +125,7 @@ export class AdmissionControl {
     this.unprovenBytes?.charge(clientAddress, performance.now(), bytes)
   }
 
-  /** Above the limit of connections without a proven key, closes the connection that must make room. */
+  /** Counts the connection. Above the limit of connections without a proven key, closes the one that must make room. */
   entered(clientAddress: string, connection: Evictable): void {
     const counts = this.addressCounts.get(clientAddress) ?? { sockets: 0, unproven: 0 }
     counts.sockets += 1

@@ -139,7 +139,7 @@ export function socketHandlers(
   } satisfies WebSocketHandler<SocketState>
 }
 
-/** Bun replies to each ping without notifying the engine, so a flood of them must be counted here. */
+/** Counts pings, because Bun replies to each one without notifying the engine. */
 function countControl({ data }: Socket, driver: Driver): void {
   if (data.controls.take(performance.now()) > 0) driver.refuse(data.socket, 'rate_exceeded')
 }
@@ -210,7 +210,7 @@ class BunConnection implements Connection {
     this.parts.driver.refuse(this.socket.data.socket, 'try_later')
   }
 
-  /** The socket has closed. */
+  /** Cleans up after the socket has closed. */
   over(): void {
     clearTimeout(this.heldBack)
     if (this.member !== undefined) this.parts.intakes?.leave(this.member)
@@ -256,7 +256,7 @@ export function helloOf(options: Pick<SocketOptions, 'brokerKey' | 'authWithinMs
 
 const IDLE_SECONDS = 120 // a fallback for the engine's own heartbeat
 
-/** The settings of Bun's server. `backpressureBytes`: how much may be buffered for a socket that is never read. */
+/** Returns the settings of Bun's server. `backpressureBytes`: how much may be buffered for a socket that is never read. */
 export const endpointSettings = (backpressureBytes: number) => ({
   perMessageDeflate: false, // envelopes are ciphertext, which doesn't compress, and decompression would allow zip bombs
   maxPayloadLength: FRAME_BYTES_MAX,

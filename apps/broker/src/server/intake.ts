@@ -45,7 +45,7 @@ export class Intakes {
     return intake
   }
 
-  /** A member that left is kept until its bucket is full, so that a reconnect gives it no new burst. */
+  /** Keeps a member that left until its bucket is full, so that a reconnect gives it no new burst. */
   #forget(): void {
     for (const [member, intake] of this.#members)
       if (intake.users === 0 && intake.bucket.isFull(performance.now())) this.#members.delete(member)

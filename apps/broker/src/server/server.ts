@@ -24,7 +24,7 @@ export interface RunningServer {
   readonly port: number
   /** Serves another certificate to new connections; open ones stay. @throws whatever `serve` throws */
   renew(tls: Tls): void
-  /** Whether the port is closed because descriptors have run out. */
+  /** Returns whether the port is closed because descriptors have run out. */
   isPortClosed(): boolean
   /** Stops accepting WebSocket upgrades. */
   refuseNewcomers(): void
@@ -164,7 +164,7 @@ class Listener<T> implements Port {
   }
 }
 
-/** The private server, for operators. It never has TLS. */
+/** Opens the private server for operators, which never has TLS. */
 export function serveAdmin(options: {
   host: string
   port: number

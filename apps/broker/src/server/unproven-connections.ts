@@ -154,7 +154,7 @@ export class Addresses {
   }
 }
 
-/** Whether the text is a valid entry of `TRUSTED_PROXIES`. */
+/** Returns whether the text is a valid entry of `TRUSTED_PROXIES`. */
 export function isNetwork(text: string): boolean {
   const [address = '', bits, ...more] = text.split('/')
   const family = isIP(address)

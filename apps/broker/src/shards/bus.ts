@@ -15,7 +15,7 @@ interface Parts {
   readonly metrics: Metrics
 }
 
-/** The bus connects in the background, and the broker serves without it. Deliveries from other shards then wait for polls. */
+/** Connects in the background, and the broker serves without the bus. Deliveries from other shards then wait for polls. */
 export function openBus(config: Config, parts: Parts): Bus {
   const kind = config.BUS === 'auto' ? (config.NATS_URL.length > 0 ? 'nats' : 'postgres') : config.BUS
   const bus = kind === 'memory' ? new MemoryHub().join(parts.shard) : onWire(wireOf(kind, config, parts), parts)

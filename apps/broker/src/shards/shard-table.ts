@@ -35,7 +35,7 @@ interface Self {
   readonly port: number
 }
 
-/** Port 0 stands for the port that the server has opened. */
+/** Replaces port 0 with the port that the server has opened. */
 function publicUrlOf({ PUBLIC_URL }: Config, port: number): string | null {
   if (PUBLIC_URL === '') return null
   const url = new URL(PUBLIC_URL)

@@ -64,12 +64,12 @@ export class SpaceHints {
     this.bus.publish({ type: 'happened', meshId, space: spaceId })
   }
 
-  /** A commit stored these messages, and some of them were recorded. */
+  /** Call it when a commit has stored these messages, and some of them were recorded. */
   recorded(appends: readonly Append[]): void {
     for (const { meshId, spaceId } of recordedMessagesOf(appends)) this.happened(meshId, spaceId)
   }
 
-  /** The owner changed the terms, or a member rotated the key, so cached values are outdated on all shards. */
+  /** Call it when the owner changed the terms or a member rotated the key: cached values are then outdated on all shards. */
   changed(meshId: MeshId, spaceId: SpaceId): void {
     const hint = { type: 'staleSpace', meshId, space: spaceId } as const
     for (const listener of this.listeners) listener(hint)

@@ -164,7 +164,7 @@ export class Metrics {
     this.lagSeconds.observe(lagMs / 1000)
   }
 
-  /** The cumulative counts since the start, by bucket in seconds; the last bucket is unbounded. */
+  /** Returns the cumulative counts since the start, by bucket in seconds. The last bucket is unbounded. */
   get distributions(): Readonly<Record<Timing, Distribution>> {
     const { ackSeconds: ack, pushSeconds: push, commitSeconds: commit } = this
     return { ack: ack.distribution, push: push.distribution, commit: commit.distribution }
@@ -250,7 +250,7 @@ export class FastHistogram {
     this.sum += value
   }
 
-  /** The cumulative counts up to each bound; the last bound is infinite. */
+  /** Returns the cumulative counts up to each bound. The last bound is infinite. */
   get distribution(): Distribution {
     let count = 0
     const counts = [...this.counts].map((more) => {

@@ -13,7 +13,7 @@ const CHUNK_BYTES = 256 * 1024
 const CHUNK = new Uint8Array(CHUNK_BYTES)
 const HASH = () => Buffer.from(hash256(CHUNK)).toString('base64url')
 
-/** The head of a request that puts a chunk and announces a body of this length. */
+/** Returns the head of a request that puts a chunk and announces a body of this length. */
 function putHead({ world, place, peer }: Uploader, id: string, chunk = 0): string {
   const path = `/v1/meshes/${place.meshId}/attachments/${id}/chunks/${chunk}?hash=${HASH()}`
   const lines = [

@@ -17,7 +17,7 @@ afterAll(() => world[Symbol.asyncDispose]())
 
 const NOT_ALLOWED = { code: 'not_allowed', isRetryable: false }
 
-/** A peer whose consent is tested, and two peers that want to write to it. */
+/** Connects a peer whose consent is tested, and two peers that want to write to it. */
 async function scene() {
   const [owner, friend, stranger] = await world.enrolMany(3)
   return { owner, friend, stranger }

@@ -68,7 +68,7 @@ const bury = (meshId: MeshId) =>
       from message_queue where mesh_id = ${meshId}::uuid limit 2`,
   )
 
-/** An expired dead letter, which cannot be redriven. */
+/** Inserts an expired dead letter, which cannot be redriven. */
 const expire = () =>
   world.db.run(
     (sql) => sql`

@@ -49,7 +49,7 @@ async function newcomer(name: string, options = {}): Promise<Person> {
   return person
 }
 
-/** Two users, each with the conversation with the other one open. */
+/** Opens the windows of two users, each with the conversation with the other user. */
 async function pair(): Promise<{ bea: Person; cem: Person }> {
   const bea = await newcomer('bea')
   const cem = await newcomer('cem')

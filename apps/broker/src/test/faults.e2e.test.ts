@@ -128,7 +128,7 @@ async function terminateBackends(world: World): Promise<number> {
   return rows.length
 }
 
-/** Every pool has working connections again; this exercises writing, claiming and lookups. */
+/** Checks that every pool has working connections again, by writing, claiming and lookups. */
 async function expectAlive(world: World): Promise<void> {
   const [from, place] = [await WireClient.enter(await world.enrol()), await world.enrol()]
   for (let i = 0; i < 6; i++) {
@@ -159,7 +159,7 @@ test.concurrent('Postgres is killed and restarted: the broker waits and then con
   await traffic.close()
 })
 
-/** A new client that connects during the outage is asked to retry, and does not get the refusal of a wrong key. */
+/** Checks that a new client during the outage is asked to retry, and does not get the refusal of a wrong key. */
 async function expectTryLater(world: World): Promise<void> {
   const client = await WireClient.open(world.broker.url)
   client.send(authFrame(world.place(generateIdentity()), await client.next('hello')))
@@ -231,7 +231,7 @@ test.concurrent('a second signal ends the broker at once', async () => {
   await release()
 })
 
-/** A settlement that can't be committed before `release`, so that the shutdown takes that long. */
+/** Holds a settlement that can't be committed before `release`, so that the shutdown takes that long. */
 async function holdSettlement(world: World) {
   const [place, to] = await world.enrolMany(2)
   const [sender, recipient] = [await WireClient.enter(place), await WireClient.enter(to)]

@@ -16,7 +16,7 @@ afterAll(async () => {
   await world[Symbol.asyncDispose]()
 })
 
-/** Expected after every hostile input: a live process, undisturbed sessions, and none of the input in the log. */
+/** Expects a live process, undisturbed sessions, and none of the input in the log. */
 async function expectNoHarm(secret?: string): Promise<void> {
   await bystander.echo()
   expect(world.broker.isAlive).toBe(true)

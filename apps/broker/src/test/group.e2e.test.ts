@@ -17,7 +17,7 @@ const BRISK = { SWEEP_MS: '50', POLL_MS: '100' }
 const enterAll = (world: World, places: readonly Place[]) =>
   Promise.all(places.map((place) => Member.enter(world, place)))
 
-/** The result for each member: `stored`, or the code of its refusal. */
+/** Returns the result for each member: `stored`, or the code of its refusal. */
 async function faresOf({ stored }: PendingGroupSend): Promise<Record<PeerKey, string>> {
   const outcomes = await stored
   return Object.fromEntries(outcomes.map(({ peer, error }) => [peer, error?.code ?? 'stored']))

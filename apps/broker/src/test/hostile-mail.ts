@@ -19,7 +19,7 @@ const toAnotherMesh = sending(async (_, { world }) => {
   const elsewhere = await world.enrol(await world.mesh())
   return [envelopeTo(elsewhere), envelopeTo(randomHex(32) as PeerKey)]
 })
-/** The frame `settle` with this many ids of 1. */
+/** Returns a `settle` frame with this many ids of 1. */
 const settles = (count: number): Uint8Array => {
   const bytes = new Uint8Array(3 + 8 * count)
   new DataView(bytes.buffer).setUint16(1, Math.min(count, 0xffff))

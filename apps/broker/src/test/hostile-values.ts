@@ -109,7 +109,7 @@ async function compressedBomb(arena: Arena): Promise<string> {
   return below(bomb)(arena)
 }
 
-/** A UUID of version 7 begins with the milliseconds since 1970. */
+/** Returns an envelope whose id, a UUID of version 7, begins with a time that is this many years ahead. */
 function years(to: Place, ahead: number) {
   const item = envelopeTo(to)
   const atMs = Date.now() + ahead * 365 * 86_400_000

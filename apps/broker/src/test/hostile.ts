@@ -177,7 +177,7 @@ export const early =
     return closing(client)
   }
 
-/** An `auth` that is valid except for the given changes to its fields or to what it signs. */
+/** Sends an `auth` that is valid except for the given changes to its fields or to what it signs. */
 export const auth =
   (changedFor: (arena: Arena) => Parameters<typeof authFrame>[2] | Promise<Parameters<typeof authFrame>[2]>): Act =>
   async (arena) =>
@@ -189,7 +189,7 @@ export async function authAnswer(place: Place, changed: Parameters<typeof authFr
   return closing(client)
 }
 
-/** The same `auth` as JSON, with text that no encoder produces. */
+/** Sends the same `auth` as JSON, with text that no encoder produces. */
 export const authText =
   (change: (text: string) => string): Act =>
   async (arena) => {

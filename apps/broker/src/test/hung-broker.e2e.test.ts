@@ -77,7 +77,7 @@ test('peers wait for a slow database: the broker answers pings meanwhile, and no
   expect(events.filter(({ type }) => type === 'disconnected')).toEqual([])
 })
 
-/** Each statement that stores messages takes longer than a peer waits for a silent broker. */
+/** Makes each statement that stores messages take longer than a peer waits for a silent broker. */
 async function slowDown({ db }: World): Promise<void> {
   await db.run((sql) =>
     sql.unsafe(`

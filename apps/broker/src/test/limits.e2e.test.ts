@@ -165,7 +165,7 @@ test.each([
     await using world = await World.open({ LIMITS: 'on', ...quota })
     const [absent, honest] = await world.enrolMany(2)
     const keys = await withDevices(world, 5)
-    /** Sends from each of them until it is refused. */
+    /** Makes each peer send until it is refused. */
     const fill = async () => {
       for (const place of keys) {
         const client = await world.wire(place)

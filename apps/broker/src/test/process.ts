@@ -72,7 +72,7 @@ export class BrokerProcess {
   get url(): string {
     return String(this.ready.url)
   }
-  /** The `PUBLIC_URL` of the process, which is on loopback. */
+  /** Returns the `PUBLIC_URL` of the process, which is on loopback. */
   get shardUrl(): string {
     return `${new URL(this.url).protocol}//${this.authority}`
   }

@@ -54,7 +54,7 @@ export class SpanReceiver implements AsyncDisposable {
     return this.#resources.flatMap(({ scopeSpans }) => scopeSpans.flatMap(({ spans }) => spans))
   }
 
-  /** The distinct names of the services that sent spans. */
+  /** Returns the distinct names of the services that sent spans. */
   get services(): string[] {
     const names = this.#resources.flatMap(({ resource }) =>
       resource.attributes.filter(({ key }) => key === 'service.name').map(({ value }) => Object.values(value)[0]),

@@ -134,7 +134,7 @@ test('a recipient killed while handling a message handles that message in its ne
   await sender.close()
 })
 
-/** A network that drops every settle while `isLossy` is set. */
+/** Returns a network that drops every settle while `isLossy` returns true. */
 function settleLosing(isLossy: () => boolean): NonNullable<ConnectOptions['webSocket']> {
   return class extends WebSocket {
     override send(wire: Uint8Array<ArrayBuffer>): void {

@@ -17,7 +17,7 @@ import { type EnvelopeId, type MeshId, type PeerKey, toHex } from '@sealpost/std
 
 const PATIENCE_MS = 60_000
 
-/** Everything a peer needs to connect: accepted by the SDK's `connect` and by the wire client. */
+/** The values that a peer needs to connect, accepted by the SDK's `connect` and by the wire client. */
 export interface Place {
   readonly url: string
   readonly brokerKey: PeerKey

@@ -82,7 +82,7 @@ export interface BrokerHealth {
 
 const ANSWER_WITHIN_MS = 10_000
 
-/** Never throws: an unreachable broker is a result. */
+/** Never throws, because an unreachable broker is a result. */
 export async function checkBroker(url: string, signal: AbortSignal): Promise<BrokerHealth> {
   const base = new URL(url)
   base.protocol = base.protocol === 'wss:' ? 'https:' : 'http:'

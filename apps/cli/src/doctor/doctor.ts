@@ -185,7 +185,7 @@ async function* sessionChecks(shell: Shell, { url, brokerKey, meshId }: Membersh
   }
 }
 
-/** Other messages that arrive meanwhile stay unsettled and are redelivered. */
+/** Leaves other messages that arrive meanwhile unsettled, so that they are redelivered. */
 async function checkRoundTrip(peer: Peer, signal: AbortSignal): Promise<DoctorCheck> {
   const startedAtMs = performance.now()
   const mark = crypto.randomUUID()

@@ -57,7 +57,7 @@ export class McpInbox {
     return [...this.#held.values()]
   }
 
-  /** A handler for `peer.onMessage`. The SDK extends the lease until the promise resolves. */
+  /** Handles a message for `peer.onMessage`. The SDK extends the lease until the promise resolves. */
   add(message: Message): Promise<void> {
     const held = this.#hold(message)
     this.#ring()
@@ -162,7 +162,7 @@ function notSaved(unsaved: readonly UnsettledMessage[]): OperatingError {
   )
 }
 
-/** The id includes the sender, because senders choose envelope ids. */
+/** Hashes the sender too, because senders choose envelope ids. */
 function idOf({ sender, envelopeId }: Message): string {
   return createHash('sha256').update(`${sender} ${envelopeId}`).digest('hex').slice(0, 24)
 }

@@ -122,7 +122,7 @@ function labelFile(message: Message, path: string | null): LabelledContent['file
   return file && { ...file, name: file.name === null ? null : visible(file.name) }
 }
 
-/** The text form, for clients that pass only text to the model. */
+/** Returns the text form, for clients that pass only text to the model. */
 export function fencedMessages(messages: readonly LabelledMessage[]): string {
   const titleOf = ({ isRequest, messageId }: LabelledMessage) => `${isRequest ? 'Request' : 'Message'} ${messageId}`
   return [NOTICE, ...messages.map((message) => fenced(titleOf(message), message))].join('\n\n')

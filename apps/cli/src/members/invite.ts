@@ -140,7 +140,7 @@ function describe(invite: Invite, output: Output): string {
 
 const uses = ({ usesMax }: Invite): string => (usesMax === 1 ? 'one' : `up to ${usesMax}`)
 
-/** The time is local. */
+/** Formats the local time. */
 const timeOf = ({ notAfterMs }: Invite): string => {
   const time = new Date(notAfterMs)
   return Number.isNaN(time.getTime()) ? 'no limit' : time.toLocaleString('sv-SE').slice(0, 16)

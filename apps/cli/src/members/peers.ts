@@ -67,7 +67,7 @@ function presenceOf(entry: PresenceEntry | undefined): Presence {
   return { isOnline: true, availability: entry.availability, summary: entry.summary }
 }
 
-/** Empty for an offline peer. */
+/** Returns an empty text for an offline peer. */
 const nowOf = ({ availability, summary }: Presence): string =>
   availability === null ? '' : escapeName(summary ? `${availability}: ${summary}` : availability)
 

@@ -55,7 +55,7 @@ async function openSource(path: string) {
   }
 }
 
-/** A name for the upload log that does not reveal the file; a changed file gets another name. */
+/** Returns a name for the upload log that does not reveal the file. A changed file gets another name. */
 async function keyOf(path: string, to: string): Promise<string> {
   const { mtimeMs, size } = await stat(path)
   return createHash('sha256').update(JSON.stringify([await realpath(path), mtimeMs, size, to])).digest('hex').slice(0, 32) // biome-ignore format: one thing

@@ -201,7 +201,7 @@ function report(event: PeerEvent, output: Output, contacts: Contacts): void {
   }
 }
 
-/** Both keys signed the rotation, so the name moves to the new key. If the file can't be written, the next session retries. */
+/** Moves the name to the new key, since both keys signed the rotation. If the file can't be written, the next session retries. */
 async function renameContactKey(
   { former, successor }: Extract<PeerEvent, { type: 'identity_changed' }>,
   output: Output,

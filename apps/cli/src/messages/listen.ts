@@ -138,7 +138,7 @@ async function leaveOpen(message: Message, handling: Handling): Promise<true> {
   return true
 }
 
-/** The file is gone, so the message becomes a dead letter, and its sender may get a receipt. */
+/** Makes the message a dead letter, because its file is gone. Its sender may get a receipt. */
 async function refuse(message: Message, handling: Handling, code: string): Promise<true> {
   if (handling.exec === undefined) await print(message, handling)
   warnOf(message, handling, `rejected, because its file is lost (${code})`)

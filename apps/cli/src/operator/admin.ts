@@ -245,7 +245,7 @@ async function invites(shell: Shell, _: object, meshId: string): Promise<void> {
   await shell.output.results(found, () => shell.output.table(['ID', 'ISSUER', 'USED', 'UNTIL (UTC)', ''], rows))
 }
 
-/** An invite that was revoked before its first use has no known issuer. */
+/** Omits the issuer of an invite that was revoked before its first use, because it is unknown. */
 const issuerOf = (issuer: string | null, name: string | null, usesMax: number | null): string => {
   if (issuer) return nameOrFingerprint(name, issuer)
   return usesMax === null ? '' : 'the operator'

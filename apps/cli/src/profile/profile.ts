@@ -392,7 +392,7 @@ export class Profile {
     await writeJsonFile(this.membershipFile, membership)
   }
 
-  /** The status that each session sends. */
+  /** Returns the status that each session sends. */
   readStatus(): Promise<SavedStatus | undefined> {
     return readJsonFile(this.statusFile, isStatus)
   }

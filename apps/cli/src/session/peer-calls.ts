@@ -80,7 +80,7 @@ export interface PeerCalls extends GroupCalls, PoolCalls, DeviceCalls {
   directory(params: null): Promise<Directory>
   members(params: null): Promise<readonly MemberEntry[]>
   revokeInvite(inviteId: InviteId): Promise<null>
-  /** An empty update changes nothing. */
+  /** Changes nothing if the update is empty. */
   consent(update: ConsentUpdate): Promise<ConsentState>
   /** Resolves with the epoch of the new key. */
   rotateBoxKey(params: null): Promise<number>
@@ -217,7 +217,7 @@ export interface MemberResult {
 }
 
 interface GroupCalls {
-  /** The groups that the peer belongs to or owns. */
+  /** Returns the groups that the peer belongs to or owns. */
   groups(params: null): Promise<readonly GroupFacts[]>
   createGroup(params: { name: string; members: readonly PeerKey[] }): Promise<GroupFacts>
   changeGroup(params: GroupChange): Promise<GroupFacts>
@@ -275,7 +275,7 @@ interface PoolSendParams extends Omit<Outgoing, 'attachment'> {
 }
 
 interface PoolCalls {
-  /** All pools of the mesh. */
+  /** Returns all pools of the mesh. */
   pools(params: null): Promise<readonly PoolFacts[]>
   createPool(params: { name: string; members: readonly PeerKey[] }): Promise<PoolFacts>
   changePool(params: PoolChange): Promise<PoolFacts>

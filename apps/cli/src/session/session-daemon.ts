@@ -85,7 +85,7 @@ export async function callSessionDaemon<M extends Method>(
   throw new OperatingError(code, message, { retryable: isRetryable })
 }
 
-/** Whether no process accepted the call, because the daemon's holder has ended. */
+/** Returns whether no process accepted the call, because the daemon's holder has ended. */
 export function isDaemonGone(error: unknown): boolean {
   return error instanceof OperatingError && error.code === 'daemon_gone'
 }

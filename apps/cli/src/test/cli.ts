@@ -39,7 +39,7 @@ export class Machine implements AsyncDisposable {
     return new Machine(await mkdtemp(join(tmpdir(), 'sealpost-cli-')), program)
   }
 
-  /** A machine that runs `sealpost up` for alice, with further members. */
+  /** Starts a machine that runs `sealpost up` for alice, with further members. */
   static async withBroker(...names: string[]): Promise<Machine> {
     const machine = await Machine.make()
     await startUp(machine, AS_ALICE)

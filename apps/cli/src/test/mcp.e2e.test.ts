@@ -32,7 +32,7 @@ beforeAll(async () => {
 })
 afterAll(() => machine[Symbol.asyncDispose]())
 
-/** A member with its own mailbox, so that no test reads another test's messages. */
+/** Creates a member with its own mailbox, so that no test reads another test's messages. */
 async function newMember(): Promise<string> {
   count += 1
   const name = `agent-${count}`
@@ -115,7 +115,7 @@ test('a client of the v1 SDK reads results and errors of every tool', async () =
   }
 })
 
-/** A client that checks each result against the tool's schema. */
+/** Starts a client that checks each result against the tool's schema. */
 async function startV1(profile: string, files: string) {
   const v1 = new ClientV1({ name: 'test', version: '1.0.0' })
   const args = [MAIN, 'mcp', '--profile', profile, '--files', files]

@@ -33,7 +33,7 @@ interface Heard {
 const heardBy: (ended: { stdout: string }) => Heard[] = jsonLinesOf
 const codeOf = (ended: Ended): string => errorOf(ended).code
 
-/** A member with its own mailbox, so that no test reads another test's messages. */
+/** Creates a member with its own mailbox, so that no test reads another test's messages. */
 async function newMember(): Promise<{ name: string; profile: string[]; folder: string }> {
   count += 1
   const name = `peer-${count}`
@@ -243,7 +243,7 @@ test('chat leaves a message with a file open, and settles it with --files', asyn
   expect((await leftFor(name)).map(({ text }) => text)).toEqual(['end'])
 })
 
-/** A peer of alice that replies to each request with the plan. */
+/** Opens a peer of alice that replies to each request with the plan. */
 async function answering() {
   const program = await alice()
   program.peer.onMessage(async (message) => {

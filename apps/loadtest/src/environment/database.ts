@@ -97,7 +97,7 @@ export class LoadDatabase {
     await this.#db.run((sql) => sql`create extension if not exists pg_stat_statements`)
   }
 
-  /** Null if the server does not count statements, or does not show the counts to this login. */
+  /** Returns null if the server does not count statements, or hides the counts from this login. */
   statements(): Promise<StatementStats[] | null> {
     return readStatementStats(this.#db, STATEMENTS_MAX)
   }

@@ -131,7 +131,7 @@ async function openPostgres(
   return { url: server.url, failed, stop: () => server.stop() }
 }
 
-/** The brokers form a cluster and share a key. */
+/** Starts brokers that form a cluster and share a key. */
 async function startShards(databaseUrls: readonly string[], options: ShardOptions, teardown: Teardown) {
   const { shards, runtimeArgs, limits, isThroughDrain, tell } = options
   const count = databaseUrls.length * shards

@@ -99,7 +99,7 @@ export class Fleet {
     })
   }
 
-  /** The prefix of each generator's files. */
+  /** Returns the prefix of each generator's files. */
   get records(): string[] {
     return this.#generators.map((_, i) => `${this.#setup.records}-${i}`)
   }

@@ -187,7 +187,7 @@ class LoadGenerator {
     })
   }
 
-  /** A WebSocket that counts the frames with messages. */
+  /** Returns a WebSocket class that counts the frames with messages. */
   #countingWebSocket(): WebSocketConstructor {
     const count = () => (this.#sendFrames += 1)
     return class extends WebSocket {

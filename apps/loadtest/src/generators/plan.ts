@@ -29,7 +29,7 @@ export interface Spread {
 
 export const ALONE: Spread = { meshes: 1, cells: 1, shards: 1, cross: 0 }
 
-/** The default is messages of 200 bytes in one mesh on one broker. */
+/** Returns a plan that by default sends messages of 200 bytes in one mesh on one broker. */
 export const planOf = (differing: Pick<Plan, 'peers'> & Partial<Plan>): Plan => ({
   ...{ total: 0, rate: null, payloadBytes: 200, seed: 1, isOneWay: false, spread: ALONE },
   ...differing,
@@ -63,12 +63,12 @@ export function recipientOf(plan: Plan, number: number): number {
 }
 
 /**
- * The due time in ms after the start. Messages are due at whole milliseconds, several at once above 1,000 per second,
- * because timers have no finer resolution. With even spacing, the timer's delay would be part of each latency.
+ * Returns the due time in ms after the start. Messages are due at whole milliseconds, several at once above 1,000 per
+ * second, because timers have no finer resolution. With even spacing, the timer's delay would be part of each latency.
  */
 export const dueMs = (rate: number, number: number): number => Math.floor((number * 1000) / rate)
 
-/** The finalizer of MurmurHash3 (public domain): consecutive numbers get unrelated values. */
+/** Applies the finalizer of MurmurHash3 (public domain), which gives consecutive numbers unrelated values. */
 function mixed(number: number, seed: number): number {
   let h = (number ^ Math.imul(seed + 1, 0x9e3779b9)) >>> 0
   h = Math.imul(h ^ (h >>> 16), 0x85ebca6b)
@@ -78,7 +78,7 @@ function mixed(number: number, seed: number): number {
 
 type Spreading = Pick<Plan, 'peers' | 'spread'>
 
-/** The number of the mesh's first peer. Peers of a mesh have consecutive numbers. */
+/** Returns the number of the mesh's first peer. Peers of a mesh have consecutive numbers. */
 export const firstOf = ({ peers, spread }: Spreading, mesh: number): number =>
   Math.floor((mesh * peers) / spread.meshes)
 
@@ -88,7 +88,7 @@ export const meshOf = ({ peers, spread }: Spreading, peer: number): number =>
 /** Meshes alternate between the cells. */
 export const cellOf = ({ cells }: Spread, mesh: number): number => mesh % cells
 
-/** The broker that a peer connects to, numbered across all cells. Meshes alternate between the shards of their cell. */
+/** Returns the broker of a peer, numbered across all cells. Meshes alternate between the shards of their cell. */
 export function shardOf(plan: Spreading, peer: number): number {
   const { cells, shards, cross } = plan.spread
   const mesh = meshOf(plan, peer)
@@ -121,7 +121,7 @@ export const expectedOf = (plan: Plan, share: Share): number =>
 export const ownOf = (plan: Plan, share: Share): number =>
   countMessages(plan, (number) => holds(share, senderOf(plan, number)))
 
-/** The share of messages whose sender and recipient are on two shards, from 0 to 1. */
+/** Returns the share of messages whose sender and recipient are on two shards, from 0 to 1. */
 export function crossShareOf(plan: Plan): number {
   if (plan.spread.shards === 1) return 0
   const shards = Array.from({ length: plan.peers }, (_, peer) => shardOf(plan, peer))

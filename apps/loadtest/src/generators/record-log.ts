@@ -192,14 +192,14 @@ export class SendCursor extends Cursor {
   constructor(prefix: string) {
     super(recordFiles(prefix)[0], SEND.bytes)
   }
-  /** The time of the reply, by which a file's rows are ordered. */
+  /** Returns the time of the reply, by which a file's rows are ordered. */
   get atMs(): number {
     return this.time(SEND.answeredAtMs)
   }
   get calledAtMs(): number {
     return this.time(SEND.calledAtMs)
   }
-  /** NaN if the message was refused. */
+  /** Returns NaN if the message was refused. */
   get admittedAtMs(): number {
     return this.time(SEND.admittedAtMs)
   }

@@ -64,8 +64,9 @@ function sendAllOf(peer: number, { plan, window }: { plan: Plan; window: number 
 }
 
 /**
- * Open loop: sends each message when it is due, or as soon afterwards as this program can, and counts its latency from the due
- * time. So a slow broker still gets the messages that come due while it is slow. Resolves when all sends have been called.
+ * Runs an open loop: sends each message when it is due, or as soon afterwards as this program can, and counts its latency from
+ * the due time. A slow broker therefore still gets the messages that come due while it is slow. Resolves when all sends have
+ * been called.
  */
 export function sendPaced(
   plan: Plan,

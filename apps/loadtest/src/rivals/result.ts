@@ -58,7 +58,7 @@ export interface ComparisonRow {
 
 const FIGURES = ['perSecond', 'p50', 'p99', 'serverMicros', 'clientMicros', 'rssMb'] as const
 
-/** One row per phase and server, in the order of the runs. */
+/** Returns one row per phase and server, in the order of the runs. */
 export function comparisonRows(runs: readonly ContenderRun[]): ComparisonRow[] {
   const rates = [...new Set(runs.map(({ rate }) => rate))]
   const servers = [...new Set(runs.map(({ server }) => server))]
@@ -90,7 +90,7 @@ const eachFigure = <T>(figureOf: (name: keyof ContenderFigures) => T) =>
 
 export const phaseName = (rate: number | null): string => (rate === null ? 'burst' : `${count(rate)} messages/s`)
 
-/** A table of medians for each phase, a table of ratios, and the conditions. */
+/** Renders a table of medians for each phase, a table of ratios, and the conditions. */
 export function comparisonText(result: ComparisonResult, { isColored }: { readonly isColored: boolean }): string {
   const paint = createColors(isColored)
   const rows = comparisonRows(result.runs)

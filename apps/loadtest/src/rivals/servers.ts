@@ -29,7 +29,7 @@ export interface RivalServer {
   readonly conditions: RunConditions | null
   /** Rejects when the server ends during the run. */
   readonly failed: Promise<never>
-  /** The CPU time used so far. For Sealpost, CPU and memory are those of broker and Postgres together. */
+  /** Returns the CPU time used so far. For Sealpost, CPU and memory are those of broker and Postgres together. */
   cpuSeconds(): number
   rssMb(): number
 }

@@ -113,7 +113,7 @@ async function costOf(
 
 const cpuOf = ({ clientUs, brokerUs, postgresUs }: GroupCost): number => clientUs + (brokerUs ?? 0) + (postgresUs ?? 0)
 
-/** The lower of the two middle values, so that the result is an actual value. */
+/** Returns the lower of the two middle values, so that the result is an actual value. */
 const lowerMedian = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[(values.length - 1) >> 1]!
 
 export function printGroup(result: GroupResult, { isColored }: { readonly isColored: boolean }): string {

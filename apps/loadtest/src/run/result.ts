@@ -175,7 +175,7 @@ export function withBaseline(result: LoadResult, outcome: LoadOutcome, baselineK
   return { ...result, baselineMessagesPerSecond: messagesPerSecond, baselineRatio, baselineKind, baseline }
 }
 
-/** Whether every message arrived at its recipient in order and on time, and no send was refused. */
+/** Returns whether every message arrived at its recipient in order and on time, and no send was refused. */
 export function isClean(result: LoadResult): boolean {
   const { lost, misdelivered, outOfOrder, timedOut, delivered, total, refused } = result
   const faults = lost + misdelivered + outOfOrder + timedOut + Object.keys(refused).length
@@ -250,7 +250,7 @@ const METRICS: Readonly<Record<keyof ShardCounts, string>> = {
 }
 const SCRAPE_WITHIN_MS = 5_000
 
-/** Null for a broker without accessible metrics, such as one started elsewhere, which serves them on a private port. */
+/** Returns each broker's counts, or null without accessible metrics, as for a broker started elsewhere on a private port. */
 export function countsOf(shards: readonly Shard[]): Promise<(ShardCounts | null)[]> {
   return Promise.all(
     shards.map(async ({ adminUrl }) => {

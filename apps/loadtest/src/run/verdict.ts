@@ -151,7 +151,7 @@ class Tally {
     else this.#early.put(number, row)
   }
 
-  /** The envelope ids that were acked and did not arrive. */
+  /** Returns the ids of envelopes that were acked and did not arrive. */
   get missing(): string[] {
     return this.#acked.ids
   }

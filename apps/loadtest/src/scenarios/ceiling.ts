@@ -74,7 +74,7 @@ export async function searchCeiling<Found>(
   return attempts
 }
 
-/** Rounded to two digits, which are easier to compare. */
+/** Rounds to two digits, which are easier to compare. */
 function between(good: number, bad: number): number {
   const middle = good === 0 ? bad / 2 : Math.sqrt(good * bad)
   const unit = Math.max(1, 10 ** (Math.floor(Math.log10(middle)) - 1))

@@ -69,7 +69,7 @@ export async function runScenarios(
   return { text, json: { scenarios: results }, isGood: results.every(isGood), page: { chapters, conditions } }
 }
 
-/** A scenario that throws gets a report with the error, and the others still run. */
+/** Returns a report with the error of a scenario that threw. The other scenarios still run. */
 function brokenOff(scenario: Scenario, error: unknown, options: WorkloadOptions): ScenarioResult {
   const { name, summary, reported, bar } = scenario
   const why = error instanceof OperatingError ? error.message : String((error as Error).stack)

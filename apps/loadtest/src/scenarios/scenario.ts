@@ -81,7 +81,7 @@ interface Size {
   readonly seconds: number
 }
 
-/** The scenario's own size, or the short size for `--quick`; the command line overrides both. */
+/** Returns the scenario's own size, or the short size for `--quick`; the command line overrides both. */
 export function sizeOf({ options }: RunContext, full: Size, quick: Size): Size {
   const { peers, seconds } = options.asked
   const own = options.isQuick ? quick : full
@@ -189,7 +189,7 @@ export function usageGraphs(samples: readonly UsageSample[]): Graph[] {
   ]
 }
 
-/** A program that was restarted has no total. */
+/** Shows no total for a program that was restarted. */
 export function usageSheet({ brokers: shards, postgres }: ResourceUsage, seconds: number): Sheet {
   const row = (name: string, { cpuSeconds, rssMbPeak, fdMax }: ProcessUsage) => {
     const cores = cpuSeconds === null ? null : cpuSeconds / Math.max(1, seconds)
@@ -202,7 +202,7 @@ export function usageSheet({ brokers: shards, postgres }: ResourceUsage, seconds
   }
 }
 
-/** Other programs on the machine affect the percentiles too. */
+/** Reports the machine's load, because other programs affect the percentiles too. */
 export function machineFact({ machineCoresBusy }: ResourceUsage): Fact {
   const load = `load average ${figure(loadavg()[0]!)} on ${plural(cpus().length, 'core')}`
   const busy = machineCoresBusy === null ? '' : `, of which ${figure(machineCoresBusy)} were busy`

@@ -84,7 +84,7 @@ const MINUTE_S = 60
 /** The second span, the last one, and some spans between them. */
 const SPANS_MIN = 5
 
-/** One minute, or less in a soak shorter than five minutes. */
+/** Returns one minute, or less in a soak shorter than five minutes. */
 export const spanSecondsOf = (soakSeconds: number): number => Math.min(MINUTE_S, soakSeconds / SPANS_MIN)
 
 interface SoakRecord {
@@ -179,11 +179,11 @@ function memoryVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
   return { isMet, sentence: `${sentence} (at most ${FATTER_MAX} times as much and ${slackMb} MB)` }
 }
 
-/** The second span begins where the first one ends. */
+/** Returns whether spans are shorter than a minute. The second span begins where the first one ends. */
 const isShort = ({ fromSeconds }: SoakRow): boolean => fromSeconds < MINUTE_S
 const spanOf = (second: SoakRow): string => (isShort(second) ? `${figure(second.fromSeconds)} s` : 'minute')
 
-/** The number of messages delivered between the two spans. */
+/** Returns the number of messages delivered between the two spans. */
 const messagesBetween = (second: SoakRow, last: SoakRow): number =>
   last.delivered * ((last.fromSeconds - second.fromSeconds) / (second.fromSeconds || 1))
 
@@ -205,7 +205,7 @@ function deadVerdict(second: SoakRow, last: SoakRow): SoakVerdict {
   return { isMet, sentence }
 }
 
-/** The ledger grows by design for a day, so it is reported and not judged. */
+/** Reports the ledger's growth without judging it, because the ledger grows by design for a day. */
 function ledgerNote(second: SoakRow, last: SoakRow): SoakVerdict {
   const sizeIn = (row: SoakRow) =>
     Object.entries(row.bytes).reduce((sum, [name, bytes]) => sum + (isLedger(name) ? bytes : 0), 0)

@@ -88,7 +88,7 @@ export class Brokers {
     return this.#brokerKey!
   }
 
-  /** The proxy between this broker and Postgres. */
+  /** Returns the proxy between this broker and Postgres. */
   link(no: number): TcpProxy {
     return this.#places[no]!.link
   }
@@ -107,7 +107,7 @@ export class Brokers {
     return this.#places.flatMap(({ process }) => process?.httpUrl ?? [])
   }
 
-  /** The number of failed database operations in the logs of all brokers. */
+  /** Returns the number of failed database operations in the logs of all brokers. */
   get complaints(): number {
     return this.#complaints
   }
@@ -116,7 +116,7 @@ export class Brokers {
     return `ws://127.0.0.1:${this.fronts[program]!.port}`
   }
 
-  /** The broker's own address, valid until it restarts. */
+  /** Returns the broker's own address, which is valid until the broker restarts. */
   urlFor(program: number): string {
     return this.#places[program % this.count]!.process!.url
   }

@@ -95,7 +95,7 @@ export class TortureCluster {
   get sleepers(): PopulationMember[] {
     return this.population.members.filter(({ isSleeper }) => isSleeper)
   }
-  /** Silent peers that join when a scenario calls them. */
+  /** Returns the silent peers, which join when a scenario calls them. */
   get crowd(): PopulationMember[] {
     return this.population.members.filter(({ isWriting }) => !isWriting)
   }

@@ -116,7 +116,7 @@ export interface Sent {
   envelopeId: string | null
 }
 
-/** A fault; one that was never repaired ends with the run. */
+/** A fault. One that was never repaired ends with the run. */
 export interface Break {
   readonly no: number
   readonly scenario: string

@@ -79,7 +79,7 @@ export class Census {
     void this.walk()
   }
 
-  /** Whether the database fails to respond, so that the counts may be outdated. */
+  /** Returns whether the counts may be outdated because the database does not respond. */
   get isBlind(): boolean {
     return performance.now() - this.lookedAtMs > BLIND_AFTER_MS
   }

@@ -9,7 +9,7 @@ import { refusals, Sent, sendSchema, wire } from '../route-parts.ts'
 import type { TokenHolder } from '../tokens.ts'
 import { BROADCAST_DEFAULTS } from './send.ts'
 
-/** A broadcast. `terms` and its fields have defaults; envelopes are as in a send, but without their own terms. */
+/** Returns the schema of a broadcast. `terms` and its fields have defaults; its envelopes have no separate terms. */
 function broadcastSchema(): ObjectSchema {
   const whole = schemaOfFrame('broadcast', { optional: Object.keys(BROADCAST_DEFAULTS) })
   const { required: _, ...terms } = whole.properties.terms!

@@ -68,7 +68,7 @@ class PolledConnection implements Connection {
     this.socket = driver.joined(this, (socket) => driver.engine.proven(socket, member, credit))
   }
 
-  /** Only one poll waits at a time: a newer one replaces the older one, whose client may be gone. */
+  /** Lets only one poll wait at a time: a newer one replaces the older one, whose client may be gone. */
   poll({ max, waitMs, signal }: Poll): Promise<PollResult | HttpRefusal> {
     if (this.refused) return Promise.resolve(this.refused)
     this.answer(EMPTY_RESULT)
@@ -152,7 +152,7 @@ class PolledConnection implements Connection {
     this.arrived.set(id, { mail, atMs: performance.now() })
   }
 
-  /** A delivery that waited here longer than its lease is redelivered. */
+  /** Leaves out a delivery that waited here longer than its lease, because it is redelivered. */
   private take(max: number): PollResult {
     const since = performance.now() - this.leaseMs
     const deliveries: PolledDelivery[] = []

@@ -155,7 +155,7 @@ class Conversation {
     this.#tampers = parts.tampers
   }
 
-  /** The writers alternate, and each reacts to a different message each time. */
+  /** Adds one reaction. The writers alternate, and each reacts to a different message each time. */
   async write(turn: number, dueAtMs: number): Promise<void> {
     const { writers, messages } = this.#size
     const [writer, round] = [turn % writers, Math.floor(turn / writers)]
@@ -172,7 +172,7 @@ class Conversation {
     }
   }
 
-  /** Every counter reads the counts of every message. */
+  /** Makes every counter read the counts of every message. */
   aggregate(): void {
     for (const counter of this.#counters)
       for (const message of counter.targets) {
@@ -211,7 +211,7 @@ class Conversation {
     return sum([...this.#awaited.values()].map(({ size }) => size))
   }
 
-  /** The number of reactions that a new member counts; 0 if the broker tampered with anything. */
+  /** Returns the number of reactions that a new member counts, or 0 if the broker tampered with any. */
   async count(): Promise<number> {
     const opened = await openReactions(this.#newcomer)
     const found = sum(countsIn(opened))

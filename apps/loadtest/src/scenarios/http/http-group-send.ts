@@ -72,7 +72,7 @@ interface ListedGroup {
   readonly epoch: number
 }
 
-/** A separate member owns the groups: one group per sender, with all listeners. */
+/** Creates one group per sender, with all listeners, all owned by a separate member. */
 async function createGroups(
   { target }: RunContext,
   { mesh, listeners, others, senders }: HttpStage,

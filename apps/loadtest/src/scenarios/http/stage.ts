@@ -225,7 +225,7 @@ export class Ledger {
   get failedCount(): number {
     return sum(Object.values(this.failures))
   }
-  /** Whether nothing arrived twice or damaged. */
+  /** Returns whether every message arrived only once and undamaged. */
   get isSound(): boolean {
     return this.#twice + this.#wrong === 0
   }

@@ -127,7 +127,7 @@ async function runSweep(context: RunContext, teardown: Teardown): Promise<Findin
   return sweepFindings(results)
 }
 
-/** The short form omits the sizes between the smallest and the largest. */
+/** Omits the sizes between the smallest and the largest in the short form. */
 function sizesOf(context: RunContext): readonly number[] {
   const most = SWEEP_PEERS.at(-1)!
   const { peers } = sizeOf(context, { peers: most, seconds: 0 }, { peers: most, seconds: 0 })

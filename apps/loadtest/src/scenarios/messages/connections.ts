@@ -88,7 +88,7 @@ async function grow({ display, target }: RunContext, idle: IdlePeers, to: number
   return { peers: to, connected, seconds: (performance.now() - startMs) / 1000, broker: brokerFacts(target) }
 }
 
-/** Another hundred peers send to each other while the others are connected. */
+/** Makes another hundred peers send to each other while the others are connected. */
 async function talkAmong(
   context: RunContext,
   { peers, seconds }: { readonly peers: number; readonly seconds: number },
@@ -99,7 +99,7 @@ async function talkAmong(
   return result
 }
 
-/** The kernel frees descriptors a moment after the last connection closed. */
+/** Waits, because the kernel frees descriptors a moment after the last connection closed. */
 async function untilGone({ target }: RunContext, before: ProcessFacts): Promise<ProcessFacts> {
   const giveUpMs = performance.now() + LEAVE_WITHIN_MS
   for (;;) {

@@ -87,7 +87,7 @@ class Visitors {
   #work: Promise<unknown> = Promise.resolve()
   #isOver = false
 
-  /** The program starts before the frames, because its start takes a core for half a second. */
+  /** Starts the program before the frames, because the start takes a core for half a second. */
   static async open(context: RunContext, mesh: MeshMembers, teardown: Teardown): Promise<Visitors> {
     const { failed, shards } = context.target
     const { runtimeArgs } = context.options
@@ -147,7 +147,7 @@ function roundChecks(round: StreamRound): Check[] {
 
 const isWithinReports = ({ result }: StreamRound): boolean => result.rate! <= JUDGED_RATE_MAX
 
-/** The CPU used by all programs of this load together. */
+/** Returns the CPU used by all programs of this load together. */
 function coresOf({ brokerCpuSeconds, postgresCpuSeconds, loadgenCpuSeconds, wallMs }: LoadResult): number | null {
   if (brokerCpuSeconds === null || postgresCpuSeconds === null) return null
   return (brokerCpuSeconds + postgresCpuSeconds + loadgenCpuSeconds) / (Math.max(1, wallMs) / 1000)
