@@ -5,7 +5,7 @@
 import type CliTable from 'cli-table3'
 import pc from 'picocolors'
 
-/** Loaded on first use, because it adds 15 ms to the startup time. */
+/** Loads the table library on first use, because it adds 15 ms to the startup time. */
 const loadTable = (): typeof CliTable => require('cli-table3')
 
 export type Paint = ReturnType<typeof pc.createColors>

@@ -42,7 +42,7 @@ interface FailoverResult extends TrafficResult {
   readonly firstAckMs: Millis
   readonly allAckMs: Millis
   readonly killToPromotedMs: Millis
-  /** The number of each database and broker event in the logs of all brokers: `database.kept` and others. */
+  /** The number of each kind of database and broker event in the logs of all brokers, such as `database.kept`. */
   readonly events: Readonly<Record<string, number>>
 }
 

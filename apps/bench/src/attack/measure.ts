@@ -27,7 +27,7 @@ export interface TurnPair {
   readonly under: AttackTurn
 }
 
-/** Medians over the pairs. */
+/** The medians over the pairs of turns. */
 export interface AttackOutcome {
   readonly name: string
   readonly pairs: readonly TurnPair[]

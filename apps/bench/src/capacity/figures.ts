@@ -59,7 +59,7 @@ export interface Figures {
   readonly handshake: Sizes['handshake']
 }
 
-/** Computed as `base + perByte × payload bytes`. */
+/** The cost is `base + perByte × payload bytes`. */
 export interface LinearCost {
   readonly base: number
   readonly perByte: number

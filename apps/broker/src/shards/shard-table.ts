@@ -1,6 +1,6 @@
 /**
  * Maintains this shard's row in the table of shards, and passes the live shards to the engine. All shards read the same
- * table by the database clock. A shard with an outdated list only redirects peers once too often.
+ * table by the database clock. A shard with an outdated list only causes extra redirects.
  */
 import { hostname } from 'node:os'
 import type { Bus } from '@sealpost/bus'

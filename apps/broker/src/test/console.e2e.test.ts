@@ -180,7 +180,7 @@ test('a chart draws no line across minutes without samples', async () => {
   await context.close()
 })
 
-/** Whether the middle tenth of the latency chart contains any colour besides greys. */
+/** A browser expression for whether the middle tenth of the latency chart contains any colour besides greys. */
 const COLOURED_AT_MIDDLE = `(() => {
   const canvas = document.querySelectorAll('.plot canvas')[1]
   const { data } = canvas.getContext('2d').getImageData(canvas.width * 0.5, 0, canvas.width * 0.1, canvas.height)
@@ -191,7 +191,7 @@ const COLOURED_AT_MIDDLE = `(() => {
   return false
 })()`
 
-/** Whether each chart contains any colour besides greys. */
+/** A browser expression for whether each chart contains any colour besides greys. */
 const COLOURED = `[...document.querySelectorAll('.plot canvas')].map((canvas) => {
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
   for (let i = 0; i < data.length; i += 4) {

@@ -55,7 +55,7 @@ async function talk(chat: Chat, { to, key, timeout }: { to: string; key: PeerKey
   }
 }
 
-/** Without a terminal the command shows no prompt. */
+/** Opens the input lines. Without a terminal, the command shows no prompt. */
 function openLines(): Interface {
   const isScreen = process.stdin.isTTY && process.stdout.isTTY
   const lines = createInterface({ input: process.stdin, ...(isScreen ? { output: process.stdout, prompt: '> ' } : {}) })

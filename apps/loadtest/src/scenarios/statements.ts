@@ -10,7 +10,7 @@ const P95_MS_MAX = 100
 /** Hides statements with fewer calls, such as those of the startup. */
 const CALLS_SHOWN_MIN = 20
 const CALLS_JUDGED_MIN = samplesFor(95)
-/** Statements that take as long as their reader does. */
+/** Statements whose duration depends on their reader. */
 const STREAM = /^copy \(/i
 const SHOWN = 6
 const WORDS_SHOWN = 48
