@@ -146,7 +146,7 @@ function write(screen: OutputStream, text: string): Promise<void> {
 
 /**
  * Characters from peers that could move the cursor, or colour, reverse or hide text on a terminal, and so imitate another line:
- * controls (ANSI sequences begin with one), format characters such as direction overrides, line separators, lone surrogates.
+ * controls (ANSI sequences begin with one), format characters such as direction overrides, line separators, and lone surrogates.
  */
 const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
 /** Joiners shape letters of some scripts and emoji, so running text keeps them. */

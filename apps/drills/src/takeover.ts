@@ -1,7 +1,7 @@
 /**
  * Moves one identity repeatedly between two brokers under load. Most connections open while the former one still
- * receives and settles. Every third one opens after a pause, so that more messages wait than one claim takes. Each
- * sender's messages must arrive in order, on each connection and over all connections together.
+ * receives and settles. Every third connection opens after a pause, so that more messages wait than one claim takes.
+ * Each sender's messages must arrive in order, on each connection and over all connections together.
  */
 
 import {

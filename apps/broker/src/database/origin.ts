@@ -1,7 +1,7 @@
 /**
  * Determines which server the database is on, and whether it still has everything acknowledged. A connection to a
  * server without a verdict runs no statement, so nothing is acknowledged there before the verdict. The first
- * acknowledgement follows right after it. docs/adr/0010-failover.md states and proves the rule.
+ * acknowledgement follows right after the verdict. docs/adr/0010-failover.md states and proves the rule.
  */
 import type { ConnectionCheck, Database, DatabaseOptions } from '@sealpost/pg'
 import type { LastAcknowledged } from '@sealpost/queue/postgres'

@@ -3,7 +3,7 @@
  * An unknown peer costs as much and gets the same reply as a known peer with an invalid signature.
  *
  * A check and its reply take 0.1 ms, so checks run one after the other with pauses for the event loop. Above a limit,
- * new connections get `try_later`. The queue skips peers that disconnected or waited too long: without that rule, 2,000
+ * new connections get `try_later`. The queue skips peers that disconnected or waited too long. Without that rule, 2,000
  * peers that returned to a busy machine were checked for minutes after they had given up.
  */
 

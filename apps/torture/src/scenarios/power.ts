@@ -51,7 +51,7 @@ const TEXTS_PER_RUN = 500
 const WRITES_UNTIL_MARKED = 2
 
 /**
- * Cuts the power of a sender and a recipient on file stores repeatedly. This process reads what they report, so its
+ * Cuts the power of a sender and a recipient on file stores repeatedly. This process records what both report, so the
  * record survives. Every message whose `post` resolved must arrive, in order, and a message whose mark was on disk must
  * not be handled again.
  */
