@@ -22,7 +22,7 @@ export interface GlobalOptions {
   readonly quiet?: boolean
 }
 
-/** Returns on success. On failure, throws an error with a code of `exit-codes.ts`. */
+/** Returns on success. On failure, throws an error with a code from `exit-codes.ts`. */
 type Action<Options extends object, Words extends readonly unknown[]> = (
   shell: Shell,
   options: Options,

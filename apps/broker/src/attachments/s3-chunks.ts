@@ -10,7 +10,7 @@ import { type AttachmentRef, putChunk, readChunk } from '@sealpost/store'
 import type { AttachmentConfig } from '../config/sections.ts'
 import type { ChunkStore } from './attachments.ts'
 
-/** The S3 API's limit of keys per delete request. */
+/** The maximum number of keys per delete request of the S3 API. */
 const DELETED_AT_ONCE = 1000
 const ANSWER_WITHIN_MS = 20_000
 

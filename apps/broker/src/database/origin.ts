@@ -17,7 +17,7 @@ import {
 import type { Log } from '../telemetry/log.ts'
 
 export interface OriginPorts {
-  /** Opens a connection without this check. @throws OperatingError */
+  /** Opens a connection without checking its server. @throws OperatingError */
   readonly open: () => Promise<Database>
   readonly shard: ShardId
   readonly log: Log
@@ -78,9 +78,9 @@ export class DatabaseOrigin {
   }
 
   /**
-   * Call it before this shard renews its lease, and call the returned function afterwards, with null if the shard was
-   * not listed and so not renewed. The renewal is committed after everything acknowledged before it, so it implies that
-   * all of that is stored.
+   * Call it before this shard renews its lease. Call the returned function afterwards, with null if the shard was not
+   * listed and so not renewed. The renewal is committed after everything acknowledged before it, which proves that all
+   * of that is stored.
    */
   renewing(): (leaseUntil: string | null) => void {
     const version = this.#acknowledged?.version ?? 0

@@ -74,7 +74,7 @@ async function vanished(arena: Arena): Promise<string> {
   return closing(client)
 }
 
-/** Pushes to a client don't prove that it is alive. */
+/** Pushes to a client don't prove that the client is alive. */
 async function vanishedUnderMail(arena: Arena): Promise<string> {
   const place = await arena.world.enrol()
   const [gone, sender] = [await WireClient.enter(place), await arena.session()]

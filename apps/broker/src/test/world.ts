@@ -34,7 +34,7 @@ export class World implements AsyncDisposable {
   private readonly peers: Closable[] = []
   /** The meshes that `count` covers; null for all. */
   private readonly counted: MeshId[] | null
-  /** Prepared members of the mesh that `enrol` has not returned yet. */
+  /** Prepared members of the mesh, which `enrol` has not returned yet. */
   private readonly ahead: Identity[] = []
 
   private constructor(

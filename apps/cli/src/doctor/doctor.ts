@@ -351,7 +351,7 @@ async function claimPlan(_: Database, url: string): Promise<Found> {
   )
 }
 
-/** An open connection has already passed this check. */
+/** Always passes, because an open connection has already passed this check. */
 async function pooler(): Promise<Found> {
   return ok('no pooler: each connection has its own server process')
 }
