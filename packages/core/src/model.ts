@@ -192,9 +192,12 @@ export interface Seat {
   readonly live: LiveSession
   readonly pool: PoolState
   credit: number
-  /** Pushed and unsettled deliveries. Lapsed ones count, because a member that hangs on a delivery gets no other. */
+  /**
+   * Pushed and unsettled deliveries. Lapsed deliveries count too, because a member that hangs on a delivery gets no
+   * other.
+   */
   readonly held: Set<DeliveryId>
-  /** A delivery may wait that the member can take. */
+  /** Whether a delivery that the member can take may be waiting. */
   mayFind: boolean
   servedAt: number
 }
@@ -214,9 +217,15 @@ export class PoolState {
   members: ReadonlyMap<PeerKey, PeerNo> = new Map()
   goodUntilMs: Millis = 0
   isClaiming = false
-  /** The last delivery may crash its holder (`ALONE_AFTER_ATTEMPTS`): each member gets one at a time. */
+  /**
+   * Whether the last delivery may crash its holder (`ALONE_AFTER_ATTEMPTS`). If so, each member gets one delivery at a
+   * time.
+   */
   isWary = false
-  /** Deliveries that arrived while a seat here was free but got none: other shards must be woken. */
+  /**
+   * The number of deliveries that arrived while a seat here was free, but got no seat. Other shards must be woken for
+   * them.
+   */
   unserved = 0
 
   constructor({ poolId, pool }: PoolEntry) {
@@ -244,7 +253,7 @@ export class PoolTable {
     return pool
   }
 
-  /** The member has a new key: its pools must be looked up again. */
+  /** Marks the member's pools for another lookup, because the member has a new key. */
   memberRotated(member: PeerNo): void {
     for (const pool of this.byId.values()) if ([...pool.members.values()].includes(member)) pool.goodUntilMs = 0
   }
@@ -254,7 +263,7 @@ export class PoolTable {
     return pool && nowMs < pool.goodUntilMs ? pool : undefined
   }
 
-  /** A statement of this epoch exists: a pool with an older one must be looked up again. */
+  /** Marks the pool for another lookup if its statement is older than `epoch`. */
   expect(poolId: PoolId, epoch: number): void {
     const pool = this.byId.get(poolId)
     if (pool && pool.epoch < epoch) pool.goodUntilMs = 0
@@ -272,13 +281,13 @@ export class PoolTable {
 /** Each request costs a statement, or a frame for every watcher. */
 const REQUESTS = { perSecond: 20, burst: 400 }
 /**
- * Each settle of a delivery that the session doesn't hold costs a lookup. A client that repeats its former session's
- * settles names up to a window of them.
+ * Each settle of a delivery that the session doesn't hold costs a lookup. A client that repeats the settles of its
+ * former session names up to one window of deliveries.
  */
 const STRAYS = { perSecond: 500, burst: 20_000 }
-/** Each extension costs an update of a row. A client extends at most a window, three times per lease. */
+/** Each extension costs a row update. A client extends at most one window of deliveries, three times per lease. */
 const EXTENSIONS = { perSecond: 500, burst: 10_000 }
-/** Rate refusals before the session ends. A sender that honours `retryAfterMs` stays far below. */
+/** The rate refusals that a session survives. A sender that honours `retryAfterMs` gets far fewer. */
 const BREACHES = { perSecond: 10, burst: 2_000 }
 /** Looked-up keys of a session, about 40 bytes each. */
 const LOOKED_UP_MAX = 128
@@ -332,7 +341,7 @@ export class LiveSession {
   inFlight = 0
   inFlightBytes = 0
   isPaused = false
-  /** The session was redirected; further sends are refused. */
+  /** Whether the session was redirected. If so, further sends are refused. */
   isLeaving = false
   /** Envelopes that wait for a lookup, in order. */
   held: SendRequest[] = []
@@ -344,7 +353,7 @@ export class LiveSession {
   readonly outgoing = new Outgoing()
   availability: Availability = 'idle'
   summary = ''
-  /** The peer declines that its senders get receipts. */
+  /** Whether the peer declines receipts to its senders. */
   declinesReceipts = false
   /** Peers whose box keys the session asked for; the oldest are forgotten. */
   private readonly lookedUp = new Set<PeerKey>()
@@ -375,14 +384,17 @@ export class LiveSession {
     return this.availability !== 'dnd'
   }
 
-  /** Numbers the envelope and returns the number. `isHead` reopens a barred lane: nothing before it is outstanding. */
+  /**
+   * Numbers the envelope and returns the number. `isHead` reopens a barred lane, because nothing before this envelope
+   * is outstanding.
+   */
   arrived(item: SentItem): number {
     this.sends += 1
     if (item.isHead && this.barred.size > 0) this.barred.delete(laneOf(item))
     return this.sends
   }
 
-  /** Whether no envelope before it in its lane was refused. */
+  /** Returns whether no earlier envelope of its lane was refused. */
   isInSequence({ no, item }: SendRequest): boolean {
     return this.barred.size === 0 || no < (this.barred.get(laneOf(item)) ?? Number.POSITIVE_INFINITY)
   }
@@ -470,7 +482,7 @@ export const refOf = (live: LiveSession): SessionRef => ({
   epoch: live.epoch,
 })
 
-/** Returns the queue's key of a delivery that the session holds, its own or a pool's. */
+/** Returns the queue key of a delivery that the session holds, for its own peer or for a pool. */
 export const deliveryRef = (
   { mesh: { meshId }, peer: { peer } }: LiveSession,
   id: DeliveryId,

@@ -62,7 +62,7 @@ export class CommitLoop {
     this.#batches = new CommitBatches(limits)
   }
 
-  /** Nothing waits and no commit is in flight. */
+  /** Whether nothing waits and no commit is in flight. */
   get isIdle(): boolean {
     return this.#batches.isIdle
   }
@@ -90,7 +90,7 @@ export class CommitLoop {
     return settled
   }
 
-  /** Whether a settle of this recipient is not committed. */
+  /** Returns whether a settle of this recipient is not committed. */
   hasSettlesOf(recipient: Pick<SessionRef, 'meshId' | 'peer'>): boolean {
     return this.#batches.hasSettlesOf(recipient)
   }
@@ -184,7 +184,7 @@ export class CommitPace {
   #perSecond = 0
   #startedAtMs: Millis = -Infinity
 
-  /** A commit of this number of appends starts. */
+  /** Records the start of a commit with this number of appends. */
   started(appends: number, nowMs: Millis): void {
     const passedMs = nowMs - this.#startedAtMs
     this.#perSecond = this.#perSecond * Math.exp(-passedMs / RATE_WINDOW_MS) + (appends * 1000) / RATE_WINDOW_MS
@@ -199,9 +199,10 @@ export class CommitPace {
 }
 
 /**
- * Each commit with mail for another shard makes that shard collect, and costs a mark and a ledger row for each sender and
- * frames for each peer, however few messages it carries. A commit of many is followed after as long as it took, by a larger
- * one; a commit of few at once, and so is one of very many.
+ * Returns the pause after a commit. Each commit with mail for another shard makes that shard collect, and costs a mark
+ * and a ledger row for each sender and frames for each peer, however few messages it carries. After such a commit of
+ * many messages, the pause is as long as the commit took, so that the next one is larger. After a commit of few or very
+ * many messages there is no pause.
  */
 export function pauseAfterCommit({ appends }: Pick<Batch, 'appends'>, tookMs: Millis): Millis {
   if (appends.length < PACED_FROM || appends.length >= PACED_BELOW) return 0
@@ -209,11 +210,11 @@ export function pauseAfterCommit({ appends }: Pick<Batch, 'appends'>, tookMs: Mi
 }
 
 /**
- * Appends and settles that wait for a commit, and the batch in flight. One commit is in flight at a time, so that ids ascend
- * in the order in which the engine accepted.
+ * Appends and settles that wait for a commit, and the batch in flight. One commit is in flight at a time, so that ids
+ * ascend in the order in which the engine accepted.
  *
- * No sender waits for a settle, so a few of them start no commit and join none: a commit without them is shorter. They go
- * when they are many, or when they are called due.
+ * No sender waits for a settle, so a few settles neither start nor join a commit, which is shorter without them. They
+ * are committed when many wait or when `callSettles` makes them due.
  */
 export class CommitBatches {
   readonly #limits: BatchLimits
@@ -239,7 +240,7 @@ export class CommitBatches {
     return this.#appends.length > 0 || (this.#areSettlesDue && this.#settles.length > 0)
   }
 
-  /** Whether `take` would return a batch. */
+  /** Returns whether `take` would return a batch. */
   get isReady(): boolean {
     return this.#inFlight === null && this.isDue
   }
@@ -268,7 +269,7 @@ export class CommitBatches {
     this.#settleWaiters.push({ count: this.#settleCount, done })
   }
 
-  /** Whether a settle of this recipient is not committed. Scans all settles that wait. */
+  /** Returns whether a settle of this recipient is not committed. Scans all settles that wait. */
   hasSettlesOf({ meshId, peer }: Pick<SessionRef, 'meshId' | 'peer'>): boolean {
     const isOf = (settle: Settle) => (settle.recipient === peer || settle.holder === peer) && settle.meshId === meshId
     return this.#settles.some(isOf) || this.#inFlight?.settles.some(isOf) === true

@@ -61,9 +61,9 @@ export interface SessionStatus {
   /** The member's current key; `null`: no such member. */
   readonly peerKey: PeerKey | null
   readonly isRevoked: boolean
-  /** Another shard has opened a session of this peer since. */
+  /** Whether another shard has since opened a session of this peer. */
   readonly isElsewhere: boolean
-  /** The mesh is moving to another cell, or has moved. */
+  /** Whether the mesh is moving to another cell, or has moved. */
   readonly isAway?: boolean
 }
 
@@ -76,13 +76,13 @@ export interface Append {
   readonly ttlSeconds: number
   readonly envelope: Uint8Array
   /**
-   * The epoch of the recipient's session on this shard, to lease the delivery on insert; 0 leaves it to a claim. The
-   * queue refuses the lease, not the envelope, if a delivery of this sender waits unclaimed for this recipient, because
-   * of the order (P6).
+   * The epoch of the recipient's session on this shard, to lease the delivery on insert; 0 leaves it to a claim. To
+   * preserve the order (P6), the queue refuses the lease, but not the envelope, if a delivery from this sender waits
+   * unclaimed for this recipient.
    */
   readonly insertLeaseEpoch: number
   /**
-   * The id from which that check begins: nothing of this sender waits unclaimed for this recipient under a lower
+   * The id from which that check begins: nothing from this sender waits unclaimed for this recipient under a lower
    * delivery id. 0: check everything. Without a floor, the check scans the dead rows that a long snapshot keeps.
    */
   readonly insertLeaseFloor: number
@@ -257,7 +257,7 @@ export type PoolClaimed =
     }
   | { readonly status: 'locked' }
 
-/** A user's rule, on all its devices, for whose messages it accepts. */
+/** A user's rule about which senders all its devices accept. */
 export interface Consent {
   readonly policy: ConsentPolicy
   readonly named: readonly PeerNo[]
@@ -279,8 +279,8 @@ export interface Member {
 }
 
 /**
- * For a mesh that moved here from another cell. Its peers keep receiving the incarnation that they had there, otherwise
- * each would resend its last messages; this ends when the cell's own incarnation changes.
+ * The lineage of a mesh that moved here from another cell. Its peers keep receiving the incarnation that they had
+ * there; otherwise each would resend its last messages. This ends when the cell's own incarnation changes.
  */
 export interface Lineage {
   readonly incarnation: string

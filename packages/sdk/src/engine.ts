@@ -45,13 +45,13 @@ export interface PeerEngineOptions extends ConnectionTarget {
   readonly nowMs: Millis
   /** A number in [0, 1). */
   readonly random: () => number
-  /** Unacknowledged envelopes at a time. Default 64. */
+  /** The maximum number of unacknowledged envelopes. Default 64. */
   readonly window?: number
   /** Maximum bytes of unacknowledged envelopes. Default 1 MiB. */
   readonly windowBytes?: number
-  /** Messages that wait beyond the window. Default 100,000. */
+  /** The maximum number of messages that wait beyond the window. Default 100,000. */
   readonly waitingMax?: number
-  /** Unsettled deliveries the broker may have pushed. Default 512. */
+  /** The maximum number of unsettled deliveries. Default 512. */
   readonly credit?: number
   /** Older messages are rejected. Default: 31 days without a store, Infinity with one. */
   readonly maxAgeMs?: Millis
@@ -213,7 +213,7 @@ export class PeerEngine {
     if (taken) this.#receivedLive(taken)
   }
 
-  /** A frame could not be decoded. */
+  /** Call when a frame could not be decoded. */
   malformed(dialNo: number): void {
     this.connection.malformed(dialNo, this.#nowMs)
   }
@@ -232,7 +232,7 @@ export class PeerEngine {
     this.flush()
   }
 
-  /** The next time at which something is due without a call from outside; Infinity for never. */
+  /** The next time at which the engine must run on its own; Infinity if nothing is scheduled. */
   get wakeAtMs(): Millis {
     if (this.state.name === 'closed') return Infinity
     let atMs = Math.min(this.connection.wakeAtMs, this.#peerRequests.wakeAtMs)
@@ -246,13 +246,13 @@ export class PeerEngine {
     this.#writer?.flush()
   }
 
-  /** The store has written the changes. */
+  /** Call when the store has written the changes. */
   storeWritten(): void {
     this.#writer!.written()
     this.flush()
   }
 
-  /** The store failed, so the peer can promise nothing more and ends. */
+  /** Ends the peer after a store failure, since it can promise nothing more. */
   storeFailed(cause: unknown): void {
     if (this.state.name === 'closed') return
     this.#storeError = asStoreError(cause)

@@ -1,4 +1,4 @@
-/** A peer from the application's view. */
+/** Implements a peer as the application sees it. */
 import type { BoxKeys, Identity } from '@sealpost/identity'
 import type { Form } from '@sealpost/protocol'
 import { type EnvelopeId, type InviteId, type MeshId, type Millis, type PeerKey, withResolvers } from '@sealpost/std'
@@ -43,9 +43,9 @@ export interface ConnectOptions {
   readonly formerBoxKeys?: readonly BoxKeys[]
   /** Former identity keys: mail sealed to them is opened too. */
   readonly formerKeys?: readonly PeerKey[]
-  /** Unacknowledged envelopes at a time. Default 64. */
+  /** The maximum number of unacknowledged envelopes. Default 64. */
   readonly window?: number
-  /** Unsettled deliveries the broker may have pushed. Default 512. */
+  /** The maximum number of unsettled deliveries. Default 512. */
   readonly credit?: number
   /**
    * Whether to extend the lease of a message while its handler's promise or the loop over messages processes it, which
@@ -63,20 +63,20 @@ export interface ConnectOptions {
    */
   readonly store?: PeerStore
   /**
-   * The newest box key epochs seen, which a broker can't roll back: from `openKeyEpochs` (`@sealpost/sdk/key-epochs`),
-   * for peers and spaces that share them beyond this process. Default: `store` keeps them with the mail; without a
-   * store they end with the process.
+   * The newest box key epochs seen, which protect against a rollback by the broker. Pass the result of `openKeyEpochs`
+   * (`@sealpost/sdk/key-epochs`) to peers and spaces that share them beyond this process. By default they are saved in
+   * `store`; without a store they are lost with the process.
    */
   readonly keyEpochs?: KeyEpochs
   /**
-   * A message sealed longer ago is rejected as `too_old` and not handed out, by the clocks of this machine and the
-   * sender. It bounds what a broker can replay to a process that remembers nothing. Default: 31 days without a store, a
-   * day more than a broker's default maximum time to live, and `Infinity` with one. A message that this peer remembers
-   * rejecting for another reason is handed out when it is redriven, whatever its age: it was never settled.
+   * A message sealed longer ago, by the clocks of this machine and the sender, is rejected as `too_old` and not handed
+   * out. This limit bounds what a broker can replay to a process that remembers nothing. Default: 31 days without a
+   * store, a day more than a broker's default maximum time to live, and `Infinity` with one. A message that this peer
+   * remembers rejecting for another reason is handed out when it is redriven, whatever its age: it was never settled.
    */
   readonly maxAgeSeconds?: number
   readonly onEvent?: (event: PeerEvent) => void
-  /** Aborts waiting for the first session. */
+  /** Aborts the wait for the first session. */
   readonly signal?: AbortSignal
 }
 
@@ -91,7 +91,7 @@ const REQUEST_TIMEOUT_MS = 30_000
 export interface Enqueued {
   /** Its number in the store, which `sent` and `send_failed` name in later processes; 0 without a store. */
   readonly outboxNo: number
-  /** Settles like `send()`. Safe to ignore: never an unhandled rejection. */
+  /** Settles as the promise of `send()` does. Ignoring it never causes an unhandled rejection. */
   readonly receipt: Promise<Receipt>
 }
 
@@ -241,7 +241,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
    * Resolves with that peer's reply, which is already settled, unless it has an `attachment`: settle it when you have
    * saved the file. Until then its lease is extended. A reply that reports failure (`isError`) resolves too. A reply
    * after the timeout arrives as an ordinary message.
-   * @throws SealpostError `timeout`; `no_responder` with `ifOnline`; as `send`
+   * @throws SealpostError `timeout`, `no_responder` with `ifOnline`, and whatever `send` throws
    * @example const answer = await peer.request(ben, 'a question', { timeoutMs: 60_000 })
    */
   request(to: PeerKey, body: Uint8Array | string, options: RequestOptions = {}): Promise<Message> {

@@ -1,5 +1,5 @@
 /**
- * The interface of the pure part of the SDK: cryptography, commands, and events. The client implements it with
+ * Defines the interface of the SDK's pure part: cryptography, commands and events. The client implements it with
  * libsodium and a WebSocket, the simulator with a cheap fake and its own network.
  */
 import type {
@@ -29,7 +29,7 @@ import type { DeliveryReceipt } from './inbox/inbox.ts'
 import type { Message, OpenVerdict } from './inbox/message.ts'
 import type { Receipt } from './outbox/lane.ts'
 
-/** The operations of one identity in one mesh. Synchronous; the caller keeps others' keys. */
+/** The operations of one identity in one mesh. They are synchronous. The caller stores the keys of other peers. */
 export interface CryptoPort {
   signAuth(transcript: Transcript): Uint8Array
   /** Returns whether WELCOME was signed with `transcript.brokerKey`, the pinned key, over this AUTH. */
@@ -38,7 +38,7 @@ export interface CryptoPort {
   checkBinding(binding: KeyBindingEntry, expected: { peer: PeerKey; nowMs: Millis }): KeyBindingVerdict
   /** Throws if the recipient's box key is unusable. */
   seal(draft: EnvelopeDraft): SealedEnvelope
-  /** Never throws on network input. For the reason `does_not_open`, get a newer key of the sender. */
+  /** Never throws on network input. After the reason `does_not_open`, request the sender's newer key. */
   open(from: Correspondent, arrival: { envelopeId: EnvelopeId; envelope: Uint8Array }): OpenVerdict
   /** Returns whether this peer lacks the box key and holds no newer one. */
   lacksBoxKey(key: Pick<Correspondent, 'boxKey' | 'boxEpoch'>): boolean
@@ -51,9 +51,9 @@ export interface CryptoPort {
   readonly pools: PoolCrypto
 }
 
-/** The commands. Each dial has its own number, and every reply names it, so that a late one is recognized. */
+/** The engine's commands. Each dial has a number, and every reply names it, so that a late reply is recognized. */
 export interface PeerEffects {
-  /** Reply: `opened`, then `received`; or `closed`. */
+  /** Replies: `opened` and then `received`, or only `closed`. */
   dial(dialNo: number, url: string): void
   /** Closes this dial's socket. Its later events are ignored; `closed` need not be called. */
   closeSocket(dialNo: number): void
@@ -61,11 +61,11 @@ export interface PeerEffects {
   /** Hands a message to the application, once per process. */
   deliver(message: Message): void
   emit(event: PeerEvent): void
-  /** Calls `flush` soon, but after the code that runs now, so that its further requests leave together. */
+  /** Calls `flush` soon after the running code returns, so that all its requests leave together. */
   flushSoon(): void
 }
 
-/** The part of the standard WebSocket that is used, so that browsers, Node, Bun and fakes all fit. */
+/** The subset of the standard WebSocket that the SDK uses. Browsers, Node, Bun and fakes provide it. */
 export interface WebSocketLike {
   binaryType: string
   readonly protocol: string
@@ -107,7 +107,7 @@ export interface GroupCrypto {
   change(group: GroupStatement, change: Partial<Pick<GroupFields, 'name' | 'members'>>): GroupStatement
   /** Signs the statement that ends this peer's group. */
   end(group: GroupStatement): GroupStatement
-  /** Returns null unless it is a statement of this mesh that its owner signed. */
+  /** Returns null unless the bytes are a group statement of this mesh, signed by the group's owner. */
   read(statement: Uint8Array): GroupStatement | null
   sealBody(body: Uint8Array): SealedBody
   /** Returns null unless the ticket was made for exactly these bytes. */
@@ -122,11 +122,14 @@ export interface PoolCrypto {
   change(pool: PoolStatement, change: Partial<Pick<PoolFields, 'name' | 'members'>>): PoolStatement
   /** Signs the statement that ends this peer's pool. */
   end(pool: PoolStatement): PoolStatement
-  /** Returns null unless it is a statement of this mesh that its owner signed. */
+  /** Returns null unless the bytes are a pool statement of this mesh, signed by the pool's owner. */
   read(statement: Uint8Array): PoolStatement | null
 }
 
-/** The ports of one identity in one mesh. Each reader returns null if a signature is missing or the mesh is another. */
+/**
+ * The ports of one identity in one mesh. Each reader returns null if a signature is missing or the statement is for
+ * another mesh.
+ */
 export interface UserCrypto {
   readDevice(bytes: Uint8Array): DeviceStatement | null
   readRemoval(bytes: Uint8Array): DeviceRemoval | null
@@ -135,7 +138,7 @@ export interface UserCrypto {
 
 /** Operations that need the identity key. */
 export interface UserKeys {
-  /** Returns one line for a new device of this user. */
+  /** Returns a one-line invite for a new device of this user. */
   inviteDevice(terms: Omit<DeviceInviteTerms, 'meshId'>): string
   removeDevice(device: PeerKey): Uint8Array
   rotateIdentity(next: Identity): Uint8Array
@@ -143,13 +146,13 @@ export interface UserKeys {
 
 /** A part of the engine that sends its own frames. */
 export interface EnginePart {
-  /** A session began. */
+  /** Call when a session has begun. */
   connected?(welcome: FrameOf<'welcome'>, nowMs: Millis): void
-  /** The session ended. Nothing is due until the next one, unless it is due offline. */
+  /** Call when the session has ended. Until the next session, only offline work is due. */
   disconnected(): void
   /** Returns the frames to send now; called in a session only. */
   takeFrames(nowMs: Millis): readonly ClientFrame[]
-  /** Returns when the part has frames without a further call, or must be ticked; Infinity for never. */
+  /** The next time at which the part must run on its own; Infinity if nothing is scheduled. */
   readonly wakeAtMs: Millis
   /** Refuses everything that waits for a reply. */
   close?(error: SealpostError): void
@@ -159,41 +162,43 @@ export interface EnginePart {
 export const NO_FRAMES: readonly never[] = []
 
 export type PeerEvent =
-  /** `incarnation` names the database; `restored` reports a change of it. */
+  /** `incarnation` identifies the database. The event `restored` reports a new incarnation. */
   | { type: 'connected'; epoch: number; incarnation: string; durability: 'fsync' | 'degraded' }
   /**
    * Follows `connected`: the broker's database was restored from a backup, or a standby took over that lacks some data.
-   * Of the acknowledged messages, the `resent` ones of the last 15 minutes are sent again; older ones, or those of an
-   * earlier process, may be lost. Settled mail may be pushed again, and is dropped as a duplicate.
+   * The peer resends the `resent` messages acknowledged in the last 15 minutes. Older messages, and those of an earlier
+   * process, may be lost. Settled mail may be pushed again and is dropped as a duplicate.
    */
   | { type: 'restored'; incarnation: string; resent: number }
   /** A resend was refused, because its recipient may be unknown to the restored database. */
   | { type: 'resend_failed'; to: PeerKey; envelopeId: EnvelopeId; error: SealpostError }
   /**
-   * Follows `connected`, if the broker's database replies: mail that this peer will not get, because it `expired` or
-   * was given up after its `strikes`, and mail it `rejected`. With `isAll` false the rest follows the next `connected`.
+   * Follows `connected` if the broker's database replies. `lost` lists mail that this peer will not get, because it
+   * `expired` or had too many `strikes`, and mail that the peer `rejected`. If `isAll` is false, the rest follows the
+   * next `connected`.
    */
   | { type: 'recovered'; isRecovered: boolean; lost: readonly LostMessage[]; isAll: boolean }
-  /** `reason`: with `certificate_untrusted`, the platform's error about the certificate. */
+  /** `reason`: for `certificate_untrusted`, the platform's certificate error. */
   | { type: 'disconnected'; code: SealpostCode | 'connection_lost'; retryInMs: Millis; reason?: string }
   /** The home of the mesh is another broker of the cluster, which is dialled now. */
   | { type: 'moved'; url: string }
   /**
-   * More is known about where the mesh is served: `cell` are the public addresses of its cell, and `home` is the broker
-   * that served this peer, unless `cell` contains it. A store keeps both. Without one, save `cell` yourself, and pass
-   * it to `connect` before your own addresses: after a move the old cell may be gone.
+   * The peer learned where the mesh is served. `cell` lists the public addresses of its cell, and `home` is the broker
+   * that served this peer, unless `cell` contains that broker. A store saves both. Without a store, save `cell`
+   * yourself and pass it to `connect` before your own addresses: after a move the old cell may be gone.
    */
   | ({ type: 'addresses' } & KnownAddresses)
-  /** That server did not prove its key. It is skipped. */
+  /** The server at `url` did not prove its key and is skipped. */
   | { type: 'shard_refused'; url: string; reason: ShardRefusal }
-  /** That broker is unreachable: another one is asked to serve this peer. */
+  /** The broker at `url` is unreachable, so another one is asked to serve this peer. */
   | { type: 'home_unreachable'; url: string }
-  /** The peer has ended: `null` after `close()`. */
+  /** The peer has ended. `error` is null after `close()`. */
   | { type: 'closed'; error: SealpostError | null }
   /**
-   * Messages of this sender are missing between the previous one and this one. The broker dropped or withheld them, or
-   * they expired, were dead-lettered, or were returned by `retry` in an earlier process. Reported once this one has
-   * waited two seconds for them, or 64 of its stream wait; missing messages that arrive later are still handed out.
+   * Messages from this sender are missing between the previous one and this one. The broker dropped or withheld them,
+   * or they expired, were dead-lettered, or were returned by `retry` in an earlier process. The event is emitted once
+   * this message has waited two seconds for them, or 64 messages of its stream wait. Missing messages that arrive later
+   * are still handed out.
    */
   | { type: 'gap'; sender: PeerKey; envelopeId: EnvelopeId; missing: number }
   /**
@@ -202,9 +207,10 @@ export type PeerEvent =
    */
   | { type: 'forked'; sender: PeerKey; envelopeId: EnvelopeId }
   /**
-   * An envelope does not open, or its inside contradicts its outside. It is not handed out. Mail is rejected with the
-   * same reason: the broker keeps it as a dead letter, which an operator can redrive, and its sender gets the receipt
-   * `rejected` if it requested one. A member of a pool first returns it four times for other members.
+   * An envelope does not open, or its sealed contents contradict its outer fields. It is not handed out. Mail is
+   * rejected for the same reason: the broker stores it as a dead letter, which an operator can redrive, and the sender
+   * gets the receipt `rejected` if it requested one. A pool member first returns the message four times, so that other
+   * members can try it.
    */
   | { type: 'tamper'; sender: PeerKey; envelopeId: EnvelopeId; reason: string }
   /**
@@ -214,23 +220,29 @@ export type PeerEvent =
   | { type: 'too_old'; sender: PeerKey; envelopeId: EnvelopeId; sentAtMs: Millis }
   /** The peer has a new box key, signed by the same peer. */
   | { type: 'key_changed'; peer: PeerKey; boxEpoch: number }
-  /** The directory has no trusted key for this peer: sends to it are refused, mail from it is deferred. */
+  /** The directory has no trusted key for this peer. Sends to it are refused, and mail from it is deferred. */
   | { type: 'key_refused'; peer: PeerKey; reason: KeyRefusal }
   /** A handler threw; the message returned to the queue for another attempt. */
   | { type: 'handler_failed'; sender: PeerKey; envelopeId: EnvelopeId; cause: unknown }
   /** The broker stored a message that an earlier process had left in the store of this peer. */
   | { type: 'sent'; to: PeerKey; outboxNo: number; receipt: Receipt }
-  /** Such a message was refused for good, or is too old to resend (`maybe_sent`). It leaves the store. */
+  /**
+   * A message of an earlier process was refused for good, or is too old to resend (`maybe_sent`). It is removed from
+   * the store.
+   */
   | { type: 'send_failed'; to: PeerKey; outboxNo: number; error: SealpostError }
   /** A group is new to this peer, or its name or members changed; its owner signed it. */
   | { type: 'group_changed'; group: GroupId; name: string; epoch: number }
   /** The owner of a known group deleted it. Messages on their way still arrive. */
   | { type: 'group_deleted'; group: GroupId; name: string }
-  /** The broker handed out a statement that no owner signed (`null`: of an unknown group), or an outdated one. */
+  /**
+   * The broker handed out a statement that no owner signed (`group` is null if the group is unknown), or an outdated
+   * one.
+   */
   | { type: 'group_tamper'; group: GroupId | null; reason: 'statement_forged' | 'statement_rolled_back' }
   /** A user vouched for a device, or removed it; the user signed it. */
   | { type: 'device_changed'; user: PeerKey; device: PeerKey; label: string; isVouched: boolean }
-  /** A peer has a new identity key; both keys signed it. Messages to the former go to the successor. */
+  /** A peer has a new identity key; both keys signed it. Messages to the former key go to the successor. */
   | { type: 'identity_changed'; former: PeerKey; successor: PeerKey }
   /**
    * The broker handed out a statement without a valid signature, or one that contradicts an earlier one. It is not
@@ -309,7 +321,7 @@ export const newCounters = (): PeerCounters => ({
   sessions: 0,
 })
 
-/** Reported by the broker; as old as the last reported change. */
+/** A peer's presence as the broker last reported it. */
 export interface PresenceEntry {
   readonly peer: PeerKey
   readonly isOnline: boolean

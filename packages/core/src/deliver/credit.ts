@@ -22,18 +22,23 @@ export interface Unsettled {
   readonly receiptTo: PeerKey | null
   /** The pool that the delivery belongs to; it counts there, and its bytes count here. */
   readonly pool?: PeerNo | undefined
-  /** It has room in the window, and is pushed later. */
+  /** Whether it has reserved room in the window and is pushed later. */
   readonly isParked: boolean
   /** Replaces `pushedAtMs` for the lease, after an extension. */
   heldFromMs?: Millis
-  /** Its lease has lapsed: it takes no room in the window, may be pushed again, and can still be settled. */
+  /**
+   * Whether its lease has lapsed. A lapsed delivery takes no room in the window, may be pushed again, and can still be
+   * settled.
+   */
   isLapsed: boolean
 }
 
 /** The last scan of the whole queue that returned everything in it. */
 interface Scan {
   readonly tick: number
-  /** Deliveries that this shard stored under lower ids were then leased to this session, or gone. */
+  /**
+   * When the scan ended, all deliveries that this shard had stored under lower ids were leased to this session or gone.
+   */
   readonly upTo: number
 }
 
@@ -96,15 +101,15 @@ export class Credit {
   /** The scan that the claim in flight completes, if it picks fewer than its limit and returns all of them. */
   private scanning: Scan | null = null
   private scanned: Scan | null = null
-  /** A fence is in flight: earlier leases are void. */
+  /** Whether a fence is in flight, which voids earlier leases. */
   isFenced = false
   /** Senders with deliveries on their way. */
   private readonly lanes = new Map<PeerNo, SenderLane>()
-  /** Deliveries known to wait. `mayWait`: others may wait, too; true at first. */
+  /** The number of deliveries known to wait. `mayWait`: others may wait, too; true at first. */
   private waiting = 0
   private waitingIds: IdRange = NO_ID
   private mayWait = true
-  /** The claim in flight may return mail of any sender. */
+  /** Whether the claim in flight may return mail from any sender. */
   private isAskedForAny = false
 
   private readonly limits: CreditLimits
@@ -177,8 +182,8 @@ export class Credit {
   }
 
   /**
-   * An append has its outcome. Without a lease, its delivery waits in the queue, and `waitsFrom` is its id; 0 if older
-   * mail of the sender may wait, too.
+   * Records the outcome of an append. Without a lease, its delivery waits in the queue, and `waitsFrom` is its id; 0 if
+   * older mail from the sender may wait, too.
    */
   appendLanded({ sender, insertLeaseEpoch, byteCount, priority }: LandedAppend, waitsFrom: number | null): void {
     const lane = this.lanes.get(sender)!
@@ -198,20 +203,23 @@ export class Credit {
     if (lane.insertLeases === 0 && lane.plain === 0 && lane.waits === 'no') this.lanes.delete(sender)
   }
 
-  /** Whether envelopes of this sender with a lease on insert are on their way. */
+  /** Returns whether envelopes from this sender with a lease on insert are on their way. */
   hasInsertLeases(sender: PeerNo): boolean {
     return this.insertLeases > 0 && (this.lanes.get(sender)?.insertLeases ?? 0) > 0
   }
 
-  /** Whether the claim in flight may return mail of this sender that is older than leases on insert granted meanwhile. */
+  /**
+   * Returns whether the claim in flight may return mail from this sender that is older than leases on insert granted
+   * meanwhile.
+   */
   mayBring(sender: PeerNo): boolean {
     if (this.asked === null) return false
     return this.isAskedForAny || this.lanes.get(sender)?.waits === 'in a claim'
   }
 
   /**
-   * Returns an id below which no mail of the sender waits unclaimed (see `PeerState.knownSinceTick`); 0 if unknown. It is
-   * valid only while no lease has lapsed, so it is dropped well before the oldest pushed delivery's lease lapses.
+   * Returns an id below which no mail from the sender waits unclaimed (see `PeerState.knownSinceTick`); 0 if unknown.
+   * It is valid only while no lease has lapsed, so it is dropped well before the oldest pushed delivery's lease lapses.
    */
   scannedUpTo(sender: { knownSinceTick: number }, nowMs: Millis): number {
     return this.scanned && sender.knownSinceTick < this.scanned.tick && this.areLeasesFresh(nowMs)
@@ -220,8 +228,8 @@ export class Credit {
   }
 
   /**
-   * A delivery was leased on insert under this id. While nothing waits, all deliveries that this shard stored before it
-   * are leased to this session or gone, so the check of the next lease on insert begins behind it.
+   * Records that a delivery was leased on insert under this id. While nothing waits, all deliveries that this shard
+   * stored earlier are leased to this session or gone, so the check for the next lease on insert begins after this id.
    */
   leasedOnInsert(id: DeliveryId): void {
     const isAllOurs = !this.asked && !this.mayWait && this.waiting === 0
@@ -233,7 +241,7 @@ export class Credit {
     return oldest === undefined || nowMs - oldest.pushedAtMs < this.limits.leaseMs / 2
   }
 
-  /** Deliveries were released: they wait again. */
+  /** Records that deliveries were released and wait again. */
   returned(): void {
     this.scanned = null
     this.mayWait = true
@@ -279,8 +287,8 @@ export class Credit {
   }
 
   /**
-   * Whether all waiting ids are in one block of this shard. Ids of other shards may lie between two of its blocks and be
-   * newer than unseen ones; claiming only the known range would reverse the order.
+   * Returns whether all waiting ids are in one block of this shard. Ids of other shards may lie between two of its
+   * blocks and be newer than unseen ones; claiming only the known range would reverse the order.
    */
   private areAllKnown(nowMs: Millis): boolean {
     const { from, to } = this.waitingIds
@@ -319,8 +327,8 @@ export class Credit {
   }
 
   /**
-   * Whether the session was pushed the delivery recently and still holds it: a fence or a jump of the database's clock
-   * voided its lease, and the session claimed it again. After half a lease, the session may have lost it.
+   * Returns whether the session recently received the delivery and still holds it, although a fence or a database clock
+   * jump voided its lease and the session claimed it again. After half a lease, the session may have lost it.
    */
   isInHand(id: DeliveryId, nowMs: Millis): boolean {
     const unsettled = this.unsettled.get(id)

@@ -31,7 +31,7 @@ const RETRY_AFTER_MAX_MS = 5 * 60_000
 /** A delivery that was neither settled nor claimed again for this long left the queue in another way. */
 const FORGET_AFTER_LEASES = 10
 
-/** A lease further ahead would look like one from before a jump of the database's clock. */
+/** A lease further ahead would look like one from before a database clock jump. */
 const EXTEND_MAX_MS = 4 * 60_000
 
 const UNKNOWN_ID = 0
@@ -75,7 +75,10 @@ export class Deliveries {
         append.insertLeaseFloor = append.toLive!.credit.scannedUpTo(append.from.peer, nowMs)
   }
 
-  /** An append has its outcome: pushes a delivery that was leased on insert, and starts a claim for one that waits. */
+  /**
+   * Handles the outcome of an append: pushes a delivery that was leased on insert, and starts a claim for one that
+   * waits.
+   */
   stored(append: PendingAppend, outcome: AppendOutcome, enqueuedAtMs: Millis): void {
     const { toLive } = append
     if (outcome.status !== 'stored') this.landed(append, null)
@@ -92,7 +95,10 @@ export class Deliveries {
     this.scheduleClaim(toLive)
   }
 
-  /** The outcome of a commit was lost: a delivery may be leased to this session without the session knowing it. */
+  /**
+   * Call when the outcome of a commit was lost. A delivery may be leased to this session without the session knowing
+   * it.
+   */
   lost(append: PendingAppend): void {
     const { toLive, insertLeaseEpoch } = append
     if (!toLive) return
@@ -200,7 +206,7 @@ export class Deliveries {
     return unsettled
   }
 
-  /** The recipient rejects these deliveries permanently. */
+  /** Moves deliveries that the recipient rejects to the dead letters. */
   reject(live: LiveSession, items: readonly { id: DeliveryId; reason: string }[]): void {
     const { counters, effects } = this.context
     const rejects: Reject[] = []
@@ -248,7 +254,7 @@ export class Deliveries {
     })
   }
 
-  /** The ends of these deliveries are committed, and receipts wait for their senders. */
+  /** Call when the ends of these deliveries are committed and receipts wait for their senders. */
   receiptsCommitted(settles: readonly Settle[]): void {
     for (const { meshId, receiptTo } of settles) {
       const peer = receiptTo ? this.context.meshes.find(meshId)?.byKey.get(receiptTo) : undefined
@@ -295,9 +301,9 @@ export class Deliveries {
   }
 
   /**
-   * The recipient's connection broke. Its suspect gets a failed attempt; without a suspect, the oldest delivery that it
-   * held for long. Other deliveries may never have arrived and get none: a network that swallows large frames would
-   * otherwise turn good mail into dead letters.
+   * Call when the recipient's connection broke. Its suspect gets a failed attempt; without a suspect, the oldest
+   * delivery gets one if it was held for long. Other deliveries may never have arrived and get none: a network that
+   * swallows large frames would otherwise turn good mail into dead letters.
    */
   left(live: LiveSession, arrivedUntilMs: Millis): void {
     if (this.failSuspect(live)) return
@@ -310,9 +316,9 @@ export class Deliveries {
   }
 
   /**
-   * The broker ends the session. A machine that crashes because of a message sends no close frame: its session falls
-   * silent, or the next one supersedes it. Without a failed attempt, the suspect would block all later deliveries
-   * forever.
+   * Call when the broker ends the session. A machine that crashes because of a message sends no close frame: its
+   * session falls silent, or the next one supersedes it. Without a failed attempt, the suspect would block all later
+   * deliveries forever.
    */
   ending(live: LiveSession, code: CloseCode): void {
     if (code === 'superseded' || code === 'heartbeat_missed') this.failSuspect(live)
@@ -336,7 +342,7 @@ export class Deliveries {
     this.scan(live)
   }
 
-  /** A delivery may wait for this session, or for a pool that it works for. */
+  /** Claims for this session and its pools, because a delivery may wait. */
   scan(live: LiveSession): void {
     this.pools.refresh(live)
     this.scheduleClaim(live, { mayWait: true })

@@ -213,7 +213,7 @@ export interface Correspondent {
   cache?: CorrespondentCache
 }
 
-/** Cached per correspondent: routes are mesh, sender and recipient as written in the inner header. */
+/** The cache of one correspondent. Routes are mesh, sender and recipient as written in the inner header. */
 export interface CorrespondentCache {
   /** Null once evicted together with its secrets. */
   sealer: Sealer | null
@@ -296,7 +296,7 @@ export class Sealer {
   }
 
   /**
-   * The key shared by a correspondent and the sealer's own box key number `own`, 0 being the current one.
+   * Returns the key shared by a correspondent and the sealer's own box key number `own`; 0 is the current one.
    * @throws OperatingError `box_key_unusable` for a box key of small order, with which there is no secret
    */
   sharedKey(line: CorrespondentCache, own: number): Uint8Array {

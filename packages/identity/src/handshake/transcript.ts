@@ -27,7 +27,7 @@ export interface Transcript {
   readonly clientNonce: Uint8Array
   /** 16 bytes. */
   readonly connectionId: Uint8Array
-  /** The time of the broker's clock in HELLO. */
+  /** The time by the broker's clock in HELLO. */
   readonly issuedAtMs: Millis
   /** In any order; they are signed in sorted order. Printable ASCII without commas. */
   readonly capabilities: readonly string[]
@@ -112,7 +112,7 @@ function isEncodable(transcript: Transcript): boolean {
 }
 
 /**
- * A single spelling of the dialled address: `host:port`, lower case, punycode, IPv6 in brackets, always with a port.
+ * Gives a dialled address a single spelling: `host:port`, lower case, punycode, IPv6 in brackets, always with a port.
  * Both sides sign the address, so both must spell it alike. The platform's URL parser does the work.
  */
 const PORTS = new Map([
@@ -135,15 +135,15 @@ export function normalizeAuthority(address: string, bareScheme: 'wss' | 'ws' = '
   return `${url.hostname}:${url.port || defaultPort}`
 }
 
-/** The port of an address, including its scheme's default. @throws OperatingError as `normalizeAuthority` */
+/** The port of an address, including its scheme's default. @throws whatever `normalizeAuthority` throws */
 export function portOf(address: string): number {
   const authority = normalizeAuthority(address)
   return Number(authority.slice(authority.lastIndexOf(':') + 1))
 }
 
 /**
- * Returns whether a connection to this address leaves the machine unencrypted. @throws OperatingError as
- * `normalizeAuthority`
+ * Returns whether a connection to this address leaves the machine unencrypted. @throws whatever `normalizeAuthority`
+ * throws
  */
 export function isExposed(address: string): boolean {
   const authority = normalizeAuthority(address)

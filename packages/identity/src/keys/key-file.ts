@@ -1,7 +1,7 @@
 /**
- * Keys on disk, for Node and Bun: JSON with a format, a version and a kind, readable by its owner only, and optionally
- * locked with a passphrase. It stores the seed of the signing key beside the public key, so a damaged file is detected.
- * Error messages name the path and never any contents.
+ * Stores keys on disk, for Node and Bun, as JSON with a format, a version and a kind. Only the owner can read the file,
+ * and a passphrase can lock it. The file has the seed of the signing key beside the public key, so a damaged file is
+ * detected. Error messages name the path and never any contents.
  */
 import { type FileHandle, open, rename, unlink } from 'node:fs/promises'
 import { platform } from 'node:os'
@@ -53,7 +53,7 @@ export interface Locked {
   readonly sealed: string
 }
 
-/** The second recommendation of RFC 9106, with one lane. Each guess of a passphrase costs as much. */
+/** The second recommendation of RFC 9106, with one lane. An attacker pays this cost for each guess. */
 const USUAL_COST: PassphraseCost = { memoryKib: 65_536, passes: 3 }
 /** The highest cost that a file may demand from its reader. */
 const COST_MAX: PassphraseCost = { memoryKib: 1_048_576, passes: 16 }

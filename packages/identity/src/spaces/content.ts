@@ -30,7 +30,7 @@ export interface EntryHeader extends KeyScope {
   /** BLAKE2b-256 of the previous entry's bytes; `NO_ENTRY` at revision 1. */
   readonly prevHash: Uint8Array
   readonly author: PeerKey
-  /** The time of the author's clock. */
+  /** The time by the author's clock. */
   readonly sentAtMs: Millis
   readonly isDeleted: boolean
 }
@@ -97,7 +97,7 @@ export function sealEntryWith(author: SigningKeys, draft: EntryDraft, keys: Entr
   return { ...header, bytes, hash: hash256(bytes) }
 }
 
-/** Reads a header without checking its signature; null unless these bytes may be an entry. Never throws. */
+/** Reads a header without checking its signature; returns null unless these bytes may be an entry. Never throws. */
 export function entryFields(bytes: Uint8Array): EntryHeader | null {
   if (bytes.length < ENTRY_BYTES_MIN || bytes.length > ENTRY_BYTES_MAX) return null
   const reader = new FieldReader(bytes)
@@ -222,7 +222,7 @@ export interface RecordHeader extends KeyScope {
   readonly author: PeerKey
   /** 64 hex digits: the BLAKE2b-256 of the sealed body. */
   readonly bodyId: string
-  /** The time of the author's clock. */
+  /** The time by the author's clock. */
   readonly sentAtMs: Millis
 }
 
@@ -263,7 +263,7 @@ const PLACE_BYTES = 16 + 8 + 32
 const CONTENT_KEY_BYTES = 32
 const RECORD_BYTES_MIN = RECORD_HEADER_BYTES + NONCE_BYTES + 16 + PLACE_BYTES + CONTENT_KEY_BYTES + SIGNATURE_BYTES
 
-/** As JSON. */
+/** The length of the note as JSON. */
 export const RECORD_NOTE_BYTES_MAX = RECORD_BYTES_MAX - RECORD_BYTES_MIN
 
 /** @throws AssertionError if the draft is invalid */
@@ -291,7 +291,7 @@ export function sealRecordWith(
   return { ...header, bytes, hash: hash256(bytes) }
 }
 
-/** Reads a header without checking its signature; null unless these bytes may be a record. Never throws. */
+/** Reads a header without checking its signature; returns null unless these bytes may be a record. Never throws. */
 export function recordFields(bytes: Uint8Array): RecordHeader | null {
   if (bytes.length < RECORD_BYTES_MIN || bytes.length > RECORD_BYTES_MAX) return null
   const reader = new FieldReader(bytes)

@@ -1,4 +1,4 @@
-/** An upload, which is sealed one chunk at a time with one chunk in flight, and is resumable. */
+/** Uploads a file, sealed one chunk at a time with one chunk in flight. The upload is resumable. */
 import {
   type Attachment,
   attachmentHash,
@@ -103,7 +103,7 @@ function readLog(bytes: Uint8Array): UploadRecord | null {
       hashes: hashesIn(bytes.subarray(end + 1)),
     }
   } catch {
-    return null // torn, or something else
+    return null // torn, or not a log
   }
 }
 

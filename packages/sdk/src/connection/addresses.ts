@@ -33,8 +33,8 @@ export interface ShardAddress {
 /** What earlier sessions learned about the location of the mesh. */
 export interface KnownAddresses {
   /**
-   * The public addresses of its cell, if that does not serve at the application's addresses: empty with a single cell.
-   * They are dialled first.
+   * The public addresses of its cell, which are dialled first. Empty if the cell serves at the application's addresses,
+   * as a single cell does.
    */
   readonly cell: readonly string[]
   /** The broker that served this peer last, unless listed above. It is dialled when no other broker replies. */
@@ -66,7 +66,7 @@ export class ShardAddresses {
   #servedBy: string | null = null
   #hops = 0
   readonly #downUntilMs = new Map<string, Millis>()
-  /** The home of our mesh is unreachable, so the next shard is asked to serve us itself. */
+  /** Whether the next shard is asked to serve us itself, because the home of our mesh is unreachable. */
   asksToStay = false
 
   /** `urls`: at least one. @throws OperatingError `authority_malformed` */
@@ -125,15 +125,15 @@ export class ShardAddresses {
     return true
   }
 
-  /** The dialled shard is shutting down, which the others know. Returns as `turn` does. */
+  /** Leaves the dialled shard, which is shutting down; the other shards know that. Returns what `next` returns. */
   leave(nowMs: Millis): boolean {
     this.#servedBy = null
     return this.next(nowMs)
   }
 
   /**
-   * The dialled shard does not reply. Returns whether another one is dialled next; if not, all were tried, and the next
-   * dial starts over with the first.
+   * Leaves the dialled shard, which does not reply. Returns whether another one is dialled next; if not, all were
+   * tried, and the next dial starts over with the first.
    */
   next(nowMs: Millis): boolean {
     const { authority } = this.#dialled
@@ -150,8 +150,8 @@ export class ShardAddresses {
   }
 
   /**
-   * A session began here, so the redirects that led to it are over. At the application's own address nothing more is
-   * remembered.
+   * Records that a session began here, which ends the series of redirects. If the application gave this address,
+   * nothing more is remembered.
    * @returns whether `known` has changed
    */
   settle(): boolean {
@@ -210,7 +210,7 @@ const isSame = (some: readonly ShardAddress[], others: readonly ShardAddress[]):
   some.length === others.length && some.every(({ url }, i) => url === others[i]!.url)
 
 /**
- * A broker whose TLS certificate the platform does not trust. Browsers don't report it: there it looks like a lost
+ * Recognizes brokers whose TLS certificate the platform does not trust. In a browser such a failure looks like a lost
  * connection.
  */
 

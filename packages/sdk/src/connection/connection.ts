@@ -45,15 +45,15 @@ export interface ConnectionPorts {
   readonly effects: Pick<PeerEffects, 'dial' | 'closeSocket' | 'transmit' | 'emit'>
   readonly crypto: Pick<CryptoPort, 'signAuth' | 'isBrokerProof' | 'checkCertificate' | 'newNonce'>
   readonly random: () => number
-  /** Whether the broker owes a reply in this session. */
+  /** Returns whether the broker owes a reply in this session. */
   readonly isOwed: () => boolean
-  /** A session began. */
+  /** Called when a session has begun. */
   readonly live: (welcome: FrameOf<'welcome'>) => void
-  /** More is known about where the mesh is served. */
+  /** Called when more is known about where the mesh is served. */
   readonly learned: (known: KnownAddresses) => void
-  /** The session, or the attempt at one, has ended; the next attempt follows after `retryInMs`. */
+  /** Called when the session or an attempt has ended. The next attempt follows after `retryInMs`. */
   readonly lost: (code: SealpostCode | 'connection_lost', retryInMs: Millis) => void
-  /** Ended for good; `null` after `close`. */
+  /** Called when the connection has ended for good; `error` is null after `close`. */
   readonly ended: (error: SealpostError | null) => void
 }
 
@@ -129,12 +129,12 @@ export class BrokerConnection {
     }
   }
 
-  /** The received bytes are no valid frame. */
+  /** Call when the received bytes are not a valid frame. */
   malformed(dialNo: number, nowMs: Millis): void {
     if (dialNo === this.dialNo && this.#isDialled()) this.#drop('frame_malformed', nowMs)
   }
 
-  /** The socket closed. `closeNumber` is the WebSocket's close code. */
+  /** Call when the socket has closed. `closeNumber` is the WebSocket's close code. */
   closed(dialNo: number, closeNumber: number, nowMs: Millis): void {
     if (dialNo !== this.dialNo || !this.#isDialled()) return
     if (closeNumber === TLS_FAILED) return this.#lose('certificate_untrusted', nowMs)
@@ -143,7 +143,7 @@ export class BrokerConnection {
     else this.#lose(code ?? 'connection_lost', nowMs)
   }
 
-  /** Frames of the live session were passed to the socket. */
+  /** Call when frames of the live session were passed to the socket. */
   sent(nowMs: Millis): void {
     this.#liveness.sent(nowMs)
   }
@@ -273,7 +273,7 @@ export class BrokerConnection {
     if (hasLearned) this.#ports.learned(this.#addresses.known)
   }
 
-  /** Another shard is the home of our mesh. The redirecting shard has proven itself; the home must do so too. */
+  /** Follows a redirect to the home of our mesh. The redirecting shard has proven itself; the home must do so too. */
   #moved(
     { url, certificate, proof }: FrameOf<'moved'>,
     { transcript, signature }: Extract<ConnectionState, { name: 'proving' }>,
@@ -348,14 +348,14 @@ export class BrokerConnection {
     this.ping()
   }
 
-  /** The broker replies once everything this session settled before is committed, or after 2 s. */
+  /** Sends a ping. The broker replies once everything that this session settled before is committed, or after 2 s. */
   ping(ponged?: () => void): void {
     this.#pingNo = (this.#pingNo + 1) >>> 0
     if (ponged) this.#awaitedPong = { ref: this.#pingNo, ponged }
     this.#ports.effects.transmit({ type: 'ping', ref: this.#pingNo })
   }
 
-  /** Final for an address that the application gave; otherwise another shard is dialled. */
+  /** Ends the peer if the application gave the address; otherwise another shard is dialled. */
   #mistrust(reason: ShardRefusal, nowMs: Millis): void {
     const { url, from } = this.#addresses.current
     if (from === 'given') return this.#end(wrongBroker())

@@ -1,4 +1,4 @@
-/** Groups in the engine: the trusted statements, incoming group mail, and messages to groups. */
+/** Implements groups in the engine: the trusted statements, incoming group mail, and messages to groups. */
 import { type GroupStatement, isGroupEnded, type Note } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
@@ -24,7 +24,7 @@ export interface GroupClientPorts {
   readonly current: (peer: PeerKey) => PeerKey
 }
 
-/** Records messages to a group in its history: an open `State` of the group is one. */
+/** Records messages to a group in its history. An open `State` of the group implements it. */
 export interface MessageRecorder {
   /**
    * @throws SealpostError `key_missing` while it has no key to seal them under; `value_too_large` if no record can
@@ -33,7 +33,7 @@ export interface MessageRecorder {
   checkNote(note: Note | undefined): void
   /** Returns the history record to store with the sealed body; the ticket opens the body. */
   sealRecord(message: { readonly ticket: Uint8Array; readonly note: Note }): Uint8Array
-  /** The record is stored; called once for each member that the message is stored for. */
+  /** Called when the record is stored, once for each member that the message is stored for. */
   recorded(record: Uint8Array): void
 }
 
@@ -148,7 +148,7 @@ export type MemberOutcome =
 export interface SendObserver {
   /** Set if the history of the group shall record the message. */
   readonly recorder?: MessageRecorder | undefined
-  /** The members to send to: called at first, and again if the group has changed. */
+  /** Called with the members to send to, at first and again if the group has changed. */
   readonly expect: (members: readonly PeerKey[]) => void
   /** Called once per member. */
   readonly ended: (outcome: MemberOutcome) => void
@@ -158,7 +158,7 @@ export interface GroupSend extends SendObserver {
   readonly groupId: GroupId
   readonly body: Uint8Array
   readonly terms: GroupMessageTerms
-  /** The message was sealed by this statement and is on its way. */
+  /** Called when the message was sealed by this statement and is on its way. */
   readonly posted: (group: GroupStatement) => void
   readonly refused: (error: SealpostError) => void
 }
@@ -168,16 +168,16 @@ export interface GroupSenderPorts {
   readonly self: PeerKey
   readonly statements: GroupStatements
   readonly post: (post: OutgoingMessage) => void
-  /** The owed members changed and must be stored. */
+  /** Called when the owed members have changed and must be stored. */
   readonly saveOwed: (message: GroupMessage) => void
   /** Returns the error for owed messages when the peer ends. */
   readonly endOf: (error: SealpostError) => SealpostError
 }
 
 /**
- * Messages to groups: sealed once, with one envelope for each member in the ordinary lane to that member. If the broker
- * reports that the group has changed, refused envelopes are sealed once more for the current members. Pure and
- * synchronous.
+ * Sends messages to groups. Each is sealed once, with one envelope for each member in the ordinary lane to that member.
+ * If the broker reports that the group has changed, refused envelopes are sealed once more for the current members.
+ * Pure and synchronous.
  */
 export class GroupSender {
   readonly #ports: GroupSenderPorts
@@ -288,12 +288,12 @@ export class GroupSender {
     for (const peer of owed) if (!served.has(peer)) observer.ended({ peer, receipt: null, error })
   }
 
-  /** This process ends; with a store, the next one continues. */
+  /** Gives up the owed members, because this process ends. With a store, the next process continues. */
   #giveUp({ owed }: GroupMessage, observer: SendObserver, error: SealpostError): void {
     for (const peer of owed) observer.ended({ peer, receipt: null, error: this.#ports.endOf(error) })
   }
 
-  /** The current members that did not get it, or joined since. */
+  /** Returns the current members that did not get the message or have joined since. */
   #nowOwed(group: GroupStatement, { members }: GroupMessage, owed: ReadonlySet<PeerKey>): PeerKey[] {
     const { self } = this.#ports
     if (!isGroupMember(group, self)) return []
@@ -309,8 +309,8 @@ export function notInGroup(): SealpostError {
 }
 
 /**
- * The second half of opening mail of a group, or for every device of a user: the envelope held the ticket to a body
- * sent beside it. The group's id is sealed; the owner's statement proves whether the sender belongs to that group.
+ * Completes the opening of mail to a group or to every device of a user. The envelope holds the ticket to a body sent
+ * beside it. The group's id is sealed; the owner's statement proves whether the sender belongs to that group.
  */
 interface GroupOpenerPorts {
   readonly crypto: Pick<GroupCrypto, 'openBody'>

@@ -1,4 +1,7 @@
-/** Groups, from the application's view. The owner's signature decides membership; the sender chooses recipients. */
+/**
+ * Implements groups as the application sees them. The owner's signature decides membership; the sender chooses
+ * recipients.
+ */
 import { GROUP_MEMBERS_MAX, type GroupStatement, isGroupEnded, isMemberListName } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { type GroupId, isChosenName, NAME_RULE, type PeerKey, tidyName, withResolvers } from '@sealpost/std'
@@ -68,7 +71,7 @@ export abstract class MemberList<Facts extends MemberListView> {
   /**
    * Removes members. They can't open messages sent from then on. A pool gives them no further messages, and messages
    * they hold go to others.
-   * @throws SealpostError as `add` does
+   * @throws whatever `add` throws
    * @example await group.remove(ben)
    */
   remove(...peers: PeerKey[]): Promise<void> {
@@ -77,7 +80,7 @@ export abstract class MemberList<Facts extends MemberListView> {
 
   /**
    * Changes its name.
-   * @throws SealpostError as `add` does
+   * @throws whatever `add` throws
    * @example await group.rename('crew')
    */
   rename(name: string): Promise<void> {
@@ -91,7 +94,7 @@ export type GroupSendOptions = Omit<SendOptions, 'notBefore' | 'ifOnline'> & {
   readonly recordIn?: MessageRecorder
 }
 
-/** A message on its way to each member. Its promises are safe to ignore: never an unhandled rejection. */
+/** A message on its way to each member. Ignoring its promises never causes an unhandled rejection. */
 export interface PendingGroupSend {
   /** The epoch of the statement it was sealed by. */
   readonly epoch: number
@@ -248,7 +251,7 @@ export class Group extends MemberList<GroupStatement> {
     return isGroupEnded(this.now)
   }
   /**
-   * Ends it for good: later sends to it get `unknown_group`. Messages sent before still arrive.
+   * Ends the group for good. Later sends to it get `unknown_group`. Messages sent before still arrive.
    * @throws SealpostError `not_owner`
    * @example await group.delete()
    */

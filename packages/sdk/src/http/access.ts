@@ -1,7 +1,7 @@
 /**
- * Requests over HTTP as a peer. A token is requested when needed from a broker that proves the pinned key, and renewed
- * when it has expired. A request that fails temporarily is repeated, at the next address if there is one, so every
- * request must be idempotent.
+ * Sends a peer's requests over HTTP. A token is requested when needed from a broker that proves the pinned key, and
+ * renewed when it has expired. A request that fails temporarily is repeated, at the next address if there is one, so
+ * every request must be idempotent.
  */
 import {
   checkShardCertificate,
@@ -21,7 +21,7 @@ import { type SealpostCode, SealpostError } from '../errors.ts'
 
 /** Identifies a peer to a broker that proves the pinned key. */
 export interface PeerCredentials {
-  /** `wss://host[:port]`, as for `connect`. With several, the next one is tried when one does not reply. */
+  /** `wss://host[:port]`, as for `connect`. If one address does not reply, the next one is tried. */
   readonly url: string | readonly string[]
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
@@ -53,7 +53,7 @@ export class TokenRefused extends Error {
 
 export const TOKEN_SECONDS = 900
 
-/** @throws SealpostError `wrong_broker`, `version_unsupported`, `answer_malformed`; and as `ask` throws */
+/** @throws SealpostError `wrong_broker`, `version_unsupported`, `answer_malformed`, and whatever `ask` throws */
 export async function requestToken(place: TokenTarget, ask: UnauthenticatedRequest): Promise<string> {
   await ready()
   const hello = await ask({ method: 'POST', path: '/v1/token/challenge', json: {} })
@@ -129,8 +129,8 @@ export function bytesOf(text: unknown): Uint8Array {
 }
 
 /**
- * The addresses of one mesh for requests over HTTP. Requests go to one address until it fails, then to the next one. Each
- * address has a token of its own, because a token is shown only to a broker that proved the pinned key there.
+ * The addresses of one mesh for requests over HTTP. Requests go to one address until it fails, then to the next one.
+ * Each address has its own token, because a token is shown only to a broker that proved the pinned key there.
  */
 
 /** The part of the platform's `fetch` that this file uses. */
@@ -188,7 +188,7 @@ export class HttpAddresses<Token> {
 
 /** A running broker replies far sooner: a stopped one must not use up the caller's patience. */
 const ANSWER_WITHIN_MS = 8_000
-/** The time that a slow line needs to upload a chunk of 256 KiB, before the broker can reply. */
+/** The speed of a slow line, which needs 16 s to upload a chunk of 256 KiB before the broker can reply. */
 const BYTES_PER_MS = 16
 /** The maximum time between two reads of a response. */
 const STALL_MS = 20_000
@@ -209,8 +209,8 @@ export interface Limits {
 }
 
 /**
- * A request whose response must begin in time and then not stall. A whole response has no time limit.
- * @throws the signal's reason; an `Error` if the broker is silent; what `fetch` throws
+ * Sends a request whose response must begin in time and then not stall. The whole response has no time limit.
+ * @throws the signal's reason, an `Error` if the broker is silent, and whatever `fetch` throws
  */
 export async function answerTo(
   call: FetchLike,
@@ -260,7 +260,7 @@ function unstalled(answer: Response, { cut, stallMs }: { cut: AbortController; s
 }
 
 export interface HttpOptions {
-  /** How long to repeat a request while no address replies or the broker is busy. Default 5 minutes. */
+  /** The time for which a request is repeated while no address replies or the broker is busy. Default 5 minutes. */
   readonly patienceMs?: Millis
   /** Default: the platform's implementation. */
   readonly fetch?: FetchLike
@@ -272,7 +272,7 @@ export interface HttpAsk {
   readonly path: string
   readonly json?: object
   readonly bytes?: Uint8Array
-  /** The request is not repeated after a lost reply: the caller first checks the outcome. */
+  /** Whether the caller checks the outcome after a lost reply. If so, the request is not repeated. */
   readonly isOnce?: boolean
   readonly signal?: AbortSignal | undefined
 }

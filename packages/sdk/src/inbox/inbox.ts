@@ -75,7 +75,7 @@ export class Inbox<Held extends ArrivedMessage> {
   readonly #rememberedMax: number
   #lastRank = 0
 
-  /** `credit`: unsettled deliveries that the broker may push. */
+  /** `credit`: the maximum number of unsettled deliveries. */
   constructor(keeping?: InboxPersistence, credit = CREDIT_USUAL) {
     this.#rememberedMax = Math.max(REMEMBERED_MIN, credit * REMEMBERED_PER_CREDIT)
     this.#writer = keeping?.writer ?? null
@@ -100,7 +100,7 @@ export class Inbox<Held extends ArrivedMessage> {
     return verdict === 'fresh' ? freshOf(sender.rejected, envelopeId) : verdict
   }
 
-  /** The application settled the message; it is never handed out again. */
+  /** Records that the application settled the message, so that it is never handed out again. */
   settled(held: Held): void {
     const { sender: key, envelopeId } = held
     const { rejected } = this.#senderOf(key)
@@ -108,7 +108,10 @@ export class Inbox<Held extends ArrivedMessage> {
     this.#ended(held)
   }
 
-  /** The application rejected this delivery; the message is handed out again only if an operator redrives it. */
+  /**
+   * Records that the application rejected this delivery. The message is handed out again only if an operator redrives
+   * it.
+   */
   rejected(held: Held, reason: string): void {
     const { sender: key, envelopeId, deliveryId } = held
     const { rejected } = this.#senderOf(key)
@@ -132,7 +135,7 @@ export class Inbox<Held extends ArrivedMessage> {
     }
   }
 
-  /** The application returned the message. */
+  /** Records that the application returned the message to the queue. */
   reopened({ sender: key, envelopeId, stream }: Held): void {
     const sender = this.#senderOf(key)
     sender.running.delete(envelopeId)
@@ -282,7 +285,7 @@ export class Leases {
     this.#leaseMs = Math.max(LEASE_MS_MIN, Math.min(leaseMs, EXTEND_MS_MAX))
   }
 
-  /** Nothing is due until the next session. */
+  /** Call when the session has ended. Nothing is due until the next one. */
   disconnected(): void {
     this.#isConnected = false
     this.#requested.clear()
@@ -310,7 +313,7 @@ export class Leases {
     if (this.#held.size > 0) this.#held.delete(message)
   }
 
-  /** `forMs`: from now; null: a whole lease. */
+  /** Extends the lease until `forMs` from now; null stands for a whole lease. */
   extend({ deliveryId }: Message, forMs: Millis | null): void {
     const wholeMs = Math.ceil(Math.min(Math.max(forMs ?? this.#leaseMs, 1), EXTEND_MS_MAX)) || 1
     const ids = this.#requested.get(wholeMs)

@@ -1,4 +1,4 @@
-/** A received message from the application's view. */
+/** Implements a received message as the application sees it. */
 import type { Note, StreamPosition } from '@sealpost/identity'
 import type { FrameOf, Priority, ReceiptWish, Terms } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, GroupId, Millis, PeerKey, PoolId } from '@sealpost/std'
@@ -92,8 +92,9 @@ export class Message {
   /** 1 for the first delivery. */
   readonly attempt: number
   /**
-   * This peer remembers rejecting an earlier delivery of it. An operator redrove the dead letter, or a hostile broker
-   * repeats it: each redrive follows a rejection, so settle a message that must not come again.
+   * Whether this peer remembers rejecting an earlier delivery of the message. Either an operator redrove the dead
+   * letter, or a hostile broker repeats it. Each redrive follows a rejection, so settle a message that must not come
+   * again.
    */
   isRedriven = false
   /** The time when the broker stored it, by its database's clock. */
@@ -154,11 +155,11 @@ export class Message {
   get attachment(): string | null {
     return this.#note?.attachment ?? null
   }
-  /** The sender waits for `reply` or `replyError`. */
+  /** Whether the sender waits for `reply` or `replyError`. */
   get isRequest(): boolean {
     return this.#note?.isRequest ?? false
   }
-  /** It reports that the request failed. */
+  /** Whether it reports that the request failed. */
   get isError(): boolean {
     return this.#note?.isError ?? false
   }
@@ -166,11 +167,14 @@ export class Message {
   get toUser(): PeerKey | null {
     return this.#note?.user ?? null
   }
-  /** How often its conversation has passed from peer to peer. This and the next two are reported by the broker. */
+  /**
+   * How often its conversation has passed from peer to peer. The broker reports this number, `noAutoReply` and
+   * `receipts`; no peer signed them.
+   */
   get hops(): number {
     return this.#terms?.hops ?? 0
   }
-  /** The sender declines replies that no person wrote. */
+  /** Whether the sender declines replies that no person wrote. */
   get noAutoReply(): boolean {
     return this.#terms?.noAutoReply ?? false
   }
@@ -196,7 +200,8 @@ export class Message {
   }
 
   /**
-   * Returns it to the queue; it is delivered again after `afterMs`. Calling it again, or after `settle`, has no effect.
+   * Returns the message to the queue, which delivers it again after `afterMs`. Calling it again, or after `settle`, has
+   * no effect.
    * @example message.retry(60_000)
    */
   retry(afterMs: Millis = 0): void {
@@ -204,8 +209,8 @@ export class Message {
   }
 
   /**
-   * Rejects it for good: it becomes a dead letter. The broker reads the reason, up to 120 characters of printable
-   * ASCII. Has no effect after `settle`, `retry` or `reject`.
+   * Rejects the message for good, which makes it a dead letter. The broker reads the reason, up to 120 characters of
+   * printable ASCII. Has no effect after `settle`, `retry` or `reject`.
    * @example message.reject('not for me')
    */
   reject(reason = ''): void {
@@ -224,7 +229,7 @@ export class Message {
   /**
    * Replies to its sender, in its thread and at its priority. Resolves when the reply is stored; this does not settle
    * the message.
-   * @throws SealpostError as `send`; `no_auto_reply`
+   * @throws SealpostError `no_auto_reply`, and whatever `send` throws
    * @example await message.reply('Yes', { isAutomatic: true })
    */
   reply(body: Uint8Array | string, options: ReplyOptions = {}): Promise<Receipt> {

@@ -1,7 +1,7 @@
 /**
- * Takes pushes to the application and back: open, compare, drop duplicates, hand out, settle. A push from a sender
- * whose key is unknown waits for the key, together with all later pushes from that sender. A push that can't be opened
- * yet is deferred, together with later ones in its lane.
+ * Opens and compares pushed deliveries, drops duplicates, hands messages to the application and settles them. A push
+ * from a sender whose key is unknown waits for the key, together with all later pushes from that sender. A push that
+ * can't be opened yet is deferred, together with later ones in its lane.
  *
  * With a store, a message is settled at the broker only once its mark is stored. Most settles wait briefly for others.
  */
@@ -40,7 +40,7 @@ export interface ReceiverPorts {
   readonly maxAgeMs?: Millis | undefined
   /** Sends a reply to a message. */
   readonly post: (post: OutgoingMessage) => void
-  /** Unsettled deliveries the broker may have pushed. */
+  /** The maximum number of unsettled deliveries. */
   readonly credit: number
 }
 
@@ -106,7 +106,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.#leases.disconnected()
   }
 
-  /** Delivery ids have another meaning from now on, because the database has another incarnation. */
+  /** Call when the database has another incarnation, because delivery ids then have another meaning. */
   restored(): void {
     this.#putOffs.clear()
   }
@@ -135,7 +135,7 @@ export class Receiver implements EnginePart, MessageActions {
     }
   }
 
-  /** A sender's key arrived: waiting messages continue, in order. */
+  /** Resumes a sender's waiting messages in order, because the sender's key has arrived. */
   unlock(sender: PeerKey, nowMs: Millis): void {
     const waiting = this.parked.get(sender)
     if (!waiting) return
@@ -143,7 +143,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.pushed(waiting, nowMs)
   }
 
-  /** The sender has no trusted key: none of its messages can be opened now. */
+  /** Defers a sender's waiting messages, because the sender has no trusted key. */
   refuse(sender: PeerKey, nowMs: Millis): void {
     const waiting = this.parked.get(sender)
     if (!waiting) return
@@ -181,7 +181,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.#ports.effects.flushSoon()
   }
 
-  /** The application processes the message: its lease is extended until it is settled, rejected or returned. */
+  /** Extends the lease of a message until the application settles, rejects or returns it. */
   hold(message: Message): void {
     if (message.state === 'open' && this.#leases.hold(message)) this.#ports.effects.flushSoon()
   }

@@ -1,8 +1,8 @@
 /**
- * The box keys of other peers: requested from the broker, trusted only with the peer's own signature, cached until they
- * expire. The broker's directory is not trusted: a binding that is forged, of another peer, expired or older than one
- * seen before, in this process or an earlier one (`key-epochs.ts`), is refused. Former keys are requested when
- * something does not open; they open mail, but never seal.
+ * Provides the box keys of other peers. They are requested from the broker, trusted only with the peer's own signature,
+ * and cached until they expire. The broker's directory is not trusted: a binding that is forged, of another peer,
+ * expired or older than one seen before, in this process or an earlier one (`key-epochs.ts`), is refused. Former keys
+ * are requested when an envelope does not open. They open mail, but never seal it.
  */
 import type { Correspondent, KeyBindingVerdict } from '@sealpost/identity'
 import { type FrameOf, type KeyBindingEntry, LOOKUP_MAX } from '@sealpost/protocol'
@@ -19,12 +19,12 @@ export interface KnownKey extends Correspondent {
 export interface KeyDirectoryPorts {
   readonly crypto: Pick<CryptoPort, 'checkBinding'>
   readonly epochs: Pick<KeyEpochs, 'of' | 'raise'>
-  /** The peer's key has arrived, for the first time or again. */
+  /** Called when the peer's key has arrived, for the first time or again. */
   readonly learned: (peer: PeerKey, key: KnownKey) => void
   readonly refused: (peer: PeerKey, reason: KeyRefusal) => void
   /** Returns whether a later identity key has replaced `former` and now belongs to `of`. */
   readonly isFormer: (former: PeerKey, of: PeerKey) => boolean
-  /** The peer has a new key. */
+  /** Called when the peer has a new key. */
   readonly changed: (peer: PeerKey, key: KnownKey) => void
 }
 
@@ -39,9 +39,9 @@ interface Known {
 
 /** An open request for one peer's keys. */
 interface Wish {
-  /** Former keys are requested as well. */
+  /** Whether former keys are requested as well. */
   isHistory: boolean
-  /** The key may have changed since the request, so its reply is not enough. */
+  /** Whether the key may have changed since the request, so that its reply is not enough. */
   isStale: boolean
   /** The epoch known at the request: a reply below it is a rollback. */
   floor: number
@@ -64,7 +64,7 @@ export class KeyDirectory {
   #unsent = new Set<PeerKey>()
   /** Peers whose former keys are requested in this session. */
   readonly #histories = new Map<number, PeerKey>()
-  /** The time of the session's oldest request that is open, or was open when it was set. */
+  /** The time of the session's oldest request that is open, or was open when this field was set. */
   #requestedAtMs: Millis = Infinity
   #ref = 0
 
@@ -106,12 +106,15 @@ export class KeyDirectory {
     return this.#open.get(peer)?.isHistory === true
   }
 
-  /** Returns whether that request has not been sent yet, so that its reply will cover everything received until now. */
+  /**
+   * Returns whether the request of `recheck` has not been sent yet, so that its reply will cover everything received
+   * until now.
+   */
   isRecheckUnsent(peer: PeerKey): boolean {
     return this.isRechecking(peer) && this.#unsent.has(peer)
   }
 
-  /** The broker reports that these peers have new keys. */
+  /** Call when the broker reports that these peers have new keys. */
   rebound(peers: readonly PeerKey[]): void {
     for (const peer of peers) {
       const wish = this.#open.get(peer)
@@ -120,7 +123,7 @@ export class KeyDirectory {
     }
   }
 
-  /** The session ended, and its requests with it. */
+  /** Call when the session has ended, and its requests with it. */
   disconnected(): void {
     this.#unsent = new Set(this.#open.keys())
     this.#histories.clear()

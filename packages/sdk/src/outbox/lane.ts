@@ -20,7 +20,7 @@ import {
 import { type EnvelopeId, type GroupId, isHex, type Millis, type PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
 
-/** A queue in one array, because `shift` of a plain array moves all later items. */
+/** A queue in one array, because `shift` on a plain array moves all later items. */
 export class Fifo<T> {
   #items: (T | undefined)[] = []
   #head = 0
@@ -67,7 +67,7 @@ export interface Receipt {
   readonly envelopeId: EnvelopeId
   /** The message was stored by an earlier attempt whose reply was lost. */
   readonly isDuplicate: boolean
-  /** The time when the window admitted it, just before it was sealed. */
+  /** The time when the window admitted the message, just before it was sealed. */
   readonly admittedAtMs: Millis
   readonly ackedAtMs: Millis
 }
@@ -93,9 +93,9 @@ export interface OutgoingMessage extends OutgoingTerms {
   readonly message?: GroupMessage
   readonly accepted: (receipt: Receipt) => void
   readonly refused: (error: SealpostError) => void
-  /** With a store, the message is on disk under this number. Without one, this is called at once with 0. */
+  /** Called when the message is on disk under this number. Without a store, called at once with 0. */
   readonly kept?: (outboxNo: number) => void
-  /** It has an id now; the broker has not received it. */
+  /** Called when the message has an id, before the broker receives it. */
   readonly sealed?: (envelopeId: EnvelopeId) => void
 }
 
@@ -107,23 +107,23 @@ export interface GroupMessageTerms {
   readonly note?: Note | undefined
 }
 
-/** A message to a group: its body sealed once, and the common part of its envelopes, which all refer to this object. */
+/** A message to a group. Its body is sealed once, and all its envelopes refer to this object. */
 export interface GroupMessage {
   readonly groupId: GroupId
   readonly epoch: number
   readonly bodyId: string
   /** The sealed body. */
   readonly bytes: Uint8Array
-  /** The body of each envelope: content key and hash. */
+  /** The body of each envelope: the content key and the hash of `bytes`. */
   readonly ticket: Uint8Array
   readonly terms: GroupMessageTerms
   /** The history record, or undefined for none. */
   readonly record?: Uint8Array | undefined
   /** The addressed members; empty if an earlier process sent it. */
   readonly members: readonly PeerKey[]
-  /** It was already sealed again for the current members, which happens once. */
+  /** Whether it was already sealed again for the current members, which happens at most once. */
   readonly isSecond: boolean
-  /** Members whose envelopes were refused because the group changed; it is sealed again for them. */
+  /** Members whose envelopes were refused because the group changed. The message is sealed again for them. */
   readonly owed: Set<PeerKey>
 }
 
@@ -134,7 +134,9 @@ export interface OutboxEntry {
   /** The state after the final reply, without body and callbacks. */
   post: OutgoingMessage
   readonly lane: Lane
-  /** `keeping`: the store has not confirmed, so the broker must not get it. `sealed`: not sent by this process. */
+  /**
+   * `keeping`: the store has not confirmed the entry, so it must not be sent. `sealed`: this process has not sent it.
+   */
   place: 'keeping' | 'sealed' | 'inFlight' | 'atRest' | 'done'
   /**
    * The id is created once, on admission. Ids then ascend in the order of the sends, which saves the broker a lookup.
@@ -145,11 +147,11 @@ export interface OutboxEntry {
   /** The time of the first attempt. */
   readonly admittedAtMs: Millis
   /**
-   * A reply to it was lost, by the network or the broker. Then a refusal is inconclusive (`finalRefusal`), and a group
-   * message is resent whatever became of the group.
+   * Whether a reply was lost by the network or the broker. If so, a refusal is inconclusive (`finalRefusal`), and a
+   * group message is resent even if the group has changed.
    */
   mayBeStored?: boolean
-  /** A database that was restored since had acknowledged it. Its post has had its reply. */
+  /** Whether a database that was later restored had acknowledged it. The caller already has the reply. */
   isReoffered?: boolean
 }
 
@@ -160,10 +162,10 @@ export class Lane {
   readonly recipient: PeerKey
   readonly priority: Priority
   readonly waiting = new Fifo<OutgoingMessage>()
-  /** Sealed without a final reply, in order. Entries with one stay until they reach the head. */
+  /** Sealed entries without a final reply, in order. An entry with a final reply stays until it reaches the head. */
   readonly sealed = new Fifo<OutboxEntry>()
   inFlight = 0
-  /** It is in the outbox's queue of lanes that may be admitted. */
+  /** Whether the lane is in the outbox's queue of lanes with messages to admit. */
   isReady = false
   /** After a retryable nack nothing is sent before this time, nor while anything is in flight. */
   pausedUntilMs: Millis | null = null
@@ -198,13 +200,14 @@ export class Lane {
   }
 
   /**
-   * Starts a new stream after an envelope that its sender knows to have failed, because a hole would be a false alarm.
+   * Starts a new stream after an envelope that its sender knows to have failed, because the gap would raise a false
+   * alarm.
    */
   restartStream(): void {
     this.#stream = null
   }
 
-  /** Puts entries before everything sealed: they were sent before it. */
+  /** Puts entries before all other sealed entries, because they were sent earlier. */
   putBack(entries: readonly OutboxEntry[]): void {
     const later = [...this.sealed]
     this.sealed.clear()
@@ -305,7 +308,8 @@ export function packMixed(items: readonly OutgoingItem[]): SendFrame[] {
 const NO_GROUP = '0'.repeat(32) as GroupId
 
 /**
- * A resend that the broker may have stored names no group: refused as stale, it would be sealed again and arrive twice.
+ * A resend that the broker may have stored names no group: otherwise a refusal as stale would have it sealed again, and
+ * it would arrive twice.
  */
 function packBroadcasts(items: readonly GroupItem[]): BroadcastFrame[] {
   const [{ message, isPinned }] = items as [GroupItem]
@@ -374,18 +378,21 @@ export function chunksOf<T>(items: T[], max: number): T[][] {
   return Array.from({ length: Math.ceil(items.length / max) }, (_, i) => items.slice(i * max, (i + 1) * max))
 }
 
-/** Options of a message: some are sent to the broker, others are sealed with the body. */
+/** Options of a message. Some are sent to the broker, and others are sealed with the body. */
 export interface SendOptions {
   /** Default `next`. */
   readonly priority?: Priority
   /** Whole seconds that the broker keeps it for an absent recipient. Default: the broker's own. */
   readonly ttlSeconds?: number
   /**
-   * The broker holds it until then, by its database's clock; a number is ms since 1970. Such a message has no order
-   * with others, and a gap does not report its loss.
+   * The broker holds the message until this time, by its database's clock; a number is ms since 1970. Its order
+   * relative to other messages is undefined, and its loss is not reported as a gap.
    */
   readonly notBefore?: Date | Millis
-  /** Which `receipt` events follow: `end`, how it ended; `all`, also that it was pushed. Default `none`. */
+  /**
+   * Which `receipt` events follow: `end` reports how the delivery ended, and `all` also that it was pushed. Default
+   * `none`.
+   */
   readonly receipts?: ReceiptWish
   /** The conversation it belongs to: 32 hex digits. The broker limits the rate of a conversation. */
   readonly thread?: string

@@ -1,5 +1,5 @@
 /**
- * Messages to be sent, and those without a final reply. Pure and synchronous.
+ * Holds the messages to send and those without a final reply. Pure and synchronous.
  *
  * The window bounds unacknowledged messages; beyond it messages wait unsealed. Rules between outbox and broker:
  * - A retryable nack blocks its lane at the broker until an item with `isHead` comes. So the lane pauses here, waits
@@ -57,7 +57,10 @@ export type OutboxLimits = Pick<
   'envelopeBytesMax' | 'ttlSecondsMax' | 'inFlightMax' | 'dedupeSeconds'
 >
 
-/** The other bound is half the time for which the broker remembers an id, which leaves room for a slow message. */
+/**
+ * The other limit on resending is half the time for which the broker remembers an id, which leaves room for a slow
+ * message.
+ */
 export const RESEND_FOR_MS_MAX = 12 * 3_600_000
 /** The number of consecutive entries of one lane, so that a long lane does not hold up the others. */
 const TURN_MAX = 16
@@ -85,7 +88,7 @@ export class Outbox implements EnginePart {
   #limits: OutboxLimits | null = null
   /** The value of the last session applies while there is none. */
   #resendForMs = RESEND_FOR_MS_MAX
-  /** The broker asked to pause. */
+  /** Whether the broker is shutting down. */
   private isLeaving = false
 
   constructor(ports: OutboxPorts, options: OutboxOptions) {
@@ -98,7 +101,7 @@ export class Outbox implements EnginePart {
     return this.unanswered.size + this.#waitingCount
   }
 
-  /** Whether a message waits for the reply to another. */
+  /** Whether a message waits for the broker's reply to another message. */
   get isHeldUp(): boolean {
     return this.#waitingCount > 0 || this.paused.size > 0 || this.#unsent.size > 0
   }
@@ -129,7 +132,7 @@ export class Outbox implements EnginePart {
     }
   }
 
-  /** A session began: everything unanswered is resent. */
+  /** Call when a session has begun. Everything unanswered is resent. */
   connected(limits: OutboxLimits, nowMs: Millis): void {
     this.expire(nowMs) // uses the limit of the last session
     this.#limits = limits
@@ -142,7 +145,7 @@ export class Outbox implements EnginePart {
 
   /**
    * Call it before `connected` if the broker's database is another incarnation: recently acknowledged messages become
-   * unanswered again. `refused`: the resend was refused. Returns how many there are.
+   * unanswered again. `refused`: the resend was refused. Returns their number.
    */
   reoffer(refused: (entry: OutboxEntry, error: SealpostError) => void, nowMs: Millis): number {
     const again = this.#sentLately.takeForResend(refused, nowMs)
@@ -153,7 +156,7 @@ export class Outbox implements EnginePart {
     return again.length
   }
 
-  /** The session ended: unanswered entries rest until the next one. */
+  /** Call when the session has ended. Unanswered entries rest until the next one. */
   disconnected(): void {
     this.#limits = null
     this.#outgoing = []
@@ -173,7 +176,7 @@ export class Outbox implements EnginePart {
     this.paused.clear()
   }
 
-  /** The broker is shutting down: replies still come, but nothing new is sent in this session. */
+  /** Call when the broker is shutting down. Replies still come, but nothing new is sent in this session. */
   leaving(): void {
     this.isLeaving = true
   }
@@ -205,12 +208,12 @@ export class Outbox implements EnginePart {
     for (const lane of this.#lanes.get(recipient) ?? []) if (lane) this.#makeReady(lane)
   }
 
-  /** The recipient has no key to seal to: its waiting messages are refused. */
+  /** Refuses the waiting messages of a recipient that has no key to seal to. */
   refuse(recipient: PeerKey, error: SealpostError): void {
     for (const lane of this.#lanes.get(recipient) ?? []) if (lane) this.#refuseWaiting(lane, error)
   }
 
-  /** The recipient has a new identity key: its waiting messages are posted again. */
+  /** Posts a recipient's waiting messages again, because the recipient has a new identity key. */
   follow(former: PeerKey, post: (waiting: OutgoingMessage) => void): void {
     for (const lane of this.#lanes.get(former) ?? [])
       for (let waiting = lane?.waiting.shift(); waiting; waiting = lane?.waiting.shift()) {
@@ -236,7 +239,10 @@ export class Outbox implements EnginePart {
     return packMixed(items)
   }
 
-  /** Gives up entries that are too old to resend. A lane's oldest goes first, so no later one overtakes it. */
+  /**
+   * Gives up entries that are too old to resend. The oldest entry of a lane goes first, so that no later one overtakes
+   * it.
+   */
   expire(nowMs: Millis): void {
     if (this.#limits) return
     for (const entry of this.unanswered.values()) {
@@ -254,7 +260,9 @@ export class Outbox implements EnginePart {
     return atMs
   }
 
-  /** Refuses everything; attempted messages may be stored. With a store, all of it stays there for the next process. */
+  /**
+   * Refuses everything; attempted messages may be stored. With a store, all messages stay there for the next process.
+   */
   close(error: SealpostError): void {
     this.disconnected()
     if (this.#ports.keptPosts) return this.#leave(this.#ports.keptPosts, error)

@@ -1,6 +1,6 @@
 /**
- * Verifies entries: the author's signature, the position, the key, and that none is older than one seen before. If a
- * broker withholds an entry, this stays unnoticed until a later entry of the same key names it.
+ * Verifies entries: the author's signature, the position, the key, and that none is older than one seen before. An
+ * entry that a broker withholds stays unnoticed until a later entry of the same key names it.
  */
 import { openEntry, readEntry, type SignedEntry } from '@sealpost/identity'
 import {
@@ -162,7 +162,7 @@ export class EntryVerifier {
     return this.#opened(entry, line)
   }
 
-  /** Checks and records an entry. @throws as `read` */
+  /** Checks and records an entry. @throws whatever `read` throws */
   check(bytes: Uint8Array, { atLeast, keyHash, seq }: Expected & { seq: number }): SignedEntry {
     const entry = readEntry(bytes)
     if (!entry) return this.#refuse('entry_forged', 'an entry is not signed by its author')

@@ -1,7 +1,7 @@
 /**
- * The data that a peer keeps beyond its process: unanswered posts, what was settled of each sender, and the newest
- * epochs of box keys. A store identifies records by their key and does not interpret them. It is an effect: the engine
- * requests that a batch of changes be stored, and continues when the reply comes.
+ * Defines the data that a peer stores beyond its process: unanswered posts, the settled messages of each sender, and
+ * the newest box key epochs. A store identifies records by their key and does not interpret them. The store is an
+ * effect: the engine requests that a batch of changes be stored, and continues when the reply comes.
  */
 import type { StreamId } from '@sealpost/identity'
 import {
@@ -19,8 +19,8 @@ import type { GroupMessageTerms, OutgoingTerms } from '../outbox/lane.ts'
 
 /**
  * One store belongs to one peer, and to one process at a time.
- * @throws SealpostError from every method: `store_failed` when the disk or the platform refuses, and always after
- *   that
+ * @throws SealpostError from every method: `store_failed` when the disk or the platform refuses a request, and for
+ * every later request
  */
 export interface PeerStore {
   /** Returns all records, in any order. Called once, before the first `write`. */
@@ -63,13 +63,13 @@ interface Outgoing {
   readonly terms: OutgoingTerms
 }
 
-/** A post that was not yet sealed: the store has its body in clear. */
+/** A post that is not sealed yet. Its body is stored in clear. */
 export interface WaitingRecord extends Outgoing {
   readonly kind: 'waiting'
   readonly bytes: Uint8Array
 }
 
-/** It may or may not have been sent: a resend uses these bytes. */
+/** A sealed post, which may have been sent. A resend uses these bytes. */
 export interface SealedRecord extends Outgoing {
   readonly kind: 'sealed'
   readonly envelopeId: EnvelopeId

@@ -1,6 +1,6 @@
 /**
- * Users with several devices, from the application's view. A user is a peer; each of its devices is also a peer, and
- * the user's key vouches for it.
+ * Implements users with several devices as the application sees them. A user is a peer; each of its devices is also a
+ * peer, and the user's key vouches for it.
  */
 import { type DeviceStatement, isDeviceLabel } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf } from '@sealpost/protocol'
@@ -105,7 +105,7 @@ export interface DeviceInviteOptions {
   readonly notAfterMs?: Millis
 }
 
-/** A message on its way to each device. Its promises are safe to ignore: never an unhandled rejection. */
+/** A message on its way to each device. Ignoring its promises never causes an unhandled rejection. */
 export interface PendingUserSend {
   /** Each resolves when the broker has stored the envelope for this device, and rejects as `send` does. */
   readonly devices: ReadonlyMap<PeerKey, Promise<Receipt>>
@@ -183,7 +183,7 @@ export class Users {
   /**
    * Sends to the first device that is online; if none is, to the user's own key, where it waits. Only that device gets
    * it.
-   * @throws SealpostError as `send` of a peer; `no_responder` with `ifOnline`
+   * @throws SealpostError `no_responder` with `ifOnline`, and whatever `peer.send` throws
    * @example const device = await peer.users.sendToAvailable(ben, 'to one device')
    */
   async sendToAvailable(user: PeerKey, body: Uint8Array | string, options: SendOptions = {}): Promise<PeerKey> {
