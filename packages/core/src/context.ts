@@ -1,4 +1,4 @@
-/** The parts of one engine share this: its effects, limits and clock, and the sessions with frames to send. */
+/** Contains what the parts of one engine share: its effects, limits and clock, and the sessions with frames to send. */
 import { type CloseCode, type Delivery, readMarking, type ServerFrame, type Settle } from '@sealpost/protocol'
 import { assert, type Millis, type PeerNo } from '@sealpost/std'
 import { MeshRegistry } from './directory/meshes.ts'
@@ -73,7 +73,7 @@ export class Context {
   }
   readonly timed: Timed
   nowMs: Millis
-  /** The highest delivery id that is committed; commits complete in the order of their ids. */
+  /** The highest committed delivery id. Commits complete in the order of their ids. */
   lastId = 0
   pushedWithReceipt: Settle[] = []
   /** The rate limit of each thread; null if it is off. */

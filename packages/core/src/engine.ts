@@ -40,7 +40,7 @@ import { Rebalancing } from './shards/rebalancing.ts'
 export interface EngineOptions extends Welcome {
   readonly nowMs: Millis
   readonly timed?: Timed
-  /** The public addresses of the cell this broker belongs to. Default: none, there is one cell. */
+  /** The public addresses of the cell this broker belongs to. Default: none, because there is only one cell. */
   readonly cellUrls?: readonly string[]
 }
 
@@ -201,13 +201,13 @@ export class Engine {
     return this.live(socket)?.name
   }
 
-  /** A frame could not be decoded, or the connection broke a rule that the driver enforces. */
+  /** Call when a frame could not be decoded, or the connection broke a rule that the driver enforces. */
   refused(socket: SocketId, code: CloseCode): void {
     const session = this.sessions.get(socket)
     if (session) this.refuse(session, code)
   }
 
-  /** The connection was closed by the client, or broke. */
+  /** Call when the client closed the connection, or the connection broke. */
   closed(socket: SocketId): void {
     const session = this.sessions.get(socket)
     if (!session) return
@@ -230,7 +230,7 @@ export class Engine {
     if (session?.state.name !== 'proving') return
     if (found === null) return this.refuse(session, 'try_later')
     if (found.cell && found.isSignatureGood) return this.rebalancing.redirectToCell(session, found.cell, found.proof)
-    // One code for an unknown mesh, an unknown key and a bad signature: a client must not learn which.
+    // There is one code for an unknown mesh, an unknown key and a bad signature: a client must not learn which.
     if (!found.member || !found.isSignatureGood) return this.refuse(session, 'auth_failed')
     if (found.member.isRevoked) return this.refuse(session, 'revoked')
     if (this.rebalancing.redirectsHome(session, found.member.meshId, found.proof)) return
@@ -241,7 +241,7 @@ export class Engine {
 
   /**
    * `epoch`: the session's epoch; `null`: another opening was faster, the peer was revoked meanwhile, or the database
-   * did not reply. All three cases get the same code, because the next attempt reports the reason.
+   * did not reply. The three cases get the same code, because the next attempt shows the reason.
    */
   opened(socket: SocketId, epoch: number | null): void {
     const session = this.sessions.get(socket)
@@ -265,7 +265,7 @@ export class Engine {
     this.context.effects.close(socket, null)
   }
 
-  /** A commit of these appends begins. Completes them with the outcome of the previous commit. */
+  /** Call when a commit of these appends begins. Completes the appends with the outcome of the previous commit. */
   commitStarts(appends: readonly Append[]): void {
     this.deliveries.commitStarts(appends as readonly PendingAppend[])
   }
@@ -297,7 +297,7 @@ export class Engine {
     this.context.flush()
   }
 
-  /** Settles and rejects whose senders asked for receipts are committed. */
+  /** Call when these settles and rejects, whose senders asked for receipts, are committed. */
   receiptsCommitted(settles: readonly Settle[]): void {
     this.deliveries.receiptsCommitted(settles)
     this.context.flush()

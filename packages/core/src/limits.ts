@@ -11,33 +11,39 @@ export interface EngineLimits {
    * ends.
    */
   readonly heartbeatMs: Millis
-  /** Each session claims at least this often, without any hint. */
+  /** Each session claims at least this often, even without a hint. */
   readonly pollMs: Millis
   /** Each session is checked in the database at least this often. */
   readonly checkMs: Millis
   readonly leaseMs: Millis
   /** A resend is detected for this long after its envelope was accepted. */
   readonly dedupeMs: Millis
-  /** Unsettled deliveries of a session, whatever credit it asks for. */
+  /** The maximum number of unsettled deliveries of a session, whatever credit it requests. */
   readonly creditMax: number
-  /** Bytes of unsettled deliveries of a session: the bound for a socket that its client never reads. */
+  /** The maximum bytes of unsettled deliveries of a session, which bounds a socket that the client never reads. */
   readonly creditBytes: number
   readonly envelopeBytesMax: number
   readonly ttlSecondsDefault: number
   readonly ttlSecondsMax: number
-  /** Envelopes of one session that wait for their commit; beyond it the broker stops reading the socket. */
+  /**
+   * The maximum number of envelopes of one session that wait for their commit. Beyond it, the broker stops reading the
+   * socket.
+   */
   readonly inFlightMax: number
-  /** Bytes of these envelopes. They make a commit longer, which delays everybody's mail. */
+  /** The maximum bytes of these envelopes. They make a commit longer, which delays everybody's mail. */
   readonly inFlightBytesMax: number
   /**
-   * Bytes in flight of one user, over all its devices; beyond it envelopes are refused as `busy`, since an HTTP request
-   * can't be left unread.
+   * The maximum bytes in flight from one user, over all its devices. Beyond it, envelopes are refused as `busy`, since
+   * an HTTP request can't be left unread.
    */
   readonly inFlightBytesPerUserMax: number
-  /** Envelopes of all sessions that wait for their commit; beyond it envelopes are refused as `busy`. */
+  /**
+   * The maximum number of envelopes of all sessions that wait for their commit. Beyond it, envelopes are refused as
+   * `busy`.
+   */
   readonly waitingMax: number
   readonly waitingBytesMax: number
-  /** Envelopes of a peer per second and per burst; `null` switches the limit off. */
+  /** Envelopes from a peer per second and per burst; `null` switches the limit off. */
   readonly rate: Rate | null
   /** The same limit in bytes. */
   readonly byteRate: Rate | null

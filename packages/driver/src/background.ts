@@ -1,4 +1,4 @@
-/** Timers and failures of work that no caller waits for. */
+/** Handles timers and failures of work that no caller waits for. */
 import { type Millis, OperatingError } from '@sealpost/std'
 import type { Cancel, Clock, DriverReport } from './ports.ts'
 
@@ -56,7 +56,7 @@ export class Failures {
     work.catch((error) => this.#report.fault(error))
   }
 
-  /** An outage fails every statement: one report a second for each event is enough. */
+  /** Reports each event at most once a second, because an outage fails every statement. */
   report(event: string, error: unknown): void {
     if (!(error instanceof OperatingError)) return this.#report.fault(error)
     const nowMs = this.#clock.nowMs()

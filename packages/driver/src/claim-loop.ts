@@ -1,7 +1,7 @@
 /**
- * Gathers the wants of many sessions into one statement per tick. A commit or freed credit pulls the tick forward, so an
- * idle broker claims at once; under load the tick bounds the rate of statements, so that many recipients share one. One
- * statement is in flight at a time. Claims, pool claims and collects have a loop each.
+ * Gathers the wants of many sessions into one statement per tick. A commit or freed credit pulls the tick forward, so
+ * an idle broker claims at once; under load the tick bounds the rate of statements, so that many recipients share one.
+ * One statement is in flight at a time. Claims, pool claims and collects each have their own loop.
  *
  * While backlogs drain, a statement takes fewer wants. A statement for all recipients returns tens of thousands of
  * deliveries at once, and the database then waits for the recipients, and they for the database.

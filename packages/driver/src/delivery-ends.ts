@@ -1,7 +1,7 @@
 /**
  * Ends deliveries for recipients: settles join the group commit; retries, rejects and extensions have their own batched
  * statements. A peer that settles, leaves and reconnects at once must not get the same mail again. Each peer waits for
- * its own statements only: another peer's may fail or hang.
+ * its own statements only, because another peer's may fail or hang.
  */
 import type { DeliveryRef, Extension, Reject, Retry, SessionRef, Settle } from '@sealpost/protocol'
 import { Batcher, type Queue, type RecipientRef } from '@sealpost/queue'
@@ -30,9 +30,9 @@ export interface EndPorts {
   readonly queue: Pick<Queue, 'retry' | 'reject' | 'extend'>
   readonly commits: Pick<CommitLoop, 'settled' | 'hasSettlesOf'>
   readonly failures: Failures
-  /** These rejects are committed, and their senders asked for receipts. */
+  /** Called when these rejects, whose senders asked for receipts, are committed. */
   receiptsCommitted(receipts: readonly Settle[]): void
-  /** A delivery that this recipient retried is ready again. */
+  /** Called when a delivery that this recipient retried is ready again. */
   retryDue(recipient: RecipientRef): void
 }
 
@@ -41,7 +41,10 @@ export class DeliveryEnds {
   readonly #retries = new Batcher((retries: readonly Retry[]) => this.#flushRetries(retries), { max: RETRIES_MAX })
   readonly #rejects = new Batcher((rejects: readonly Reject[]) => this.#flushRejects(rejects), { max: REJECTS_MAX })
   readonly #extensions = new Batcher((them: readonly Extension[]) => this.#flushExtensions(them), { max: RETRIES_MAX })
-  /** Items whose statement is not done, by the peer that holds them; each resolves with whether it was done. */
+  /**
+   * Items whose statement is not done, by the peer that holds them. Each promise resolves with whether the statement
+   * was done.
+   */
   readonly #underWay = new Map<string, Set<Promise<boolean>>>()
 
   constructor(ports: EndPorts) {

@@ -171,7 +171,7 @@ export class Driver implements Effects {
     this.#claims.pool.pull()
   }
 
-  /** The other live shards on the same database. */
+  /** Sets the other live shards on the same database. */
   shardsAre(others: ReadonlySet<ShardId>): void {
     this.#sweeps.shardCount = others.size + 1
     this.step(() => this.engine.presence.setOtherShards(others))
@@ -187,7 +187,7 @@ export class Driver implements Effects {
     this.#commits.resume()
   }
 
-  /** Ends all sessions at once; peers come back within a time that grows with their number. */
+  /** Ends all sessions at once; peers reconnect within a time that grows with their number. */
   dismiss(): void {
     const withinMs = this.engine.rebalancing.dismissMs
     this.#end('try_later', () => Math.ceil(this.#ports.random() * withinMs))

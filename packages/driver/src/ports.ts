@@ -1,6 +1,6 @@
 /**
- * The ports of the driver. The broker passes the real clock and Postgres; the simulator passes virtual time and the
- * memory queue.
+ * Defines the ports of the driver. The broker passes the real clock and Postgres; the simulator passes virtual time and
+ * the memory queue.
  */
 import type { Bus } from '@sealpost/bus'
 import type {
@@ -30,7 +30,7 @@ export interface DriverPorts {
 export type Cancel = () => void
 
 export interface Clock {
-  /** Monotonic milliseconds: a clock that is set must not move a deadline. */
+  /** Returns monotonic milliseconds, because a clock that is set must not move a deadline. */
   nowMs(): Millis
   wallMs(): Millis
   after(delayMs: Millis, run: () => void): Cancel
@@ -53,7 +53,7 @@ export type HintBus = Pick<Bus, 'replyMs' | 'publish' | 'follow' | 'unfollow' | 
 /** The client of a handshake. */
 export interface Prover {
   readonly authority: string
-  /** The connection still waits for the outcome. */
+  /** Returns whether the connection still waits for the outcome. */
   readonly isThere: () => boolean
 }
 
@@ -68,9 +68,9 @@ export interface Resolution {
 
 /** Checks and lookups of members. Each rejects with an `OperatingError` when the database is unavailable. */
 export interface RequestServices {
-  /** `null`: too many wait. */
+  /** Resolves with null if too many wait. */
   authenticate(prover: Prover, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): Promise<Authentication | null>
-  /** `null`: too many wait. */
+  /** Resolves with null if too many wait. */
   enrol(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol' | 'enrolDevice'>): Promise<Enrolment | null>
   resolve(meshId: MeshId, lookup: Lookup): Promise<Resolution>
   readonly table: RequestTable
@@ -78,13 +78,13 @@ export interface RequestServices {
 
 /** Events for logs and metrics. */
 export interface DriverReport {
-  /** A statement failed. Called at most once a second for each event. */
+  /** Called when a statement failed, at most once a second for each event. */
   failed(event: string, error: OperatingError): void
-  /** An unexpected error, after which the process must end. */
+  /** Called with an unexpected error, after which the process must end. */
   fault(error: unknown): void
   committed(batch: Batch, tookMs: Millis): void
   commitFailed(batch: Batch, tookMs: Millis): void
-  /** Messages among these appends were recorded in the history of their spaces. */
+  /** Called when messages among these appends were recorded in the history of their spaces. */
   recorded(appends: readonly Append[]): void
   claimed(claimed: readonly Claimed[], tookMs: Millis): void
   swept(swept: Swept): void

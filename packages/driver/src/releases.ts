@@ -16,7 +16,7 @@ export interface ReleasePorts {
   readonly timers: BackgroundTimers
   readonly queue: Pick<Queue, 'releaseDue'>
   readonly failures: Failures
-  /** A delivery was added to this recipient's queue. */
+  /** Called when a delivery was added to this recipient's queue. */
   released(recipient: RecipientRef): void
 }
 

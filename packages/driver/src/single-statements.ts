@@ -9,7 +9,7 @@ import type { Clock, Prover, RequestServices } from './ports.ts'
 type SessionChecks = Parameters<Engine['validity']['checked']>[0]
 
 const FENCE_RETRY_MS: Millis = 500
-/** Recipients in one measurement: a full mailbox has 10,000 rows to count. */
+/** The maximum number of recipients in one measurement. A full mailbox has 10,000 rows to count. */
 const MEASURED_MAX = 16
 
 export interface SingleStatementPorts {

@@ -1,6 +1,6 @@
 /**
- * The encodings that signed texts are composed of: big-endian integers, and byte strings with their length, so no two
- * lists of fields give the same bytes.
+ * Encodes the fields of signed texts: big-endian integers, and byte strings with their length, so that no two lists of
+ * fields give the same bytes.
  */
 import { assert } from '@sealpost/std'
 
@@ -18,7 +18,7 @@ export function concatBytes(parts: readonly Uint8Array[]): Uint8Array {
   return whole
 }
 
-/** `lp(x)`: the length as u16, then x. */
+/** Returns `lp(x)`: the length as u16, then x. */
 export function lengthPrefixed(bytes: Uint8Array): Uint8Array {
   const { length } = bytes
   assert(isUnsigned(length, 0xffff), 'a u16 is out of range')
@@ -29,7 +29,7 @@ export function lengthPrefixed(bytes: Uint8Array): Uint8Array {
   return field
 }
 
-/** A context string for signatures: ASCII and one zero byte, so none is a prefix of another. */
+/** Returns a context string for signatures: ASCII and one zero byte, so that none is a prefix of another. */
 export function context(ascii: string): Uint8Array {
   return encoder.encode(`${ascii}\0`)
 }
@@ -122,7 +122,7 @@ export class FieldReader {
     return readU64(this.take(8), 0)
   }
 
-  /** The bytes of an `lp(x)`. */
+  /** Reads the bytes of an `lp(x)`. */
   prefixed(): Uint8Array {
     return this.take(this.u16())
   }
@@ -138,7 +138,7 @@ export function isUnsigned(value: number, max: number): boolean {
   return Number.isSafeInteger(value) && value >= 0 && value <= max
 }
 
-/** Copies a few bytes into a new array: 0.03 µs for 16 bytes, where `slice` takes 0.10. */
+/** Copies a few bytes into a new array. For 16 bytes it takes 0.03 µs, compared with 0.10 µs for `slice`. */
 export function copyBytes(from: Uint8Array, at: number, length: number): Uint8Array {
   const copy = new Uint8Array(length)
   for (let i = 0; i < length; i++) copy[i] = from[at + i]!

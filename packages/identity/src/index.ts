@@ -1,4 +1,7 @@
-/** Keys, the signed handshake and sealed envelopes; the only importer of libsodium. Await `ready()` once, first. */
+/**
+ * Exports keys, the signed handshake and sealed envelopes. Only this package imports libsodium. Await `ready()` once
+ * before the first call.
+ */
 export { concatBytes } from './byte-fields.ts'
 export {
   type Attachment,

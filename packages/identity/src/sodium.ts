@@ -8,8 +8,8 @@
 import sodium from 'libsodium-wrappers'
 
 /**
- * The part of libsodium below the wrappers that is used here. Addresses are offsets in `HEAPU8`, which becomes another
- * array when the memory grows; a length is passed as two halves of 32 bits.
+ * The functions of libsodium below the wrappers that this package uses. Addresses are offsets in `HEAPU8`, which
+ * becomes another array when the memory grows; a length is passed as two halves of 32 bits.
  */
 export interface RawSodium {
   readonly HEAPU8: Uint8Array
@@ -43,7 +43,7 @@ export function rawSodium(): RawSodium {
   return (sodium as unknown as { libsodium: RawSodium }).libsodium
 }
 
-/** BLAKE2b with 32 bytes of output and no key. */
+/** Returns the BLAKE2b hash with 32 bytes of output and no key. */
 export function hash256(bytes: Uint8Array): Uint8Array {
   return sodium.crypto_generichash(32, bytes, null)
 }

@@ -159,7 +159,7 @@ describe('limits', () => {
     expect(decodeClientFrame('json', typeLast.padEnd(20_000))).toMatchObject({ reason: 'type not first' })
   })
 
-  /** JSON as a careless client would write it. */
+  /** Returns JSON as a careless client would write it. */
   const textOf = (frame: object) =>
     JSON.stringify(frame, (_, value) =>
       value instanceof Uint8Array ? value.toBase64({ alphabet: 'base64url', omitPadding: true }) : value,
@@ -316,7 +316,8 @@ describe('decoding cost is linear in the input', () => {
     expect(readsOf(Uint8Array.of(18, 3, 0xe8))).toBeLessThan(5)
   })
 
-  // One frame has as much input as sixteen: a linear path costs about the same, a quadratic one 16 times as much.
+  // One frame has as much input as the other sixteen together. A linear path costs about the same, a quadratic path 16
+  // times as much.
   test.each([
     ['a long list', (size: number) => `{"type":"settle","ids":[${'1,'.repeat(size / 2)}1]}`],
     ['a long blob', (size: number) => `{"type":"goaway","retryAfterMs":"${'A'.repeat(size)}"}`],

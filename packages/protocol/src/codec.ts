@@ -26,7 +26,7 @@ interface Undecoded {
 export const decodeClientFrame = /* @__PURE__ */ decoder<ClientFrame>(clientFrames)
 export const decodeServerFrame = decoder<ServerFrame>(serverFrames)
 
-/** Decodes the fields of a frame in their JSON form, without `type`, as in HTTP. */
+/** Decodes the fields of a frame in their JSON form, without `type`, as HTTP requests carry them. */
 export function decodeFields<Type extends ClientFrame['type']>(type: Type, fields: unknown): Decoded<FrameOf<Type>> {
   try {
     return { ok: true, frame: { ...byType.get(type)!.body.fromJson(fields), type } as FrameOf<Type> }
@@ -62,8 +62,8 @@ export function encodeBinary(frame: Frame): Uint8Array {
 }
 
 /**
- * For a socket that copies its argument before `send` returns: the result is valid until the next frame is encoded.
- * Another copy cost a tenth of the broker's CPU in a burst. @throws Malformed
+ * Encodes a frame for a socket that copies its argument before `send` returns. The result is valid until the next frame
+ * is encoded. Another copy cost a tenth of the broker's CPU in a burst. @throws Malformed
  */
 export function encodeToSend(form: Form, frame: Frame): Uint8Array | string {
   return form === 'binary' ? write(frame) : encodeJson(frame)
@@ -95,7 +95,7 @@ function kindOf(frame: Frame): FrameKind {
   return kind
 }
 
-/** The length is the number of bytes in both forms, since the text is ASCII. */
+/** The length equals the number of bytes in both forms, since the text is ASCII. */
 function whole<Wire extends Uint8Array | string>(wire: Wire): Wire {
   if (wire.length > FRAME_BYTES_MAX) throw new Malformed('frame too long')
   return wire

@@ -57,7 +57,7 @@ export class Reader {
   }
 }
 
-/** The fields that write values also check them (`layout.ts`). */
+/** Writes the bytes of a frame. The fields that write values also check them (`layout.ts`). */
 export class Writer {
   private bytes = new Uint8Array(64 * 1024)
   #view = new DataView(this.bytes.buffer)
@@ -121,14 +121,15 @@ export class Writer {
 
 /**
  * The value of each lower-case hex digit by its character code, -1 for any other. One pass checks and writes an id
- * without an allocation: 0.12 µs for 32 bytes; a regular expression, `Uint8Array.fromHex` and a copy cost 0.25 µs.
+ * without an allocation: 0.12 µs for 32 bytes, compared with 0.25 µs for a regular expression, `Uint8Array.fromHex` and
+ * a copy.
  */
 const NIBBLES = new Int16Array(0x10000).fill(-1)
 for (let digit = 0; digit < 16; digit++) NIBBLES[digit.toString(16).charCodeAt(0)] = digit
 
 /**
  * A cache of the hex names of recent keys. The same few peers appear in frame after frame: comparing 32 bytes with a
- * cached key costs 0.03 µs, building the string again and hashing it for map lookups 0.10 µs.
+ * cached key costs 0.03 µs, while building the string again and hashing it for map lookups costs 0.10 µs.
  */
 const PLACES = 1024
 export const KEY_BYTES = 32

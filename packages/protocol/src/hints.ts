@@ -1,6 +1,6 @@
 /**
- * Hints between shards: number, name and fields, like frames. A hint may be lost, duplicated, late or forged: it makes
- * a shard query the database, which decides.
+ * Defines the hints between shards. They have a number, a name and fields, like frames. A hint may be lost, duplicated,
+ * late or forged: it makes a shard query the database, which decides.
  */
 import type { DeliveryId, GroupId, MeshId, PeerNo, PoolId, ShardId, SpaceId } from '@sealpost/std'
 import { Malformed, Reader, Writer } from './cursor.ts'
@@ -9,7 +9,7 @@ import { envelopeId, peerKey } from './items.ts'
 import { blob, choice, type Field, flag, hex, struct, token, u32, u53 } from './layout.ts'
 import { ENVELOPE_BYTES_MIN, SUMMARY_MAX } from './limits.ts'
 
-/** The maximum that fits a notification of Postgres. */
+/** The maximum that fits a Postgres notification. */
 export const EPHEMERAL_HINT_BYTES_MAX = 4096
 
 const meshId = hex<MeshId>(16)
@@ -24,7 +24,7 @@ const kinds = {
   wake: { number: 1, body: struct({ ...inMesh, peer: peerNo }) },
   superseded: { number: 3, body: struct({ ...inMesh, peer: peerNo, epoch: u53 }) },
   revoked: { number: 4, body: struct({ ...inMesh, peer: peerNo }) },
-  /** Requests the presence of this mesh's peers, and for a while every change. */
+  /** Requests the presence of this mesh's peers and, for a while, every change. */
   whoIsThere: { number: 5, body: struct(inMesh) },
   /** The presence of one peer on this shard; the highest `moment` of an epoch applies. */
   presence: {
@@ -109,7 +109,7 @@ export function encodeHint(hint: Hint): Uint8Array {
   })
 }
 
-/** Returns `null` for anything but a complete, valid packet. */
+/** Returns null unless the bytes are a complete, valid packet. */
 export function decodePacket(bytes: Uint8Array): Packet | null {
   try {
     const reader = new Reader(bytes)

@@ -1,4 +1,7 @@
-/** The wire: frames, their two forms, refusals and limits. Runs anywhere. `docs/PROTOCOL.md` is its specification. */
+/**
+ * Exports the wire format: frames, their two forms, refusals and limits. Runs anywhere. `docs/PROTOCOL.md` is its
+ * specification.
+ */
 export * from './codec.ts'
 export * from './frames.ts'
 export * from './items.ts'

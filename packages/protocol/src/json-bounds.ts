@@ -11,7 +11,7 @@ import { JSON_DEPTH_MAX, UNPROVEN_FRAME_BYTES_MAX } from './limits.ts'
 export type KeyProof = 'unproven' | 'proven'
 type Reason = 'nested too deep' | 'type not first' | 'frame too long'
 
-/** Texts of members up to this length are not scanned: a plain message pays nothing. */
+/** Texts from members up to this length are not scanned, so a plain message pays nothing. */
 const UNSCANNED_LENGTH_MAX = 1024
 /** Allows for white space and other spellings of numbers. */
 const SPELLING_FACTOR = 2

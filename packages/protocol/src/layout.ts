@@ -1,7 +1,7 @@
 /**
- * The fields of frames. Each defines its fixed binary layout, its JSON form and its accepted values, so that one table
- * (`frames.ts`) yields both codecs and the validation. Values are also checked when they are written: a bug of the
- * caller must not reach the wire.
+ * Defines the fields of frames. Each has its fixed binary layout, its JSON form and its accepted values, so that one
+ * table (`frames.ts`) yields both codecs and the validation. Values are also checked when they are written, because a
+ * bug of the caller must not reach the wire.
  */
 import { fromBase64url, isHex, toBase64url, toHex } from '@sealpost/std'
 import { KEY_BYTES, keyName, Malformed, type Reader, type Writer } from './cursor.ts'
@@ -45,7 +45,7 @@ export const u16 = integer(2, 0xffff, { read: (r) => r.u16(), write: (w, v) => w
 export const u32 = integer(4, 0xffffffff, { read: (r) => r.u32(), write: (w, v) => w.u32(v) })
 export const u53 = integer(8, Number.MAX_SAFE_INTEGER, { read: (r) => r.u53(), write: (w, v) => w.u53(v) })
 
-/** Exactly `length` bytes, a lower-case hex string in memory and in JSON. */
+/** Returns a field of exactly `length` bytes, which are a lower-case hex string in memory and in JSON. */
 export function hex<Id extends string>(length: number): Field<Id> {
   const check = (value: unknown): Id => {
     if (!isHex(value, length)) throw new Malformed(`not ${length} bytes of lower-case hex`)
@@ -68,12 +68,12 @@ export function hex<Id extends string>(length: number): Field<Id> {
   }
 }
 
-/** The key of a peer: 32 bytes of hex, cached by `key-names.ts`. */
+/** Returns a field for a peer's key: 32 bytes, as hex from the cache in `cursor.ts`. */
 export function key<Id extends string>(): Field<Id> {
   return { ...hex<Id>(KEY_BYTES), read: (reader) => keyName(reader.bytes, reader.take(KEY_BYTES)) as Id }
 }
 
-/** Exactly `length` bytes; base64url in JSON. */
+/** Returns a field of exactly `length` bytes; base64url in JSON. */
 export function bytes(length: number): Field<Uint8Array> {
   const check = sized(length, length)
   return {
@@ -85,7 +85,7 @@ export function bytes(length: number): Field<Uint8Array> {
   }
 }
 
-/** `min` to `max` bytes after their length; base64url without padding in JSON. */
+/** Returns a field of `min` to `max` bytes after their length; base64url without padding in JSON. */
 export function blob(min: number, max: number): Field<Uint8Array> {
   const check = sized(min, max)
   return {
@@ -120,7 +120,7 @@ function decodeBase64url(json: unknown, max: number): Uint8Array {
   }
 }
 
-/** Printable ASCII, `min` to `max` characters. */
+/** Returns a field of `min` to `max` characters of printable ASCII. */
 export function token(max: number, min = 0): Field<string> {
   const pattern = /^[\x20-\x7e]*$/
   const check = (value: unknown): string => {
@@ -140,7 +140,7 @@ export function token(max: number, min = 0): Field<string> {
   }
 }
 
-/** One of `names`: its index on the wire, the name in JSON. */
+/** Returns a field for one of `names`, which is an index on the wire and the name in JSON. */
 export function choice<const Name extends string>(names: readonly Name[]): Field<Name> {
   const numbers = new Map<unknown, number>(names.map((name, number) => [name, number]))
   const check = (value: unknown): Name => {
@@ -181,7 +181,7 @@ export const flag: Field<boolean> = {
   shape: { kind: 'flag' },
 }
 
-/** `min` to `max` values of one kind after their count. */
+/** Returns a field of `min` to `max` values of one kind after their count. */
 export function list<T>(item: Field<T>, min: number, max: number): Field<T[]> {
   const checkCount = (count: number) => {
     if (count < min || count > max) throw new Malformed(`not ${min}..${max} items`)
@@ -213,7 +213,7 @@ export function list<T>(item: Field<T>, min: number, max: number): Field<T[]> {
 type Fields = Record<string, Field<unknown>>
 export type StructOf<F extends Fields> = { [Name in keyof F]: Value<F[Name]> }
 
-/** Fields in the order of the table. In JSON an object with exactly these keys. */
+/** Returns a field that combines `fields` in order; in JSON an object with exactly these keys. */
 export function struct<F extends Fields>(fields: F): Field<StructOf<F>> {
   type Struct = StructOf<F>
   const names = Object.keys(fields)
@@ -252,7 +252,7 @@ export interface LaidOut<T> extends Field<T> {
   readonly byTable: Field<T>
 }
 
-/** A struct with a hand-written reader and writer, because every message uses it. */
+/** Returns a struct with a hand-written reader and writer, because every message uses it. */
 export function laidOut<T>(byTable: Field<T>, byHand: Pick<Field<T>, 'read' | 'write'>): LaidOut<T> {
   return { ...byTable, ...byHand, byTable }
 }

@@ -1,9 +1,9 @@
-/** The limits of the wire. `welcome` contains the operator's smaller limits. */
+/** Defines the limits of the wire format. `welcome` contains the operator's smaller limits. */
 
-/** Nonce (24) and authenticator (16). */
+/** The nonce (24 bytes) and the authenticator (16 bytes). */
 export const ENVELOPE_BYTES_MIN = 40
 export const ENVELOPE_BYTES_MAX = 128 * 1024
-/** The largest body that an SDK seals: header, box and frame fit around it. */
+/** The largest body that an SDK seals. Header, box and frame fit around it. */
 export const BODY_BYTES_MAX = 64 * 1024
 export const BATCH_MAX = 1000
 export const LOOKUP_MAX = 256

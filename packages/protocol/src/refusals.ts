@@ -1,11 +1,11 @@
 /**
- * The refusal codes in one table. A code with a `close` ends the connection; the others refuse one envelope in a
- * `nack`. The index in the table is the code's number on the wire: append, never reorder. Decoders of released clients
- * refuse an unknown code, so a new code needs a new protocol version.
+ * Defines the refusal codes in one table. A code with a `close` ends the connection; the others refuse one envelope in
+ * a `nack`. The index in the table is the code's number on the wire: append, never reorder. Decoders of released
+ * clients refuse an unknown code, so a new code needs a new protocol version.
  */
 interface RefusalRow {
   readonly code: string
-  /** The same request may succeed later; whether this one took effect may be unknown. */
+  /** Whether the same request may succeed later. It may be unknown whether this request took effect. */
   readonly isRetryable: boolean
   readonly close?: number
   readonly meaning: string

@@ -1,6 +1,6 @@
 /**
- * The terms that the broker stores with a delivery: one column of a few bytes, empty for most. The same column marks a
- * delivery that is a receipt, which the queue itself creates.
+ * Encodes the terms that the broker stores with a delivery, in one column of a few bytes that is empty for most
+ * deliveries. The same column marks a delivery that is a receipt, which the queue itself creates.
  */
 import { fromHex, isHex, type MeshId, type Millis, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
 
@@ -21,7 +21,7 @@ export interface Terms {
 }
 export const NO_THREAD = '0'.repeat(32)
 
-/** All options of a sender; times by the database clock, in ms since 1970, 0 for at once. */
+/** All options of a sender; times are ms since 1970 by the database clock, or 0 for at once. */
 export interface SendTerms extends Terms {
   readonly notBeforeMs: Millis
   readonly ifOnline: boolean
@@ -36,7 +36,8 @@ const RECEIPT = 2
 const TERMS_BYTES = 21
 
 /**
- * Returns 1, the index in `RECEIPT_WISHES`, 1 for `noAutoReply`, hops as u16, and the thread; null for neutral terms.
+ * Returns the bytes: 1, the index in `RECEIPT_WISHES`, 1 for `noAutoReply`, hops as u16, and the thread. Null for
+ * neutral terms.
  */
 export function encodeTerms({ receipts, thread, hops, noAutoReply }: Terms): Uint8Array | null {
   if (receipts === 'none' && thread === NO_THREAD && hops === 0 && !noAutoReply) return null
@@ -48,7 +49,7 @@ export function encodeTerms({ receipts, thread, hops, noAutoReply }: Terms): Uin
 
 export const encodeReceipt = (event: ReceiptEvent): Uint8Array => Uint8Array.of(RECEIPT, RECEIPT_EVENTS.indexOf(event))
 
-/** Reads a stored marking; other bytes than the two functions above write count as no terms. */
+/** Reads a stored marking; bytes that the two functions above do not write count as no terms. */
 export function readMarking(bytes: Uint8Array): Marking | null {
   if (bytes[0] === RECEIPT) return { kind: 'receipt', event: RECEIPT_EVENTS[bytes[1]!] ?? 'settled' }
   if (bytes[0] !== TERMS || bytes.length !== TERMS_BYTES) return null

@@ -1,6 +1,6 @@
 /**
- * The socket as an AsyncAPI 3 document: the frames that a broker receives, its replies, and the frames that it sends
- * without a request. The table of frames defines the payloads.
+ * Describes the socket as an AsyncAPI 3 document: the frames that a broker receives, its replies, and the frames that
+ * it sends without a request. The table of frames defines the payloads.
  */
 import { clientFrames, type FrameKind, SUBPROTOCOLS, serverFrames } from '../src/index.ts'
 import { frameSchemas } from './json-schema.ts'

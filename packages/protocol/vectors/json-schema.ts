@@ -1,6 +1,6 @@
 /**
- * The frames in their JSON form as JSON Schema (draft 2020-12), from the table of frames and their meanings; also the
- * payloads of `asyncapi.ts`.
+ * Generates the JSON Schema (draft 2020-12) of the frames in their JSON form, from the table of frames and their
+ * meanings. `asyncapi.ts` uses it for its payloads.
  */
 import { clientFrames, type FrameKind, refusalCodes, serverFrames } from '../src/index.ts'
 import { scalarSchema } from '../src/json-bounds.ts'

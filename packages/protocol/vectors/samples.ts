@@ -1,6 +1,6 @@
 /**
- * The samples in `frames.json`: at least one of each frame, with the ends of its ranges, and inputs that must be
- * refused. Existing vectors don't change; new ones are added.
+ * Defines the samples in `frames.json`: at least one of each frame, with the ends of its ranges, and inputs that must
+ * be refused. Existing vectors don't change; new ones are added.
  */
 import type { DeliveryId, EnvelopeId, GroupId, InviteId, MeshId, PeerKey } from '@sealpost/std'
 import type { ClientFrame, Form, Frame, ServerFrame } from '../src/index.ts'

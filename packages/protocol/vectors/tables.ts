@@ -1,5 +1,5 @@
 /**
- * Generates tables of `docs/PROTOCOL.md` between `<!-- name -->` and `<!-- end name -->`. Manual edits there are
+ * Generates the tables of `docs/PROTOCOL.md` between `<!-- name -->` and `<!-- end name -->`. Manual edits there are
  * overwritten.
  */
 import {

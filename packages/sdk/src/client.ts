@@ -7,8 +7,8 @@ import { platformWebSocket } from './ports.ts'
 import { loadStore } from './stores/store.ts'
 
 /**
- * Resolves once its store is read, whether or not the broker is reachable: for a peer that sends while it is offline.
- * `closed` and the events report whether the broker accepts it.
+ * Opens a peer that can send while it is offline. Resolves once its store is read, whether or not the broker is
+ * reachable. `closed` and the events report whether the broker accepts it.
  * @throws SealpostError `store_foreign`, `store_corrupt`, `store_failed`
  * @example const peer = await openPeer({ ...place, store: await openFileStore('peer.store') })
  */
@@ -33,9 +33,9 @@ async function newPeer(options: ConnectOptions): Promise<Peer> {
 }
 
 /**
- * Resolves when the first session begins; until then it keeps dialling.
+ * Opens a peer and resolves when its first session begins. Until then the peer keeps dialling.
  * @throws SealpostError with a terminal code (`auth_failed`, `revoked`, `wrong_broker`, …), `certificate_untrusted`,
- *   `aborted`, or as `openPeer`
+ *   `aborted`, and whatever `openPeer` throws
  * @example const peer = await connect({ ...membership, identity })
  */
 export async function connect(options: ConnectOptions): Promise<Peer> {

@@ -1,6 +1,6 @@
 /**
- * The only part that waits: it carries out the engine's commands on a WebSocket, with the platform's clock and one
- * timer. Requests made within one turn of the event loop leave together.
+ * The driver is the only part that waits. It carries out the engine's commands on a WebSocket, with the platform's
+ * clock and one timer. Requests made within one turn of the event loop leave together.
  */
 import { type ClientFrame, decodeServerFrame, encodeToSend, type Form, SUBPROTOCOLS } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
@@ -27,7 +27,8 @@ export interface LoadedStore {
 }
 
 /**
- * Milliseconds since 1970 with fractions, from a clock that does not jump: comparable between processes of a machine.
+ * Milliseconds since 1970 with fractions, from a clock that does not jump. The times of processes on one machine are
+ * comparable.
  * @example const startedAtMs = clockMs()
  */
 export const clockMs = (): Millis => ORIGIN_MS + performance.now()
@@ -58,7 +59,7 @@ export class PeerDriver implements PeerEffects {
   /** Sockets that are closing. */
   readonly #closing = new Set<WebSocketLike>()
   #whenClosed: (() => void) | null = null
-  /** The store's write under way; it never rejects. */
+  /** The store write in progress, which never rejects. */
   #writing: Promise<void> | null = null
   #released: Promise<void> | null = null
   #isStoreClosed = false
@@ -144,7 +145,7 @@ export class PeerDriver implements PeerEffects {
     this.#closing.add(socket)
     socket.onopen = null
     socket.onmessage = null
-    socket.onerror = ignore // `ws` for Node throws an error that nobody handles, and closing while it dials is one
+    socket.onerror = ignore // `ws` for Node throws unhandled errors, one of them for closing while it dials
     socket.onclose = () => this.#socketClosed(socket)
     socket.close(1000)
   }

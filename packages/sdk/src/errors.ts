@@ -1,6 +1,6 @@
 /**
- * The errors that an application sees when something was refused or ended: one class, one code, and whether a retry may
- * help.
+ * Defines the errors that an application sees when something was refused or ended. There is one class, with a code and
+ * whether a retry may help.
  */
 import { type NackCode, type RefusalCode, refusal } from '@sealpost/protocol'
 
@@ -25,7 +25,7 @@ export type HttpRefusalCode =
 
 /**
  * Codes of the SDK itself, which no broker sends:
- * - `maybe_sent`: it may or may not be stored, and will not be resent. Sending the same text again may duplicate it.
+ * - `maybe_sent`: the message may be stored, and will not be resent. Sending the same text again may duplicate it.
  * - `closed`: the peer was closed before this was attempted.
  * - `outbox_full`: too many messages wait already; this one was not accepted.
  * - `body_too_large`: over `BODY_BYTES_MAX`.
@@ -34,15 +34,17 @@ export type HttpRefusalCode =
  * - `own_key_missing`: the directory names a box key of this peer that it does not hold, and mail sealed to it arrived.
  *   The peer ended before it rejected anything: start it with the key file from after the rotation.
  * - `aborted`: the caller's signal fired before the first session.
- * - `certificate_untrusted`: the platform does not trust the broker's TLS certificate: unknown authority, another name, or
+ * - `certificate_untrusted`: the platform does not trust the broker's TLS certificate: unknown authority, another name,
+ *   or
  *   expired. A peer that had a session keeps dialling.
  * - `websocket_missing`: the runtime has no WebSocket, and none was passed as `webSocket`.
- * - `connection_lost`: of `join`: no reply came. Retry the same invite with the same identity.
+ * - `connection_lost`: `join` got no reply. Retry the same invite with the same identity.
  * - `invite_malformed`: it is no invite, or its signature is wrong.
- * - `name_malformed`: a name is 1 to 64 characters of printable ASCII without `/ , * ( )` and no leading hyphen. Spaces at
+ * - `name_malformed`: a name is 1 to 64 characters of printable ASCII without `/ , * ( )` and no leading hyphen. Spaces
+ *   at
  *   its ends are trimmed, and several become one.
  * - `summary_malformed`: a summary is at most 120 characters of printable ASCII.
- * - `timeout`: of a request: no reply came in time. The request may still arrive; a late reply is an ordinary message.
+ * - `timeout`: a request got no reply in time. The request may still arrive; a late reply is an ordinary message.
  * - `no_auto_reply`: the sender of the message declines automatic replies.
  * - `not_admin`: only a member with the role `admin` may do this.
  * - `too_many_named`: a peer can't allow or block further peers; nothing was changed.
@@ -76,7 +78,7 @@ export type HttpRefusalCode =
  *
  * Codes of stores:
  * - `kept_for_later`: this process ends; the message stays in its store, and the next process sends it.
- * - `source_changed`: of an upload: the file has changed since its upload began.
+ * - `source_changed`: the file has changed since its upload began.
  * - `attachment_changed`, `attachment_truncated`: the broker's data is not the file that was sent, or incomplete.
  * - `part_differs`: the saved part of a file is not its beginning.
  * - `store_in_use`: another process has the store open.
@@ -148,7 +150,7 @@ export type SealpostCode = RefusalCode | SdkCode | HttpRefusalCode
 export class SealpostError extends Error {
   override readonly name = 'SealpostError'
   readonly code: SealpostCode
-  /** The same call may succeed later. */
+  /** Whether the same call may succeed later. */
   readonly isRetryable: boolean
 
   constructor(code: SealpostCode, message: string, options: { isRetryable?: boolean; cause?: unknown } = {}) {
@@ -158,7 +160,7 @@ export class SealpostError extends Error {
   }
 }
 
-/** The error for a broker's refusal. */
+/** Returns the error for a broker's refusal. */
 export function refusedBy(code: RefusalCode): SealpostError {
   const { meaning, isRetryable } = refusal(code)
   return new SealpostError(code, `The broker refused the request (${code}): ${meaning}.`, { isRetryable })
@@ -167,7 +169,7 @@ export function refusedBy(code: RefusalCode): SealpostError {
 /** Codes that prove that the broker looked for the envelope. Other codes may refuse an envelope that it has. */
 const AFTER_THE_LOOK: readonly NackCode[] = ['id_reused', 'delay_too_long']
 
-/** The error for a permanent refusal. */
+/** Returns the error for a permanent refusal. */
 export function finalRefusal(code: NackCode, { mayBeStored = false }: { mayBeStored?: boolean }): SealpostError {
   const error = refusedBy(code)
   return mayBeStored && !AFTER_THE_LOOK.includes(code) ? maybeSent(error) : error

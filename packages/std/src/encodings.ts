@@ -1,4 +1,4 @@
-/** Hex and base64url, strict: one value has one spelling. */
+/** Encodes and decodes hex and base64url strictly: each value has one spelling. */
 
 declare const btoa: (text: string) => string
 declare const atob: (text: string) => string
@@ -17,7 +17,9 @@ interface HexCodec {
   decode(text: string): Uint8Array | null
 }
 
-/** Available in Bun, Deno, Node 25 and browsers of 2025: reads 400 bytes in 0.2 µs, where the table takes 1.8 µs. */
+/**
+ * Available in Bun, Deno, Node 25 and browsers of 2025: decodes 400 bytes in 0.2 µs, compared with 1.8 µs by the table.
+ */
 const NATIVE_HEX: HexCodec = {
   encode: (bytes) => bytes.toHex(),
   decode: (text) => {
@@ -57,7 +59,7 @@ const hex = 'fromHex' in Uint8Array ? NATIVE_HEX : HEX_BY_TABLE
 
 export const toHex = (bytes: Uint8Array): string => hex.encode(bytes)
 
-/** Uses the table: it allocates nothing, and is faster than a regular expression at the length of a key. */
+/** Uses the table, which allocates nothing and is faster than a regular expression for the length of a key. */
 export function isHex(text: unknown, byteLength: number): text is string {
   if (typeof text !== 'string' || text.length !== byteLength * 2) return false
   for (let at = 0; at < text.length; at++) if (nibbleAt(text, at) === NONE) return false
@@ -89,7 +91,7 @@ const READ = { alphabet: 'base64url' } as const
 /** Arguments for one call of `String.fromCharCode`; more could overflow the stack. */
 const CHUNK = 0x2000
 
-/** Available in Bun, Deno, Node 25 and browsers of 2025: reads 400 bytes in 0.5 µs, where `atob` takes 18 µs. */
+/** Available in Bun, Deno, Node 25 and browsers of 2025: decodes 400 bytes in 0.5 µs, compared with 18 µs by `atob`. */
 const NATIVE_BASE64: Base64Codec = {
   encode: (bytes) => bytes.toBase64(WRITE),
   decode: (text) => Uint8Array.fromBase64(text, READ),

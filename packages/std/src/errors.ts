@@ -1,6 +1,6 @@
 /**
- * The two kinds of errors that are thrown. A broken assumption is a bug: it ends the connection or the process, which
- * never continues on it. An operating error comes from outside and has a plan.
+ * Defines the two kinds of errors that are thrown. A broken assumption is a bug: it ends the connection or the process,
+ * which never continues on it. An operating error comes from outside and has a plan.
  */
 export class AssertionFailed extends Error {
   override readonly name = 'AssertionFailed'
@@ -17,7 +17,8 @@ export function unreachable(never: never): never {
 
 /**
  * A failure outside this program: a database is down, a socket closed, a file is unreadable. Thrown at the edges and
- * caught where there is a plan. `retryable`: the same call may succeed later; whether this one took effect is unknown.
+ * caught where there is a plan. `retryable`: the same call may succeed later; it is unknown whether this call took
+ * effect.
  */
 export class OperatingError extends Error {
   override readonly name = 'OperatingError'

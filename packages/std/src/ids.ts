@@ -1,6 +1,6 @@
 /**
- * Ids that every package shares. Those of fixed length are lower-case hex strings in memory: they compare, hash and
- * print as they are, and Postgres accepts them as `uuid` and `bytea` text.
+ * Defines the ids that every package shares. Those of fixed length are lower-case hex strings in memory: they compare,
+ * hash and print as they are, and Postgres accepts them as `uuid` and `bytea` text.
  */
 declare const brand: unique symbol
 type Branded<T, Name extends string> = T & { readonly [brand]: Name }
@@ -13,11 +13,11 @@ export type MeshId = Branded<string, 'MeshId'>
 export type InviteId = Branded<string, 'InviteId'>
 /** A group of peers: 32 hex digits. */
 export type GroupId = Branded<string, 'GroupId'>
-/** A space of state and history: the mesh's own has the id of the mesh, a group's the id of the group. */
+/** A space of state and history: the space of a mesh has the mesh's id, and the space of a group has the group's id. */
 export type SpaceId = MeshId | GroupId
 /** The epoch of the statement that ends a group: the largest `integer` in Postgres, so that no statement can follow. */
 export const GROUP_EPOCH_LAST = 2 ** 31 - 1
-/** A pool of peers, addressed like one: 64 hex digits. */
+/** A pool of peers, addressed like a peer: 64 hex digits. */
 export type PoolId = Branded<string, 'PoolId'>
 /** An attachment, chosen at random by its sender: 32 hex digits. */
 export type AttachmentId = Branded<string, 'AttachmentId'>
@@ -26,8 +26,8 @@ export type EnvelopeId = Branded<string, 'EnvelopeId'>
 /** The sequence number of a delivery, a safe integer. It is meaningful only within one incarnation of a database. */
 export type DeliveryId = Branded<number, 'DeliveryId'>
 /**
- * The size of a block of delivery ids. A delivery id is a block number from the sequence `delivery_block` times this,
- * plus the number within the block. One shard assigns all ids of a block, in ascending order.
+ * The size of a block of delivery ids. A delivery id is a block number from the sequence `delivery_block`, multiplied
+ * by this size, plus the number within the block. One shard assigns all ids of a block, in ascending order.
  */
 export const ID_BLOCK = 2 ** 16
 export const blockOf = (id: number): number => Math.floor(id / ID_BLOCK)
@@ -37,7 +37,7 @@ export type PeerNo = Branded<number, 'PeerNo'>
 export type ShardId = Branded<string, 'ShardId'>
 /** Milliseconds of a duration, or since 1970. */
 export type Millis = number
-/** Microseconds since 1970, Postgres' precision; below 2^53 until the year 2255. */
+/** Microseconds since 1970, which is the precision of Postgres. They stay below 2^53 until the year 2255. */
 export type Micros = number
 
 export interface SpaceRef {
@@ -74,26 +74,26 @@ export function seededRandom(seed: number): Random {
 
 /**
  * Names that users choose for members, devices, groups, pools and meshes. A name can't be mistaken for a key, a
- * fingerprint, or what the CLI and the documentation write around names: `USER/LABEL`, `bob, carol`, `*`, `(you)`,
- * `--option`. Names that differ only in spaces are equal. Names may still look alike: `caro1`, `carol.` and `[carol]`
- * are valid.
+ * fingerprint, or the notation that the CLI and the documentation put around names: `USER/LABEL`, `bob, carol`, `*`,
+ * `(you)`, `--option`. Names that differ only in spaces are equal. Names may still look alike: `caro1`, `carol.` and
+ * `[carol]` are valid.
  */
 export const NAME_LENGTH_MAX = 64
 
 export const NAME_RULE = `1 to ${NAME_LENGTH_MAX} characters of printable ASCII, without / , * ( ) or a leading hyphen, and not a key or a fingerprint`
 
-/** Trims the name and reduces spaces inside to single ones. */
+/** Trims the name and reduces inner runs of spaces to one space. */
 export const tidyName = (text: string): string => text.replace(/ +/g, ' ').replace(/^ | $/g, '')
 
 const KEY = /^[0-9a-f]{64}$/i
 /**
  * Eight groups of four anywhere in the name, or a name of 32 characters. I, L, O and U are not in the alphabet of
- * fingerprints but resemble characters that are.
+ * fingerprints but resemble characters that do belong to it.
  */
 const FINGERPRINT = /(?<![0-9a-z])[0-9a-z]{4}(?:[-_.: ][0-9a-z]{4}){7}(?![0-9a-z])|^[0-9a-z]{32}$/i
 /**
  * The beginning of a fingerprint: two or more groups of four, one of them with a digit before a letter. `team-2024` and
- * `east-web1` are valid, although one fingerprint in six begins like them.
+ * `east-web1` are valid, although one fingerprint in six begins like one of them.
  */
 const BEGINNING = /^(?=.*\d[a-z])[0-9a-z]{4}(?:-[0-9a-z]{4})+$/i
 

@@ -15,7 +15,7 @@ const leased = { ...stored, insertLeaseEpoch: 7 }
 const AT = { nextTick: () => 1, lastId: 0, nowMs: 0 }
 const ANY = { ids: ANY_ID, priorityMax: 2, virtualTimes: [0, 0, 0], collected: [] }
 
-/** A session whose first claim found nothing. */
+/** Returns the credit of a session whose first claim found nothing. */
 function caughtUp(window = WINDOW): Credit {
   const credit = new Credit(window, LIMITS)
   expect(credit.startClaim(AT)).toEqual({ ...window, ...ANY })
@@ -202,7 +202,7 @@ test('a lease that may soon lapse ends the validity of a scan', () => {
   expect(credit.scannedUpTo(known(4), LEASE_MS / 2)).toBe(0)
 })
 
-/** With mail of ANN waiting under these ids. */
+/** Returns a credit with mail from ANN waiting under these ids. */
 function waitingFor(...ids: number[]): Credit {
   const credit = caughtUp({ count: 1, byteCount: 1000 })
   credit.admitAppend(ANN, 10)

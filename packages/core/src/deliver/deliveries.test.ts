@@ -1,4 +1,7 @@
-/** Commits and claims complete in either order; mail of one sender is pushed in the order of ids. */
+/**
+ * Tests that mail from one sender is pushed in the order of ids, whatever the order in which commits and claims
+ * complete.
+ */
 import { ALONE_AFTER_ATTEMPTS, ANY_ID, type Claimed, type Delivery } from '@sealpost/protocol'
 import type { DeliveryId, PeerNo } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
@@ -25,7 +28,7 @@ const storedAs = (n: number, isLeased: boolean) => ({
   enqueuedAtMs: 0,
 })
 
-/** Peer 2 enters, and its first claim finds nothing. */
+/** Makes peer 2 enter; its first claim finds nothing. */
 function enterCaughtUp({ engine, wants, enter }: ReturnType<typeof world>): void {
   wants.length = 0
   enter(2)
@@ -190,7 +193,7 @@ test('retries beyond the rate are delayed one after the other, also in another s
 describe('a delivery that was often attempted', () => {
   const suspect = { ...deliveryOf(1), attempt: ALONE_AFTER_ATTEMPTS + 1 }
 
-  /** Peer 2 enters, and is pushed the delivery alone. */
+  /** Makes peer 2 enter and receive the delivery alone. */
   function pushedAlone() {
     const at = world()
     at.wants.length = 0

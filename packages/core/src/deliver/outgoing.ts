@@ -1,4 +1,4 @@
-/** Items that wait to be sent to one session, packed into as few frames as the frame limits allow. */
+/** Queues the items for one session and packs them into as few frames as the frame limits allow. */
 import {
   BATCH_MAX,
   type Delivery,
@@ -32,7 +32,7 @@ export class Outgoing {
   private acks: FrameOf<'ack'>['items'] = []
   private nacks: FrameOf<'nack'>['items'] = []
   private deliveries: Pushed[] = []
-  /** Whether all of them are plain: without terms and without a body. */
+  /** Whether all waiting deliveries are plain, without terms and without a body. */
   private arePlain = true
   private receipts: FrameOf<'receipts'>['items'] = []
   private ephemeral: EphemeralItem[] = []
@@ -82,7 +82,10 @@ export class Outgoing {
     this.rotatedKeys.add(peer)
   }
 
-  /** Returns and clears the waiting frames. A full socket gets only the newest news of each peer, and gets it later. */
+  /**
+   * Returns and clears the waiting frames. A full socket gets only the newest presence update of each peer, and gets it
+   * later.
+   */
   takeFrames({ withNews } = { withNews: true }): ServerFrame[] {
     const frames: ServerFrame[] = []
     if (this.acks.length > 0) {
@@ -199,7 +202,7 @@ function carried<T>(items: T[], bytesOf: (item: T) => number): T[][] {
 export class WeightedFairQueue {
   private times: [number, number, number] = [0, 0, 0]
 
-  /** The virtual time of each priority; that of the last served priority is at most 0. */
+  /** The virtual time of each priority. The last served priority has at most 0. */
   get now(): VirtualTimes {
     return this.times
   }

@@ -1,11 +1,11 @@
 /**
  * Tracks the blocks of ids from which other shards lease deliveries to one session on insert. The ids of a block are
- * committed in order, so new deliveries lie behind the last collected one, and none is missed if a hint is lost.
+ * committed in order, so new deliveries have higher ids than the last collected one, and none is missed if a hint is
+ * lost.
  *
- * A block may be collected from after a complete scan of the whole queue that began after a delivery of the block was
- * seen. A sender writes to blocks drawn after everything that it stored through other shards was committed: the scan has
- * returned that, and the deliveries in the block follow it (P6). Only the database establishes what was seen, never a
- * hint.
+ * A session may collect from a block after a complete scan of the queue that began after a delivery of the block was
+ * seen. A sender writes to blocks drawn after its mail through other shards was committed. The scan has returned that
+ * mail, and the deliveries in the block follow it (P6). Only the database establishes what was seen, never a hint.
  */
 import type { Delivery, IdRange } from '@sealpost/protocol'
 import { blockOf, type DeliveryId, ID_BLOCK, type Millis } from '@sealpost/std'
@@ -26,7 +26,7 @@ export class RemoteLeaseCursor {
   private readonly scannedBlocks = new Map<number, number>()
   readonly readyBlocks = new Set<number>()
 
-  /** A hint announced a delivery of the block. Returns false if a claim must find it. */
+  /** Call when a hint announced a delivery of the block. Returns false if a claim must find it. */
   announced(id: DeliveryId): boolean {
     const block = blockOf(id)
     const known = this.collected.get(block)
@@ -46,7 +46,7 @@ export class RemoteLeaseCursor {
     return null
   }
 
-  /** A claim for everything begins; it covers all announced blocks. */
+  /** Call when a claim for everything begins, which covers all announced blocks. */
   scanBegins(): void {
     this.readyBlocks.clear()
   }
@@ -56,7 +56,7 @@ export class RemoteLeaseCursor {
     return this.collected.size === 0 ? NONE : [...this.collected.values()].map(({ upTo }) => upTo)
   }
 
-  /** A claim returned these deliveries. `isComplete`: it left none. */
+  /** Call when a claim returned these deliveries. `isComplete`: the claim left none. */
   scanned(deliveries: readonly Delivery[], at: { isComplete: boolean; nowMs: Millis; staleMs: Millis }): void {
     for (const { id } of deliveries) {
       const block = blockOf(id)
@@ -74,7 +74,7 @@ export class RemoteLeaseCursor {
     this.collected.set(blockOf(from), { upTo, atMs: nowMs })
   }
 
-  /** The session has a new epoch: all its leases are void. */
+  /** Call when the session has a new epoch, which voids all its leases. */
   reset(): void {
     this.collected.clear()
     this.unverifiedBlocks.clear()

@@ -1,4 +1,4 @@
-/** Mail between peers of two shards: the hints between the shards, and the statements that they cause. */
+/** Tests mail between peers of two shards: the hints between the shards, and the statements that they cause. */
 import type { Append, Delivery } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import { type DeliveryId, ID_BLOCK, type PeerNo, type ShardId } from '@sealpost/std'
@@ -17,7 +17,7 @@ const delivery = (n: number): Delivery => ({
   ...{ envelope: new Uint8Array(40), terms: null, body: null },
 })
 
-/** One peer is here and has scanned its queue; the other one is a known member. */
+/** Returns a shard on which one peer has scanned its queue and the other one is a known member. */
 function shard() {
   const its = world()
   const hints: Hint[] = []

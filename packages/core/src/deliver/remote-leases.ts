@@ -1,5 +1,5 @@
 /**
- * Pushes mail that other shards leased to sessions of this one on insert: a hint announces it, and a collect reads it
+ * Pushes mail that other shards leased on insert to sessions of this shard: a hint announces it, and a collect reads it
  * without a claim.
  */
 import type { RemoteClaimed } from '@sealpost/protocol'

@@ -1,4 +1,4 @@
-/** Terms, receipts, presence and broadcasts, as the engine decides them. */
+/** Tests the engine's decisions about terms, receipts, presence and broadcasts. */
 import {
   ANY_ID,
   type ClientFrame,
@@ -24,7 +24,7 @@ const NO_TERMS: WithTerms['terms'] = {
 }
 const THREAD = 'ab'.repeat(16)
 
-/** Peers 1 and 2, which know each other; the first claim of 2 has found nothing. */
+/** Returns a world with peers 1 and 2, which know each other. The first claim of 2 has found nothing. */
 function pair(limits: Partial<EngineLimits> = {}) {
   const at = world(limits)
   const { engine, enter, wants, sent } = at
@@ -39,7 +39,7 @@ function pair(limits: Partial<EngineLimits> = {}) {
     sent.filter((frame): frame is Extract<ServerFrame, { type: T }> => frame.type === type)
   const status = (n: number, availability: 'idle' | 'dnd', declinesReceipts = false) =>
     sendFrame(n, { type: 'status', availability, summary: 'here', declinesReceipts })
-  /** The newest claim returns these. */
+  /** Makes the newest claim return these deliveries. */
   const claimed = (...deliveries: Delivery[]) =>
     engine.claimed([{ want: wants.splice(0).at(-1)!, claimed: { status: 'claimed', deliveries, hasMore: false } }])
   return { ...at, sendFrame, sendWith, framesOf, status, claimed }

@@ -25,7 +25,7 @@ test('most peers have no rule; a rule admits only allowed peers, or all but bloc
   expect([1, 2, 3].map((n) => refusing.admits(no(n)))).toEqual([true, false, true])
 })
 
-/** Peer 1 is live and sends to peer 2, whose lookup returns the given consent. */
+/** Returns a world in which peer 1 is live and sends to peer 2, whose lookup returns the given consent. */
 function writing(consent: Consent | null = OPEN) {
   const its = world()
   let sent = 0

@@ -38,7 +38,7 @@ export class GroupDirectory {
     return membership.epoch < epoch ? 'stale_roster' : null
   }
 
-  /** The group changed here: sends the statement to the sessions that know it, except `requester`, who set it. */
+  /** Sends the group's changed statement to the sessions that know the group, except `requester`, who set it. */
   wasSet(meshId: MeshId, group: GroupEntry, requester: LiveSession | null): void {
     this.context.effects.hint({ type: 'staleGroup', meshId, group: group.groupId })
     const mesh = this.context.meshes.find(meshId)
@@ -50,7 +50,7 @@ export class GroupDirectory {
     for (const { groupId, epoch } of groups) mesh?.groupSeen(groupId, epoch, this.context.nowMs)
   }
 
-  /** Groups were looked up. A group that is new to this shard is not news for the sessions. */
+  /** Call when groups were looked up. A group that is new to this shard is not news for the sessions. */
   found(mesh: Mesh, groups: FoundGroups): void {
     for (const [groupId, group] of groups) {
       const isFirst = mesh.groupEpoch(groupId) === 0

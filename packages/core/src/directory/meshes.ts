@@ -1,12 +1,12 @@
-/** The meshes that have a session here or had one lately. */
+/** Tracks the meshes that have a session here or had one recently. */
 import type { Member } from '@sealpost/protocol'
 import { assert, type MeshId, type Millis } from '@sealpost/std'
 import type { Effects } from '../effects.ts'
 import { type LiveSession, Mesh, type PeerState } from '../model.ts'
 
 /**
- * A mesh without sessions is remembered for this long. Each HTTP request is a session: otherwise every request would find
- * all mailboxes unmeasured, and a send to an unmeasured mailbox passes.
+ * A mesh without sessions is remembered for this long. Each HTTP request is a session, so otherwise every request would
+ * find all mailboxes unmeasured, and a send to an unmeasured mailbox passes.
  */
 const IDLE_FOR_MS = 10 * 60_000
 
@@ -23,7 +23,7 @@ export class MeshRegistry {
     return this.meshes.get(meshId)
   }
 
-  /** An older session of the peer must have left. */
+  /** Adds a session. An older session of the peer must have left. */
   enter(member: Member, nowMs: Millis, session: (mesh: Mesh, peer: PeerState) => LiveSession): LiveSession {
     const mesh = this.open(member.meshId, nowMs)
     const peer = mesh.add(member, nowMs)

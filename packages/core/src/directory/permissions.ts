@@ -1,8 +1,11 @@
-/** Permissions that the router checks for each envelope: whose mail a peer accepts, and which spaces keep it. */
+/**
+ * Defines the permissions that the router checks for each envelope: whose mail a peer accepts, and which spaces record
+ * it.
+ */
 import type { Consent } from '@sealpost/protocol'
 import type { Millis, PeerNo, SpaceId } from '@sealpost/std'
 
-/** The rule that decides whose mail a peer accepts; the router checks it for each envelope. */
+/** Decides whose mail a peer accepts. */
 export class ConsentRule {
   private readonly named: ReadonlySet<PeerNo>
   private readonly areNamedAdmitted: boolean
@@ -26,9 +29,9 @@ export function ruleOf(owner: PeerNo, { policy, named }: Consent): ConsentRule |
 
 export interface SpaceFacts {
   readonly spaceId: SpaceId
-  /** The space exists, this peer belongs to it, and its messages are kept. */
+  /** Whether the space exists, this peer belongs to it, and it records messages. */
   readonly keepsMessages: boolean
-  /** The space has no room for further messages. */
+  /** Whether the space has no room for further messages. */
   readonly isFull: boolean
 }
 

@@ -1,4 +1,4 @@
-/** The types of members' requests and of the driver's replies. `requests.ts` contains the engine's side. */
+/** Defines the types of members' requests and of the driver's replies. `requests.ts` contains the engine's side. */
 import type { Consent, Frame, FrameOf, KeyBindingEntry, Lost, Member, PoolEntry } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import type { SocketId } from '../model.ts'
@@ -92,7 +92,7 @@ export type RequestTable = {
   readonly [Type in RequestType]: (requester: Requester, frame: FrameOfRequest<Type>) => Promise<Replies[Type] | null>
 }
 
-/** Gets the request's reply from a driver's table. */
+/** Calls the driver's table for the reply to a request. */
 export function replyFrom(table: RequestTable, { requester, frame }: Request): Promise<Reply | null> {
   const reply = table[frame.type] as (requester: Requester, frame: Request['frame']) => Promise<Reply | null>
   return reply(requester, frame)

@@ -1,5 +1,5 @@
 /**
- * The table of members' requests. Each request is one effect (`Effects.request`), one statement of the driver
+ * Defines the table of members' requests. Each request is one effect (`Effects.request`), one statement of the driver
  * (`RequestTable`) and one reply (`Engine.replied`). A row defines the limits of the request, the frames of its reply,
  * and what the reply changes in this engine.
  */
@@ -173,7 +173,7 @@ type RequestFrame = FrameOf<Exclude<RequestType, keyof OwnRequests>>
 
 export const isRequest = (frame: ClientFrame): frame is RequestFrame => frame.type in ROWS
 
-/** Frames that cost as much as a request: they cause a frame to every watcher, or a commit to wait for. */
+/** Frames that cost as much as a request, because they cause a frame to every watcher, or a wait for a commit. */
 const COSTLY: ReadonlySet<ClientFrame['type']> = new Set(['status', 'watch', 'ping'])
 
 /** Whether the frame counts against the session's request limit. */

@@ -10,7 +10,7 @@ const remove: FrameOf<'removeDevice'> = { type: 'removeDevice', ref: 3, removal:
 const succeed = { type: 'succeed', ref: 4 } as FrameOf<'succeed'>
 const lookup = (...peers: number[]): FrameOf<'lookup'> => ({ type: 'lookup', ref: 8, peers: peers.map(keyOf) })
 
-/** Peers 1 to 4 are live; 2 is a device of 1, and 3 has asked for it. */
+/** Returns a world with live peers 1 to 4. Peer 2 is a device of 1, and 3 has asked for its key. */
 function people() {
   const place = world()
   for (const n of [2, 3, 4]) place.enter(n)

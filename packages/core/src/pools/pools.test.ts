@@ -1,4 +1,4 @@
-/** Which member of a pool gets which delivery, and what happens to it when the member leaves. */
+/** Tests which pool member gets which delivery, and what happens to the delivery when the member leaves. */
 import {
   ALONE_AFTER_ATTEMPTS,
   type ClientFrame,

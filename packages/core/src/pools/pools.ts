@@ -1,7 +1,7 @@
 /**
  * Dispatches the deliveries of pools to the members here. Each pool has one claim in flight, which names the free
- * members, the least loaded first, then the one served longest ago. The database deals, so that members on several shards
- * share one pool.
+ * members, the least loaded first, then the one served longest ago. The database assigns the deliveries, so that
+ * members on several shards share one pool.
  */
 import {
   ALONE_AFTER_ATTEMPTS,
@@ -38,7 +38,10 @@ export class PoolDispatcher {
     this.context = context
   }
 
-  /** Without credit, the session leaves the pool at once and gets its reply. Otherwise the pool is looked up first. */
+  /**
+   * Handles a request to join. Without credit, the session leaves the pool at once and gets its reply. Otherwise the
+   * pool is looked up first.
+   */
   asked(live: LiveSession, frame: FrameOf<'joinPool'>): FrameOf<'poolJoined'> | undefined {
     if (frame.credit > 0) {
       live.joins(frame)
@@ -50,7 +53,7 @@ export class PoolDispatcher {
     return { type: 'poolJoined', ref: frame.ref, pool: frame.pool, outcome: 'left' }
   }
 
-  /** The pool was looked up; `null`: there is no such pool. */
+  /** Call when the pool was looked up. `entry` is null if there is no such pool. */
   joined(live: LiveSession, frame: FrameOf<'joinPool'>, entry: PoolEntry | null): FrameOf<'poolJoined'>['outcome'] {
     if (!live.joining.has(frame.pool)) return 'left'
     if (live.joining.get(frame.pool) === frame.ref) live.joining.delete(frame.pool)
@@ -66,7 +69,7 @@ export class PoolDispatcher {
     return 'joined'
   }
 
-  /** The pool's owner changed it here. */
+  /** Call when the pool's owner has changed the pool on this shard. */
   wasSet(meshId: MeshId, entry: PoolEntry): void {
     this.context.effects.hint({ type: 'stalePool', meshId, pool: entry.poolId })
     const mesh = this.context.meshes.find(meshId)
@@ -81,13 +84,13 @@ export class PoolDispatcher {
     return pool
   }
 
-  /** A delivery was stored for the pool or released. If no member here is free, wakes other shards. */
+  /** Call when deliveries were stored for the pool or released. Wakes other shards if no member here is free. */
   wake(meshId: MeshId, poolNo: PeerNo, count = 1): void {
     if (!this.noticed(meshId, poolNo)) return this.context.effects.hint({ type: 'wake', meshId, peer: poolNo })
     this.context.meshes.find(meshId)!.pools.numbered(poolNo)!.unserved += count
   }
 
-  /** A delivery may wait for the pool. Returns whether a member here is free. */
+  /** Call when a delivery may wait for the pool. Returns whether a member here is free. */
   noticed(meshId: MeshId, poolNo: PeerNo): boolean {
     const pool = this.context.meshes.find(meshId)?.pools.numbered(poolNo)
     if (!pool) return false
@@ -96,7 +99,7 @@ export class PoolDispatcher {
     return [...pool.seats.values()].some((seat) => this.roomOf(seat) > 0)
   }
 
-  /** The session may accept deliveries that it could not accept before. */
+  /** Call when the session may accept deliveries that it could not accept before. */
   refresh(live: LiveSession): void {
     for (const seat of live.seats.values()) {
       seat.mayFind = true
@@ -104,13 +107,13 @@ export class PoolDispatcher {
     }
   }
 
-  /** The session ended some of its own deliveries or a pool's, so it has room. */
+  /** Call when the session has ended a delivery of its own or of a pool, and so has room. */
   deliveryEnded(live: LiveSession, id: DeliveryId, poolNo: PeerNo | undefined): void {
     if (poolNo !== undefined) live.seats.get(poolNo)?.held.delete(id)
     for (const { pool } of live.seats.values()) this.look(live.mesh.meshId, pool)
   }
 
-  /** The session is over: releases its pool deliveries to other members. */
+  /** Releases the pool deliveries of a session that has ended to other members. */
   sessionEnded(live: LiveSession): void {
     for (const seat of [...live.seats.values()]) this.leave(seat)
   }
@@ -129,7 +132,7 @@ export class PoolDispatcher {
     if (claimed.status === 'locked') for (const seat of seats) seat.mayFind = true
     else {
       const served = new Set(claimed.dealt.map(({ slot }) => slot))
-      // More may wait for a slot that got a delivery, and for one whose pick another statement took.
+      // More deliveries may wait for a slot that got one, and for a slot whose pick another statement took.
       for (const [slot, seat] of seats.entries()) if (claimed.hasMore || served.has(slot)) seat.mayFind = true
       pool.unserved = Math.max(0, pool.unserved - claimed.dealt.length)
       if (claimed.dealt.length > 0) pool.isWary = claimed.dealt.some(({ delivery }) => isSuspect(delivery))
@@ -158,7 +161,10 @@ export class PoolDispatcher {
     this.failed.clear()
   }
 
-  /** The free members here have room for fewer, have no box, or accept only urgent priorities. */
+  /**
+   * Wakes other shards, because the free members here have too little room, have no box, or accept only urgent
+   * priorities.
+   */
   private passOn(meshId: MeshId, pool: PoolState): void {
     pool.unserved = 0
     this.context.effects.hint({ type: 'wake', meshId, peer: pool.peer })

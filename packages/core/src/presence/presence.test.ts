@@ -1,4 +1,4 @@
-/** Presence and ephemeral messages between two shards that exchange hints. */
+/** Tests presence and ephemeral messages between two shards that exchange hints. */
 
 import type { FrameOf } from '@sealpost/protocol'
 import { type ClientFrame, NO_THREAD, type ServerFrame } from '@sealpost/protocol'
@@ -28,7 +28,7 @@ function twoShards() {
   })
   const [here, there] = shards as [ReturnType<typeof world>, ReturnType<typeof world>]
   there.engine.closed(1)
-  /** Exchanges all hints and the replies to them, then ends the wait of all callers. */
+  /** Exchanges all hints and the replies to them, then ends every wait for presence. */
   const meet = () => {
     for (let next = published.shift(); next; next = published.shift())
       shards[1 - SHARDS.indexOf(next.from)]!.engine.hints.received(next.from, [next.hint])

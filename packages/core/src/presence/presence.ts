@@ -1,8 +1,7 @@
 /**
- * Presence of peers: online, availability and summary. In memory only: no heartbeat is stored.
- *
- * A shard asks the others about a mesh while a session here watches it, sends ephemeral messages in it, or sends only to
- * online peers. The others then report their peers and every change, until the requests stop.
+ * Tracks the presence of peers: online, availability and summary. Presence is in memory only; no heartbeat is stored. A
+ * shard asks the others about a mesh while one of its sessions watches the mesh, sends ephemeral messages in it, or
+ * sends only to online peers. The others then report their peers and every change, until the requests stop.
  */
 import { type Availability, type FrameOf, type NackCode, PRIORITY_MAX } from '@sealpost/protocol'
 import { EPHEMERAL_HINT_BYTES_MAX, type Hint, type HintOf } from '@sealpost/protocol/hints'
@@ -79,7 +78,7 @@ export class Presence {
     if (mesh.remotePresence.isRequested) this.hint(mesh, peer)
   }
 
-  /** Whether the peer has a session on any shard. */
+  /** Returns whether the peer has a session on any shard. */
   isOnline(mesh: Mesh, peerKey: PeerKey): boolean {
     return this.itemFor(mesh, peerKey).isOnline
   }
@@ -89,12 +88,12 @@ export class Presence {
     return mesh !== undefined && this.isOnline(mesh, peerKey)
   }
 
-  /** Whether this shard knows, as far as it can, which peers are online on other shards. */
+  /** Returns whether this shard knows, as far as it can, which peers are online on other shards. */
   isKnown({ remotePresence }: Mesh): boolean {
     return this.others.size === 0 || remotePresence.isKnown(this.context.nowMs)
   }
 
-  /** Calls `act` when `isKnown` holds, at once if it does. */
+  /** Calls `act` when `isKnown` returns true, at once if it already does. */
   whenKnown(mesh: Mesh, act: () => void): void {
     this.request(mesh)
     if (this.isKnown(mesh)) return act()
@@ -188,7 +187,7 @@ export class EphemeralMessages {
     }
   }
 
-  /** An ephemeral message from a peer of another shard. Its envelope proves the sender to the recipient. */
+  /** Handles an ephemeral message from a peer of another shard. The envelope proves the sender to the recipient. */
   received({ meshId, recipient, sender, user, envelopeId, envelope }: HintOf<'ephemeral'>): void {
     const to = this.context.meshes.find(meshId)?.byKey.get(recipient)?.live
     if (to && this.refusalBy(to, user) === null) this.push(to, { sender, envelopeId, envelope })

@@ -1,5 +1,6 @@
 /**
- * The peers of one mesh on other shards, as those reported them lately, and whether those shards want reports about ours.
+ * Tracks the peers of one mesh on other shards, as those shards reported them, and whether those shards want reports
+ * about ours.
  */
 import type { HintOf } from '@sealpost/protocol/hints'
 import type { Millis, PeerKey, ShardId } from '@sealpost/std'
@@ -44,7 +45,7 @@ export class RemotePresence {
     this.requestedUntilMs = nowMs + GOOD_FOR_MS
   }
 
-  /** Notes that a session here needs presence. Returns whether to publish a request. */
+  /** Records that a session here needs presence. Returns whether to publish a request. */
   request(nowMs: Millis): boolean {
     if (nowMs - this.askedAtMs < ASK_EVERY_MS) return false
     if (!this.isWatching(nowMs)) this.isAnswered = false
@@ -52,12 +53,12 @@ export class RemotePresence {
     return true
   }
 
-  /** Whether the other shards had time to report their peers, and have reported every change since. */
+  /** Returns whether the other shards had time to report their peers, and have reported every change since. */
   isKnown(nowMs: Millis): boolean {
     return this.isAnswered && this.isWatching(nowMs)
   }
 
-  /** Returns whether `act` is the first waiter. */
+  /** Makes `act` wait. Returns whether it is the first waiter. */
   wait(act: () => void): boolean {
     if (this.waiting.length >= WAITING_MAX) act()
     else this.waiting.push(act)

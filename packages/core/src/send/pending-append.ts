@@ -1,4 +1,4 @@
-/** The append that the router passes to the queue. */
+/** Defines the append that the router passes to the queue. */
 import type { Append } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
 import type { LiveSession, PeerState, PoolState } from '../model.ts'

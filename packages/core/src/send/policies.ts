@@ -1,4 +1,4 @@
-/** The router's policies for envelopes with a shared body: broadcasts to groups and messages to pools. */
+/** Implements the router's policies for envelopes with a shared body: broadcasts to groups and messages to pools. */
 import type { NackCode } from '@sealpost/protocol'
 import type { GroupId, PeerKey, PoolId, SpaceId } from '@sealpost/std'
 import type { Context } from '../context.ts'
@@ -18,14 +18,14 @@ export interface Unknowns {
 export interface SendPolicy<R extends SendRequest> {
   /** Returns undefined if the recipient must be looked up. */
   recipientOf(from: LiveSession, request: R): RecipientState | undefined
-  /** Whether everything that `refusalOf` reads was looked up lately. */
+  /** Returns whether everything that `refusalOf` reads was looked up recently. */
   isKnown(from: LiveSession, request: R): boolean
-  /** Adds what must be looked up. */
+  /** Adds the recipients, groups and spaces that must be looked up. */
   seek(from: LiveSession, request: R, unknown: Unknowns): void
   refusalOf(from: LiveSession, request: R): NackCode | null
 }
 
-/** A broadcast goes to members. Its group and the space that records it can refuse it. */
+/** The policy for broadcasts to members. The group, and the space that records the broadcast, can refuse it. */
 export class BroadcastPolicy implements SendPolicy<BroadcastRequest> {
   readonly #context: Context
   readonly #groups: GroupDirectory
@@ -91,5 +91,5 @@ export class PoolPolicy implements SendPolicy<PoolRequest> {
   }
 }
 
-/** The pool of an item: an item names a pool by its id as it names a peer by its key. */
+/** Returns the pool of an item, which names a pool by its id as it names a peer by its key. */
 export const poolOf = ({ recipient }: SentItem): PoolId => recipient as string as PoolId

@@ -2,21 +2,21 @@
  * Bounds the backlog of a recipient and of a whole mesh, which counts as one large mailbox that includes the dead
  * letters. Each sender has a share of both; a user's devices have one share together.
  *
- * A measurement of the queue counts the backlog. Later sends of this shard are added; settles are not subtracted. After
- * sends of a quarter of a quota the next measurement is due, so that it arrives while there is room. A send costs a few
- * comparisons. Sends of other shards show at the next measurement, and the first send to an unmeasured mailbox passes, so
- * a quota can be exceeded by that much.
+ * A measurement of the queue counts the backlog. Later sends through this shard are added; settles are not subtracted.
+ * After sends of a quarter of a quota the next measurement is due, so that it arrives while there is room. A send costs
+ * a few comparisons. Sends through other shards show at the next measurement, and the first send to an unmeasured
+ * mailbox passes, so a quota can be exceeded by that much.
  */
 import type { SenderBacklog } from '@sealpost/protocol'
 import type { MeshId, Millis, PeerNo } from '@sealpost/std'
 
 export interface MailboxLimits {
-  /** Deliveries that may wait for one recipient. */
+  /** The maximum number of deliveries that wait for one recipient. */
   readonly countMax: number
   readonly bytesMax: number
   /**
-   * The part of them that one sender may have: a user with all its devices. Without a bound on bytes, one sender with
-   * large envelopes fills the mailbox.
+   * The maximum that one sender, a user with all its devices, may have of them. Without a bound on bytes, one sender
+   * with large envelopes would fill the mailbox.
    */
   readonly perSenderMax: number
   readonly bytesPerSenderMax: number
@@ -74,7 +74,7 @@ export class Mailboxes {
     this.measureEveryMs = measureEveryMs
   }
 
-  /** Whether one more envelope of this sender exceeds a limit. */
+  /** Returns whether one more envelope from this sender exceeds a limit. */
   isFull(meshId: MeshId, owner: Owner, sender: PeerNo, nowMs: Millis): boolean {
     const { limits } = this
     if (!limits) return false
@@ -106,7 +106,7 @@ export class Mailboxes {
     if (measurement === 'none' ? this.mayMeasure(owner, nowMs) : isDue) this.startMeasurement(meshId, owner, nowMs)
   }
 
-  /** The append's commit has an outcome, or failed. */
+  /** Call when the append's commit has an outcome or failed. */
   landed({ mailbox }: Pick<Owner, 'mailbox'>, { sender, byteCount }: { sender: PeerNo; byteCount: number }): void {
     if (!this.limits) return
     const { inFlight } = mailbox
@@ -182,7 +182,7 @@ export class Quotas {
     this.meshes = new Mailboxes(limits.mesh, (meshId) => measure(meshId, 'mesh'), MEASURE_MESH_EVERY_MS)
   }
 
-  /** Returns the quota that one more envelope of this user would exceed, or null. */
+  /** Returns the quota that one more envelope from this user would exceed, or null. */
   exceeded({ meshId, whole }: MeshQuota, to: Owner, sender: PeerNo, nowMs: Millis): 'meshFull' | 'mailboxFull' | null {
     const isMeshFull = this.meshes.isFull(meshId, whole, sender, nowMs)
     if (this.mailboxes.isFull(meshId, to, sender, nowMs)) return 'mailboxFull'
@@ -195,7 +195,7 @@ export class Quotas {
     this.meshes.add(mesh.meshId, mesh.whole, sent, nowMs)
   }
 
-  /** The append's commit has an outcome, or failed. */
+  /** Call when the append's commit has an outcome or failed. */
   landed({ from: { mesh, peer }, to, byteCount }: CountedAppend): void {
     const sent = { sender: peer.user, byteCount }
     this.mailboxes.landed(to, sent)

@@ -1,4 +1,4 @@
-/** Token buckets on the engine's clock. Libraries read their own clock, which no seed can replay. */
+/** Implements token buckets on the engine's clock. Libraries read their own clock, which no seed can replay. */
 import type { Millis } from '@sealpost/std'
 
 export interface Rate {
@@ -39,7 +39,7 @@ export class Rates {
   }
 }
 
-/** Spaces out events that exceed a rate: each turn is later than the one before, and none is refused. */
+/** Spaces out events that exceed a rate: each event gets a later turn than the one before, and none is refused. */
 export class Pace {
   private readonly stepMs: Millis
   private readonly burstMs: Millis
@@ -50,7 +50,7 @@ export class Pace {
     this.burstMs = burst * this.stepMs
   }
 
-  /** Takes the next turn. Returns the milliseconds until it. */
+  /** Takes the next turn. Returns the milliseconds until that turn. */
   take(nowMs: Millis): Millis {
     this.nextAtMs = Math.max(this.nextAtMs, nowMs) + this.stepMs
     return Math.max(0, Math.ceil(this.nextAtMs - nowMs - this.burstMs))

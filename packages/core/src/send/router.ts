@@ -3,8 +3,8 @@
  * queue and acks or nacks the envelope with its outcome.
  *
  * The broker stamps the sender; no frame can name another one. Envelopes of one session go to the queue in the order in
- * which they arrived. A refusal that the sender may retry bars the envelopes behind it in its lane, so that a resend
- * keeps the order.
+ * which they arrived. A refusal that the sender may retry bars the later envelopes of its lane, so that a resend keeps
+ * the order.
  */
 import {
   type Append,
@@ -200,7 +200,7 @@ export class Router {
     for (const [i, append] of (appends as readonly PendingAppend[]).entries()) {
       const outcome = outcomes[i]!
       this.landed(append)
-      // Otherwise the queue contains mail of the sender that this shard does not know.
+      // Otherwise the queue contains mail from the sender that this shard does not know.
       const isExpected = outcome.status === 'stored' ? outcome.isExpected : outcome.status !== 'duplicate'
       if (!isExpected) append.from.peer.knownSinceTick = this.context.nextTick()
       this.deliveries.stored(append, outcome, enqueuedAtMs)
@@ -208,7 +208,7 @@ export class Router {
     }
   }
 
-  /** The commit's outcome is unknown. The senders resend the envelopes under the same ids. */
+  /** Call when the commit's outcome is unknown. The senders resend the envelopes under the same ids. */
   commitFailed(appends: readonly Append[]): void {
     for (const append of appends as readonly PendingAppend[]) {
       this.landed(append)
@@ -255,7 +255,7 @@ export class Router {
     return this.presence.isOnline(from.mesh, (to as Exclude<RecipientState, PoolState>).peerKey) ? null : 'no_responder'
   }
 
-  /** Another shard may have a session of the recipient. */
+  /** Returns whether another shard may have a session of the recipient. */
   private isInDoubt({ mesh }: LiveSession, to: RecipientState): boolean {
     return !to.live && !this.presence.isKnown(mesh)
   }
@@ -305,7 +305,7 @@ export class Router {
     return code && { code, retryAfterMs: 0 }
   }
 
-  /** Stops two agents that endlessly reply to each other. */
+  /** Returns a refusal by the message's terms, which stops two agents that endlessly reply to each other. */
   private refusalByTerms(
     from: LiveSession,
     { hops, thread }: SendTerms,

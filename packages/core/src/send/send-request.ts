@@ -1,6 +1,6 @@
 /**
- * An envelope between its sender's frame and the queue: a request, whose kind selects its policy (`policies.ts`). It
- * becomes an append (`pending-append.ts`).
+ * Defines the request, which is an envelope between its sender's frame and the queue. Its kind selects its policy
+ * (`policies.ts`). The request becomes an append (`pending-append.ts`).
  */
 import type { FrameOf, SendTerms, SharedBody } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
@@ -38,9 +38,9 @@ export type SendRequest = DirectRequest | BroadcastRequest | PoolRequest
 
 interface Body {
   readonly shared: SharedBody
-  /** The bytes of the body count once: with the first envelope that was not refused. */
+  /** The envelope with which the bytes of the body count: the first one that was not refused. */
   countedBy: SendRequest | null
-  /** The thread's rate limit was charged, once for all envelopes of the body. */
+  /** Whether the thread's rate limit was charged, which happens once for all envelopes of the body. */
   hasPaidThread: boolean
 }
 

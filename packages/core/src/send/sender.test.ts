@@ -1,4 +1,4 @@
-/** Sessions that only send, next to the one that receives. */
+/** Tests sessions that only send, next to the session that receives. */
 import type { PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { idOf, keyOf, MESH, memberOf, sendOf, world } from '../test/testing-world.ts'

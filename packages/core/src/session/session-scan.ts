@@ -72,7 +72,8 @@ export class SessionScan {
       session.pinged(nowMs)
       effects.ping(session.socket)
     }
-    // The client's pings wait in a socket that the broker doesn't read. Without a pong, it would leave for another broker.
+    // The client's pings wait in a socket that the broker doesn't read. Without a pong, the client would leave for
+    // another broker.
     if (live.isPaused) this.context.send(live, [{ type: 'pong', ref: 0 }])
     this.ports.validity.checkIfOld(live)
     if (nowMs - live.polledAtMs < limits.pollMs) return
@@ -89,7 +90,7 @@ export class SessionValidity {
     this.context = context
   }
 
-  /** The session may have been superseded or revoked. */
+  /** Checks whether the session was superseded or revoked. */
   check(live: LiveSession): void {
     live.checkedAtMs = this.context.nowMs
     this.due.push(live)

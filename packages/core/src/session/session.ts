@@ -1,4 +1,4 @@
-/** A connection: its handshake, its state and its end. */
+/** Implements a connection: its handshake, its state and its end. */
 import type { FrameOf, Member } from '@sealpost/protocol'
 import type { Millis, ShardId } from '@sealpost/std'
 import type { NewDevice } from '../directory/users.ts'
@@ -34,7 +34,7 @@ export class Session {
   mobility: Mobility = { name: 'fixed' }
   heardAtMs: Millis
   pingedAtMs: Millis
-  /** The ping sent after earlier frames was answered, so frames sent before this time have arrived. */
+  /** Frames sent before this time have arrived, because the ping sent after them got a reply. */
   arrivedUntilMs: Millis
   /** The time when the first unanswered ping was sent. */
   private unansweredAtMs: Millis | null = null
@@ -71,7 +71,7 @@ export interface Authentication {
   readonly isSignatureGood: boolean
   /** The broker's own signature over this handshake. */
   readonly proof: Uint8Array
-  /** The cell of the mesh, if it is another one; then `member` is unknown here. */
+  /** The cell of the mesh, if it is another cell. `member` is then unknown here. */
   readonly cell?: RedirectTarget | null
 }
 

@@ -45,7 +45,7 @@ export class Hints {
     this.context.flush()
   }
 
-  /** The subscription to these meshes began now; earlier hints may have been lost. */
+  /** Call when the subscription to these meshes has begun; earlier hints may have been lost. */
   subscribed(meshes: readonly MeshId[]): void {
     for (const meshId of meshes) {
       const mesh = this.context.meshes.find(meshId)
@@ -58,7 +58,7 @@ export class Hints {
     this.forget(this.context.meshes.find(hint.meshId), hint)
   }
 
-  /** A delivery may wait for this peer or pool. */
+  /** Call when a delivery may wait for this peer or pool. */
   wake(meshId: MeshId, peer: PeerNo): void {
     const live = this.context.meshes.find(meshId)?.byNo.get(peer)?.live
     if (live) this.parts.deliveries.scheduleClaim(live, { mayWait: true })
@@ -71,7 +71,7 @@ export class Hints {
     if (live) this.parts.deliveries.locations.announce(live)
   }
 
-  /** The peer's session here may have been superseded or revoked. */
+  /** Call when the peer's session here may have been superseded or revoked. */
   private doubt(hint: HintOf<'superseded'> | HintOf<'revoked'>): void {
     const mesh = this.context.meshes.find(hint.meshId)
     const peer = mesh?.byNo.get(hint.peer)
@@ -79,7 +79,7 @@ export class Hints {
     if (peer?.live && (hint.type === 'revoked' || peer.live.epoch < hint.epoch)) this.parts.validity.check(peer.live)
   }
 
-  /** Earlier lookups may be outdated. */
+  /** Forgets earlier lookups, which may be outdated. */
   private forget(mesh: Mesh | undefined, hint: Stale): void {
     switch (hint.type) {
       case 'staleConsent':
@@ -127,7 +127,7 @@ export class Hints {
   }
 }
 
-/** The space's statement and members may be outdated. */
+/** Forgets the space's statement and members, which may be outdated. */
 function doubtSpace(mesh: Mesh | undefined, spaceId: SpaceId): void {
   for (const { live } of mesh?.byNo.values() ?? []) live?.spaces.doubt(spaceId)
 }

@@ -1,6 +1,6 @@
 /**
  * The homes of meshes, as this shard knows them. Placement is only an optimisation: two shards that serve one mesh at
- * once are slower, never wrong, because every claim names the epoch of a session.
+ * once are slower but never wrong, because every claim names the epoch of a session.
  */
 
 import type { HintOf } from '@sealpost/protocol/hints'
@@ -20,16 +20,16 @@ export type RedirectTarget = Pick<LiveShard, 'url' | 'certificate'>
 
 export interface Placement {
   readonly self: ShardId
-  /** This shard serves every mesh, because its clients did not choose it by its address. */
+  /** Whether this shard serves every mesh, because its clients did not choose it by its address. */
   readonly servesAll: boolean
-  /** Sessions move when the home of their mesh changes. */
+  /** Whether sessions move when the home of their mesh changes. */
   readonly movesSessions: boolean
   /** The live shards that peers can connect to, including this one if they can. */
   readonly shards: readonly LiveShard[]
   readonly pins: ReadonlyMap<MeshId, string>
 }
 
-/** The number of alternative shards that a peer learns. More than one is seldom unavailable at a time. */
+/** The number of alternative shards that a peer learns. Two shards are seldom unavailable at once. */
 const ALTERNATIVES_MAX = 3
 
 export class MeshPlacement {
@@ -76,8 +76,8 @@ export class MeshPlacement {
   }
 
   /**
-   * Returns alternative addresses for the mesh: the shard that would be its home without this one, then without that one
-   * too.
+   * Returns alternative addresses for the mesh: the shard that would be the home without this shard, then the one that
+   * would be the home without both.
    */
   alternativesFor(meshId: MeshId): string[] {
     const names = new Set(this.byName.keys())
@@ -152,9 +152,9 @@ const RENEW_AFTER_MS = 10_000
 const REPEAT_AFTER_MS = 1_000
 
 /**
- * The sessions of other shards, as they announce them. Mail for such a session is leased to it on insert, and its shard
- * collects the mail without a claim. An announcement may be wrong or outdated; then the lease has a former epoch, and the
- * delivery is free.
+ * Tracks the sessions of other shards, as those shards announce them. Mail for such a session is leased to it on
+ * insert, and its shard collects the mail without a claim. An announcement may be wrong or outdated; then the lease has
+ * an earlier epoch, and the delivery is free.
  */
 export class SessionLocations {
   private readonly context: Context
@@ -175,12 +175,12 @@ export class SessionLocations {
     else known.remoteSession = null
   }
 
-  /** Another shard stored mail without knowing that this session is here: announces it. */
+  /** Announces this session to a shard that stored mail without knowing of it. */
   announce(live: LiveSession): void {
     this.announceAfter(live, REPEAT_AFTER_MS)
   }
 
-  /** Another shard knows of this session: renews the announcement before it expires. */
+  /** Renews the announcement of this session, which another shard uses, before it expires. */
   renew(live: LiveSession): void {
     this.announceAfter(live, RENEW_AFTER_MS)
   }

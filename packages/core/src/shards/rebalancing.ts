@@ -15,7 +15,7 @@ interface Ports {
   readonly refuse: (session: Session, code: CloseCode, retryAfterMs: Millis) => void
 }
 
-/** A home that just started may stop again soon. */
+/** Sessions move only after this time, because a home that just started may stop again soon. */
 const SETTLED_AFTER_MS: Millis = 10_000
 /** Redirects per second: a share of all sessions, so that they don't overwhelm the home, but at least a few. */
 const SHARE_PER_TICK = 1 / 30
@@ -26,7 +26,10 @@ const TRY_LATER_MS: Millis = 2000
 /** Interval between peers that reconnect to a restarting broker without an alternative. */
 const SPREAD_MAX_MS: Millis = 1900
 const SPREAD_MIN_MS: Millis = 200
-/** Interval between peers that reconnect to other shards: the cost of a handshake and of opening a session. */
+/**
+ * Interval between peers that reconnect to other shards: the cost of a handshake and of opening a session on another
+ * shard.
+ */
 const SPREAD_PER_SESSION_MS = 0.2
 
 /** Interval between peers that reconnect to another incarnation: each resends the recently acked envelopes, up to 4,096. */
@@ -80,7 +83,7 @@ export class Rebalancing {
     this.ports.refuse(session, 'moved', 0)
   }
 
-  /** The shard stops: refuses new sends, and redirects sessions whose accepted sends are acked. */
+  /** Begins the shutdown of the shard: refuses new sends, and redirects sessions whose accepted sends are acked. */
   beginShutdown(retryAfterMs: Millis): void {
     this.isClosing = true
     this.leaving.clear()

@@ -1,4 +1,4 @@
-/** A fixture for engine tests, without database or sockets: it records the engine's effects in lists. */
+/** Provides a fixture for engine tests without a database or sockets. It records the engine's effects in lists. */
 import {
   type Append,
   type ClientFrame,
@@ -134,7 +134,7 @@ function recording() {
   return { ...its, effects }
 }
 
-/** An engine with one live peer on socket 1, and its recorded effects. */
+/** Returns an engine with one live peer on socket 1, and its recorded effects. */
 export function world(limits: Partial<EngineLimits> = {}) {
   const its = recording()
   const engine = new Engine(its.effects, {

@@ -35,7 +35,7 @@ export class ManualClock implements Clock {
     this.#soon.push(run)
   }
 
-  /** Times until the timers fire, from now. */
+  /** The times from now until the timers fire. */
   get waitsMs(): readonly Millis[] {
     return this.#timers.map(({ atMs }) => atMs - this.#nowMs)
   }

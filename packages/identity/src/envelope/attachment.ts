@@ -1,8 +1,8 @@
 /**
- * Attachments: a file sealed in chunks under its own key, with libsodium's secretstream (XChaCha20-Poly1305), which
- * binds each chunk to its position and marks the last one. An envelope gives each reader the key, the header and the
- * hash over the hashes of all sealed chunks. Every reader has the key; the hash prevents one of them, together with a
- * broker, from substituting another file, and detects a bad chunk before any byte of it is used.
+ * Seals a file in chunks under its own key, with libsodium's secretstream (XChaCha20-Poly1305), which binds each chunk
+ * to its position and marks the last one. An envelope gives each reader the key, the header and the hash over the
+ * hashes of all sealed chunks. Every reader has the key; the hash prevents one of them, together with a broker, from
+ * substituting another file, and detects a bad chunk before any byte of it is used.
  *
  * A reference is, big-endian: version u8 (1), id 16, key 32, header 24, bytes u64, chunk bytes u32, hash 32, lp(name),
  * lp(type), in base64url. Vector: packages/protocol/vectors/attachment.json.
@@ -42,7 +42,7 @@ export const CHUNK_SEAL_BYTES = 17
 export const CHUNK_BYTES_MIN = 4096
 /** As large as a frame, so that one limit applies to every body that a broker accepts. */
 export const CHUNK_BYTES_MAX = 256 * 1024
-/** This is 16 GiB in the largest chunks. */
+/** With the largest chunks, this is 16 GiB. */
 export const CHUNKS_MAX = 65_536
 
 /** Splits a file of this length into sealed chunks. An empty file has one chunk. */
@@ -89,8 +89,8 @@ export class ChunkStream {
   }
 
   /**
-   * Returns null if it is not the next chunk of this file; the stream is then unusable. Never throws on input from the
-   * network.
+   * Returns null if `chunk` is not the next chunk of this file; the stream is then unusable. Never throws on input from
+   * the network.
    */
   open(chunk: Uint8Array): OpenedChunk | null {
     if (chunk.length < CHUNK_SEAL_BYTES) return null

@@ -1,13 +1,13 @@
 /**
- * One envelope at a time, in libsodium's own memory: it is written, hashed, sealed and opened in place. A shared body
- * has the same form under a one-time key: `crypto_box` with a shared key is `crypto_secretbox`.
+ * Writes, hashes, seals and opens one envelope at a time in libsodium's own memory, in place. A shared body has the
+ * same form under a one-time key: `crypto_box` with a shared key is `crypto_secretbox`.
  *
  *     0 nonce 24   24 authenticator 16   40 plaintext
  *
- * The wrappers allocate and copy each argument and each result. Without that, sealing a body of 200 bytes and hashing
- * its header takes 4.1 µs instead of 5.1, and opening it 3.1 instead of 4.2; the cryptography itself takes 3.3 and 2.5
- * of these. The main gain is less garbage: a whole message costs both clients 10 µs instead of 14.5
- * (`peer-engine.bench.ts`, including savings in the SDK and the codec).
+ * The wrappers allocate and copy each argument and each result. Without them, sealing a body of 200 bytes and hashing
+ * its header takes 4.1 µs instead of 5.1 µs, and opening it takes 3.1 µs instead of 4.2 µs. The cryptography itself
+ * takes 3.3 µs and 2.5 µs of that. The main gain is less garbage: a whole message costs both clients 10 µs instead of
+ * 14.5 µs (`peer-engine.bench.ts`, including savings in the SDK and the codec).
  */
 import { assert, toHex } from '@sealpost/std'
 import { concatBytes, copyBytes } from '../byte-fields.ts'
@@ -47,7 +47,7 @@ export class EnvelopeMemory {
     this.#room = room
   }
 
-  /** The first 16 of 32 bytes of BLAKE2b over the beginning of the plaintext. */
+  /** Returns the first 16 bytes of the BLAKE2b-256 of the first `length` bytes of the plaintext. */
   hashPlaintext(length: number): Uint8Array {
     this.#raw._crypto_generichash(this.#hash, HASH_BYTES, this.plaintextAt, length, 0, 0, 0)
     return copyBytes(this.bytes, this.#hash, 16)
@@ -105,7 +105,7 @@ export function envelopeMemory(): EnvelopeMemory {
 }
 
 /**
- * A body for several readers, sealed once: `nonce (24) || crypto_secretbox(body)` under its own key. Each reader gets
+ * A body sealed once for several readers: `nonce (24) || crypto_secretbox(body)` under its own key. Each reader gets
  * the key and the hash of the sealed bytes in an envelope. Every reader has the key; the hash prevents one of them from
  * substituting another body.
  */

@@ -1,7 +1,7 @@
 /**
- * Measures the cost of a sealed message with a cached shared key; sealing also hashes the header for the next one. Then
- * the same for a group member: an envelope with a note and a ticket, and opening the body sent with it. Run: `bun
- * packages/identity/src/envelope/envelope.bench.ts`
+ * Measures the cost of a sealed message with a cached shared key; sealing also hashes the header for the next envelope.
+ * Then measures the same for a group member: an envelope with a note and a ticket, and opening the body sent with it.
+ * Run: `bun packages/identity/src/envelope/envelope.bench.ts`
  */
 import type { EnvelopeId, GroupId, MeshId } from '@sealpost/std'
 import {

@@ -371,7 +371,7 @@ test('the frozen vectors are reproduced byte for byte', () => {
   }
 })
 
-/** Alice's box for Bob. */
+/** Returns the plaintext of Alice's box for Bob. */
 function plaintextOf(envelope: Uint8Array): Uint8Array {
   const { alice, bob } = world()
   const [nonce, box] = [envelope.subarray(0, 24), envelope.subarray(24)]

@@ -1,13 +1,13 @@
 /**
- * The header inside the box, before the body. `crypto_box` proves only that one of two keys made a box: it binds
- * neither mesh, direction, id nor order, so all of these are in this header, where the broker can't change them. Fixed
- * layout, big-endian:
+ * The header inside the box, before the body. `crypto_box` proves only that one of two keys made a box: it binds no
+ * mesh, direction, id or order, so this header contains all of them, where the broker can't change them. Fixed layout,
+ * big-endian:
  *
  *     0 magic "SPE1"     21 sender 32       101 stream id 16   141 box epoch u32 (of the recipient)
  *     4 flags u8         53 recipient 32    117 seq u64        145 sentAtMs u64
  *     5 mesh id 16       85 envelope id 16  125 prev 16        153 padding length u32
  *
- * Flag 1: the envelope has a place in a stream. Without it the stream's fields are zero. Flag 2: a note follows the
+ * Flag 1: the envelope has a position in a stream. Without it the stream's fields are zero. Flag 2: a note follows the
  * header, preceded by its length in two bytes. No other flags exist yet.
  * The code reads and writes in place, at `at` of libsodium's memory, because every message takes this path.
  */
@@ -96,7 +96,7 @@ export interface InnerHeader {
   readonly stream: StreamPosition | null
   /** The epoch of the recipient's box key that the sender used. */
   readonly boxEpoch: number
-  /** The time of the sender's clock. */
+  /** The time by the sender's clock. */
   readonly sentAtMs: Millis
   readonly hasNote: boolean
   readonly paddingBytes: number
@@ -161,19 +161,19 @@ export interface Note {
   readonly thread?: string
   /** The envelope to which this one replies. */
   readonly inReplyTo?: EnvelopeId
-  /** The sender waits for a reply. */
+  /** Whether the sender waits for a reply. */
   readonly isRequest?: boolean
-  /** The reply reports that the request failed. */
+  /** Whether the reply reports that the request failed. */
   readonly isError?: boolean
-  /** The message was sent as ephemeral and is not valid as mail. */
+  /** Whether the message was sent as ephemeral and is not valid as mail. */
   readonly isEphemeral?: boolean
-  /** The message is for this group: the envelope's body is the ticket to a shared body. */
+  /** The group that the message is for. The envelope's body is then the ticket to a shared body. */
   readonly group?: GroupId
   /** The epoch of the group statement that the message was sealed by. */
   readonly groupEpoch?: number
-  /** The message is for every device of this user: the envelope's body is the ticket to a shared body. */
+  /** The user whose devices all receive the message. The envelope's body is then the ticket to a shared body. */
   readonly user?: PeerKey
-  /** The message is for this pool, and any member may take it. */
+  /** The pool that the message is for. Any member may take the message. */
   readonly pool?: PoolId
   readonly poolEpoch?: number
   /** The reference to an attached file, written by `attachmentText`. */

@@ -17,7 +17,7 @@ export interface KeyBinding {
   readonly signature: Uint8Array
 }
 
-/** `binding_foreign`: possibly genuine, but of another mesh or peer than requested. */
+/** `binding_foreign`: possibly genuine, but for another mesh or peer than requested. */
 export type KeyBindingVerdict = 'ok' | 'binding_forged' | 'binding_expired' | 'binding_foreign'
 
 /** Signs the identity's box key for one mesh. A binding is valid up to and including `notAfterMs`. */
@@ -65,8 +65,8 @@ function signedBinding(claim: Claim): Uint8Array {
 }
 
 /**
- * One identity key replaces another: a statement that both sign. The old signature prevents others from redirecting its
- * contacts; the new one prevents passing its mail to a key that belongs to someone else.
+ * A statement, signed by both identity keys, that one replaces the other. The old signature prevents others from
+ * redirecting its contacts; the new one prevents passing its mail to a key that belongs to someone else.
  *
  * Bytes: lp(mesh id), lp(old key), lp(new key), u64 atMs, then the signatures of the old and of the new key over the
  * context `sealpost-identity-rotation/1` and these fields. Vector: packages/protocol/vectors/device.json.

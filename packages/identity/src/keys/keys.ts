@@ -1,6 +1,6 @@
 /**
- * The identity of a peer: an ed25519 key that signs and names it, and an X25519 key for sealing its mail. They are
- * generated separately, as libsodium recommends, and tied together by a key binding (`key-binding.ts`).
+ * Defines the identity of a peer: an ed25519 key that signs and names it, and an X25519 key for sealing its mail. They
+ * are generated separately, as libsodium recommends, and tied together by a key binding (`key-binding.ts`).
  *
  * Stored signatures are verified with libsodium only: it refuses small-order keys and non-canonical signatures, which
  * other implementations accept (with the key `01 00…00`, R = identity and S = 0 verify any message). Handshake
@@ -66,7 +66,7 @@ export function boxKeysFromSecret(secretKey: Uint8Array, epoch: number): BoxKeys
   return { publicKey: sodium.crypto_scalarmult_base(secretKey), secretKey, epoch }
 }
 
-/** An ed25519 signature, 64 bytes. The message begins with a context that no other use of the key has. */
+/** Returns an ed25519 signature of 64 bytes. The message must begin with a context that no other use of the key has. */
 export function sign(keys: SigningKeys, message: Uint8Array): Uint8Array {
   return sodium.crypto_sign_detached(message, keys.secretKey)
 }
@@ -89,8 +89,8 @@ const FINGERPRINT_CONTEXT = 'sealpost-fingerprint/1'
 const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
 
 /**
- * A form of a key that two people can compare aloud: the first 160 bits of BLAKE2b-256(context, key) in Crockford's
- * base32 (no I, L, O, U), eight groups of four joined by dashes.
+ * Returns a form of a key that two people can compare aloud: the first 160 bits of BLAKE2b-256(context, key) in
+ * Crockford's base32 (no I, L, O, U), eight groups of four joined by dashes.
  * @example console.log(fingerprint(peer.key))
  */
 export function fingerprint(publicKey: PeerKey): string {

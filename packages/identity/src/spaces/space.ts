@@ -1,6 +1,6 @@
 /**
- * A space: where entries and history of a mesh or a group are kept, and for how long. Its owner signs the terms, so no
- * broker can keep more than members agreed to, or show new members what was not meant for them.
+ * A space stores the entries and history of a mesh or a group. Its terms say for how long. The owner signs the terms,
+ * so no broker can store more than members agreed to, or show new members what was not meant for them.
  *
  * Bytes: the fields below, then the signature over the context and the fields: lp(mesh id), lp(space id), u32 epoch,
  * lp(owner), u16 historyFor, u16 flags (1: messages are kept), u32 keepSeconds, u64 keepBytes. Vector:
@@ -211,7 +211,7 @@ export function sealGrant(granter: SigningKeys, grant: KeyGrant, boxKey: Uint8Ar
   }
 }
 
-/** The contents of the box: for test vectors. */
+/** Returns the contents of the box, for test vectors. */
 export function signGrant(granter: SigningKeys, grant: KeyGrant): Uint8Array {
   assert(granter.publicKey === grant.granter && isGrant(grant), 'a grant has two peers, a name key and keys')
   const fields = grantFields(grant)

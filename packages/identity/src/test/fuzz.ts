@@ -1,8 +1,8 @@
 /**
- * A seeded fuzzer for the inputs of this package: invites, statements of groups and spaces, entries, records, key
+ * Fuzzes the inputs of this package from a seed: invites, statements of groups and spaces, entries, records, key
  * bindings, envelopes, notes, key files and addresses. Half of the inputs are valid ones with faults in their bytes.
- * The other half have the fault inside the signed or sealed part, so that the signature is valid, as a hostile member
- * could make them.
+ * The others have the fault inside the signed or sealed part, so that the signature is valid, as a hostile member could
+ * make it.
  */
 import { OperatingError, type Random, seededRandom, toHex } from '@sealpost/std'
 import { bytesOf, faultyBytes, faultyJson, faultyText, pick } from '@sealpost/std/testing'
@@ -177,7 +177,9 @@ function bindings(): Target {
   }
 }
 
-/** Half of the boxes open, and contain a header, note or length that no version writes. */
+/**
+ * Returns a target for envelopes. Half of the boxes open, and contain a header, note or length that no version writes.
+ */
 function envelopes(): Target {
   const [alice, bob] = people()
   const [sealer, reader] = people().map((identity) => new Sealer({ identity, meshId: MESH })) as [Sealer, Sealer]

@@ -1,5 +1,5 @@
 /**
- * A seeded fuzzer of the decoders. Each input is a generated or given frame with one or two faults: bits, cuts,
+ * Fuzzes the decoders from a seed. Each input is a generated or given frame with one or two faults: bits, cuts,
  * splices, false lengths and, in JSON, values of another kind, unknown keys and unusual numbers. One input in ten is
  * random. The fuzzer checks the rules for each input, so a longer run is the same call with a larger number.
  */
@@ -57,7 +57,7 @@ function checkDecoded(form: Form, wire: Uint8Array | string, decoded: Decoded<Fr
   const { frame } = decoded
   const kind = kindsByType.get(frame.type)!
   checkKeys({ ...frame, type: undefined }, kind.body.shape, ['type'])
-  // A value has one binary encoding. JSON has white space, orders of keys and spellings of numbers, so it is encoded
+  // A value has one binary encoding. JSON allows white space, key orders and number spellings, so the value is encoded
   // again.
   const bytes = encodeBinary(frame)
   if (form === 'binary' && toHex(bytes) !== toHex(wire as Uint8Array)) throw new Error('accepted, but not canonical')

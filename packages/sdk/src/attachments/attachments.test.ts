@@ -1,4 +1,4 @@
-/** Uploads and downloads: attacks by a broker, and resuming after a process ends. */
+/** Tests attacks by a broker on uploads and downloads, and resuming after a process ends. */
 
 import type { Attachment } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/std'
@@ -23,7 +23,7 @@ async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes
 }
 
-/** The yielded data, and how the download ended. */
+/** Returns the yielded data and how the download ended. */
 async function fetched(broker: MemoryAttachments, attachment: Attachment, from?: Uint8Array) {
   const got: number[] = []
   try {

@@ -1,6 +1,6 @@
 /**
- * Attachments of a peer: files sealed before they leave and verified as they arrive: `@sealpost/sdk/attachments`. They
- * travel over HTTP, beside the peer's session. Runs in browsers, Node and Bun.
+ * Transfers a peer's attachments (`@sealpost/sdk/attachments`). Files are sealed before they leave and verified as they
+ * arrive. They travel over HTTP, beside the peer's session. Runs in browsers, Node and Bun.
  */
 import {
   type Attachment,
@@ -34,7 +34,7 @@ export type { AttachmentSource, TransferProgress, UploadLog, UploadOptions } fro
 export class Attachments implements AsyncDisposable {
   readonly #access: HttpAccess
 
-  /** Sends no request yet. */
+  /** Sends no request. */
   constructor(place: PeerCredentials, options?: HttpOptions) {
     this.#access = new HttpAccess(place, options)
   }
@@ -54,8 +54,8 @@ export class Attachments implements AsyncDisposable {
   /**
    * Yields the file in order, a chunk at a time, fetched as it is read. Every yielded byte is genuine; the file is
    * complete when the iteration ends without an error.
-   * @throws SealpostError `attachment_unknown`: it does not exist, or no longer; `attachment_changed`,
-   *   `attachment_truncated`: the broker returned other data; `part_differs`; `connection_lost`
+   * @throws SealpostError `attachment_unknown` if it does not exist or no longer exists; `attachment_changed` or
+   * `attachment_truncated` if the broker returned other data; `part_differs`, `connection_lost`
    * @example for await (const bytes of files.download(attachment)) console.log(bytes.length)
    */
   download(attachment: Attachment, options: DownloadOptions = {}): AsyncGenerator<Uint8Array, void, undefined> {
@@ -63,7 +63,8 @@ export class Attachments implements AsyncDisposable {
   }
 
   /**
-   * Removes the file for all readers. @throws SealpostError `attachment_unknown`: already gone, or another peer's
+   * Removes the file for all readers. @throws SealpostError `attachment_unknown` if it is gone or belongs to another
+   * peer
    * @example await files.remove(attachment)
    */
   remove(attachment: Pick<Attachment, 'id'>): Promise<void> {
@@ -71,7 +72,7 @@ export class Attachments implements AsyncDisposable {
   }
 
   /**
-   * Ends its token. Requests under way fail.
+   * Revokes the token. Requests in progress fail.
    * @example await files.close()
    */
   close(): Promise<void> {
@@ -98,8 +99,8 @@ export interface DownloadOptions {
    */
   readonly from?: AsyncIterable<Uint8Array> | undefined
   /**
-   * Chunks in flight. Default 3, which hides the round trip. A later process fetches chunks in flight again, so
-   * `saveAttachment` uses 1.
+   * The maximum number of chunks in flight. Default 3, which hides the round trip. A later process fetches chunks in
+   * flight again, so `saveAttachment` uses 1.
    */
   readonly ahead?: number
   readonly signal?: AbortSignal
@@ -113,8 +114,8 @@ export const plainBytes = ({ bytes, chunkBytes }: Attachment): number => chunkLa
 
 /**
  * A download verifies each chunk before it yields a byte of it. The envelope's hash proves the list of the chunks'
- * hashes, the list proves each chunk, and the stream proves which is the last: a broker that changes, swaps, repeats,
- * omits or mixes chunks is detected at the first bad one.
+ * hashes, the list proves each chunk, and the stream proves which chunk is the last. A broker that changes, swaps,
+ * repeats, omits or mixes chunks is detected at the first bad chunk.
  * @internal
  */
 export async function* download(
@@ -153,7 +154,10 @@ async function provenHashes(calls: AttachmentBroker, attachment: Attachment): Pr
   return hashes
 }
 
-/** Sealing the saved part again restores the stream's state, and shows whether it is the file that was sent. */
+/**
+ * Seals the saved part again, which restores the stream's state and shows whether the part belongs to the file that was
+ * sent.
+ */
 async function passOver(
   from: AsyncIterable<Uint8Array>,
   attachment: Attachment,
@@ -221,7 +225,7 @@ export class AttachmentService implements AttachmentBroker {
     return { ...status, hashes: status.hashes === null ? null : fromBase64url(status.hashes) }
   }
 
-  /** If no reply comes, waits for the broker and sends the chunk again only if it has not arrived. */
+  /** Sends a chunk. If no reply comes, waits for the broker and sends the chunk again only if it has not arrived. */
   async put(id: AttachmentId, chunk: number, { bytes, hash }: { bytes: Uint8Array; hash: Uint8Array }): Promise<void> {
     const path = `${this.#path}/${id}/chunks/${chunk}?hash=${toBase64url(hash)}`
     const ask: HttpAsk = { method: 'PUT', path, bytes, isOnce: true, signal: this.#signal }

@@ -71,7 +71,7 @@ describe('handshake', () => {
 
 describe('a newer session of the same key', () => {
   const superseded = { type: 'refused', code: 'superseded', retryAfterMs: 0, reason: '' } as const
-  /** The session of the second dial, whose first attempt got no reply to its proof. */
+  /** Returns a connection in the session of its second dial, after the first dial got no reply to its proof. */
   const afterLostHandshake = () => {
     const world = new World()
     world.greet()

@@ -16,7 +16,7 @@ import { join } from './join.ts'
 
 beforeAll(() => ready())
 
-/** A broker whose reply to `enrol` the test decides. */
+/** Returns a broker whose reply to `enrol` the test decides. */
 function world(answer: (socket: BrokerSocket, enrol: FrameOf<'enrol'>) => void = () => undefined) {
   const broker = new TestingBroker()
   broker.intercept = (socket, frame) => {

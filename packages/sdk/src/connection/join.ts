@@ -65,9 +65,10 @@ export interface Membership {
 const JOIN_WITHIN_MS = 20_000
 
 /**
- * Uses the invite. Repeating the call with the same identity, after a lost reply, repeats the same enrolment.
+ * Joins the mesh of the invite. Repeating the call with the same identity after a lost reply repeats the same
+ * enrolment.
  * @throws SealpostError `invite_malformed`, `name_malformed`, `wrong_broker`; from the broker `invite_refused`
- *   (expired, revoked, used up, or not of this broker: one reply for all), `already_member`, `name_taken`, `revoked`;
+ *   (expired, revoked, used up, or for another broker: one code for all), `already_member`, `name_taken`, `revoked`;
  *   from this machine `certificate_untrusted`; retryable `connection_lost`, `try_later`, `restarting`, `moved`
  * @example const membership = await join({ invite, identity, name: 'ada' })
  */
@@ -90,10 +91,10 @@ export interface DeviceMembership extends Membership {
 }
 
 /**
- * Uses the invite of a user, for a device with its own keys. Repeating the call with the same identity, after a lost
- * reply, repeats the same enrolment.
- * @throws SealpostError `invite_malformed`, `wrong_broker`; from the broker `invite_refused` (expired, used, of a
- *   user that is no member, or not of this broker: one reply for all), `too_many_devices`, `already_member`,
+ * Uses the invite of a user, for a device with its own keys. Repeating the call with the same identity after a lost
+ * reply repeats the same enrolment.
+ * @throws SealpostError `invite_malformed`, `wrong_broker`; from the broker `invite_refused` (expired, used, from a
+ * user that is not a member, or for another broker: one code for all), `too_many_devices`, `already_member`,
  *   `name_taken`, `revoked`; retryable `connection_lost`, `try_later`, `restarting`, `moved`
  * @example const { user, label } = await joinAsDevice({ invite, identity })
  */
@@ -162,8 +163,8 @@ interface Greeting {
 }
 
 /**
- * Returns the transcript to sign for a greeting. @throws SealpostError `wrong_broker`, `version_unsupported`, as
- * `Dial.next`
+ * Returns the transcript to sign for a greeting. @throws SealpostError `wrong_broker`, `version_unsupported`, and
+ * whatever `Dial.next` throws
  */
 async function greetingOf(dial: Dial, door: Door, identity: Identity): Promise<Transcript> {
   const first = await dial.next('hello', 'certificate')
@@ -218,7 +219,7 @@ function enrolment(signed: { invite: Uint8Array; name: string }, identity: Ident
   }
 }
 
-/** One connection for a short exchange of frames; its first failure ends it. */
+/** One connection for a short exchange of frames. Its first failure ends the connection. */
 interface DialOptions {
   readonly url: string
   readonly form: Form

@@ -2,7 +2,7 @@
  * Decides when a peer gives up a broker, and how long it waits before it dials again. Pure.
  *
  * A ping is sent when a frame got no reply for 2 seconds, or when a reply is overdue. Any frame proves that the
- * broker's event loop runs: then only its database is slow, which all brokers of a cluster share, so another broker
+ * broker's event loop runs. Then only the database is slow, which all brokers of a cluster share, so another broker
  * would be no faster. Without a frame the broker counts as gone. Dialling backs off with full jitter, so peers cut off
  * together don't come back together.
  */
@@ -12,7 +12,7 @@ import type { Millis } from '@sealpost/std'
 const OVERDUE_AFTER_MS = 2_000
 /** The time from the ping to the first check without a reply. A ping waits at the broker behind earlier frames. */
 const ANSWER_WITHIN_MS = 4_500
-/** Between two checks, a process that was busy reads what has arrived. */
+/** The time between two checks, in which a process that was busy reads frames that have arrived. */
 const SECOND_LOOK_MS = 250
 /** A slower pong, or one in a younger session, does not prove that the link is fast. */
 const PROMPT_MS = 2_000
@@ -57,7 +57,7 @@ export class Liveness {
     this.#wait = NONE
   }
 
-  /** `isOwed`: the broker owes a reply. `ping`: send one. `gone`: the session is over. */
+  /** `isOwed`: the broker owes a reply. Returns `ping` if a ping must be sent and `gone` if the session is over. */
   look(nowMs: Millis, isOwed: boolean): 'alive' | 'ping' | 'gone' {
     if (nowMs < this.wakeAtMs(isOwed)) return 'alive'
     if (this.#wait.name === 'none') {
@@ -72,7 +72,7 @@ export class Liveness {
     return 'gone'
   }
 
-  /** The time of the next `look`. */
+  /** Returns the time of the next `look`. */
   wakeAtMs(isOwed: boolean): Millis {
     const wait = this.#wait
     if (wait.name === 'pinged') return wait.atMs + this.#answerWithinMs
@@ -95,11 +95,11 @@ export class Liveness {
 const BACKOFF_BASE_MS = 500
 export const BACKOFF_MAX_MS = 30_000
 /**
- * In the first minute of an outage, about the length of a restart, a waiting peer returns within this time of the
- * broker. A busy broker spreads a herd by naming a retry-after, which has its own bound below.
+ * In the first minute of an outage, about the length of a restart, a waiting peer reconnects within this time after the
+ * broker is back. A busy broker spreads a herd by naming a retry-after, which has its own bound below.
  */
 export const BRIEF_MAX_MS = 5_000
-/** With waits of 2.5 seconds on average, these are about one minute. */
+/** With an average wait of 2.5 seconds, this number of failures takes about one minute. */
 const BRIEF_FAILURES = 24
 /** A broker may name a longer time than our own bound, but not an effectively infinite one. */
 export const HINT_MAX_MS = 10 * 60_000
@@ -110,7 +110,7 @@ export function backoffMs(failures: number, random: () => number): Millis {
   return Math.min(most, spreadMs(failures)) * random()
 }
 
-/** Added to the time that the broker named, after this many consecutive deferrals. */
+/** Returns the time to add to the broker's retry-after, after this number of consecutive deferrals. */
 export function putOffMs(putOffs: number, random: () => number): Millis {
   return Math.min(BACKOFF_MAX_MS, spreadMs(putOffs)) * random()
 }

@@ -1,4 +1,4 @@
-/** How a store keeps group messages across processes of a peer. */
+/** Tests how a store keeps group messages across processes of a peer. */
 import { changeGroup, createGroup, type GroupStatement, generateIdentity, type Note, ready } from '@sealpost/identity'
 import type { ClientFrame, FrameOf } from '@sealpost/protocol'
 import { beforeAll, expect, test } from 'vitest'
@@ -12,7 +12,7 @@ import type { GroupSendOptions } from './groups.ts'
 
 beforeAll(() => ready())
 
-/** A broker that knows one group, and handles broadcasts as the test decides. */
+/** Returns a broker that knows one group and handles broadcasts as the test decides. */
 function world() {
   const broker = new TestingBroker()
   const [ann, bob, cat, dan] = Array.from({ length: 4 }, generateIdentity)

@@ -14,7 +14,7 @@ const to = (posts: readonly OutgoingMessage[]) => numbers(posts.map((post) => po
 const receipt = {} as Receipt
 const stale = () => refusedBy('stale_roster')
 
-/** A test setup with one group of three members. */
+/** Returns a test setup with one group of three members. */
 function crew() {
   const world = groupWorld()
   const group = world.crypto.create({ name: 'crew', members: [peer(1), peer(2), peer(3)] })

@@ -1,6 +1,6 @@
 /**
- * Statements of groups or of pools, verified by their owners' signatures. A broker hands them out and can withhold the
- * newest one; it can neither forge one nor return to an older one unnoticed: that is reported as tampering. Pure and
+ * Caches statements of groups or pools, verified by their owners' signatures. A broker can withhold the newest
+ * statement. It can neither forge one nor return to an older one unnoticed, which is reported as tampering. Pure and
  * synchronous.
  */
 import { type GroupStatement, isGroupEnded, type PoolStatement } from '@sealpost/identity'
@@ -19,7 +19,7 @@ export interface StatementCachePorts<Id extends string, Statement> {
   /** Requests the statements after this id. Reply: `listed`, or `close`. */
   readonly ask: (after: Id) => void
   readonly tampered: (id: Id | null, reason: StatementTamper) => void
-  /** The statement is new, or replaces an older one. */
+  /** Called when the statement is new or replaces an older one. */
   readonly changed?: (statement: Statement, isNew: boolean) => void
 }
 
@@ -32,7 +32,7 @@ export abstract class StatementCache<Id extends string, Statement extends { read
   /** The epochs known when the current read began. Older replies are rollbacks. */
   #floor: ReadonlyMap<Id, number> | null = null
   #waiters: Waiter[] = []
-  /** Waiters that came during a read, which may have passed their statements. */
+  /** Waiters that arrived during a read, which may already be past their statements. */
   #nextWaiters: Waiter[] = []
 
   constructor(ports: StatementCachePorts<Id, Statement>) {
@@ -47,7 +47,7 @@ export abstract class StatementCache<Id extends string, Statement extends { read
     return this.#known.get(id)
   }
 
-  /** Reads all statements again and then calls back: in the next session, if there is none now. */
+  /** Reads all statements again, in the next session if there is none now, and then calls back. */
   refresh(done: Waiter): void {
     if (this.#floor) this.#nextWaiters.push(done)
     else {
@@ -68,7 +68,7 @@ export abstract class StatementCache<Id extends string, Statement extends { read
     for (const waiter of done) waiter(null)
   }
 
-  /** No replies will arrive any more. */
+  /** Call when no more replies will arrive. */
   close(error: SealpostError): void {
     const waiters = [...this.#waiters, ...this.#nextWaiters]
     this.#waiters = []
@@ -77,7 +77,7 @@ export abstract class StatementCache<Id extends string, Statement extends { read
     for (const waiter of waiters) waiter(error)
   }
 
-  /** The broker reports, unasked, that these changed. */
+  /** Call when the broker reports changed statements without a request. */
   pushed(statements: readonly Uint8Array[]): void {
     for (const bytes of statements) this.#take(bytes, null)
   }
@@ -120,7 +120,7 @@ export interface GroupStatementsPorts {
   readonly emit: (event: PeerEvent) => void
   /** Requests the statements after this id. Reply: `listed`, or `close`. */
   readonly ask: (after: GroupId) => void
-  /** The group is new, has changed, or has ended. */
+  /** Called when the group is new, has changed, or has ended. */
   readonly changed: (group: GroupStatement) => void
 }
 
@@ -146,7 +146,7 @@ export class GroupStatements extends StatementCache<GroupId, GroupStatement> {
     super.refresh(done)
   }
 
-  /** This session missed changes made during others. */
+  /** Reads the statements again, because this session missed changes made between sessions. */
   connected(): void {
     if (this.#isUsed && !this.isReading) this.begin()
   }

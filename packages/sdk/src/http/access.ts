@@ -192,7 +192,7 @@ const ANSWER_WITHIN_MS = 8_000
 const BYTES_PER_MS = 16
 /** The maximum time between two reads of a response. */
 const STALL_MS = 20_000
-/** The broker has revoked the token, or it has expired. */
+/** The time limit for revoking the tokens in `close`. */
 export const GIVE_BACK_WITHIN_MS = 1_000
 
 interface Answering extends Omit<RequestInit, 'signal'>, Limits {}

@@ -1,4 +1,4 @@
-/** A broker that gets too many token requests names a retry-after, which HTTP clients honour. */
+/** Tests that HTTP clients honour the retry-after of a broker that gets too many token requests. */
 import { generateIdentity, ready } from '@sealpost/identity'
 import type { MeshId, PeerKey } from '@sealpost/std'
 import { beforeAll, expect, test } from 'vitest'

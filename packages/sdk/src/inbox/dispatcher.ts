@@ -19,7 +19,7 @@ interface Reader {
 
 export interface DispatcherPorts {
   readonly emit: (event: PeerEvent) => void
-  /** The application processes a message, possibly for long. */
+  /** Called when the application begins to process a message, which may take long. */
   readonly hold: (message: Message) => void
 }
 
@@ -122,9 +122,9 @@ function isPromise(answer: unknown): answer is PromiseLike<unknown> {
 }
 
 /**
- * Deliveries returned to the broker unopened, because they could not be opened yet. Later deliveries of their lane are
- * deferred behind them; otherwise the first message of a lane could be handed out after the second (P6). Pure and
- * synchronous.
+ * Tracks deliveries that were returned to the broker because they could not be opened yet. Later deliveries of their
+ * lane are deferred behind them; otherwise the first message of a lane could be handed out after the second (P6). Pure
+ * and synchronous.
  */
 
 /** A delivery and its lane. Ids within a lane rise in the order of acceptance. */
@@ -175,13 +175,13 @@ export class Deferrals {
     return nowMs < dueAtMs ? dueAtMs - nowMs : Math.max(AGAIN_MS, nowMs - dueAtMs)
   }
 
-  /** It arrived again and could be opened, or it never can be. */
+  /** Call when the delivery arrived again and was opened, or can never be opened. */
   release(sender: PeerKey, id: DeliveryId): void {
     const offs = this.#senders.get(sender)
     if (offs?.delete(id) && offs.size === 0) this.#senders.delete(sender)
   }
 
-  /** Another incarnation of the broker renumbers its deliveries. */
+  /** Forgets all deliveries, because another incarnation of the database numbers them anew. */
   clear(): void {
     this.#senders.clear()
   }

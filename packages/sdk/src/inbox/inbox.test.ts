@@ -21,7 +21,7 @@ const arrival = (seq: number, sender = ALICE, streamId = STREAM): ArrivedMessage
 })
 
 const looseArrival = (no: number): ArrivedMessage => ({ ...arrival(no), stream: null, headerHash: null })
-/** A push as it looks after a redrive. */
+/** Returns a push as it looks after a redrive. */
 const redriven = (arrived: ArrivedMessage, times = 1): ArrivedMessage => ({
   ...arrived,
   ...{ deliveryId: (arrived.deliveryId + times * 1_000) as DeliveryId, attempt: 2 },

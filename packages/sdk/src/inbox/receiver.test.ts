@@ -6,7 +6,10 @@ import { TurnsScene } from '../test/turns.ts'
 import { GRACE_MS } from './dispatcher.ts'
 import { HOLD_MS } from './stream-order.ts'
 
-/** Bob has just requested all of Alice's keys; then she rotates again, and he may not ask for ten seconds. */
+/**
+ * Returns a scene in which Bob has just requested all of Alice's keys. Then she rotates again, and he may not ask for
+ * ten seconds.
+ */
 function turnedTwice(): TurnsScene {
   const scene = new TurnsScene()
   scene.turn()
@@ -119,7 +122,7 @@ describe('around a rotation of box keys', () => {
 })
 
 describe('behind a missing message', () => {
-  /** The third message waits for the second one, which never arrives. */
+  /** Returns a scene in which the third message waits for the second one, which never arrives. */
   function withHole(): TurnsScene {
     const scene = new TurnsScene()
     scene.turn()

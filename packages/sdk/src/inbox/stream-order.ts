@@ -1,10 +1,10 @@
 /**
- * The order of streams: which numbers were seen, whether each message follows the previous one, and messages held back
- * until an earlier one arrives. Pure and synchronous.
+ * Keeps the order of streams. It tracks which numbers were seen and whether each message follows the previous one, and
+ * holds messages back until an earlier one arrives. Pure and synchronous.
  *
  * A lane is what one sender sends at one priority. It can hold several streams: a sender begins a new one after a
- * refusal, and each of its processes has its own. All messages of a lane wait behind a held one, or one of a new stream
- * would overtake it (P6).
+ * refusal, and each of its processes has its own. All messages of a lane wait behind a held message; otherwise a
+ * message of a new stream would overtake it (P6).
  */
 
 import type { StreamPosition } from '@sealpost/identity'
@@ -49,7 +49,10 @@ export class ReorderBuffer<M extends InLane> {
   #held: Held<M>[] = []
   readonly #heldMax: number
 
-  /** `credit`: unsettled deliveries the broker may push. Held messages take a quarter at most, so that the missing one fits. */
+  /**
+   * `credit`: the maximum number of unsettled deliveries. Held messages take at most a quarter of it, so that there is
+   * room for the missing message.
+   */
   constructor(credit: number) {
     this.#heldMax = Math.min(HELD_MAX, credit >> 2)
   }
@@ -64,7 +67,7 @@ export class ReorderBuffer<M extends InLane> {
     return atMs
   }
 
-  /** Returns whether the message was held already, in which case this is another push of it. */
+  /** Returns whether the message was held already, in which case this call is for another push of it. */
   hold(message: M, byteCount: number, nowMs: Millis): boolean {
     const lane = laneOf(message)
     const at = this.#held.findIndex((held) => held.lane === lane && held.message.envelopeId === message.envelopeId)
@@ -73,14 +76,17 @@ export class ReorderBuffer<M extends InLane> {
     return at >= 0
   }
 
-  /** Takes the first held message of this one's lane if it may be handed out. */
+  /** Takes the first held message in the lane of `of` if it may be handed out. */
   takeNext(of: M, mayPass: (message: M) => boolean): M | undefined {
     const lane = laneOf(of)
     const first = this.#held.find((held) => held.lane === lane)
     return first && mayPass(first.message) ? this.#take((held) => held === first)[0] : undefined
   }
 
-  /** Takes messages held for `HOLD_MS` and those that precede them, in order; while a bound is exceeded, the oldest lanes whole. */
+  /**
+   * Takes messages held for `HOLD_MS` and those that precede them, in order; while a bound is exceeded, takes the
+   * oldest lanes whole.
+   */
   takeDue(nowMs: Millis): M[] {
     const taken = this.#take(({ lane }, at) =>
       this.#held.some((later, i) => i >= at && later.lane === lane && nowMs >= later.dueAtMs),
@@ -92,7 +98,7 @@ export class ReorderBuffer<M extends InLane> {
     return taken
   }
 
-  /** Call it when the session ends: the broker pushes these messages again in the next one. */
+  /** Call when the session ends. The broker pushes these messages again in the next one. */
   clear(): void {
     this.#held = []
   }
@@ -109,9 +115,9 @@ export class ReorderBuffer<M extends InLane> {
   }
 
   /**
-   * Returns the position: in its stream by number, which the sender has sealed, and among other streams of its lane by
-   * delivery id, which rises in the order of acceptance. A broker that sends wrong ids cannot change the order of a
-   * stream.
+   * Returns the position of a message. Within its stream, the number that the sender sealed decides; among the streams
+   * of a lane, the delivery id decides, which rises in the order of acceptance. A broker that sends wrong ids cannot
+   * change the order of a stream.
    */
   #placeOf({ deliveryId, stream }: M, lane: string): number {
     const { streamId, seq } = stream!
@@ -130,13 +136,13 @@ export class ReorderBuffer<M extends InLane> {
 const laneOf = ({ sender, priority }: InLane): string => sender + priority
 
 /**
- * The seen numbers of one stream, as ranges: a stream without holes is one range however long it is. Numbers before the
- * first one seen are unknown: an earlier process may have left them, so they count as new, once.
+ * Tracks the seen numbers of one stream as ranges. A stream without gaps is one range, however long. Numbers before the
+ * first one seen are unknown, because an earlier process may have left them, so each counts as new once.
  */
 
 /**
- * A recipient's queue holds 10,000 messages by default, so there can't be more holes than that. Beyond the maximum, the
- * oldest hole counts as seen.
+ * A recipient's queue holds 10,000 messages by default, so there can't be more gaps than that. Beyond the maximum, the
+ * oldest gap counts as seen.
  */
 const RANGES_MAX = 16_384
 
@@ -232,12 +238,14 @@ export function addBounded<T>(set: Set<T>, item: T, max: number): T | undefined 
 }
 
 /**
- * The newest link of one stream. Each envelope names the hash of the previous header, so two envelopes for one position
- * are detected. Either someone stole a box key and writes in its owner's name, or the sender was restored from a copy.
- * Only this process's messages are tracked.
+ * Tracks the newest link of one stream. Each envelope names the hash of the previous header, so two envelopes for one
+ * position are detected. Either someone stole a box key and writes in its owner's name, or the sender was restored from
+ * a copy. Only this process's messages are tracked.
  */
 
-/** `taken`: another envelope has its position. `forked`: it does not follow the envelope received before it. */
+/**
+ * `taken`: another envelope has the same position. `forked`: the envelope does not follow the one received before it.
+ */
 type ChainVerdict = 'sound' | 'taken' | 'forked'
 
 export class HashChain {

@@ -1,9 +1,9 @@
 /**
- * The highest epoch seen of each peer's box key. A directory that hands out an older key has rolled back, possibly to a
- * stolen one, so nothing is sealed to it. Mail and spaces of a process can share one; with a store it outlives the
- * process.
+ * Remembers the highest epoch seen of each peer's box key. A directory that hands out an older key has rolled back,
+ * possibly to a stolen one, so nothing is sealed to that key. Mail and spaces of a process can share this memory; with
+ * a store it outlives the process.
  *
- * Keys of the first epoch are not recorded: there is none before them. The memory has no bound, since a broker could
+ * Keys of the first epoch are not recorded: no earlier epoch exists. The memory has no bound, since a broker could
  * otherwise evict entries by inventing peers; a peer that has rotated costs about 120 bytes.
  */
 
@@ -74,7 +74,7 @@ export function keptKeyEpochs(
   return new KeyEpochs({ self, records, ...(writer && { keep: (key, record) => writer.put(key, () => record) }) })
 }
 
-/** Key epochs in a store of their own: `@sealpost/sdk/key-epochs`, for peers and spaces that share no process. */
+/** Key epochs in a separate store (`@sealpost/sdk/key-epochs`), for peers and spaces that share no process. */
 export class StoredKeyEpochs extends KeyEpochs implements AsyncDisposable {
   readonly #store: WriteBehindStore
 
@@ -118,7 +118,10 @@ export async function openKeyEpochs(
 
 /** Rotates a peer's own keys. @internal */
 export interface OwnKeys {
-  /** Signs the key, and opens mail with it from now on: others may seal to it before we learn that it is published. */
+  /**
+   * Signs the key, and opens mail with it from now on, because others may seal to it before we learn that it is
+   * published.
+   */
   bindNext(next: BoxKeys, notAfterMs: Millis): KeyBinding
   /** Seals with the key from now on. */
   activate(next: BoxKeys): void
@@ -130,7 +133,10 @@ export interface OwnKeys {
 /** Key bindings are not renewed automatically, and a peer with an expired binding gets no mail. @internal */
 export const BINDING_MS = 10 * 365 * 24 * 3600_000
 
-/** May be repeated after a lost reply, with the same key. @throws SealpostError `stale_epoch`, `key_refused` @internal */
+/**
+ * Publishes the next box key. The call may be repeated with the same key after a lost reply. @throws SealpostError
+ * `stale_epoch`, `key_refused` @internal
+ */
 export async function rotateBoxKey(ask: RequestBroker, own: OwnKeys, next: BoxKeys): Promise<void> {
   const { boxKey, boxEpoch, notAfterMs, signature } = own.bindNext(next, Date.now() + BINDING_MS)
   const { outcome } = await ask({ type: 'bind', boxKey, boxEpoch, notAfterMs, signature })

@@ -1,4 +1,4 @@
-/** Key files, for applications that have the SDK alone: `@sealpost/sdk/key-file`. Not for browsers. */
+/** Exports key files for applications that have the SDK alone: `@sealpost/sdk/key-file`. Not for browsers. */
 export {
   beginBoxKeyRotation,
   completeBoxKeyRotation,

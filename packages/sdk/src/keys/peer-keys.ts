@@ -1,6 +1,6 @@
 /**
- * The keys of other peers in the engine: the directory, lookups that wait for it, and opening mail with its keys. Pure
- * and synchronous.
+ * Handles the keys of other peers in the engine: the directory, lookups that wait for it, and opening mail with its
+ * keys. Pure and synchronous.
  */
 import type { FrameOf } from '@sealpost/protocol'
 import { type EnvelopeId, type Millis, type PeerKey, toHex } from '@sealpost/std'
@@ -21,12 +21,12 @@ export interface PeerKeysPorts {
   /** Returns the current identity key for a former one. */
   readonly current: (peer: PeerKey) => PeerKey
   readonly self: PeerKey
-  /** The directory names a box key of this peer that it does not hold. */
+  /** Called when the directory names a box key of this peer that this peer does not hold. */
   readonly ownKeyMissing: (error: SealpostError) => void
   readonly emit: (event: PeerEvent) => void
-  /** The peer's key is known: waiting messages continue. */
+  /** Called when the peer's key is known, so that waiting messages continue. */
   readonly unlock: (peer: PeerKey) => void
-  /** The peer has no trusted key. */
+  /** Called when the peer has no trusted key. */
   readonly refuse: (peer: PeerKey, error: SealpostError) => void
   readonly flushSoon: () => void
 }
@@ -56,7 +56,7 @@ export class PeerKeys implements EnginePart {
     })
   }
 
-  /** The peer's checked box key, from memory or from the broker's directory. */
+  /** Looks up the peer's checked box key, in memory or in the broker's directory. */
   lookup(peer: PeerKey, waiter: KeyWaiter, nowMs: Millis): void {
     const known = this.directory.find(peer, nowMs)
     if (known) return waiter.found(known)
@@ -81,7 +81,7 @@ export class PeerKeys implements EnginePart {
     lookup(now, { found, refused: missed })
   }
 
-  /** The broker reports newer keys of these peers than in its earlier replies. */
+  /** Call when the broker reports newer keys for these peers than in its earlier replies. */
   rebound({ peers }: FrameOf<'rebound'>): void {
     this.directory.rebound(peers)
     this.#ports.flushSoon()
@@ -138,8 +138,8 @@ function ownKeyMissing(boxEpoch: number): SealpostError {
 }
 
 /**
- * Ids of envelopes: UUID v7 (RFC 9562, 5.7) with a 32-bit counter after the milliseconds, so ids ascend even if the
- * clock is set back. A third of the library's size in a browser.
+ * Returns a generator of envelope ids: UUID v7 (RFC 9562, 5.7) with a 32-bit counter after the milliseconds, so that
+ * ids ascend even if the clock is set back. In a browser it has a third of the size of the `uuid` library.
  */
 export function envelopeIds(now: () => Millis = Date.now): () => EnvelopeId {
   const bytes = new Uint8Array(16)
@@ -172,9 +172,12 @@ export interface EnvelopeOpenerPorts {
   readonly crypto: Pick<CryptoPort, 'open' | 'lacksBoxKey'>
   readonly keys: KeyDirectory
   readonly self: PeerKey
-  /** The directory names a box key of this peer that it does not hold. No mail sealed to it may be rejected. */
+  /**
+   * Called when the directory names a box key of this peer that this peer does not hold. No mail sealed to it may be
+   * rejected.
+   */
   readonly ownKeyMissing: (boxEpoch: number) => void
-  /** Waiting mail of this sender may be tried again. */
+  /** Called when waiting mail from this sender may be tried again. */
   readonly unlock: (sender: PeerKey) => void
 }
 

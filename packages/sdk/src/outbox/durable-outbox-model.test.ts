@@ -1,6 +1,6 @@
 /**
- * The outbox with a store, a broker that refuses and loses replies, and a process that dies at any moment: the broker
- * stores each stored post once, in order, over all processes.
+ * Tests the outbox with a store, against a broker that refuses and loses replies, in a process that dies at any moment.
+ * The broker must store each stored post once, in order, over all processes.
  */
 
 import type { FrameOf, Priority } from '@sealpost/protocol'
@@ -110,7 +110,7 @@ class Run {
     this.flush()
   }
 
-  /** No more faults: everything still known must be stored. */
+  /** Stops all faults. Everything still known must then be stored. */
   finish(): void {
     this.take({ do: 'cut' })
     for (let round = 0; round < 500 && !(this.world.outbox.pendingCount === 0 && this.writer.isIdle); round++) {
@@ -122,7 +122,7 @@ class Run {
     }
   }
 
-  /** The bodies at the broker, and the posted bodies without those that may be missing. */
+  /** Checks that the bodies at the broker equal the posted bodies without those that may be missing. */
   check(): void {
     expect(this.world.outbox.pendingCount).toBe(0)
     expect([...this.records.keys()]).toEqual([])
@@ -167,7 +167,7 @@ class Run {
     if (this.answersTooSoon) this.writer.written()
   }
 
-  /** The store contains everything that the broker gets, byte for byte. */
+  /** Checks that the store contains everything that the broker gets, byte for byte. */
   private checkKept({ envelopeId, envelope }: SendItem): void {
     if (this.answersTooSoon) return
     const record = [...this.records.values()].find((each) => each.kind === 'sealed' && each.envelopeId === envelopeId)

@@ -1,4 +1,4 @@
-/** The outbox against a broker that randomly refuses, loses replies and breaks sessions. */
+/** Tests the outbox against a broker that randomly refuses, loses replies and breaks sessions. */
 
 import type { FrameOf, Priority } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
@@ -95,7 +95,7 @@ class Run {
     this.wire.push(...this.world.take(this.nowMs))
   }
 
-  /** No more faults: everything must get a reply. */
+  /** Stops all faults. Everything must then get a reply. */
   finish(): void {
     for (let round = 0; round < 500 && this.world.outbox.pendingCount > 0; round++) {
       this.take({ do: 'deliver', refuseShare: 0 })

@@ -1,6 +1,6 @@
 /**
- * The durable half of the outbox: maps posts to records of the store. A post sealed at once is stored sealed; a waiting
- * one is stored with its body, and once more when it is sealed.
+ * Implements the durable half of the outbox, which maps posts to store records. A post sealed at once is stored sealed.
+ * A waiting post is stored with its body, and again when it is sealed.
  *
  * The next process does not continue streams: a store that was copied or restored from a backup would give one position
  * of a stream to two messages, and the recipient would drop the second as seen.
@@ -11,7 +11,7 @@ import { SealpostError } from '../errors.ts'
 import type { OutboxRecord, SealedRecord, SharedBodyRecord, StoreRecord, StoreWriter } from '../stores/store.ts'
 import type { GroupMessage, OutboxEntry, OutgoingMessage, OutgoingTerms } from './lane.ts'
 
-/** Stored bodies of group messages: each once, as long as one of its envelopes waits or is owed to a member. */
+/** Stores each body of a group message once, as long as one of its envelopes waits or is owed to a member. */
 export class SharedBodyStore {
   readonly #writer: StoreWriter
   /** Bodies that an earlier process stored, by id: one shared object per message. */
@@ -47,7 +47,7 @@ export class SharedBodyStore {
     }
   }
 
-  /** Stores its current state, or deletes it if nobody needs it. */
+  /** Stores the message's current state, or deletes it if no post needs it. */
   keep(message: GroupMessage): void {
     const key = `group ${message.bodyId}`
     if (this.#posts.has(message.bodyId) || message.owed.size > 0) this.#writer.put(key, () => recordOf(message))
@@ -85,7 +85,7 @@ function messageOf({ kind: _, owed, recordBytes = 0, bytes, ...facts }: SharedBo
 /** A post as the outbox has it with a store. */
 export interface PersistedMessage extends OutgoingMessage {
   readonly outboxNo: number
-  /** Its record is on disk. */
+  /** Whether its record is on disk. */
   isKept: boolean
 }
 
@@ -145,7 +145,7 @@ export class PersistentOutbox {
     this.#writer.put(keyOf(post.outboxNo), () => record, then)
   }
 
-  /** The post has its final reply. */
+  /** Deletes the record of a post that has its final reply. */
   done(post: OutgoingMessage): void {
     this.#writer.remove(keyOf((post as PersistedMessage).outboxNo))
     if (post.message) this.bodies.release(post.message)

@@ -1,4 +1,4 @@
-/** Messages to pools: for which members they are sealed while the pool changes. */
+/** Tests for which members messages to pools are sealed while the pool changes. */
 import type { PoolStatement } from '@sealpost/identity'
 import { readBoxes } from '@sealpost/protocol'
 import type { MeshId, PeerKey, PoolId } from '@sealpost/std'

@@ -1,7 +1,7 @@
 /**
- * Messages to pools, from the call to the broker's reply. Each is sealed once, with a box for every member whose key is
- * available. A pool has no order, so no message waits for another: one that was refused temporarily is resent after a
- * while, and one without a reply when a session ends is resent in the next. Pure and synchronous.
+ * Sends messages to pools, from the call to the broker's reply. Each is sealed once, with a box for every member whose
+ * key is available. A pool has no order, so no message waits for another. A message that was refused temporarily is
+ * resent after a while; a message without a reply when a session ends is resent in the next. Pure and synchronous.
  */
 import { type Correspondent, isPoolEnded, type PoolStatement } from '@sealpost/identity'
 import {
@@ -47,10 +47,10 @@ export interface PoolSenderPorts {
 
 interface Entry {
   readonly send: PoolSend
-  /** It was already sealed again after a change of the pool; this happens at most once. */
+  /** Whether it was already sealed again after a change to the pool, which happens at most once. */
   isSecond: boolean
   state: 'preparing' | 'waiting' | 'said' | 'done'
-  /** The statement whose members it was sealed for. */
+  /** The statement that names the members it was sealed for. */
   pool: PoolStatement | null
   readers: readonly Correspondent[]
   sealed: Sealed | null
@@ -61,7 +61,9 @@ interface Sealed {
   readonly admittedAtMs: Millis
   /** Not sent before this time; Infinity while a reply is owed. */
   dueAtMs: Millis
-  /** A reply was lost, by the network or the broker, so it is resent whatever became of the pool. */
+  /**
+   * Whether a reply was lost by the network or the broker. If so, the message is resent even if the pool has changed.
+   */
   mayBeStored: boolean
   pauses: number
 }
@@ -244,7 +246,7 @@ export class PoolSender {
     this.#ports.counters[entry.state === 'said' ? 'resent' : 'sent'] += 1
     entry.state = 'said'
     sealed.dueAtMs = Infinity
-    // Refused as stale, a stored message would be sealed again and arrive twice.
+    // If a stored message were refused as stale, it would be sealed again and arrive twice.
     return sealed.mayBeStored ? { ...sealed.frame, rosterEpoch: 0 } : sealed.frame
   }
 
@@ -281,8 +283,8 @@ const unusableKeys = () =>
   new SealpostError('key_refused', 'The box keys of these members are invalid: no message can be sealed to them.')
 
 /**
- * The pools this peer works for. The broker forgets them with the session, so the joins are sent again in each; if the
- * owner removed this peer from a pool, an event reports it. Pure and synchronous.
+ * Keeps this peer joined to the pools that it works for. The broker forgets joins with the session, so they are sent
+ * again in each. If the owner removed this peer from a pool, an event reports that. Pure and synchronous.
  */
 interface PoolJoinsPorts {
   readonly emit: (event: PeerEvent) => void
@@ -292,9 +294,9 @@ interface PoolJoinsPorts {
 interface Join {
   credit: number
   ref: number
-  /** The time in this session; Infinity: not requested yet. */
+  /** The time of the join request in this session; Infinity if it was not sent yet. */
   sentAtMs: Millis
-  /** The broker has confirmed the join in this session. */
+  /** Whether the broker has confirmed the join in this session. */
   isConfirmed: boolean
   waiters: Waiter[]
 }
@@ -333,7 +335,7 @@ export class PoolJoins {
     this.#ports.flushSoon()
   }
 
-  /** Messages that this peer holds go to others as soon as the broker receives this. */
+  /** Leaves the pool. Messages that this peer holds go to others as soon as the broker receives the request. */
   leave(poolId: PoolId): void {
     const seat = this.#seats.get(poolId)
     if (!seat) return
@@ -343,7 +345,7 @@ export class PoolJoins {
     for (const waiter of seat.waiters) waiter.refused(new SealpostError('closed', 'This peer has left the pool.'))
   }
 
-  /** Everything it held ended with the session. */
+  /** Call when the session has ended. Messages that this peer held go to others. */
   disconnected(): void {
     this.#leaving = []
     for (const seat of this.#seats.values()) {

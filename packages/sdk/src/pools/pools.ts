@@ -1,5 +1,5 @@
 /**
- * Pools, from the application's view: one of several peers takes each message. The owner's signature decides
+ * Implements pools as the application sees them. One of several peers takes each message. The owner's signature decides
  * membership.
  */
 import { isMemberListName, isPoolEnded, type PoolStatement } from '@sealpost/identity'
@@ -220,7 +220,7 @@ export class Pool extends MemberList<PoolStatement> {
   }
 
   /**
-   * Ends it for good. Later sends fail with `unknown_pool`, and messages that wait for a member expire.
+   * Ends the pool for good. Later sends fail with `unknown_pool`, and messages that wait for a member expire.
    * @throws SealpostError `not_owner`
    * @example await pool.delete()
    */
@@ -229,10 +229,10 @@ export class Pool extends MemberList<PoolStatement> {
   }
 
   /**
-   * Sends to whichever member is free; the message is sealed for all of them. Resolves when the broker has stored it
-   * durably. It has no order with others and is not stored locally: if the process dies before it resolves, it may or
-   * may not have been sent.
-   * @throws SealpostError as `Peer.send`; `unknown_pool`
+   * Sends to a member that is free. The message is sealed for all members. Resolves when the broker has stored it
+   * durably. The message has no order relative to others and is not stored locally: if the process dies before the
+   * promise resolves, the message may or may not have been sent.
+   * @throws SealpostError `unknown_pool`, and whatever `Peer.send` throws
    * @example await pool.send('for one of you')
    */
   send(body: Uint8Array | string, options: PoolSendOptions = {}): Promise<Receipt> {
@@ -254,9 +254,9 @@ export class Pool extends MemberList<PoolStatement> {
   }
 
   /**
-   * Accepts messages of this pool from now on, in every session. They arrive like others, with `message.pool`. One
-   * member at a time has each message; one that this peer does not settle goes to another member when its session ends.
-   * `credit`: messages at a time; default 1.
+   * Accepts messages of this pool from now on, in every session. They arrive like other messages, with `message.pool`
+   * set. One member at a time holds each message. A message that this peer does not settle goes to another member when
+   * the session ends. `credit`: the maximum number of messages at a time; default 1.
    * @throws SealpostError `not_in_pool`, `unknown_pool`, `too_many_pools`
    * @example await pool.join({ credit: 2 })
    */

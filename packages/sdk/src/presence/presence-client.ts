@@ -1,6 +1,6 @@
 /**
- * Presence and ephemeral messages, which reach connected peers and are never stored. The broker forgets this peer's
- * status and subscription with the session, so both are sent again in each. Pure and synchronous.
+ * Handles presence and ephemeral messages, which reach connected peers and are never stored. The broker forgets this
+ * peer's status and subscription with the session, so both are sent again in each session. Pure and synchronous.
  */
 import { AVAILABILITIES, type Availability, BODY_BYTES_MAX, type FrameOf, SUMMARY_MAX } from '@sealpost/protocol'
 import { type EnvelopeId, isHex, type Millis, type PeerKey } from '@sealpost/std'
@@ -23,7 +23,7 @@ export interface Status {
   readonly availability: Availability
   /** Up to 120 characters of printable ASCII, for subscribers. The broker can read it. */
   readonly summary?: string
-  /** Senders get no report that their mail was pushed to this peer or settled. */
+  /** Whether senders get no receipts for mail that was pushed to this peer or settled. */
   readonly declinesReceipts?: boolean
 }
 
@@ -45,7 +45,10 @@ export class PresenceClient implements EnginePart {
     this.#isStatusSaid = false
   }
 
-  /** Without a subscription the known presence grows outdated, so a new one begins with the broker's next report. */
+  /**
+   * Subscribes or unsubscribes. Without a subscription the known presence becomes outdated, so a new one begins with
+   * the broker's next report.
+   */
   watch(isWatching: boolean): void {
     if (isWatching === this.#isWatching) return
     this.#isWatching = isWatching
@@ -58,7 +61,7 @@ export class PresenceClient implements EnginePart {
     this.#isWatched = false
   }
 
-  /** Nobody's presence is known until the next session. */
+  /** Call when the session has ended. No presence is known until the next one. */
   disconnected(): void {
     for (const entry of this.presence.values()) if (entry.isOnline) this.#note({ ...entry, isOnline: false })
   }
@@ -118,7 +121,7 @@ interface Unsealed {
   readonly body: Uint8Array
 }
 
-/** Per peer, while its key is requested. */
+/** The maximum number of messages that wait per peer while its key is requested. */
 const PARKED_MAX = 64
 /** The number of ids remembered, so that a repeated message is delivered once. */
 const RECEIVED_MAX = 4_096
@@ -140,7 +143,7 @@ export class EphemeralClient implements EnginePart {
     this.#ports = ports
   }
 
-  /** Returns the id by which `ephemeralFailed` names it. @throws SealpostError `body_too_large` */
+  /** Returns the id by which `ephemeralFailed` names the message. @throws SealpostError `body_too_large` */
   send(to: PeerKey, body: Uint8Array, nowMs: Millis): EnvelopeId {
     if (body.length > BODY_BYTES_MAX)
       throw new SealpostError('body_too_large', `A body can have at most ${BODY_BYTES_MAX} bytes.`)
@@ -159,13 +162,13 @@ export class EphemeralClient implements EnginePart {
     for (const { envelopeId, code } of items) this.#lost(envelopeId, code)
   }
 
-  /** The peer's key has arrived. */
+  /** Call when the peer's key has arrived. */
   unlock(peer: PeerKey, nowMs: Millis): void {
     for (const message of take(this.#unsealed, peer)) this.#seal(message, nowMs)
     this.received(take(this.#unopened, peer), nowMs)
   }
 
-  /** No trusted key has arrived. */
+  /** Call when the peer has no trusted key. */
   refuse(peer: PeerKey, code: SealpostCode): void {
     this.#unopened.delete(peer)
     for (const { envelopeId } of take(this.#unsealed, peer)) this.#lost(envelopeId, code)

@@ -1,5 +1,5 @@
 /**
- * Requests to the broker and to other peers.
+ * Sends requests to the broker and to other peers.
  *
  * The reply to a broker request is one frame. A request stays open until its reply arrives. It is repeated in the next
  * session, and also after a while without a reply, for example if the broker's database is unavailable. So every
@@ -44,7 +44,7 @@ export interface ReplyHandler<Type extends BrokerRequestType = BrokerRequestType
 interface OpenBrokerRequest {
   readonly frame: FrameOf<BrokerRequestType>
   readonly handler: ReplyHandler
-  /** The time in this session; Infinity: not sent yet. */
+  /** The time of the request in this session; Infinity if it was not sent yet. */
   sentAtMs: Millis
 }
 
@@ -80,7 +80,7 @@ export class BrokerRequests implements EnginePart {
     return atMs
   }
 
-  /** Ignores a reply without an open request, or of another type than requested. */
+  /** Ignores a reply without an open request, or of a type that was not requested. */
   replied(answer: Extract<ServerFrame, BrokerReplyTo<BrokerRequestType>>): void {
     const open = this.#open.get(answer.ref)
     if (!open || REPLIES[open.frame.type] !== answer.type) return
@@ -88,7 +88,7 @@ export class BrokerRequests implements EnginePart {
     open.handler.replied(answer)
   }
 
-  /** The session ended, and its requests with it. */
+  /** Call when the session has ended, and its requests with it. */
   disconnected(): void {
     for (const open of this.#open.values()) open.sentAtMs = Infinity
   }
@@ -99,10 +99,7 @@ export class BrokerRequests implements EnginePart {
   }
 }
 
-/**
- * A member of the mesh as its broker reports it, and an admin's operations. Names and roles come from the broker,
- * unsigned.
- */
+/** A member of the mesh as the broker reports it. Names and roles come from the broker, unsigned. */
 export interface MemberEntry {
   readonly peer: PeerKey
   /** Display name; empty for none. It is no identity: compare fingerprints. */
@@ -207,13 +204,13 @@ interface OpenPeerRequest extends Pick<PeerRequest, 'to' | 'replied' | 'refused'
 }
 
 /**
- * Requests to other peers that wait for a reply. A reply names the envelope of its request inside its box, so only the
- * requested peer can have written it. Pure and synchronous.
+ * Tracks requests to other peers that wait for a reply. A reply names the envelope of its request inside its box, so
+ * only the requested peer can have written it. Pure and synchronous.
  */
 export class PeerRequests {
   readonly #open = new Set<OpenPeerRequest>()
   readonly #sealed = new Map<EnvelopeId, OpenPeerRequest>()
-  /** A time at or before the next deadline, cached because it is read with every frame. */
+  /** A time at or before the next deadline. It is cached because it is read with every frame. */
   wakeAtMs: Millis = Infinity
 
   readonly #current: (peer: PeerKey) => PeerKey
@@ -244,7 +241,7 @@ export class PeerRequests {
     }
   }
 
-  /** Returns whether this message replies to an open request, and if so passes it on. */
+  /** Returns whether this message replies to an open request, and if so passes the message to the requester. */
   take(message: Message): boolean {
     const { inReplyTo, sender } = message
     const open = inReplyTo && this.#sealed.get(inReplyTo)

@@ -1,6 +1,6 @@
 /**
- * Requests to the broker as this peer: each carries a token, which is requested when there is none or it has expired.
- * Retryable failures are retried for a bounded time; others are thrown with the broker's code.
+ * Sends requests to the broker as this peer. Each carries a token, which is requested when there is none or it has
+ * expired. Retryable failures are retried for a bounded time; others are thrown with the broker's code.
  */
 import type { Millis } from '@sealpost/std'
 import { certificateErrorCode, certificateUntrusted } from '../connection/addresses.ts'
@@ -32,7 +32,10 @@ export interface Ask {
   readonly path: string
   readonly query?: Readonly<Record<string, string | number | undefined>>
   readonly body?: unknown
-  /** Not compressed, because the body is urgent, or sealed and therefore incompressible. Browsers ignore this. */
+  /**
+   * Whether the response must not be compressed, because it is urgent, or sealed and so incompressible. Browsers ignore
+   * this.
+   */
   readonly isAsItIs?: boolean
   /** The preferred media type; JSON by default. */
   readonly accept?: string
@@ -42,7 +45,7 @@ export interface Ask {
 }
 
 export interface AccessOptions {
-  /** How long a request is repeated while no address replies. */
+  /** The time for which a request is repeated while no address replies. */
   readonly patienceMs?: Millis | undefined
   /** Aborts every request and all waits between them. */
   readonly signal?: AbortSignal | undefined
@@ -77,7 +80,7 @@ export class Access {
 
   /**
    * Returns the response with its body unread.
-   * @throws SealpostError with the code of the broker; `connection_lost` if no address answers; `aborted`
+   * @throws SealpostError with the code of the broker; `connection_lost` if no address replies; `aborted`
    */
   ask(asked: Ask): Promise<Response> {
     return this.#repeat(asked, async (answer) => answer)
@@ -198,7 +201,7 @@ export class Access {
 interface Refusal {
   readonly error: SealpostError
   readonly retryAfterMs: Millis
-  /** The next address can be tried at once. */
+  /** Whether the next address can be tried at once. */
   readonly isElsewhere?: boolean
 }
 

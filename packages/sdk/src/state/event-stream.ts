@@ -18,7 +18,7 @@ export type StreamLine =
   | { readonly type: 'start'; readonly atUs: number | null; readonly lastSeq: number }
   | ({ readonly type: 'event' } & EventLine)
   | { readonly type: 'alive' }
-  /** `hasMore`: it was a page, and not the last one. */
+  /** `hasMore`: the response was a page, and not the last one. */
   | { readonly type: 'end'; readonly hasMore: boolean }
 
 export interface StreamQuery {
@@ -31,7 +31,8 @@ export interface StreamQuery {
 const LINE_CHARS_MAX = 512 * 1024
 
 /**
- * Ends with the response; the caller checks whether its last line was `end`. @throws SealpostError `answer_malformed`
+ * Yields the lines until the response ends. The caller checks whether its last line was `end`. @throws SealpostError
+ * `answer_malformed`
  */
 export async function* linesOf(answer: Response): AsyncGenerator<StreamLine> {
   if (!answer.body) throw answerMalformed()
@@ -77,7 +78,7 @@ export function whole(value: unknown): number {
 
 const TIME = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z$/
 
-/** Converts a number of microseconds since 1970, or RFC 3339 in UTC. */
+/** Converts a number of microseconds since 1970, or an RFC 3339 timestamp in UTC. */
 export function microseconds(value: unknown): number {
   if (typeof value === 'number') return whole(value)
   const [, seconds, fraction = ''] = TIME.exec(typeof value === 'string' ? value : '') ?? []
@@ -85,13 +86,13 @@ export function microseconds(value: unknown): number {
   return whole(ms * 1000 + Number(fraction.padEnd(6, '0')))
 }
 
-/** RFC 3339 in UTC with six digits. */
+/** Formats an RFC 3339 timestamp in UTC with six fractional digits. */
 export function timeText(us: number): string {
   const ms = Math.floor(us / 1000)
   return `${new Date(ms).toISOString().slice(0, -1)}${String(us - ms * 1000).padStart(3, '0')}Z`
 }
 
-/** Reads replies in lines, and resumes them after a cut, until the broker marks one as complete. */
+/** Reads replies line by line, and resumes them after a cut, until the broker marks one as complete. */
 export interface EventStreamPorts {
   readonly calls: { stream(question: StreamQuery): Promise<AsyncIterable<StreamLine>> }
   readonly pause: (tries: number, signal?: AbortSignal) => Promise<void>
@@ -104,7 +105,7 @@ interface Progress {
   query: StreamQuery['query']
   cuts: number
   isOver: boolean
-  /** The reply was a page, and there is another one. */
+  /** Whether the reply was a page, and there is another one. */
   hasMore: boolean
 }
 
@@ -157,8 +158,9 @@ const cutOff = (): SealpostError =>
   new SealpostError('connection_lost', 'The response was interrupted repeatedly.', { isRetryable: true })
 
 /**
- * The records of a long response, which are lines without base64: a byte 100, the length (including itself), five
- * fields, each after its number; the last record has no fields and says so with -1.
+ * The media type of long responses as records, which are lines without base64. A record is the byte 100, its length
+ * (including the length field), and five fields, each after its number. The last record has no fields, and -1 for their
+ * number.
  */
 export const RECORDS = 'application/octet-stream'
 
@@ -170,7 +172,8 @@ const END = -1
 const RECORD_BYTES_MAX = 256 * 1024
 
 /**
- * Ends with the response; the caller checks whether its last record was `end`. @throws SealpostError `answer_malformed`
+ * Yields the records until the response ends. The caller checks whether its last record was `end`. @throws
+ * SealpostError `answer_malformed`
  */
 export async function* recordsOf(answer: Response): AsyncGenerator<StreamLine> {
   if (!answer.body) throw answerMalformed()
@@ -217,7 +220,7 @@ function recordIn(bytes: Uint8Array): StreamLine {
   return { type: 'event', seq: wholeIn(seq), atUs: wholeIn(at), kind, value, body: kind === 3 ? body! : null }
 }
 
-/** Copies, so that one value an application keeps does not hold others in memory. */
+/** Copies each field, so that one value that an application keeps does not hold others in memory. */
 function fieldsIn(bytes: Uint8Array, view: DataView): (Uint8Array | null)[] {
   const fields: (Uint8Array | null)[] = []
   let at = 2

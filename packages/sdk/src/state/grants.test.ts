@@ -1,4 +1,4 @@
-/** Which members get which keys of a space, from whom, and when the key changes. */
+/** Tests which members get which keys of a space, from whom, and when the key changes. */
 import { expect, test } from 'vitest'
 import { MemoryStore } from '../stores/memory-store.ts'
 import { all, Space } from '../test/states.ts'

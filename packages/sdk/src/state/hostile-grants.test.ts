@@ -1,4 +1,4 @@
-/** Attacks of a hostile broker that try to give the keys of a space to someone who must not have them. */
+/** Tests attacks of a hostile broker that try to give the keys of a space to someone who must not have them. */
 import { generateBoxKeys, type Identity, NO_LINK, newSpaceKey, openGrant, sealGrant } from '@sealpost/identity'
 import { expect, test } from 'vitest'
 import { KeyEpochs } from '../keys/key-epochs.ts'
@@ -10,7 +10,7 @@ import { openState } from './index.ts'
 const code = (of: string) => expect.objectContaining({ code: of })
 const keyOf = ({ signing }: Identity) => signing.publicKey
 
-/** A group of three members that all have the first key; its broker keeps serving one of them after removal. */
+/** Returns a group of three members that all have the first key. The broker keeps serving one of them after removal. */
 async function crew(terms = {}) {
   const space = await Space.make(terms, { inGroup: 2 })
   const { broker } = space

@@ -1,4 +1,4 @@
-/** Attacks on state and history by a hostile broker. Members detect each of them. */
+/** Tests that members detect each attack of a hostile broker on state and history. */
 import {
   generateIdentity,
   hash256,
@@ -267,7 +267,7 @@ test('an author detects at its next read that the broker confirmed a change and 
   await caught(its.bob, its.bob.state.get('topic'), 'state_rolled_back')
 })
 
-/** From now on the event of this number contains another value. */
+/** Makes the event of this number contain another value from now on. */
 function replaced(its: Awaited<ReturnType<typeof world>>, seq: number): Member {
   its.broker.bend = (lines) => lines.map((line) => (line.seq === seq ? { ...line, value: lines[0]!.value } : line))
   return its.bob
@@ -353,7 +353,7 @@ test('keys granted by a non-member, to another member or for another space are r
     broker.give((bobsKeys as typeof stranger).signing.publicKey, box, 1)
     const bob = await space.open(bobsKeys)
     expect([bob.state.hasKeys, bob.told.map(({ type }) => type)]).toEqual([false, ['grant_forged']])
-    expect(broker.grants).toEqual([]) // A member must grant again.
+    expect(broker.grants).toEqual([]) // So a member must grant again.
   }
 })
 

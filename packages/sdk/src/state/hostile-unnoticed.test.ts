@@ -1,6 +1,6 @@
 /**
- * Attacks of a hostile broker on state and history that no member detects; the list in `docs/STATE.md` names these
- * tests. A test fails once the SDK detects its attack, and its row then moves to the other list.
+ * Tests attacks of a hostile broker on state and history that no member detects; the list in `docs/STATE.md` names
+ * these tests. A test fails once the SDK detects its attack, and its row then moves to the other list.
  */
 import type { Identity } from '@sealpost/identity'
 import { expect, test } from 'vitest'
@@ -106,7 +106,7 @@ test('a removed group member keeps reading while the newest statement is withhel
   await ann.state.set('topic', 'us two')
   expect((await bob.state.get('topic'))?.text()).toBe('us two')
   expect(ann.told).toEqual([])
-  // Once she has seen the newest statement, she detects a rollback, also in a later process with her store.
+  // Once she has seen the newest statement, she detects a rollback, even in a later process with her store.
   broker.group = newest
   await ann.state.maintainKeys()
   broker.group = withheld

@@ -1,4 +1,4 @@
-/** Shared state and history, separate from the core, so that a page loads it only if needed. */
+/** Exports shared state and history, separate from the core so that a page loads them only if needed. */
 import { type BoxKeys, type Identity, ready, type SpaceStatement, signSpace } from '@sealpost/identity'
 import type { GroupId, MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
@@ -40,13 +40,13 @@ export interface SpaceOptions {
 }
 
 export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
-  /** Box keys from before a rotation: for opening grants only. */
+  /** Box keys from before a rotation, used for opening grants only. */
   readonly formerBoxKeys?: readonly BoxKeys[]
   /** Former identity keys. */
   readonly formerKeys?: readonly PeerKey[]
   /**
-   * The required signer of the terms of a mesh's space. Default: the signer when it was first opened. For a group it is
-   * always the group's owner.
+   * The required signer of the terms of a mesh's space. Default: the signer when it was first opened. For a group, the
+   * signer is always the group's owner.
    */
   readonly owner?: PeerKey
   /**
@@ -57,8 +57,8 @@ export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
   readonly store?: PeerStore
   /**
    * The newest box key epochs seen: `peer.keyEpochs` of a peer of this process, or those of `openKeyEpochs`
-   * (`@sealpost/sdk/key-epochs`), so the space trusts no key that is older than one seen by mail. Default: `store`
-   * keeps those that the space sees.
+   * (`@sealpost/sdk/key-epochs`), so that the space trusts no key older than one seen in mail. Default: `store` saves
+   * the epochs that the space sees.
    */
   readonly keyEpochs?: KeyEpochs
   /** Pads values so that the length of key and value together is a multiple of this. Default 1: no padding. */
@@ -73,7 +73,10 @@ export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
 
 /** Options of the state's requests. */
 export interface StateRequestOptions {
-  /** How long a request is repeated while no address answers, before `connection_lost`. Default 1 minute. */
+  /**
+   * The time for which a request is repeated while no address replies, before it fails with `connection_lost`. Default
+   * 1 minute.
+   */
   readonly patienceMs?: Millis
   /** Aborts every request, including those of the opening: they fail with `aborted`. */
   readonly signal?: AbortSignal
@@ -83,8 +86,8 @@ const TEND_EVERY_MS = 30_000
 
 /**
  * Opens the state of a mesh or a group. Missing keys are requested again as needed.
- * @throws SealpostError `space_unknown` if its owner has set up none, or this peer does not belong to it;
- *   `space_forged`; `store_foreign`, `store_corrupt`; those of the broker
+ * @throws SealpostError `space_unknown` if the owner has set up no space or this peer does not belong to it;
+ * `space_forged`, `store_foreign`, `store_corrupt`, and the broker's refusals
  * @example await using state = await openState({ ...place, group: group.id })
  */
 export async function openState(options: OpenStateOptions): Promise<State> {
@@ -105,7 +108,8 @@ export async function openState(options: OpenStateOptions): Promise<State> {
 
 /**
  * Sets up a space, or changes its terms. The first member that opens it makes its keys.
- * @throws SealpostError `not_owner`: an admin may for a mesh, the owner for a group. `space_malformed`, `stale_epoch`
+ * @throws SealpostError `not_owner` unless the caller is an admin of the mesh or the group's owner; `space_malformed`,
+ * `stale_epoch`
  * @example await setSpace({ ...place, group: group.id }, { historyFor: 'all' })
  */
 export async function setSpace(
@@ -166,7 +170,7 @@ function partsOf(options: OpenStateOptions, records: readonly StoreRecord[]): St
   const { identity, meshId, formerBoxKeys = [], owner = null, bucketBytes = 1, onEvent, store = null } = options
   const { access, calls } = callsOf(options)
   const { spaceId } = calls
-  // In a microtask: an exception of the application must not end up in here.
+  // Runs in a microtask, because an exception of the application must not end up here.
   const tell = (told: TamperReport) => onEvent && queueMicrotask(() => onEvent({ ...told, spaceId }))
   const memory = new SpaceMemory(spaceId, store, records)
   const keep = memory.put.bind(memory)
@@ -190,7 +194,7 @@ function keepTending(
   if (tendEveryMs === 0) return
   const { wait, random } = { ...PORTS, ...ports }
   const next = async (): Promise<void> => {
-    // Random, so that members opened together don't all do it.
+    // The pause is random, so that members that open together don't all run at once.
     await wait(tendEveryMs * (0.5 + random()), stop.signal)
     await tending.run().catch(() => undefined)
     return next()

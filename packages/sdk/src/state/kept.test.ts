@@ -1,4 +1,4 @@
-/** Group messages in the history: members with the key of their time read them, and detect omitted ones. */
+/** Tests that members with the key of its epoch read a group message in the history, and detect omitted messages. */
 import { RECORD_BYTES_MAX, RECORD_NOTE_BYTES_MAX, sealBody } from '@sealpost/identity'
 import type { GroupId } from '@sealpost/std'
 import { expect, test } from 'vitest'
@@ -8,7 +8,7 @@ import type { HistoryMessage } from './space-reader.ts'
 const TERMS = { historyFor: 'joined', keepsMessages: true } as const
 const note = (space: Space) => ({ group: space.broker.spaceId as GroupId, groupEpoch: 1, thread: 'ab'.repeat(16) })
 
-/** The record as its member sends it and the broker stores it. */
+/** Adds a record as the member sends it and the broker stores it. */
 function say(space: Space, member: Member, text: string): void {
   seal(space, member, text).store()
 }

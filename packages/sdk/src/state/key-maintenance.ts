@@ -1,7 +1,7 @@
 /**
  * Maintains the keys of a space: accepts the grants for this member, makes those that others lack, and changes to a new
  * key when someone has left, or has joined where new members may not read earlier contents. The first member to notice
- * does it; the broker's compare-and-set on the key epoch decides between two.
+ * makes the change; if two do, the broker's compare-and-set on the key epoch decides.
  *
  * In a group the owner's statement decides who has left: a broker that denies a departure changes nothing. In the space
  * of a mesh nobody signs the members, so the broker's list decides.
@@ -58,7 +58,10 @@ export class KeyMaintenance {
     this.#restore()
   }
 
-  /** Only one run is active at a time. @throws SealpostError `space_unknown`, `space_forged`, and those of requests */
+  /**
+   * Only one run is active at a time. @throws SealpostError `space_unknown`, `space_forged`, and whatever the requests
+   * throw
+   */
   run(): Promise<SpaceStatus> {
     this.#underWay ??= this.#rounds().finally(() => {
       this.#underWay = null

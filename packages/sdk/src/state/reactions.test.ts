@@ -1,4 +1,4 @@
-/** Reactions from the application's view, against a broker that follows the rules. */
+/** Tests reactions as the application sees them, against a broker that follows the rules. */
 import { expect, test } from 'vitest'
 import { type Member, Space } from '../test/states.ts'
 import { openReactions, type Reactions, type ReactionsOptions } from './reactions.ts'

@@ -1,5 +1,5 @@
 /**
- * Reactions to messages, counted as they arrive. Each member keeps its own reactions to one target under one key, so
+ * Counts reactions to messages as they arrive. Each member keeps its own reactions to one target under one key, so
  * neither writing nor reading a target becomes slower with the number of its reactions. The broker sees neither keys
  * nor values, so it can't count them. A member counts only reactions that their author has signed.
  */
@@ -84,8 +84,8 @@ export class Reactions implements AsyncDisposable {
   }
 
   /**
-   * Resolves when the broker has stored it durably; no effect if it was given already.
-   * @throws SealpostError `reaction_malformed`; as `State.set`
+   * Resolves when the broker has stored the reaction durably. Has no effect if the reaction was already given.
+   * @throws SealpostError `reaction_malformed`, and whatever `State.set` throws
    * @example await votes.add('message 1', '👍')
    */
   async add(target: string, reaction: string): Promise<void> {
@@ -99,7 +99,7 @@ export class Reactions implements AsyncDisposable {
   }
 
   /**
-   * No effect if it was not given. @throws SealpostError as `State.set`
+   * Has no effect if the reaction was not given. @throws whatever `State.set` throws
    * @example await votes.remove('message 1', '👍')
    */
   async remove(target: string, reaction: string): Promise<void> {
@@ -170,14 +170,14 @@ export class Reactions implements AsyncDisposable {
     this.#count(place, { revision, isSet, reactions })
   }
 
-  /** Reads what another process of this member has written, or another member over it. */
+  /** Reads the current value, which another process of this member or another member has written. */
   async #readCurrent(place: Place): Promise<void> {
     const entry = await this.#state.get(place.key)
     if (entry) this.#take(entry)
     else this.#count(place, { ...NO_VOTE, revision: this.#votes.get(place.key)?.revision ?? 0 })
   }
 
-  /** @returns the target whose counts may have changed; null if the entry is no reaction, or not new */
+  /** @returns the target whose counts may have changed; null if the entry is not a reaction or not new */
   #take(event: StateEntry | StateDeletion): string | null {
     const place = placeOf(event.key)
     if (!place || (this.#votes.get(place.key)?.revision ?? 0) >= event.revision) return null
@@ -208,7 +208,7 @@ export class Reactions implements AsyncDisposable {
 }
 
 /**
- * Reads the existing reactions, and from then on every change. @throws SealpostError as `State.list`
+ * Reads the existing reactions, and from then on every change. @throws whatever `State.list` throws
  * @example const votes = await openReactions(state)
  */
 export const openReactions = (state: State, options: ReactionsOptions = {}): Promise<Reactions> =>

@@ -80,7 +80,7 @@ export class SpaceReader {
     this.#parts = parts
   }
 
-  /** Yields every entry at that moment, which is the last one of each key; null: now. Includes deleted ones. */
+  /** Yields the last entry of each key at that moment, or now if `atUs` is null. Includes deleted entries. */
   async *entries(atUs: number | null, signal?: AbortSignal): AsyncGenerator<StateChange> {
     const known = atUs === null ? this.#parts.memory.snapshot() : NOTHING
     const atLeast = (keyHash: string) => known.get(keyHash)?.revision ?? 0
@@ -93,7 +93,7 @@ export class SpaceReader {
         this.#refuse({ type: 'entry_forged', reason: 'an entry is later than the requested time' })
       const change = this.#parts.reader.read(line, { atLeast })
       const keyHash = keyHashOf(line)
-      // Entries may change while they are read, and come again after a cut.
+      // Entries may change while they are read, and may come again after a cut.
       if (atUs !== null && seen.has(keyHash))
         this.#report({ type: 'entry_forged', reason: 'a key was returned twice', keyHash })
       seen.add(keyHash)
@@ -133,7 +133,8 @@ export class SpaceReader {
   }
 
   /**
-   * Yields the events after a number. `isWhole`: a history is kept; otherwise the last value of each key changed since.
+   * Yields the events after a number. `isWhole`: a history exists; otherwise yields only the last value of each key
+   * that changed.
    */
   async *watch({ after, isWhole, signal }: WatchQuery): AsyncGenerator<HistoryEvent> {
     const query = { after, follow: 1 }
@@ -152,7 +153,7 @@ export class SpaceReader {
     }
   }
 
-  /** Without a history there are no events to follow, so it polls. */
+  /** Polls, because without a history there are no events to follow. */
   async *#poll(after: number, signal: AbortSignal | undefined): AsyncGenerator<EventLine> {
     for (let seq = after; !signal?.aborted; await this.#parts.pause(POLL_PAUSE, signal))
       for await (const line of this.#lines({ of: 'state', query: { after: seq }, signal })) {
@@ -167,7 +168,7 @@ export class SpaceReader {
     return this.#openWithNewerKey(line, change)
   }
 
-  /** A change sealed under a newer key than ours, which may have been granted in the meantime. */
+  /** Opens a change that is sealed under a newer key than ours, which may have been granted in the meantime. */
   async #openWithNewerKey(line: EventLine, change: StateChange): Promise<StateChange> {
     if (change.type !== 'sealed' || !(await this.#hasNewKeys())) return change
     return this.#parts.reader.read(line)
@@ -181,7 +182,10 @@ export class SpaceReader {
     return ring.newest > before
   }
 
-  /** The newest key epoch for which newer keys were looked up; once per epoch, however many changes are sealed. */
+  /**
+   * The newest key epoch for which newer keys were looked up. There is one lookup per epoch, however many changes are
+   * sealed.
+   */
   #newestTried = -1
 
   async #message(line: EventLine, chains: EventOrder): Promise<HistoryMessage | SealedMessage> {

@@ -1,4 +1,4 @@
-/** Requests to the broker about one space. Replies are parsed but not verified. */
+/** Sends requests to the broker about one space. Parses the replies but does not verify them. */
 import {
   GRANT_KEYS_MAX,
   type GroupStatement,
@@ -20,7 +20,7 @@ import { chunksOf } from '../outbox/lane.ts'
 import type { Access, Ask } from './access.ts'
 import { linesOf, microseconds, RECORDS, recordsOf, type StreamLine, type StreamQuery, whole } from './event-stream.ts'
 
-/** A member and the newest key epoch granted to it; 0: none. */
+/** A member and the newest key epoch granted to it; 0 if none. */
 export interface MemberGrant {
   readonly peer: PeerKey
   readonly keyEpoch: number
@@ -28,7 +28,7 @@ export interface MemberGrant {
 
 export interface SpaceStatus {
   readonly statement: SpaceStatement
-  /** 0: no key exists yet. */
+  /** 0 if no key exists yet. */
   readonly keyEpoch: number
   readonly lastSeq: number
   readonly entries: number
@@ -47,7 +47,10 @@ export interface SpaceStatus {
 
 export interface NewGrants {
   readonly keyEpoch: number
-  /** The epoch of the key in the boxes before this request: the same, or for a new key the previous one. */
+  /**
+   * The newest key epoch at the broker before this request: the epoch of these grants, or for a new key the previous
+   * one.
+   */
   readonly expects: number
   readonly grants: readonly { readonly peer: PeerKey; readonly box: Uint8Array }[]
 }
@@ -73,7 +76,10 @@ export class SpaceService {
     this.#mesh = `/v1/meshes/${meshId}`
   }
 
-  /** @throws SealpostError `space_unknown`; the caller detects `space_forged`: null if no owner signed it */
+  /**
+   * @throws SealpostError `space_unknown`. `statement` is null if no owner signed it, so that the caller can report
+   * `space_forged`
+   */
   async status(): Promise<Omit<SpaceStatus, 'statement'> & { statement: SpaceStatement | null }> {
     const reply = await this.#json({ method: 'GET', path: '' })
     return {
@@ -117,7 +123,7 @@ export class SpaceService {
     await this.#access.ask({ method: 'DELETE', path: this.#path(`/grants/${keyEpoch}`) })
   }
 
-  /** Reports grants that open nothing: a member must grant again. */
+  /** Reports grants that open nothing, so that a member grants again. */
   async grantAnew(keyEpoch: number): Promise<void> {
     await this.#access.ask({ method: 'DELETE', path: this.#path(`/grants/${keyEpoch}`), query: { replace: 'true' } })
   }
@@ -243,7 +249,7 @@ export class SpaceKeyRing {
   get newest(): number {
     return Math.max(0, ...this.#keys.keys())
   }
-  /** The newest key was given only to members of the group at this epoch, as far as its granters know. */
+  /** The group epoch whose members alone were given the newest key, as far as its granters know. */
   get groupEpoch(): number {
     return this.#groupEpoch
   }

@@ -1,6 +1,6 @@
 /**
  * Sends changes to the broker. Changes of one key are serialized, since each names the previous one; changes of several
- * keys share a request: one request is in flight at a time, and the next takes whatever has accumulated.
+ * keys share a request. One request is in flight at a time, and the next takes all changes that have accumulated.
  */
 import {
   ENTRY_KEY_BYTES_MAX,
@@ -30,7 +30,7 @@ export interface KeyChange {
   readonly key: string
   /** Null: the key is deleted. */
   readonly value: Uint8Array | null
-  /** Fails unless this is the current revision; 0: unless the key holds no value. */
+  /** The write fails unless this is the current revision, or 0 and the key holds no value. */
   readonly ifRevision: number | undefined
 }
 
@@ -73,7 +73,7 @@ export class SpaceWriter {
 
   /**
    * @throws SealpostError `state_conflict`, `maybe_sent`, `key_missing`, `state_key_malformed`, `value_too_large`,
-   *   `state_full`, and those of requests
+   *   `state_full`, and whatever the requests throw
    */
   async write(change: KeyChange): Promise<Written> {
     const keyHash = keyHashOf(await this.#nameKey(change), change.key)
@@ -135,7 +135,7 @@ export class SpaceWriter {
     return sealEntry(identity.signing, draft, { nameKey: ring.nameKey, spaceKey })
   }
 
-  /** After a lost reply it sends the same bytes again, which is idempotent. */
+  /** Sends an entry, and after a lost reply sends the same bytes again, which is idempotent. */
   async #send(entry: SignedEntry): Promise<EntryWriteOutcome> {
     try {
       return await this.#queued(entry.bytes)

@@ -1,4 +1,4 @@
-/** Shared state from the application's view, against a broker that follows the rules. */
+/** Tests shared state as the application sees it, against a broker that follows the rules. */
 import { expect, test } from 'vitest'
 import { MemoryStore } from '../stores/memory-store.ts'
 import { all, Space, take } from '../test/states.ts'

@@ -1,6 +1,6 @@
 /**
- * Shared state of a mesh or a group, and its history, from the application's view. The broker stores only sealed data;
- * its replies are trusted only with the signature of a member, and are checked against known entries.
+ * Implements the shared state of a mesh or a group, and its history, as the application sees them. The broker stores
+ * only sealed data. Its replies are trusted only with the signature of a member, and are checked against known entries.
  */
 import {
   type Identity,
@@ -27,7 +27,7 @@ import type { SpaceWriter, Written } from './space-writer.ts'
 export type StateValue = Uint8Array | string | number | boolean | null | object
 
 export interface WriteOptions {
-  /** Fails with `state_conflict` unless this is the current revision; 0: unless the key holds no value. */
+  /** The write fails with `state_conflict` unless this is the current revision, or 0 and the key holds no value. */
   readonly ifRevision?: number
 }
 
@@ -90,7 +90,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Resolves when the broker has stored it durably. Without `ifRevision` the last write wins.
+   * Resolves when the broker has stored the value durably. Without `ifRevision` the last write wins.
    * @throws SealpostError `state_conflict` with `ifRevision`; `maybe_sent` if no reply came; `value_too_large`,
    *   `state_key_malformed`, `state_full`, `key_missing`
    * @example const { seq } = await state.set('topic', { drink: 'tea' })
@@ -100,7 +100,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Deletes the value; the key's revisions continue. @throws as `set`
+   * Deletes the value; the key's revisions continue. @throws whatever `set` throws
    * @example await state.delete('topic')
    */
   delete(key: string, { ifRevision }: WriteOptions = {}): Promise<Written> {
@@ -121,7 +121,7 @@ export class State implements MessageRecorder, AsyncDisposable {
 
   /**
    * Yields all current values, in the order in which they were set. Skips values that this member can't open. @throws
-   * as `get`
+   * whatever `get` throws
    * @example for await (const entry of state.list()) console.log(entry.key)
    */
   async *list({ signal }: { signal?: AbortSignal } = {}): AsyncGenerator<StateEntry> {
@@ -131,7 +131,7 @@ export class State implements MessageRecorder, AsyncDisposable {
 
   /**
    * Yields all values as they were at a moment. Resumes after a cut.
-   * @throws SealpostError `before_horizon`, `moment_in_future`; as `list`
+   * @throws SealpostError `before_horizon`, `moment_in_future`, and whatever `list` throws
    * @example for await (const entry of state.replay({ at: new Date('2030-01-01') })) console.log(entry.key)
    */
   async *replay({ at, signal }: { at: Moment; signal?: AbortSignal }): AsyncGenerator<StateEntry> {
@@ -140,7 +140,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Yields the changes and messages between two moments, oldest first. @throws as `replay`
+   * Yields the changes and messages between two moments, oldest first. @throws whatever `replay` throws
    * @example for await (const event of state.history({ limit: 100 })) console.log(event.type)
    */
   async *history(
@@ -152,7 +152,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 
   /**
-   * Yields every change from now on, or after the event of number `after`, until the loop ends. Resumes after a cut,
+   * Yields every change from now on, or after the event number `after`, until the loop ends. Resumes after a cut,
    * without omissions. Without a history, only the last of several changes of a key in the meantime is yielded.
    * @example for await (const event of state.watch()) console.log(event.type)
    */
@@ -164,7 +164,7 @@ export class State implements MessageRecorder, AsyncDisposable {
     yield* this.#parts.reading.watch({ after: after ?? lastSeq, isWhole, signal: stop })
   }
 
-  /** The SDK calls this and the next two for `group.send(text, { recordIn: state })`. */
+  /** The SDK calls `checkNote`, `sealRecord` and `recorded` for `group.send(text, { recordIn: state })`. */
   checkNote(note: Note | undefined): void {
     if (!this.hasKeys) throw noKey()
     const whole = { ...note, group: this.spaceId, groupEpoch: GROUP_EPOCH_LAST }
@@ -175,7 +175,7 @@ export class State implements MessageRecorder, AsyncDisposable {
     )
   }
 
-  /** A record never names a predecessor that may be missing or follow it: readers would report a gap. */
+  /** A record never names a predecessor that may be missing or come later, because readers would report a gap. */
   sealRecord({ ticket, note }: { ticket: Uint8Array; note: Note }): Uint8Array {
     const { ring, identity, calls } = this.#parts
     const keyEpoch = ring.newest

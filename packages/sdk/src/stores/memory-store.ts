@@ -1,4 +1,4 @@
-/** Keeps records in memory while the object exists: for tests, and to pass a peer's state to a new `Peer`. */
+/** Stores records in memory while the object exists, for tests and to pass a peer's state to a new `Peer`. */
 import { SealpostError } from '../errors.ts'
 import type { PeerStore, StoreChange, StoreRecord } from './store.ts'
 

@@ -30,7 +30,7 @@ storeConformance({ name: 'file', isDurable: true }, async () => {
       opened.push(store)
       return store
     },
-    // Its locks do not count as stale, because this process, which made them, is alive.
+    // The store's locks do not count as stale, because this process, which made them, is alive.
     crash: async () => {
       for (const name of await readdir(folder)) if (name.includes('.lock-')) await rm(join(folder, name))
     },

@@ -1,4 +1,4 @@
-/** For tests: the broker's part of attachments in memory, which a test may make lie. */
+/** Provides tests with the broker's part of attachments in memory, which a test may make lie. */
 
 import { ready } from '@sealpost/identity'
 import type { AttachmentId } from '@sealpost/std'
@@ -52,7 +52,7 @@ export class MemoryAttachments implements AttachmentBroker {
     this.#find(id).hash = hash
   }
 
-  /** The sealed chunks of a file at this broker. */
+  /** Returns the sealed chunks of a file at this broker. */
   chunksOf(id: AttachmentId): Uint8Array[] {
     return [...this.#find(id).chunks.values()].map(({ bytes }) => bytes)
   }
@@ -78,7 +78,10 @@ export class MemoryLog implements UploadLog {
   }
 }
 
-/** A peer that adds an attachment to everything it sends, also to a pool, which `PoolSendOptions` does not allow. */
+/**
+ * Connects a peer that adds an attachment to everything it sends, even to a pool, which `PoolSendOptions` does not
+ * allow.
+ */
 export async function connectAttaching(options: ConnectOptions, attachment: string): Promise<Peer> {
   await ready()
   const crypto = sodiumCrypto(options.identity, options.meshId)

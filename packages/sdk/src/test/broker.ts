@@ -1,7 +1,7 @@
 /**
- * An in-memory broker behind a fake WebSocket, with the real handshake and codec, to test and measure the whole client.
- * It keeps order and the mail of absent peers, and passes on terms, ephemeral messages and presence. It has no leases,
- * limits, priorities or receipts, and ignores all terms.
+ * Implements an in-memory broker behind a fake WebSocket, with the real handshake and codec, to test and measure the
+ * whole client. It preserves order, stores mail for absent peers, and relays terms, ephemeral messages and presence. It
+ * has no leases, limits, priorities or receipts, and applies no terms.
  */
 import {
   bindBoxKey,
@@ -273,7 +273,7 @@ export class BrokerSocket implements WebSocketLike {
     setTimeout(() => this.isOpen && this.broker.received(this, decoded.frame))
   }
 
-  /** Frames sent before still arrive. */
+  /** Closes the socket. Frames sent earlier still arrive. */
   close(): void {
     setTimeout(() => this.cut(1000))
   }
@@ -295,7 +295,7 @@ export class BrokerSocket implements WebSocketLike {
     this.say({ type: 'refused', code, retryAfterMs: 0, reason: '' })
   }
 
-  /** Frames in flight are lost. */
+  /** Breaks the connection, which loses the frames in flight. */
   cut(code: number): void {
     if (!this.isOpen) return
     this.isOpen = false

@@ -1,8 +1,8 @@
-/** The browser bundle of the SDK: its size is bounded, and it contains no server code. */
+/** Tests that the browser bundle of the SDK stays small and contains no server code. */
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 
-/** Without libsodium, which an application may share, and without the optional store. */
+/** The maximum without libsodium, which an application may share, and without the optional store. */
 const GZIPPED_BYTES_MAX = 45 * 1024
 
 async function gzippedBytes(...entries: string[]): Promise<number> {

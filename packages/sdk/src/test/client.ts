@@ -1,4 +1,4 @@
-/** For tests of the whole client: an in-memory broker, its peers, and signals for their events. */
+/** Provides tests of the whole client with an in-memory broker, its peers, and signals for their events. */
 import { generateIdentity, type Identity } from '@sealpost/identity'
 import type { ClientFrame } from '@sealpost/protocol'
 import { connect } from '../client.ts'
@@ -67,7 +67,7 @@ export function events() {
     news.resolve()
     news = Promise.withResolvers()
   }
-  /** Resolves with the first event of its type, or with the one of that number, as soon as it occurs. */
+  /** Resolves with the first event of its type, or with its event number `number`, as soon as it occurs. */
   const next = async <Type extends PeerEvent['type']>(type: Type, number = 1): Promise<EventOf<Type>> => {
     while (all(type).length < number) await news.promise
     return all(type)[number - 1]!

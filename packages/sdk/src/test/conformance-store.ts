@@ -1,4 +1,4 @@
-/** One suite for every store: `storeConformance({ name, isDurable }, makeWorld)` declares its tests. */
+/** Declares the tests that every store must pass, with `storeConformance({ name, isDurable }, makeWorld)`. */
 import type { StreamId } from '@sealpost/identity'
 import type { DeliveryId, EnvelopeId, GroupId, MeshId, PeerKey } from '@sealpost/std'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'

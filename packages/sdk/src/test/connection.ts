@@ -1,4 +1,4 @@
-/** For tests: a connection without a socket; the test acts as its broker and its clock. */
+/** Provides tests with a connection without a socket. The test acts as its broker and its clock. */
 import type { FrameOf, RefusalCode } from '@sealpost/protocol'
 import { type MeshId, type Millis, type PeerKey, seededRandom } from '@sealpost/std'
 import type { KnownAddresses } from '../connection/addresses.ts'
@@ -71,7 +71,7 @@ export class World {
     )
   }
 
-  /** As the broker sees it. */
+  /** Returns the transcript as the broker sees it. */
   transcript(overrides: Partial<ConnectionTarget & { authority: string }> = {}) {
     const { version, clientNonce, capabilities } = this.auth!
     return {

@@ -1,7 +1,7 @@
 /**
- * A simulated disk that loses power. Synced data survives. Of data appended since, a prefix survives, whose last bytes
- * may be wrong. A rename or removal may be lost until its folder is synced; later ones never survive without earlier
- * ones.
+ * Simulates a disk that loses power. Synced data survives. Of data appended after the last sync, a prefix survives,
+ * whose last bytes may be wrong. A rename or removal may be lost until its folder is synced; a later one never survives
+ * without the earlier ones.
  */
 import type { AppendFile, FileLayer } from '../stores/file/file-store.ts'
 
@@ -17,14 +17,14 @@ export class PowerCut extends Error {}
 export class TestingDisk implements FileLayer {
   /** The number of steps so far; each change of the disk is one. */
   steps = 0
-  /** The power fails in the middle of this step. */
+  /** The step in the middle of which the power fails. */
   cutAtStep = Infinity
   private names: Names = new Map()
   private syncedNames: Names = new Map()
   /** Changes since the folder was last synced, in order. */
   private unsynced: ((names: Names) => void)[] = []
 
-  /** The file's bytes, so that a test can damage them. */
+  /** Returns the file's bytes, so that a test can damage them. */
   contentOf(path: string): Uint8Array {
     return this.names.get(path)!.bytes
   }

@@ -1,4 +1,4 @@
-/** A client with a store: what it stores, when, and how the next process resumes. */
+/** Tests what a client with a store stores, when, and how the next process resumes. */
 import { generateIdentity, type Identity, ready } from '@sealpost/identity'
 import type { ClientFrame } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'

@@ -1,7 +1,7 @@
 /**
- * Cryptography without secrets, for tests and the simulator: it returns the same results as the real one in the same
- * cases, is a thousand times cheaper, and works from a seed. "Opens" means that the box keys written in clear at
- * sealing match.
+ * Implements cryptography without secrets, for tests and the simulator. It returns the same results as real
+ * cryptography in the same cases, is a thousand times cheaper, and works from a seed. "Opens" means that the box keys
+ * written in clear at sealing match.
  */
 import { type Correspondent, NO_PREV, type Note, type StreamId, type Transcript } from '@sealpost/identity'
 import type { KeyBindingEntry } from '@sealpost/protocol'
@@ -72,7 +72,7 @@ export function fakeCrypto(peer: FakePeer): CryptoPort {
   }
 }
 
-/** The broker's side of the handshake. */
+/** Returns the broker's proof in the handshake. */
 export function fakeProof(transcript: Transcript, clientSignature: Uint8Array): Uint8Array {
   return fakeSignature('broker', transcript.brokerKey + toHex(clientSignature), transcript)
 }
@@ -117,7 +117,7 @@ function fakeSignature(role: string, key: string, transcript: Transcript): Uint8
   return fnv(encoder.encode([role, key, ...fields].join()), 64)
 }
 
-/** FNV-1a, repeated to the length. */
+/** Returns an FNV-1a hash, repeated to the length. */
 function fnv(bytes: Uint8Array, length: number): Uint8Array {
   let hash = 0x811c9dc5
   for (const byte of bytes) hash = Math.imul(hash ^ byte, 0x01000193)

@@ -1,4 +1,7 @@
-/** Groups without secrets, for tests and the simulator: a statement is JSON, and trusted for the key that it names. */
+/**
+ * Implements groups without secrets, for tests and the simulator. A statement is JSON, and trusted for the key that it
+ * names.
+ */
 import type { GroupStatement } from '@sealpost/identity'
 import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import type { GroupCrypto } from '../ports.ts'
@@ -8,7 +11,7 @@ const OVERHEAD_BYTES = 40
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 
-/** `random` returns that many bytes, `hash` returns 32. */
+/** `random` returns the requested number of bytes, and `hash` returns 32 bytes. */
 export function fakeGroups(
   { meshId, peerKey }: { meshId: MeshId; peerKey: PeerKey },
   random: (length: number) => Uint8Array,

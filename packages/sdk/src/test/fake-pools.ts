@@ -1,4 +1,4 @@
-/** Pools without secrets, like the groups in `fake-groups.ts`. */
+/** Implements pools without secrets, like the groups in `fake-groups.ts`. */
 import type { PoolStatement } from '@sealpost/identity'
 import { GROUP_EPOCH_LAST, type MeshId, type PeerKey, type PoolId, toHex } from '@sealpost/std'
 import type { PoolCrypto } from '../ports.ts'
@@ -7,13 +7,13 @@ const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 const NONE = new Uint8Array()
 
-/** Trusted for the key that it names. */
+/** Returns a statement that is trusted for the key that it names. */
 export function fakePoolStatement(pool: Omit<PoolStatement, 'bytes'>): PoolStatement {
   const whole = { ...pool, members: [...new Set(pool.members)].sort() }
   return { ...whole, bytes: encoder.encode(JSON.stringify(whole)) }
 }
 
-/** `random` returns that many bytes. */
+/** `random` returns the requested number of bytes. */
 export function fakePools(
   { meshId, peerKey }: { meshId: MeshId; peerKey: PeerKey },
   random: (length: number) => Uint8Array,

@@ -1,5 +1,5 @@
 /**
- * For end-to-end tests: a peer without a store, as a program that exits at once when it receives a certain text. It
+ * Runs a peer without a store for end-to-end tests, as a program that exits at once when it receives a certain text. It
  * prints each text that it receives.
  *
  *     bun fragile-peer.ts PLACE FATAL-TEXT        PLACE is JSON: url, brokerKey, meshId, and the two secret keys

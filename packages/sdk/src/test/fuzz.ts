@@ -1,7 +1,7 @@
 /**
- * A seeded fuzzer for what a peer reads from its broker: valid and invalid frames of every type, in every state, from a
- * hostile broker with the right key. Known ids, keys and envelopes appear more often than by chance. Nothing may throw,
- * and the application gets only what its sender sealed: once, and once more after each rejection.
+ * Fuzzes the input of a peer from a seed: valid and invalid frames of every type, in every state, from a hostile broker
+ * with the right key. Known ids, keys and envelopes appear more often than by chance. Nothing may throw, and the
+ * application gets only what its sender sealed: once, and once more after each rejection.
  */
 import {
   bindBoxKey,
@@ -77,7 +77,7 @@ class HostileBroker implements PeerEffects {
   private readonly place: ConnectionTarget
   private readonly mail: readonly Push[]
   private readonly delivered = new Set<EnvelopeId>()
-  /** The application rejected it and has not received it again since. */
+  /** Messages that the application rejected and has not received again since. */
   private readonly rejected = new Set<EnvelopeId>()
   private readonly open: Message[] = []
   private readonly known: Known & { integers: number[]; hex: string[] }
@@ -105,7 +105,7 @@ class HostileBroker implements PeerEffects {
     return this.engine.state.name === 'closed'
   }
 
-  /** An event in the life of a peer. */
+  /** Performs one random event in the life of a peer. */
   act(): void {
     const { random, engine } = this
     this.nowMs += random.below(50)
@@ -135,7 +135,7 @@ class HostileBroker implements PeerEffects {
     return // Other tests check what an event reports.
   }
   flushSoon(): void {
-    return // every step ends with it
+    return // every step ends with a flush
   }
 
   deliver(message: Message): void {
@@ -147,7 +147,7 @@ class HostileBroker implements PeerEffects {
     this.open.push(message)
   }
 
-  /** The application's actions. */
+  /** Performs a random action of the application. */
   private use(): void {
     const { random, engine } = this
     const to = pick(random, people()).signing.publicKey
@@ -157,7 +157,7 @@ class HostileBroker implements PeerEffects {
       case 0:
         return message?.settle()
       case 1:
-        if (message) this.delivered.delete(message.envelopeId) // it requested it
+        if (message) this.delivered.delete(message.envelopeId) // the application requested it
         return message?.retry(random.below(10_000))
       case 2:
         if (message) this.rejected.add(message.envelopeId)
@@ -202,7 +202,7 @@ class HostileBroker implements PeerEffects {
     this.engine.received(this.dialNo, this.hello)
   }
 
-  /** Uses a valid proof and arbitrary limits. */
+  /** Sends a `welcome` with a valid proof and arbitrary limits. */
   private welcome(): void {
     if (!this.auth || !this.hello) return
     const { version, clientNonce, capabilities, signature } = this.auth
@@ -224,7 +224,7 @@ class HostileBroker implements PeerEffects {
     this.hear(this.made(pick(random, HARMLESS)))
   }
 
-  /** Valid mail; one in four has another id or another sender. */
+  /** Returns valid mail; one in four items has another id or another sender. */
   private pushed(): Push {
     const push = pick(this.random, this.mail)
     if (this.random.chance(0.75)) return push
@@ -268,7 +268,7 @@ function directory(): Pick<FrameOf<'directory'>, 'bindings' | 'unknown'> {
   return { bindings: [{ peer, boxKey, boxEpoch, notAfterMs, signature }], unknown: [] }
 }
 
-/** Mail from Bob: two streams, and messages without one. Each body is its message's id. */
+/** Returns mail from Bob in two streams, and messages without a stream. Each body is its message's id. */
 function sealedMail(random: Random): Push[] {
   const [alice, bob] = people()
   const sealer = new Sealer({ identity: bob, meshId: MESH })

@@ -1,4 +1,4 @@
-/** For tests: the groups of a mesh with fake cryptography, and a record of their calls. */
+/** Provides tests with the groups of a mesh on fake cryptography, and records their calls. */
 import type { GroupStatement } from '@sealpost/identity'
 import type { GroupId, MeshId, PeerKey } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'

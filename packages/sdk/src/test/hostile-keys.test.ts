@@ -1,6 +1,6 @@
 /**
- * Lies of a hostile broker about box keys and groups, with the exact events that the victim gets (security model 3.5,
- * 3.9). Each row is one test over a real WebSocket.
+ * Tests the lies of a hostile broker about box keys and groups, with the exact events that the victim gets (security
+ * model 3.5, 3.9). Each row is one test over a real WebSocket.
  */
 import {
   bindBoxKey,
@@ -347,7 +347,7 @@ describe('in a group, a broker that', () => {
 })
 
 describe('a broker that, as the key of the recipient,', () => {
-  /** Alice seals to a key that Bob does not hold; the broker names `entry` as Bob's key. */
+  /** Makes Alice seal to a key that Bob does not hold, while the broker names `entry` as Bob's key. */
   async function unopened(scene: HostileScene, entry: (bob: Identity) => KeyBindingEntry): Promise<Side> {
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
     scene.broker.enrol(rotated(scene.bob, 2))

@@ -1,6 +1,6 @@
 /**
- * Attacks on mail by a hostile broker, with the exact events that the victim gets (P11, security model 3.9). Each row
- * is one test over a real WebSocket: Alice sends, the broker attacks, Bob receives. Each test ends with an honest
+ * Tests attacks on mail by a hostile broker, with the exact events that the victim gets (P11, security model 3.9). Each
+ * row is one test over a real WebSocket: Alice sends, the broker attacks, Bob receives. Each test ends with an honest
  * message.
  */
 import { generateIdentity, type Identity, openEnvelope, ready, Sealer, sealInStream } from '@sealpost/identity'
@@ -368,7 +368,7 @@ describe('a replay to a peer without a store of messages that its former process
   })
 })
 
-/** An attacker who has Alice's box key but not her signing key. */
+/** Returns mail from an attacker who has Alice's box key but not her signing key. */
 function forgery(alice: Identity, bob: Identity, after: PushedDelivery, meshId: MeshId, text: string): PushedDelivery {
   const reader = new Sealer({ identity: bob, meshId })
   const [aliceEnd, bobEnd] = [alice, bob].map(({ signing, box }) => ({

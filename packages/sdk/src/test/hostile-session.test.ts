@@ -1,6 +1,6 @@
 /**
- * How a hostile broker, or an impostor in its place, begins and ends sessions, and the exact events that the victim
- * gets (security model 3.3). Each row is one test over a real WebSocket.
+ * Tests how a hostile broker, or an impostor in its place, begins and ends sessions, with the exact events that the
+ * victim gets (security model 3.3). Each row is one test over a real WebSocket.
  */
 import { generateSigningKeys, ready, signAsBroker, type Transcript } from '@sealpost/identity'
 import { encode, type FrameOf, type ServerFrame } from '@sealpost/protocol'
@@ -15,7 +15,7 @@ beforeAll(() => ready())
 const OTHER_ID = '0123456789abcdef'.repeat(2) as EnvelopeId
 type Auth = FrameOf<'auth'>
 
-/** As the broker builds it, possibly with another key. */
+/** Returns the transcript as the broker builds it, possibly with another key. */
 function transcriptOf({ broker }: HostileScene, socket: BrokerSocket, auth: Auth): Transcript {
   const { versions, nonce, connectionId, issuedAtMs, brokerKey } = broker.hello(socket)
   const { version, meshId, peerKey, clientNonce, capabilities } = auth
@@ -219,7 +219,7 @@ interface DenialRow {
   readonly closes: number
 }
 
-/** A broker can always refuse its service: the peer ends with the code that the broker sends. */
+/** A broker can always refuse its service. The peer then ends with the code that the broker sends. */
 const denials: DenialRow[] = [
   { broker: 'reports the key as revoked', code: 'revoked', closes: 4403 },
   { broker: 'reports that another session took over', code: 'superseded', closes: 4409 },

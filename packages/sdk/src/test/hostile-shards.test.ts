@@ -1,6 +1,6 @@
 /**
- * Which shards a peer trusts, when another shard redirects to them and when it dials them itself. An impostor costs the
- * peer only the connection (security model 3.3). Over real WebSockets.
+ * Tests over real WebSockets which shards a peer trusts, when another shard redirects to them and when it dials them
+ * itself. An impostor costs the peer only the connection (security model 3.3).
  */
 import {
   generateIdentity,
@@ -38,7 +38,7 @@ class Scene implements AsyncDisposable {
     }
   }
 
-  /** The home's certificate with some fields changed. */
+  /** Returns the home's certificate with some fields changed. */
   certify(changed: Partial<{ by: SigningKeys; shardKey: SigningKeys; authority: string; notAfterMs: number }> = {}) {
     const { by = this.cluster.keys, shardKey = this.home.keys, notAfterMs = FAR_MS } = changed
     const { authority = new URL(this.home.url).host } = changed

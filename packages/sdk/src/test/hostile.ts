@@ -1,6 +1,6 @@
 /**
- * For tests: a lying broker behind a real WebSocket server on loopback, with an honest peer on either side. It catches
- * what Alice sends, and the test decides what Bob gets.
+ * Provides tests with a lying broker behind a real WebSocket server on loopback, and an honest peer on either side. The
+ * broker catches everything that Alice sends, and the test decides what Bob gets.
  */
 import { generateIdentity, type Identity } from '@sealpost/identity'
 import type { ClientFrame, FrameOf, ServerFrame } from '@sealpost/protocol'
@@ -52,14 +52,14 @@ function serve(broker: TestingBroker) {
   })
 }
 
-/** One peer, the events it got, and the messages that its application saw. */
+/** A peer, its events, and the messages that its application saw. */
 export interface Side {
   readonly identity: Identity
   readonly peer: Peer
   readonly seen: readonly PeerEvent[]
   readonly shown: readonly string[]
   readonly next: ReturnType<typeof events>['next']
-  /** Resolves when this number of messages was shown. */
+  /** Resolves when this number of messages were shown. */
   readonly shows: (count: number) => Promise<void>
   readonly socket: BrokerSocket
   /** What its application does with each message. */
@@ -73,7 +73,7 @@ export class HostileScene implements AsyncDisposable {
   readonly carol: Identity
   /** The messages that Alice's broker caught, in order of arrival. */
   readonly caught: PushedDelivery[] = []
-  /** Handles a frame of a client; true: no other code handles it. */
+  /** Handles a frame from a client. Returns true if no other code may handle it. */
   cheat: (socket: BrokerSocket, frame: ClientFrame) => boolean = () => false
   private readonly peers: Peer[] = []
   private readonly pushedIds = new Set<DeliveryId>()
@@ -140,7 +140,7 @@ export class HostileScene implements AsyncDisposable {
     return this.caught.slice(before)
   }
 
-  /** Waits until it holds this number of envelopes. */
+  /** Waits until the broker holds this number of envelopes. */
   async catches(count: number): Promise<PushedDelivery[]> {
     while (this.caught.length < count) await this.news.promise
     return this.caught.slice(0, count)
@@ -153,7 +153,7 @@ export class HostileScene implements AsyncDisposable {
     }
   }
 
-  /** Pushes them in one frame; plain messages only. */
+  /** Pushes plain messages in one frame. */
   pushAtOnce(to: Side, ...deliveries: PushedDelivery[]): void {
     for (const { id } of deliveries) this.pushedIds.add(id)
     to.socket.say({ type: 'push', deliveries })

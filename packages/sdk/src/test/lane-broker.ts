@@ -1,9 +1,9 @@
-/** A broker's view of lanes, for models of the outbox: it bars lanes, loses replies, and stores each id once. */
+/** Models the lanes of a broker, to test the outbox. It bars lanes, loses replies, and stores each id once. */
 import type { FrameOf, NackCode } from '@sealpost/protocol'
 import { assert, type EnvelopeId, type PeerKey } from '@sealpost/std'
 import type { SendItem } from '../outbox/lane.ts'
 
-/** Bars and heads as in the broker's router; storage as in a queue with a ledger. */
+/** Bars lanes and reopens them as the broker's router does, and stores envelopes as a queue with a ledger does. */
 export class LaneBroker {
   readonly stored: { envelopeId: EnvelopeId; lane: string; body: string }[] = []
   private readonly known = new Map<EnvelopeId, string>()

@@ -1,4 +1,4 @@
-/** For tests: an outbox with fake cryptography that records every reply. */
+/** Provides tests with an outbox on fake cryptography that records every reply. */
 import type { NackCode, Priority } from '@sealpost/protocol'
 import { assert, type MeshId, type PeerKey, seededRandom } from '@sealpost/std'
 import type { SealpostError } from '../errors.ts'
@@ -19,7 +19,7 @@ export class World {
   readonly outbox: Outbox
   readonly results: (Receipt | SealpostError | undefined)[] = []
   readonly keyless = new Set<PeerKey>()
-  /** Removed from every group. */
+  /** The peers that were removed from every group. */
   readonly leavers = new Set<PeerKey>()
   readonly counters = {
     sent: 0,

@@ -1,5 +1,5 @@
 /**
- * For end-to-end tests: a peer with a file store in a separate program that can be killed. It reports events as lines of
+ * Runs a peer with a file store in a separate program that end-to-end tests can kill. It reports events as lines of
  * JSON (`Told`).
  *
  *     bun peer-process.ts post KEY-FILE STORE RECIPIENT TEXT…
@@ -24,7 +24,7 @@ export type Told =
   | { readonly begun: string }
   | { readonly ended: string }
   | { readonly mutedSettles: number }
-  /** A write of the store begins, or its changes are on disk; the number counts the writes of this process. */
+  /** A store write begins, or its changes are on disk. The number counts the writes of this process. */
   | { readonly writing: number }
   | { readonly written: number }
 
@@ -77,7 +77,7 @@ async function receive(stuckText: string | undefined): Promise<void> {
   })
 }
 
-/** A network that loses settles. */
+/** Returns a network that loses settles. */
 function muted(): NonNullable<ConnectOptions['webSocket']> {
   return class extends WebSocket {
     override send(wire: Uint8Array<ArrayBuffer>): void {

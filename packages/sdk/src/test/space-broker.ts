@@ -1,6 +1,6 @@
 /**
- * For tests: an in-process broker that serves spaces through `fetch`. It follows the rules unless a test makes it
- * hostile. Then it changes its replies before it sends them.
+ * Provides tests with an in-process broker that serves spaces through `fetch`. It follows the rules unless a test makes
+ * it hostile; then it changes its replies before it sends them.
  */
 import {
   bindBoxKey,
@@ -55,7 +55,7 @@ export class SpaceBroker {
   bendAnswer: (answer: Json, asked: Asked) => Json = (answer) => answer
   /** The next stream is cut once after this number of lines. */
   cutAfter: number | null = null
-  /** Members that it still serves, whatever the newest statement of the group contains. */
+  /** Members that the broker still serves, whatever the newest statement of the group contains. */
   readonly keptIn = new Set<PeerKey>()
   /** The directory's entries for box keys that differ from the peers' own keys. */
   readonly boxKeys = new Map<PeerKey, Identity['box']>()

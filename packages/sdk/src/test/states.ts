@@ -1,4 +1,4 @@
-/** For tests: a space with members, each with a state opened at the test's broker. */
+/** Provides tests with a space and its members, each with a state opened at the test's broker. */
 import { changeGroup, createGroup, type Identity, ready } from '@sealpost/identity'
 import type { StateEvent } from '../state/entry-verifier.ts'
 import { openState, setSpace } from '../state/index.ts'
@@ -21,7 +21,7 @@ export class Space {
     this.owner = this.broker.join(owner)
   }
 
-  /** `inGroup`: the number of further members of the space's group; without it, the space is the whole mesh's. */
+  /** `inGroup`: the number of further members of the space's group. Without it, the space belongs to the whole mesh. */
   static async make(terms: SpaceTerms = {}, { inGroup = 0 } = {}): Promise<Space> {
     await ready()
     const space = new Space(new SpaceBroker().join())
@@ -55,7 +55,7 @@ export async function all<T>(these: AsyncIterable<T>): Promise<T[]> {
   return found
 }
 
-/** The first `count` items. */
+/** Returns the first `count` items. */
 export async function take<T>(these: AsyncGenerator<T>, count: number): Promise<T[]> {
   const found: T[] = []
   for await (const one of these) if (found.push(one) === count) break

@@ -1,4 +1,4 @@
-/** The whole client: options of a delivery, and reports about it. */
+/** Tests the whole client: the options of a delivery, and the reports about it. */
 import { ready } from '@sealpost/identity'
 import { type FrameOf, NO_THREAD } from '@sealpost/protocol'
 import type { DeliveryId } from '@sealpost/std'

@@ -1,6 +1,6 @@
 /**
- * For tests: deliveries with their keys, and a broker that pushes returned deliveries again, on a clock that the test
- * moves. Alice rotates her box key at will; Bob learns of it only when mail does not open.
+ * Provides tests with deliveries and their keys, and a broker that pushes returned deliveries again, on a clock that
+ * the test moves. Alice rotates her box key at will; Bob learns of it only when mail does not open.
  */
 import type { StreamId, StreamPosition } from '@sealpost/identity'
 import type { FrameOf, KeyBindingEntry, Priority } from '@sealpost/protocol'
@@ -37,7 +37,7 @@ export class TurnsScene {
   /** Alice's keys, newest first; empty: the broker does not know her. */
   private bindings: KeyBindingEntry[] = []
   private epoch = 0
-  /** Requests that the broker delays; null: it replies at once. */
+  /** Requests that the broker delays; null if it replies at once. */
   private unanswered: Question[] | null = null
   private waiting: Waiting[] = []
   private readonly pushes = new Map<DeliveryId, PushedDelivery>()
@@ -47,7 +47,7 @@ export class TurnsScene {
   private readonly peerKeys: PeerKeys
   private readonly delayMs: () => Millis
 
-  /** `delayMs`: how much later than requested the broker pushes again. */
+  /** `delayMs`: the delay with which the broker pushes again, after the requested time. */
   constructor(delayMs: () => Millis = () => 0, credit = 256) {
     this.delayMs = delayMs
     const crypto = fakeCrypto({ peerKey: BOB, meshId: MESH, boxKey: boxKeyOf(0), random: () => 0.5 })
@@ -80,13 +80,13 @@ export class TurnsScene {
     this.arrivals.connected({ leaseMs: 30_000, creditMax: 1024 })
   }
 
-  /** Alice now seals with another box key, and the broker has it. */
+  /** Makes Alice seal with another box key, which the broker has. */
   turn(): void {
     this.turnUnheard()
     this.publish()
   }
 
-  /** The broker has none of her keys yet. */
+  /** Makes Alice seal with another box key before the broker has any of her keys. */
   turnUnheard(): void {
     this.epoch += 1
   }
@@ -106,17 +106,17 @@ export class TurnsScene {
     this.push(this.sealAt(text, 'next', null))
   }
 
-  /** The broker accepts it and never pushes it. */
+  /** Sends a message that the broker accepts and never pushes. */
   lose(text: string, priority: Priority = 'next'): void {
     this.seal(text, priority)
   }
 
-  /** Alice's next message of this priority begins a new stream, as after a refusal. */
+  /** Makes Alice's next message of this priority begin a new stream, as after a refusal. */
   restartStream(priority: Priority = 'next'): void {
     this.streams.set(priority, { no: this.streamOf(priority).no + 1, seq: 0 })
   }
 
-  /** Advances the clock; pushes again what becomes due. */
+  /** Advances the clock and pushes deliveries that become due again. */
   advance(byMs: Millis): void {
     const untilMs = this.nowMs + byMs
     for (let next = this.nextBy(untilMs); next; next = this.nextBy(untilMs)) {
@@ -128,12 +128,12 @@ export class TurnsScene {
     this.listen()
   }
 
-  /** Messages that wait at the broker die there. */
+  /** Expires the messages that wait at the broker. */
   expire(): void {
     this.waiting = []
   }
 
-  /** Bob's session ends; in the next one everything arrives at once, in order. */
+  /** Ends Bob's session. In the next one everything arrives at once, in order. */
   reconnect(): void {
     this.arrivals.disconnected()
     this.peerKeys.disconnected()
@@ -143,7 +143,7 @@ export class TurnsScene {
     for (const push of pushes) this.push(push)
   }
 
-  /** The broker replies to nothing until `act` has returned. */
+  /** Makes the broker reply to nothing until `happen` has returned. */
   whileSilent(happen: () => void): void {
     const unanswered: Question[] = []
     this.unanswered = unanswered

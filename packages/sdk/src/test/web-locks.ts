@@ -1,4 +1,4 @@
-/** For tests: the Web Locks of one browser, whose tabs can crash. */
+/** Provides tests with the Web Locks of one browser, whose tabs can crash. */
 import type { LockHolder, LockManager } from '../stores/web/indexeddb-store.ts'
 
 export class TestingLocks implements LockManager {

@@ -1,4 +1,4 @@
-/** Faults for fuzzers: what networks and attackers do to bytes, text and JSON. */
+/** Creates faults for fuzzers, as networks and attackers cause them in bytes, text and JSON. */
 import type { Random } from '../ids.ts'
 
 /** Used rarely: each long input costs as much as a hundred others. */

@@ -11,7 +11,7 @@ import type { AttachmentSource, UploadLog } from '../upload.ts'
 const READ_BYTES = 256 * 1024
 
 /**
- * Reads a file for an upload. @throws errors of the file system
+ * Reads a file for an upload. @throws file system errors
  * @example const sent = await files.upload(await fileSource('plan.pdf'), { to: ben, name: 'plan.pdf' })
  */
 export async function fileSource(path: string): Promise<AttachmentSource> {
@@ -49,9 +49,9 @@ export interface SaveOptions extends Omit<DownloadOptions, 'from'> {
 }
 
 /**
- * Saves a file into a folder under its own name: never over another file, and only once it is complete. An earlier
- * process left what it fetched there as `.sealpost-….part`; the download resumes it.
- * @returns the path. @throws SealpostError as `Attachments.download`; errors of the file system
+ * Saves a file into a folder under its own name, never over another file, and only once it is complete. The download
+ * resumes from the `.sealpost-….part` file that an earlier process left there.
+ * @returns the path. @throws file system errors, and whatever `Attachments.download` throws
  * @example const path = await saveAttachment(files, attachment, { folder: 'received' })
  */
 export async function saveAttachment(
@@ -88,7 +88,7 @@ async function restart(
   await fetchInto(file, attachments, attachment, options)
 }
 
-/** Writes bytes at their offset, so two concurrent downloads write the same. */
+/** Writes bytes at their offset, so that two concurrent downloads write the same bytes. */
 async function fetchInto(
   file: FileHandle,
   attachments: Attachments,
@@ -116,7 +116,7 @@ async function settle(part: string, folder: string, given: string): Promise<stri
   throw new Error('there is always another name')
 }
 
-/** Creates an empty file to be replaced, if the name is free. Returns whether it was. */
+/** Creates an empty placeholder file if the name is free. Returns whether it was free. */
 async function isReserved(path: string): Promise<boolean> {
   try {
     await (await open(path, 'wx', 0o600)).close()
@@ -131,7 +131,9 @@ async function isReserved(path: string): Promise<boolean> {
 export const forgetPart = (folder: string, { id }: Pick<Attachment, 'id'>): Promise<void> =>
   rm(join(folder, `.sealpost-${id}.part`), { force: true })
 
-/** The name of a saved file. Its sender chose it, so it must never act as anything but a name. */
+/**
+ * The maximum length of a saved file's name. The sender chose the name, so it must never act as anything but a name.
+ */
 const NAME_BYTES_MAX = 200
 /** Separators, characters special to a shell or Windows, controls, and marks that change the direction of reading. */
 const UNSAFE = /[/\\:*?"<>|]|[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
@@ -139,7 +141,7 @@ const UNSAFE = /[/\\:*?"<>|]|[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu
 const DEVICE = /^(con|prn|aux|nul|com\d|lpt\d)(\.|$)/i
 
 /**
- * One name of at most 200 bytes, never hidden, never a path, never empty.
+ * Returns a name of at most 200 bytes that is never hidden, never a path and never empty.
  * @example const name = safeFileName('../plan.pdf') // plan.pdf
  */
 export function safeFileName(given: string): string {
@@ -152,7 +154,7 @@ export function safeFileName(given: string): string {
   return shortened(named)
 }
 
-/** `report.pdf`, `report (2).pdf`, … @internal */
+/** Yields `report.pdf`, `report (2).pdf`, … @internal */
 export function* fileNames(given: string): Generator<string> {
   const name = safeFileName(given)
   yield name
@@ -200,7 +202,7 @@ export class FileUploadLog implements UploadLog {
     return written(this.#path, 'a', bytes)
   }
 
-  /** Call it once the message that names the file is sent. */
+  /** Deletes the log. Call this once the message that names the file is sent. */
   remove(): Promise<void> {
     return rm(this.#path, { force: true })
   }

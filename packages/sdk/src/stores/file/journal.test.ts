@@ -1,4 +1,4 @@
-/** The journal on a disk that loses power at any step, and in files that were cut or damaged at any byte. */
+/** Tests the journal on a disk that loses power at any step, and in files that were cut or damaged at any byte. */
 
 import { type PeerKey, seededRandom } from '@sealpost/std'
 import fc from 'fast-check'
@@ -34,7 +34,7 @@ async function bodiesIn(journal: StoreJournal): Promise<string[]> {
   return (await journal.load()).map(inShort).sort()
 }
 
-/** Batches whose bodies are all different. */
+/** Returns batches whose bodies are all different. */
 function batchesOf(shape: readonly (readonly number[])[]): StoreChange[][] {
   return shape.map((keys, i) =>
     keys.map((key, k) => (key < 0 ? { key: `k${-key}`, record: null } : put(`k${key}`, Uint8Array.of(i, k, key, 255)))),

@@ -1,4 +1,7 @@
-/** A store in the browser's database: `@sealpost/sdk/indexeddb-store`. Tabs share it, so a Web Lock guards it. */
+/**
+ * Implements a store in the browser's database: `@sealpost/sdk/indexeddb-store`. Tabs share the database, so a Web Lock
+ * guards it.
+ */
 import { SealpostError } from '../../errors.ts'
 import type { PeerStore, StoreRecord } from '../store.ts'
 
@@ -16,7 +19,8 @@ const VERSION = 1
  * Opens the database of this name, or creates one. Stored data survives the tab, the browser and, as far as the browser
  * honours `strict`, a power loss. A browser short of disk may still drop the whole database, unless
  * `navigator.storage.persist()` was granted.
- * @throws SealpostError `store_in_use`: another tab has it. `store_failed`: no database or no locks here
+ * @throws SealpostError `store_in_use` if another tab has the store open; `store_failed` if the platform has no
+ * database or no locks
  * @example const store = await openIndexedDbStore('peer')
  */
 export async function openIndexedDbStore(name: string, options: IndexedDbOptions = {}): Promise<PeerStore> {
@@ -111,7 +115,7 @@ interface Platform {
 
 const platform = (): Platform => globalThis as Platform
 
-/** The parts of the IndexedDB and Web Locks standards that are used, so that browsers and fakes both fit. */
+/** The subset of the IndexedDB and Web Locks standards that the store uses. Browsers and fakes provide it. */
 export interface IdbRequest<T> {
   readonly result: T
   readonly error: unknown
