@@ -25,10 +25,7 @@ export interface EngineLimits {
   readonly envelopeBytesMax: number
   readonly ttlSecondsDefault: number
   readonly ttlSecondsMax: number
-  /**
-   * The maximum number of envelopes of one session that wait for their commit. Beyond it, the broker stops reading the
-   * socket.
-   */
+  /** The maximum uncommitted envelopes of one session. Beyond it, the broker stops reading the socket. */
   readonly inFlightMax: number
   /** The maximum bytes of these envelopes. They make a commit longer, which delays everybody's mail. */
   readonly inFlightBytesMax: number
@@ -37,10 +34,7 @@ export interface EngineLimits {
    * an HTTP request can't be left unread.
    */
   readonly inFlightBytesPerUserMax: number
-  /**
-   * The maximum number of envelopes of all sessions that wait for their commit. Beyond it, envelopes are refused as
-   * `busy`.
-   */
+  /** The maximum uncommitted envelopes of all sessions. Beyond it, envelopes are refused as `busy`. */
   readonly waitingMax: number
   readonly waitingBytesMax: number
   /** Envelopes from a peer per second and per burst; `null` switches the limit off. */

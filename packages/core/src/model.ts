@@ -192,10 +192,7 @@ export interface Seat {
   readonly live: LiveSession
   readonly pool: PoolState
   credit: number
-  /**
-   * Pushed and unsettled deliveries. Lapsed deliveries count too, because a member that hangs on a delivery gets no
-   * other.
-   */
+  /** Pushed and unsettled deliveries. Lapsed ones count too: a member that hangs on a delivery gets no other. */
   readonly held: Set<DeliveryId>
   /** Whether a delivery that the member can take may be waiting. */
   mayFind: boolean
@@ -217,15 +214,9 @@ export class PoolState {
   members: ReadonlyMap<PeerKey, PeerNo> = new Map()
   goodUntilMs: Millis = 0
   isClaiming = false
-  /**
-   * Whether the last delivery may crash its holder (`ALONE_AFTER_ATTEMPTS`). If so, each member gets one delivery at a
-   * time.
-   */
+  /** Whether the last delivery may crash its holder (`ALONE_AFTER_ATTEMPTS`). Each member then gets one at a time. */
   isWary = false
-  /**
-   * The number of deliveries that arrived while a seat here was free, but got no seat. Other shards must be woken for
-   * them.
-   */
+  /** Deliveries that arrived while a seat here was free, but got no seat. Other shards must be woken for them. */
   unserved = 0
 
   constructor({ poolId, pool }: PoolEntry) {
@@ -384,10 +375,7 @@ export class LiveSession {
     return this.availability !== 'dnd'
   }
 
-  /**
-   * Numbers the envelope and returns the number. `isHead` reopens a barred lane, because nothing before this envelope
-   * is outstanding.
-   */
+  /** Returns a number for the envelope. `isHead` reopens a barred lane: nothing earlier is outstanding. */
   arrived(item: SentItem): number {
     this.sends += 1
     if (item.isHead && this.barred.size > 0) this.barred.delete(laneOf(item))

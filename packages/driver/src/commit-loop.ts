@@ -199,10 +199,10 @@ export class CommitPace {
 }
 
 /**
- * Returns the pause after a commit. Each commit with mail for another shard makes that shard collect, and costs a mark
- * and a ledger row for each sender and frames for each peer, however few messages it carries. After such a commit of
- * many messages, the pause is as long as the commit took, so that the next one is larger. After a commit of few or very
- * many messages there is no pause.
+ * Returns the pause after a commit. A commit with mail for another shard makes that shard collect, and costs a mark and
+ * a ledger row for each sender and frames for each peer, however few messages it carries. After such a commit of many
+ * messages, the pause is as long as the commit took, so that the next one is larger. Few or very many messages need no
+ * pause.
  */
 export function pauseAfterCommit({ appends }: Pick<Batch, 'appends'>, tookMs: Millis): Millis {
   if (appends.length < PACED_FROM || appends.length >= PACED_BELOW) return 0

@@ -41,10 +41,7 @@ export class DeliveryEnds {
   readonly #retries = new Batcher((retries: readonly Retry[]) => this.#flushRetries(retries), { max: RETRIES_MAX })
   readonly #rejects = new Batcher((rejects: readonly Reject[]) => this.#flushRejects(rejects), { max: REJECTS_MAX })
   readonly #extensions = new Batcher((them: readonly Extension[]) => this.#flushExtensions(them), { max: RETRIES_MAX })
-  /**
-   * Items whose statement is not done, by the peer that holds them. Each promise resolves with whether the statement
-   * was done.
-   */
+  /** Items in an unfinished statement, by the peer that holds them. Each resolves with whether it was done. */
   readonly #underWay = new Map<string, Set<Promise<boolean>>>()
 
   constructor(ports: EndPorts) {

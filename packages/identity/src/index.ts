@@ -1,7 +1,4 @@
-/**
- * Exports keys, the signed handshake and sealed envelopes. Only this package imports libsodium. Await `ready()` once
- * before the first call.
- */
+/** Exports keys, the signed handshake and sealed envelopes. Await `ready()` first. Only this package uses libsodium. */
 export { concatBytes } from './byte-fields.ts'
 export {
   type Attachment,

@@ -316,8 +316,8 @@ describe('decoding cost is linear in the input', () => {
     expect(readsOf(Uint8Array.of(18, 3, 0xe8))).toBeLessThan(5)
   })
 
-  // One frame has as much input as the other sixteen together. A linear path costs about the same, a quadratic path 16
-  // times as much.
+  // The large frame has as much input as the 16 small ones: a linear path costs the same, a quadratic one 16 times as
+  // much.
   test.each([
     ['a long list', (size: number) => `{"type":"settle","ids":[${'1,'.repeat(size / 2)}1]}`],
     ['a long blob', (size: number) => `{"type":"goaway","retryAfterMs":"${'A'.repeat(size)}"}`],

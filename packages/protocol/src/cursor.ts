@@ -120,9 +120,8 @@ export class Writer {
 }
 
 /**
- * The value of each lower-case hex digit by its character code, -1 for any other. One pass checks and writes an id
- * without an allocation: 0.12 µs for 32 bytes, compared with 0.25 µs for a regular expression, `Uint8Array.fromHex` and
- * a copy.
+ * The value of each lower-case hex digit by its character code, -1 for any other. One pass checks and writes an id of
+ * 32 bytes in 0.12 µs; a regular expression, `Uint8Array.fromHex` and a copy take 0.25 µs.
  */
 const NIBBLES = new Int16Array(0x10000).fill(-1)
 for (let digit = 0; digit < 16; digit++) NIBBLES[digit.toString(16).charCodeAt(0)] = digit

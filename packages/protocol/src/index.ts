@@ -1,7 +1,4 @@
-/**
- * Exports the wire format: frames, their two forms, refusals and limits. Runs anywhere. `docs/PROTOCOL.md` is its
- * specification.
- */
+/** Exports the wire format: frames, their two forms, refusals and limits. `docs/PROTOCOL.md` is its specification. */
 export * from './codec.ts'
 export * from './frames.ts'
 export * from './items.ts'

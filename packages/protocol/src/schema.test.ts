@@ -1,6 +1,4 @@
-/**
- * Tests that the JSON Schema of the frames agrees with the decoders, and the AsyncAPI document with its specification.
- */
+/** Tests that the JSON Schema agrees with the decoders, and the AsyncAPI document with its specification. */
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import asyncApi3 from '@asyncapi/specs/schemas/3.0.0.json' with { type: 'json' }

@@ -35,10 +35,7 @@ const TERMS = 1
 const RECEIPT = 2
 const TERMS_BYTES = 21
 
-/**
- * Returns the bytes: 1, the index in `RECEIPT_WISHES`, 1 for `noAutoReply`, hops as u16, and the thread. Null for
- * neutral terms.
- */
+/** Returns 1, the index in `RECEIPT_WISHES`, 1 for `noAutoReply`, hops as u16, thread; null for neutral terms. */
 export function encodeTerms({ receipts, thread, hops, noAutoReply }: Terms): Uint8Array | null {
   if (receipts === 'none' && thread === NO_THREAD && hops === 0 && !noAutoReply) return null
   const bytes = new Uint8Array(TERMS_BYTES)

@@ -27,8 +27,7 @@ export interface LoadedStore {
 }
 
 /**
- * Milliseconds since 1970 with fractions, from a clock that does not jump. The times of processes on one machine are
- * comparable.
+ * Milliseconds since 1970 with fractions, from a clock that does not jump; processes of a machine can compare them.
  * @example const startedAtMs = clockMs()
  */
 export const clockMs = (): Millis => ORIGIN_MS + performance.now()

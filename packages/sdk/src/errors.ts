@@ -34,15 +34,13 @@ export type HttpRefusalCode =
  * - `own_key_missing`: the directory names a box key of this peer that it does not hold, and mail sealed to it arrived.
  *   The peer ended before it rejected anything: start it with the key file from after the rotation.
  * - `aborted`: the caller's signal fired before the first session.
- * - `certificate_untrusted`: the platform does not trust the broker's TLS certificate: unknown authority, another name,
- *   or
- *   expired. A peer that had a session keeps dialling.
+ * - `certificate_untrusted`: the platform does not trust the broker's TLS certificate: unknown authority, another
+ *   name, or expired. A peer that had a session keeps dialling.
  * - `websocket_missing`: the runtime has no WebSocket, and none was passed as `webSocket`.
  * - `connection_lost`: `join` got no reply. Retry the same invite with the same identity.
  * - `invite_malformed`: it is no invite, or its signature is wrong.
  * - `name_malformed`: a name is 1 to 64 characters of printable ASCII without `/ , * ( )` and no leading hyphen. Spaces
- *   at
- *   its ends are trimmed, and several become one.
+ *   at its ends are trimmed, and several become one.
  * - `summary_malformed`: a summary is at most 120 characters of printable ASCII.
  * - `timeout`: a request got no reply in time. The request may still arrive; a late reply is an ordinary message.
  * - `no_auto_reply`: the sender of the message declines automatic replies.

@@ -126,10 +126,7 @@ export interface PoolCrypto {
   read(statement: Uint8Array): PoolStatement | null
 }
 
-/**
- * The ports of one identity in one mesh. Each reader returns null if a signature is missing or the statement is for
- * another mesh.
- */
+/** The ports of one identity in one mesh. Each reader returns null for a missing signature or another mesh. */
 export interface UserCrypto {
   readDevice(bytes: Uint8Array): DeviceStatement | null
   readRemoval(bytes: Uint8Array): DeviceRemoval | null
@@ -173,9 +170,8 @@ export type PeerEvent =
   /** A resend was refused, because its recipient may be unknown to the restored database. */
   | { type: 'resend_failed'; to: PeerKey; envelopeId: EnvelopeId; error: SealpostError }
   /**
-   * Follows `connected` if the broker's database replies. `lost` lists mail that this peer will not get, because it
-   * `expired` or had too many `strikes`, and mail that the peer `rejected`. If `isAll` is false, the rest follows the
-   * next `connected`.
+   * Follows `connected` if the broker's database replies. `lost` lists mail that `expired`, had too many `strikes`, or
+   * was `rejected` by this peer. If `isAll` is false, the rest follows the next `connected`.
    */
   | { type: 'recovered'; isRecovered: boolean; lost: readonly LostMessage[]; isAll: boolean }
   /** `reason`: for `certificate_untrusted`, the platform's certificate error. */
@@ -196,9 +192,8 @@ export type PeerEvent =
   | { type: 'closed'; error: SealpostError | null }
   /**
    * Messages from this sender are missing between the previous one and this one. The broker dropped or withheld them,
-   * or they expired, were dead-lettered, or were returned by `retry` in an earlier process. The event is emitted once
-   * this message has waited two seconds for them, or 64 messages of its stream wait. Missing messages that arrive later
-   * are still handed out.
+   * or they expired, were dead-lettered, or were returned by `retry` in an earlier process. The event follows once this
+   * message has waited two seconds, or 64 of its stream wait. Messages that arrive later are still handed out.
    */
   | { type: 'gap'; sender: PeerKey; envelopeId: EnvelopeId; missing: number }
   /**
@@ -209,8 +204,7 @@ export type PeerEvent =
   /**
    * An envelope does not open, or its sealed contents contradict its outer fields. It is not handed out. Mail is
    * rejected for the same reason: the broker stores it as a dead letter, which an operator can redrive, and the sender
-   * gets the receipt `rejected` if it requested one. A pool member first returns the message four times, so that other
-   * members can try it.
+   * gets a requested receipt. A pool member first returns the message four times for other members.
    */
   | { type: 'tamper'; sender: PeerKey; envelopeId: EnvelopeId; reason: string }
   /**
@@ -227,18 +221,14 @@ export type PeerEvent =
   /** The broker stored a message that an earlier process had left in the store of this peer. */
   | { type: 'sent'; to: PeerKey; outboxNo: number; receipt: Receipt }
   /**
-   * A message of an earlier process was refused for good, or is too old to resend (`maybe_sent`). It is removed from
-   * the store.
+   * A message of an earlier process was refused for good, or is too old to resend (`maybe_sent`). It leaves the store.
    */
   | { type: 'send_failed'; to: PeerKey; outboxNo: number; error: SealpostError }
   /** A group is new to this peer, or its name or members changed; its owner signed it. */
   | { type: 'group_changed'; group: GroupId; name: string; epoch: number }
   /** The owner of a known group deleted it. Messages on their way still arrive. */
   | { type: 'group_deleted'; group: GroupId; name: string }
-  /**
-   * The broker handed out a statement that no owner signed (`group` is null if the group is unknown), or an outdated
-   * one.
-   */
+  /** The broker handed out a statement that no owner signed (`null` for an unknown group), or an outdated one. */
   | { type: 'group_tamper'; group: GroupId | null; reason: 'statement_forged' | 'statement_rolled_back' }
   /** A user vouched for a device, or removed it; the user signed it. */
   | { type: 'device_changed'; user: PeerKey; device: PeerKey; label: string; isVouched: boolean }

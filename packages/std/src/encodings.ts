@@ -17,9 +17,7 @@ interface HexCodec {
   decode(text: string): Uint8Array | null
 }
 
-/**
- * Available in Bun, Deno, Node 25 and browsers of 2025: decodes 400 bytes in 0.2 µs, compared with 1.8 µs by the table.
- */
+/** Available in Bun, Deno, Node 25 and browsers of 2025: decodes 400 bytes in 0.2 µs; the table takes 1.8 µs. */
 const NATIVE_HEX: HexCodec = {
   encode: (bytes) => bytes.toHex(),
   decode: (text) => {

@@ -17,8 +17,7 @@ export function unreachable(never: never): never {
 
 /**
  * A failure outside this program: a database is down, a socket closed, a file is unreadable. Thrown at the edges and
- * caught where there is a plan. `retryable`: the same call may succeed later; it is unknown whether this call took
- * effect.
+ * caught where there is a plan. `retryable`: the same call may succeed later; this one may have taken effect.
  */
 export class OperatingError extends Error {
   override readonly name = 'OperatingError'

@@ -26,19 +26,14 @@ export interface Unsettled {
   readonly isParked: boolean
   /** Replaces `pushedAtMs` for the lease, after an extension. */
   heldFromMs?: Millis
-  /**
-   * Whether its lease has lapsed. A lapsed delivery takes no room in the window, may be pushed again, and can still be
-   * settled.
-   */
+  /** Whether its lease has lapsed. It then takes no room in the window and may be pushed again or settled. */
   isLapsed: boolean
 }
 
 /** The last scan of the whole queue that returned everything in it. */
 interface Scan {
   readonly tick: number
-  /**
-   * When the scan ended, all deliveries that this shard had stored under lower ids were leased to this session or gone.
-   */
+  /** At the scan's end, all deliveries stored here under lower ids were leased to this session or gone. */
   readonly upTo: number
 }
 
@@ -208,10 +203,7 @@ export class Credit {
     return this.insertLeases > 0 && (this.lanes.get(sender)?.insertLeases ?? 0) > 0
   }
 
-  /**
-   * Returns whether the claim in flight may return mail from this sender that is older than leases on insert granted
-   * meanwhile.
-   */
+  /** Returns whether the claim in flight may return mail from this sender that is older than later leases on insert. */
   mayBring(sender: PeerNo): boolean {
     if (this.asked === null) return false
     return this.isAskedForAny || this.lanes.get(sender)?.waits === 'in a claim'

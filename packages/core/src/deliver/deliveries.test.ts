@@ -1,7 +1,4 @@
-/**
- * Tests that mail from one sender is pushed in the order of ids, whatever the order in which commits and claims
- * complete.
- */
+/** Tests that mail from one sender is pushed in the order of ids, in whichever order commits and claims complete. */
 import { ALONE_AFTER_ATTEMPTS, ANY_ID, type Claimed, type Delivery } from '@sealpost/protocol'
 import type { DeliveryId, PeerNo } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'

@@ -75,10 +75,7 @@ export class Deliveries {
         append.insertLeaseFloor = append.toLive!.credit.scannedUpTo(append.from.peer, nowMs)
   }
 
-  /**
-   * Handles the outcome of an append: pushes a delivery that was leased on insert, and starts a claim for one that
-   * waits.
-   */
+  /** Handles an append's outcome: pushes a delivery leased on insert, and starts a claim for one that waits. */
   stored(append: PendingAppend, outcome: AppendOutcome, enqueuedAtMs: Millis): void {
     const { toLive } = append
     if (outcome.status !== 'stored') this.landed(append, null)
@@ -95,10 +92,7 @@ export class Deliveries {
     this.scheduleClaim(toLive)
   }
 
-  /**
-   * Call when the outcome of a commit was lost. A delivery may be leased to this session without the session knowing
-   * it.
-   */
+  /** Call when a commit's outcome was lost. A delivery may be leased to this session without its knowledge. */
   lost(append: PendingAppend): void {
     const { toLive, insertLeaseEpoch } = append
     if (!toLive) return

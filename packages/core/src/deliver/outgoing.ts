@@ -82,10 +82,7 @@ export class Outgoing {
     this.rotatedKeys.add(peer)
   }
 
-  /**
-   * Returns and clears the waiting frames. A full socket gets only the newest presence update of each peer, and gets it
-   * later.
-   */
+  /** Returns and clears the waiting frames. A full socket gets only each peer's newest presence update, and later. */
   takeFrames({ withNews } = { withNews: true }): ServerFrame[] {
     const frames: ServerFrame[] = []
     if (this.acks.length > 0) {

@@ -1,7 +1,4 @@
-/**
- * Defines the permissions that the router checks for each envelope: whose mail a peer accepts, and which spaces record
- * it.
- */
+/** Defines the permissions that the router checks per envelope: whose mail a peer accepts, which spaces record it. */
 import type { Consent } from '@sealpost/protocol'
 import type { Millis, PeerNo, SpaceId } from '@sealpost/std'
 

@@ -36,7 +36,7 @@ export class UserDirectory {
     this.#send({ meshId, keys: [user] }, { type: 'deviceList', ref: 0, statements: [statement], removals: [] })
   }
 
-  /** Makes the member reconnect with its new key, which takes over its waiting mail and other property. */
+  /** Ends the member's session and sends the succession: the member reconnects with the new key, which has its mail. */
   succeeded({ meshId, peerKey, peer }: Requester, statement: Uint8Array): void {
     this.#send({ meshId, keys: [peerKey] }, { type: 'successions', statements: [statement] })
     const mesh = this.#context.meshes.find(meshId)
@@ -47,9 +47,7 @@ export class UserDirectory {
     mesh?.pools.memberRotated(peer)
   }
 
-  /**
-   * Checks every session of the mesh. Rotations are rare, so this is cheaper than an index that each lookup maintains.
-   */
+  /** Checks every session of the mesh. Rotations are rare, so this is cheaper than maintaining an index. */
   keyChanged(meshId: MeshId, changed: PeerKey): void {
     for (const { live, peerKey } of this.#context.meshes.find(meshId)?.byNo.values() ?? []) {
       if (!live || peerKey === changed || !follows(live, changed)) continue

@@ -38,10 +38,7 @@ export class PoolDispatcher {
     this.context = context
   }
 
-  /**
-   * Handles a request to join. Without credit, the session leaves the pool at once and gets its reply. Otherwise the
-   * pool is looked up first.
-   */
+  /** Handles a join. Without credit, the session leaves and gets its reply; otherwise the pool is looked up. */
   asked(live: LiveSession, frame: FrameOf<'joinPool'>): FrameOf<'poolJoined'> | undefined {
     if (frame.credit > 0) {
       live.joins(frame)
@@ -161,10 +158,7 @@ export class PoolDispatcher {
     this.failed.clear()
   }
 
-  /**
-   * Wakes other shards, because the free members here have too little room, have no box, or accept only urgent
-   * priorities.
-   */
+  /** Wakes other shards: the members here have too little room, no box, or accept only urgent priorities. */
   private passOn(meshId: MeshId, pool: PoolState): void {
     pool.unserved = 0
     this.context.effects.hint({ type: 'wake', meshId, peer: pool.peer })

@@ -1,7 +1,4 @@
-/**
- * Tracks the peers of one mesh on other shards, as those shards reported them, and whether those shards want reports
- * about ours.
- */
+/** Tracks the peers of one mesh on other shards, as reported, and whether those shards want reports about ours. */
 import type { HintOf } from '@sealpost/protocol/hints'
 import type { Millis, PeerKey, ShardId } from '@sealpost/std'
 import type { PresenceItem } from '../deliver/outgoing.ts'
@@ -58,7 +55,7 @@ export class RemotePresence {
     return this.isAnswered && this.isWatching(nowMs)
   }
 
-  /** Makes `act` wait. Returns whether it is the first waiter. */
+  /** Makes `act` wait, or calls it at once if too many wait. Returns whether it is the only waiter. */
   wait(act: () => void): boolean {
     if (this.waiting.length >= WAITING_MAX) act()
     else this.waiting.push(act)

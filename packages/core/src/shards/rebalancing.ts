@@ -23,13 +23,10 @@ const MOVES_MIN = 10
 /** A session waits no longer than this for its acks. */
 const ANSWERED_WITHIN_MS: Millis = 5000
 const TRY_LATER_MS: Millis = 2000
-/** Interval between peers that reconnect to a restarting broker without an alternative. */
+/** The maximum time over which peers reconnect, and the time if no other shard is left. */
 const SPREAD_MAX_MS: Millis = 1900
 const SPREAD_MIN_MS: Millis = 200
-/**
- * Interval between peers that reconnect to other shards: the cost of a handshake and of opening a session on another
- * shard.
- */
+/** The time per session: another shard needs it for a handshake and for opening a session. */
 const SPREAD_PER_SESSION_MS = 0.2
 
 /** Interval between peers that reconnect to another incarnation: each resends the recently acked envelopes, up to 4,096. */

@@ -177,9 +177,7 @@ function bindings(): Target {
   }
 }
 
-/**
- * Returns a target for envelopes. Half of the boxes open, and contain a header, note or length that no version writes.
- */
+/** Returns a target for envelopes. Half of the boxes open, with a header, note or length that no version writes. */
 function envelopes(): Target {
   const [alice, bob] = people()
   const [sealer, reader] = people().map((identity) => new Sealer({ identity, meshId: MESH })) as [Sealer, Sealer]

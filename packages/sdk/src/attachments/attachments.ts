@@ -63,8 +63,7 @@ export class Attachments implements AsyncDisposable {
   }
 
   /**
-   * Removes the file for all readers. @throws SealpostError `attachment_unknown` if it is gone or belongs to another
-   * peer
+   * Removes the file for all readers. @throws SealpostError `attachment_unknown` if gone or another peer's
    * @example await files.remove(attachment)
    */
   remove(attachment: Pick<Attachment, 'id'>): Promise<void> {
@@ -154,10 +153,7 @@ async function provenHashes(calls: AttachmentBroker, attachment: Attachment): Pr
   return hashes
 }
 
-/**
- * Seals the saved part again, which restores the stream's state and shows whether the part belongs to the file that was
- * sent.
- */
+/** Seals the saved part again, which restores the stream's state and shows whether the part is from the same file. */
 async function passOver(
   from: AsyncIterable<Uint8Array>,
   attachment: Attachment,

@@ -65,8 +65,7 @@ export interface Membership {
 const JOIN_WITHIN_MS = 20_000
 
 /**
- * Joins the mesh of the invite. Repeating the call with the same identity after a lost reply repeats the same
- * enrolment.
+ * Joins the mesh. A repeated call with the same identity after a lost reply repeats the same enrolment.
  * @throws SealpostError `invite_malformed`, `name_malformed`, `wrong_broker`; from the broker `invite_refused`
  *   (expired, revoked, used up, or for another broker: one code for all), `already_member`, `name_taken`, `revoked`;
  *   from this machine `certificate_untrusted`; retryable `connection_lost`, `try_later`, `restarting`, `moved`

@@ -1,7 +1,4 @@
-/**
- * Implements groups as the application sees them. The owner's signature decides membership; the sender chooses
- * recipients.
- */
+/** Implements groups for applications. The owner's signature decides membership; the sender chooses recipients. */
 import { GROUP_MEMBERS_MAX, type GroupStatement, isGroupEnded, isMemberListName } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { type GroupId, isChosenName, NAME_RULE, type PeerKey, tidyName, withResolvers } from '@sealpost/std'

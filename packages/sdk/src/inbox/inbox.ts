@@ -108,10 +108,7 @@ export class Inbox<Held extends ArrivedMessage> {
     this.#ended(held)
   }
 
-  /**
-   * Records that the application rejected this delivery. The message is handed out again only if an operator redrives
-   * it.
-   */
+  /** Records that the application rejected this delivery. Only a redrive hands the message out again. */
   rejected(held: Held, reason: string): void {
     const { sender: key, envelopeId, deliveryId } = held
     const { rejected } = this.#senderOf(key)

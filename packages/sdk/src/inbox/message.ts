@@ -92,9 +92,8 @@ export class Message {
   /** 1 for the first delivery. */
   readonly attempt: number
   /**
-   * Whether this peer remembers rejecting an earlier delivery of the message. Either an operator redrove the dead
-   * letter, or a hostile broker repeats it. Each redrive follows a rejection, so settle a message that must not come
-   * again.
+   * Whether this peer remembers rejecting an earlier delivery of the message. An operator redrove the dead letter, or a
+   * hostile broker repeats it. Each redrive follows a rejection, so settle a message that must not come again.
    */
   isRedriven = false
   /** The time when the broker stored it, by its database's clock. */
@@ -167,10 +166,7 @@ export class Message {
   get toUser(): PeerKey | null {
     return this.#note?.user ?? null
   }
-  /**
-   * How often its conversation has passed from peer to peer. The broker reports this number, `noAutoReply` and
-   * `receipts`; no peer signed them.
-   */
+  /** How often its conversation has passed from peer to peer, as reported by the broker. */
   get hops(): number {
     return this.#terms?.hops ?? 0
   }
@@ -200,8 +196,7 @@ export class Message {
   }
 
   /**
-   * Returns the message to the queue, which delivers it again after `afterMs`. Calling it again, or after `settle`, has
-   * no effect.
+   * Returns the message to the queue for `afterMs`. Has no effect after `settle`, `retry` or `reject`.
    * @example message.retry(60_000)
    */
   retry(afterMs: Millis = 0): void {

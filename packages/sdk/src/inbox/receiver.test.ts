@@ -6,10 +6,7 @@ import { TurnsScene } from '../test/turns.ts'
 import { GRACE_MS } from './dispatcher.ts'
 import { HOLD_MS } from './stream-order.ts'
 
-/**
- * Returns a scene in which Bob has just requested all of Alice's keys. Then she rotates again, and he may not ask for
- * ten seconds.
- */
+/** Returns a scene in which Bob has just requested all of Alice's keys. She then rotates, and he can't ask for 10 s. */
 function turnedTwice(): TurnsScene {
   const scene = new TurnsScene()
   scene.turn()

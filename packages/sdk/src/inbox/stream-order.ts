@@ -49,10 +49,7 @@ export class ReorderBuffer<M extends InLane> {
   #held: Held<M>[] = []
   readonly #heldMax: number
 
-  /**
-   * `credit`: the maximum number of unsettled deliveries. Held messages take at most a quarter of it, so that there is
-   * room for the missing message.
-   */
+  /** `credit`: the maximum of unsettled deliveries. Held messages take at most a quarter, so the missing one fits. */
   constructor(credit: number) {
     this.#heldMax = Math.min(HELD_MAX, credit >> 2)
   }
@@ -83,10 +80,7 @@ export class ReorderBuffer<M extends InLane> {
     return first && mayPass(first.message) ? this.#take((held) => held === first)[0] : undefined
   }
 
-  /**
-   * Takes messages held for `HOLD_MS` and those that precede them, in order; while a bound is exceeded, takes the
-   * oldest lanes whole.
-   */
+  /** Takes messages held for `HOLD_MS` and all before them, in order; beyond a bound, the oldest lanes whole. */
   takeDue(nowMs: Millis): M[] {
     const taken = this.#take(({ lane }, at) =>
       this.#held.some((later, i) => i >= at && later.lane === lane && nowMs >= later.dueAtMs),
@@ -243,9 +237,7 @@ export function addBounded<T>(set: Set<T>, item: T, max: number): T | undefined 
  * a copy. Only this process's messages are tracked.
  */
 
-/**
- * `taken`: another envelope has the same position. `forked`: the envelope does not follow the one received before it.
- */
+/** `taken`: another envelope has its position. `forked`: it does not follow the previously received envelope. */
 type ChainVerdict = 'sound' | 'taken' | 'forked'
 
 export class HashChain {

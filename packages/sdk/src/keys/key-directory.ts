@@ -106,10 +106,7 @@ export class KeyDirectory {
     return this.#open.get(peer)?.isHistory === true
   }
 
-  /**
-   * Returns whether the request of `recheck` has not been sent yet, so that its reply will cover everything received
-   * until now.
-   */
+  /** Returns whether the request of `recheck` is unsent, so that its reply will cover everything received until now. */
   isRecheckUnsent(peer: PeerKey): boolean {
     return this.isRechecking(peer) && this.#unsent.has(peer)
   }

@@ -118,10 +118,7 @@ export async function openKeyEpochs(
 
 /** Rotates a peer's own keys. @internal */
 export interface OwnKeys {
-  /**
-   * Signs the key, and opens mail with it from now on, because others may seal to it before we learn that it is
-   * published.
-   */
+  /** Signs the key, and opens mail with it from now on: others may seal to it before we learn of its publication. */
   bindNext(next: BoxKeys, notAfterMs: Millis): KeyBinding
   /** Seals with the key from now on. */
   activate(next: BoxKeys): void
@@ -134,8 +131,7 @@ export interface OwnKeys {
 export const BINDING_MS = 10 * 365 * 24 * 3600_000
 
 /**
- * Publishes the next box key. The call may be repeated with the same key after a lost reply. @throws SealpostError
- * `stale_epoch`, `key_refused` @internal
+ * May be repeated with the same key if a reply is lost. @throws SealpostError `stale_epoch`, `key_refused` @internal
  */
 export async function rotateBoxKey(ask: RequestBroker, own: OwnKeys, next: BoxKeys): Promise<void> {
   const { boxKey, boxEpoch, notAfterMs, signature } = own.bindNext(next, Date.now() + BINDING_MS)

@@ -172,10 +172,7 @@ export interface EnvelopeOpenerPorts {
   readonly crypto: Pick<CryptoPort, 'open' | 'lacksBoxKey'>
   readonly keys: KeyDirectory
   readonly self: PeerKey
-  /**
-   * Called when the directory names a box key of this peer that this peer does not hold. No mail sealed to it may be
-   * rejected.
-   */
+  /** Called when the directory names a box key that this peer does not hold. No mail sealed to it may be rejected. */
   readonly ownKeyMissing: (boxEpoch: number) => void
   /** Called when waiting mail from this sender may be tried again. */
   readonly unlock: (sender: PeerKey) => void

@@ -134,9 +134,7 @@ export interface OutboxEntry {
   /** The state after the final reply, without body and callbacks. */
   post: OutgoingMessage
   readonly lane: Lane
-  /**
-   * `keeping`: the store has not confirmed the entry, so it must not be sent. `sealed`: this process has not sent it.
-   */
+  /** `keeping`: the store has not confirmed it, so it must not be sent. `sealed`: this process has not sent it. */
   place: 'keeping' | 'sealed' | 'inFlight' | 'atRest' | 'done'
   /**
    * The id is created once, on admission. Ids then ascend in the order of the sends, which saves the broker a lookup.
@@ -199,10 +197,7 @@ export class Lane {
     this.#stream!.prev = headerHash
   }
 
-  /**
-   * Starts a new stream after an envelope that its sender knows to have failed, because the gap would raise a false
-   * alarm.
-   */
+  /** Starts a new stream after an envelope that its sender knows to have failed: a gap would be a false alarm. */
   restartStream(): void {
     this.#stream = null
   }
@@ -307,10 +302,7 @@ export function packMixed(items: readonly OutgoingItem[]): SendFrame[] {
 
 const NO_GROUP = '0'.repeat(32) as GroupId
 
-/**
- * A resend that the broker may have stored names no group: otherwise a refusal as stale would have it sealed again, and
- * it would arrive twice.
- */
+/** A resend that may be stored names no group: otherwise a stale group would have it sealed again and arrive twice. */
 function packBroadcasts(items: readonly GroupItem[]): BroadcastFrame[] {
   const [{ message, isPinned }] = items as [GroupItem]
   const { groupId, epoch, bodyId, bytes, record, terms } = message
@@ -389,10 +381,7 @@ export interface SendOptions {
    * relative to other messages is undefined, and its loss is not reported as a gap.
    */
   readonly notBefore?: Date | Millis
-  /**
-   * Which `receipt` events follow: `end` reports how the delivery ended, and `all` also that it was pushed. Default
-   * `none`.
-   */
+  /** The `receipt` events: `end` reports how the delivery ended, and `all` also that it was pushed. Default `none`. */
   readonly receipts?: ReceiptWish
   /** The conversation it belongs to: 32 hex digits. The broker limits the rate of a conversation. */
   readonly thread?: string

@@ -57,10 +57,7 @@ export type OutboxLimits = Pick<
   'envelopeBytesMax' | 'ttlSecondsMax' | 'inFlightMax' | 'dedupeSeconds'
 >
 
-/**
- * The other limit on resending is half the time for which the broker remembers an id, which leaves room for a slow
- * message.
- */
+/** The other limit is half the time for which the broker remembers an id, which leaves room for a slow message. */
 export const RESEND_FOR_MS_MAX = 12 * 3_600_000
 /** The number of consecutive entries of one lane, so that a long lane does not hold up the others. */
 const TURN_MAX = 16
@@ -239,10 +236,7 @@ export class Outbox implements EnginePart {
     return packMixed(items)
   }
 
-  /**
-   * Gives up entries that are too old to resend. The oldest entry of a lane goes first, so that no later one overtakes
-   * it.
-   */
+  /** Gives up entries that are too old to resend. A lane's oldest entry goes first, so no later one overtakes it. */
   expire(nowMs: Millis): void {
     if (this.#limits) return
     for (const entry of this.unanswered.values()) {
@@ -260,9 +254,7 @@ export class Outbox implements EnginePart {
     return atMs
   }
 
-  /**
-   * Refuses everything; attempted messages may be stored. With a store, all messages stay there for the next process.
-   */
+  /** Refuses everything; attempted messages may be stored. With a store, all stay there for the next process. */
   close(error: SealpostError): void {
     this.disconnected()
     if (this.#ports.keptPosts) return this.#leave(this.#ports.keptPosts, error)

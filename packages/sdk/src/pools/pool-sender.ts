@@ -61,9 +61,7 @@ interface Sealed {
   readonly admittedAtMs: Millis
   /** Not sent before this time; Infinity while a reply is owed. */
   dueAtMs: Millis
-  /**
-   * Whether a reply was lost by the network or the broker. If so, the message is resent even if the pool has changed.
-   */
+  /** Whether the network or the broker lost a reply. If so, it is resent even if the pool has changed. */
   mayBeStored: boolean
   pauses: number
 }

@@ -1,6 +1,5 @@
 /**
- * Implements pools as the application sees them. One of several peers takes each message. The owner's signature decides
- * membership.
+ * Implements pools for applications. One of several peers takes each message. The owner's signature decides membership.
  */
 import { isMemberListName, isPoolEnded, type PoolStatement } from '@sealpost/identity'
 import { type FrameOf, POOL_MEMBERS_MAX, type ServerFrame } from '@sealpost/protocol'

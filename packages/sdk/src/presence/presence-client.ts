@@ -45,10 +45,7 @@ export class PresenceClient implements EnginePart {
     this.#isStatusSaid = false
   }
 
-  /**
-   * Subscribes or unsubscribes. Without a subscription the known presence becomes outdated, so a new one begins with
-   * the broker's next report.
-   */
+  /** Starts or ends the subscription. Known presence outdates without one, so a new one begins with the next report. */
   watch(isWatching: boolean): void {
     if (isWatching === this.#isWatching) return
     this.#isWatching = isWatching

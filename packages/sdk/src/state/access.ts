@@ -32,10 +32,7 @@ export interface Ask {
   readonly path: string
   readonly query?: Readonly<Record<string, string | number | undefined>>
   readonly body?: unknown
-  /**
-   * Whether the response must not be compressed, because it is urgent, or sealed and so incompressible. Browsers ignore
-   * this.
-   */
+  /** Whether compression is off, because the body is urgent, or sealed and so incompressible. Browsers ignore this. */
   readonly isAsItIs?: boolean
   /** The preferred media type; JSON by default. */
   readonly accept?: string

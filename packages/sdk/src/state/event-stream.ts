@@ -31,7 +31,7 @@ export interface StreamQuery {
 const LINE_CHARS_MAX = 512 * 1024
 
 /**
- * Yields the lines until the response ends. The caller checks whether its last line was `end`. @throws SealpostError
+ * Yields the lines of a response. The caller checks that the last one is `end`. @throws SealpostError
  * `answer_malformed`
  */
 export async function* linesOf(answer: Response): AsyncGenerator<StreamLine> {
@@ -158,9 +158,8 @@ const cutOff = (): SealpostError =>
   new SealpostError('connection_lost', 'The response was interrupted repeatedly.', { isRetryable: true })
 
 /**
- * The media type of long responses as records, which are lines without base64. A record is the byte 100, its length
- * (including the length field), and five fields, each after its number. The last record has no fields, and -1 for their
- * number.
+ * The media type of records, which are lines without base64. A record is the byte 100, its whole length, and five
+ * fields, each after its number. The last record has no fields, and -1 for their number.
  */
 export const RECORDS = 'application/octet-stream'
 
@@ -172,8 +171,8 @@ const END = -1
 const RECORD_BYTES_MAX = 256 * 1024
 
 /**
- * Yields the records until the response ends. The caller checks whether its last record was `end`. @throws
- * SealpostError `answer_malformed`
+ * Yields the records of a response. The caller checks that the last one is `end`. @throws SealpostError
+ * `answer_malformed`
  */
 export async function* recordsOf(answer: Response): AsyncGenerator<StreamLine> {
   if (!answer.body) throw answerMalformed()

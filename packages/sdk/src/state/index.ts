@@ -74,8 +74,7 @@ export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
 /** Options of the state's requests. */
 export interface StateRequestOptions {
   /**
-   * The time for which a request is repeated while no address replies, before it fails with `connection_lost`. Default
-   * 1 minute.
+   * How long a request is repeated while no address replies. Default 1 minute; then it fails with `connection_lost`.
    */
   readonly patienceMs?: Millis
   /** Aborts every request, including those of the opening: they fail with `aborted`. */

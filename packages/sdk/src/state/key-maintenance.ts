@@ -58,10 +58,7 @@ export class KeyMaintenance {
     this.#restore()
   }
 
-  /**
-   * Only one run is active at a time. @throws SealpostError `space_unknown`, `space_forged`, and whatever the requests
-   * throw
-   */
+  /** Only one run is active. @throws SealpostError `space_unknown`, `space_forged`, and whatever the requests throw */
   run(): Promise<SpaceStatus> {
     this.#underWay ??= this.#rounds().finally(() => {
       this.#underWay = null

@@ -132,10 +132,7 @@ export class SpaceReader {
       this.#report({ type: 'history_gap', reason: `events ${last + 1} to ${newest} are missing` })
   }
 
-  /**
-   * Yields the events after a number. `isWhole`: a history exists; otherwise yields only the last value of each key
-   * that changed.
-   */
+  /** Yields the events after a number; without a history (`isWhole` false), the last value of each changed key. */
   async *watch({ after, isWhole, signal }: WatchQuery): AsyncGenerator<HistoryEvent> {
     const query = { after, follow: 1 }
     const lines = isWhole ? this.#lines({ of: 'history', query, signal }) : this.#poll(after, signal)
@@ -182,10 +179,7 @@ export class SpaceReader {
     return ring.newest > before
   }
 
-  /**
-   * The newest key epoch for which newer keys were looked up. There is one lookup per epoch, however many changes are
-   * sealed.
-   */
+  /** The newest key epoch for which newer keys were looked up. Each epoch is looked up once. */
   #newestTried = -1
 
   async #message(line: EventLine, chains: EventOrder): Promise<HistoryMessage | SealedMessage> {

@@ -47,10 +47,7 @@ export interface SpaceStatus {
 
 export interface NewGrants {
   readonly keyEpoch: number
-  /**
-   * The newest key epoch at the broker before this request: the epoch of these grants, or for a new key the previous
-   * one.
-   */
+  /** The newest key epoch at the broker before this request: `keyEpoch`, or the previous one for a new key. */
   readonly expects: number
   readonly grants: readonly { readonly peer: PeerKey; readonly box: Uint8Array }[]
 }
@@ -76,10 +73,7 @@ export class SpaceService {
     this.#mesh = `/v1/meshes/${meshId}`
   }
 
-  /**
-   * @throws SealpostError `space_unknown`. `statement` is null if no owner signed it, so that the caller can report
-   * `space_forged`
-   */
+  /** `statement`: null if no owner signed it, for the caller to report. @throws SealpostError `space_unknown` */
   async status(): Promise<Omit<SpaceStatus, 'statement'> & { statement: SpaceStatement | null }> {
     const reply = await this.#json({ method: 'GET', path: '' })
     return {

@@ -78,10 +78,7 @@ export class MemoryLog implements UploadLog {
   }
 }
 
-/**
- * Connects a peer that adds an attachment to everything it sends, even to a pool, which `PoolSendOptions` does not
- * allow.
- */
+/** Connects a peer that adds an attachment to all that it sends, even to a pool, which the types do not allow. */
 export async function connectAttaching(options: ConnectOptions, attachment: string): Promise<Peer> {
   await ready()
   const crypto = sodiumCrypto(options.identity, options.meshId)

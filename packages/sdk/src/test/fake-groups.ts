@@ -1,6 +1,5 @@
 /**
- * Implements groups without secrets, for tests and the simulator. A statement is JSON, and trusted for the key that it
- * names.
+ * Implements groups without secrets, for tests and the simulator. A statement is JSON, trusted for the key it names.
  */
 import type { GroupStatement } from '@sealpost/identity'
 import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type PeerKey, toHex } from '@sealpost/std'

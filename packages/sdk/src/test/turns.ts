@@ -86,7 +86,7 @@ export class TurnsScene {
     this.publish()
   }
 
-  /** Makes Alice seal with another box key before the broker has any of her keys. */
+  /** Makes Alice seal with another box key, which the broker does not have yet. */
   turnUnheard(): void {
     this.epoch += 1
   }

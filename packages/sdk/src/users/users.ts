@@ -1,6 +1,6 @@
 /**
- * Implements users with several devices as the application sees them. A user is a peer; each of its devices is also a
- * peer, and the user's key vouches for it.
+ * Implements users with several devices for applications. A user is a peer; each of its devices is also a peer, and the
+ * user's key vouches for it.
  */
 import { type DeviceStatement, isDeviceLabel } from '@sealpost/identity'
 import { BODY_BYTES_MAX, type FrameOf } from '@sealpost/protocol'

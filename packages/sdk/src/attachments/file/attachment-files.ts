@@ -131,9 +131,7 @@ async function isReserved(path: string): Promise<boolean> {
 export const forgetPart = (folder: string, { id }: Pick<Attachment, 'id'>): Promise<void> =>
   rm(join(folder, `.sealpost-${id}.part`), { force: true })
 
-/**
- * The maximum length of a saved file's name. The sender chose the name, so it must never act as anything but a name.
- */
+/** The maximum length of a saved file's name. The sender chose it, so it must never act as anything but a name. */
 const NAME_BYTES_MAX = 200
 /** Separators, characters special to a shell or Windows, controls, and marks that change the direction of reading. */
 const UNSAFE = /[/\\:*?"<>|]|[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu

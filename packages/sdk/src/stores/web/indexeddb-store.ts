@@ -1,7 +1,4 @@
-/**
- * Implements a store in the browser's database: `@sealpost/sdk/indexeddb-store`. Tabs share the database, so a Web Lock
- * guards it.
- */
+/** A store in the browser's database: `@sealpost/sdk/indexeddb-store`. Tabs share it, so a Web Lock guards it. */
 import { SealpostError } from '../../errors.ts'
 import type { PeerStore, StoreRecord } from '../store.ts'
 
@@ -19,8 +16,7 @@ const VERSION = 1
  * Opens the database of this name, or creates one. Stored data survives the tab, the browser and, as far as the browser
  * honours `strict`, a power loss. A browser short of disk may still drop the whole database, unless
  * `navigator.storage.persist()` was granted.
- * @throws SealpostError `store_in_use` if another tab has the store open; `store_failed` if the platform has no
- * database or no locks
+ * @throws SealpostError `store_in_use` in another tab; `store_failed` without a database or locks
  * @example const store = await openIndexedDbStore('peer')
  */
 export async function openIndexedDbStore(name: string, options: IndexedDbOptions = {}): Promise<PeerStore> {
