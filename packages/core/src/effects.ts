@@ -1,6 +1,6 @@
 /**
- * The commands of the engine. It never waits: a command with a reply names the engine method that the driver calls later.
- * `packages/driver` implements this interface.
+ * Defines the commands of the engine, which never waits: a command with a reply names the engine method that the driver
+ * calls later. `packages/driver` implements this interface.
  */
 import type {
   Append,

@@ -251,7 +251,7 @@ export class Engine {
     this.context.flush()
   }
 
-  /** `null`: too many enrolments wait, or the database did not reply. A retry with the same invite is safe. */
+  /** Call when an enrolment is done; null if too many wait or the database did not reply. The invite can be retried. */
   enrolled(socket: SocketId, enrolment: Enrolment | null): void {
     const session = this.sessions.get(socket)
     if (session?.state.name !== 'enrolling') return

@@ -1,4 +1,4 @@
-/** The engine, which is pure and synchronous. Drivers do all waiting. */
+/** Exports the engine, which is pure and synchronous. Drivers do all waiting. */
 export type { Counters, Timed, TimedStage } from './context.ts'
 export type { FoundGroups } from './directory/groups.ts'
 export type { SpaceFacts } from './directory/permissions.ts'

@@ -1,6 +1,6 @@
 /**
- * The state that the parts of an engine share: meshes, their peers and pools, and authenticated sessions. This file keeps
- * the state consistent; the parts in `send/`, `deliver/`, `pools/` and the other folders decide.
+ * Defines the state that the parts of an engine share: meshes, their peers and pools, and authenticated sessions. This
+ * file keeps the state consistent; the parts in `send/`, `deliver/`, `pools/` and the other folders decide.
  */
 import {
   ALONE_AFTER_ATTEMPTS,
@@ -60,7 +60,7 @@ export interface PeerState {
    * unexpected outcome.
    */
   knownSinceTick: number
-  /** Null: the peer accepts mail from everyone. */
+  /** Null if the peer accepts mail from everyone. */
   rule: ConsentRule | null
   consentVersion: number
   /** The peer's backlog, as far as this shard knows. */
@@ -338,7 +338,7 @@ export class LiveSession {
   held: SendRequest[] = []
   isResolving = false
   private sends = 0
-  /** The number of a refused envelope in each lane. It bars later ones until the sender resends from there. */
+  /** The number of a refused envelope in each lane. It bars later envelopes until the sender resends from it. */
   private readonly barred = new Map<string, number>()
 
   readonly outgoing = new Outgoing()
@@ -412,7 +412,7 @@ export class LiveSession {
     }
   }
 
-  /** Queues the delivery for the socket and counts it as unsettled. `pool`: the pool that it belongs to. */
+  /** Queues the delivery for the socket and counts it as unsettled. `pool`: the pool that the delivery belongs to. */
   push(delivery: Delivery, nowMs: Millis, pool?: PeerNo): void {
     const marking = delivery.terms && readMarking(delivery.terms)
     const terms = marking?.kind === 'terms' ? marking.terms : null
@@ -461,7 +461,7 @@ export class LiveSession {
   }
 }
 
-/** Mail of one sender to one recipient at one priority keeps its order. */
+/** Returns the lane of an envelope: its recipient and priority. Mail from one sender in one lane stays in order. */
 const laneOf = (item: SentItem): string => item.recipient + item.priority
 
 export const refOf = (live: LiveSession): SessionRef => ({

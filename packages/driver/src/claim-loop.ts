@@ -23,7 +23,7 @@ export interface ClaimPorts<Want, Result> {
   readonly clock: Pick<Clock, 'nowMs' | 'after'>
   readonly failures: Failures
   ask(wants: readonly Want[]): Promise<readonly Result[]>
-  /** The number of deliveries in a result. */
+  /** Returns the number of deliveries in a result. */
   countOf(result: Result): number
   found(results: readonly Result[]): void
   failed(wants: readonly Want[], error: unknown): void

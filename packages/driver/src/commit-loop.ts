@@ -43,7 +43,7 @@ export interface CommitPorts {
   readonly report: Pick<DriverReport, 'committed' | 'commitFailed' | 'fault'>
   readonly failures: Failures
   committed(batch: Batch, committed: Committed): void
-  /** These appends, in order, have no outcome. */
+  /** Called when these appends, in order, have no outcome. */
   failed(appends: readonly Append[]): void
 }
 
@@ -105,7 +105,7 @@ export class CommitLoop {
     })
   }
 
-  /** After an outage, commits at once instead of at the end of the back-off. */
+  /** Ends the back-off, so that the loop commits at once after an outage. */
   resume(): void {
     this.#backOffMs = 0
     this.#resumesAtMs = 0

@@ -121,7 +121,7 @@ export class DeliveryEnds {
     })
   }
 
-  /** Waking the recipient before the statement is done would find nothing. If it fails, the leases lapse. */
+  /** Wakes recipients only after the statement, because earlier they would find nothing. If it fails, leases lapse. */
   async #flushRetries(retries: readonly Retry[]): Promise<undefined[]> {
     await this.#report('retry.failed', this.#ports.queue.retry(retries))
     for (const { delivery, afterMs } of retries) {
@@ -152,5 +152,5 @@ export class DeliveryEnds {
 
 const NOTHING: ReadonlySet<Promise<boolean>> = new Set()
 const nameOf = (meshId: MeshId, peer: PeerNo): string => `${meshId}/${peer}`
-/** A delivery of a pool counts for the member that holds it. */
+/** Returns the name of the holder. A pool's delivery counts for the member that holds it. */
 const nameOfHolder = ({ meshId, recipient, holder }: DeliveryRef): string => nameOf(meshId, holder ?? recipient)

@@ -80,7 +80,7 @@ export function holdsHex(bytes: Uint8Array, at: number, hex: string): boolean {
   return true
 }
 
-/** Only safe integers are supported. */
+/** Writes a safe integer as u64. */
 export function writeU64(into: Uint8Array, at: number, value: number): void {
   assert(isUnsigned(value, Number.MAX_SAFE_INTEGER), 'a u64 is out of range')
   writeU32(into, at, Math.floor(value / 0x1_0000_0000))

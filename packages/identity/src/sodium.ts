@@ -1,6 +1,6 @@
 /**
- * The only import of libsodium. It is WebAssembly and loads asynchronously; after `ready()` every function of this
- * package is synchronous. Before it, calls fail.
+ * Contains the only import of libsodium, which is WebAssembly and loads asynchronously. After `ready()` every function
+ * of this package is synchronous. Before it, calls fail.
  *
  * Keys and signatures use its wrapper functions; envelopes, the path of every message, use its memory directly
  * (`envelope-memory.ts`). This build has no `crypto_hash_sha256`, so this package hashes with BLAKE2b.
@@ -38,7 +38,7 @@ export function ready(): Promise<void> {
 
 export { sodium }
 
-/** The module that the wrappers call; they publish it once it is ready, but their types omit it. */
+/** Returns the module that the wrappers call. They publish it once it is ready, but their types omit it. */
 export function rawSodium(): RawSodium {
   return (sodium as unknown as { libsodium: RawSodium }).libsodium
 }

@@ -40,7 +40,7 @@ const kinds = {
     }),
   },
   /**
-   * An ephemeral message to a peer on another shard. `user`: the sender's user, to which the recipient's consent
+   * An ephemeral message to a peer on another shard. `user` is the sender's user, to whom the recipient's consent
    * applies.
    */
   ephemeral: {
@@ -54,17 +54,17 @@ const kinds = {
       envelope: blob(ENVELOPE_BYTES_MIN, EPHEMERAL_HINT_BYTES_MAX),
     }),
   },
-  /** This shard has changed something that others may have cached. */
+  /** Reports that this shard has changed something that others may have cached. */
   staleConsent: { number: 8, body: struct({ ...inMesh, user: peerNo }) },
   staleGroup: { number: 9, body: struct({ ...inMesh, group: hex<GroupId>(16) }) },
   stalePool: { number: 10, body: struct({ ...inMesh, pool: hex<PoolId>(32) }) },
-  /** A new event in this space: a changed entry, or a recorded message. */
+  /** Reports a new event in this space: a changed entry or a recorded message. */
   happened: { number: 12, body: struct({ ...inMesh, space: hex<SpaceId>(16) }) },
   staleSpace: { number: 13, body: struct({ ...inMesh, space: hex<SpaceId>(16) }) },
   staleKey: { number: 11, body: struct({ ...inMesh, peer: peerKey }) },
   /**
-   * This shard serves this peer under this epoch (or, with `isOn` unset, no longer): others may store remote leases for
-   * it.
+   * Reports that this shard serves this peer under this epoch, or no longer does if `isOn` is unset. Others may store
+   * remote leases for the peer.
    */
   serves: { number: 14, body: struct({ ...inMesh, peer: peerNo, epoch: u53, isOn: flag }) },
   /**

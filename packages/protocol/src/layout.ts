@@ -110,7 +110,7 @@ const sized = (min: number, max: number) => (value: Uint8Array) => {
   return value
 }
 
-/** Strict: the text must equal the encoding of the decoded bytes. */
+/** Decodes strictly: the text must equal the encoding of the decoded bytes. */
 function decodeBase64url(json: unknown, max: number): Uint8Array {
   if (typeof json !== 'string' || json.length > Math.ceil((max * 4) / 3)) throw new Malformed('not base64url')
   try {

@@ -58,7 +58,7 @@ export interface SessionRef {
 
 /** Whether a session is still valid, according to the database. */
 export interface SessionStatus {
-  /** The member's current key; `null`: no such member. */
+  /** The member's current key; null if there is no such member. */
   readonly peerKey: PeerKey | null
   readonly isRevoked: boolean
   /** Whether another shard has since opened a session of this peer. */
@@ -83,7 +83,7 @@ export interface Append {
   readonly insertLeaseEpoch: number
   /**
    * The id from which that check begins: nothing from this sender waits unclaimed for this recipient under a lower
-   * delivery id. 0: check everything. Without a floor, the check scans the dead rows that a long snapshot keeps.
+   * delivery id. 0 checks everything. Without a floor, the check scans the dead rows that a long snapshot keeps.
    */
   readonly insertLeaseFloor: number
   /**
@@ -92,7 +92,10 @@ export interface Append {
    */
   readonly remoteLeaseEpoch: number
   readonly terms: Uint8Array | null
-  /** The time until which it is held, by the database clock; 0: not held. A held delivery gets no lease on insert. */
+  /**
+   * The time until which the envelope is held, by the database clock; 0 if it is not held. A held delivery gets no
+   * lease on insert.
+   */
   readonly notBeforeMs: Millis
   readonly body: SharedBody | null
 }
@@ -113,8 +116,8 @@ export interface MessageRecord {
 
 export type AppendOutcome =
   /**
-   * `isExpected`: all deliveries of this sender since this shard last stored one, or opened the sender's session, came
-   * through this shard.
+   * `isExpected`: all deliveries from this sender since this shard last stored one, or opened the sender's session,
+   * came through this shard.
    */
   | { readonly status: 'stored'; readonly id: DeliveryId; readonly isLeased: boolean; readonly isExpected: boolean }
   | { readonly status: 'duplicate' }

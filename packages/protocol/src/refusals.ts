@@ -5,7 +5,7 @@
  */
 interface RefusalRow {
   readonly code: string
-  /** Whether the same request may succeed later. It may be unknown whether this request took effect. */
+  /** Whether the same request may succeed later. This request may have taken effect. */
   readonly isRetryable: boolean
   readonly close?: number
   readonly meaning: string

@@ -93,7 +93,7 @@ export class PeerDriver implements PeerEffects {
     await this.#released
   }
 
-  /** Without this wait of at most 2 s, another broker would push settled messages again when the peer reconnects. */
+  /** Waits at most 2 s. Otherwise another broker would push settled messages again when the peer reconnects. */
   async #settlesCommitted(): Promise<void> {
     this.#isClosing = true
     await new Promise<void>((resolve) => {

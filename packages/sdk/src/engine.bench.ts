@@ -97,7 +97,7 @@ const refused = (error: Error) => {
 }
 let nextId = 1
 
-/** The relay's part, whose time is subtracted. */
+/** Acts as the relay, whose time is subtracted. */
 function relay(sends: FrameOf<'send'>[]): { push: Uint8Array; ack: Uint8Array } {
   const deliveries: FrameOf<'push'>['deliveries'] = []
   const items: FrameOf<'ack'>['items'] = []

@@ -64,7 +64,7 @@ export interface PeerEngineOptions extends ConnectionTarget {
 /** The store of an engine: its records at the start, and a way to write changes. */
 export interface EngineStore {
   readonly records: readonly StoreRecord[]
-  /** Reply: `storeWritten` or `storeFailed`. The engine has one write in flight at most. */
+  /** Writes the changes. Reply: `storeWritten` or `storeFailed`. The engine has at most one write in flight. */
   write(changes: StoreChange[]): void
 }
 
@@ -475,7 +475,7 @@ export class PeerEngine {
     this.#ephemeral.refuse(peer, error.code)
   }
 
-  /** No caller of this process waits for these messages, so their outcomes are events. */
+  /** Returns handlers that turn outcomes into events, because no caller in this process waits for these messages. */
   #orphan({ terms: { to }, outboxNo }: OutboxRecord, message?: GroupMessage): Orphan {
     if (message) return this.groups.orphan(message, to, outboxNo)
     return {

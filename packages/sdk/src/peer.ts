@@ -215,7 +215,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
 
   /**
    * Resolves when the message is stored locally, before the broker has it: from then on this process or a later one
-   * sends it. Without a store it is kept in memory only, and resolves at once.
+   * sends it. Without a store the message is in memory only, and the promise resolves at once.
    * @throws SealpostError if it was not accepted: `outbox_full`, `body_too_large`, `unknown_recipient`,
    *   `store_failed`, …
    * @example const { receipt } = await peer.enqueue(ben, 'written on a train')
@@ -239,8 +239,8 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
 
   /**
    * Resolves with that peer's reply, which is already settled, unless it has an `attachment`: settle it when you have
-   * saved the file. Until then its lease is extended. A reply that reports failure (`isError`) resolves too. A reply
-   * after the timeout arrives as an ordinary message.
+   * saved the file. Until then the lease of the reply is extended. A reply that reports failure (`isError`) resolves
+   * too. A reply after the timeout arrives as an ordinary message.
    * @throws SealpostError `timeout`, `no_responder` with `ifOnline`, and whatever `send` throws
    * @example const answer = await peer.request(ben, 'a question', { timeoutMs: 60_000 })
    */
@@ -254,8 +254,8 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Sends an ephemeral message to a peer that is connected now, such as progress or typing. It is neither stored nor
-   * resent. Returns the id by which the event `ephemeral_lost` names it if it reaches nobody.
+   * Sends an ephemeral message to a peer that is connected now, such as progress or typing. The message is neither
+   * stored nor resent. Returns its id, which the event `ephemeral_lost` contains if nobody got it.
    * @throws SealpostError `body_too_large`
    * @example peer.sendEphemeral(ben, 'half done')
    */
@@ -439,7 +439,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 }
 
-/** A handler may be added twice, and must then be removed twice. */
+/** Adds a handler. A handler may be added twice, and must then be removed twice. */
 function added<T>(handlers: Set<(event: T) => void>, handler: (event: T) => void): () => void {
   const own = (event: T) => handler(event)
   handlers.add(own)

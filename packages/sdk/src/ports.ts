@@ -42,7 +42,7 @@ export interface CryptoPort {
   open(from: Correspondent, arrival: { envelopeId: EnvelopeId; envelope: Uint8Array }): OpenVerdict
   /** Returns whether this peer lacks the box key and holds no newer one. */
   lacksBoxKey(key: Pick<Correspondent, 'boxKey' | 'boxEpoch'>): boolean
-  /** 32 random bytes. */
+  /** Returns 32 random bytes. */
   newNonce(): Uint8Array
   newEnvelopeId(): EnvelopeId
   newStreamId(): StreamId
@@ -197,8 +197,8 @@ export type PeerEvent =
    */
   | { type: 'gap'; sender: PeerKey; envelopeId: EnvelopeId; missing: number }
   /**
-   * The message does not follow the previously received one of its sender: someone else holds one of the two box keys,
-   * or the sender was restored from a copy. It is handed out.
+   * The message does not follow the previously received one from its sender. Someone else holds one of the two box
+   * keys, or the sender was restored from a copy. The message is handed out.
    */
   | { type: 'forked'; sender: PeerKey; envelopeId: EnvelopeId }
   /**
@@ -209,7 +209,7 @@ export type PeerEvent =
   | { type: 'tamper'; sender: PeerKey; envelopeId: EnvelopeId; reason: string }
   /**
    * A message was sealed longer ago than `maxAgeSeconds`: a broker replays what an earlier process of this peer
-   * settled, a clock is wrong, or it was stored for very long. It is rejected as `too_old` and not handed out.
+   * settled, a clock is wrong, or the message was stored for very long. It is rejected as `too_old` and not handed out.
    */
   | { type: 'too_old'; sender: PeerKey; envelopeId: EnvelopeId; sentAtMs: Millis }
   /** The peer has a new box key, signed by the same peer. */

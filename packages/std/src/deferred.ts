@@ -5,7 +5,7 @@ export interface Deferred<T> {
   readonly reject: (reason?: unknown) => void
 }
 
-/** `Promise.withResolvers`, which Node 20 and browsers before 2024 lack. */
+/** Replaces `Promise.withResolvers`, which Node 20 and browsers before 2024 lack. */
 export function withResolvers<T>(): Deferred<T> {
   let resolve!: Deferred<T>['resolve']
   let reject!: Deferred<T>['reject']

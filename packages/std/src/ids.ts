@@ -53,9 +53,9 @@ export interface MemberRef {
 
 /** A seeded generator for runs that must be reproducible (mulberry32, in the public domain). Not for secrets. */
 export interface Random {
-  /** A number in [0, 1). */
+  /** Returns a number in [0, 1). */
   next(): number
-  /** An integer in [0, below). */
+  /** Returns an integer in [0, below). */
   below(limit: number): number
   chance(probability: number): boolean
 }

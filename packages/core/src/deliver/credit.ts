@@ -20,7 +20,7 @@ export interface Unsettled {
   readonly pushedAtMs: Millis
   readonly byteCount: number
   readonly receiptTo: PeerKey | null
-  /** The pool that the delivery belongs to; it counts there, and its bytes count here. */
+  /** The pool that the delivery belongs to. The delivery counts in the pool's credit, and its bytes count here. */
   readonly pool?: PeerNo | undefined
   /** Whether it has reserved room in the window and is pushed later. */
   readonly isParked: boolean
@@ -170,7 +170,7 @@ export class Credit {
     return free > Math.min(this.waiting, this.window.count >> 2) && freeBytes > 0
   }
 
-  /** Room that must be free before a claim: a claim costs much the same for one delivery as for many. */
+  /** The room that must be free before a claim, since a claim costs much the same for one delivery as for many. */
   private get needed(): number {
     const many = this.window.count >> 2
     return this.mayWait ? many : Math.min(this.waiting, many)

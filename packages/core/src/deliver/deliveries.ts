@@ -160,7 +160,7 @@ export class Deliveries {
     this.fence(live)
   }
 
-  /** `epoch`: the session's new epoch; `null`: another shard has the session. */
+  /** Call when a fence is done. `epoch`: the session's new epoch; null if another shard has the session. */
   fenced(live: LiveSession, epoch: number | null): void {
     if (live.isOver) return
     if (epoch === null) return this.context.end(live, 'superseded')
@@ -238,10 +238,7 @@ export class Deliveries {
     if (extensions.length > 0) effects.updateDeliveries({ type: 'extend', extensions })
   }
 
-  /**
-   * A closing client waits for the pong, so that its next session, at any broker, doesn't get the settled deliveries
-   * again.
-   */
+  /** Answers a ping. A closing client waits for it, so that its next session doesn't get settled deliveries again. */
   pinged(live: LiveSession, ref: number): void {
     this.context.effects.whenSettled(refOf(live), () => {
       if (live.peer.live === live) this.context.send(live, [{ type: 'pong', ref }])
@@ -279,7 +276,7 @@ export class Deliveries {
     this.scheduleClaim(live)
   }
 
-  /** The limit is per user, so that a new session or another device brings no new burst. */
+  /** Returns the pause. The limit is per user, so that a new session or another device brings no new burst. */
   private retryPauseMs({ peer }: LiveSession): Millis {
     if (!this.context.limits.rate) return 0
     peer.share.retries ??= new Pace(RETRIES)
@@ -328,7 +325,7 @@ export class Deliveries {
     this.context.effects.updateDeliveries({ type: 'failAttempt', delivery })
   }
 
-  /** The backstop poll: claims without a hint. Deliveries pushed before `arrivedUntilMs` have arrived. */
+  /** Claims without a hint, as the backstop poll. Deliveries pushed before `arrivedUntilMs` have arrived. */
   poll(live: LiveSession, arrivedUntilMs: Millis): void {
     const { nowMs, limits } = this.context
     live.credit.lapse(nowMs - limits.leaseMs, nowMs - FORGET_AFTER_LEASES * limits.leaseMs)
@@ -343,9 +340,9 @@ export class Deliveries {
   }
 
   /**
-   * Replies of claims and commits come in either order, and each may contain older mail of a sender than the other. So a
-   * delivery leased on insert waits for a claim that may return older mail, and a claimed one for inserts of the same
-   * sender. Ids order them.
+   * Replies of claims and commits come in either order, and each may contain older mail from a sender than the other.
+   * So a delivery leased on insert waits for a claim that may return older mail, and a claimed one for inserts of the
+   * same sender. Ids order them.
    */
   private pushInserted(live: LiveSession, append: PendingAppend, id: DeliveryId, enqueuedAtMs: Millis): void {
     const { nowMs, counters } = this.context
@@ -415,6 +412,6 @@ function inOrder(claimed: readonly Delivery[], parked: readonly Delivery[]): rea
   return [...parked, ...claimed].sort(byPlace) // the first attempt counts for a delivery that is in both
 }
 
-/** The epoch under which the session holds a delivery. */
+/** Returns the epoch under which the session holds a delivery. */
 const epochOf = (live: LiveSession, { pool }: Pick<Unsettled, 'pool'>): number =>
   pool === undefined ? live.epoch : live.openedEpoch

@@ -31,7 +31,7 @@ export class RemoteLeases {
     this.take(want, collected)
   }
 
-  /** A collect leases nothing, so a failed one needs no fence. */
+  /** Needs no fence, because a collect leases nothing. */
   claimFailed(want: ClaimWantOf<'remote'>): void {
     this.take(want, null)
   }

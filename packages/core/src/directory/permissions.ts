@@ -37,7 +37,7 @@ const GOOD_FOR_MS: Millis = 15_000
 /** With more entries, most would be ids of no space. */
 const SPACES_MAX = 2000
 
-/** Caches, for one session, whether the spaces that it writes to keep its messages. */
+/** Caches, for one session, whether the spaces that it writes to record its messages. */
 export class SpaceCache {
   private readonly spaces = new Map<SpaceId, { facts: SpaceFacts; goodUntilMs: Millis }>()
 

@@ -27,7 +27,7 @@ const deliveryOf = (n: number, envelope = boxesFor(2, 3)): Delivery => ({
   ...{ envelope, terms: null, body: new Uint8Array(60) },
 })
 
-/** Ann (1) sends; bob (2) and cat (3) are members, and connected. */
+/** Returns a world in which Ann (1) sends, and bob (2) and cat (3) are connected members. */
 function crew() {
   const its = world()
   const hints: PeerNo[] = []

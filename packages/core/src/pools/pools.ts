@@ -247,7 +247,7 @@ export class PoolDispatcher {
   }
 }
 
-/** The message may be sealed to a former key of the member. */
+/** Returns the member's box. The message may be sealed to a former key of the member. */
 function boxFor(member: PeerNo, { members }: PoolState, { envelope }: Delivery): Uint8Array | null {
   return readBoxes(envelope)?.find(({ peer }) => members.get(peer) === member)?.box ?? null
 }

@@ -13,7 +13,7 @@ const IF_ONLINE = {
   ...{ hops: 0, noAutoReply: false, ifOnline: true },
 }
 
-/** Peer 1 is on both shards, and watches or sends on the first; tests add others. */
+/** Returns two shards. Peer 1 is on both, and watches or sends on the first; tests add others. */
 function twoShards() {
   const published: { from: ShardId; hint: Hint }[] = []
   const waiting: (() => void)[] = []
@@ -137,7 +137,7 @@ test('a send to online peers waits until other shards have reported theirs, and 
   expect(at.here.nacks()).toHaveLength(2) // known by now
 })
 
-/** Peer 1 knows peers 2 and 3, which are not here. */
+/** Returns two shards on which peer 1 knows peers 2 and 3, which are not here. */
 function sending() {
   const at = twoShards()
   at.here.send(sendOf(100, 2), sendOf(101, 3))

@@ -114,7 +114,7 @@ export class Mailboxes {
     if (inFlight.bySender.get(sender)!.count === 0) inFlight.bySender.delete(sender)
   }
 
-  /** `null`: the database did not reply. */
+  /** Records a measurement. `found` is null if the database did not reply. */
   measured({ mailbox }: Pick<Owner, 'mailbox'>, found: readonly SenderBacklog[] | null): void {
     if (mailbox.measurement !== 'running') return
     mailbox.measurement = found ? 'done' : 'none'
@@ -202,7 +202,7 @@ export class Quotas {
     this.meshes.landed(mesh.whole, sent)
   }
 
-  /** `owner`: the recipient, or a mesh's `whole`. `null`: the database did not reply. */
+  /** `owner`: the recipient, or a mesh's `whole`. `found` is null if the database did not reply. */
   measured(owner: Owner, found: readonly SenderBacklog[] | null): void {
     this.mailboxes.measured(owner, found)
   }

@@ -386,7 +386,7 @@ export class Router {
   }
 }
 
-/** A pool message is readable by the members that it has boxes for and that the pool still has. */
+/** Returns the body. A pool message is readable by the pool's members that it has boxes for. */
 function bodyOf({ kind, body }: Exclude<SendRequest, { kind: 'direct' }>, to: RecipientState): SharedBody {
   if (kind !== 'pool') return body.shared
   const { members } = to as PoolState

@@ -45,7 +45,7 @@ interface Body {
 }
 
 export interface Broadcast extends Body {
-  /** Null: the sender chose the recipients itself. */
+  /** Null if the sender chose the recipients itself. */
   readonly membership: MembershipRef | null
 }
 
@@ -59,7 +59,7 @@ export interface MembershipRef {
   readonly epoch: number
 }
 
-/** The members that a pool message has boxes for, and the epoch of the pool that named them; 0: any epoch. */
+/** The members that a pool message has boxes for, and the epoch of the pool that named them; 0 allows any epoch. */
 export interface PoolMembershipRef {
   readonly epoch: number
   readonly readers: readonly PeerKey[]

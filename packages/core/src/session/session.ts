@@ -48,7 +48,9 @@ export class Session {
     this.state = state
   }
 
-  /** Any frame proves the peer is alive; only a pong proves our data arrived. */
+  /**
+   * Returns the time of the last sign of life. Any frame proves the peer is alive; only a pong proves our data arrived.
+   */
   quietSince({ credit }: LiveSession): Millis {
     return credit.unsettled.size > 0 ? this.pingedAtMs : Math.max(this.pingedAtMs, this.heardAtMs)
   }

@@ -123,7 +123,7 @@ export function homeOf(meshId: MeshId, shardNames: Iterable<string>, pin?: strin
   return home
 }
 
-/** MurmurHash3 (public domain), one block for each UTF-16 unit: `Math.imul` is the same on every platform. */
+/** Absorbs a text by MurmurHash3 (public domain), one block per UTF-16 unit. `Math.imul` is equal on every platform. */
 function absorb(seed: number, text: string): number {
   let hash = seed
   for (let at = 0; at < text.length; at++) {
@@ -133,7 +133,7 @@ function absorb(seed: number, text: string): number {
   return hash ^ text.length
 }
 
-/** MurmurHash3's finalizer: each bit of the result depends on every bit of the hash. */
+/** Applies MurmurHash3's finalizer, so that each bit of the result depends on every bit of the hash. */
 function mix(hash: number): number {
   let mixed = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b)
   mixed = Math.imul(mixed ^ (mixed >>> 13), 0xc2b2ae35)

@@ -29,7 +29,7 @@ const SPREAD_MIN_MS: Millis = 200
 /** The time per session: another shard needs it for a handshake and for opening a session. */
 const SPREAD_PER_SESSION_MS = 0.2
 
-/** Interval between peers that reconnect to another incarnation: each resends the recently acked envelopes, up to 4,096. */
+/** The time over which peers reconnect to another incarnation; each resends up to 4,096 recently acked envelopes. */
 const DISMISSED_WITHIN_MS = 500
 const DISMISSED_PER_SESSION_MS = 5
 const DISMISSED_WITHIN_MS_MAX: Millis = 15_000

@@ -60,7 +60,7 @@ const SILENT = {
   unfollow: ignored,
 }
 
-/** Delivery updates by type. */
+/** Returns empty lists of delivery updates by type. */
 const noUpdates = () => ({
   rejects: [] as Reject[],
   failedAttempts: [] as DeliveryRef[],

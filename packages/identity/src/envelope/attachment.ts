@@ -55,7 +55,7 @@ export function chunkLayout(
   return { chunks, plainBytes, sealedBytes: bytes + chunks * CHUNK_SEAL_BYTES }
 }
 
-/** BLAKE2b-256 over the shape of a file and the BLAKE2b-256 of each sealed chunk, in order. */
+/** Returns the BLAKE2b-256 over the shape of a file and the BLAKE2b-256 of each sealed chunk, in order. */
 export function attachmentHash(sealedBytes: number, chunkBytes: number, hashes: readonly Uint8Array[]): Uint8Array {
   return hash256(concatBytes([HASH_CONTEXT, u64(sealedBytes), u32(chunkBytes), ...hashes]))
 }
@@ -106,11 +106,11 @@ const tagOf = (isLast: boolean): number =>
     ? sodium.crypto_secretstream_xchacha20poly1305_TAG_FINAL
     : sodium.crypto_secretstream_xchacha20poly1305_TAG_MESSAGE
 
-/** 1 to 255 bytes. */
+/** Returns whether the name has 1 to 255 bytes. */
 export const isAttachmentName = (name: string): boolean =>
   name.length > 0 && name.isWellFormed() && utf8(name).length <= NAME_BYTES_MAX
 
-/** Empty, or up to 127 characters of printable ASCII. */
+/** Returns whether the type is empty or up to 127 characters of printable ASCII. */
 export const isAttachmentType = (type: string): boolean => /^[ -~]{0,127}$/.test(type)
 
 /**

@@ -98,7 +98,7 @@ export class EnvelopeMemory {
 
 let memory: EnvelopeMemory | null = null
 
-/** The memory of this process. Sealing and opening are synchronous, so two envelopes never mix. */
+/** Returns the memory of this process. Sealing and opening are synchronous, so two envelopes never mix. */
 export function envelopeMemory(): EnvelopeMemory {
   memory ??= new EnvelopeMemory()
   return memory

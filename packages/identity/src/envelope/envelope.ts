@@ -39,9 +39,9 @@ export interface EnvelopeDraft {
 }
 
 /**
- * `does_not_open`: changed in transit, or sealed with other keys than those in the directory. `reflected`: the reader's
- * own envelope came back as if the other had sent it. `malformed`: too short, or with a header or note that no version
- * of this program writes.
+ * `does_not_open`: the envelope was changed in transit, or sealed with other keys than those in the directory.
+ * `reflected`: the reader's own envelope came back as if the other had sent it. `malformed`: the envelope is too short,
+ * or has a header or note that no version of the program writes.
  */
 export type OpenRefusal =
   | 'does_not_open'
@@ -231,7 +231,7 @@ export interface CorrespondentCache {
 export interface SealerOptions {
   readonly identity: Identity
   readonly meshId: MeshId
-  /** Box keys from before a rotation, kept while mail sealed to them may arrive. Used for opening only. */
+  /** Box keys from before a rotation, while mail sealed to them may arrive. They are used for opening only. */
   readonly formerBoxKeys?: readonly BoxKeys[]
   /** Former identity keys of this identity: mail sealed to them is opened too. */
   readonly formerKeys?: readonly PeerKey[]

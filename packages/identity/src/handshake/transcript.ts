@@ -66,7 +66,7 @@ export function verifyBroker(transcript: Transcript, clientSignature: Uint8Array
   return verify(transcript.brokerKey, brokerBytes(transcript, clientSignature), signature)
 }
 
-/** T(role), byte for byte. */
+/** Returns T(role), byte for byte. */
 export function transcriptBytes(role: TranscriptRole, transcript: Transcript): Uint8Array {
   assert(isEncodable(transcript), 'a transcript keeps its lengths and ranges')
   return concatBytes([
@@ -135,7 +135,7 @@ export function normalizeAuthority(address: string, bareScheme: 'wss' | 'ws' = '
   return `${url.hostname}:${url.port || defaultPort}`
 }
 
-/** The port of an address, including its scheme's default. @throws whatever `normalizeAuthority` throws */
+/** Returns the port of an address, including its scheme's default. @throws whatever `normalizeAuthority` throws */
 export function portOf(address: string): number {
   const authority = normalizeAuthority(address)
   return Number(authority.slice(authority.lastIndexOf(':') + 1))
@@ -241,7 +241,7 @@ export interface ShardCertificate extends ShardCertificateTerms {
   readonly bytes: Uint8Array
 }
 
-/** `certificate_foreign`: possibly genuine, but by another cluster, for another key or another name. */
+/** `certificate_foreign`: possibly genuine, but from another cluster or for another key or name. */
 export type ShardCertificateVerdict = 'ok' | 'certificate_forged' | 'certificate_expired' | 'certificate_foreign'
 
 const AUTHORITIES_MAX = 4
@@ -278,7 +278,7 @@ export function checkShardCertificate(
   return expected.nowMs > notAfterMs ? 'certificate_expired' : 'ok'
 }
 
-/** The form in files: one line. */
+/** Returns the certificate as one line, its form in files. */
 export function shardCertificateText(bytes: Uint8Array): string {
   return CERTIFICATE_PREFIX + sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)
 }

@@ -61,7 +61,7 @@ const MEMORY_KIB_MIN = 8
 
 const decoder = new TextDecoder('utf-8', { fatal: true })
 
-/** `context` is authenticated but not encrypted. */
+/** Locks a text. `context` is authenticated but not encrypted. */
 async function lockText(
   text: string,
   passphrase: string,
@@ -325,7 +325,7 @@ export async function replaceKeyFile(path: string, contents: KeyFile, lock: KeyF
 }
 
 /**
- * `passphrase` is called if the file is locked.
+ * Reads a key file. Calls `passphrase` if the file is locked.
  * @throws OperatingError `key_file_missing`, `key_file_unreadable`, `key_file_malformed`; `key_file_locked` without a
  *   passphrase, `passphrase_wrong`
  * @example const { contents } = await readKeyFile('ada.json', () => 'correct horse')

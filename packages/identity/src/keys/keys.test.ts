@@ -102,7 +102,7 @@ test('a typed fingerprint is parsed, and a similar text is refused', () => {
   for (const other of [...others, 'ab'.repeat(32)]) expect(readFingerprint(other)).toBeNull()
 })
 
-/** S + L stands for the same scalar as S. */
+/** Returns the signature with S + L, which stands for the same scalar as S. */
 function addGroupOrderToS(signature: Uint8Array): Uint8Array {
   const order = fromHex('edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010')
   const shifted = signature.slice()

@@ -37,9 +37,9 @@ import {
 import { hash256, sodium } from '../sodium.ts'
 
 /**
- * An invite: one line that lets its holder become a member of a mesh. An admin makes it offline; the broker checks the
- * signature, and that the issuer is an admin, when it is used. It names the broker and its key, so a new member pins
- * the right one.
+ * An invite is one line that lets its holder become a member of a mesh. An admin makes it offline; the broker checks
+ * the signature, and that the issuer is an admin, when it is used. It names the broker and its key, so a new member
+ * pins the right one.
  *
  * Text: `sealpost1:` and the base64url of the fields below followed by the signature. Signed: the context
  * `sealpost-invite/1`, then lp(invite id), lp(mesh id), lp(url), lp(broker key), u64 notAfterMs, u16 usesMax, u16 role,
@@ -76,8 +76,8 @@ const URL_MAX = 255
 const INVITE_NOT_AFTER_DEFAULT_MS = 24 * 3600_000
 
 /**
- * Creates the text of a new invite. Anyone who reads it can use it: show it once, and keep only its id, which revokes
- * it.
+ * Creates the text of a new invite. Anyone who reads it can use it, so show it once, and save only its id, with which
+ * you can revoke it.
  * @throws OperatingError `authority_malformed` if the URL can't be dialled
  */
 export function createInvite(issuer: SigningKeys, terms: InviteTerms): string {
@@ -378,8 +378,8 @@ export function createDeviceInvite(user: SigningKeys, terms: DeviceInviteTerms):
 }
 
 /**
- * Surrounding white space is ignored. @throws OperatingError `invite_malformed` if it is no invite or its signature is
- * wrong
+ * Reads an invite. Surrounding white space is ignored. @throws OperatingError `invite_malformed` if it is no invite or
+ * its signature is wrong
  */
 export function readDeviceInvite(text: string): DeviceInvite {
   const invite = readDeviceText(text.trim())

@@ -55,7 +55,7 @@ const EPOCH_MAX = 2 ** 31 - 1
 const NONCE_BYTES = 16
 const NAME_MAX = 64
 
-/** Random; the same in every epoch. */
+/** Returns a random nonce, which stays the same in every epoch. */
 export const newNonce = (): string => toHex(crypto.getRandomValues(new Uint8Array(NONCE_BYTES)))
 
 export function memberListIdOf(kind: MemberListKind, meshId: MeshId, owner: PeerKey, nonce: string): string {
@@ -87,7 +87,7 @@ export function readMemberList(
   return { ...roster, bytes: bytes.slice() }
 }
 
-/** Null unless every field is valid; does not check the signature. Never throws. */
+/** Returns null unless every field is valid; does not check the signature. Never throws. */
 function memberListFields(kind: MemberListKind, bytes: Uint8Array): MemberListFields | null {
   return bytes.length > SIGNATURE_BYTES ? fieldsOf(kind, bytes.subarray(0, bytes.length - SIGNATURE_BYTES)) : null
 }

@@ -44,7 +44,7 @@ export interface SignedEntry extends EntryHeader {
 export interface EntryDraft extends KeyScope {
   /** 1 to 512 bytes as UTF-8. */
   readonly key: string
-  /** Null: the key is deleted. */
+  /** Null if the key is deleted. */
   readonly value: Uint8Array | null
   readonly revision: number
   readonly prevHash: Uint8Array
@@ -73,7 +73,7 @@ const SEAL_BYTES = NONCE_BYTES + 16
 const LENGTHS_BYTES = 6
 const ENTRY_BYTES_MIN = ENTRY_HEADER_BYTES + SEAL_BYTES + LENGTHS_BYTES + SIGNATURE_BYTES
 
-/** Each call gives different bytes. @throws AssertionError if the draft is invalid */
+/** Seals an entry. Each call returns different bytes. @throws AssertionError if the draft is invalid */
 export function sealEntry(author: SigningKeys, draft: EntryDraft, keys: EntryKeys): SignedEntry {
   return sealEntryWith(author, draft, keys, crypto.getRandomValues(new Uint8Array(NONCE_BYTES)))
 }
@@ -144,7 +144,7 @@ function opened(box: Uint8Array, nonce: Uint8Array, key: Uint8Array): Uint8Array
   }
 }
 
-/** A lone surrogate is refused, because its UTF-8 would be that of another key. */
+/** Returns whether an entry may have this key. A lone surrogate is refused: its UTF-8 would be that of another key. */
 export function isEntryKey(key: string): boolean {
   const { length } = utf8(key)
   return length > 0 && length <= ENTRY_KEY_BYTES_MAX && key.isWellFormed()
@@ -232,7 +232,7 @@ export interface SignedRecord extends RecordHeader {
   readonly hash: Uint8Array
 }
 
-/** The position of a record among those of its author. Each process of the author begins a new stream. */
+/** The position of a record in its author's stream. Each process of the author begins a new stream. */
 export interface RecordPosition {
   /** 32 hex digits. */
   readonly streamId: string

@@ -139,7 +139,7 @@ export const KEY_EPOCH_MAX = 2 ** 31 - 1
 /** Generates a name key or a space key. */
 export const newSpaceKey = (): Uint8Array => crypto.getRandomValues(new Uint8Array(SPACE_KEY_BYTES))
 
-/** 64 hex digits: the keyed BLAKE2b-256 of the key's UTF-8 under the name key. */
+/** Returns the keyed BLAKE2b-256 of the key's UTF-8 under the name key, as 64 hex digits. */
 export function keyHashOf(nameKey: Uint8Array, key: string): string {
   return toHex(keyed(nameKey, utf8(key)))
 }
@@ -197,7 +197,7 @@ export const GRANT_BYTES_MAX = 64 * 1024
 export const NO_LINK = new Uint8Array(32)
 
 /**
- * Each call gives different bytes.
+ * Seals a grant. Each call returns different bytes.
  * @throws AssertionError if the grant is invalid; OperatingError `box_key_unusable`
  */
 export function sealGrant(granter: SigningKeys, grant: KeyGrant, boxKey: Uint8Array): Uint8Array {

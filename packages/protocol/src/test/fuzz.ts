@@ -45,7 +45,7 @@ export function fuzz({ seed, inputs }: FuzzOptions): FuzzReport {
   return { accepted, reasons }
 }
 
-/** Every reason of the decoders: fixed texts, so they can't repeat input. */
+/** Matches every reason of the decoders. They are fixed texts, so they can't repeat input. */
 export const REASON =
   /^(?:wrong form|frame too long|nested too deep|type not first|unknown frame|cut short|trailing bytes|not JSON|not an object|unknown or missing key|missing key|not a list|not a flag|not a token|not base64url|unknown choice|integer over 2\^53 - 1|not an integer in 0\.\.\d+|not \d+ bytes of lower-case hex|not \d+\.\.\d+ bytes|not \d+\.\.\d+ items)$/
 

@@ -80,7 +80,7 @@ interface UploadRecord extends Omit<Attachment, 'hash'> {
 const HASH_BYTES = 32
 const NEW_LINE = 10
 
-/** A line of JSON, then the hashes. */
+/** Returns the log: a line of JSON, then the hashes. */
 function logHead({ hashes: _, key, header, ...facts }: UploadRecord): Uint8Array {
   const json = JSON.stringify({ ...facts, key: toBase64url(key), header: toBase64url(header) })
   return new TextEncoder().encode(`${json}\n`)
@@ -197,8 +197,8 @@ async function formerUpload(
 }
 
 /**
- * The chunk was recorded, but perhaps never requested. Once a chunk may have left, the upload is abandoned and its key
- * is not used again.
+ * Creates an upload that was recorded but perhaps never requested. Once a chunk may have left, the upload is abandoned,
+ * and its key is not used again.
  */
 async function unstarted(calls: AttachmentBroker, record: UploadRecord): Promise<PartialUpload | null> {
   if (record.hashes.length > 0) return null

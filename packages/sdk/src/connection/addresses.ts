@@ -196,7 +196,7 @@ export class ShardAddresses {
     return urls.filter((url) => this.#isFit(url)).map((url) => addressOf(url, from))
   }
 
-  /** A redirect never leads from an encrypted connection to an unencrypted one. */
+  /** Returns whether a redirect may lead there: never from an encrypted connection to an unencrypted one. */
   #isFit(url: string): boolean {
     return isDialable(url) && (url.startsWith('wss:') || this.#given.some((own) => /^(ws|http):/i.test(own.url)))
   }

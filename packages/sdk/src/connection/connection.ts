@@ -323,7 +323,9 @@ export class BrokerConnection {
     this.#drop(code, nowMs)
   }
 
-  /** A shard that has not proven itself can't end this peer; the redirecting shard confirms a real refusal. */
+  /**
+   * Returns whether a refusal ends this peer. A shard without a proof can't; the redirecting shard confirms a real one.
+   */
   #isFinal(code: RefusalCode, nowMs: Millis): boolean {
     if (code === 'superseded' && this.#mayBeOwnHandshake(nowMs)) return false
     const { from } = this.#addresses.current
@@ -394,13 +396,15 @@ export class BrokerConnection {
     return isTurned
   }
 
-  /** A shard that was not dialled yet has deferred nobody, so only peers that arrive together need spreading. */
+  /**
+   * Returns the pause before the next shard. It has deferred nobody, so only peers that arrive together need spreading.
+   */
   #drawTurn(code: SealpostCode | 'connection_lost'): Millis {
     const hintMs = Math.min(this.#hintMs, HINT_MAX_MS)
     return code === 'restarting' && hintMs > 0 ? hintMs : hintMs + backoffMs(0, this.#ports.random)
   }
 
-  /** A broker gives all peers the same retry-after, so each adds a random pause. */
+  /** Returns the pause before a retry: the broker's retry-after, which all peers get, and a random addition. */
   #drawRetry(): Millis {
     const { random } = this.#ports
     if (this.#hintMs === 0) return backoffMs(this.#failures++, random)
@@ -420,7 +424,7 @@ export class BrokerConnection {
   }
 }
 
-/** Dialling the same shard again at once would not help. A broken session may have been a network failure. */
+/** Whether the shard is away, so that dialling it again at once would not help. A live session may just have broken. */
 const isAway = ({ name }: ConnectionState, code: SealpostCode | 'connection_lost'): boolean =>
   code === 'restarting' || code === 'heartbeat_missed' || (name !== 'live' && !isPutOff(code))
 

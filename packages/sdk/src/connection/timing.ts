@@ -104,7 +104,7 @@ const BRIEF_FAILURES = 24
 /** A broker may name a longer time than our own bound, but not an effectively infinite one. */
 export const HINT_MAX_MS = 10 * 60_000
 
-/** `failures`: consecutive failures without a reply from the broker, 0 for the first. */
+/** Returns the pause. `failures`: consecutive failures without a reply from the broker, 0 for the first. */
 export function backoffMs(failures: number, random: () => number): Millis {
   const most = failures < BRIEF_FAILURES ? BRIEF_MAX_MS : BACKOFF_MAX_MS
   return Math.min(most, spreadMs(failures)) * random()

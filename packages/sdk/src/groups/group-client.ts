@@ -117,7 +117,7 @@ export class GroupClient {
     return this.#sends.orphan(message, to, this.#eventObserver(outboxNo))
   }
 
-  /** No caller of this process waits for these posts, so their outcomes become events. */
+  /** Returns an observer that turns outcomes into events, because no caller in this process waits for these posts. */
   #eventObserver(outboxNo: number): SendObserver {
     return {
       expect: () => undefined,
@@ -275,7 +275,7 @@ export class GroupSender {
     const owed = new Set(message.owed)
     const group = this.#ports.statements.find(message.groupId)
     const body = this.#ports.crypto.openBody(message.bytes, message.ticket)
-    // An earlier process recorded it in the history; this process can't.
+    // If an earlier process recorded the message in the history, this process needs a recorder.
     const isSealable = message.record === undefined || observer.recorder
     const to = group && body && isSealable && group.epoch > message.epoch ? this.#nowOwed(group, message, owed) : []
     observer.expect(to)
@@ -331,7 +331,7 @@ export class GroupOpener {
   }
 
   /**
-   * `asked`: the group's statement was requested, and `unlock` follows. `later`: the broker has none that is new
+   * `asked`: the group's statement was requested; `unlock` follows. `later`: the broker has no statement that is new
    * enough.
    */
   open(delivery: PushedDelivery, opened: OpenedEnvelope): OpenedMessage | { flaw: string } | 'asked' | 'later' {
@@ -353,7 +353,7 @@ export class GroupOpener {
     return { ok: true, header, headerHash, note, body, group: among }
   }
 
-  /** Any member that knows a pool may send to it, so the sender's box is the only proof. */
+  /** Opens a message to a pool. Any member may send to a pool, so the sender's box is the only proof. */
   #openForPool({ body }: PushedDelivery, opened: OpenedEnvelope, note: Note): OpenedMessage | { flaw: string } {
     if (!body) return { flaw: 'no_body' }
     if (note.group !== undefined || note.user !== undefined) return { flaw: 'two_audiences' }

@@ -132,7 +132,7 @@ export class Groups {
   }
 
   /**
-   * The groups that this peer belongs to or owns, read from the broker.
+   * Lists the groups that this peer belongs to or owns, as read from the broker.
    * @example const groups = await peer.groups.list()
    */
   async list(): Promise<Group[]> {
@@ -178,7 +178,7 @@ export class Groups {
     }
   }
 
-  /** After a rename, two end statements differ, but either one suffices. */
+  /** Ends the group. After a rename, two end statements differ, but either one suffices. */
   async #end(groupId: GroupId): Promise<void> {
     const group = this.#own(groupId)
     if (isGroupEnded(group)) return
@@ -243,7 +243,7 @@ export class Group extends MemberList<GroupStatement> {
     return this.now.groupId
   }
 
-  /** The owner has deleted the group: it has no members, and nobody can send to it. */
+  /** Whether the owner has deleted the group. It then has no members, and nobody can send to it. */
   get isDeleted(): boolean {
     return isGroupEnded(this.now)
   }

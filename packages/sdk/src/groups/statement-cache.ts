@@ -23,7 +23,7 @@ export interface StatementCachePorts<Id extends string, Statement> {
   readonly changed?: (statement: Statement, isNew: boolean) => void
 }
 
-/** `null`: the statements were read. */
+/** Called with null when the statements were read. */
 type Waiter = (error: SealpostError | null) => void
 
 export abstract class StatementCache<Id extends string, Statement extends { readonly epoch: number }> {

@@ -231,7 +231,7 @@ export async function answerTo(
   }
 }
 
-/** Only the time spent waiting for the broker counts, so a slow reader does not time out. */
+/** Limits only the time spent waiting for the broker, so that a slow reader does not time out. */
 function unstalled(answer: Response, { cut, stallMs }: { cut: AbortController; stallMs: Millis }): Response {
   if (!answer.body || answer.status === 204) return answer // Chromium gives a 204 a body, and accepts none for a new one
   const reader = answer.body.getReader()
@@ -343,7 +343,7 @@ export class HttpAccess {
     }
   }
 
-  /** An untrusted address is skipped like an unreachable one; the last failure is reported. */
+  /** Turns to the next address. An untrusted address counts as unreachable; the last failure is reported. */
   #turned(address: HttpAddress<Token>, { error, afterMs }: Failure): Failure {
     const isOfAddress = OF_AN_ADDRESS.includes(error.code)
     if (!isOfAddress || !this.#addresses.failed(address)) return { error, afterMs }
@@ -401,7 +401,7 @@ interface Failure {
 
 interface Token {
   readonly text: string
-  /** The token was just issued, so another one would not help. */
+  /** Returns whether the token was just issued, so that another one would not help. */
   isFresh(): boolean
 }
 

@@ -145,7 +145,7 @@ interface Deferral {
 const DEFERRED_MAX = 1_024
 /** The default lease: a delivery that has not come back by then has expired. */
 export const GRACE_MS = 30_000
-/** The longest that a message waits for one that keeps being deferred. */
+/** The maximum time that a message waits for another one that is deferred repeatedly. */
 export const BEHIND_MAX_MS = 120_000
 /** The pause when the awaited delivery is due but has not arrived. It grows, because each one is a failed attempt. */
 const AGAIN_MS = 1_000

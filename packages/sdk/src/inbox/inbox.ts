@@ -22,7 +22,7 @@ import { type ArrivedMessage, addBounded, HashChain, SequenceTracker } from './s
  */
 export type InboxVerdict<Held> = 'fresh' | 'redriven' | 'taken' | 'forked' | { readonly gap: number } | Repeated<Held>
 
-/** It was received before and is not handed out. */
+/** A verdict on a message that was received before and is not handed out. */
 export type Repeated<Held> = 'duplicate' | { readonly running: Held } | { readonly rejected: string }
 
 /** The store for marks, and the marks of earlier processes. */
@@ -82,13 +82,13 @@ export class Inbox<Held extends ArrivedMessage> {
     if (keeping) this.#restore(keeping.records)
   }
 
-  /** The number of messages of its stream missing between it and the highest one received. */
+  /** Returns the number of missing messages between it and the highest one received in its stream. */
   missingBefore({ sender, stream }: ArrivedMessage): number {
     const known = stream && this.#senders.get(sender)?.streams.get(stream.streamId)
     return known ? known.seen.missingBefore(stream.seq) : 0
   }
 
-  /** `held` represents the message while the application has it. */
+  /** Records a delivery. `held` represents the message while the application has it. */
   receive(held: Held): InboxVerdict<Held> {
     const { sender: key, envelopeId, stream } = held
     const sender = this.#senderOf(key)
@@ -202,7 +202,7 @@ export class Inbox<Held extends ArrivedMessage> {
     return { rejected: reason }
   }
 
-  /** The record is built when its batch leaves: once for everything settled until then. */
+  /** Stores the settled numbers. The record is built when its batch leaves: once for everything settled until then. */
   #keepMark(writer: StoreWriter, sender: PeerKey, { streamId, seq }: StreamPosition): void {
     const stream = this.#streamOf(sender, this.#senderOf(sender), streamId)
     const { settled } = stream
@@ -259,8 +259,8 @@ const isInboxRecord = (record: StoreRecord): record is InboxRecord =>
   record.kind === 'mark' || record.kind === 'loose' || record.kind === 'rejected'
 
 /**
- * Messages whose leases are extended: on request, or while the application works on them. The latter are extended at
- * half their lease, so a handler may take minutes without a failed attempt.
+ * Extends the leases of messages on request, and at half the lease while the application works on them, so that a
+ * handler may take minutes without a failed attempt.
  */
 
 /** The maximum that the broker accepts. */
@@ -318,7 +318,7 @@ export class Leases {
     else this.#requested.set(wholeMs, [deliveryId])
   }
 
-  /** A message not pushed in this session has no lease in it. */
+  /** Returns the extensions that are due. A message from an earlier session has no lease in this one. */
   takeFrames(nowMs: Millis, sessionNo: number): FrameOf<'extend'>[] {
     if (nowMs >= this.wakeAtMs) this.#extendDue(nowMs, sessionNo)
     if (this.#requested.size === 0) return []

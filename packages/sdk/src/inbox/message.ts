@@ -10,7 +10,7 @@ export interface MessageActions {
   settle(message: Message): void
   retry(message: Message, afterMs: Millis): void
   reject(message: Message, reason: string): void
-  /** Null stands for a whole lease. */
+  /** Extends the lease by `forMs` from now; null stands for a whole lease. */
   extend(message: Message, forMs: Millis | null): void
   post(post: OutgoingMessage): void
 }
@@ -62,7 +62,7 @@ export interface MessagePool {
 /** The user behind a sender. */
 export interface SenderUser {
   readonly user: PeerKey
-  /** Null: the user's own key. */
+  /** Null for the user's own key. */
   readonly deviceLabel: string | null
 }
 

@@ -72,7 +72,7 @@ export class Receiver implements EnginePart, MessageActions {
   readonly #putOffs = new Deferrals()
   #settling: DeliveryId[] = []
   #settlesMax = 0
-  /** Infinity: no settle waits; 0: send now. */
+  /** Infinity if no settle waits; 0 to send now. */
   #settleAtMs: Millis = Infinity
   #retrying: FrameOf<'retry'>['items'] = []
   #rejecting: FrameOf<'reject'>['items'] = []
@@ -95,7 +95,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.#leases.connected(leaseMs)
   }
 
-  /** Unsettled messages are pushed again in the next session, but not before the requested pause has passed. */
+  /** Call when the session has ended. Unsettled messages are pushed again after their pause. */
   disconnected(): void {
     this.#sessionNo += 1
     this.parked.clear()
@@ -243,7 +243,7 @@ export class Receiver implements EnginePart, MessageActions {
     else this.#takeOpened(delivery, whole, nowMs)
   }
 
-  /** `asked`, `later`: opening needs a key or statement that has not arrived. */
+  /** Opens a delivery. `asked`, `later`: a required key or statement has not arrived. */
   #open(delivery: PushedDelivery, nowMs: Millis): OpenedMessage | { flaw: string } | 'asked' | 'later' {
     const opened = this.#ports.opening.open(delivery, nowMs)
     if (opened === 'asked' || opened === 'later') return opened
@@ -308,7 +308,7 @@ export class Receiver implements EnginePart, MessageActions {
     else effects.deliver(message)
   }
 
-  /** Settling a message loses the key of its file, so the requester settles a reply that has a file. */
+  /** Ends a reply. Settling loses the key of an attached file, so the requester settles a reply that has one. */
   #endAnswer(message: Message): void {
     if (message.attachment === null) this.settle(message)
     else this.hold(message)
@@ -346,7 +346,9 @@ export class Receiver implements EnginePart, MessageActions {
     this.#ports.effects.flushSoon()
   }
 
-  /** The broker keeps it as a dead letter, since this peer might open it with other keys or in a later version. */
+  /**
+   * Rejects a delivery. The broker stores a dead letter, which this peer might open with other keys or a later version.
+   */
   #rejectTampered(delivery: Pick<PushedDelivery, 'id' | 'sender' | 'envelopeId'>, reason: string): void {
     this.#tampered(delivery, reason)
     this.#rejecting.push({ id: delivery.id, reason })
@@ -389,7 +391,7 @@ export class Receiver implements EnginePart, MessageActions {
   }
 }
 
-/** The size as the broker counts it. */
+/** Returns the size as the broker counts it. */
 const bytesOf = ({ envelope, body }: PushedDelivery): number => envelope.length + (body?.length ?? 0)
 
 /** Copies field by field, because a spread costs four times as much. */
@@ -407,5 +409,5 @@ function flawOf(note: Note, { terms }: PushedDelivery): string | null {
   return isOther ? 'wrong_thread' : null
 }
 
-/** Only printable ASCII is allowed in a reason; other characters must not prevent the rejection. */
+/** Replaces all but printable ASCII in a reason, because other characters must not prevent the rejection. */
 const printable = (text: string): string => text.replace(/[^ -~]/gu, '?').slice(0, REASON_MAX)

@@ -72,7 +72,7 @@ export class KeyDirectory {
     this.#ports = ports
   }
 
-  /** Returns the peer's key, or null: then it is requested, and `learned` or `refused` follows. */
+  /** Returns the peer's key, or null if it is requested; `learned` or `refused` then follows. */
   find(peer: PeerKey, nowMs: Millis): KnownKey | null {
     const known = this.#known.get(peer)
     const isGood = known !== undefined && nowMs <= known.key.notAfterMs
@@ -210,7 +210,7 @@ export class KeyDirectory {
     this.#answeredOf(peer, () => this.#ports.learned(peer, key))
   }
 
-  /** A space of this process may have seen the next key meanwhile, so the key is requested again. */
+  /** Requests the key again, because a space of this process may have seen the next key meanwhile. */
   #rolledBack(peer: PeerKey, boxEpoch: number): void {
     const wish = this.#open.get(peer)
     if (wish && boxEpoch >= wish.floor && boxEpoch >= (this.#known.get(peer)?.key.boxEpoch ?? 0)) wish.isStale = true
@@ -241,7 +241,7 @@ export class KeyDirectory {
   }
 }
 
-/** A copy, because the frame's other bytes would stay in memory with it. */
+/** Returns a copy, because the frame's other bytes would stay in memory with a view. */
 function correspondent({ peer, boxKey, boxEpoch }: KeyBindingEntry): Correspondent {
   return { peerKey: peer, boxKey: boxKey.slice(), boxEpoch }
 }

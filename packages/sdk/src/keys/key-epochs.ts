@@ -65,7 +65,7 @@ export class KeyEpochs {
   }
 }
 
-/** Key epochs of a peer that stores them with its mail, or not at all. @internal */
+/** Returns the key epochs of a peer that stores them with its mail, or not at all. @internal */
 export function keptKeyEpochs(
   self: PeerKey,
   writer: StoreWriter | null,
@@ -130,9 +130,7 @@ export interface OwnKeys {
 /** Key bindings are not renewed automatically, and a peer with an expired binding gets no mail. @internal */
 export const BINDING_MS = 10 * 365 * 24 * 3600_000
 
-/**
- * May be repeated with the same key if a reply is lost. @throws SealpostError `stale_epoch`, `key_refused` @internal
- */
+/** Publishes a key. May be repeated after a lost reply. @throws SealpostError `stale_epoch`, `key_refused` @internal */
 export async function rotateBoxKey(ask: RequestBroker, own: OwnKeys, next: BoxKeys): Promise<void> {
   const { boxKey, boxEpoch, notAfterMs, signature } = own.bindNext(next, Date.now() + BINDING_MS)
   const { outcome } = await ask({ type: 'bind', boxKey, boxEpoch, notAfterMs, signature })

@@ -227,7 +227,7 @@ export class EnvelopeOpener {
     if (this.#ports.keys.isRecheckUnsent(arrival.sender)) this.#rechecked.add(arrival)
   }
 
-  /** Handles the directory's key of this peer; null: it has none that can be trusted. */
+  /** Handles the directory's key of this peer; null if it has no trusted key. */
   ownKeyAnswered(key: KnownKey | null): void {
     if (key && this.#ports.crypto.lacksBoxKey(key)) return this.#ports.ownKeyMissing(key.boxEpoch)
     this.#ownKey = 'held'

@@ -1,6 +1,6 @@
 /**
  * A lane is what one peer sends to one recipient at one priority. This file also builds the frames that carry lanes.
- * Order is kept within a lane only.
+ * Order is guaranteed within a lane only.
  *
  * A post waits unsealed until the window admits it. It is sealed once; with a store the sealed bytes are stored first.
  * The resulting entry is in flight (the broker owes a reply in this session) or at rest (it was nacked, or its session
@@ -72,7 +72,7 @@ export interface Receipt {
   readonly ackedAtMs: Millis
 }
 
-/** The fields of a message outside its envelope. A store keeps them as JSON, and a resend repeats them. */
+/** The fields of a message outside its envelope. A store saves them as JSON, and a resend repeats them. */
 export interface OutgoingTerms {
   readonly to: PeerKey
   readonly priority: Priority
@@ -186,7 +186,7 @@ export class Lane {
     this.pausedUntilMs = Math.max(this.pausedUntilMs, nowMs + retryAfterMs)
   }
 
-  /** The position of the next envelope; only `advance` takes it. */
+  /** Returns the position of the next envelope. Only `advance` moves on. */
   nextPosition(newStreamId: () => StreamId): StreamPosition {
     this.#stream ??= { id: newStreamId(), seq: 0, prev: NO_PREV }
     return { streamId: this.#stream.id, seq: this.#stream.seq + 1, prev: this.#stream.prev }
@@ -221,7 +221,7 @@ const BYTES_MAX = 4 * 1024 * 1024
 const NO_BODY = new Uint8Array(0)
 const nobody = (): void => undefined
 
-/** Also drops the sender's callbacks, which would stay in memory as long as the sealed bytes. */
+/** Drops the body and the sender's callbacks, which would otherwise stay in memory as long as the sealed bytes. */
 function withoutBody({ to, priority, ttlSeconds, terms, note, bodyId, message }: OutgoingMessage): OutgoingMessage {
   const kept = { to, priority, ttlSeconds, terms, note, bodyId, body: NO_BODY, accepted: nobody, refused: nobody }
   return message ? { ...kept, message } : kept
@@ -244,8 +244,8 @@ export class RecentlyAcked {
   }
 
   /**
-   * Takes all entries for a resend, in the order of the acks, which within a lane is the order of the sends. `refused`:
-   * the resend was refused.
+   * Takes all entries for a resend, in the order of the acks, which within a lane is the order of the sends. Calls
+   * `refused` if the resend is refused.
    */
   takeForResend(refused: (entry: OutboxEntry, error: SealpostError) => void, nowMs: Millis): OutboxEntry[] {
     while (this.#isOver(nowMs)) this.#entries.shift()
@@ -268,7 +268,7 @@ export class RecentlyAcked {
 /** Packs envelopes into as few frames as the frame limits allow. */
 export type SendItem = FrameOf<'send'>['envelopes'][number]
 export type SendWithItem = FrameOf<'sendWith'>['envelopes'][number]
-/** An envelope of a group message; `isPinned`: store it only if the group has not changed. */
+/** An envelope of a group message. `isPinned`: the broker stores it only if the group has not changed. */
 export interface GroupItem {
   readonly message: GroupMessage
   readonly isPinned: boolean
@@ -290,7 +290,7 @@ export function packSends(items: readonly SendItem[]): FrameOf<'send'>[] {
   }))
 }
 
-/** Envelopes with terms or a shared body need frames of other types; the frames keep the overall order. */
+/** Packs envelopes in their order. Those with terms or a shared body need frames of other types. */
 export function packMixed(items: readonly OutgoingItem[]): SendFrame[] {
   return runs(items).flatMap((run): SendFrame[] => {
     if (isPlain(run[0]!)) return packSends(run as SendItem[])
@@ -302,7 +302,7 @@ export function packMixed(items: readonly OutgoingItem[]): SendFrame[] {
 
 const NO_GROUP = '0'.repeat(32) as GroupId
 
-/** A resend that may be stored names no group: otherwise a stale group would have it sealed again and arrive twice. */
+/** Names no group in a resend that may be stored, or a refusal as stale would have it sealed again and arrive twice. */
 function packBroadcasts(items: readonly GroupItem[]): BroadcastFrame[] {
   const [{ message, isPinned }] = items as [GroupItem]
   const { groupId, epoch, bodyId, bytes, record, terms } = message
@@ -374,7 +374,7 @@ export function chunksOf<T>(items: T[], max: number): T[][] {
 export interface SendOptions {
   /** Default `next`. */
   readonly priority?: Priority
-  /** Whole seconds that the broker keeps it for an absent recipient. Default: the broker's own. */
+  /** Whole seconds for which the broker stores the message for an absent recipient. Default: the broker's own. */
   readonly ttlSeconds?: number
   /**
    * The broker holds the message until this time, by its database's clock; a number is ms since 1970. Its order

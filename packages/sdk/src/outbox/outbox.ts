@@ -42,7 +42,7 @@ export interface OutboxOptions {
 export interface OutboxPorts {
   readonly crypto: Pick<CryptoPort, 'seal' | 'newEnvelopeId' | 'newStreamId'>
   readonly random: () => number
-  /** Returns the recipient's key, or null: then `unlock` or `refuse` follows. */
+  /** Returns the recipient's key, or null if `unlock` or `refuse` will follow. */
   readonly keyOf: (recipient: PeerKey, nowMs: Millis) => Correspondent | null
   readonly counters: PeerCounters
   /** Returns whether a newer statement of the group is known that does not name this peer. */
@@ -336,7 +336,7 @@ export class Outbox implements EnginePart {
     if (message) this.#admitSiblings(message, nowMs)
   }
 
-  /** A group message is admitted whole, even beyond the window: in pieces, each frame would carry the body again. */
+  /** Admits a whole group message, even beyond the window: in pieces, each frame would carry the body again. */
   #admitSiblings(message: GroupMessage, nowMs: Millis): void {
     for (const peer of message.members) {
       const lane = this.#lanes.get(peer)?.[PRIORITIES.indexOf(message.terms.priority)]
@@ -380,7 +380,7 @@ export class Outbox implements EnginePart {
     }
   }
 
-  /** A refusal here takes no position in the stream. */
+  /** Seals a post. A refusal here takes no position in the stream. */
   #seal(post: OutgoingMessage, lane: Lane, to: Correspondent, nowMs: Millis): OutboxEntry | SealpostError {
     const { crypto } = this.#ports
     if (post.ttlSeconds > this.#limits!.ttlSecondsMax) return refusedBy('ttl_too_long')

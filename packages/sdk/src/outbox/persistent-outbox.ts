@@ -71,7 +71,7 @@ function recordOf({
   return { kind: 'group', ...facts, recordBytes: record?.length ?? 0, bytes: whole }
 }
 
-/** A store may use JSON, which omits undefined fields. */
+/** Omits undefined fields, as a store that uses JSON does. */
 const defined = <T extends object>(terms: T): T =>
   Object.fromEntries(Object.entries(terms).filter(([, value]) => value !== undefined)) as T
 
@@ -178,10 +178,10 @@ function sealedRecord({ envelopeId, envelope, admittedAtMs }: OutboxEntry, post:
   return { kind: 'sealed', outboxNo, terms: termsOf(post), envelopeId, admittedAtMs, bytes: envelope }
 }
 
-/** A store may use JSON, which omits undefined fields. */
+/** Omits undefined fields, as a store that uses JSON does. */
 function termsOf({ to, priority, ttlSeconds, terms, note, bodyId }: PersistedMessage): OutgoingTerms {
   return { to, priority, ttlSeconds, ...(terms && { terms }), ...(note && { note }), ...(bodyId && { bodyId }) }
 }
 
-/** Padded, so keys sort in the order of the posts. */
+/** Returns a padded key, so that keys sort in the order of the posts. */
 const keyOf = (outboxNo: number): string => `out ${String(outboxNo).padStart(16, '0')}`

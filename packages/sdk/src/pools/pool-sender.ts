@@ -254,7 +254,7 @@ export class PoolSender {
     sealed.dueAtMs = nowMs + Math.max(retryAfterMs, pauseMs * (0.5 + this.#ports.random() / 2))
   }
 
-  /** The pool has changed: seals once more for its current members, under another id. */
+  /** Seals once more, because the pool has changed, for its current members and under another id. */
   #sealAnew(entry: Entry): void {
     this.#byId.delete(entry.sealed!.frame.send.envelopeId)
     entry.sealed = null

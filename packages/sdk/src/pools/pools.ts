@@ -159,7 +159,7 @@ export class Pools {
     }
   }
 
-  /** After a rename, two end statements differ, but either one suffices. */
+  /** Ends the pool. After a rename, two end statements differ, but either one suffices. */
   async #end(poolId: PoolId): Promise<void> {
     const pool = this.#own(poolId)
     if (isPoolEnded(pool)) return
@@ -213,7 +213,7 @@ export class Pool extends MemberList<PoolStatement> {
     return this.now.poolId
   }
 
-  /** The owner has deleted the pool: it has no members, and nobody can send to it. */
+  /** Whether the owner has deleted the pool. It then has no members, and nobody can send to it. */
   get isDeleted(): boolean {
     return isPoolEnded(this.now)
   }

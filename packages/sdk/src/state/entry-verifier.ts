@@ -240,7 +240,7 @@ export interface KnownEntry {
   readonly hash: Uint8Array
   readonly keyEpoch: number
   readonly isDeleted: boolean
-  /** Reported by the broker, unsigned. `SEQ_UNKNOWN`: not reported. */
+  /** Reported by the broker, unsigned. `SEQ_UNKNOWN` if it was not reported. */
   readonly seq: number
 }
 
@@ -286,15 +286,15 @@ export class SpaceMemory {
   get pin(): SpacePin | null {
     return this.#pin
   }
-  /** A grant to the member itself. */
+  /** The keys, as a grant to the member itself. */
   get keys(): Uint8Array | null {
     return this.#keys
   }
-  /** The group's statement for these keys: the newest key was given only to members that it names. */
+  /** The group's statement that names every member who was given the newest key. */
   get keysGroup(): Uint8Array | null {
     return this.#keysGroup
   }
-  /** A copy of the current state of all keys. */
+  /** Returns a copy of the current state of all keys. */
   snapshot(): ReadonlyMap<string, KnownEntry> {
     return new Map(this.#entries)
   }

@@ -136,7 +136,7 @@ test('a member that vouches for future statements loses access to new keys when 
   await expect(cat.state.get('topic')).rejects.toThrow(code('key_missing'))
 })
 
-/** Bob has rotated his box key, and the former key was stolen. */
+/** Returns a space in which Bob has rotated his box key, and the former key was stolen. */
 async function rotated() {
   const space = await Space.make()
   const { broker } = space

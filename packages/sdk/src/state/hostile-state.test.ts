@@ -433,7 +433,7 @@ test('a malformed reply ends in an error, not in a crash', async () => {
   }
 })
 
-/** The material that a hostile member has. */
+/** Returns the material that a hostile member has. */
 function keysOf(space: Space) {
   const { owner, broker } = space
   const mine = broker.grants.find(({ peer }) => peer === owner.signing.publicKey)!

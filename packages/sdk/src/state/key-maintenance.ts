@@ -31,7 +31,7 @@ export interface KeyMaintenanceParts {
   readonly identity: Identity
   readonly formerBoxKeys: readonly BoxKeys[]
   readonly keyEpochs: KeyEpochs
-  /** The required owner of a space of the whole mesh; null: the owner seen first is trusted. */
+  /** The required owner of a space of the whole mesh; if null, the owner seen first is trusted. */
   readonly owner: PeerKey | null
   readonly tell: (told: TamperReport) => void
 }
@@ -58,7 +58,7 @@ export class KeyMaintenance {
     this.#restore()
   }
 
-  /** Only one run is active. @throws SealpostError `space_unknown`, `space_forged`, and whatever the requests throw */
+  /** Runs once at a time. @throws SealpostError `space_unknown`, `space_forged`, and whatever the requests throw */
   run(): Promise<SpaceStatus> {
     this.#underWay ??= this.#rounds().finally(() => {
       this.#underWay = null
@@ -167,7 +167,7 @@ export class KeyMaintenance {
     return this.#parts.ring.take({ ...grant, groupEpoch: Math.min(grant.groupEpoch, this.#group?.epoch ?? 0) })
   }
 
-  /** The broker decides who belongs to a mesh; the owner decides for a group. */
+  /** Returns whether the peer belongs to the space. The broker decides for a mesh, and the owner for a group. */
   #belongs(peer: PeerKey): boolean {
     return !this.#group || this.#group.owner === peer || this.#group.members.includes(peer)
   }

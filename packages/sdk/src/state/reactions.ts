@@ -42,11 +42,11 @@ export class Reactions implements AsyncDisposable {
   readonly #state: State
   readonly #onChange: (target: string) => void
   readonly #stop = new AbortController()
-  /** By key: a member's reactions to a target. */
+  /** A member's reactions to a target, by key. */
   readonly #votes = new Map<string, Vote>()
-  /** By target and reaction: the authors. */
+  /** The authors by target and reaction. */
   readonly #authors = new Map<string, Map<string, Set<PeerKey>>>()
-  /** By target: this member's last pending change. */
+  /** This member's last pending change by target. */
   readonly #lanes = new Map<string, Promise<unknown>>()
   #watching: Promise<void> = Promise.resolve()
   #failure: unknown = null
@@ -235,7 +235,7 @@ function isReaction(value: unknown): value is string {
   return typeof value === 'string' && value !== '' && encoder.encode(value).length <= REACTION_BYTES_MAX
 }
 
-/** Malformed values of a member count as no reactions. */
+/** Returns the reactions in a value. Malformed values count as no reactions. */
 function reactionsIn(value: Uint8Array): string[] {
   try {
     const found: unknown = JSON.parse(decoder.decode(value))

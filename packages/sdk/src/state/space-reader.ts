@@ -226,7 +226,7 @@ export class SpaceReader {
 
 const NOTHING: ReadonlyMap<string, KnownEntry> = new Map()
 
-/** The key hash of an entry. */
+/** Returns the key hash of an entry. */
 const keyHashOf = ({ value }: EventLine): string => toHex(value.subarray(37, 69))
 
 /**
@@ -243,7 +243,7 @@ export class EventOrder {
   readonly #streams = new Map<string, Link>()
   #seq: number
 
-  /** `after`: the number of the event before the first one; null: any start. */
+  /** `after`: the number of the event before the first one; null if any event may be first. */
   constructor(after: number | null) {
     this.#seq = after ?? -1
   }
@@ -252,7 +252,7 @@ export class EventOrder {
     return Math.max(0, this.#seq)
   }
 
-  /** Must be called in order; `isWhole`: every event is expected, not only the last one of each key. */
+  /** Checks the next event. `isWhole`: every event is expected, not only the last one of each key. */
   passed(seq: number, isWhole: boolean): TamperReport | null {
     const former = this.#seq
     if (seq <= former) return { type: 'state_rolled_back', reason: `event ${seq} comes after event ${former}` }

@@ -73,7 +73,7 @@ export class SpaceService {
     this.#mesh = `/v1/meshes/${meshId}`
   }
 
-  /** `statement`: null if no owner signed it, for the caller to report. @throws SealpostError `space_unknown` */
+  /** Returns the status. `statement` is null if no owner signed it. @throws SealpostError `space_unknown` */
   async status(): Promise<Omit<SpaceStatus, 'statement'> & { statement: SpaceStatement | null }> {
     const reply = await this.#json({ method: 'GET', path: '' })
     return {

@@ -28,7 +28,7 @@ export interface Written {
 
 export interface KeyChange {
   readonly key: string
-  /** Null: the key is deleted. */
+  /** Null if the key is deleted. */
   readonly value: Uint8Array | null
   /** The write fails unless this is the current revision, or 0 and the key holds no value. */
   readonly ifRevision: number | undefined

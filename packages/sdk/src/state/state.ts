@@ -175,7 +175,7 @@ export class State implements MessageRecorder, AsyncDisposable {
     )
   }
 
-  /** A record never names a predecessor that may be missing or come later, because readers would report a gap. */
+  /** Seals a record. It never names a predecessor that may be missing or come later: readers would report a gap. */
   sealRecord({ ticket, note }: { ticket: Uint8Array; note: Note }): Uint8Array {
     const { ring, identity, calls } = this.#parts
     const keyEpoch = ring.newest
@@ -229,7 +229,7 @@ export class State implements MessageRecorder, AsyncDisposable {
   }
 }
 
-/** A stream of records from one process. */
+/** Returns the start of a new stream of records. */
 function newStream(): RecordPosition {
   return { streamId: toHex(crypto.getRandomValues(new Uint8Array(16))), seq: 1, prevHash: NO_ENTRY }
 }

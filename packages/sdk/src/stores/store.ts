@@ -90,7 +90,7 @@ export interface SharedBodyRecord {
   readonly isSecond: boolean
   /** Members for whom it must be sealed again. */
   readonly owed: readonly PeerKey[]
-  /** Length of the history record; absent or 0: none. */
+  /** The length of the history record; absent or 0 if there is none. */
   readonly recordBytes?: number
   /** The ticket, then the history record, then the sealed body. */
   readonly bytes: Uint8Array
@@ -208,7 +208,7 @@ export class StoreWriter {
   /** Callers that wait for the batch in flight; null if there are none. */
   #underWay: (() => void)[] | null = null
 
-  /** The reply to `keep` is `kept`, or none. */
+  /** `keep` requests a write. The engine then calls `kept`, or nothing more if the write failed. */
   constructor(keep: (changes: StoreChange[]) => void) {
     this.#keep = keep
   }
@@ -298,7 +298,7 @@ export class WriteBehindStore {
     }
   }
 
-  /** In a microtask, so that the changes of one reply share a write. */
+  /** Runs in a microtask, so that the changes of one reply share a write. */
   #flush(): void {
     queueMicrotask(() => {
       if (!this.#failure) this.#writer.flush()

@@ -79,7 +79,7 @@ export function storeConformance(
       await open!.close()
       open = await world.open()
     }
-    /** Sorted by key, since a store has no order. */
+    /** Returns the contents sorted by key, since a store has no order. */
     const contents = async () => (await store().load()).sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
     const sorted = (records: readonly StoreRecord[]) => [...records].sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
 

@@ -95,7 +95,7 @@ export class TestingDisk implements FileLayer {
     })
   }
 
-  /** A step that is cut off may have had its effect; since nothing was synced after it, `restart` decides. */
+  /** Runs a step. A step that is cut off may have had its effect; nothing was synced after it, so `restart` decides. */
   private step(effect: () => void): void {
     this.steps += 1
     if (this.steps > this.cutAtStep) throw new PowerCut()
@@ -103,7 +103,7 @@ export class TestingDisk implements FileLayer {
     if (this.steps === this.cutAtStep) throw new PowerCut()
   }
 
-  /** A sync that is cut off has promised nothing. */
+  /** Runs a sync. A sync that is cut off has promised nothing. */
   private syncStep(effect: () => void): void {
     this.steps += 1
     if (this.steps >= this.cutAtStep) throw new PowerCut()

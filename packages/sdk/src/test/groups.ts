@@ -17,7 +17,7 @@ export function groupWorld(self = groupPeer(1)) {
     drawn += 1
     return new Uint8Array(length).fill(drawn)
   }
-  // The first and last bytes are enough to tell test bodies apart.
+  // Returns a fake hash. The first and last bytes are enough to tell test bodies apart.
   const hash = (bytes: Uint8Array) =>
     Uint8Array.from({ length: 32 }, (_, i) => (i < 16 ? bytes[i]! : bytes.at(i - 32)!) + bytes.length)
   const crypto = fakeGroups({ meshId: MESH, peerKey: self }, random, hash)
@@ -40,7 +40,7 @@ export function groupWorld(self = groupPeer(1)) {
     saveOwed: (message) => kept.push({ ...message, owed: new Set(message.owed) }),
     endOf: (error) => error,
   })
-  /** The broker's reply to the open request. */
+  /** Sends the broker's reply to the open request. */
   const list = (...groups: GroupStatement[]) => statements.listed(groups.map(({ bytes }) => bytes), true) // biome-ignore format: short
   return { crypto, statements, sends, events, asked, news, posts, kept, list }
 }
@@ -69,7 +69,7 @@ export function sending(
   return { expected, refused, fares }
 }
 
-/** Each record contains the number of records made before. */
+/** Returns a recorder. Each record contains the number of records made before. */
 export function fakeRecorder() {
   const notes: unknown[] = []
   const stored: number[] = []

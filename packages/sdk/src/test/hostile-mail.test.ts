@@ -261,7 +261,7 @@ const rows: Row[] = [
   },
 ]
 
-/** The reason of the event is also the reason of the rejection. An ephemeral message can't be rejected. */
+/** Returns the reason of the rejection, which is that of the event. An ephemeral message can't be rejected. */
 const rejectionOf = (event: Partial<PeerEvent>): string[] =>
   event.type === 'tamper' && event.reason !== 'not_ephemeral' ? [event.reason!] : []
 

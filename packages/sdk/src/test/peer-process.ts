@@ -28,7 +28,7 @@ export type Told =
   | { readonly writing: number }
   | { readonly written: number }
 
-/** Written at once, because the process may be killed next. */
+/** Writes at once, because the process may be killed next. */
 function tell(told: Told): void {
   writeSync(1, `${JSON.stringify(told)}\n`)
 }

@@ -200,7 +200,7 @@ export class Users {
       await this.#ports.send(device, body, { ...options, ifOnline: true })
       return true
     } catch (error) {
-      // The device may have been removed a moment ago: tries the next one.
+      // The device may have been removed a moment ago, so the next one is tried.
       if (error instanceof SealpostError && GONE.has(error.code)) return false
       throw error
     }
@@ -272,7 +272,7 @@ export class UserStatements {
     return { user: this.current(device.user), deviceLabel: device.label }
   }
 
-  /** The devices that are known now. */
+  /** Returns the devices that are known now. */
   devicesOf(user: PeerKey, nowMs: Millis): Device[] {
     const key = this.current(user)
     const own = [...this.#devices.values()].filter(
@@ -304,7 +304,7 @@ export class UserStatements {
     if (!known) this.#changed(user, device, true)
   }
 
-  /** Accepted only from the user that vouched for it, under any of its keys. */
+  /** Takes a removal, only from the user that vouched for the device, under any of the user's keys. */
   #takeRemoval(bytes: Uint8Array): void {
     const removal = this.#ports.crypto.readRemoval(bytes)
     if (!removal) return this.#tampered(null, 'statement_forged')
@@ -316,7 +316,7 @@ export class UserStatements {
     this.#changed(removal.user, device, false)
   }
 
-  /** The first signed successor counts: a key can have only one. */
+  /** Takes a succession. The first signed successor counts, because a key can have only one. */
   #takeSuccession(bytes: Uint8Array): void {
     const succession = this.#ports.crypto.readIdentityRotation(bytes)
     if (!succession) return this.#tampered(null, 'statement_forged')

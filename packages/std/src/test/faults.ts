@@ -61,7 +61,7 @@ const STRANGE_VALUES = [
 const STRANGE_KEYS = ['__proto__', 'constructor', 'toString', 'type', 'ref', 'items', '', '\\u0000', 'id', 'ids']
 const STRANGE_LETTERS = ['=', ' ', 'A', 'z', '-', '\\n', '😀', '\\u0041']
 
-/** Structural faults: replaces, removes, renames or duplicates a random value. */
+/** Returns JSON with a structural fault: replaces, removes, renames or duplicates a random value. */
 export function faultyJson(random: Random, text: string): string {
   const places = [...text.matchAll(/"[^"]*"\s*:|"[^"]*"|-?\d+|true|false|[[{]/g)]
   if (places.length === 0) return text
@@ -79,7 +79,9 @@ export function faultyJson(random: Random, text: string): string {
   return `${before}${pick(random, STRANGE_VALUES)}${after}`
 }
 
-/** Textual faults: cuts, appends, changes a character, nests deeply, or adds white space that JSON permits. */
+/**
+ * Returns text with a fault: cuts, appends, changes a character, nests deeply, or adds white space that JSON permits.
+ */
 export function faultyText(random: Random, text: string): string {
   const at = random.below(text.length)
   switch (random.below(5)) {

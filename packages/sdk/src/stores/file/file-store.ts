@@ -1,6 +1,6 @@
 /**
- * A store in one file, for Node and Bun: `@sealpost/sdk/file-store`. Only its owner can read it. It contains message
- * bodies in clear as long as they wait unsealed before the first session.
+ * Implements a store in one file, for Node and Bun: `@sealpost/sdk/file-store`. Only the owner can read the file.
+ * Message bodies that wait unsealed before the first session are in clear.
  */
 import { type FileHandle, open, readdir, readFile, rename, rm } from 'node:fs/promises'
 import { hostname, platform } from 'node:os'
@@ -94,7 +94,7 @@ function isRunning(pid: number): boolean {
   }
 }
 
-/** The start time in ticks since boot; 0 if unknown. */
+/** Returns the start time in ticks since boot; 0 if unknown. */
 async function startedAt(pid: number): Promise<number> {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '') // no /proc, or the process has just ended
   // The program's name is the second field, in brackets, and may contain anything.
@@ -115,7 +115,7 @@ async function startedAt(pid: number): Promise<number> {
  */
 /** The file system operations of a journal, so that a test can cut the power between any two of them. @internal */
 export interface FileLayer {
-  /** Null: the file does not exist. */
+  /** Resolves with null if the file does not exist. */
   read(path: string): Promise<Uint8Array | null>
   /** Creates a file that only its owner may read, or truncates the existing one. */
   create(path: string): Promise<AppendFile>
@@ -180,7 +180,7 @@ const HEAD_BYTES = SALT_END + 4
 const FRAME_HEAD_BYTES = 8
 /** Small files are not worth rewriting. */
 const GARBAGE_BYTES_MIN = 1024 * 1024
-/** Does not search for larger batches behind a damaged one: random bytes would make too many plausible. */
+/** The maximum batch to look for behind a damaged one: random bytes would make too many larger ones plausible. */
 const SOUGHT_BYTES_MAX = 1024 * 1024
 /** Piece size of a rewrite, so that a long backlog isn't in memory twice. */
 const PIECE_BYTES = 1024 * 1024
@@ -276,7 +276,7 @@ export class StoreJournal implements PeerStore {
     await this.files.syncFolder(this.path)
   }
 
-  /** After a failure the state of the file is unknown: a failed sync must not be retried. */
+  /** Runs a step. After a failure the file's state is unknown, so a failed sync must not be retried. */
   private async guard(step: () => Promise<void>): Promise<void> {
     if (this.failure) throw this.failure
     try {
@@ -382,7 +382,7 @@ export function decodeChanges(batch: Uint8Array): StoreChange[] {
     const bytesAt = at + CHANGE_HEAD_BYTES + view.getUint32(at)
     const end = bytesAt + view.getUint32(at + 4)
     const { key, fields } = JSON.parse(decoder.decode(batch.subarray(at + CHANGE_HEAD_BYTES, bytesAt)))
-    // A copy: otherwise one small body would keep the whole file in memory.
+    // Copied, because otherwise one small body would keep the whole file in memory.
     const record = end > bytesAt ? { ...fields, bytes: batch.slice(bytesAt, end) } : fields
     changes.push({ key, record: isEmptyBody(record) ? { ...record, bytes: NO_BYTES } : record })
     at = end

@@ -55,7 +55,7 @@ function storeOn(database: IdbDatabase, unlock: () => void): PeerStore {
   }
 }
 
-/** A stored view would include all the memory it refers to. */
+/** Copies views, because a stored view would include all the memory it refers to. */
 function compact(record: StoreRecord): StoreRecord {
   if (!('bytes' in record) || record.bytes.length === record.bytes.buffer.byteLength) return record
   return { ...record, bytes: record.bytes.slice() }
