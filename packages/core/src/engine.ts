@@ -240,8 +240,8 @@ export class Engine {
   }
 
   /**
-   * `epoch`: the session's epoch; `null`: another opening was faster, the peer was revoked meanwhile, or the database
-   * did not reply. The three cases get the same code, because the next attempt shows the reason.
+   * Call when an opening is done. `epoch` is null if another opening was faster, the peer was revoked meanwhile, or the
+   * database did not reply. The three cases get the same code, because the next attempt shows the reason.
    */
   opened(socket: SocketId, epoch: number | null): void {
     const session = this.sessions.get(socket)
@@ -310,8 +310,8 @@ export class Engine {
   }
 
   /**
-   * `asked`: the keys of peers and pools in the lookup. The other arguments are what was found; `successors` maps former
-   * keys to the keys that replaced them.
+   * Call when a lookup is done. `asked`: the keys of its peers and pools. The other arguments are what was found;
+   * `successors` maps former keys to the keys that replaced them.
    */
   resolved(
     socket: SocketId,
@@ -332,7 +332,7 @@ export class Engine {
     this.context.flush()
   }
 
-  /** `found`: the backlog of a recipient or of the mesh, by sender; `null`: the database did not reply. */
+  /** Call when a measurement is done. `found`: the backlog by sender, or null if the database did not reply. */
   measured(meshId: MeshId, scope: PeerNo | 'mesh', found: readonly SenderBacklog[] | null): void {
     const mesh = this.context.meshes.find(meshId)
     const owner = scope === 'mesh' ? mesh?.whole : (mesh?.byNo.get(scope) ?? mesh?.pools.numbered(scope))

@@ -1,4 +1,4 @@
-/** The limits of the engine. The broker's configuration sets them; `docs/reference` lists defaults and units. */
+/** Defines the engine's limits. The broker's configuration sets them; `docs/reference` lists defaults and units. */
 import type { Millis } from '@sealpost/std'
 import type { MailboxLimits } from './send/quotas.ts'
 import type { Rate } from './send/rate.ts'

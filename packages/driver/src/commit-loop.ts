@@ -1,7 +1,7 @@
 /**
- * Group commit, self-clocked: when a commit has returned, everything that waits is the next batch. An idle broker adds no
- * delay and a busy one batches by itself. Under a steady load commits start at least 2 ms apart. The loop pauses
- * after commits that fill better with a pause, and backs off while commits fail.
+ * Implements a self-clocked group commit. When a commit has returned, everything that waits is the next batch. An idle
+ * broker adds no delay and a busy one batches by itself. Under a steady load commits start at least 2 ms apart. The
+ * loop pauses after commits that fill better with a pause, and backs off while commits fail.
  */
 import type { Engine } from '@sealpost/core'
 import type { Append, Committed, SessionRef, Settle, SharedBody } from '@sealpost/protocol'

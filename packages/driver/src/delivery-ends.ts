@@ -136,7 +136,7 @@ export class DeliveryEnds {
     return rejects.map(() => undefined)
   }
 
-  /** A failed extension counts as done: the lease lapses, and no peer has to wait for it. */
+  /** Resolves even after a failure: the lease then lapses, and no peer waits for it. */
   async #flushExtensions(extensions: readonly Extension[]): Promise<undefined[]> {
     await this.#report('extend.failed', this.#ports.queue.extend(extensions)).catch(() => undefined)
     return extensions.map(() => undefined)

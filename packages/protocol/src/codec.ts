@@ -95,7 +95,7 @@ function kindOf(frame: Frame): FrameKind {
   return kind
 }
 
-/** The length equals the number of bytes in both forms, since the text is ASCII. */
+/** Checks the size. The length equals the number of bytes in both forms, since the text is ASCII. */
 function whole<Wire extends Uint8Array | string>(wire: Wire): Wire {
   if (wire.length > FRAME_BYTES_MAX) throw new Malformed('frame too long')
   return wire

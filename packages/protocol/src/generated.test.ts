@@ -1,6 +1,6 @@
 /**
- * The generated files are up to date: `vectors/frames.json`, and the tables in `docs/PROTOCOL.md` between their
- * markers. To update them:
+ * Tests that the generated files are up to date: `vectors/frames.json`, and the tables in `docs/PROTOCOL.md` between
+ * their markers. To update them:
  *
  *     bun --bun vitest run packages/protocol/src/generated.test.ts -u
  */

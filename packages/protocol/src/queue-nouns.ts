@@ -1,6 +1,6 @@
 /**
- * The types shared by engine and queue, which never import one another. All times are the database's: no lease, expiry
- * or age is judged by a broker's clock.
+ * Defines the types that engine and queue share, since they never import one another. All times are the database's: no
+ * broker's clock judges a lease, an expiry or an age.
  */
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, PoolId, SpaceId } from '@sealpost/std'
 import type { ConsentPolicy } from './frames.ts'
@@ -92,10 +92,7 @@ export interface Append {
    */
   readonly remoteLeaseEpoch: number
   readonly terms: Uint8Array | null
-  /**
-   * The time until which the envelope is held, by the database clock; 0 if it is not held. A held delivery gets no
-   * lease on insert.
-   */
+  /** The time until which it is held, by the database clock; 0 if it is not. While held, it gets no lease on insert. */
   readonly notBeforeMs: Millis
   readonly body: SharedBody | null
 }

@@ -1,4 +1,4 @@
-/** The meaning of the frames about users: devices, key bindings and identity keys. */
+/** Describes the frames about users: devices, key bindings and identity keys. */
 export type Meanings = Readonly<Record<string, { about: string; fields: Readonly<Record<string, string>> }>>
 
 export const USER_MEANINGS: Meanings = {

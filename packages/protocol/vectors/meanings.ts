@@ -1,4 +1,4 @@
-/** The meaning of each frame and field of `frames.ts`, for the tables of `docs/PROTOCOL.md`. */
+/** Describes each frame and field of `frames.ts`, for the tables of `docs/PROTOCOL.md`. */
 import { type Meanings, USER_MEANINGS } from './meanings-users.ts'
 import { POOL_MEANINGS } from './pool-meanings.ts'
 import { SHARD_MEANINGS } from './shard-meanings.ts'

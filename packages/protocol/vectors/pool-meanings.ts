@@ -1,4 +1,4 @@
-/** The meaning of the pool frames and their fields. */
+/** Describes the pool frames and their fields. */
 export const POOL_MEANINGS = {
   setPool: {
     about:

@@ -1,4 +1,4 @@
-/** The meaning of the shard frames and their fields. */
+/** Describes the shard frames and their fields. */
 export const SHARD_MEANINGS = {
   moved: {
     about:

@@ -1,4 +1,4 @@
-/** The entry point: `connect` returns a `Peer` that sends, receives and reconnects. Runs in browsers, Node and Bun. */
+/** The entry point. `connect` returns a `Peer` that sends, receives and reconnects. Runs in browsers, Node and Bun. */
 import { ready } from '@sealpost/identity'
 import { SealpostError } from './errors.ts'
 import { sodiumCrypto } from './keys/sodium-crypto.ts'

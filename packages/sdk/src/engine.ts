@@ -1,5 +1,5 @@
 /**
- * The engine of a peer: it decides and never waits. Its parts (outbox, receiver, key directory and others) share one
+ * The engine of a peer decides and never waits. Its parts (outbox, receiver, key directory and others) share one
  * synchronous interface. Frames, socket events and the time arrive as calls, and commands leave through `PeerEffects`.
  * It reads no clock and draws no random number, so a simulator can drive it from a seed.
  */

@@ -173,7 +173,7 @@ export function finalRefusal(code: NackCode, { mayBeStored = false }: { mayBeSto
   return mayBeStored && !AFTER_THE_LOOK.includes(code) ? maybeSent(error) : error
 }
 
-/** `cause`: the broker's current refusal. */
+/** Returns a `maybe_sent` error. `cause`: the broker's current refusal. */
 export function maybeSent(cause?: SealpostError): SealpostError {
   return new SealpostError('maybe_sent', 'The broker may or may not have stored this message.', { cause })
 }

@@ -1,4 +1,4 @@
-/** The SDK: `connect` returns a `Peer`. */
+/** Exports the SDK: `connect` returns a `Peer`. */
 export { type BoxKeys, fingerprint, generateIdentity, type Identity, ready, type SigningKeys } from '@sealpost/identity'
 export type { Availability, Form, Priority, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 export type { EnvelopeId, GroupId, InviteId, MeshId, PeerKey, PoolId } from '@sealpost/std'

@@ -172,8 +172,8 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * The newest box key epochs that this peer has seen: pass them to `openState`, so that a space can't be rolled back
-   * to older ones.
+   * The newest box key epochs that this peer has seen. Pass them to `openState`, so that a space can't be rolled back
+   * to older epochs.
    * @example const state = await openState({ ...place, keyEpochs: peer.keyEpochs })
    */
   get keyEpochs(): KeyEpochs {

@@ -38,7 +38,7 @@ export interface CryptoPort {
   checkBinding(binding: KeyBindingEntry, expected: { peer: PeerKey; nowMs: Millis }): KeyBindingVerdict
   /** Throws if the recipient's box key is unusable. */
   seal(draft: EnvelopeDraft): SealedEnvelope
-  /** Never throws on network input. After the reason `does_not_open`, request the sender's newer key. */
+  /** Opens an envelope. Never throws on network input. After `does_not_open`, request the sender's newer key. */
   open(from: Correspondent, arrival: { envelopeId: EnvelopeId; envelope: Uint8Array }): OpenVerdict
   /** Returns whether this peer lacks the box key and holds no newer one. */
   lacksBoxKey(key: Pick<Correspondent, 'boxKey' | 'boxEpoch'>): boolean
@@ -220,9 +220,7 @@ export type PeerEvent =
   | { type: 'handler_failed'; sender: PeerKey; envelopeId: EnvelopeId; cause: unknown }
   /** The broker stored a message that an earlier process had left in the store of this peer. */
   | { type: 'sent'; to: PeerKey; outboxNo: number; receipt: Receipt }
-  /**
-   * A message of an earlier process was refused for good, or is too old to resend (`maybe_sent`). It leaves the store.
-   */
+  /** A message of an earlier process leaves the store: it was refused for good, or is too old (`maybe_sent`). */
   | { type: 'send_failed'; to: PeerKey; outboxNo: number; error: SealpostError }
   /** A group is new to this peer, or its name or members changed; its owner signed it. */
   | { type: 'group_changed'; group: GroupId; name: string; epoch: number }

@@ -1,9 +1,10 @@
 /**
- * The credit of a recipient's session: decides which deliveries it may get next. Four paths share one window, and each
+ * Manages a session's credit, which decides the deliveries that it may get next. Four paths share one window, and each
  * sender's mail takes one of them at a time, to keep its order (P6):
  *
  * - a *claim* takes deliveries from the queue; at most one is in flight, and the window reserves its limit;
- * - a *lease on insert* pushes an envelope right after its commit, while no other delivery of its sender is on its way to
+ * - a *lease on insert* pushes an envelope right after its commit, while no other delivery of its sender is on its way
+ *   to
  *   this recipient, waits in the queue, or may be in the claim in flight;
  * - a *collect* reads deliveries that another shard leased to the session on insert, within the same bounds as a claim;
  * - a *fence* voids all leases of the session, after a reply was lost.

@@ -101,7 +101,7 @@ export class Deliveries {
     else this.scheduleClaim(toLive)
   }
 
-  /** `waitingId`: the delivery waits in the queue under this id. */
+  /** Records an append's outcome. `waitingId`: the delivery waits in the queue under this id. */
   private landed(append: PendingAppend, waitingId: number | null): void {
     const { toLive, from } = append
     if (!toLive) return

@@ -20,8 +20,8 @@ export class GroupDirectory {
   }
 
   /**
-   * A statement that another shard accepted does not reach this one by itself, so a group that is written to is looked up
-   * periodically.
+   * Returns whether the group was looked up recently. Statements accepted by other shards do not arrive by themselves,
+   * so a group that is written to is looked up periodically.
    */
   isKnown({ mesh }: LiveSession, membership: MembershipRef | null): boolean {
     return membership === null || mesh.isGroupKnown(membership.group, this.context.nowMs)

@@ -229,8 +229,8 @@ export class EphemeralMessages {
   }
 
   /**
-   * Returns the refusal of a message too large for the bus, which counts as undelivered. If the recipient is offline, a
-   * stranger must not learn that it would be refused.
+   * Returns why a message to another shard is undelivered; too large for the bus is one reason. If the recipient is
+   * offline, a stranger must not learn that it would be refused.
    */
   private remoteRefusal({ mesh, peer }: LiveSession, { recipient, envelope }: EphemeralItem): NackCode | null {
     const to = mesh.remotePresence.find(recipient, this.context.nowMs)

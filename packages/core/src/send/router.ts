@@ -164,7 +164,7 @@ export class Router {
     this.context.effects.pause(from.socket)
   }
 
-  /** `asked` keys without a member are unknown in this mesh. `members`: null if the database did not reply. */
+  /** Call when a lookup is done. `members`: null if the database did not reply. Other `asked` keys are unknown here. */
   resolved(
     from: LiveSession,
     asked: readonly string[],

@@ -48,9 +48,7 @@ export class Session {
     this.state = state
   }
 
-  /**
-   * Returns the time of the last sign of life. Any frame proves the peer is alive; only a pong proves our data arrived.
-   */
+  /** Returns since when the peer is quiet. Any frame proves that it is alive, but only a pong that our data arrived. */
   quietSince({ credit }: LiveSession): Millis {
     return credit.unsettled.size > 0 ? this.pingedAtMs : Math.max(this.pingedAtMs, this.heardAtMs)
   }

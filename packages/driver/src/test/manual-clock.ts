@@ -1,4 +1,4 @@
-/** A clock that advances only when a test moves it. */
+/** Implements a clock that advances only when a test moves it. */
 import type { Millis } from '@sealpost/std'
 import type { Clock } from '../ports.ts'
 

@@ -1,7 +1,7 @@
 /**
- * Sealed envelopes: nonce 24, then `crypto_box` (mac 16, ciphertext) of inner header, note, body and padding; most have
- * no note. The broker routes by the outer fields; the recipient trusts only the inner ones and refuses an envelope if
- * the two differ.
+ * Seals and opens envelopes: nonce 24, then `crypto_box` (mac 16, ciphertext) of inner header, note, body and padding;
+ * most have no note. The broker routes by the outer fields. The recipient trusts only the inner fields and refuses an
+ * envelope if the two differ.
  *
  * The nonce is random for each envelope. A process restored from a snapshot would reuse a counter or a precomputed
  * nonce, and a reused nonce reveals both bodies; in Bun a draw costs 0.06 µs.
@@ -100,7 +100,7 @@ export function sealWithNonce(sealer: Sealer, draft: EnvelopeDraft, nonce: Uint8
   return { envelope: memory.seal(length, nonce, sharedKey), headerHash }
 }
 
-/** Returns the length of the plaintext that is now in the memory. */
+/** Writes the plaintext into the memory and returns its length. */
 function writePlaintext(
   memory: EnvelopeMemory,
   sealer: Sealer,
@@ -268,7 +268,7 @@ export class Sealer {
     return this.#ownKeys.length
   }
 
-  /** Never more than `correspondentsMax`. */
+  /** The number of cached correspondents, at most `correspondentsMax`. */
   get correspondentCount(): number {
     return this.#lines.size
   }

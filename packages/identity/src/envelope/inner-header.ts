@@ -1,7 +1,7 @@
 /**
- * The header inside the box, before the body. `crypto_box` proves only that one of two keys made a box: it binds no
- * mesh, direction, id or order, so this header contains all of them, where the broker can't change them. Fixed layout,
- * big-endian:
+ * Encodes the header inside the box, before the body. `crypto_box` proves only that one of two keys made a box: it
+ * binds no mesh, direction, id or order, so this header contains all of them, where the broker can't change them. Fixed
+ * layout, big-endian:
  *
  *     0 magic "SPE1"     21 sender 32       101 stream id 16   141 box epoch u32 (of the recipient)
  *     4 flags u8         53 recipient 32    117 seq u64        145 sentAtMs u64

@@ -1,7 +1,7 @@
 /**
- * The transcript that both sides of a handshake sign. Besides the nonces it names the authority the client dialled, the
- * broker's pinned key, the connection and the offered versions, so a signature is not valid on another connection, to
- * another broker, in another mesh, or after a downgrade. Every variable-length field carries its length.
+ * Builds the transcript that both sides of a handshake sign. Besides the nonces it names the authority the client
+ * dialled, the broker's pinned key, the connection and the offered versions, so a signature is not valid on another
+ * connection, to another broker, in another mesh, or after a downgrade. Every variable-length field carries its length.
  *
  * The client signs T("client"); a new member signs T("enrol") and the enrolment fields (below). The broker signs
  * T("broker") followed by the BLAKE2b-256 of the client's signature, so its proof belongs to that one AUTH. Vector:
@@ -27,7 +27,7 @@ export interface Transcript {
   readonly clientNonce: Uint8Array
   /** 16 bytes. */
   readonly connectionId: Uint8Array
-  /** The time by the broker's clock in HELLO. */
+  /** The broker's time in HELLO. */
   readonly issuedAtMs: Millis
   /** In any order; they are signed in sorted order. Printable ASCII without commas. */
   readonly capabilities: readonly string[]
@@ -40,7 +40,7 @@ export function signAsClient(keys: SigningKeys, transcript: Transcript): Uint8Ar
   return sign(keys, transcriptBytes('client', transcript))
 }
 
-/** Never throws: a transcript that has no encoding has no signature either. */
+/** Returns whether the signature is valid. Never throws: a transcript without an encoding has no signature either. */
 export function verifyClient(
   transcript: Transcript,
   signature: Uint8Array,
@@ -184,7 +184,7 @@ export function signEnrolment(keys: SigningKeys, transcript: Transcript, enrolme
   return sign(keys, enrolmentBytes(transcript, enrolment))
 }
 
-/** Never throws: a transcript that has no encoding has no signature either. */
+/** Returns whether the signature is valid. Never throws: a transcript without an encoding has no signature either. */
 export function verifyEnrolment(transcript: Transcript, enrolment: EnrolmentFields, signature: Uint8Array): boolean {
   return isEncodable(transcript) && verify(transcript.peerKey, enrolmentBytes(transcript, enrolment), signature)
 }
@@ -203,7 +203,7 @@ export function signTokenRequest(keys: SigningKeys, transcript: Transcript, ttlS
   return sign(keys, requestBytes(transcript, ttlSeconds))
 }
 
-/** Never throws: a transcript that has no encoding has no signature either. */
+/** Returns whether the signature is valid. Never throws: a transcript without an encoding has no signature either. */
 export function verifyTokenRequest(
   transcript: Transcript,
   ttlSeconds: number,

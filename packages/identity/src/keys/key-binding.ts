@@ -1,6 +1,6 @@
 /**
- * A peer's signed statement that a box key is its own, in one mesh, until a time. The directory hands these out;
- * without the signature a broker could substitute its own box key and read the mail sealed to it.
+ * A key binding is a peer's signed statement that a box key is its own, in one mesh, until a time. The directory hands
+ * out bindings; without the signature a broker could substitute its own box key and read the mail sealed to it.
  *
  * Signed: context, lp(mesh id), lp(peer key), lp(box key), u32 epoch, u64 notAfterMs.
  */

@@ -374,7 +374,7 @@ async function create(path: string, text: string): Promise<void> {
   }
 }
 
-/** Windows can't open folders. */
+/** Syncs a folder, except on Windows, which can't open folders. */
 async function syncFolder(path: string): Promise<void> {
   if (platform() === 'win32') return
   const folder = await open(path, 'r')

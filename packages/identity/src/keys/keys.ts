@@ -71,7 +71,7 @@ export function sign(keys: SigningKeys, message: Uint8Array): Uint8Array {
   return sodium.crypto_sign_detached(message, keys.secretKey)
 }
 
-/** Never throws: a key or signature of the wrong form is simply not a signature. */
+/** Returns whether the signature is valid. Never throws: a malformed key or signature is simply invalid. */
 export function verify(publicKey: string, message: Uint8Array, signature: Uint8Array): boolean {
   if (!isHex(publicKey, 32) || signature.length !== SIGNATURE_BYTES) return false
   return sodium.crypto_sign_verify_detached(signature, message, fromHex(publicKey))

@@ -1,5 +1,5 @@
 /**
- * Invites, and the statements of devices.
+ * Creates and reads invites, and the statements of devices.
  *
  * A device of a user is a peer with its own keys, vouched for by the user's key. Three signatures make the statement,
  * so it can be verified anywhere:

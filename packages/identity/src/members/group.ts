@@ -1,5 +1,5 @@
 /**
- * A group: a name and a list of members, signed by its owner. Each change is a new statement with a higher epoch. The
+ * A group is a name and a list of members, signed by its owner. Each change is a new statement with a higher epoch. The
  * id is derived from the owner's key, so nobody else's statement can replace it, whatever a broker hands out. The last
  * statement has no members and the highest possible epoch: it ends the group for good.
  *

@@ -1,5 +1,5 @@
 /**
- * The contents of a space: entries of shared state, and records of messages in the history.
+ * Seals the contents of a space: entries of shared state, and records of messages in the history.
  *
  * An entry is the sealed value of a key, signed by its author. Its header is not sealed, so the broker can read it;
  * each entry names the hash of the previous one under the same key, so a reader detects a rollback. Fixed layout,

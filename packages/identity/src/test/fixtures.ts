@@ -1,4 +1,4 @@
-/** Shared by the tests of this package: the frozen vectors and two peers. */
+/** Provides the tests of this package with the frozen vectors and two peers. */
 import { readFileSync } from 'node:fs'
 import { fromHex, type GroupId, type MeshId } from '@sealpost/std'
 import { type Correspondent, type Identity, identityFromSeeds } from '../index.ts'

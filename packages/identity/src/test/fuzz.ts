@@ -35,7 +35,7 @@ let pair: readonly [Identity, Identity] | undefined
 const people = () => (pair ??= [peerNumber(1), peerNumber(2)])
 const URL_TEXT = 'wss://broker.example/v1/ws'
 
-/** Await `ready()` first. @throws Error with the seed, the target and the number of the first input that breaks a rule */
+/** Runs after `ready()`. @throws Error with the seed, target and number of the first input that breaks a rule */
 export function fuzzIdentity(options: { seed: number; inputs: number }): Readonly<Record<string, IdentityReport>> {
   const random = seededRandom(options.seed)
   const reports: Record<string, IdentityReport> = {}

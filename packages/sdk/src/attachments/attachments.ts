@@ -108,13 +108,13 @@ export interface DownloadOptions {
 const HASH_BYTES = 32
 const AHEAD = 3
 
-/** Unsealed length of each chunk except the last. @internal */
+/** Returns the unsealed length of each chunk except the last. @internal */
 export const plainBytes = ({ bytes, chunkBytes }: Attachment): number => chunkLayout(bytes, chunkBytes).plainBytes
 
 /**
- * A download verifies each chunk before it yields a byte of it. The envelope's hash proves the list of the chunks'
- * hashes, the list proves each chunk, and the stream proves which chunk is the last. A broker that changes, swaps,
- * repeats, omits or mixes chunks is detected at the first bad chunk.
+ * Downloads a file. Each chunk is verified before any byte of it is yielded. The envelope's hash proves the list of the
+ * chunks' hashes, the list proves each chunk, and the stream proves which chunk is the last. A broker that changes,
+ * swaps, repeats, omits or mixes chunks is detected at the first bad chunk.
  * @internal
  */
 export async function* download(

@@ -197,8 +197,8 @@ async function formerUpload(
 }
 
 /**
- * Creates an upload that was recorded but perhaps never requested. Once a chunk may have left, the upload is abandoned,
- * and its key is not used again.
+ * Requests a recorded upload again, which perhaps never reached the broker. Returns null once a chunk may have left:
+ * the upload is then abandoned, and its key is not used again.
  */
 async function unstarted(calls: AttachmentBroker, record: UploadRecord): Promise<PartialUpload | null> {
   if (record.hashes.length > 0) return null

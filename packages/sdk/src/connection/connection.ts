@@ -1,6 +1,6 @@
 /**
- * The state machine of a peer's connection: dialling, the signed handshake, liveness, and reconnecting. Pure and
- * synchronous; it passes frames of a live session to its owner.
+ * Implements the state machine of a peer's connection: dialling, the signed handshake, liveness, and reconnecting. Pure
+ * and synchronous; it passes frames of a live session to its owner.
  *
  * The handshake (security model 3.3): the broker greets with a nonce, we sign, the broker proves itself. Nothing is
  * sent or trusted before its proof is checked against the pinned key, whatever key the greeting claims.
@@ -323,9 +323,7 @@ export class BrokerConnection {
     this.#drop(code, nowMs)
   }
 
-  /**
-   * Returns whether a refusal ends this peer. A shard without a proof can't; the redirecting shard confirms a real one.
-   */
+  /** Returns whether a refusal ends this peer. A shard without a proof can't; the redirecting shard confirms it. */
   #isFinal(code: RefusalCode, nowMs: Millis): boolean {
     if (code === 'superseded' && this.#mayBeOwnHandshake(nowMs)) return false
     const { from } = this.#addresses.current
@@ -396,9 +394,7 @@ export class BrokerConnection {
     return isTurned
   }
 
-  /**
-   * Returns the pause before the next shard. It has deferred nobody, so only peers that arrive together need spreading.
-   */
+  /** Returns the pause before the next shard, which has deferred nobody, so peers that arrive together are spread. */
   #drawTurn(code: SealpostCode | 'connection_lost'): Millis {
     const hintMs = Math.min(this.#hintMs, HINT_MAX_MS)
     return code === 'restarting' && hintMs > 0 ? hintMs : hintMs + backoffMs(0, this.#ports.random)

@@ -57,7 +57,7 @@ export class Liveness {
     this.#wait = NONE
   }
 
-  /** `isOwed`: the broker owes a reply. Returns `ping` if a ping must be sent and `gone` if the session is over. */
+  /** Returns `ping` if a ping must be sent, `gone` if the session is over. `isOwed`: the broker owes a reply. */
   look(nowMs: Millis, isOwed: boolean): 'alive' | 'ping' | 'gone' {
     if (nowMs < this.wakeAtMs(isOwed)) return 'alive'
     if (this.#wait.name === 'none') {

@@ -331,8 +331,8 @@ export class GroupOpener {
   }
 
   /**
-   * `asked`: the group's statement was requested; `unlock` follows. `later`: the broker has no statement that is new
-   * enough.
+   * Opens mail. `asked`: the group's statement was requested; `unlock` follows. `later`: the broker has no new enough
+   * one.
    */
   open(delivery: PushedDelivery, opened: OpenedEnvelope): OpenedMessage | { flaw: string } | 'asked' | 'later' {
     const { note, header, headerHash } = opened

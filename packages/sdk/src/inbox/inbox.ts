@@ -14,11 +14,11 @@ import type { Message } from './message.ts'
 import { type ArrivedMessage, addBounded, HashChain, SequenceTracker } from './stream-order.ts'
 
 /**
- * `fresh`: hand it out. `redriven`: hand it out; the application rejected an earlier delivery of it. `duplicate`: it
- * was settled before, settle it again. `{ running }`: the application has it now; settle it when that ends. `{ rejected
- * }`: it was rejected before, reject it again for that reason. `{ gap }`: hand it out; this many messages are missing
- * before it. `taken`: another message has its position; drop it. `forked`: hand it out; it does not follow the message
- * received before it.
+ * What to do with a message. `fresh`: hand it out. `redriven`: hand it out; the application rejected an earlier
+ * delivery of it. `duplicate`: it was settled before, settle it again. `{ running }`: the application has it now;
+ * settle it when that ends. `{ rejected }`: it was rejected before, reject it again for that reason. `{ gap }`: hand it
+ * out; this many messages are missing before it. `taken`: another message has its position; drop it. `forked`: hand it
+ * out; it does not follow the message received before it.
  */
 export type InboxVerdict<Held> = 'fresh' | 'redriven' | 'taken' | 'forked' | { readonly gap: number } | Repeated<Held>
 
@@ -185,9 +185,9 @@ export class Inbox<Held extends ArrivedMessage> {
   }
 
   /**
-   * A redriven message is another delivery than the rejected one, and its first push shows earlier attempts. A message
-   * whose rejection was lost is pushed again as the same delivery. After a database restore it can be another delivery,
-   * resent by its sender, in its first attempt.
+   * Decides about a repeated message. A redriven message is another delivery than the rejected one, and its first push
+   * shows earlier attempts. A message whose rejection was lost is pushed again as the same delivery. After a database
+   * restore it can be another delivery, resent by its sender, in its first attempt.
    */
   #receiveRepeated(sender: Sender<Held>, held: Held): InboxVerdict<Held> {
     const rejection = sender.rejected.get(held.envelopeId)
@@ -239,8 +239,8 @@ export class Inbox<Held extends ArrivedMessage> {
 export const TOO_OLD = 'too_old'
 
 /**
- * A message that the application rejected was never settled. `TOO_OLD` does not prove that: an earlier process without
- * a store may have settled the message, and a broker could replay it in two pushes.
+ * Returns the verdict on a message. A message that the application rejected was never settled. `TOO_OLD` does not prove
+ * that: an earlier process without a store may have settled the message, which a broker could replay in two pushes.
  */
 function freshOf(rejected: ReadonlyMap<EnvelopeId, Rejection>, envelopeId: EnvelopeId): 'fresh' | 'redriven' {
   const reason = rejected.size > 0 ? rejected.get(envelopeId)?.reason : undefined

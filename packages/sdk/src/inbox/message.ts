@@ -142,11 +142,11 @@ export class Message {
     this.#terms = pushed.terms ?? null
   }
 
-  /** The conversation that it belongs to, 32 hex digits; proven. Null if there is none. */
+  /** The message's conversation, 32 hex digits; proven. Null if there is none. */
   get thread(): string | null {
     return this.#note?.thread ?? null
   }
-  /** The envelope that it replies to; proven. Null if there is none. */
+  /** The envelope that the message replies to; proven. Null if there is none. */
   get inReplyTo(): EnvelopeId | null {
     return this.#note?.inReplyTo ?? null
   }
@@ -162,7 +162,7 @@ export class Message {
   get isError(): boolean {
     return this.#note?.isError ?? false
   }
-  /** The user whose devices all received it; null if it was not sent that way. */
+  /** The user whose devices all received the message; null if it was sent otherwise. */
   get toUser(): PeerKey | null {
     return this.#note?.user ?? null
   }

@@ -346,9 +346,7 @@ export class Receiver implements EnginePart, MessageActions {
     this.#ports.effects.flushSoon()
   }
 
-  /**
-   * Rejects a delivery. The broker stores a dead letter, which this peer might open with other keys or a later version.
-   */
+  /** Rejects a delivery. The broker stores a dead letter, which other keys or a later version might open. */
   #rejectTampered(delivery: Pick<PushedDelivery, 'id' | 'sender' | 'envelopeId'>, reason: string): void {
     this.#tampered(delivery, reason)
     this.#rejecting.push({ id: delivery.id, reason })

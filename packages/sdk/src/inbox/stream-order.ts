@@ -143,7 +143,7 @@ const RANGES_MAX = 16_384
 export class SequenceTracker {
   /** Alternating first and last numbers of the ranges: ascending, inclusive and never adjacent. */
   readonly #ranges: number[]
-  /** Unchanged by `reopen`: later messages have no gap before them. */
+  /** The highest number seen. `reopen` does not lower it, so later messages have no gap before them. */
   #highest: number
 
   constructor(ranges: readonly number[] = []) {

@@ -1,4 +1,4 @@
-/** `CryptoPort` with real cryptography. Await `ready()` of the identity package before the first call. */
+/** Implements `CryptoPort` with real cryptography. Await `ready()` of the identity package before the first call. */
 import {
   type BoxKeys,
   bindBoxKey,

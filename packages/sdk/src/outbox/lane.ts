@@ -186,7 +186,7 @@ export class Lane {
     this.pausedUntilMs = Math.max(this.pausedUntilMs, nowMs + retryAfterMs)
   }
 
-  /** Returns the position of the next envelope. Only `advance` moves on. */
+  /** Returns the position of the next envelope. Only `advance` takes the position. */
   nextPosition(newStreamId: () => StreamId): StreamPosition {
     this.#stream ??= { id: newStreamId(), seq: 0, prev: NO_PREV }
     return { streamId: this.#stream.id, seq: this.#stream.seq + 1, prev: this.#stream.prev }

@@ -59,7 +59,7 @@ export type OutboxLimits = Pick<
 
 /** The other limit is half the time for which the broker remembers an id, which leaves room for a slow message. */
 export const RESEND_FOR_MS_MAX = 12 * 3_600_000
-/** The number of consecutive entries of one lane, so that a long lane does not hold up the others. */
+/** The maximum number of consecutive entries of one lane, so that a long lane does not hold up the others. */
 const TURN_MAX = 16
 
 export class Outbox implements EnginePart {

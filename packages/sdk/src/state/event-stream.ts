@@ -30,10 +30,7 @@ export interface StreamQuery {
 /** An entry is 68 KiB, a body 64 KiB; base64 makes them a third longer. */
 const LINE_CHARS_MAX = 512 * 1024
 
-/**
- * Yields the lines of a response. The caller checks that the last one is `end`. @throws SealpostError
- * `answer_malformed`
- */
+/** Yields the lines of a response. The caller expects `end` last. @throws SealpostError `answer_malformed` */
 export async function* linesOf(answer: Response): AsyncGenerator<StreamLine> {
   if (!answer.body) throw answerMalformed()
   const decoder = new TextDecoder()
@@ -170,10 +167,7 @@ const END = -1
 /** A value and a body are 68 KiB each at most. */
 const RECORD_BYTES_MAX = 256 * 1024
 
-/**
- * Yields the records of a response. The caller checks that the last one is `end`. @throws SealpostError
- * `answer_malformed`
- */
+/** Yields the records of a response. The caller expects `end` last. @throws SealpostError `answer_malformed` */
 export async function* recordsOf(answer: Response): AsyncGenerator<StreamLine> {
   if (!answer.body) throw answerMalformed()
   let rest: Uint8Array = new Uint8Array()

@@ -73,9 +73,7 @@ export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
 
 /** Options of the state's requests. */
 export interface StateRequestOptions {
-  /**
-   * How long a request is repeated while no address replies. Default 1 minute; then it fails with `connection_lost`.
-   */
+  /** How long a request is repeated while no address replies (default 1 minute), before it fails: `connection_lost`. */
   readonly patienceMs?: Millis
   /** Aborts every request, including those of the opening: they fail with `aborted`. */
   readonly signal?: AbortSignal

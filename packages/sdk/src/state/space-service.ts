@@ -239,7 +239,7 @@ export class SpaceKeyRing {
   get nameKey(): Uint8Array | null {
     return this.#nameKey
   }
-  /** 0 if there is none. */
+  /** The newest key epoch; 0 if there is none. */
   get newest(): number {
     return Math.max(0, ...this.#keys.keys())
   }

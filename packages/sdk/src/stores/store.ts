@@ -208,7 +208,7 @@ export class StoreWriter {
   /** Callers that wait for the batch in flight; null if there are none. */
   #underWay: (() => void)[] | null = null
 
-  /** `keep` requests a write. The engine then calls `kept`, or nothing more if the write failed. */
+  /** `keep` requests a write. The owner then calls `kept`, or nothing more if the write failed. */
   constructor(keep: (changes: StoreChange[]) => void) {
     this.#keep = keep
   }

@@ -1,6 +1,4 @@
-/**
- * Implements groups without secrets, for tests and the simulator. A statement is JSON, trusted for the key it names.
- */
+/** Implements groups without secrets, for tests and the simulator. Statements are JSON that names a trusted key. */
 import type { GroupStatement } from '@sealpost/identity'
 import { GROUP_EPOCH_LAST, type GroupId, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import type { GroupCrypto } from '../ports.ts'

@@ -47,7 +47,7 @@ const people = () => (pair ??= [identity(1), identity(3)])
 const identity = (n: number) =>
   identityFromSeeds({ signing: new Uint8Array(32).fill(n), box: new Uint8Array(32).fill(n + 1) })
 
-/** Await `ready()` first. @throws Error with the seed and the number of the first input that breaks a rule */
+/** Runs the fuzzer after `ready()`. @throws Error with the seed and the number of the first input that breaks a rule */
 export function fuzzPeer({ seed, inputs }: { seed: number; inputs: number }): PeerFuzzReport {
   const random = seededRandom(seed)
   const report = { frames: inputs, sessions: 0, delivered: 0, tampered: 0 }

@@ -1,7 +1,6 @@
 /**
- * Tests attacks of a hostile broker that no peer detects; the lists in `docs/SECURITY.md` name these tests. A test
- * fails once the SDK detects its attack, and its row then moves to the other list. Each test also shows its attack's
- * limit.
+ * Tests attacks of a broker that no peer detects; the lists in `docs/SECURITY.md` name these tests. A test fails once
+ * the SDK detects its attack, and its row then moves to the other list. Each test also shows its attack's limit.
  */
 import {
   bindBoxKey,

@@ -35,7 +35,7 @@ export class World {
     sessions: 0,
   } satisfies PeerCounters
 
-  /** `writer`: the writer of its store. */
+  /** `writer`: the store's writer. */
   constructor(options: Partial<OutboxOptions> = {}, seed = 1, writer: StoreWriter | null = null) {
     this.random = seededRandom(seed).next
     const self = { peerKey: peerKey('a'), meshId: '1'.repeat(32) as MeshId, boxKey: new Uint8Array(32) }

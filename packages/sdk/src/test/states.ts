@@ -21,7 +21,7 @@ export class Space {
     this.owner = this.broker.join(owner)
   }
 
-  /** `inGroup`: the number of further members of the space's group. Without it, the space belongs to the whole mesh. */
+  /** Creates a space for the mesh, or for a group with this number of further members. */
   static async make(terms: SpaceTerms = {}, { inGroup = 0 } = {}): Promise<Space> {
     await ready()
     const space = new Space(new SpaceBroker().join())

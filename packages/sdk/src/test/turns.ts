@@ -47,7 +47,7 @@ export class TurnsScene {
   private readonly peerKeys: PeerKeys
   private readonly delayMs: () => Millis
 
-  /** `delayMs`: the delay with which the broker pushes again, after the requested time. */
+  /** `delayMs`: the time by which the broker pushes again later than requested. */
   constructor(delayMs: () => Millis = () => 0, credit = 256) {
     this.delayMs = delayMs
     const crypto = fakeCrypto({ peerKey: BOB, meshId: MESH, boxKey: boxKeyOf(0), random: () => 0.5 })

@@ -79,9 +79,7 @@ export function faultyJson(random: Random, text: string): string {
   return `${before}${pick(random, STRANGE_VALUES)}${after}`
 }
 
-/**
- * Returns text with a fault: cuts, appends, changes a character, nests deeply, or adds white space that JSON permits.
- */
+/** Returns faulty text: cuts, appends, changes a character, nests deeply, or adds white space that JSON permits. */
 export function faultyText(random: Random, text: string): string {
   const at = random.below(text.length)
   switch (random.below(5)) {

@@ -1,4 +1,4 @@
-/** A store in the browser's database: `@sealpost/sdk/indexeddb-store`. Tabs share it, so a Web Lock guards it. */
+/** Stores records in the browser's database: `@sealpost/sdk/indexeddb-store`. A Web Lock keeps other tabs out. */
 import { SealpostError } from '../../errors.ts'
 import type { PeerStore, StoreRecord } from '../store.ts'
 
