@@ -73,7 +73,7 @@ export type DeliveryUpdate =
   | { readonly type: 'extend'; readonly extensions: readonly Extension[] }
   /** Leaves deliveries of pools to other members. Reply: `released`. */
   | { readonly type: 'release'; readonly releases: readonly Release[] }
-  /** Counts a failed attempt: the recipient left while it held the delivery. */
+  /** Counts a failed attempt, because the recipient left while it held the delivery. */
   | { readonly type: 'failAttempt'; readonly delivery: DeliveryRef }
   /** Sends receipts to the senders of these pushed deliveries. Reply: `receiptsCommitted`. */
   | { readonly type: 'notifyPushed'; readonly deliveries: readonly Settle[] }

@@ -99,7 +99,7 @@ export class Mesh {
     this.meshId = meshId
   }
 
-  /** Adds a member, or updates a known one. */
+  /** Adds a member, or updates a known member. */
   add(member: Member, nowMs: Millis): PeerState {
     const peer = this.byKey.get(member.peerKey) ?? this.place(member)
     if (!member.consent) return peer
@@ -181,7 +181,7 @@ export class Mesh {
   }
 }
 
-/** Keeps the newest consent: database replies can overtake one another. */
+/** Stores the newest consent, because database replies can overtake one another. */
 function setConsent(peer: PeerState, consent: Consent): void {
   if (consent.version < peer.consentVersion) return
   peer.consentVersion = consent.version
@@ -230,7 +230,7 @@ export class PoolTable {
   private readonly byId = new Map<PoolId, PoolState>()
   private readonly byNo = new Map<PeerNo, PoolState>()
 
-  /** Adds a pool or updates it to a newer statement; database replies can overtake one another. */
+  /** Adds a pool or updates it to a newer statement, because database replies can overtake one another. */
   add(entry: PoolEntry, nowMs: Millis): PoolState {
     const pool = this.byId.get(entry.poolId) ?? new PoolState(entry)
     this.byId.set(pool.poolId, pool)
@@ -286,8 +286,8 @@ const LOOKED_UP_MAX = 128
 const JOINING_MAX = 2 * POOL_SEATS_MAX
 
 /**
- * Spreads the polls of sessions that began together, as after a restart: while vacuum can't remove dead rows, one poll
- * costs milliseconds. Returns a share of the poll interval; consecutive peer numbers are far apart.
+ * Returns a share of the poll interval, which spreads the polls of sessions that began together, as after a restart.
+ * While vacuum can't remove dead rows, one poll costs milliseconds. Consecutive peer numbers are far apart.
  */
 const phaseOf = (peer: PeerNo): number => (peer * 0.618034) % 1
 
@@ -346,7 +346,7 @@ export class LiveSession {
   summary = ''
   /** Whether the peer declines receipts to its senders. */
   declinesReceipts = false
-  /** Peers whose box keys the session asked for; the oldest are forgotten. */
+  /** Peers whose box keys the session requested; the oldest are forgotten. */
   private readonly lookedUp = new Set<PeerKey>()
   /** Deliveries leased to this session that must wait for older ones of the same sender. */
   parked: Delivery[] = []

@@ -317,7 +317,7 @@ export class CommitBatches {
       body = append.body
       count += 1
     }
-    // A broadcast is not cut in two: its body, stored by the first half, would put the commit of the second in doubt.
+    // A broadcast is not cut in two, because the body stored by the first half would put the second commit in doubt.
     while (body !== null && this.#appends[count]?.body === body) count += 1
     if (count < this.#appends.length) return takeFirst(this.#appends, count)
     const all = this.#appends

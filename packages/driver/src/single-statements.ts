@@ -1,4 +1,4 @@
-/** Statements outside the loops: each is one call of the queue or of the request services, and one call of the engine. */
+/** Runs the statements outside the loops. Each is one call of the queue or the request services, and of the engine. */
 import { type Engine, type EngineLimits, type Lookup, type Request, replyFrom, type SocketId } from '@sealpost/core'
 import type { DeliveryRef, FrameOf, Release, SenderBacklog, SessionRef, Settle } from '@sealpost/protocol'
 import { Batcher, type Queue, type RecipientRef } from '@sealpost/queue'

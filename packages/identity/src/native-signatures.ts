@@ -10,7 +10,7 @@ import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 
 import { fromHex, isHex } from '@sealpost/std'
 import { SIGNATURE_BYTES, type Signatures, type SigningKeys } from './keys/keys.ts'
 
-/** RFC 8410: the prefix of a 32-byte key. */
+/** The prefix of a 32-byte key (RFC 8410). */
 const SPKI = fromHex('302a300506032b6570032100')
 const PKCS8 = fromHex('302e020100300506032b657004220420')
 

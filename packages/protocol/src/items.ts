@@ -102,9 +102,9 @@ export const ackItem = laidOut(struct({ envelopeId, isDuplicate: flag }), {
 })
 
 /**
- * The envelope of a message to a pool: a box with the ticket of the body for each member that can open it. The broker
- * gives a member only its own box. Each box is the member's key (32), the length of the box in two bytes, and the box.
- * The keys ascend.
+ * The envelope of a message to a pool has a box, with the ticket of the body, for each member that can open it. The
+ * broker gives a member only its own box. Each box is the member's key (32), the length of the box in two bytes, and
+ * the box. The keys ascend.
  */
 interface PoolBox {
   readonly peer: PeerKey

@@ -103,7 +103,7 @@ export function scalarSchema(shape: Scalar): ScalarSchema {
   }
 }
 
-/** The end of a base64url text of one byte more: its last digit has zero bits after that byte. */
+/** The last digits of a base64url text with one byte more than whole groups; the lowest four bits are zero. */
 const TWO_DIGITS = '[A-Za-z0-9_-][AQgw]'
 const THREE_DIGITS = '[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]'
 

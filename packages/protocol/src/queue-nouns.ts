@@ -12,7 +12,7 @@ export interface DeliveryRef {
   /** The index in `PRIORITIES`. */
   readonly priority: number
   readonly id: DeliveryId
-  /** For a delivery of a pool: the member that holds it. A statement has no effect if another member holds it. */
+  /** The member that holds a pool's delivery. A statement has no effect if another member holds it. */
   readonly holder?: PeerNo
 }
 
@@ -82,7 +82,7 @@ export interface Append {
    */
   readonly insertLeaseEpoch: number
   /**
-   * The id from which that check begins: nothing from this sender waits unclaimed for this recipient under a lower
+   * The id from which that check begins. Nothing from this sender waits unclaimed for this recipient under a lower
    * delivery id. 0 checks everything. Without a floor, the check scans the dead rows that a long snapshot keeps.
    */
   readonly insertLeaseFloor: number
@@ -219,7 +219,7 @@ export interface SenderBacklog {
   readonly bytes: number
 }
 
-/** A pool in the database: a recipient whose deliveries go to one of its members each. */
+/** A pool in the database, which is a recipient whose deliveries each go to one member. */
 export interface PoolEntry {
   readonly meshId: MeshId
   readonly poolId: PoolId

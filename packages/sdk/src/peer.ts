@@ -41,7 +41,7 @@ export interface ConnectOptions {
   readonly identity: Identity
   /** Box keys for opening only: those from before a rotation, and one that an earlier process was about to publish. */
   readonly formerBoxKeys?: readonly BoxKeys[]
-  /** Former identity keys: mail sealed to them is opened too. */
+  /** Former identity keys. Mail sealed to them is opened too. */
   readonly formerKeys?: readonly PeerKey[]
   /** The maximum number of unacknowledged envelopes. Default 64. */
   readonly window?: number
@@ -57,8 +57,8 @@ export interface ConnectOptions {
   /** Default: the platform's implementation. */
   readonly webSocket?: WebSocketConstructor
   /**
-   * Stores the outbox and inbox of this peer beyond its process: from `openFileStore`, `openIndexedDbStore` or
-   * `MemoryStore`. A later process sends what this one could not, and settled messages are not handed out again. The
+   * Stores the outbox and inbox of this peer beyond its process. Create it with `openFileStore`, `openIndexedDbStore`
+   * or `MemoryStore`. A later process sends what this one could not, and settled messages are not handed out again. The
    * peer closes the store when it ends. Default: none; everything is lost with the process.
    */
   readonly store?: PeerStore
@@ -315,8 +315,8 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Yields one message after the other. A message is settled when the next one is requested, unless `settle` or `retry`
-   * was called. Leaving the loop with `break` or an error returns an unsettled one to the queue.
+   * Yields one message after another. A message is settled when the next message is requested, unless `settle` or
+   * `retry` was called. Leaving the loop with `break` or an error returns an unsettled message to the queue.
    * @example for await (const message of peer) console.log(message.text())
    */
   [Symbol.asyncIterator](): AsyncIterator<Message, undefined> {
@@ -386,10 +386,10 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Changes to another identity, for good: it takes over membership, name, role, consent, devices and waiting mail, and
-   * this peer is closed. Before you call this, save `next` and the previous keys where they outlive this process; then
-   * connect with `next`, and with the previous ones as `formerKeys` and `formerBoxKeys`. Its box key needs a higher
-   * epoch. After a lost reply, `auth_failed` for the former key means that the change was made.
+   * Changes to another identity for good. The new identity takes over membership, name, role, consent, devices and
+   * waiting mail, and this peer is closed. Before you call this, save `next` and the previous keys where they outlive
+   * this process; then connect with `next`, and with the previous ones as `formerKeys` and `formerBoxKeys`. Its box key
+   * needs a higher epoch. After a lost reply, `auth_failed` for the former key means that the change was made.
    * @throws SealpostError `key_taken`, `key_refused`
    * @example await peer.rotateIdentity(generateIdentity()) // store the new identity first
    */

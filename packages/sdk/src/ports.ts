@@ -40,7 +40,7 @@ export interface CryptoPort {
   seal(draft: EnvelopeDraft): SealedEnvelope
   /** Opens an envelope. Never throws on network input. After `does_not_open`, request the sender's newer key. */
   open(from: Correspondent, arrival: { envelopeId: EnvelopeId; envelope: Uint8Array }): OpenVerdict
-  /** Returns whether this peer lacks the box key and holds no newer one. */
+  /** Returns whether this peer lacks the box key and holds no newer box key. */
   lacksBoxKey(key: Pick<Correspondent, 'boxKey' | 'boxEpoch'>): boolean
   /** Returns 32 random bytes. */
   newNonce(): Uint8Array
@@ -99,7 +99,7 @@ export interface ConnectionTarget {
   readonly peerKey: PeerKey
 }
 
-/** The ports of one identity in one mesh. */
+/** Groups, for one identity in one mesh. */
 export interface GroupCrypto {
   /** Creates this peer's group at its first epoch. */
   create(draft: Pick<GroupFields, 'name' | 'members'>): GroupStatement
@@ -114,7 +114,7 @@ export interface GroupCrypto {
   openBody(bytes: Uint8Array, ticket: Uint8Array): Uint8Array | null
 }
 
-/** The ports of one identity in one mesh. */
+/** Pools, for one identity in one mesh. */
 export interface PoolCrypto {
   /** Creates this peer's pool at its first epoch. */
   create(draft: Pick<PoolFields, 'name' | 'members'>): PoolStatement
@@ -126,7 +126,7 @@ export interface PoolCrypto {
   read(statement: Uint8Array): PoolStatement | null
 }
 
-/** The ports of one identity in one mesh. Each reader returns null for a missing signature or another mesh. */
+/** Users, for one identity in one mesh. Each reader returns null for a missing signature or another mesh. */
 export interface UserCrypto {
   readDevice(bytes: Uint8Array): DeviceStatement | null
   readRemoval(bytes: Uint8Array): DeviceRemoval | null
@@ -220,7 +220,7 @@ export type PeerEvent =
   | { type: 'handler_failed'; sender: PeerKey; envelopeId: EnvelopeId; cause: unknown }
   /** The broker stored a message that an earlier process had left in the store of this peer. */
   | { type: 'sent'; to: PeerKey; outboxNo: number; receipt: Receipt }
-  /** A message of an earlier process leaves the store: it was refused for good, or is too old (`maybe_sent`). */
+  /** The broker refused a message of an earlier process for good, or the message is too old (`maybe_sent`). */
   | { type: 'send_failed'; to: PeerKey; outboxNo: number; error: SealpostError }
   /** A group is new to this peer, or its name or members changed; its owner signed it. */
   | { type: 'group_changed'; group: GroupId; name: string; epoch: number }
@@ -239,7 +239,7 @@ export type PeerEvent =
   | { type: 'user_tamper'; peer: PeerKey | null; reason: UserTamper }
   /** Like `group_tamper`, for pools. */
   | { type: 'pool_tamper'; pool: PoolId | null; reason: 'statement_forged' | 'statement_rolled_back' }
-  /** This peer no longer works for the pool: the owner removed it, or the pool is gone. */
+  /** This peer no longer works for the pool: the owner removed the peer or deleted the pool. */
   | { type: 'pool_left'; pool: PoolId; reason: 'not_in_pool' | 'unknown_pool' | 'too_many' }
   /** The fate of a message that was sent with `receipts`. */
   | ({ type: 'receipt' } & DeliveryReceipt)

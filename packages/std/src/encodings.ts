@@ -50,7 +50,7 @@ const HEX_BY_TABLE: HexCodec = {
   },
 }
 
-/** For tests: both codecs must behave the same. */
+/** Exported for tests, because both codecs must behave the same. */
 export const HEX_CODECS = { native: NATIVE_HEX, table: HEX_BY_TABLE }
 
 const hex = 'fromHex' in Uint8Array ? NATIVE_HEX : HEX_BY_TABLE
@@ -105,7 +105,7 @@ const BASE64_BY_ATOB: Base64Codec = {
   decode: (text) => Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (char) => char.charCodeAt(0)),
 }
 
-/** For tests: both codecs must behave the same. */
+/** Exported for tests, because both codecs must behave the same. */
 export const BASE64_CODECS = { native: NATIVE_BASE64, atob: BASE64_BY_ATOB }
 
 const base64 = 'fromBase64' in Uint8Array ? NATIVE_BASE64 : BASE64_BY_ATOB

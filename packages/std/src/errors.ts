@@ -16,7 +16,7 @@ export function unreachable(never: never): never {
 }
 
 /**
- * A failure outside this program: a database is down, a socket closed, a file is unreadable. Thrown at the edges and
+ * A failure outside this program, such as a database that is down or a file that is unreadable. Thrown at the edges and
  * caught where there is a plan. `retryable`: the same call may succeed later; this one may have taken effect.
  */
 export class OperatingError extends Error {

@@ -40,7 +40,7 @@ interface Scan {
 
 const NO_ID: IdRange = { from: Infinity, to: 0 }
 
-/** A claim asks for a few more deliveries than are known: one that picks fewer than it asked for has emptied the queue. */
+/** A claim requests a few more deliveries than are known, so one that returns fewer has emptied the queue. */
 const CLAIM_SPARE = 8
 
 /**
@@ -135,7 +135,7 @@ export class Credit {
     this.mayWait = true
   }
 
-  /** Counts an envelope on its way to the queue. Returns whether it may ask for a lease on insert. */
+  /** Counts an envelope on its way to the queue. Returns whether the envelope may request a lease on insert. */
   admitAppend(sender: PeerNo, byteCount: number): boolean {
     const lane = this.laneOf(sender)
     // While less urgent mail must wait, a lease on insert would require a check of the priority, so all mail takes
@@ -246,7 +246,7 @@ export class Credit {
     if (!this.mayWait && this.waiting === 0) return null
     const { freeCount, freeBytes, window } = this
     if (freeCount < Math.max(1, this.needed) || freeBytes < window.byteCount >> 2) return null
-    // Little more than is known to wait: the rest of the window remains for leases on insert.
+    // The claim is for little more than is known to wait; the rest of the window remains for leases on insert.
     const known = this.mayWait ? freeCount : Math.min(freeCount, this.waiting + CLAIM_SPARE)
     const byteCount = this.mayWait ? freeBytes : freeBytes >> 1
     const ids = this.areAllKnown(at.nowMs) ? this.waitingIds : ANY_ID

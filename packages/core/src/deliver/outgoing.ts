@@ -192,8 +192,8 @@ function carried<T>(items: T[], bytesOf: (item: T) => number): T[][] {
 }
 
 /**
- * Weighted fair queueing between the priorities of one recipient: each delivery advances the virtual time of its
- * priority by its cost (`PRIORITY_COSTS`), and a claim picks the lowest time. A flood of `now` takes 16 of every 21
+ * Implements weighted fair queueing between the priorities of one recipient. Each delivery advances the virtual time of
+ * its priority by its cost (`PRIORITY_COSTS`), and a claim picks the lowest time. A flood of `now` takes 16 of every 21
  * slots, never all. An idle priority saves up at most one delivery.
  */
 export class WeightedFairQueue {

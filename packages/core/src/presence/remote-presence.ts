@@ -14,7 +14,7 @@ interface RemotePeer extends PresenceItem {
 const ASK_EVERY_MS = 10_000
 /** A report or a request is valid for this long, so two requests may be lost. */
 const GOOD_FOR_MS = 30_000
-/** Beyond this number of waiters, further ones use what is known. */
+/** Beyond this number of waiters, further callers use the presence that is known. */
 const WAITING_MAX = 1000
 
 export class RemotePresence {
@@ -69,7 +69,7 @@ export class RemotePresence {
     for (const act of waiting) act()
   }
 
-  /** Returns whether the report changes anything. Reports about a former session, and older ones, are ignored. */
+  /** Returns whether the report changes anything. Reports about a former session, and older reports, are ignored. */
   learn(
     shard: ShardId,
     { peer, epoch, moment, isOnline, availability, summary }: HintOf<'presence'>,

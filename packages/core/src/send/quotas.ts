@@ -36,7 +36,7 @@ export interface MailboxUsage {
   held: Amounts
   /** Sends that the current or last measurement may have missed. */
   fresh: Amounts
-  /** Appends whose commit has no outcome yet: a measurement may or may not see them. */
+  /** Appends whose commit has no outcome yet. A measurement may miss them. */
   inFlight: Amounts
   measurement: 'none' | 'running' | 'done'
   startedAtMs: Millis

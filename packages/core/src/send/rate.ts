@@ -6,7 +6,7 @@ export interface Rate {
   readonly burst: number
 }
 
-/** One bucket for each name, shared by its sessions. A full bucket equals a new one, so it is forgotten. */
+/** Has one bucket for each name, shared by its sessions. A full bucket equals a new one, so it is forgotten. */
 export class Rates {
   private readonly rate: Rate
   private readonly buckets = new Map<string, TokenBucket>()

@@ -22,7 +22,7 @@ export interface DirectRequest extends Request {
   readonly body: null
 }
 
-/** One envelope of a broadcast: it holds the key to a body that all envelopes of the broadcast share. */
+/** One envelope of a broadcast, with the key to a body that all envelopes of the broadcast share. */
 export interface BroadcastRequest extends Request {
   readonly kind: 'broadcast'
   readonly body: Broadcast

@@ -17,7 +17,7 @@ interface Ports {
 
 /** Sessions move only after this time, because a home that just started may stop again soon. */
 const SETTLED_AFTER_MS: Millis = 10_000
-/** Redirects per second: a share of all sessions, so that they don't overwhelm the home, but at least a few. */
+/** The share of all sessions that is redirected per second, at least a few, so that they don't overwhelm the home. */
 const SHARE_PER_TICK = 1 / 30
 const MOVES_MIN = 10
 /** A session waits no longer than this for its acks. */

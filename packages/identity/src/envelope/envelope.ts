@@ -179,7 +179,7 @@ function openNote(
   return note ? { ok: true, ...read, note, body: bytes.slice(bodyAt, to) } : { ok: false, reason: 'malformed' }
 }
 
-/** Tries the current box key, then the former ones: the envelope doesn't show which key it was sealed to. */
+/** Tries the current box key, then the former ones, because the envelope doesn't show to which key it was sealed. */
 function unbox(sealer: Sealer, line: CorrespondentCache, envelope: Uint8Array, memory: EnvelopeMemory): boolean {
   for (let own = 0; own < sealer.ownKeyCount; own++) {
     try {
@@ -233,7 +233,7 @@ export interface SealerOptions {
   readonly meshId: MeshId
   /** Box keys from before a rotation, while mail sealed to them may arrive. They are used for opening only. */
   readonly formerBoxKeys?: readonly BoxKeys[]
-  /** Former identity keys of this identity: mail sealed to them is opened too. */
+  /** Former identity keys of this identity. Mail sealed to them is opened too. */
   readonly formerKeys?: readonly PeerKey[]
   /** Maximum number of cached correspondents, about 500 bytes each. */
   readonly correspondentsMax?: number

@@ -96,13 +96,13 @@ export interface InnerHeader {
   readonly stream: StreamPosition | null
   /** The epoch of the recipient's box key that the sender used. */
   readonly boxEpoch: number
-  /** The time by the sender's clock. */
+  /** The time of sealing, by the sender's clock. */
   readonly sentAtMs: Millis
   readonly hasNote: boolean
   readonly paddingBytes: number
 }
 
-/** Consecutive envelopes usually share a stream: the id is compared, and decoded only when it differs. */
+/** Reads stream ids. Consecutive envelopes usually share one, so an id is decoded only when it differs. */
 export class StreamIdReader {
   readonly #bytes = new Uint8Array(16)
   #id = toHex(this.#bytes) as StreamId

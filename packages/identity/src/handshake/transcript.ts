@@ -165,9 +165,9 @@ function malformed(reason: string): OperatingError {
 }
 
 /**
- * The statement that a new member signs to use an invite: the transcript of this connection, the invite, the requested
- * name and its key binding. Someone who steals the frame can neither use it on another connection nor join with another
- * key or name.
+ * The statement that a new member signs to use an invite. It covers the transcript of this connection, the invite, the
+ * requested name and its key binding. Someone who steals the frame can neither use it on another connection nor join
+ * with another key or name.
  *
  * Signed: T("enrol"), lp(BLAKE2b-256(invite)), lp(name), lp(signature of the key binding).
  */
@@ -219,7 +219,7 @@ function requestBytes(transcript: Transcript, ttlSeconds: number): Uint8Array {
 }
 
 /**
- * A shard's certificate: the cluster key's signed statement that a key belongs to one of its shards, under some names
+ * A shard's certificate is the cluster key's signed statement that a key belongs to one of its shards, under some names
  * and until a time. With it the pinned key need not be on every machine, and a compromised shard is locked out when its
  * certificate expires.
  *

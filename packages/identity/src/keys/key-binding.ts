@@ -29,7 +29,7 @@ export function bindBoxKey(identity: Identity, meshId: MeshId, notAfterMs: Milli
 }
 
 /**
- * Checks a directory's entry. It does not know former entries: the caller refuses an epoch lower than one seen before.
+ * Checks a directory's entry. It does not know earlier entries, so the caller refuses an epoch lower than a known one.
  */
 export function checkKeyBinding(
   binding: KeyBinding,

@@ -30,7 +30,7 @@ import {
 } from './keys.ts'
 
 /**
- * A text locked with a passphrase: XChaCha20-Poly1305 under a key derived with Argon2id. Argon2id needs libsodium's
+ * Locks a text with a passphrase: XChaCha20-Poly1305 under a key derived with Argon2id. Argon2id needs libsodium's
  * larger build, which is loaded only when a passphrase is used: 0.2 s of processor time to load, 0.3 s for the key at
  * the usual cost (a plain JavaScript version took 2.6 s).
  */

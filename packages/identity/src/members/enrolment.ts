@@ -327,8 +327,9 @@ function removalBytes({ meshId, user, device }: DeviceRemoval): Uint8Array {
 }
 
 /**
- * The line that a user gives to a new device: the voucher, the secret of its invite key, and the broker's address.
- * Text: `sealpostdevice1:` and the base64url of lp(url), lp(broker key), lp(voucher), lp(seed of the invite key).
+ * The line that a user gives to a new device. It contains the voucher, the secret of its invite key, and the broker's
+ * address. Text: `sealpostdevice1:` and the base64url of lp(url), lp(broker key), lp(voucher), lp(seed of the invite
+ * key).
  */
 export interface DeviceInviteTerms {
   readonly meshId: MeshId

@@ -21,7 +21,7 @@ import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts
 import { hash256 } from '../sodium.ts'
 
 /**
- * A name and a list of members, signed by their owner: the common part of groups and pools. They differ in the signed
+ * The common part of groups and pools: a name and a list of members, signed by their owner. They differ in the signed
  * and hashed contexts, the length of the id, and the maximum number of members.
  *
  * Bytes: the fields below, then the signature over the context and the fields: lp(mesh id), lp(id), u32 epoch,
@@ -194,7 +194,7 @@ export function endGroup(owner: SigningKeys, { bytes: _, ...group }: GroupStatem
 
 export const isGroupEnded = ({ epoch }: Pick<GroupFields, 'epoch'>): boolean => epoch === GROUP_EPOCH_LAST
 
-/** Signs the members in their given order: for test vectors. */
+/** Signs the members in their given order, for test vectors. */
 export function signGroup(owner: SigningKeys, { groupId, ...group }: GroupFields): GroupStatement {
   return groupOf(signMemberList(GROUP, owner, { ...group, id: groupId }))
 }
@@ -219,8 +219,8 @@ export const groupIdOf = (meshId: MeshId, owner: PeerKey, nonce: string): GroupI
 const groupOf = <R extends MemberListFields>({ id, ...roster }: R) => ({ ...roster, groupId: id as GroupId })
 
 /**
- * A pool: a name and a list of members, one of whom takes each message. Its owner signs it as the owner of a group
- * does. The id is as long as a peer's key, because it is addressed like one; since it is a hash, no peer has it as a
+ * A pool is a name and a list of members, one of whom takes each message. The owner signs the pool as a group is
+ * signed. The id is as long as a peer's key, because it is addressed like one; since it is a hash, no peer has it as a
  * key.
  *
  * Bytes: as `signMemberList` writes them. Vector: packages/protocol/vectors/pool.json. A pool has 1 to 64 members; only
@@ -266,7 +266,7 @@ export function endPool(owner: SigningKeys, { bytes: _, ...pool }: PoolStatement
 
 export const isPoolEnded = ({ epoch }: Pick<PoolFields, 'epoch'>): boolean => epoch === GROUP_EPOCH_LAST
 
-/** Signs the members in their given order: for test vectors. */
+/** Signs the members in their given order, for test vectors. */
 export function signPool(owner: SigningKeys, { poolId, ...pool }: PoolFields): PoolStatement {
   return poolStatementOf(signMemberList(POOL, owner, { ...pool, id: poolId }))
 }

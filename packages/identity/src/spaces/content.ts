@@ -30,7 +30,7 @@ export interface EntryHeader extends KeyScope {
   /** BLAKE2b-256 of the previous entry's bytes; `NO_ENTRY` at revision 1. */
   readonly prevHash: Uint8Array
   readonly author: PeerKey
-  /** The time by the author's clock. */
+  /** The time of sealing, by the author's clock. */
   readonly sentAtMs: Millis
   readonly isDeleted: boolean
 }
@@ -222,7 +222,7 @@ export interface RecordHeader extends KeyScope {
   readonly author: PeerKey
   /** 64 hex digits: the BLAKE2b-256 of the sealed body. */
   readonly bodyId: string
-  /** The time by the author's clock. */
+  /** The time of sealing, by the author's clock. */
   readonly sentAtMs: Millis
 }
 

@@ -152,7 +152,7 @@ export function boxKeyOf(spaceKey: Uint8Array, header: Uint8Array): Uint8Array {
   return keyed(spaceKey, concatBytes([context('sealpost-box-key/1'), header]))
 }
 
-/** Proves, to a holder of both, that one key followed the other: it can't be computed without the former key. */
+/** Proves to a holder of both that one key followed the other, since it can't be computed without the former key. */
 export function keyLink(formerKey: Uint8Array, key: Uint8Array, place: KeyScope): Uint8Array {
   return keyed(formerKey, concatBytes([context('sealpost-key-link/1'), placeBytes(place), key]))
 }
@@ -167,8 +167,9 @@ function keyed(key: Uint8Array, text: Uint8Array): Uint8Array {
 }
 
 /**
- * A grant: one member gives another the keys of a space that it may have. The granter signs it and seals it to the
- * member, so the broker can't read it. The granter is named inside, so verification needs no lookup of its box key.
+ * With a grant, one member gives another the keys of a space that the other may have. The granter signs it and seals it
+ * to the member, so the broker can't read it. The granter is named inside, so verification needs no lookup of its box
+ * key.
  *
  * Bytes: `crypto_box_seal` of the fields and the signature over the context `sealpost-grant/1` and the fields: lp(mesh
  * id), lp(space id), lp(granter), lp(member), u32 key epoch, u32 group epoch, link 32, name key 32, u16 number of keys,

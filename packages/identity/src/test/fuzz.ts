@@ -25,7 +25,7 @@ export interface IdentityReport {
   readonly refused: number
 }
 
-/** Reads one hostile input and returns whether it was accepted. Throws when a rule is broken. */
+/** Reads one hostile input and returns whether it was accepted. Throws if a rule is broken. */
 type Target = (random: Random) => boolean
 /** Network input never causes an exception. A user's mistake throws this code, and the error quotes no input. */
 const CODES = ['invite_malformed', 'authority_malformed']

@@ -55,9 +55,7 @@ export class ShardAddresses {
   #cell: readonly ShardAddress[] = []
   #fallbacks: readonly ShardAddress[] = []
   #home: ShardAddress | null = null
-  /**
-   * Shards that served this process, most recent first: a shard that is alone when our session begins names no others.
-   */
+  /** Shards that served this process, most recent first, since a shard that is alone names no others. */
   #served: readonly ShardAddress[] = []
   #dialled: ShardAddress
   /** The shard that redirected to the home being dialled. */
@@ -214,7 +212,7 @@ const isSame = (some: readonly ShardAddress[], others: readonly ShardAddress[]):
  * connection.
  */
 
-/** RFC 6455: the TLS handshake failed. No broker can send this number. */
+/** The close code for a failed TLS handshake (RFC 6455). No broker can send this number. */
 export const TLS_FAILED = 1015
 
 /** The codes of OpenSSL, Node and Bun for certificate errors. */

@@ -29,7 +29,7 @@ export class Liveness {
   #heartbeatMs: Millis = Infinity
   #sinceMs: Millis = 0
   #receivedAtMs: Millis = 0
-  /** The first frame that was sent after the last received one. */
+  /** The time of the first frame sent after the last received frame. */
   #sentAtMs: Millis | null = null
   #wait: Wait = NONE
   /**

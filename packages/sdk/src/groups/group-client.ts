@@ -200,7 +200,7 @@ export class GroupSender {
     })
   }
 
-  /** Takes over a post of an earlier process, which only the group waits for. */
+  /** Takes over a post of an earlier process, for which no caller waits. */
   orphan(message: GroupMessage, to: PeerKey, observer: SendObserver): Pick<OutgoingMessage, 'accepted' | 'refused'> {
     return this.#answers(message, to, observer)
   }

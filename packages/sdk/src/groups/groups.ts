@@ -87,7 +87,7 @@ export abstract class MemberList<Facts extends MemberListView> {
 
 /** Like `SendOptions`, without a delay and without `ifOnline`. */
 export type GroupSendOptions = Omit<SendOptions, 'notBefore' | 'ifOnline'> & {
-  /** The open state of this group: its history records the message in the commit that stores it for the members. */
+  /** The open state of this group, whose history records the message in the commit that stores it for the members. */
   readonly recordIn?: MessageRecorder
 }
 
@@ -257,8 +257,8 @@ export class Group extends MemberList<GroupStatement> {
   }
 
   /**
-   * Sends to every member except this peer: sealed once, in order with other messages to each of them. Resolves when
-   * the message is on its way.
+   * Sends to every member except this peer. The message is sealed once, and in order with other messages to each
+   * member. Resolves when the message is on its way.
    * @throws SealpostError `not_in_group`, `body_too_large`, `unknown_group` if it was deleted; with `recordIn`,
    *   `key_missing`, and `value_too_large` for an attachment whose reference exceeds a record. If the group records no
    *   messages, each outcome is `not_kept` and no member receives the message

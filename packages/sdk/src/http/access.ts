@@ -186,7 +186,7 @@ export class HttpAddresses<Token> {
   }
 }
 
-/** A running broker replies far sooner: a stopped one must not use up the caller's patience. */
+/** A running broker replies far sooner, and a stopped broker must not use up the caller's patience. */
 const ANSWER_WITHIN_MS = 8_000
 /** The speed of a slow line, which needs 16 s to upload a chunk of 256 KiB before the broker can reply. */
 const BYTES_PER_MS = 16

@@ -147,7 +147,7 @@ const DEFERRED_MAX = 1_024
 export const GRACE_MS = 30_000
 /** The maximum time that a message waits for another one that is deferred repeatedly. */
 export const BEHIND_MAX_MS = 120_000
-/** The pause when the awaited delivery is due but has not arrived. It grows, because each one is a failed attempt. */
+/** The pause when the awaited delivery is due but missing. It grows, because each return is a failed attempt. */
 const AGAIN_MS = 1_000
 
 export class Deferrals {

@@ -81,7 +81,7 @@ const decoder = new TextDecoder()
 export class Message {
   /** Proven by the box: the holder of this key wrote it. */
   readonly sender: PeerKey
-  /** The user who vouches for the sender as its device, proven by a signature; without one, the sender itself. */
+  /** The user who vouches for the sender as a device, proven by a signature; otherwise the sender itself. */
   readonly user: PeerKey
   /** The user's name for this device; null for the user's own key. */
   readonly deviceLabel: string | null
@@ -213,8 +213,8 @@ export class Message {
   }
 
   /**
-   * Extends the lease: nobody else gets the message for this time from now, at most 4 minutes. Default: a lease, as the
-   * broker sets it. A handler of `onMessage` need not call it.
+   * Extends the lease by `forMs` from now, at most 4 minutes, in which nobody else gets the message. Default: the
+   * broker's lease. A handler of `onMessage` need not call this.
    * @example message.extend(5 * 60_000)
    */
   extend(forMs?: Millis): void {

@@ -43,7 +43,7 @@ interface Wish {
   isHistory: boolean
   /** Whether the key may have changed since the request, so that its reply is not enough. */
   isStale: boolean
-  /** The epoch known at the request: a reply below it is a rollback. */
+  /** The epoch known at the request. A reply with a lower epoch is a rollback. */
   floor: number
 }
 
@@ -80,7 +80,7 @@ export class KeyDirectory {
     return isGood ? known.key : null
   }
 
-  /** Includes expired keys: messages sealed before expiry stay valid. */
+  /** Returns the peer's key even if it is expired, because messages sealed before expiry stay valid. */
   findForOpening(peer: PeerKey): Correspondent | null {
     const known = this.#known.get(peer)
     if (known) return known.key

@@ -228,8 +228,8 @@ function withoutBody({ to, priority, ttlSeconds, terms, note, bodyId, message }:
 }
 
 /**
- * Recently acknowledged messages. A database restored from a backup has lost the newest ones; they are sent again under
- * the same ids, so a message that it still has stays one message.
+ * Recently acknowledged messages. A database restored from a backup has lost the newest messages. They are sent again
+ * under the same ids, so that a message that the database still has is not stored twice.
  */
 export class RecentlyAcked {
   readonly #entries = new Fifo<{ readonly entry: OutboxEntry; readonly ackedAtMs: Millis }>()
@@ -278,7 +278,7 @@ export type OutgoingItem = SendItem | SendWithItem | GroupItem
 export type SendFrame = FrameOf<'send'> | FrameOf<'sendWith'> | BroadcastFrame
 type BroadcastFrame = FrameOf<'broadcast'> | FrameOf<'broadcastKept'>
 
-/** Half a frame: the JSON form names its fields, and base64 makes envelopes a third longer. */
+/** Half of the maximum frame, because the JSON form names its fields and base64 makes envelopes a third longer. */
 const SEND_BYTES = FRAME_BYTES_MAX / 2
 const SEND_ITEM_BYTES = 128
 const SEND_WITH_ITEM_BYTES = 320
@@ -383,7 +383,7 @@ export interface SendOptions {
   readonly notBefore?: Date | Millis
   /** The `receipt` events: `end` reports how the delivery ended, and `all` also that it was pushed. Default `none`. */
   readonly receipts?: ReceiptWish
-  /** The conversation it belongs to: 32 hex digits. The broker limits the rate of a conversation. */
+  /** The conversation of the message, as 32 hex digits. The broker limits the rate of a conversation. */
   readonly thread?: string
   /** The reference to an uploaded file, from `attachmentText`; sealed with the body. */
   readonly attachment?: string

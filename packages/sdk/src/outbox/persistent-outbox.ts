@@ -14,7 +14,7 @@ import type { GroupMessage, OutboxEntry, OutgoingMessage, OutgoingTerms } from '
 /** Stores each body of a group message once, as long as one of its envelopes waits or is owed to a member. */
 export class SharedBodyStore {
   readonly #writer: StoreWriter
-  /** Bodies that an earlier process stored, by id: one shared object per message. */
+  /** Bodies that an earlier process stored, by id. Each message has one shared object. */
   readonly restored = new Map<string, GroupMessage>()
   /** The number of posts that need each body. */
   readonly #posts = new Map<string, number>()

@@ -211,7 +211,7 @@ export class PoolSender {
 
   #seal(entry: Entry, nowMs: Millis): void {
     const { send } = entry
-    // Not the newest known epoch: the broker must see for which members it was sealed.
+    // This is not the newest known epoch, because the broker must see for which members it was sealed.
     const pool = entry.pool!
     if (send.ttlSeconds > this.#limits!.ttlSecondsMax) return this.#fail(entry, refusedBy('ttl_too_long'))
     const { crypto } = this.#ports

@@ -115,7 +115,7 @@ export class Pools {
   }
 
   /**
-   * Lists all pools of the mesh, read from the broker: any member may send to them.
+   * Lists all pools of the mesh, as read from the broker. Any member may send to them.
    * @example const pools = await peer.pools.list()
    */
   async list(): Promise<Pool[]> {

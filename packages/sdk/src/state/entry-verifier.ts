@@ -54,7 +54,7 @@ export interface StateEvent {
   readonly spaceId: SpaceId
   /** A sentence that gives the details. */
   readonly reason: string
-  /** The key hash of the entry, if the error is about one: 64 hex digits. */
+  /** The key hash of the entry, if the error is about an entry; 64 hex digits. */
   readonly keyHash?: string
   /** The signer of the missing or wrong item, if known; for `key_refused` the member with that key. */
   readonly author?: PeerKey
@@ -260,8 +260,8 @@ export interface SpacePin {
 }
 
 /**
- * A member's memory of a space: the newest entry seen of each key, the terms, and the keys. A broker that hands out
- * older ones is detected; with a store, also by a later process of the member.
+ * Remembers the newest entry seen of each key of a space, the terms, and the keys, so that a broker that hands out
+ * older ones is detected. With a store, a later process of the member detects it, too.
  *
  * Each key costs about 150 bytes, in memory and on disk. Keys of the space are stored as a grant to the member itself.
  */

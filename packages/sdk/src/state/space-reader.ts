@@ -230,8 +230,8 @@ const NOTHING: ReadonlyMap<string, KnownEntry> = new Map()
 const keyHashOf = ({ value }: EventLine): string => toHex(value.subarray(37, 69))
 
 /**
- * The position of one reading of the history: the last event of each key and of each author's stream, which reveals
- * missing and inserted events. Each reading starts over.
+ * Tracks the position of one reading of the history: the last event of each key and of each author's stream, which
+ * reveals missing and inserted events. Each reading starts over.
  */
 interface Link {
   readonly place: number

@@ -49,7 +49,7 @@ export type StoreRecord =
   | SpaceRecord
   | AddressesRecord
 
-/** The owner of this store: sealed envelopes are valid for one sender in one mesh. */
+/** The owner of this store. Sealed envelopes are valid for one sender in one mesh. */
 export interface OwnerRecord {
   readonly kind: 'owner'
   readonly format: number
@@ -120,7 +120,7 @@ export interface RejectedRecord {
   readonly kind: 'rejected'
   readonly sender: PeerKey
   readonly envelopeId: EnvelopeId
-  /** The rejected delivery: a redriven message is another delivery. */
+  /** The rejected delivery. A redriven message is another delivery. */
   readonly deliveryId: DeliveryId
   readonly reason: string
   readonly rank: number
@@ -158,7 +158,7 @@ export interface SpacePinRecord extends OfSpace {
 
 interface SpaceKeysRecord extends OfSpace {
   readonly kind: 'keys'
-  /** In base64url: the group's statement that names everybody who was given the newest key. */
+  /** The group's statement that names everybody who was given the newest key, in base64url. */
   readonly group?: string
   /** A grant to the member itself. */
   readonly bytes: Uint8Array

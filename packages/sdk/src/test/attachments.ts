@@ -20,7 +20,7 @@ export class MemoryAttachments implements AttachmentBroker {
   gets = 0
   /** Called before each chunk is accepted. */
   beforePut: () => void = () => undefined
-  /** The reply that it sends instead of the true one. */
+  /** The reply that the broker sends instead of the true reply. */
   lie: { status?: (status: RemoteStatus) => RemoteStatus; chunk?: (chunk: number) => Uint8Array | undefined } = {}
 
   async create(room: UploadSpec): Promise<void> {

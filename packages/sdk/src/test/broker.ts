@@ -237,7 +237,7 @@ export class TestingBroker {
   }
 }
 
-/** Both ends of one connection: the client uses it as its WebSocket, the broker sends through `say`. */
+/** Implements both ends of a connection. The client uses it as its WebSocket, the broker sends through `say`. */
 export class BrokerSocket implements WebSocketLike {
   binaryType = 'blob'
   readonly protocol = ''

@@ -8,7 +8,7 @@ import { loadStore, type PeerStore, type StoreRecord } from '../stores/store.ts'
 export interface StoreWorld {
   /** Returns the same location each time. */
   open(): Promise<PeerStore>
-  /** Simulates a crash of the process that has it open: its lock is released, and nothing is flushed. */
+  /** Simulates a crash of the process that has the store open: the lock is released, and nothing is flushed. */
   crash(): Promise<void>
   end(): Promise<void>
 }

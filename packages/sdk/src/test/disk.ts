@@ -15,7 +15,7 @@ type Names = Map<string, Content>
 export class PowerCut extends Error {}
 
 export class TestingDisk implements FileLayer {
-  /** The number of steps so far; each change of the disk is one. */
+  /** The number of steps so far. Each change of the disk is a step. */
   steps = 0
   /** The step in the middle of which the power fails. */
   cutAtStep = Infinity

@@ -149,7 +149,7 @@ export class Users {
   }
 
   /**
-   * Ends a device of this user for good: its session ends at once, its key can't come back, and its waiting mail is
+   * Ends a device of this user for good. Its session ends at once, its key can't come back, and its waiting mail is
    * lost.
    * @throws SealpostError `unknown_device`
    * @example await peer.users.removeDevice(device)
@@ -246,7 +246,7 @@ export class UserStatements {
   readonly #devices = new Map<PeerKey, DeviceStatement>()
   /** The one device that each invite admitted. */
   readonly #invited = new Map<PeerKey, PeerKey>()
-  /** The users that removed each device: anybody can sign that a stranger is not their device. */
+  /** The users that removed each device. Anybody can sign that a stranger is not their device. */
   readonly #removed = new Map<PeerKey, Set<PeerKey>>()
   readonly #successors = new Map<PeerKey, PeerKey>()
 

@@ -31,8 +31,9 @@ export async function openFileStore(path: string): Promise<PeerStore> {
 }
 
 /**
- * Allows one process per file: the name of a lock file beside it identifies the holder. Every process first creates its
- * own lock and then looks for others, so of two that start at once neither can miss the other; at worst both give way.
+ * Allows one process per file. The name of a lock file beside the store identifies the holder. Every process first
+ * creates its own lock and then looks for others, so of two that start at once neither can miss the other; at worst
+ * both give way.
  *
  * A lock is stale if its process is gone; the start time (where there is `/proc`) tells it from a later process of the
  * same number. A lock from another host can't be checked and counts as held: the folder may be shared, or the container
@@ -102,9 +103,9 @@ async function startedAt(pid: number): Promise<number> {
 }
 
 /**
- * An append-only store in one file: a head, then a frame for each batch. A batch counts once its frame is synced, and
- * is read back whole or not at all. Obsolete records are dropped when the file is rewritten, at each opening and when
- * they exceed half of it.
+ * Appends to a store in one file, which has a head and then a frame for each batch. A batch counts once its frame is
+ * synced, and is read back whole or not at all. Obsolete records are dropped when the file is rewritten, at each
+ * opening and when they exceed half of it.
  *
  *     head    "sealpost store 1" 16, salt 16, CRC-32 of the salt u32
  *     frame   length of the batch u32, CRC-32 of salt, place of the frame and batch u32, batch
@@ -353,7 +354,7 @@ function checkTail(whole: Uint8Array, brokenAt: number): void {
 }
 
 /**
- * Records as bytes: for each change its length and that of its bytes (u32, big-endian), then the key and the fields as
+ * Encodes records. A change has its length and that of its bytes (u32, big-endian), then the key and the fields as
  * JSON, then the bytes. Earlier versions ignore fields that later ones add.
  */
 const CHANGE_HEAD_BYTES = 8
