@@ -434,7 +434,7 @@ export class LiveSession {
     return parked
   }
 
-  /** Takes the parked deliveries of one sender; with `before`, those with lower ids. */
+  /** Takes the parked deliveries from one sender, or only those with lower ids than `before`. */
   takeParkedOf(sender: PeerKey, before: DeliveryId | undefined): Delivery[] {
     const isTaken = (delivery: Delivery) => delivery.sender === sender && (before === undefined || delivery.id < before)
     const taken = this.parked.filter(isTaken).sort((a, b) => a.id - b.id)

@@ -102,7 +102,7 @@ export interface SharedBody {
   readonly bodyId: string
   readonly bytes: Uint8Array
   readonly record?: MessageRecord
-  /** For a pool: the members with a box in the envelope. No other member receives it. */
+  /** The members of a pool with a box in the envelope. No other member receives it. */
   readonly readers?: readonly PeerNo[]
 }
 

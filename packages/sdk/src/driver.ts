@@ -27,7 +27,7 @@ export interface LoadedStore {
 }
 
 /**
- * Milliseconds since 1970 with fractions, from a clock that does not jump; processes of a machine can compare them.
+ * Milliseconds since 1970 with fractions, from a clock that does not jump. Processes on one machine can compare them.
  * @example const startedAtMs = clockMs()
  */
 export const clockMs = (): Millis => ORIGIN_MS + performance.now()

@@ -332,7 +332,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   }
 
   /**
-   * Lists the members of the mesh by their keys. The list is the broker's; keys and key bindings are each peer's own.
+   * Lists the members of the mesh by their keys. The broker reports the list; each peer signs its own key binding.
    * @example const names = (await peer.members()).map(({ name }) => name)
    */
   members(): Promise<readonly MemberEntry[]> {

@@ -2,8 +2,9 @@
  * Tracks received messages, so that the application sees each message once (P8) although the broker may push it again.
  * It tracks the messages that the application has now, by id, and the numbers seen, by stream.
  *
- * With a store the settled numbers outlive the process. The store tracks settled rather than seen: a message that the
- * application had when the process died was seen but not settled, so the next process hands it out again.
+ * With a store the settled numbers outlive the process. The store tracks settled messages rather than seen ones: a
+ * message that the application had when the process died was seen but not settled, so the next process hands it out
+ * again.
  */
 import type { StreamId, StreamPosition } from '@sealpost/identity'
 import { BATCH_MAX, type FrameOf, type ReceiptEvent } from '@sealpost/protocol'

@@ -153,7 +153,7 @@ export class TurnsScene {
     this.listen()
   }
 
-  /** Unlocks Alice, as when the groups that another message of hers waits for have been read. */
+  /** Unlocks Alice, as when the groups for another message from her have been read. */
   unlock(): void {
     this.arrivals.unlock(ALICE, this.nowMs)
     this.listen()
