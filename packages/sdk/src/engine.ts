@@ -90,7 +90,7 @@ export class PeerEngine {
   readonly users: UserClient
   readonly pools: PoolClient
   readonly keyEpochs: KeyEpochs
-  /** The order in which their frames are sent. */
+  /** The parts, in the order in which their frames are sent. */
   readonly #parts: readonly EnginePart[]
   readonly #writer: StoreWriter | null
   #storeError: SealpostError | null = null

@@ -24,7 +24,7 @@ export interface Placement {
   readonly servesAll: boolean
   /** Whether sessions move when the home of their mesh changes. */
   readonly movesSessions: boolean
-  /** The live shards that peers can connect to, including this one if they can. */
+  /** The live shards that peers can connect to, including this shard if they can reach it. */
   readonly shards: readonly LiveShard[]
   readonly pins: ReadonlyMap<MeshId, string>
 }

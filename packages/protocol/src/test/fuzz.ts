@@ -1,7 +1,7 @@
 /**
  * Fuzzes the decoders from a seed. Each input is a generated or given frame with one or two faults: bits, cuts,
  * splices, false lengths and, in JSON, values of another kind, unknown keys and unusual numbers. One input in ten is
- * random. The fuzzer checks the rules for each input, so a longer run is the same call with a larger number.
+ * random. The fuzzer checks the rules for each input, so a longer run only needs a larger number of inputs.
  */
 
 import { type Random, seededRandom, toHex } from '@sealpost/std'

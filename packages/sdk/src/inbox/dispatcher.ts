@@ -181,7 +181,7 @@ export class Deferrals {
     if (offs?.delete(id) && offs.size === 0) this.#senders.delete(sender)
   }
 
-  /** Forgets all deliveries, because another incarnation of the database numbers them anew. */
+  /** Forgets all deliveries, because another incarnation of the database renumbers them. */
   clear(): void {
     this.#senders.clear()
   }

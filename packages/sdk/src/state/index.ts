@@ -63,7 +63,7 @@ export interface OpenStateOptions extends SpaceOptions, StateRequestOptions {
   readonly keyEpochs?: KeyEpochs
   /** Pads values so that the length of key and value together is a multiple of this. Default 1: no padding. */
   readonly bucketBytes?: number
-  /** Interval of checks for members that lack keys. Default 30 s; 0: only at the opening. */
+  /** The interval of checks for members that lack keys. Default 30 s; 0 checks only at the opening. */
   readonly maintainKeysEveryMs?: Millis
   /** Receives reports of the broker's misconduct. */
   readonly onEvent?: (event: StateEvent) => void

@@ -114,7 +114,7 @@ export class SpaceWriter {
     return this.#parts.memory.find(keyHash)?.revision ?? 0
   }
 
-  /** Looks up an unknown entry; a known other revision needs no request. */
+  /** Looks up the entry if it is unknown. A known entry with another revision needs no request. */
   async #checkRevision({ ifRevision }: KeyChange, keyHash: string): Promise<void> {
     if (ifRevision === undefined) return
     if (ifRevision > this.#currentRevision(keyHash)) await this.#parts.lookup(keyHash)
