@@ -1,8 +1,8 @@
 /**
- * Runs the broker as a child process. It is ready when its log says so; if it can't start, its last output becomes the
- * error. Ctrl-C in a terminal does not reach the broker, so that its parent controls the order of the shutdown. If
- * `setpriv` (util-linux) is installed, the kernel ends it with the *thread* that started it, so that a killed parent
- * leaves no broker behind.
+ * Runs the broker as a child process. The broker is ready when its log says so; if it can't start, its last output
+ * becomes the error. Ctrl-C in a terminal does not reach the broker, so that its parent controls the shutdown order. If
+ * `setpriv` (util-linux) is installed, the kernel ends the broker when the *thread* that started it ends, so that a
+ * killed parent leaves no broker behind.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -14,7 +14,7 @@ export interface BrokerFacts {
   /** ws://host:port/v1/ws, or wss:// */
   readonly url: string
   readonly httpUrl: string
-  /** Private: metrics, health and the operator API. */
+  /** The private address, with metrics, health and the operator API. */
   readonly adminUrl: string
   /** Present if `DEMO` is on. */
   readonly demoUrl?: string
@@ -31,28 +31,32 @@ export interface BrokerProgram extends BrokerFacts {
 }
 
 export interface BrokerOptions {
-  /** The complete environment: nothing is inherited. */
+  /** The complete environment; the broker inherits nothing from this process. */
   readonly environment: Readonly<Record<string, string | undefined>>
-  /** Arguments of the runtime, such as `--cpu-prof`. */
+  /** Arguments for the runtime, such as `--cpu-prof`. */
   readonly runtimeArgs?: readonly string[]
-  /** Receives each line of its log and other output. */
+  /** Receives each line of the broker's log and other output. */
   readonly onLine?: (line: string) => void
 }
 
 /**
- * Settings of the Bun runtime, which it reads when a process starts.
+ * Settings that the Bun runtime reads when a process starts.
  *
- * RAM size: garbage may grow with the size of the machine, so a smaller size collects earlier. With 200 MB instead of 100, p99 at
- * 5,000 messages per second falls from 20 to 13 ms, for 95 MB more memory under that load (docs/benchmarks/notes/latency.md).
+ * RAM size: the runtime lets garbage grow with the machine's memory, so a smaller RAM size makes it collect earlier.
+ * With 200 MB instead of 100 MB, p99 at 5,000 messages per second falls from 20 to 13 ms, but memory use under this
+ * load grows by 95 MB (docs/benchmarks/notes/latency.md).
  *
- * Ratio: every other collection was a full one, 35 ms concurrent with a pause of 10 ms at its end, twice a second at 1,000
- * messages per second: most of the p99 there. A lower ratio makes full collections rarer, with the same memory.
+ * Generation ratio: by default every other collection is a full one. It runs concurrently for 35 ms and ends with a
+ * pause of 10 ms. At 1,000 messages per second this happened twice a second and caused most of the p99. A lower ratio
+ * makes full collections rarer and uses no more memory.
  *
- * Timer: an idle runtime collects once a second, every other time the whole heap, which takes a tenth of a second with 10,000
- * sessions. Every minute, with rarer counts of an empty queue, 1,000 idle sessions cost 0.9 to 1.3 % of a core instead of 1.2 to 1.5.
+ * Timer: by default an idle runtime collects once a second. Every other collection covers the whole heap, which takes
+ * 0.1 s with 10,000 sessions. With a collection every minute, and rarer counts of an empty queue, 1,000 idle sessions
+ * cost 0.9 to 1.3 % of a core, compared with 1.2 to 1.5 %.
  *
- * Threshold: the last compiler tier took a quarter of the CPU of two brokers in such a burst with half of it crossing. A ten
- * times higher threshold compiles only what runs always: 59 µs per message on both instead of 78.
+ * Threshold: in a burst whose messages half crossed between two brokers, the last compiler tier took a quarter of the
+ * brokers' CPU. With a ten times higher threshold, it compiles only code that runs all the time. A message then cost 59
+ * µs on both brokers together, compared with 78 µs.
  */
 export const RUNTIME_SETTINGS: Readonly<Record<string, string>> = {
   BUN_JSC_forceRAMSize: '200000000',
@@ -63,17 +67,20 @@ export const RUNTIME_SETTINGS: Readonly<Record<string, string>> = {
 
 const MAIN = join(import.meta.dirname, '../../../apps/broker/src/main.ts')
 
-/** The first argument with which the compiled program is the broker. */
+/** The first argument that makes the compiled program run as the broker. */
 export const BROKER_ARGUMENT = 'broker'
 
-/** Returns the command that runs the broker program. A compiled program takes no arguments of the runtime. */
+/** Returns the command that runs the broker program. A compiled program takes no arguments for the runtime. */
 export const brokerCommand = (runtimeArgs: readonly string[] = []): readonly [string, ...string[]] =>
   Bun.isStandaloneExecutable ? [process.execPath, BROKER_ARGUMENT] : [process.execPath, ...runtimeArgs, MAIN]
 
 const READY_WITHIN_MS: Millis = 60_000
 const STOP_WITHIN_MS: Millis = 15_000
 
-/** @throws OperatingError `broker_not_started` with the broker's last output, `port_taken`, and as `readTls` */
+/**
+ * @throws OperatingError `broker_not_started` with the broker's last output, `port_taken`, and whatever `readTls`
+ *   throws
+ */
 export async function startBroker(options: BrokerOptions): Promise<BrokerProgram> {
   const child = spawnBroker(options)
   const ready = Promise.withResolvers<Omit<BrokerFacts, 'pid'>>()
@@ -105,7 +112,7 @@ export function logLine(line: string): Record<string, unknown> | null {
   try {
     return JSON.parse(line) as Record<string, unknown>
   } catch {
-    return null // it only looks like a log line
+    return null // a line that only looks like a log line
   }
 }
 
@@ -125,12 +132,12 @@ function spawnBroker({ environment, runtimeArgs }: BrokerOptions): ChildProcess 
   const [program, ...words] = [...dieWithParentArgs(), ...brokerCommand(runtimeArgs)]
   return spawn(program!, words, {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...RUNTIME_SETTINGS, ...environment }, // or it starts its program over, during which a profiler's signal kills it
+    env: { ...RUNTIME_SETTINGS, ...environment }, // otherwise the program restarts itself, and a profiler's signal during the restart would kill it
     detached: true,
   })
 }
 
-/** Whether the line explains the exit: a log line of an error, a plain sentence, or the line that names a crash. */
+/** Returns whether the line explains the exit: it logs an error, is a plain sentence, or names a crash. */
 function isExitReason(line: string, fields: Record<string, unknown> | null, former: string): boolean {
   if (fields) return fields.level === 'error' || fields.level === 'fatal'
   return line !== '' && (/error/i.test(line) || !/error/i.test(former))

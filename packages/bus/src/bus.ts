@@ -1,49 +1,49 @@
 /**
- * Messages between shards. Every message is a hint: it may be lost, duplicated, late or forged, and costs a delay at
- * most, because each shard also polls the database for what a hint would announce.
+ * Exchanges messages between shards. Every message is a hint: it may be lost, duplicated, late or forged. A lost hint
+ * costs only a delay, because each shard also polls the database for whatever a hint would announce.
  */
 import { decodePacket, encodeHint, encodePacketHeader, type Hint } from '@sealpost/protocol/hints'
 import { blockOf, type MeshId, type Millis, OperatingError, type ShardId } from '@sealpost/std'
 
 export interface BusListener {
-  /** Receives hints of other shards about followed meshes, or about no mesh. */
+  /** Receives hints from other shards about followed meshes, and hints that concern no mesh. */
   onHints(from: ShardId, hints: readonly Hint[]): void
   /**
-   * Hints about these meshes arrive from now on; earlier ones may be lost. Called after each `follow`, and for all
-   * after a reconnect.
+   * Called when hints about these meshes begin to arrive; earlier hints may be lost. Runs after each `follow`, and for
+   * all followed meshes after a reconnect.
    */
   onFollowing(meshes: readonly MeshId[]): void
 }
 
 /** Totals since the start. */
 interface BusCounters {
-  /** Hints that were sent; a repeated hint within one batch counts once. */
+  /** Hints that were sent. A hint repeated within one batch counts once. */
   published: number
   received: number
-  /** Hints that were dropped because the transport was down or too many waited. */
+  /** Hints that were dropped because the transport was down or too many hints were waiting. */
   lost: number
-  /** Packets that were malformed, or arrived under the wrong topic. */
+  /** Packets that were malformed or that arrived under the wrong topic. */
   invalid: number
 }
 
 export interface Bus {
   readonly counters: Readonly<BusCounters>
-  /** Hints that are published now will be sent. */
+  /** Whether a hint published now will be sent. */
   readonly isUp: boolean
-  /** The time within which most replies of other shards arrive; 0 if none will. */
+  /** The time within which most replies from other shards arrive; 0 if no reply will arrive. */
   readonly replyMs: Millis
-  /** Sends the hint within a few milliseconds, together with others. */
+  /** Sends the hint within a few milliseconds, in one batch with other hints. */
   publish(hint: Hint): void
   /** Starts to receive hints about this mesh. */
   follow(meshId: MeshId): void
   unfollow(meshId: MeshId): void
-  /** Every listener receives everything; it must not throw. */
+  /** Adds a listener, which receives every hint and must not throw. */
   subscribe(listener: BusListener): void
-  /** Sends waiting hints first. */
+  /** Sends the waiting hints, then closes the transport. */
   close(): Promise<void>
 }
 
-/** A topic per mesh, or shared by several meshes, or for the whole cluster. */
+/** The topic of one mesh, of several meshes, or of the whole cluster. */
 export type Topic = string
 
 export interface TopicPacket {
@@ -52,26 +52,26 @@ export interface TopicPacket {
 }
 
 export interface BusTransportEvents {
-  /** Bytes from any sender, this shard included. */
+  /** Receives a packet from any sender, including this shard. */
   onPacket(topic: Topic, bytes: Uint8Array): void
-  /** Packets under these topics arrive from now on. */
+  /** Called when packets under these topics begin to arrive. */
   onFollowing(topics: readonly Topic[]): void
   /** Reports an error for the log. The transport reconnects by itself. */
   onUp(): void
   onDown(error: OperatingError): void
 }
 
-/** Carries packets between shards; buses differ only in this. */
+/** Carries packets between shards. Buses differ only in their transport. */
 export interface BusTransport {
   readonly isUp: boolean
   readonly packetBytesMax: number
-  /** The time within which most replies of other shards arrive; 0 if no reply will arrive. */
+  /** The time within which most replies from other shards arrive; 0 if no reply will arrive. */
   readonly replyMs: Millis
   /** @param meshId - null for the topic of the whole cluster */
   topicOf(meshId: MeshId | null): Topic
   /** Resolves when the next batch may be sent. @throws OperatingError if the packets may not have been sent */
   send(packets: readonly TopicPacket[]): Promise<void>
-  /** Also receives these topics, including after every reconnect. */
+  /** Subscribes to these topics, and again after every reconnect. */
   follow(topics: readonly Topic[]): void
   unfollow(topic: Topic): void
   close(): Promise<void>
@@ -82,7 +82,7 @@ export type OpenBusTransport = (events: BusTransportEvents) => BusTransport
 
 /** The pause between two sends. Only one send runs at a time, so a slow transport gets larger batches. */
 const BATCH_MS: Millis = 2
-/** A wake has 21 bytes, so a bus that is down takes a few megabytes. */
+/** A wake hint has 21 bytes, so the waiting hints of a bus that is down take a few megabytes. */
 const WAITING_MAX = 50_000
 
 interface BatchingBusOptions {
@@ -93,8 +93,8 @@ interface BatchingBusOptions {
 }
 
 /**
- * A bus over any transport: collects hints into batches without duplicates, packs them by topic, and drops misdirected
- * packets.
+ * Runs a bus over any transport: it collects hints into batches without duplicates, packs them by topic, and drops
+ * misdirected packets.
  */
 export class BatchingBus implements Bus {
   readonly counters: BusCounters = { published: 0, received: 0, lost: 0, invalid: 0 }
@@ -199,8 +199,8 @@ export class BatchingBus implements Bus {
   }
 
   /**
-   * Sends them with the next batch: after a reconnect, other shards may have polled before this shard stored what it
-   * announces.
+   * Adds the hints to the next batch, because another shard may have polled before this shard stored what the hints
+   * announce.
    */
   #requeue(unsent: ReadonlyMap<string, Hint>): void {
     const later = this.#waiting
@@ -247,7 +247,7 @@ export class BatchingBus implements Bus {
 
 const nothing = () => undefined
 
-/** The other hints are outdated by the time of the reconnect. */
+/** Hints of these two types are outdated by the time the transport reconnects. */
 const survivesReconnect = ({ type }: Hint): boolean => type !== 'ephemeral' && type !== 'whoIsThere'
 
 const meshOf = (hint: Hint): MeshId | null => ('meshId' in hint ? hint.meshId : null)
@@ -311,10 +311,10 @@ function concat(parts: readonly Uint8Array[], byteCount: number): Uint8Array {
   return bytes
 }
 
-/** Small, so that tests also split packets. */
+/** A small limit, so that tests also split packets. */
 const PACKET_BYTES_MAX = 6_000
 
-/** A bus inside one process: for shards in tests, and for a single broker. */
+/** Creates a bus inside one process, for shards in tests and for a single broker. */
 export class MemoryHub {
   readonly #transports = new Set<MemoryTransport>()
 

@@ -1,8 +1,8 @@
 /**
- * PostgreSQL in one file, for the compiled program, which has no packages beside it. The file is named
- * `<name>-<hash>.tar.zst`. It is unpacked once, into a folder of the user's cache that is complete or absent: the files
- * go into another folder, which is then renamed. The hash covers every name and byte of the tree, and is checked before
- * each use, so that a cut, changed or half-deleted folder is replaced.
+ * Packs PostgreSQL into one file, for the compiled program, which has no packages beside it. The file is named
+ * `<name>-<hash>.tar.zst`. It is unpacked once, into a folder in the user's cache. That folder is either complete or
+ * absent, because the files are written to another folder, which is then renamed. The hash covers every name and byte
+ * of the tree and is checked before each use, so that a truncated, changed or half-deleted folder is replaced.
  */
 import { randomBytes } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
@@ -12,7 +12,7 @@ import { arch, platform } from 'node:os'
 import { basename, dirname, join, relative } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 
-/** Contents by name, with forward slashes. */
+/** File contents by name, with forward slashes. */
 type Files = ReadonlyMap<string, Uint8Array>
 
 const NAME = /^(.+)-([0-9a-f]{64})\.tar\.zst$/
@@ -24,8 +24,8 @@ const LEFTOVER_AFTER_MS = 600_000
 const isUnneeded = (name: string): boolean => /\.a$|\/(pgxs|pkgconfig)\//.test(name)
 
 /**
- * Returns the folder with the programs: of the npm package, or unpacked from the compiled program into `cacheDir`.
- * @throws OperatingError `embedded_missing`, and as `unpackPrograms`
+ * Returns the folder with the programs, from the npm package or unpacked from the compiled program into `cacheDir`.
+ * @throws OperatingError `embedded_missing`, and whatever `unpackPrograms` throws
  */
 export async function findPrograms(cacheDir: string): Promise<string> {
   if (!Bun.isStandaloneExecutable) return packagedFolder()
@@ -33,7 +33,7 @@ export async function findPrograms(cacheDir: string): Promise<string> {
   const [archive] = existsSync(folder) ? readdirSync(folder) : []
   if (archive !== undefined) {
     const programs = await unpackPrograms(join(folder, archive), cacheDir)
-    Bun.gc(true) // or `up`, which allocates little, keeps the files in memory: 130 MB after the first start
+    Bun.gc(true) // otherwise `up`, which allocates little, keeps the files in memory: 130 MB after the first start
     return programs
   }
   const sentence = 'This program contains no PostgreSQL for this platform; run `sealpost broker` with your own server'
@@ -55,7 +55,7 @@ export function packagedFolder(): string {
 interface Packing {
   folder: string
   name: string
-  /** Of zstd. */
+  /** The compression level of zstd. */
   level: number
   /** Returns the contents of a file as they are packed. */
   convert?: (contents: Uint8Array) => Uint8Array
@@ -64,7 +64,7 @@ interface Packing {
 /** Packs the programs in `native` into a file in `folder`. Returns its path. */
 export async function packPrograms(native: string, into: Packing): Promise<string> {
   const { convert = (contents) => contents } = into
-  const names = filesIn(native).files.filter((name) => !isUnneeded(name)) // without the links of an install script
+  const names = filesIn(native).files.filter((name) => !isUnneeded(name)) // without the links that an install script creates
   const files = new Map(names.map((name) => [name, convert(readFileSync(join(native, name)))]))
   const path = join(into.folder, `${into.name}-${hashOf(names, (name) => files.get(name)!)}.tar.zst`)
   const tar = await new Bun.Archive(Object.fromEntries(files)).bytes()
@@ -75,7 +75,8 @@ export async function packPrograms(native: string, into: Packing): Promise<strin
 
 /**
  * Returns the folder with the programs of the archive, below `cacheDir`; unpacks them if they are absent or damaged.
- * @throws OperatingError `embedded_damaged` (the archive is), `embedded_cache_full`, `embedded_cache_unwritable`
+ * @throws OperatingError `embedded_damaged` (the archive is damaged), `embedded_cache_full`,
+ *   `embedded_cache_unwritable`
  */
 export async function unpackPrograms(archive: string, cacheDir: string): Promise<string> {
   const [, name, hash] = NAME.exec(basename(archive)) ?? []
@@ -97,7 +98,7 @@ export async function unpackPrograms(archive: string, cacheDir: string): Promise
   }
 }
 
-/** Before anything is written: a damaged archive may contain any name. */
+/** Checks the names before anything is written, because a damaged archive may contain any name. */
 async function readArchive(archive: string, hash: string): Promise<Files> {
   try {
     const tar = await Bun.zstdDecompress(await readFile(archive))
@@ -119,7 +120,10 @@ async function writeFiles(folder: string, files: Files): Promise<void> {
   await chmod(folder, 0o755)
 }
 
-/** Renames the folder into place. If another process was faster, its folder stays; a damaged one is replaced. */
+/**
+ * Renames the folder into place. If another process was faster, that process's folder stays. A damaged folder is
+ * replaced.
+ */
 async function publish(fresh: string, folder: string, hash: string): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -137,7 +141,7 @@ async function publish(fresh: string, folder: string, hash: string): Promise<voi
   }
 }
 
-/** Removes the folders of killed processes, as far as it can: a later start tries again. */
+/** Removes the folders of killed processes as far as possible; a later start tries again. */
 async function removeLeftovers(cacheDir: string): Promise<void> {
   const names = await readdir(cacheDir).catch((): string[] => [])
   for (const name of names.filter((name) => LEFTOVER.test(name))) {
@@ -148,7 +152,7 @@ async function removeLeftovers(cacheDir: string): Promise<void> {
   }
 }
 
-/** Whether the folder contains exactly the files of the archive. */
+/** Returns whether the folder contains exactly the files of the archive. */
 function isIntact(folder: string, hash: string): boolean {
   try {
     const { files, others } = filesIn(folder)
@@ -158,7 +162,7 @@ function isIntact(folder: string, hash: string): boolean {
   }
 }
 
-/** `others` counts links and other entries. */
+/** `others` counts links and other entries that are not files. */
 function filesIn(folder: string): { files: string[]; others: number } {
   const entries = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => !entry.isDirectory())
   const files = entries

@@ -1,6 +1,7 @@
 /**
- * A PostgreSQL server from npm for tests, demos and load tests: it needs no installation, takes a free port, and ends
- * with the process that started it. It is durable (`fsync` on), listens on 127.0.0.1 only, and has a random password.
+ * Runs a PostgreSQL server from npm for tests, demos and load tests. The server needs no installation, uses a free
+ * port, and ends with the process that started it. It is durable (`fsync` is on), listens only on 127.0.0.1, and has a
+ * random password.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -24,22 +25,25 @@ import {
 export { findPrograms } from './archive.ts'
 
 export interface EmbeddedOptions {
-  /** The folder is kept after `stop`, for later starts. Default: a temporary folder that `stop` removes. */
+  /**
+   * The folder of the cluster, which stays after `stop` for later starts. Default: a temporary folder that `stop`
+   * removes.
+   */
   dataDir?: string
   /** The folder of the programs, from `findPrograms`. Default: the npm package. */
   programs?: string
   /** Default: a free port below 32768, outside the range of outgoing connections. */
   port?: number
-  /** Settings of postgresql.conf; they override the defaults. */
+  /** Settings for postgresql.conf, which override the defaults. */
   settings?: Record<string, string>
-  /** Environment of the server's programs; they inherit nothing from this process. */
+  /** The environment of the server's programs, which inherit nothing from this process. */
   environment?: Record<string, string>
   /** Receives each line of the server's log. */
   onLog?: (line: string) => void
 }
 
 export interface EmbeddedPostgres {
-  /** Includes the password; the database is `postgres`. */
+  /** The URL of the database `postgres`, including the password. */
   readonly url: string
   readonly port: number
   readonly pid: number
@@ -50,12 +54,12 @@ export interface EmbeddedPostgres {
   readonly exited: Promise<void>
   /** Fast shutdown: open transactions are rolled back. Idempotent. */
   stop(): Promise<void>
-  /** Simulates a crash with SIGKILL. Also removes a temporary folder. */
+  /** Kills the server with SIGKILL to simulate a crash, and removes a temporary folder. */
   kill(): Promise<void>
 }
 
 /**
- * Starts a server, in about 1.5 s with a new cluster and 0.2 s with an existing one.
+ * Starts a server. This takes about 1.5 s with a new cluster, and 0.2 s with an existing one.
  *
  * Call it from a thread that outlives the server: on Linux the server ends with the thread that started it. Ctrl-C in a
  * terminal does not reach the server, so that the caller decides the order of the shutdown.
@@ -108,7 +112,7 @@ interface Server {
 }
 
 async function startServer(start: Start): Promise<Server> {
-  const deadline = performance.now() + 120_000 // recovery after a crash can be slow
+  const deadline = performance.now() + 120_000 // recovery after a crash may take long
   for (let attempt = 1; ; attempt++) {
     const server = spawnServer(start, start.options.port ?? (await freePort()))
     const isReady = await untilReady(server, start.cluster, deadline)
@@ -116,7 +120,7 @@ async function startServer(start: Start): Promise<Server> {
     const log = server.lastLines.join('\n')
     const isPortTaken = /could not bind|Address already in use/i.test(log)
     if (isPortTaken && start.options.port !== undefined) throw portTaken(start.options.port)
-    // Backends of a killed server end a little later.
+    // The backends of a killed server end a little later.
     const isLeftover = /pre-existing shared memory block/.test(log) && attempt < 50
     if (!isLeftover && !(isPortTaken && attempt < 10)) throw await startFailure(log, start.cluster)
     if (isLeftover) await delay(100)
@@ -134,7 +138,7 @@ function spawnServer({ account, binaries, cluster, options }: Start, port: numbe
     stdio: ['ignore', 'pipe', 'pipe', ...(cluster.descriptor === undefined ? [] : [cluster.descriptor])],
     env: { ...programEnvironment, ...binaries.environment },
     cwd: '/',
-    detached: account.diesWithParent, // outside the terminal's process group; pdeathsig ends orphans
+    detached: account.diesWithParent, // outside the terminal's process group; if this process dies, pdeathsig ends the server
   })
   const lastLines: string[] = []
   for (const stream of [child.stdout, child.stderr]) {
@@ -199,7 +203,7 @@ function portTaken(port: number): OperatingError {
   return new OperatingError('embedded_port_taken', `Another program uses port ${port} on 127.0.0.1`)
 }
 
-/** As root this must be a folder that the server's account can reach, even if TMPDIR is not. */
+/** Root needs a folder that the server's account can reach, which TMPDIR may not be. */
 async function temporaryFolder(account: Account): Promise<string> {
   for (const place of new Set([tmpdir(), '/tmp', '/var/tmp'])) {
     const folder = await mkdtemp(join(place, 'sealpost-postgres-')).catch(() => undefined)

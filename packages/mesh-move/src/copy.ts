@@ -59,7 +59,7 @@ async function copyTable(
 
 interface Sequence {
   readonly name: string
-  /** The number of values to skip, which exceeds the number that brokers may draw at the same time. */
+  /** The number of sequence values to skip. It exceeds the number of values that brokers may draw at the same time. */
   readonly margin: number
 }
 
@@ -101,8 +101,8 @@ async function clearOnce(connection: StreamingConnection, meshId: MeshId): Promi
 }
 
 /**
- * Returns the tables that hold the rows: the table itself, or its partitions, since a ctid is unique only within one of
- * them.
+ * Returns the tables that contain the rows: the table itself, or its partitions, because a ctid is unique only within
+ * one partition.
  */
 async function leavesOf(connection: StreamingConnection, table: string): Promise<string[]> {
   const leaves = await connection.run<{ leaf: string }>(
@@ -139,7 +139,7 @@ export const STAYS: ReadonlySet<string> = new Set([
   'mesh_move',
   'mesh_pin', // names a shard of this cell
   'admin_token', // lists who may operate this cell
-  'admin_audit', // lists what operators did in it
+  'admin_audit', // lists what operators did in this cell
 ])
 
 /**
@@ -179,16 +179,20 @@ function inOrder(tables: readonly PgTable[]): PgTable[] {
 }
 
 /**
- * One side of a move: a connection to one cell's database that holds the lock of the mesh while it is open, so that a
- * mesh has one mover at a time. All statements of a move use it, so a mover that lost the lock can do nothing more.
+ * One side of a move: a connection to one cell's database. While the connection is open, it holds the lock of the mesh,
+ * so that a mesh has one mover at a time. All statements of a move use it, so a mover that lost the lock can do nothing
+ * more.
  */
 
-/** @throws DatabaseError as `openDatabase` */
+/** @throws DatabaseError with the codes of `openDatabase` */
 export function openMoveConnection(url: string, { connectTimeoutMs = 10_000 } = {}): Promise<StreamingConnection> {
   return StreamingConnection.open(url, { applicationName: 'sealpost mover', connectTimeoutMs, session: SESSION })
 }
 
-/** @throws DatabaseError as `openMoveConnection`; `move_in_use`, retryable: another mover works on this mesh */
+/**
+ * @throws DatabaseError with the codes of `openMoveConnection`, and `move_in_use` (retryable: another mover works on
+ *   this mesh)
+ */
 export async function openLocked(url: string, meshId: MeshId): Promise<StreamingConnection> {
   const connection = await openMoveConnection(url)
   try {
@@ -205,8 +209,9 @@ export async function openLocked(url: string, meshId: MeshId): Promise<Streaming
 }
 
 /**
- * No limit for statements: a copy may take long, and so may the commit after it. A lock is held by short statements of
- * brokers. TCP gives up a peer that fell silent, on both sides.
+ * Statements have no time limit, because a copy and the commit after it may take long. Lock waits have a limit, because
+ * only brokers' short statements hold the locks. TCP closes the connection on both sides if the other side falls
+ * silent.
  */
 const SESSION = {
   statement_timeout: 0,
@@ -231,7 +236,7 @@ const lockKey = (meshId: MeshId): string =>
  */
 export interface StalledMoves {
   readonly count: number
-  /** The time since the freeze of the oldest one; 0 without any. */
+  /** The time since the freeze of the oldest stalled move; 0 if there is none. */
   readonly oldestMs: Millis
 }
 

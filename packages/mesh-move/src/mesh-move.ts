@@ -1,6 +1,7 @@
 /**
- * Moves a mesh from one cell (a Postgres with its brokers) to another, with its queue; it is never active in both, nor lost. Each
- * cell's `mesh_move` row holds the phase. Each step is one transaction in one cell, and an interrupted move resumes from its phase.
+ * Moves a mesh from one cell (a Postgres with its brokers) to another, including its queue. The mesh is never active in
+ * both cells, and is never lost. Each cell's `mesh_move` row holds the phase. Each step is one transaction in one cell,
+ * and an interrupted move resumes from its phase.
  *
  * | source      | destination | next step                                                                           |
  * |-------------|-------------|-----------------------------------------------------------------------------------|
@@ -60,10 +61,10 @@ const CLOCKS_APART_MAX_MS = 5_000
 const FREEZE_TRIES = 5
 
 /**
- * Moves the mesh, or finishes an interrupted move to the same cell.
- * @throws DatabaseError as `openDatabase`, and `move_in_use` (another mover), `mesh_unknown`, `mesh_elsewhere` (it does
- *   not live in the source), `mesh_exists` (the destination has a mesh of this id), `move_other` (a move to another
- *   cell has begun), `cells_differ` (their schemas), `clocks_differ`
+ * Moves the mesh, or completes an interrupted move to the same cell.
+ * @throws DatabaseError with the codes of `openDatabase`, and `move_in_use` (another mover), `mesh_unknown`,
+ *   `mesh_elsewhere` (the mesh does not live in the source), `mesh_exists` (the destination has a mesh of this id),
+ *   `move_other` (a move to another cell has begun), `cells_differ` (their schemas), `clocks_differ`
  */
 export async function moveMesh(order: MoveOrder): Promise<MoveReport> {
   const source = await openLocked(order.from.databaseUrl, order.meshId)
@@ -83,13 +84,16 @@ export async function moveMesh(order: MoveOrder): Promise<MoveReport> {
 interface UndoReport {
   /** The mesh was active, so there was nothing to undo. */
   readonly wasActive: boolean
-  /** False if the destination did not reply. Its copy never becomes active, and the next move deletes it. */
+  /**
+   * False if the destination did not reply. The copy in the destination never becomes active, and the next move deletes
+   * it.
+   */
   readonly isCleared: boolean
 }
 
 /**
  * Undoes a move that is not committed: makes the mesh active again in the source.
- * @throws DatabaseError as `moveMesh`, and `move_past_undo`
+ * @throws DatabaseError with the codes of `moveMesh`, and `move_past_undo`
  */
 export async function undoMeshMove(order: MoveOrder): Promise<UndoReport> {
   const source = await openLocked(order.from.databaseUrl, order.meshId)
@@ -198,7 +202,7 @@ class Move {
     return 'copied'
   }
 
-  /** Keeps a copy of the same move, and deletes any other copy. */
+  /** Keeps a copy that belongs to this move, and deletes any other copy. */
   async #makeRoom(ref: MoveRef): Promise<MeshLocation | null> {
     const location = await readLocation(this.#destination, ref.meshId)
     if (!location || location.move?.moveId === ref.moveId) return location
@@ -223,7 +227,7 @@ class Move {
     if (!(await arrive(this.#destination, { ...ref, cell: this.#order.from.cell }))) {
       const there = await readLocation(this.#destination, ref.meshId)
       if (there?.move?.moveId !== ref.moveId || there.isFrozen)
-        // otherwise the mesh arrived before an interruption
+        // otherwise the mesh had arrived before the move was interrupted
         throw new DatabaseError(
           'move_lost',
           `The copy in the cell "${this.#order.to.cell}" is gone; the source still has all rows`,
@@ -280,14 +284,14 @@ function requireOwnMove({ move, movedTo }: MeshLocation, { to }: MoveOrder) {
 }
 
 /**
- * The cells of an operator: Postgres servers with their brokers; each mesh lives in one of them. A file lists them. All
- * brokers may share the file, which for them needs no database URLs.
+ * The cells of an operator: Postgres servers with their brokers. Each mesh lives in one cell. A file lists the cells.
+ * All brokers may share this file; they don't need the database URLs in it.
  */
 export interface Cell {
   readonly name: string
-  /** The address at which peers connect to its brokers. */
+  /** The address at which peers connect to the cell's brokers. */
   readonly urls: readonly string[]
-  /** The URL, with the owner of its tables; only a mover needs it. */
+  /** The database URL, with the account that owns the tables; only a mover needs it. */
   readonly databaseUrl?: string | undefined
 }
 
@@ -307,7 +311,7 @@ const EXPECTED =
   'Expected {"cells": [{"name": "north", "urls": ["wss://north.example"], "databaseUrl": "postgres://…"}]} ' +
   'with unique names; brokers need no `databaseUrl`'
 
-/** @throws OperatingError `cells_malformed`, whose message never quotes the text: it may hold passwords */
+/** @throws OperatingError `cells_malformed`, whose message never quotes the text, which may contain passwords */
 export function parseCells(text: string): Cell[] {
   const parsed = cellsSchema.safeParse(jsonOf(text))
   if (parsed.success) return parsed.data.cells
@@ -330,7 +334,7 @@ const malformed = (sentence: string) => new OperatingError('cells_malformed', `$
 /** The state of a mesh in one cell. */
 export interface CellLocation {
   readonly cell: string
-  /** Null: the cell has no such mesh. An error: the cell did not reply. */
+  /** Null if the cell has no such mesh; an error if the cell did not reply. */
   readonly location: MeshLocation | null | DatabaseError
 }
 

@@ -53,19 +53,22 @@ export function runPrepared<Row extends object>(
   return db.run((sql) => sql.unsafe<Row[]>(text, [...parameters], { prepare: true }))
 }
 
-/** Returns why a new connection may not be used, or null. `queryRow` runs a statement on it. */
+/** Returns the reason why a new connection may not be used, or null. `queryRow` runs a statement on the connection. */
 export type ConnectionCheck = (
   queryRow: (text: string) => Promise<readonly (string | null)[]>,
 ) => Promise<string | null>
 
 export interface DatabaseOptions {
   connections?: number
-  /** The server's limit of a statement; less than `queryTimeoutMs`, so that the server's error arrives first. */
+  /**
+   * The server's time limit for a statement. It is less than `queryTimeoutMs`, so that the server's error arrives
+   * first.
+   */
   statementTimeoutMs?: number
-  /** The time from the call of `run` to the reply, including the wait for a connection. */
+  /** The time from the call to `run` until the reply, including the wait for a connection. */
   queryTimeoutMs?: number
   connectTimeoutMs?: number
-  /** The number of statements that may wait for a connection; further ones fail with `db_not_executed`. */
+  /** The number of statements that may wait for a connection; further statements fail with `db_not_executed`. */
   waitingMax?: number
   /** How often an idle connection is pinged. */
   probeMs?: number
@@ -100,7 +103,7 @@ export async function openDatabase(url: string, options: DatabaseOptions = {}): 
 }
 
 /**
- * Opens a pool of one connection by default.
+ * Opens a pool, by default with one connection.
  * @throws DatabaseError `db_url_invalid`, `db_not_executed`, `db_refused`
  */
 export async function openPipeline(url: string, options: DatabaseOptions = {}): Promise<Pipeline> {
@@ -126,20 +129,20 @@ interface Waiter<Driver> {
   fail(error: Error): void
 }
 
-/** A connection is in `#idle`, in `#busy` with the statement that runs on it, or closed. */
+/** Every connection is in `#idle`, in `#busy` with the statement that runs on it, or closed. */
 class Pool<Driver> implements ConnectionPool<Driver> {
   readonly address: DatabaseAddress
   transport: Transport | null = null
   readonly #url: string
   readonly #options: PoolOptions
   readonly #openConnection: Open<Driver>
-  /** The idle connections, each with the time since which it is idle. */
+  /** The idle connections, each with the time when it became idle. */
   readonly #idle = new Map<DatabaseConnection<Driver>, number>()
   readonly #busy = new Set<DatabaseConnection<Driver>>()
   readonly #waiting = new Set<Waiter<Driver>>()
   readonly #probes: ReturnType<typeof setInterval>
   #openingCount = 0
-  /** Counts the calls of `reconnect`. */
+  /** The number of calls to `reconnect`. */
   #generation = 0
   #drained: (() => void) | undefined
   #isClosed = false
@@ -278,7 +281,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
     }
   }
 
-  /** No statement of a caller runs on a connection before this check. */
+  /** Checks a new connection before any caller's statement runs on it. */
   async #check(connection: DatabaseConnection<Driver>): Promise<void> {
     const { checkConnection, queryTimeoutMs } = this.#options
     if (!checkConnection) return
@@ -296,7 +299,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
       lock_timeout: 1_000,
       idle_in_transaction_session_timeout: 10_000,
       ...TCP_TIMEOUTS,
-      // A generic plan that was made for an empty table cost a full queue three quarters of its throughput.
+      // Generic plans made for empty tables cost a full queue three quarters of its throughput.
       plan_cache_mode: 'force_custom_plan',
       ...this.#options.settings,
     }

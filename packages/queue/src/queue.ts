@@ -1,10 +1,10 @@
 /**
- * The port between a broker and its durable queue. Each method is one atomic statement, except a commit with resends,
- * which takes a second one. If a method rejects with a `retryable` error, its outcome is unknown. Every method can be
- * repeated: a statement that timed out and is applied late changes nothing, because the epochs and marks that it names
- * have passed.
+ * The port between a broker and its durable queue. Each method is one atomic statement; only a commit with resends
+ * takes a second statement. If a method rejects with a `retryable` error, its outcome is unknown. Every method can be
+ * repeated. A statement that timed out and is applied late changes nothing, because the epochs and marks that it names
+ * are outdated by then.
  *
- * Two implementations pass one conformance suite: Postgres, and the simulator's memory.
+ * Two implementations pass one conformance suite: one on Postgres, one in memory for the simulator.
  */
 import type {
   Append,
@@ -35,27 +35,30 @@ export interface Queue {
   /** Stores the appends and deletes the settled deliveries in one commit. Ids ascend in the order of the appends. */
   commit(batch: Batch): Promise<Committed>
   /**
-   * Claims up to `limit` deliveries without a valid lease for each want, by priority, then oldest first. Each gets a
-   * lease of `leaseMs` and counts an attempt; a delivery that is not settled by then may be claimed again (P7).
+   * For each want, claims up to `limit` deliveries without a valid lease, by priority and then oldest first. Each gets
+   * a lease of `leaseMs` and counts an attempt; a delivery that is not settled by then may be claimed again (P7).
    */
   claim(wants: readonly Want[]): Promise<Claimed[]>
   /**
-   * Reads the deliveries that other shards leased to each want's session on insert, in the order of ids. It changes
-   * nothing, so repeating it returns the same.
+   * Reads the deliveries that other shards leased to each want's session on insert, in the order of ids. The call
+   * changes nothing, so a repeated call returns the same deliveries.
    */
   collect(wants: readonly RemoteWant[]): Promise<RemoteClaimed[]>
   /**
-   * Opens the peer's session on this shard and returns its new epoch. `session` contains the epoch that was read
-   * (`findMembers`): without it, an opening that timed out and is applied late would end the session that its peer opened
-   * since. Returns `null` for a peer that is no member or revoked, or if the epoch has passed: another session was opened
-   * or fenced meanwhile.
+   * Opens the peer's session on this shard and returns its new epoch. `session` contains the epoch that `findMembers`
+   * returned. Without the epoch, an opening that timed out and is applied late would end a session that the peer has
+   * opened since. Returns `null` for a peer that is not a member or is revoked, and if the epoch is outdated because
+   * another session was opened or fenced meanwhile.
    */
   open(session: SessionRef): Promise<number | null>
   /** Voids the leases of a session of this shard and returns its new epoch, or `null` if another shard has the session. */
   fence(session: SessionRef): Promise<number | null>
   /** Checks whether sessions of this shard are still valid. */
   checkSessions(sessions: readonly SessionRef[]): Promise<SessionStatus[]>
-  /** Ends the leases and allows another attempt after `afterMs`, at most 5 minutes. Each counts a failed attempt. */
+  /**
+   * Ends the leases and allows another attempt after `afterMs`, at most 5 minutes. Each lease that ends counts as a
+   * failed attempt.
+   */
   retry(retries: readonly Retry[]): Promise<void>
   /**
    * Moves deliveries to the dead letters with the recipient's reason, and queues a receipt for each sender that asked for
@@ -64,9 +67,12 @@ export interface Queue {
   reject(rejects: readonly Reject[]): Promise<void>
   /** Extends leases that the session holds to `forMs` from now, at most 5 minutes. */
   extend(extensions: readonly Extension[]): Promise<void>
-  /** Deals the deliveries of pools to free members, one delivery for each slot. */
+  /** Deals pools' deliveries to free members, one delivery for each slot. */
   claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]>
-  /** Ends leases on pool deliveries, for other members to take them at once. Counts no failed attempt. */
+  /**
+   * Ends leases on pool deliveries, so that other members can take the deliveries at once. This does not count as a
+   * failed attempt.
+   */
   release(releases: readonly Release[]): Promise<void>
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]>
   /** Queues a `pushed` receipt for the sender of each delivery. */
@@ -104,7 +110,7 @@ export interface Batch {
 
 export interface Released {
   readonly recipients: readonly RecipientRef[]
-  /** The time until the next delivery is due; null: none is delayed. */
+  /** The time until the next delivery is due; null if no delivery is delayed. */
   readonly nextInMs: Millis | null
 }
 
@@ -112,13 +118,16 @@ export interface Swept {
   readonly expired: number
   readonly dead: number
   readonly forgotten: number
-  /** The scan reached the end of the queue; the next one starts at its beginning. */
+  /** Whether the scan reached the end of the queue, so that the next scan starts at its beginning. */
   readonly isRound: boolean
 }
 
 export interface QueueOptions {
   readonly leaseMs: Millis
-  /** A resend is detected for this long after its envelope was accepted, and for as long as the delivery is queued. */
+  /**
+   * The time for which a resend is detected after its envelope was accepted. While the delivery is queued, a resend is
+   * always detected.
+   */
   readonly dedupeMs: Millis
   /** A delivery with this many failed attempts, spread over at least `failedAttemptsSpanMs`, becomes a dead letter. */
   readonly failedAttemptsMax: number

@@ -92,7 +92,7 @@ export const short = (key: string): string => `${key.slice(0, 8)}…`
 export const named = (name: string | null, key: string): string => name ?? short(key)
 export const plain = (code: string): string => code.replaceAll('_', ' ').replaceAll('.', ': ')
 
-/** The broker counts up to a thousand. */
+/** Formats a count, which the broker stops at a thousand. */
 export const deadCount = ({ deadLetters }: { deadLetters: number }): string =>
   deadLetters < 1000 ? count(deadLetters) : '1,000+'
 
@@ -100,7 +100,7 @@ export const deadCount = ({ deadLetters }: { deadLetters: number }): string =>
 export type Fetched<T> =
   | { readonly state: 'loading' }
   | { readonly state: 'failed'; readonly why: string }
-  /** `why`: the last refresh failed, so the value is old. */
+  /** `why` is the reason why the last refresh failed, which makes the value outdated. */
   | { readonly state: 'ready'; readonly value: T; readonly why: string | null }
 
 export const whyOf = (error: unknown): string => {
@@ -135,11 +135,11 @@ export function useAsked<T>(about: string, ask: () => Promise<T>, everyMs = 5000
   return [asked, () => void again()]
 }
 
-/** The overview as it changes, and the last half hour before it. */
+/** Returns the current overview and the samples of the last half hour. */
 export interface Live {
   readonly overview: Overview | null
   readonly samples: readonly Sample[]
-  /** Why no overview arrives; null while overviews arrive. */
+  /** The reason why no overview arrives; null while overviews arrive. */
   readonly away: string | null
 }
 
@@ -175,7 +175,7 @@ async function follow(api: Api, signal: AbortSignal, change: Change): Promise<vo
   }
 }
 
-/** Shows a value, or that it is loading, failed or empty. */
+/** Shows a value, or states that it is loading, failed or empty. */
 export function Shown<T>({
   asked,
   isEmpty,
@@ -211,7 +211,7 @@ const FLOW_WORDS: Readonly<Record<Flow, string>> = {
   behind: 'Behind',
   unknown: 'Unknown',
 }
-/** A shape and a word beside the colour, for readers who can't distinguish red from green. */
+/** Shows a shape and a word beside the colour, for readers who can't distinguish red from green. */
 const FLOW_SHAPES: Readonly<Record<Flow, string>> = {
   flowing: 'M4 10.5 8 14.5 16 6',
   waiting: 'M10 3a7 7 0 1 1 0 14 7 7 0 0 1 0-14m0 3.5V10l2.5 1.5',
@@ -266,7 +266,7 @@ export function Tile({ label, value, hint }: { label: string; value: string; hin
   )
 }
 
-/** A table that scrolls sideways, also by keyboard, so that the page does not. */
+/** Shows a table that scrolls sideways, even by keyboard, so that the page itself does not scroll sideways. */
 export function Table({
   label,
   head,
@@ -298,7 +298,7 @@ export function Table({
 
 export const Num = ({ children }: { children: ComponentChildren }) => <td class="number">{children}</td>
 
-/** A shortened key; a click copies the whole key. */
+/** Shows a shortened key; a click copies the whole key. */
 export function Key({ value }: { value: string }) {
   const [isCopied, setCopied] = useState(false)
   const copy = async () => {
@@ -320,7 +320,7 @@ interface Question {
   readonly act: () => Promise<unknown>
 }
 
-/** Asks before an irreversible change. */
+/** Asks for confirmation before an irreversible change. */
 function Confirm({ question, close }: { question: Question | null; close: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null)
   const [why, setWhy] = useState<string | null>(null)
@@ -363,10 +363,10 @@ export function useConfirm() {
 }
 
 interface PagerProps {
-  /** The cursors of all pages but the first. */
+  /** The cursors of all pages except the first. */
   readonly pages: readonly string[]
   readonly turn: (pages: readonly string[]) => void
-  /** The cursor of the next page; null: this page is the last. */
+  /** The cursor of the next page; null on the last page. */
   readonly next: string | null
 }
 

@@ -1,11 +1,17 @@
-/** The contents of the chat as one value; each function returns the next one. Never waits, uses no platform API. */
+/**
+ * Holds the contents of the chat as one immutable value. Each function returns the next value, without waiting and
+ * without a platform API.
+ */
 import { type MemberEntry, type PeerKey, type SealpostCode, SealpostError } from '@sealpost/sdk'
 import type { EnvelopeId, Millis } from '@sealpost/std'
 
 export interface Chat {
   readonly me: { readonly key: PeerKey; readonly name: string }
   readonly link: LinkStatus
-  /** All peers but oneself, sorted by name. Former members stay while there are lines with them. */
+  /**
+   * All peers except oneself, sorted by name. A former member stays in the list while the chat has lines with that
+   * peer.
+   */
   readonly peers: readonly ChatPartner[]
   readonly lines: ReadonlyMap<PeerKey, readonly ChatLine[]>
   /** The number of the last seen line per peer. */
@@ -18,12 +24,12 @@ export interface Chat {
 
 export type LinkStatus =
   | { readonly name: 'connecting' | 'online' | 'away' }
-  /** The broker refuses this peer for good. */
+  /** The broker refuses this peer permanently. */
   | { readonly name: 'over'; readonly reason: string }
 
 export interface ChatPartner {
   readonly peer: PeerKey
-  /** Reported by the broker; not an identity. */
+  /** The name as the broker reports it; it does not prove an identity. */
   readonly name: string
   readonly isMember: boolean
 }
@@ -58,10 +64,10 @@ export interface WrittenLine extends AnyLine {
 export type Fate =
   /** Not yet in the outbox. */
   | { readonly name: 'keeping' }
-  /** In the outbox under this number, until the broker has stored it. */
+  /** In the outbox under this number until the broker has stored the message. */
   | { readonly name: 'waiting'; readonly outboxNo: number }
   | { readonly name: 'stored' }
-  /** The page ended while a reply was on its way. */
+  /** The page was closed before the broker's reply arrived. */
   | { readonly name: 'unsure' }
   | { readonly name: 'failed'; readonly code: SealpostCode }
 
@@ -93,7 +99,7 @@ export function withMembers(chat: Chat, members: readonly MemberEntry[]): Chat {
   return { ...chat, peers: peers.sort(byName), open: isOpenThere ? chat.open : null }
 }
 
-/** The line of a message that arrived earlier. */
+/** Returns the line of a message that arrived earlier. */
 export function receivedLine(chat: Chat, peer: PeerKey, envelopeId: EnvelopeId): ReceivedLine | undefined {
   const isIt = (line: ChatLine): line is ReceivedLine => line.kind === 'received' && line.envelopeId === envelopeId
   return linesWith(chat, peer).find(isIt)
@@ -118,18 +124,21 @@ export function unreadInAll(chat: Chat): number {
   return chat.peers.reduce((sum, { peer }) => sum + unreadFrom(chat, peer), 0)
 }
 
-/** Names may be missing; keys are not. */
+/** A peer's name may be missing, but its key is not. */
 export function nameOf(chat: Chat, peer: PeerKey): string {
   const known = peer === chat.me.key ? chat.me : chat.peers.find((each) => each.peer === peer)
   return known?.name || `peer-${peer.slice(0, 8)}`
 }
 
-/** The line that waits under this number of the outbox. Numbers may start over once an outbox was empty. */
+/** Returns the line that waits under this number in the outbox. Numbers may start over after the outbox was empty. */
 export function waitingLine(chat: Chat, outboxNo: number): WrittenLine | undefined {
   return writtenLines(chat).find(({ fate }) => fate.name === 'waiting' && fate.outboxNo === outboxNo)
 }
 
-/** Lines whose reply was lost with the page: no entry of the outbox (`outboxNos`) will bring one. */
+/**
+ * Returns lines whose reply was lost when the page closed: they have no entry in the outbox (`outboxNos`), so no reply
+ * will arrive.
+ */
 export function orphanedLines(chat: Chat, outboxNos: ReadonlySet<number>): WrittenLine[] {
   const isOrphaned = ({ fate }: WrittenLine) =>
     fate.name === 'keeping' || (fate.name === 'waiting' && !outboxNos.has(fate.outboxNo))

@@ -1,4 +1,4 @@
-/** Describes the machine, and measures what brokers, Postgres and other programs use of it during a run. */
+/** Describes the machine, and measures the resources that brokers, Postgres and other programs use during a run. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { arch, cpus, platform, release, totalmem } from 'node:os'
 import { clockMs } from '@sealpost/sdk'
@@ -47,7 +47,7 @@ export interface ProcessUsage {
 export interface ResourceUsage {
   /** One item for each broker, in the order of the target. */
   readonly brokers: readonly ProcessUsage[]
-  /** The sum of all servers. */
+  /** The sum over all servers. */
   readonly postgres: ProcessUsage
   /** The average number of busy cores, including other programs' use. */
   readonly machineCoresBusy: number | null
@@ -135,14 +135,14 @@ class ProcessMonitor {
   }
 }
 
-/** Measures how far the memory of a program rises above its value at the start. */
+/** Measures how far a program's memory use rises above its value at the start. */
 export class MemoryGrowth {
   readonly #rssMb: () => number
   readonly #startMb: number
   readonly #timer: ReturnType<typeof setInterval>
   #peakMb: number
 
-  /** @param pid - null: unknown, which reads as no growth */
+  /** @param pid - null if unknown, which counts as no growth */
   constructor(pid: number | null, sampleMs = 20) {
     this.#rssMb = () => (pid === null ? 0 : (processFacts(pid)?.rssMb ?? 0))
     this.#startMb = this.#rssMb()
@@ -175,8 +175,8 @@ const difference = (last: number | null, first: number | null): number | null =>
   last === null || first === null ? null : last - first
 
 /**
- * CPU, memory and descriptors of a running program: from /proc on Linux, elsewhere CPU and memory from `ps`. A function
- * returns null when there is no such program or another account owns it.
+ * Measures CPU, memory and file descriptors of a running program: on Linux from /proc; elsewhere CPU and memory from
+ * `ps`. A function returns null when there is no such program or another account owns it.
  */
 export interface ProcessFacts {
   readonly cpuSeconds: number
@@ -197,15 +197,15 @@ export function processFacts(pid: number): ProcessFacts | null {
   return { cpuSeconds: stat.ownTicks / TICKS, rssMb: kilobytes.rss / 1024, descriptors: descriptorsOf(pid) }
 }
 
-/** The highest memory of the program since its start. */
+/** The program's peak memory use since its start. */
 export function peakRssMb(pid: number): number | null {
   const kilobytes = isLinux ? memoryOf(pid) : null
   return kilobytes && kilobytes.peak / 1024
 }
 
 /**
- * A Postgres server, measured as one program: its postmaster and all backends, including those that exited. Shared
- * memory, which each of them reports, counts once.
+ * Measures a Postgres server as one program: its postmaster and all backends, including backends that have exited.
+ * Shared memory, which each process reports, counts once.
  */
 export function postgresFacts(postmaster: number): ProcessFacts | null {
   if (!isLinux) return factsFromPs(postmaster)
@@ -223,13 +223,13 @@ export function postgresFacts(postmaster: number): ProcessFacts | null {
   return { cpuSeconds: ticks / TICKS, rssMb: (privateKb + sharedKb) / 1024, descriptors: null }
 }
 
-/** The parent of a backend, if it is a Postgres server on this machine. */
+/** The parent of a backend, if the parent is a Postgres server on this machine. */
 export function postmasterOf(backendPid: number): number | null {
   const parent = isLinux ? statOf(backendPid) : null
   return parent && statOf(parent.parentPid)?.name.startsWith('postgres') ? parent.parentPid : null
 }
 
-/** Seconds that all cores together were busy since the machine started. */
+/** The seconds that all cores together were busy since the machine started. */
 export function machineBusySeconds(): number | null {
   const [, ...ticks] = text('/proc/stat')?.split('\n', 1)[0]?.trim().split(/\s+/) ?? []
   if (ticks.length < 8) return null

@@ -1,11 +1,15 @@
-/** Prepared statements on one `pg` connection: several in one transaction, or one whose rows are read in binary. */
+/**
+ * Runs prepared statements on one `pg` connection: several in one transaction, or one whose rows are read in binary.
+ */
 import { assert } from '@sealpost/std'
 import type { Client, Connection } from 'pg'
 import { internalsOf, type PgConnection, PgQuery, toDriverError } from './driver.ts'
 import { RowInterceptor } from './intercept.ts'
 import { type ParameterValue, RequestBuffer } from './wire.ts'
 
-/** A statement, prepared at first use. Byte parameters travel in binary, strings in Postgres' text format. */
+/**
+ * A statement that is prepared at its first use. Byte parameters are sent in binary, strings in Postgres' text format.
+ */
 export interface PipelineStep {
   readonly text: string
   readonly parameters?: readonly ParameterValue[]
@@ -14,9 +18,9 @@ export interface PipelineStep {
   /** The input of a `COPY … FROM STDIN (FORMAT binary)`, with header and trailer. */
   readonly copied?: Uint8Array
   /**
-   * Receives the output of a `COPY … TO STDOUT`, which takes no parameters and is not kept prepared: one message for
-   * each row, as a view that is valid during the call. The first row follows the header in its message; the trailer has
-   * its own.
+   * Receives the output of a `COPY … TO STDOUT`, which takes no parameters and does not stay prepared. The function
+   * gets one message for each row, as a view that is valid during the call. The first row's message begins with the
+   * header; the trailer has a message of its own.
    */
   readonly take?: (message: Buffer) => void
 }
@@ -83,7 +87,7 @@ export interface PreparedPipeline {
   read(statement: Readonly<Pick<PipelineStep, 'text' | 'parameters'>>): Promise<Buffer>
 }
 
-/** The state that the queries of one connection share. */
+/** The state that the queries on one connection share. */
 interface ConnectionState {
   readonly request: RequestBuffer
   readonly statements: PreparedStatements
@@ -142,7 +146,7 @@ class StepsRun extends PgQuery {
     request.send((connection as unknown as PgConnection).stream)
   }
 
-  /** The rows of a `COPY` were sent together with the statement. */
+  /** Does nothing, because the rows of the `COPY` were sent together with the statement. */
   override readonly handleCopyInResponse = ignore
   override handleDataRow({ fields }: { fields: TextRow }): void {
     this.#rowsOfStep.push(fields)
@@ -172,7 +176,7 @@ const ignore = () => undefined
 
 const DATA_ROW = 'D'
 
-/** Reads rows without the driver, which would make a string of each column. */
+/** Reads rows without the driver, which would create a string for each column. */
 class BinaryRead extends PgQuery {
   readonly #statement: Pick<PipelineStep, 'text' | 'parameters'>
   readonly #state: ConnectionState
@@ -215,7 +219,8 @@ class BinaryRead extends PgQuery {
 interface Prepared {
   readonly name: string
   /**
-   * The server skips a Parse that follows an error, so after a failed run it is unknown whether the statement exists.
+   * The server skips a Parse that follows an error, so after a failed run this side doesn't know whether the statement
+   * exists.
    */
   state: 'prepared' | 'unknown'
 }
@@ -223,7 +228,7 @@ interface Prepared {
 /** The statements that one connection has prepared, by their text. */
 class PreparedStatements {
   readonly #byText = new Map<string, Prepared>()
-  /** Prepared by the current run. */
+  /** The statements that the current run prepares. */
   #fresh: Prepared[] = []
 
   /** Adds a Parse to the request where necessary. Returns the statement's name. */
@@ -239,12 +244,12 @@ class PreparedStatements {
     return statement.name
   }
 
-  /** The run succeeded, so its statements are prepared. */
+  /** Records that the run succeeded, so that its statements are prepared. */
   confirm(): void {
     this.#fresh = []
   }
 
-  /** The run failed. */
+  /** Records that the run failed. */
   invalidate(): void {
     for (const statement of this.#fresh) statement.state = 'unknown'
     this.#fresh = []

@@ -39,7 +39,7 @@ export interface StoredDelivery extends DeliveryRef {
   attempts: number
   failedAttempts: number
   firstFailedAttemptAtMs: Millis | null
-  /** Without an epoch, the delivery pauses before its next attempt; with a holder, it belongs to a pool. */
+  /** A lease without an epoch is the pause before the next attempt. A lease with a holder is on a pool's delivery. */
   lease: { readonly epoch: number | null; readonly untilMs: Millis; readonly holder?: PeerNo } | null
 }
 
@@ -72,7 +72,7 @@ interface StoredSession {
   shard: ShardId | null
   epoch: number
   openedEpoch: number
-  /** Another statement holds the row; claims skip it. */
+  /** Whether another statement has locked the row, so that claims skip it. */
   isLocked: boolean
 }
 
@@ -83,7 +83,7 @@ export interface StoredMember {
   readonly session: StoredSession
   readonly deliveries: StoredDelivery[]
   lastEnvelopeId: EnvelopeId
-  /** Counts changes of the mark, in place of its `ctid`. */
+  /** Counts changes to the mark; takes the place of its `ctid`. */
   markMoves: number
   isRevoked: boolean
   isPool: boolean
@@ -98,7 +98,7 @@ export interface StoredPool {
 export interface LedgerRow {
   readonly entries: readonly { readonly key: string; readonly ref: DeliveryRef; readonly envelope: Uint8Array }[]
   keepUntilMs: Millis
-  /** Orders rows of the same time by the order in which they were written. */
+  /** Orders rows with the same time by the order in which they were written. */
   writtenNo: number
 }
 
@@ -117,7 +117,7 @@ interface StoredSpace {
 
 export const ledgerKey = (sender: PeerNo, envelopeId: EnvelopeId): string => `${sender} ${envelopeId}`
 
-/** The number of removed rows that are remembered: a statement overlaps with few others. */
+/** The number of removed rows that are remembered. It is small, because a statement overlaps with few others. */
 const REMOVED_MAX = 256
 
 /** The database that several shards share. `clock` is the database clock. */
@@ -150,7 +150,7 @@ export class MemoryDatabase {
     this.meshes.set(meshId, { ...tables, ledger: new Set(), ledgerByKey: new Map() })
   }
 
-  /** `peer`: the number of the peer; default: the next free one. */
+  /** `peer` is the peer's number, by default the next free one. */
   addMember(meshId: MeshId, binding: KeyBindingEntry, peer = (this.lastPeer + 1) as PeerNo): PeerNo {
     const mesh = this.meshes.get(meshId)
     assert(mesh && !mesh.byKey.has(binding.peer) && !mesh.members.has(peer), 'a member is added once, to a mesh')
@@ -180,7 +180,7 @@ export class MemoryDatabase {
     return pool
   }
 
-  /** Creates or changes a space. Without `members`, it keeps messages of all members of the mesh. */
+  /** Creates or changes a space. Without `members`, the space keeps messages from all members of the mesh. */
   setSpace(meshId: MeshId, spaceId: SpaceId, space: Omit<StoredSpace, 'events'> & { keepsMessages: boolean }): void {
     const { keepsMessages, members } = space
     const events = this.eventsOf(meshId, spaceId) ?? []
@@ -243,7 +243,7 @@ export class MemoryDatabase {
     return this.deadLetters.some(isIt) || this.delayed.some(isIt)
   }
 
-  /** All queued deliveries, in the order of the primary key. */
+  /** Returns all queued deliveries in primary-key order. */
   *deliveries(): Iterable<StoredDelivery> {
     for (const [, mesh] of sorted(this.meshes)) for (const [, member] of sorted(mesh.members)) yield* member.deliveries
   }
@@ -309,7 +309,7 @@ export class MemoryDatabase {
     }
   }
 
-  /** Deletes bodies that nothing refers to. */
+  /** Deletes bodies without references. */
   sweepBodies(youngerMs: Millis): void {
     const named = new Set<string>()
     for (const row of [...this.deliveries(), ...this.deadLetters, ...this.delayed])
@@ -339,7 +339,7 @@ export class MemoryDatabase {
     if (this.removed.length > REMOVED_MAX) this.removed.shift()
   }
 
-  /** Returns removed rows that a statement with a snapshot of this version still sees, but can't change. */
+  /** Returns removed rows that a statement with a snapshot of this version still sees but can't change. */
   removedSince(version: number, { meshId, peer }: StoredMember): StoredDelivery[] {
     const isOfPeer = ({ row }: { row: StoredDelivery }) => row.meshId === meshId && row.recipient === peer
     return this.removed.filter((one) => one.version > version && isOfPeer(one)).map(({ row }) => row)
@@ -349,7 +349,7 @@ export class MemoryDatabase {
 /** The binding of a pool, which has no provable key. */
 const NO_BINDING = { boxKey: new Uint8Array(32), boxEpoch: 0, notAfterMs: 0, signature: new Uint8Array(64) }
 
-/** Whether `a` follows `b` in the order of the queue's primary key. */
+/** Returns whether `a` follows `b` in the queue's primary-key order. */
 export function isBehind(a: DeliveryRef, b: DeliveryRef): boolean {
   if (a.meshId !== b.meshId) return a.meshId > b.meshId
   if (a.recipient !== b.recipient) return a.recipient > b.recipient
@@ -375,7 +375,7 @@ export interface StoredMessage {
   readonly body: Uint8Array
 }
 
-/** The statement `RECORD_MESSAGES`. */
+/** Implements the statement `RECORD_MESSAGES`. */
 export function keepMessages(store: MemoryDatabase, appends: readonly Append[]): void {
   const messages = recordedMessagesOf(appends)
   if (messages.length === 0) return
@@ -395,7 +395,7 @@ export function keepMessages(store: MemoryDatabase, appends: readonly Append[]):
   }
 }
 
-/** The statement `CHECK_SESSIONS` for one session. */
+/** Implements the statement `CHECK_SESSIONS` for one session. */
 export function sessionStatusIn(
   store: MemoryDatabase,
   shard: ShardId,
@@ -413,7 +413,7 @@ export function outcomeOfResend({ ref, envelope }: LedgerRow['entries'][number],
   return { status: isSame ? 'duplicate' : 'id_reused' }
 }
 
-/** A changed mark has another `ctid`, as in Postgres. */
+/** Gives a changed mark another `ctid`, as Postgres does. */
 const placeOf = ({ markMoves }: StoredMember): string => String(markMoves)
 export const markOf = (member: StoredMember): SenderMark => ({
   envelopeId: member.lastEnvelopeId,

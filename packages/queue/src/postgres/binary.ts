@@ -1,6 +1,6 @@
 /**
- * Values as Postgres reads and writes them: arrays, rows of a `COPY`, and rows of a result. Postgres parses binary arrays
- * three times as fast as text, and needs no hex. Integers are big-endian.
+ * Encodes and decodes Postgres' binary formats: arrays, rows of a `COPY`, and rows of a result. Postgres parses binary
+ * arrays three times as fast as text arrays, and they need no hex. Integers are big-endian.
  */
 import { arrayLiteral } from '@sealpost/pg'
 import type { Delivery, DeliveryRef } from '@sealpost/protocol'
@@ -11,9 +11,9 @@ const ELEMENT = { int2: 21, int4: 23, int8: 20, tid: 27, uuid: 2950 } as const
 
 export const int2s = (values: readonly number[]): Uint8Array => array('int2', 2, values, putInt2)
 export const int4s = (values: readonly number[]): Uint8Array => array('int4', 4, values, putInt4)
-/** Safe integers. */
+/** Writes safe integers as an array. */
 export const int8s = (values: readonly number[]): Uint8Array => array('int8', 8, values, putInt8)
-/** 32 hex digits each. */
+/** Writes an array of `uuid` from ids of 32 hex digits. */
 export const uuids = (values: readonly string[]): Uint8Array => array('uuid', 16, values, putUuid)
 
 /** Writes bytes from front to back into a reused buffer that grows as needed. */
@@ -29,7 +29,7 @@ export class BinaryWriter {
     return written
   }
 
-  /** Starts over, for several parts of one request; `cut` returns each. */
+  /** Starts a request of several parts; `cut` returns each part. */
   begin(): void {
     this.at = 0
     this.cutAt = 0
@@ -52,7 +52,7 @@ export class BinaryWriter {
     this.at += value.length
   }
 
-  /** Columns of a row: their length, then their bytes. */
+  /** Writes the columns of a row: for each its length, then its bytes. */
   int2(value: number): void {
     this.int32(2)
     this.int16(value)
@@ -74,7 +74,7 @@ export class BinaryWriter {
     this.int32(8)
     this.at = this.room(8).writeDoubleBE(value, this.at)
   }
-  /** A `tid` in its text form: '(3,14)'. */
+  /** Writes a `tid` from its text form, such as '(3,14)'. */
   tid(text: string): void {
     const comma = text.indexOf(',')
     this.int32(6)
@@ -90,7 +90,7 @@ export class BinaryWriter {
     putUuid(this.room(16), hex, this.at)
     this.at += 16
   }
-  /** Milliseconds since 1970, a `timestamptz`. */
+  /** Writes a `timestamptz` from milliseconds since 1970. */
   instant(ms: number): void {
     this.int8(Math.round((ms - EPOCH_2000_MS) * 1000))
   }
@@ -101,7 +101,7 @@ export class BinaryWriter {
   null(): void {
     this.int32(-1)
   }
-  /** An array; `write` writes each item as a column. */
+  /** Writes an array; `write` writes each item as a column. */
   array<T>(type: keyof typeof ELEMENT, items: readonly T[], write: (item: T) => void): void {
     const lengthAt = this.at
     this.int32(0)
@@ -169,9 +169,9 @@ function putUuid(into: Buffer, hex: string, at: number): void {
 }
 
 /**
- * Reads the messages of a binary result, and the columns of each row in order; it skips unread columns. A message is a byte
- * for the kind, an int32 that counts itself, the number of columns as an int16, then each column's length (-1: null) and
- * bytes.
+ * Reads the messages of a binary result, and the columns of each row in order; skips unread columns. A message contains
+ * a byte for its kind, an int32 length that includes itself, the number of columns as an int16, and for each column its
+ * length (-1 for null) and its bytes.
  */
 export class RowReader {
   private readonly rows: Buffer
@@ -191,19 +191,19 @@ export class RowReader {
     return true
   }
 
-  /** A column that is not null. */
+  /** Reads a column that is not null. */
   int2(): number {
     return this.rows.readInt16BE(this.column() - 2)
   }
   int4(): number {
     return this.rows.readInt32BE(this.column() - 4)
   }
-  /** A safe integer. */
+  /** Reads a safe integer. */
   int8(): number {
     const end = this.column()
     return this.rows.readInt32BE(end - 8) * 0x100000000 + this.rows.readUInt32BE(end - 4)
   }
-  /** A `timestamptz`. */
+  /** Reads a `timestamptz`. */
   ms(): number {
     return Math.floor(this.int8() / 1000) + EPOCH_2000_MS
   }
@@ -222,7 +222,7 @@ export class RowReader {
     const end = this.column()
     return end < from ? null : this.rows[from] === 1
   }
-  /** A view of the rows' buffer. */
+  /** Returns a view of the rows' buffer. */
   bytes(): Uint8Array | null {
     const from = this.at + 4
     const end = this.column()
@@ -252,10 +252,10 @@ export function readDelivery(row: RowReader, attempt: number): Delivery {
   }
 }
 
-/** An array of numbers or hex ids in text form, without quotes. */
+/** Formats an array of numbers or hex ids as text, without quotes. */
 export const arrayOf = (items: readonly (string | number | bigint | boolean)[]): string => `{${items.join()}}`
 
-/** The values of `DELIVERIES`, as text. */
+/** Returns the values of `DELIVERIES` as text. */
 export const keysOf = (deliveries: readonly DeliveryRef[]) => ({
   meshes: arrayOf(deliveries.map(({ meshId }) => meshId)),
   recipients: arrayOf(deliveries.map(({ recipient }) => recipient)),
@@ -263,7 +263,7 @@ export const keysOf = (deliveries: readonly DeliveryRef[]) => ({
   ids: arrayOf(deliveries.map(({ id }) => id)),
 })
 
-/** The values of `HELD`, as text. */
+/** Returns the values of `HELD` as text. */
 export const heldBy = (all: readonly { delivery: DeliveryRef; epoch: number }[]) => ({
   ...keysOf(all.map(({ delivery }) => delivery)),
   epochs: arrayOf(all.map(({ epoch }) => epoch)),

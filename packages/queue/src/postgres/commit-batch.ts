@@ -8,9 +8,9 @@ import type { EnvelopeId, MeshId, Millis, PeerNo } from '@sealpost/std'
 export interface Party {
   readonly meshId: MeshId
   readonly peer: PeerNo
-  /** The positions of its appends in the batch, as a sender. */
+  /** As a sender: the positions of its appends in the batch. */
   sent: readonly number[]
-  /** Whether its envelope ids ascend from its high-water mark. */
+  /** Whether the party's envelope ids ascend from its high-water mark. */
   isCertainlyNew: boolean
   lastId: EnvelopeId
   /**
@@ -18,7 +18,7 @@ export interface Party {
    * and without a lease, including repetitions.
    */
   insertLeaseEpoch: number
-  /** The lowest floor among its appends with a lease. */
+  /** The lowest floor among the appends to it that have a lease. */
   insertLeaseFloor: number
   leasedFrom: readonly PeerNo[]
   plainFrom: readonly PeerNo[]
@@ -60,7 +60,7 @@ export class Parties {
     return party
   }
 
-  /** Adds the append at this position of the batch to its sender. */
+  /** Adds the position of this append in the batch to its sender. */
   sent(meshId: MeshId, sender: PeerNo, place: number): Party {
     const party = this.find(meshId, sender)
     if (party.sent.length === 0) this.senders.push(party)
@@ -125,14 +125,14 @@ export function certainOf(appends: readonly Append[], marks: Marks): CertainBatc
   return { appends: certain, parties: senders, hasBodies }
 }
 
-/** Up to this number of appends of different senders cost less as one statement each (docs/adr/0003-copy.md). */
+/** Up to this number of appends from different senders cost less as one statement each (docs/adr/0003-copy.md). */
 const SINGLY_MAX = 6
 
-/** Whether each append of the batch gets its own statement, so that one in doubt does not affect the others. */
+/** Whether each append of the batch gets its own statement, so that an append in doubt does not affect the others. */
 export const isStoredSingly = ({ appends, parties, hasBodies }: CertainBatch): boolean =>
   appends.length <= SINGLY_MAX && !hasBodies && parties.sortedSenders().length === appends.length
 
-/** Detects different bodies under one id. The first counts, and the checked commit knows its length. */
+/** Detects different bodies under one id. The first body counts, and the checked commit knows its length. */
 class Alikes {
   private readonly lengths = new Map<string, number>()
   /** Envelopes of a broadcast are consecutive and share one body object. */
@@ -150,7 +150,7 @@ class Alikes {
   }
 }
 
-/** Admits the append's lease on insert, unless an earlier append of the same sender to the recipient has none. */
+/** Admits the append's lease on insert, unless an earlier append from the same sender to the recipient has no lease. */
 export function admitInsertLease(recipient: Party, { insertLeaseEpoch, insertLeaseFloor, sender }: Append): boolean {
   if (recipient.insertLeaseEpoch === 0) recipient.insertLeaseEpoch = insertLeaseEpoch
   const isAdmitted =
@@ -203,12 +203,14 @@ export function recordedMessagesOf(appends: readonly Append[]): RecordedMessage[
 
 const bodyKeyOf = (meshId: MeshId, sender: PeerNo, { bodyId }: SharedBody): string => `${meshId} ${sender} ${bodyId}`
 
-/** Returns the 48-bit timestamp of a UUID v7 in steps of 1,024 ms. Ids of other kinds have such bits, too. */
+/**
+ * Returns the 48-bit timestamp of a UUID v7 in steps of 1,024 ms. For an id of another kind, it reads the same bits.
+ */
 export const secondOf = (id: EnvelopeId): number => Math.floor(Number.parseInt(id.slice(0, 12), 16) / 1024)
 
 /**
- * Distinguishes a resend from another envelope under the same id. The hash need not be cryptographic: a sender that makes
- * two envelopes collide only loses its own second one. Recipient and priority are the seed.
+ * Distinguishes a resend from another envelope under the same id. The hash need not be cryptographic: a sender that
+ * makes two envelopes collide loses only its own second envelope. Recipient and priority form the seed.
  */
 export const fingerprintOf = ({ envelope, recipient, priority }: Append): bigint =>
   BigInt.asIntN(64, Bun.hash.xxHash3(envelope, BigInt(recipient * 4 + priority)))
@@ -234,8 +236,8 @@ export interface StatementOutcomes {
 export const PENDING: StatementOutcome = { status: 'pending' }
 
 /**
- * Returns the outcomes of the optimistic statement for the whole batch. `stored`: those of the appends it took; `null` if
- * it changed nothing.
+ * Returns the outcomes of the optimistic statement for the whole batch. `stored` contains the outcomes of the appends
+ * that the statement stored, or is `null` if it changed nothing.
  */
 export function outcomesAfter(
   appends: readonly Append[],
@@ -247,7 +249,8 @@ export function outcomesAfter(
 }
 
 /**
- * Returns the appends for the checked statement. Of several with one id, only the first: its outcome decides the others.
+ * Returns the appends for the checked statement: of several appends with one id only the first, whose outcome also
+ * applies to the others.
  */
 export function pendingOf(appends: readonly Append[], { outcomes }: StatementOutcomes): Append[] {
   const seen = new Set<string>()

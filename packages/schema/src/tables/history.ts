@@ -1,6 +1,6 @@
 /**
- * State and history. A writer locks the row of the space first and takes its sequence numbers there, which puts all
- * changes of a space into one order. Quotas use the counters in that row.
+ * State and history. A writer first locks the space's row and takes its sequence numbers from that row, so all changes
+ * in a space have one order. Quotas use the counters in the space's row.
  */
 import { sql } from 'drizzle-orm'
 import {
@@ -18,32 +18,35 @@ import {
 import { bytea, count, instant } from '../drizzle.ts'
 import { member } from './members.ts'
 
-/** Containers of entries and history: one of the mesh (with the mesh's id), and one per group (with the group's id). */
+/**
+ * Containers of entries and history: one space for the mesh, with the mesh's id, and one for each group, with the
+ * group's id.
+ */
 export const space = pgTable(
   'space',
   {
     meshId: uuid('mesh_id').notNull(),
     spaceId: uuid('space_id').notNull(),
     owner: integer('owner').notNull(),
-    /** The epoch of the statement. Only grows. */
+    /** The epoch of the statement, which only increases. */
     epoch: integer('epoch').notNull(),
-    /** Signed by the owner; the next four columns repeat its content. */
+    /** The statement that the owner signed; the next four columns repeat its content. */
     statement: bytea('statement').notNull(),
     historyFor: text('history_for', { enum: ['none', 'joined', 'all'] }).notNull(),
     keepsMessages: boolean('keeps_messages').notNull(),
     keepSeconds: integer('keep_seconds').notNull(),
     keepBytes: count('keep_bytes').notNull(),
-    /** The time since which events are recorded; null: events are not recorded. */
+    /** The time from which events are recorded; null if events are not recorded. */
     keptSince: instant('kept_since'),
-    /** The epoch of the newest granted space key; 0 without one. */
+    /** The epoch of the newest granted space key; 0 if there is none. */
     keyEpoch: integer('key_epoch').notNull().default(0),
-    /** The number of the newest event. Negative while the mesh is frozen, like the epoch of a session. */
+    /** The number of the newest event. It is negative while the mesh is frozen, as are the epochs of its sessions. */
     lastSeq: count('last_seq').notNull().default(0),
     lastAt: instant('last_at'),
-    /** The number of current entries, including deleted ones, and their size. */
+    /** The number of current entries, including deleted entries, and their total size. */
     entries: integer('entries').notNull().default(0),
     entryBytes: count('entry_bytes').notNull().default(0),
-    /** The size of records and bodies of all retained events. */
+    /** The total size of the records and bodies of all retained events. */
     historyBytes: count('history_bytes').notNull().default(0),
   },
   (t) => [
@@ -52,7 +55,7 @@ export const space = pgTable(
   ],
 )
 
-/** Space keys, each of one epoch and sealed to one member. */
+/** Space keys, each for one epoch and sealed to one member. */
 export const spaceGrant = pgTable(
   'space_grant',
   {
@@ -72,7 +75,7 @@ export const spaceGrant = pgTable(
   ],
 )
 
-/** The current entry of each key. A deleted entry stays, because its revisions continue. */
+/** The current entry of each key. The row of a deleted entry stays, because its revision numbers continue. */
 export const stateEntry = pgTable(
   'state_entry',
   {
@@ -85,35 +88,38 @@ export const stateEntry = pgTable(
     author: integer('author').notNull(),
     isDeleted: boolean('is_deleted').notNull(),
     entry: bytea('entry').notNull(),
-    /** The hash of the entry, which the next one must name as its predecessor. */
+    /** The hash of the entry, which the next entry of this key must name as its predecessor. */
     hash: bytea('hash').notNull(),
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.spaceId, t.keyHash] }),
-    // Changes since a number, in order: for a reader that catches up or resumes.
+    // Finds the changes since a sequence number in order, for a reader that catches up or resumes.
     index('state_entry_seq').on(t.meshId, t.spaceId, t.seq),
   ],
 )
 
-/** Every change of an entry and every retained message, one partition per day. Partitions are dropped whole. */
+/** Every change of an entry and every retained message, in one partition per day. Whole partitions are dropped. */
 export const historyEvent = pgTable(
   'history_event',
   {
     meshId: uuid('mesh_id').notNull(),
     spaceId: uuid('space_id').notNull(),
-    /** Counts from 1 without gaps, in the order of commits and of `at`. */
+    /** Counts from 1 without gaps, in commit order, which is also the order of `at`. */
     seq: count('seq').notNull(),
     at: instant('at').notNull(),
     /** 1: entry set, 2: entry deleted, 3: message. */
     kind: smallint('kind').notNull(),
-    /** Set for an entry. */
+    /** Set only for an entry. */
     keyHash: bytea('key_hash'),
-    /** For an entry: the previous event of its key, which a state omits; null for the first one. */
+    /**
+     * For an entry, the previous event of its key, which this event supersedes in a state; null for the first event of
+     * the key.
+     */
     formerSeq: count('former_seq'),
     author: integer('author').notNull(),
-    /** The entry, or the key of a message's body. */
+    /** The entry, or the key that opens a message's body. */
     record: bytea('record').notNull(),
-    /** Set for a message. */
+    /** Set only for a message. */
     bodyId: bytea('body_id'),
     body: bytea('body'),
   },
@@ -124,25 +130,25 @@ export const historyEvent = pgTable(
   ],
 )
 
-/** The entries of a space at one time; complete once `done_at` is set. */
+/** The entries of a space at one time. A snapshot is complete once `done_at` is set. */
 export const snapshot = pgTable(
   'snapshot',
   {
     meshId: uuid('mesh_id').notNull(),
     spaceId: uuid('space_id').notNull(),
-    /** The last event that it includes. */
+    /** The last event that the snapshot includes. */
     seq: count('seq').notNull(),
     at: instant('at').notNull(),
     entries: integer('entries').notNull().default(0),
     bytes: count('bytes').notNull().default(0),
     doneAt: instant('done_at'),
-    /** The seq of the last entry that was written so far. */
+    /** The seq of the last entry that has been written to the snapshot so far. */
     progress: count('progress').notNull().default(0),
   },
   (t) => [primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] })],
 )
 
-/** The rows are written in the order of the primary key, so that a replay reads the pages sequentially. */
+/** Rows are written in primary-key order, so that a replay reads the pages sequentially. */
 export const snapshotEntry = pgTable(
   'snapshot_entry',
   {
@@ -166,18 +172,18 @@ export const snapshotEntry = pgTable(
 
 /** Attachments: sealed files next to the envelopes that refer to them. Chunks may be in an S3 store instead. */
 
-/** Sealed files. Their names, types and keys are inside envelopes, unknown to the broker. */
+/** Sealed files. Their names, types and keys travel inside envelopes, so the broker doesn't know them. */
 export const attachment = pgTable(
   'attachment',
   {
     meshId: uuid('mesh_id').notNull(),
-    /** Chosen by the owner, which makes creation idempotent. */
+    /** Chosen by the owner, so that creation is idempotent. */
     attachmentId: uuid('attachment_id').notNull(),
     owner: integer('owner').notNull(),
-    /** The peers who may download it; null for a group, whose current members may. */
+    /** The peers that may download the file; null for a group, whose current members may download it. */
     recipients: integer('recipients').array(),
     groupId: uuid('group_id'),
-    /** The size of all sealed chunks, and of each but the last. */
+    /** The total size of all sealed chunks, and the size of each chunk except the last. */
     bytes: bigint('bytes', { mode: 'number' }).notNull(),
     chunkBytes: integer('chunk_bytes').notNull(),
     store: text('store', { enum: ['postgres', 's3'] }).notNull(),
@@ -187,7 +193,10 @@ export const attachment = pgTable(
     keepSeconds: integer('keep_seconds').notNull(),
     createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
     completedAt: instant('completed_at'),
-    /** The time when the file becomes invisible; a sweep deletes it later. Before completion, the upload's deadline. */
+    /**
+     * The time when the file becomes invisible; a sweep deletes it later. Until the upload is complete, this is the
+     * upload's deadline.
+     */
     expiresAt: instant('expires_at').notNull(),
   },
   (t) => [
@@ -206,12 +215,12 @@ export const attachmentChunk = pgTable(
     chunkNo: integer('chunk_no').notNull(),
     /** BLAKE2b-256 of the sealed bytes. */
     hash: bytea('hash').notNull(),
-    /** Null: the S3 store has it. */
+    /** Null if the chunk is in the S3 store. */
     content: bytea('content'),
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.attachmentId, t.chunkNo] }),
-    // No cascade: a file is deleted in steps, and no chunk may be added afterwards.
+    // The reference does not cascade, because a file is deleted in steps and no chunk may be added afterwards.
     foreignKey({
       name: 'attachment_chunk_of',
       columns: [t.meshId, t.attachmentId],

@@ -1,9 +1,9 @@
 /**
- * Meshes, their members, and what members have signed. Every primary key and index begins with `mesh_id`: a mesh is the
- * unit that moves, is deleted, and can be distributed over servers.
+ * Meshes, their members, and the statements that members have signed. Every primary key and index begins with
+ * `mesh_id`: a mesh is the unit that can be moved, deleted and distributed over servers.
  *
- * Inside a mesh a peer is known by `peer_no`, a small integer: the hot tables repeat it for every delivery, and four
- * bytes instead of a 32-byte key make rows and index entries smaller. It never leaves the server.
+ * Inside a mesh, `peer_no` identifies a peer. The hot tables repeat this number for every delivery, and its four bytes
+ * make rows and index entries smaller than a 32-byte key would. The number never leaves the server.
  */
 import { sql } from 'drizzle-orm'
 import {
@@ -25,17 +25,20 @@ export const mesh = pgTable('mesh', {
   meshId: uuid('mesh_id').primaryKey(),
   name: text('name').notNull(),
   createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
-  /** The time since which this cell refuses changes: the mesh is moving from or to another cell, or is there. */
+  /**
+   * The time from which this cell refuses changes, because the mesh is moving from or to another cell, or lives in
+   * another cell.
+   */
   frozenAt: instant('frozen_at'),
   /** The other cell where the mesh is located. */
   movedTo: text('moved_to'),
-  /** The incarnation that the mesh brought from another cell. Its peers still see it, */
+  /** The incarnation that the mesh brought from another cell. The mesh's peers still see this incarnation, */
   lineage: uuid('lineage'),
   /** while this cell has the incarnation that it had when the mesh arrived. */
   lineageIn: uuid('lineage_in'),
 })
 
-/** The members of a mesh: an ed25519 key, and the box key that it vouches for with a signed key binding. */
+/** The members of a mesh. Each has an ed25519 key, which vouches for the member's box key in a signed key binding. */
 export const member = pgTable(
   'member',
   {
@@ -50,29 +53,35 @@ export const member = pgTable(
     bindingSignature: bytea('binding_signature').notNull(),
     createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
     revokedAt: instant('revoked_at'),
-    /** A member that an operator enrolled may have none. */
+    /** Null is possible for a member that an operator enrolled. */
     name: text('name'),
     role: text('role', { enum: ['member', 'admin'] })
       .notNull()
       .default('member'),
-    /** The invite that enrolled it; makes a repeated enrolment idempotent. */
+    /** The invite that enrolled the member, so that a repeated enrolment is idempotent. */
     inviteId: uuid('invite_id'),
-    /** From whom it accepts mail; `consent` lists peers. */
+    /** The policy about which peers the member accepts mail from; the table `consent` lists exceptions. */
     consentPolicy: text('consent_policy', { enum: ['open', 'contacts'] })
       .notNull()
       .default('open'),
-    /** Whether the row represents a pool, see `pool`. Its key is the pool's id; its box key and binding are zeros. */
+    /**
+     * Whether the row represents a pool (see `pool`). The key of a pool's row is the pool's id; the box key and the
+     * binding are zeros.
+     */
     isPool: boolean('is_pool').notNull().default(false),
-    /** Grows with each change, so that readers recognize outdated data. */
+    /** Increases with each change, so that readers recognize outdated data. */
     consentVersion: integer('consent_version').notNull().default(0),
-    /** For a device: the user that vouches for it, and until when. `device` has the statement. */
+    /**
+     * For a device, the user that vouches for it, and the time until which the user does. The table `device` has the
+     * statement.
+     */
     person: integer('person'),
     vouchedUntil: instant('vouched_until'),
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.peerNo] }),
-    // Partial indexes, so that a search by number never uses them, which on an empty table look as good as the primary
-    // key.
+    // The indexes are partial, so that a search by number never uses them. On an empty table, a full index would look
+    // as good to the planner as the primary key.
     uniqueIndex('member_peer_key').on(t.meshId, t.peerKey).where(sql`${t.peerKey} is not null`),
     // Names that differ only in case would be confused, so the index ignores case.
     uniqueIndex('member_name').on(t.meshId, sql`lower(${t.name})`).where(sql`${t.name} is not null`),
@@ -83,7 +92,7 @@ export const member = pgTable(
   ],
 )
 
-/** Devices of users. The row of a removed device stays, or its invite could be used again. */
+/** Devices of users. The row of a removed device stays, because otherwise its invite could be used again. */
 export const device = pgTable(
   'device',
   {
@@ -122,7 +131,7 @@ export const formerIdentity = pgTable(
   ],
 )
 
-/** Key bindings from before a rotation; they open what was sealed under them. */
+/** Key bindings from before a rotation. They open messages that were sealed under them. */
 export const formerBinding = pgTable(
   'former_binding',
   {
@@ -132,7 +141,7 @@ export const formerBinding = pgTable(
     boxKey: bytea('box_key').notNull(),
     bindingNotAfterMs: bigint('binding_not_after_ms', { mode: 'number' }).notNull(),
     bindingSignature: bytea('binding_signature').notNull(),
-    /** The identity key that signed it; null for the current one. */
+    /** The identity key that signed the binding; null if it is the current identity key. */
     peerKey: bytea('peer_key'),
     retiredAt: instant('retired_at').notNull().default(sql`clock_timestamp()`),
   },
@@ -142,7 +151,7 @@ export const formerBinding = pgTable(
   ],
 )
 
-/** The peers that a peer allows or blocks, by number, so that an entry survives a key rotation. */
+/** The peers that a peer allows or blocks, by number, so that entries survive a key rotation. */
 export const consent = pgTable(
   'consent',
   {
@@ -158,14 +167,16 @@ export const consent = pgTable(
   ],
 )
 
-/** The newest signed statement of each group. The other columns repeat what searches need. */
+/**
+ * The newest signed statement of each group. The other columns repeat the parts of the statement that searches need.
+ */
 export const peerGroup = pgTable(
   'peer_group',
   {
     meshId: uuid('mesh_id').notNull(),
     groupId: uuid('group_id').notNull(),
     owner: integer('owner').notNull(),
-    /** Only grows. The highest value ends the group. */
+    /** Only increases. The highest value ends the group. */
     epoch: integer('epoch').notNull(),
     statement: bytea('statement').notNull(),
     /** Null while the group exists. */
@@ -177,16 +188,16 @@ export const peerGroup = pgTable(
   ],
 )
 
-/** The newest signed statement of each pool: a recipient each of whose deliveries goes to one member. */
+/** The newest signed statement of each pool. A pool is a recipient; each of its deliveries goes to one member. */
 export const pool = pgTable(
   'pool',
   {
     meshId: uuid('mesh_id').notNull(),
     peerNo: integer('peer_no').notNull(),
     owner: integer('owner').notNull(),
-    /** Only grows. */
+    /** Only increases. */
     epoch: integer('epoch').notNull(),
-    /** Numbers of members, in one array so that they change together. */
+    /** The members' numbers, in one array so that they change together. */
     members: integer('members').array().notNull(),
     statement: bytea('statement').notNull(),
   },
@@ -198,8 +209,8 @@ export const pool = pgTable(
 )
 
 /**
- * Invites, from the first use or revocation on: members create invites without the broker, which stores only a hash. An
- * invite that was revoked before its first use has only an id.
+ * Invites that were used or revoked. Members create invites without the broker, which stores only a hash. The row of an
+ * invite that was revoked before its first use has only the id.
  */
 export const invite = pgTable(
   'invite',
@@ -208,7 +219,7 @@ export const invite = pgTable(
       .notNull()
       .references(() => mesh.meshId),
     inviteId: uuid('invite_id').notNull(),
-    /** BLAKE2b-256 of the invite; no other invite may use its id. */
+    /** BLAKE2b-256 of the invite, so that no other invite can use the same id. */
     hash: bytea('hash'),
     /** The admin who signed it; null for an operator's invite, and while only the revocation is known. */
     issuer: integer('issuer'),
@@ -224,8 +235,8 @@ export const invite = pgTable(
 )
 
 /**
- * Access tokens for HTTP, which replace a handshake per request. Only hashes are stored, so that a copy of the table is
- * useless.
+ * Access tokens for HTTP, which make a handshake per request unnecessary. Only hashes are stored, so that a copy of the
+ * table is useless.
  */
 export const accessToken = pgTable(
   'access_token',

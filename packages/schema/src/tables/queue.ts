@@ -16,8 +16,8 @@ import { bytea, instant } from '../drizzle.ts'
 import { member } from './members.ts'
 
 /**
- * The shard that serves each member, one row per member. The epoch only grows. A claim locks this row, never single
- * deliveries, and a lease of an older epoch is void.
+ * The shard that serves each member, one row per member. The epoch only increases. A claim locks this row, never single
+ * deliveries. A lease from an older epoch is void.
  */
 export const session = pgTable(
   'session',
@@ -38,7 +38,7 @@ export const session = pgTable(
 
 /**
  * One row per delivery, until it is settled, expires or becomes a dead letter. The primary key is the order in which a
- * recipient's deliveries are claimed. No index contains a lease column, so that a claim is a heap-only update.
+ * recipient's deliveries are claimed. No index contains a lease column, so a claim is a heap-only update.
  */
 export const messageQueue = pgTable(
   'message_queue',
@@ -53,21 +53,25 @@ export const messageQueue = pgTable(
     envelopeId: uuid('envelope_id').notNull(),
     enqueuedAt: instant('enqueued_at').notNull().default(sql`now()`),
     expiresAt: instant('expires_at').notNull(),
-    /** The epoch of the session that leases the delivery; null while it waits. */
+    /** The epoch of the session that leases the delivery; null while the delivery waits. */
     leaseEpoch: bigint('lease_epoch', { mode: 'number' }),
     leaseUntil: instant('lease_until'),
     /** For a pool: the member that leases the delivery; `lease_epoch` is then the `opened_epoch` of its session. */
     leaseHolder: integer('lease_holder'),
     firstStrikeAt: instant('first_strike_at'),
     strikes: smallint('strikes').notNull().default(0),
-    /** Options of the sender, or the mark of a receipt; null for most. Decoded by `packages/protocol/src/terms.ts`. */
+    /**
+     * The sender's options, or the mark of a receipt; null for most deliveries. Decoded by
+     * `packages/protocol/src/terms.ts`.
+     */
     terms: bytea('terms'),
-    /** For a broadcast: its body in `shared_body`, and the length of that body. */
+    /** For a broadcast, the id of its body in `shared_body` and the length of that body. */
     bodyId: bytea('body_id'),
     bodyBytes: integer('body_bytes'),
     envelope: bytea('envelope').notNull(),
   },
-  // No check constraints: Postgres prepares them for every statement, which is 6 % of a small commit.
+  // The table has no check constraints, because Postgres prepares them for every statement, which takes 6 % of a small
+  // commit's time.
   (t) => [
     primaryKey({ columns: [t.meshId, t.recipient, t.priority, t.id] }),
     index('message_queue_body').on(t.meshId, t.sender, t.bodyId).where(sql`${t.bodyId} is not null`),
@@ -83,17 +87,17 @@ export const sharedBody = pgTable(
   {
     meshId: uuid('mesh_id').notNull(),
     sender: integer('sender').notNull(),
-    /** Chosen by the sender; a bad choice affects only the sender's own mail. */
+    /** Chosen by the sender; a colliding id affects only the sender's own mail. */
     bodyId: bytea('body_id').notNull(),
     storedAt: instant('stored_at').notNull().default(sql`now()`),
-    /** In a pool: the members for whom the envelope has a box. */
+    /** For a pool, the members for whom the envelope has a box. */
     readers: integer('readers').array(),
     bytes: bytea('bytes').notNull(),
   },
   (t) => [primaryKey({ columns: [t.meshId, t.sender, t.bodyId] })],
 )
 
-/** Deliveries that are not due yet, stored where no claim sees them. */
+/** Deliveries that are not due yet, stored in a separate table that no claim reads. */
 export const delayedDelivery = pgTable(
   'delayed_delivery',
   {
@@ -119,18 +123,18 @@ export const delayedDelivery = pgTable(
 )
 
 /**
- * Blocks of 2^16 delivery ids. A shard draws one whenever a session opens or a resend arrives, so that a sender's
- * messages through this shard get higher ids than all earlier ones through other shards. CACHE 1: a cached value would
- * be too low.
+ * Blocks of 2^16 delivery ids. A shard takes a block whenever a session opens or a resend arrives, so that a sender's
+ * messages through this shard get higher ids than all its earlier messages through other shards. The sequence has CACHE
+ * 1, because a cached value would be too low.
  */
 export const deliveryBlock = pgSequence('delivery_block', { cache: 1 })
 
-/** Ids of receipts; they start at 2^52. */
+/** Delivery ids of receipts, which start at 2^52. */
 export const receiptId = pgSequence('receipt_id', { cache: 1 })
 
 /**
- * The highest envelope id of each sender. Ids ascend with a sender's sends (UUID v7), so one above the mark is new
- * without a look into the ledger. The version lets a statement that did look detect a concurrent commit.
+ * The highest envelope id of each sender. Ids ascend with a sender's sends (UUID v7), so an id above the mark is new
+ * without a lookup in the ledger. With the version, a statement that read the ledger detects a concurrent commit.
  */
 export const senderMark = pgTable(
   'sender_mark',
@@ -141,17 +145,18 @@ export const senderMark = pgTable(
     lastEnvelopeId: uuid('last_envelope_id').notNull().default('00000000-0000-0000-0000-000000000000'),
   },
   (t) => [
-    // Not unique, although each member has exactly one. A unique index is checked whenever an updated row moves to another page, which
-    // walks all old versions of the row while a snapshot is held.
+    // The index is not unique, although each member has exactly one mark. Postgres checks a unique index whenever an
+    // updated row moves to another page, and this check walks all old versions of the row while a snapshot is held.
     index('sender_mark_sender').on(t.meshId, t.sender),
     foreignKey({ columns: [t.meshId, t.sender], foreignColumns: [member.meshId, member.peerNo] }),
   ],
 )
 
 /**
- * Accepted envelopes, so that a resend stays one message even after its delivery was settled (P5). A row holds the
- * envelopes that one commit accepted from one sender within one second of their ids: a row per envelope cost more than
- * the queue itself. A row is deleted when its time has passed and none of its deliveries is queued.
+ * Accepted envelopes, so that a resend is detected even after its delivery was settled (P5). A row contains the
+ * envelopes that one commit accepted from one sender and whose ids have the same second, because one row per envelope
+ * cost more than the queue itself. A row is deleted when its retention time has passed and none of its deliveries is
+ * queued.
  */
 export const dedupeLedger = pgTable(
   'dedupe_ledger',
@@ -175,7 +180,9 @@ export const dedupeLedger = pgTable(
   ],
 )
 
-/** Deliveries that left the queue unsettled, each with its reason (P2). The envelope of an expired one is not kept. */
+/**
+ * Deliveries that left the queue unsettled, each with its reason (P2). The envelope of an expired delivery is not kept.
+ */
 export const deadLetter = pgTable(
   'dead_letter',
   {
@@ -192,13 +199,13 @@ export const deadLetter = pgTable(
     reason: text('reason', { enum: ['expired', 'strikes', 'rejected'] }).notNull(),
     /** The recipient's text, if it rejected the delivery. */
     detail: text('detail'),
-    /** The time when the recipient was notified; it needs no notice of its own rejection. */
+    /** The time when the recipient was notified. A recipient is not notified of its own rejection. */
     toldAt: instant('told_at'),
     terms: bytea('terms'),
     bodyId: bytea('body_id'),
     bodyBytes: integer('body_bytes'),
     envelope: bytea('envelope'),
-    /** The size is for quotas, because the broker's role may not read the envelope. */
+    /** Quotas need the size in a column, because the broker's role may not read the envelope. */
     bytes: integer('bytes').generatedAlwaysAs(sql`coalesce(octet_length(envelope), 0) + coalesce(body_bytes, 0)`),
   },
   (t) => [

@@ -16,24 +16,24 @@ interface SendFacts {
   readonly from: PeerKey
   readonly to: PeerKey
   readonly priority: string
-  /** The message's index in its lane, from 0; null: delayed, without an order. */
+  /** The message's index in its lane, from 0; null for a delayed message, which has no order. */
   readonly place: number | null
   readonly wish: ReceiptWish
   readonly mayDie: boolean
   readonly mayBeRefused: boolean
-  /** The sender or recipient may be revoked, so the message's fate is undefined. */
+  /** Whether the sender or recipient may be revoked, so that the message's fate is undefined. */
   readonly isOfLeaver: boolean
   isAcked: boolean
-  /** The numbers of times that the application received and returned it. */
+  /** How often the application received the message, and how often it returned the message. */
   deliveries: number
   returned: number
   isSettled: boolean
   isRejected: boolean
-  /** The message had expired until the clock was set back, and was delivered after later ones. */
+  /** Whether the message had expired until the clock was set back, and was then delivered after later messages. */
   wasPassedBy: boolean
   death: Death | null
   isRefused: boolean
-  /** Its receipt arrived, or ended by failed attempts as any other delivery may. */
+  /** Whether the receipt of the message's end arrived, or became a dead letter after its failed attempts. */
   isEndReported: boolean
 }
 
@@ -52,7 +52,7 @@ export class Oracle {
   /** The database's clock went back: deliveries that had expired and were not swept are valid again. */
   hasClockGoneBack = false
   private isLeaverGone = false
-  /** `unreported`: sends whose senders wait for a report of their end. */
+  /** `unreported` contains the sends for which the sender still waits for a report of the end. */
   private readonly open = { unacked: 0, unsettled: 0, unreported: 0 }
   private readonly lanes = new Map<string, { sends: SendFacts[]; next: number }>()
   private readonly gaps = new Map<string, number>()
@@ -136,7 +136,7 @@ export class Oracle {
     )
   }
 
-  /** A claim takes the row; `cause` is what voided its previous lease. */
+  /** Records that a claim takes the row. `cause` is the event that voided the row's previous lease. */
   claimedAgain(row: StoredDelivery, cause: string | null): void {
     must(cause, 'P7', () => `claimed again without a cause: delivery ${row.id} to ${row.recipient}`)
     this.mark(`redelivery: ${cause}`)
@@ -158,7 +158,7 @@ export class Oracle {
     this.deliveredInTurn(send!, send!.place)
   }
 
-  /** Only a delivery that dies may be overtaken, and it must not be delivered afterwards. */
+  /** Only a delivery that dies may be overtaken, and a dead delivery must not be delivered afterwards. */
   private deliveredInTurn(send: SendFacts, place: number): void {
     const lane = this.laneOf(send)
     if (place < lane.next && send.mayDie && this.hasClockGoneBack) {
@@ -175,7 +175,9 @@ export class Oracle {
     lane.next = place + 1
   }
 
-  /** If the holder's session ended before the settle was committed, another member receives a settled delivery. */
+  /**
+   * If the holder's session ended before the settle was committed, another member receives a delivery that was settled.
+   */
   deliveredOfPool(meshId: MeshId, sender: PeerKey, no: number): void {
     const send = this.sends[no]
     must(send && isOfPool(send), 'P4', () => `delivered a message of a pool that was not sent to it (${no})`)
@@ -184,7 +186,7 @@ export class Oracle {
     if (send!.deliveries > 1) this.mark('pool: delivered again')
   }
 
-  /** A member receives a row; `cause` is what voided its holder's lease. */
+  /** Records that a member receives a row. `cause` is the event that voided the previous holder's lease. */
   dealtAgain(row: StoredDelivery, cause: string | null): void {
     must(cause, 'one holder', () => `delivery ${row.id} is dealt while a live session holds it`)
     this.mark(`pool: dealt again, ${cause}`)
@@ -194,7 +196,7 @@ export class Oracle {
     must(false, 'leavers', () => `delivery ${row.id} is still leased to a member that has left`)
   }
 
-  /** A delivery that died before its delivery leaves a gap. */
+  /** A message that died before it was delivered leaves a gap. */
   gap(meshId: MeshId, to: PeerKey, { sender, missing }: { sender: PeerKey; missing: number }): void {
     const line = `${meshId} ${sender} ${to}`
     const seen = (this.gaps.get(line) ?? 0) + missing
@@ -212,7 +214,10 @@ export class Oracle {
     must(isExcused, 'P6', () => `pushed to ${to.slice(-2)} before an earlier one of its stream`)
   }
 
-  /** A delivery became a dead letter; `isDue`: it had expired or had its failed attempts. */
+  /**
+   * Records that a delivery became a dead letter. `isDue` means that it had expired or reached the maximum of failed
+   * attempts.
+   */
   died(letter: { meshId: MeshId; sender: PeerKey; envelopeId: EnvelopeId; reason: Death }, isDue: boolean): void {
     const send = this.sendOf.get(`${letter.meshId} ${letter.sender} ${letter.envelopeId}`)
     must(send?.mayDie && isDue, 'P2', () => `given up too early (${letter.reason}): ${send && textOf(send)}`)
@@ -226,7 +231,10 @@ export class Oracle {
     must(send?.death, 'P2', () => `left the queue without a dead letter: ${send && textOf(send)}`)
   }
 
-  /** A receipt left the queue unsettled; `isDue`: it had its failed attempts. No report announces this end. */
+  /**
+   * Records that a receipt left the queue unsettled. `isDue` means that it had reached the maximum of failed attempts.
+   * Nothing reports this end.
+   */
   receiptDied(receipt: Receipt, isDue: boolean): void {
     const { meshId, to, envelopeId, event } = receipt
     const send = this.sendOf.get(`${meshId} ${to} ${envelopeId}`)
@@ -243,7 +251,7 @@ export class Oracle {
     }
   }
 
-  /** A delivery has waited for this long, although its recipient's session could accept it. */
+  /** Checks how long a delivery has waited although its recipient's session could accept it. */
   waits({ id, recipient }: StoredDelivery, { forMs, mostMs }: { forMs: Millis; mostMs: Millis }): void {
     must(forMs <= mostMs, 'P3', () => `delivery ${id} to ${recipient} waits for ${forMs} ms, and its session has room`)
   }
@@ -285,7 +293,10 @@ export class Oracle {
     must(false, 'revocation', () => 'the session of a revoked peer continues')
   }
 
-  /** A shard accepts a message that the recipient refuses by a consent that the shard has received. */
+  /**
+   * Checks that no shard accepts a message from a sender that the recipient blocks in a consent that the shard has
+   * received.
+   */
   unwelcome(): void {
     must(false, 'consent', () => 'taken from a sender that its recipient has blocked')
   }
@@ -306,7 +317,7 @@ export class Oracle {
     this.mark(`closed: ${code}`)
   }
 
-  /** In a pool, two members may each have settled it. */
+  /** In a pool, two members may each have settled the delivery. */
   settled(no: number): void {
     const send = this.sends[no]!
     if (!send.isSettled && send.death === null && !send.isRefused) this.count(send, 'unsettled', -1)
@@ -340,7 +351,7 @@ export class Oracle {
     return Object.values(this.open).every((count) => count === 0)
   }
 
-  /** Everything must have been delivered by now. */
+  /** Checks at the end that every message was delivered. */
   finish(sinceMs: Millis, queued: number): void {
     const sends = this.sends.filter((send) => !send.isOfLeaver)
     const open = sends.filter((send) => !send.isRefused && (!send.isAcked || !isOver(send)))
@@ -356,7 +367,7 @@ export class Oracle {
     must(queued === 0, 'P3', () => `${queued} deliveries are still queued ${sinceMs} ms after the last fault`)
   }
 
-  /** An SDK settles what a revoked peer has sent if it can't open it. */
+  /** An SDK settles a message from a revoked peer if it can't open the message. */
   private isThrownAway(send: SendFacts | undefined): boolean {
     return send?.isOfLeaver === true && this.isLeaverGone
   }

@@ -1,4 +1,4 @@
-/** What Postgres reports about itself: health, sizes, settings, and the time of statements. */
+/** Reads what Postgres reports about itself: health, sizes, settings and statement times. */
 import { type Database, DatabaseError } from '@sealpost/pg'
 import * as schema from '@sealpost/schema'
 import type { Millis } from '@sealpost/std'
@@ -6,14 +6,14 @@ import { getTableConfig, PgTable } from 'drizzle-orm/pg-core'
 import { type Origin, parseOrigin } from './origin.ts'
 
 export interface DatabaseHealth {
-  /** Null while brokers have not agreed on this server. */
+  /** Null until the brokers have agreed on this server. */
   readonly origin: Origin | null
   /**
-   * The age of the oldest transaction, including prepared ones, whose snapshot keeps dead rows; 0 without one.
+   * The age of the oldest transaction, including prepared ones, whose snapshot keeps dead rows; 0 if there is none.
    * Transactions of other accounts are visible only with the role `pg_read_all_stats`.
    */
   readonly snapshotSeconds: number
-  /** Dead rows of the queue, sessions and marks that vacuum has not removed, by the server's count. */
+  /** Dead rows of the queue, the sessions and the marks that vacuum has not removed, by the server's count. */
   readonly deadRows: number
 }
 
@@ -44,7 +44,7 @@ export async function readDatabaseHealth(db: Database): Promise<DatabaseHealth> 
 }
 
 export interface TableStats {
-  /** A partitioned table is one entry, with the sums of its partitions. */
+  /** A partitioned table is one entry with the sums over its partitions. */
   readonly name: string
   readonly partitions: number
   /** By the server's count, about a second old. */
@@ -70,15 +70,15 @@ export interface DatabaseStats {
   /** The connections of brokers and their tools. */
   readonly ownConnections: number
   readonly connectionsMax: number
-  /** The three oldest, oldest first. */
+  /** The three oldest transactions, oldest first. */
   readonly snapshots: readonly SnapshotHolder[]
-  /** Largest first. */
+  /** Tables, largest first. */
   readonly tables: readonly TableStats[]
 }
 
 type Scalars = Omit<DatabaseStats, 'snapshots' | 'tables'>
 
-/** Runs three queries of the server's statistics, which take a few milliseconds. */
+/** Runs three queries on the server's statistics, which take a few milliseconds. */
 export async function readDatabaseStats(db: Database): Promise<DatabaseStats> {
   const [[scalars], snapshots, tables] = await Promise.all([
     db.run(
@@ -115,7 +115,7 @@ export async function readDatabaseStats(db: Database): Promise<DatabaseStats> {
 
 export interface ServerState {
   readonly autovacuum: boolean
-  /** The difference to this machine's clock. */
+  /** The difference between the server's clock and this machine's clock. */
   readonly clockAheadMs: Millis
   /** Replication slots without a consumer: they retain WAL and dead rows forever. */
   readonly abandonedSlots: readonly string[]
@@ -158,12 +158,12 @@ export async function missingIndexes(db: Database): Promise<string[]> {
 const tables = (): PgTable[] => (Object.values(schema) as unknown[]).filter((each) => each instanceof PgTable)
 
 export interface StatementStats {
-  /** Normalized by the server, with `$1` for constants. */
+  /** The statement's text, normalized by the server with `$1` for constants. */
   readonly text: string
   readonly calls: number
   readonly meanMs: number
   readonly deviationMs: number
-  /** Since the server's statistics began. */
+  /** Counted since the server's statistics began. */
   readonly maxMs: number
 }
 
@@ -173,13 +173,13 @@ export interface StatementStats {
  */
 const DEVIATIONS_OF_P95 = Math.sqrt(0.95 / 0.05)
 
-/** An upper bound of p95. */
+/** An upper bound for the 95th percentile. */
 export const p95BoundMs = ({ meanMs, deviationMs, maxMs }: StatementStats): number =>
   Math.min(maxMs, meanMs + DEVIATIONS_OF_P95 * deviationMs)
 
 /**
- * Returns the statements of this database by total time, descending; null if `pg_stat_statements` is not installed, not
- * loaded, or not readable for this account.
+ * Returns this database's statements by total time, descending; null if `pg_stat_statements` is not installed, not
+ * loaded, or not readable by this account.
  */
 export async function readStatementStats(db: Database, limit: number): Promise<StatementStats[] | null> {
   const [installed] = await db.run(
@@ -205,5 +205,8 @@ export async function readStatementStats(db: Database, limit: number): Promise<S
   }
 }
 
-/** Not preloaded, no privilege, or too old for `total_exec_time`. */
+/**
+ * The SQLSTATEs if the extension is not preloaded, the account has no privilege, or the version is too old for
+ * `total_exec_time`.
+ */
 const NOT_FOR_US = ['55000', '42501', '42703']

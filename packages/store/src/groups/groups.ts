@@ -1,4 +1,7 @@
-/** The newest signed statement of each group, and who belongs to a space by it. Callers have checked the signatures. */
+/**
+ * Stores the newest signed statement of each group, which determines who belongs to the group's space. Callers have
+ * checked the signatures.
+ */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import { columnNames, execute, member, peerGroup, pool, session } from '@sealpost/schema'
 import {
@@ -21,15 +24,16 @@ export interface GroupRow {
 type GroupOutcome = 'done' | 'stale' | 'not_owner' | 'too_many' | 'too_many_own'
 
 /**
- * The limit of active groups in a mesh, without those of revoked owners, and the number of ended groups that are kept.
- * Two concurrent foundings may exceed it by one.
+ * The limit of active groups in a mesh, not counting groups of revoked owners. It is also the number of ended groups
+ * that stay stored. Two concurrent foundings may exceed the limit by one.
  */
 export const GROUPS_MAX = 1000
 
 /**
- * Replaces an older statement of the group; repeating one has no effect. Stores an end even if it arrives before the
- * founding. A user and its devices together own at most `perOwnerMax` active groups.
- * @returns `stale` if the group has a statement of this epoch or a later one; `not_owner` also for a revoked member
+ * Replaces an older statement of the group. Repeating the call has no effect. Stores the statement that ends a group
+ * even if it arrives before the founding statement. A user and its devices together own at most `perOwnerMax` active
+ * groups.
+ * @returns `stale` if the group has a statement of this epoch or a later one; `not_owner` even for a revoked member
  */
 export async function putGroup(
   db: Database,
@@ -38,7 +42,7 @@ export async function putGroup(
   perOwnerMax = GROUPS_MAX,
 ): Promise<GroupOutcome> {
   const put = () => tryPutGroup(db, owner, group, perOwnerMax)
-  // Two concurrent foundings of one group don't see each other; the second attempt does.
+  // Two concurrent foundings of one group don't see each other; the second attempt sees the other founding.
   const outcome = (await put()) ?? (await put()) ?? 'stale'
   if (outcome === 'done' && group.epoch === GROUP_EPOCH_LAST) await deleteOldEnds(db, owner.meshId)
   return outcome
@@ -82,7 +86,7 @@ async function tryPutGroup(
   return row!.outcome
 }
 
-/** The requester's number, unless another member owns the former statement. */
+/** Selects the requester's number, unless another member owns the former statement. */
 const requesterOf = (mesh: SQL, peer: PeerNo): SQL => sql`
   select m.peer_no, coalesce(m.person, m.peer_no) as person from ${member} m
   where m.mesh_id = ${mesh} and m.peer_no = ${peer}::int and m.revoked_at is null
@@ -115,7 +119,7 @@ interface GroupRange {
   readonly naming?: PeerKey
 }
 
-/** Lists groups by id, after one of them, including ended ones. */
+/** Lists groups by id, starting after the given one, including ended groups. */
 export function listGroups(db: Database, meshId: MeshId, { after, limit, naming }: GroupRange): Promise<GroupRow[]> {
   // A statement contains 32-byte keys, 16-byte ids and a signature, so the bytes of a key occur only if it is listed.
   const named =
@@ -139,14 +143,14 @@ export function findGroups(db: Database, meshId: MeshId, groups: readonly GroupI
   )
 }
 
-/** The member is not revoked, and for a device the user's statement has not expired. */
+/** SQL: the member is not revoked and, if it is a device, the user's statement has not expired. */
 const isThere = (m: string) =>
   `${m}.revoked_at is null and not ${m}.is_pool and coalesce(${m}.vouched_until > clock_timestamp(), true)`
 
 /** A statement contains 32-byte keys, 16-byte ids and a signature, so the bytes of a key occur only if it is listed. */
 const isNamed = (key: string, g: string) => `position(${key} in ${g}.statement) > 0`
 
-/** The group lists the member's key, its user's key, or a former key of either. */
+/** SQL: the group lists the member's key, its user's key, or a former key of either. */
 const isInGroup = (m: string, group: string) => `exists (
     select from peer_group g where g.mesh_id = ${m}.mesh_id and g.group_id = ${group} and g.epoch < ${GROUP_EPOCH_LAST}
       and (${isNamed(`${m}.peer_key`, 'g')}
@@ -154,17 +158,17 @@ const isInGroup = (m: string, group: string) => `exists (
         or exists (select from former_identity f where f.mesh_id = ${m}.mesh_id
           and f.peer_no in (${m}.peer_no, coalesce(${m}.person, ${m}.peer_no)) and ${isNamed('f.peer_key', 'g')})))`
 
-/** SQL: the member `m` may open this space: its mesh's own, or that of a group that lists it. */
+/** SQL: the member `m` may open this space, which is the space of its mesh or of a group that lists it. */
 export const isOfSpace = (m: string, space: string) =>
   `${isThere(m)} and (${space} = ${m}.mesh_id or ${isInGroup(m, space)})`
 
-/** SQL: the member `m` may define this space: an admin of the mesh, or the owner of the group. */
+/** SQL: the member `m` may define this space, as an admin of the mesh or as the owner of the group. */
 export const isOwnerOfSpace = (m: string, space: string) => `${isThere(m)} and case when ${space} = ${m}.mesh_id
     then ${m}.role = 'admin'
     else exists (select from peer_group g where g.mesh_id = ${m}.mesh_id and g.group_id = ${space} and g.owner = ${m}.peer_no
       and g.epoch < ${GROUP_EPOCH_LAST}) end`
 
-/** The newest signed statement of each pool. Callers have checked the signatures. */
+/** Stores the newest signed statement of each pool. Callers have checked the signatures. */
 export interface PoolRow {
   readonly poolId: PoolId
   readonly epoch: number
@@ -172,19 +176,20 @@ export interface PoolRow {
 }
 
 /**
- * The limit of active pools in a mesh, without those of revoked owners. Two concurrent foundings may exceed it by one.
+ * The limit of active pools in a mesh, not counting pools of revoked owners. Two concurrent foundings may exceed it by
+ * one.
  */
 export const POOLS_MAX = 1000
 /** Rows of ended pools remain, so an ended pool still counts for this long. */
 const ENDED_COUNTS_FOR = sql`interval '1 day'`
-/** Clients learn about the end of a pool from the list. */
+/** How long an ended pool stays in the list, where clients learn that it has ended. */
 const ENDED_LISTED_FOR = sql`interval '7 days'`
 
 /**
- * Replaces an older statement of the pool; repeating one has no effect. Listed peers that are members of the mesh now
- * become members of the pool. The first statement makes the pool a recipient, the last one ends it. A user and its
- * devices together own at most `perOwnerMax` pools; an ended one counts for another day.
- * @returns as `putGroup`
+ * Replaces an older statement of the pool. Repeating the call has no effect. Listed peers that are members of the mesh
+ * now become members of the pool. The first statement makes the pool a recipient, the last one ends it. A user and its
+ * devices together own at most `perOwnerMax` pools; an ended pool counts for another day.
+ * @returns the outcomes of `putGroup`
  */
 export async function putPool(
   db: Database,
@@ -193,7 +198,7 @@ export async function putPool(
   perOwnerMax = POOLS_MAX,
 ): Promise<GroupOutcome> {
   const put = () => tryPutPool(db, owner, record, perOwnerMax)
-  // Two concurrent foundings of one pool don't see each other; the second attempt does.
+  // Two concurrent foundings of one pool don't see each other; the second attempt sees the other founding.
   return (await put()) ?? (await put()) ?? 'stale'
 }
 
@@ -255,7 +260,7 @@ async function tryPutPool(
   return row!.outcome
 }
 
-/** Lists pools by id, after one of them, including those that ended recently. */
+/** Lists pools by id, starting after the given one, including pools that ended recently. */
 export function listPools(
   db: Database,
   meshId: MeshId,

@@ -1,4 +1,4 @@
-/** Attachments in the database: who may download them, their chunks, and their expiry. */
+/** Stores attachments in the database: who may download them, their chunks, and their expiry. */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import {
   type AttachmentId,
@@ -22,7 +22,7 @@ export interface AttachmentSpec extends AttachmentRef {
   readonly bytes: number
   readonly chunkBytes: number
   readonly store: 'postgres' | 's3'
-  /** Retention, counted from completion. */
+  /** The retention time, counted from completion. */
   readonly keepSeconds: number
   /** The time limit of the upload. */
   readonly finishSeconds: number
@@ -41,7 +41,7 @@ export type AttachmentOutcome = 'done' | 'taken' | 'peer_quota' | 'mesh_quota' |
 
 /**
  * Creates an attachment without chunks; repeating the call has no effect. Two concurrent calls may exceed the quota by
- * one.
+ * one attachment.
  * @param quota - null for no limit
  */
 export async function createAttachment(
@@ -101,9 +101,9 @@ const NO_QUOTA: AttachmentQuota = { perPeer: MANY, bytesPerPeer: MANY, perMesh: 
 
 export interface AttachmentInfo {
   readonly isOwner: boolean
-  /** The recipients include the peer or its user. */
+  /** SQL: the recipients include the peer or its user. */
   readonly isRecipient: boolean
-  /** The newest statement of the recipient group; null without a group, or if it has ended. */
+  /** SQL: the newest statement of the recipient group; null without a group, or if the group has ended. */
   readonly groupStatement: Uint8Array | null
   readonly bytes: number
   readonly chunkBytes: number
@@ -112,7 +112,7 @@ export interface AttachmentInfo {
   readonly expiresAtMs: Millis
 }
 
-/** Returns the attachment as this peer sees it; undefined also if it has expired. */
+/** Returns the attachment as this peer sees it; undefined if there is none or it has expired. */
 export async function findAttachment(
   db: Database,
   { meshId, id }: AttachmentRef,
@@ -136,13 +136,13 @@ export interface Chunk {
   readonly chunkNo: number
   /** 32 bytes. */
   readonly hash: Uint8Array
-  /** Null if the S3 store has it. */
+  /** Null if the chunk is in the S3 store. */
   readonly content: Uint8Array | null
 }
 
 /**
  * Stores a chunk of an incomplete attachment; repeating the call has no effect.
- * @returns `differs` if the chunk exists with another hash; `gone` if the attachment accepts no more chunks
+ * @returns `differs` if the stored chunk has another hash; `gone` if the attachment accepts no more chunks
  */
 export async function putChunk(
   db: Database,
@@ -169,7 +169,7 @@ export async function putChunk(
   const [row] = await put()
   if (row!.isPut || row!.isSame) return 'done'
   if (row!.isSame === false) return 'differs'
-  const [again] = await put() // Two concurrent calls don't see each other; the second attempt does.
+  const [again] = await put() // Two concurrent calls don't see each other; the second attempt sees the other chunk.
   return again!.isPut || again!.isSame ? 'done' : again!.isSame === false ? 'differs' : 'gone'
 }
 
@@ -192,7 +192,7 @@ export async function readChunk(
 
 export type ChunkRange = readonly [first: number, last: number]
 
-/** Lists the stored chunks as ranges of numbers. */
+/** Lists the stored chunks as ranges of chunk numbers. */
 export async function listChunks(db: Database, { meshId, id }: AttachmentRef): Promise<ChunkRange[]> {
   const rows = await db.run(
     (sql) => sql<{ first: number; last: number }[]>`
@@ -241,7 +241,7 @@ export interface ExpiredAttachment extends AttachmentRef {
   readonly chunks: number
 }
 
-/** Lists up to `max` attachments per mesh that expired at least `sinceSeconds` ago, without meshes that move. */
+/** Lists up to `max` attachments per mesh that expired at least `sinceSeconds` ago, omitting meshes that are moving. */
 export async function listExpiredAttachments(
   db: Database,
   { sinceSeconds, max }: { sinceSeconds: number; max: number },
@@ -258,7 +258,9 @@ export async function listExpiredAttachments(
   )
 }
 
-/** Deletes up to `max` chunks, then the attachment once none is left. @returns whether it is deleted */
+/**
+ * Deletes up to `max` chunks, and the attachment once it has no chunk left. @returns whether the attachment was deleted
+ */
 export async function deleteAttachment(db: Database, { meshId, id }: AttachmentRef, max: number): Promise<boolean> {
   const gone = await db.run(
     (sql) => sql`
