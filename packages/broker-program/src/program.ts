@@ -54,9 +54,9 @@ export interface BrokerOptions {
  * 0.1 s with 10,000 sessions. With a collection every minute, and rarer counts of an empty queue, 1,000 idle sessions
  * cost 0.9 to 1.3 % of a core, compared with 1.2 to 1.5 %.
  *
- * Threshold: in a burst whose messages half crossed between two brokers, the last compiler tier took a quarter of the
- * brokers' CPU. With a ten times higher threshold, it compiles only code that runs all the time. A message then cost 59
- * µs on both brokers together, compared with 78 µs.
+ * Threshold: in a burst in which half of the messages crossed between two brokers, the last compiler tier took a
+ * quarter of the brokers' CPU. With a ten times higher threshold, it compiles only code that runs all the time. A
+ * message then cost 59 µs on both brokers together, compared with 78 µs.
  */
 export const RUNTIME_SETTINGS: Readonly<Record<string, string>> = {
   BUN_JSC_forceRAMSize: '200000000',
@@ -132,7 +132,7 @@ function spawnBroker({ environment, runtimeArgs }: BrokerOptions): ChildProcess 
   const [program, ...words] = [...dieWithParentArgs(), ...brokerCommand(runtimeArgs)]
   return spawn(program!, words, {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...RUNTIME_SETTINGS, ...environment }, // otherwise the program restarts itself, and a profiler's signal during the restart would kill it
+    env: { ...RUNTIME_SETTINGS, ...environment }, // otherwise it re-executes itself; a profiler's signal then kills it
     detached: true,
   })
 }

@@ -64,7 +64,7 @@ interface Packing {
 /** Packs the programs in `native` into a file in `folder`. Returns its path. */
 export async function packPrograms(native: string, into: Packing): Promise<string> {
   const { convert = (contents) => contents } = into
-  const names = filesIn(native).files.filter((name) => !isUnneeded(name)) // without the links that an install script creates
+  const names = filesIn(native).files.filter((name) => !isUnneeded(name)) // without an install script's links
   const files = new Map(names.map((name) => [name, convert(readFileSync(join(native, name)))]))
   const path = join(into.folder, `${into.name}-${hashOf(names, (name) => files.get(name)!)}.tar.zst`)
   const tar = await new Bun.Archive(Object.fromEntries(files)).bytes()

@@ -138,7 +138,7 @@ function spawnServer({ account, binaries, cluster, options }: Start, port: numbe
     stdio: ['ignore', 'pipe', 'pipe', ...(cluster.descriptor === undefined ? [] : [cluster.descriptor])],
     env: { ...programEnvironment, ...binaries.environment },
     cwd: '/',
-    detached: account.diesWithParent, // outside the terminal's process group; if this process dies, pdeathsig ends the server
+    detached: account.diesWithParent, // outside the terminal's process group; pdeathsig ends an orphaned server
   })
   const lastLines: string[] = []
   for (const stream of [child.stdout, child.stderr]) {

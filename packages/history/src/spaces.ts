@@ -1,4 +1,4 @@
-/** Spaces and the key grants of their members. The caller has verified all bytes, including signatures. */
+/** Stores spaces and the key grants of their members. The caller has verified all bytes, including signatures. */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import { type MemberRef, type Micros, OperatingError, type PeerKey, type SpaceId, type SpaceRef } from '@sealpost/std'
 import {
@@ -29,17 +29,17 @@ export interface SpaceDefinition extends SpaceRef {
 
 export interface Space extends SpaceDefinition {
   readonly now: Micros
-  /** The newest granted space key; 0: none. */
+  /** The epoch of the newest granted space key; 0 if there is none. */
   readonly keyEpoch: number
-  /** The newest event; 0: none. */
+  /** The number of the newest event; 0 if there is none. */
   readonly lastSeq: number
   readonly lastAt: Micros | null
-  /** The time from which events are recorded; null: events are not recorded. */
+  /** The time from which events are recorded; null if events are not recorded. */
   readonly keptSince: Micros | null
   readonly entries: number
   readonly entryBytes: number
   readonly historyBytes: number
-  /** The bytes of entries and history in all spaces of the mesh. */
+  /** The total bytes of entries and history in all spaces of the mesh. */
   readonly meshBytes: number
 }
 
@@ -47,18 +47,18 @@ type PutSpaceOutcome = 'done' | 'stale' | 'not_owner'
 
 export interface SpaceMember {
   readonly peer: PeerKey
-  /** The newest key that was granted to it; 0: none. */
+  /** The epoch of the newest key that was granted to the member; 0 if there is none. */
   readonly keyEpoch: number
 }
 
 interface GrantNeeds {
   readonly memberCount: number
-  /** Peers that were granted the newest key and are no longer members. */
+  /** Peers that were granted the newest key and have since left the space. */
   readonly departed: number
   readonly lacking: readonly SpaceMember[]
 }
 
-/** Runs one statement with text parameters; returns its rows as objects. */
+/** Runs one statement with text parameters and returns its rows as objects. */
 type TextParameter = string | number | boolean
 type ResultRow = Record<string, unknown>
 
@@ -83,7 +83,7 @@ export class Spaces {
   }
 
   /**
-   * Replaces older terms; repeating the current ones is `done`.
+   * Replaces older terms. Repeating the current terms returns `done`.
    * @returns `stale` if terms of this epoch or a later one are stored; `not_owner` also if there is no such group
    * @throws OperatingError, `mesh_away` while the mesh is moving
    */
@@ -108,7 +108,8 @@ export class Spaces {
   }
 
   /**
-   * @returns null if other terms were stored concurrently, which the statement did not see; the next attempt sees them
+   * @returns null if another call stored terms concurrently, which this statement did not see; the next attempt sees
+   *   them
    */
   async #tryPut(peer: number, terms: SpaceDefinition): Promise<PutOutcome> {
     const { meshId, spaceId, epoch, statement, historyFor, keepsMessages, keepSeconds, keepBytes } = terms
@@ -173,7 +174,7 @@ function spaceOf(meshId: Space['meshId'], row: SpaceRow): Space {
   }
 }
 
-/** A key of a space, which a member sealed for another: stored until the recipient confirms it. */
+/** A space key that one member sealed for another. It is stored until the recipient confirms it. */
 interface StoredGrant {
   readonly keyEpoch: number
   readonly granter: PeerKey
@@ -224,12 +225,17 @@ export class Grants {
     return rows.map(({ key_epoch, granter, box }) => ({ keyEpoch: key_epoch, granter, box: new Uint8Array(box) }))
   }
 
-  /** The peer confirms the keys up to this epoch. @throws OperatingError, `mesh_away` while the mesh is moving */
+  /**
+   * Records that the peer has the keys up to this epoch. @throws OperatingError, `mesh_away` while the mesh is moving
+   */
   markFetched(asker: MemberRef, key: GrantKey): Promise<void> {
     return this.#end(asker, key, GRANT_FETCHED)
   }
 
-  /** The peer can't open this grant, so the next check reports it as missing. @throws OperatingError as above */
+  /**
+   * Records that the peer can't open this grant, so that the next check reports the grant as missing. @throws
+   * OperatingError, `mesh_away` while the mesh is moving
+   */
   discard(asker: MemberRef, key: GrantKey): Promise<void> {
     return this.#end(asker, key, GRANT_USELESS)
   }

@@ -1,8 +1,9 @@
 /**
- * One connection to Postgres. postgres.js reuses a connection slot for many sockets, and under Bun such a slot can hang
- * forever: a write that was scheduled when the socket closed is cancelled but still counts as scheduled, so the first
- * message of the next socket is never sent. Nor does postgres.js settle a query whose peer fell silent. So each driver
- * instance gets exactly one socket, which this package can destroy, and a failed connection is replaced, never reused.
+ * Opens one connection to Postgres. postgres.js reuses a connection slot for many sockets, and under Bun such a slot
+ * can hang forever: a write that was scheduled when the socket closed is cancelled but still counts as scheduled, so
+ * the first message of the next socket is never sent. Besides, postgres.js never settles a query if the server falls
+ * silent. So each driver instance gets exactly one socket, which this package can destroy. A failed connection is
+ * replaced, never reused.
  */
 
 import { assert, toHex } from '@sealpost/std'
@@ -13,12 +14,12 @@ import { openAtHost } from './host-choice.ts'
 import { type BackendKey, cancelStatement, openServerSocket, type ServerSocket, type Transport } from './socket.ts'
 
 /**
- * How values are encoded. Parameters and results travel as text. The driver's lookup of array types is off, since it
- * costs a query per connection; the array types that our statements use are listed here by OID.
+ * Value encoding. Parameters and results travel as text. The driver's lookup of array types is off, since it costs a
+ * query per connection; the array types that our statements use are listed here by OID.
  */
 type ArrayElement = string | number | Uint8Array | null
 
-/** OIDs of the array types a parameter may have: `sql.typed(values, arrayOid.bytea)`. */
+/** The OIDs of the array types that a parameter may have, as in `sql.typed(values, arrayOid.bytea)`. */
 export const arrayOid = {
   bytea: 1001,
   int2: 1005,
@@ -38,15 +39,16 @@ export function arrayLiteral(values: readonly ArrayElement[]): string {
   return `{${values.map(elementLiteral).join()}}`
 }
 
-/** Returns bytes in Postgres' text form. Accepts bytes, hex, or that form. */
+/** Returns bytes in Postgres' text form. Accepts bytes, hex, or text in that form. */
 export function byteaText(value: string | Uint8Array): string {
   if (typeof value !== 'string') return `\\x${toHex(value)}`
   return value.startsWith('\\x') ? value : `\\x${value}`
 }
 
 /**
- * bigint as a Number (our ids and epochs stay below 2^53), timestamptz as milliseconds since 1970, bytea from bytes or
- * hex (the driver would send the characters of the hex), and the arrays of `arrayOid`.
+ * The types that we encode differently from the driver: bigint as a number (our ids and epochs stay below 2^53),
+ * timestamptz as milliseconds since 1970, bytea from bytes or hex (the driver would send the hex digits themselves),
+ * and the arrays of `arrayOid`.
  */
 const columnTypes = {
   bigint: { to: 20, from: [20], parse: safeInteger, serialize: String },
@@ -89,17 +91,17 @@ export type Sql = postgres.Sql
 export interface DatabaseConnection<Driver> {
   readonly driver: Driver
   readonly transport: Transport
-  /** The process id that the server announced at the start; undefined before. */
+  /** The process id that the server announced when the session started; undefined before that. */
   readonly pid: number | undefined
-  /** A time of `performance.now`. */
+  /** The time when it was opened, by `performance.now`. */
   readonly openedAt: number
   isClosed: boolean
   ping(): PromiseLike<unknown>
   /** Runs a statement without parameters and returns its only row, as text. */
   queryRow(text: string): Promise<readonly (string | null)[]>
-  /** Closes the socket at once, and asks the server to cancel what runs on the connection. */
+  /** Closes the socket at once, and asks the server to cancel the statement that runs on the connection. */
   destroy(): void
-  /** Ends the session in order. Nothing may run on it. */
+  /** Ends the session in order. No statement may be running. */
   close(): Promise<void>
 }
 
@@ -108,18 +110,18 @@ export interface DatabaseConnectionOptions<Driver> {
   connectTimeoutMs: number
   session: Record<string, string | number>
   onNotice?: ((message: string) => void) | undefined
-  /** A notification on a channel that this connection listens to. Only pipeline connections report them. */
+  /** Receives a notification on a channel to which this connection listens. Only pipeline connections report them. */
   onNotification?: ((channel: string, payload: string) => void) | undefined
-  /** Limits all steps of a pipeline run together, on the server as well. */
+  /** The time limit for all steps of a pipeline run together, which the server also enforces. */
   queryTimeoutMs?: number
-  /** The connection was lost or destroyed. Not called after `close`. */
+  /** Called when the connection is lost or destroyed. Not called after `close`. */
   onLost?: ((connection: DatabaseConnection<Driver>) => void) | undefined
 }
 
 /**
  * A network that fails silently in the middle of a write leaves the server with an open transaction and its row locks.
- * The server doesn't see it as idle, and keeps it for 2 h 11 min by default. With these settings: 25 s. In seconds, the
- * last one in ms.
+ * The server doesn't consider the connection idle, and by default keeps it for 2 h 11 min; with these settings, it
+ * keeps it for 25 s. The values are seconds, the last one milliseconds.
  */
 export const TCP_TIMEOUTS = {
   tcp_keepalives_idle: 10,
@@ -217,7 +219,7 @@ export async function openPostgresJs(url: string, { connections, connection = {}
   } as unknown as DriverOptions) as Sql
 }
 
-/** `ssl: false`: the driver gets a socket that is encrypted already where it has to be. */
+/** `ssl` is false because the driver gets a socket that is already encrypted if required. */
 const credentials = ({ user, password, database }: Credentials, { host, port }: Host) => ({
   ...{ host: [host], port: [port], database, user: user || undefined, pass: password || undefined, ssl: false },
 })

@@ -1,6 +1,6 @@
 /**
- * Database errors in the categories for which callers have a plan. They carry only the SQLSTATE, the name of a
- * constraint and a sentence of ours: a driver's error quotes the statement, its parameters and key values.
+ * Maps database errors to the categories that callers handle. An error carries only the SQLSTATE, the name of a
+ * constraint and our own sentence, because a driver's error quotes the statement, its parameters and key values.
  */
 import { AssertionFailed, OperatingError } from '@sealpost/std'
 
@@ -49,10 +49,10 @@ interface DriverError {
   constraint_name?: string
 }
 
-/** Returns whether the connection is still usable, which is the case only after the server refused one statement. */
+/** Returns whether the connection is still usable, which is true only if the server refused a single statement. */
 export function keepsConnection(error: unknown): boolean {
   const { name, severity, code } = error as DriverError
-  // 25006: this server became a standby, so another one has to be found.
+  // 25006: this server became a standby, so the pool must find another server.
   return name === 'PostgresError' && severity === 'ERROR' && code !== '25006'
 }
 
@@ -105,12 +105,12 @@ export function notExecuted(reason: string, address: DatabaseAddress, sqlstate?:
   })
 }
 
-/** A server hardly ever sends this to a correct client; poolers send it for errors of their own. */
+/** A server almost never sends this code to a correct client; poolers send it for their own errors. */
 const PROTOCOL_VIOLATION = '08P01'
 const POOLER_LIKELY =
   'it reported a protocol violation (08P01), which usually comes from a connection pooler such as PgBouncer: use the host and port of Postgres itself'
 
-/** The connection does not lead directly to one session of the server. */
+/** Creates the error for a connection that does not lead directly to one session of the server. */
 export function poolerError(address: DatabaseAddress): DatabaseError {
   return new DatabaseError(
     'db_pooled',
@@ -151,7 +151,7 @@ function unavailable(reason: string, address: DatabaseAddress, sqlstate?: string
 
 function refused({ name, code, message, constraint_name: constraint }: DriverError): DatabaseError {
   const sqlstate = code && isSqlstate(code) ? code : undefined
-  // Messages of class 42 quote only the statement's text; any other may quote a value.
+  // Messages of class 42 quote only the statement's text; other messages may quote a value.
   const detail = detailOf(sqlstate, message, constraint)
   return new DatabaseError('db_refused', `Postgres refused a statement (${code ?? name ?? 'unknown error'})${detail}`, {
     ...(sqlstate ? { sqlstate } : {}),
@@ -165,7 +165,7 @@ function detailOf(sqlstate: string | undefined, message: string | undefined, con
   return constraint ? ` by constraint "${constraint}"` : ''
 }
 
-/** An ERROR rolls back the implicit transaction of a single statement. */
+/** An ERROR rolls back a single statement's implicit transaction. */
 function isRolledBackAndRetryable(sqlstate: string): boolean {
   return /^(40|53)/.test(sqlstate) || ['55P03', '57014', '25006'].includes(sqlstate)
 }

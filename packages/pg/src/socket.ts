@@ -1,5 +1,5 @@
 /**
- * Opens sockets to a Postgres server, in plaintext or with TLS, up to the point where a driver takes over, and cancels
+ * Opens sockets to a Postgres server, in plaintext or with TLS, up to the point where a driver takes over. Also cancels
  * statements. `sslmode` and the certificate files have the same meaning as in libpq.
  */
 import { once } from 'node:events'
@@ -28,7 +28,7 @@ export interface Transport {
 
 export interface ServerSocket extends Transport {
   readonly socket: Socket
-  /** The TLS error that ended the connection, if any: a driver may only see that it closed. */
+  /** The TLS error that ended the connection, if any. A driver may see only that the connection closed. */
   readonly tlsAlert: () => DatabaseError | undefined
   destroy(): void
 }
@@ -40,9 +40,9 @@ export interface ServerSocketOptions {
 }
 
 /**
- * Connects, and completes the TLS handshake if the mode requires one. So far, only a certificate has identified the
- * server.
- * @throws DatabaseError `db_tls_off`, `db_tls_untrusted`, `db_tls_failed`, `db_tls_files`; errors of the socket
+ * Connects, and completes the TLS handshake if the mode requires one. At this point, only a certificate has identified
+ * the server.
+ * @throws DatabaseError `db_tls_off`, `db_tls_untrusted`, `db_tls_failed`, `db_tls_files`; and the socket's errors
  */
 export async function openServerSocket(
   address: DatabaseAddress,
@@ -105,7 +105,7 @@ const YES = 'S'.charCodeAt(0)
 async function offersTls(socket: Socket, address: DatabaseAddress): Promise<boolean> {
   socket.write(untypedMessage(SSL_REQUEST))
   const reply = (await nextEvent(socket, 'data')) as Buffer
-  // Unauthenticated bytes after this reply would be taken for bytes of the server (CVE-2021-23222).
+  // Unauthenticated bytes after this reply would be taken for bytes from the server (CVE-2021-23222).
   if (reply.length !== 1)
     throw new DatabaseError(
       'db_tls_failed',
@@ -115,12 +115,12 @@ async function offersTls(socket: Socket, address: DatabaseAddress): Promise<bool
 }
 
 function destroy(socket: Socket | undefined): void {
-  // The driver removes its listeners when a socket closes; an error after that would end the process.
+  // The driver removes its listeners when a socket closes; an error after that would crash the process.
   socket?.on('error', () => undefined)
   socket?.destroy()
 }
 
-/** BackendKeyData: the server sends it when a session starts, and expects it in a cancel request. */
+/** The BackendKeyData that the server sends when a session starts, and expects in a cancel request. */
 export interface BackendKey {
   readonly pid: number
   readonly secret: number
@@ -130,10 +130,10 @@ const CANCEL_REQUEST = 80_877_102
 const CANCEL_TIMEOUT_MS = 5_000
 
 /**
- * Asks the server to cancel what runs on a destroyed connection: a statement that waits for a lock continues and keeps
- * its own locks. The server's timeouts should end it, but they use the wall clock, and setting that back delays them.
- * Reports no result: the statement may have ended, or the server may be down. The server accepts the request in
- * plaintext, whatever it requires of sessions.
+ * Asks the server to cancel the statement on a destroyed connection, because a statement that waits for a lock would
+ * continue and keep its own locks. The server's timeouts should end it, but they use the wall clock, and setting the
+ * clock back delays them. Reports no result, because the statement may have ended or the server may be down. The server
+ * accepts the request in plaintext even if it requires TLS for sessions.
  */
 export function cancelStatement(host: Host, { pid, secret }: Partial<BackendKey>): void {
   if (!pid || secret === undefined) return // destroyed before the session started
@@ -145,7 +145,7 @@ export function cancelStatement(host: Host, { pid, secret }: Partial<BackendKey>
   socket.end(untypedMessage(CANCEL_REQUEST, pid, secret))
 }
 
-/** A startup-phase message: its length and int32 values, without a type byte. */
+/** Builds a startup-phase message: a length and int32 values, without a type byte. */
 function untypedMessage(...values: readonly number[]): Buffer {
   const message = Buffer.alloc(4 + 4 * values.length)
   for (const [i, value] of [message.length, ...values].entries()) message.writeInt32BE(value | 0, 4 * i)
@@ -163,7 +163,10 @@ export async function startTls(raw: Socket, address: DatabaseAddress, options: T
   }
 }
 
-/** `chain`: a trusted authority issued the certificate. `name`: the certificate is also for the requested host. */
+/**
+ * `chain` checks that a trusted authority issued the certificate. `name` also checks that the certificate is for the
+ * requested host.
+ */
 export type Verification = 'none' | 'chain' | 'name'
 
 export function verification({ mode, rootCert }: TlsOptions): Verification {
@@ -239,8 +242,8 @@ function connectTls(options: ConnectionOptions): Promise<TLSSocket> {
 const UNTRUSTED = /CERT|SELF_SIGNED|ISSUER|VERIFY/
 
 /**
- * Maps an error of the handshake, or of an alert after it: in TLS 1.3 a server checks the client's certificate after
- * the client is done.
+ * Maps an error of the handshake, or an alert after it: in TLS 1.3 a server checks the client's certificate after the
+ * client has completed the handshake.
  */
 export function tlsError(error: unknown, address: DatabaseAddress): unknown {
   const { code = '' } = error as { code?: string }

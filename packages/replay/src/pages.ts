@@ -1,4 +1,4 @@
-/** Short responses: a page of events bounded in rows and bytes, and single entries. */
+/** Reads short responses: a page of events that is limited in rows and bytes, and single entries. */
 import type { Database, Pipeline } from '@sealpost/pg'
 import type { Micros, SpaceRef } from '@sealpost/std'
 import { type ReplayRow, readCopyRow } from './rows.ts'
@@ -16,7 +16,7 @@ export interface PageRequest {
 }
 
 export interface EventPage {
-  /** The time of the read by the database's clock, and the newest seq of the space at that time. */
+  /** The time of the read by the database clock, and the space's newest seq at that time. */
   readonly at: Micros
   readonly lastSeq: number
   readonly rows: readonly PageRow[]
@@ -29,16 +29,16 @@ interface PageRow {
   readonly line: string
 }
 
-/** Bytes of records and bodies; a single larger event is still returned. */
+/** The maximum bytes of records and bodies. A single larger event is still returned. */
 export const PAGE_BYTES_MAX = 512 * 1024
 export const PAGE_ROWS_MAX = 1_000
 
 const RECENT_MS = 86_400_000
 
 /**
- * Reads a page. Most pages belong to the last day, so this reads that day's partitions first: with 30 days, planning a
- * search in all of them takes twice as long as reading the page.
- * @returns null: there is no such space
+ * Reads a page. Most pages belong to the last day, so this function reads that day's partitions first. With 30 days,
+ * planning a search in all partitions takes twice as long as reading the page.
+ * @returns null if there is no such space
  */
 export async function readPage(db: Pipeline, request: PageRequest): Promise<EventPage | null> {
   if (request.from !== null || request.to !== null) return read(db, request, null)
@@ -46,7 +46,7 @@ export async function readPage(db: Pipeline, request: PageRequest): Promise<Even
   return recent === null || isWhole(recent, request) ? recent : read(db, request, null)
 }
 
-/** Returns whether older events can't belong to the page: later events have higher seqs without gaps. */
+/** Returns whether older events can't belong to the page, since later events have higher seqs without gaps. */
 function isWhole({ rows, hasMore, lastSeq }: EventPage, { after, before }: PageRequest): boolean {
   return rows[0]?.seq === after + 1 || (before === null ? lastSeq <= after : hasMore)
 }
@@ -58,7 +58,7 @@ async function read(db: Pipeline, request: PageRequest, since: Micros | null): P
   return reader.page
 }
 
-/** Reads binary rows and writes each as a line: with the text driver a page took twice as long. */
+/** Reads binary rows and writes each as a line, because a page took twice as long with the text driver. */
 class PageReader {
   readonly #request: PageRequest
   readonly #rows: PageRow[] = []
@@ -79,7 +79,7 @@ class PageReader {
     }
     this.#bytes += row.value.length + (row.body?.length ?? 0)
     const count = this.#rows.length
-    // The event that exceeds the limit is read too, which shows that there is more.
+    // The query also reads the event that exceeds the limit, which shows that more events follow.
     this.#hasMore = count === this.#request.limit || (count > 0 && this.#bytes > PAGE_BYTES_MAX)
     if (!this.#hasMore) this.#rows.push({ seq: row.seq, line: rowLine(row) })
   }
@@ -91,7 +91,7 @@ class PageReader {
   }
 }
 
-/** The kind of the first row, which contains the newest seq of the space and the time of the read. */
+/** The kind of the first row, which contains the space's newest seq and the time of the read. */
 const FACTS = 0
 const LAST_SEQ = 'case when last_seq < 0 then -1 - last_seq else last_seq end'
 const BYTES = 'octet_length(record) + coalesce(octet_length(body), 0)'
@@ -125,21 +125,21 @@ export async function readEntries(db: Database, space: SpaceRef, keyHashes: read
   return [...(await db.run((sql) => sql.unsafe(statement, [], { prepare: false })))] as unknown as ReplayRow[]
 }
 
-/** The times that a space can be read at, and the first rows for them. */
+/** The range of times at which a space can be read. */
 export interface HistoryBounds {
   readonly now: Micros
   readonly lastSeq: number
-  /** null: the space keeps no history. */
+  /** Null if the space keeps no history. */
   readonly keptSince: Micros | null
   readonly keepSeconds: number
 }
 
 type TimeRefusal = 'in_future' | 'before_horizon'
 
-/** Longer than any write can take. */
+/** A time longer than any write can take. */
 const SETTLED_MICROS: Micros = 60e6
 
-/** Returns the time before which nothing can be read; `null`: no history. */
+/** Returns the time before which nothing can be read, or `null` if the space keeps no history. */
 export function horizonOf({ now, keptSince, keepSeconds }: HistoryBounds): Micros | null {
   return keptSince === null ? null : Math.max(keptSince, now - keepSeconds * 1e6)
 }
@@ -152,7 +152,7 @@ export function timeRefusal(facts: HistoryBounds, at: Micros): TimeRefusal | nul
 
 /**
  * Returns the base of a state at a time: the newest complete snapshot before it, or the first event.
- * @returns null without either
+ * @returns null if there is neither
  */
 export async function findBase(db: Database, space: SpaceRef, at: Micros): Promise<Base | null> {
   const [snapshot] = await db.run((sql) =>
@@ -165,7 +165,9 @@ export async function findBase(db: Database, space: SpaceRef, at: Micros): Promi
   return (await hasFirstEvent(db, space)) ? { seq: 0, at: 0 } : null
 }
 
-/** A separate query: it searches each day, which takes longer than the rest of a request's preparation. */
+/**
+ * Runs as a separate query, because it searches each day, which takes longer than the rest of a request's preparation.
+ */
 async function hasFirstEvent(db: Database, space: SpaceRef): Promise<boolean> {
   const [event] = await db.run((sql) =>
     sql.unsafe<{ seq: number }[]>(`select seq from history_event where ${ofSpace(space)} order by seq limit 1`),
@@ -174,8 +176,8 @@ async function hasFirstEvent(db: Database, space: SpaceRef): Promise<boolean> {
 }
 
 /**
- * Resolves when all writes to the space up to now are committed or rolled back, so that all readers of a time that has
- * just passed get the same result.
+ * Resolves when all writes that the space has received so far are committed or rolled back, so that all readers of a
+ * recent time get the same result.
  */
 export async function awaitOpenWrites(
   db: Database,
@@ -187,7 +189,10 @@ export async function awaitOpenWrites(
   await db.run((sql) => sql.unsafe(`select from space where ${ofSpace(space)} for share`))
 }
 
-/** Writes rows as lines of JSON. In Postgres, base64 and the escaping of text cost three times the rest. */
+/**
+ * Writes rows as lines of JSON, because in Postgres base64 and text escaping cost three times as much as the rest of
+ * the query.
+ */
 export function rowLine({ seq, at, kind, value, body }: ReplayRow): string {
   const front = `{"seq":${seq},"at":"${formatTimestamp(at)}","kind":${kind},"value":"${value.toString('base64')}"`
   return body === null ? `${front}}\n` : `${front},"body":"${body.toString('base64')}"}\n`

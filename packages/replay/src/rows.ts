@@ -1,9 +1,9 @@
 /**
- * The rows of a response: read from a binary `COPY`, and written as lines of JSON.
+ * Reads the rows of a response from a binary `COPY`, and writes them as lines of JSON.
  *
- * A message of the `COPY` is the byte 100, an int32 that counts itself and the rest, and a row: the number of its
- * columns (int16), then for each its length (int32, -1 for none) and its bytes. A header of 19 bytes precedes the first
- * row; a row of -1 columns ends the stream.
+ * A message of the `COPY` contains the byte 100, an int32 length that includes itself, and a row. A row contains the
+ * number of its columns (int16), then for each column its length (int32, -1 for null) and its bytes. A header of 19
+ * bytes precedes the first row; a row with -1 columns ends the stream.
  */
 import { assert, type Micros } from '@sealpost/std'
 import { formatTimestamp } from './sql.ts'
@@ -19,7 +19,10 @@ export interface ReplayRow {
 
 const FRONT_BYTES = 5
 const HEADER_BYTES = 19
-/** The offset of the value: the number of columns, three columns of known lengths, and the length of the value. */
+/**
+ * The offset of the value in a row. Before it are the number of columns, three columns of known lengths, and the
+ * value's length.
+ */
 const VALUE_AT = 2 + (4 + 8) + (4 + 8) + (4 + 2) + 4
 const COLUMNS = 5
 const NONE = Buffer.alloc(0)
@@ -43,7 +46,7 @@ export class CopyRowReader {
     if (at < bytes.length) this.#cut = Buffer.concat([this.#cut, bytes.subarray(at)])
   }
 
-  /** Takes only the bytes that the cut message lacks. @returns the offset of the next message */
+  /** Takes only the bytes that the incomplete message lacks. @returns the offset of the next message */
   #finishCut(bytes: Buffer, visit: (row: ReplayRow) => void): number {
     if (this.#cut.length === 0) return 0
     let at = 0
@@ -80,7 +83,7 @@ export class CopyRowReader {
   }
 }
 
-/** Returns the row in the content of one `COPY` message, after the header if there is one, or null without a row. */
+/** Returns the row in one `COPY` message, after the header if there is one, or null if the message contains no row. */
 export function readCopyRow(message: Buffer): ReplayRow | null {
   const first = message.readInt16BE(0)
   const start = first === COLUMNS || first === -1 ? 0 : HEADER_BYTES
@@ -121,7 +124,7 @@ export class HeaderStrip {
   }
 }
 
-/** More bytes than a line needs besides its base64, for braces, names and numbers. */
+/** An upper bound for a line's bytes besides its base64, such as braces, names and numbers. */
 const FRAME_BYTES = 128
 
 const ascii = (text: string): Uint8Array => Buffer.from(text, 'latin1')
@@ -130,7 +133,7 @@ const [ZERO, COLON, POINT, PAD] = [0x30, 0x3a, 0x2e, 0x3d]
 
 /**
  * Writes rows as lines of JSON into one buffer, digit by digit: building each line as a string took ten times as long,
- * most of it for allocation.
+ * mostly because of allocation.
  */
 export class JsonLineWriter {
   #out: Buffer
@@ -156,7 +159,7 @@ export class JsonLineWriter {
     this.#at = write(END, out, at)
   }
 
-  /** Returns the bytes since the last call; valid until the next row is written. */
+  /** Returns the bytes since the last call, which are valid until the next row is written. */
   take(): Buffer {
     const written = this.#out.subarray(0, this.#at)
     this.#at = 0

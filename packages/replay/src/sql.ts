@@ -1,22 +1,26 @@
 /**
- * The statements of replay. All return rows in the order of `seq`, so that a reader continues from the last seq that it
- * read.
+ * Contains the statements of replay. All return rows in the order of `seq`, so that a reader can continue from the last
+ * seq that it read.
  *
- * The values at a time are a snapshot's rows and then the events since, without those that a later one of these events
- * superseded: each event names its predecessor. The predecessors are one hash of numbers, at most half as many as there
- * are entries; everything else is read along an index in storage order, filtered by that hash, so that the first row is
- * available as soon as the hash is (nothing is sorted). `offset 0` keeps it one hash: otherwise each day's partition
- * makes its own. The first valid snapshot row is found in the index, with a hash of the same numbers.
+ * The values at a time are a snapshot's rows and then the events since the snapshot, without the rows and events that a
+ * later event superseded. Each event names its predecessor. The predecessors form one hash of numbers, with at most
+ * half as many numbers as there are entries. Everything else is read along an index in storage order and filtered by
+ * that hash, so that the first row is available as soon as the hash is complete (nothing is sorted). `offset 0` keeps
+ * one hash; otherwise each day's partition would build its own. The first valid snapshot row is found in the index,
+ * with a hash of the same numbers.
  */
 import { assert, type Micros, type SpaceRef } from '@sealpost/std'
 
-/** The base of a state: a snapshot, or with seq 0 the beginning. */
+/** The base of a state: a snapshot, or the beginning of the history if seq is 0. */
 export interface Base {
   readonly seq: number
   readonly at: Micros
 }
 
-/** The settings of these database sessions: only index scans and hashed subplans (see docs/adr/0001-one-plan.md). */
+/**
+ * The settings of these database sessions, which allow only index scans and hashed subplans
+ * (docs/adr/0001-one-plan.md).
+ */
 export const REPLAY_SESSION = {
   jit: 'off',
   max_parallel_workers_per_gather: '0', // as text, because postgres.js omits a setting of 0; parallel workers would lose the order
@@ -26,15 +30,18 @@ export const REPLAY_SESSION = {
   enable_hashjoin: 'off',
   enable_mergejoin: 'off',
   enable_nestloop: 'off',
-  /** A hash of 100,000 keys takes 10 MB; with a larger estimate Postgres would search for each row. */
+  /**
+   * A hash of 100,000 keys takes 10 MB. If Postgres expected a hash larger than this limit, it would search for each
+   * row instead.
+   */
   work_mem: '128MB',
 } as const
 
 const DAY: Micros = 86_400e6
 
 /**
- * The columns of every response. kind: 1 set, 2 deleted, 3 a message. seq int8 · at int8, microseconds since 1970 ·
- * kind int2 · value bytea · body bytea, for a message
+ * The columns of every response. kind: 1 entry set, 2 entry deleted, 3 message. seq int8 · at int8, microseconds since
+ * 1970 · kind int2 · value bytea · body bytea, for a message
  */
 const columns = (kind: string, value: string, body: string): string =>
   `seq, ${microsOf('at')} as at, (${kind})::smallint as kind, ${value} as value, ${body} as body`
@@ -64,7 +71,7 @@ interface Wanted {
 
 /**
  * Selects a snapshot's rows and then the values set since, without superseded ones. The oldest rows are superseded
- * first: those before the first valid row are skipped in the index, and not read.
+ * first, so the rows before the first valid one are skipped in the index and not read.
  */
 function entriesOf({ space, base, later, behind }: Wanted, ofSnapshot: string, ofEvents: string): string {
   const rest = `seq > ${literal.number(behind)}`
@@ -83,7 +90,7 @@ const STANDS = 'seq not in (select former_seq from overtaken)'
 /** Excludes days without relevant events. The seq decides; one extra day allows for clock changes. */
 const laterDays = ({ seq, at }: Base): string => (seq === 0 ? '' : ` and at >= ${literal.moment(at - DAY)}`)
 
-/** Selects the current values; after a seq, with those that were deleted since. */
+/** Selects the current values. After a given seq, also selects the entries deleted since. */
 export function stateNow(space: SpaceRef, after: number): string {
   const kind = 'case when is_deleted then 2 else 1 end'
   const standing = after === 0 ? ' and not is_deleted' : ''
@@ -114,7 +121,8 @@ export interface SnapshotStep {
 
 /**
  * Writes the next rows of a snapshot, from the previous one and the events since, in one statement. Of two concurrent
- * calls one does nothing. @returns a statement with one row: rows, seq (of the last), or none if another call was first
+ * calls, one does nothing. @returns a statement that returns one row (the number of rows written and the last seq), or
+ * no row if another call was first
  */
 export function snapshotStep({ space, from, to, progress, rowsMax }: SnapshotStep): string {
   const rows = ofSpace(space)
@@ -143,7 +151,8 @@ export function snapshotStep({ space, from, to, progress, rowsMax }: SnapshotSte
 const MOMENT = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z$/
 
 /**
- * Reads RFC 3339 in UTC, with up to six digits of a second; clamps times after 2255. @returns null for anything else
+ * Parses an RFC 3339 timestamp in UTC with up to six fractional digits. Clamps times after 2255. @returns null for any
+ * other text
  */
 export function parseTimestamp(text: string): Micros | null {
   const [, seconds, digits = ''] = MOMENT.exec(text) ?? []
@@ -154,7 +163,7 @@ export function parseTimestamp(text: string): Micros | null {
   return Math.min(Number.MAX_SAFE_INTEGER, ms * 1000 + Number(digits.padEnd(6, '0')))
 }
 
-/** A cache of the last day: consecutive times share it. */
+/** A cache of the last day, which consecutive times share. */
 let day = Number.NaN
 let dayText = ''
 
@@ -172,7 +181,7 @@ export function formatTimestamp(at: Micros): string {
 
 const two = (value: number): string => (value < 10 ? `0${Math.floor(value)}` : String(Math.floor(value)))
 
-/** Values in the text of a statement, because `COPY` takes no parameters. */
+/** SQL literals for values in a statement's text, because `COPY` takes no parameters. */
 export const literal = {
   uuid(id: string): string {
     assert(/^[0-9a-f]{32}$/.test(id), 'an id is 32 hex digits')
@@ -191,5 +200,7 @@ export const literal = {
 export const ofSpace = ({ meshId, spaceId }: SpaceRef): string =>
   `mesh_id = ${literal.uuid(meshId)} and space_id = ${literal.uuid(spaceId)}`
 
-/** `date_part` returns a double, exact to a quarter of a microsecond, at a fifth of the cost of `extract`. */
+/**
+ * `date_part` returns a double that is exact to a quarter of a microsecond, and costs a fifth of what `extract` costs.
+ */
 export const microsOf = (column: string): string => `round(date_part('epoch', ${column}) * 1000000)::bigint`

@@ -5,15 +5,16 @@ import { migrate } from './migrate.ts'
 
 /**
  * The privileges of the database roles, which have no logins of their own: `_owner` runs migrations, `_broker` is for
- * brokers, `_admin` for `sealpost dead` and the enrolment of first members, `_monitor` counts, `_backup` reads. A login
- * becomes a member of one of them. A compromised broker then can't change a stored envelope or its sender, read the
- * envelopes of dead letters, drop, truncate or alter a table, or reset a sequence.
+ * brokers, `_admin` is for `sealpost dead` and for enrolling first members, `_monitor` may count rows, `_backup` may
+ * read everything. A login becomes a member of one of them. So a compromised broker can't change a stored envelope or
+ * its sender, read the envelopes of dead letters, drop, truncate or alter a table, or reset a sequence.
  *
- * An embedded server needs no roles: its user owns its files, and one of them holds the password of its only account.
+ * An embedded server needs no roles: its user owns its files, and one of these files contains the password of its only
+ * account.
  */
 
 const QUEUE_COLUMNS_CHANGED = 'lease_epoch, lease_holder, lease_until, attempts, strikes, first_strike_at'
-/** All columns except texts and envelopes of peers. */
+/** All columns except peers' texts and envelopes. */
 const DEAD_LETTER_COLUMNS_READ =
   'ctid, mesh_id, recipient, id, sender, envelope_id, priority, reason, died_at, told_at, body_id, bytes'
 
@@ -77,7 +78,7 @@ const ADMIN: Grants = {
   attachment: 'select (mesh_id, bytes, completed_at)',
 }
 
-/** Numbers and times only: no keys, no envelopes, and no text of users. */
+/** Only numbers and times: no keys, no envelopes and no user texts. */
 const MONITOR: Grants = {
   mesh: 'select (mesh_id, name)',
   member: 'select (mesh_id, peer_no, role, is_pool, revoked_at)',
@@ -93,10 +94,10 @@ const MONITOR: Grants = {
   snapshot: 'select (mesh_id, space_id, seq, at, entries, bytes, done_at)',
 }
 
-/** A broker creates and drops only the partitions of history, and drops them only once they have expired. */
+/** Functions with which a broker creates and drops partitions of the history; it can drop only expired ones. */
 const HISTORY_JOBS = ['add_history_day(date)', 'drop_history_day(date)', 'clear_undated_history(timestamptz, integer)']
 
-/** Functions about the server and its incarnation. */
+/** Functions for the server and its incarnation. */
 const ORIGIN_JOBS = [
   'note_origin(boolean)',
   'database_origin()',
@@ -117,7 +118,7 @@ export function roleStatements(prefix = 'sealpost'): string[] {
     ...all.map(create),
     onDatabase(`revoke all on database %I from public`),
     ...all.map((role) => onDatabase(`grant connect on database %I to ${role}`)),
-    onDatabase(`grant create on database %I to ${owner}`), // migrations have a schema of their own
+    onDatabase(`grant create on database %I to ${owner}`), // the table of migrations has its own schema
     'revoke all on schema public from public',
     `alter schema public owner to ${owner}`,
     handOver(owner),
@@ -137,7 +138,7 @@ export function roleStatements(prefix = 'sealpost'): string[] {
     `grant execute on function ${HISTORY_JOBS} to ${broker}`,
     `grant execute on function note_origin(boolean), database_origin(), attest_origin(uuid, uuid, boolean, double precision) to ${broker}, ${admin}`,
     `grant execute on function pg_control_system() to ${owner}`,
-    `grant pg_read_all_stats to ${broker}, ${admin}, ${monitor}`, // to find the session whose snapshot slows the queue down
+    `grant pg_read_all_stats to ${broker}, ${admin}, ${monitor}`, // finds the session whose snapshot slows the queue
   ]
 }
 
@@ -146,7 +147,7 @@ const create = (role: string) =>
 
 const onDatabase = (statement: string) => `do $$ begin execute format('${statement}', current_database()); end $$`
 
-/** Changes the owner of everything in the two schemas. `reassign owned` would also affect other objects. */
+/** Changes the owner of all objects in the two schemas. `reassign owned` would also affect objects elsewhere. */
 const handOver = (owner: string) => `do $$ declare what record; begin
   if to_regnamespace('drizzle') is not null then alter schema drizzle owner to ${owner}; end if;
   for what in select c.oid::regclass as name, c.relkind from pg_class c
@@ -160,7 +161,7 @@ const handOver = (owner: string) => `do $$ declare what record; begin
   ${HISTORY_JOBS.map((job) => `alter function ${job} owner to ${owner};`).join(' ')}
 end $$`
 
-/** Reads everything for a dump, and may start and stop a backup of the files. */
+/** Grants the right to read everything for a dump, and to start and stop a backup of the files. */
 const reading = (role: string) => [
   `grant select on all tables in schema public, drizzle to ${role}`,
   `grant select on all sequences in schema public, drizzle to ${role}`,
@@ -172,7 +173,7 @@ const granted = (grants: Grants, role: string) =>
 
 /**
  * Prepares a database for brokers with minimal privileges: tables, roles, and a login for each account. Needs a
- * superuser. Idempotent, also when several run at once.
+ * superuser. Idempotent, even when several calls run at once.
  */
 export interface RoleLogin {
   readonly role: 'broker' | 'admin'
@@ -184,7 +185,7 @@ const ADVISORY_LOCK = 0x5ea1_9058
 const SCRAM_ROUNDS = 4096
 const USER = /^[A-Za-z_][\w.-]{0,62}$/
 
-/** @throws DatabaseError as `migrate`; OperatingError `login_malformed` */
+/** @throws DatabaseError with the codes of `migrate`; OperatingError `login_malformed` */
 export async function prepareDatabase(ownerUrl: string, logins: readonly RoleLogin[]): Promise<void> {
   const owner = parseDatabaseUrl(ownerUrl)
   const granted = logins.flatMap((login) => loginStatements(login, owner.user))
@@ -214,7 +215,7 @@ function loginStatements({ role, url }: RoleLogin, owner: string): string[] {
 }
 
 /**
- * Returns what the server stores for a password (RFC 5803), so that no statement, and thus no log, contains the
+ * Returns the verifier that the server stores for a password (RFC 5803), so that no statement and no log contains the
  * password.
  */
 function scramVerifier(password: string): string {

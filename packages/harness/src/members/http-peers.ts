@@ -1,4 +1,6 @@
-/** Peers over HTTP: one kind only sends, and seals its own envelopes; the other only reads, and keeps nothing. */
+/**
+ * Simulates peers over HTTP. One kind seals and sends its own envelopes; the other kind only reads, and stores nothing.
+ */
 import {
   type Identity,
   type KeyBinding,
@@ -15,7 +17,7 @@ export interface MeshAddress extends BrokerAddress {
   readonly meshId: MeshId
 }
 
-/** An envelope in a request. If it is sent twice, it remains the same message. */
+/** An envelope in a request. Sending the envelope twice still sends only one message. */
 export interface SealedItem {
   readonly envelopeId: EnvelopeId
   readonly recipient: PeerKey
@@ -117,7 +119,7 @@ interface TokenReply extends HttpReply {
   readonly token?: string
 }
 
-/** Retries each request separately: if many clients started over each time, some would never get a token. */
+/** Retries each request separately. If many clients started over each time, some would never get a token. */
 async function requestToken({ url, address, identity, count }: TokenRequest): Promise<TokenReply> {
   const askChallenge = () => postJson(`${url}/v1/token/challenge`, {}) as Promise<Challenge & HttpReply>
   const challenge = await withRetries(askChallenge, count)
@@ -149,7 +151,7 @@ export async function postJson(url: string, body: object, headers: Record<string
   return response.json()
 }
 
-/** The SDK retries requests over HTTP for the same time. */
+/** How long a request is retried; the SDK uses the same time for HTTP requests. */
 const RETRY_FOR_MS = 300_000
 const TEMPORARY: readonly unknown[] = ['rate_limited', 'too_many_requests', 'try_later', 'restarting']
 
@@ -158,7 +160,7 @@ export async function withRetries<R extends HttpReply>(request: () => Promise<R>
   const untilMs = performance.now() + RETRY_FOR_MS
   for (let failures = 0; ; failures++) {
     const reply = await request()
-    // Clients of one address get the same `retryAfterMs`; without the random part they would all return together.
+    // Clients at one address get the same `retryAfterMs`. Without the random part, they would all retry together.
     const waitMs = (reply.retryAfterMs ?? 0) + backoffMs(failures, Math.random)
     if (!TEMPORARY.includes(reply.code) || performance.now() + waitMs > untilMs) return reply
     count.retries += 1
@@ -169,7 +171,7 @@ export async function withRetries<R extends HttpReply>(request: () => Promise<R>
 export interface Reading {
   readonly status: number
   readonly bytes: number
-  /** Whether the response reached its end mark. */
+  /** Whether the response contained its end mark. */
   readonly isWhole: boolean
   readonly firstByteMs: number
   readonly ms: number
@@ -178,7 +180,7 @@ export interface Reading {
 const END = '"end":true'
 const END_OF_RECORDS = Buffer.from([0xff, 0xff])
 
-/** Reads and discards. */
+/** Requests a token, then reads responses and discards them. */
 export class HttpReader {
   readonly #url: string
   readonly #token: string
@@ -194,7 +196,7 @@ export class HttpReader {
     return new HttpReader(new URL(address.url.replace(/^ws/, 'http')).origin, token)
   }
 
-  /** Never rejects: a response that breaks off is not whole. */
+  /** Never rejects. A response that breaks off is reported as not whole. */
   async read(path: string, accept = 'application/x-ndjson'): Promise<Reading> {
     const startMs = performance.now()
     let bytes = 0
@@ -211,7 +213,7 @@ export class HttpReader {
         last = chunk.length < 64 ? Buffer.concat([last.subarray(-64), chunk]) : chunk
       }
     } catch {
-      // the missing end mark shows that it broke off
+      // the missing end mark shows that the response broke off
     }
     const end = Buffer.from(last).subarray(-64)
     const isWhole = end.includes(END) || (accept !== 'application/x-ndjson' && end.subarray(-2).equals(END_OF_RECORDS))

@@ -1,6 +1,6 @@
 /**
  * Reads a `COPY … TO STDOUT` by taking its row messages off the connection before the driver (`pg`) parses them. This
- * costs a third of the driver's own stream, which cuts out every message and reads 8 KB at a time.
+ * costs a third of what the driver's own stream costs, which separates every message and reads 8 KB at a time.
  */
 import type { Connection } from 'pg'
 import { TCP_TIMEOUTS } from '../connection.ts'
@@ -38,10 +38,10 @@ class CopyOutStream extends PgQuery {
 
   /**
    * Yields CopyData messages (the byte 100, an int32 length that includes itself, a row) in chunks of up to half a
-   * megabyte, which may begin and end inside a message. A chunk is valid until the next one is requested; then its
-   * memory is freed at once, because garbage collection would cost more. The socket is read only while a chunk is
-   * awaited.
-   * @throws what the driver throws
+   * megabyte, which may begin and end inside a message. A chunk is valid until the next one is requested. Then the
+   * chunk's memory is freed at once, because garbage collection would cost more. The socket is read only while a chunk
+   * is awaited.
+   * @throws whatever the driver throws
    */
   async *chunks(): AsyncGenerator<Buffer, void, undefined> {
     for (;;) {
@@ -90,7 +90,7 @@ class CopyOutStream extends PgQuery {
   }
 }
 
-/** Grants one waiting task per turn of the event loop, so that long reads leave every turn to all other work. */
+/** Grants one waiting task per event loop turn, so that long reads leave room for other work in every turn. */
 class EventLoopYield {
   readonly #waiting: (() => void)[] = []
   #isScheduled = false
@@ -116,25 +116,25 @@ class EventLoopYield {
   }
 }
 
-/** A pool of connections for long `COPY … TO STDOUT` reads, separate so that no mail waits behind a reader. */
+/** A separate pool of connections for long `COPY … TO STDOUT` reads, so that no mail waits behind a reader. */
 interface CopyOutOptions {
   readonly applicationName: string
   /** Session settings; they override the defaults. */
   readonly settings: Readonly<Record<string, string | number>>
   readonly statementTimeoutMs: number
-  /** Idle connections that are kept. The caller limits how many reads run at a time. */
+  /** The number of idle connections that stay open. The caller limits how many reads run at the same time. */
   readonly idleMax: number
 }
 
 const CONNECT_TIMEOUT_MS = 5_000
-/** Allocating the pressure costs a collection; shorter reads end before that pays off. */
+/** The read length from which the pressure pays off, because allocating it costs a collection. */
 const LONG_BYTES = 8 * 2 ** 20
 
 export class CopyOutPool {
   readonly #url: string
   readonly #address: DatabaseAddress
   readonly #options: CopyOutOptions
-  /** Shared by all reads. */
+  /** The pressure that all reads share. */
   readonly #yielder = new EventLoopYield()
   readonly #gcPressure = new GcPressure()
   readonly #idle: PgClientConnection[] = []
@@ -219,26 +219,26 @@ export class CopyOutPool {
 const SESSION = {
   ...TCP_TIMEOUTS,
   lock_timeout: 1_000,
-  // The statement of a killed broker ends, so that its snapshot doesn't keep dead rows.
+  // Ends a killed broker's statement, so that its snapshot doesn't retain dead rows.
   client_connection_check_interval: 1_000,
 }
 
 const PRESSURE_BYTES = 256 * 2 ** 20
 
 /**
- * Makes garbage collection rarer during long reads. Bun collects whenever a quarter of the bytes it counts are new,
- * which the buffers of a read reach every 30 ms, and every other collection is a full one. Bytes that are counted but
- * never written to, so that they take no memory, make it collect a sixth as often. The buffers don't need it: they are
- * freed by hand.
+ * Makes garbage collection rarer during long reads. Bun collects whenever a quarter of the bytes that it counts are
+ * new. A read's buffers reach this limit every 30 ms, and every other collection is a full one. This class allocates
+ * bytes that count but take no memory, because they are never written, so that Bun collects a sixth as often. The
+ * buffers don't need collection, because they are freed explicitly.
  */
 class GcPressure {
   #holders = 0
   #bytes: ArrayBuffer | null = null
 
-  /** Returns a function that releases it; call that once. */
+  /** Returns a function that releases the pressure; call it once. */
   hold(): () => void {
     this.#holders += 1
-    // A resizable buffer is newly mapped; any other may reuse memory, which would be overwritten with zeros.
+    // A resizable buffer is newly mapped. Any other buffer may reuse memory, which would be overwritten with zeros.
     this.#bytes ??= new ArrayBuffer(PRESSURE_BYTES, { maxByteLength: PRESSURE_BYTES })
     return () => {
       this.#holders -= 1

@@ -11,9 +11,9 @@ const ELEMENT = { int2: 21, int4: 23, int8: 20, tid: 27, uuid: 2950 } as const
 
 export const int2s = (values: readonly number[]): Uint8Array => array('int2', 2, values, putInt2)
 export const int4s = (values: readonly number[]): Uint8Array => array('int4', 4, values, putInt4)
-/** Writes safe integers as an array. */
+/** Returns an array of safe integers. */
 export const int8s = (values: readonly number[]): Uint8Array => array('int8', 8, values, putInt8)
-/** Writes an array of `uuid` from ids of 32 hex digits. */
+/** Returns an array of `uuid` from ids of 32 hex digits. */
 export const uuids = (values: readonly string[]): Uint8Array => array('uuid', 16, values, putUuid)
 
 /** Writes bytes from front to back into a reused buffer that grows as needed. */

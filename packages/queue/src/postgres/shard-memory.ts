@@ -1,4 +1,6 @@
-/** State that a shard keeps from one commit to the next. Postgres checks every assumption that could do harm. */
+/**
+ * The state that a shard keeps between commits. Postgres checks every assumption that could do harm if it were wrong.
+ */
 import type { Append } from '@sealpost/protocol'
 import { type EnvelopeId, ID_BLOCK, type MeshId, type Millis, type PeerNo } from '@sealpost/std'
 import type { AckedEnvelope } from '@sealpost/store'
@@ -10,7 +12,10 @@ export class ShardMemory {
   readonly clock = new DatabaseClock()
   readonly lastAcknowledged = new LastAcknowledged()
 
-  /** An optimistic commit stored the appends of these senders. `ctids`: the new places of their marks. */
+  /**
+   * Records that an optimistic commit stored appends from these senders. `ctids` contains the new `ctid` of each
+   * sender's mark.
+   */
   committed(batch: CommittedBatch, ctids: readonly string[], clockMs: Millis): void {
     const { appends, senders } = batch
     for (let i = 0; i < senders.length; i++) {
@@ -30,7 +35,7 @@ interface CommittedBatch {
 export type CtidOf = (meshId: MeshId, sender: PeerNo) => string | undefined
 
 const SENDERS_MAX = 20_000
-/** Outcomes that leave the sender in doubt: a party is revoked, or the mesh has moved. */
+/** Outcomes after which the sender's mark is unreliable: a party is revoked, or the mesh has moved. */
 const MARK_UNKNOWN: ReadonlySet<StatementOutcome['status']> = new Set(['unknown_recipient', 'away'])
 
 /** A sender's high-water mark: its last envelope id, and the `ctid` of its row. */
@@ -39,7 +44,7 @@ export interface SenderMark {
   readonly ctid: string
 }
 
-/** The marks of senders that opened a session here. The least recent are dropped. */
+/** The marks of senders that opened a session here. The least recently used marks are dropped. */
 export class SenderMarks {
   private readonly marks = new Map<string, SenderMark>()
 
@@ -54,12 +59,13 @@ export class SenderMarks {
     if (this.marks.size > SENDERS_MAX) this.marks.delete(this.marks.keys().next().value!)
   }
 
-  /** Learns the marks from a checked statement. `ctidOf`: the new place of each sender's mark. */
+  /** Takes over the marks from a checked statement. `ctidOf` returns the new `ctid` of each sender's mark. */
   learn(appends: readonly Append[], outcomes: readonly StatementOutcome[], ctidOf: CtidOf): void {
     appends.forEach(({ meshId, sender, envelopeId }, i) => {
       const mark = this.find(meshId, sender)
       const ctid = ctidOf(meshId, sender)
-      // With a mark, the sender's next append would put an optimistic commit in doubt, together with the appends of others.
+      // With a mark, the sender's next append would put an optimistic commit in doubt, including other senders'
+      // appends.
       if (MARK_UNKNOWN.has(outcomes[i]!.status) || ctid === undefined) this.marks.delete(meshId + sender)
       else this.note(meshId, sender, { envelopeId: later(mark?.envelopeId, envelopeId), ctid })
     })
@@ -67,8 +73,8 @@ export class SenderMarks {
 }
 
 /**
- * The delivery ids of this shard, taken from a block in ascending order. Opening a session and a checked commit bring a
- * newer block, so that everything a sender stored through another shard has lower ids (see `delivery_block`).
+ * Assigns this shard's delivery ids from a block in ascending order. Opening a session and a checked commit provide a
+ * newer block, so that every delivery that a sender stored through another shard has a lower id (see `delivery_block`).
  */
 export class DeliveryIds {
   private next = 0
@@ -86,8 +92,8 @@ export class DeliveryIds {
   }
 
   /**
-   * Abandons the block. A commit whose outcome was lost may still be applied, and behind later ids of the same block its
-   * deliveries would seem to be collected already.
+   * Abandons the block. A commit whose outcome was lost may still be applied. If later ids of the same block were used
+   * before that, its deliveries would seem to be collected already.
    */
   abandon(): void {
     this.next = this.end
@@ -102,8 +108,8 @@ export class DeliveryIds {
 }
 
 /**
- * Estimates the database clock, which governs leases and expiry, from its last reply and the local clock. The estimate
- * lags by the latency of the reply; `ADMIT` refuses one that is off by a second.
+ * Estimates the database clock, which governs leases and expiry, from the database's last reply and the local clock.
+ * The estimate lags by the latency of that reply; `ADMIT` refuses an estimate that is off by a second.
  */
 export class DatabaseClock {
   private aheadMs: Millis = 0
@@ -119,13 +125,16 @@ export class DatabaseClock {
 
 export const later = (a: EnvelopeId | undefined, b: EnvelopeId): EnvelopeId => (a !== undefined && a > b ? a : b)
 
-/** The number of consecutive duplicates remembered. With more, nothing is proven until a new envelope is stored. */
+/**
+ * The number of consecutive duplicates that are remembered. After more duplicates, the list proves nothing until a new
+ * envelope is stored.
+ */
 const RESENDS_MAX = 1_000
 
 type Envelope = Pick<Append, 'meshId' | 'sender' | 'envelopeId'>
 
 /**
- * The envelopes whose commits this shard acknowledged last. A server that contains them contains every earlier one,
+ * The envelopes whose commits this shard acknowledged last. A server that contains them contains every earlier commit,
  * because a standby replays commits in order (docs/adr/0010-failover.md).
  */
 export class LastAcknowledged {
@@ -142,7 +151,7 @@ export class LastAcknowledged {
     return this.#version
   }
 
-  /** Notes an envelope whose commit followed all that were noted before. */
+  /** Records an envelope whose commit followed all commits recorded before. */
   stored(envelope: Envelope): void {
     this.#envelopes = [envelope]
     this.#isTooMany = false
@@ -150,8 +159,8 @@ export class LastAcknowledged {
   }
 
   /**
-   * Notes the outcomes of a checked statement. Envelopes that it stored follow the duplicates that it saw. If it stored
-   * none, another shard may have stored a duplicate after everything noted here.
+   * Records the outcomes of a checked statement. Envelopes that the statement stored follow the duplicates that it saw.
+   * If it stored none, another shard may have stored a duplicate after all envelopes recorded here.
    */
   decided(appends: readonly Append[], outcomes: readonly StatementOutcome[]): void {
     const stored = outcomes.findIndex(({ status }) => status === 'stored')
@@ -164,7 +173,10 @@ export class LastAcknowledged {
     this.#version += 1
   }
 
-  /** Drops the envelopes, because a later commit of another kind proves them, unless one was noted since this version. */
+  /**
+   * Drops the envelopes, because a later commit of another kind proves them. Keeps them if one was recorded since this
+   * version.
+   */
   forget(version: number): void {
     if (version !== this.#version) return
     this.#envelopes = []

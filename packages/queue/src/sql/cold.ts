@@ -1,4 +1,7 @@
-/** Statements outside the message path: other ends of a delivery, recorded messages, members, measurements and sweeps. */
+/**
+ * Contains the statements outside the message path: rejects, receipts, recorded messages, members, measurements and
+ * sweeps.
+ */
 import { sqlStatement } from '@sealpost/pg'
 import { isOfSpace } from '@sealpost/store'
 import {
@@ -34,8 +37,8 @@ with gone as (
 )
 
 /**
- * Extends leases to a time from now, not so far ahead that they would look like leases from before a jump of the clock.
- * Walks: message_queue's primary key.
+ * Extends leases to a time from now that is short enough not to look like a lease from before a clock jump. Walks:
+ * message_queue's primary key.
  */
 export const EXTEND = sqlStatement(
   `${HELD}, forSeconds float8[]`,
@@ -46,7 +49,10 @@ from ${named({ column: 'seconds', parameter: 'forSeconds' })}
 where q.ctid = r.ctid and ${isHeld('q')}`,
 )
 
-/** Sends receipts to the senders that asked for `pushed`, unless the delivery is gone. Walks: message_queue's primary key. */
+/**
+ * Sends receipts to the senders that asked for `pushed`, unless the delivery has ended. Walks: message_queue's primary
+ * key.
+ */
 export const NOTIFY_PUSHED = sqlStatement(
   DELIVERIES,
   `
@@ -60,7 +66,7 @@ with gone as (
 
 /**
  * Moves up to `max` due deliveries of each mesh into the queue, under their ids. Returns the mesh and peer of each
- * recipient, and in how many seconds the next delivery is due. Walks: delayed_delivery's primary key.
+ * recipient, and the number of seconds until the next delivery is due. Walks: delayed_delivery's primary key.
  */
 export const RELEASE_DUE = sqlStatement(
   'max int',
@@ -85,8 +91,8 @@ from mesh m cross join lateral (select d.due_at from delayed_delivery d
 )
 
 /**
- * Finds deliveries that left these peers' queues unsettled and were not reported to them. `n` is the position of the
- * peer in the request. Walks: dead_letter_untold, member's primary key.
+ * Finds deliveries that left these peers' queues unsettled and were not reported to them. `n` is the peer's position in
+ * the request. Walks: dead_letter_untold, member's primary key.
  */
 export const FIND_LOST = sqlStatement(
   'meshes uuid[], peers int[], limits int[]',
@@ -99,7 +105,7 @@ from unnest(:meshes, :peers, :limits) with ordinality as r(mesh_id, peer, lim, n
 order by r.n, l.id`,
 )
 
-/** Walks: dead_letter's primary key. */
+/** Marks lost deliveries as reported. Walks: dead_letter's primary key. */
 export const LOST_REPORTED = sqlStatement(
   'mesh uuid, peer int, ids bigint[]',
   `
@@ -108,9 +114,9 @@ where mesh_id = :mesh and recipient = :peer and id = any (:ids)`,
 )
 
 /**
- * Moves expired deliveries, and those with too many failed attempts, out of the next `max` rows after a key. It walks the
- * table: an index on the expiry would cost every message, and the walk costs one read of a row now and then. Returns the last
- * key, the number of rows seen, and how many left.
+ * Moves expired deliveries, and those with too many failed attempts, out of the next `max` rows after a key. The
+ * statement walks the table, because an index on the expiry would make every message more expensive, and the walk only
+ * reads each row now and then. Returns the last key, the number of rows seen, and the number of rows moved.
  */
 export const SWEEP_QUEUE = sqlStatement(
   `mesh uuid, recipient int, priority smallint, id bigint, max int, ${LIMITS}`,
@@ -170,8 +176,8 @@ select coalesce(sum(size), 0)::int as forgotten from forgotten`,
 )
 
 /**
- * Finds members by their keys; `n` is the position of the key in the request. The consent is that of the user. Walks:
- * member_peer_key; member's, session's, mesh's and consent's primary keys.
+ * Finds members by their keys; `n` is the key's position in the request. For a device, the consent is the user's.
+ * Walks: member_peer_key; member's, session's, mesh's and consent's primary keys.
  */
 export const FIND_MEMBERS = sqlStatement(
   'meshes uuid[], peerKeys bytea[]',
@@ -189,8 +195,8 @@ from unnest(:meshes, :peerKeys) with ordinality as k(mesh_id, peer_key, n) cross
 )
 
 /**
- * Checks sessions of this shard; `n` is the position of the session in the request. Walks: member's, session's and
- * mesh's primary keys.
+ * Checks sessions of this shard; `n` is the session's position in the request. Walks: member's, session's and mesh's
+ * primary keys.
  */
 export const CHECK_SESSIONS = sqlStatement(
   'shard uuid, meshes uuid[], peers int[], epochs bigint[]',
@@ -204,9 +210,9 @@ left join lateral (select * from session s where s.mesh_id = r.mesh_id and s.pee
 )
 
 /**
- * Deletes the shared bodies that nothing refers to among the next `max` after a key. A young body stays: its deliveries may
- * be about to be stored. Returns the last key and the number seen. Walks: shared_body's primary key, message_queue_body,
- * dead_letter_body, delayed_delivery_body.
+ * Deletes the shared bodies without references among the next `max` after a key. A young body stays, because its
+ * deliveries may not be stored yet. Returns the last key and the number of bodies seen. Walks: shared_body's primary
+ * key, message_queue_body, dead_letter_body, delayed_delivery_body.
  */
 export const SWEEP_BODIES = sqlStatement(
   'mesh uuid, sender int, bodyId bytea, max int',
@@ -229,7 +235,7 @@ select (select count(*) from seen)::int as seen, last.* from (select 1) as one l
   order by seen.mesh_id desc, sender desc, body_id desc limit 1) as last on true`,
 )
 
-/** The user of `s.sender`: a subquery for each row, whatever the statistics are. */
+/** Selects the user of `s.sender`. The planner runs this subquery for each row, whatever the statistics are. */
 const personOf = (mesh: string) =>
   `coalesce((select m.person from member m where m.mesh_id = ${mesh} and m.peer_no = s.sender), s.sender)`
 
@@ -256,8 +262,8 @@ group by 1`,
 )
 
 /**
- * Counts the backlog of recipients, by user with all devices, up to `max` rows of each kind. It leaves out receipts,
- * which nobody can refuse. Walks: message_queue's primary key, delayed_delivery_recipient, member's primary key.
+ * Counts the backlog of recipients, by user with all devices, up to `max` rows of each kind. Omits receipts, because a
+ * recipient can't refuse them. Walks: message_queue's primary key, delayed_delivery_recipient, member's primary key.
  */
 export const MEASURE = sqlStatement(
   'meshes uuid[], recipients int[], max int',
@@ -276,7 +282,7 @@ group by w.n, w.mesh_id, found.sender) s
 group by 1, 2`,
 )
 
-/** Locks spaces in the order given, which all shards share. Walks: the primary key of space. */
+/** Locks spaces in the given order, which all shards share. Walks: the primary key of space. */
 export const LOCK_SPACES = sqlStatement(
   'meshes uuid[], spaces uuid[]',
   `
@@ -285,11 +291,12 @@ cross join lateral (select space_id from space s where s.mesh_id = k.mesh_id and
 )
 
 /**
- * Records messages at the end of a commit, as events of their spaces. A message names its space by position, from 1.
- * The spaces were locked before, after the marks, so this statement sees the changes of the transactions it waited for.
+ * Records messages at the end of a commit, as events of their spaces. A message names its space by position, from 1. An
+ * earlier step locked the spaces, after the marks, so this statement sees the changes of the transactions that it
+ * waited for.
  *
  * It skips a message without a stored delivery, one whose sender no longer belongs to the space, and one that was
- * recorded before: a message sent twice has new envelopes, maybe days later.
+ * recorded before. A message that is sent twice has new envelopes, maybe days later.
  *
  * Walks: the primary keys of space, shared_body, member and peer_group, `message_queue_body` and `history_event_body`.
  */

@@ -1,29 +1,35 @@
-/** Conditions and parts that several statements share. */
+/** Contains conditions and parts that several statements share. */
 import { encodeReceipt, RECEIPT_EVENTS, RECEIPT_IDS_FROM, type ReceiptEvent } from '@sealpost/protocol'
 import { ID_BLOCK, toHex } from '@sealpost/std'
 
-/** A lease further ahead was given before the database clock jumped back; it counts as lapsed. */
+/** A lease that ends later than this was granted before the database clock jumped back, and counts as lapsed. */
 export const LEASE_FUTURE_MAX = `interval '5 minutes'`
 
 /**
- * The mesh is not frozen. While a mesh moves to another cell, the versions of its marks and the epochs of its sessions are
- * negative (docs/adr/0007-moving-a-mesh.md). The row that a statement locks or changes shows it, so the check costs no
- * look-up and is repeated after a wait.
+ * The mesh is not frozen. While a mesh moves to another cell, the versions of its marks and the epochs of its sessions
+ * are negative (docs/adr/0007-moving-a-mesh.md). The row that a statement locks or changes contains this number, so the
+ * check costs no lookup and is repeated after a wait.
  */
 export const isOpen = (number: 'version' | 'm.version' | 'epoch' | 's.epoch') => `${number} >= 0`
 
-/** Explains why a row was not open, or is missing: after a move, the rows of the mesh are deleted. */
+/**
+ * The mesh is frozen, which explains why a row is not open or is missing. After a move, the rows of the mesh are
+ * deleted.
+ */
 export const isFrozen = (meshId: string) =>
   `coalesce((select m.frozen_at is not null from mesh m where m.mesh_id = ${meshId}), false)`
 
 /** The parameters of `isStruckOut`. */
 export const LIMITS = 'failedAttemptsMax int, failedAttemptsSpanSeconds float8'
 
-/** The delivery has its failed attempts and awaits the sweep. No claim returns it: it may crash its recipient again. */
+/**
+ * The delivery has reached the maximum of failed attempts and awaits the sweep. No claim returns it, because it may
+ * crash its recipient again.
+ */
 export const isStruckOut = (row: string) => `coalesce(${row}.strikes >= :failedAttemptsMax
       and ${row}.first_strike_at <= clock_timestamp() - make_interval(secs => :failedAttemptsSpanSeconds), false)`
 
-/** Stops at the maximum of the column's type; beyond it the statement would fail for all its deliveries. */
+/** Adds one, up to the maximum of the column's type; beyond it the statement would fail for all its deliveries. */
 export const ONE_MORE = (row: string) => `least(${row}.strikes, 32766) + 1`
 
 /** The columns of a delivery, for `readDelivery`. */
@@ -35,31 +41,40 @@ export const deliveryColumns = (
   case when ${row}.body_id is not null then (select b.bytes from shared_body b
     where b.mesh_id = ${meshId} and b.sender = ${row}.sender and b.body_id = ${row}.body_id) end as body, ${row}.envelope`
 
-/** The same columns in a row of another kind. */
+/** The same columns as nulls, for a row of another kind. */
 export const NO_DELIVERY = `null::bigint as id, null::smallint as priority, null::timestamptz as enqueued_at,
   null::uuid as envelope_id, null::bytea as sender, null::bytea as terms, null::bytea as body, null::bytea as envelope`
 
-/** A claim may take the delivery. A lease on insert requires that no older one is free, or it would overtake it. */
+/**
+ * A claim may take the delivery. A lease on insert requires that no older delivery is free, because it would overtake
+ * that delivery.
+ */
 export const isFree = (row: string, epoch: string) => `(${row}.lease_until is null or ${row}.lease_epoch < ${epoch}
       or ${row}.lease_until <= clock_timestamp() or ${row}.lease_until > clock_timestamp() + ${LEASE_FUTURE_MAX})`
 
-/** Another shard leased it on insert to the session of this epoch. Claims and this shard's own leases count an attempt. */
+/**
+ * Another shard leased the delivery on insert to the session with this epoch. Claims and this shard's own leases count
+ * an attempt.
+ */
 export const isBornElsewhere = (row: string, epoch: string) =>
   `coalesce(${row}.attempts = 0 and ${row}.lease_epoch = ${epoch}, false)`
 
-/** The session has not collected it. `collected`: the last id that it collected of each block. */
+/**
+ * The session has not collected the delivery. `collected` contains the last id of each block that the session has
+ * collected.
+ */
 export const isUncollected = (row: string, epoch: string, collected: string) => `(${isBornElsewhere(row, epoch)}
       and not exists (select from unnest(${collected}) as c(id) where c.id / ${ID_BLOCK} = ${row}.id / ${ID_BLOCK} and ${row}.id <= c.id))`
 
-/** Deliveries by their keys. */
+/** Parameters that name deliveries by their keys. */
 export const DELIVERIES = 'meshes uuid[], recipients int[], priorities smallint[], ids bigint[]'
 
-/** Deliveries with the epochs of the sessions that hold them and, in a pool, the members. */
+/** Parameters that name deliveries with the epochs of the sessions that hold them and, for pools, with the members. */
 export const HELD = `${DELIVERIES}, epochs bigint[], holders int[]` as const
 
 /**
- * The rows `r` of `HELD`, each with its `ctid` and one more column. It skips rows that another statement holds: the rows
- * come in the client's order, so two statements that wait for each other's rows would deadlock.
+ * The rows `r` of `HELD`, each with its `ctid` and one more column. Skips rows that another statement has locked: the
+ * rows come in the client's order, so two statements that wait for each other's rows would deadlock.
  */
 export const named = (more?: { column: string; parameter: string }) => `(
   select r.*, found.ctid from unnest(:meshes, :recipients, :priorities, :ids, :epochs, :holders${more ? `, :${more.parameter}` : ''})
@@ -76,15 +91,15 @@ export const RECEIPTS = Object.fromEntries(RECEIPT_EVENTS.map((event) => [event,
   ReceiptEvent,
   string
 >
-/** See the protocol's `terms.ts`. */
+/** The delivery is a receipt; see the protocol's `terms.ts`. */
 export const isReceipt = (row: string) => `coalesce(get_byte(${row}.terms, 0) = 2, false)`
 const wantsReceipt = (row: string) => `coalesce(get_byte(${row}.terms, 0) = 1 and get_byte(${row}.terms, 1) > 0, false)`
-/** The default time to live of mail. */
+/** The time to live of receipts, which is the default for mail. */
 const RECEIPT_TTL = `interval '14 days'`
 
 /**
  * Queues a receipt for the sender of each of these rows that asked for one. A receipt is a delivery, so it waits for a
- * sender that is offline. It carries the id of the envelope, and names the envelope's recipient as its sender.
+ * sender that is offline. It carries the envelope's id, and names the envelope's recipient as its sender.
  */
 export const sendReceipts = (rows: string) => `
   insert into message_queue (mesh_id, recipient, priority, id, sender, envelope_id, expires_at, terms, envelope)

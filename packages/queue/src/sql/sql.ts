@@ -1,14 +1,14 @@
 /**
- * Every statement of the message path, with the index it walks; `cold.ts` and `pools.ts` contain the others.
- * `sql.pg.test.ts` asserts the plans on empty and on grown tables.
+ * Contains every statement of the message path, with the index that it walks; `cold.ts` and `pools.ts` contain the
+ * other statements. `sql.pg.test.ts` asserts the plans on empty and on grown tables.
  *
- * Each statement has a single possible plan. A plan made for an empty table is wrong an hour later, a new plan for each
- * batch costs small batches too much, and statistics are always late for a queue. So the connections forbid every scan and
- * join except nested loops over indexes (`SESSION`), a row is looked up in a `lateral (… offset 0)`, which the planner
- * can't turn into a walk over the whole index, and a change finds its rows first and then names them by `ctid`.
+ * Each statement has a single possible plan. A plan made for an empty table is wrong an hour later, planning each batch
+ * again costs small batches too much, and a queue's statistics are always outdated. So the connections forbid every
+ * scan and join except nested loops over indexes (`SESSION`). Rows are looked up in a `lateral (… offset 0)`, which the
+ * planner can't turn into a walk over the whole index. A change first finds its rows and then names them by `ctid`.
  *
- * Many rows travel as a few arrays. All envelopes of a checked commit are one `bytea` that the statement cuts up:
- * parsing 1,000 separate ones costs twice as much.
+ * Many rows travel as a few arrays. All envelopes of a checked commit are one `bytea` that the statement cuts up,
+ * because parsing 1,000 separate values costs twice as much.
  */
 import { sqlStatement } from '@sealpost/pg'
 import { ALONE_AFTER_ATTEMPTS, PRIORITY_COSTS } from '@sealpost/protocol'
@@ -38,7 +38,7 @@ export * from './pools.ts'
 
 const INT_MAX = 2 ** 31 - 1
 
-/** Settings of the connections that run these statements. */
+/** The settings of the connections that run these statements. */
 export const SESSION = {
   enable_seqscan: 'off',
   enable_bitmapscan: 'off',
@@ -53,7 +53,7 @@ export const SESSION = {
  * `COPY_QUEUE` and `COPY_LEDGER`, or `STORE_ONE` for each of a few. The shard chooses the ids, the leases and the times.
  */
 
-/** One range of `ids` for each lane. Walks: message_queue's primary key. */
+/** Deletes settled deliveries. Each lane has one range of `ids`. Walks: message_queue's primary key. */
 const SETTLED = 'meshes uuid[], recipients int[], priorities smallint[], firsts int[], lasts int[], ids bigint[]'
 const settled = `
 delete from message_queue where ctid = any (array(
@@ -72,12 +72,12 @@ with gone as (${settled}
 )${sendReceipts('gone')}`,
 )
 
-/** The time of the transaction and of the statement, in ms. */
+/** The transaction's time and the statement's time, in ms. */
 const CLOCK = `date_part('epoch', now()) * 1000, date_part('epoch', clock_timestamp()) * 1000`
 
 /**
- * An older delivery of these senders is free to claim, or was leased on insert by another shard; then this shard may not
- * lease a newer one on insert (P6).
+ * An older delivery from these senders is free to claim, or another shard leased it on insert. In both cases this shard
+ * may not lease a newer delivery on insert (P6).
  */
 const hasOlder = (at: Record<'mesh' | 'recipient' | 'floor' | 'isOfSenders' | 'epoch', string>) => `(select true
       from message_queue q
@@ -87,31 +87,32 @@ const hasOlder = (at: Record<'mesh' | 'recipient' | 'floor' | 'isOfSenders' | 'e
           and not ${isReceipt('q')} else false end
       limit 1)`
 
-/** The shard's clock is off by less than 1 s: leases and expiry use the database clock. */
+/** The shard's clock is off by less than 1 s, as required because leases and expiry use the database clock. */
 const IS_CLOCK_RIGHT = `clock_timestamp() between :at - interval '1 s' and :at + interval '1 s'`
 
-/** An index can't serve this comparison, so the planner can only find the mark by its `ctid`. */
+/** Compares keys in a form that no index supports, so the planner can find the mark only by its `ctid`. */
 const isMarkOf = (mesh: string, sender: string) =>
   `m.mesh_id is not distinct from ${mesh} and m.sender is not distinct from ${sender}`
 
 /**
  * Moves the senders' marks and checks what the shard assumed:
- * - Each mark is where this shard last saw it, so no other shard stored anything of the sender, and ids beyond it are
- *   new (P5). The comparison and the change are one step, so of two transactions with one envelope a single one stores
- *   it.
+ * - Each mark is where this shard last saw it. So no other shard has stored an envelope from the sender, and ids beyond
+ *   the mark are new (P5). The comparison and the change are one step, so of two transactions with the same envelope
+ *   only one stores it.
  * - All parties are members and not revoked.
- * - Sessions that get leases on insert are current: the epochs of each mesh, in the order of its peers, are
- *   `leasedEpochs` from `leasedFirsts` to `leasedLasts`. Nothing older of the same senders waits for them from `floors`
- *   on; `firsts` and `lasts` give the range of their senders in `leasedSenders`.
- * - The shard's clock is right.
+ * - Sessions that get leases on insert are current: `leasedEpochs` from `leasedFirsts` to `leasedLasts` contains the
+ *   epochs of each mesh in the order of its peers. No older delivery from the same senders waits for these sessions at
+ *   or above the id in `floors`; `firsts` and `lasts` give the range of their senders in `leasedSenders`.
+ * - The shard's clock is correct.
  *
  * If any check fails, the statement divides by zero (`CHECK_FAILED`) and the transaction changes nothing. Otherwise it
  * returns 1, the times, and the new `ctid` of each mark. Senders come in an order that all shards share, so that two
  * transactions can't wait for each other.
  *
- * A mark is found by its `ctid`. It changes with every commit, and while a snapshot is held, a search by key walks over
- * all its former versions. After a wait for another transaction, Postgres checks the conditions on `m` again on the
- * version that this one left: the mark differs, unless the other transaction stored nothing of the sender.
+ * A mark is found by its `ctid`, because each commit changes the mark, and while a snapshot is held, a search by key
+ * walks over all former versions. After a wait for another transaction, Postgres checks the conditions on `m` again, on
+ * the version that the other transaction left. That mark differs unless the other transaction stored nothing from the
+ * sender.
  *
  * Walks: the primary keys of member, session and message_queue.
  */
@@ -143,10 +144,10 @@ select 1 / ((select count(*) from moved) = cardinality(:senders)
 )
 
 /**
- * Stores one envelope of a sender: the checks of `ADMIT`, the row and its ledger entry in one statement. It returns the times
- * and the new `ctid` of the mark, or no row if anything is in doubt; then it changed nothing, and the other steps of the
- * transaction stand. `BatchWriter` writes its parameters in this order. `attempts` is 1 for a lease on insert by this
- * shard, otherwise 0.
+ * Stores one envelope from a sender: one statement makes the checks of `ADMIT` and inserts the row and its ledger
+ * entry. It returns the times and the new `ctid` of the mark. If anything is in doubt, it returns no row and changes
+ * nothing, and the other steps of the transaction still take effect. `BatchWriter` writes its parameters in this order.
+ * `attempts` is 1 for a lease on insert by this shard, otherwise 0.
  *
  * Walks: the primary keys of member, session and message_queue.
  */
@@ -181,8 +182,8 @@ select ${CLOCK}, place::text from moved`,
 )
 
 /**
- * SQLSTATEs of an optimistic commit that changed nothing and takes the checked commit: `ADMIT` failed, `COPY_BODIES` found an existing body, or a recorded
- * message met a partition that was being created.
+ * The SQLSTATEs of an optimistic commit that changed nothing and must be repeated as a checked commit: `ADMIT` failed,
+ * `COPY_BODIES` found an existing body, or a recorded message met a partition that was being created.
  */
 export const CHECK_FAILED: readonly string[] = ['22012', '23505', '23514']
 
@@ -193,8 +194,8 @@ copy message_queue (mesh_id, recipient, priority, id, sender, attempts, envelope
 export const COPY_BODIES = 'copy shared_body (mesh_id, sender, body_id, readers, bytes) from stdin (format binary)'
 
 /**
- * Stores the shared bodies of a checked commit, in an order that all shards share. An existing body stays, and counts as
- * new, so that no sweep deletes it before this commit.
+ * Stores the shared bodies of a checked commit, in an order that all shards share. An existing body stays and gets a
+ * new timestamp, so that no sweep deletes it before this commit.
  */
 export const STORE_BODIES = sqlStatement(
   'meshes uuid[], senders int[], bodyIds bytea[], bytes bytea[], readers text[]',
@@ -213,12 +214,14 @@ const BODY_BYTES = `(select octet_length(b.bytes) from shared_body b
       where b.mesh_id = judged.mesh_id and b.sender = judged.sender_no and b.body_id = judged.body_id)`
 
 /**
- * Stores appends that may be resends: out of order, or the sender's first through this shard. The ledger shows what was
- * stored; the version of the sender's mark shows that nobody added to the ledger since this statement's snapshot.
+ * Stores appends that may be resends, because they are out of order or the sender's first through this shard. The
+ * ledger shows which envelopes were stored. The version of the sender's mark shows whether another statement has added
+ * to the ledger since this statement's snapshot.
  *
  * `partyMeshes` and `parties` are the distinct peers of the batch. Appends name senders and recipients by their
- * position in these arrays, from 1, and their envelopes by position and length in `envelopes`. `markedSenders` contains
- * positions too. `notBeforeMs`: 0, or the time until which the append is delayed. Shared bodies are stored before.
+ * position in these arrays, from 1, and their envelopes by position and length in `envelopes`. `markedSenders` also
+ * contains positions. `notBeforeMs` is 0, or the time until which the append is delayed. An earlier step stores the
+ * shared bodies.
  *
  * Returns one row: a letter for the status of each append (see `outcomeOf`), their delivery ids, the time of the
  * statement, the last id, and for each sender its position and the new `ctid` of its mark.
@@ -286,27 +289,28 @@ from judged`,
 )
 
 /**
- * Claims for many sessions. It locks the *session* rows, never deliveries: locking those broke the order within seconds. It
- * skips a row that another statement holds, and the want is repeated. The epochs are those the shard knows: a stale or late
- * claim matches nothing.
+ * Claims for many sessions. The statement locks the *session* rows, never deliveries: locking deliveries broke the
+ * order within seconds. It skips a row that another statement has locked, and the want is repeated. The epochs are
+ * those that the shard knows, so a stale or late claim matches nothing.
  *
- * The oldest delivery whose lease lapsed in this session gets a failed attempt; the others were only behind it. A delivery
- * that another shard leased on insert gets none: it may not have been collected. Under a later epoch, the same doubt makes
- * its next attempt the second.
+ * The oldest delivery whose lease lapsed in this session gets a failed attempt; the other lapsed deliveries were only
+ * queued behind it. A delivery that another shard leased on insert gets no failed attempt, because the session may not
+ * have collected it. Under a later epoch, its next attempt counts as the second, because it may have been pushed.
  *
- * A delivery with `ALONE_AFTER_ATTEMPTS` is claimed alone: it fills the limit in bytes, and is left if others come before it.
+ * A delivery with `ALONE_AFTER_ATTEMPTS` is claimed alone: it uses up the limit in bytes, and stays in the queue if
+ * others come before it.
  *
- * Deliveries are changed in the order of their `ctid`, as `SETTLE` deletes them. Late settles of lapsed leases meet claims, and
- * two transactions that wait for each other stand still until the server looks for a deadlock; if its clock was set back
- * meanwhile, that is never.
+ * Deliveries are changed in the order of their `ctid`, in which `SETTLE` also deletes them, because a late settle of a
+ * lapsed lease may meet a claim. Two transactions that wait for each other stop until the server looks for a deadlock.
+ * If the server's clock was set back meanwhile, it never does.
  *
- * `fromIds` to `prioritiesMax` limit each want, `turnsNow` to `turnsLow` are its virtual time for each priority, `collected` is
- * `Want.collected` as text. Returns, in binary, a row with the status of each want, a row with the number of deliveries picked
- * for it, and a row for each delivery, in no order.
+ * `fromIds` to `prioritiesMax` limit each want, `turnsNow` to `turnsLow` are the want's virtual times for each
+ * priority, and `collected` is `Want.collected` as text. Returns, in binary and in no particular order, a row with the
+ * status of each want, a row with the number of deliveries picked for each want, and a row for each delivery.
  *
- * The picking sees the statement's snapshot, and the update sees the current rows. A delivery that the peer's former session
- * settles in between was picked and is not returned, so a want can get fewer than its limit while more waits. Only the
- * number picked distinguishes this from an empty queue (P6).
+ * The selection sees the statement's snapshot, and the update sees the current rows. A delivery that the peer's former
+ * session settles in between was picked but is not returned, so a want can get fewer deliveries than its limit while
+ * more are waiting. Only the number of picked deliveries distinguishes this case from an empty queue (P6).
  *
  * Walks: session's and message_queue's primary keys.
  */
@@ -372,13 +376,14 @@ from leased l`,
 )
 
 /**
- * Reads what other shards leased on insert to sessions of this one, without a lock or a change: for each want, in the
- * order of ids, up to the first delivery that only a claim may take, because it is free or half of its lease has
- * passed. Beyond that one there could be newer mail of its sender.
+ * Reads the deliveries that other shards leased on insert to sessions of this shard, without a lock or a change. For
+ * each want it reads in id order, up to the first delivery that only a claim may take because it is free or half of its
+ * lease has passed. After that delivery, newer mail from its sender could follow.
  *
  * `fromIds` and `toIds` are in one block, whose ids were committed in order. Returns, in binary, for each delivery the
- * position of its want and whether only a claim may take it; for a want without deliveries, one row without a delivery;
- * for a session that is not current, no row. Walks: the primary keys of session, message_queue, member and shared_body.
+ * position of its want and whether only a claim may take it; a want without deliveries gets one row without a delivery,
+ * and a session that is not current gets no row. Walks: the primary keys of session, message_queue, member and
+ * shared_body.
  */
 export const COLLECT = sqlStatement(
   `shard uuid, meshes uuid[], peers int[], epochs bigint[], limits int[], byteLimits int[], fromIds bigint[], toIds bigint[],
@@ -415,10 +420,10 @@ const OPENING = `s.epoch, replace(k.last_envelope_id::text, '-', '') as last_env
   (extract(epoch from clock_timestamp()) * 1000)::float8 as clock_ms`
 
 /**
- * Compares the epoch before it sets it: of all that read one epoch, a single one opens, and a late one matches nothing. The
- * epoch rises by two and a fence raises it by one, so a late fence of the former session never meets this session's epoch.
- * Returns the epoch, the peer's mark as a sender, a block of ids and the clock. Walks: session's and member's primary keys,
- * and sender_mark_sender.
+ * Opens a session. Compares the epoch before setting it: of all openings that read the same epoch, only one succeeds,
+ * and a late one matches nothing. An opening raises the epoch by two and a fence raises it by one, so a late fence of
+ * the former session never matches this session's epoch. Returns the epoch, the peer's mark as a sender, a block of ids
+ * and the database's time. Walks: session's and member's primary keys, and sender_mark_sender.
  */
 export const OPEN = sqlStatement(
   'shard uuid, mesh uuid, peer int, epoch bigint',
@@ -431,7 +436,10 @@ where s.mesh_id = :mesh and s.peer_no = :peer and s.epoch = :epoch and ${isOpen(
 returning ${OPENING}`,
 )
 
-/** `OPEN` for many peers, with the same walks. Skips rows that another statement holds, so that no peer waits. */
+/**
+ * Opens sessions for many peers as `OPEN` does, with the same walks. Skips rows that another statement has locked, so
+ * that no peer waits.
+ */
 export const OPEN_MANY = sqlStatement(
   'shard uuid, meshes uuid[], peers int[], epochs bigint[]',
   `
@@ -456,10 +464,10 @@ returning k.n::int, ${OPENING}`,
 
 export const DRAW_BLOCK = `select nextval('delivery_block') as block`
 
-/** Walks: mesh's primary key. */
+/** Returns whether the mesh is frozen. Walks: mesh's primary key. */
 export const IS_AWAY = sqlStatement('mesh uuid', `select ${isFrozen(':mesh')} as is_away`)
 
-/** Repeating it changes nothing. Walks: session's primary key. */
+/** Voids the leases of a session. A repeated call changes nothing. Walks: session's primary key. */
 export const FENCE = sqlStatement(
   'shard uuid, mesh uuid, peer int, epoch bigint',
   `
@@ -469,8 +477,9 @@ returning epoch`,
 )
 
 /**
- * Sets a lease without an epoch: the pause before the next attempt, whose end is no lapse and no second failed attempt. The
- * pause is too short to look like a lease from before a jump of the clock. Walks: message_queue's primary key.
+ * Sets a lease without an epoch, which is the pause before the next attempt. The end of the pause counts neither as a
+ * lapse nor as a second failed attempt. The pause is too short to look like a lease from before a clock jump. Walks:
+ * message_queue's primary key.
  */
 export const RETRY = sqlStatement(
   `${HELD}, afterSeconds float8[]`,

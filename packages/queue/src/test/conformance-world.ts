@@ -1,4 +1,7 @@
-/** The world of the conformance suite: a queue's database and clock, and `Stage`, the fixture of its tests. */
+/**
+ * The world of the conformance suite: a queue's database and clock. Also contains `Stage`, the fixture of the suite's
+ * tests.
+ */
 
 import {
   ANY_ID,
@@ -16,21 +19,21 @@ import {
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, PoolId, ShardId, SpaceId } from '@sealpost/std'
 import type { Queue, QueueOptions } from '../queue.ts'
 
-/** An empty database, whose clock moves only by `advance`. */
+/** An empty database whose clock moves only through `advance`. */
 export interface QueueWorld {
   queueFor(shard: ShardId, options: QueueOptions): Queue
   addMesh(meshId: MeshId): Promise<void>
   /** The world chooses the other fields of the key binding. */
   addMember(meshId: MeshId, peerKey: PeerKey): Promise<PeerNo>
-  /** Creates a pool, or changes it. */
+  /** Creates or changes a pool. */
   setPool(
     meshId: MeshId,
     poolId: PoolId,
     pool: { owner: PeerNo; epoch: number; members: readonly PeerKey[] },
   ): Promise<void>
-  /** Creates a space, or changes it. A group's space has `members`. */
+  /** Creates or changes a space. A group's space has `members`. */
   setSpace(meshId: MeshId, spaceId: SpaceId, space: SpaceOfWorld): Promise<void>
-  /** Returns the messages that the space keeps, in order, with records and bodies as text. */
+  /** Returns the space's recorded messages in order, with records and bodies as text. */
   keptMessages(meshId: MeshId, spaceId: SpaceId): Promise<{ seq: number; record: string; body: string }[]>
   revoke(meshId: MeshId, peerKey: PeerKey): Promise<void>
   /** Moves the database's clock; a negative time is a jump back. */
@@ -116,7 +119,7 @@ export class Stage {
     return new Stage(world, members)
   }
 
-  /** Makes an append from ann to bob with priority 1 and a time to live of an hour, apart from `changes`. */
+  /** Creates an append from ann to bob with priority 1 and a time to live of an hour, then applies `changes`. */
   append(text: string, changes: Partial<Append> = {}): Append {
     this.lastEnvelope += 1
     return {
@@ -150,13 +153,13 @@ export class Stage {
     return this.store(...texts.map((text) => this.append(text)))
   }
 
-  /** Opens sessions for ann and bob: only envelopes of a sender with a session are known to be new. */
+  /** Opens sessions for ann and bob, because only envelopes from a sender with a session are known to be new. */
   async openBob(queue: Queue = this.here): Promise<SessionRef> {
     await this.openFor(peerKeyOf(1), { queue })
     return this.openFor(peerKeyOf(2), { queue })
   }
 
-  /** Opens a session as a broker does, with the epoch that it read. */
+  /** Opens a session as a broker does, with the epoch that the broker has read. */
   async openFor(peerKey: PeerKey, place: { queue?: Queue; meshId?: MeshId } = {}): Promise<SessionRef> {
     const read = await this.readSession(peerKey, place.meshId)
     const epoch = await (place.queue ?? this.here).open(read)

@@ -1,4 +1,7 @@
-/** The servers and their operators. Only some of these tables belong to a mesh; the others have other primary keys. */
+/**
+ * The servers and their operators. Only some of these tables belong to a mesh; the primary keys of the others don't
+ * contain `mesh_id`.
+ */
 import { sql } from 'drizzle-orm'
 import { bigint, check, index, integer, pgTable, smallint, text, uuid } from 'drizzle-orm/pg-core'
 import { bytea, instant } from '../drizzle.ts'
@@ -12,10 +15,10 @@ export const cluster = pgTable(
     incarnation: uuid('incarnation').notNull().default(sql`gen_random_uuid()`),
     /** The server and its WAL timeline, as the brokers last agreed. A change means a failover or a restored backup. */
     origin: text('origin'),
-    /** A server and timeline that brokers are checking for all commits they acknowledged. */
+    /** A server and timeline on which brokers are looking for all commits that they acknowledged. */
     candidate: text('candidate'),
     candidateSince: instant('candidate_since'),
-    /** The shards that found all of their commits on the candidate. */
+    /** The shards that found all of their commits on this candidate. */
     attested: uuid('attested').array(),
   },
   (t) => [check('cluster_single_row', sql`${t.one} = 1`)],
@@ -26,20 +29,20 @@ export const shard = pgTable(
   'shard',
   {
     name: text('name').primaryKey(),
-    /** The process that currently has this name. */
+    /** The id of the process that currently has this name. */
     shardId: uuid('shard_id').notNull(),
     epoch: bigint('epoch', { mode: 'number' }).notNull().default(1),
-    /** The address for peers; null for a shard that is no mesh's home. */
+    /** The address for peers; null for a shard that is never a home shard. */
     url: text('url'),
     brokerKey: bytea('broker_key').notNull(),
-    /** Signed by the key of the cluster, for a shard with a key of its own. */
+    /** A certificate signed with the cluster's key, for a shard that has its own key. */
     certificate: bytea('certificate'),
     leaseUntil: instant('lease_until').notNull(),
   },
   (t) => [check('shard_key_length', sql`length(${t.brokerKey}) = 32`)],
 )
 
-/** Homes that an operator chose. A pin to a shard that is not alive is ignored. */
+/** Home shards that an operator has pinned. A pin to a shard that is not alive is ignored. */
 export const meshPin = pgTable('mesh_pin', {
   meshId: uuid('mesh_id')
     .primaryKey()
@@ -54,7 +57,7 @@ export const meshMove = pgTable('mesh_move', {
   side: text('side', { enum: ['source', 'destination'] }).notNull(),
   phase: text('phase', { enum: ['frozen', 'copied', 'left', 'arrived', 'done', 'undone'] }).notNull(),
   cell: text('cell').notNull(),
-  /** The number of copied rows of all tables. */
+  /** The number of copied rows in all tables. */
   rows: bigint('rows', { mode: 'number' }),
   /** The time from the freeze until the mesh was usable in the destination. */
   pauseMs: bigint('pause_ms', { mode: 'number' }),
@@ -62,13 +65,13 @@ export const meshMove = pgTable('mesh_move', {
 
 /** Tokens of operators. Only the hashes of their secrets are stored, so that a copy of the table is useless. */
 export const adminToken = pgTable('admin_token', {
-  /** Part of the token, so that it is found without its secret. */
+  /** Part of the token, with which the row is found without the secret. */
   tokenId: text('token_id').primaryKey(),
   /** SHA-256 of the secret. */
   hash: bytea('hash').notNull(),
   name: text('name').notNull(),
   scope: text('scope', { enum: ['read', 'operate'] }).notNull(),
-  /** The only mesh it is valid for; null for everything. */
+  /** The only mesh for which the token is valid; null if it is valid for everything. */
   meshId: uuid('mesh_id'),
   createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
   expiresAt: instant('expires_at').notNull(),
@@ -76,7 +79,7 @@ export const adminToken = pgTable('admin_token', {
   lastUsedAt: instant('last_used_at'),
 })
 
-/** Changes by operators. Only the owner of the database may change or delete a row. */
+/** The operators' changes. Only the database owner may change or delete a row. */
 export const adminAudit = pgTable(
   'admin_audit',
   {

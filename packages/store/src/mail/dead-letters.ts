@@ -1,6 +1,6 @@
 /**
- * Lists, redrives and purges dead letters for operators, and enforces their limits. Envelopes stay sealed; a row has
- * sender, recipient, time and reason.
+ * Lists, redrives and purges dead letters for operators, and enforces their limits. Envelopes stay sealed; a row shows
+ * the sender, the recipient, the time and the reason.
  */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import {
@@ -44,7 +44,7 @@ export interface DeadLetter {
   readonly detail: string | null
   readonly enqueuedAtMs: Millis
   readonly diedAtMs: Millis
-  /** The size of the sealed envelope; null if it was not kept, as for an expired delivery. */
+  /** The size of the sealed envelope; null if the envelope was not kept because the delivery expired. */
   readonly bytes: number | null
 }
 
@@ -63,7 +63,7 @@ const senders = alias(member, 'sender_member')
 const recipients = alias(member, 'recipient_member')
 const ms = (instant: SQL.Aliased | unknown) => sql`floor(extract(epoch from ${instant}) * 1000)::float8`
 
-/** Lists the newest first. */
+/** Lists dead letters, newest first. */
 export function listDeadLetters(db: Database, filter: DeadLetterFilter, limit: number): Promise<DeadLetter[]> {
   const key = (side: typeof senders | typeof recipients) => sql`encode(${side.peerKey}, 'hex')`
   return execute<DeadLetter>(
@@ -86,16 +86,19 @@ export function listDeadLetters(db: Database, filter: DeadLetterFilter, limit: n
 
 export interface MeshDeadLetters {
   readonly meshId: MeshId
-  /** The count, at most `DEAD_COUNTED_MAX`. */
+  /** The number of dead letters, at most `DEAD_COUNTED_MAX`. */
   readonly count: number
-  /** The age of the newest one. */
+  /** The age of the newest dead letter. */
   readonly latestAgeMs: Millis
 }
 
 export const DEAD_COUNTED_MAX = 1000
 const DEAD_MESHES_MAX = 500
 
-/** Counts dead letters per mesh. Skips through the index from mesh to mesh, and stops counting early in each. */
+/**
+ * Counts dead letters per mesh. Skips through the index from mesh to mesh, and stops counting at `DEAD_COUNTED_MAX` in
+ * each mesh.
+ */
 export async function countDeadLetters(db: Database): Promise<MeshDeadLetters[]> {
   return [
     ...(await db.run(
@@ -119,7 +122,10 @@ export interface RedriveResult {
   readonly redriven: number
   /** Dead letters that still match the filter. */
   readonly left: number
-  /** Requested dead letters that were not redriven, by id; without ids in the filter at most `REFUSED_MAX`. */
+  /**
+   * Requested dead letters that were not redriven, by id. Contains at most `REFUSED_MAX` items if the filter names no
+   * ids.
+   */
   readonly refused: readonly RefusedRedrive[]
 }
 
@@ -130,7 +136,7 @@ export interface RefusedRedrive {
 
 /**
  * - `unknown`: no matching dead letter has this id.
- * - `not_kept`: its envelope was not kept, because it expired.
+ * - `not_kept`: its envelope was not kept, because the delivery expired.
  * - `recipient_revoked`: its recipient is no longer a member.
  * - `pool_ended`: its pool was deleted.
  * - `busy`: another transaction has locked it; retry later.
@@ -140,11 +146,11 @@ export type RedriveRefusalCode = 'unknown' | 'not_kept' | 'recipient_revoked' | 
 export const REFUSED_MAX = 1_000
 
 /**
- * Returns dead letters to the end of their queues for `ttlSeconds`, without failed attempts and with one attempt: the
- * next push is marked as a repeated one, which distinguishes a redriven message from a resent one. More attempts would
- * make the queue claim it alone. The recipient's broker finds it at its next poll (`POLL_MS`). The sender's order is
- * lost: messages sent since come first.
- * @throws DatabaseError; what was redriven before stays so
+ * Returns dead letters to the end of their queues for `ttlSeconds`, without failed attempts and with one attempt. With
+ * one attempt, the next push is marked as a repeated one, which distinguishes a redriven message from a resent one;
+ * with more attempts, the queue would claim the delivery alone. The recipient's broker finds the delivery at its next
+ * poll (`POLL_MS`). The sender's order is lost: messages sent since then come first.
+ * @throws DatabaseError; dead letters redriven before the error stay redriven
  */
 export async function redriveDeadLetters(
   db: Database,
@@ -188,7 +194,9 @@ async function refusedOf(
   return [...there, ...unknown].sort((a, b) => a.id - b.id)
 }
 
-/** Deletes dead letters. @returns how many @throws DatabaseError; earlier deletions remain */
+/**
+ * Deletes dead letters. @returns the number of deleted ones @throws DatabaseError; deletions before the error remain
+ */
 export async function purgeDeadLetters(
   db: Database,
   filter: DeadLetterFilter,
@@ -210,7 +218,7 @@ export async function purgeDeadLetters(
   }
 }
 
-/** Adds one audit entry for each mesh in the CTE `of`. */
+/** SQL: adds one audit entry for each mesh in the CTE `of`. */
 const audited = (of: string, operator: Operator, action: 'dead_letters.purge' | 'dead_letters.redrive'): SQL => sql`
   , audited as (
     insert into ${adminAudit} (${auditColumns})
@@ -244,16 +252,16 @@ export async function deleteOldDeadLetters(
 }
 
 export interface DeadLetterLimits {
-  /** The limit per sender and mailbox; a user and its devices count together. */
+  /** The limit per sender and mailbox. A user and its devices count together. */
   readonly countMax: number
   readonly bytesMax: number
-  /** Only mailboxes with a dead letter younger than this are checked. */
+  /** Limits are checked only in mailboxes with a dead letter younger than this. */
   readonly youngerThanSeconds: number
 }
 
 /**
- * Deletes the oldest dead letters of each sender that exceeds the limits of a mailbox. The newest one stays, whatever
- * its size. Scans `dead_letter_died` and the primary keys of `dead_letter` and `member`.
+ * Deletes the oldest dead letters of each sender that exceeds the limits of a mailbox. The newest dead letter stays,
+ * whatever its size. Scans `dead_letter_died` and the primary keys of `dead_letter` and `member`.
  * @returns how many
  */
 export async function trimDeadLetters(

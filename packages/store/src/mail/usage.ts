@@ -1,6 +1,6 @@
 /**
- * Reports to operators how much members and meshes store: state, history, attachments, the largest use of each quota, and
- * the waiting deliveries of each recipient.
+ * Reports to operators how much members and meshes have stored: state, history, attachments, the largest use of each
+ * quota, and each recipient's waiting deliveries.
  */
 import type { Database } from '@sealpost/pg'
 import { columnNames, execute, messageQueue } from '@sealpost/schema'
@@ -12,16 +12,16 @@ export interface SpaceView {
   readonly owner: PeerKey
   readonly ownerName: string | null
   readonly historyFor: 'none' | 'joined' | 'all'
-  /** Current entries, including deleted ones, and their size. */
+  /** The number of current entries, including deleted entries, and their total size. */
   readonly entries: number
   readonly entryBytes: number
-  /** The size of all retained events, and its limit. */
+  /** The total size of all retained events, and its limit. */
   readonly historyBytes: number
   readonly historyBytesMax: number
   readonly keepSeconds: number
-  /** Null without history. */
+  /** Null if the space keeps no history. */
   readonly keptSinceMs: Millis | null
-  /** Daily partitions that may contain its events. */
+  /** The number of daily partitions that may contain its events. */
   readonly days: number
   readonly changedAtMs: Millis | null
   readonly snapshot: SnapshotView | null
@@ -33,11 +33,11 @@ export interface SnapshotView {
   readonly bytes: number
 }
 
-/** Includes expired ones that are not deleted yet. */
+/** The number of attachments, including expired ones that are not deleted yet. */
 export interface AttachmentStats {
   readonly files: number
   readonly bytes: number
-  /** The incomplete ones. */
+  /** The number of incomplete attachments. */
   readonly unfinished: number
 }
 
@@ -94,15 +94,15 @@ export interface RetentionStats {
   readonly entries: number
   readonly entryBytes: number
   readonly historyBytes: number
-  /** The age of the newest snapshot in the space whose newest snapshot is oldest; 0 without any. */
+  /** The age of the newest snapshot in the space whose newest snapshot is oldest; 0 if no space has a snapshot. */
   readonly snapshotSeconds: number
-  /** Daily partitions, including future ones. */
+  /** The number of daily partitions, including future ones. */
   readonly days: number
   readonly files: number
   readonly fileBytes: number
 }
 
-/** Reads small tables: one row per space, snapshot and file. */
+/** Reads small tables, which have one row per space, snapshot or file. */
 export async function readRetentionStats(db: Database): Promise<RetentionStats> {
   const [row] = await db.run(
     (sql) => sql<RetentionStats[]>`
@@ -127,12 +127,12 @@ export interface QuotaUse {
   readonly peerKey: PeerKey
 }
 
-/** At most this many dead letters are counted. */
+/** The limit up to which dead letters are counted. */
 const DEAD_LETTERS_MAX = 100_000
 
 /**
- * Returns the largest use of each quota that is used at all. Pools that ended within a day count, as they do for the
- * quota.
+ * Returns the largest use of each quota that is used at all. Pools that ended within the last day count, as they do in
+ * the quota.
  */
 export function findLargestUses(db: Database, meshId: MeshId): Promise<QuotaUse[]> {
   return db.run(
@@ -158,12 +158,12 @@ export function findLargestUses(db: Database, meshId: MeshId): Promise<QuotaUse[
   )
 }
 
-/** The deliveries of one recipient in one page; the next page may have more of them. */
+/** One recipient's deliveries in one page; the next page may contain more of them. */
 export interface RecipientBacklog {
   readonly meshId: MeshId
   readonly recipient: PeerNo
   readonly depth: number
-  /** Those that were leased to a session at that time. */
+  /** The number of deliveries that were leased to a session at that time. */
   readonly held: number
   readonly oldestAtMs: Millis
 }
@@ -179,7 +179,7 @@ export interface CensusPage {
   readonly backlogs: readonly RecipientBacklog[]
   /** Where the next page begins; null at the end of the queue. */
   readonly next: CensusCursor | null
-  /** By the database clock. */
+  /** The time of the count by the database clock. */
   readonly nowMs: Millis
 }
 
@@ -193,8 +193,8 @@ export const CENSUS_START: CensusCursor = {
 type PageRow = RecipientBacklog & { readonly priority: number; readonly id: number; readonly nowMs: Millis }
 
 /**
- * Counts waiting deliveries per recipient, page by page in the order of the queue's primary key: no statement is long
- * however full the queue is, and nothing is counted on the path of a message.
+ * Counts waiting deliveries per recipient, page by page in the queue's primary-key order. So no statement takes long,
+ * even if the queue is full, and nothing is counted on the message path.
  */
 export async function readCensusPage(db: Database, from: CensusCursor, rows: number): Promise<CensusPage> {
   const q = messageQueue

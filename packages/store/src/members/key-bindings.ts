@@ -1,22 +1,22 @@
 /**
- * How a member proves who it is. The current key binding is part of the member's row, former ones have rows of their own.
- * Access tokens for HTTP are stored by hash, and expire by the database clock.
+ * Stores how members prove their identity. The current key binding is part of the member's row; former bindings have
+ * their own rows. Access tokens for HTTP are stored as hashes, and expire by the database clock.
  */
 import { arrayLiteral, byteaText, type Database, DatabaseError } from '@sealpost/pg'
 import { accessToken, columnNames, execute, formerBinding, formerIdentity, member } from '@sealpost/schema'
 import { assert, type MemberRef, type MeshId, type Millis, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
 
-/** A new member: its ed25519 key and the box key that it signed. Keys and signature as bytes or hex. */
+/** A new member: its ed25519 key and the box key that it signed. Keys and signature are bytes or hex. */
 export interface MemberBinding {
   peerKey: PeerKey | Uint8Array
   boxKey: string | Uint8Array
   boxEpoch: number
   notAfterMs: Millis
   signature: string | Uint8Array
-  /** Passes `isChosenName`; unique in the mesh, ignoring case. Default: none. */
+  /** A name that passes `isChosenName` and is unique in the mesh, ignoring case. Default: no name. */
   name?: string
-  /** Default `member`. An admin creates invites and revokes members. */
+  /** The role, by default `member`. An admin creates invites and revokes members. */
   role?: 'member' | 'admin'
 }
 
@@ -29,12 +29,12 @@ export interface BindingRecord {
 
 /** The largest `integer` in Postgres. */
 export const BOX_EPOCH_MAX = 2 ** 31 - 1
-/** Messages sealed under a former key are delivered or expired by then. */
+/** How long former bindings stay: after this time, messages sealed under a former key are delivered or expired. */
 const FORMER_DAYS = 60
 const FORMER_MAX = 16
 
 /**
- * Replaces the current binding, which becomes a former one; repeating the call has no effect. The caller has checked
+ * Replaces the current binding, which becomes a former one. Repeating the call has no effect. The caller has checked
  * the signature.
  * @returns `stale_epoch` if the binding is not newer, or the member is revoked
  */
@@ -86,7 +86,10 @@ interface SignedBinding extends BindingRecord {
   readonly peer: PeerKey
 }
 
-/** Returns the current binding, then former ones from new to old; nothing for a revoked member or a stranger. */
+/**
+ * Returns the current binding, then the former ones from newest to oldest; returns none for a revoked or unknown
+ * member.
+ */
 export function findKeyHistory(db: Database, meshId: MeshId, peerKey: PeerKey): Promise<SignedBinding[]> {
   return execute<SignedBinding>(
     db,
@@ -107,8 +110,7 @@ export function findKeyHistory(db: Database, meshId: MeshId, peerKey: PeerKey): 
 }
 
 /**
- * Rotation of identity keys. The member keeps its number, role, name, consent, devices and mail; its tokens are
- * deleted.
+ * An identity key rotation. The member keeps its number, role, name, consent, devices and mail; its tokens are deleted.
  */
 
 /** The caller has checked both signatures and that of the binding. */
@@ -193,10 +195,10 @@ async function rotate(
   return row!.outcome
 }
 
-/** How long mail to a former key still reaches its successor. */
+/** How long mail to a former key still reaches the member. */
 const FOLLOWED_DAYS = 60
 
-/** Returns the current key for each of the keys that was rotated. */
+/** Returns the current key for each of these keys that was rotated. */
 export async function findSuccessors(
   db: Database,
   meshId: MeshId,
@@ -230,7 +232,7 @@ export interface NewAccessToken extends AccessTokenRef {
 export interface AccessTokenHolder {
   readonly peer: PeerNo
   readonly peerKey: PeerKey
-  /** The user of a device; otherwise the peer itself. */
+  /** The user, if the peer is a device; otherwise the peer itself. */
   readonly person: PeerNo
   readonly remainingMs: Millis
 }

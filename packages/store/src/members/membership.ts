@@ -1,6 +1,6 @@
 /**
- * Enrolment by invite, revocation by the mesh's own admins, and the list of members. Each is one idempotent statement,
- * which also decides who may do it. Callers have checked the signatures.
+ * Enrols members by invite, revokes members and invites for a mesh's own admins, and lists members. Each operation is
+ * one idempotent statement, which also checks permission. Callers have checked the signatures.
  */
 import { arrayLiteral, byteaText, type Database, DatabaseError } from '@sealpost/pg'
 import {
@@ -36,7 +36,7 @@ export interface NewMember extends MemberBinding {
 
 /**
  * `invite_refused` covers a mesh that does not exist, an issuer that is not an admin or was revoked, and an invite that
- * has expired, was revoked, is used up, or differs from the known one with its id.
+ * has expired, was revoked, is used up, or differs from the stored invite with the same id.
  */
 export type EnrolOutcome =
   | { readonly status: 'enrolled'; readonly name: string }
@@ -44,8 +44,8 @@ export type EnrolOutcome =
 
 /**
  * Uses the invite once and enrols the member, with its session and its sender mark, in one statement. Concurrent calls
- * enrol as many members as the invite has uses. A repeated call by a member of this invite returns `enrolled` with its
- * name. Two concurrent calls may exceed `membersMax` (devices included) by one.
+ * enrol at most as many members as the invite has uses. A repeated call by a member of this invite returns `enrolled`
+ * with its name. Two concurrent calls may exceed `membersMax`, which includes devices, by one.
  */
 export async function enrolByInvite(
   db: Database,
@@ -56,7 +56,7 @@ export async function enrolByInvite(
   try {
     return await enrol(db, claim, candidate, membersMax)
   } catch (error) {
-    // A concurrent enrolment of the key or name was first; the second attempt sees its rows.
+    // A concurrent enrolment with the same key or name was first; the second attempt sees its rows.
     if (error instanceof DatabaseError && error.sqlstate === UNIQUE_VIOLATION)
       return enrol(db, claim, candidate, membersMax)
     throw error
@@ -64,7 +64,7 @@ export async function enrolByInvite(
 }
 
 const UNIQUE_VIOLATION = '23505'
-/** Stands for no limit. */
+/** A value that means no limit. */
 export const MEMBERS_MAX = 2 ** 31 - 1
 
 /** SQL: the mesh has room for one more member. Reads at most `membersMax` rows. */
@@ -151,12 +151,12 @@ async function enrol(
 
 export interface ListedMember {
   readonly peerKey: PeerKey
-  /** Empty without a name. */
+  /** The name; empty if the member has none. */
   readonly name: string
   readonly role: 'member' | 'admin'
 }
 
-/** Lists members that are not revoked by key, after `after`. */
+/** Lists the members that are not revoked in key order, starting after `after`. */
 export function listMembers(
   db: Database,
   meshId: MeshId,
@@ -173,16 +173,16 @@ export function listMembers(
   )
 }
 
-/** A former or revoked member. */
+/** Whether the peer is a revoked member. */
 export interface RevokedPeer {
   readonly peerKey: PeerKey
   readonly peer: PeerNo
 }
 
 /**
- * Revokes members, with their devices, and invites, on behalf of an admin; a member may revoke itself, which is
- * leaving. Neither can be undone. An unused invite gets a row that only records its revocation.
- * @returns the keys that are or were members; null without permission, when nothing changes
+ * Revokes members, with their devices, and invites, on behalf of an admin. A member may revoke itself in order to
+ * leave. A revocation can't be undone. An unused invite gets a row that only records its revocation.
+ * @returns the keys that are or were members; null if the caller has no permission, in which case nothing changes
  */
 export async function revokeMembers(
   db: Database,
@@ -223,25 +223,25 @@ export async function revokeMembers(
 
 /** The consent of a peer: its policy, and the peers that it allows or blocks. */
 export interface ConsentChange {
-  /** Null leaves it unchanged. */
+  /** The new policy; null leaves the policy unchanged. */
   readonly policy: 'open' | 'contacts' | null
-  /** If a peer occurs twice, the last one counts. */
+  /** If a peer occurs twice, its last entry counts. */
   readonly verdicts: readonly { readonly peer: PeerKey; readonly verdict: 'allowed' | 'blocked' | 'forgotten' }[]
 }
 
 interface ConsentRecord {
   readonly policy: 'open' | 'contacts'
-  /** Grows with each change. */
+  /** Increases with each change. */
   readonly version: number
-  /** Ordered by key. */
+  /** The listed peers, ordered by key. */
   readonly named: readonly { readonly peer: PeerNo; readonly peerKey: PeerKey; readonly isBlocked: boolean }[]
 }
 
-/** The limit of peers that one peer allows or blocks. Two concurrent changes may exceed it. */
+/** The maximum number of peers that one peer can allow or block. Two concurrent changes may exceed it. */
 export const NAMED_MAX = 1000
 
 /**
- * Applies the whole change, or nothing if it would exceed `NAMED_MAX`. Ignores the peer itself.
+ * Applies the whole change, or none of it if the change would exceed `NAMED_MAX`. Ignores an entry for the peer itself.
  * @returns the listed keys that were never members
  */
 export async function changeConsent(
