@@ -1,7 +1,7 @@
 /**
- * The import rules as tables: the imports of each package, the places of each library, and the platform APIs that a
- * place may use. `check.ts` applies them, and `import-rules.test.ts` checks every source file. To change a rule, change
- * its row here and give the reason in the commit.
+ * Defines the import rules as tables: the imports that each package may use, the places where each library may be
+ * imported, and the platform APIs that each place may use. `check.ts` applies them, and `import-rules.test.ts` checks
+ * every source file. To change a rule, change its row here and give the reason in the commit.
  */
 
 /** The packages that each workspace folder may import. */
@@ -200,7 +200,10 @@ export const TOOL_FILES = [
 /** Packages that must run in a browser, without `node:` and `bun`. */
 export const ANY_PLATFORM = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/sdk/']
 
-/** The folders of these packages for Node and Bun. Each has its own entry, and no file outside imports from it. */
+/**
+ * The folders of these packages for Node and Bun. Each folder has its own entry, and no file outside the folder imports
+ * from it.
+ */
 export const SERVER_FOLDERS = [
   'packages/sdk/src/stores/file/',
   'packages/sdk/src/attachments/file/',
@@ -208,7 +211,7 @@ export const SERVER_FOLDERS = [
 ]
 
 export interface WordRule {
-  /** The name of the rule in a report. */
+  /** The rule's name in reports. */
   name: string
   word: RegExp
   /** Exactly one of `onlyIn` (the allowed places) and `notIn` (the forbidden ones). */
@@ -216,10 +219,10 @@ export interface WordRule {
   notIn?: readonly string[]
 }
 
-/** Packages that get time and randomness as arguments, so that a replay is exact. */
+/** Packages that receive time and randomness as arguments, so that a replay is exact. */
 const PURE = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/driver/']
 
-/** Words that are matched in code, outside comments and strings. */
+/** Patterns that are matched in code, outside comments and strings. */
 export const WORD_RULES: readonly WordRule[] = [
   {
     name: 'Bun.serve',
@@ -236,7 +239,7 @@ export const WORD_RULES: readonly WordRule[] = [
     word: /\bprocess\s*\.\s*env\b|\bBun\s*\.\s*env\b|\bimport\s*\.\s*meta\s*\.\s*env\b/,
     onlyIn: [
       'apps/broker/src/config/config.ts',
-      'apps/broker/src/main.ts', // settings of the runtime, before anything is loaded
+      'apps/broker/src/main.ts', // sets runtime options before anything is loaded
       'apps/cli/src/settings.ts',
       'drizzle.config.ts',
       'vitest.config.ts',

@@ -1,33 +1,36 @@
 /**
- * The declarations of the published package in one file that refers to no other package, so a class has one declaration whichever
- * entry it is imported from. Each entry gets a short file with its own names. The report of the interface is the same
- * file without comments.
+ * Writes the declarations of the published package into one file that refers to no other package, so that a class has
+ * one declaration whichever entry exports it. Each entry gets a short file with its own names. The interface report is
+ * the same file without comments.
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Extractor, ExtractorConfig, type ExtractorLogLevel } from '@microsoft/api-extractor'
 
 export interface Declarations {
-  /** Where the compiler emitted the declarations of each source file, with specifiers that lead to each other. */
+  /**
+   * The folder with the declarations that the compiler emitted for each source file; their specifiers refer to each
+   * other.
+   */
   readonly folder: string
-  /** Each entry, and the file below `folder` that declares it. */
+  /** Maps each entry to the file below `folder` that declares it. */
   readonly entries: readonly (readonly [entry: string, file: string])[]
-  /** The package. */
+  /** The name of the package. */
   readonly manifest: string
 }
 
 export interface Interface {
-  /** The text of the one file. */
+  /** The text of the file with all declarations. */
   readonly declarations: string
-  /** Of each entry: the text of its file, which expects the other beside it as `all.d.ts`. */
+  /** Maps each entry to the text of its file, which expects the file with all declarations beside it as `all.d.ts`. */
   readonly entries: ReadonlyMap<string, string>
-  /** The public interface, for a reviewer. */
+  /** The public interface, for reviewers. */
   readonly report: string
   /** The path of the documentation model. */
   readonly model: string
 }
 
-/** @throws Error with API Extractor's messages */
+/** @throws an Error with API Extractor's messages */
 export function rollUp({ folder, entries, manifest }: Declarations): Interface {
   const all = join(folder, 'all.d.ts')
   const modules = entries.map(([, file]) => `export * from './${file.replace(/\.d\.ts$/, '.js')}'`)
@@ -94,13 +97,13 @@ const COMPILER = {
   skipLibCheck: true,
 }
 
-/** A declaration with its comment, up to the next one. API Extractor writes each at the start of a line, after an empty line. */
+/** A declaration with its comment. API Extractor starts each declaration on a new line, after an empty line. */
 const BLOCKS = /\n\n(?=\/\*\*|export |declare )/
 const NAME = /^(?:export )?(?:declare )?(?:abstract )?(?:class|function\*?|const|interface|type|let) (\w+)/m
 
 interface Block {
   readonly text: string
-  /** Undefined: it is no declaration, such as the beginning of the file. */
+  /** Undefined if the text is no declaration, such as the beginning of the file. */
   readonly name: string | undefined
 }
 
@@ -109,7 +112,7 @@ export function blocksIn(rollup: string): Block[] {
   return rollup.split(BLOCKS).map((text) => ({ text, name: NAME.exec(codeOf(text))?.[1] }))
 }
 
-/** Leaves out what only internal members refer to, which API Extractor keeps. */
+/** Omits declarations to which only internal members refer; API Extractor keeps them. */
 function reachable(rollup: string): string {
   const blocks = blocksIn(rollup).map((block) => ({ ...block, words: new Set(codeOf(block.text).match(WORD)) }))
   const open = blocks.filter(({ text, name }) => name === undefined || /^export /m.test(text))
@@ -125,12 +128,12 @@ function reachable(rollup: string): string {
   return kept.map(({ text }) => text).join('\n\n')
 }
 
-/** A name that is not a property's. */
+/** Matches a name that is not the name of a property. */
 const WORD = /\b\w+\b(?!\??:)/g
 
 const codeOf = (text: string): string => text.replace(/\/\*[\s\S]*?\*\//g, '')
 
-/** The whole interface without its comments. */
+/** Returns the whole interface without its comments. */
 function reportOf(entries: readonly string[], declarations: string): string {
   const code = codeOf(declarations)
     .replace(/\s*$/gm, '')
@@ -142,7 +145,10 @@ function reportOf(entries: readonly string[], declarations: string): string {
 const LIST = /^export (type )?\{([^}]*)\}/gm
 const DECLARED = /^export (?:declare )?(?:abstract )?(class|function\*?|const|interface|type) (\w+)/gm
 
-/** The names that a module exports, with `type` before those without a value. Leaves out what the rollup left out as internal. */
+/**
+ * Returns the names that a module exports, with `type` before names without a value. Omits names that the rollup
+ * omitted as internal.
+ */
 function namesOf(file: string, rollup: string): string[] {
   const text = readFileSync(file, 'utf8')
   const isPublic = new Set([...rollup.matchAll(DECLARED)].map(([, , name]) => name))

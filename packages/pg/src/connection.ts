@@ -133,7 +133,7 @@ export const TCP_TIMEOUTS = {
 /**
  * Connects and checks the session before any statement of the caller is sent, so an error here means that nothing was
  * executed.
- * @throws DatabaseError as `openAtHost`
+ * @throws DatabaseError with the codes of `openAtHost`
  */
 export async function openConnection(
   url: string,
@@ -201,7 +201,7 @@ interface PostgresJsOptions {
 
 /**
  * Opens postgres.js with its own pool, at the host that serves now, as a baseline for measurements of `Database`.
- * @throws DatabaseError as `openAtHost`
+ * @throws DatabaseError with the codes of `openAtHost`
  */
 export async function openPostgresJs(url: string, { connections, connection = {} }: PostgresJsOptions): Promise<Sql> {
   const timeoutMs = 10_000

@@ -1,6 +1,6 @@
 /**
- * Parses `DATABASE_URL` and similar URLs. Names and meanings of parameters are libpq's. No other file takes such a URL
- * apart; both drivers get what is parsed here.
+ * Parses `DATABASE_URL` and similar URLs. Parameters have the names and meanings of libpq. No other file parses such a
+ * URL; both drivers get the values that are parsed here.
  */
 import { type DatabaseAddress, DatabaseError, type Host } from './database-error.ts'
 
@@ -11,13 +11,13 @@ export const SSL_MODES = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 
 export type SslMode = (typeof SSL_MODES)[number]
 
 export interface TlsOptions {
-  /** Null: the default depends on the host. */
+  /** Null if the URL names no mode; the default depends on the host. */
   readonly mode: SslMode | null
-  /** A file of certificates, or `system`: those that this machine trusts. */
+  /** A file of certificates, or `system` for the certificates that this machine trusts. */
   readonly rootCert: string | null
   readonly cert: string | null
   readonly key: string | null
-  /** Starts with the handshake, without asking whether the server offers TLS. */
+  /** Whether the client starts the TLS handshake without asking whether the server offers TLS. */
   readonly isDirect: boolean
 }
 
@@ -32,7 +32,7 @@ export interface DatabaseUrl extends DatabaseAddress {
 const SHAPE = 'The database URL must look like postgres://user:password@host:5432/database'
 const PORT = 5432
 
-/** @throws DatabaseError `db_url_invalid`, whose message never quotes the URL: it holds a password */
+/** @throws DatabaseError `db_url_invalid`, whose message never quotes the URL, because it contains a password */
 export function parseDatabaseUrl(text: string): DatabaseUrl {
   const [, authority, path = '', query = ''] =
     /^postgres(?:ql)?:\/\/([^/?#]*)(?:\/([^?#]*))?(?:\?([^#]*))?(?:#.*)?$/i.exec(text.trim()) ?? []
@@ -98,9 +98,7 @@ function portOf(text: string | undefined): number {
   return port
 }
 
-/**
- * With several hosts, the default is the one that accepts writes. A single host is checked after connecting instead.
- */
+/** With several hosts, the default is the host that accepts writes. A single host is checked only after connecting. */
 function targetOf(text: string | undefined, hosts: readonly Host[]): TargetSessionAttrs {
   if (text === undefined) return hosts.length > 1 ? 'read-write' : 'any'
   return oneOf(TARGET_SESSION_ATTRS, 'target_session_attrs', text)
@@ -125,7 +123,7 @@ function tlsOf(parameters: Parameters): TlsOptions {
   return { mode, rootCert, cert, key, isDirect }
 }
 
-/** Accepts `ssl` and `no-verify` too, which JavaScript drivers use. */
+/** Also accepts `ssl` and `no-verify`, which JavaScript drivers use. */
 function modeOf(sslmode: string | undefined, ssl: string | undefined): SslMode | null {
   const given = sslmode ?? ssl
   const aliases: Record<string, SslMode> = { 'no-verify': 'require' }
@@ -144,17 +142,17 @@ const IGNORED = [
   ...['connect_timeout', 'fallback_application_name', 'sslcompression', 'sslsni'],
   ...['keepalives', 'keepalives_idle', 'keepalives_interval', 'keepalives_count'],
 ]
-/** Parameters that are refused: ignoring one would weaken the security that the URL asks for. */
+/** Parameters that are refused, because ignoring one would weaken the security that the URL asks for. */
 const UNSUPPORTED = [
   ...['hostaddr', 'passfile', 'service', 'sslcrl', 'sslcrldir', 'sslpassword', 'sslcertmode', 'require_auth'],
   ...['requirepeer', 'ssl_min_protocol_version', 'ssl_max_protocol_version', 'load_balance_hosts'],
 ]
-/** Parameters that only have an effect with this value. */
+/** Parameters that are supported only with this value. */
 const UNSUPPORTED_VALUES: Readonly<Record<string, string>> = { channel_binding: 'require', gssencmode: 'require' }
 
 interface Parameters {
   take(name: string): string | undefined
-  /** Returns the parameters that were not taken. */
+  /** Returns the parameters that were not used. */
   rest(): Record<string, string>
 }
 

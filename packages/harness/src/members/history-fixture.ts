@@ -1,4 +1,7 @@
-/** Spaces with a long history, inserted into the database as if peers had written it. Each is the space of its own mesh. */
+/**
+ * Creates spaces with a long history, which is inserted into the database as if peers had written it. Each space
+ * belongs to its own mesh.
+ */
 
 import { type Database, DatabaseError, openDatabase } from '@sealpost/pg'
 import { type Base, REPLAY_SESSION } from '@sealpost/replay'
@@ -16,18 +19,18 @@ export interface SpaceSize {
 export interface FilledSpace extends SpaceSize {
   readonly ref: SpaceRef
   readonly mesh: MeshMembers
-  /** Tokens for the whole run, one for each member, because a peer may request only a few. */
+  /** Access tokens for the whole run, one for each member, because a peer may request only a few. */
   readonly readers: readonly HttpReader[]
   /** The time of the last event, in microseconds since 1970. */
   readonly at: number
-  /** The snapshot from which its state is read. It is as old as a snapshot gets before the next one. */
+  /** The snapshot from which the state is read. It is as old as a snapshot can get before the next one is made. */
   readonly base: Base
 }
 
-/** Coprime to every number of entries used here, so that keys change in an irregular order. */
+/** A step that is coprime to every number of entries used here, so that keys change in an irregular order. */
 const STRIDE = 7919
 const DAYS = 30
-/** Rows of that day are in another partition; lock timeout; deadlock; the partition exists. */
+/** SQLSTATEs: rows of that day are in another partition, lock timeout, deadlock, the partition exists. */
 const TOLERATED = new Set(['23514', '55P03', '40P01', '42P07'])
 const TIMEOUT_MS = 1_800_000
 
@@ -49,7 +52,10 @@ export class HistoryFixture {
     return this.db.close()
   }
 
-  /** Creates the partitions of the last 30 days. Leaves a day alone when another session writes to it or creates it. */
+  /**
+   * Creates the partitions of the last 30 days. Skips a day if another session is writing to its partition or creating
+   * it.
+   */
   async createPartitions(): Promise<void> {
     const days = await this.#run<{ day: string }>(
       `select day::date::text as day from generate_series(current_date - ${DAYS + 1}, current_date + 1, interval '1 day') day`,
@@ -61,7 +67,7 @@ export class HistoryFixture {
   }
 
   /**
-   * Sets every key in rotation over 30 days. The newest snapshot is a little less than half a rotation before the end.
+   * Sets all keys in rotation over 30 days. The newest snapshot is a little less than half a rotation before the end.
    */
   async fill(size: SpaceSize, members: number, broker: BrokerAddress): Promise<FilledSpace> {
     const mesh = await generateMesh(members)
@@ -75,7 +81,7 @@ export class HistoryFixture {
     return { ...size, ref, mesh, readers, at: last!.at, base }
   }
 
-  /** Fills the space of an existing mesh. */
+  /** Fills an existing mesh's space. */
   async fillSpaceOf({ meshId }: Pick<MeshMembers, 'meshId'>, size: SpaceSize): Promise<{ ref: SpaceRef; base: Base }> {
     const ref = { meshId, spaceId: meshId }
     await this.#found(ref, size)
@@ -89,13 +95,16 @@ export class HistoryFixture {
     await this.#run('checkpoint')
   }
 
-  /** Deletes the newest snapshot, so that a read starts from the one before and has events to apply. */
+  /** Deletes the newest snapshot, so that a read starts from the previous snapshot and must apply events. */
   async deleteNewestSnapshot({ meshId, spaceId }: SpaceRef): Promise<void> {
     const place = `mesh_id = '${meshId}' and space_id = '${spaceId}'`
     await this.#run(`delete from snapshot where ${place} and at = (select max(at) from snapshot where ${place})`)
   }
 
-  /** Lets the broker maintain the space from now on. Earlier, it would take a snapshot of a space without its events. */
+  /**
+   * Lets the broker maintain the space from now on. If it did so earlier, it would take a snapshot of a space whose
+   * events are missing.
+   */
   async #open({ meshId, spaceId }: SpaceRef): Promise<void> {
     const place = `mesh_id = '${meshId}' and space_id = '${spaceId}'`
     await this.#run(`update space set kept_since = now() - interval '${DAYS} days' where ${place}`)
@@ -124,7 +133,7 @@ export class HistoryFixture {
   }
 
   async #snapshot({ meshId, spaceId }: SpaceRef, { entries, events }: SpaceSize): Promise<Base> {
-    const seq = events - Math.floor(entries / 2) + 1 // one more event and the broker would take the next snapshot
+    const seq = events - Math.floor(entries / 2) + 1 // with one more event, the broker would take the next snapshot
     const place = `mesh_id = '${meshId}' and space_id = '${spaceId}'`
     await this.#run(
       `insert into snapshot_entry (mesh_id, space_id, snapshot_seq, snapshot_at, key_hash, seq, at, author, entry)
@@ -139,7 +148,7 @@ export class HistoryFixture {
     return { seq, at: row!.at }
   }
 
-  /** Fills the history with messages, the newest of them now. */
+  /** Fills the history with messages, the newest with the current time. */
   async fillMessages(
     { meshId }: MeshMembers,
     { messages, bytes }: { messages: number; bytes: number },
@@ -164,7 +173,7 @@ export class HistoryFixture {
   }
 }
 
-/** One token for each member. @throws OperatingError `no_token` */
+/** Requests one access token for each member. @throws OperatingError `no_token` */
 export function readersOf({ meshId, secrets }: MeshMembers, { url, brokerKey }: BrokerAddress): Promise<HttpReader[]> {
   return Promise.all(secrets.map((keys) => HttpReader.enter({ url, brokerKey, meshId }, keys)))
 }

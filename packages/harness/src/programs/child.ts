@@ -1,4 +1,4 @@
-/** Programs of this repository that a command runs beside itself: with a private channel, or with JSON lines as output. */
+/** Runs programs of this repository as child processes, with a private channel or with JSON lines as output. */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { OperatingError } from '@sealpost/std'
@@ -12,17 +12,17 @@ interface Failure {
 
 /**
  * A program with a private channel for commands and replies. It exits when the channel closes. A child that fails, or
- * that exits unasked, is an error.
+ * that exits without being asked to, is an error.
  */
 export class Child<Command extends object, Reply extends object> {
-  /** Names it in errors. */
+  /** The name of the child in errors. */
   readonly name: string
-  /** Rejects with `child_failed` or `child_died` when it fails or exits unasked. */
+  /** Rejects with `child_failed` or `child_died` when the child fails or exits without being asked to. */
   readonly died: Promise<never>
   readonly #process: ChildProcess
   #isEnding = false
 
-  /** @param bunArgs - arguments for Bun, before the file: `--cpu-prof` and the like */
+  /** @param bunArgs - arguments for Bun, before the file: such as `--cpu-prof` */
   constructor(name: string, file: string, bunArgs: readonly string[] = []) {
     this.name = name
     this.#process = fork(file, {
@@ -32,7 +32,7 @@ export class Child<Command extends object, Reply extends object> {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
     })
     this.died = Promise.race([this.#failed(), this.#exited()])
-    this.died.catch(() => undefined) // callers that wait for the promise get the error
+    this.died.catch(() => undefined) // callers that await the promise get the error
     this.#process.on('error', () => undefined) // `exit` follows, or the channel closed during `send`
   }
 
@@ -50,7 +50,7 @@ export class Child<Command extends object, Reply extends object> {
     })
   }
 
-  /** Returns the next reply of this kind. Rejects as `died` does. */
+  /** Returns the next reply of this kind. Rejects when `died` rejects. */
   nextReply<R extends Reply>(isWanted: (reply: Reply) => reply is R): Promise<R> {
     const wanted = new Promise<R>((resolve) => {
       const look = (message: unknown): void => {
@@ -97,8 +97,8 @@ export class Child<Command extends object, Reply extends object> {
 const isFailure = (message: unknown): message is Failure => 'failure' in (message as object)
 
 /**
- * Runs the child's side of a `Child`: passes each command to `handle`. An error that nothing catches goes to the parent
- * and ends the program.
+ * Runs the child's side of a `Child`: passes each command to `handle`. An uncaught error is sent to the parent and ends
+ * the program.
  * @param close - runs before the program exits with its parent
  */
 export function serveParent<Command extends object, Reply extends object>(
@@ -116,10 +116,10 @@ export function serveParent<Command extends object, Reply extends object>(
   process.on('uncaughtException', fail)
   process.on('unhandledRejection', fail)
   process.on('disconnect', () => void close().finally(() => process.exit(0)))
-  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the parent ends it
+  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the parent ends this process
 }
 
-/** Errors with a code are expected and need no stack. */
+/** Errors with a code are expected, so they are reported without a stack. */
 function failureText(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   return 'code' in error ? error.message : String(error.stack)

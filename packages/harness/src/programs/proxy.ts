@@ -1,4 +1,6 @@
-/** A TCP proxy that simulates network failures: delays, silence, cut connections, stalled reads, lost replies. */
+/**
+ * Runs a TCP proxy that simulates network failures: delays, silence, cut connections, stalled reads and lost replies.
+ */
 import { once } from 'node:events'
 import { createServer, type Server, type Socket, connect as tcpConnect } from 'node:net'
 
@@ -6,17 +8,17 @@ export type Network =
   | { readonly is: 'up' }
   /** New connections are reset at once. */
   | { readonly is: 'down' }
-  /** No byte passes and no connection closes: an unplugged cable. */
+  /** No byte passes and no connection closes, as with an unplugged cable. */
   | { readonly is: 'silent' }
-  /** Each chunk is delayed by its own time; chunks keep their order. */
+  /** Each chunk has its own delay; chunks keep their order. */
   | { readonly is: 'slow'; readonly delayMs: () => number }
-  /** The server's bytes are not read, as if the client hangs. */
+  /** The proxy doesn't read the server's bytes, as if the client hung. */
   | { readonly is: 'never reading' }
 
 const UP: Network = { is: 'up' }
 
 export class TcpProxy {
-  /** The port of new connections. */
+  /** The server's port for new connections. */
   targetPort: number
   readonly #server: Server
   readonly #links = new Set<Link>()
@@ -29,7 +31,7 @@ export class TcpProxy {
     server.on('connection', (client: Socket) => this.#opened(client))
   }
 
-  /** Listens on a free port, which does not change. */
+  /** Listens on a free port, which stays the same. */
   static async open(targetPort: number): Promise<TcpProxy> {
     const server = createServer({ noDelay: true })
     const proxy = new TcpProxy(server, targetPort)
@@ -46,7 +48,7 @@ export class TcpProxy {
     return this.#links.size
   }
 
-  /** Applies to open and new connections. A silent connection stays silent, because it has lost bytes. */
+  /** Applies to open and new connections. A connection that was silent stays silent, because it has lost bytes. */
   set(network: Network): void {
     this.#network = network
     for (const link of this.#links) link.set(network)
@@ -58,8 +60,8 @@ export class TcpProxy {
   }
 
   /**
-   * Silences the open connections for good; new ones work. Resolves when all their clients have given up. The servers see
-   * a reset then, as keepalive probes would show them in the end.
+   * Silences the open connections permanently; new connections work. Resolves when all clients have given up the silent
+   * connections. The servers then see a reset, as keepalive probes would eventually cause.
    */
   async forget(): Promise<void> {
     const forgotten = [...this.#links]
@@ -97,7 +99,7 @@ export class TcpProxy {
   }
 }
 
-/** One connection: two sockets and the bytes between them. */
+/** One proxied connection: two sockets and the bytes between them. */
 class Link {
   readonly clientGone: Promise<void>
   readonly ended: Promise<unknown>
@@ -135,7 +137,7 @@ class Link {
     this.#server.resetAndDestroy()
   }
 
-  /** @returns whether to pass on the chunk */
+  /** @returns whether to forward the chunk */
   #requested(chunk: Uint8Array): boolean {
     if (this.#dropsRequests) return false
     if (chunk.length < this.#requestBytes) return true
@@ -159,7 +161,7 @@ class Link {
       before = own
     })
     from.on('error', () => undefined) // `close` follows
-    // A silent network does not pass on the end of a connection: each side must detect it.
+    // A silent network does not forward the end of a connection; each side must detect it.
     from.on('end', () => void Promise.resolve(before).then(() => this.#network.is !== 'silent' && to.end()))
     from.on('close', (hadError) => hadError && this.#network.is !== 'silent' && to.destroy())
   }

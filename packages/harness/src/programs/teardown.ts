@@ -1,5 +1,5 @@
 /**
- * Ends what a command has started, in reverse order of the starts. A signal runs the teardown; a second signal kills
+ * Ends the resources that a command has started, in reverse order. A signal runs the teardown; a second signal kills
  * everything at once.
  */
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -7,9 +7,9 @@ import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
 
 export interface TeardownStep {
-  /** Ends it in order. */
+  /** Ends the resource in order. */
   readonly end: () => Promise<unknown>
-  /** Ends it at once, before the function returns. */
+  /** Ends the resource at once, before the function returns. */
   readonly kill?: () => unknown
 }
 
@@ -24,7 +24,7 @@ export class Teardown {
   #ending: TeardownStep | undefined
   #running: Promise<void> | undefined
 
-  /** True from the first step of the teardown on. */
+  /** Whether the teardown has begun. */
   get isRunning(): boolean {
     return this.#running !== undefined
   }
@@ -37,14 +37,14 @@ export class Teardown {
     }
   }
 
-  /** Stops this program at the end, or kills it. */
+  /** Adds a program that the teardown stops or kills. */
   addProgram(program: Stoppable): () => Promise<void> {
     return this.add({ end: () => program.stop(), kill: () => program.kill() })
   }
 
   /**
-   * Adds something that is still starting. A teardown that runs meanwhile ends it as soon as it has started, and the
-   * returned promise then never settles: the command is about to exit.
+   * Adds a resource that is still starting. A teardown that runs meanwhile ends the resource as soon as it has started.
+   * In this case the returned promise never settles, because the command is about to exit.
    */
   async starting<T>(promise: Promise<T>, stepOf: (started: T) => TeardownStep): Promise<T> {
     let started: TeardownStep | undefined
@@ -59,12 +59,12 @@ export class Teardown {
     return this.isRunning ? forever() : value
   }
 
-  /** Like `starting`, for a program. */
+  /** Does the same as `starting` for a program. */
   startingProgram<Program extends Stoppable>(promise: Promise<Program>): Promise<Program> {
     return this.starting(promise, (program) => ({ end: () => program.stop(), kill: () => program.kill() }))
   }
 
-  /** Ends everything once. A step that fails does not keep the others from ending. */
+  /** Runs all steps once. A step that fails does not prevent the other steps. */
   run(): Promise<void> {
     this.#running ??= this.#endAll()
     return this.#running
@@ -105,7 +105,7 @@ export function endOnSignals(teardown: Teardown, exitCode?: number): void {
   }
 }
 
-/** Never settles. An interrupted command waits here until the teardown exits. */
+/** Never settles. An interrupted command awaits this promise until the teardown exits. */
 export function forever(): Promise<never> {
   return new Promise(() => undefined)
 }

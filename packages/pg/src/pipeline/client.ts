@@ -22,14 +22,14 @@ export interface PgClientConnection {
 
 /**
  * Connects, and waits until the server accepts statements.
- * @throws DatabaseError as `openAtHost`
+ * @throws DatabaseError with the codes of `openAtHost`
  */
 export async function openPipelineConnection(url: string, options: Options): Promise<PipelineConnection> {
   const { connection } = await openPgClient(url, options)
   return connection
 }
 
-/** @throws DatabaseError as `openAtHost` */
+/** @throws DatabaseError with the codes of `openAtHost` */
 export function openPgClient(url: string, options: Options): Promise<PgClientConnection> {
   return openAtHost(url, options.connectTimeoutMs, (parsed, socket) => openWith(parsed, socket, options))
 }

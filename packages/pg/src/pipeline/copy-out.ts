@@ -134,7 +134,7 @@ export class CopyOutPool {
   readonly #url: string
   readonly #address: DatabaseAddress
   readonly #options: CopyOutOptions
-  /** The pressure that all reads share. */
+  /** The yield that all reads share. */
   readonly #yielder = new EventLoopYield()
   readonly #gcPressure = new GcPressure()
   readonly #idle: PgClientConnection[] = []

@@ -25,7 +25,7 @@ export class StreamingConnection {
   readonly #connection: PipelineConnection
   readonly #address: DatabaseAddress
 
-  /** @throws DatabaseError as `openDatabase` */
+  /** @throws DatabaseError with the codes of `openDatabase` */
   static async open(url: string, options: StreamingOptions): Promise<StreamingConnection> {
     return new StreamingConnection(await openPgClient(url, options), parseAddress(url))
   }

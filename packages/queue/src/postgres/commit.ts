@@ -1,7 +1,7 @@
 /**
- * Commits a batch optimistically first: as far as this shard knows all appends are new, so it chooses ids and leases
- * itself, sends the rows by `COPY` (a few by `STORE_ONE`), and Postgres only checks. What fails a check is not stored, and
- * the checked statement decides.
+ * Commits a batch optimistically first. As far as this shard knows, all appends are new, so it chooses ids and leases
+ * itself and sends the rows by `COPY` (or by `STORE_ONE` if there are few), and Postgres only checks them. An append
+ * that fails a check is not stored, and the checked statement decides its outcome.
  */
 import { arrayLiteral, byteaText, DatabaseError, type Pipeline, type PipelineStep, type TextRow } from '@sealpost/pg'
 import type { Append, AppendOutcome, Committed, DeliveryRef, Settle } from '@sealpost/protocol'
@@ -35,7 +35,10 @@ import type { CtidOf, ShardMemory } from './shard-memory.ts'
 /** The column of the mark's `ctid` in the row of `STORE_ONE`. */
 const SINGLE_MARK = 2
 const NO_TIMES: TextRow = ['0', '0']
-/** A checked statement races only with another of the same sender, and a peer sends through one session. */
+/**
+ * The limit of attempts. It is low, because a checked statement races only with another one for the same sender, and a
+ * peer sends through one session.
+ */
 const CHECKED_TRIES = 3
 
 export interface CommitParts {
@@ -70,8 +73,8 @@ export class Commits {
   }
 
   /**
-   * Appends in doubt stay pending. Returns null, with nothing changed, if the batch was stored together and one is in
-   * doubt.
+   * Runs the optimistic commit. Appends in doubt stay pending. Returns null and changes nothing if the batch is stored
+   * as one and an append is in doubt.
    */
   private async commitOptimistically(
     certain: CertainBatch,
@@ -122,7 +125,7 @@ export class Commits {
     const bodies = hasBodies ? [this.writer.bodyRows(appends)] : NO_STEPS
     const steps = [
       ...settling,
-      ...bodies, // first, as in the checked commit, so that both lock in the same order
+      ...bodies, // settles come first, as in the checked commit, so that both lock in the same order
       this.writer.admission(batch, parties.all),
       this.writer.queueRows(batch),
       this.writer.ledgerRows(batch),
@@ -147,7 +150,7 @@ export class Commits {
     return firstId
   }
 
-  /** @throws OperatingError `commit_raced` when other statements of the same senders were faster every time */
+  /** @throws OperatingError `commit_raced` when other statements for the same senders were faster at each attempt */
   private async commitRest(
     appends: readonly Append[],
     first: StatementOutcomes,
@@ -234,7 +237,7 @@ interface Run {
   last: number
 }
 
-/** Returns a step each for plain settles, settles with a receipt, and settles of pools. */
+/** Returns one step each for plain settles, settles with a receipt, and settles in pools. */
 function settleSteps(settles: readonly Settle[]): PipelineStep[] {
   const byKind = Map.groupBy(settles, ({ holder, receiptTo }) =>
     holder !== undefined ? 'pool' : receiptTo ? 'receipt' : 'plain',
@@ -257,7 +260,7 @@ function poolStep(settles: readonly Settle[]): PipelineStep {
   })
 }
 
-/** Settles of one recipient are adjacent, so that each run shares one walk of the index. */
+/** Groups settles of one recipient, so that each group shares one index walk. */
 function settleStep(statement: typeof statements.SETTLE, settles: readonly DeliveryRef[]): PipelineStep {
   const runs: Run[] = []
   settles.forEach((settle, i) => {
@@ -278,7 +281,7 @@ function settleStep(statement: typeof statements.SETTLE, settles: readonly Deliv
 const isSameLane = (a: DeliveryRef, b: DeliveryRef): boolean =>
   a.recipient === b.recipient && a.priority === b.priority && a.meshId === b.meshId
 
-/** The step of `COMMIT_CHECKED`, and a reader of the marks in its row. */
+/** Returns the step of `COMMIT_CHECKED`, and a function that reads the marks in its row. */
 interface CheckedStep {
   readonly step: PipelineStep
   readMarks(text: string): CtidOf
@@ -343,7 +346,7 @@ function bodySteps(appends: readonly Append[]): PipelineStep[] {
   return [step]
 }
 
-/** Records messages in the history. These steps come last in a commit: their locks follow all others. */
+/** Records messages in the history. These steps come last in a commit, so their locks follow all other locks. */
 function historySteps(appends: readonly Append[]): PipelineStep[] {
   const messages = recordedMessagesOf(appends)
   if (messages.length === 0) return []

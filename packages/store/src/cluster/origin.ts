@@ -1,7 +1,7 @@
 /**
  * Determines which server a connection reaches, and whether its database still has every acknowledged commit. A standby
  * that took over keeps the incarnation if every broker finds its last acknowledged commit there; a restored backup
- * begins a new one, and peers then resend. See docs/adr/0010-failover.md.
+ * begins a new incarnation, and peers then resend. See docs/adr/0010-failover.md.
  */
 import type { Database } from '@sealpost/pg'
 import { adminAudit, execute } from '@sealpost/schema'
@@ -9,7 +9,7 @@ import type { EnvelopeId, MeshId, Millis, PeerNo, ShardId } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
 import { auditColumns, auditValues } from '../operators/operators.ts'
 
-/** A server that brokers have agreed on. */
+/** A server on which brokers have agreed. */
 export interface Origin {
   /** The system identifier and the WAL timeline. */
   readonly server: string
@@ -19,30 +19,32 @@ export interface Origin {
 export interface AckedEnvelope {
   readonly meshId: MeshId
   readonly sender: PeerNo
-  /** Taken from the envelope id; part of the ledger's key. */
+  /** The bucket from the envelope id, which is part of the ledger's key. */
   readonly second: number
   readonly envelopeId: EnvelopeId
 }
 
-/** The last commits of one broker. A database that has them has all earlier ones too, because WAL is ordered. */
+/**
+ * The last commits of one broker. A database that has these commits also has all earlier ones, because WAL is ordered.
+ */
 export interface BrokerCheckpoint {
   readonly shard: ShardId
   /** The value returned by the last renewal of the shard's lease; null before the first renewal. */
   readonly leaseUntil: string | null
-  /** Envelopes acknowledged since then; null if there were too many to remember. */
+  /** Envelopes acknowledged since that renewal; null if there were too many to remember. */
   readonly acknowledged: readonly AckedEnvelope[] | null
 }
 
 export type OriginVerdict =
   | ({ readonly is: 'decided' } & Origin)
-  /** Other brokers have not attested yet, or the server is still a standby. */
+  /** `pending`: other brokers have not attested yet, or the server is still a standby. */
   | { readonly is: 'waiting' }
 
 export interface Attestation {
   readonly checkpoint: BrokerCheckpoint
-  /** The incarnation that this broker served; null at its start. */
+  /** The incarnation that this broker served; null when the broker starts. */
   readonly former: string | null
-  /** How long brokers wait for each other, from the first attestation on. */
+  /** How long brokers wait for each other, counted from the first attestation. */
   readonly patienceMs: Millis
 }
 
@@ -72,7 +74,7 @@ export async function attestOrigin(
   return verdict === 'decided' ? { is: 'decided', server, incarnation } : { is: 'waiting' }
 }
 
-/** Waits for the verdict at the start of a broker. Running brokers decide; without any, a new incarnation begins. */
+/** Waits for the verdict when a broker starts. Running brokers decide; if there are none, a new incarnation begins. */
 export async function awaitOrigin(db: Database, shard: ShardId, patienceMs: Millis): Promise<Origin> {
   const acts: BrokerCheckpoint = { shard, leaseUntil: null, acknowledged: [] }
   for (;;) {
@@ -104,13 +106,13 @@ async function findsActs(db: Database, { shard, leaseUntil, acknowledged }: Brok
 
 const list = (values: readonly (string | number)[]): string => `{${values.join()}}`
 
-/** Returns the incarnation, 32 hex digits; begins a new one if the server or its timeline has changed. */
+/** Returns the incarnation as 32 hex digits. Begins a new one if the server or its timeline has changed. */
 export async function currentIncarnation(db: Database): Promise<string> {
   const [row] = await db.run((sql) => sql<{ incarnation: string }[]>`select note_origin(false) as incarnation`)
   return row!.incarnation.replaceAll('-', '')
 }
 
-/** Begins a new incarnation, for a restore that copied files without a recovery. Running brokers follow. */
+/** Begins a new incarnation after a restore that copied files without a recovery. Running brokers adopt it. */
 export async function beginIncarnation(db: Database): Promise<string> {
   const [row] = await execute<{ incarnation: string }>(
     db,

@@ -173,7 +173,7 @@ export function listMembers(
   )
 }
 
-/** Whether the peer is a revoked member. */
+/** A peer that was a member and is revoked. */
 export interface RevokedPeer {
   readonly peerKey: PeerKey
   readonly peer: PeerNo

@@ -1,6 +1,6 @@
 /**
- * Operators' view of meshes (members, groups, pools and invites, but no messages), and operators' changes. Each change
- * and its audit entry are one statement. Repeating a change has no effect.
+ * Reads meshes for operators (members, groups, pools and invites, but no messages), and makes the operators' changes.
+ * Each change and its audit entry are one statement. Repeating a change has no effect.
  */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import {
@@ -52,12 +52,12 @@ export interface PeerEntry {
   readonly isPool: boolean
   readonly createdAtMs: Millis
   readonly revokedAtMs: Millis | null
-  /** The user of a device. */
+  /** The user, if the member is a device. */
   readonly person: PeerKey | null
   readonly consentPolicy: 'open' | 'contacts'
   readonly allowed: number
   readonly blocked: number
-  /** The shard that served it last, and since when. */
+  /** The shard that served the member last, and the time when the session opened there. */
   readonly shard: ShardId | null
   readonly openedAtMs: Millis | null
 }
@@ -75,7 +75,7 @@ export interface GroupView {
 
 export interface InviteView {
   readonly inviteId: InviteId
-  /** Null for an operator's invite, and for one that was revoked before its first use. */
+  /** Null for an operator's invite, and for an invite that was revoked before its first use. */
   readonly issuer: PeerKey | null
   readonly issuerName: string | null
   readonly uses: number
@@ -84,7 +84,7 @@ export interface InviteView {
   readonly revokedAtMs: Millis | null
 }
 
-/** Counting stops here: a mesh may have millions of members. */
+/** The count at which counting stops, because a mesh may have millions of members. */
 export const MEMBERS_COUNTED_MAX = 10_000
 
 const ms = (instant: PgColumn): SQL => sql`floor(extract(epoch from ${instant}) * 1000)::float8`
@@ -93,7 +93,7 @@ const key = (bytes: PgColumn): SQL => sql`encode(${bytes}, 'hex')`
 const people = alias(member, 'person_member')
 const owners = alias(member, 'owner_member')
 
-/** Lists meshes by id, after `after`. */
+/** Lists meshes by id, starting after `after`. */
 export function listMeshes(
   db: Database,
   { after, limit }: { after: MeshId | null; limit: number },
@@ -112,7 +112,7 @@ export function findMeshes(db: Database, meshIds: readonly MeshId[]): Promise<Me
 const meshFields = sql`
   select ${hex(mesh.meshId)} as "meshId", ${mesh.name} as name, ${ms(mesh.createdAt)} as "createdAtMs" from ${mesh}`
 
-/** Counts up to `MEMBERS_COUNTED_MAX` members, without pools and revoked ones. */
+/** Counts up to `MEMBERS_COUNTED_MAX` members, without pools and revoked members. */
 export async function countMembers(db: Database, meshId: MeshId): Promise<number> {
   const [row] = await execute<{ members: number }>(
     db,
@@ -123,7 +123,7 @@ export async function countMembers(db: Database, meshId: MeshId): Promise<number
   return row!.members
 }
 
-/** Lists members by key, after `after`, including revoked ones and pools. */
+/** Lists members by key, starting after `after`, including revoked members and pools. */
 export function listPeers(
   db: Database,
   meshId: MeshId,
@@ -157,7 +157,7 @@ const peerFields = sql`
   left join ${session} on ${session.meshId} = ${member.meshId} and ${session.peerNo} = ${member.peerNo}
   left join ${member} as ${people} on ${people.meshId} = ${member.meshId} and ${people.peerNo} = ${member.person}`
 
-/** Lists groups, including ended ones, and pools. */
+/** Lists pools and groups, including ended groups. */
 export function listGroupViews(db: Database, meshId: MeshId, limit: number): Promise<GroupView[]> {
   const ownerOf = (owned: PgColumn, ofMesh: PgColumn) =>
     sql`join ${member} as ${owners} on ${owners.meshId} = ${ofMesh} and ${owners.peerNo} = ${owned}`
@@ -178,7 +178,8 @@ export function listGroupViews(db: Database, meshId: MeshId, limit: number): Pro
 }
 
 /**
- * Lists invites of the operator, and those of members that were used or revoked; others are unknown to the database.
+ * Lists the operator's invites, and members' invites that were used or revoked; the database doesn't know other
+ * invites.
  */
 export function listInvites(db: Database, meshId: MeshId, limit: number): Promise<InviteView[]> {
   return execute<InviteView>(
@@ -239,7 +240,7 @@ export async function createMeshWithInvite(
   return rows.length > 0
 }
 
-/** Stores another invite of the operator. @returns false if there is no such mesh */
+/** Stores another invite from the operator. @returns false if there is no such mesh */
 export async function addOperatorInvite(db: Database, meshId: MeshId, added: OperatorInvite): Promise<boolean> {
   const rows = await execute(
     db,
@@ -309,8 +310,7 @@ export async function addMembers(db: Database, meshId: MeshId, bindings: readonl
 }
 
 /**
- * Revokes a member and, for a user, its devices. The rows stay, so that the keys can't be enrolled again. Ignores
- * pools.
+ * Revokes a member and, for a user, its devices. The rows stay so that the keys can't be enrolled again. Ignores pools.
  * @returns the peers whose connections must end; empty if there is no such member
  */
 export function revokePeer(
@@ -339,7 +339,7 @@ export function revokePeer(
   )
 }
 
-/** Revokes an invite, used or not; its members stay. @returns whether the mesh exists */
+/** Revokes an invite, whether it was used or not. Members that used it stay. @returns whether the mesh exists */
 export async function revokeInvite(
   db: Database,
   operator: Operator,

@@ -1,6 +1,6 @@
 /**
- * The audit of operators' changes. Each entry is written in the statement of its change, so that neither exists without
- * the other.
+ * Records the audit of operators' changes. The statement that makes a change also writes its audit entry, so that
+ * neither exists without the other.
  */
 
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
@@ -38,20 +38,20 @@ interface AuditEntry {
   readonly action: string
   readonly meshId: MeshId | null
   readonly subject: string | null
-  /** Number of changed objects. */
+  /** The number of changed objects. */
   readonly count: number
 }
 
-/** The columns of an insert; `auditValues` has the first two values. */
+/** The columns of an insert. `auditValues` returns the first two values. */
 export const auditColumns: SQL = columnNames(
   ...[adminAudit.actor, adminAudit.action, adminAudit.meshId, adminAudit.subject, adminAudit.count],
 )
 
-/** Actor and action; append the mesh, the subject and the count. */
+/** Returns the values for actor and action; append the mesh, the subject and the count. */
 export const auditValues = (operator: Operator, action: AuditAction): SQL =>
   sql`coalesce('token:' || ${operator}::text, 'database:' || session_user), ${action}::text`
 
-/** Lists the newest first, before the entry `before`. */
+/** Lists audit entries older than `before`, newest first. */
 export function listAudit(
   db: Database,
   { meshId, before, limit }: { meshId?: MeshId | undefined; before?: number | undefined; limit: number },
@@ -70,8 +70,8 @@ export function listAudit(
 }
 
 /**
- * Tokens of operators, `spa_<id>_<secret>`: found by id, compared in constant time. Only a client of the database
- * creates them, never a broker, so that a compromised broker can't.
+ * Manages operators' tokens, `spa_<id>_<secret>`. A token is found by its id and compared in constant time. Only a
+ * database client creates tokens, never a broker, so that a compromised broker can't create any.
  */
 
 /** `operate` includes `read`. */
@@ -82,14 +82,14 @@ export interface NewAdminToken {
   /** The name that appears in the audit. */
   readonly name: string
   readonly scope: AdminScope
-  /** Null for everything. */
+  /** Null if the token is valid for all meshes. */
   readonly meshId: MeshId | null
   readonly ttlSeconds: number
 }
 
 interface IssuedAdminToken {
   readonly id: string
-  /** The token, which is returned only here. */
+  /** The token itself, which is never returned again. */
   readonly token: string
   readonly expiresAtMs: Millis
 }
@@ -166,7 +166,7 @@ export async function findAdminToken(db: Database, token: string): Promise<Admin
   return holder
 }
 
-/** Lists the newest first. */
+/** Lists tokens, newest first. */
 export function listAdminTokens(db: Database): Promise<ListedAdminToken[]> {
   const t = adminToken
   return execute<ListedAdminToken>(
@@ -179,7 +179,7 @@ export function listAdminTokens(db: Database): Promise<ListedAdminToken[]> {
   )
 }
 
-/** Brokers may accept it for another three seconds. @returns whether it exists */
+/** Revokes a token. Brokers may accept the token for another three seconds. @returns whether the token exists */
 export async function revokeAdminToken(db: Database, id: string): Promise<boolean> {
   const t = adminToken
   const rows = await execute(
