@@ -1,9 +1,10 @@
 /**
- * Applies the tables of `rules.ts` to a list of files. It is a pure function, so that a test can break each rule.
+ * Applies the tables of `rules.ts` to a list of files. The check is a pure function, so that a test can break each
+ * rule.
  *
  * Unit tests and benchmarks follow `DIRECTIONS` like any source, but may use every API, the root's development tools
- * and the test support of any package. Composing tests (`.pg.test.ts`, `.e2e.test.ts`) may import any declared package.
- * No app or package imports an app.
+ * and any package's test support. Composing tests (`.pg.test.ts`, `.e2e.test.ts`) may import any declared package. No
+ * app or package imports an app.
  */
 import { posix } from 'node:path'
 import {
@@ -39,9 +40,9 @@ export interface Manifest {
 export interface Findings {
   /** One sentence per violation, after its location. */
   violations: string[]
-  /** The number of imports, which distinguishes a clean repository from an empty list. */
+  /** The number of imports, which shows that the list of files was not empty. */
   importsSeen: number
-  /** The number of product files of each workspace folder. */
+  /** The number of product files in each workspace folder. */
   sourcesSeen: Readonly<Record<string, number>>
 }
 
@@ -68,7 +69,7 @@ export function checkRepository(files: readonly SourceFile[], manifests: readonl
 
 interface Collected {
   violations: string[]
-  /** The modules that the files of each folder import. */
+  /** The modules that the files in each folder import. */
   imports: Map<string, string[]>
   sources: Record<string, number>
 }
@@ -141,7 +142,7 @@ function isOpen(specifier: string, file: SourceFile): boolean {
   return OPEN_ENTRIES.some(({ module, importer }) => specifier.startsWith(module) && file.path.startsWith(importer))
 }
 
-/** An app is a program: only its own files and the scripts at the root may import it. */
+/** An app is a program, so only its own files and the scripts at the root may import it. */
 function problemOfApp(specifier: string, owner: Manifest, apps: readonly string[]): string | undefined {
   const name = packageOf(specifier)
   if (owner.folder === '' || name === owner.name || !apps.includes(name)) return undefined
@@ -154,7 +155,7 @@ function problemOfDirection(specifier: string, file: SourceFile, owner: Manifest
   if (isTest(file.path) && entry.startsWith('testing')) return undefined
   const allowed = DIRECTIONS[owner.folder]
   if (!allowed) return `${owner.folder} has no row in DIRECTIONS`
-  // A package may import itself by name, as a user would.
+  // A package may import itself by name, as an application would.
   if (!allowed.includes(target) && specifier !== owner.name) return `${owner.folder} may not import ${specifier}`
   const closed = CLOSED_ENTRIES.find((entry) => entry.module === specifier && file.path.startsWith(entry.importer))
   return closed && `may not import ${specifier}: ${closed.reason}`
@@ -184,7 +185,7 @@ function problemOfDeclaration(
 
 function checkManifest(manifest: Manifest, found: Collected): void {
   const used = new Set((found.imports.get(manifest.folder) ?? []).map(packageOf))
-  // The root's development tools are commands, and its own packages are for scripts.
+  // The root's development tools are commands, and the root's own packages are for scripts.
   const declared =
     manifest.folder === ''
       ? manifest.dependencies.filter((name) => !name.startsWith('@sealpost/'))
@@ -203,12 +204,12 @@ function isTest(path: string): boolean {
   return /\.(?:test|bench)\.ts$/.test(path)
 }
 
-/** Returns whether a file is a test that composes real components. */
+/** Returns whether a file is a test that combines real components. */
 function composes(path: string): boolean {
   return /\.(?:pg|e2e)\.test\.ts$/.test(path)
 }
 
-/** Tests, shared suites, tools, and the files at the root. */
+/** Returns whether a file is a test, a shared suite, a tool, or a file at the root. */
 function mayUseTools(path: string, owner: Manifest): boolean {
   return (
     owner.folder === '' ||

@@ -1,4 +1,4 @@
-/** The packed SDK, installed outside the repository, on the runtimes that it promises. */
+/** Tests the packed SDK, installed outside the repository, on the runtimes that it supports. */
 import {
   cpSync,
   existsSync,
@@ -31,7 +31,7 @@ const LIBRARIES = ['libsodium', 'libsodium-sumo', 'libsodium-wrappers', 'libsodi
 
 let world: World
 let invite = ''
-/** A project with the package installed, in a path with a space. */
+/** A project with the package installed, in a folder whose path contains a space. */
 let folder = ''
 let tarball = ''
 let report = ''
@@ -57,7 +57,7 @@ function freePort(): number {
   return listener.port
 }
 
-/** Unpacks the package and what it depends on, without a registry. */
+/** Unpacks the package and its dependencies, without a registry. */
 function install(): void {
   const modules = join(folder, 'node_modules')
   mkdirSync(join(modules, '@sealpost/sdk'), { recursive: true })
@@ -81,7 +81,7 @@ function install(): void {
   }
 }
 
-/** This runs under a `node` that is Bun, so Node is looked for where systems install it. */
+/** The `node` on the PATH may be Bun, so this searches for Node in the usual installation folders. */
 const SYSTEM_NODE = ['/usr/bin/node', '/usr/local/bin/node'].find(existsSync) ?? ''
 const isNode20 = SYSTEM_NODE !== '' && Bun.spawnSync([SYSTEM_NODE, '-v']).stdout.toString().startsWith('v20.')
 
@@ -122,9 +122,10 @@ for (const { name, command, program = 'on-server.js' } of RUNS) {
 
 test.skipIf(chromiumPath === null)('works in Chromium, without a bundler', async () => {
   await using browser = await openBrowser()
-  // Chromium takes an intercepted page for one from the internet, which may not reach this machine by itself.
+  // Chromium treats an intercepted page as one from the internet, which may not connect to this machine by default.
   const tab = await browser.newPage({ permissions: ['local-network-access'] })
-  // The page is of the broker's own origin, as behind a proxy that serves both: the HTTP parts need that.
+  // The page has the broker's origin, as behind a proxy that serves both, because the HTTP functions need the same
+  // origin.
   const app = `${world.broker.httpUrl}/app/`
   await tab.route(`${app}**`, (route) => {
     const path = new URL(route.request().url()).pathname.slice('/app/'.length)
@@ -170,7 +171,7 @@ test.each(['nodenext', 'preserve'])('its types fit an application that resolves 
   typeCheck({ module, files: ['peers.ts', 'on-page.ts'], lib: ['es2022', 'dom', 'dom.iterable'] })
 })
 
-/** @throws Error with the errors of these files of the project */
+/** @throws an Error with the compiler's errors in these files of the project */
 function typeCheck({ module, files, lib }: { module: string; files: string[]; lib: string[] }): void {
   const strict = { strict: true, exactOptionalPropertyTypes: true, allowImportingTsExtensions: true }
   const compilerOptions = { module, ...strict, target: 'es2022', lib, types: [], noEmit: true }

@@ -1,6 +1,7 @@
 /**
- * Builds `@sealpost/sdk` as it is published: one package of ES modules and declarations, one file for each source file, so that a
- * bundler drops what an application doesn't use. The workspace packages that the SDK imports are inside it.
+ * Builds `@sealpost/sdk` for publishing: one package of ES modules and declarations, with one file for each source
+ * file, so that a bundler drops code that an application doesn't use. The package contains the workspace packages that
+ * the SDK imports.
  */
 import { spawnSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -13,7 +14,7 @@ const PACKAGES = join(ROOT, 'packages')
 const SDK = join(PACKAGES, 'sdk')
 /** Workspace packages that become folders of the published one. */
 const PARTS = ['identity', 'protocol', 'std']
-/** Entries for this repository only. The engine's interface may change at any time. */
+/** Entries that only this repository uses. The engine's interface may change at any time. */
 const UNPUBLISHED = ['./backoff', './engine', './testing', './testing-attachments']
 
 interface Manifest {
@@ -28,9 +29,9 @@ export function publishedEntries(): readonly (readonly [entry: string, source: s
 }
 
 /**
- * Builds the package into `folder`, replacing it. Returns the report of its interface; `model`: where to write the model of its
- * documentation.
- * @throws Error with the compiler's output
+ * Builds the package into `folder`, replacing its contents. Returns the interface report. `model` is the path for the
+ * documentation model.
+ * @throws an Error with the compiler's output
  */
 export function buildSdk(folder: string, model?: string): string {
   rmSync(folder, { recursive: true, force: true })
@@ -67,10 +68,10 @@ function writeTypes(folder: string, { declarations, entries }: Interface): void 
   for (const [entry, text] of entries) writeFileSync(join(folder, `${nameOf(entry)}.d.ts`), text)
 }
 
-/** `./key-file` is `key-file`, and `.` is `index`. */
+/** Returns the file name of an entry: `key-file` for `./key-file`, and `index` for `.`. */
 const nameOf = (entry: string): string => (entry === '.' ? 'index' : entry.slice(2))
 
-/** Builds and packs the package. Returns the path of the tarball in `destination`, and the report of the interface. */
+/** Builds and packs the package. Returns the path of the tarball in `destination`, and the interface report. */
 export function packSdk(destination: string): { readonly tarball: string; readonly report: string } {
   const folder = join(destination, 'sdk')
   const report = buildSdk(folder)
@@ -82,7 +83,10 @@ function manifestOf(name: string): Manifest {
   return JSON.parse(readFileSync(join(PACKAGES, name, 'package.json'), 'utf8')) as Manifest
 }
 
-/** Each specifier of a part, such as `@sealpost/identity/key-file`, and its source file below `packages/`. */
+/**
+ * Maps each specifier of a bundled package, such as `@sealpost/identity/key-file`, to its source file below
+ * `packages/`.
+ */
 function sourcesOfParts(): ReadonlyMap<string, string> {
   const pairs = PARTS.flatMap((part) =>
     Object.entries(manifestOf(part).exports).map(
@@ -114,7 +118,10 @@ function emit(outDir: string): void {
   run([join(ROOT, 'node_modules/.bin/tsc'), '-p', config], outDir)
 }
 
-/** Copies an emitted file, `sdk/src/peer.js` to `dist/sdk/peer.js`, with specifiers that lead to files of the package. */
+/**
+ * Copies an emitted file, such as `sdk/src/peer.js` to `dist/sdk/peer.js`, with specifiers that refer to files in the
+ * package.
+ */
 function publish(emitted: string, path: string, folder: string): void {
   const target = join(folder, placeOf(path))
   const text = readFileSync(join(emitted, path), 'utf8')
@@ -172,7 +179,7 @@ function publishedManifest(): object {
   }
 }
 
-/** Runs a program to its end. @throws Error with its output */
+/** Runs a program to its end. @throws an Error with the program's output if it fails */
 export function run([program, ...args]: string[], cwd: string): void {
   const { status, stdout, stderr, error } = spawnSync(program!, args, { cwd, encoding: 'utf8' })
   if (error) throw error

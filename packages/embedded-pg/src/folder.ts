@@ -1,9 +1,10 @@
 /**
  * The folder of an embedded server:
  *
- * - `cluster/`: PostgreSQL's data directory. It is complete or absent: initdb fills `cluster.new-…/cluster`, which is then
- *   renamed. Of several processes at once, one succeeds.
- * - `password`: the random password of its account `sealpost`, mode 0600. It is renamed after the cluster.
+ * - `cluster/`: PostgreSQL's data directory. It is complete or absent: initdb fills `cluster.new-…/cluster`, which is
+ *   then renamed. If several processes do this at once, one succeeds.
+ * - `password`: the random password of its account `sealpost`, mode 0600. The file is renamed into place after the
+ *   cluster.
  */
 import { randomBytes } from 'node:crypto'
 import {
@@ -31,8 +32,9 @@ export interface DataCluster {
   folder: string
   password: string
   /**
-   * The path for PostgreSQL, and the descriptor that it must inherit for it. As root the folder may be unreachable for
-   * the server's account (a checkout below a 0700 home); the inherited descriptor gives access.
+   * The cluster's path for PostgreSQL, and the file descriptor that PostgreSQL must inherit for this path. As root the
+   * folder may be unreachable for the server's account (a checkout below a 0700 home); the inherited descriptor gives
+   * access.
    */
   path: string
   descriptor: number | undefined
@@ -42,7 +44,7 @@ export interface DataCluster {
 export interface ClusterOptions {
   binaries: Binaries
   account: Account
-  /** Further arguments of initdb. */
+  /** Additional arguments for initdb. */
   initdbArgs: string[]
 }
 
@@ -74,7 +76,7 @@ const readTrimmed = (path: string): Promise<string | undefined> =>
     () => undefined,
   )
 
-/** Returns the state from PostgreSQL's lock file, or undefined without one. */
+/** Returns the state from PostgreSQL's lock file, or undefined if there is none. */
 export async function readLock(cluster: string): Promise<{ pid: number; status: string } | undefined> {
   const lines = (await readFile(join(cluster, 'postmaster.pid'), 'utf8').catch(() => '')).split('\n')
   const pid = Number(lines[0])
@@ -114,18 +116,20 @@ async function createCluster(top: string, { binaries, account, initdbArgs }: Clu
   }
   const isFirst = await rename(made, join(top, 'cluster')).then(
     () => true,
-    () => false, // another process was faster, and its cluster stays
+    () => false, // another process was faster; its cluster stays
   )
   await placePassword(top, isFirst ? basename(fresh) : undefined)
   await rm(fresh, { recursive: true, force: true })
 }
 
-/** Its process may have ended between the two renames: then the folder without a cluster holds the password of the cluster. */
+/**
+ * If the process ended between the two renames, the temporary folder contains no cluster but the cluster's password.
+ */
 async function placePassword(top: string, owner?: string): Promise<void> {
   const folders = owner ? [owner] : (await readdir(top)).filter((name) => name.startsWith('cluster.new-'))
   for (const folder of folders) {
     const isPublished = (await readdir(join(top, folder)).catch(() => ['cluster'])).join() === 'password'
-    if (isPublished) await rename(join(top, folder, 'password'), join(top, 'password')).catch(() => undefined) // another did
+    if (isPublished) await rename(join(top, folder, 'password'), join(top, 'password')).catch(() => undefined) // another process did
   }
 }
 
@@ -137,9 +141,9 @@ async function accessTo(folder: string, account: Account): Promise<Pick<DataClus
 }
 
 /**
- * Removes the lock file of a server that is gone. PostgreSQL takes any process of its account with the recorded id for
- * a running server, so a reused id, for example after a restart of a container, would block it forever. Its shared
- * memory still detects leftover backends.
+ * Removes the lock file of a server that has ended. PostgreSQL takes any process of its account with the recorded id
+ * for a running server, so a reused id, for example after a container restart, would block the server forever.
+ * PostgreSQL still detects leftover backends by its shared memory.
  */
 async function clearStaleLock(cluster: string): Promise<void> {
   const lock = await readLock(cluster)
@@ -152,11 +156,12 @@ async function isServerOf(pid: number, cluster: string): Promise<boolean> {
   try {
     process.kill(pid, 0)
   } catch (error) {
-    // EPERM: a process of another account. Our server runs under the folder's account, whose processes we may signal.
+    // EPERM: a process of another account. Our server runs under the folder's account, and we may signal that account's
+    // processes.
     return (error as NodeJS.ErrnoException).code === 'EPERM' && process.getuid?.() === 0
   }
   const workingFolder = await realpath(`/proc/${pid}/cwd`).catch(() => undefined)
-  // Without /proc (macOS) trust the id, as PostgreSQL does.
+  // Without /proc (macOS), trust the id as PostgreSQL does.
   return workingFolder === undefined ? true : workingFolder === (await realpath(cluster))
 }
 

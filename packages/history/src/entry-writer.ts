@@ -104,7 +104,7 @@ export class EntryWriter {
     const steps = writeSteps(writes, this.#limits)
     const write = () => this.#db.run((pipe) => pipe.run(steps))
     const [, rows] = await write().catch((error) => {
-      if (error instanceof DatabaseError && error.sqlstate === NEW_PARTITION) return write() // the day's partition now exists
+      if (error instanceof DatabaseError && error.sqlstate === NEW_PARTITION) return write() // the partition now exists
       throw error
     })
     assert(rows?.length === writes.length, 'one answer for each entry')

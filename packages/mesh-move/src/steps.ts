@@ -1,5 +1,5 @@
 /**
- * The steps of a move. Each is one transaction in one cell. `mesh-move.ts` defines their order;
+ * Contains the steps of a move. Each step is one transaction in one cell. `mesh-move.ts` defines their order;
  * docs/adr/0007-moving-a-mesh.md explains why negative numbers freeze a mesh.
  */
 
@@ -51,8 +51,9 @@ export async function readLocation(connection: StreamingConnection, meshId: Mesh
 }
 
 /**
- * Freezes the mesh: after the commit, this cell stores, claims, opens and changes nothing of it. Waits for transactions
- * in progress by locking sessions, then marks, then spaces, in the order in which brokers lock them.
+ * Freezes the mesh: after the commit, this cell stores no envelope, claims no delivery, opens no session and changes no
+ * data of the mesh. Waits for transactions in progress by locking sessions, then marks, then spaces, in the brokers'
+ * lock order.
  * @returns false if the mesh is not active here
  */
 export function freeze(source: StreamingConnection, { meshId, moveId, cell }: MoveRef): Promise<boolean> {
@@ -69,7 +70,7 @@ export function freeze(source: StreamingConnection, { meshId, moveId, cell }: Mo
       [meshId, moveId, cell],
     )
     await audit(source, 'mesh.freeze', { meshId, cell })
-    // Lock first: the update then sees the commits that the lock waited for.
+    // Lock first, so that the update sees the commits for which the lock waited.
     await source.run(locked('session', 'peer_no'), [meshId])
     await source.run(`update session set ${flipped('epoch')} where mesh_id = $1::uuid and epoch >= 0`, [meshId])
     await source.run(locked('sender_mark', 'sender'), [meshId])
@@ -156,7 +157,7 @@ export function undoFreeze(source: StreamingConnection, ref: MoveRef): Promise<v
   })
 }
 
-/** Marks a copy as one that never becomes active, before its rows are deleted. */
+/** Marks a copy as one that must never become active, before its rows are deleted. */
 export function discardCopy(destination: StreamingConnection, ref: MoveRef): Promise<void> {
   return destination.transaction(async () => {
     await destination.run(`update mesh set moved_to = $2 where mesh_id = $1::uuid and frozen_at is not null`, [
@@ -188,7 +189,7 @@ async function thaw(connection: StreamingConnection, meshId: MeshId): Promise<vo
   await connection.run(`update space set ${flipped('last_seq')} where mesh_id = $1::uuid and last_seq < 0`, [meshId])
 }
 
-/** Adds the audit entry in the transaction of the change. Its subject is the other cell. */
+/** Adds the audit entry in the transaction of the change. The entry's subject is the other cell. */
 async function audit(
   connection: StreamingConnection,
   action: AuditAction,
@@ -200,7 +201,7 @@ async function audit(
   )
 }
 
-/** The mapping is its own inverse: 0 becomes -1, and -1 becomes 0. */
+/** Negates numbers. The mapping is its own inverse: 0 becomes -1, and -1 becomes 0. */
 const flipped = (column: string) => `${column} = -1 - ${column}`
 
 const locked = (table: string, order: string) =>

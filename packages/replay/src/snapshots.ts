@@ -1,7 +1,7 @@
 /**
- * Snapshots: all current values of a space at one time, as rows of their own, so that an old replay reads one snapshot
- * and few events. Each is made from the previous one and the events since, one batch per statement, and is resumable. A
- * batch locks only the snapshot's own row.
+ * Makes snapshots. A snapshot contains all current values of a space at one time in separate rows, so that a replay at
+ * an old time reads one snapshot and few events. Each snapshot is made from the previous one and the events since then,
+ * one batch per statement, and is resumable. A batch locks only the snapshot's own row.
  */
 
 import type { Database } from '@sealpost/pg'
@@ -9,9 +9,9 @@ import type { Micros, SpaceRef } from '@sealpost/std'
 import { type Base, literal, microsOf, ofSpace, snapshotStep } from './sql.ts'
 
 export interface SnapshotOptions {
-  /** A snapshot is due when the events since the last one exceed this share of the entries, */
+  /** A snapshot is due when the number of events since the last snapshot exceeds this share of the entries, */
   readonly share: number
-  /** and are at least this number. */
+  /** and is at least this number. */
   readonly eventsMin: number
   readonly batchBytes: number
 }
@@ -30,7 +30,7 @@ interface SnapshotState {
   readonly keptSince: Micros
   readonly keepSeconds: number
   readonly now: Micros
-  /** The time of the next snapshot: never before an event that may be uncommitted. */
+  /** The time of the next snapshot, which never lies before an event that may be uncommitted. */
   readonly at: Micros
   readonly first: number | null
   readonly doneSeq: number | null
@@ -41,7 +41,7 @@ interface SnapshotState {
 }
 
 const ROWS_MAX = 100_000
-/** A quiet space gets a snapshot this many times per retention period, so that its days can be dropped in time. */
+/** The number of snapshots of a quiet space per retention period, so that its days can be dropped in time. */
 const SHARES_OF_KEEP = 8
 const DAY: Micros = 86_400e6
 
@@ -57,7 +57,7 @@ export class Snapshots {
     this.#timeoutMs = timeoutMs
   }
 
-  /** Creates the due snapshot, or finishes one. @returns null if none is due. */
+  /** Creates a snapshot if one is due, or completes an interrupted one. @returns null if none is due. */
   async refresh(space: SpaceRef): Promise<SnapshotReport | null> {
     const standing = await this.#standing(space)
     if (!standing) return null
@@ -87,7 +87,7 @@ export class Snapshots {
     for (;;) {
       const statement = snapshotStep({ space, from, to: open, progress, rowsMax })
       const [row] = await this.#run<{ rows: number; seq: number; isDone: boolean }>(statement)
-      if (!row) return this.#report(space, open) // another shard creates it
+      if (!row) return this.#report(space, open) // another shard is creating it
       if (row.isDone) return this.#report(space, open)
       progress = row.seq
     }
@@ -101,7 +101,7 @@ export class Snapshots {
     return row ?? { rows: 0, bytes: 0 }
   }
 
-  /** Returns the newest complete snapshot before this one. It is not dropped before this one is complete. */
+  /** Returns the newest complete snapshot before this one. That snapshot stays until this one is complete. */
   async #formerOf(space: SpaceRef, { at }: Base): Promise<Base> {
     const [row] = await this.#run<Base>(
       `select seq, ${microsOf('at')} as at from snapshot
@@ -118,7 +118,7 @@ export class Snapshots {
     )
   }
 
-  /** Creates the first snapshot of a space that had entries before it kept history: from the current entries. */
+  /** Creates the first snapshot of a space that had entries before it kept history, from the current entries. */
   async #fromEntries(space: SpaceRef, at: Micros): Promise<SnapshotReport | null> {
     const rows = ofSpace(space)
     const [row] = await this.#run<SnapshotReport>(
@@ -162,7 +162,7 @@ export class Snapshots {
 }
 
 function openOf({ openSeq, openAt, doneAt, progress }: SnapshotState): (Base & { progress: number }) | null {
-  // A superseded snapshot is no longer needed; it is dropped with its day.
+  // A superseded snapshot is no longer needed; its rows are deleted when its daily partition is dropped.
   if (openSeq === null || openAt === null || (doneAt !== null && openAt < doneAt)) return null
   return { seq: openSeq, at: openAt, progress }
 }

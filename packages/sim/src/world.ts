@@ -1,6 +1,6 @@
 /**
- * A seeded world: two meshes of peers, two shards on one database, a period of faults, and then none. `run` returns
- * what happened, or the first broken promise.
+ * Simulates a seeded world: two meshes of peers and two shards on one database, with a period of faults and then a
+ * period without. `run` returns the events, or the first broken promise.
  */
 import { defaultLimits, type EngineLimits, type GroupEntry } from '@sealpost/core'
 import { ALONE_AFTER_ATTEMPTS } from '@sealpost/protocol'
@@ -43,22 +43,24 @@ const START_MS = 1_700_000_000_000
 const FAULTS_MS = 6_000
 /**
  * The sum of one lease, one poll, the longest pause between two dials, a heartbeat that detects a dead connection, and
- * a margin. Then the two minutes for which an SDK holds the messages after one that it can't open yet.
+ * a margin. The second term is the two minutes for which an SDK holds back messages that follow a message it can't open
+ * yet.
  */
 const DRAIN_MS = 60_000 + 120_000
-/** The number of sends of each peer, half of them in bursts. */
+/** The number of messages that each peer sends, half of them in bursts. */
 const SENDS = 14
 const PEERS = 3
 const CHECK_MS = 3_000
 const POLL_MS = 2_000
-/** The bound of P3 without the lease: a poll and five seconds. */
+/** The bound of P3 without the lease, which is a poll and five seconds. */
 const WAITS_MS_MAX = POLL_MS + 5_000
 /**
- * A statement in flight, and two more. In worlds with a fast database, a returned delivery need not wait for a poll.
+ * The time for a statement in flight and two more. In worlds with a fast database, a returned delivery need not wait
+ * for a poll.
  */
 const FAST_DATABASE_MS = 40
 const RETURNED_MS_MAX = 500
-/** The wait after a lost statement: its timeout, and a fence. */
+/** The wait after a lost statement, which covers its timeout and a fence. */
 const LOST_MS_MAX = 2_000
 const LOOK_MS = 100
 const MESHES = ['a1', 'a2'].map((digits) => digits.repeat(16) as MeshId)
@@ -71,7 +73,7 @@ const limitsOfSim: EngineLimits = {
   inFlightMax: 6,
   rate: null,
   byteRate: null,
-  mailbox: null, // preserves the worlds of seeds that once failed
+  mailbox: null, // keeps the worlds of seeds that once failed
 }
 const queueOptionsOfSim: QueueOptions = { ...defaultQueueOptions, leaseMs: LEASE_MS }
 
@@ -155,7 +157,10 @@ class World implements Surroundings {
     return drainedInMs
   }
 
-  /** After the faults: no delivery waits for long while its recipient's session has room and is pushed nothing else. */
+  /**
+   * Checks after the faults that no delivery waits for long while its recipient's session has credit and is pushed
+   * nothing else.
+   */
   private watchWaiting(): void {
     const { clock, store, plan, oracle, path, overlaps } = this
     const isPunctual = plan.databaseMs <= FAST_DATABASE_MS && plan.clockJumps === 0
@@ -163,7 +168,7 @@ class World implements Surroundings {
       const isWoken = lease?.epoch === null && life.watch.hasReturned(id, connection.welcomedAtMs)
       const dueAtMs = lease?.untilMs ?? 0
       const isUndisturbed = isPunctual && dueAtMs > path.lostAtMs + LOST_MS_MAX
-      // A held commit keeps the room of its leases on insert.
+      // A held commit keeps using the credit for its leases on insert.
       return isWoken && isUndisturbed && !overlaps.mayLackSince(dueAtMs) ? RETURNED_MS_MAX : WAITS_MS_MAX
     }
     const since = new Map<StoredDelivery, Millis>()
@@ -218,7 +223,7 @@ class World implements Surroundings {
     return isDone && this.shards.some((shard) => shard?.engine.presence.isServed(leaver.meshId, leaver.peerKey))
   }
 
-  /** Messages that a revocation keeps from delivery do not count. */
+  /** Messages that are not delivered because of a revocation do not count. */
   private queued(): number {
     const isOut = ({ meshId, sender, recipient }: StoredDelivery) =>
       this.revocations.isOut(meshId, sender) || this.revocations.isOut(meshId, recipient)
@@ -279,7 +284,7 @@ class World implements Surroundings {
     this.clock.after(this.random.next() * FAULTS_MS * 0.95, happen)
   }
 
-  /** Schedules one message, or a burst to one recipient; returns their number. */
+  /** Schedules one message, or a burst of messages to one recipient. Returns the number of messages. */
   private scheduleSends(peer: SimPeer, most: number): number {
     const { random } = this
     const others = this.peers.filter((other) => other.meshId === peer.meshId && other !== peer)

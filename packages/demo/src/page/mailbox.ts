@@ -1,4 +1,6 @@
-/** The peer of this browser. It joins connection, outbox and archive into one `Chat`, which is rendered on change. */
+/**
+ * Runs this browser's peer. Joins its connection, outbox and archive into one `Chat`, which is rendered on each change.
+ */
 import {
   type Identity,
   type Membership,
@@ -39,9 +41,9 @@ export interface MailboxOptions {
 }
 
 const OUTBOX = 'sealpost outbox'
-/** The broker doesn't report who joins, so we ask while the chat is visible. */
+/** The broker doesn't report who joins, so the page queries the list of members while the chat is visible. */
 const MEMBERS_EVERY_MS = 10_000
-/** After these errors the outbox keeps the message, so the line does not fail. */
+/** Errors after which the outbox keeps the message, so that the line does not fail. */
 const IS_KEPT: readonly string[] = ['kept_for_later', 'closed']
 
 export class Mailbox {
@@ -74,13 +76,13 @@ export class Mailbox {
     return mailbox
   }
 
-  /** `null` returns to the list. */
+  /** Opens a conversation; `null` returns to the list. */
   select(peer: PeerKey | null): void {
     this.#change((chat) => ({ ...chat, open: peer }))
     this.#read()
   }
 
-  /** The line is shown at once, and is in the outbox once its fate is `waiting`. */
+  /** Sends a message. Its line is shown at once, and the message is in the outbox once the line's fate is `waiting`. */
   async say(to: PeerKey, text: string): Promise<void> {
     try {
       const draft = { kind: 'written', peer: to, text, atMs: Date.now(), fate: { name: 'keeping' } } as const
@@ -92,7 +94,7 @@ export class Mailbox {
     }
   }
 
-  /** Fetches the file of a line and has the browser save it. Only then is the message settled. */
+  /** Fetches a line's file and makes the browser save it. The message is settled only after that. */
   async save(line: ReceivedLine): Promise<void> {
     const file = line.file!
     this.#change((chat) => withLine(chat, { ...line, file: { ...file, state: 'saving' } }))
@@ -113,7 +115,7 @@ export class Mailbox {
     this.#change((chat) => ({ ...chat, notice: null }))
   }
 
-  /** Destroys the keys and everything that was written or read. Only an admin can end the membership as well. */
+  /** Deletes the keys and all stored messages. Only an admin can also end the membership. */
   async forget(): Promise<void> {
     await this.#peer.close()
     await this.#archive.destroy()
@@ -145,7 +147,7 @@ export class Mailbox {
     if (isStranger) void this.#askMembers()
   }
 
-  /** A file that was lost may be available again, because its message was pushed again. */
+  /** A file that was unavailable may be available now, because its message was pushed again. */
   async #isUnsaved({ sender, envelopeId }: Message, file: LineFile): Promise<boolean> {
     const line = receivedLine(this.#chat, sender, envelopeId)
     if (line?.file?.state === 'lost') await this.#file(line, file)
@@ -217,11 +219,11 @@ export class Mailbox {
       this.#change((chat) => withMembers(chat, members))
       await this.#keepPeers()
     } catch (error) {
-      if (!(error instanceof SealpostError)) throw error // otherwise the connection was lost; the next session asks again
+      if (!(error instanceof SealpostError)) throw error // otherwise the connection was lost; the next session repeats the query
     }
   }
 
-  /** A conversation on the screen counts as read. */
+  /** Marks the visible conversation as read. */
   #read(): void {
     const { open } = this.#chat
     if (open === null || document.visibilityState === 'hidden') return
@@ -256,7 +258,7 @@ async function chatOf(archive: Archive, me: Chat['me']): Promise<Chat> {
   return { ...empty, lines: Map.groupBy(lines, ({ peer }) => peer) }
 }
 
-/** The same store, which reports the stored posts once it is loaded. */
+/** Returns the same store with a hook that reports the stored posts once they are loaded. */
 function watched(store: PeerStore): { store: PeerStore; outboxNos: ReadonlySet<number> } {
   const outboxNos = new Set<number>()
   const load = async () => {

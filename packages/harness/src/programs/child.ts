@@ -116,7 +116,7 @@ export function serveParent<Command extends object, Reply extends object>(
   process.on('uncaughtException', fail)
   process.on('unhandledRejection', fail)
   process.on('disconnect', () => void close().finally(() => process.exit(0)))
-  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the parent ends this process
+  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // ended by the parent
 }
 
 /** Errors with a code are expected, so they are reported without a stack. */

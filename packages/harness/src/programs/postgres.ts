@@ -1,6 +1,6 @@
 /**
- * The Postgres of a command: an embedded one that ends with it, unless `DATABASE_URL` names another. Also its physical
- * backup, the restore, a standby that starts from it, and a session that holds a snapshot.
+ * Provides a command's Postgres: an embedded server that ends with the command, unless `DATABASE_URL` names another.
+ * Also makes physical backups, starts a server or a standby from a backup, and holds a snapshot open.
  */
 import { execFile } from 'node:child_process'
 import { chown, rm, stat, writeFile } from 'node:fs/promises'
@@ -23,8 +23,8 @@ export async function openOwnDatabase(teardown: Teardown): Promise<string> {
 }
 
 /**
- * The URL of an embedded Postgres for a shell in this folder, in double quotes. The shell reads the password from its
- * file, so that no terminal shows it.
+ * Returns the URL of an embedded Postgres for a shell in this folder, in double quotes. The shell reads the password
+ * from its file, so that no terminal shows the password.
  */
 export function shellUrl({ url, dataDir }: Pick<EmbeddedPostgres, 'url' | 'dataDir'>): string {
   const { username, host, pathname } = new URL(url)
@@ -51,9 +51,9 @@ export async function backUp(
   const db = await openDatabase(url, { connections: 1, queryTimeoutMs: 60_000, statementTimeoutMs: 60_000 })
   try {
     await db.run((sql) => sql`select pg_backup_start('drill', true)`)
-    await run('cp', ['-a', dataDir, folder]) // keeps the owner, under whose account the server runs
+    await run('cp', ['-a', dataDir, folder]) // keeps the owner, because the server runs under the owner's account
     const [stopped] = await db.run((sql) => sql<{ labelfile: string }[]>`select labelfile from pg_backup_stop(false)`)
-    await run('cp', ['-a', join(dataDir, 'cluster', 'pg_wal'), join(folder, 'cluster')]) // WAL that was written meanwhile
+    await run('cp', ['-a', join(dataDir, 'cluster', 'pg_wal'), join(folder, 'cluster')]) // adds the WAL written during the copy
     for (const name of ['postmaster.pid', 'postmaster.opts']) await rm(join(folder, 'cluster', name), { force: true })
     await write(folder, 'backup_label', stopped!.labelfile)
     await write(folder, `${purpose}.signal`, '')
@@ -64,11 +64,11 @@ export async function backUp(
 
 /** Starts a server on a backup. */
 export function restore(folder: string): Promise<EmbeddedPostgres> {
-  // There is no archive: the copy contains all WAL that the recovery needs.
+  // There is no archive, because the copy contains all WAL that the recovery needs.
   return startEmbedded({ dataDir: folder, settings: { restore_command: 'false' } })
 }
 
-/** Starts a standby on a backup made for it. It streams from `primary` through the port `through`. */
+/** Starts a standby on a backup made for it. The standby streams from `primary` through the port `through`. */
 export function followPrimary(folder: string, primary: EmbeddedPostgres, through: number): Promise<EmbeddedPostgres> {
   const { username, password } = new URL(primary.url)
   const primary_conninfo = `host=127.0.0.1 port=${through} user=${username} password=${password} application_name=${STANDBY}`
@@ -87,7 +87,10 @@ async function write(folder: string, name: string, text: string): Promise<void> 
 
 export const SNAPSHOT_HOLDER = 'sealpost held snapshot'
 
-/** A session that keeps a snapshot open, as a forgotten transaction or a long report does: vacuum removes no row. */
+/**
+ * Opens a session that holds a snapshot, as a forgotten transaction or a long report does, so that vacuum removes no
+ * row.
+ */
 export interface HeldSnapshot {
   release(): Promise<void>
 }

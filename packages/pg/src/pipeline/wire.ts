@@ -35,7 +35,10 @@ export class RequestBuffer {
     this.#end(start)
   }
 
-  /** Byte values travel in binary, strings in text format; `isBinary` chooses the format of the result columns. */
+  /**
+   * Binds parameters: byte values in binary, strings in text format. `isBinary` chooses the format of the result
+   * columns.
+   */
   bind(statement: string, values: readonly ParameterValue[], { isBinary }: { isBinary: boolean }): void {
     const start = this.#begin(BIND)
     this.#cString('') // the unnamed portal
@@ -49,12 +52,12 @@ export class RequestBuffer {
     this.#end(start)
   }
 
-  /** Binds parameters that are all in binary, for a result in text format. */
+  /** Binds parameters that are all binary, for a result in text format. */
   bindPacked(statement: string, { count, bytes }: { readonly count: number; readonly bytes: Uint8Array }): void {
     const start = this.#begin(BIND)
     this.#cString('') // the unnamed portal
     this.#cString(statement)
-    this.#int16(1) // one format for all parameters
+    this.#int16(1) // one format code for all parameters
     this.#int16(1)
     this.#int16(count)
     this.#set(bytes)
@@ -76,7 +79,10 @@ export class RequestBuffer {
     this.#end(this.#begin(COPY_DONE))
   }
 
-  /** Sends what was added since the last call, and a Sync. The buffer may be reused once the server has replied. */
+  /**
+   * Sends the messages added since the last call, followed by a Sync. The buffer may be reused once the server has
+   * replied.
+   */
   send(stream: Duplex): void {
     this.#end(this.#begin(SYNC))
     const request = this.#bytes.subarray(0, this.#at)

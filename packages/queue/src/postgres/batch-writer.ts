@@ -1,6 +1,6 @@
 /**
- * Writes a batch in Postgres' binary formats: rows of a `COPY`, and the parameters of the statements that admit. Each method
- * returns steps of a commit, whose bytes are valid until the method is called again.
+ * Writes a batch in Postgres' binary formats: the rows of a `COPY`, and the parameters of `ADMIT` and `STORE_ONE`. Each
+ * method returns steps of a commit, whose bytes are valid until the method is called again.
  */
 import type { PipelineStep } from '@sealpost/pg'
 import type { Append } from '@sealpost/protocol'
@@ -14,7 +14,7 @@ import type { SenderMarks } from './shard-memory.ts'
 export interface DecidedBatch {
   readonly appends: readonly Append[]
   readonly senders: readonly Party[]
-  /** For each append, whether its lease on insert was admitted. */
+  /** For each append, whether its lease on insert is admitted. */
   readonly isLeased: readonly boolean[]
   readonly firstId: number
   /** The database clock as this shard estimates it. */
@@ -30,7 +30,9 @@ interface WriterParts {
 const ADMIT_PARAMETERS = 21
 const STORE_ONE_PARAMETERS = 22
 
-/** Writes one commit at a time: the next begins when the one before has its outcome or lost its connection. */
+/**
+ * Writes one commit at a time. The next commit begins when the previous one has its outcome or has lost its connection.
+ */
 export class BatchWriter {
   readonly #parts: WriterParts
   readonly #queue = new BinaryWriter()
@@ -42,7 +44,7 @@ export class BatchWriter {
     this.#parts = parts
   }
 
-  /** An existing body fails the commit; then the checked commit keeps it. */
+  /** An existing body fails the commit; the checked commit then keeps the stored body. */
   bodyRows(appends: readonly Append[]): PipelineStep {
     const rows = this.#bodies
     rows.beginCopy()
@@ -89,7 +91,7 @@ export class BatchWriter {
     return { text: statements.COPY_QUEUE, copied: rows.finish() }
   }
 
-  /** `ADMIT` for the whole batch. */
+  /** Returns the step `ADMIT` for the whole batch. */
   admission({ appends, senders, nowMs }: DecidedBatch, parties: readonly Party[]): PipelineStep {
     const values = this.#parameters
     const { shard, memory } = this.#parts
@@ -123,14 +125,14 @@ export class BatchWriter {
     this.#parameters.array('int4', firsts, (first) => this.#parameters.int4(first))
     this.#parameters.array('int4', lasts, (last) => this.#parameters.int4(last))
   }
-  /** The values for `LIMITS`. */
+  /** Returns the values for `LIMITS`. */
   #limits(): void {
     const { failedAttemptsMax, failedAttemptsSpanMs } = this.#parts.options
     this.#parameters.int4(failedAttemptsMax)
     this.#parameters.float8(failedAttemptsSpanMs / 1000)
   }
 
-  /** `STORE_ONE` for each sender's one append, in the order in which all shards lock. */
+  /** Returns a step `STORE_ONE` for each sender's single append, in the order in which all shards lock. */
   singles(batch: DecidedBatch): PipelineStep[] {
     this.#parameters.begin()
     return batch.senders.map((sender) => this.#single(batch, sender))
@@ -166,7 +168,7 @@ export class BatchWriter {
     return { text: statements.STORE_ONE.text, packed: { count: STORE_ONE_PARAMETERS, bytes: values.cut() } }
   }
 
-  /** One row per sender and second. */
+  /** Writes one ledger row per sender and time bucket. */
   ledgerRows(batch: DecidedBatch): PipelineStep {
     const rows = this.#ledger
     const secondAt = (place: number) => secondOf(batch.appends[place]!.envelopeId)
@@ -204,7 +206,7 @@ export class BatchWriter {
   }
 }
 
-/** The columns `lease_epoch` and `lease_until`. */
+/** Writes the columns `lease_epoch` and `lease_until`. */
 function writeLease(row: BinaryWriter, epoch: number, untilMs: Millis): void {
   if (epoch === 0) {
     row.null()
@@ -221,7 +223,7 @@ interface Ranges {
   readonly lasts: readonly number[]
 }
 
-/** Parties sorted by mesh and number, and the range of each mesh among them. */
+/** Returns the parties sorted by mesh and number, and the range of each mesh among them. */
 interface PartiesByMesh extends Ranges {
   readonly parties: readonly Party[]
   readonly meshes: readonly MeshId[]

@@ -47,7 +47,7 @@ export async function claim(db: Pipeline, wants: readonly Want[], options: Claim
 
 interface ClaimResult {
   status: Claimed['status']
-  /** Deliveries that the statement saw as ready, up to the want's limit. */
+  /** The number of deliveries that the statement saw as ready, up to the want's limit. */
   picked: number
   readonly deliveries: Delivery[]
 }
@@ -76,7 +76,7 @@ export async function collect(
   return wants.map((want, i) => collectedOf(want, results[i]))
 }
 
-/** The deliveries of a current session, up to the first that only a claim may take. */
+/** The deliveries of a current session, up to the first one that only a claim may take. */
 interface CollectResult {
   readonly deliveries: Delivery[]
   isBarred: boolean
@@ -154,9 +154,9 @@ const turnsOf = (wants: readonly Pick<Want, 'virtualTimes'>[]) => ({
 
 const QUEUE_KEY = 'message_queue_mesh_id_recipient_priority_id_pk'
 
-/** The server's plan of the claim, to diagnose slow claims. */
+/** The server's plan for the claim, to diagnose slow claims. */
 interface ClaimPlan {
-  /** The plan walks the queue's primary key and scans no table. */
+  /** Whether the plan walks the queue's primary key and scans no table. */
   readonly isGood: boolean
   /** Tables that the plan scans. */
   readonly scanned: readonly string[]
@@ -182,7 +182,7 @@ async function explain(db: Database): Promise<string> {
   const { text } = CLAIM
   const count = Math.max(...[...text.matchAll(/\$(\d+)/g)].map((match) => Number(match[1])))
   const nothing = Array.from({ length: count }, () => 'null').join()
-  // Sent together, so that `explain` runs on the connection that prepared the statement.
+  // The steps are sent together, so that `explain` runs on the connection that prepared the statement.
   const steps = `prepare sealpost_claim as ${text}; explain (costs off) execute sealpost_claim(${nothing}); deallocate sealpost_claim`
   const rows = await db.run((sql) => sql.unsafe(steps).simple())
   return (rows.flat() as { 'QUERY PLAN'?: string }[]).map((row) => row['QUERY PLAN'] ?? '').join('\n')

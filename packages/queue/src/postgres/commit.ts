@@ -125,7 +125,7 @@ export class Commits {
     const bodies = hasBodies ? [this.writer.bodyRows(appends)] : NO_STEPS
     const steps = [
       ...settling,
-      ...bodies, // settles come first, as in the checked commit, so that both lock in the same order
+      ...bodies, // before `ADMIT`, as in the checked commit, for one lock order
       this.writer.admission(batch, parties.all),
       this.writer.queueRows(batch),
       this.writer.ledgerRows(batch),

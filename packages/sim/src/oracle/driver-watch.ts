@@ -1,7 +1,7 @@
 /**
- * Checks what a driver must do for its engine, and the engine for the recipients. Everything that the engine requests
- * reaches the queue completely, once and in time. Commits back off while they fail, and nothing is pushed under a lease
- * that a fence has voided.
+ * Checks the driver's duties to its engine, and the engine's duties to recipients. Every request of the engine must
+ * reach the queue completely, once and in time. Commits must back off while they fail, and nothing may be pushed under
+ * a lease that a fence has voided.
  */
 import type { Append, Claimed, Committed, DeliveryRef, RemoteClaimed, SessionRef, Settle } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
@@ -14,7 +14,7 @@ const BACK_OFF_MIN_MS: Millis = 50
 const BACK_OFF_MAX_MS: Millis = 1_000
 const OPEN_WAITS_MAX_MS: Millis = 2_000
 const SHUTDOWN_MAX_MS: Millis = 6_000
-/** Allows for rounding, and the millisecond that the driver adds to a pause. */
+/** The tolerance for rounding and for the millisecond that the driver adds to a pause. */
 const SLACK_MS: Millis = 2
 
 interface Named {
@@ -27,7 +27,7 @@ type Kind = 'append' | 'settle' | 'retry' | 'reject' | 'extension' | 'release'
 interface Owed {
   readonly kind: Kind
   readonly acceptedAtMs: Millis
-  /** Its statement must begin by this time, unless another one is in flight. */
+  /** The time by which the item's statement must begin, unless another one is in flight. */
   readonly dueAtMs: Millis
 }
 
@@ -37,7 +37,7 @@ class Line {
   private readonly isOver: () => boolean
   private readonly waiting = new Map<Item, Owed>()
   private readonly inFlight = new Map<Item, Owed>()
-  /** The next statement begins neither before this time nor, if something waits, later. */
+  /** The time before which the next statement must not begin. If items are waiting, it must begin exactly then. */
   private nextAtMs: Millis = -Infinity
 
   constructor(clock: VirtualClock, isOver: () => boolean) {
@@ -70,19 +70,19 @@ class Line {
     }
   }
 
-  /** `pauseMs`: the shortest and the longest pause before the next statement. */
+  /** Ends the items' statement. `pauseMs` is both the shortest and the longest pause before the next statement. */
   end(items: readonly Item[], pauseMs: Millis = 0): void {
     for (const item of items) this.inFlight.delete(item)
     this.nextAtMs = this.clock.nowMs + pauseMs
     if (this.waiting.size > 0) this.checkAt(this.nextAtMs)
   }
 
-  /** Refuses waiting items, and keeps them from the queue. */
+  /** Refuses waiting items, so that they must not reach the queue. */
   refuse(kind: Kind): void {
     for (const [item, owed] of this.waiting) if (owed.kind === kind) this.waiting.delete(item)
   }
 
-  /** The statement of these failed, and the next one takes them again. */
+  /** Records that the items' statement failed, and that the next statement repeats them. */
   repeat(items: readonly Item[], pauseMs: Millis): void {
     for (const item of items) this.waiting.set(item, this.inFlight.get(item)!)
     this.end(items, pauseMs)
@@ -167,7 +167,7 @@ export class DriverWatch {
     }
   }
 
-  /** The appends that wait are refused with the batch, because storing them first would reverse the order. */
+  /** The waiting appends are refused with the batch, because storing them first would reverse the order. */
   commitFailed({ appends, settles }: Batch): void {
     const pauseMs = Math.min(BACK_OFF_MAX_MS, BACK_OFF_MIN_MS * 2 ** this.failures)
     this.isCommitting = false
@@ -177,7 +177,10 @@ export class DriverWatch {
     this.commits.repeat(settles, pauseMs)
   }
 
-  /** Whether this shard committed a retry of the delivery since then, and so wakes its recipient after the pause. */
+  /**
+   * Returns whether this shard has committed a retry of the delivery since then, so that it wakes the recipient after
+   * the pause.
+   */
   hasReturned(id: DeliveryId, sinceMs: Millis): boolean {
     return (this.returnedAtMs.get(id) ?? -Infinity) >= sinceMs
   }
@@ -186,7 +189,10 @@ export class DriverWatch {
     this.openedAtMs.set(session, this.clock.nowMs)
   }
 
-  /** Its statement begins: the ends of the peer's previous session are committed, or have taken too long. */
+  /**
+   * The opening's statement begins: the settles and retries of the peer's previous session are committed, or have taken
+   * too long.
+   */
   openBegins(session: SessionRef): void {
     const sinceMs = this.openedAtMs.get(session) ?? -Infinity
     this.openedAtMs.delete(session)
@@ -217,7 +223,7 @@ export class DriverWatch {
     this.voided.set(nameOf(session), session.epoch)
   }
 
-  /** A push of the recipient's own mail. */
+  /** Checks a push of the recipient's own mail. */
   pushed(recipient: { meshId: MeshId; peer: PeerNo }, delivery: { id: DeliveryId; attempt: number }): void {
     const name = nameOf(recipient)
     const epoch = this.leases.get(`${name} ${delivery.id} ${delivery.attempt}`)

@@ -19,7 +19,7 @@ export interface Origin {
 export interface AckedEnvelope {
   readonly meshId: MeshId
   readonly sender: PeerNo
-  /** The bucket from the envelope id, which is part of the ledger's key. */
+  /** The time bucket of the envelope id, which is part of the ledger's key. */
   readonly second: number
   readonly envelopeId: EnvelopeId
 }
@@ -37,7 +37,7 @@ export interface BrokerCheckpoint {
 
 export type OriginVerdict =
   | ({ readonly is: 'decided' } & Origin)
-  /** `pending`: other brokers have not attested yet, or the server is still a standby. */
+  /** Other brokers have not attested yet, or the server is still a standby. */
   | { readonly is: 'waiting' }
 
 export interface Attestation {
