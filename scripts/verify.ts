@@ -8,7 +8,7 @@ import { constants, tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 
 const ROOT = join(import.meta.dirname, '..')
-/** The time for databases of interrupted tests to shut down. */
+/** The time that databases of interrupted tests get to shut down. */
 const GRACE_MS = 10_000
 
 const scratch = mkdtempSync(join(tmpdir(), 'sealpost-verify-'))
@@ -75,7 +75,7 @@ function readReport(): TestReport {
   try {
     return JSON.parse(readFileSync(reportFile, 'utf8')) as TestReport
   } catch {
-    return { numPassedTests: 0, testResults: [] } // the run ended before it wrote a report; its own output has the reason
+    return { numPassedTests: 0, testResults: [] } // the run ended before it wrote a report; its output shows the reason
   }
 }
 
@@ -92,7 +92,7 @@ async function run(command: string, output: number | 'inherit'): Promise<number>
   const exitCode = await running.exited
   if (isStopping) {
     await new Promise<never>(() => {
-      // `stop` ends this process, so nothing more is started or printed.
+      // `stop` ends this process, so no other check is started or printed.
     })
   }
   running = undefined

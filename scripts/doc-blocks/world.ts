@@ -1,4 +1,7 @@
-/** The environment in which blocks of the documentation run: a home folder, `sealpost` and `bun` on the path, and a mesh. */
+/**
+ * Creates the environment in which documentation blocks run: a home folder, `sealpost` and `bun` on the PATH, and a
+ * mesh.
+ */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -25,7 +28,7 @@ export interface Ended {
 }
 
 export class DocWorld implements AsyncDisposable {
-  /** Inside the repository, so that programs find its packages. */
+  /** A folder inside the repository, so that programs find the repository's packages. */
   readonly folder: string
   readonly #running: Running[] = []
 
@@ -42,7 +45,7 @@ export class DocWorld implements AsyncDisposable {
     return world
   }
 
-  /** Runs a shell script to its end in the root of the repository. */
+  /** Runs a shell script to its end in the repository root. */
   async run(text: string): Promise<Ended> {
     const running = this.#start(['sh', '-e', '-c', text], ROOT)
     await running.closed

@@ -1,7 +1,7 @@
 /**
- * A bus over NATS: one subject per mesh, nothing stored. Several clusters may share its servers, because a subject
- * begins with the name of the cluster. The client's own reconnect is off: it would buffer every hint while
- * disconnected, duplicates included.
+ * Runs a bus over NATS, with one subject per mesh and no stored messages. Several clusters may share the NATS servers,
+ * because each subject begins with the cluster's name. The client's own reconnect is off, because it would buffer every
+ * hint while disconnected, including duplicates.
  */
 import type { NatsConnection } from '@nats-io/transport-node'
 import { type MeshId, OperatingError } from '@sealpost/std'
@@ -9,15 +9,15 @@ import type { OpenBusTransport, Topic } from './bus.ts'
 import { type BusConnection, type BusConnectionEvents, ReconnectingTransport } from './reconnecting-transport.ts'
 
 export interface NatsOptions {
-  /** `nats://user:password@host:port` or `tls://…`; the client picks one. */
+  /** URLs such as `nats://user:password@host:port` or `tls://…`, of which the client picks one. */
   readonly urls: readonly string[]
-  /** The content of a `.creds` file. */
+  /** The contents of a `.creds` file. */
   readonly credentials?: string
-  /** Letters, digits, `-` and `_`. */
+  /** The cluster's name: letters, digits, `-` and `_`. */
   readonly cluster: string
 }
 
-/** Servers accept 1 MiB by default; smaller packets delay others less. */
+/** The packet limit. Servers accept 1 MiB by default, but smaller packets delay other packets less. */
 const PACKET_BYTES_MAX = 32 * 1024
 const CONNECT_TIMEOUT_MS = 5_000
 const PING_EVERY_MS = 5_000
@@ -40,10 +40,10 @@ export const natsTransport =
     )
 
 async function openBusConnection(options: NatsOptions, events: BusConnectionEvents): Promise<BusConnection> {
-  // The client is loaded only where NATS is configured: it takes 17 ms.
+  // The client is loaded only if NATS is configured, because loading takes 17 ms.
   const nats = await import('@nats-io/transport-node')
   const connection = await request(() => nats.connect(optionsOf(options, nats)))
-  void connection.closed().then(events.onClosed) // also after `close`, which is ignored then
+  void connection.closed().then(events.onClosed) // also settles after `close`, and is then ignored
   return new NatsBusConnection(connection, events)
 }
 
@@ -85,14 +85,17 @@ class NatsBusConnection implements BusConnection {
   }
 
   probe(): Promise<void> {
-    return Promise.resolve() // the client pings by itself
+    return Promise.resolve() // the client sends pings by itself
   }
 
   close(): Promise<void> {
     return request(() => this.#connection.close())
   }
 
-  /** An error means that the account may not subscribe; it arrives before the reply to the flush. */
+  /**
+   * Handles a subscription error, which means that the account may not subscribe. It arrives before the reply to the
+   * flush.
+   */
   readonly #receive = (error: Error | null, { subject, data }: { subject: string; data: Uint8Array }): void => {
     if (error) this.#isDenied = true
     else this.#events.onPacket(subject, data)

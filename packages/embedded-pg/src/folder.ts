@@ -123,13 +123,14 @@ async function createCluster(top: string, { binaries, account, initdbArgs }: Clu
 }
 
 /**
- * If the process ended between the two renames, the temporary folder contains no cluster but the cluster's password.
+ * Renames the password into place. If an earlier process ended between the two renames, its temporary folder contains
+ * no cluster, but the password of the cluster.
  */
 async function placePassword(top: string, owner?: string): Promise<void> {
   const folders = owner ? [owner] : (await readdir(top)).filter((name) => name.startsWith('cluster.new-'))
   for (const folder of folders) {
     const isPublished = (await readdir(join(top, folder)).catch(() => ['cluster'])).join() === 'password'
-    if (isPublished) await rename(join(top, folder, 'password'), join(top, 'password')).catch(() => undefined) // another process did
+    if (isPublished) await rename(join(top, folder, 'password'), join(top, 'password')).catch(() => undefined) // done by another process
   }
 }
 

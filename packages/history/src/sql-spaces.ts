@@ -1,6 +1,6 @@
 /**
- * The statements of spaces and key grants. Every change locks the space's row, exclusively or shared, and finds
- * `last_seq` negative while the mesh moves to another cell (docs/adr/0007-moving-a-mesh.md).
+ * Contains the statements for spaces, key grants and entries. Every change locks the space's row, exclusively or
+ * shared, and sees a negative `last_seq` while the mesh moves to another cell (docs/adr/0007-moving-a-mesh.md).
  */
 import { isOfSpace, isOwnerOfSpace } from '@sealpost/store'
 
@@ -18,9 +18,9 @@ select ${SPACE} from space s join member m on m.mesh_id = s.mesh_id and m.peer_n
 where s.mesh_id = $1::uuid and s.space_id = $2::uuid and ${isOfSpace('m', 's.space_id')}`
 
 /**
- * Replaces an older statement. `$1–$3` mesh, space, the signing peer · `$4–$9` its terms. Returns no row if other terms
- * were stored concurrently; the next try sees them. Recorded history survives a change of terms, except when the space
- * stops keeping history.
+ * Replaces an older statement. `$1–$3` mesh, space, the signing peer · `$4–$9` the terms. Returns no row if other terms
+ * were stored concurrently; the next attempt sees them. Recorded history survives a change of terms, except when the
+ * space stops keeping history.
  */
 export const PUT_SPACE = `
 with former as materialized (
@@ -70,11 +70,11 @@ select encode(m.peer_key, 'hex') as peer, ${grantedTo('m')} as key_epoch from ($
 order by m.peer_key limit $4::int`
 
 /**
- * Stores boxes for members, of the current key or the next one, which then becomes current: of two concurrent rotations
- * the second finds the first. A rotation deletes the boxes of departed members. `$1–$3` mesh, space, granter · `$4 $5`
- * the epoch that the granter believes to be current, and that of the boxes · `$6 $7` peers and boxes. Returns the epoch
- * that was current, or no row if the space is unknown, moving, or no longer open to the granter. An existing box is not
- * replaced.
+ * Stores boxes for members, with the current key or the next one, which then becomes current. Of two concurrent
+ * rotations, the second sees the first. A rotation deletes the boxes of departed members. `$1–$3` mesh, space, granter
+ * · `$4 $5` the epoch that the granter believes to be current, and the epoch of the boxes · `$6 $7` peers and boxes.
+ * Returns the epoch that was current, or no row if the space is unknown, moving, or no longer open to the granter. An
+ * existing box is not replaced.
  */
 export const PUT_GRANTS = `
 with held as materialized (
@@ -128,9 +128,9 @@ select true as is_done from held`
 
 /**
  * Writes entries in one transaction of two statements, sent at once. The first locks the spaces; the second sees the
- * results of the writers that it waited for, and checks and writes. So one of two writers of a revision wins, and `seq`
- * follows the order of commits: the numbers of a transaction are consecutive, and a reader that reads up to the number
- * in the space's row has seen all of them.
+ * results of the writers that it waited for, and checks and writes. So only one of two writers of a revision succeeds,
+ * and `seq` follows the commit order. The numbers of a transaction are consecutive, and a reader that reads up to the
+ * number in the space's row has seen all of them.
  */
 
 /** `$1 $2`: meshes and spaces, in an order that all shards share. Reads: the primary key of space. */
@@ -141,14 +141,14 @@ cross join lateral (select space_id from space s where s.mesh_id = k.mesh_id and
 const NO_ENTRY = `'\\x${'00'.repeat(32)}'::bytea`
 
 /**
- * `$1 $2` the spaces, in the order of the locks · `$3–$11` entries, no two of one key: index of the space from 1, key
- * hash, revision, hash of the previous entry, hash of this one, author, whether it deletes, epoch of its space key,
- * length · `$12` all entries, concatenated · `$13–$15` maximum entries and bytes of a space, and maximum bytes of
- * entries and history of a mesh.
+ * `$1 $2` the spaces, in lock order · `$3–$11` entries, at most one per key: index of the space from 1, key hash,
+ * revision, hash of the previous entry, hash of this one, author, whether it deletes, epoch of its space key, length ·
+ * `$12` all entries, concatenated · `$13–$15` maximum entries and bytes of a space, and maximum bytes of entries and
+ * history of a mesh.
  *
- * Returns a row for each, in their order: the status (`+` written, `=` already stored, `!` conflict, `k` sealed under
- * another epoch's key, `q` quota exceeded, `<` the mesh is moving, `?` no such space, or the author no longer belongs
- * to it), seq and time of the write, and in a conflict the current entry.
+ * Returns a row for each entry, in the order of the entries: the status (`+` written, `=` already stored, `!` conflict,
+ * `k` sealed under another epoch's key, `q` quota exceeded, `<` the mesh is moving, `?` no such space, or the author no
+ * longer belongs to it), seq and time of the write, and in a conflict the current entry.
  *
  * Reads: the primary keys of space, state_entry, and of member and peer_group for each author.
  */

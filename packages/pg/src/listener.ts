@@ -1,10 +1,10 @@
-/** A connection for `LISTEN` and `NOTIFY`. It does not reconnect; its owner opens another. */
+/** Opens a connection for `LISTEN` and `NOTIFY`. The connection does not reconnect; its owner opens another one. */
 import { TCP_TIMEOUTS } from './connection.ts'
 import { type DatabaseAddress, notExecuted, statementError, timedOut } from './database-error.ts'
 import { parseAddress } from './database-url.ts'
 import { openPipelineConnection, type PipelineConnection } from './pipeline/client.ts'
 
-/** The server accepts a payload of 7,999 bytes. */
+/** The payload limit of the server is 7,999 bytes. */
 export const NOTIFICATION_LENGTH_MAX = 7_999
 
 export interface ListenerEvents {
@@ -20,7 +20,8 @@ export interface Notification {
 
 export interface Listener {
   /**
-   * Names of channels consist of lower-case letters, digits and `_`. Resolves once the server delivers.
+   * Listens to channels, whose names consist of lower-case letters, digits and `_`. Resolves once the server delivers
+   * notifications.
    * @throws DatabaseError
    */
   listen(channels: readonly string[]): Promise<void>
@@ -56,7 +57,7 @@ export async function openListener(url: string, applicationName: string, events:
 class PipelineListener implements Listener {
   readonly #connection: PipelineConnection
   readonly #address: DatabaseAddress
-  /** Settles with the latest request, because requests run one after another. */
+  /** Settles when the latest request settles, because requests run one after another. */
   #last: Promise<unknown> = Promise.resolve()
 
   constructor(connection: PipelineConnection, address: DatabaseAddress) {

@@ -1,7 +1,7 @@
 /**
- * The retention of history, in whole days of UTC: partitions are created before their day begins, and dropped when no
- * space needs them. A space gives up its oldest days when they exceed its time or its bytes; its readable history then
- * begins there (`kept_since`), even if other spaces still keep the partition.
+ * Applies the retention of history in whole UTC days. Partitions are created before their day begins, and dropped when
+ * no space needs them. A space gives up its oldest days when its history exceeds its limit in time or bytes. Its
+ * readable history then begins after those days (`kept_since`), even if other spaces still need the partitions.
  */
 
 import type { Database } from '@sealpost/pg'
@@ -13,7 +13,8 @@ const DAYS_AHEAD = 7
 const CLEARED_AT_ONCE = 5_000
 
 /**
- * Creates the missing partitions of today and the days to come. If one can't be created now, the next run creates it.
+ * Creates the missing partitions for today and the coming days. If a partition can't be created now, the next run
+ * creates it.
  */
 export async function makeDays(db: Database): Promise<number> {
   const days = await db.run(
@@ -44,11 +45,11 @@ interface Keeping {
   readonly oldest: Micros
   readonly historyBytes: number
   readonly keepBytes: number
-  /** The time of the first complete snapshot: nothing before it is needed. */
+  /** The time of the first complete snapshot; no earlier history is needed. */
   readonly baseAt: Micros | null
 }
 
-/** Moves the horizon of a space to the beginning of the first day that it keeps. */
+/** Moves a space's horizon to the beginning of the first day that the space keeps. */
 export async function giveUpDays(db: Database, space: SpaceRef): Promise<void> {
   const [keeping] = await db.run((sql) =>
     sql.unsafe<Keeping[]>(
@@ -95,7 +96,7 @@ async function bytesOfDays(db: Database, space: SpaceRef, before: Micros | null)
   ]
 }
 
-/** Returns the first of the newest days that fit within the limit together, or the newest day if none fits. */
+/** Returns the first of the newest days that together fit within the limit, or the newest day if none fits. */
 function fittingDay(days: readonly DayBytes[], { keepBytes }: Keeping): Micros {
   let sum = 0
   for (const [i, { bytes }] of [...days.entries()].reverse()) {
@@ -105,7 +106,7 @@ function fittingDay(days: readonly DayBytes[], { keepBytes }: Keeping): Micros {
   return days[0]?.day ?? 0
 }
 
-/** Drops the days that no space needs. A space needs the rows from its newest snapshot at or before its horizon on. */
+/** Drops the days that no space needs. A space needs all rows since its newest snapshot at or before its horizon. */
 export async function dropDays(db: Database): Promise<number> {
   const [row] = await db.run(
     (sql) => sql<{ needed: Micros; days: string[] }[]>`
@@ -130,7 +131,7 @@ export async function dropDays(db: Database): Promise<number> {
   return dropped
 }
 
-/** An array arrives as its text: the driver's own lookup of array types is off. */
+/** An array arrives as text, because the driver's own lookup of array types is off. */
 const daysOf = (days: readonly string[] | string): string[] =>
   typeof days === 'string' ? days.slice(1, -1).split(',').filter(Boolean) : [...days]
 
@@ -152,7 +153,9 @@ async function clearWithout(db: Database, needed: Micros): Promise<void> {
 
 const startOfDay = (at: Micros): Micros => at - (at % DAY)
 
-/** Returns false if a lock was not available at once, or a row was in the way: the next run tries again. */
+/**
+ * Returns false if a lock was not available at once or existing rows prevented the change; the next run tries again.
+ */
 async function isDone(db: Database, statement: string): Promise<boolean> {
   try {
     await db.run((sql) => sql.unsafe(statement))

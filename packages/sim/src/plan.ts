@@ -1,8 +1,10 @@
-/** The faults of a seed, and their number. Each is absent in many seeds, so that no fault always hides another. */
+/**
+ * Chooses a seed's faults and their number. Each fault is absent in many seeds, so that no fault always hides another.
+ */
 import type { QueueOptions } from '@sealpost/queue'
 import { type Millis, type Random, seededRandom } from '@sealpost/std'
 
-/** Probabilities, drawn each time that the fault could happen. */
+/** The probabilities, which are drawn each time that the fault could happen. */
 export type Chances = Pick<
   FaultPlan,
   | 'requestLost'
@@ -28,16 +30,16 @@ export type Chances = Pick<
 export interface FaultPlan {
   readonly requestLost: number
   readonly replyLost: number
-  /** Applied after the shard received a failure. */
+  /** A statement that is applied after the shard received a failure. */
   readonly appliedLate: number
   readonly locked: number
-  /** Per checked commit: statements of other shards for the same senders win at each attempt. */
+  /** Per checked commit: other shards' statements for the same senders are faster at each attempt. */
   readonly raced: number
   readonly sendBuffered: number
   readonly sendDropped: number
   readonly hintLost: number
   readonly hintDoubled: number
-  /** Per dial: the peer dials another shard than the last one. */
+  /** Per dial: the peer dials a different shard from last time. */
   readonly takeover: number
   readonly handlerThrows: number
   readonly handlerSlow: number
@@ -54,7 +56,7 @@ export interface FaultPlan {
   readonly restarts: number
   readonly outages: number
   readonly clockJumps: number
-  /** The maximum delay of a database reply, and of a frame. */
+  /** The maximum delay of a database reply and of a frame. */
   readonly databaseMs: Millis
   readonly networkMs: Millis
   readonly waitingMax: number
@@ -101,11 +103,12 @@ export function drawPlan(random: Random): FaultPlan {
 const ENDS_SALT = 0x0d1e5
 
 /**
- * Ways in which deliveries end unsettled: some sends live a second or a few, and in some worlds two failed attempts
- * suffice. It uses a separate random source, so that the worlds of older seeds do not change.
+ * Ways in which deliveries end unsettled: some messages have a time to live of one to a few seconds, and in some worlds
+ * two failed attempts make a dead letter. These draws use a separate random source, so that the worlds of older seeds
+ * do not change.
  */
 export class Ends {
-  /** `failedAttemptsMax` is out of reach in worlds without failed attempts. */
+  /** The limit of failed attempts, which is out of reach in worlds without dead letters from failed attempts. */
   readonly failedAttempts: Pick<QueueOptions, 'failedAttemptsMax' | 'failedAttemptsSpanMs'>
   readonly areFailedAttemptsCounted: boolean
   private readonly random: Random

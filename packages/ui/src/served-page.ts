@@ -6,21 +6,21 @@ export interface Asset {
   /** The content type. */
   readonly type: string
   readonly bytes: Uint8Array<ArrayBuffer>
-  /** The name contains a hash of the contents, so the file never changes. */
+  /** Whether the name contains a hash of the contents, so that the file never changes. */
   readonly isImmutable: boolean
 }
 
 export interface ServedPage {
-  /** Handles every request under the folder, and one without its last slash. */
+  /** Handles every request under the folder, and a request for the folder without its last slash. */
   answer(request: Request): Response
 }
 
 export interface PageParts {
-  /** Begins and ends with a slash. */
+  /** The path of the folder, which begins and ends with a slash. */
   readonly folder: string
   /** Additional script sources, and the trusted-types rules, as in the policy. */
   readonly allows: { readonly scripts?: string; readonly trustedTypes: string }
-  /** The assets by name; `index.html` is the folder's page. */
+  /** The assets by name. `index.html` is the page of the folder. */
   readonly assets: ReadonlyMap<string, Asset>
 }
 
@@ -66,7 +66,8 @@ interface Served {
 }
 
 /**
- * Only code that was served with the page loads or runs, requests go to its origin only, and no text becomes markup.
+ * The policy: only code that was served with the page loads or runs, requests go only to the page's origin, and no text
+ * becomes markup.
  */
 const policyOf = ({ scripts, trustedTypes }: PageParts['allows']): string =>
   [

@@ -1,4 +1,4 @@
-/** One suite for every bus: `busConformance('memory', makeWorld)` declares its tests. */
+/** Tests every bus with one suite: `busConformance('memory', makeWorld)` declares its tests. */
 import type { Hint } from '@sealpost/protocol/hints'
 import type { MeshId, PeerNo, ShardId } from '@sealpost/std'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -17,11 +17,11 @@ export interface BusWorld {
 const shardOf = (n: number) => n.toString(16).padStart(32, '0') as ShardId
 const meshOf = (digits: string) => digits.repeat(16) as MeshId
 const MESH = meshOf('a0')
-/** Shares the topic of `MESH` where meshes share topics. */
+/** A mesh that shares the topic of `MESH` on buses where meshes share topics. */
 const NEIGHBOUR = `a0${'b1'.repeat(15)}` as MeshId
 const wake = (peer: number, meshId = MESH): Hint => ({ type: 'wake', meshId, peer: peer as PeerNo })
 
-/** Records what a shard receives. */
+/** Records the hints that a shard receives. */
 class Recorder implements BusListener {
   readonly hints: Hint[] = []
   readonly senders = new Set<ShardId>()
@@ -62,7 +62,7 @@ export function busConformance(name: string, makeWorld: () => Promise<BusWorld>)
       await world.end()
     })
 
-    /** Joins a shard, and waits until it follows these meshes. */
+    /** Adds a shard, and waits until it follows these meshes. */
     async function shard(...meshes: MeshId[]): Promise<{ bus: Bus; recorder: Recorder }> {
       const recorder = new Recorder()
       const bus = world.join(shardOf(buses.length + 1))
@@ -170,7 +170,7 @@ export function busConformance(name: string, makeWorld: () => Promise<BusWorld>)
   })
 }
 
-/** Publishes until the hint arrives: a bus that is not up yet loses it. */
+/** Publishes the hint repeatedly until it arrives, because a bus that is not up yet loses it. */
 async function received(bus: Bus, recorder: Recorder): Promise<void> {
   const repeat = setInterval(() => bus.publish({ type: 'shards' }), 50)
   await recorder.until(() => recorder.hints.some(({ type }) => type === 'shards'))

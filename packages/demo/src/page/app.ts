@@ -1,4 +1,4 @@
-/** The page's screens, from opening the page to the chat, and the actions on each. */
+/** Manages the page's screens, from opening the page to the chat, and the actions on each screen. */
 import { generateIdentity, type Invite, readInvite, ready } from '@sealpost/identity'
 import type { Identity, Membership } from '@sealpost/sdk'
 import { join } from '@sealpost/sdk/join'
@@ -8,7 +8,7 @@ import { Mailbox } from './mailbox.ts'
 
 export type Screen =
   | { readonly name: 'opening' }
-  /** Another tab has the keys and the outbox; this one continues when that tab is closed. */
+  /** Another tab has the keys and the outbox. This tab continues when the other one is closed. */
   | { readonly name: 'elsewhere' }
   | { readonly name: 'broken'; readonly reason: string }
   | { readonly name: 'uninvited'; readonly problem: string | null; readonly use: (link: string) => void }
@@ -26,7 +26,7 @@ type Show = (screen: Screen) => void
 
 const LOCK = 'sealpost demo'
 
-/** Shows the first screen and all later ones. */
+/** Shows the first screen and all later screens. */
 export async function start(show: Show): Promise<void> {
   const link = takeInvite()
   addEventListener('hashchange', () => location.reload()) // another link was pasted into the address bar
@@ -102,7 +102,7 @@ class App {
   }
 }
 
-/** Resolves when no other tab has the keys; from then on this page holds the lock. */
+/** Resolves when no other tab has the keys. From then on, this page holds the lock. */
 function soleTab(showElsewhere: () => void): Promise<void> {
   return new Promise((resolve, reject) => {
     const hold = () => new Promise<never>(() => resolve())
@@ -128,14 +128,17 @@ function readOrNull(text: string): Invite | null {
  * log on the way sees it.
  */
 
-/** Takes the invite out of the address, so that neither the bar nor the history nor a shared link has it. */
+/** Removes the invite from the address, so that the address bar, the history and shared links don't contain it. */
 export function takeInvite(): string | null {
   const text = decodeURIComponent(location.hash.slice(1)).trim()
   if (location.hash) history.replaceState(null, '', location.pathname)
   return text || null
 }
 
-/** Returns where to open an invite for another broker, or for another name of this one; null if it is for this page. */
+/**
+ * Returns the address at which to open an invite for another broker, or for another host name of this broker. Returns
+ * null if the invite is for this page.
+ */
 export function otherHome(invite: { readonly url: string }, text: string): string | null {
   const { protocol, host } = new URL(invite.url)
   const origin = `${protocol === 'wss:' ? 'https:' : 'http:'}//${host}`

@@ -219,7 +219,7 @@ export class Mailbox {
       this.#change((chat) => withMembers(chat, members))
       await this.#keepPeers()
     } catch (error) {
-      if (!(error instanceof SealpostError)) throw error // otherwise the connection was lost; the next session repeats the query
+      if (!(error instanceof SealpostError)) throw error // otherwise offline; the next session repeats the query
     }
   }
 

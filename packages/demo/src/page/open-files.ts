@@ -1,6 +1,6 @@
 /**
- * Messages whose files were not saved yet. Settling a message loses the key of its file, so each message stays open
- * until its file is saved, and is pushed again when the page is reopened.
+ * Keeps messages open whose files are not saved yet. Settling a message loses the key of its file, so each message
+ * stays unsettled until its file is saved, and is pushed again when the page is reopened.
  */
 import type { Message, PeerKey } from '@sealpost/sdk'
 import { Attachments, attachmentOf } from '@sealpost/sdk/attachments'
@@ -23,14 +23,14 @@ const ENVELOPE_BYTES = 1024
 const AGAIN_AFTER_MS = 300_000
 const COMES_WITHIN_MS = 10_000
 
-/** The file can't be saved any more. */
+/** Reports that the file can no longer be saved. */
 const LOST: readonly string[] = ['attachment_unknown', 'attachment_changed', 'attachment_truncated', 'chunk_missing']
 export const isLost = (code: string): boolean => LOST.includes(code)
 
-/** Unsafe characters in a name: separators, controls, and marks that change the text direction. */
+/** Unsafe characters in a name: separators, control characters, and marks that change the text direction. */
 const UNSAFE = /[/\\\p{Cc}\p{Cf}]/gu
 
-/** Returns the part of a message's file that its line shows. */
+/** Returns the details of a message's file that its line shows. */
 export function lineFileOf(message: Message): LineFile | null {
   if (message.attachment === null) return null
   const file = attachmentOf(message)
@@ -48,7 +48,9 @@ export class OpenFiles {
     this.#attachments = new Attachments(place)
   }
 
-  /** Resolves when the message was ended. With too many open messages, it returns to the queue for a while. */
+  /**
+   * Resolves when the message has ended. If too many messages are open, the message returns to the queue for a while.
+   */
   hold(message: Message): Promise<void> {
     const bytes = message.body.length + ENVELOPE_BYTES
     if (this.#open.size >= OPEN_MAX || this.#bytes + bytes > OPEN_BYTES_MAX) {

@@ -1,13 +1,13 @@
-/** How every command of this repository starts and ends, and how it parses its options. */
+/** Starts and ends every command of this repository, and parses its options. */
 import { OperatingError } from '@sealpost/std'
 import { type Command, CommanderError, InvalidArgumentError } from 'commander'
 import { createColors } from 'picocolors'
 import { endOnSignals, forever, Teardown } from './teardown.ts'
 
 /**
- * Runs a command and exits with the code that it returns. The steps that it added to the teardown run first, also after
- * an error and after Ctrl-C. An `OperatingError` prints as one sentence, any other error with its stack; both exit with
- * 1.
+ * Runs a command and exits with the code that it returns. Before the exit, the teardown steps that the command has
+ * added run, even after an error or Ctrl-C. An `OperatingError` prints as one sentence, any other error with its stack;
+ * both exit with 1.
  */
 export async function runCommand(command: (teardown: Teardown) => Promise<number>): Promise<never> {
   const teardown = new Teardown()
@@ -23,7 +23,7 @@ export async function runCommand(command: (teardown: Teardown) => Promise<number
   process.exit(exitCode)
 }
 
-/** Follows an error; the whole help would push the error off the screen. */
+/** The hint after an error; the complete help would push the error off the screen. */
 export const HELP_HINT = '(add --help for the options and examples)'
 
 /** Parses the arguments. Exits with 0 after the help and with 2 after wrong usage. */
@@ -42,7 +42,7 @@ export const isColored = (): boolean => process.stdout.isTTY === true && !proces
 
 export const terminalColors = () => createColors(isColored())
 
-/** A whole number in a range. This parser and those below are for commander. */
+/** Returns a parser for a whole number in a range. This parser and the ones below are for commander. */
 export function wholeNumber(min: number, max: number): (text: string) => number {
   return (text) => {
     const number = /^\d+$/.test(text) ? Number(text) : Number.NaN
@@ -51,14 +51,14 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
   }
 }
 
-/** A share from 0 to 1. */
+/** Parses a share from 0 to 1. */
 export function share(text: string): number {
   const number = /^(0|1|0?\.\d{1,4})$/.test(text) ? Number(text) : Number.NaN
   if (number >= 0 && number <= 1) return number
   throw new InvalidArgumentError('Use a share from 0 to 1, such as 0.5.')
 }
 
-/** One of the names, for an option that may be repeated. */
+/** Returns a parser for a repeatable option whose values must be among the names. */
 export const oneOf =
   (names: readonly string[]) =>
   (name: string, before: readonly string[] = []): readonly string[] => {

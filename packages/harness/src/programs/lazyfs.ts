@@ -1,6 +1,6 @@
 /**
- * A folder that can lose power: LazyFS (https://github.com/dsrhaslab/lazyfs) keeps writes in memory until fsync and drops
- * unsynced writes on command.
+ * Mounts a folder that simulates power loss. LazyFS (https://github.com/dsrhaslab/lazyfs) keeps writes in memory until
+ * fsync, and drops unsynced writes on command.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import {
@@ -19,12 +19,12 @@ import { dirname, join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 
 const MOUNTS_WITHIN_MS = 15_000
-/** One start in fifteen hung before it mounted. */
+/** The number of attempts, because one start in fifteen hung before it mounted the folder. */
 const MOUNT_TRIES = 3
 const POLL_MS = 20
 const PROBE = 'unsynced'
 
-/** Returns why this machine cannot lose power, or null if it can. */
+/** Returns the reason why this machine can't simulate power loss, or null if it can. */
 export function powerObstacle(): string | null {
   if (Bun.which('lazyfs') && existsSync('/dev/fuse')) return null
   return 'the scenario needs a file system that drops unsynced writes: LazyFS (the program lazyfs) and FUSE'
@@ -37,7 +37,7 @@ export interface LazyFolder {
 }
 
 /**
- * Mounts a folder whose unsynced writes `cutPower` drops, and checks that it does.
+ * Mounts a folder whose unsynced writes `cutPower` drops, and checks that they are dropped.
  * @throws OperatingError `not_mounted`, `power_kept`
  */
 export async function mountLazyFolder(): Promise<LazyFolder> {
@@ -98,7 +98,7 @@ async function mounted(path: string, server: ChildProcess): Promise<void> {
   }
 }
 
-/** A run on a file system that keeps unsynced writes would prove nothing. */
+/** Checks that unsynced writes are lost, because a run on a file system that keeps them would prove nothing. */
 async function provePowerLoss(path: string): Promise<void> {
   const probe = join(path, PROBE)
   writeFileSync(probe, PROBE)

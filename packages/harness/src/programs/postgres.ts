@@ -53,7 +53,7 @@ export async function backUp(
     await db.run((sql) => sql`select pg_backup_start('drill', true)`)
     await run('cp', ['-a', dataDir, folder]) // keeps the owner, because the server runs under the owner's account
     const [stopped] = await db.run((sql) => sql<{ labelfile: string }[]>`select labelfile from pg_backup_stop(false)`)
-    await run('cp', ['-a', join(dataDir, 'cluster', 'pg_wal'), join(folder, 'cluster')]) // adds the WAL written during the copy
+    await run('cp', ['-a', join(dataDir, 'cluster', 'pg_wal'), join(folder, 'cluster')]) // WAL written during the copy
     for (const name of ['postmaster.pid', 'postmaster.opts']) await rm(join(folder, 'cluster', name), { force: true })
     await write(folder, 'backup_label', stopped!.labelfile)
     await write(folder, `${purpose}.signal`, '')

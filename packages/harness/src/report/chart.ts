@@ -1,6 +1,6 @@
 /**
- * Charts as SVG. Each has its own background, because an image does not know whether the page around it is light or dark.
- * The colors are Okabe and Ito's palette, which color-blind readers can tell apart.
+ * Draws charts as SVG. Each chart has its own background, because an image can't know whether the page around it is
+ * light or dark. The colors are Okabe and Ito's palette, which color-blind readers can tell apart.
  */
 import { BarChart, type BarSeriesOption, LineChart, type LineSeriesOption } from 'echarts/charts'
 import {
@@ -33,7 +33,7 @@ export interface Axis {
   readonly isLog?: boolean
   readonly min?: number
   readonly max?: number
-  /** Default: the chart chooses its labels. */
+  /** The labels of the axis. Default: the chart chooses its labels. */
   readonly labels?: readonly (readonly [at: number, text: string])[]
 }
 
@@ -44,7 +44,7 @@ export interface Chart {
   readonly lines: readonly Line[]
 }
 
-/** Gives each nine of a percentile the same width, because the highest percentiles matter most. */
+/** Gives each additional nine of a percentile the same width, because the highest percentiles matter most. */
 const positionOf = (percent: number): number => -Math.log10(1 - percent / 100)
 
 const PERCENTILES = [50, 75, 90, 95, 99, 99.5, 99.9]
@@ -118,9 +118,9 @@ const LEGEND = {
   textStyle: { color: INK, fontSize: 12 },
 }
 
-/** Rules for pointers, which an image does not need. */
+/** Matches style rules for pointers, which an image does not need. */
 const POINTER_RULES = /<style[\s\S]*?<\/style>| class="[^"]*"/g
-/** A counter in element names; without its removal equal charts would be different files. */
+/** Matches a counter in element names; if it stayed, equal charts would be different files. */
 const COUNTER = /zr\d+-/g
 
 function optionOf({ title, x, y, lines }: Chart): ChartOption {

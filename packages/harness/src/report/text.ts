@@ -1,4 +1,7 @@
-/** The text of reports: numbers, lists and tables for a terminal, generated parts of Markdown pages, and JSON in few lines. */
+/**
+ * Formats the text of reports: numbers, lists and tables for a terminal, generated parts of Markdown pages, and JSON in
+ * few lines.
+ */
 import Table from 'cli-table3'
 import type { createColors } from 'picocolors'
 
@@ -6,10 +9,10 @@ export type Colors = ReturnType<typeof createColors>
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 })
 
-/** A whole number with thousands separators. */
+/** Formats a whole number with thousands separators. */
 export const count = (value: number): string => whole.format(value)
 
-/** A number with about three significant digits. */
+/** Formats a number with about three significant digits. */
 export function figure(value: number): string {
   if (value >= 100) return whole.format(value)
   if (value > 0 && value < 0.1) return value < 0.001 ? '<0.001' : value.toFixed(3)
@@ -38,7 +41,7 @@ export function factList(facts: readonly Fact[], colors: Colors): string {
   return facts.map(([name, text]) => `  ${colors.dim(name.padEnd(9))} ${text}`).join('\n')
 }
 
-/** A table without borders. All columns but the first are aligned to the right. */
+/** Formats a table without borders. All columns except the first are right-aligned. */
 export function tableText(head: readonly string[], rows: readonly (readonly string[])[], colors: Colors): string {
   const table = plainTable([...head], colors)
   for (const row of rows) table.push([...row])
@@ -56,7 +59,7 @@ export function plainTable(head: string[], { dim }: Pick<Colors, 'dim'>): Table.
   })
 }
 
-/** Returns the mark for a check that is met, or for one that is not. */
+/** Returns the mark for a check that passed or failed. */
 export const checkMark = (isMet: boolean): string => (isMet ? '✔' : '✘')
 
 /**
@@ -76,7 +79,7 @@ export function fillPage(page: string, texts: Readonly<Record<string, string | n
   return filled
 }
 
-/** A Markdown table. All columns but the first are aligned to the right. */
+/** Formats a Markdown table. All columns except the first are right-aligned. */
 export function markdownTable(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const line = (cells: readonly string[]) => `| ${cells.join(' | ')} |`
   return [line(head), `|---|${'---:|'.repeat(head.length - 1)}`, ...rows.map(line)].join('\n')
@@ -84,7 +87,7 @@ export function markdownTable(head: readonly string[], rows: readonly (readonly 
 
 /**
  * Formats JSON with few lines: objects and arrays down to a depth take several lines, and everything below takes one.
- * @param depth - 1: a line for each key or item of the outermost value
+ * @param depth - with 1, each key or item of the outermost value takes a line
  */
 export const foldedJson = (value: unknown, depth: number): string => `${fold(value, depth, '')}\n`
 
@@ -98,5 +101,5 @@ function fold(value: unknown, depth: number, indent: string): string {
   return lines.length === 0 ? begin + end : `${begin}\n${inner}${lines.join(`,\n${inner}`)}\n${indent}${end}`
 }
 
-/** `JSON.stringify` omits these too. */
+/** `JSON.stringify` also omits these values. */
 const keysOf = (value: object) => Object.entries(value).filter(([, item]) => item !== undefined)

@@ -1,5 +1,5 @@
 /**
- * Connections through the driver `pg`, for what postgres.js can't do: send several prepared statements and the rows of
+ * Opens connections through the driver `pg`, because postgres.js can't send several prepared statements and the rows of
  * a binary `COPY` in one write, as one implicit transaction with one Sync. Measurements: docs/adr/0003-copy.md.
  */
 import { Client } from 'pg'
@@ -16,7 +16,7 @@ type Options = DatabaseConnectionOptions<PreparedPipeline>
 /** A connection and the driver's own client, for code that streams through the client. */
 export interface PgClientConnection {
   readonly client: Client
-  /** Close or destroy this, not the client. */
+  /** The connection; close or destroy this object, not the client. */
   readonly connection: PipelineConnection
 }
 
@@ -49,7 +49,7 @@ async function openWith(url: DatabaseUrl, socket: ServerSocket, options: Options
 
 /**
  * `statement_timeout` limits each step of a run separately, so a run could continue long after its caller gave up.
- * Servers before version 17 have no `transaction_timeout`; there the limit of each step is all.
+ * Servers before version 17 have no `transaction_timeout`, so there only the steps are limited.
  */
 async function limitTransactions(client: Client, ms: number): Promise<void> {
   await client.query("select set_config(name, $1, false) from pg_settings where name = 'transaction_timeout'", [

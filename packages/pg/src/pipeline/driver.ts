@@ -1,10 +1,10 @@
-/** The undocumented parts of `pg` that this package uses. `driver.pg.test.ts` fails when one of them changes. */
+/** Wraps the undocumented parts of `pg` that this package uses. `driver.pg.test.ts` fails when one of them changes. */
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { type Client, type Connection, DatabaseError as ServerError, type Submittable } from 'pg'
 import type { BackendKey } from '../socket.ts'
 
-/** Members of `Connection` that its types omit. */
+/** Members of `Connection` that the driver's types omit. */
 export interface PgConnection {
   readonly stream: Duplex
   /** Sends a simple query. */
@@ -22,8 +22,8 @@ export function backendKeyOf(client: Client): Partial<BackendKey> {
 }
 
 /**
- * Returns the connected socket in a form that the driver can "connect" again: it calls `connect` and waits for the
- * event.
+ * Returns the connected socket in a form that the driver can "connect" again, because the driver calls `connect` and
+ * waits for the event.
  */
 export function adoptable(socket: Socket): Socket {
   const connect = () => {
@@ -60,7 +60,7 @@ const nothing = () => undefined
 export abstract class PgQuery implements Submittable {
   abstract submit(connection: Connection): void
   abstract handleReadyForQuery(): void
-  /** Called once the server is ready again after its error, or once the connection has ended. */
+  /** Called when the server is ready again after an error, or when the connection has ended. */
   protected abstract failed(error: unknown): void
 
   handleError(error: unknown, connection: Connection): void {

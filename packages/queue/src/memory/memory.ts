@@ -1,7 +1,7 @@
 /**
- * The queue without a database: each statement of `sql/` in plain code, for the simulator and for tests. The store and
- * its shards are synchronous, so that the caller decides when a statement is applied, and whether and when its reply
- * arrives. `MemoryQueue` wraps them in promises.
+ * Implements the queue without a database: each statement of `sql/` in plain code, for the simulator and for tests. The
+ * store and its shards are synchronous, so that the caller decides when a statement is applied, and whether and when
+ * its reply arrives. `MemoryQueue` wraps them in promises.
  */
 import {
   type Append,
@@ -109,7 +109,7 @@ export class MemoryShard {
     return { outcomes: decided.outcomes.filter(isFinal), enqueuedAtMs: decided.enqueuedAtMs }
   }
 
-  /** Applies the settles and the appends that are certainly new. The others stay pending. */
+  /** Applies the settles and the appends that are certainly new. The other appends stay pending. */
   commitAtOnce({ appends, settles }: Batch): StatementOutcomes {
     const { nowMs } = this.store
     this.settle(settles)
@@ -138,7 +138,7 @@ export class MemoryShard {
     const areAllSure =
       isSingly || (this.areBodiesNew(appends) && appends.every((append) => this.isSure(append, parties)))
     if (areAllSure) this.keepBodies(appends)
-    // Decided before any append is stored: deliveries of the same commit don't count as older ones.
+    // Decided before any append is stored, because deliveries of the same commit don't count as older ones.
     const isStored = appends.map((append) => areAllSure && (!isSingly || this.isSure(append, parties)))
     return appends.map((append, i): StatementOutcome => {
       if (!isStored[i]!) return PENDING
@@ -150,14 +150,17 @@ export class MemoryShard {
     })
   }
 
-  /** Whether the sender's mark is known, both parties are members, and the lease on insert overtakes no older delivery. */
+  /**
+   * Returns whether the sender's mark is known, both parties are members, and the lease on insert overtakes no older
+   * delivery.
+   */
   private isSure(append: Append, parties: Parties): boolean {
     const recipient = parties.find(append.meshId, append.recipient)
     const isLeased = recipient.leasedFrom.includes(append.sender)
     return this.isValid(append) && this.isMarkKnown(append) && (!isLeased || this.isCaughtUp(recipient, append.sender))
   }
 
-  /** `COMMIT_CHECKED`. The appends have distinct envelope ids. */
+  /** Implements `COMMIT_CHECKED`. The appends have distinct envelope ids. */
   commitChecked(appends: readonly Append[]): StatementOutcomes {
     const { nowMs } = this.store
     const firstId = this.store.drawBlock() * ID_BLOCK + 1
@@ -187,7 +190,7 @@ export class MemoryShard {
     return { outcomes: decisions, enqueuedAtMs: Math.floor(nowMs) }
   }
 
-  /** `asOf`: the store's version when the statement began, if other statements were applied since. */
+  /** `asOf` is the store's version when the statement began, if other statements were applied since then. */
   claim(wants: readonly Want[], asOf = this.store.version): Claimed[] {
     return wants.map((want) => {
       const { session } = want
@@ -352,7 +355,7 @@ export class MemoryShard {
     return known?.envelopeId === envelopeId && known.ctid === place
   }
 
-  /** One ledger row per sender and second. */
+  /** Writes one ledger row per sender and time bucket. */
   private remember(appends: readonly Append[], decisions: readonly StatementOutcome[]): void {
     const rows = new Map<string, { meshId: MeshId; entries: LedgerRow['entries'][number][]; fromMs: Millis }>()
     appends.forEach(({ meshId, sender, recipient, priority, envelopeId, envelope, notBeforeMs }, i) => {
@@ -361,7 +364,7 @@ export class MemoryShard {
       const group = `${meshId} ${sender} ${secondOf(envelopeId)}`
       const row = rows.get(group) ?? { meshId, entries: [], fromMs: this.store.nowMs }
       row.fromMs = Math.max(row.fromMs, notBeforeMs)
-      rows.delete(group) // a row is as old as its last envelope
+      rows.delete(group) // a row has the age of its last envelope
       rows.set(group, row)
       const ref = { meshId, recipient, priority, id: outcome.id }
       row.entries.push({ key: ledgerKey(sender, envelopeId), ref, envelope })

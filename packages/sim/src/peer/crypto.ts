@@ -1,7 +1,7 @@
 /**
- * Simulated cryptography: an envelope contains the number of the sealed send, and opening looks it up. The results are
- * those of the real one: whether it opens with these two keys, and the header. Each mesh has one group and one pool of
- * all its peers, without signatures; box keys rotate.
+ * Simulates cryptography: an envelope contains the number of the sealed send, and opening looks up this number. The
+ * results are the same as in real cryptography: whether the envelope opens with these two keys, and the header. Each
+ * mesh has one group and one pool of all its peers, without signatures; box keys rotate.
  */
 import type { GroupEntry } from '@sealpost/core'
 import type { Correspondent, EnvelopeDraft } from '@sealpost/identity'
@@ -99,10 +99,10 @@ function openFacts(
 
 const hashOf = (envelope: Uint8Array): Uint8Array => envelope.slice(0, 16)
 
-/** A distinct box key for each peer and epoch; nothing is ever sealed with it. */
+/** Returns a distinct box key for each peer and epoch, with which nothing is really sealed. */
 export const boxKeyOf = (peerKey: PeerKey, epoch: number): Uint8Array => fromHex(peerKey).with(0, epoch)
 
-/** The same id in each mesh: code that does not check the mesh finds the wrong group. */
+/** Each mesh has a group with the same id, so that code that does not check the mesh finds the wrong group. */
 export const GROUP_ID = '9'.repeat(32) as GroupId
 
 const SEALED_BYTES = 48
@@ -113,7 +113,7 @@ export function groupOf(meshId: MeshId, members: readonly PeerKey[]): GroupEntry
   return { groupId: GROUP_ID, epoch: 1, statement: encoder.encode(JSON.stringify(group)) }
 }
 
-/** `bodies`: everything that was sealed for groups in one world. */
+/** `bodies` contains all bodies that were sealed for groups in one world. */
 function vaultGroups(bodies: Uint8Array[], meshId: MeshId): GroupCrypto {
   return {
     create: unused,
@@ -143,7 +143,10 @@ const numberOf = (bytes: Uint8Array): number => new DataView(bytes.buffer, bytes
 
 export const textOfSends = (numbers: readonly number[]): Uint8Array => encoder.encode(numbers.join(' '))
 
-/** Returns the send that this body contains for one of `others`, to whom its sender wrote in this order. */
+/**
+ * Returns the send that this body contains for one of `others`, which are the recipients in the order in which the
+ * sender wrote to them.
+ */
 export function sendOf(body: Uint8Array, others: readonly PeerKey[], to: PeerKey): number {
   const numbers = decoder.decode(body).split(' ').map(Number)
   return numbers.length === 1 ? numbers[0]! : numbers[others.indexOf(to)]!
@@ -182,7 +185,7 @@ export class BoxKeyTurns {
     this.shares = Array.from({ length: count }, random.next)
   }
 
-  /** The newest binding applies, and the same one may be repeated. */
+  /** The newest binding applies. The same binding may be repeated. */
   bind(store: MemoryDatabase, { meshId, peer }: Owner, bind: FrameOf<'bind'>): FrameOf<'bound'>['outcome'] {
     const member = store.findByKey(meshId, peer)!
     const { boxKey, boxEpoch, notAfterMs, signature } = bind
@@ -212,12 +215,12 @@ export class KeyRing {
   private readonly keys: { boxKey: Uint8Array; boxEpoch: number }[] = []
   private currentEpoch = 0
 
-  /** Accepts envelopes sealed to this key from now on. */
+  /** From now on, accepts envelopes sealed to this key. */
   add(boxKey: Uint8Array, boxEpoch: number): void {
     this.keys.push({ boxKey, boxEpoch })
   }
 
-  /** Seals with this key from now on; older keys are ignored. */
+  /** From now on, seals with this key. Ignores keys older than the current one. */
   turnTo(boxEpoch: number): void {
     this.currentEpoch = Math.max(this.currentEpoch, boxEpoch)
   }

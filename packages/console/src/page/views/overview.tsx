@@ -1,4 +1,4 @@
-/** The overview: whether mail flows, and if not, where and why. Also the list of shards. */
+/** Shows whether mail flows and, if not, where and why. Also shows the list of shards. */
 import type { MeshState, Overview, Sample, Shards } from '@sealpost/operator'
 import { useEffect, useRef } from 'preact/hooks'
 import uPlot from 'uplot'
@@ -203,7 +203,7 @@ interface ChartProps {
 const HEIGHT = 180
 const AXIS_WIDTH = 58
 const NARROW = 26 * 16
-/** The shortest time span of a chart. */
+/** The shortest time span that a chart shows. */
 const SPAN_MIN_SECONDS = 120
 /** Grid increments: whole numbers. */
 const INCREMENTS = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].flatMap((power) => [power, 2 * power, 5 * power])
@@ -286,13 +286,13 @@ function optionsOf({ series, format, width }: Drawn): uPlot.Options {
   }
 }
 
-/** Without samples the span ends now. */
+/** Returns the time span of the samples; without samples, the span ends now. */
 function spanOf({ data: [times] }: uPlot): [number, number] {
   const last = times.at(-1) ?? Date.now() / 1000
   return [Math.min(times[0] ?? last, last - SPAN_MIN_SECONDS), last]
 }
 
-/** The indexes of samples without a neighbour, which a line would not show. */
+/** Returns the indexes of samples without a neighbour, which a line would not show. */
 function isolated({ data }: uPlot, series: number): number[] {
   const values = data[series]!
   const isGap = (at: number) => (values[at] ?? null) === null
