@@ -1,7 +1,8 @@
 /**
  * Runs the commands of each page about running a broker, against brokers with the page's settings. Each page ends with
- * two clients that exchange a message. Stand-ins replace what this machine lacks: `docker` and `kubectl` are small
- * programs that run their arguments in the environment of the container, and the broker's address replaces the page's.
+ * two clients that exchange a message. Stand-ins replace missing tools and addresses: `docker` and `kubectl` are small
+ * programs that run their arguments in the container's environment, and the broker's address replaces the address in
+ * the page.
  */
 import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -22,7 +23,7 @@ function blocksBelow(path: string, heading: string): string[] {
   return blocksOf(section!.split('\n## ')[0]!).map(({ text }) => text)
 }
 
-/** An operator's machine: a folder, commands on the path, and brokers that end with it. */
+/** An operator's machine: a folder, commands on the PATH, and brokers that end with the test. */
 class Site implements AsyncDisposable {
   readonly folder: string
   readonly #ends: (() => Promise<unknown>)[] = []
@@ -50,7 +51,10 @@ class Site implements AsyncDisposable {
     await chmod(path, 0o755)
   }
 
-  /** A command that runs its arguments after `mark` with the environment of a container, and without the current environment. */
+  /**
+   * Creates a command that runs its arguments after `mark` with a container's environment, without the current
+   * environment.
+   */
   containers(name: string, mark: string, env: Environment): Promise<void> {
     const all = { ...env, PATH: this.environment.PATH! }
     const words = Object.entries(all).map(([key, value]) => `'${key}=${value}'`)

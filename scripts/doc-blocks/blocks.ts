@@ -1,5 +1,5 @@
 /**
- * Parses the fenced blocks of a page. A test runs `sh` and `ts` blocks unless the fence says otherwise:
+ * Parses a page's fenced blocks. A test runs `sh` and `ts` blocks unless the fence says otherwise:
  *
  *     ```sh                  run, and must succeed
  *     ```sh keeps-running    run in the background of the following blocks
@@ -57,7 +57,7 @@ export function programOf(blocks: readonly Block[]): string {
 export const expectedOf = (program: string): string[] =>
   [...program.matchAll(/^ *(?:\w+\.on\w+.*|.*)console\.log\(.*\)\s*\/\/ (.+)$/gm)].map(([, expected]) => expected!)
 
-/** Compares output with an `output` block. */
+/** Returns whether output matches an `output` block. */
 export function isAs(output: string, expected: string): boolean {
   const pattern = expected.trim().split('…').map(RegExp.escape).join('.*')
   return new RegExp(`^${pattern}$`).test(output.trim())

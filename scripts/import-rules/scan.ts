@@ -1,15 +1,17 @@
 /**
- * Scans TypeScript for the import rules: the modules that a file imports, and its code without comments and literals.
- * TypeScript 7 has no scanner for JavaScript, and Bun's scanner drops type imports. This small scanner handles
- * comments, strings, templates with nested code, and regular expressions.
+ * Scans TypeScript for the import rules. Finds the modules that a file imports, and its code without comments and
+ * literals. TypeScript 7 has no scanner for JavaScript, and Bun's scanner drops type imports. This small scanner
+ * handles comments, strings, templates with nested code, and regular expressions.
  */
 export interface ImportLine {
-  /** The quoted module, or undefined for a computed `import(…)`. */
+  /** The quoted module name, or undefined for a computed `import(…)`. */
   specifier: string | undefined
   line: number
 }
 
-/** Returns every module in `import`, `export … from`, `import(…)`, `require(…)`, and in a type's `import('…')`. */
+/**
+ * Returns every module named in `import`, `export … from`, `import(…)`, `require(…)`, and in a type's `import('…')`.
+ */
 export function importsOf(source: string): ImportLine[] {
   const code = codeOnly(source)
   const lines: ImportLine[] = []
@@ -24,7 +26,10 @@ export function importsOf(source: string): ImportLine[] {
   return lines
 }
 
-/** Blanks comments and the contents of strings, templates and regular expressions; keeps offsets. */
+/**
+ * Replaces comments and the contents of strings, templates and regular expressions with blanks, so that offsets stay
+ * the same.
+ */
 export function codeOnly(source: string): string {
   const scanner: Scanner = { source, at: 0, out: '', templateDepths: [], depth: 0 }
   while (scanner.at < source.length) step(scanner)
@@ -40,7 +45,7 @@ interface Scanner {
   at: number
   out: string
   depth: number
-  /** The brace depth outside each open `${`. */
+  /** The brace depths outside each open `${`. */
   templateDepths: number[]
 }
 
@@ -64,7 +69,7 @@ function step(s: Scanner): void {
   s.at++
 }
 
-/** Blanks from a backtick, or from the `}` that ends a `${…}`, to the closing backtick or the next `${`. */
+/** Blanks the text from a backtick, or from the `}` that ends a `${…}`, to the closing backtick or the next `${`. */
 function readTemplate(s: Scanner): void {
   let end = s.at + 1
   while (end < s.source.length && s.source[end] !== '`' && s.source.slice(end, end + 2) !== '${') {
@@ -100,14 +105,14 @@ function endOfRegExp(s: Scanner): number {
   return end
 }
 
-/** A slash divides after a value; anywhere else it opens a regular expression. */
+/** A slash after a value is a division; anywhere else it opens a regular expression. */
 function startsRegExp(before: string): boolean {
   const text = before.trimEnd()
   if (/(?<![\w$.])(?:return|typeof|case|in|of|delete|void|throw|new|await|yield|else|do)$/.test(text)) return true
   return !/[\w$)\]}'"`/]$/.test(text)
 }
 
-/** Keeps the delimiters of the literal. */
+/** Blanks the content of a literal, but keeps its delimiters. */
 function blankLiteral(s: Scanner, end: number): void {
   const opener = s.source[s.at]!
   s.at++

@@ -1,4 +1,4 @@
-/** Serves the console: static files, which Vite builds on the first request. */
+/** Serves the console's static files, which Vite builds on the first request. */
 
 import { existsSync, readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
@@ -7,8 +7,9 @@ import { OperatingError } from '@sealpost/std'
 import { type Asset, filesBelow, readAssets, type ServedPage, servePage } from '@sealpost/ui/served-page'
 
 /**
- * The files of the page, built once per state of the sources in a separate process, because Vite would stay in the broker's
- * memory. Where nothing can be written, as in an image, `bun packages/console/src/build.ts` builds them beforehand.
+ * The files of the page. They are built once per state of the sources, in a separate process, because Vite would stay
+ * in the broker's memory. For a read-only file system, such as an image, `bun packages/console/src/build.ts` builds
+ * them beforehand.
  */
 const HERE = import.meta.dirname
 const DIST = join(HERE, '../dist')
@@ -23,7 +24,7 @@ async function builtPage(publicPath: string): Promise<ReadonlyMap<string, Asset>
   return readAssets(folder, (name) => name.startsWith('assets/'))
 }
 
-/** Hashes all sources of the page. */
+/** Returns a hash of all sources of the page. */
 export function sourcesHash(publicPath: string): string {
   const hasher = new Bun.CryptoHasher('sha256').update(publicPath)
   const sources = filesBelow(join(HERE, 'page')).map((name) => join(HERE, 'page', name))
@@ -56,7 +57,7 @@ export const CONSOLE_FOLDER = `${CONSOLE_PATH}/`
 
 const ALLOWS = { trustedTypes: "'none'" }
 
-/** `failed` receives the error of a failed build; the request gets 503 with its code. */
+/** `failed` receives the error of a failed build. The request gets status 503 with the error's code. */
 export function openConsole(failed: (error: OperatingError) => void): Console {
   let page: Promise<ServedPage> | null = null
   const make = async () =>
@@ -67,7 +68,7 @@ export function openConsole(failed: (error: OperatingError) => void): Console {
       try {
         return (await page).answer(request)
       } catch (error) {
-        page = null // the next request retries
+        page = null // retried by the next request
         if (!(error instanceof OperatingError)) throw error
         failed(error)
         return Response.json({ code: error.code }, { status: 503 })

@@ -1,4 +1,4 @@
-/** The demo as a broker serves it: a page that acts as a peer in the browser, built in memory from its sources. */
+/** Serves the demo: a page that acts as a peer in the browser. The page is built in memory from its sources. */
 import { join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 import { type Asset, PAGE_NAME, readAssets, type ServedPage, servePage } from '@sealpost/ui/served-page'
@@ -10,7 +10,7 @@ export const DEMO_PATH = '/demo'
 const FOLDER = `${DEMO_PATH}/`
 
 /**
- * `wasm-unsafe-eval` allows WebAssembly (libsodium) but not `eval`. The page's one trusted type registers its worker;
+ * `wasm-unsafe-eval` allows WebAssembly (libsodium) but not `eval`. The page's only trusted type registers its worker;
  * no other text becomes code.
  */
 const ALLOWS = { scripts: "'wasm-unsafe-eval'", trustedTypes: 'sealpost' }
@@ -22,7 +22,7 @@ export async function openDemo(): Promise<Demo> {
 }
 
 const EMBEDDED = join(import.meta.dirname, 'demo')
-/** As `NAMING` puts it. */
+/** The folder as `NAMING` writes it. */
 const hasHash = (name: string): boolean => /-[0-9a-z]{8}\.\w+$/.test(name)
 
 const SOURCES = [PAGE_NAME, 'offline.ts'].map((name) => join(import.meta.dirname, 'page', name))

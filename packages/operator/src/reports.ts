@@ -1,16 +1,18 @@
-/** The values of the operator API, as schemas: the broker produces them, the CLI and the console read them. */
+/**
+ * Defines the values of the operator API as schemas. The broker produces the values; the CLI and the console read them.
+ */
 import { z } from 'zod'
 import { type RedriveRefusal, redriveRefusals } from './texts.ts'
 
 const ms = z.number().describe('milliseconds')
 const instantMs = z.number().describe('milliseconds since 1970')
 const perSecond = z.number().min(0)
-/** Over the last interval; null without measurements. */
+/** A percentile over the last interval; null without measurements. */
 const percentile = ms.nullable()
 
 /**
  * `flowing`: no mail waits too long. `waiting`: mail waits for peers that are offline or don't want mail now. `behind`:
- * a connected peer does not keep up. `unknown`: the queue could not be read recently.
+ * a connected peer can't keep up. `unknown`: the queue could not be read recently.
  */
 export const Flow = z.enum(['flowing', 'waiting', 'behind', 'unknown'])
 export type Flow = z.output<typeof Flow>
@@ -310,7 +312,7 @@ export type DeadLetters = z.output<typeof DeadLetters>
 
 const DEAD_LETTER_IDS_MAX = 1000
 
-/** Selects dead letters: the named ones, or all that match the other fields. */
+/** Selects dead letters: the ones named by id, or all that match the other fields. */
 const selection = {
   ids: z.array(z.int().min(0)).min(1).max(DEAD_LETTER_IDS_MAX).optional(),
   all: z.literal(true).optional(),

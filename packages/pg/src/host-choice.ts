@@ -1,4 +1,4 @@
-/** Chooses one of the hosts in a database URL, and checks that a session of Postgres itself replies there. */
+/** Chooses one of the hosts in a database URL, and checks that a session of Postgres itself replies at this host. */
 import { connectError, DatabaseError, type Host, notExecuted, poolerError } from './database-error.ts'
 import {
   type DatabaseUrl,
@@ -20,8 +20,8 @@ interface Opened {
 type Open<T extends Opened> = (url: DatabaseUrl, socket: ServerSocket) => Promise<T>
 
 /**
- * Tries one host after the other, beginning with the one that served last: so a host that is down costs time once, and
- * after a failover the former primary is not tried while the new one replies. The hosts share the time.
+ * Tries one host after the other, beginning with the host that served last. So a host that is down costs time only
+ * once, and after a failover the former primary is not tried while the new one replies. All hosts share one time limit.
  * @param open - starts a driver on the socket
  * @throws DatabaseError `db_url_invalid`, `db_not_executed`, `db_refused`, `db_pooled`, `db_tls_…`
  */
@@ -73,7 +73,7 @@ interface Attempt<T extends Opened> {
   readonly open: Open<T>
 }
 
-/** Tries the first mode that the URL allows, then the second one if that can help. */
+/** Tries the first TLS mode that the URL allows, then the second one if it may succeed. */
 async function openAt<T extends Opened>(url: DatabaseUrl, attempt: Attempt<T>): Promise<T> {
   const [mode, fallback] = modesOf(url)
   let isEncrypted = false
@@ -91,7 +91,8 @@ async function openAt<T extends Opened>(url: DatabaseUrl, attempt: Attempt<T>): 
 }
 
 /**
- * Without `sslmode`, a remote connection uses TLS if the server offers it, a local one only if the server requires it.
+ * Without `sslmode`, a remote connection uses TLS if the server offers it, and a local connection only if the server
+ * requires it.
  */
 function modesOf({ tls, hosts: [host] }: DatabaseUrl): readonly [SocketMode, SocketMode?] {
   if (isSocketDirectory(host!.host)) return ['plaintext']
@@ -107,7 +108,7 @@ function modesOf({ tls, hosts: [host] }: DatabaseUrl): readonly [SocketMode, Soc
   }
 }
 
-/** The SQLSTATE for a user whom `pg_hba.conf` does not admit, or not in this mode. */
+/** The SQLSTATE for a user that `pg_hba.conf` does not admit at all, or not in this TLS mode. */
 const NOT_ADMITTED = '28000'
 
 /** A bad certificate is not a reason to connect without TLS. */
@@ -117,7 +118,10 @@ function canHelp(fallback: SocketMode, error: unknown, wasEncrypted: boolean): b
   return code === 'db_tls_failed' || (sqlstate === NOT_ADMITTED && wasEncrypted)
 }
 
-/** Time for the driver to report why a connection closed. A driver that got the socket too late reports nothing. */
+/**
+ * The time that the driver gets to report why a connection closed. A driver that got the socket too late reports
+ * nothing.
+ */
 const DRIVER_ERROR_GRACE_MS = 100
 
 async function openIn<T extends Opened>(
@@ -156,8 +160,8 @@ const SESSION_FACTS =
   'select pg_backend_pid()::text, pg_is_in_recovery()::text, current_setting($$transaction_read_only$$)'
 
 /**
- * The process id of the session is the one that the server announced, unless a pooler answers in its place: every
- * pooler announces ids of its own, to route cancel requests. A proxy that only forwards bytes does not.
+ * Checks that the session's process id is the one that the server announced. Every pooler announces its own ids
+ * instead, to route cancel requests; a proxy that only forwards bytes does not.
  */
 async function checkSession(connection: Opened['connection'], url: DatabaseUrl): Promise<void> {
   const [pid, isStandby, isReadOnly] = await connection.queryRow(SESSION_FACTS)

@@ -1,10 +1,13 @@
 /**
- * Batches items into statements: while one statement runs, new items wait and share the next. Peers that reconnect
- * together then cost a few statements instead of a few each, and no peer fills the pool of connections.
+ * Batches items into statements: while one statement runs, new items wait and share the next one. Peers that reconnect
+ * together then cost a few statements in total, not a few each, and no peer fills the connection pool.
  */
 export interface BatcherOptions<Item> {
   readonly max: number
-  /** Waiting items with the same key share one place and its result. Default: each item has its own place. */
+  /**
+   * Waiting items with the same key share one entry in the statement and its result. Default: each item has its own
+   * entry.
+   */
   readonly keyOf?: (item: Item) => string
 }
 
@@ -22,7 +25,7 @@ export class Batcher<Item, Result> {
     this.#keyOf = keyOf ?? (() => Symbol())
   }
 
-  /** Whether no statement runs and no item waits. */
+  /** Whether no statement is running and no item is waiting. */
   get isIdle(): boolean {
     return !this.#isRunning
   }
@@ -38,7 +41,7 @@ export class Batcher<Item, Result> {
 
   async #runWaiting(): Promise<void> {
     this.#isRunning = true
-    await Promise.resolve() // items that one call adds one by one share a statement
+    await Promise.resolve() // items added one by one in the same turn share a statement
     while (this.#isRunning) {
       const settle = await this.#runFor(this.#take())
       this.#isRunning = this.#waiting.size > 0

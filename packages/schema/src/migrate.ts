@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { DatabaseError, keepsConnection, openConnection, parseAddress, type Sql, statementError } from '@sealpost/pg'
 import { readMigrationFiles } from 'drizzle-orm/migrator'
 
-/** The compiled program contains the folder. */
+/** The compiled program contains this folder. */
 const folder = join(import.meta.dirname, Bun.isStandaloneExecutable ? 'migrations' : '../migrations')
 const ADVISORY_LOCK = 0x5ea1_9057
 
@@ -15,7 +15,7 @@ const ADVISORY_LOCK = 0x5ea1_9057
  *   `db_outdated`, `db_version_unknown`
  */
 export async function migrate(url: string): Promise<void> {
-  // Uses exactly one socket: a transaction whose backend died must not continue on another connection.
+  // Uses exactly one socket, because a transaction whose backend died must not continue on another connection.
   const connection = await openConnection(url, {
     applicationName: 'sealpost migrate',
     connectTimeoutMs: 5_000,
@@ -32,7 +32,7 @@ export async function migrate(url: string): Promise<void> {
   }
 }
 
-/** Loads the migrator only when there is something to migrate: it takes 20 ms of every start. */
+/** Loads the migrator only when there are migrations to apply, because loading takes 20 ms of each start. */
 async function applyMigrations(sql: Sql): Promise<void> {
   const { drizzle } = await import('drizzle-orm/postgres-js')
   const migrator = await import('drizzle-orm/postgres-js/migrator')
@@ -60,7 +60,7 @@ const VERSION_UNKNOWN =
 const OUTDATED =
   'The database needs a migration, but this account lacks the rights: run `sealpost db migrate` as the owner of the database'
 
-/** Throws the server's error, since drizzle's error quotes the whole statement and its parameters. */
+/** Throws the server's error, because drizzle's error quotes the whole statement and its parameters. */
 function migrationError(error: unknown, url: string): Error {
   if (error instanceof DatabaseError) return error
   const cause = (error as Error).cause ?? error

@@ -1,6 +1,7 @@
 /**
- * The tests of the packed SDK, which a runtime runs as it would run an application: on the package alone, against a real broker.
- * It also type-checks as an application does. Imports nothing but the package and, on servers, `node:`.
+ * Contains the tests of the packed SDK. A runtime runs them like an application, with only the package, against a real
+ * broker. They are also type-checked like an application. This file imports only the package and, on servers, `node:`
+ * modules.
  */
 import {
   type ConnectOptions,
@@ -20,16 +21,16 @@ import { MemoryStore } from '@sealpost/sdk/memory-store'
 import { openReactions, openState, setSpace } from '@sealpost/sdk/state'
 
 export interface Surroundings {
-  /** Admits any number of members. */
+  /** An invite that admits any number of members. */
   readonly invite: string
-  /** Of a server: an empty folder. */
+  /** An empty folder; only on servers. */
   readonly folder?: string
   readonly webSocket?: ConnectOptions['webSocket']
 }
 
 export interface Outcome {
   readonly name: string
-  /** Null: it passed. */
+  /** Null if the test passed. */
   readonly failure: string | null
 }
 
@@ -151,7 +152,7 @@ const COMMON: Readonly<Record<string, Test>> = {
   },
 }
 
-/** Runs them one after the other; each has its own members. */
+/** Runs the tests one after the other. Each test has its own members. */
 export async function runTests(given: Surroundings, special: Readonly<Record<string, Test>>): Promise<Outcome[]> {
   await ready()
   const outcomes: Outcome[] = []
@@ -161,7 +162,7 @@ export async function runTests(given: Surroundings, special: Readonly<Record<str
   return outcomes
 }
 
-/** It only ends what hangs. */
+/** The time limit, which only ends tests that hang. */
 const TIMEOUT_MS = 60_000
 
 async function failureOf(test: Promise<void>): Promise<string | null> {
@@ -193,7 +194,7 @@ export async function peers(given: Surroundings, options: Partial<Place> = {}): 
 
 export const close = (...all: Peer[]): Promise<unknown> => Promise.all(all.map((peer) => peer.close()))
 
-/** Resolves with the texts of the next messages, settled. */
+/** Settles the next messages and resolves with their texts. */
 export function taken(peer: Peer, count: number): Promise<string[]> {
   const texts: string[] = []
   return new Promise((resolve) => {

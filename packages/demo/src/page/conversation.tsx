@@ -1,4 +1,4 @@
-/** One conversation: the partner, its lines, and the composer. A peer's message is always rendered as text. */
+/** Shows one conversation: the partner, the lines and the composer. A peer's message is always rendered as text. */
 import { fingerprint } from '@sealpost/identity'
 import type { PeerKey } from '@sealpost/sdk'
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks'
@@ -14,7 +14,7 @@ interface Parts {
 
 export function Conversation({ chat, mailbox, peer }: Parts) {
   const heading = useRef<HTMLHeadingElement>(null)
-  useEffect(() => heading.current!.focus(), []) // the composer takes the focus where there is room
+  useEffect(() => heading.current!.focus(), []) // the composer gets the focus if the screen is large
   const isMember = chat.peers.some((each) => each.peer === peer && each.isMember)
   return (
     <section class="conversation" aria-labelledby="with">
@@ -38,7 +38,7 @@ export function Conversation({ chat, mailbox, peer }: Parts) {
   )
 }
 
-/** Names come from the broker; the fingerprint is derived from the key. */
+/** Shows the fingerprint, because names come from the broker but the fingerprint is derived from the key. */
 function Keys({ peer }: { peer: PeerKey }) {
   return (
     <>
@@ -79,7 +79,7 @@ function Lines({ chat, mailbox, peer }: Parts) {
   )
 }
 
-/** Keeps the end in view when a phone's keyboard takes space, if it was in view before. */
+/** Keeps the last line in view when a phone's keyboard opens, if it was in view before. */
 function keepAtEnd(box: HTMLElement, isAtEnd: { current: boolean }): () => void {
   const look = () => {
     isAtEnd.current = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_PX
@@ -222,5 +222,5 @@ export function Composer({ peer, name, mailbox }: { peer: PeerKey; name: string;
   )
 }
 
-/** On smaller screens the focus would open the keyboard over the messages. */
+/** On smaller screens, the focus would open the keyboard over the messages. */
 const ROOMY = '(min-width: 48rem)'

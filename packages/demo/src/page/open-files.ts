@@ -23,7 +23,7 @@ const ENVELOPE_BYTES = 1024
 const AGAIN_AFTER_MS = 300_000
 const COMES_WITHIN_MS = 10_000
 
-/** Reports that the file can no longer be saved. */
+/** Error codes after which the file can no longer be saved. */
 const LOST: readonly string[] = ['attachment_unknown', 'attachment_changed', 'attachment_truncated', 'chunk_missing']
 export const isLost = (code: string): boolean => LOST.includes(code)
 

@@ -1,4 +1,4 @@
-/** A mesh of real members: ed25519 keys, box keys, and the signed binding between the two. */
+/** Creates a mesh of real members, with ed25519 keys, box keys and signed key bindings. */
 
 import {
   bindBoxKey,
@@ -13,7 +13,7 @@ import { type Database, openDatabase } from '@sealpost/pg'
 import { fromHex, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
 
-/** The keys of an identity as text. They pass through a private channel, never to a disk. */
+/** An identity's keys as text. They are sent only through a private channel and never written to a disk. */
 export interface SecretKeys {
   readonly signing: string
   readonly box: string
@@ -24,7 +24,7 @@ export interface BrokerAddress {
   readonly brokerKey: PeerKey
 }
 
-/** Members by their number: the arrays are parallel. */
+/** The members in parallel arrays, indexed by member number. */
 export interface MeshMembers {
   readonly meshId: MeshId
   readonly peerKeys: readonly PeerKey[]
@@ -57,7 +57,7 @@ export const identityOf = ({ signing, box }: SecretKeys): Identity => ({
   box: boxKeysFromSecret(fromHex(box), 1),
 })
 
-/** The members from number `first` up to, but not including, `end`. */
+/** Returns the members from number `first` up to, but not including, `end`. */
 export function sliceOf(
   { meshId, peerKeys, secrets, bindings }: MeshMembers,
   first: number,

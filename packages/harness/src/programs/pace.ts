@@ -1,18 +1,18 @@
-/** Helpers to act at a steady rate, and to wait with a limit. */
+/** Runs acts at a steady rate, and waits for conditions with a time limit. */
 import { setTimeout as delay } from 'node:timers/promises'
 import { clockMs } from '@sealpost/sdk'
 import { type Millis, OperatingError } from '@sealpost/std'
 
 export interface SteadyRate {
-  /** Default: the current time. */
+  /** The time of the first act. Default: the current time. */
   readonly startMs?: number
   readonly perSecond: number
-  /** A duration in seconds, or a function that ends the acts by returning true. */
+  /** The duration in seconds, or a function that ends the acts by returning true. */
   readonly until: number | (() => boolean)
 }
 
 /**
- * Acts at a steady rate without waiting for earlier acts. Catches up on late acts; skips none.
+ * Acts at a steady rate without waiting for earlier acts. Runs late acts as soon as possible and skips none.
  * @param act - gets the number of earlier acts and the time at which this one was due
  * @returns the number of acts, once all of them have ended. Rejects with the first error of an act
  */

@@ -1,4 +1,4 @@
-/** A histogram of latencies, precise to three digits of a microsecond value, up to an hour. */
+/** Records latencies in a histogram, with three significant digits of the microseconds, up to an hour. */
 import { build, type Histogram } from 'hdr-histogram-js'
 
 export interface Percentiles {
@@ -17,7 +17,7 @@ export type Bin = readonly [upToMs: number, count: number]
 const MICROSECONDS_MAX = 3_600_000_000
 const SPECTRUM = [50, 60, 70, 75, 80, 85, 90, 92.5, 95, 96, 97, 98, 98.5, 99, 99.25, 99.5, 99.7, 99.8, 99.9]
 
-/** Six bins per power of ten. */
+/** The width of the bins: six per power of ten. */
 const STEPS = [1, 1.5, 2, 3, 5, 7]
 const boundOf = (bin: number): number => STEPS[bin % 6]! * 10 ** (Math.floor(bin / 6) - 2)
 
@@ -36,7 +36,7 @@ export class Latencies {
     this.#bins[bin] = (this.#bins[bin] ?? 0) + 1
   }
 
-  /** From the first to the last bin with samples. */
+  /** The bins from the first to the last one with samples. */
   get bins(): Bin[] {
     const first = this.#bins.findIndex((count) => count > 0)
     return first < 0 ? [] : Array.from(this.#bins, (count = 0, bin) => [boundOf(bin), count] as const).slice(first)
@@ -54,7 +54,10 @@ export class Latencies {
     return SPECTRUM.map((percent) => [percent, this.at(percent)])
   }
 
-  /** Returns a percentile in ms, 0 without samples. It is the upper bound of a bucket, so it may lie above the samples. */
+  /**
+   * Returns a percentile in ms, or 0 without samples. The value is the upper bound of a bucket, so it may be higher
+   * than every sample.
+   */
   at(percent: number): number {
     if (this.count === 0) return 0
     return Math.min(this.#counts.getValueAtPercentile(percent), this.#counts.maxValue) / 1000

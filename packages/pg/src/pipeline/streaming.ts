@@ -1,5 +1,5 @@
 /**
- * One connection that runs statements one after another, in explicit transactions, and streams `COPY` in both
+ * Opens a connection that runs statements one after another, in explicit transactions, and streams `COPY` in both
  * directions.
  */
 import type { Readable, Writable } from 'node:stream'
@@ -45,7 +45,7 @@ export class StreamingConnection {
     }
   }
 
-  /** Commits what `body` does, or none of it. @throws DatabaseError, and what `body` throws */
+  /** Commits all statements that `body` runs, or none. @throws DatabaseError, and whatever `body` throws */
   async transaction<T>(body: () => Promise<T>, mode = 'read committed'): Promise<T> {
     await this.run(`begin isolation level ${mode}`)
     try {
@@ -53,7 +53,7 @@ export class StreamingConnection {
       await this.run('commit')
       return result
     } catch (error) {
-      await this.run('rollback').catch(() => undefined) // the first error counts, and a lost connection rolls back by itself
+      await this.run('rollback').catch(() => undefined) // the first error counts; a lost connection rolls back by itself
       throw error
     }
   }

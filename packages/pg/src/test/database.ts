@@ -1,4 +1,4 @@
-/** For tests: new databases on the server of the test run. */
+/** For tests: creates databases on the server of the test run. */
 import { randomUUID } from 'node:crypto'
 import { inject } from 'vitest'
 import type { DatabaseError } from '../database-error.ts'
@@ -9,14 +9,16 @@ const DEADLOCK = '40P01'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** The URL of the server, and the prefix of all databases of the run. The template's name is the prefix itself. */
+    /**
+     * The URL of the server, and the name prefix of all databases in the run. The template's name is the prefix itself.
+     */
     sealpostTestServer: { url: string; prefix: string }
   }
 }
 
 export interface ScratchDatabase {
   url: string
-  /** Ends all connections to the database first. */
+  /** Drops the database after ending all connections to it. */
   drop(): Promise<void>
 }
 

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 
 const PROGRAM = ['/usr/sbin/pgbouncer', '/usr/bin/pgbouncer'].find((path) => existsSync(path)) ?? null
-/** Tests skip what needs PgBouncer, but never in CI, where it is installed. */
+/** Whether PgBouncer is installed. Tests that need it are skipped otherwise, but never in CI. */
 export const isPgBouncerMissing = PROGRAM === null && process.env.CI !== 'true'
 /** PgBouncer refuses to run as root. */
 const ACCOUNT =
@@ -26,7 +26,7 @@ export interface PgBouncerOptions {
   readonly mode: 'session' | 'transaction'
   /** Startup parameters that PgBouncer drops silently; any other one ends the connection. */
   readonly ignored?: readonly string[]
-  /** How long a client waits for a server connection. */
+  /** The time for which a client waits for a server connection. */
   readonly waitSeconds?: number
 }
 

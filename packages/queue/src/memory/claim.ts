@@ -1,4 +1,4 @@
-/** The statements `CLAIM`, `COLLECT` and `CLAIM_POOLS` in plain code. */
+/** Implements the statements `CLAIM`, `COLLECT` and `CLAIM_POOLS` in plain code. */
 import {
   ALONE_AFTER_ATTEMPTS,
   byPlace,
@@ -36,8 +36,8 @@ interface Place {
 }
 
 /**
- * `CLAIM` for a current session. `gone`: rows that are picked and not returned, because the statement sees an older
- * snapshot.
+ * Implements `CLAIM` for a current session. `gone` contains rows that are picked but not returned, because the
+ * statement sees an older snapshot.
  */
 export function claimFor(
   { store, options }: Place,
@@ -71,7 +71,7 @@ export function claimFor(
   return { status: 'claimed', deliveries: leased, hasMore }
 }
 
-/** `COLLECT` for a current session. */
+/** Implements `COLLECT` for a current session. */
 export function collectFor(
   { store, options }: Place,
   { session, deliveries }: StoredMember,
@@ -103,7 +103,7 @@ function sizeOf(store: MemoryDatabase, row: StoredDelivery): number {
   return row.envelope.length + (row.bodyId === null ? 0 : store.bodies.get(bodyKey(row))!.bytes.length)
 }
 
-/** The statements of `sql/pools.ts` in plain code. */
+/** Implements the statements of `sql/pools.ts` in plain code. */
 export class MemoryPools {
   private readonly store: MemoryDatabase
   private readonly shard: ShardId
@@ -208,7 +208,7 @@ export class MemoryPools {
 
 const NO_POOL: StoredPool = { epoch: 0, members: [] }
 
-/** As in `sql/parts.ts`: a lease further ahead than this counts as lapsed. */
+/** A lease that ends later than this counts as lapsed, as in `sql/parts.ts`. */
 export const LEASE_FUTURE_MAX_MS = 5 * 60_000
 
 export function isFree({ lease }: StoredDelivery, epoch: number, nowMs: Millis): boolean {
@@ -226,7 +226,7 @@ export function isLapsed({ lease }: StoredDelivery, epoch: number, nowMs: Millis
   return lease !== null && lease.epoch === epoch && lease.untilMs <= nowMs
 }
 
-/** Returns the rows up to the one that reaches the limit. */
+/** Returns the rows up to and including the one that reaches the limit. */
 export function withinBytes(
   rows: readonly StoredDelivery[],
   limitBytes: number,
@@ -248,7 +248,9 @@ export function wantsReceipt({ terms }: StoredDelivery): boolean {
   return marking?.kind === 'terms' && marking.terms.receipts !== 'none'
 }
 
-/** Sorts rows by virtual time, the order in which a claim picks them. They are pushed in another order (`byPlace`). */
+/**
+ * Sorts rows by virtual time, the order in which a claim picks them. They are pushed in a different order (`byPlace`).
+ */
 export function byVirtualTime(rows: readonly StoredDelivery[], turns: VirtualTimes): StoredDelivery[] {
   const counts = [0, 0, 0]
   return rows
@@ -279,7 +281,7 @@ export function hasFailedTooOften(
   )
 }
 
-/** Whether the session of this epoch holds the lease; in a pool, also whether this member does. */
+/** Returns whether the session with this epoch holds the lease and, in a pool, whether this member holds it. */
 export const isHeldBy = (
   row: StoredDelivery | undefined,
   { holder }: DeliveryRef,

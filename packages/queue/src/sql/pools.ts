@@ -1,8 +1,9 @@
 /**
- * The statements of pools: they deal, release and settle deliveries, and look pools up.
+ * Contains the statements for pools, which deal, release and settle deliveries and look up pools.
  *
- * The lease of a pool's delivery names its holder, and the epoch with which the holder's session opened. It ends when
- * it lapses, when the holder opens a new session or releases it, and when the owner removes the holder from the pool.
+ * The lease of a pool's delivery names its holder, and the epoch with which the holder's session opened. The lease ends
+ * when it lapses, when the holder opens a new session or releases the delivery, and when the owner removes the holder
+ * from the pool.
  */
 import { sqlStatement } from '@sealpost/pg'
 import { PRIORITY_COSTS } from '@sealpost/protocol'
@@ -25,7 +26,7 @@ import {
 const isHoldersSession = (row: string) => `coalesce((select h.opened_epoch = ${row}.lease_epoch from session h
       where h.mesh_id = ${row}.mesh_id and h.peer_no = ${row}.lease_holder), false)`
 
-/** `members`: the array of the pool's members. */
+/** `members` is the array of the pool's members. */
 const isFreeInPool = (
   row: string,
   members: string,
@@ -34,7 +35,7 @@ const isFreeInPool = (
       or (${row}.lease_holder is not null
         and not (${row}.lease_holder = any (${members}) and ${isHoldersSession(row)})))`
 
-/** The first delivery of a priority that a slot may take, without those that earlier slots took. */
+/** Selects the first delivery of a priority that a slot may take, excluding deliveries that earlier slots took. */
 const FIRST_OF_PRIORITY = `
         select q.ctid, q.id, q.attempts,
           coalesce(q.lease_until <= clock_timestamp() and ${isHoldersSession('q')}, false) as is_struck
@@ -47,19 +48,19 @@ const FIRST_OF_PRIORITY = `
         order by q.id limit 1`
 
 /**
- * Deals deliveries of pools to free members, one delivery for each slot, the most urgent and oldest first. Only a current
- * member that is a reader of the envelope gets it. The statement locks the *pool's* session row, so one shard deals at a
- * time; another that would wait gets the status `locked`.
+ * Deals deliveries of pools to free members, one delivery for each slot, the most urgent and oldest first. A delivery
+ * goes only to a current member that is a reader of the envelope. The statement locks the *pool's* session row, so one
+ * shard deals at a time; another shard that would wait gets the status `locked`.
  *
- * A statement may take its snapshot before another one deals, and lock after it. So the update compares the attempts
- * again: a delivery that another statement took meanwhile is picked and not dealt.
+ * A statement may take its snapshot before another statement deals, and lock the row afterwards. So the update compares
+ * the attempts again, and a delivery that the other statement took meanwhile is picked but not dealt.
  *
  * A delivery whose lease lapsed in a session that still exists gets a failed attempt.
  *
  * `turnsNow` to `turnsLow` are the virtual times of the pools. Slots come in the order in which they are served;
- * `slotPools` is the place of their pool, from 1. Returns, in binary, a row for each pool, one with the number of
- * deliveries picked for it, one for each slot whose peer is no member, and one for each delivery, in no order; slots are
- * numbered from 1 among all.
+ * `slotPools` contains the position of each slot's pool, from 1. Returns, in binary and in no particular order, a row
+ * for each pool, a row with the number of deliveries picked for the pool, a row for each slot whose peer is not a
+ * member, and a row for each delivery. All slots are numbered together from 1.
  *
  * Walks: the primary keys of session, pool, message_queue, shared_body and member.
  */
@@ -120,7 +121,7 @@ select l.n::int, null, l.slot::int, l.attempts::int, ${deliveryColumns('l', 'l.m
 from leased l`,
 )
 
-/** Repeating it changes nothing. Walks: message_queue's primary key. */
+/** Releases deliveries. A repeated call changes nothing. Walks: message_queue's primary key. */
 export const RELEASE = sqlStatement(
   HELD,
   `
@@ -129,7 +130,7 @@ from ${named()}
 where q.ctid = r.ctid and ${isHeld('q')}`,
 )
 
-/** Leaves deliveries that another member holds meanwhile. Walks: message_queue's primary key. */
+/** Settles pool deliveries, except those that another member holds meanwhile. Walks: message_queue's primary key. */
 export const SETTLE_IN_POOL = sqlStatement(
   `${DELIVERIES}, holders int[]`,
   `
@@ -145,11 +146,11 @@ where q.ctid = r.ctid and q.lease_holder = r.holder
 )${sendReceipts('gone')}`,
 )
 
-/** The keys of one member: waiting mail may be sealed to each of them. */
+/** Selects the current and former keys of one member, since waiting mail may be sealed to any of them. */
 const FORMER_KEYS_MAX = 16
 
 /**
- * Finds pools by their ids. A member is listed once for each key it has or had. Walks: member_peer_key,
+ * Finds pools by their ids. A member is listed once for each current or former key. Walks: member_peer_key,
  * former_identity_peer, the primary keys of pool and member.
  */
 export const FIND_POOLS = sqlStatement(

@@ -1,7 +1,7 @@
 /**
  * Runs both queues under the same random commands and compares them after each one, so that the simulator can trust the
- * memory queue. Times are multiples of ten seconds, limits differ from them by five seconds, and `holdClock` reverts
- * the advance of the server's clock, so that the speed of the machine decides nothing.
+ * memory queue. Times are multiples of ten seconds, limits differ from these times by five seconds, and `holdClock`
+ * reverts the advance of the server's clock, so that the machine's speed has no effect.
  */
 
 import {
@@ -72,7 +72,10 @@ const append = fc.record({
   priority: fc.nat(2),
   ttlSeconds: fc.constantFrom(45, 3605),
   birth: fc.constantFrom('none', 'current', 'current', 'elsewhere', 'elsewhere', 'stale'),
-  /** A scan begins at the delivery stored this many before the last one; null: at the start. */
+  /**
+   * The scan begins at the delivery that was stored this many deliveries before the last one; null means that it begins
+   * at the start.
+   */
   begin: fc.option(fc.nat(4)),
   body: fc.constantFrom(null, null, null, '11', '22'),
   wish: fc.constantFrom(...RECEIPT_WISHES),
@@ -87,7 +90,7 @@ const want = fc.record({
   priorityMax: fc.constantFrom(PRIORITY_MAX, PRIORITY_MAX, 0),
   virtualTimes: fc.tuple(fc.nat(20), fc.nat(20), fc.nat(20)),
   begin: fc.option(fc.nat(4)),
-  /** The last collected delivery, counted in the same way; null: none was collected. */
+  /** The last collected delivery, counted back from the last one; null means that none was collected. */
   collected: fc.option(fc.nat(4)),
 })
 const command = fc.oneof(
@@ -160,7 +163,7 @@ interface Twin {
   readonly there: Queue
 }
 
-/** The two queues, and the state that a broker would keep of them. */
+/** The two queues, and the state that a broker would keep about them. */
 class Pair {
   private readonly twins: readonly [Twin, Twin]
   private readonly peers: readonly PeerNo[]
@@ -215,7 +218,7 @@ class Pair {
     switch (one.name) {
       case 'commit': {
         const appends = one.appends.map((draft) => this.appendOf(draft))
-        // Besides appends that turn out to be in doubt, Postgres draws the block for its receipts twice.
+        // If appends turn out to be in doubt, Postgres also draws the block for its receipts twice.
         const receiptTo = appends.length === 0 ? peerKeyOf(1) : null
         const settles = one.settles.flatMap(this.refAt).map((ref) => ({ ...ref, receiptTo }))
         return (await queue.commit({ appends, settles })).outcomes

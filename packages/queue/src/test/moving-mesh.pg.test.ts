@@ -1,4 +1,4 @@
-/** Commits and sessions of a mesh that moves from one database to another, and delivery of its mail. */
+/** Tests commits, sessions and deliveries of a mesh that moves from one database to another. */
 import { type MoveOrder, moveMesh, undoMeshMove } from '@sealpost/mesh-move'
 import { openDatabase, openPipeline } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
@@ -60,7 +60,7 @@ const moveUpTo = (phase: string) =>
     }),
   ).rejects.toThrow('died')
 
-/** Returns the status of a send by ann. */
+/** Returns the status of a send from ann. */
 async function sendBy(queue: Queue, text: string): Promise<string> {
   const { outcomes } = await queue.commit({ appends: [stage.append(text)], settles: [] })
   return outcomes[0]!.status
@@ -173,7 +173,7 @@ test('of the sends in flight at the freeze, exactly the stored ones arrive, in o
   expect(arrived.filter((text) => text.startsWith('c'))).toEqual(ofCat)
 })
 
-/** Sends envelopes one after another, without a pause. @returns the texts of those that were stored */
+/** Sends envelopes one after another, without a pause. @returns the texts of the stored envelopes */
 async function sendUntilAway(queue: Queue, prefix: string, changes: Parameters<Stage['append']>[1]): Promise<string[]> {
   const stored: string[] = []
   for (let n = 1; ; n++) {

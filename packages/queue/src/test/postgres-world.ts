@@ -1,4 +1,7 @@
-/** The Postgres queue as worlds for the conformance suite: one scratch database, emptied for each world. */
+/**
+ * Provides the Postgres queue as worlds for the conformance suite. All worlds use one scratch database, which is
+ * emptied for each world.
+ */
 import { byteaText, type Database, openDatabase, openPipeline, type Pipeline } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
@@ -11,17 +14,17 @@ import { SESSION } from '../sql/sql.ts'
 import { type DeadLetterFacts, type QueueWorld, textOf } from './conformance-world.ts'
 
 export interface PostgresWorlds {
-  /** A connection with all rights. */
+  /** A connection with all privileges. */
   readonly url: string
   readonly admin: Database
   readonly databases: QueueDatabases
-  /** A second connection for writing: on one connection the two would only alternate. */
+  /** A second connection for writing, because on a single connection the two shards would only alternate. */
   readonly rivalWriting: Pipeline
   next(): Promise<QueueWorld>
   close(): Promise<void>
 }
 
-/** The queue's connections have only the rights of a broker. */
+/** The queue's connections have only a broker's privileges. */
 export async function postgresWorlds(): Promise<PostgresWorlds> {
   const scratch = await scratchDatabase()
   const logins = await loginsOf(scratch.url)
@@ -173,7 +176,9 @@ class PostgresWorld implements QueueWorld {
   end: QueueWorld['end'] = async () => undefined
 }
 
-/** Resolves when a statement waits for a lock in this database. Other databases of the server may be busy, too. */
+/**
+ * Resolves when a statement waits for a lock in this database. Statements in other databases on the server don't count.
+ */
 export async function untilBlocked(worlds: PostgresWorlds): Promise<void> {
   const [row] = await worlds.databases.asking.run(
     (sql) => sql<{ count: number }[]>`

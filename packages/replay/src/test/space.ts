@@ -1,4 +1,7 @@
-/** For tests: a space on a real Postgres with a settable clock, written and read with a broker's privileges. */
+/**
+ * For tests: creates a space on a real Postgres with a settable clock. The space is written and read with a broker's
+ * privileges.
+ */
 import { randomBytes } from 'node:crypto'
 import { CopyOutPool, type Database, openDatabase, openPipeline, type Pipeline } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
@@ -140,7 +143,7 @@ export class SpaceWorld {
     return row!
   }
 
-  /** Returns the rows of a replay, or the reason why there is none. */
+  /** Returns the rows of a replay, or the reason why there are none. */
   async stateAt(at: Micros, after = 0): Promise<ReadRow[] | string> {
     const { broker, copies } = this.#world
     const facts = (await findSpace(broker, this.ref))!
@@ -152,7 +155,7 @@ export class SpaceWorld {
   }
 }
 
-/** Reads the data that a broker loads about a space for each request. */
+/** Reads the data about a space that a broker loads for each request. */
 export async function findSpace(db: Database, space: SpaceRef): Promise<HistoryBounds | null> {
   const [row] = await db.run(
     (sql) => sql<HistoryBounds[]>`

@@ -1,4 +1,7 @@
-/** A peer: the SDK's real engine on the simulated network, and an application that is sometimes slow or throws. */
+/**
+ * Simulates a peer: the SDK's real engine on the simulated network, and an application that is sometimes slow or
+ * throws.
+ */
 import { type ClientFrame, NO_THREAD, type Priority, type SendTerms } from '@sealpost/protocol'
 import type { Message, PeerEvent } from '@sealpost/sdk'
 import { type PeerEffects, PeerEngine } from '@sealpost/sdk/engine'
@@ -159,7 +162,10 @@ export class SimPeer implements PeerEffects {
     )
   }
 
-  /** Like `rotateBoxKey` of the SDK: accepts the new key at once, and seals with it when the broker has stored it. */
+  /**
+   * Does the same as the SDK's `rotateBoxKey`: accepts the new key at once, and seals with it when the broker has
+   * stored it.
+   */
   turnBoxKey(): void {
     const boxEpoch = this.ring.newestEpoch + 1
     const boxKey = boxKeyOf(this.peerKey, boxEpoch)
@@ -197,7 +203,7 @@ export class SimPeer implements PeerEffects {
     )
   }
 
-  /** The directory does not list revoked peers: without their keys, their messages don't open. */
+  /** The directory does not list revoked peers, and without their keys their messages don't open. */
   private refusedOf(peer: PeerKey, reason: string): void {
     const { oracle, revocations } = this.world
     if (revocations.isLeaver({ meshId: this.meshId, peerKey: peer })) oracle.leaverEnded(reason)
@@ -214,7 +220,7 @@ export class SimPeer implements PeerEffects {
     this.link?.cut(noticed)
   }
 
-  /** The connection breaks, and the peer opens the next one at another shard while the former session still settles. */
+  /** Breaks the connection. The peer opens the next one at another shard while the former session still settles. */
   move(): void {
     this.home = (this.home + 1) % this.world.shardCount
     this.cut({ clientAfterMs: 0, serverAfterMs: 30_000 })
@@ -323,7 +329,7 @@ export class SimPeer implements PeerEffects {
     message.settle()
   }
 
-  /** With a store, the application has settled a message when its mark is stored. */
+  /** With a store, the application has settled a message once the message's mark is stored. */
   private whenMarked(message: Message, settled: () => void): void {
     if (this.store) this.store.whenMarked(message, settled)
     else settled()
@@ -340,7 +346,7 @@ export class SimPeer implements PeerEffects {
     this.engine.advance(clock.nowMs)
     happened()
     this.world.inside.lookAtPeer(this.engine)
-    // The SDK would restore the order.
+    // The SDK would restore the order, which would hide an error.
     if (this.engine.counters.reordered > 0) this.world.oracle.misordered(this.meshId, this.peerKey)
     const wakeAtMs = Math.max(this.engine.wakeAtMs, clock.nowMs + 1)
     if (wakeAtMs >= this.wakeAtMs) return

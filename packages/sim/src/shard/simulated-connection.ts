@@ -1,6 +1,6 @@
 /**
- * A connection on its shard. The oracle observes the shard's frames and the peer's settles. Checks, lookups and
- * requests of members take one or two statements in the simulated database.
+ * Simulates a connection on its shard. The oracle observes the shard's frames and the peer's settles. Checks, lookups
+ * and members' requests take one or two statements in the simulated database.
  */
 import type {
   Authentication,
@@ -49,9 +49,9 @@ export class SimulatedConnection implements Connection {
   welcomedAtMs: Millis = Infinity
   isResting = false
   pushedAtMs: Millis = -Infinity
-  /** Pushed and unsettled deliveries with their times; those of pools do not count here. */
+  /** Pushed and unsettled deliveries with their push times, without pool deliveries. */
   readonly #outstanding = new Map<DeliveryId, Millis>()
-  /** The times until which their leases were extended. */
+  /** The times until which the leases of deliveries were extended. */
   readonly #extended = new Map<DeliveryId, Millis>()
   readonly #shard: ShardRun
 
@@ -61,7 +61,10 @@ export class SimulatedConnection implements Connection {
     this.authority = authority
   }
 
-  /** Whether its session has room for another delivery. An unsettled one frees its room at a poll after its lease. */
+  /**
+   * Returns whether the session has credit for another delivery. An unsettled delivery frees its credit at a poll after
+   * its lease.
+   */
   mayTake(priority: number): boolean {
     if (!this.link.isWhole || (this.isResting && priority > 0)) return false
     const fromMs = this.#shard.world.clock.nowMs - LAPSES_WITHIN_MS
@@ -101,7 +104,7 @@ export class SimulatedConnection implements Connection {
 
   close(code: CloseCode, retryAfterMs: Millis): void {
     this.isOpen = false
-    // A socket that dropped a frame accepts no other one.
+    // A socket that dropped one frame accepts no further frames.
     if (code === 'slow_consumer') return this.link.breakServer()
     this.link.sendToClient({ type: 'refused', code, retryAfterMs, reason: '' })
     this.link.closeFromServer(closeNumber(code))
@@ -159,7 +162,7 @@ export class SimulatedConnection implements Connection {
     if (ids.length === 0) return
     this.pushedAtMs = clock.nowMs
     for (const id of ids) this.#outstanding.set(id, clock.nowMs)
-    // After a lease period, a delivery takes no credit any more.
+    // After a lease period, a delivery no longer takes credit.
     const fromMs = clock.nowMs - LEASE_MS
     oracle.creditOf([...this.#outstanding.values()].filter((atMs) => atMs > fromMs).length, credit)
   }
@@ -171,7 +174,7 @@ function pushesOf(frame: ServerFrame): FrameOf<'push'>['deliveries'] {
   return hasMore ? frame.deliveries.map(({ push }) => push) : []
 }
 
-/** Peers of a world don't send the remaining requests, because groups and pools are seeded. */
+/** Simulated peers don't send the remaining requests, because groups and pools are seeded. */
 type RequestStatements = {
   readonly [Type in RequestType]?: (requester: Requester, frame: FrameOfRequest<Type>) => Replies[Type]
 }

@@ -1,4 +1,4 @@
-/** The live shards, by leases of the database clock, and the meshes that an operator pinned to shards. */
+/** Stores the live shards, whose leases use the database clock, and the meshes that operators pinned to shards. */
 import { byteaText, type Database } from '@sealpost/pg'
 import { adminAudit, columnNames, execute, mesh, meshPin, shard } from '@sealpost/schema'
 import type { MeshId, Millis, PeerKey, ShardId } from '@sealpost/std'
@@ -8,7 +8,7 @@ import { auditColumns, auditValues } from '../operators/operators.ts'
 export interface ShardRegistration {
   readonly name: string
   readonly shardId: ShardId
-  /** The address for peers; null for a shard that is no mesh's home. */
+  /** The address for peers; null for a shard that is never a home shard. */
   readonly url: string | null
   readonly brokerKey: PeerKey
   readonly certificate: Uint8Array | null
@@ -16,12 +16,15 @@ export interface ShardRegistration {
 
 export interface ListedShard extends ShardRegistration {
   readonly epoch: number
-  /** Time until its lease expires; negative for a dead shard. */
+  /** The time until the shard's lease expires; negative for a dead shard. */
   readonly leaseMs: Millis
 }
 
 export interface LiveShards {
-  /** The end of this shard's lease, by the database clock to the microsecond; null if a newer process has its name. */
+  /**
+   * The end of this shard's lease, by the database clock in microseconds; null if a newer process has taken over its
+   * name.
+   */
   readonly leaseUntil: string | null
   readonly shards: readonly ListedShard[]
   readonly pins: ReadonlyMap<MeshId, string>
@@ -40,8 +43,8 @@ const columns = sql`name, replace(shard_id::text, '-', '') as "shardId", epoch::
   extract(epoch from lease_until)::text as "leaseUntil"`
 
 /**
- * Renews this shard's lease by `leaseMs`, and returns all live shards. The first call of a new process takes the name
- * over; later calls only keep it.
+ * Renews this shard's lease by `leaseMs`, and returns all live shards. A new process takes over the name with its first
+ * call; later calls only renew the lease.
  */
 export async function renewShardLease(
   db: Database,
@@ -76,7 +79,7 @@ export async function renewShardLease(
   return { leaseUntil, shards, pins: await listPins(db) }
 }
 
-/** Removes the shard, so that its meshes get another home at once. */
+/** Removes the shard, so that its meshes get another home shard at once. */
 export async function removeShard(
   db: Database,
   { name, shardId }: Pick<ShardRegistration, 'name' | 'shardId'>,
@@ -96,7 +99,7 @@ export async function listPins(db: Database): Promise<Map<MeshId, string>> {
   return new Map(rows.map(({ meshId, name }) => [meshId, name]))
 }
 
-/** Makes the shard the home of the mesh whenever it is alive. @returns false if there is no such mesh */
+/** Makes the shard the mesh's home shard whenever the shard is alive. @returns false if there is no such mesh */
 export async function pinMesh(db: Database, meshId: MeshId, name: string): Promise<boolean> {
   const rows = await execute(
     db,

@@ -1,6 +1,6 @@
 /**
- * Devices of users: enrolment, removal, and lookup. Callers have checked the signatures. A user's consent covers its
- * devices, which are looked up by the number of their user.
+ * Enrols, removes and looks up users' devices. Callers have checked the signatures. A user's consent covers its
+ * devices, so it is looked up by the user's number.
  */
 import { arrayLiteral, byteaText, type Database, DatabaseError } from '@sealpost/pg'
 import { columnNames, device, execute, formerIdentity, member, senderMark, session } from '@sealpost/schema'
@@ -24,7 +24,7 @@ export interface DeviceBinding extends MemberBinding {
   readonly peerKey: PeerKey
 }
 
-/** `invite_refused`: the mesh or user does not exist, or the invite has expired or was used. */
+/** `invite_refused` means that the mesh or user does not exist, or that the invite has expired or was used. */
 export type DeviceOutcome =
   | { readonly status: 'enrolled'; readonly name: string }
   | {
@@ -45,8 +45,8 @@ export interface DeviceLimits {
 const UNIQUE_VIOLATION = '23505'
 
 /**
- * Uses the invite and enrols the device in one statement. The device's name is its user's name and its label. A
- * repeated call by the same device returns the same enrolment. Two concurrent calls may exceed a limit by one.
+ * Uses the invite and enrols the device in one statement. The device's name consists of its user's name and its label.
+ * A repeated call by the same device returns the same enrolment. Two concurrent calls may exceed a limit by one.
  */
 export async function enrolDevice(
   db: Database,
@@ -57,7 +57,7 @@ export async function enrolDevice(
   try {
     return await enrol(db, claim, candidate, limits)
   } catch (error) {
-    // A concurrent enrolment by this invite or name was first; the second attempt sees its rows.
+    // A concurrent enrolment with this invite or name was first; the second attempt sees its rows.
     if (error instanceof DatabaseError && error.sqlstate === UNIQUE_VIOLATION)
       return enrol(db, claim, candidate, limits)
     throw error
@@ -139,8 +139,8 @@ async function enrol(
 }
 
 /**
- * Revokes a device of a user, whose signature the caller has checked. The device's name becomes available again.
- * @returns null if the key never was a device of this user
+ * Revokes a user's device. The caller has checked the user's signature. The device's name becomes available again.
+ * @returns null if the key was never a device of this user
  */
 export async function removeDevice(
   db: Database,
@@ -167,7 +167,7 @@ export async function removeDevice(
   return row ? { peer: row.peer, peerKey: key } : null
 }
 
-/** Signed statements about a user: its devices, the removed ones, and its key rotations. */
+/** Signed statements about a user: its devices, its removed devices, and its key rotations. */
 export interface UserRecords {
   readonly statements: readonly Uint8Array[]
   readonly removals: readonly Uint8Array[]

@@ -1,4 +1,6 @@
-/** The broker's storage besides waiting mail: dead letters, state and history, the database's tables, and the audit. */
+/**
+ * Shows the broker's storage except waiting mail: dead letters, state and history, the database tables, and the audit.
+ */
 import type {
   Audit,
   DatabaseReport,
@@ -150,7 +152,7 @@ function Letters({ api, me, letters, changed }: LettersProps) {
 }
 
 type Change = 'redrive' | 'purge'
-/** The reason's code, as in the CLI and the API. */
+/** Shows the reason's code, as the CLI and the API do. */
 const WORDS: Readonly<Record<Change, string>> = { redrive: 'Redrive', purge: 'Purge' }
 
 interface ChangesProps {
@@ -200,7 +202,7 @@ function LetterCells({ letter }: { letter: DeadLetterReport }) {
   )
 }
 
-/** The storage of a mesh besides mail: sizes and ages, never content. */
+/** Shows a mesh's storage except mail: sizes and ages, never content. */
 const HEAD = ['Space', 'Owner', '# Values', '# Size', '# History', 'Kept since', '# Days', '# Snapshot age', 'ID']
 
 export function KeptView({ api, meshId }: { api: Api; meshId: string }) {
@@ -306,7 +308,7 @@ export function DatabaseView({ api }: { api: Api }) {
   )
 }
 
-/** The number of partitions of a partitioned table; history has one for each day. */
+/** Shows the number of partitions of a partitioned table. The history has one for each day. */
 function Partitions({ of: { partitions } }: { of: DatabaseReport['tables'][number] }) {
   if (partitions === 0) return null
   return <span class="quiet">{partitions === 1 ? '1 partition' : `${count(partitions)} partitions`}</span>
@@ -367,6 +369,6 @@ export function AuditView({ api }: { api: Api }) {
   )
 }
 
-/** Shortens keys and ids. */
+/** Shows shortened keys and ids. */
 const subjectOf = (subject: string | null): string =>
   subject === null ? '–' : /^[0-9a-f]{32,}$/.test(subject) ? short(subject) : subject
