@@ -1,4 +1,4 @@
-/** The compiled program, in a folder with a space in its name, with nothing of this repository beside it. */
+/** Tests the compiled program in a folder whose name contains a space, without this repository's files. */
 import { spawn, spawnSync } from 'node:child_process'
 import {
   copyFileSync,
@@ -31,10 +31,10 @@ beforeAll(async () => {
 })
 afterAll(() => rm(folder, { recursive: true, force: true }))
 
-/** Runs the program from another folder than that of its files. */
+/** Runs the program in a folder that does not contain its files. */
 const machineOf = (program: readonly string[] = [binary]) => Machine.make(['/usr/bin/env', '-C', '/', ...program])
 const cacheOf = (machine: Machine) => join(machine.folder, '.cache/sealpost')
-/** Only root may give a process its own mounts and network, and not in every container. */
+/** Whether a process can get its own mounts and network, which needs root and does not work in every container. */
 const canUnshare = (...command: string[]) => process.getuid?.() === 0 && spawnSync('unshare', command).status === 0
 const canMount = canUnshare('--mount', 'mount', '-t', 'tmpfs', 'none', '/mnt')
 const canIsolate = canUnshare('--net', 'ip', 'link')
@@ -183,7 +183,7 @@ describe('what does not start leaves nothing', () => {
     const damaged = join(folder, 'damaged')
     copyFileSync(binary, damaged)
     const bytes = readFileSync(damaged)
-    const archive = bytes.lastIndexOf(new Uint8Array([0x28, 0xb5, 0x2f, 0xfd])) // a frame of zstd
+    const archive = bytes.lastIndexOf(new Uint8Array([0x28, 0xb5, 0x2f, 0xfd])) // a zstd frame
     bytes.fill(0, archive + 1_000_000, archive + 1_000_100)
     writeFileSync(damaged, bytes)
     await using machine = await machineOf([damaged])

@@ -24,7 +24,7 @@ afterEach(async () => {
 
 interface Dev {
   readonly child: ChildProcess
-  /** The output on both streams. */
+  /** The output on stdout and stderr. */
   output(): string
   stop(): Promise<number | null>
 }
@@ -37,7 +37,7 @@ function program(file: string, env: Record<string, string> = {}): ChildProcess {
   })
 }
 
-/** Resolves once it has printed how to stop it. */
+/** Starts the program. Resolves once it has printed how to stop it. */
 async function startDev(): Promise<Dev> {
   const child = program(DEV, { PORT: '0' })
   let output = ''
@@ -80,7 +80,7 @@ async function databaseOf({ output }: Dev): Promise<Database> {
   return openDatabase(url, { connections: 1 })
 }
 
-/** The broker may commit settles shortly after the program's end. */
+/** Waits for the broker, which may commit settles shortly after the program has ended. */
 async function countLeft(db: Database): Promise<number> {
   const giveUpMs = performance.now() + 60_000
   for (;;) {

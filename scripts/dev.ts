@@ -1,7 +1,7 @@
 /**
- * A broker for development: a Postgres whose data stays in `.sealpost/` of the working folder, a broker on port 7450 or
- * the next free one, and a mesh `dev` with two peers whose key files are beside the data. Runs until Ctrl-C; the next
- * start continues from there.
+ * Starts a broker for development: a Postgres whose data stays in `.sealpost/` in the working folder, a broker on port
+ * 7450 or the next free port, and a mesh `dev` with two peers whose key files are beside the data. Runs until Ctrl-C;
+ * the next start uses the same data.
  *
  * bun scripts/dev.ts           PORT names another port, 0 any free one
  */
@@ -74,7 +74,7 @@ async function startBroker(databaseUrl: string): Promise<BrokerProgram> {
   return startOwnBroker({ databaseUrl, env, onLine: (line) => process.stdout.write(`${line}\n`) }, teardown)
 }
 
-/** The key files are authoritative: a peer that is missing in the database, for example a new one, is enrolled there. */
+/** The key files are authoritative: a peer that is missing from the database, such as a new one, is enrolled. */
 async function enrolPeers(databaseUrl: string, url: string, brokerKey: PeerKey): Promise<PeerKeyFile[]> {
   const existing = PEERS.map(fileOf).find(existsSync)
   const meshId = existing ? ((await readPeer(existing)).enrolment?.meshId ?? newMeshId()) : newMeshId()
@@ -93,7 +93,10 @@ async function enrolPeers(databaseUrl: string, url: string, brokerKey: PeerKey):
   return peers
 }
 
-/** Runs if the broker's port has changed. The keys are never missing: the new file is complete before it replaces the old one. */
+/**
+ * Updates the key files if the broker's port has changed. The keys are never missing, because the new file is complete
+ * before it replaces the old one.
+ */
 async function replaceKeyFile(path: string, contents: PeerKeyFile): Promise<void> {
   const fresh = `${path}.new`
   await rm(fresh, { force: true }) // left by an interrupted start

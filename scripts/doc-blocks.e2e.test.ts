@@ -35,7 +35,7 @@ async function walk(blocks: readonly Block[]): Promise<void> {
 const others = pages.filter(({ path, blocks }) => path !== START && blocks.some(isRun))
 const programs = pages.filter(({ blocks }) => blocks.some(({ kind }) => kind === 'program'))
 
-// The first page starts the broker that all others use.
+// The first page starts the broker that all other pages use.
 test('the five-minute start', async () => {
   await walk(pages.find(({ path }) => path === START)!.blocks)
   await world.keyFiles()

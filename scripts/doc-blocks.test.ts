@@ -54,7 +54,7 @@ const examples = pages.flatMap(({ path, text }) =>
     .filter(({ kind }) => kind === 'no-run')
     .flatMap((block) => commandsOf(block.text).map((words) => ({ place: `${path}:${block.line}`, words }))),
 )
-/** Commands in prose, which may omit arguments. */
+/** Finds commands in prose, which may omit arguments. */
 const mentions = pages.flatMap(({ path, text }) =>
   [...text.replace(/^```[\s\S]*?^```/gm, '').matchAll(/`(sealpost [^`]+)`/g)].map(([, command]) => ({
     place: path,
@@ -64,11 +64,11 @@ const mentions = pages.flatMap(({ path, text }) =>
 const NO_FAULT = ['commander.helpDisplayed', 'commander.help', 'commander.version']
 const INCOMPLETE = ['commander.missingArgument', 'commander.missingMandatoryOptionValue']
 
-/** Replaces placeholders by a mesh id. */
+/** Replaces placeholders with a mesh id. */
 const withIds = (words: readonly string[]) =>
   words.map((word) => (/^(?:MESH|[0-9a-f]+…)$/.test(word) ? '0f'.repeat(16) : word))
 
-/** Returns the error of the command line, if any. */
+/** Returns the command line's error, if any. */
 async function faultOf(words: readonly string[], allowed: readonly string[]): Promise<string | undefined> {
   const silent = { write: () => true } as unknown as NodeJS.WriteStream
   const program = await sealpostFor(words, () => async () => undefined, { out: silent, err: silent })
@@ -103,7 +103,7 @@ test('each setting that a page names exists', () => {
     .flatMap(({ path, text }) =>
       [...text.matchAll(/`([A-Z][A-Z0-9]*_[A-Z0-9_]+)[=`]/g)].map(([, name]) => ({ path, name: name! })),
     )
-  // Settings of the platform and of OpenTelemetry, and variables of `listen --exec`, are in none of the tables.
+  // Settings of the platform and of OpenTelemetry, and variables of `listen --exec`, are not in any of the tables.
   const isOurs = ({ name }: { name: string }) => !/^(?:OTEL|SEALPOST|BUN|MIMALLOC)_/.test(name)
   expect(named.filter(isOurs).filter(({ name }) => !known.includes(name))).toEqual([])
   expect(named.length).toBeGreaterThan(80)

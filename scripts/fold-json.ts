@@ -5,7 +5,7 @@ import { foldedJson } from '@sealpost/harness/report/text'
 
 const ROOT = join(import.meta.dirname, '..')
 
-/** The depth to which files are expanded, by glob. */
+/** The depth to which files are expanded, for each glob. */
 const FOLDED: Readonly<Record<string, number>> = {
   'docs/benchmarks/results.json': 3, // one line per result of a run
   'docs/grafana/board.json': 3, // one line per property of a panel
@@ -13,7 +13,7 @@ const FOLDED: Readonly<Record<string, number>> = {
 }
 
 interface FoldedFile {
-  /** The path from the root of the repository. */
+  /** The path relative to the repository root. */
   readonly path: string
   readonly text: string
   readonly folded: string

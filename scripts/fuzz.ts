@@ -1,8 +1,8 @@
 /**
- * Runs the fuzzers: `bun scripts/fuzz.ts --inputs 10000000 --seed 7`. It passes that number of hostile inputs to the
- * frame decoders. For each hundred of them it passes one to each other parser: invites, group statements, key bindings,
- * envelopes, notes, key files, addresses, and an SDK peer with a malicious broker. It prints the first input that
- * breaks a rule with its seed, and exits with 1.
+ * Runs the fuzzers: `bun scripts/fuzz.ts --inputs 10000000 --seed 7`. Passes this number of hostile inputs to the frame
+ * decoders, and one input per hundred to each other parser: invites, group statements, key bindings, envelopes, notes,
+ * key files, addresses, and an SDK peer with a malicious broker. Prints the first input that breaks a rule, with its
+ * seed, and exits with 1.
  */
 import { ready } from '@sealpost/identity'
 import { fuzzIdentity } from '@sealpost/identity/testing'

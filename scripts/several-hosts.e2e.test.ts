@@ -1,4 +1,4 @@
-/** A URL with several hosts, against a primary and its streaming standby. */
+/** Tests a URL with several hosts, against a primary and its streaming standby. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'

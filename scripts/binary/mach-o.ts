@@ -1,6 +1,6 @@
-/** Programs and libraries of macOS that contain several processors' versions ("universal binaries"). */
+/** Reads macOS programs and libraries that contain versions for several processors ("universal binaries"). */
 
-/** Big-endian, as every number of this header. */
+/** The magic number. All numbers of this header are big-endian. */
 const MAGIC = 0xcafebabe
 const PROCESSORS = { x64: 0x01000007, arm64: 0x0100000c } as const
 const HEADER_BYTES = 8
@@ -8,7 +8,7 @@ const ENTRY_BYTES = 20
 /** Java's class files begin with the same magic number, followed by their version, which is 45 or more. */
 const VERSIONS_MAX = 40
 
-/** Returns the version of one processor. Returns the contents of any other file unchanged. */
+/** Returns the version for one processor. Returns the contents of any other file unchanged. */
 export function thinned(contents: Uint8Array, processor: keyof typeof PROCESSORS): Uint8Array {
   const view = new DataView(contents.buffer, contents.byteOffset, contents.byteLength)
   if (contents.length < HEADER_BYTES || view.getUint32(0) !== MAGIC) return contents

@@ -14,7 +14,7 @@ export function familiesOf(scrape: string): Family[] {
     .toSorted((a, b) => (a.name < b.name ? -1 : 1))
 }
 
-/** Returns the names of a family's series in Prometheus. */
+/** Returns the Prometheus series names of a metric family. */
 export function seriesOf({ name, type }: Family): string[] {
   return type === 'histogram' ? ['bucket', 'sum', 'count'].map((part) => `${name}_${part}`) : [name]
 }

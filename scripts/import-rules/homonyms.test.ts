@@ -1,4 +1,4 @@
-/** No two product files export a class, an interface or a type with the same name. */
+/** Checks that no two product files export a class, an interface or a type with the same name. */
 import { describe, expect, test } from 'vitest'
 import type { SourceFile } from './check.ts'
 import { codeOnly, lineAt } from './scan.ts'
@@ -47,7 +47,7 @@ describe('a homonym', () => {
 
 interface Homonym {
   readonly name: string
-  /** Returns the places of its declarations. */
+  /** Returns the locations of each name's declarations. */
   readonly places: readonly string[]
 }
 

@@ -1,4 +1,6 @@
-/** Writes the API reference of the SDK for the documentation site: every declaration with its comment, entry by entry. */
+/**
+ * Writes the API reference of the SDK for the documentation site: every declaration with its comment, for each entry.
+ */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

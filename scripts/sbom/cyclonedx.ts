@@ -74,7 +74,7 @@ function hashOf(integrity: string): { alg: string; content: string } {
   return { alg: algorithm.toUpperCase().replace('SHA', 'SHA-'), content: Buffer.from(base64, 'base64').toString('hex') }
 }
 
-/** Returns the keys of the packages that workspaces reach by other than development dependencies. */
+/** Returns the keys of the packages that workspaces need without their development dependencies. */
 function neededBy({ workspaces, packages }: Lock): Set<string> {
   const needed = new Set<string>()
   const walk = (from: string, of: Dependencies) => {
@@ -89,7 +89,7 @@ function neededBy({ workspaces, packages }: Lock): Set<string> {
   return needed
 }
 
-/** Resolves a package like the module loader: the nearest one above. */
+/** Resolves a package as the module loader does: to the nearest one above. */
 function keyOf(packages: Lock['packages'], from: string, name: string): string | undefined {
   const above = from.match(/(?:@[^/]+\/)?[^/@][^/]*/g) ?? []
   for (let depth = above.length; depth >= 0; depth--) {

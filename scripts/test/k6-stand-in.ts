@@ -1,5 +1,5 @@
 /**
- * For tests: preloaded before a k6 script to provide k6's modules in Bun. At the end it prints the script's checks and
+ * For tests: preloaded before a k6 script to provide k6's modules in Bun. At the end, prints the script's checks and
  * measurements. k6's `http` is synchronous, so this one runs a separate program for each request.
  */
 import { spawnSync } from 'node:child_process'
@@ -85,7 +85,7 @@ plugin({
 
 Object.assign(globalThis, { __ENV: process.env, open: (file: string) => readFileSync(file, 'utf8'), runScript })
 
-/** Each peer of the file is a worker that runs one iteration. */
+/** Each peer in the file is a worker that runs one iteration. */
 function runScript(script: Record<string, unknown>): void {
   const { peers } = JSON.parse(readFileSync(process.env.PEERS!, 'utf8')) as { readonly peers: readonly unknown[] }
   for (const name of ['send', 'fetchMail', 'default']) {

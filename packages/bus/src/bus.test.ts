@@ -1,4 +1,4 @@
-/** A bus while its transport is down: an in-process transport with a switch. */
+/** Tests a bus while its transport is down, with an in-process transport that has a switch. */
 import type { Hint } from '@sealpost/protocol/hints'
 import { type MeshId, OperatingError, type PeerNo, type ShardId } from '@sealpost/std'
 import { expect, test } from 'vitest'
@@ -11,7 +11,7 @@ const wake = (peer: number): Hint => ({ type: 'wake', meshId: MESH, peer: peer a
 
 class SwitchedTransport {
   isUp = true
-  /** Sends while it was down. */
+  /** The number of sends while the transport was down. */
   refused = 0
   readonly hub = new MemoryHub()
   #events: BusTransportEvents | undefined

@@ -1,4 +1,4 @@
-/** Runs against the real server, from Debian's package `nats-server`. */
+/** Tests the bus against the real server, from Debian's package `nats-server`. */
 import { connect } from '@nats-io/transport-node'
 import { expect, test } from 'vitest'
 import { BatchingBus } from './bus.ts'

@@ -1,8 +1,8 @@
 /**
- * A bus over `LISTEN` and `NOTIFY` on a separate connection: inside the queue's transactions, `NOTIFY` would serialize
- * their commits, because the server sends notifications in commit order.
+ * Runs a bus over `LISTEN` and `NOTIFY` on a separate connection. Inside the queue's transactions, `NOTIFY` would
+ * serialize their commits, because the server sends notifications in commit order.
  *
- * Meshes share 256 channels by the first two digits of their ids: for each notification the server scans all channels
+ * Meshes share 256 channels by the first two digits of their ids. For each notification the server scans all channels
  * of a session, so one channel per mesh would be slow with thousands of meshes.
  */
 import { NOTIFICATION_LENGTH_MAX, openListener } from '@sealpost/pg'
@@ -10,7 +10,7 @@ import type { MeshId } from '@sealpost/std'
 import type { OpenBusTransport } from './bus.ts'
 import { type BusConnection, type BusConnectionEvents, ReconnectingTransport } from './reconnecting-transport.ts'
 
-/** Base64 makes four characters of three bytes. */
+/** Base64 encodes three bytes as four characters. */
 const PACKET_BYTES_MAX = Math.floor(NOTIFICATION_LENGTH_MAX / 4) * 3
 
 export const postgresTopicOf = (meshId: MeshId | null): string => `sealpost_${meshId?.slice(0, 2) ?? 'all'}`
@@ -45,8 +45,8 @@ async function openBusConnection(
 }
 
 /**
- * Uses the platform's codec: 1.8 µs for 600 bytes both ways, where the strict one of `std` takes 100. The bus checks
- * packets anyway.
+ * Uses the platform's codec, which encodes and decodes 600 bytes in 1.8 µs; the strict codec of `std` takes 100 µs. The
+ * bus checks packets anyway.
  */
 const bytesOf = (payload: string): Uint8Array => Buffer.from(payload, 'base64url')
 const textOf = (bytes: Uint8Array): string =>

@@ -16,11 +16,11 @@ await build({
   root: join(import.meta.dirname, 'page'),
   base: publicPath,
   logLevel: 'error',
-  // No inlined assets: the page's policy forbids them.
+  // Assets are not inlined, because the page's policy forbids it.
   build: { outDir: fresh, emptyOutDir: true, assetsInlineLimit: 0, modulePreload: false, target: 'es2023' },
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
 })
-await rename(fresh, folder).catch(() => rm(fresh, { recursive: true })) // another process was faster
+await rename(fresh, folder).catch(() => rm(fresh, { recursive: true })) // kept: another process was faster
 for (const name of await readdir(dirname(folder)))
   if (/^[0-9a-f]{16}$/.test(name) && join(dirname(folder), name) !== folder)
     await rm(join(dirname(folder), name), { recursive: true, force: true })

@@ -22,7 +22,7 @@ export async function openDemo(): Promise<Demo> {
 }
 
 const EMBEDDED = join(import.meta.dirname, 'demo')
-/** The folder as `NAMING` writes it. */
+/** Returns whether the name contains a hash, as `NAMING` defines. */
 const hasHash = (name: string): boolean => /-[0-9a-z]{8}\.\w+$/.test(name)
 
 const SOURCES = [PAGE_NAME, 'offline.ts'].map((name) => join(import.meta.dirname, 'page', name))

@@ -130,7 +130,7 @@ async function placePassword(top: string, owner?: string): Promise<void> {
   const folders = owner ? [owner] : (await readdir(top)).filter((name) => name.startsWith('cluster.new-'))
   for (const folder of folders) {
     const isPublished = (await readdir(join(top, folder)).catch(() => ['cluster'])).join() === 'password'
-    if (isPublished) await rename(join(top, folder, 'password'), join(top, 'password')).catch(() => undefined) // already done
+    if (isPublished) await rename(join(top, folder, 'password'), join(top, 'password')).catch(() => undefined)
   }
 }
 

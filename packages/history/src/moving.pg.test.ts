@@ -1,4 +1,7 @@
-/** Rows created while a mover freezes the mesh move along or are refused. No acknowledged row is left behind. */
+/**
+ * Tests that rows created while a mover freezes the mesh are moved or refused, so that no acknowledged row is left
+ * behind.
+ */
 import { moveMesh } from '@sealpost/mesh-move'
 import { type Database, openDatabase } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
@@ -87,7 +90,7 @@ describe.each<Table>(['space', 'attachment', 'attachment_chunk'])('a new row of 
   test('that begins during the freeze is refused', async () => {
     let copied: Promise<unknown> | undefined
     let asked: Promise<unknown> | undefined
-    // The freeze has changed the mesh, and waits for a session.
+    // The freeze has changed the mesh, and is waiting for a session.
     const held = (db: Database) => db.run((sql) => sql`select from session where mesh_id = ${MESH}::uuid for update`)
     await around(held, async () => {
       copied = copy()

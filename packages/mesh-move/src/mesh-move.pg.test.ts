@@ -120,7 +120,7 @@ async function everythingOf(db: Database, meshId: MeshId): Promise<Record<string
   return all
 }
 
-/** Contains at least one row of each table; a new table must be filled here. */
+/** Inserts at least one row into each table; a new table must be added here. */
 async function fill(db: Database, meshId: MeshId): Promise<void> {
   await createMesh(db, { meshId, name: 'home' })
   const [ann, ben] = await addMembers(

@@ -1,6 +1,9 @@
-/** Texts for pages and terminals. This file imports no schemas, because the console's policy forbids the code that zod generates. */
+/**
+ * Formats texts for pages and terminals. This file imports no schemas, because the console's policy forbids the code
+ * that zod generates.
+ */
 
-/** Why a dead letter was not redriven. */
+/** The reasons why a dead letter was not redriven. */
 export const redriveRefusals = {
   unknown: 'no dead letter has this ID',
   not_kept: 'it expired, so its envelope was not kept',
@@ -18,7 +21,7 @@ const UNITS = [
   [1000, 's'],
 ] as const
 
-/** Returns a duration in the largest unit that it fills, such as `3 h`. */
+/** Returns a duration in the largest unit that fits, such as `3 h`. */
 export function wholeUnits(ms: number): string {
   const [unitMs, name] = UNITS.find(([unitMs]) => ms >= unitMs) ?? [1000, 's']
   return `${Math.floor(ms / unitMs)} ${name}`

@@ -1,4 +1,4 @@
-/** Runs against the real PgBouncer, from Debian's package `pgbouncer`. */
+/** Tests the pool against the real PgBouncer, from Debian's package `pgbouncer`. */
 import { createServer, connect as dial } from 'node:net'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { openConnection } from './connection.ts'

@@ -1,4 +1,4 @@
-/** Helpers that tables and statements share: column types, and running a statement written with drizzle's tables. */
+/** Defines column types, and runs statements that are written with drizzle's tables. */
 
 import type { Database } from '@sealpost/pg'
 import { type SQL, sql } from 'drizzle-orm'

@@ -1,4 +1,4 @@
-/** Prepares a database for a broker on a separate server, because roles belong to the whole server. */
+/** Tests the preparation of a database for a broker, on a separate server because roles belong to the whole server. */
 import { type EmbeddedPostgres, startEmbedded } from '@sealpost/embedded-pg'
 import { openDatabase } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'

@@ -1,5 +1,5 @@
 /**
- * Virtual time: the clock advances to the next event, and events of the same time happen in the order in which they
+ * Simulates time: the clock advances to the next event, and events with the same time happen in the order in which they
  * were scheduled. All effects of settled promises happen before the next event.
  */
 import { drainMicrotasks } from 'bun:jsc'

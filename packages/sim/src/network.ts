@@ -1,4 +1,4 @@
-/** The network: connections between peers and shards, and hints between shards. */
+/** Simulates the network: connections between peers and shards, and hints between shards. */
 import type { ClientFrame, ServerFrame } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
 import { type Millis, type Random, seededRandom } from '@sealpost/std'
@@ -89,7 +89,7 @@ export class SimulatedLink {
     this.clock.after(this.delay(), () => this.closeClient(ABNORMAL))
   }
 
-  /** Cuts the wire; each end notices by itself, the server perhaps only by its heartbeat. */
+  /** Cuts the connection. Each end notices by itself, the server perhaps only by its heartbeat. */
   cut(noticed: { clientAfterMs: Millis; serverAfterMs: Millis }): void {
     if (this.isCut) return
     this.isCut = true
@@ -140,8 +140,8 @@ interface HintPathPorts {
 }
 
 /**
- * Hints between shards: lost, duplicated and late. Wakes draw from the random source of the world. All other hints were
- * added later and draw from a separate source, so that the worlds of older seeds do not change.
+ * Hints between shards, which may be lost, duplicated or late. Wakes use the world's random source. All other hints
+ * were added later and use a separate source, so that the worlds of older seeds do not change.
  */
 export class HintPath {
   private readonly ports: HintPathPorts

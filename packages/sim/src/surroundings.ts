@@ -1,5 +1,6 @@
 /**
- * The data types that the parts of a world share. They have no behaviour, so that the parts need not import each other.
+ * Defines the data types that the parts of a world share. The types have no behaviour, so that the parts need not
+ * import each other.
  */
 import type { EngineLimits, GroupEntry } from '@sealpost/core'
 import type { Driver } from '@sealpost/driver'
@@ -40,12 +41,12 @@ export interface Surroundings {
   readonly shards: readonly (Door | null)[]
   readonly members: readonly PeerKey[]
   groupIn(meshId: MeshId): GroupEntry
-  /** Draws for one of the plan's probabilities; false after the fault period. */
+  /** Draws with one of the plan's probabilities. Returns false after the fault period. */
   chance(fault: keyof Chances): boolean
   /** Whether the recipient may have blocked the sender. */
   isDoubtful(way: { meshId: MeshId; from: PeerKey; to: PeerKey }): boolean
   hint(from: object, hint: Hint): void
-  /** Reports an error without a caller, which ends the world. */
+  /** Reports an error that has no caller, which ends the world. */
   fail(error: unknown): void
 }
 
@@ -59,7 +60,7 @@ export interface ShardRun {
   readonly heard: HeardConsents
   readonly watch: DriverWatch
   readonly driver: Driver
-  /** Runs later, unless the process has ended. */
+  /** Runs the function later, unless the process has ended by then. */
   after(delayMs: Millis, run: () => void): void
 }
 

@@ -1,6 +1,7 @@
 /**
- * The statements of brokers and operators outside of the queue: members, groups, meshes, dead letters, attachments, shards.
- * Every function that takes a `Database` throws `DatabaseError`; comments name only codes with a meaning of their own.
+ * Exports the brokers' and operators' statements outside the queue: members, groups, meshes, dead letters, attachments,
+ * shards. Every function that takes a `Database` throws `DatabaseError`; comments name only codes with a meaning of
+ * their own.
  */
 export * from './cluster/database-stats.ts'
 export * from './cluster/origin.ts'

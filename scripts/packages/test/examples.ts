@@ -1,13 +1,13 @@
-/** The examples in the docstrings of the published declarations. */
+/** Reads the examples in the docstrings of the published declarations. */
 
 export interface Documented {
-  /** `connect`, `Peer.send`. */
+  /** The name, such as `connect` or `Peer.send`. */
   readonly name: string
-  /** Null: its docstring has none. */
+  /** The example; null if the docstring has none. */
   readonly example: string | null
 }
 
-/** Called by the SDK, not by an application. */
+/** Whether the SDK calls the function, not an application. */
 const PORTS = ['MemoryStore.', 'FileUploadLog.', 'State.checkNote', 'State.sealRecord', 'State.recorded']
 const CLASS = /^(?:export )?declare (?:abstract )?class (\w+)/
 const FUNCTION = /^export declare (?:function|const) (\w+)/
@@ -50,7 +50,10 @@ declare const files: Attachments, attachment: Attachment, sent: Attachment, vote
 declare const keyFile: PeerKeyFile, contents: KeyFile
 `
 
-/** Returns a module with all of them, for the compiler. `entries`: the text of each entry's declarations, by its specifier. */
+/**
+ * Returns a module with all examples, for the compiler. `entries` contains the text of each entry's declarations, by
+ * specifier.
+ */
 export function programOf(documented: readonly Documented[], entries: ReadonlyMap<string, string>): string {
   const seen = new Set<string>()
   const imports = [...entries].map(([specifier, text]) => {

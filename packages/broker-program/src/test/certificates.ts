@@ -1,4 +1,4 @@
-/** For tests: an authority and the certificates that it signs, created by `openssl`. */
+/** For tests: creates an authority and its certificates with `openssl`. */
 import { rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
@@ -12,7 +12,7 @@ const KEY = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-node
 const NAMES = 'subjectAltName=DNS:localhost,IP:127.0.0.1'
 
 export class TestAuthority {
-  /** For `NODE_EXTRA_CA_CERTS` of clients. */
+  /** The authority's certificate, for clients' `NODE_EXTRA_CA_CERTS`. */
   readonly file: string
   readonly #folder: string
   #made = 0
@@ -29,7 +29,10 @@ export class TestAuthority {
     return authority
   }
 
-  /** For `localhost` and 127.0.0.1 by default. `days` counts from now; -1 makes an expired certificate. */
+  /**
+   * Creates a certificate, by default for `localhost` and 127.0.0.1. `days` counts from now; -1 creates an expired
+   * certificate.
+   */
   async certify({ names = NAMES, days = 2 }: { names?: string; days?: number } = {}): Promise<CertificateFiles> {
     const path = (name: string) => join(this.#folder, `${this.#made}-${name}`)
     this.#made += 1
@@ -44,7 +47,7 @@ export class TestAuthority {
 
 export const tlsSettingsOf = ({ cert, key }: CertificateFiles) => ({ TLS_CERT: cert, TLS_KEY: key })
 
-/** Replaces a file atomically by another one's contents. */
+/** Atomically replaces a file with the contents of another file. */
 export async function replaceFile(path: string, by: string): Promise<void> {
   await writeFile(`${path}.new`, await Bun.file(by).text())
   await rename(`${path}.new`, path)

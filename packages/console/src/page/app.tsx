@@ -1,4 +1,4 @@
-/** The console's page: signs in with a token, and shows the view that the address names. */
+/** Renders the console's page: signs in with a token, and shows the view that the address names. */
 import type { Me } from '@sealpost/operator'
 import { render } from 'preact'
 import { useEffect, useMemo, useState } from 'preact/hooks'
@@ -20,7 +20,7 @@ function App() {
     setToken(fresh)
   }
   useEffect(() => {
-    // A link with a token may be pasted over a page that is open.
+    // A link with a token may be pasted into the address bar of an open page.
     const pasted = () => {
       const fresh = takeToken()
       if (fresh) enter(fresh)
@@ -176,7 +176,7 @@ function Frame({ page, me, leave, views, children }: FrameProps) {
   )
 }
 
-/** Not a link, because the fragment is the route. */
+/** A button, not a link, because the fragment is the route. */
 function toContent(): void {
   document.querySelector<HTMLElement>('#content')?.focus()
 }
@@ -193,8 +193,8 @@ function useRoute(): string[] {
 }
 
 /**
- * The token of this tab comes in the fragment, which no server sees. It leaves the address bar at once, and is forgotten with
- * the tab.
+ * Returns this tab's token. The token arrives in the fragment, which no server sees. The page removes the token from
+ * the address bar at once, and forgets it when the tab closes.
  */
 const NAME = 'sealpost admin token'
 const IN_FRAGMENT = /^#(spa_[0-9a-f]{16}_[A-Za-z0-9_-]{43})$/

@@ -1,4 +1,4 @@
-/** The chat: on a wide screen the list beside the conversation, on a narrow one either of them. */
+/** Shows the chat: on a wide screen the list beside the conversation, on a narrow screen only one of them. */
 
 import { fingerprint } from '@sealpost/identity'
 import { useEffect, useRef } from 'preact/hooks'
@@ -44,7 +44,7 @@ export function ChatView({ chat, mailbox }: ChatParts) {
   )
 }
 
-/** Back leads from a conversation to the list, as phones do, and returns the focus. */
+/** The Back button leads from a conversation to the list, as on phones, and returns the focus. */
 function useBackButton({ open }: Chat, mailbox: Mailbox): void {
   const former = useRef(open)
   useEffect(() => {

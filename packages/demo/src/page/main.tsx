@@ -106,7 +106,7 @@ interface OneFieldOptions {
   send: (text: string) => void
 }
 
-/** A form with one field. An error appears below it and is read out. */
+/** Shows a form with one field. An error appears below the field and is read out. */
 function OneField({ label, hint, action, problem, isBusy = false, autocomplete, maxLength, send }: OneFieldOptions) {
   const submit = (event: SubmitEvent) => {
     event.preventDefault()

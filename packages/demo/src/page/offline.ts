@@ -1,6 +1,6 @@
 /**
- * A service worker that caches the page and its assets. The page itself is requested from the broker first, so a new
- * version shows at once; assets have their hash in their name and never change.
+ * Runs a service worker that caches the page and its assets. The page itself is requested from the broker first, so a
+ * new version shows at once; assets have their hash in their name and never change.
  */
 
 interface WorkerEvent {
@@ -44,7 +44,7 @@ async function partOfPage(request: Request): Promise<Response> {
   return (await caches.match(request)) ?? fetch(request)
 }
 
-/** Assets first: a page is cached only if it is complete. */
+/** Caches the assets first, so that a page is cached only if it is complete. */
 async function keep(page: Response): Promise<void> {
   const cache = await caches.open(KEPT)
   const parts = partsOf(await page.clone().text())

@@ -1,4 +1,4 @@
-/** For tests: a Postgres server with TLS, and certificates of a new authority, created by `openssl`. */
+/** For tests: starts a Postgres server with TLS, and creates certificates from a new authority with `openssl`. */
 import { execFileSync } from 'node:child_process'
 import { chmod, chown, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -10,8 +10,8 @@ import { chooseAccount } from '../programs.ts'
 const PASSWORD = 'pa55word'
 
 /**
- * Users of the server with their rules in `pg_hba.conf`: `crypted` must use TLS, `open` must not, `carded` needs a client certificate with
- * its name, `free` may do either.
+ * The server's users with their rules in `pg_hba.conf`: `crypted` must use TLS, `open` must not use it, `carded` needs
+ * a client certificate with its name, and `free` may use TLS or not.
  */
 export type TlsUser = 'crypted' | 'open' | 'carded' | 'free'
 
@@ -24,7 +24,7 @@ export class TlsServer {
     this.#folder = folder
   }
 
-  /** Its certificate is for `localhost`, not for an IP address. */
+  /** The server's certificate is for `localhost`, not for an IP address. */
   static async start(): Promise<TlsServer> {
     const folder = await mkdtemp(join(tmpdir(), 'sealpost-tls-'))
     await chmod(folder, 0o755)
@@ -48,7 +48,7 @@ export class TlsServer {
     return new TlsServer(postgres, folder)
   }
 
-  /** `ca.crt`, `other.crt`; `carded`, `other-user` and `stranger` with `.crt` and `.key`. */
+  /** Creates `ca.crt` and `other.crt`, and `.crt` and `.key` files for `carded`, `other-user` and `stranger`. */
   file(name: string): string {
     return join(this.#folder, name)
   }

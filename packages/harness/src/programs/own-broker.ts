@@ -1,4 +1,4 @@
-/** A broker that a command starts for itself, on loopback and a free port unless `env` sets another. */
+/** Starts a broker for a command, on loopback and a free port unless `env` sets other ones. */
 import { join } from 'node:path'
 import { type BrokerProgram, startBroker } from '@sealpost/broker-program'
 import { generateSigningKeys, ready } from '@sealpost/identity'
@@ -14,7 +14,7 @@ export interface OwnBrokerOptions {
   readonly onLine?: (line: string) => void
 }
 
-/** Ends with the teardown. @throws OperatingError with the codes of `startBroker` */
+/** The broker ends with the teardown. @throws OperatingError with the codes of `startBroker` */
 export async function startOwnBroker(
   { databaseUrl, env = {}, ...options }: OwnBrokerOptions,
   teardown: Teardown,

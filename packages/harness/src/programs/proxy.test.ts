@@ -1,4 +1,4 @@
-/** The behaviour of the network that fault tests rely on. */
+/** Tests the network behaviour on which fault tests rely. */
 import { once } from 'node:events'
 import { createServer, type Socket, connect as tcpConnect } from 'node:net'
 import { expect, test } from 'vitest'

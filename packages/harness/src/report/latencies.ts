@@ -17,7 +17,7 @@ export type Bin = readonly [upToMs: number, count: number]
 const MICROSECONDS_MAX = 3_600_000_000
 const SPECTRUM = [50, 60, 70, 75, 80, 85, 90, 92.5, 95, 96, 97, 98, 98.5, 99, 99.25, 99.5, 99.7, 99.8, 99.9]
 
-/** The width of the bins: six per power of ten. */
+/** The bounds of the bins, six per power of ten. */
 const STEPS = [1, 1.5, 2, 3, 5, 7]
 const boundOf = (bin: number): number => STEPS[bin % 6]! * 10 ** (Math.floor(bin / 6) - 2)
 

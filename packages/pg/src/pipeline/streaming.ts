@@ -53,7 +53,7 @@ export class StreamingConnection {
       await this.run('commit')
       return result
     } catch (error) {
-      await this.run('rollback').catch(() => undefined) // the first error counts; a lost connection rolls back by itself
+      await this.run('rollback').catch(() => undefined) // report the first error; a lost connection rolls back
       throw error
     }
   }

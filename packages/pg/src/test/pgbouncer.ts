@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 
 const PROGRAM = ['/usr/sbin/pgbouncer', '/usr/bin/pgbouncer'].find((path) => existsSync(path)) ?? null
-/** Whether PgBouncer is installed. Tests that need it are skipped otherwise, but never in CI. */
+/** Whether tests that need PgBouncer are skipped. They are never skipped in CI, where PgBouncer is installed. */
 export const isPgBouncerMissing = PROGRAM === null && process.env.CI !== 'true'
 /** PgBouncer refuses to run as root. */
 const ACCOUNT =

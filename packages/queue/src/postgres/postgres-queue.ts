@@ -1,4 +1,4 @@
-/** The queue on Postgres: each method binds a statement of `sql/` and reads its rows. */
+/** Implements the queue on Postgres: each method binds a statement of `sql/` and reads its rows. */
 import { arrayLiteral, type BoundStatement, byteaText, type Database, type Pipeline, runPrepared } from '@sealpost/pg'
 import type {
   Claimed,
@@ -139,7 +139,7 @@ export class PostgresQueue implements Queue {
     const released = rows.flatMap(({ mesh_id, peer }) => (mesh_id === null ? [] : [{ meshId: mesh_id, peer: peer! }]))
     const recipients = [...new Map(released.map((of) => [of.meshId + of.peer, of])).values()]
     const nextSeconds = rows.find(({ mesh_id }) => mesh_id === null)?.next_seconds ?? null
-    // Beyond the limit there may be more.
+    // There may be more rows beyond the limit.
     if (released.length >= max) return { recipients, nextInMs: 0 }
     return { recipients, nextInMs: nextSeconds && Math.ceil(nextSeconds * 1000) }
   }
@@ -214,7 +214,10 @@ export class PostgresQueue implements Queue {
   }
 }
 
-/** One connection each for writing, claiming and collecting, so that none waits for another, and a pool for the rest. */
+/**
+ * One connection each for writing, claiming and collecting, so that none waits for another, and a pool for all other
+ * statements.
+ */
 export interface QueueDatabases {
   readonly writing: Pipeline
   readonly claiming: Pipeline
@@ -243,7 +246,7 @@ interface PoolRow {
   peer_no: PeerNo
   peer_key: Uint8Array
   epoch: number
-  /** Alternating peer numbers and keys, separated by spaces. */
+  /** Parses alternating peer numbers and keys, separated by spaces. */
   members: string | null
 }
 

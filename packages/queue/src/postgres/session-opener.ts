@@ -1,7 +1,7 @@
 /**
- * The statements for a connecting peer: its membership, its session and its lost deliveries. Many peers reconnect
- * together when a broker or a network returns, so concurrent requests share a statement. With a statement for each, 2,000
- * peers on a busy machine timed out.
+ * Runs the statements for a connecting peer: its membership, its session and its lost deliveries. Many peers reconnect
+ * together when a broker or a network returns, so concurrent requests share a statement. With one statement for each
+ * peer, 2,000 peers on a busy machine timed out.
  */
 import { arrayLiteral, byteaText, type Database, runPrepared } from '@sealpost/pg'
 import {
@@ -29,7 +29,7 @@ import { CHECK_SESSIONS, FIND_LOST, FIND_MEMBERS, OPEN, OPEN_MANY } from '../sql
 import { arrayOf } from './binary.ts'
 import type { DatabaseClock, DeliveryIds, SenderMarks } from './shard-memory.ts'
 
-/** Keeps a statement, and its locks, short. */
+/** The limit of items in a statement, which keeps the statement and its locks short. */
 const ASKED_MAX = 256
 
 interface Memory {
@@ -87,7 +87,7 @@ export class SessionOpener {
       }))
   }
 
-  /** If another statement holds the row, waits for it alone: no other opening waits. */
+  /** If another statement has locked the row, waits for it in a separate statement, so that no other opening waits. */
   async open(session: SessionRef): Promise<number | null> {
     return (await this.openings.add(session)) ?? (await this.openAlone(session))
   }
@@ -214,11 +214,11 @@ interface MemberRow {
   box_epoch: number
   binding_not_after_ms: number
   binding_signature: Uint8Array
-  /** Two incarnations, separated by a space; null if the mesh never moved. */
+  /** Parses two incarnations, separated by a space; null if the mesh never moved. */
   lineage: string | null
   consent_policy: ConsentPolicy
   consent_version: number
-  /** Peer numbers, separated by commas. */
+  /** Parses peer numbers, separated by commas. */
   consent_named: string
 }
 

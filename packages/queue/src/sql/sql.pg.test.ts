@@ -1,4 +1,4 @@
-/** The plans of the hot statements, as the broker's connections make them, on empty tables and on grown ones. */
+/** Tests the plans of the hot statements on the broker's connections, on empty and on grown tables. */
 import { type Database, openDatabase } from '@sealpost/pg'
 import type { ScratchDatabase } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
@@ -66,7 +66,7 @@ const statements = {
   CHECK_SESSIONS,
 }
 
-/** The indexes that each statement's comment names. */
+/** Returns the indexes that each statement's comment names. */
 const QUEUE = 'message_queue_mesh_id_recipient_priority_id_pk'
 const LEDGER = 'dedupe_ledger_mesh_id_sender_second_first_id_pk'
 const MARK = 'sender_mark_sender'
@@ -155,7 +155,7 @@ test.each(names)('the plan of %s is the same on grown tables', (name) => {
   expect(grown.get(name)).toBe(empty.get(name))
 })
 
-/** Tables with sequential scans. `mesh` may have one: it has one row for each mesh. */
+/** Returns the tables with sequential scans. A scan of `mesh` is allowed, because it has one row for each mesh. */
 function scannedTables(plan: string): string[] {
   return [...plan.matchAll(/Seq Scan on (\w+)/g)].map((match) => match[1]!).filter((table) => table !== 'mesh')
 }

@@ -1,4 +1,6 @@
-/** Conformance: deliveries that one shard leases on insert to a session of another, which collects them. */
+/**
+ * Conformance tests for deliveries that one shard leases on insert to a session of another shard, which collects them.
+ */
 import {
   ANY_ID,
   type Append,

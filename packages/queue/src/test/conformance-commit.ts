@@ -1,4 +1,4 @@
-/** Conformance: appends, leases on insert and settles of a commit, and lookups of members. */
+/** Conformance tests for the appends, leases on insert and settles of a commit, and for member lookups. */
 import { type Append, OPEN } from '@sealpost/protocol'
 import { describe, expect, test } from 'vitest'
 import { bytesOf, MESH, OTHER_MESH, peerKeyOf, type Stage, statusesOf, suiteOptions } from './conformance-world.ts'

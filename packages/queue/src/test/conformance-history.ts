@@ -1,4 +1,4 @@
-/** Conformance: messages that are recorded as events of a space in the commit of their deliveries. */
+/** Conformance tests for messages that are recorded as events of a space in the same commit as their deliveries. */
 import type { Append, SharedBody } from '@sealpost/protocol'
 import type { GroupId } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
@@ -12,7 +12,7 @@ export function keptTests(stage: () => Stage): void {
     bytes: bytesOf(`body ${text}`),
     record: { spaceId, record: bytesOf(`record ${text}`) },
   })
-  /** An append to bob and one to cat. */
+  /** Returns an append to bob and one to cat. */
   const toBoth = (body: SharedBody): Append[] => [
     stage().append('ticket', { body }),
     stage().append('ticket', { body, recipient: stage().cat }),

@@ -1,4 +1,4 @@
-/** Conformance: claims and their leases, sessions and their epochs, retries and failed attempts. */
+/** Conformance tests for claims and their leases, sessions and their epochs, retries and failed attempts. */
 
 import {
   ALONE_AFTER_ATTEMPTS,
@@ -302,7 +302,7 @@ function sessionTests(stage: () => Stage): void {
       { ...good, peerKey: null },
     ])
     const epoch = (await here.fence(session))!
-    expect(await check(session)).toMatchObject(good) // the reply to a fence may be on its way
+    expect(await check(session)).toMatchObject(good) // the reply to a fence may still be in flight
     const elsewhere = await stage().openBob(there)
     expect(await check({ ...session, epoch })).toMatchObject({ isElsewhere: true })
     expect((await there.checkSessions([elsewhere]))[0]).toMatchObject(good)
@@ -405,7 +405,7 @@ function failedAttemptTests(stage: () => Stage): void {
   })
 }
 
-/** Only a dead letter shows failed attempts, so all deliveries are left to expire. */
+/** Lets all deliveries expire, because only a dead letter shows failed attempts. */
 async function expectFailedAttempts(stage: Stage, expected: Readonly<Record<string, number>>): Promise<void> {
   await stage.world.advance(3_700_000)
   for (let i = 0; i < 3; i++) await stage.here.sweep()

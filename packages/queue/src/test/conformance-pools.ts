@@ -1,4 +1,7 @@
-/** Conformance: pools. A delivery has one holder at a time, which may read it; how its lease ends. */
+/**
+ * Conformance tests for pools: a delivery has one holder at a time, which may read it, and its lease ends in defined
+ * ways.
+ */
 import {
   type Append,
   type AppendOutcome,
@@ -29,7 +32,7 @@ const POOL = 'f0'.repeat(32) as PoolId
 const [ANN, BOB, CAT] = [1, 2, 3].map(peerKeyOf) as [PeerKey, PeerKey, PeerKey]
 const MINUTE = 60_000
 
-/** A pool of bob and cat, both connected here, and its sender ann. */
+/** Creates a pool of bob and cat, both connected here, and its sender ann. */
 export class Crew {
   readonly stage: Stage
   readonly pool: PeerNo
@@ -51,7 +54,7 @@ export class Crew {
     return new Crew(stage, found!.pool, [await stage.openFor(BOB), await stage.openFor(CAT)])
   }
 
-  /** `readers`: the members that have boxes; default: bob and cat. */
+  /** `readers` are the members that have boxes, by default bob and cat. */
   task(
     text: string,
     changes: Partial<Append> = {},

@@ -1,4 +1,4 @@
-/** Conformance: how deliveries leave the queue without being settled, and how the ledger forgets. */
+/** Conformance tests for deliveries that leave the queue unsettled, and for the deletion of ledger rows. */
 import type { AppendOutcome, DeliveryRef } from '@sealpost/protocol'
 import { describe, expect, test } from 'vitest'
 import type { Swept } from '../queue.ts'

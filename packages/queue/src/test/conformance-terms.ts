@@ -1,4 +1,4 @@
-/** Conformance: the terms that senders ask for, and rejects, extensions and reports of lost deliveries. */
+/** Conformance tests for the terms that senders request, and for rejects, extensions and reports of lost deliveries. */
 import {
   ANY_ID,
   encodeTerms,

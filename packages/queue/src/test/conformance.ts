@@ -1,4 +1,4 @@
-/** One suite for every implementation of `Queue`: `queueConformance('memory', makeWorld)` declares its tests. */
+/** Tests every implementation of `Queue` with one suite: `queueConformance('memory', makeWorld)` declares its tests. */
 import { afterEach, beforeEach, describe } from 'vitest'
 import { collectTests } from './conformance-collect.ts'
 import { commitTests } from './conformance-commit.ts'

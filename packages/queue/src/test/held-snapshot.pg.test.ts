@@ -1,6 +1,6 @@
 /**
- * While a session holds a snapshot, vacuum removes no dead row: an update that each commit repeats must not walk over
- * former versions.
+ * Tests that an update in each commit does not walk over former row versions, because vacuum removes no dead row while
+ * a session holds a snapshot.
  */
 import { type Database, openDatabase } from '@sealpost/pg'
 import type { ScratchDatabase } from '@sealpost/pg/testing'

@@ -1,4 +1,4 @@
-/** Measurements by user: only the database knows the user of a device. */
+/** Tests measurements by user, because only the database knows a device's user. */
 import { makeDevice } from '@sealpost/store/testing'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { MESH, Stage } from './conformance-world.ts'

@@ -1,4 +1,4 @@
-/** For tests: a new database with the current schema, in about 30 ms. */
+/** For tests: creates a database with the current schema in about 30 ms. */
 import { type Database, type DatabaseOptions, openDatabase } from '@sealpost/pg'
 import { copyDatabase, type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
 import { afterAll, inject } from 'vitest'
@@ -6,7 +6,7 @@ import { loginUrls } from './roles.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** The template with roles: the name of the database, and the prefix of the roles. */
+    /** The template with roles: the database name, and the prefix of the roles' names. */
     sealpostTestRoles: { template: string; prefix: string }
   }
 }
@@ -18,7 +18,8 @@ export function scratchDatabase(): Promise<ScratchDatabase> {
 
 /**
  * Copies the template that contains the roles and their logins, which all databases of the run share. Creating and
- * dropping them costs four times as much as the database itself. A test about roles calls `loginsOf` instead.
+ * dropping the roles costs four times as much as creating and dropping the database. A test about roles calls
+ * `loginsOf` instead.
  */
 export async function scratchWithLogins(): Promise<ScratchDatabase & ReturnType<typeof loginUrls>> {
   const { template, prefix } = inject('sealpostTestRoles')

@@ -1,4 +1,6 @@
-/** For tests: logins of the roles for one database. Roles belong to the whole server, so their names are random. */
+/**
+ * For tests: creates logins of the roles for one database. Roles belong to the whole server, so their names are random.
+ */
 import { randomBytes } from 'node:crypto'
 import { openDatabase } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
@@ -12,7 +14,7 @@ export interface RoleLogins {
   readonly admin: string
   readonly monitor: string
   readonly backup: string
-  /** Call it after all connections are closed and before the database is dropped. */
+  /** Drops the roles. Call it after all connections are closed and before the database is dropped. */
   drop(): Promise<void>
 }
 
@@ -33,7 +35,7 @@ export async function loginsOf(url: string): Promise<RoleLogins> {
   return { prefix, ...loginUrls(url, prefix), drop }
 }
 
-/** Returns the URLs of a database by the logins that `loginsOf` created with this prefix. */
+/** Returns a database's URLs with the logins that `loginsOf` created with this prefix. */
 export function loginUrls(url: string, prefix: string) {
   const as = (name: string) => {
     const its = new URL(url)

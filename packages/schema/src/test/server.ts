@@ -1,6 +1,6 @@
 /**
- * The Postgres server of one vitest run (its `globalSetup`): an embedded one, or the one in DATABASE_URL. Creates a
- * migrated template database once. On an external server, drops everything that the run created.
+ * Provides the Postgres server for a vitest run, as its `globalSetup`: an embedded server, or the one in DATABASE_URL.
+ * Creates a migrated template database once. On an external server, drops all databases and roles that the run created.
  */
 import { randomUUID } from 'node:crypto'
 import { startEmbedded } from '@sealpost/embedded-pg'
@@ -11,9 +11,9 @@ import { loginsOf, type RoleLogins } from './roles.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** The template with roles: the name of the database, and the prefix of the roles. */
+    /** The template with roles: the database name, and the prefix of the roles' names. */
     sealpostTestRoles: { template: string; prefix: string }
-    /** The run's server, and the prefix of every database of the run, which is also the template's name. */
+    /** The run's server, and the name prefix of all databases in the run, which is also the template's name. */
     sealpostTestServer: { url: string; prefix: string }
   }
 }
@@ -39,7 +39,7 @@ async function makeTemplates(url: string, template: string, withRoles: string): 
   const db = await openDatabase(url, { connections: 1, statementTimeoutMs: 60_000, queryTimeoutMs: 60_000 })
   await db.run((sql) => sql.unsafe(`create database ${template}`))
   await migrate(withDatabaseName(url, template))
-  // A copy fails while any session, even autovacuum, is connected to its source.
+  // A copy fails while any session, even autovacuum, is connected to the source.
   await db.run((sql) => sql.unsafe(`alter database ${template} allow_connections false`))
   await db.run((sql) => sql.unsafe(`create database ${withRoles} template ${template}`))
   const logins = await loginsOf(withDatabaseName(url, withRoles))

@@ -1,6 +1,6 @@
 /**
- * Members that block others for a while, and a member that is revoked: the state in the database, its changes, and what
- * each shard has received. Both use separate random sources, like `Ends`.
+ * Tracks members that block others for a while, and a member that is revoked: the state in the database, its changes,
+ * and the changes that each shard has received. Both use separate random sources, like `Ends`.
  */
 import type { ConsentReply, RevokedMember } from '@sealpost/core'
 import { type Append, type Consent, type FrameOf, type Member, OPEN } from '@sealpost/protocol'
@@ -80,7 +80,7 @@ interface Way {
 
 /** In some worlds one peer of the first mesh revokes another one. */
 export class Revocations {
-  /** The fraction of the fault period after which it is revoked; null: no revocation in this world. */
+  /** The fraction of the fault period after which the peer is revoked; null if this world has no revocation. */
   readonly share: number | null
   readonly leaver: RevokedMember
   isDone = false

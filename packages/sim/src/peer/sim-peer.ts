@@ -346,7 +346,7 @@ export class SimPeer implements PeerEffects {
     this.engine.advance(clock.nowMs)
     happened()
     this.world.inside.lookAtPeer(this.engine)
-    // The SDK would restore the order, which would hide an error.
+    // The SDK restores the order, which would hide the error.
     if (this.engine.counters.reordered > 0) this.world.oracle.misordered(this.meshId, this.peerKey)
     const wakeAtMs = Math.max(this.engine.wakeAtMs, clock.nowMs + 1)
     if (wakeAtMs >= this.wakeAtMs) return

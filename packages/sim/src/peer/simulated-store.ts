@@ -1,4 +1,4 @@
-/** Stores of simulated peers, on disks that are slow. */
+/** Simulates the peers' stores on slow disks. */
 import type { Message, StoreChange, StoreRecord } from '@sealpost/sdk'
 import type { EngineStore } from '@sealpost/sdk/engine'
 import { type Millis, type Random, seededRandom } from '@sealpost/std'
@@ -22,7 +22,7 @@ export class Disks {
     this.isOn = this.random.chance(0.2)
   }
 
-  /** Returns the store of the next peer; null if it has none. `written`: a batch is stored. */
+  /** Returns the next peer's store; null if the peer has none. `written` is called when a batch is stored. */
   create(written: () => void): SimulatedStore | null {
     if (!this.isOn || this.random.chance(0.5)) return null
     return new SimulatedStore((store) => this.clock.after(this.random.next() * WRITE_MS_MAX, store), written)
@@ -54,7 +54,7 @@ export class SimulatedStore implements EngineStore {
     })
   }
 
-  /** Calls back when the mark of a message is stored: no later process of the peer gets the message again. */
+  /** Calls back when a message's mark is stored, after which no later process of the peer gets the message again. */
   whenMarked(message: Message, marked: () => void): void {
     this.waiters.push({ message, marked })
   }

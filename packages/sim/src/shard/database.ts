@@ -1,6 +1,7 @@
 /**
- * The path to the database and back. A statement is applied atomically at one moment; before and after it may be
- * delayed or lost, and its caller gives up after a while without knowing whether it was, or still will be, applied.
+ * Simulates the path to the database and back. A statement is applied atomically at one moment. Before that moment the
+ * statement may be delayed or lost, and afterwards its reply may. The caller gives up after a while, without knowing
+ * whether the statement was or still will be applied.
  */
 import type { Settle, Want } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
@@ -74,7 +75,7 @@ const SENDS = 50
 const MOVES = 3
 const MOVE_AFTER_MS = 50
 const HELD_MS_MAX = 3_000
-/** Held settles are committed in parts, within this time. */
+/** The time within which held settles are committed, in parts. */
 const WAITING_MS = 500
 
 interface Mover {
@@ -91,10 +92,10 @@ interface OverlapParts {
 }
 
 /**
- * A claim that overlaps with the settles of its peer's former session: it picks rows in its starting snapshot, and does
- * not return those that are settled meanwhile. In some worlds one peer writes steadily to another one that moves
- * between the shards; the settles of each session are held back until a claim of the next one has begun. It has a
- * random source of its own, like `Ends`.
+ * Lets claims overlap with the settles of their peer's former session. Such a claim picks rows in its starting
+ * snapshot, and does not return rows that are settled meanwhile. In some worlds, one peer writes steadily to another
+ * one that moves between the shards, and the settles of each session are held back until a claim of the next session
+ * has begun. This class has its own random source, like `Ends`.
  */
 export class Overlaps {
   private readonly world: OverlapParts
@@ -123,7 +124,7 @@ export class Overlaps {
       })
   }
 
-  /** Resolves at once, or when a claim of the next session has begun. */
+  /** Resolves at once, or when a claim of the next session begins. */
   async mayCommit(shard: object, { settles }: Batch): Promise<void> {
     if (!this.isMoveDue || !settles.some((settle) => this.isToTalker(settle))) return
     const { clock } = this.world
@@ -134,8 +135,8 @@ export class Overlaps {
   }
 
   /**
-   * Returns the version of the store that the claim sees. A claim of the next session waits for the commits that were
-   * held for it.
+   * Returns the store version that the claim sees. A claim of the next session waits for the commits that were held
+   * back for it.
    */
   async mayClaim(shard: object, wants: readonly Want[]): Promise<number | undefined> {
     const isElsewhere = this.held.some((one) => one.shard !== shard)
@@ -148,7 +149,7 @@ export class Overlaps {
     return asOf
   }
 
-  /** Returns whether commits since then may have been held here. */
+  /** Returns whether commits since then may have been held back here. */
   mayLackSince(ms: Millis): boolean {
     return this.held.length > 0 || ms < this.releasedAtMs + WAITING_MS
   }

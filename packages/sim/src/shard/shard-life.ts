@@ -1,6 +1,6 @@
 /**
- * One run of a broker process, from its start to its crash: the real driver and engine, on virtual time, with the
- * simulated database path, connections and hints.
+ * Simulates one run of a broker process, from its start to its crash: the real driver and engine in virtual time, with
+ * the simulated database path, connections and hints.
  */
 import type { DeliveryUpdate, Engine, SocketId } from '@sealpost/core'
 import {
@@ -74,7 +74,7 @@ export class ShardLife implements ShardRun {
     for (const connection of this.connections.values()) connection.link.breakServer()
   }
 
-  /** Shuts down like a broker: refuses new work, finishes accepted work, and closes its connections. */
+  /** Shuts down as a broker does: refuses new work, finishes accepted work, and closes its connections. */
   shutdown(ended: () => void): void {
     const { clock } = this.world
     const startedAtMs = clock.nowMs

@@ -1,7 +1,7 @@
 /**
- * The memory queue behind the simulated database path, where the oracle observes the driver's requests. Its promises
+ * Puts the memory queue behind the simulated database path, where the oracle observes the driver's requests. Promises
  * settle at virtual times. A promise rejects if its statement or the result was lost; it is then unknown whether the
- * statement was applied or still will be.
+ * statement was or still will be applied.
  */
 import type {
   Append,
@@ -180,7 +180,7 @@ export class SimulatedQueue implements Queue {
   }
 
   async #commitChecked(appends: readonly Append[]) {
-    // Other statements of these senders won at every attempt.
+    // Other statements for these senders were faster at every attempt.
     const isRaced = () => this.world.chance('raced')
     const found = await this.ask('checked commit', () => (isRaced() ? null : this.statements.commitChecked(appends)))
     if (found === null) throw new OperatingError('db_conflict', 'Other commits were faster.', RETRYABLE)

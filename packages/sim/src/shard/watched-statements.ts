@@ -1,4 +1,4 @@
-/** The memory queue's statements, observed by the oracle, with the marks of a run. */
+/** Runs the memory queue's statements, reports them to the oracle, and marks the states that a run reaches. */
 
 import {
   type Append,
@@ -160,7 +160,7 @@ interface LeaseFacts {
 }
 type Leases = ReadonlyMap<number, LeaseFacts>
 
-/** Null if it requested no receipt. */
+/** Returns the requested receipt; null if the append requested none. */
 function receiptEventOf({ terms }: StoredDelivery): ReceiptEvent | null {
   const marking = terms && readMarking(terms)
   return marking?.kind === 'receipt' ? marking.event : null
@@ -212,14 +212,15 @@ const LEAVES_WITHIN_MS: Millis = 100
 interface EndedSession {
   readonly meshId: MeshId
   readonly peerKey: PeerKey
-  /** The epoch with which it opened: deliveries of a newer session of the peer don't count. */
+  /** The epoch with which the session opened; deliveries of a newer session of the peer don't count. */
   readonly epoch: number
 }
 
 /**
- * A member that leaves holds nothing of a pool for long: its leases end with its session, not by expiry. Call it when the
- * session has ended and its shard knows it. Nothing is checked if the shard crashes, because it may lose the result of a
- * claim, nor after the database lost a statement: a lost retry or reject is not repeated, and its delivery stays leased.
+ * Checks that a member that leaves does not hold pool deliveries for long: its leases end with its session, not by
+ * expiry. Call this when the session has ended and its shard has noticed. Nothing is checked if the shard crashes,
+ * because it may lose the result of a claim, or if the database lost a statement, because a lost retry or reject is not
+ * repeated and its delivery stays leased.
  */
 export function watchLeaver(world: Surroundings, session: EndedSession, isShardOver: () => boolean): void {
   const { clock, oracle, overlaps, path, plan } = world
@@ -234,7 +235,7 @@ export function watchLeaver(world: Surroundings, session: EndedSession, isShardO
   })
 }
 
-/** Returns each lease itself; the member may get another one later. */
+/** Returns the lease objects themselves, because the member may get other leases later. */
 function heldBy({ store, clock }: Surroundings, { meshId, peerKey, epoch }: EndedSession) {
   const holder = store.findByKey(meshId, peerKey)!.peer
   const isHeld = ({ lease }: StoredDelivery) => lease?.holder === holder && lease.epoch === epoch

@@ -1,4 +1,4 @@
-/** The queries of the operators' interface, with the privileges of the role for admins. */
+/** Tests the operators' queries with the privileges of the admin role. */
 import { randomBytes } from 'node:crypto'
 import { type Database, openDatabase } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'

@@ -1,9 +1,9 @@
-/** For tests: Chromium, and a user with a separate window and storage. */
+/** For tests: starts Chromium, and creates users with separate windows and storage. */
 import { existsSync } from 'node:fs'
 import { type Browser, chromium, type Locator, type Page } from 'playwright-core'
 
 const PLACES = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome']
-/** The path of Chromium, or null. */
+/** The path of Chromium; null if it is not installed. */
 export const chromiumPath: string | null = PLACES.find((path) => existsSync(path)) ?? null
 
 export async function openBrowser(): Promise<Browser> {
@@ -11,14 +11,14 @@ export async function openBrowser(): Promise<Browser> {
   return chromium.launch({ executablePath: chromiumPath!, args: isRoot ? ['--no-sandbox'] : [] })
 }
 
-/** The browser's messages about an unavailable broker. */
+/** Matches the browser's messages about an unavailable broker. */
 const IS_AWAY = /^WebSocket connection to \S+ failed|ERR_CONNECTION_REFUSED/
 
 const OWN_NAMES = ['127.0.0.1', 'localhost']
 
 export class Person {
   readonly page: Page
-  /** Errors, warnings, violations of the content security policy, and requests to other servers. */
+  /** Errors, warnings, content security policy violations, and requests to other servers. */
   readonly complaints: string[] = []
 
   private constructor(page: Page) {

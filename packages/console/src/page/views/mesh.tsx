@@ -1,4 +1,4 @@
-/** One mesh: waiting mail, peers, groups, invites and storage; and the list of meshes. */
+/** Shows one mesh (waiting mail, peers, groups, invites and storage) and the list of meshes. */
 import type { GroupList, Invites, Me, MeshPage, MeshReport, PeerPage, PeerReport } from '@sealpost/operator'
 import { useState } from 'preact/hooks'
 import {
@@ -170,7 +170,7 @@ function PeerTable({
   )
 }
 
-/** A peer without a session on this shard is shown as away; the database knows its last shard. */
+/** Shows a peer without a session on this shard as unavailable, with its last shard from the database. */
 function LastSession({ of: { lastSeen } }: { of: PeerReport }) {
   if (!lastSeen) return <div class="quiet">never connected</div>
   return (

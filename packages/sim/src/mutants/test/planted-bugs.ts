@@ -1,15 +1,18 @@
-/** Planted bugs: each is one edit of the real code. A simulator that misses them would miss real bugs too. */
+/**
+ * Lists planted bugs, each of which is one edit of the real code. A simulator that missed them would also miss real
+ * bugs.
+ */
 import { readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 
 interface Edit {
   readonly name: string
-  /** This text, which occurs once in the package, becomes `to`. */
+  /** The text that `to` replaces. It occurs once in the package. */
   readonly from: string
   readonly to: string
   /** The violation that shows the bug. */
   readonly breaks: RegExp
-  /** For a bug that few seeds reveal: the search starts near such a seed. Default: 1. */
+  /** The seed at which the search starts; close to a revealing seed if only few seeds reveal the bug. Default: 1. */
   readonly firstSeed?: number
 }
 
@@ -417,7 +420,7 @@ export const plantedBugs: readonly PlantedBug[] = Object.entries(PLANTED).flatMa
 
 const PACKAGES = resolve(import.meta.dirname, '../../../..')
 
-/** Returns the file that a bug edits, and its text. Throws unless the edited text occurs once. */
+/** Returns the file that a bug edits, and the file's text. Throws unless the edited text occurs once. */
 export function placeOf({ name, folder, from }: PlantedBug): { path: string; text: string } {
   const root = join(PACKAGES, folder, 'src')
   const sources = [...new Bun.Glob('**/*.ts').scanSync(root)].filter((file) => !/test\b|mutants\//.test(file))
