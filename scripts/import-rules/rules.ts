@@ -200,10 +200,7 @@ export const TOOL_FILES = [
 /** Packages that must run in a browser, without `node:` and `bun`. */
 export const ANY_PLATFORM = ['packages/std/', 'packages/protocol/', 'packages/core/', 'packages/sdk/']
 
-/**
- * The folders of these packages for Node and Bun. Each folder has its own entry, and no file outside the folder imports
- * from it.
- */
+/** The folders of these packages for Node and Bun. Each has an entry, and no outside file imports from the folder. */
 export const SERVER_FOLDERS = [
   'packages/sdk/src/stores/file/',
   'packages/sdk/src/attachments/file/',

@@ -9,9 +9,7 @@ export interface ImportLine {
   line: number
 }
 
-/**
- * Returns every module named in `import`, `export … from`, `import(…)`, `require(…)`, and in a type's `import('…')`.
- */
+/** Returns the modules in `import`, `export … from`, `import(…)`, `require(…)`, and in a type's `import('…')`. */
 export function importsOf(source: string): ImportLine[] {
   const code = codeOnly(source)
   const lines: ImportLine[] = []
@@ -26,10 +24,7 @@ export function importsOf(source: string): ImportLine[] {
   return lines
 }
 
-/**
- * Replaces comments and the contents of strings, templates and regular expressions with blanks, so that offsets stay
- * the same.
- */
+/** Replaces comments and the contents of literals with blanks, so that offsets stay the same. */
 export function codeOnly(source: string): string {
   const scanner: Scanner = { source, at: 0, out: '', templateDepths: [], depth: 0 }
   while (scanner.at < source.length) step(scanner)

@@ -1,6 +1,4 @@
-/**
- * Writes the API reference of the SDK for the documentation site: every declaration with its comment, for each entry.
- */
+/** Writes the API reference of the SDK for the documentation site: each entry's declarations and comments. */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

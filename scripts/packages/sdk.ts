@@ -83,10 +83,7 @@ function manifestOf(name: string): Manifest {
   return JSON.parse(readFileSync(join(PACKAGES, name, 'package.json'), 'utf8')) as Manifest
 }
 
-/**
- * Maps each specifier of a bundled package, such as `@sealpost/identity/key-file`, to its source file below
- * `packages/`.
- */
+/** Maps bundled specifiers, such as `@sealpost/identity/key-file`, to source files below `packages/`. */
 function sourcesOfParts(): ReadonlyMap<string, string> {
   const pairs = PARTS.flatMap((part) =>
     Object.entries(manifestOf(part).exports).map(
@@ -118,10 +115,7 @@ function emit(outDir: string): void {
   run([join(ROOT, 'node_modules/.bin/tsc'), '-p', config], outDir)
 }
 
-/**
- * Copies an emitted file, such as `sdk/src/peer.js` to `dist/sdk/peer.js`, with specifiers that refer to files in the
- * package.
- */
+/** Copies an emitted file (`sdk/src/peer.js` to `dist/sdk/peer.js`) with specifiers for the package's files. */
 function publish(emitted: string, path: string, folder: string): void {
   const target = join(folder, placeOf(path))
   const text = readFileSync(join(emitted, path), 'utf8')

@@ -8,10 +8,7 @@ import { join } from 'node:path'
 import { Extractor, ExtractorConfig, type ExtractorLogLevel } from '@microsoft/api-extractor'
 
 export interface Declarations {
-  /**
-   * The folder with the declarations that the compiler emitted for each source file; their specifiers refer to each
-   * other.
-   */
+  /** The folder with the declarations that the compiler emitted, whose specifiers refer to each other. */
   readonly folder: string
   /** Maps each entry to the file below `folder` that declares it. */
   readonly entries: readonly (readonly [entry: string, file: string])[]
@@ -145,10 +142,7 @@ function reportOf(entries: readonly string[], declarations: string): string {
 const LIST = /^export (type )?\{([^}]*)\}/gm
 const DECLARED = /^export (?:declare )?(?:abstract )?(class|function\*?|const|interface|type) (\w+)/gm
 
-/**
- * Returns the names that a module exports, with `type` before names without a value. Omits names that the rollup
- * omitted as internal.
- */
+/** Returns a module's exported names, with `type` before names without a value. Omits internal names. */
 function namesOf(file: string, rollup: string): string[] {
   const text = readFileSync(file, 'utf8')
   const isPublic = new Set([...rollup.matchAll(DECLARED)].map(([, , name]) => name))

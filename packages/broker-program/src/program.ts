@@ -77,10 +77,7 @@ export const brokerCommand = (runtimeArgs: readonly string[] = []): readonly [st
 const READY_WITHIN_MS: Millis = 60_000
 const STOP_WITHIN_MS: Millis = 15_000
 
-/**
- * @throws OperatingError `broker_not_started` with the broker's last output, `port_taken`, and whatever `readTls`
- *   throws
- */
+/** @throws OperatingError `broker_not_started` (with the broker's last output), `port_taken`, codes of `readTls` */
 export async function startBroker(options: BrokerOptions): Promise<BrokerProgram> {
   const child = spawnBroker(options)
   const ready = Promise.withResolvers<Omit<BrokerFacts, 'pid'>>()

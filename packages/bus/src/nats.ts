@@ -92,10 +92,7 @@ class NatsBusConnection implements BusConnection {
     return request(() => this.#connection.close())
   }
 
-  /**
-   * Handles a subscription error, which means that the account may not subscribe. It arrives before the reply to the
-   * flush.
-   */
+  /** Handles an error because the account may not subscribe. It arrives before the reply to the flush. */
   readonly #receive = (error: Error | null, { subject, data }: { subject: string; data: Uint8Array }): void => {
     if (error) this.#isDenied = true
     else this.#events.onPacket(subject, data)

@@ -120,10 +120,7 @@ async function writeFiles(folder: string, files: Files): Promise<void> {
   await chmod(folder, 0o755)
 }
 
-/**
- * Renames the folder into place. If another process was faster, that process's folder stays. A damaged folder is
- * replaced.
- */
+/** Renames the folder into place. A faster process's folder stays; a damaged folder is replaced. */
 async function publish(fresh: string, folder: string, hash: string): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {

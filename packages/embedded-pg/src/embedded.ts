@@ -25,10 +25,7 @@ import {
 export { findPrograms } from './archive.ts'
 
 export interface EmbeddedOptions {
-  /**
-   * The folder of the cluster, which stays after `stop` for later starts. Default: a temporary folder that `stop`
-   * removes.
-   */
+  /** The cluster's folder, which stays after `stop`. Default: a temporary folder that `stop` removes. */
   dataDir?: string
   /** The folder of the programs, from `findPrograms`. Default: the npm package. */
   programs?: string

@@ -122,10 +122,7 @@ async function createCluster(top: string, { binaries, account, initdbArgs }: Clu
   await rm(fresh, { recursive: true, force: true })
 }
 
-/**
- * Renames the password into place. If an earlier process ended between the two renames, its temporary folder contains
- * no cluster, but the password of the cluster.
- */
+/** Renames the password into place, even if an earlier process ended between its two renames. */
 async function placePassword(top: string, owner?: string): Promise<void> {
   const folders = owner ? [owner] : (await readdir(top)).filter((name) => name.startsWith('cluster.new-'))
   for (const folder of folders) {

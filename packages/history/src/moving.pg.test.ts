@@ -1,7 +1,4 @@
-/**
- * Tests that rows created while a mover freezes the mesh are moved or refused, so that no acknowledged row is left
- * behind.
- */
+/** Tests that rows written while a mover freezes the mesh are moved or refused, and none is left behind. */
 import { moveMesh } from '@sealpost/mesh-move'
 import { type Database, openDatabase } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'

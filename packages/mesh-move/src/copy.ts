@@ -189,10 +189,7 @@ export function openMoveConnection(url: string, { connectTimeoutMs = 10_000 } = 
   return StreamingConnection.open(url, { applicationName: 'sealpost mover', connectTimeoutMs, session: SESSION })
 }
 
-/**
- * @throws DatabaseError with the codes of `openMoveConnection`, and `move_in_use` (retryable: another mover works on
- *   this mesh)
- */
+/** @throws DatabaseError with the codes of `openMoveConnection`, and `move_in_use` (retryable) */
 export async function openLocked(url: string, meshId: MeshId): Promise<StreamingConnection> {
   const connection = await openMoveConnection(url)
   try {

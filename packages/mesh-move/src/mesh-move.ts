@@ -84,10 +84,7 @@ export async function moveMesh(order: MoveOrder): Promise<MoveReport> {
 interface UndoReport {
   /** The mesh was active, so there was nothing to undo. */
   readonly wasActive: boolean
-  /**
-   * False if the destination did not reply. The copy in the destination never becomes active, and the next move deletes
-   * it.
-   */
+  /** False if the destination did not reply. Its copy never becomes active; the next move deletes the copy. */
   readonly isCleared: boolean
 }
 

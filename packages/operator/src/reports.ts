@@ -1,6 +1,4 @@
-/**
- * Defines the values of the operator API as schemas. The broker produces the values; the CLI and the console read them.
- */
+/** Defines schemas for the operator API. The broker produces these values; the CLI and the console read them. */
 import { z } from 'zod'
 import { type RedriveRefusal, redriveRefusals } from './texts.ts'
 

@@ -118,10 +118,7 @@ function canHelp(fallback: SocketMode, error: unknown, wasEncrypted: boolean): b
   return code === 'db_tls_failed' || (sqlstate === NOT_ADMITTED && wasEncrypted)
 }
 
-/**
- * The time that the driver gets to report why a connection closed. A driver that got the socket too late reports
- * nothing.
- */
+/** The time in which the driver can report why a connection closed. A driver may also report nothing. */
 const DRIVER_ERROR_GRACE_MS = 100
 
 async function openIn<T extends Opened>(

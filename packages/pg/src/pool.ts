@@ -60,10 +60,7 @@ export type ConnectionCheck = (
 
 export interface DatabaseOptions {
   connections?: number
-  /**
-   * The server's time limit for a statement. It is less than `queryTimeoutMs`, so that the server's error arrives
-   * first.
-   */
+  /** The server's statement timeout. It is below `queryTimeoutMs`, so that the server's error arrives first. */
   statementTimeoutMs?: number
   /** The time from the call to `run` until the reply, including the wait for a connection. */
   queryTimeoutMs?: number

@@ -4,10 +4,7 @@
  */
 export interface BatcherOptions<Item> {
   readonly max: number
-  /**
-   * Waiting items with the same key share one entry in the statement and its result. Default: each item has its own
-   * entry.
-   */
+  /** Waiting items with the same key share one entry and its result. Default: each item has its own entry. */
   readonly keyOf?: (item: Item) => string
 }
 

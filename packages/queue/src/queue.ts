@@ -55,10 +55,7 @@ export interface Queue {
   fence(session: SessionRef): Promise<number | null>
   /** Checks whether sessions of this shard are still valid. */
   checkSessions(sessions: readonly SessionRef[]): Promise<SessionStatus[]>
-  /**
-   * Ends the leases and allows another attempt after `afterMs`, at most 5 minutes. Each lease that ends counts as a
-   * failed attempt.
-   */
+  /** Ends leases and allows another attempt after `afterMs`, at most 5 minutes. Each is a failed attempt. */
   retry(retries: readonly Retry[]): Promise<void>
   /**
    * Moves deliveries to the dead letters with the recipient's reason, and queues a receipt for each sender that asked for
@@ -69,10 +66,7 @@ export interface Queue {
   extend(extensions: readonly Extension[]): Promise<void>
   /** Deals pools' deliveries to free members, one delivery for each slot. */
   claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]>
-  /**
-   * Ends leases on pool deliveries, so that other members can take the deliveries at once. This does not count as a
-   * failed attempt.
-   */
+  /** Ends leases on pool deliveries, for other members to take at once. This is no failed attempt. */
   release(releases: readonly Release[]): Promise<void>
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]>
   /** Queues a `pushed` receipt for the sender of each delivery. */
@@ -124,10 +118,7 @@ export interface Swept {
 
 export interface QueueOptions {
   readonly leaseMs: Millis
-  /**
-   * The time for which a resend is detected after its envelope was accepted. While the delivery is queued, a resend is
-   * always detected.
-   */
+  /** How long resends are detected after an envelope is accepted; always while its delivery is queued. */
   readonly dedupeMs: Millis
   /** A delivery with this many failed attempts, spread over at least `failedAttemptsSpanMs`, becomes a dead letter. */
   readonly failedAttemptsMax: number

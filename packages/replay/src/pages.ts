@@ -165,9 +165,7 @@ export async function findBase(db: Database, space: SpaceRef, at: Micros): Promi
   return (await hasFirstEvent(db, space)) ? { seq: 0, at: 0 } : null
 }
 
-/**
- * Runs as a separate query, because it searches each day, which takes longer than the rest of a request's preparation.
- */
+/** A separate query, because searching each day takes longer than the rest of a request's preparation. */
 async function hasFirstEvent(db: Database, space: SpaceRef): Promise<boolean> {
   const [event] = await db.run((sql) =>
     sql.unsafe<{ seq: number }[]>(`select seq from history_event where ${ofSpace(space)} order by seq limit 1`),
@@ -189,10 +187,7 @@ export async function awaitOpenWrites(
   await db.run((sql) => sql.unsafe(`select from space where ${ofSpace(space)} for share`))
 }
 
-/**
- * Writes rows as lines of JSON, because in Postgres base64 and text escaping cost three times as much as the rest of
- * the query.
- */
+/** Writes rows as JSON lines. In Postgres, base64 and escaping would cost three times the rest of the query. */
 export function rowLine({ seq, at, kind, value, body }: ReplayRow): string {
   const front = `{"seq":${seq},"at":"${formatTimestamp(at)}","kind":${kind},"value":"${value.toString('base64')}"`
   return body === null ? `${front}}\n` : `${front},"body":"${body.toString('base64')}"}\n`

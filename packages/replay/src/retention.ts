@@ -153,9 +153,7 @@ async function clearWithout(db: Database, needed: Micros): Promise<void> {
 
 const startOfDay = (at: Micros): Micros => at - (at % DAY)
 
-/**
- * Returns false if a lock was not available at once or existing rows prevented the change; the next run tries again.
- */
+/** Returns false if a lock was unavailable or rows prevented the change; the next run tries again. */
 async function isDone(db: Database, statement: string): Promise<boolean> {
   try {
     await db.run((sql) => sql.unsafe(statement))

@@ -19,10 +19,7 @@ export interface ReplayRow {
 
 const FRONT_BYTES = 5
 const HEADER_BYTES = 19
-/**
- * The offset of the value in a row. Before it are the number of columns, three columns of known lengths, and the
- * value's length.
- */
+/** The value's offset, after the number of columns, three columns of known lengths, and the value's length. */
 const VALUE_AT = 2 + (4 + 8) + (4 + 8) + (4 + 2) + 4
 const COLUMNS = 5
 const NONE = Buffer.alloc(0)

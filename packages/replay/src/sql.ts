@@ -17,10 +17,7 @@ export interface Base {
   readonly at: Micros
 }
 
-/**
- * The settings of these database sessions, which allow only index scans and hashed subplans
- * (docs/adr/0001-one-plan.md).
- */
+/** These sessions' settings allow only index scans and hashed subplans (docs/adr/0001-one-plan.md). */
 export const REPLAY_SESSION = {
   jit: 'off',
   max_parallel_workers_per_gather: '0', // as text, because postgres.js omits a setting of 0; parallel workers would lose the order
@@ -30,10 +27,7 @@ export const REPLAY_SESSION = {
   enable_hashjoin: 'off',
   enable_mergejoin: 'off',
   enable_nestloop: 'off',
-  /**
-   * A hash of 100,000 keys takes 10 MB. If Postgres expected a hash larger than this limit, it would search for each
-   * row instead.
-   */
+  /** A hash of 100,000 keys takes 10 MB. If Postgres expects more than the limit, it searches for each row. */
   work_mem: '128MB',
 } as const
 
@@ -200,7 +194,5 @@ export const literal = {
 export const ofSpace = ({ meshId, spaceId }: SpaceRef): string =>
   `mesh_id = ${literal.uuid(meshId)} and space_id = ${literal.uuid(spaceId)}`
 
-/**
- * `date_part` returns a double that is exact to a quarter of a microsecond, and costs a fifth of what `extract` costs.
- */
+/** `date_part` returns a double, exact to a quarter of a microsecond, at a fifth of the cost of `extract`. */
 export const microsOf = (column: string): string => `round(date_part('epoch', ${column}) * 1000000)::bigint`

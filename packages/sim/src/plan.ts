@@ -1,6 +1,4 @@
-/**
- * Chooses a seed's faults and their number. Each fault is absent in many seeds, so that no fault always hides another.
- */
+/** Chooses a seed's faults. Each fault is absent in many seeds, so that no fault always hides another. */
 import type { QueueOptions } from '@sealpost/queue'
 import { type Millis, type Random, seededRandom } from '@sealpost/std'
 

@@ -44,15 +44,9 @@ const SEEDS: Readonly<Record<string, readonly number[]>> = {
   'a member may leave seconds after its reject was lost': [722_934_867],
   /** The shard received the newest consent when the recipient returned, so it knew more than the oracle. */
   'a peer that is allowed again can send': [1_312_744_220],
-  /**
-   * Two messages had expired when others arrived, and one became valid again when the clock was set back. There are
-   * still two gaps.
-   */
+  /** Two expired messages left gaps, and one became valid again when the clock was set back: still two gaps. */
   'a gap counts even if the missing message arrives late': [1_312_748_792],
-  /**
-   * The sender's connection was cut, and a clock jump made its lease lapse. That was one failed attempt, which was
-   * enough in that world.
-   */
+  /** A cut connection and a clock jump made a lease lapse: one failed attempt, which sufficed in that world. */
   'a receipt may end by its failed attempts': [1_791_537_641],
   /** Leases on insert in a commit that the simulator held back used up the session's credit. */
   'a returned delivery may wait for a commit that is held back': [501_991],

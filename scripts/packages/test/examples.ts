@@ -50,10 +50,7 @@ declare const files: Attachments, attachment: Attachment, sent: Attachment, vote
 declare const keyFile: PeerKeyFile, contents: KeyFile
 `
 
-/**
- * Returns a module with all examples, for the compiler. `entries` contains the text of each entry's declarations, by
- * specifier.
- */
+/** Returns a module with all examples, for the compiler. `entries` maps specifiers to declarations. */
 export function programOf(documented: readonly Documented[], entries: ReadonlyMap<string, string>): string {
   const seen = new Set<string>()
   const imports = [...entries].map(([specifier, text]) => {

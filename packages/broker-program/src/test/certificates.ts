@@ -29,10 +29,7 @@ export class TestAuthority {
     return authority
   }
 
-  /**
-   * Creates a certificate, by default for `localhost` and 127.0.0.1. `days` counts from now; -1 creates an expired
-   * certificate.
-   */
+  /** Creates a certificate, by default for `localhost` and 127.0.0.1. With `days` -1, it has expired. */
   async certify({ names = NAMES, days = 2 }: { names?: string; days?: number } = {}): Promise<CertificateFiles> {
     const path = (name: string) => join(this.#folder, `${this.#made}-${name}`)
     this.#made += 1

@@ -3,10 +3,7 @@ import type { Identity, Membership, PeerKey } from '@sealpost/sdk'
 import { type DBSchema, deleteDB, type IDBPDatabase, openDB } from 'idb'
 import type { ChatLine, Fate, LineFile, ReceivedLine, WrittenLine } from './chat.ts'
 
-/**
- * The identity is stored before the first attempt to join: after a lost reply, the same identity must repeat the
- * request.
- */
+/** Stored before the first attempt to join, because after a lost reply the same identity must retry. */
 export interface StoredProfile {
   readonly identity: Identity
   readonly stage:

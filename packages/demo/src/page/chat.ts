@@ -1,6 +1,6 @@
 /**
- * Holds the contents of the chat as one immutable value. Each function returns the next value, without waiting and
- * without a platform API.
+ * Holds the contents of the chat as one immutable value. Functions return the next value. None waits or uses a platform
+ * API.
  */
 import { type MemberEntry, type PeerKey, type SealpostCode, SealpostError } from '@sealpost/sdk'
 import type { EnvelopeId, Millis } from '@sealpost/std'
@@ -8,10 +8,7 @@ import type { EnvelopeId, Millis } from '@sealpost/std'
 export interface Chat {
   readonly me: { readonly key: PeerKey; readonly name: string }
   readonly link: LinkStatus
-  /**
-   * All peers except oneself, sorted by name. A former member stays in the list while the chat has lines with that
-   * peer.
-   */
+  /** All other peers, sorted by name. A former member stays while the chat has lines with that peer. */
   readonly peers: readonly ChatPartner[]
   readonly lines: ReadonlyMap<PeerKey, readonly ChatLine[]>
   /** The number of the last seen line per peer. */
@@ -135,10 +132,7 @@ export function waitingLine(chat: Chat, outboxNo: number): WrittenLine | undefin
   return writtenLines(chat).find(({ fate }) => fate.name === 'waiting' && fate.outboxNo === outboxNo)
 }
 
-/**
- * Returns lines whose reply was lost when the page closed: they have no entry in the outbox (`outboxNos`), so no reply
- * will arrive.
- */
+/** Returns lines that will get no reply, because they have no entry in the outbox (`outboxNos`). */
 export function orphanedLines(chat: Chat, outboxNos: ReadonlySet<number>): WrittenLine[] {
   const isOrphaned = ({ fate }: WrittenLine) =>
     fate.name === 'keeping' || (fate.name === 'waiting' && !outboxNos.has(fate.outboxNo))

@@ -1,6 +1,4 @@
-/**
- * Runs this browser's peer. Joins its connection, outbox and archive into one `Chat`, which is rendered on each change.
- */
+/** Runs this browser's peer. Joins its connection, outbox and archive into one `Chat`, rendered on change. */
 import {
   type Identity,
   type Membership,

@@ -48,9 +48,7 @@ export class OpenFiles {
     this.#attachments = new Attachments(place)
   }
 
-  /**
-   * Resolves when the message has ended. If too many messages are open, the message returns to the queue for a while.
-   */
+  /** Resolves when the message has ended. If too many are open, the message returns to the queue for a while. */
   hold(message: Message): Promise<void> {
     const bytes = message.body.length + ENVELOPE_BYTES
     if (this.#open.size >= OPEN_MAX || this.#bytes + bytes > OPEN_BYTES_MAX) {

@@ -52,10 +52,7 @@ export class HistoryFixture {
     return this.db.close()
   }
 
-  /**
-   * Creates the partitions of the last 30 days. Skips a day if another session is writing to its partition or creating
-   * it.
-   */
+  /** Creates the last 30 days' partitions. Skips a day if another session writes to or creates its partition. */
   async createPartitions(): Promise<void> {
     const days = await this.#run<{ day: string }>(
       `select day::date::text as day from generate_series(current_date - ${DAYS + 1}, current_date + 1, interval '1 day') day`,

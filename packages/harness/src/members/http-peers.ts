@@ -1,6 +1,4 @@
-/**
- * Simulates peers over HTTP. One kind seals and sends its own envelopes; the other kind only reads, and stores nothing.
- */
+/** Simulates peers over HTTP. One kind only seals and sends envelopes; the other kind only reads. */
 import {
   type Identity,
   type KeyBinding,

@@ -1,6 +1,4 @@
-/**
- * Runs a TCP proxy that simulates network failures: delays, silence, cut connections, stalled reads and lost replies.
- */
+/** A TCP proxy that simulates network failures: delays, silence, cut connections, stalled reads, lost replies. */
 import { once } from 'node:events'
 import { createServer, type Server, type Socket, connect as tcpConnect } from 'node:net'
 

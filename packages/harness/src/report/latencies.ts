@@ -54,10 +54,7 @@ export class Latencies {
     return SPECTRUM.map((percent) => [percent, this.at(percent)])
   }
 
-  /**
-   * Returns a percentile in ms, or 0 without samples. The value is the upper bound of a bucket, so it may be higher
-   * than every sample.
-   */
+  /** Returns a percentile in ms, or 0 without samples. It is a bucket's upper bound, so it may exceed all samples. */
   at(percent: number): number {
     if (this.count === 0) return 0
     return Math.min(this.#counts.getValueAtPercentile(percent), this.#counts.maxValue) / 1000

@@ -1,7 +1,4 @@
-/**
- * Formats the text of reports: numbers, lists and tables for a terminal, generated parts of Markdown pages, and JSON in
- * few lines.
- */
+/** Formats reports: numbers, lists and tables for a terminal, parts of Markdown pages, and compact JSON. */
 import Table from 'cli-table3'
 import type { createColors } from 'picocolors'
 

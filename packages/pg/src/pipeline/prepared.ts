@@ -1,15 +1,11 @@
-/**
- * Runs prepared statements on one `pg` connection: several in one transaction, or one whose rows are read in binary.
- */
+/** Runs prepared statements on one `pg` connection: several in one transaction, or one with binary rows. */
 import { assert } from '@sealpost/std'
 import type { Client, Connection } from 'pg'
 import { internalsOf, type PgConnection, PgQuery, toDriverError } from './driver.ts'
 import { RowInterceptor } from './intercept.ts'
 import { type ParameterValue, RequestBuffer } from './wire.ts'
 
-/**
- * A statement that is prepared at its first use. Byte parameters are sent in binary, strings in Postgres' text format.
- */
+/** A statement, prepared at its first use. Byte parameters are sent in binary, strings in text format. */
 export interface PipelineStep {
   readonly text: string
   readonly parameters?: readonly ParameterValue[]

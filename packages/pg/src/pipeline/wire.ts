@@ -35,10 +35,7 @@ export class RequestBuffer {
     this.#end(start)
   }
 
-  /**
-   * Binds parameters: byte values in binary, strings in text format. `isBinary` chooses the format of the result
-   * columns.
-   */
+  /** Binds parameters: bytes in binary, strings in text format. `isBinary` chooses the result format. */
   bind(statement: string, values: readonly ParameterValue[], { isBinary }: { isBinary: boolean }): void {
     const start = this.#begin(BIND)
     this.#cString('') // the unnamed portal
@@ -79,10 +76,7 @@ export class RequestBuffer {
     this.#end(this.#begin(COPY_DONE))
   }
 
-  /**
-   * Sends the messages added since the last call, followed by a Sync. The buffer may be reused once the server has
-   * replied.
-   */
+  /** Sends the messages added since the last call, and a Sync. The buffer is reusable once the server replies. */
   send(stream: Duplex): void {
     this.#end(this.#begin(SYNC))
     const request = this.#bytes.subarray(0, this.#at)

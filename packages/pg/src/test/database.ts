@@ -9,9 +9,7 @@ const DEADLOCK = '40P01'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /**
-     * The URL of the server, and the name prefix of all databases in the run. The template's name is the prefix itself.
-     */
+    /** The server's URL, and the name prefix of the run's databases. The template's name is the prefix itself. */
     sealpostTestServer: { url: string; prefix: string }
   }
 }

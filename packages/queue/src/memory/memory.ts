@@ -150,10 +150,7 @@ export class MemoryShard {
     })
   }
 
-  /**
-   * Returns whether the sender's mark is known, both parties are members, and the lease on insert overtakes no older
-   * delivery.
-   */
+  /** Whether the mark is known, both parties are members, and a lease on insert overtakes no older delivery. */
   private isSure(append: Append, parties: Parties): boolean {
     const recipient = parties.find(append.meshId, append.recipient)
     const isLeased = recipient.leasedFrom.includes(append.sender)

@@ -30,9 +30,7 @@ interface WriterParts {
 const ADMIT_PARAMETERS = 21
 const STORE_ONE_PARAMETERS = 22
 
-/**
- * Writes one commit at a time. The next commit begins when the previous one has its outcome or has lost its connection.
- */
+/** Writes one commit at a time: the next one begins when this one has its outcome or lost its connection. */
 export class BatchWriter {
   readonly #parts: WriterParts
   readonly #queue = new BinaryWriter()

@@ -203,9 +203,7 @@ export function recordedMessagesOf(appends: readonly Append[]): RecordedMessage[
 
 const bodyKeyOf = (meshId: MeshId, sender: PeerNo, { bodyId }: SharedBody): string => `${meshId} ${sender} ${bodyId}`
 
-/**
- * Returns the 48-bit timestamp of a UUID v7 in steps of 1,024 ms. For an id of another kind, it reads the same bits.
- */
+/** Returns a UUID v7's 48-bit timestamp in steps of 1,024 ms. Reads the same bits of other ids. */
 export const secondOf = (id: EnvelopeId): number => Math.floor(Number.parseInt(id.slice(0, 12), 16) / 1024)
 
 /**

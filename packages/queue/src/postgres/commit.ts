@@ -35,10 +35,7 @@ import type { CtidOf, ShardMemory } from './shard-memory.ts'
 /** The column of the mark's `ctid` in the row of `STORE_ONE`. */
 const SINGLE_MARK = 2
 const NO_TIMES: TextRow = ['0', '0']
-/**
- * The limit of attempts. It is low, because a checked statement races only with another one for the same sender, and a
- * peer sends through one session.
- */
+/** Few attempts suffice, because a peer sends through one session, so statements for one sender rarely race. */
 const CHECKED_TRIES = 3
 
 export interface CommitParts {

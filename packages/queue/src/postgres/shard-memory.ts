@@ -1,6 +1,4 @@
-/**
- * The state that a shard keeps between commits. Postgres checks every assumption that could do harm if it were wrong.
- */
+/** The state that a shard keeps between commits. Postgres checks every assumption that could do harm. */
 import type { Append } from '@sealpost/protocol'
 import { type EnvelopeId, ID_BLOCK, type MeshId, type Millis, type PeerNo } from '@sealpost/std'
 import type { AckedEnvelope } from '@sealpost/store'
@@ -12,10 +10,7 @@ export class ShardMemory {
   readonly clock = new DatabaseClock()
   readonly lastAcknowledged = new LastAcknowledged()
 
-  /**
-   * Records that an optimistic commit stored appends from these senders. `ctids` contains the new `ctid` of each
-   * sender's mark.
-   */
+  /** Records that an optimistic commit stored these senders' appends. `ctids` are those of the new marks. */
   committed(batch: CommittedBatch, ctids: readonly string[], clockMs: Millis): void {
     const { appends, senders } = batch
     for (let i = 0; i < senders.length; i++) {
@@ -125,10 +120,7 @@ export class DatabaseClock {
 
 export const later = (a: EnvelopeId | undefined, b: EnvelopeId): EnvelopeId => (a !== undefined && a > b ? a : b)
 
-/**
- * The number of consecutive duplicates that are remembered. After more duplicates, the list proves nothing until a new
- * envelope is stored.
- */
+/** The number of consecutive duplicates remembered. With more, only a new stored envelope proves anything. */
 const RESENDS_MAX = 1_000
 
 type Envelope = Pick<Append, 'meshId' | 'sender' | 'envelopeId'>
@@ -173,10 +165,7 @@ export class LastAcknowledged {
     this.#version += 1
   }
 
-  /**
-   * Drops the envelopes, because a later commit of another kind proves them. Keeps them if one was recorded since this
-   * version.
-   */
+  /** Drops the envelopes, which a later commit of another kind proves, unless one was recorded since `version`. */
   forget(version: number): void {
     if (version !== this.#version) return
     this.#envelopes = []

@@ -1,7 +1,4 @@
-/**
- * Contains the statements outside the message path: rejects, receipts, recorded messages, members, measurements and
- * sweeps.
- */
+/** Statements outside the message path: rejects, receipts, recorded messages, members, measurements, sweeps. */
 import { sqlStatement } from '@sealpost/pg'
 import { isOfSpace } from '@sealpost/store'
 import {
@@ -49,10 +46,7 @@ from ${named({ column: 'seconds', parameter: 'forSeconds' })}
 where q.ctid = r.ctid and ${isHeld('q')}`,
 )
 
-/**
- * Sends receipts to the senders that asked for `pushed`, unless the delivery has ended. Walks: message_queue's primary
- * key.
- */
+/** Sends requested `pushed` receipts, unless the delivery has ended. Walks: message_queue's primary key. */
 export const NOTIFY_PUSHED = sqlStatement(
   DELIVERIES,
   `

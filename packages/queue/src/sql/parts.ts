@@ -12,20 +12,14 @@ export const LEASE_FUTURE_MAX = `interval '5 minutes'`
  */
 export const isOpen = (number: 'version' | 'm.version' | 'epoch' | 's.epoch') => `${number} >= 0`
 
-/**
- * The mesh is frozen, which explains why a row is not open or is missing. After a move, the rows of the mesh are
- * deleted.
- */
+/** The mesh is frozen, which explains a row that is not open or, after a move, missing. */
 export const isFrozen = (meshId: string) =>
   `coalesce((select m.frozen_at is not null from mesh m where m.mesh_id = ${meshId}), false)`
 
 /** The parameters of `isStruckOut`. */
 export const LIMITS = 'failedAttemptsMax int, failedAttemptsSpanSeconds float8'
 
-/**
- * The delivery has reached the maximum of failed attempts and awaits the sweep. No claim returns it, because it may
- * crash its recipient again.
- */
+/** The delivery has its maximum of failed attempts. No claim returns it, as it may crash its recipient again. */
 export const isStruckOut = (row: string) => `coalesce(${row}.strikes >= :failedAttemptsMax
       and ${row}.first_strike_at <= clock_timestamp() - make_interval(secs => :failedAttemptsSpanSeconds), false)`
 
@@ -45,24 +39,15 @@ export const deliveryColumns = (
 export const NO_DELIVERY = `null::bigint as id, null::smallint as priority, null::timestamptz as enqueued_at,
   null::uuid as envelope_id, null::bytea as sender, null::bytea as terms, null::bytea as body, null::bytea as envelope`
 
-/**
- * A claim may take the delivery. A lease on insert requires that no older delivery is free, because it would overtake
- * that delivery.
- */
+/** A claim may take the delivery. No lease on insert may be granted while an older delivery is free. */
 export const isFree = (row: string, epoch: string) => `(${row}.lease_until is null or ${row}.lease_epoch < ${epoch}
       or ${row}.lease_until <= clock_timestamp() or ${row}.lease_until > clock_timestamp() + ${LEASE_FUTURE_MAX})`
 
-/**
- * Another shard leased the delivery on insert to the session with this epoch. Claims and this shard's own leases count
- * an attempt.
- */
+/** Another shard leased the delivery on insert to the session with this epoch. Other leases count an attempt. */
 export const isBornElsewhere = (row: string, epoch: string) =>
   `coalesce(${row}.attempts = 0 and ${row}.lease_epoch = ${epoch}, false)`
 
-/**
- * The session has not collected the delivery. `collected` contains the last id of each block that the session has
- * collected.
- */
+/** The session has not collected the delivery. `collected`: the last id collected of each block. */
 export const isUncollected = (row: string, epoch: string, collected: string) => `(${isBornElsewhere(row, epoch)}
       and not exists (select from unnest(${collected}) as c(id) where c.id / ${ID_BLOCK} = ${row}.id / ${ID_BLOCK} and ${row}.id <= c.id))`
 

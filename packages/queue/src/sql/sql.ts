@@ -436,10 +436,7 @@ where s.mesh_id = :mesh and s.peer_no = :peer and s.epoch = :epoch and ${isOpen(
 returning ${OPENING}`,
 )
 
-/**
- * Opens sessions for many peers as `OPEN` does, with the same walks. Skips rows that another statement has locked, so
- * that no peer waits.
- */
+/** Does the same as `OPEN` for many peers. Skips rows that another statement has locked, so that no peer waits. */
 export const OPEN_MANY = sqlStatement(
   'shard uuid, meshes uuid[], peers int[], epochs bigint[]',
   `

@@ -1,6 +1,4 @@
-/**
- * Conformance tests for deliveries that one shard leases on insert to a session of another shard, which collects them.
- */
+/** Conformance tests for deliveries that a shard leases on insert to another shard's session to collect. */
 import {
   ANY_ID,
   type Append,

@@ -1,7 +1,4 @@
-/**
- * Conformance tests for pools: a delivery has one holder at a time, which may read it, and its lease ends in defined
- * ways.
- */
+/** Conformance tests for pools: the single holder of a delivery, and how its lease ends. */
 import {
   type Append,
   type AppendOutcome,

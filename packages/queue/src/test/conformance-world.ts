@@ -1,7 +1,4 @@
-/**
- * The world of the conformance suite: a queue's database and clock. Also contains `Stage`, the fixture of the suite's
- * tests.
- */
+/** The world of the conformance suite (a queue's database and clock), and `Stage`, the fixture of its tests. */
 
 import {
   ANY_ID,

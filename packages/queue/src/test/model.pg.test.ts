@@ -72,10 +72,7 @@ const append = fc.record({
   priority: fc.nat(2),
   ttlSeconds: fc.constantFrom(45, 3605),
   birth: fc.constantFrom('none', 'current', 'current', 'elsewhere', 'elsewhere', 'stale'),
-  /**
-   * The scan begins at the delivery that was stored this many deliveries before the last one; null means that it begins
-   * at the start.
-   */
+  /** The scan begins this many deliveries before the last stored one; null: at the start. */
   begin: fc.option(fc.nat(4)),
   body: fc.constantFrom(null, null, null, '11', '22'),
   wish: fc.constantFrom(...RECEIPT_WISHES),

@@ -1,7 +1,4 @@
-/**
- * Provides the Postgres queue as worlds for the conformance suite. All worlds use one scratch database, which is
- * emptied for each world.
- */
+/** Provides the Postgres queue as conformance worlds in one scratch database, emptied for each world. */
 import { byteaText, type Database, openDatabase, openPipeline, type Pipeline } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
@@ -176,9 +173,7 @@ class PostgresWorld implements QueueWorld {
   end: QueueWorld['end'] = async () => undefined
 }
 
-/**
- * Resolves when a statement waits for a lock in this database. Statements in other databases on the server don't count.
- */
+/** Resolves when a statement waits for a lock in this database; other databases don't count. */
 export async function untilBlocked(worlds: PostgresWorlds): Promise<void> {
   const [row] = await worlds.databases.asking.run(
     (sql) => sql<{ count: number }[]>`

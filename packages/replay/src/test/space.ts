@@ -1,7 +1,4 @@
-/**
- * For tests: creates a space on a real Postgres with a settable clock. The space is written and read with a broker's
- * privileges.
- */
+/** For tests: creates a space on a real Postgres with a settable clock, used with a broker's privileges. */
 import { randomBytes } from 'node:crypto'
 import { CopyOutPool, type Database, openDatabase, openPipeline, type Pipeline } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'

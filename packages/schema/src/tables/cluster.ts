@@ -1,7 +1,4 @@
-/**
- * The servers and their operators. Only some of these tables belong to a mesh; the primary keys of the others don't
- * contain `mesh_id`.
- */
+/** The servers and their operators. Tables that don't belong to a mesh have no `mesh_id` in the primary key. */
 import { sql } from 'drizzle-orm'
 import { bigint, check, index, integer, pgTable, smallint, text, uuid } from 'drizzle-orm/pg-core'
 import { bytea, instant } from '../drizzle.ts'

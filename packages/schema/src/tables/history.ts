@@ -18,10 +18,7 @@ import {
 import { bytea, count, instant } from '../drizzle.ts'
 import { member } from './members.ts'
 
-/**
- * Containers of entries and history: one space for the mesh, with the mesh's id, and one for each group, with the
- * group's id.
- */
+/** Containers of entries and history: one for the mesh, with its id, and one per group, with the group's id. */
 export const space = pgTable(
   'space',
   {
@@ -111,10 +108,7 @@ export const historyEvent = pgTable(
     kind: smallint('kind').notNull(),
     /** Set only for an entry. */
     keyHash: bytea('key_hash'),
-    /**
-     * For an entry, the previous event of its key, which this event supersedes in a state; null for the first event of
-     * the key.
-     */
+    /** For an entry, the previous event of its key, which this event supersedes; null for the first one. */
     formerSeq: count('former_seq'),
     author: integer('author').notNull(),
     /** The entry, or the key that opens a message's body. */
@@ -193,10 +187,7 @@ export const attachment = pgTable(
     keepSeconds: integer('keep_seconds').notNull(),
     createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
     completedAt: instant('completed_at'),
-    /**
-     * The time when the file becomes invisible; a sweep deletes it later. Until the upload is complete, this is the
-     * upload's deadline.
-     */
+    /** The time when the file becomes invisible, before a sweep deletes it. At first, the upload's deadline. */
     expiresAt: instant('expires_at').notNull(),
   },
   (t) => [

@@ -25,10 +25,7 @@ export const mesh = pgTable('mesh', {
   meshId: uuid('mesh_id').primaryKey(),
   name: text('name').notNull(),
   createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
-  /**
-   * The time from which this cell refuses changes, because the mesh is moving from or to another cell, or lives in
-   * another cell.
-   */
+  /** The time from which this cell refuses changes, because the mesh is moving or lives in another cell. */
   frozenAt: instant('frozen_at'),
   /** The other cell where the mesh is located. */
   movedTo: text('moved_to'),
@@ -64,17 +61,11 @@ export const member = pgTable(
     consentPolicy: text('consent_policy', { enum: ['open', 'contacts'] })
       .notNull()
       .default('open'),
-    /**
-     * Whether the row represents a pool (see `pool`). The key of a pool's row is the pool's id; the box key and the
-     * binding are zeros.
-     */
+    /** Whether the row represents a pool (see `pool`). Its key is then the pool's id; box key and binding are zeros. */
     isPool: boolean('is_pool').notNull().default(false),
     /** Increases with each change, so that readers recognize outdated data. */
     consentVersion: integer('consent_version').notNull().default(0),
-    /**
-     * For a device, the user that vouches for it, and the time until which the user does. The table `device` has the
-     * statement.
-     */
+    /** For a device, its user, and the time until which the user vouches for it (see the statement in `device`). */
     person: integer('person'),
     vouchedUntil: instant('vouched_until'),
   },
@@ -167,9 +158,7 @@ export const consent = pgTable(
   ],
 )
 
-/**
- * The newest signed statement of each group. The other columns repeat the parts of the statement that searches need.
- */
+/** The newest signed statement of each group. The other columns repeat the parts that searches need. */
 export const peerGroup = pgTable(
   'peer_group',
   {

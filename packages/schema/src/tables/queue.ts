@@ -60,10 +60,7 @@ export const messageQueue = pgTable(
     leaseHolder: integer('lease_holder'),
     firstStrikeAt: instant('first_strike_at'),
     strikes: smallint('strikes').notNull().default(0),
-    /**
-     * The sender's options, or the mark of a receipt; null for most deliveries. Decoded by
-     * `packages/protocol/src/terms.ts`.
-     */
+    /** The sender's options, or the mark of a receipt; usually null. Decoded by `packages/protocol/src/terms.ts`. */
     terms: bytea('terms'),
     /** For a broadcast, the id of its body in `shared_body` and the length of that body. */
     bodyId: bytea('body_id'),
@@ -180,9 +177,7 @@ export const dedupeLedger = pgTable(
   ],
 )
 
-/**
- * Deliveries that left the queue unsettled, each with its reason (P2). The envelope of an expired delivery is not kept.
- */
+/** Deliveries that left the queue unsettled, with their reasons (P2). Expired envelopes are not kept. */
 export const deadLetter = pgTable(
   'dead_letter',
   {

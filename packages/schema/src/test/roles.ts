@@ -1,6 +1,4 @@
-/**
- * For tests: creates logins of the roles for one database. Roles belong to the whole server, so their names are random.
- */
+/** For tests: creates role logins for one database. Roles belong to the whole server, so names are random. */
 import { randomBytes } from 'node:crypto'
 import { openDatabase } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'

@@ -177,10 +177,7 @@ export class DriverWatch {
     this.commits.repeat(settles, pauseMs)
   }
 
-  /**
-   * Returns whether this shard has committed a retry of the delivery since then, so that it wakes the recipient after
-   * the pause.
-   */
+  /** Whether this shard committed a retry of the delivery since then, and so wakes the recipient after the pause. */
   hasReturned(id: DeliveryId, sinceMs: Millis): boolean {
     return (this.returnedAtMs.get(id) ?? -Infinity) >= sinceMs
   }

@@ -175,9 +175,7 @@ export class Oracle {
     lane.next = place + 1
   }
 
-  /**
-   * If the holder's session ended before the settle was committed, another member receives a delivery that was settled.
-   */
+  /** If the holder's session ended before the settle's commit, another member receives a settled delivery. */
   deliveredOfPool(meshId: MeshId, sender: PeerKey, no: number): void {
     const send = this.sends[no]
     must(send && isOfPool(send), 'P4', () => `delivered a message of a pool that was not sent to it (${no})`)
@@ -214,10 +212,7 @@ export class Oracle {
     must(isExcused, 'P6', () => `pushed to ${to.slice(-2)} before an earlier one of its stream`)
   }
 
-  /**
-   * Records that a delivery became a dead letter. `isDue` means that it had expired or reached the maximum of failed
-   * attempts.
-   */
+  /** Records a dead letter. `isDue`: the delivery had expired or had its maximum of failed attempts. */
   died(letter: { meshId: MeshId; sender: PeerKey; envelopeId: EnvelopeId; reason: Death }, isDue: boolean): void {
     const send = this.sendOf.get(`${letter.meshId} ${letter.sender} ${letter.envelopeId}`)
     must(send?.mayDie && isDue, 'P2', () => `given up too early (${letter.reason}): ${send && textOf(send)}`)
@@ -231,10 +226,7 @@ export class Oracle {
     must(send?.death, 'P2', () => `left the queue without a dead letter: ${send && textOf(send)}`)
   }
 
-  /**
-   * Records that a receipt left the queue unsettled. `isDue` means that it had reached the maximum of failed attempts.
-   * Nothing reports this end.
-   */
+  /** Records that a receipt left the queue unsettled. `isDue`: it had its maximum of failed attempts. */
   receiptDied(receipt: Receipt, isDue: boolean): void {
     const { meshId, to, envelopeId, event } = receipt
     const send = this.sendOf.get(`${meshId} ${to} ${envelopeId}`)
@@ -293,10 +285,7 @@ export class Oracle {
     must(false, 'revocation', () => 'the session of a revoked peer continues')
   }
 
-  /**
-   * Checks that no shard accepts a message from a sender that the recipient blocks in a consent that the shard has
-   * received.
-   */
+  /** Reports that a shard accepted a message although the recipient's consent, known to it, blocks the sender. */
   unwelcome(): void {
     must(false, 'consent', () => 'taken from a sender that its recipient has blocked')
   }

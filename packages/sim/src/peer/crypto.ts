@@ -143,10 +143,7 @@ const numberOf = (bytes: Uint8Array): number => new DataView(bytes.buffer, bytes
 
 export const textOfSends = (numbers: readonly number[]): Uint8Array => encoder.encode(numbers.join(' '))
 
-/**
- * Returns the send that this body contains for one of `others`, which are the recipients in the order in which the
- * sender wrote to them.
- */
+/** Returns the send that this body contains for `to`. `others` are the recipients in the sender's order. */
 export function sendOf(body: Uint8Array, others: readonly PeerKey[], to: PeerKey): number {
   const numbers = decoder.decode(body).split(' ').map(Number)
   return numbers.length === 1 ? numbers[0]! : numbers[others.indexOf(to)]!

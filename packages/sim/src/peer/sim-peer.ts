@@ -1,7 +1,4 @@
-/**
- * Simulates a peer: the SDK's real engine on the simulated network, and an application that is sometimes slow or
- * throws.
- */
+/** Simulates a peer: the SDK's real engine, and an application that is sometimes slow or throws. */
 import { type ClientFrame, NO_THREAD, type Priority, type SendTerms } from '@sealpost/protocol'
 import type { Message, PeerEvent } from '@sealpost/sdk'
 import { type PeerEffects, PeerEngine } from '@sealpost/sdk/engine'
@@ -162,10 +159,7 @@ export class SimPeer implements PeerEffects {
     )
   }
 
-  /**
-   * Does the same as the SDK's `rotateBoxKey`: accepts the new key at once, and seals with it when the broker has
-   * stored it.
-   */
+  /** Rotates like the SDK: accepts the new key at once, and seals with it once the broker has stored it. */
   turnBoxKey(): void {
     const boxEpoch = this.ring.newestEpoch + 1
     const boxKey = boxKeyOf(this.peerKey, boxEpoch)

@@ -24,9 +24,7 @@ export interface AckedEnvelope {
   readonly envelopeId: EnvelopeId
 }
 
-/**
- * The last commits of one broker. A database that has these commits also has all earlier ones, because WAL is ordered.
- */
+/** The last commits of one broker. A database with these commits has all earlier ones, as WAL is ordered. */
 export interface BrokerCheckpoint {
   readonly shard: ShardId
   /** The value returned by the last renewal of the shard's lease; null before the first renewal. */

@@ -21,10 +21,7 @@ export interface ListedShard extends ShardRegistration {
 }
 
 export interface LiveShards {
-  /**
-   * The end of this shard's lease, by the database clock in microseconds; null if a newer process has taken over its
-   * name.
-   */
+  /** The end of this shard's lease, in µs of the database clock; null if a newer process has its name. */
   readonly leaseUntil: string | null
   readonly shards: readonly ListedShard[]
   readonly pins: ReadonlyMap<MeshId, string>

@@ -258,9 +258,7 @@ export async function listExpiredAttachments(
   )
 }
 
-/**
- * Deletes up to `max` chunks, and the attachment once it has no chunk left. @returns whether the attachment was deleted
- */
+/** Deletes up to `max` chunks, and the attachment after its last chunk. @returns whether it was deleted */
 export async function deleteAttachment(db: Database, { meshId, id }: AttachmentRef, max: number): Promise<boolean> {
   const gone = await db.run(
     (sql) => sql`

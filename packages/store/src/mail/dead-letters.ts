@@ -95,10 +95,7 @@ export interface MeshDeadLetters {
 export const DEAD_COUNTED_MAX = 1000
 const DEAD_MESHES_MAX = 500
 
-/**
- * Counts dead letters per mesh. Skips through the index from mesh to mesh, and stops counting at `DEAD_COUNTED_MAX` in
- * each mesh.
- */
+/** Counts dead letters per mesh, up to `DEAD_COUNTED_MAX` each. Skips through the index from mesh to mesh. */
 export async function countDeadLetters(db: Database): Promise<MeshDeadLetters[]> {
   return [
     ...(await db.run(
@@ -122,10 +119,7 @@ export interface RedriveResult {
   readonly redriven: number
   /** Dead letters that still match the filter. */
   readonly left: number
-  /**
-   * Requested dead letters that were not redriven, by id. Contains at most `REFUSED_MAX` items if the filter names no
-   * ids.
-   */
+  /** Requested dead letters that were not redriven, by id. At most `REFUSED_MAX` if the filter names no ids. */
   readonly refused: readonly RefusedRedrive[]
 }
 
@@ -194,9 +188,7 @@ async function refusedOf(
   return [...there, ...unknown].sort((a, b) => a.id - b.id)
 }
 
-/**
- * Deletes dead letters. @returns the number of deleted ones @throws DatabaseError; deletions before the error remain
- */
+/** Deletes dead letters. @returns their number @throws DatabaseError; deletions before the error remain */
 export async function purgeDeadLetters(
   db: Database,
   filter: DeadLetterFilter,

@@ -86,10 +86,7 @@ interface SignedBinding extends BindingRecord {
   readonly peer: PeerKey
 }
 
-/**
- * Returns the current binding, then the former ones from newest to oldest; returns none for a revoked or unknown
- * member.
- */
+/** Returns the current binding, then former ones, newest first; none for a revoked or unknown member. */
 export function findKeyHistory(db: Database, meshId: MeshId, peerKey: PeerKey): Promise<SignedBinding[]> {
   return execute<SignedBinding>(
     db,

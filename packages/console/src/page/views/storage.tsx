@@ -1,6 +1,4 @@
-/**
- * Shows the broker's storage except waiting mail: dead letters, state and history, the database tables, and the audit.
- */
+/** Shows the broker's storage except waiting mail: dead letters, state, history, tables and the audit. */
 import type {
   Audit,
   DatabaseReport,

@@ -1,7 +1,4 @@
-/**
- * Lists planted bugs, each of which is one edit of the real code. A simulator that missed them would also miss real
- * bugs.
- */
+/** Planted bugs, each one edit of the real code. A simulator that misses them would also miss real bugs. */
 import { readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 
