@@ -12,10 +12,7 @@ import { join } from 'node:path'
 import { endpointSettings } from '@sealpost/broker/endpoint'
 import { Command } from 'commander'
 
-/**
- * The result of a case. `NON-STRICT`: correct, but the violation was detected late; `INFORMATIONAL`: the standard has
- * no rule.
- */
+/** The result of a case. `NON-STRICT`: a violation was detected late; `INFORMATIONAL`: there is no rule. */
 type Behavior = 'OK' | 'NON-STRICT' | 'INFORMATIONAL' | 'UNIMPLEMENTED' | 'FAILED' | 'UNCLEAN' | 'WRONG CODE'
 interface Outcome {
   readonly behavior: Behavior

@@ -75,9 +75,7 @@ async function stagePostgres(native: string, { platform, level, folder }: Postgr
 }
 
 interface Runtime {
-  /** The folder that contains the PostgreSQL programs. */
   readonly native: string | null
-  /** The Bun executable. */
   readonly executable: string
 }
 

@@ -123,10 +123,7 @@ export function runProgram(
   })
 }
 
-/**
- * The environment inherits nothing from this process, whose variables may contain passwords and a locale that
- * translates messages.
- */
+/** Inherits no variable, because some may contain passwords or a locale that translates messages. */
 export const programEnvironment = { PATH: '/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin', LC_ALL: 'C', TZ: 'UTC' }
 
 async function ownerOf(folder: string | undefined): Promise<{ name: string; uid: number; gid: number } | undefined> {

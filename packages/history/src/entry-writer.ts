@@ -117,7 +117,6 @@ const keyOf = (write: EntryWrite): string => `${spaceKeyOf(write)} ${write.keyHa
 
 /** Formats an array of numbers, ids or flags, which need no quotes. */
 const arrayOf = (items: readonly (string | number | boolean)[]): string => `{${items.join()}}`
-/** Formats an array of hex strings as bytea. */
 const bytesArray = (items: readonly string[]): string => `{${items.map((hex) => `"\\\\x${hex}"`).join()}}`
 
 function writeSteps(writes: readonly EntryWrite[], limits: EntryLimits): PipelineStep[] {

@@ -225,17 +225,12 @@ export class Grants {
     return rows.map(({ key_epoch, granter, box }) => ({ keyEpoch: key_epoch, granter, box: new Uint8Array(box) }))
   }
 
-  /**
-   * Records that the peer has the keys up to this epoch. @throws OperatingError, `mesh_away` while the mesh is moving
-   */
+  /** Confirms the keys up to this epoch. @throws OperatingError, `mesh_away` while the mesh is moving */
   markFetched(asker: MemberRef, key: GrantKey): Promise<void> {
     return this.#end(asker, key, GRANT_FETCHED)
   }
 
-  /**
-   * Records that the peer can't open this grant, so that the next check reports the grant as missing. @throws
-   * OperatingError, `mesh_away` while the mesh is moving
-   */
+  /** Records that the peer can't open this grant, so that the next check reports it. @throws OperatingError */
   discard(asker: MemberRef, key: GrantKey): Promise<void> {
     return this.#end(asker, key, GRANT_USELESS)
   }

@@ -137,7 +137,6 @@ function oneOf<T extends string>(values: readonly T[], name: string, given: stri
   return value
 }
 
-/** Parameters that are ignored. */
 const IGNORED = [
   ...['connect_timeout', 'fallback_application_name', 'sslcompression', 'sslsni'],
   ...['keepalives', 'keepalives_idle', 'keepalives_interval', 'keepalives_count'],

@@ -26,7 +26,6 @@ export interface ConnectionPool<Driver> {
   readonly address: DatabaseAddress
   /** Reported by the newest connection; null before the first one. */
   readonly transport: Transport | null
-  /** The number of statements that wait for a connection. */
   readonly waitingCount: number
   /**
    * Runs one statement on a free connection, limited by the client's clock. A statement that timed out may still run
@@ -139,7 +138,6 @@ class Pool<Driver> implements ConnectionPool<Driver> {
   readonly #waiting = new Set<Waiter<Driver>>()
   readonly #probes: ReturnType<typeof setInterval>
   #openingCount = 0
-  /** The number of calls to `reconnect`. */
   #generation = 0
   #drained: (() => void) | undefined
   #isClosed = false

@@ -163,10 +163,7 @@ export async function startTls(raw: Socket, address: DatabaseAddress, options: T
   }
 }
 
-/**
- * `chain` checks that a trusted authority issued the certificate. `name` also checks that the certificate is for the
- * requested host.
- */
+/** `chain` requires a trusted authority; `name` also requires a certificate for the requested host. */
 export type Verification = 'none' | 'chain' | 'name'
 
 export function verification({ mode, rootCert }: TlsOptions): Verification {

@@ -78,7 +78,7 @@ const ADMIN: Grants = {
   attachment: 'select (mesh_id, bytes, completed_at)',
 }
 
-/** Only numbers and times: no keys, no envelopes and no user texts. */
+/** Only numbers and times: no keys, envelopes or user texts. */
 const MONITOR: Grants = {
   mesh: 'select (mesh_id, name)',
   member: 'select (mesh_id, peer_no, role, is_pool, revoked_at)',

@@ -89,7 +89,7 @@ export class SimulatedLink {
     this.clock.after(this.delay(), () => this.closeClient(ABNORMAL))
   }
 
-  /** Cuts the connection. Each end notices by itself, the server perhaps only by its heartbeat. */
+  /** Cuts the connection. Each end notices later, the server perhaps only by its heartbeat. */
   cut(noticed: { clientAfterMs: Millis; serverAfterMs: Millis }): void {
     if (this.isCut) return
     this.isCut = true

@@ -43,7 +43,6 @@ export interface Surroundings {
   groupIn(meshId: MeshId): GroupEntry
   /** Draws with one of the plan's probabilities. Returns false after the fault period. */
   chance(fault: keyof Chances): boolean
-  /** Whether the recipient may have blocked the sender. */
   isDoubtful(way: { meshId: MeshId; from: PeerKey; to: PeerKey }): boolean
   hint(from: object, hint: Hint): void
   /** Reports an error that has no caller, which ends the world. */

@@ -157,7 +157,7 @@ class World implements Surroundings {
     return drainedInMs
   }
 
-  /** Checks after the faults that no delivery waits for long while its recipient's session has credit. */
+  /** Checks that after the faults no delivery waits long while its recipient has credit and gets no other push. */
   private watchWaiting(): void {
     const { clock, store, plan, oracle, path, overlaps } = this
     const isPunctual = plan.databaseMs <= FAST_DATABASE_MS && plan.clockJumps === 0

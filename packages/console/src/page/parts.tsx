@@ -21,7 +21,6 @@ const AWAY = new Refused('unreachable', 'The broker does not respond.')
 
 export class Api {
   readonly #token: string
-  /** The token was refused. */
   onExpelled: () => void = () => undefined
 
   constructor(token: string) {

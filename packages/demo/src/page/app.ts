@@ -135,10 +135,7 @@ export function takeInvite(): string | null {
   return text || null
 }
 
-/**
- * Returns the address at which to open an invite for another broker, or for another host name of this broker. Returns
- * null if the invite is for this page.
- */
+/** Returns the address for an invite to another broker or host name; null if the invite is for this page. */
 export function otherHome(invite: { readonly url: string }, text: string): string | null {
   const { protocol, host } = new URL(invite.url)
   const origin = `${protocol === 'wss:' ? 'https:' : 'http:'}//${host}`

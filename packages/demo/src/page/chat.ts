@@ -1,7 +1,4 @@
-/**
- * Holds the contents of the chat as one immutable value. Functions return the next value. None waits or uses a platform
- * API.
- */
+/** Holds the chat as one immutable value. Functions return the next value, without a platform API. */
 import { type MemberEntry, type PeerKey, type SealpostCode, SealpostError } from '@sealpost/sdk'
 import type { EnvelopeId, Millis } from '@sealpost/std'
 

@@ -15,7 +15,6 @@ export const CloseIcon = icon('M6 6l12 12M18 6 6 18')
 export const ClockIcon = icon('M12 4a8 8 0 1 1 0 16 8 8 0 0 1 0-16zm0 4v4l2.5 2', 'tick')
 export const StoredIcon = icon('M5 13l4.5 4.5L19 7.5', 'tick')
 
-/** Shows the initial of a name. */
 export function Face({ name }: { name: string }) {
   return (
     <span class="face" aria-hidden="true">

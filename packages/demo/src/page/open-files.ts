@@ -30,7 +30,6 @@ export const isLost = (code: string): boolean => LOST.includes(code)
 /** Unsafe characters in a name: separators, control characters, and marks that change the text direction. */
 const UNSAFE = /[/\\\p{Cc}\p{Cf}]/gu
 
-/** Returns the details of a message's file that its line shows. */
 export function lineFileOf(message: Message): LineFile | null {
   if (message.attachment === null) return null
   const file = attachmentOf(message)
@@ -107,7 +106,6 @@ export class OpenFiles {
 
 const keyOf = ({ peer, envelopeId }: Named): string => `${peer} ${envelopeId}`
 
-/** Makes the browser save the file. */
 export function offer(blob: Blob, name: string): void {
   const url = URL.createObjectURL(blob)
   const link = Object.assign(document.createElement('a'), { href: url, download: name })

@@ -1,7 +1,4 @@
-/**
- * Creates spaces with a long history, which is inserted into the database as if peers had written it. Each space
- * belongs to its own mesh.
- */
+/** Creates spaces with a long history, inserted as if peers had written it. Each space has its own mesh. */
 
 import { type Database, DatabaseError, openDatabase } from '@sealpost/pg'
 import { type Base, REPLAY_SESSION } from '@sealpost/replay'
@@ -78,7 +75,6 @@ export class HistoryFixture {
     return { ...size, ref, mesh, readers, at: last!.at, base }
   }
 
-  /** Fills an existing mesh's space. */
   async fillSpaceOf({ meshId }: Pick<MeshMembers, 'meshId'>, size: SpaceSize): Promise<{ ref: SpaceRef; base: Base }> {
     const ref = { meshId, spaceId: meshId }
     await this.#found(ref, size)
@@ -98,10 +94,7 @@ export class HistoryFixture {
     await this.#run(`delete from snapshot where ${place} and at = (select max(at) from snapshot where ${place})`)
   }
 
-  /**
-   * Lets the broker maintain the space from now on. If it did so earlier, it would take a snapshot of a space whose
-   * events are missing.
-   */
+  /** Lets the broker maintain the space, which would be wrong before all events are inserted. */
   async #open({ meshId, spaceId }: SpaceRef): Promise<void> {
     const place = `mesh_id = '${meshId}' and space_id = '${spaceId}'`
     await this.#run(`update space set kept_since = now() - interval '${DAYS} days' where ${place}`)

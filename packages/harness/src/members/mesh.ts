@@ -37,7 +37,6 @@ const MEMBERS_AT_ONCE = 1000
 
 export const newMeshId = (): MeshId => toHex(crypto.getRandomValues(new Uint8Array(16))) as MeshId
 
-/** Generates members for a new or an existing mesh. */
 export async function generateMesh(members: number, meshId: MeshId = newMeshId()): Promise<MeshMembers> {
   await ready()
   const identities = Array.from({ length: members }, generateIdentity)
@@ -71,7 +70,6 @@ export function sliceOf(
   }
 }
 
-/** Creates the mesh in the database and adds its members. */
 export async function enrolMesh(database: Database | string, mesh: MeshMembers, name: string): Promise<void> {
   const db = typeof database === 'string' ? await openDatabase(database, { connections: 1 }) : database
   try {
@@ -82,7 +80,6 @@ export async function enrolMesh(database: Database | string, mesh: MeshMembers, 
   }
 }
 
-/** Adds members to an existing mesh. */
 export async function enrolMembers(db: Database, { meshId, bindings }: MeshMembers): Promise<void> {
   for (let at = 0; at < bindings.length; at += MEMBERS_AT_ONCE)
     await addMembers(db, meshId, bindings.slice(at, at + MEMBERS_AT_ONCE))

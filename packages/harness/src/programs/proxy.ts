@@ -52,7 +52,6 @@ export class TcpProxy {
     for (const link of this.#links) link.set(network)
   }
 
-  /** Resets every connection. */
   cut(): void {
     for (const link of this.#links) link.destroy()
   }

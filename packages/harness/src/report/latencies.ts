@@ -8,7 +8,6 @@ export interface Percentiles {
   readonly max: number
 }
 
-/** A percentile and its value in ms. */
 export type Quantile = readonly [percent: number, ms: number]
 
 /** The upper bound of a histogram bin and the number of its samples. */

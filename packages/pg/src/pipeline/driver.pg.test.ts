@@ -16,7 +16,6 @@ afterAll(async () => {
   await scratch.drop()
 })
 
-/** Records the callbacks of one simple query. */
 class Recorded extends PgQuery {
   readonly calls: string[] = []
   readonly rows: unknown[] = []

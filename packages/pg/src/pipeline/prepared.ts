@@ -27,7 +27,6 @@ export interface BoundStatement<Value> {
   readonly parameters: readonly Value[]
 }
 
-/** A statement whose parameters have names. */
 export interface SqlStatement<Name extends string> {
   readonly text: string
   /** Returns the statement with its values in the order of its parameters. */
@@ -83,7 +82,6 @@ export interface PreparedPipeline {
   read(statement: Readonly<Pick<PipelineStep, 'text' | 'parameters'>>): Promise<Buffer>
 }
 
-/** The state that the queries on one connection share. */
 interface ConnectionState {
   readonly request: RequestBuffer
   readonly statements: PreparedStatements
@@ -224,7 +222,6 @@ interface Prepared {
 /** The statements that one connection has prepared, by their text. */
 class PreparedStatements {
   readonly #byText = new Map<string, Prepared>()
-  /** The statements that the current run prepares. */
   #fresh: Prepared[] = []
 
   /** Adds a Parse to the request where necessary. Returns the statement's name. */
@@ -240,12 +237,10 @@ class PreparedStatements {
     return statement.name
   }
 
-  /** Records that the run succeeded, so that its statements are prepared. */
   confirm(): void {
     this.#fresh = []
   }
 
-  /** Records that the run failed. */
   invalidate(): void {
     for (const statement of this.#fresh) statement.state = 'unknown'
     this.#fresh = []

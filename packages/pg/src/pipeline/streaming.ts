@@ -13,7 +13,6 @@ import { toDriverError } from './driver.ts'
 export interface StreamingOptions {
   readonly applicationName: string
   readonly connectTimeoutMs: number
-  /** Session settings. */
   readonly session: Readonly<Record<string, string | number>>
 }
 

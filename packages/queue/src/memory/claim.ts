@@ -71,7 +71,6 @@ export function claimFor(
   return { status: 'claimed', deliveries: leased, hasMore }
 }
 
-/** Implements `COLLECT` for a current session. */
 export function collectFor(
   { store, options }: Place,
   { session, deliveries }: StoredMember,

@@ -108,14 +108,12 @@ export class MemoryQueue implements Queue {
   }
 }
 
-/** Implements `MEASURE` for one recipient. */
 export function measureIn(store: MemoryDatabase, { meshId, peer }: RecipientRef, max: number): SenderBacklog[] {
   const waiting = (store.find(meshId, peer)?.deliveries ?? []).filter((row) => !isReceipt(row))
   const delayed = store.delayed.filter((row) => row.meshId === meshId && row.recipient === peer)
   return bySender(store, [...waiting.slice(0, max), ...delayed.slice(0, max)])
 }
 
-/** Implements `MEASURE_MESH`. */
 export function measureMeshIn(store: MemoryDatabase, meshId: MeshId, max: number): SenderBacklog[] {
   const waiting = [...store.deliveries()].filter((row) => row.meshId === meshId && !isReceipt(row))
   const delayed = store.delayed.filter((row) => row.meshId === meshId)

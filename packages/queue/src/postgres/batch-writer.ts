@@ -89,7 +89,6 @@ export class BatchWriter {
     return { text: statements.COPY_QUEUE, copied: rows.finish() }
   }
 
-  /** Returns the step `ADMIT` for the whole batch. */
   admission({ appends, senders, nowMs }: DecidedBatch, parties: readonly Party[]): PipelineStep {
     const values = this.#parameters
     const { shard, memory } = this.#parts
@@ -123,7 +122,6 @@ export class BatchWriter {
     this.#parameters.array('int4', firsts, (first) => this.#parameters.int4(first))
     this.#parameters.array('int4', lasts, (last) => this.#parameters.int4(last))
   }
-  /** Returns the values for `LIMITS`. */
   #limits(): void {
     const { failedAttemptsMax, failedAttemptsSpanMs } = this.#parts.options
     this.#parameters.int4(failedAttemptsMax)
@@ -204,7 +202,6 @@ export class BatchWriter {
   }
 }
 
-/** Writes the columns `lease_epoch` and `lease_until`. */
 function writeLease(row: BinaryWriter, epoch: number, untilMs: Millis): void {
   if (epoch === 0) {
     row.null()
@@ -221,7 +218,7 @@ interface Ranges {
   readonly lasts: readonly number[]
 }
 
-/** Returns the parties sorted by mesh and number, and the range of each mesh among them. */
+/** The parties sorted by mesh and number, with the range of each mesh. */
 interface PartiesByMesh extends Ranges {
   readonly parties: readonly Party[]
   readonly meshes: readonly MeshId[]

@@ -214,10 +214,7 @@ export class PostgresQueue implements Queue {
   }
 }
 
-/**
- * One connection each for writing, claiming and collecting, so that none waits for another, and a pool for all other
- * statements.
- */
+/** Writing, claiming and collecting have their own connections, so that none waits; the rest use a pool. */
 export interface QueueDatabases {
   readonly writing: Pipeline
   readonly claiming: Pipeline

@@ -49,7 +49,7 @@ export class SenderMarks {
 
   note(meshId: MeshId, sender: PeerNo, mark: SenderMark): void {
     const key = meshId + sender
-    this.marks.delete(key) // moves it to the end
+    this.marks.delete(key)
     this.marks.set(key, mark)
     if (this.marks.size > SENDERS_MAX) this.marks.delete(this.marks.keys().next().value!)
   }

@@ -69,7 +69,6 @@ export class Crew {
     return answer!
   }
 
-  /** Returns the texts that each slot got. */
   async texts(members: readonly SessionRef[], queue?: Queue): Promise<(string | null)[]> {
     return textsOf(await this.deal(members, queue), members.length)
   }

@@ -22,7 +22,6 @@ export interface QueueWorld {
   addMesh(meshId: MeshId): Promise<void>
   /** The world chooses the other fields of the key binding. */
   addMember(meshId: MeshId, peerKey: PeerKey): Promise<PeerNo>
-  /** Creates or changes a pool. */
   setPool(
     meshId: MeshId,
     poolId: PoolId,
@@ -37,9 +36,7 @@ export interface QueueWorld {
   advance(byMs: Millis): Promise<void>
   /** Runs `body` while another statement holds the session row. */
   whileLocked(meshId: MeshId, peer: PeerNo, body: () => Promise<void>): Promise<void>
-  /** Returns the dead letters, by id. */
   deadLetters(): Promise<DeadLetterFacts[]>
-  /** Returns the number of stored shared bodies. */
   bodyCount(): Promise<number>
   end(): Promise<void>
 }
@@ -145,7 +142,6 @@ export class Stage {
     return this.here.commit({ appends, settles })
   }
 
-  /** Stores an envelope for each text. */
   storeAll(...texts: string[]): Promise<readonly AppendOutcome[]> {
     return this.store(...texts.map((text) => this.append(text)))
   }

@@ -186,10 +186,7 @@ export class DriverWatch {
     this.openedAtMs.set(session, this.clock.nowMs)
   }
 
-  /**
-   * The opening's statement begins: the settles and retries of the peer's previous session are committed, or have taken
-   * too long.
-   */
+  /** Checks that an opening began after the previous session's settles and retries, or that they took too long. */
   openBegins(session: SessionRef): void {
     const sinceMs = this.openedAtMs.get(session) ?? -Infinity
     this.openedAtMs.delete(session)

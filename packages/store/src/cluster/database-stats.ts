@@ -205,8 +205,5 @@ export async function readStatementStats(db: Database, limit: number): Promise<S
   }
 }
 
-/**
- * The SQLSTATEs if the extension is not preloaded, the account has no privilege, or the version is too old for
- * `total_exec_time`.
- */
+/** SQLSTATEs: not preloaded, no privilege, version too old for `total_exec_time`. */
 const NOT_FOR_US = ['55000', '42501', '42703']

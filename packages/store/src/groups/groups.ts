@@ -1,7 +1,4 @@
-/**
- * Stores the newest signed statement of each group, which determines who belongs to the group's space. Callers have
- * checked the signatures.
- */
+/** Stores each group's newest signed statement, which defines its space's members. Callers verify signatures. */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import { columnNames, execute, member, peerGroup, pool, session } from '@sealpost/schema'
 import {
@@ -277,7 +274,6 @@ export function listPools(
   )
 }
 
-/** Returns the newest statement of a pool, or null. */
 export async function findPoolStatement(db: Database, meshId: MeshId, poolId: PoolId): Promise<Uint8Array | null> {
   const [row] = await execute<{ statement: Uint8Array }>(
     db,

@@ -192,7 +192,6 @@ export async function readChunk(
 
 export type ChunkRange = readonly [first: number, last: number]
 
-/** Lists the stored chunks as ranges of chunk numbers. */
 export async function listChunks(db: Database, { meshId, id }: AttachmentRef): Promise<ChunkRange[]> {
   const rows = await db.run(
     (sql) => sql<{ first: number; last: number }[]>`

@@ -173,7 +173,6 @@ export function listMembers(
   )
 }
 
-/** A peer that was a member and is revoked. */
 export interface RevokedPeer {
   readonly peerKey: PeerKey
   readonly peer: PeerNo

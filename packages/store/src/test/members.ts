@@ -26,7 +26,6 @@ export const randomBinding = (peerKey: PeerKey = newKey(), boxEpoch = 1) => ({
   ...{ peerKey, boxKey: randomBytes(32), boxEpoch, notAfterMs: 1_900_000_000_000, signature: randomBytes(64) },
 })
 
-/** Turns a member into a device of another member. */
 export async function makeDevice(db: Database, meshId: MeshId, peer: PeerNo, person: PeerNo): Promise<void> {
   await db.run(
     (sql) => sql`

@@ -80,7 +80,6 @@ export class Person {
     await this.page.locator('.line p', { hasText: text }).last().waitFor()
   }
 
-  /** Returns the lines of the open conversation. */
   lines(kind: 'received' | 'written'): Promise<string[]> {
     return this.page.locator(`.line[data-kind=${kind}] p`).allTextContents()
   }

@@ -188,7 +188,6 @@ const Fact = ({ name, value }: { name: string; value: string }) => (
 /** A line of the chart over the last half hour. */
 interface Series {
   readonly label: string
-  /** One of the page's line colours. */
   readonly colour: 'one' | 'two' | 'three'
   readonly read: (sample: Sample) => number | null
 }
@@ -203,7 +202,6 @@ interface ChartProps {
 const HEIGHT = 180
 const AXIS_WIDTH = 58
 const NARROW = 26 * 16
-/** The shortest time span that a chart shows. */
 const SPAN_MIN_SECONDS = 120
 /** Grid increments: whole numbers. */
 const INCREMENTS = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].flatMap((power) => [power, 2 * power, 5 * power])

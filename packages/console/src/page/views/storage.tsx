@@ -367,6 +367,5 @@ export function AuditView({ api }: { api: Api }) {
   )
 }
 
-/** Shows shortened keys and ids. */
 const subjectOf = (subject: string | null): string =>
   subject === null ? '–' : /^[0-9a-f]{32,}$/.test(subject) ? short(subject) : subject
