@@ -1,4 +1,4 @@
-/** Checks the documentation: links and named files exist, no placeholder is left, and each promise has its test. */
+/** Checks the documentation: links and named files exist, no placeholder remains, and each promise has a test. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { allPages, anchorOf } from '@sealpost/docs/pages'

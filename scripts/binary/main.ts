@@ -1,4 +1,4 @@
-/** The compiled program: the command `sealpost`, and, with the first argument `broker`, the broker program. */
+/** Starts the compiled program: the command `sealpost`, or the broker program if the first argument is `broker`. */
 import { BROKER_ARGUMENT } from '@sealpost/broker-program'
 
 if (process.argv[2] === BROKER_ARGUMENT) {

@@ -29,7 +29,7 @@ describe('a broken rule is reported', () => {
   const core = manifest('packages/core', ['@sealpost/std', '@sealpost/protocol'])
   const root = { ...manifest(''), devDependencies: ['vitest'] }
 
-  /** Returns the violations of one file, without those of its manifest. */
+  /** Returns the violations of one file, without the violations of its manifest. */
   function violationsOf(path: string, source: string, manifests: Manifest[]): string[] {
     const { violations } = checkRepository([{ path, source }], manifests)
     return violations.filter((text) => !text.includes('never imports'))

@@ -12,7 +12,7 @@ import { type Interface, rollUp } from './types.ts'
 export const ROOT = join(import.meta.dirname, '../..')
 const PACKAGES = join(ROOT, 'packages')
 const SDK = join(PACKAGES, 'sdk')
-/** Workspace packages that become folders of the published one. */
+/** Workspace packages that become folders of the published package. */
 const PARTS = ['identity', 'protocol', 'std']
 /** Entries that only this repository uses. The engine's interface may change at any time. */
 const UNPUBLISHED = ['./backoff', './engine', './testing', './testing-attachments']

@@ -5,7 +5,7 @@
 import { assert, type MeshId, type Millis, OperatingError } from '@sealpost/std'
 import type { BusTransport, BusTransportEvents, Topic, TopicPacket } from './bus.ts'
 
-/** One connection. An error ends it, and calls `onClosed`. */
+/** One connection, which an error ends. The connection then calls `onClosed`. */
 export interface BusConnection {
   send(packets: readonly TopicPacket[]): Promise<void>
   /** Subscribes to topics. Resolves once packets arrive. @throws OperatingError */
@@ -131,7 +131,7 @@ export class ReconnectingTransport implements BusTransport {
     if (this.#state.name === 'closed') return
     this.#state = { name: 'down' }
     if (!this.#isDownReported) this.#events.onDown(error)
-    this.#isDownReported = true // retries until it is connected again
+    this.#isDownReported = true // retries until the transport is connected again
     clearTimeout(this.#retry)
     this.#retry = setTimeout(
       () => {

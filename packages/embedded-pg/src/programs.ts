@@ -76,7 +76,7 @@ export interface Account {
   prefix: string[]
   /** The arguments that precede a command that must end with this process. */
   boundPrefix: string[]
-  /** Whether `boundPrefix` works here. */
+  /** Whether `boundPrefix` works on this machine. */
   diesWithParent: boolean
 }
 

@@ -92,7 +92,7 @@ export class EntryWriter {
     for (const waiter of this.#waiting) {
       const key = keyOf(waiter.write)
       const isTaken = !keys.has(key) && taken.length < WRITES_MAX && bytes < BYTES_MAX
-      keys.add(key) // later writes of the key wait for it
+      keys.add(key) // later writes of the key wait for this write
       if (isTaken) bytes += waiter.write.bytes.length
       ;(isTaken ? taken : left).push(waiter)
     }

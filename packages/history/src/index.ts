@@ -1,3 +1,3 @@
-/** State and history: spaces, their access rules, and the writing of entries. `@sealpost/replay` reads them. */
+/** Stores state and history: spaces, their access rules, and entries. `@sealpost/replay` reads them. */
 export * from './entry-writer.ts'
 export * from './spaces.ts'

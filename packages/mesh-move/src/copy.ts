@@ -85,8 +85,8 @@ const DELETE_BATCH = 10_000
 const DELETE_BATCHES: Readonly<Record<string, number>> = { attachment_chunk: 100 }
 
 /**
- * Deletes the mesh's rows, one batch per transaction. Repeats until a pass deletes nothing, since a delivery that ends
- * meanwhile may leave another row.
+ * Deletes the mesh's rows, one batch per transaction. Repeats until a pass deletes nothing, because a delivery that
+ * ends meanwhile may create another row.
  * @throws DatabaseError
  */
 export async function clearMesh(connection: StreamingConnection, meshId: MeshId): Promise<void> {
@@ -143,8 +143,8 @@ export const STAYS: ReadonlySet<string> = new Set([
 ])
 
 /**
- * The tables that move with a mesh: all tables with a `mesh_id` except those in `STAYS`, so that a new table can't be
- * forgotten. Referenced tables come before those that refer to them.
+ * Returns the tables that move with a mesh: all tables with a `mesh_id` except the ones in `STAYS`, so that a new table
+ * can't be forgotten. Referenced tables come first.
  */
 export const meshTables: readonly MeshTable[] = inOrder(
   (Object.values(schema) as unknown[])
@@ -218,7 +218,7 @@ const SESSION = {
   tcp_keepalives_interval: 5,
   tcp_keepalives_count: 3,
   tcp_user_timeout: 60_000,
-  // The statement of a killed mover ends, and with it the lock.
+  // Ends a killed mover's statement, and thereby releases its lock.
   client_connection_check_interval: 1_000,
 }
 
@@ -228,9 +228,7 @@ const lockKey = (meshId: MeshId): string =>
     .toString(2)
     .padStart(64, '0')
 
-/**
- * Moves without a running mover while the mesh is active in neither cell: no peer can send until the move is run again.
- */
+/** Moves without a running mover whose mesh is active in neither cell. No peer can send until the move is run again. */
 export interface StalledMoves {
   readonly count: number
   /** The time since the freeze of the oldest stalled move; 0 if there is none. */

@@ -44,7 +44,7 @@ export interface MoveOrder {
   readonly meshId: MeshId
   readonly from: MoveEndpoint
   readonly to: MoveEndpoint
-  /** Called with each phase of the source after its commit. */
+  /** Called with each phase of the source after the phase is committed. */
   readonly onPhase?: (phase: MovePhase) => void
 }
 
@@ -82,7 +82,7 @@ export async function moveMesh(order: MoveOrder): Promise<MoveReport> {
 }
 
 interface UndoReport {
-  /** The mesh was active, so there was nothing to undo. */
+  /** Whether the mesh was active, so that there was nothing to undo. */
   readonly wasActive: boolean
   /** False if the destination did not reply. Its copy never becomes active; the next move deletes the copy. */
   readonly isCleared: boolean
@@ -328,7 +328,6 @@ function jsonOf(text: string): unknown {
 
 const malformed = (sentence: string) => new OperatingError('cells_malformed', `${sentence}. ${EXPECTED}`)
 
-/** The state of a mesh in one cell. */
 export interface CellLocation {
   readonly cell: string
   /** Null if the cell has no such mesh; an error if the cell did not reply. */

@@ -10,7 +10,6 @@ import { type CopiedMesh, copyMesh } from './copy.ts'
 
 export type MovePhase = 'frozen' | 'copied' | 'left' | 'arrived' | 'done' | 'undone'
 
-/** A mesh as one cell knows it. */
 export interface MeshLocation {
   readonly name: string
   readonly isFrozen: boolean
@@ -81,7 +80,7 @@ export function freeze(source: StreamingConnection, { meshId, moveId, cell }: Mo
   })
 }
 
-/** Copies the mesh in one transaction; the copy is frozen. */
+/** Copies the mesh in one transaction. The copy is frozen. */
 export function copyAcross(
   source: StreamingConnection,
   destination: StreamingConnection,
@@ -119,7 +118,7 @@ async function incarnationIn(source: StreamingConnection, meshId: MeshId): Promi
   return row!.incarnation
 }
 
-/** Commits the move: the source can't become active again. @returns false if its phase was not `copied` */
+/** Commits the move, after which the source can't become active again. @returns false if its phase was not `copied` */
 export function leave(source: StreamingConnection, { meshId, moveId, cell }: MoveRef): Promise<boolean> {
   return source.transaction(async () => {
     const left = await source.run(

@@ -136,7 +136,7 @@ export function serverName({ hosts }: DatabaseAddress): string {
   return `Postgres at ${hosts.map(hostText).join(' or ')}`
 }
 
-/** Writes the host as a URL does: an IPv6 address in brackets. */
+/** Formats the host as in a URL, with an IPv6 address in brackets. */
 function hostText({ host, port }: Host): string {
   return `${host.includes(':') ? `[${host}]` : host}:${port}`
 }

@@ -1,5 +1,5 @@
 /**
- * Connections to Postgres: pools, pipelines, listeners and streams over URLs with several hosts and TLS. See README.md.
+ * Connects to Postgres: pools, pipelines, listeners and streams over URLs with several hosts and TLS. See README.md.
  */
 export * from './check-server.ts'
 export * from './connection.ts'

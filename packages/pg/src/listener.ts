@@ -86,7 +86,7 @@ class PipelineListener implements Listener {
     return this.#connection.close()
   }
 
-  /** Limits the wait for a reply: a silent connection never rejects by itself. */
+  /** Limits the wait for a reply, because a silent connection never rejects by itself. */
   async #run(request: () => PromiseLike<unknown>): Promise<void> {
     if (this.#connection.isClosed) throw notExecuted('the connection is closed', this.#address)
     const reply = this.#last.then(request)

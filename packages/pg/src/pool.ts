@@ -1,6 +1,6 @@
 /**
- * A small pool of connections that runs one statement at a time on each, limits the time of every statement, and throws
- * errors that show the caller whether to retry.
+ * Runs statements on a small pool of connections, one at a time on each. Limits the time of every statement, and throws
+ * errors that show whether the caller may retry.
  */
 import {
   type DatabaseConnection,
@@ -24,13 +24,13 @@ import type { Transport } from './socket.ts'
 
 export interface ConnectionPool<Driver> {
   readonly address: DatabaseAddress
-  /** Reported by the newest connection; null before the first one. */
+  /** The transport of the newest connection; null before the first connection. */
   readonly transport: Transport | null
   readonly waitingCount: number
   /**
    * Runs one statement on a free connection, limited by the client's clock. A statement that timed out may still run
-   * later on the server, so fence writes by their parameters. Statements are prepared by default:
-   * `run((sql) => sql.unsafe(text, values, { prepare: false }))`. Never use `sql.begin` here: it is not atomic.
+   * later on the server, so fence writes by their parameters. Statements are prepared by default: `run((sql) =>
+   * sql.unsafe(text, values, { prepare: false }))`. Never use `sql.begin` here, because it is not atomic.
    * @throws DatabaseError `db_unavailable`, `db_not_executed`, `db_refused`, `db_closed`
    */
   run<T>(statement: (driver: Driver) => PromiseLike<T>, options?: { timeoutMs?: number }): Promise<T>
@@ -71,10 +71,10 @@ export interface DatabaseOptions {
   /** An older connection is replaced, so that the server's memory is freed and a moved host name takes effect. */
   lifetimeMs?: number
   applicationName?: string
-  /** Session settings; they override the defaults. */
+  /** Session settings, which override the defaults. */
   settings?: Record<string, string | number>
   onNotice?: (message: string) => void
-  /** A connection was lost or destroyed; the next statement opens a new one. */
+  /** Called when a connection is lost or destroyed; the next statement opens a new one. */
   onConnectionLost?: () => void
   checkConnection?: ConnectionCheck
 }
@@ -198,7 +198,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
     await Promise.all(closed)
   }
 
-  /** Takes the connection that was used last. The probe pings the others. */
+  /** Takes the connection that was used last. The probe pings the other connections. */
   #takeIdle(): DatabaseConnection<Driver> | undefined {
     let last: DatabaseConnection<Driver> | undefined
     for (const connection of this.#idle.keys()) last = connection

@@ -207,7 +207,7 @@ function read(name: string, path: string): Buffer {
   }
 }
 
-/** Applies libpq's rule: no other account may read the key, except that root may let a group read it. */
+/** Applies libpq's rule that no other account may read the key, except that root may let a group read it. */
 function readKey(path: string): Buffer {
   const key = read('sslkey', path)
   const { uid, mode }: Stats = statSync(path)

@@ -75,7 +75,7 @@ export interface Queue {
   countFailedAttempt(delivery: DeliveryRef): Promise<void>
   /** Moves delayed deliveries that are due into the queue. */
   releaseDue(): Promise<Released>
-  /** Finds deliveries that left the peer's queue unsettled and were not reported to it, oldest first. */
+  /** Finds deliveries that left the peer's queue unsettled and were not reported to the peer, oldest first. */
   findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]>
   /** Marks lost deliveries as reported to the peer. */
   lostReported(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void>

@@ -1,6 +1,6 @@
 /**
- * Reads state and history and keeps reads fast: responses of any length as rows ordered by seq, snapshots, and daily
- * partitions. Every function that takes a `Database` throws `DatabaseError`.
+ * Reads state and history as rows ordered by seq, and maintains the snapshots and daily partitions that keep reads
+ * fast. Every function that takes a `Database` throws `DatabaseError`.
  */
 export * from './pages.ts'
 export * from './retention.ts'

@@ -6,9 +6,9 @@ import { type Base, formatTimestamp, literal, microsOf, ofSpace } from './sql.ts
 
 export interface PageRequest {
   readonly space: SpaceRef
-  /** Returns events after this seq, in ascending order; */
+  /** If `before` is null: returns the events after this seq, in ascending order. */
   readonly after: number
-  /** or events before this one, in descending order. */
+  /** If set: returns the events before this seq, in descending order. */
   readonly before: number | null
   readonly from: Micros | null
   readonly to: Micros | null

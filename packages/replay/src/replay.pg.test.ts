@@ -76,7 +76,7 @@ describe('a state of the past', () => {
           expect(await space.stateAt(at, middle)).toEqual(expected.filter(({ seq }) => seq > middle))
           answered += 1
         }
-        await world.owner.run((sql) => sql.unsafe('update space set kept_since = null')) // the space must not keep the days of the next run
+        await world.owner.run((sql) => sql.unsafe('update space set kept_since = null')) // or the space would keep later days
       }),
       { numRuns: 12, seed: 8 },
     )
@@ -222,7 +222,7 @@ describe('a space with some history', () => {
       sql.begin(async (begun) => {
         const [row] = await begun.unsafe(snapshotStep(batch))
         expect(row).toMatchObject({ rows: 3, isDone: true })
-        // The locks that block no writer or sender: only rows of snapshots are written, and no table is locked.
+        // Locks that block no writer or sender: only snapshot rows are written, and no table is locked.
         const locks = await begun.unsafe(
           `select distinct c.relname as name, l.mode from pg_locks l join pg_class c on c.oid = l.relation
            where l.pid = pg_backend_pid() and c.relkind in ('r', 'p') and l.mode <> 'AccessShareLock' and c.relnamespace = 'public'::regnamespace`,

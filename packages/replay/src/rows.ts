@@ -11,7 +11,7 @@ import { formatTimestamp } from './sql.ts'
 export interface ReplayRow {
   readonly seq: number
   readonly at: Micros
-  /** 1: set, 2: deleted, 3: a message. */
+  /** 1: entry set, 2: entry deleted, 3: message. */
   readonly kind: number
   readonly value: Buffer
   readonly body: Buffer | null
@@ -30,7 +30,7 @@ export class CopyRowReader {
   #isPastHeader = false
   #isAtEnd = false
 
-  /** Calls `visit` with each complete row; its value and body are views. */
+  /** Calls `visit` with each complete row, whose value and body are views. */
   take(bytes: Buffer, visit: (row: ReplayRow) => void): void {
     let at = this.#finishCut(bytes, visit)
     while (bytes.length - at >= FRONT_BYTES) {

@@ -9,9 +9,8 @@ import type { Micros, SpaceRef } from '@sealpost/std'
 import { type Base, literal, microsOf, ofSpace, snapshotStep } from './sql.ts'
 
 export interface SnapshotOptions {
-  /** A snapshot is due when the number of events since the last snapshot exceeds this share of the entries, */
+  /** A snapshot is due when the events since the last one exceed this share of the entries and `eventsMin`. */
   readonly share: number
-  /** and is at least this number. */
   readonly eventsMin: number
   readonly batchBytes: number
 }
@@ -73,7 +72,7 @@ export class Snapshots {
   #isDue({ lastSeq, entries, keptSince, keepSeconds, now, first, doneSeq, doneAt }: SnapshotState): boolean {
     const { share, eventsMin } = this.#options
     if (entries === 0) return false
-    if (doneSeq === null && first !== 1) return true // from before the space kept a history
+    if (doneSeq === null && first !== 1) return true // belongs to a time before the space kept a history
     if (lastSeq - (doneSeq ?? 0) >= Math.max(eventsMin, entries * share)) return true
     return now - (doneAt ?? keptSince) > Math.max(DAY, (keepSeconds * 1e6) / SHARES_OF_KEEP)
   }

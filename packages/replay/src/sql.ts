@@ -81,7 +81,9 @@ const overtaken = (later: string): string =>
   `overtaken as materialized (select former_seq from history_event where ${later} and former_seq is not null)`
 const STANDS = 'seq not in (select former_seq from overtaken)'
 
-/** Excludes days without relevant events. The seq decides; one extra day allows for clock changes. */
+/**
+ * Excludes days without relevant events. The seq decides which events count; one extra day allows for clock changes.
+ */
 const laterDays = ({ seq, at }: Base): string => (seq === 0 ? '' : ` and at >= ${literal.moment(at - DAY)}`)
 
 /** Selects the current values. After a given seq, also selects the entries deleted since. */

@@ -20,8 +20,8 @@ const SEEDS: Readonly<Record<string, readonly number[]>> = {
   'a claim and a lease on insert keep the order of one sender': [181, 258, 1_520_195_626],
   /**
    * A message sealed to a box key that its recipient did not know was retried after ten seconds. Meanwhile a later
-   * message of the same lane made the recipient learn the key, and was delivered first; its stream was new, so no gap was
-   * detected.
+   * message in the same lane made the recipient learn the key, and was delivered first. Its stream was new, so no gap
+   * was detected.
    */
   'a lane keeps its order around a rotation of box keys': [2_000_139, 2_001_609, 2_002_817],
   /**

@@ -230,7 +230,7 @@ class World implements Surroundings {
   private enrol(meshId: MeshId): void {
     this.store.addMesh(meshId)
     for (let n = 1; n <= PEERS; n++) {
-      // The same keys and numbers in both meshes: code that does not check the mesh finds the wrong peer.
+      // Both meshes have the same keys and numbers, so that code that does not check the mesh finds the wrong peer.
       const peerKey = keyOf(n)
       const binding = {
         peer: peerKey,

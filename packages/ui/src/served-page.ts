@@ -3,7 +3,6 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 
 export interface Asset {
-  /** The content type. */
   readonly type: string
   readonly bytes: Uint8Array<ArrayBuffer>
   /** Whether the name contains a hash of the contents, so that the file never changes. */

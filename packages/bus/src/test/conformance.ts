@@ -21,7 +21,6 @@ const MESH = meshOf('a0')
 const NEIGHBOUR = `a0${'b1'.repeat(15)}` as MeshId
 const wake = (peer: number, meshId = MESH): Hint => ({ type: 'wake', meshId, peer: peer as PeerNo })
 
-/** Records the hints that a shard receives. */
 class Recorder implements BusListener {
   readonly hints: Hint[] = []
   readonly senders = new Set<ShardId>()

@@ -95,7 +95,7 @@ export const plain = (code: string): string => code.replaceAll('_', ' ').replace
 export const deadCount = ({ deadLetters }: { deadLetters: number }): string =>
   deadLetters < 1000 ? count(deadLetters) : '1,000+'
 
-/** A value that a view loads: every view shows all three states. */
+/** A value that a view loads. Every view shows all three states. */
 export type Fetched<T> =
   | { readonly state: 'loading' }
   | { readonly state: 'failed'; readonly why: string }
@@ -243,7 +243,6 @@ export function MeshBadges({ mesh }: { mesh: MeshState }) {
   )
 }
 
-/** The tone of a row or a card. */
 export const toneOf = ({ flow, deadLetters }: MeshState): Flow =>
   flow === 'flowing' && deadLetters > 0 ? 'waiting' : flow
 

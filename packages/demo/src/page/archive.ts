@@ -25,7 +25,7 @@ interface Tables extends DBSchema {
 
 const NAME = 'sealpost demo'
 const VERSION = 1
-/** The broker deletes a message once it is settled, so it is settled only after it is stored here. */
+/** The broker deletes a message once it is settled, so the page settles a message only after storing it. */
 const STRICT = { durability: 'strict' } as const
 
 type Unnumbered<L extends ChatLine> = Omit<L, 'no'>

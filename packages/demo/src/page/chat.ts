@@ -11,7 +11,7 @@ export interface Chat {
   /** The number of the last seen line per peer. */
   readonly readNos: ReadonlyMap<PeerKey, number>
   readonly open: PeerKey | null
-  /** For a screen reader: lines that arrived while another conversation was open. */
+  /** A text for screen readers about lines that arrived while another conversation was open. */
   readonly heard: string
   readonly notice: string | null
 }
@@ -47,7 +47,7 @@ export interface ReceivedLine extends AnyLine {
 export interface LineFile {
   readonly name: string
   readonly bytes: number
-  /** `unreadable`: a later version wrote the reference. */
+  /** `unreadable` means that a later version wrote the reference. */
   readonly state: 'unsaved' | 'saving' | 'saved' | 'lost' | 'unreadable'
 }
 export interface WrittenLine extends AnyLine {
@@ -74,7 +74,7 @@ export function withLine(chat: Chat, line: ChatLine): Chat {
   return { ...chat, lines, peers }
 }
 
-/** Like `withLine`, and notifies a screen reader unless the line is read out in place. */
+/** Adds a line as `withLine` does, and notifies a screen reader unless the line is read out in place. */
 export function withArrival(chat: Chat, line: ReceivedLine): Chat {
   const heard = chat.open === line.peer ? chat.heard : `New message from ${nameOf(chat, line.peer)}`
   return { ...withLine(chat, line), heard }

@@ -1,6 +1,6 @@
 /**
- * Starts the page: one view for each screen, and a service worker that caches it, so that the page opens while the
- * broker is unavailable (`offline.ts`).
+ * Starts the page: one view for each screen, and a service worker (`offline.ts`) that caches the page, so that it opens
+ * while the broker is unavailable.
  */
 import { type ComponentChildren, render } from 'preact'
 import { type Screen, start } from './app.ts'

@@ -63,8 +63,8 @@ export class OpenFiles {
   }
 
   /**
-   * Returns the complete, verified file; null if its message is not pushed again. @throws SealpostError as
-   * `Attachments.download`
+   * Returns the complete, verified file; null if its message is not pushed again. @throws SealpostError with the codes
+   * of `Attachments.download`
    */
   async fetch(line: Named): Promise<Blob | null> {
     const message = await this.#find(line)

@@ -37,7 +37,6 @@ export function parseArgs<Options>(command: Command, args: readonly string[] = p
   }
 }
 
-/** Whether standard output is a terminal that shows colors. */
 export const isColored = (): boolean => process.stdout.isTTY === true && !process.env.NO_COLOR
 
 export const terminalColors = () => createColors(isColored())

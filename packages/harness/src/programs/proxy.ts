@@ -1,4 +1,4 @@
-/** A TCP proxy that simulates network failures: delays, silence, cut connections, stalled reads, lost replies. */
+/** Simulates network failures with a TCP proxy: delays, silence, cut connections, stalled reads, lost replies. */
 import { once } from 'node:events'
 import { createServer, type Server, type Socket, connect as tcpConnect } from 'node:net'
 

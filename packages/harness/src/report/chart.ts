@@ -86,7 +86,6 @@ export interface Bars {
   readonly bars: readonly (readonly [label: string, value: number])[]
 }
 
-/** Draws a histogram. */
 export function drawBars({ title, x, y, bars }: Bars): string {
   const { xAxis, yAxis, ...option } = optionOf({ title, x: { name: x }, y: { name: y, min: 0 }, lines: [] })
   const data = bars.map(([label]) => label)

@@ -19,7 +19,7 @@ function free({ buffer }: Buffer): void {
   if (buffer.byteLength >= FREED_BYTES_MIN) (buffer as ArrayBuffer).transfer(0)
 }
 
-/** One statement on one connection; read `chunks` once. */
+/** Runs one statement on one connection; read `chunks` once. */
 class CopyOutStream extends PgQuery {
   readonly #statement: string
   readonly #yielder: EventLoopYield
@@ -119,7 +119,7 @@ class EventLoopYield {
 /** A separate pool of connections for long `COPY … TO STDOUT` reads, so that no mail waits behind a reader. */
 interface CopyOutOptions {
   readonly applicationName: string
-  /** Session settings; they override the defaults. */
+  /** Session settings, which override the defaults. */
   readonly settings: Readonly<Record<string, string | number>>
   readonly statementTimeoutMs: number
   /** The number of idle connections that stay open. The caller limits how many reads run at the same time. */

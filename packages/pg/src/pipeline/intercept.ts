@@ -1,7 +1,4 @@
-/**
- * Takes the row messages of one query off a connection before the driver (`pg`) parses them; the driver gets all
- * others.
- */
+/** Takes one query's row messages off a connection before the driver (`pg`) parses them. The driver gets all others. */
 import type { Duplex } from 'node:stream'
 
 /** A message is a type byte, an int32 length that includes itself, and the content. */
@@ -43,12 +40,12 @@ export class MessageSplitter {
     this.#cutHeader = Buffer.from(bytes.subarray(at))
   }
 
-  /** The first bytes of a message, too few to know its type. */
+  /** The first bytes of a message whose header is incomplete. */
   get cutHeader(): Buffer {
     return this.#cutHeader
   }
 
-  /** Returns where the current message ends, or where the chunk does. */
+  /** Returns the end of the current message, or of the chunk if that comes first. */
   #skip(bytes: Buffer, at: number): number {
     const skipped = Math.min(this.#left, bytes.length - at)
     this.#left -= skipped

@@ -21,7 +21,7 @@ export interface PipelineStep {
   readonly take?: (message: Buffer) => void
 }
 
-/** `Value`: strings and numbers for postgres.js; strings and bytes for a pipeline. */
+/** `Value` is a string or number for postgres.js, and a string or bytes for a pipeline. */
 export interface BoundStatement<Value> {
   readonly text: string
   readonly parameters: readonly Value[]
@@ -44,7 +44,7 @@ type NamesOf<Signature extends string> = Signature extends `${infer First},${inf
 
 /**
  * Numbers the parameters of a statement: with the signature `shard uuid, epoch bigint`, `:epoch` becomes `$2::bigint`.
- * Call it when the module loads: connections keep a prepared statement by its text.
+ * Call this when the module loads, because connections identify a prepared statement by its text.
  */
 export function sqlStatement<const Signature extends string>(
   signature: Signature,

@@ -16,7 +16,7 @@ export interface StreamingOptions {
   readonly session: Readonly<Record<string, string | number>>
 }
 
-/** `rowCount` is the server's count; it is set once the stream has ended. */
+/** `rowCount` is the server's count, which is set once the stream has ended. */
 export type CopyStream<Stream> = Stream & { readonly rowCount: number }
 
 export class StreamingConnection {

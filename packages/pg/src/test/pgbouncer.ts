@@ -24,7 +24,7 @@ export const STARTUP_PARAMETERS = [
 
 export interface PgBouncerOptions {
   readonly mode: 'session' | 'transaction'
-  /** Startup parameters that PgBouncer drops silently; any other one ends the connection. */
+  /** Startup parameters that PgBouncer drops silently; any other parameter ends the connection. */
   readonly ignored?: readonly string[]
   /** The time for which a client waits for a server connection. */
   readonly waitSeconds?: number

@@ -127,7 +127,7 @@ export class MemoryShard {
     return this.ids.take(count)!
   }
 
-  /** Leaves appends in doubt pending; in a large commit, one append in doubt leaves all of them pending. */
+  /** Leaves appends in doubt pending; in a large commit, one append in doubt leaves all appends pending. */
   private storeOptimistically(certain: CertainBatch, nowMs: Millis): StatementOutcome[] {
     const { appends } = certain
     if (appends.length === 0) return []

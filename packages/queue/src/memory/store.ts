@@ -1,5 +1,5 @@
 /**
- * The tables of the memory queue: members with their sessions and deliveries, the ledger and the dead letters.
+ * Contains the tables of the memory queue: members with their sessions and deliveries, the ledger and the dead letters.
  * `memory.ts` contains the statements.
  */
 import {
@@ -94,7 +94,7 @@ export interface StoredPool {
   readonly members: readonly PeerNo[]
 }
 
-/** The envelopes that one commit stored for one sender, with ids of the same second. */
+/** The envelopes that one commit stored for one sender, with ids in the same time bucket. */
 export interface LedgerRow {
   readonly entries: readonly { readonly key: string; readonly ref: DeliveryRef; readonly envelope: Uint8Array }[]
   keepUntilMs: Millis

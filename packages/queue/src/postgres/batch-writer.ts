@@ -238,7 +238,6 @@ function byMesh(parties: readonly Party[]): PartiesByMesh {
   return { parties: sorted, meshes, ...rangesOf(counts) }
 }
 
-/** Returns consecutive ranges of these lengths. */
 function rangesOf(lengths: readonly number[]): Ranges {
   let last = 0
   const lasts = lengths.map((length) => {

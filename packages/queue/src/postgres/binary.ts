@@ -229,7 +229,7 @@ export class RowReader {
     return end < from ? null : this.rows.subarray(from, end)
   }
 
-  /** Skips a column. Returns its end, or one less than its start if it is null. */
+  /** Skips a column. Returns the column's end, or one less than its start if it is null. */
   private column(): number {
     const length = this.rows.readInt32BE(this.at)
     this.at += 4 + Math.max(length, 0)

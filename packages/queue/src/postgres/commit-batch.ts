@@ -1,6 +1,6 @@
 /**
- * Splits a batch by sender: appends that are certainly new go to the optimistic commit, the others to the checked one.
- * All appends of a sender go the same way, to keep their order.
+ * Splits a batch by sender: appends that are certainly new go to the optimistic commit, all others to the checked
+ * commit. All appends from one sender go to the same commit, to keep their order.
  */
 import type { Append, AppendOutcome, MessageRecord, SharedBody } from '@sealpost/protocol'
 import type { EnvelopeId, MeshId, Millis, PeerNo } from '@sealpost/std'
@@ -182,7 +182,6 @@ export function bodiesOf(appends: readonly Append[]): OwnedBody[] {
   return [...bodies].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, body]) => body)
 }
 
-/** A message that becomes an event of its space. */
 export interface RecordedMessage extends MessageRecord {
   readonly meshId: MeshId
   readonly sender: PeerNo
@@ -219,9 +218,9 @@ export function compareParties(a: Party, b: Party): number {
 }
 
 /**
- * A commit takes up to two statements. The optimistic one leaves possible resends pending; the checked one compares them
- * with the ledger. An append that stays pending fails the whole commit: storing the envelopes behind a nacked one would
- * change the order.
+ * A commit takes up to two statements. The optimistic statement leaves possible resends pending; the checked statement
+ * compares them with the ledger. An append that stays pending fails the whole commit: storing the envelopes after a
+ * nacked one would change the order.
  */
 export type StatementOutcome = AppendOutcome | { readonly status: 'pending' }
 

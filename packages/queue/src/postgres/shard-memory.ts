@@ -134,7 +134,7 @@ export class LastAcknowledged {
   #isTooMany = false
   #version = 0
 
-  /** Null if there were more resends than are remembered. */
+  /** The envelopes; null if there were more resends than are remembered. */
   get envelopes(): readonly AckedEnvelope[] | null {
     return this.#isTooMany ? null : this.#envelopes.map(acknowledgedOf)
   }

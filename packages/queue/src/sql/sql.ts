@@ -49,8 +49,8 @@ export const SESSION = {
 } as const
 
 /**
- * A commit is a transaction of these steps, sent in one write: `SETTLE`, then for appends `ADMIT`,
- * `COPY_QUEUE` and `COPY_LEDGER`, or `STORE_ONE` for each of a few. The shard chooses the ids, the leases and the times.
+ * A commit is a transaction of these steps, sent in one write: `SETTLE`, then for appends `ADMIT`, `COPY_QUEUE` and
+ * `COPY_LEDGER`, or `STORE_ONE` for each of a few appends. The shard chooses the ids, the leases and the times.
  */
 
 /** Deletes settled deliveries. Each lane has one range of `ids`. Walks: message_queue's primary key. */

@@ -12,7 +12,6 @@ export function keptTests(stage: () => Stage): void {
     bytes: bytesOf(`body ${text}`),
     record: { spaceId, record: bytesOf(`record ${text}`) },
   })
-  /** Returns an append to bob and one to cat. */
   const toBoth = (body: SharedBody): Append[] => [
     stage().append('ticket', { body }),
     stage().append('ticket', { body, recipient: stage().cat }),

@@ -330,7 +330,7 @@ function broadcastTests(stage: () => Stage): void {
   })
 }
 
-/** Sorted by id, the order in which they were sent. */
+/** Sorts deliveries by id, which is the order in which they were sent. */
 async function receiptsOfAnn(stage: Stage) {
   const session = await stage.openFor(peerKeyOf(1))
   const deliveries = await stage.take(session)

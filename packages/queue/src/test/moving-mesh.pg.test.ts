@@ -66,7 +66,6 @@ async function sendBy(queue: Queue, text: string): Promise<string> {
   return outcomes[0]!.status
 }
 
-/** Opens a session for bob, and one for ann. */
 async function openAt(queue: Queue): Promise<SessionRef> {
   for (const key of [peerKeyOf(1), peerKeyOf(2)]) {
     const [member] = await queue.findMembers(MESH, [key])

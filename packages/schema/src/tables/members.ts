@@ -105,7 +105,7 @@ export const device = pgTable(
   ],
 )
 
-/** Identity keys that were rotated, with the statement that both keys signed. They can't be enrolled again. */
+/** Identity keys that were rotated, with the statement that both keys signed. A former key can't be enrolled again. */
 export const formerIdentity = pgTable(
   'former_identity',
   {
@@ -210,7 +210,7 @@ export const invite = pgTable(
     inviteId: uuid('invite_id').notNull(),
     /** BLAKE2b-256 of the invite, so that no other invite can use the same id. */
     hash: bytea('hash'),
-    /** The admin who signed it; null for an operator's invite, and while only the revocation is known. */
+    /** The admin that signed the invite; null for an operator's invite, and while only the revocation is known. */
     issuer: integer('issuer'),
     uses: integer('uses').notNull().default(0),
     usesMax: integer('uses_max'),

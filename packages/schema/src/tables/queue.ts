@@ -1,4 +1,4 @@
-/** Tables on the path of a message: sessions, deliveries, the ledger of accepted envelopes, dead letters. */
+/** Tables on the message path: sessions, deliveries, the ledger of accepted envelopes, dead letters. */
 import { sql } from 'drizzle-orm'
 import {
   bigint,
@@ -151,18 +151,18 @@ export const senderMark = pgTable(
 
 /**
  * Accepted envelopes, so that a resend is detected even after its delivery was settled (P5). A row contains the
- * envelopes that one commit accepted from one sender and whose ids have the same second, because one row per envelope
- * cost more than the queue itself. A row is deleted when its retention time has passed and none of its deliveries is
- * queued.
+ * envelopes that one commit accepted from one sender and whose ids are in the same time bucket, because one row per
+ * envelope cost more than the queue itself. A row is deleted when its retention time has passed and none of its
+ * deliveries is queued.
  */
 export const dedupeLedger = pgTable(
   'dedupe_ledger',
   {
     meshId: uuid('mesh_id').notNull(),
     sender: integer('sender').notNull(),
-    /** Derived from the timestamp in the ids: their milliseconds since 1970, divided by 1,024. */
+    /** The time bucket of the ids: their milliseconds since 1970, divided by 1,024. */
     second: bigint('second', { mode: 'number' }).notNull(),
-    /** The first of `ids`; distinguishes rows of the same second. */
+    /** The first of `ids`, which distinguishes rows with the same time bucket. */
     firstId: bigint('first_id', { mode: 'number' }).notNull(),
     keepUntil: instant('keep_until').notNull(),
     envelopeIds: uuid('envelope_ids').array().notNull(),

@@ -6,7 +6,7 @@ import { roleStatements } from '../roles.ts'
 
 export interface RoleLogins {
   readonly prefix: string
-  /** URLs of the same database, by role. */
+  /** The URLs of the same database, one for each role. */
   readonly owner: string
   readonly broker: string
   readonly admin: string

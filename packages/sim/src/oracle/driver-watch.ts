@@ -137,7 +137,7 @@ export class DriverWatch {
     this.lines[kind].accept(kind, items)
   }
 
-  /** A statement of the queue other than a commit. */
+  /** Watches a queue statement other than a commit. */
   async during<T>(kind: keyof DriverWatch['lines'], items: readonly Named[], statement: () => Promise<T>): Promise<T> {
     this.lines[kind].begin(items)
     for (const { delivery } of items) this.returnedAtMs.delete(delivery.id)

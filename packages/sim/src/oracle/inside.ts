@@ -1,6 +1,6 @@
 /**
- * Records which states of engine, credit and SDK occurred. It reads private members through brackets, which TypeScript
- * allows and checks: after a rename it does not compile.
+ * Records which states of the engine, the credit and the SDK occurred. Reads private members through brackets, which
+ * TypeScript allows and checks, so that a rename causes a compile error.
  */
 import type { Engine } from '@sealpost/core'
 import type { PeerEngine } from '@sealpost/sdk/engine'

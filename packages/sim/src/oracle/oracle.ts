@@ -49,7 +49,7 @@ export type SendDoubts = Pick<SendFacts, 'mayDie' | 'mayBeRefused' | 'isOfLeaver
 export class Oracle {
   readonly sends: SendFacts[] = []
   readonly marks = new Map<string, number>()
-  /** The database's clock went back: deliveries that had expired and were not swept are valid again. */
+  /** Records that the database clock went back, so that expired deliveries that were not swept are valid again. */
   hasClockGoneBack = false
   private isLeaverGone = false
   /** `unreported` contains the sends for which the sender still waits for a report of the end. */

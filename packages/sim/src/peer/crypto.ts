@@ -207,7 +207,6 @@ interface Owner {
 
 const isSame = (a: Uint8Array, b: Uint8Array): boolean => a.length === b.length && a.every((byte, i) => byte === b[i])
 
-/** The box keys of one peer, as its device stores them. */
 export class KeyRing {
   private readonly keys: { boxKey: Uint8Array; boxEpoch: number }[] = []
   private currentEpoch = 0

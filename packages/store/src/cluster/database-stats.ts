@@ -117,7 +117,7 @@ export interface ServerState {
   readonly autovacuum: boolean
   /** The difference between the server's clock and this machine's clock. */
   readonly clockAheadMs: Millis
-  /** Replication slots without a consumer: they retain WAL and dead rows forever. */
+  /** Replication slots without a consumer, which retain WAL and dead rows forever. */
   readonly abandonedSlots: readonly string[]
   readonly preparedTransactions: number
 }

@@ -47,7 +47,7 @@ type Row = Omit<SpaceView, 'snapshot'> & {
   readonly snapshotBytes: number | null
 }
 
-/** Lists the largest first. */
+/** Lists spaces, largest first. */
 export async function listSpaceViews(db: Database, meshId: MeshId, limit: number): Promise<SpaceView[]> {
   const rows = await db.run(
     (sql) => sql<Row[]>`

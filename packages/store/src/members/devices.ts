@@ -9,7 +9,6 @@ import { sql } from 'drizzle-orm'
 import type { MemberBinding } from './key-bindings.ts'
 import { hasRoomSql, MEMBERS_MAX, type RevokedPeer } from './membership.ts'
 
-/** A user's invite for one device, with verified signatures. */
 export interface VerifiedDeviceInvite {
   readonly meshId: MeshId
   readonly person: PeerKey

@@ -236,7 +236,7 @@ export interface AccessTokenHolder {
 
 /**
  * Stores a token, and deletes the peer's expired ones.
- * @returns its expiry in ms since 1970; null if the peer has too many valid tokens
+ * @returns the token's expiry in ms since 1970; null if the peer has too many valid tokens
  */
 export async function addAccessToken(db: Database, terms: NewAccessToken): Promise<Millis | null> {
   const { meshId, hash, peer, ttlSeconds, countMax } = terms
@@ -256,7 +256,7 @@ export async function addAccessToken(db: Database, terms: NewAccessToken): Promi
   return row ? Math.floor(row.at) : null
 }
 
-/** Returns undefined for an unknown, expired or revoked token, and for one of a revoked peer. */
+/** Returns undefined for an unknown, expired or revoked token, and for the token of a revoked peer. */
 export async function findAccessToken(db: Database, token: AccessTokenRef): Promise<AccessTokenHolder | undefined> {
   const [row] = await db.run(
     (sql) => sql<{ peer: PeerNo; person: PeerNo; key: Uint8Array; rest: number }[]>`

@@ -35,7 +35,6 @@ export async function makeDevice(db: Database, meshId: MeshId, peer: PeerNo, per
   )
 }
 
-/** Returns the number of the member, or undefined without one. */
 export async function revokeMember(db: Database, meshId: MeshId, peerKey: PeerKey): Promise<PeerNo | undefined> {
   const revoked = await revokePeer(db, null, { meshId, peerKey })
   return revoked.find((each) => each.peerKey === peerKey)?.peer

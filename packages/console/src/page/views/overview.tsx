@@ -203,7 +203,7 @@ const HEIGHT = 180
 const AXIS_WIDTH = 58
 const NARROW = 26 * 16
 const SPAN_MIN_SECONDS = 120
-/** Grid increments: whole numbers. */
+/** The increments of the grid, which are whole numbers. */
 const INCREMENTS = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7].flatMap((power) => [power, 2 * power, 5 * power])
 
 function Chart({ title, series, samples, format }: ChartProps) {
