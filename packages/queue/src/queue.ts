@@ -55,7 +55,7 @@ export interface Queue {
   fence(session: SessionRef): Promise<number | null>
   /** Checks whether sessions of this shard are still valid. */
   checkSessions(sessions: readonly SessionRef[]): Promise<SessionStatus[]>
-  /** Ends leases and allows another attempt after `afterMs`, at most 5 minutes. Each is a failed attempt. */
+  /** Ends leases and allows another attempt after `afterMs`, at most 5 minutes. Each counts as a failed attempt. */
   retry(retries: readonly Retry[]): Promise<void>
   /**
    * Moves deliveries to the dead letters with the recipient's reason, and queues a receipt for each sender that asked for
@@ -66,7 +66,7 @@ export interface Queue {
   extend(extensions: readonly Extension[]): Promise<void>
   /** Deals pools' deliveries to free members, one delivery for each slot. */
   claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]>
-  /** Ends leases on pool deliveries, for other members to take at once. This is no failed attempt. */
+  /** Ends leases on pool deliveries, so that other members can take them. Counts no failed attempt. */
   release(releases: readonly Release[]): Promise<void>
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]>
   /** Queues a `pushed` receipt for the sender of each delivery. */

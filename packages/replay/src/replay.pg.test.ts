@@ -76,7 +76,7 @@ describe('a state of the past', () => {
           expect(await space.stateAt(at, middle)).toEqual(expected.filter(({ seq }) => seq > middle))
           answered += 1
         }
-        await world.owner.run((sql) => sql.unsafe('update space set kept_since = null')) // or the space would keep later days
+        await world.owner.run((sql) => sql.unsafe('update space set kept_since = null')) // else it keeps later days
       }),
       { numRuns: 12, seed: 8 },
     )

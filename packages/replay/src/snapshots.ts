@@ -9,8 +9,9 @@ import type { Micros, SpaceRef } from '@sealpost/std'
 import { type Base, literal, microsOf, ofSpace, snapshotStep } from './sql.ts'
 
 export interface SnapshotOptions {
-  /** A snapshot is due when the events since the last one exceed this share of the entries and `eventsMin`. */
+  /** The share of the entries that the events since the last snapshot must exceed for a new one. */
   readonly share: number
+  /** The minimum number of events since the last snapshot for a new one. */
   readonly eventsMin: number
   readonly batchBytes: number
 }

@@ -16,7 +16,7 @@ export interface PipelineStep {
   /**
    * Receives the output of a `COPY … TO STDOUT`, which takes no parameters and does not stay prepared. The function
    * gets one message for each row, as a view that is valid during the call. The first row's message begins with the
-   * header; the trailer has a message of its own.
+   * header; the trailer has a separate message.
    */
   readonly take?: (message: Buffer) => void
 }

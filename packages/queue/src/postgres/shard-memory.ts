@@ -10,7 +10,7 @@ export class ShardMemory {
   readonly clock = new DatabaseClock()
   readonly lastAcknowledged = new LastAcknowledged()
 
-  /** Records that an optimistic commit stored these senders' appends. `ctids` are those of the new marks. */
+  /** Records that an optimistic commit stored these senders' appends. `ctids` belong to their new marks. */
   committed(batch: CommittedBatch, ctids: readonly string[], clockMs: Millis): void {
     const { appends, senders } = batch
     for (let i = 0; i < senders.length; i++) {

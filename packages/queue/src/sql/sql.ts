@@ -87,7 +87,7 @@ const hasOlder = (at: Record<'mesh' | 'recipient' | 'floor' | 'isOfSenders' | 'e
           and not ${isReceipt('q')} else false end
       limit 1)`
 
-/** The shard's clock is off by less than 1 s, as required because leases and expiry use the database clock. */
+/** The shard's clock is off by less than 1 s. This is required because leases use the database clock. */
 const IS_CLOCK_RIGHT = `clock_timestamp() between :at - interval '1 s' and :at + interval '1 s'`
 
 /** Compares keys in a form that no index supports, so the planner can find the mark only by its `ctid`. */

@@ -187,7 +187,7 @@ export const attachment = pgTable(
     keepSeconds: integer('keep_seconds').notNull(),
     createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
     completedAt: instant('completed_at'),
-    /** The time when the file becomes invisible, before a sweep deletes it. At first, the upload's deadline. */
+    /** The time when the file becomes invisible; until completion, the upload's deadline. A sweep deletes it. */
     expiresAt: instant('expires_at').notNull(),
   },
   (t) => [

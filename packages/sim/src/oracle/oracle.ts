@@ -285,7 +285,7 @@ export class Oracle {
     must(false, 'revocation', () => 'the session of a revoked peer continues')
   }
 
-  /** Reports that a shard accepted a message although the recipient's consent, known to it, blocks the sender. */
+  /** Reports that a shard accepted a message although it knew that the recipient blocks the sender. */
   unwelcome(): void {
     must(false, 'consent', () => 'taken from a sender that its recipient has blocked')
   }

@@ -75,7 +75,7 @@ const SENDS = 50
 const MOVES = 3
 const MOVE_AFTER_MS = 50
 const HELD_MS_MAX = 3_000
-/** The time within which held settles are committed, in parts. */
+/** The time within which settles that are held back are committed, in several parts. */
 const WAITING_MS = 500
 
 interface Mover {
