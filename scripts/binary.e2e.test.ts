@@ -34,7 +34,7 @@ afterAll(() => rm(folder, { recursive: true, force: true }))
 /** Runs the program in a folder that does not contain its files. */
 const machineOf = (program: readonly string[] = [binary]) => Machine.make(['/usr/bin/env', '-C', '/', ...program])
 const cacheOf = (machine: Machine) => join(machine.folder, '.cache/sealpost')
-/** Whether a process can get its own mounts and network, which needs root and does not work in every container. */
+/** Returns whether a process can get its own mounts or network, which needs root and fails in some containers. */
 const canUnshare = (...command: string[]) => process.getuid?.() === 0 && spawnSync('unshare', command).status === 0
 const canMount = canUnshare('--mount', 'mount', '-t', 'tmpfs', 'none', '/mnt')
 const canIsolate = canUnshare('--net', 'ip', 'link')

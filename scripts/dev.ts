@@ -74,7 +74,7 @@ async function startBroker(databaseUrl: string): Promise<BrokerProgram> {
   return startOwnBroker({ databaseUrl, env, onLine: (line) => process.stdout.write(`${line}\n`) }, teardown)
 }
 
-/** The key files are authoritative: a peer that is missing from the database, such as a new one, is enrolled. */
+/** Enrols peers that are missing from the database, because the key files are authoritative. */
 async function enrolPeers(databaseUrl: string, url: string, brokerKey: PeerKey): Promise<PeerKeyFile[]> {
   const existing = PEERS.map(fileOf).find(existsSync)
   const meshId = existing ? ((await readPeer(existing)).enrolment?.meshId ?? newMeshId()) : newMeshId()

@@ -47,7 +47,7 @@ describe('a homonym', () => {
 
 interface Homonym {
   readonly name: string
-  /** Returns the locations of each name's declarations. */
+  /** The locations of the name's declarations. */
   readonly places: readonly string[]
 }
 

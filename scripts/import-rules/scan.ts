@@ -100,7 +100,7 @@ function endOfRegExp(s: Scanner): number {
   return end
 }
 
-/** A slash after a value is a division; anywhere else it opens a regular expression. */
+/** Returns whether a slash opens a regular expression; after a value, it is a division. */
 function startsRegExp(before: string): boolean {
   const text = before.trimEnd()
   if (/(?<![\w$.])(?:return|typeof|case|in|of|delete|void|throw|new|await|yield|else|do)$/.test(text)) return true

@@ -23,7 +23,7 @@ interface Manifest {
   readonly dependencies: Readonly<Record<string, string>>
 }
 
-/** The published entries and their source files, relative to `packages/sdk`. */
+/** Returns the published entries and their source files, relative to `packages/sdk`. */
 export function publishedEntries(): readonly (readonly [entry: string, source: string])[] {
   return Object.entries(manifestOf('sdk').exports).filter(([entry]) => !UNPUBLISHED.includes(entry))
 }

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { OperatingError } from '@sealpost/std'
 import { type Asset, PAGE_NAME, readAssets, type ServedPage, servePage } from '@sealpost/ui/served-page'
 
-/** Handles every request under `DEMO_PATH`. */
+/** The demo, which handles every request under `DEMO_PATH`. */
 export type Demo = ServedPage
 
 export const DEMO_PATH = '/demo'

@@ -129,7 +129,7 @@ async function clearTable(connection: StreamingConnection, table: string, meshId
 
 export interface MeshTable {
   readonly name: string
-  /** Returns the columns of `name` as a list for a statement. */
+  /** The columns of `name` as a list for a statement. */
   readonly columns: string
 }
 
@@ -222,7 +222,7 @@ const SESSION = {
   client_connection_check_interval: 1_000,
 }
 
-/** The first 64 bits of the mesh id. `readStalledMoves` computes the same. */
+/** Returns the first 64 bits of the mesh id. `readStalledMoves` computes the same key. */
 const lockKey = (meshId: MeshId): string =>
   BigInt(`0x${meshId.slice(0, 16)}`)
     .toString(2)

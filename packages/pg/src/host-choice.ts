@@ -111,7 +111,7 @@ function modesOf({ tls, hosts: [host] }: DatabaseUrl): readonly [SocketMode, Soc
 /** The SQLSTATE for a user that `pg_hba.conf` does not admit at all, or not in this TLS mode. */
 const NOT_ADMITTED = '28000'
 
-/** A bad certificate is not a reason to connect without TLS. */
+/** Returns whether the fallback may succeed. A bad certificate is not a reason to connect without TLS. */
 function canHelp(fallback: SocketMode, error: unknown, wasEncrypted: boolean): boolean {
   const { code, sqlstate } = error as DatabaseError
   if (fallback === 'tls') return sqlstate === NOT_ADMITTED

@@ -65,7 +65,7 @@ interface Served {
 }
 
 /**
- * The policy: only code that was served with the page loads or runs, requests go only to the page's origin, and no text
+ * Returns the policy: only code served with the page loads or runs, requests go only to the page's origin, and no text
  * becomes markup.
  */
 const policyOf = ({ scripts, trustedTypes }: PageParts['allows']): string =>

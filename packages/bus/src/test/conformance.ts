@@ -176,7 +176,7 @@ async function received(bus: Bus, recorder: Recorder): Promise<void> {
   clearInterval(repeat)
 }
 
-/** A `wake` from an unknown shard. */
+/** Returns a packet with a `wake` from an unknown shard. */
 function packetOf(peer: number, meshId: MeshId): Uint8Array {
   const hex = `01${'ee'.repeat(16)}01${meshId}${peer.toString(16).padStart(8, '0')}`
   return Uint8Array.from(hex.match(/../g)!, (digits) => Number.parseInt(digits, 16))

@@ -108,7 +108,7 @@ function Waiting({ me, leave }: { me: Fetched<Me>; leave: () => void }) {
   )
 }
 
-/** The view for a token that covers all meshes. */
+/** Shows the view for a token that covers all meshes. */
 function Whole({ api, me, leave }: SignedProps & { me: Me }) {
   const [page = '', rest] = useRoute()
   const live = useLive(api)
@@ -176,7 +176,7 @@ function Frame({ page, me, leave, views, children }: FrameProps) {
   )
 }
 
-/** A button, not a link, because the fragment is the route. */
+/** Moves the focus without a link, because the fragment is the route. */
 function toContent(): void {
   document.querySelector<HTMLElement>('#content')?.focus()
 }

@@ -134,7 +134,7 @@ export function useAsked<T>(about: string, ask: () => Promise<T>, everyMs = 5000
   return [asked, () => void again()]
 }
 
-/** Returns the current overview and the samples of the last half hour. */
+/** The current overview and the samples of the last half hour. */
 export interface Live {
   readonly overview: Overview | null
   readonly samples: readonly Sample[]
@@ -210,7 +210,7 @@ const FLOW_WORDS: Readonly<Record<Flow, string>> = {
   behind: 'Behind',
   unknown: 'Unknown',
 }
-/** Shows a shape and a word beside the colour, for readers who can't distinguish red from green. */
+/** The shapes beside the colours, for readers who can't distinguish red from green. */
 const FLOW_SHAPES: Readonly<Record<Flow, string>> = {
   flowing: 'M4 10.5 8 14.5 16 6',
   waiting: 'M10 3a7 7 0 1 1 0 14 7 7 0 0 1 0-14m0 3.5V10l2.5 1.5',

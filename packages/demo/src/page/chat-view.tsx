@@ -44,7 +44,7 @@ export function ChatView({ chat, mailbox }: ChatParts) {
   )
 }
 
-/** The Back button leads from a conversation to the list, as on phones, and returns the focus. */
+/** Makes the Back button lead from a conversation to the list, as on phones, and returns the focus. */
 function useBackButton({ open }: Chat, mailbox: Mailbox): void {
   const former = useRef(open)
   useEffect(() => {

@@ -80,7 +80,7 @@ export function withArrival(chat: Chat, line: ReceivedLine): Chat {
   return { ...withLine(chat, line), heard }
 }
 
-/** The mesh as the broker currently reports it. */
+/** Replaces the members with the ones that the broker currently reports. */
 export function withMembers(chat: Chat, members: readonly MemberEntry[]): Chat {
   const others = members.filter(({ peer }) => peer !== chat.me.key)
   const present = new Set(others.map(({ peer }) => peer))
@@ -118,7 +118,7 @@ export function unreadInAll(chat: Chat): number {
   return chat.peers.reduce((sum, { peer }) => sum + unreadFrom(chat, peer), 0)
 }
 
-/** A peer's name may be missing, but its key is not. */
+/** Returns a peer's name, or a part of its key if the name is missing. */
 export function nameOf(chat: Chat, peer: PeerKey): string {
   const known = peer === chat.me.key ? chat.me : chat.peers.find((each) => each.peer === peer)
   return known?.name || `peer-${peer.slice(0, 8)}`

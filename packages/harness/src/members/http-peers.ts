@@ -34,7 +34,7 @@ export interface SendReply extends HttpReply {
   readonly results?: readonly (HttpReply & { readonly status: string })[]
 }
 
-/** Counts the requests that the client repeated after a temporary refusal. */
+/** The number of requests that the client repeated after a temporary refusal. */
 export interface RetryCount {
   retries: number
 }

@@ -197,7 +197,7 @@ export function processFacts(pid: number): ProcessFacts | null {
   return { cpuSeconds: stat.ownTicks / TICKS, rssMb: kilobytes.rss / 1024, descriptors: descriptorsOf(pid) }
 }
 
-/** The program's peak memory use since its start. */
+/** Returns the program's peak memory use since its start. */
 export function peakRssMb(pid: number): number | null {
   const kilobytes = isLinux ? memoryOf(pid) : null
   return kilobytes && kilobytes.peak / 1024
@@ -223,13 +223,13 @@ export function postgresFacts(postmaster: number): ProcessFacts | null {
   return { cpuSeconds: ticks / TICKS, rssMb: (privateKb + sharedKb) / 1024, descriptors: null }
 }
 
-/** The parent of a backend, if the parent is a Postgres server on this machine. */
+/** Returns a backend's parent, if the parent is a Postgres server on this machine. */
 export function postmasterOf(backendPid: number): number | null {
   const parent = isLinux ? statOf(backendPid) : null
   return parent && statOf(parent.parentPid)?.name.startsWith('postgres') ? parent.parentPid : null
 }
 
-/** The seconds that all cores together were busy since the machine started. */
+/** Returns the seconds that all cores together were busy since the machine started. */
 export function machineBusySeconds(): number | null {
   const [, ...ticks] = text('/proc/stat')?.split('\n', 1)[0]?.trim().split(/\s+/) ?? []
   if (ticks.length < 8) return null

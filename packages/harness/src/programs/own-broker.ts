@@ -14,7 +14,7 @@ export interface OwnBrokerOptions {
   readonly onLine?: (line: string) => void
 }
 
-/** The broker ends with the teardown. @throws OperatingError with the codes of `startBroker` */
+/** Starts a broker that ends with the teardown. @throws OperatingError with the codes of `startBroker` */
 export async function startOwnBroker(
   { databaseUrl, env = {}, ...options }: OwnBrokerOptions,
   teardown: Teardown,

@@ -87,7 +87,7 @@ async function write(folder: string, name: string, text: string): Promise<void> 
 
 export const SNAPSHOT_HOLDER = 'sealpost held snapshot'
 
-/** Opens a session that holds a snapshot, as a forgotten transaction does, so that vacuum removes no row. */
+/** A session that holds a snapshot, as a forgotten transaction does, so that vacuum removes no row. */
 export interface HeldSnapshot {
   release(): Promise<void>
 }

@@ -150,7 +150,7 @@ export class MemoryShard {
     })
   }
 
-  /** Whether the mark is known, both parties are members, and a lease on insert overtakes no older delivery. */
+  /** Returns whether the mark is known, both parties are members, and no lease overtakes an older delivery. */
   private isSure(append: Append, parties: Parties): boolean {
     const recipient = parties.find(append.meshId, append.recipient)
     const isLeased = recipient.leasedFrom.includes(append.sender)

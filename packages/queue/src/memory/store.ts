@@ -83,7 +83,7 @@ export interface StoredMember {
   readonly session: StoredSession
   readonly deliveries: StoredDelivery[]
   lastEnvelopeId: EnvelopeId
-  /** Counts changes to the mark; takes the place of its `ctid`. */
+  /** The number of changes to the mark, which takes the place of its `ctid`. */
   markMoves: number
   isRevoked: boolean
   isPool: boolean
@@ -235,7 +235,7 @@ export class MemoryDatabase {
     return this.find(meshId, recipient)?.deliveries.find((row) => row.id === id && row.priority === priority)
   }
 
-  /** Whether the envelope is queued, delayed or a dead letter. */
+  /** Returns whether the envelope is queued, delayed or a dead letter. */
   isStored(meshId: MeshId, sender: PeerNo, envelopeId: EnvelopeId): boolean {
     const isIt = (row: StoredDelivery | StoredDeadLetter) =>
       row.envelopeId === envelopeId && row.sender === sender && row.meshId === meshId

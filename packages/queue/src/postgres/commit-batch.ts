@@ -128,7 +128,7 @@ export function certainOf(appends: readonly Append[], marks: Marks): CertainBatc
 /** Up to this number of appends from different senders cost less as one statement each (docs/adr/0003-copy.md). */
 const SINGLY_MAX = 6
 
-/** Whether each append of the batch gets its own statement, so that an append in doubt does not affect the others. */
+/** Returns whether each append gets its own statement, so that one in doubt does not affect the others. */
 export const isStoredSingly = ({ appends, parties, hasBodies }: CertainBatch): boolean =>
   appends.length <= SINGLY_MAX && !hasBodies && parties.sortedSenders().length === appends.length
 

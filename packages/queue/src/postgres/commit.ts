@@ -278,7 +278,7 @@ function settleStep(statement: typeof statements.SETTLE, settles: readonly Deliv
 const isSameLane = (a: DeliveryRef, b: DeliveryRef): boolean =>
   a.recipient === b.recipient && a.priority === b.priority && a.meshId === b.meshId
 
-/** Returns the step of `COMMIT_CHECKED`, and a function that reads the marks in its row. */
+/** The step of `COMMIT_CHECKED`, and a function that reads the marks in its row. */
 interface CheckedStep {
   readonly step: PipelineStep
   readMarks(text: string): CtidOf

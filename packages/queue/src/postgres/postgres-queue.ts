@@ -243,7 +243,7 @@ interface PoolRow {
   peer_no: PeerNo
   peer_key: Uint8Array
   epoch: number
-  /** Parses alternating peer numbers and keys, separated by spaces. */
+  /** Alternating peer numbers and keys, separated by spaces. */
   members: string | null
 }
 

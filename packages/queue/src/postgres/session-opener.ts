@@ -214,11 +214,11 @@ interface MemberRow {
   box_epoch: number
   binding_not_after_ms: number
   binding_signature: Uint8Array
-  /** Parses two incarnations, separated by a space; null if the mesh never moved. */
+  /** Two incarnations, separated by a space; null if the mesh never moved. */
   lineage: string | null
   consent_policy: ConsentPolicy
   consent_version: number
-  /** Parses peer numbers, separated by commas. */
+  /** Peer numbers, separated by commas. */
   consent_named: string
 }
 

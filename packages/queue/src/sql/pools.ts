@@ -146,7 +146,7 @@ where q.ctid = r.ctid and q.lease_holder = r.holder
 )${sendReceipts('gone')}`,
 )
 
-/** Selects the current and former keys of one member, since waiting mail may be sealed to any of them. */
+/** The number of a member's former keys that are listed, since waiting mail may be sealed to any of them. */
 const FORMER_KEYS_MAX = 16
 
 /**

@@ -66,7 +66,7 @@ const statements = {
   CHECK_SESSIONS,
 }
 
-/** Returns the indexes that each statement's comment names. */
+/** The indexes that each statement's comment names. */
 const QUEUE = 'message_queue_mesh_id_recipient_priority_id_pk'
 const LEDGER = 'dedupe_ledger_mesh_id_sender_second_first_id_pk'
 const MARK = 'sender_mark_sender'

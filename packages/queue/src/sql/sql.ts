@@ -53,7 +53,7 @@ export const SESSION = {
  * `COPY_LEDGER`, or `STORE_ONE` for each of a few appends. The shard chooses the ids, the leases and the times.
  */
 
-/** Deletes settled deliveries. Each lane has one range of `ids`. Walks: message_queue's primary key. */
+/** Settled deliveries, with one range of `ids` for each lane. Walks: message_queue's primary key. */
 const SETTLED = 'meshes uuid[], recipients int[], priorities smallint[], firsts int[], lasts int[], ids bigint[]'
 const settled = `
 delete from message_queue where ctid = any (array(

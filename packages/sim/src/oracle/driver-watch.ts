@@ -177,7 +177,7 @@ export class DriverWatch {
     this.commits.repeat(settles, pauseMs)
   }
 
-  /** Whether this shard committed a retry of the delivery since then, and so wakes the recipient after the pause. */
+  /** Returns whether this shard committed a retry since then, and so wakes the recipient after the pause. */
   hasReturned(id: DeliveryId, sinceMs: Millis): boolean {
     return (this.returnedAtMs.get(id) ?? -Infinity) >= sinceMs
   }

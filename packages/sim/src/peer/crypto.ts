@@ -182,7 +182,7 @@ export class BoxKeyTurns {
     this.shares = Array.from({ length: count }, random.next)
   }
 
-  /** The newest binding applies. The same binding may be repeated. */
+  /** Changes the binding: the newest one applies, and the same one may be repeated. */
   bind(store: MemoryDatabase, { meshId, peer }: Owner, bind: FrameOf<'bind'>): FrameOf<'bound'>['outcome'] {
     const member = store.findByKey(meshId, peer)!
     const { boxKey, boxEpoch, notAfterMs, signature } = bind
@@ -194,7 +194,7 @@ export class BoxKeyTurns {
     return 'done'
   }
 
-  /** The keys, newest first. */
+  /** Returns the keys, newest first. */
   formersOf({ meshId, peer }: Owner): readonly KeyBindingEntry[] {
     return this.formers.get(meshId + peer) ?? []
   }

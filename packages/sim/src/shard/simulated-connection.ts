@@ -61,7 +61,7 @@ export class SimulatedConnection implements Connection {
     this.authority = authority
   }
 
-  /** Whether the session has credit. An unsettled delivery frees its credit at a poll after its lease. */
+  /** Returns whether the session has credit. A delivery frees its credit at a poll after its lease. */
   mayTake(priority: number): boolean {
     if (!this.link.isWhole || (this.isResting && priority > 0)) return false
     const fromMs = this.#shard.world.clock.nowMs - LAPSES_WITHIN_MS

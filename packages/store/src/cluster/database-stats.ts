@@ -173,7 +173,7 @@ export interface StatementStats {
  */
 const DEVIATIONS_OF_P95 = Math.sqrt(0.95 / 0.05)
 
-/** An upper bound for the 95th percentile. */
+/** Returns an upper bound for the 95th percentile. */
 export const p95BoundMs = ({ meanMs, deviationMs, maxMs }: StatementStats): number =>
   Math.min(maxMs, meanMs + DEVIATIONS_OF_P95 * deviationMs)
 

@@ -165,7 +165,7 @@ export const isOwnerOfSpace = (m: string, space: string) => `${isThere(m)} and c
     else exists (select from peer_group g where g.mesh_id = ${m}.mesh_id and g.group_id = ${space} and g.owner = ${m}.peer_no
       and g.epoch < ${GROUP_EPOCH_LAST}) end`
 
-/** Stores the newest signed statement of each pool. Callers have checked the signatures. */
+/** The newest signed statement of each pool. Callers have checked the signatures. */
 export interface PoolRow {
   readonly poolId: PoolId
   readonly epoch: number

@@ -150,7 +150,7 @@ function Letters({ api, me, letters, changed }: LettersProps) {
 }
 
 type Change = 'redrive' | 'purge'
-/** Shows the reason's code, as the CLI and the API do. */
+/** The label of each button. */
 const WORDS: Readonly<Record<Change, string>> = { redrive: 'Redrive', purge: 'Purge' }
 
 interface ChangesProps {
