@@ -238,7 +238,7 @@ export class Deliveries {
     if (extensions.length > 0) effects.updateDeliveries({ type: 'extend', extensions })
   }
 
-  /** Answers a ping. A closing client waits for it, so that its next session doesn't get settled deliveries again. */
+  /** Replies to a ping. A closing client waits for it, so that its next session doesn't get settled deliveries again. */
   pinged(live: LiveSession, ref: number): void {
     this.context.effects.whenSettled(refOf(live), () => {
       if (live.peer.live === live) this.context.send(live, [{ type: 'pong', ref }])
