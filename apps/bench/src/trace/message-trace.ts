@@ -14,7 +14,7 @@ import type { Recording } from './preload.ts'
 const BYTE_FILES = [
   ...['packages/protocol/src/layout.ts', 'packages/queue/src/postgres/binary.ts', 'packages/pg/src/pipeline/wire.ts'],
   ...['packages/protocol/src/cursor.ts', 'packages/protocol/src/items.ts'],
-  ...['packages/queue/src/postgres/batch-writer.ts', 'packages/std/src/hex.ts'],
+  ...['packages/queue/src/postgres/batch-writer.ts', 'packages/std/src/encodings.ts'],
 ]
 /** Background work: scans for operators, and replies to statements that postgres.js runs. */
 const BACKGROUND = ['apps/broker/src/admin/', 'packages/pg/src/column-types.ts', 'packages/pg/src/connection.ts']

@@ -111,8 +111,10 @@ test('H54: the quota of a mesh covers all recipients', async () => {
   const answers: string[] = []
   while (answers.at(-1) !== 'mailbox_full') answers.push(await sendTo(recipients[answers.length % 3]!, client))
   for (const to of recipients) expect(await sendTo(to, client)).toBe('mailbox_full')
-  // The next scan may count that delivery twice.
-  expect([11, 12]).toContain(await world.count('message_queue'))
+  // A scan may count deliveries in flight twice, at most a quarter of the quota, so a refusal may be early.
+  const stored = await world.count('message_queue')
+  expect(stored).toBeGreaterThanOrEqual(9)
+  expect(stored).toBeLessThanOrEqual(12)
 })
 
 describe('a mailbox', () => {

@@ -222,7 +222,8 @@ describe('a reader that', () => {
   test('resumes late gets every byte', async () => {
     const reader = (await records()).body!.getReader()
     const chunks = [HEADER, (await reader.read()).value!.slice()]
-    await expect.poll(stalled).toBe(1)
+    // Large socket buffers can take the rest of the response; then the statement ends.
+    await expect.poll(async () => (await stalled()) === 1 || (await running()) === 0).toBe(true)
     for (let next = await reader.read(); !next.done; next = await reader.read()) chunks.push(next.value.slice())
     expect(valuesIn(chunks)).toEqual(WRITTEN)
   })

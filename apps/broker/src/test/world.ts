@@ -9,7 +9,7 @@ import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
 import { scratchWithLogins } from '@sealpost/schema/testing'
 import { type MeshId, toHex } from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
-import { BrokerProcess, type Environment } from './process.ts'
+import { BrokerProcess, type Environment, until } from './process.ts'
 import { type Place, WireClient } from './wire.ts'
 
 export type { Place }
@@ -97,7 +97,7 @@ export class World implements AsyncDisposable {
   async restart(): Promise<void> {
     const { host } = this
     await host.broker.exited
-    host.broker = await BrokerProcess.start({ ...host.env, PORT: String(host.broker.port) })
+    host.broker = await until('the broker starts on its former port', () => startOnPort(host.env, host.broker.port))
   }
 
   /** Starts one more process on the same database, with the same key. */
@@ -206,4 +206,14 @@ async function closeAll(closers: (() => Promise<unknown>)[]): Promise<void> {
   const failures: unknown[] = []
   for (const close of closers.splice(0).reverse()) await close().catch((error) => failures.push(error))
   if (failures.length > 0) throw failures[0]
+}
+
+/** Returns null while an outgoing connection of another program has the port. */
+async function startOnPort(env: Environment, port: number): Promise<BrokerProcess | null> {
+  try {
+    return await BrokerProcess.start({ ...env, PORT: String(port) })
+  } catch (error) {
+    if (String(error).includes('Another program listens')) return null
+    throw error
+  }
 }
