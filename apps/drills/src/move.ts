@@ -3,10 +3,9 @@
  * queue. Each message must reach its recipient once and in order.
  */
 import { writeFile } from 'node:fs/promises'
-import { type AddressInfo, createServer } from 'node:net'
 import { join } from 'node:path'
 import type { BrokerProgram } from '@sealpost/broker-program'
-import type { EmbeddedPostgres } from '@sealpost/embedded-pg'
+import { type EmbeddedPostgres, freePort } from '@sealpost/embedded-pg'
 import { enrolMesh, generateMesh, identityOf, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { wholeNumber } from '@sealpost/harness/programs/command'
 import { MemoryGrowth } from '@sealpost/harness/programs/machine'
@@ -193,16 +192,6 @@ async function startCell(env: Cell['env'], teardown: Teardown): Promise<Cell> {
   const postgres = await startOwnPostgres(teardown)
   await migrate(postgres.url)
   return { postgres, env, broker: await startOwnBroker({ databaseUrl: postgres.url, env }, teardown) }
-}
-
-function freePort(): Promise<number> {
-  const listener = createServer()
-  return new Promise((resolve) => {
-    listener.listen({ port: 0, host: '127.0.0.1' }, () => {
-      const { port } = listener.address() as AddressInfo
-      listener.close(() => resolve(port))
-    })
-  })
 }
 
 /** A sender, an online recipient, and a recipient that connects only at the end. */

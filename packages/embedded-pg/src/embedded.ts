@@ -220,7 +220,11 @@ async function removeFolder(folder: string): Promise<void> {
   await rm(folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 50 })
 }
 
-async function freePort(): Promise<number> {
+/**
+ * Returns a free port on 127.0.0.1 outside the range of outgoing connections, which could take it before a server does.
+ * @throws OperatingError `embedded_port_taken`
+ */
+export async function freePort(): Promise<number> {
   for (let attempt = 0; attempt < 100; attempt++) {
     const port = 20_000 + Math.floor(Math.random() * 12_000)
     const listener = createServer()

@@ -1,6 +1,7 @@
 /** Tests two cells with a broker each: a mesh moves while its peers are connected. */
 import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { freePort } from '@sealpost/embedded-pg'
 import { createDeviceInvite, createInvite, generateIdentity } from '@sealpost/identity'
 import { moveMesh } from '@sealpost/mesh-move'
 import { connect, type Peer } from '@sealpost/sdk'
@@ -29,7 +30,7 @@ class TwoCells implements AsyncDisposable {
   static async open({ announces = false } = {}): Promise<TwoCells> {
     const folder = await temporaryFolder()
     const env = { BROKER_KEY_FILE: await brokerKeyFile(folder) }
-    const [north, south] = [freePort(), freePort()]
+    const [north, south] = [await freePort(), await freePort()]
     const path = join(folder, 'cells.json')
     const cells = [cellAt('north', north), cellAt('south', south)]
     await writeFile(path, JSON.stringify({ cells }))
@@ -58,12 +59,6 @@ class TwoCells implements AsyncDisposable {
 }
 
 const cellAt = (name: string, port: number) => ({ name, urls: [`ws://127.0.0.1:${port}`] })
-
-function freePort(): number {
-  const listener = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data: () => undefined } })
-  listener.stop()
-  return listener.port
-}
 
 function collect(peer: Peer): string[] {
   const texts: string[] = []

@@ -2,10 +2,11 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
-import { createConnection, createServer } from 'node:net'
+import { createConnection } from 'node:net'
 import { join } from 'node:path'
 import { jetstreamManager, RetentionPolicy, StorageType } from '@nats-io/jetstream'
 import { connect } from '@nats-io/transport-node'
+import { freePort } from '@sealpost/embedded-pg'
 import { generateMesh, type MeshMembers } from '@sealpost/harness/members/mesh'
 import { type ProcessFacts, postgresFacts, processFacts } from '@sealpost/harness/programs/machine'
 import { type Teardown, temporaryFolder } from '@sealpost/harness/programs/teardown'
@@ -199,14 +200,4 @@ function canConnect(port: number): Promise<boolean> {
     }
     socket.once('connect', end(true)).once('error', end(false))
   })
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer()
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as { port: number }
-  server.close()
-  await once(server, 'close')
-  return port
 }
