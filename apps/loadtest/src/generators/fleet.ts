@@ -4,7 +4,7 @@
  */
 import { join } from 'node:path'
 import type { BrokerAddress, SecretKeys } from '@sealpost/harness/members/mesh'
-import { Child } from '@sealpost/harness/programs/child'
+import { Child, commandAll } from '@sealpost/harness/programs/child'
 import { forever } from '@sealpost/harness/programs/teardown'
 import type { Form } from '@sealpost/protocol'
 import { clockMs, type PeerCounters } from '@sealpost/sdk'
@@ -162,12 +162,7 @@ export class Fleet {
   }
 
   #each<Did extends GeneratorReply['did']>(did: Did, orderOf: (i: number) => GeneratorOrder): Promise<ReplyTo<Did>[]> {
-    const replies = this.#generators.map((generator, i) => {
-      const reply = generator.nextReply((each): each is ReplyTo<Did> => each.did === did)
-      generator.send(orderOf(i))
-      return reply
-    })
-    return Promise.all(replies)
+    return commandAll(this.#generators, orderOf, (reply): reply is ReplyTo<Did> => reply.did === did)
   }
 
   /** @throws OperatingError `run_stalled` if there is no progress, since a run that has not begun has no verdict */

@@ -3,7 +3,7 @@
  * separate client programs. Each round runs every server in sequence, so the ratios hold even if the machine's speed drifts.
  */
 import { join } from 'node:path'
-import { Child } from '@sealpost/harness/programs/child'
+import { Child, commandAll } from '@sealpost/harness/programs/child'
 import { forever, Teardown } from '@sealpost/harness/programs/teardown'
 import { sum } from '@sealpost/harness/report/text'
 import { clockMs } from '@sealpost/sdk'
@@ -193,11 +193,6 @@ class RivalClients {
   }
 
   #each<Did extends RivalReply['did']>(did: Did, orderOf: (i: number) => RivalOrder): Promise<ReplyWith<Did>[]> {
-    const replies = this.#programs.map((program, i) => {
-      const reply = program.nextReply((each): each is ReplyWith<Did> => each.did === did)
-      program.send(orderOf(i))
-      return reply
-    })
-    return Promise.all(replies)
+    return commandAll(this.#programs, orderOf, (reply): reply is ReplyWith<Did> => reply.did === did)
   }
 }

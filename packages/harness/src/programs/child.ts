@@ -94,6 +94,20 @@ export class Child<Command extends object, Reply extends object> {
   }
 }
 
+/** Sends each child its command and returns the replies of one kind, in the order of the children. */
+export function commandAll<Command extends object, Reply extends object, Wanted extends Reply>(
+  children: readonly Child<Command, Reply>[],
+  commandOf: (index: number) => Command,
+  isWanted: (reply: Reply) => reply is Wanted,
+): Promise<Wanted[]> {
+  const replies = children.map((child, i) => {
+    const reply = child.nextReply(isWanted)
+    child.send(commandOf(i))
+    return reply
+  })
+  return Promise.all(replies)
+}
+
 const isFailure = (message: unknown): message is Failure => 'failure' in (message as object)
 
 /**
