@@ -8,6 +8,7 @@ import { dirname, join } from 'node:path'
 import { buildDemo } from '@sealpost/demo'
 import { packagedFolder, packPrograms } from '@sealpost/embedded-pg/archive'
 import { OperatingError } from '@sealpost/std'
+import { run } from '../run.ts'
 import { thinned } from './mach-o.ts'
 import runtimes from './runtimes/package.json'
 
@@ -140,9 +141,4 @@ async function compile({ outfile, executable, platform, folders }: Compilation):
 function gitSha(): string {
   const asked = Bun.spawnSync(['git', 'rev-parse', '--short', 'HEAD'], { cwd: ROOT, stderr: 'ignore' })
   return asked.success ? asked.stdout.toString().trim() : 'unknown'
-}
-
-function run(command: string[], cwd: string): void {
-  const { success, stderr } = Bun.spawnSync(command, { cwd, stdin: 'ignore', stdout: 'ignore', stderr: 'pipe' })
-  if (!success) throw new OperatingError('build_failed', `\`${command.join(' ')}\` failed: ${stderr.toString().trim()}`)
 }

@@ -14,11 +14,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { checkPackage, createPackageFromTarballData, type Problem } from '@arethetypeswrong/core'
 import { World } from '@sealpost/broker/testing'
+import { freePort } from '@sealpost/embedded-pg'
 import { createInvite } from '@sealpost/identity'
 import { chromiumPath, openBrowser } from '@sealpost/ui/testing'
 import { publint } from 'publint'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { packSdk, ROOT, run } from './sdk.ts'
+import { run } from '../run.ts'
+import { packSdk, ROOT } from './sdk.ts'
 import { documentedIn, programOf } from './test/examples.ts'
 import type { Outcome } from './test/peers.ts'
 
@@ -41,7 +43,7 @@ beforeAll(async () => {
   mkdirSync(join(folder, 'packed'))
   ;({ tarball, report } = packSdk(join(folder, 'packed')))
   install()
-  const port = String(freePort())
+  const port = String(await freePort())
   world = await World.open({ PORT: port, ORIGINS: `http://127.0.0.1:${port}` }) // its own pages may connect
   const { identity, url, brokerKey, meshId } = await world.enrolAdmin('admin')
   invite = createInvite(identity.signing, { url, brokerKey, meshId, usesMax: 65_535 })
@@ -50,12 +52,6 @@ afterAll(async () => {
   await world?.[Symbol.asyncDispose]()
   rmSync(folder, { recursive: true, force: true })
 })
-
-function freePort(): number {
-  const listener = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data: () => undefined } })
-  listener.stop(true)
-  return listener.port
-}
 
 /** Unpacks the package and its dependencies, without a registry. */
 function install(): void {

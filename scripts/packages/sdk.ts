@@ -3,10 +3,10 @@
  * file, so that a bundler drops code that an application doesn't use. The package contains the workspace packages that
  * the SDK imports.
  */
-import { spawnSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join, relative } from 'node:path'
+import { run } from '../run.ts'
 import { type Interface, rollUp } from './types.ts'
 
 export const ROOT = join(import.meta.dirname, '../..')
@@ -31,7 +31,7 @@ export function publishedEntries(): readonly (readonly [entry: string, source: s
 /**
  * Builds the package into `folder`, replacing its contents. Returns the interface report. `model` is the path for the
  * documentation model.
- * @throws an Error with the compiler's output
+ * @throws OperatingError `build_failed`
  */
 export function buildSdk(folder: string, model?: string): string {
   rmSync(folder, { recursive: true, force: true })
@@ -43,9 +43,10 @@ export function buildSdk(folder: string, model?: string): string {
   try {
     emit(emitted)
     const declared = join(emitted, 'declared')
+    const compiled = { emitted, sources: sourcesOfParts() }
     for (const path of readdirSync(emitted, { recursive: true, encoding: 'utf8' })) {
-      if (/\.js(?:\.map)?$/.test(path)) publish(emitted, path, folder)
-      else if (path.endsWith('.ts')) publish(emitted, path, declared)
+      if (/\.js(?:\.map)?$/.test(path)) publish(path, { ...compiled, folder })
+      else if (path.endsWith('.ts')) publish(path, { ...compiled, folder: declared })
     }
     const entries = publishedEntries().map(
       ([entry, source]) => [entry, asDeclaration(placeOf(join('sdk', source)))] as const,
@@ -115,12 +116,21 @@ function emit(outDir: string): void {
   run([join(ROOT, 'node_modules/.bin/tsc'), '-p', config], outDir)
 }
 
+interface Publication {
+  /** The folder of the compiler's output. */
+  readonly emitted: string
+  /** As `sourcesOfParts` returns them. */
+  readonly sources: ReadonlyMap<string, string>
+  /** The folder of the package, or of its declarations. */
+  readonly folder: string
+}
+
 /** Copies an emitted file (`sdk/src/peer.js` to `dist/sdk/peer.js`) with specifiers for the package's files. */
-function publish(emitted: string, path: string, folder: string): void {
+function publish(path: string, { emitted, sources, folder }: Publication): void {
   const target = join(folder, placeOf(path))
   const text = readFileSync(join(emitted, path), 'utf8')
   mkdirSync(dirname(target), { recursive: true })
-  writeFileSync(target, path.endsWith('.map') ? withOwnSource(text) : withOwnSpecifiers(text, path))
+  writeFileSync(target, path.endsWith('.map') ? withOwnSource(text) : withOwnSpecifiers(text, path, sources))
 }
 
 const placeOf = (path: string): string => join('dist', path.replace(/^(\w+)\/src\//, '$1/'))
@@ -133,8 +143,7 @@ function withOwnSource(text: string): string {
 
 const SPECIFIER = /(\bfrom |\bimport\(|^import )(['"])([^'"\n]+)\2/gm
 
-function withOwnSpecifiers(text: string, path: string): string {
-  const sources = sourcesOfParts()
+function withOwnSpecifiers(text: string, path: string, sources: ReadonlyMap<string, string>): string {
   return text.replace(SPECIFIER, (whole, before: string, quote: string, specifier: string) => {
     const source = sources.get(specifier)
     const own = source ? relativeTo(placeOf(path), placeOf(source)) : specifier
@@ -171,11 +180,4 @@ function publishedManifest(): object {
     publishConfig: { access: 'public' },
     dependencies: Object.fromEntries(dependencies.filter(([name]) => !name.startsWith('@sealpost/'))),
   }
-}
-
-/** Runs a program to its end. @throws an Error with the program's output if it fails */
-export function run([program, ...args]: string[], cwd: string): void {
-  const { status, stdout, stderr, error } = spawnSync(program!, args, { cwd, encoding: 'utf8' })
-  if (error) throw error
-  if (status !== 0) throw new Error(`${basename(program!)} ${args.join(' ')} failed:\n${stdout}${stderr}`)
 }
