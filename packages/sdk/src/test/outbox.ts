@@ -5,7 +5,7 @@ import type { SealpostError } from '../errors.ts'
 import type { Receipt, SendItem } from '../outbox/lane.ts'
 import { Outbox, type OutboxOptions } from '../outbox/outbox.ts'
 import { PersistentOutbox } from '../outbox/persistent-outbox.ts'
-import type { PeerCounters } from '../ports.ts'
+import { newCounters } from '../ports.ts'
 import type { StoreWriter } from '../stores/store.ts'
 import { fakeCrypto } from './fake-crypto.ts'
 
@@ -21,19 +21,7 @@ export class World {
   readonly keyless = new Set<PeerKey>()
   /** The peers that were removed from every group. */
   readonly leavers = new Set<PeerKey>()
-  readonly counters = {
-    sent: 0,
-    resent: 0,
-    acked: 0,
-    nacked: 0,
-    received: 0,
-    duplicates: 0,
-    reordered: 0,
-    tampered: 0,
-    settled: 0,
-    retried: 0,
-    sessions: 0,
-  } satisfies PeerCounters
+  readonly counters = newCounters()
 
   /** `writer`: the store's writer. */
   constructor(options: Partial<OutboxOptions> = {}, seed = 1, writer: StoreWriter | null = null) {
