@@ -56,8 +56,8 @@ export interface BusTransportEvents {
   onPacket(topic: Topic, bytes: Uint8Array): void
   /** Called when packets under these topics begin to arrive. */
   onFollowing(topics: readonly Topic[]): void
-  /** Reports an error for the log. The transport reconnects by itself. */
   onUp(): void
+  /** Reports an error for the log. The transport reconnects by itself. */
   onDown(error: OperatingError): void
 }
 
