@@ -118,7 +118,7 @@ export async function startBroker(config: Config, log: Log, replaced: () => void
     isStopping = true
     for (const watching of [watch, origin, overloadWatch, certificate]) watching?.stop()
     await shards.leave()
-    server.refuseNewcomers()
+    server.refuseNewClients()
     await endSessions()
     await api.ended().then(history.stop)
     await server.stop()

@@ -1,5 +1,5 @@
 /**
- * Runs the broker as a child process. The broker is ready when its log says so; if it can't start, its last output
+ * Runs the broker as a child process. The broker is ready when it logs `broker.ready`; if it can't start, its last output
  * becomes the error. Ctrl-C in a terminal does not reach the broker, so that its parent controls the shutdown order. If
  * `setpriv` (util-linux) is installed, the kernel ends the broker when the *thread* that started it ends, so that a
  * killed parent leaves no broker behind.

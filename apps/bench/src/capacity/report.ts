@@ -123,7 +123,7 @@ export function simulationText(simulated: Simulated): string {
     ['', `very different sizes: ${balanceText(uneven.outcome)}`],
     [
       '',
-      `${percent(alike.outcome.movedByNewcomer)} of the peers move when a shard joins, ${percent(alike.outcome.movedByLoss)} when one leaves; ${alike.outcome.movedInVain} meshes move unnecessarily`,
+      `${percent(alike.outcome.movedByNewShard)} of the peers move when a shard joins, ${percent(alike.outcome.movedByLoss)} when one leaves; ${alike.outcome.movedInVain} meshes move unnecessarily`,
     ],
     ['loss', `of a broker with ${count(sessions)} sessions, to ${plural(survivors, 'survivor')}: ${backText(outcome)}`],
     [
@@ -264,9 +264,9 @@ function placementTable(): string {
   ] as const
   const rows = setups.map(([shards, meshes, spread]) => {
     const outcome = checkPlacement({ shards, meshes, spread, seed: 6 })
-    const { fullest, emptiest, movedByNewcomer, movedByLoss, fullestHeir } = outcome
+    const { fullest, emptiest, movedByNewShard, movedByLoss, fullestHeir } = outcome
     const sizes = spread === 0 ? 'similar' : 'very different'
-    const moved = [movedByNewcomer, movedByLoss].map(percent)
+    const moved = [movedByNewShard, movedByLoss].map(percent)
     return [
       count(shards),
       count(meshes),

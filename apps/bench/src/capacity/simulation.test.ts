@@ -9,7 +9,7 @@ describe('placement', () => {
   ])('over %i shards moves the minimum of %i meshes', (shards, meshes) => {
     const outcome = checkPlacement({ shards, meshes, spread: 0, seed: 1 })
     expect(outcome.movedInVain).toBe(0)
-    expect(outcome.movedByNewcomer).toBeCloseTo(1 / (shards + 1), 1)
+    expect(outcome.movedByNewShard).toBeCloseTo(1 / (shards + 1), 1)
     expect(outcome.movedByLoss).toBeCloseTo(1 / shards, 1)
     expect(outcome.fullest).toBeLessThan(1.25)
     expect(outcome.emptiest).toBeGreaterThan(0.75)

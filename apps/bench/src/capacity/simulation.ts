@@ -25,7 +25,7 @@ export interface PlacementOutcome {
   readonly fullest: number
   readonly emptiest: number
   /** The share of peers whose mesh gets another home when a shard joins; the minimum is 1 / (shards + 1). */
-  readonly movedByNewcomer: number
+  readonly movedByNewShard: number
   readonly movedByLoss: number
   /** The largest growth of a shard after the loss of another shard, relative to the shard's load before the loss. */
   readonly fullestHeir: number
@@ -48,7 +48,7 @@ export function checkPlacement({ shards, meshes, spread, seed }: PlacementSetup)
   const names = Array.from({ length: shards }, (_, i) => `sealpost-${i}`)
   const homes = homesOf(sized, names)
   const loads = loadsOf(sized, homes)
-  const newcomer = homesOf(sized, [...names, `sealpost-${shards}`])
+  const withNewShard = homesOf(sized, [...names, `sealpost-${shards}`])
   const lost = names[0]!
   const heirs = homesOf(sized, names.slice(1))
   const heirLoads = loadsOf(sized, heirs)
@@ -57,11 +57,11 @@ export function checkPlacement({ shards, meshes, spread, seed }: PlacementSetup)
   return {
     fullest: (Math.max(...loads.values()) * shards) / total,
     emptiest: (Math.min(...names.map((name) => loads.get(name) ?? 0)) * shards) / total,
-    movedByNewcomer: peersIn(changed(newcomer)),
+    movedByNewShard: peersIn(changed(withNewShard)),
     movedByLoss: peersIn(changed(heirs)),
     fullestHeir: Math.max(...[...heirLoads].map(([name, load]) => load / (loads.get(name) ?? load))),
     movedInVain:
-      sized.filter((_, i) => homes[i] !== newcomer[i] && newcomer[i] !== `sealpost-${shards}`).length +
+      sized.filter((_, i) => homes[i] !== withNewShard[i] && withNewShard[i] !== `sealpost-${shards}`).length +
       sized.filter((_, i) => homes[i] !== heirs[i] && homes[i] !== lost).length,
   }
 }

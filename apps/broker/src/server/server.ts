@@ -27,7 +27,7 @@ export interface RunningServer {
   /** Returns whether the port is closed because descriptors have run out. */
   isPortClosed(): boolean
   /** Stops accepting WebSocket upgrades. */
-  refuseNewcomers(): void
+  refuseNewClients(): void
   stop(): Promise<void>
 }
 
@@ -79,7 +79,7 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
     port,
     renew: (tls) => void listener.open(tls),
     isPortClosed: () => descriptors.isPortClosed,
-    refuseNewcomers: () => {
+    refuseNewClients: () => {
       admission.isClosed = true
     },
     stop: () => {

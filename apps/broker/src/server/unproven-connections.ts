@@ -88,8 +88,8 @@ class Network<Connection> {
   }
 
   /** `isFairer`: replacing the victim by a client with these prefixes makes the two networks' counts less unequal. */
-  oldestOfFullest(newcomer: readonly string[]): { victim: Connection | undefined; isFairer: boolean } {
-    const [prefix, ...narrower] = newcomer
+  oldestOfFullest(newPrefixes: readonly string[]): { victim: Connection | undefined; isFairer: boolean } {
+    const [prefix, ...narrower] = newPrefixes
     let fullest: [prefix: string, part: Network<Connection>] | undefined
     for (const each of this.#parts) if (each[1].size > (fullest?.[1].size ?? 0)) fullest = each
     if (!fullest) return { victim: this.#connections.values().next().value, isFairer: false }

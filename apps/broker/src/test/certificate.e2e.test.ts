@@ -68,9 +68,9 @@ test('peers follow a redirect to it and dial it directly, and it admits new memb
   expect(['connected', 'moved']).toContain(seen[1]) // The shard may not have read the pin yet, and redirect back.
   const { brokerKey, meshId, identity } = placeAt(shard, admin)
   const invite = createInvite(identity.signing, { url: shard.shardUrl, brokerKey, meshId })
-  const newcomer = generateIdentity()
-  expect(await join({ invite, identity: newcomer })).toMatchObject({ brokerKey })
-  await using dialled = await connect({ url: shard.shardUrl, brokerKey, meshId, identity: newcomer })
+  const newMember = generateIdentity()
+  expect(await join({ invite, identity: newMember })).toMatchObject({ brokerKey })
+  await using dialled = await connect({ url: shard.shardUrl, brokerKey, meshId, identity: newMember })
   const heard = new Promise((resolve) => followed.onMessage((message) => resolve(message.text())))
   await dialled.send(followed.key, 'hello')
   expect(await heard).toBe('hello')

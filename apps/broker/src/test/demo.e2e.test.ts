@@ -42,7 +42,7 @@ function invitation(): string {
   return `${world.broker.httpUrl}/demo#${createInvite(identity.signing, { url, brokerKey, meshId })}`
 }
 
-async function newcomer(name: string, options = {}): Promise<Person> {
+async function newPerson(name: string, options = {}): Promise<Person> {
   const person = await Person.open(browser, options)
   people.push(person)
   await person.join(invitation(), name)
@@ -51,8 +51,8 @@ async function newcomer(name: string, options = {}): Promise<Person> {
 
 /** Opens the windows of two users, each with the conversation with the other user. */
 async function pair(): Promise<{ bea: Person; cem: Person }> {
-  const bea = await newcomer('bea')
-  const cem = await newcomer('cem')
+  const bea = await newPerson('bea')
+  const cem = await newPerson('cem')
   await cem.select('bea')
   await bea.page.reload() // otherwise the page requests the list every ten seconds
   await bea.select('cem')
@@ -76,7 +76,7 @@ test('two users join by link and chat in both directions, and the invite disappe
 })
 
 test('a message from an SDK peer is unread until it is viewed', async () => {
-  const bea = await newcomer('bea')
+  const bea = await newPerson('bea')
   await using ada = await connect(admin)
   const { peer } = (await ada.members()).find(({ name }) => name === 'bea')!
   await ada.send(peer, 'one')
@@ -96,7 +96,7 @@ test('a message from an SDK peer is unread until it is viewed', async () => {
 })
 
 test('a file waits in the queue until its recipient saves it, even if the page is reopened', async () => {
-  const bea = await newcomer('bea')
+  const bea = await newPerson('bea')
   await using ada = await connect(admin)
   await using files = new Attachments(admin)
   const { peer } = (await ada.members()).find(({ name }) => name === 'bea')!
@@ -184,7 +184,7 @@ test('message texts and names are shown as text, whatever they contain', async (
 })
 
 test('on a phone the list and the conversation alternate, and the back button returns to the list', async () => {
-  const bea = await newcomer('bea', { viewport: { width: 390, height: 844 } })
+  const bea = await newPerson('bea', { viewport: { width: 390, height: 844 } })
   const list = bea.page.getByRole('navigation', { name: 'Members' })
   for (const goBack of [
     () => bea.page.goBack(),
@@ -228,7 +228,7 @@ test('an invite for another broker address leads there, and its secret stays in 
 })
 
 test('only one tab at a time holds the keys, and the next one continues when it is closed', async () => {
-  const bea = await newcomer('bea')
+  const bea = await newPerson('bea')
   const second = await bea.page.context().newPage()
   await second.goto(`${world.broker.httpUrl}/demo/`)
   await second.getByRole('heading', { name: 'Open in another tab' }).waitFor()

@@ -33,14 +33,14 @@ function invite(changed: Partial<InviteTerms> = {}, issuer: Place = admin): stri
   return createInvite(issuer.identity.signing, { url, brokerKey, meshId, ...changed })
 }
 
-const newcomer = (text: string, name = `peer ${crypto.randomUUID().slice(0, 8)}`) => ({
+const joinOptions = (text: string, name = `peer ${crypto.randomUUID().slice(0, 8)}`) => ({
   invite: text,
   identity: generateIdentity(),
   name,
 })
 
 async function joined(name: string): Promise<Place> {
-  const options = newcomer(invite(), name)
+  const options = joinOptions(invite(), name)
   return { ...(await join(options)), identity: options.identity }
 }
 
@@ -112,13 +112,13 @@ test('a mesh has a limited number of members, and a revocation frees a slot', as
   const boss = await small.enrolAdmin('boss')
   const { url, brokerKey, meshId } = boss
   const text = createInvite(boss.identity.signing, { url, brokerKey, meshId, usesMax: 9 })
-  const one = newcomer(text, 'one')
+  const one = joinOptions(text, 'one')
   await join(one)
-  await expect(join(newcomer(text, 'two'))).rejects.toMatchObject({ code: 'too_many_members' })
+  await expect(join(joinOptions(text, 'two'))).rejects.toMatchObject({ code: 'too_many_members' })
   expect((await join(one)).name).toBe('one')
   await using peer = await connect(boss)
   await peer.revokeMember(one.identity.signing.publicKey)
-  expect((await join(newcomer(text, 'two'))).name).toBe('two')
+  expect((await join(joinOptions(text, 'two'))).name).toBe('two')
 })
 
 const memberCount = async (): Promise<number> => {
@@ -129,7 +129,7 @@ const memberCount = async (): Promise<number> => {
 test.each(['binary', 'json'] as const)(
   'in the %s form a new member joins, connects, and exchanges messages with its inviter',
   async (form) => {
-    const options = { ...newcomer(invite(), `alice ${form}`), form }
+    const options = { ...joinOptions(invite(), `alice ${form}`), form }
     const membership = await join(options)
     const { url, brokerKey, meshId } = admin
     expect(membership).toEqual({ url, brokerKey, meshId, name: `alice ${form}` })
@@ -152,7 +152,7 @@ test('after `enrolled` the connection is closed without a refusal', async () => 
 
 test('H44: expired, used up, revoked, foreign, non-admin and tampered invites get the same reply and leave no trace', async () => {
   const usedUp = invite()
-  await join(newcomer(usedUp))
+  await join(joinOptions(usedUp))
   const revoked = invite()
   await using boss = await connect(admin)
   await boss.revokeInvite(readInvite(revoked).inviteId)
@@ -192,22 +192,22 @@ test('an invite that names another address of the broker is valid, since the new
 })
 
 test('the SDK gets the same refusal, and sends no request for a malformed invite', async () => {
-  await expect(join(newcomer(invite({ notAfterMs: 1 })))).rejects.toMatchObject({ code: 'invite_refused' })
+  await expect(join(joinOptions(invite({ notAfterMs: 1 })))).rejects.toMatchObject({ code: 'invite_refused' })
   const text = invite()
-  await expect(join(newcomer(`${text.slice(0, -9)}AAAAAAAAA`))).rejects.toMatchObject({ code: 'invite_malformed' })
+  await expect(join(joinOptions(`${text.slice(0, -9)}AAAAAAAAA`))).rejects.toMatchObject({ code: 'invite_malformed' })
   const other = invite({ brokerKey: generateSigningKeys().publicKey })
-  await expect(join(newcomer(other))).rejects.toMatchObject({ code: 'wrong_broker' })
+  await expect(join(joinOptions(other))).rejects.toMatchObject({ code: 'wrong_broker' })
 })
 
 test('H44: of two concurrent enrolments with a single-use invite exactly one succeeds', async () => {
   const text = invite()
-  const outcomes = await Promise.allSettled([1, 2, 3, 4].map(() => join(newcomer(text))))
+  const outcomes = await Promise.allSettled([1, 2, 3, 4].map(() => join(joinOptions(text))))
   const codes = outcomes.map((outcome) => (outcome.status === 'fulfilled' ? 'in' : outcome.reason.code))
   expect(codes.sort()).toEqual(['in', 'invite_refused', 'invite_refused', 'invite_refused'])
 })
 
 test('repeating an enrolment gets the same reply; with another invite the peer learns that it is already a member', async () => {
-  const options = newcomer(invite(), 'twice')
+  const options = joinOptions(invite(), 'twice')
   const first = await join(options)
   expect(await join({ ...options, name: 'thrice' })).toEqual(first)
   await expect(join({ ...options, invite: invite() })).rejects.toMatchObject({ code: 'already_member' })
@@ -216,8 +216,8 @@ test('repeating an enrolment gets the same reply; with another invite the peer l
 test('a name can be used only once, and an invalid name makes the frame malformed', async () => {
   await joined('unique')
   const text = invite()
-  await expect(join(newcomer(text, 'Unique'))).rejects.toMatchObject({ code: 'name_taken' })
-  await join(newcomer(text, 'unlike'))
+  await expect(join(joinOptions(text, 'Unique'))).rejects.toMatchObject({ code: 'name_taken' })
+  await join(joinOptions(text, 'unlike'))
   const client = await WireClient.open(world.broker.url, 'json')
   const { type, version } = enrolFrame(invite(), await client.next('hello'))
   client.sendWire(JSON.stringify({ type, version, name: '' }))
@@ -245,9 +245,9 @@ test('an invite from a captured frame does not enrol another key under its signa
 })
 
 test('a member invited as an admin can invite and revoke', async () => {
-  const options = newcomer(invite({ role: 'admin' }), 'second admin')
+  const options = joinOptions(invite({ role: 'admin' }), 'second admin')
   const second: Place = { ...(await join(options)), identity: options.identity }
-  const guest = newcomer(invite({}, second), 'guest of the second')
+  const guest = joinOptions(invite({}, second), 'guest of the second')
   await join(guest)
   await using peer = await connect(second)
   await peer.revokeMember(guest.identity.signing.publicKey)
@@ -256,12 +256,12 @@ test('a member invited as an admin can invite and revoke', async () => {
 })
 
 test("an admin's invites end with its membership", async () => {
-  const options = newcomer(invite({ role: 'admin' }), 'short admin')
+  const options = joinOptions(invite({ role: 'admin' }), 'short admin')
   const short: Place = { ...(await join(options)), identity: options.identity }
   const left = invite({}, short)
   await using boss = await connect(admin)
   await boss.revokeMember(options.identity.signing.publicKey)
-  await expect(join(newcomer(left))).rejects.toMatchObject({ code: 'invite_refused' })
+  await expect(join(joinOptions(left))).rejects.toMatchObject({ code: 'invite_refused' })
 })
 
 test('revocation ends a live session at once and blocks all further frames', async () => {
@@ -291,7 +291,7 @@ test('only an admin can revoke members, and only members can be revoked', async 
   await expect(plain.revokeMember(boss.key)).rejects.toMatchObject({ code: 'not_admin' })
   const text = invite()
   await expect(plain.revokeInvite(readInvite(text).inviteId)).rejects.toMatchObject({ code: 'not_admin' })
-  await join(newcomer(text))
+  await join(joinOptions(text))
   const stranger = generateSigningKeys().publicKey
   await expect(boss.revokeMember(stranger)).rejects.toMatchObject({ code: 'unknown_recipient' })
   expect((await plain.members()).map(({ peer }) => peer)).toContain(boss.key)
@@ -355,8 +355,8 @@ async function greeting(): Promise<FrameOf<'hello'>> {
 
 test('the log contains no invite and no name', async () => {
   const text = invite()
-  await join(newcomer(text, 'a name to be found'))
-  await expect(join(newcomer(text))).rejects.toMatchObject({ code: 'invite_refused' })
+  await join(joinOptions(text, 'a name to be found'))
+  await expect(join(joinOptions(text))).rejects.toMatchObject({ code: 'invite_refused' })
   expect(world.broker.output).not.toContain(text.slice(10, 40))
   expect(world.broker.output).not.toContain('a name to be found')
 })

@@ -207,7 +207,7 @@ test.concurrent('a stopping broker is alive but not ready, and refuses new sessi
   await using world = await World.open()
   const { sender, release } = await holdSettlement(world)
   world.broker.signal('SIGTERM')
-  const refusal = await until('it refuses newcomers', async () => {
+  const refusal = await until('the broker refuses new connections', async () => {
     const answer = await fetch(`${world.broker.httpUrl}/v1/ws`)
     return answer.status === 503 ? answer : null
   })

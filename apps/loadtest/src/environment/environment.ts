@@ -104,7 +104,7 @@ export async function openEnvironment(options: EnvironmentOptions, teardown: Tea
 
 const COUNTING = { shared_preload_libraries: 'pg_stat_statements' }
 
-/** Returns the settings that docs/OPERATIONS.md recommends. The WAL has room for storing and draining the messages. */
+/** Returns the settings that docs/OPERATIONS.md recommends. The WAL can grow until the messages are stored and drained. */
 const sizedFor = (backlog: number) => ({
   shared_buffers: `${256 + Math.ceil(backlog / 1000)}MB`,
   max_wal_size: `${1024 + Math.ceil(backlog / 250)}MB`,

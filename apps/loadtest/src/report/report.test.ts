@@ -37,7 +37,7 @@ test('each latency measure is explained, and so is a burst whose calls are not a
   ])
 })
 
-test('the report of a burst without packing says so', () => {
+test('the report of a burst without packing states that packing is off', () => {
   const unpacked = { rate: null, window: 8, messagesPerPeer: 1000, isPacking: false }
   expect(clockNotes(unpacked)[0]).toContain('each peer starts one call in a turn of its event loop and keeps 8 open')
   expect(framesText({ isPacking: false, framesPerMessage: 1 })).toBe(

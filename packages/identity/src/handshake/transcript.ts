@@ -180,7 +180,7 @@ export interface EnrolmentFields {
 }
 
 export function signEnrolment(keys: SigningKeys, transcript: Transcript, enrolment: EnrolmentFields): Uint8Array {
-  assert(keys.publicKey === transcript.peerKey, 'a newcomer signs with the key it names')
+  assert(keys.publicKey === transcript.peerKey, 'a new member signs with the key that it names')
   return sign(keys, enrolmentBytes(transcript, enrolment))
 }
 

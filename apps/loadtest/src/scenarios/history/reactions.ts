@@ -117,7 +117,7 @@ class Conversation {
   readonly #states: readonly State[]
   readonly #writers: readonly Reactions[]
   readonly #counters: Reactions[] = []
-  readonly #newcomer: State
+  readonly #newMember: State
   readonly #tampers: string[]
   /** Reactions that the first counter has not counted, with message, author and due time. */
   readonly #awaited = new Map<string, Map<PeerKey, number>>()
@@ -151,7 +151,7 @@ class Conversation {
     this.#size = size
     this.#states = parts.states
     this.#writers = parts.writers
-    this.#newcomer = parts.states.at(-1)!
+    this.#newMember = parts.states.at(-1)!
     this.#tampers = parts.tampers
   }
 
@@ -190,12 +190,12 @@ class Conversation {
     for (const message of messages) counter.of(message)
     const aggregateMs = (performance.now() - startMs) / Math.max(1, messages.length)
     const openedAtMs = performance.now()
-    const opened = await openReactions(this.#newcomer)
+    const opened = await openReactions(this.#newMember)
     const openingMs = performance.now() - openedAtMs
     const counts = countsIn(opened)
     await opened.close()
     const walkedAtMs = performance.now()
-    for await (const _ of this.#newcomer.history());
+    for await (const _ of this.#newMember.history());
     const historyMs = performance.now() - walkedAtMs
     this.looks.push({ reactions: sum(counts), most: Math.max(0, ...counts), aggregateMs, openingMs, historyMs })
   }
@@ -213,7 +213,7 @@ class Conversation {
 
   /** Returns the number of reactions that a new member counts, or 0 if the broker tampered with any. */
   async count(): Promise<number> {
-    const opened = await openReactions(this.#newcomer)
+    const opened = await openReactions(this.#newMember)
     const found = sum(countsIn(opened))
     await opened.close()
     return this.#tampers.length === 0 ? found : 0
