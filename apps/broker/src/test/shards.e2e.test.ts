@@ -143,6 +143,8 @@ test("peers of two shards see each other's presence and exchange ephemeral messa
   bob.onMessage((message) => message.reply(message.text().toUpperCase()))
   const whispers: string[] = []
   bob.onEphemeral(({ body }) => void whispers.push(new TextDecoder().decode(body)))
+  alice.watchPresence()
+  await until('the other is seen', () => alice.presence.get(bob.key)?.summary === 'on the roof')
   expect((await alice.request(bob.key, 'hello', { ifOnline: true })).text()).toBe('HELLO')
   const asked = alice.request(absent.identity.signing.publicKey, 'anybody?', { ifOnline: true })
   await expect(asked).rejects.toMatchObject({ code: 'no_responder' })
@@ -150,8 +152,6 @@ test("peers of two shards see each other's presence and exchange ephemeral messa
   alice.sendEphemeral(bob.key, '50 %')
   await until('one is heard and one is not', () => whispers.length + refused.length === 2)
   expect([whispers, refused]).toEqual([['50 %'], ['no_responder']])
-  alice.watchPresence()
-  await until('the other is seen', () => alice.presence.get(bob.key)?.summary === 'on the roof')
   const poller = await HttpPeer.enter(place)
   expect(await poller.inbox()).toMatchObject({ status: 409, body: { code: 'session_conflict' } })
   await bob.close()

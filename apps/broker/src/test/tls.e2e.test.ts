@@ -134,7 +134,9 @@ test('new connections get a renewed certificate, and sessions continue', async (
   await until('half a pair is refused', () => shard.output.includes('tls_key_mismatched'))
   expect(await shown(shard)).toBe(before)
   await replaceFile(live.key, second.key)
-  await until('the new one is shown', async () => (await shown(shard)) !== before)
+  // The port is closed for half a millisecond while the new certificate takes over: a connection may be reset.
+  const shownNow = () => shown(shard).catch(() => before)
+  await until('the new one is shown', async () => (await shownNow()) !== before)
 
   await peer.send(peer.key, 'still here')
   await until('it came', () => heard.length === 1)
