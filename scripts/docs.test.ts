@@ -91,8 +91,8 @@ describe('docs/PROMISES.md', () => {
   }))
 
   test.each(rows)('$path has the test: $name', ({ path, name }) => {
-    const isThere = existsSync(join(ROOT, path)) && readFileSync(join(ROOT, path), 'utf8').includes(name)
-    expect(isThere).toBe(true)
+    const text = existsSync(join(ROOT, path)) ? readFileSync(join(ROOT, path), 'utf8') : ''
+    expect(name.split(' > ').filter((words) => !text.includes(words))).toEqual([])
   })
 
   test('every promise from P1 to P16 has a section and a test', () => {

@@ -16,7 +16,7 @@ async function drill(options: Pick<FailoverOptions, 'replication'> & Partial<Fai
   }
 }
 
-test('a synchronous standby takes over: no broker exits, no peer is informed, and nothing acknowledged is resent', {
+test('a synchronous standby takes over: no broker exits, no peer is notified, and no acknowledged message is resent', {
   timeout: 300_000,
 }, async () => {
   const result = await drill({ replication: 'synchronous' })
@@ -31,7 +31,7 @@ test('brokers whose URL names both servers find the promoted one', { timeout: 30
   expect(result.events).toMatchObject({ 'database.kept': 3, 'broker.ready': 3 })
 })
 
-test('an asynchronous standby that misses commits takes over: each peer is informed, and all its messages still arrive', {
+test('an asynchronous standby that is missing commits takes over: each peer is notified, and all messages still arrive', {
   timeout: 300_000,
 }, async () => {
   const result = await drill({ replication: 'asynchronous' })

@@ -29,7 +29,7 @@ async function torture(names: readonly string[]): Promise<{ lines: VerdictLine[]
   return { lines, err }
 }
 
-test('each promise holds under every fault that can be mixed', { timeout: SLOW }, async () => {
+test('every promise holds under all faults that can be combined', { timeout: SLOW }, async () => {
   const { lines } = await torture(MIXED)
   expect(lines.map(({ scenario }) => scenario)).toEqual(MIXED)
   for (const { outcome, rounds, scenario } of lines)

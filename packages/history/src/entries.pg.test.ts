@@ -98,7 +98,7 @@ describe('an entry', () => {
     expect(outcomes.map(seqOf)).toEqual(['unknown_space', 1])
   })
 
-  test('is refused once its author has left the space, but succeeds if it was written before', async () => {
+  test('is refused once its author has left the space, but is accepted if it was written before that', async () => {
     await stage.found({ spaceId: GROUP as SpaceId })
     const ofBob = (key: string) => stage.entry(key, 1, { spaceId: GROUP as SpaceId, author: stage.bob })
     const [before, after] = [ofBob('a'), ofBob('b')]

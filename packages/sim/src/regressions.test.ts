@@ -23,12 +23,12 @@ const SEEDS: Readonly<Record<string, readonly number[]>> = {
    * message in the same lane made the recipient learn the key, and was delivered first. Its stream was new, so no gap
    * was detected.
    */
-  'a lane keeps its order around a rotation of box keys': [2_000_139, 2_001_609, 2_002_817],
+  'a lane keeps its order across a rotation of box keys': [2_000_139, 2_001_609, 2_002_817],
   /**
    * A refused message left a gap in its stream, so the SDK held the following messages of that stream. The sender had
    * started a new stream in the same lane, and its messages were delivered first.
    */
-  'a message of a new stream does not overtake a held one of its lane': [722_933_135],
+  'a message in a new stream does not overtake a held message in its lane': [722_933_135],
   /** Waiting messages were dropped when a group was loaded meanwhile for another message from that sender. */
   'messages that wait for keys are not dropped before the keys arrive': [2_005_944, 2_006_051],
   /**

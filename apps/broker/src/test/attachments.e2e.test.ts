@@ -70,7 +70,7 @@ test('a file travels with a message, and other peers learn nothing about it', as
   expect(await codeOf(read(reader, sent))).toBe('attachment_unknown')
 })
 
-test('current members of the group can fetch it, former members cannot', async () => {
+test('current members of the group can fetch the file, and former members cannot', async () => {
   const [ann, bob, eve] = await world.enrolMany(3)
   const owner = await connect(ann)
   const group = await owner.groups.create('crew', [keyOf(bob)])
@@ -89,7 +89,7 @@ test('current members of the group can fetch it, former members cannot', async (
 const CHUNKS = 40
 const whole = () => randomBytes(CHUNKS * (CHUNK_BYTES - 17) - 1)
 
-test('killing the broker in mid-transfer costs one chunk at most', async () => {
+test('killing the broker during a transfer costs at most one chunk', async () => {
   const [ann, bob] = await world.enrolMany(2)
   const bytes = whole()
   let restarted: Promise<void> | undefined

@@ -130,7 +130,7 @@ test('H92: a push that a full socket refuses ends the session and is delivered i
   await until('the memory of the dead socket is given up', () => rssMb(world.broker.pid) < 200)
 })
 
-test('a sender that reads no acks stores each envelope once, however often it resends', async () => {
+test('each envelope from a sender that reads no acks is stored once, however often it is resent', async () => {
   await using world = await World.open()
   const [from, to] = await world.enrolMany(2)
   const deaf = await world.wire(from)
@@ -260,7 +260,7 @@ test('a second connection with the same key takes over: the first is informed, a
   expect(all.map((delivery) => delivery.attempt)).toEqual([...held.map(() => 2), ...Array(7).fill(1)])
 })
 
-test('H93: after the maximum number of failed attempts a delivery becomes a dead letter, and later ones were never held up', async () => {
+test('H93: after the maximum number of failed attempts a delivery becomes a dead letter, and it never held up later deliveries', async () => {
   await using world = await World.open({ FAILED_ATTEMPTS_MAX: '2', FAILED_ATTEMPTS_SPAN_MS: '1', SWEEP_MS: '50' })
   const place = await world.enrol()
   const sender = await world.wire()
@@ -305,7 +305,7 @@ test('an expired delivery becomes a dead letter with that reason and is not push
 })
 
 describe('with the default limits', () => {
-  test('H55: a burst is refused with a retry-after, and later messages are refused too so that order is kept', async () => {
+  test('H55: a burst is refused with a retry-after, and later messages are refused too so that the order is preserved', async () => {
     await using world = await World.open({ LIMITS: 'on' })
     const place = await world.enrol()
     const sender = await world.wire()

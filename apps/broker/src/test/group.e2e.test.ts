@@ -75,7 +75,7 @@ test('a 64 KiB broadcast to 100 members is stored once and reaches every member,
 })
 
 describe('a removed member', () => {
-  test('receives no later message, cannot decrypt one, and cannot send to the group', async () => {
+  test('receives no later messages, cannot decrypt them, and cannot send to the group', async () => {
     await using world = await shared(BRISK)
     const [ann, bob, cat] = await Member.enterMany(world, 3)
     const group = await ann.peer.groups.create('crew', [bob.peer.key, cat.peer.key])

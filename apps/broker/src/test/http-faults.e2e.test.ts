@@ -7,7 +7,7 @@ import { until } from './process.ts'
 import { envelopeTo } from './wire.ts'
 import { temporaryFolder, World } from './world.ts'
 
-test('during a database outage a send is `unavailable`, and all other requests are asked to retry', async () => {
+test('during a database outage, a send gets `unavailable`, and all other clients are told to retry', async () => {
   const dataDir = await temporaryFolder()
   let postgres = await startEmbedded({ dataDir })
   try {

@@ -117,7 +117,7 @@ describe('an HTTP send', () => {
 })
 
 describe('a polled delivery', () => {
-  test('arrives during the wait, is returned, and is gone once settled', async () => {
+  test('a message that arrives during a poll is returned, and is gone once it is settled', async () => {
     await using world = await shared()
     const to = await world.enrol()
     const [sender, recipient] = [await world.wire(), await HttpPeer.enter(to)]

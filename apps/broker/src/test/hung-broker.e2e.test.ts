@@ -63,7 +63,7 @@ test('a peer that dials a suspended broker first connects to the next address', 
   home.signal('SIGCONT')
 })
 
-test('peers wait for a slow database: the broker answers pings meanwhile, and nobody leaves it', async () => {
+test('peers wait for a slow database: the broker answers pings in the meantime, and no peer leaves it', async () => {
   const { world } = cluster
   const { events, onEvent } = collect()
   const home = await cluster.homeOf(world.meshId)

@@ -129,7 +129,7 @@ describe('a mailbox', () => {
     expect(await sendTo(absent, two, 1000)).toBe('ack')
   })
 
-  test('H54: has a limit per sender and a total limit, and accepts messages again once its owner has read', async () => {
+  test('H54: has a limit per sender and a total limit, and accepts messages again once its owner has read some', async () => {
     await using world = await World.open({ LIMITS: 'on', MAILBOX_PER_SENDER_MAX: '20', MAILBOX_MAX: '30' })
     const absent = await world.enrol()
     const [one, two] = [await world.wire(), await world.wire()]

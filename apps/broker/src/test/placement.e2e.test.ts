@@ -72,7 +72,7 @@ describe('three brokers', () => {
   })
 })
 
-test('when a home is killed its peers are served by another broker, and messages in flight arrive', async () => {
+test('when a home is killed, its peers are served by another broker, and messages in flight arrive', async () => {
   await using cluster = await Cluster.open(2, { POLL_MS: '300' })
   const { world } = cluster
   const meshId = await world.mesh()

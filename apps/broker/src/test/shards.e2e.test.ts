@@ -108,7 +108,7 @@ test('T15: a revocation ends sessions on every shard, and a new session ends an 
   await annotate(`the other shard had closed ${Math.round(performance.now() - revokedAtMs)} ms after the question`)
 })
 
-test('T15: without a bus nothing is accepted after a revocation, and each shard finds its sessions', async ({
+test('T15: without a bus, nothing is accepted after a revocation, and each shard finds its sessions', async ({
   annotate,
 }) => {
   await using world = await World.open({ BUS: 'memory', CHECK_MS: '3000' })

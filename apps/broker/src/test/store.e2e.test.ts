@@ -75,7 +75,7 @@ async function writtenPeer(world: World): Promise<WrittenPeer> {
   }
 }
 
-test('messages stored while the broker was down are sent once and in order, although their sender is killed three times', async () => {
+test('messages stored while the broker was down are sent once and in order, even though their sender is killed three times', async () => {
   await using world = await World.open()
   await using sender = await writtenPeer(world)
   const place = await world.enrol()
@@ -112,7 +112,7 @@ test('messages stored while the broker was down are sent once and in order, alth
   await recipient.close()
 })
 
-test('a recipient killed while handling a message handles that message in its next process, and no other twice', async () => {
+test('a recipient that is killed while it handles a message handles that message again in its next process, and no other message twice', async () => {
   await using world = await World.open()
   await using recipient = await writtenPeer(world)
   const sender = await connect(await world.enrol())
@@ -144,7 +144,7 @@ function settleLosing(isLossy: () => boolean): NonNullable<ConnectOptions['webSo
   } as unknown as NonNullable<ConnectOptions['webSocket']>
 }
 
-test('a recipient without a store handles messages of 150 senders once each, although no settle was committed', async () => {
+test('a recipient without a store handles each message from 150 senders once, even though no settle was committed', async () => {
   await using world = await World.open()
   const sender = await world.enrol()
   const place = await world.enrol()

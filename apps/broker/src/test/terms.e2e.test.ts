@@ -27,7 +27,7 @@ function next(peer: Peer): Promise<Message> {
 
 const receiptsOf = (member: Member) => member.all('receipt').map(({ envelopeId, event }) => `${envelopeId} ${event}`)
 
-test('a rejected message becomes a dead letter with the reason, and its sender is informed', async () => {
+test('a rejected message becomes a dead letter with the reason, and its sender is notified', async () => {
   await using world = await shared(BRISK)
   const [alice, bob] = [await Member.open(world), await Member.open(world)]
   bob.peer.onMessage((message) => message.reject('not for me'))

@@ -90,7 +90,7 @@ test('a recipient started with a key file from before a rotation stops, and no m
   expect([heard.texts, reader.counters.tampered, heard.all('gap')]).toEqual([numbers(5, 20), 0, []])
 })
 
-test('a message sealed to a discarded key becomes a dead letter, its sender is informed, and with that key it opens after a redrive', async () => {
+test('a message sealed to a discarded key becomes a dead letter, its sender is notified, and with that key it opens after a redrive', async () => {
   const [alice, before] = await world.enrolMany(2)
   const told = new Heard()
   await using writer = await told.enter(alice)

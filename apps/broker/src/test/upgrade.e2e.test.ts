@@ -93,7 +93,7 @@ describe('plain HTTP', () => {
   })
 })
 
-test('H57, H59: one address may have a limited number of connections, and closing one frees a slot', async () => {
+test('H57, H59: the number of connections per address is limited, and closing one frees a slot', async () => {
   await using limited = await World.open({ ...LIMITED, SOCKETS_PER_IP: '5' })
   const clients = await Promise.all(Array.from({ length: 5 }, () => WireClient.open(limited.broker.url)))
   const next = () => rawHttp(limited.broker.port, upgradeRequest(limited.broker.authority))

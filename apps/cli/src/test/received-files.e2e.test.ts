@@ -84,7 +84,7 @@ async function leftFor(to: string): Promise<Heard[]> {
   return heardBy(await listener.interrupt())
 }
 
-test('listen without --files leaves a message with a file open, and handles the messages behind it', async () => {
+test('listen without --files does not settle a message that has a file, and handles the messages behind it', async () => {
   const { name, profile, folder } = await newMember()
   await send(name, 'before')
   await send(name, 'the plan', '--file', plan)

@@ -76,7 +76,7 @@ test('a claimed delivery waits for earlier deliveries of its sender that were le
   expect(pushed()).toEqual([1, 2])
 })
 
-test('nothing is leased on insert behind a claim that returned less than it picked, until the next claim', () => {
+test('after a claim that returned fewer deliveries than it picked, nothing is leased on insert until the next claim', () => {
   const { engine, appends, wants, send, enter, pushed } = world()
   wants.length = 0
   enter(2)
@@ -201,7 +201,7 @@ describe('a delivery that was often attempted', () => {
     return at
   }
 
-  test('gets a failed attempt when the connection of its recipient breaks at once', () => {
+  test("a push counts as a failed attempt if the recipient's connection breaks immediately", () => {
     const { engine, failedAttempts } = pushedAlone()
     engine.closed(2)
     expect(failedAttempts.map(({ id }) => id)).toEqual([1])

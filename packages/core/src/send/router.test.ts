@@ -85,7 +85,7 @@ test('an envelope held behind another recipient respects a bar that was set befo
   expect(appends.map((append) => append.envelopeId)).toEqual([idOf(2)])
 })
 
-test('a sender that ignores very many rate refusals is disconnected', () => {
+test('a sender that keeps ignoring `rate_limited` is disconnected', () => {
   const { engine, closes, send, nacks } = world({ rate: { perSecond: 1, burst: 1 } })
   for (let n = 0; n < 2_000; n++) send(sendOf(n + 1, 2))
   expect(closes).toEqual([])

@@ -157,7 +157,7 @@ test.each([
   expect([opened.body.length, opened.header.paddingBytes]).toEqual([bodyBytes, paddingBytes])
 })
 
-test('an envelope with any changed bit does not open', () => {
+test('an envelope does not open if any of its bits has changed', () => {
   const { sealer, opener, draft, expected } = world()
   const envelope = sealEnvelope(sealer, draft)
   for (let i = 0; i < envelope.length; i++) {

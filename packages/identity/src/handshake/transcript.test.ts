@@ -85,7 +85,7 @@ const CHANGES: Record<string, (t: Transcript) => Partial<Transcript>> = {
   'another capability': (t) => ({ capabilities: [...t.capabilities, 'x'] }),
 }
 
-test.each(Object.keys(CHANGES))('both verifications fail with another transcript: %s', (name) => {
+test.each(Object.keys(CHANGES))('both verifications fail with a different transcript: %s', (name) => {
   const { vector, transcript } = frozen()
   const changed = { ...transcript, ...CHANGES[name]!(transcript) }
   const clientSignature = fromHex(vector.clientSignature!)

@@ -55,7 +55,7 @@ export function collectTests(stage: () => Stage): void {
       expect(textsOf(await collect(stage(), session, { ids }))).toEqual(['b', 'c', 'd'])
     })
 
-    test('ends before the first delivery that only a claim may take', async () => {
+    test('collecting stops before the first delivery that only a claim may take', async () => {
       const { session } = await fromElsewhere(stage(), 'a', { remoteLeaseEpoch: 0 }, 'c')
       const collected = await collect(stage(), session)
       expect([textsOf(collected), collected]).toMatchObject([['a'], { hasMore: true }])
@@ -94,7 +94,7 @@ export function collectTests(stage: () => Stage): void {
       expect(await claimTexts(stage(), session)).toEqual([])
     })
 
-    test('is not claimed again after a collect until its lease has lapsed; then without a failed attempt', async () => {
+    test('a collected delivery is not claimed again until its lease has expired; the claim then adds no failed attempt', async () => {
       const { session, refs } = await fromElsewhere(stage(), ...TEXTS)
       const collected = [refs[1]!.id]
       expect(await claimTexts(stage(), session, [...collected, refs[1]!.id + 3 * ID_BLOCK])).toEqual([

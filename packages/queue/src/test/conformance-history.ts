@@ -65,7 +65,7 @@ export function keptTests(stage: () => Stage): void {
       expect([await kept(), await kept(GROUP)]).toEqual([[], []])
     })
 
-    test('is delivered and not recorded once its sender no longer belongs to the group', async () => {
+    test('is delivered but not recorded once its sender no longer belongs to the group', async () => {
       await found(GROUP)
       await stage().store(...toBoth(bodyOf('before', GROUP)))
       await found(GROUP, true, [2, 3])

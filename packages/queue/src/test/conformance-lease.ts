@@ -116,7 +116,7 @@ function claimTests(stage: () => Stage): void {
     expect(texts).toEqual([['to cat'], [], ['to stranger'], ['to bob', 'to bob too']])
   })
 
-  test('leaves a leased delivery until the lease has lapsed, and counts attempts', async () => {
+  test('a leased delivery is not claimed until its lease has expired, and each claim counts as an attempt', async () => {
     await stage().storeAll('a')
     const session = await stage().openBob()
     expect((await stage().take(session)).map((delivery) => delivery.attempt)).toEqual([1])

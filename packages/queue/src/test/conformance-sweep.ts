@@ -20,7 +20,7 @@ async function failTooOften(stage: Stage, ref: DeliveryRef): Promise<void> {
 }
 
 function deathTests(stage: () => Stage): void {
-  test('moves expired deliveries into the dead letters, without their envelopes', async () => {
+  test('expired deliveries become dead letters, without their envelopes', async () => {
     const append = stage().append('a', { ttlSeconds: 60 })
     const [a] = await stage().store(append, stage().append('b', { ttlSeconds: 90 }))
     const session = await stage().openBob()
@@ -60,7 +60,7 @@ function deathTests(stage: () => Stage): void {
     expect(await stage().takeTexts(await stage().openBob())).toEqual(['b'])
   })
 
-  test('leaves a delivery with one failed attempt too few, and one that is leased', async () => {
+  test('a delivery stays queued if it is one failed attempt short of the limit, or if it is leased', async () => {
     const [a, b] = await stage().storeAll('a', 'b')
     for (let i = 1; i < failedAttemptsMax; i++) await stage().here.countFailedAttempt(stage().refOf(a!))
     await stage().here.countFailedAttempt(stage().refOf(b!))

@@ -52,7 +52,7 @@ beforeAll(async () => {
 })
 afterAll(() => worlds.close())
 
-test(`the memory queue behaves as Postgres does (seed ${SEED}, ${RUNS} runs)`, async () => {
+test(`the in-memory queue behaves like the Postgres queue (seed ${SEED}, ${RUNS} runs)`, async () => {
   const property = fc.asyncProperty(fc.array(command, { minLength: 20, maxLength: 60 }), async (commands) => {
     const pair = await Pair.open(worlds)
     for (const one of commands) await pair.run(one)

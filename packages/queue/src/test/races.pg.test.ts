@@ -56,7 +56,7 @@ test(`envelopes stored by two shards at once are stored once and delivered in or
   expect(races).toBeGreaterThan(0)
 })
 
-test('two shards that open and claim for one peer at the same moment give it no delivery twice', async () => {
+test('two shards that open a session and claim for one peer at the same moment deliver nothing twice', async () => {
   const stage = await Stage.open(await worlds.next())
   const here = new PostgresQueue(worlds.databases, HERE, suiteOptions)
   const there = new PostgresQueue({ ...worlds.databases, claiming: worlds.databases.collecting }, THERE, suiteOptions)
@@ -236,7 +236,7 @@ async function claimDuringSettle(stage: Stage, settled: readonly AppendOutcome[]
 const claimedTexts = (claimed: Claimed): string[] =>
   claimed.status === 'claimed' ? claimed.deliveries.map(({ envelope }) => textOf(envelope)) : [claimed.status]
 
-test('a claim whose picks are partly settled meanwhile returns fewer, and reports that there is more', async () => {
+test('a claim returns fewer deliveries than it picked if some are settled in the meantime, and reports that more remain', async () => {
   const stage = await Stage.open(await worlds.next())
   const stored = await stage.storeAll(...Array.from({ length: 10 }, (_, i) => String(i)))
   await stage.take(await stage.openBob(), 4)

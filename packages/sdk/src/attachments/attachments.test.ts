@@ -89,7 +89,7 @@ describe('a hostile broker', () => {
     ['reports other hashes', 'attachment_changed', 0, hashes((all) => all.with(40, all[40]! ^ 1))],
     ['reports the hashes in another order', 'attachment_changed', 0, hashes((all) => Uint8Array.from([...all.slice(32), ...all.slice(0, 32)]))],
     ['reports the file as incomplete', 'attachment_truncated', 0, withStatus(() => ({ hashes: null }))],
-  ])('that %s is detected', async (_, code, whole, lie) => {
+  ])('is detected: it %s', async (_, code, whole, lie) => {
     const broker = new MemoryAttachments()
     const [sent, other] = [await send(broker, THREE), await send(broker, THREE)]
     lie(broker, broker.chunksOf(sent.id), broker.chunksOf(other.id))
@@ -97,7 +97,7 @@ describe('a hostile broker', () => {
     expect([told, got]).toEqual([code, THREE.slice(0, whole * PLAIN)])
   }) // biome-ignore format: a table
 
-  test('that substitutes another file of the same sender, with its list, is detected', async () => {
+  test('is detected: it substitutes another file of the same sender, with its list', async () => {
     const broker = new MemoryAttachments()
     const [sent, other] = [await send(broker, THREE), await send(broker, THREE)]
     expect((await fetched(broker, { ...sent, id: other.id })).code).toBe('attachment_changed')
@@ -133,7 +133,7 @@ describe('a process that ends', () => {
     expect(broker.puts).toBe(3)
   })
 
-  test('never causes other bytes to be sealed again, not even for the chunk in flight', async () => {
+  test('never causes different bytes to be sealed for a chunk, not even for the chunk in flight', async () => {
     const { broker, resume } = await dying(1)
     for (const at of [0, PLAIN + 3]) {
       const changed = THREE.with(at, THREE[at]! ^ 1)

@@ -238,7 +238,7 @@ describe('inbox', () => {
   test.each([
     ['streams', (i: number) => arrival(1, ALICE, streamOf(i))],
     ['messages outside any stream', loose],
-  ])('none of 2,000 repeated %s of one sender is fresh', (_, nth) => {
+  ])('each of 2,000 repeats from one sender is detected: %s', (_, nth) => {
     const inbox = new Inbox()
     for (let i = 0; i < 2_000; i++) settle(inbox, nth(i))
     const verdicts = Array.from({ length: 2_000 }, (_, i) => inbox.receive(nth(i)))
@@ -276,7 +276,7 @@ describe('inbox', () => {
     expect(after.receive(arrival(1, ALICE, streamOf(1)))).toBe('fresh')
   })
 
-  test('every permutation with repeats hands out each number once', () => {
+  test('in any order and with any repeats, the inbox hands out each number once', () => {
     const shuffled = fc.integer({ min: 1, max: 60 }).chain((count) => {
       const all = Array.from({ length: count }, (_, i) => i + 1)
       const repeated = fc.array(fc.integer({ min: 1, max: count }), { maxLength: 60 })

@@ -90,7 +90,7 @@ describe('around a rotation of box keys', () => {
     expect(scene.texts).toEqual(['first', 'second'])
   })
 
-  test('each lane is handed out in order, whenever she rotates and however late messages return', () => {
+  test('each lane is handed out in order, whenever the sender rotates its keys and however late messages return', () => {
     const steps = fc.array(
       fc.record({
         pauseMs: fc.integer({ min: 0, max: 6_000 }),

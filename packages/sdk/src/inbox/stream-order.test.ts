@@ -85,7 +85,7 @@ test('other senders and other priorities do not wait', () => {
   expect(takeAll(buffer)).toEqual([message(3)])
 })
 
-test('a message is held for two seconds, and those that precede it no longer than that', () => {
+test('a message is held for two seconds, and the messages that precede it are held no longer', () => {
   const buffer = new ReorderBuffer<TestMessage>(CREDIT)
   buffer.hold(message(9), 1, 0)
   buffer.hold(message(5), 1, 1_000)

@@ -127,7 +127,7 @@ class Run {
 }
 
 describe('model', () => {
-  test('each lane is stored once and in the order of its posts, whatever the broker does', () => {
+  test('each message is stored once and in the order of its lane, whatever the broker does', () => {
     const totals = { posted: 0, resent: 0, nacked: 0 }
     fc.assert(
       fc.property(fc.array(step, { minLength: 5, maxLength: 80 }), fc.integer(), (steps, seed) => {

@@ -224,7 +224,7 @@ describe('sessions', () => {
     expect(world.results[0]).toBeDefined()
   })
 
-  test('a message is not resent twelve hours after its first attempt', () => {
+  test('a message is no longer resent once twelve hours have passed since it was first sent', () => {
     const world = online()
     const old = world.post(BOB)
     world.take(0)

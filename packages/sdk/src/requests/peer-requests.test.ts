@@ -28,7 +28,7 @@ describe('a request', () => {
     expect(world.broker.queues.get(alice.key)).toEqual([])
   })
 
-  test('leaves a reply with a file unsettled until the caller settles it', async () => {
+  test('a reply with a file stays unsettled until the caller settles it', async () => {
     const { world, alice, bob, close } = await two()
     const attachment = 'a reference'
     bob.onMessage((message) => message.reply('here it is', { attachment }))

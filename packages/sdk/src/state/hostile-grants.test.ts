@@ -158,7 +158,7 @@ async function rotated() {
 
 const refused = (bob: Identity) => ({ type: 'key_refused', author: keyOf(bob), reason: 'binding_rolled_back' })
 
-test('no grant is sealed to an older box key than the known one, and the member is named', async () => {
+test('no grant is sealed to a box key that is older than the known one, and the report names the member', async () => {
   const { ann, bob, goBack, opensForThief } = await rotated()
   goBack()
   await ann.state.maintainKeys()

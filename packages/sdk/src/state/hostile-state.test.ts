@@ -357,7 +357,7 @@ test('keys granted by a non-member, to another member or for another space are r
   }
 })
 
-test('an old grant presented as new, a key that does not follow the known one, and another name key are rejected', async () => {
+test('an old grant presented as new, a key that does not follow the known one, and a different name key are rejected', async () => {
   const its = await world()
   const mallory = its.broker.join()
   const bob = its.bob.identity

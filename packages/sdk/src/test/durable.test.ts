@@ -300,7 +300,7 @@ describe('the inbox', () => {
     await alice.close()
   })
 
-  test('hands out all unsettled messages again, but no settled ones', async () => {
+  test('after a restart, the inbox hands out all unsettled messages again, but no settled ones', async () => {
     const world = new World()
     const alice = await connect(world.options(world.alice))
     world.broker.intercept = (_, frame) => frame.type === 'settle' // the broker never gets the settle

@@ -100,7 +100,7 @@ const keyRows: KeyRow[] = [
 ]
 
 describe('a broker that', () => {
-  test.each(keyRows)('$broker gets nothing sealed: $reason', async ({ reason, refuses, entry }) => {
+  test.each(keyRows)('lies about a key gets nothing sealed: it $broker', async ({ reason, refuses, entry }) => {
     await using scene = new HostileScene()
     const alice = await scene.join(scene.alice)
     const said = entry(scene)
@@ -346,7 +346,7 @@ describe('in a group, a broker that', () => {
   }
 })
 
-describe('a broker that, as the key of the recipient,', () => {
+describe('when a message is sealed to a key that the recipient does not hold, the recipient detects a broker that', () => {
   /** Makes Alice seal to a key that Bob does not hold, while the broker names `entry` as Bob's key. */
   async function unopened(scene: HostileScene, entry: (bob: Identity) => KeyBindingEntry): Promise<Side> {
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
@@ -357,7 +357,7 @@ describe('a broker that, as the key of the recipient,', () => {
     return bob
   }
 
-  test('names a newer key ends the peer before it rejects anything', async () => {
+  test('names a newer key, and ends before it rejects anything', async () => {
     await using scene = new HostileScene()
     const { meshId } = scene.broker
     const bob = await unopened(scene, (identity) => entryOf(rotated(identity, 3), meshId))
@@ -366,14 +366,14 @@ describe('a broker that, as the key of the recipient,', () => {
     expect([alarmsOf(bob).length, scene.rejections]).toEqual([1, []])
   })
 
-  test('names another key of the same epoch ends the peer', async () => {
+  test('names a different key of the same epoch, and ends', async () => {
     await using scene = new HostileScene()
     const { meshId } = scene.broker
     const bob = await unopened(scene, (identity) => entryOf(rotated(identity, 1), meshId))
     expect(await bob.peer.closed).toMatchObject({ code: 'own_key_missing' })
   })
 
-  test('names the key that the peer holds has its mail rejected', async () => {
+  test('names the key that the recipient holds, and rejects the message', async () => {
     await using scene = new HostileScene()
     const bob = await unopened(scene, (identity) => entryOf(identity, scene.broker.meshId))
     await bob.next('tamper', 2)
@@ -382,7 +382,7 @@ describe('a broker that, as the key of the recipient,', () => {
     expect(scene.broker.heard.filter(({ type }) => type === 'lookup').length).toBeLessThanOrEqual(3)
   })
 
-  test('forges a newer key is reported, and its mail is rejected', async () => {
+  test('forges a newer key, and rejects the message', async () => {
     await using scene = new HostileScene()
     const bob = await unopened(scene, (identity) => ({ ...entryOf(identity, scene.broker.meshId), boxEpoch: 9 }))
     expect(await bob.next('key_refused')).toMatchObject({ peer: bob.peer.key, reason: 'binding_forged' })

@@ -265,8 +265,8 @@ const rows: Row[] = [
 const rejectionOf = (event: Partial<PeerEvent>): string[] =>
   event.type === 'tamper' && event.reason !== 'not_ephemeral' ? [event.reason!] : []
 
-describe('a broker that', () => {
-  test.each(rows)('$broker', async ({ raises, shows, attack }) => {
+describe('the peer detects a broker that', () => {
+  test.each(rows)('attacks a message: it $broker', async ({ raises, shows, attack }) => {
     await using scene = new HostileScene()
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
     await attack(scene, alice, bob)

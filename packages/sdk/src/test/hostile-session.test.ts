@@ -80,7 +80,7 @@ const greetings: GreetingRow[] = [
 ]
 
 describe('a greeting that', () => {
-  test.each(greetings)('$broker ends the peer for good: $ends', async ({ ends, welcome, hello }) => {
+  test.each(greetings)('the peer cannot accept ends it permanently: it $broker', async ({ ends, welcome, hello }) => {
     await using scene = new HostileScene()
     const greet = scene.broker.hello.bind(scene.broker)
     if (hello) scene.broker.hello = (socket) => ({ ...greet(socket), ...hello })
@@ -89,7 +89,7 @@ describe('a greeting that', () => {
     expect(scene.broker.heard.filter(({ type }) => type !== 'auth')).toEqual([])
   })
 
-  test('is a repeated old one ends the peer for good: wrong_broker', async () => {
+  test('repeats an old one ends the peer permanently: wrong_broker', async () => {
     await using scene = new HostileScene()
     let old: ServerFrame | null = null
     const welcome = scene.broker.welcome.bind(scene.broker)

@@ -60,7 +60,7 @@ class Scene implements AsyncDisposable {
 const flipped = (bytes: Uint8Array) => bytes.with(50, bytes[50]! ^ 1)
 
 const impostors: { home: string; reason: ShardRefusal; certificate?: (scene: Scene) => Uint8Array }[] = [
-  { home: 'has another key and no word for it', reason: 'wrong_key' },
+  { home: 'has a different key and no certificate', reason: 'wrong_key' },
   {
     home: 'has a certificate of another cluster',
     reason: 'certificate_foreign',
@@ -99,7 +99,7 @@ describe.each(['moved', 'certificate'] as const)('with the certificate in `%s`, 
     else scene.home.certificate = certificate
   }
 
-  test.each(impostors)('$home is rejected: $reason', async ({ reason, certificate }) => {
+  test.each(impostors)('has no valid certificate is rejected: it $home ($reason)', async ({ reason, certificate }) => {
     await using scene = new Scene()
     if (certificate) use(scene, certificate(scene))
     await using peer = await scene.enter()

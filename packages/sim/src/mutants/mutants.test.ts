@@ -12,7 +12,7 @@ beforeAll(async () => {
 })
 afterAll(() => rm(folder, { recursive: true }))
 
-test.concurrent.each(plantedBugs)('is found: $name', async (bug) => {
+test.concurrent.each(plantedBugs)('each planted bug is found: $name', async (bug) => {
   const path = await buildWith(bug)
   const search = Bun.spawn([process.execPath, path, String(bug.firstSeed ?? 1), String(SEEDS)], { stderr: 'inherit' })
   expect(await new Response(search.stdout).text()).toMatch(bug.breaks)

@@ -137,7 +137,7 @@ describe('chunks', () => {
   })
 })
 
-test('only expired attachments are deleted, in steps', async () => {
+test('attachments are deleted in steps, and only after they have expired', async () => {
   const { made, ann, meshId } = await mesh()
   const [{ of }, kept] = [await made(), await made()]
   for (const { of: one } of [{ of }, kept]) for (const n of [0, 1, 2]) await putChunk(db, one, chunk(n))
