@@ -34,7 +34,7 @@ export const variables = [
   { name: 'SEALPOST_PROFILE', meaning: 'the profile to use; --profile overrides it; default: `default`' },
   {
     name: 'SEALPOST_HOME',
-    meaning: 'the folder of the profiles; default: `$XDG_CONFIG_HOME/sealpost` or `~/.config/sealpost`',
+    meaning: 'the folder that contains the profiles; default: `$XDG_CONFIG_HOME/sealpost` or `~/.config/sealpost`',
   },
   {
     name: 'SEALPOST_PASSPHRASE',
@@ -70,7 +70,8 @@ export const variables = [
   },
   {
     name: 'XDG_CACHE_HOME',
-    meaning: 'the folder below which the compiled `up` unpacks PostgreSQL, in `sealpost`; default: `~/.cache`',
+    meaning:
+      'the cache folder; the compiled `up` unpacks PostgreSQL into its subfolder `sealpost`; default: `~/.cache`',
   },
   {
     name: 'NODE_EXTRA_CA_CERTS',

@@ -28,7 +28,7 @@ const ROWS = [
   {
     code: 'id_reused',
     isRetryable: false,
-    meaning: 'this envelope id was used with other bytes, another recipient or another priority',
+    meaning: 'this envelope id was used with different bytes, a different recipient or a different priority',
   },
   { code: 'ttl_too_long', isRetryable: false, meaning: 'the time to live exceeds the limit in `welcome`' },
   { code: 'envelope_too_large', isRetryable: false, meaning: 'the envelope exceeds the limit in `welcome`' },
@@ -45,7 +45,12 @@ const ROWS = [
   { code: 'version_unsupported', isRetryable: false, close: 4406, meaning: 'no common protocol version' },
   { code: 'auth_timeout', isRetryable: true, close: 4408, meaning: 'the peer sent no `auth` within `authWithinMs`' },
   { code: 'superseded', isRetryable: false, close: 4409, meaning: 'the same key opened a newer connection' },
-  { code: 'rate_exceeded', isRetryable: true, close: 4429, meaning: 'the peer kept sending after many `rate_limited`' },
+  {
+    code: 'rate_exceeded',
+    isRetryable: true,
+    close: 4429,
+    meaning: 'the peer kept sending after many `rate_limited` replies',
+  },
   {
     code: 'heartbeat_missed',
     isRetryable: true,
@@ -92,9 +97,9 @@ const ROWS = [
   {
     code: 'too_many_hops',
     isRetryable: false,
-    meaning: "the envelope's `hops` exceeds the limit of replies in a thread",
+    meaning: "the envelope's `hops` exceeds the limit on replies in a thread",
   },
-  { code: 'thread_exhausted', isRetryable: false, meaning: 'too many envelopes of this thread in too short a time' },
+  { code: 'thread_exhausted', isRetryable: false, meaning: 'too many envelopes in this thread in too short a time' },
   { code: 'delay_too_long', isRetryable: false, meaning: '`notBeforeMs` is after the end of its time to live' },
   {
     code: 'stale_roster',
@@ -106,7 +111,7 @@ const ROWS = [
     code: 'too_many_devices',
     isRetryable: false,
     close: 4413,
-    meaning: 'this user has reached its limit of devices',
+    meaning: 'this user has reached the device limit',
   },
   {
     code: 'mailbox_full',
@@ -120,7 +125,7 @@ const ROWS = [
     close: 4421,
     meaning: 'another shard serves this mesh: connect again to learn its address',
   },
-  { code: 'not_kept', isRetryable: false, meaning: 'the space keeps no messages from this peer' },
+  { code: 'not_kept', isRetryable: false, meaning: 'the space does not store messages from this peer' },
   { code: 'history_full', isRetryable: true, meaning: 'the history of the mesh is full; nothing was stored' },
   {
     code: 'frame_too_large',
@@ -138,7 +143,7 @@ const ROWS = [
     code: 'too_many_members',
     isRetryable: false,
     close: 4415,
-    meaning: 'the mesh has reached its limit of members',
+    meaning: 'the mesh has reached its member limit',
   },
 ] as const satisfies readonly RefusalRow[]
 

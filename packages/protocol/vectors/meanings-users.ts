@@ -4,7 +4,7 @@ export type Meanings = Readonly<Record<string, { about: string; fields: Readonly
 export const USER_MEANINGS: Meanings = {
   enrolDevice: {
     about:
-      "Sent instead of `auth` to become a device of a user with the user's invite. The broker replies with `enrolled`, whose name is `user/label`, or with `refused`.",
+      "Sent instead of `auth` to become a device of a user with the user's invite. The broker replies with `enrolled`, with `name` set to `user/label`, or with `refused`.",
     fields: {
       version: 'one of `versions` of the `hello`',
       clientNonce: 'random, for this connection only; signed',
@@ -63,7 +63,7 @@ export const USER_MEANINGS: Meanings = {
     fields: {
       ref: 'from the `succeed`',
       outcome:
-        "`malformed`: one of the two signatures is invalid, or the statement is for another mesh, or for a key other than the connection's; `key_taken`: the new key is, or was, a member; `bad_binding`: as in `bound`, or its epoch is not higher",
+        "`malformed`: one of the two signatures is invalid, or the statement is for another mesh or for a key other than the connection's; `key_taken`: the new key is, or was, a member; `bad_binding`: as in `bound`, or its epoch is not higher",
     },
   },
   successions: {

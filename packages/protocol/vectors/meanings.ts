@@ -63,7 +63,7 @@ export const MEANINGS: Meanings = {
       'deliveries.envelopeId': "the sender's id",
       'deliveries.sender': 'set by the broker, from the handshake of the connection that sent the envelope',
       'deliveries.priority': 'as sent',
-      'deliveries.attempt': '1 for the first push; after it reaches its maximum, it no longer increases',
+      'deliveries.attempt': '1 for the first push; once it reaches its maximum, it no longer increases',
       'deliveries.enqueuedAtMs': "when the delivery was stored, on the database's clock, ms since 1970",
       'deliveries.envelope': 'as sent',
     },
@@ -103,7 +103,7 @@ export const MEANINGS: Meanings = {
   },
   receipts: {
     about:
-      'Reports the fate of envelopes that this peer sent with `receipts`. Each receipt is a delivery: it takes credit, and is redelivered until it is settled.',
+      'Reports what happened to envelopes that this peer sent with `receipts`. Each receipt is a delivery: it takes credit, and is redelivered until it is settled.',
     fields: {
       items: 'one item per event',
       'items.id': 'the id for `settle`',
@@ -115,7 +115,7 @@ export const MEANINGS: Meanings = {
     },
   },
   pushBody: {
-    about: 'Like `pushWith`, for deliveries with a shared body, which broadcasts and pool messages have.',
+    about: 'Like `pushWith`, but for deliveries with a shared body (broadcasts and pool messages).',
     fields: {
       deliveries: 'the deliveries',
       'deliveries.push': 'like an item of `push`; its envelope contains the key and the hash of the body',
@@ -298,7 +298,7 @@ export const MEANINGS: Meanings = {
   },
   consent: {
     about:
-      'Changes from whom this peer accepts messages; an empty frame only requests the current state. The broker replies with `consented`; while the database is unavailable, it sends no reply.',
+      'Changes which peers this peer accepts messages from; an empty frame only requests the current state. The broker replies with `consented`; while the database is unavailable, it sends no reply.',
     fields: {
       ref: 'any number; repeated in the reply',
       policy:
@@ -388,7 +388,7 @@ export const MEANINGS: Meanings = {
       peerKey: "the peer's ed25519 key",
       clientNonce: 'random, for this connection only; signed',
       capabilities:
-        '`home_unreachable` asks the broker not to redirect the client with `moved`, see Shards; other values are ignored; each has 1 to 32 characters without a space or comma, otherwise the signature is invalid',
+        '`home_unreachable` asks the broker not to redirect the client with `moved`, see Shards; other values are ignored; each must be 1 to 32 characters long, without spaces or commas; otherwise the signature is invalid',
       signature: 'over T("client"); see Handshake',
       credit: 'as in `credit`',
     },

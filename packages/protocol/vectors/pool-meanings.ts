@@ -25,7 +25,7 @@ export const POOL_MEANINGS = {
   },
   poolJoined: {
     about:
-      'The reply to `joinPool`. With `ref` 0, announces that this connection no longer receives messages of the pool.',
+      'The reply to `joinPool`. With `ref` 0, announces that this connection no longer receives messages from the pool.',
     fields: {
       ref: 'from the `joinPool`',
       pool: 'the pool',

@@ -20,7 +20,7 @@ export const adminRefusals = {
     meaning: "the broker's database role lacks the privilege: set `ADMIN_DATABASE_URL`",
   },
   not_found: { status: 404, meaning: 'no such path, mesh or peer' },
-  method_not_allowed: { status: 405, meaning: 'method not allowed; `Allow` lists the allowed ones' },
+  method_not_allowed: { status: 405, meaning: 'this method is not allowed; `Allow` lists the allowed methods' },
   too_many_requests: { status: 429, meaning: 'too many concurrent requests from operators' },
   internal: { status: 500, meaning: 'an internal error of the broker' },
   try_later: { status: 503, meaning: "the database can't process the request now" },

@@ -324,7 +324,7 @@ export const settings = {
   DEAD_LETTER_SECONDS: setting(count('seconds'), {
     fallback: 30 * 86_400,
     unit: 's',
-    meaning: 'how long a dead letter is stored, even if its recipient was not informed of it',
+    meaning: 'how long a dead letter is stored, even if its recipient was not notified of it',
   }),
   DEAD_LETTERS_PER_SENDER_MAX: setting(count('dead letters'), {
     fallback: 1000,

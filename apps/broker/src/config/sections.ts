@@ -182,7 +182,7 @@ export const historySettings = {
     fallback: 2,
     unit: 'replays',
     meaning:
-      'the number of long responses of state and history that one broker sends at the same time; further requests are queued',
+      'the number of long responses with state or history that one broker sends at the same time; further requests are queued',
   }),
   HISTORY_MS: setting(count('milliseconds'), {
     fallback: 60_000,
@@ -258,7 +258,8 @@ export const attachmentSettings = {
   ATTACHMENT_SECONDS: setting(count('seconds'), {
     fallback: 7 * DAY,
     unit: 's',
-    meaning: 'how long an attachment is stored after its upload is complete, unless its owner requests another time',
+    meaning:
+      'how long an attachment is stored after its upload is complete, unless its owner requests a different time',
   }),
   ATTACHMENT_SECONDS_MAX: setting(count('seconds'), {
     fallback: 30 * DAY,

@@ -81,7 +81,7 @@ function viewCommands(run: RunAction): Command[] {
   const example = (...lines: string[]) => examples(...lines.map((line) => `sealpost admin ${line}`))
   return [
     new Command('overview')
-      .description('Report whether messages flow, and if not, where and why')
+      .description('Report whether messages are flowing and, if not, where and why')
       .option('--watch', 'update every two seconds, until Ctrl-C')
       .addHelpText('after', example('overview', 'overview --watch --json'))
       .action(run(overview)),
@@ -335,7 +335,7 @@ const keptOf = ({ historyBytes, historyBytesMax, keptSinceMs, days }: shapes.Spa
 function quotasCommand(run: RunAction): Command {
   return new Command('quotas')
     .description(
-      'Print the usage, the heaviest user and the limit of each quota of a mesh, its mailboxes, its senders and its owners',
+      'Print the usage, the largest consumer and the limit of each quota, for a mesh, its mailboxes, its senders and its owners',
     )
     .argument('<MESH>', 'the id of the mesh (32 hex digits)', parseHex(16))
     .addHelpText('after', examples(`sealpost admin quotas ${MESH}`, `sealpost admin quotas ${MESH} --json`))

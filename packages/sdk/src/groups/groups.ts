@@ -347,9 +347,9 @@ function refusedAs(outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'>): Se
     case 'not_owner':
       return notOwner()
     case 'too_many':
-      return new SealpostError('too_many_groups', 'The mesh has reached its limit of groups.')
+      return new SealpostError('too_many_groups', 'The mesh has reached its group limit.')
     case 'too_many_own':
-      return new SealpostError('too_many_own_groups', 'You have reached your limit of groups. Delete one.')
+      return new SealpostError('too_many_own_groups', 'You have reached your group limit. Delete a group.')
     case 'malformed':
       return new SealpostError('group_malformed', 'The broker does not accept this group.')
     case 'stale':

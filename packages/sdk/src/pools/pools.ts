@@ -298,11 +298,11 @@ function refusedAs(outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'>): Se
     case 'not_owner':
       return notOwner()
     case 'too_many':
-      return new SealpostError('too_many_pools', 'The mesh has reached its limit of pools.')
+      return new SealpostError('too_many_pools', 'The mesh has reached its pool limit.')
     case 'too_many_own':
       return new SealpostError(
         'too_many_own_pools',
-        'You have reached your limit of pools. Delete one; it counts for one more day.',
+        'You have reached your pool limit. Delete a pool; it counts for one more day.',
       )
     case 'malformed':
       return new SealpostError('pool_malformed', 'The broker does not accept this pool.')

@@ -180,7 +180,7 @@ function check({ outcome }: FrameOf<'consented'>): void {
   if (outcome === 'too_many')
     throw new SealpostError(
       'too_many_named',
-      'This peer has reached its limit of allowed and blocked peers. Forget some first.',
+      'This peer has reached its limit on allowed and blocked peers. Forget some of them first.',
     )
 }
 
