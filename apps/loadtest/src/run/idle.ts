@@ -76,4 +76,4 @@ export function printIdle(result: IdleResult, { isColored }: { readonly isColore
 }
 
 export const memoryText = (mbBefore: number, mbAfter: number, kbEach: number): string =>
-  `${figure(mbBefore)} MB before, ${figure(mbAfter)} MB with them: ${figure(kbEach)} kB each`
+  `${figure(mbBefore)} MB before, ${figure(mbAfter)} MB with the connections: ${figure(kbEach)} kB each`

@@ -35,7 +35,7 @@ const DESCRIPTORS_SPARE = 8
 
 export const connections: Scenario = {
   name: 'connections',
-  summary: 'open 500, 1,000, 2,000, then 10,000 connections, hold them, send messages among them, and reconnect some',
+  summary: 'open 500, 1,000, 2,000, then 10,000 connections, hold them while other peers send messages, and reconnect some',
   bar: `all connected, none disconnected, p99 ≤ ${P99_MS_MAX} ms`,
   reported: '1,984 of 2,000 connected; 10,000 failed',
   run,
@@ -127,7 +127,7 @@ function findingsOf(measured: ConnectionFigures): Findings {
   const last = steps.at(-1)!.connected.connectMs
   const outcome = `${count(status.online)} of ${count(peers)}`
   const p99 = figure(talk.e2eMs.p99)
-  const sent = `${count(talk.total)} at ${count(talk.rate!)}/s among them`
+  const sent = `${count(talk.total)} at ${count(talk.rate!)}/s in the meantime`
   const open = [before, held, after].map(descriptors)
   return {
     headline: `${outcome} connected, ${count(status.dropped)} disconnected`,
@@ -164,7 +164,7 @@ function findingsOf(measured: ConnectionFigures): Findings {
 const descriptors = ({ descriptors: open }: ProcessFacts): string => orDash(open, count)
 
 function sheetOf(steps: readonly ConnectStep[]): Findings['sheets'][number] {
-  const head = ['connections', 'new', 'failed', 'per second', 'p50', 'p95', 'p99 ms', 'broker RSS MB', 'descriptors']
+  const head = ['connections', 'new', 'failed', 'connections/s', 'p50', 'p95', 'p99 ms', 'broker RSS MB', 'descriptors']
   const rows = steps.map(({ peers, connected, seconds, broker }) => {
     const { connectMs, failed } = connected
     const perSecond = connectMs.count / Math.max(0.001, seconds)
@@ -184,8 +184,8 @@ function checksOf({ peers, before, after, talk, status, churn }: ConnectionFigur
     mailCheck(status.dropped === 0, 'None was disconnected.'),
     mailCheck(churn.failed === 0, 'All of them reconnected.'),
     ...(peers < MEASURABLE ? [] : [memory]),
-    mailCheck(isClean(talk), 'Every message among them arrived once and in order.'),
-    percentileCheck({ ...bound, of: 'messages among them' }),
+    mailCheck(isClean(talk), 'Every message that was sent in the meantime arrived once and in order.'),
+    percentileCheck({ ...bound, of: 'messages in the meantime' }),
     costCheck(spare <= DESCRIPTORS_SPARE, 'The number of descriptors returned to its initial value.'),
     generatorCheck(talk.loadgenCpuShareMax),
   ]
