@@ -136,7 +136,7 @@ function reportOf(entries: readonly string[], declarations: string): string {
     .replace(/\s*$/gm, '')
     .replace(/\n{2,}/g, '\n')
     .trim()
-  return `# The interface of @sealpost/sdk\n\n${entries.join('\n')}\n\n\`\`\`ts\n${code}\n\`\`\`\n`
+  return `# Public API of @sealpost/sdk\n\n${entries.join('\n')}\n\n\`\`\`ts\n${code}\n\`\`\`\n`
 }
 
 const LIST = /^export (type )?\{([^}]*)\}/gm
