@@ -36,7 +36,7 @@ export const sections: readonly Section[] = [
     name: 'Build',
     pages: [
       page('docs/SDK.md', 'SDK guide', 'send, receive, request, groups, pools, devices and errors, in TypeScript'),
-      page('docs/reference/stores.md', 'Stores of a peer', 'an outbox and an inbox that survive a restart'),
+      page('docs/reference/stores.md', 'Peer stores', 'an outbox and an inbox that survive a restart'),
       page('docs/ATTACHMENTS.md', 'Attachments', 'files of any size with a message, sealed and resumable'),
       page('docs/STATE.md', 'State and history', 'values that a mesh or a group shares, and their history'),
       page('docs/MCP.md', 'AI agents', '`sealpost mcp`, an MCP server'),
