@@ -118,7 +118,7 @@ const ROWS = [
     isRetryable: true,
     meaning: "the recipient's mailbox, this sender's share of it, or the mesh is full; nothing was stored",
   },
-  { code: 'unknown_group', isRetryable: false, meaning: 'no such group in this mesh, or it has ended' },
+  { code: 'unknown_group', isRetryable: false, meaning: 'there is no such group in this mesh, or the group has ended' },
   {
     code: 'moved',
     isRetryable: true,

@@ -97,7 +97,7 @@ describe('a hostile broker', () => {
     expect([told, got]).toEqual([code, THREE.slice(0, whole * PLAIN)])
   }) // biome-ignore format: a table
 
-  test('is detected: it substitutes another file of the same sender, with its list', async () => {
+  test('is detected: it substitutes a different file of the same sender, with its list of hashes', async () => {
     const broker = new MemoryAttachments()
     const [sent, other] = [await send(broker, THREE), await send(broker, THREE)]
     expect((await fetched(broker, { ...sent, id: other.id })).code).toBe('attachment_changed')

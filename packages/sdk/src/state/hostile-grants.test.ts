@@ -47,7 +47,7 @@ test('a removed member cannot read later values, even if the broker denies the d
   expect((await its.ann.state.get('topic'))?.text()).toBe('us two')
 })
 
-test('a later process detects that a member was removed meanwhile, with and without a store', async () => {
+test('a later process detects that a member was removed in the meantime, with and without a store', async () => {
   const withStore = await crew()
   withStore.removeCat()
   await withStore.annAgain()
@@ -175,7 +175,7 @@ test('a later process with the store seals no grant to an older box key', async 
   expect(again.told).toMatchObject([refused(bob)])
 })
 
-test('no grant is sealed to an older box key than mail of the same process has seen', async () => {
+test('no grant is sealed to a box key older than one that the same process has seen with its messages', async () => {
   const space = await Space.make()
   const { broker } = space
   const bob = broker.join()

@@ -156,7 +156,7 @@ test('a different value of a known revision, or a successor of a different value
   await caught(its.bob, its.bob.state.get('topic'), 'state_rolled_back')
 })
 
-test('a value with a changed byte or another author is reported as forged', async () => {
+test('a value with a changed byte or a different author is reported as forged', async () => {
   const its = await world()
   for (const at of [4, 20, 60, 120, 150, 200, its.values.three.length - 1]) {
     handOut(
@@ -312,7 +312,7 @@ test('unsigned and outdated terms are rejected', async () => {
   await caught(its.bob, its.bob.state.maintainKeys(), 'space_forged')
 })
 
-test('the signer of a group owns its space, also for a member that opens it for the first time', async () => {
+test('the signer of a group owns its space, even for a member that opens the space for the first time', async () => {
   const space = await Space.make({}, { inGroup: 1 })
   const [, bob] = [...space.broker.members.values()]
   const mallory = space.broker.join()
@@ -385,7 +385,7 @@ test('an old grant presented as new, a key that does not follow the known one, a
   }
 })
 
-test('a former member cannot write under the key of its time, even if the broker accepts the entry', async () => {
+test('a former member cannot write under the key that it had, even if the broker accepts the entry', async () => {
   const its = await world()
   const before = keysOf(its.space)
   const cat = await its.space.open()
@@ -408,7 +408,7 @@ test('a former member cannot write under the key of its time, even if the broker
   await caught(its.bob, its.bob.state.get('topic'), 'entry_forged')
 })
 
-test('a watch reports an outdated value as a rollback, also at its start', async () => {
+test('a watch reports an outdated value as a rollback, even at its start', async () => {
   const its = await world()
   await its.bob.state.get('topic')
   its.broker.bend = (lines) => [{ ...lines[0]!, seq: 9 }]

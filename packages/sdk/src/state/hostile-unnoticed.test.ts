@@ -41,7 +41,7 @@ test('the beginning of a history is omitted, as if it had expired', async () => 
   expect(bob.told).toEqual([])
 })
 
-test('a replay of a moment omits a key, or contains an older value', async () => {
+test('a replay of a past time omits a key, or contains an older value', async () => {
   const { broker, bob } = await world()
   const at = { us: broker.events.at(-1)!.atUs }
   const one = Buffer.from(broker.events[0]!.value).toString('base64')
@@ -50,7 +50,7 @@ test('a replay of a moment omits a key, or contains an older value', async () =>
   expect([then.map((entry) => entry.text()), bob.told]).toEqual([['one'], []])
 })
 
-test('two members see two different states, as long as neither learns of the other', async () => {
+test("two members see different states, as long as neither learns of the other's state", async () => {
   const { broker, ann, bob } = await world()
   expect((await bob.state.get('topic'))?.text()).toBe('three')
   const show = (present: ReadonlyMap<string, Stored>) => {
@@ -70,7 +70,7 @@ test('two members see two different states, as long as neither learns of the oth
   await expect(bob.state.get('topic')).rejects.toThrow(code('state_rolled_back'))
 })
 
-test('in the space of a mesh, a revoked member keeps reading, and an invented one reads', async () => {
+test('in the space of a mesh, a revoked member can still read, and so can an invented member', async () => {
   const { broker, ann, bob } = await world()
   broker.keptIn.add(keyOf(bob.identity)) // although an admin has revoked the member
   const mallory = broker.join()
@@ -82,7 +82,7 @@ test('in the space of a mesh, a revoked member keeps reading, and an invented on
   expect([broker.keyEpoch, ann.told]).toEqual([1, []])
 })
 
-test('in the space of a mesh, the broker chooses the first owner, unless the opening names it', async () => {
+test('in the space of a mesh, the broker chooses the first owner, unless the member names the owner', async () => {
   const space = await Space.make()
   const { broker } = space
   const bob = broker.join()
@@ -91,7 +91,7 @@ test('in the space of a mesh, the broker chooses the first owner, unless the ope
   await expect(named).rejects.toThrow(code('space_forged'))
 })
 
-test('a removed group member keeps reading while the newest statement is withheld from all others', async () => {
+test('a removed group member can still read while the newest statement is withheld from all others', async () => {
   const space = await Space.make({}, { inGroup: 1 })
   const { broker } = space
   const [, bobsKeys] = [...broker.members.values()] as [Identity, Identity]

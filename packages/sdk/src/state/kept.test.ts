@@ -60,7 +60,7 @@ test('a later member has no key to earlier messages', async () => {
   expect(await texts(bob)).toEqual(['between us', 'welcome'])
 })
 
-test('a message omitted between two of its author is reported as a gap, whatever the numbers are', async () => {
+test('a message omitted between two messages of its author is reported as a gap, whatever their numbers are', async () => {
   const { space, ann, bob } = await crew()
   for (const text of ['one', 'two', 'three']) say(space, ann, text)
   space.broker.bend = (lines) => lines.filter(({ seq }) => seq !== 2).map((line, n) => ({ ...line, seq: n + 1 }))

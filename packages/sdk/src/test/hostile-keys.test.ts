@@ -50,13 +50,13 @@ interface KeyRow {
 
 const keyRows: KeyRow[] = [
   {
-    broker: 'replaces a valid box key by its own',
+    broker: 'replaces a valid box key with its own',
     reason: 'binding_forged',
     refuses: 'key_refused',
     entry: ({ bob, broker }) => ({ ...entryOf(bob, broker.meshId), boxKey: generateIdentity().box.publicKey }),
   },
   {
-    broker: 'signs a box key with another identity',
+    broker: 'signs a box key with a different identity',
     reason: 'binding_forged',
     refuses: 'key_refused',
     entry: ({ bob, broker }) => ({ ...entryOf(generateIdentity(), broker.meshId), peer: keyOf(bob) }),
@@ -130,7 +130,7 @@ describe('a broker that', () => {
     expect(alarmsOf(alice)).toHaveLength(1)
   })
 
-  test('goes back to a key older than an ended process has seen gets nothing sealed: binding_rolled_back', async () => {
+  test('goes back to a key older than one that an ended process has seen gets nothing sealed: binding_rolled_back', async () => {
     await using scene = new HostileScene()
     const { bindings, meshId } = scene.broker
     const bobKey = keyOf(scene.bob)
@@ -146,7 +146,7 @@ describe('a broker that', () => {
     expect(scene.caught).toHaveLength(1)
   })
 
-  test('goes back to a key older than a space of this process has seen gets nothing sealed: binding_rolled_back', async () => {
+  test('goes back to a key older than one that a space of this process has seen gets nothing sealed: binding_rolled_back', async () => {
     await using scene = new HostileScene()
     const bobKey = keyOf(scene.bob)
     const alice = await scene.join(scene.alice)
@@ -167,7 +167,7 @@ describe('a broker that', () => {
     expect((await alice.peer.lookupKey(keyOf(scene.bob))).boxKey).toEqual(scene.bob.box.publicKey)
   })
 
-  test('invents a former key of the sender, and mail under it, gets nothing shown: does_not_open', async () => {
+  test('invents a former key of the sender and sends a message under it gets nothing shown: does_not_open', async () => {
     await using scene = new HostileScene()
     const { alice, bob, broker } = scene
     const reader = await scene.join(bob)
@@ -282,7 +282,7 @@ const groupRows: GroupRow[] = [
     },
   },
   {
-    broker: 'adds a member to what the owner signed',
+    broker: 'adds a member to the statement that the owner signed',
     raises: [{ type: 'group_tamper', reason: 'statement_forged', group: null }],
     shows: ['1'],
     attack: async (crew) => {
@@ -392,7 +392,7 @@ describe('when a message is sealed to a key that the recipient does not hold, th
   })
 })
 
-test('a peer that never saw the newest statement of a group does not detect that the broker withholds it', async () => {
+test('a peer that has never seen the newest statement of a group does not detect that the broker withholds it', async () => {
   await using scene = new HostileScene()
   const bob = await scene.join(scene.bob)
   const dan = generateIdentity()

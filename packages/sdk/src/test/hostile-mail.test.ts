@@ -51,7 +51,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'replays a message under another envelope id',
+    broker: 'replays a message under a different envelope id',
     raises: [tamper('wrong_envelope_id')],
     shows: ['1'],
     attack: async (scene, alice, bob) => {
@@ -129,7 +129,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'names another member as the sender',
+    broker: 'names a different member as the sender',
     raises: [tamper('does_not_open')],
     shows: [],
     attack: async (scene, alice, bob) => {
@@ -158,7 +158,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'delivers a message to another recipient',
+    broker: 'delivers a message to a different recipient',
     raises: [tamper('does_not_open')],
     shows: [],
     attack: async (scene, alice, bob) => {
@@ -179,7 +179,7 @@ const rows: Row[] = [
   },
   ...[24, 40, 80, 200].map(
     (at): Row => ({
-      broker: `flips one bit of byte ${at}`,
+      broker: `flips one bit, in byte ${at}`,
       raises: [tamper('does_not_open')],
       shows: [],
       attack: async (scene, alice, bob) => {
@@ -204,7 +204,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'moves a message to another thread',
+    broker: 'moves a message to a different thread',
     raises: [tamper('wrong_thread')],
     shows: [],
     attack: async (scene, alice, bob) => {
@@ -215,7 +215,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'presents an ephemeral message as mail',
+    broker: 'presents an ephemeral message as a stored message',
     raises: [tamper('is_ephemeral')],
     shows: [],
     attack: async (scene, alice, bob) => {
@@ -232,7 +232,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'presents mail as an ephemeral message',
+    broker: 'presents a stored message as an ephemeral message',
     raises: [tamper('not_ephemeral')],
     shows: [],
     attack: async (scene, alice, bob) => {
@@ -241,7 +241,7 @@ const rows: Row[] = [
     },
   },
   {
-    broker: 'replies to a request with the reply to another one',
+    broker: 'replies to a request with the reply to another request',
     raises: [],
     shows: ['one?', 'two?'],
     attack: async (scene, alice, bob) => {

@@ -242,7 +242,7 @@ describe('the peer cannot stop a broker that', () => {
     expect(alarmsOf(alice)).toEqual([])
   })
 
-  test('reports mail as lost', async () => {
+  test('reports messages as lost', async () => {
     await using scene = new HostileScene()
     const bob = await scene.join(scene.bob)
     const sender = scene.alice.signing.publicKey

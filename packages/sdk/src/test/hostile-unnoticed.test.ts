@@ -34,7 +34,7 @@ describe('the peer does not detect a broker that', () => {
     expect([alarmsOf(bob), bob.shown]).toEqual([[], ['next year', 'last year', 'the end']])
   })
 
-  test('replays to a process without a store what a former process settled', async () => {
+  test('replays messages that a former process settled to a process without a store', async () => {
     await using scene = new HostileScene()
     const [alice, before] = [await scene.join(scene.alice), await scene.join(scene.bob)]
     const [one] = await scene.mail(alice, scene.bob, '1')
@@ -151,7 +151,7 @@ describe('the peer does not detect a broker that', () => {
     expect(alarmsOf(alice)).toEqual([])
   })
 
-  test('delivers mail from a blocked sender, and reports the sender as blocked', async () => {
+  test('delivers a message from a blocked sender, and reports the sender as blocked', async () => {
     await using scene = new HostileScene()
     const [alice, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
     const peers = [{ peer: alice.peer.key, verdict: 'blocked' as const }]
@@ -198,7 +198,7 @@ describe('the peer does not detect a broker that', () => {
     expect(alarmsOf(after)).toEqual([])
   })
 
-  test('accepts a message to a group under an older statement, from someone who was never a member', async () => {
+  test('accepts a message to a group under an older statement from someone who was never a member', async () => {
     await using scene = new HostileScene()
     const dan = generateIdentity()
     const [mallory, bob] = [await scene.join(scene.alice), await scene.join(scene.bob)]
@@ -245,7 +245,7 @@ describe('the peer does not detect a broker that', () => {
     expect(alarmsOf(after).map(({ type }) => type)).toEqual(['device_changed'])
   })
 
-  test('was restored from a backup, keeps its incarnation, and gets no lost mail again', async () => {
+  test('was restored from a backup and keeps its incarnation, so that no lost message is resent', async () => {
     await using scene = new HostileScene()
     const alice = await scene.join(scene.alice)
     const [one] = await scene.mail(alice, scene.bob, '1')

@@ -85,7 +85,7 @@ test('a device with vouchers from two users stays with the first', () => {
   expect(told.statements.senderUser(phone.publicKey, 1).user).toBe(alice.publicKey)
 })
 
-test('a removal overrides every statement, in any order, and counts only from its user', () => {
+test('a removal overrides every statement, in any order, and counts only if its user signed it', () => {
   const [alice, mallory, phone, laptop] = [keys(), keys(), keys(), keys()]
   const told = new Told()
   const statement = vouch(alice, phone)

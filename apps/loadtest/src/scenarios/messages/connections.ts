@@ -35,7 +35,8 @@ const DESCRIPTORS_SPARE = 8
 
 export const connections: Scenario = {
   name: 'connections',
-  summary: 'open 500, 1,000, 2,000, then 10,000 connections, hold them while other peers send messages, and reconnect some',
+  summary:
+    'open 500, 1,000, 2,000, then 10,000 connections, hold them while other peers send messages, and reconnect some',
   bar: `all connected, none disconnected, p99 ≤ ${P99_MS_MAX} ms`,
   reported: '1,984 of 2,000 connected; 10,000 failed',
   run,
