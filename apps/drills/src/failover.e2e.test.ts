@@ -25,7 +25,7 @@ test('a synchronous standby takes over: no broker exits, no peer is notified, an
   expect(result.events).not.toHaveProperty('database.replaced')
 })
 
-test('brokers whose URL names both servers find the promoted one', { timeout: 300_000 }, async () => {
+test('brokers whose URL names both servers find the promoted server', { timeout: 300_000 }, async () => {
   const result = await drill({ replication: 'synchronous', address: 'several' })
   expect(result).toMatchObject({ ...WHOLE, resends: 0, peersTold: 0 })
   expect(result.events).toMatchObject({ 'database.kept': 3, 'broker.ready': 3 })

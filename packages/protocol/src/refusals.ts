@@ -67,7 +67,7 @@ const ROWS = [
     code: 'internal',
     isRetryable: true,
     close: 1011,
-    meaning: 'an internal error of the broker, on this connection only',
+    meaning: 'an internal error in the broker; it affects only this connection',
   },
   {
     code: 'restarting',

@@ -314,7 +314,7 @@ export const MEANINGS: Meanings = {
       ref: 'from the `consent`',
       outcome: '`too_many`: nothing was changed, because more than 1000 peers would be allowed or blocked',
       policy: 'as in `consent`',
-      peers: 'all allowed and blocked peers, ordered by key; includes peers that have been revoked since',
+      peers: 'all allowed and blocked peers, ordered by key; includes peers that were revoked later',
       'peers.peer': 'its key',
       'peers.verdict': '`allowed` or `blocked`',
       unknown: 'named peers that were never members',

@@ -22,7 +22,7 @@ export const adminRefusals = {
   not_found: { status: 404, meaning: 'no such path, mesh or peer' },
   method_not_allowed: { status: 405, meaning: 'this method is not allowed; `Allow` lists the allowed methods' },
   too_many_requests: { status: 429, meaning: 'too many concurrent requests from operators' },
-  internal: { status: 500, meaning: 'an internal error of the broker' },
+  internal: { status: 500, meaning: 'an internal error in the broker' },
   try_later: { status: 503, meaning: "the database can't process the request now" },
 } as const satisfies Record<string, { status: number; meaning: string }>
 

@@ -49,7 +49,7 @@ export const httpRefusals = {
   rate_limited: { status: 429, meaning: 'the request rate exceeds the limit' },
   too_many_requests: { status: 429, meaning: 'too many concurrent requests from this peer' },
   too_many_tokens: { status: 429, meaning: 'this peer has reached its token limit: revoke a token' },
-  internal: { status: 500, meaning: 'an internal error of the broker' },
+  internal: { status: 500, meaning: 'an internal error in the broker' },
   restarting: { status: 503, meaning: 'the broker is shutting down; try again later' },
   replay_busy: { status: 503, meaning: 'too many replays are queued' },
   try_later: { status: 503, meaning: "the broker or its database can't process the request now" },
