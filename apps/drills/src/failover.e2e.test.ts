@@ -41,7 +41,7 @@ test('an asynchronous standby that is missing commits takes over: each peer is n
   expect(result.events).not.toHaveProperty('database.kept')
 })
 
-test('if a broker dies with the primary, nobody knows what it acknowledged, and the incarnation ends', {
+test('if a broker dies together with the primary, it is unknown what the broker acknowledged, and the incarnation ends', {
   timeout: 300_000,
 }, async () => {
   const result = await drill({ replication: 'synchronous', losesBroker: true })

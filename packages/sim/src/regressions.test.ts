@@ -17,7 +17,7 @@ const SEEDS: Readonly<Record<string, readonly number[]>> = {
    * result of a commit that leased older envelopes from the same sender on insert (181, 258), or it contained older
    * envelopes than that commit (1520195626).
    */
-  'a claim and a lease on insert keep the order of one sender': [181, 258, 1_520_195_626],
+  "a claim and a lease on insert preserve the order of one sender's messages": [181, 258, 1_520_195_626],
   /**
    * A message sealed to a box key that its recipient did not know was retried after ten seconds. Meanwhile a later
    * message in the same lane made the recipient learn the key, and was delivered first. Its stream was new, so no gap

@@ -35,7 +35,7 @@ async function store(from: WireClient, to: Place, count: number, bytes = 64): Pr
   return ids
 }
 
-test('messages for an absent peer wait for it and arrive in order', async () => {
+test('messages to an absent peer wait in the queue and arrive in order', async () => {
   await using world = await shared()
   const [sender, absent] = [await connect(await world.enrol()), await world.enrol()]
   await Promise.all(numbers(500).map((text) => sender.send(absent.identity.signing.publicKey, text)))
@@ -59,7 +59,7 @@ test('urgent messages overtake waiting ones, and each priority keeps its order',
   await Promise.all([sender.close(), recipient.close()])
 })
 
-test('H56: a client that never reads costs a bounded amount of memory, loses nothing and disturbs no other client', async () => {
+test('H56: a client that never reads takes up a bounded amount of memory, loses nothing and does not affect other clients', async () => {
   await using world = await World.open({ LEASE_MS: '300000' })
   const [place, other] = await world.enrolMany(2)
   const sender = await world.wire()

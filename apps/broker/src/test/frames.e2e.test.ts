@@ -82,7 +82,7 @@ test('H50, H52, H63: settling, retrying or rejecting a delivery that the session
   await expectNoHarm()
 })
 
-test('H62: a key enrolled in two meshes receives in each mesh the messages sent there', async () => {
+test('H62: a key enrolled in two meshes receives, in each mesh, the messages sent in that mesh', async () => {
   const meshId = await world.mesh()
   const here = await world.enrol()
   const there = await world.enrol(meshId, here.identity)

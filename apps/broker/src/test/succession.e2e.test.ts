@@ -120,7 +120,7 @@ test('devices stay with their user', async () => {
   expect(await phone.closed).toMatchObject({ code: 'revoked' })
 })
 
-test('H45: both keys must sign, the new key must be unused, and its binding valid', async () => {
+test('H45: both keys must sign, the new key must be unused, and its binding must be valid', async () => {
   const [alice, bob] = await world.enrolMany(2)
   const client = await WireClient.enter(alice)
   const { meshId, identity } = alice

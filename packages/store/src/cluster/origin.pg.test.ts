@@ -80,7 +80,7 @@ test('the verdict does not wait for a broker that left or stopped renewing long 
   expect(await attest(first)).toMatchObject({ is: 'decided', incarnation: served })
 })
 
-test('a renewal that the server has lost ends the incarnation at once, for all brokers', async () => {
+test('if the server has lost a renewal, the incarnation ends at once for all brokers', async () => {
   const [first, second] = [await leased(FIRST), await leased(SECOND)]
   await promote()
   const verdict = await attest({ ...first, leaseUntil: `${Number(first.leaseUntil) + 1}` })
