@@ -34,7 +34,7 @@ describe('the peer does not detect a broker that', () => {
     expect([alarmsOf(bob), bob.shown]).toEqual([[], ['next year', 'last year', 'the end']])
   })
 
-  test('replays messages that a former process settled to a process without a store', async () => {
+  test('replays, to a process without a store, messages that a former process settled', async () => {
     await using scene = new HostileScene()
     const [alice, before] = [await scene.join(scene.alice), await scene.join(scene.bob)]
     const [one] = await scene.mail(alice, scene.bob, '1')
