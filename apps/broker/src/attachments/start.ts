@@ -14,6 +14,7 @@ import {
   postgresChunks,
 } from './attachments.ts'
 import { type AttachmentParts, Transit } from './http.ts'
+import { s3Chunks } from './s3-chunks.ts'
 
 type Options = AttachmentConfig & { readonly DATABASE_URL: string; readonly LIMITS: 'on' | 'off' }
 type Database = Awaited<ReturnType<typeof openDatabase>>
@@ -30,7 +31,7 @@ export async function openAttachments(
 ): Promise<AttachmentParts & { close(): Promise<void> }> {
   const names = { applicationName: 'sealpost attachments', connections: CONNECTIONS, settings: SESSION }
   const db = origin.guards(await openDatabase(config.DATABASE_URL, { ...names, ...origin.guard, waitingMax: 1000 }))
-  const stores = await storesOf(config, db)
+  const stores = storesOf(config, db)
   const attachments = new AttachmentRequests({ db, store: stores[0]!, stores, limits: limitsOf(config) })
   const transit = new Transit(config.ATTACHMENT_TRANSIT_BYTES)
   const counters = { taken: 0, takenBytes: 0, given: 0, givenBytes: 0, forgotten: 0 }
@@ -55,12 +56,10 @@ export async function openAttachments(
   }
 }
 
-/** Returns the store for new attachments first. The S3 client is loaded only if a bucket is configured: it takes 20 MB. */
-async function storesOf(config: Options, db: Database): Promise<ChunkStore[]> {
+/** Returns the store for new attachments first. */
+function storesOf(config: Options, db: Database): ChunkStore[] {
   const inDatabase = postgresChunks(db)
-  if (config.S3_BUCKET === '') return [inDatabase]
-  const { s3Chunks } = await import('./s3-chunks.ts')
-  return [s3Chunks(db, config), inDatabase]
+  return config.S3_BUCKET === '' ? [inDatabase] : [s3Chunks(db, config), inDatabase]
 }
 
 function limitsOf(config: Options): AttachmentLimits {

@@ -307,8 +307,7 @@ export const attachmentSettings = {
   S3_ACCESS_KEY_ID: setting(words('the id of a key'), {
     fallback: '',
     unit: 'id',
-    meaning:
-      "the access key id for the store; if it is not set, the S3 client uses its default credentials, such as the machine's role",
+    meaning: 'the access key id for the store; required if `S3_BUCKET` is set',
     isSecret: true,
   }),
   S3_SECRET_ACCESS_KEY: setting(words('the secret of that key'), {
@@ -328,7 +327,7 @@ export function attachmentErrors(values: Partial<AttachmentConfig>): string[] {
   const errors: string[] = []
   if (usual && longest && usual > longest)
     errors.push(`ATTACHMENT_SECONDS (${usual}) must not exceed ATTACHMENT_SECONDS_MAX (${longest}).`)
-  if ((values.S3_ACCESS_KEY_ID === '') !== (values.S3_SECRET_ACCESS_KEY === ''))
-    errors.push('S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY must be set together.')
+  if (values.S3_BUCKET && (values.S3_ACCESS_KEY_ID === '' || values.S3_SECRET_ACCESS_KEY === ''))
+    errors.push('S3_BUCKET requires S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY.')
   return errors
 }

@@ -6,9 +6,9 @@ declare module '@20minutes/s3rver' {
       port: number
       silent: boolean
       directory: string
-      allowMismatchedSignatures: boolean
       configureBuckets: readonly { name: string }[]
     })
+    readonly store: { deleteObject(bucket: string, key: string): Promise<void> }
     run(): Promise<{ port: number }>
     close(): Promise<void>
   }
