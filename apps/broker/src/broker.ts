@@ -24,7 +24,7 @@ import { openDriver } from './driver.ts'
 import { openHistory } from './history/start.ts'
 import { openApi } from './http/api.ts'
 import { discoveryOf } from './http/discovery.ts'
-import type { AdmissionLimits } from './server/admission.ts'
+import { type AdmissionLimits, authorityWith } from './server/admission.ts'
 import { helloOf } from './server/connection.ts'
 import { Intakes } from './server/intake.ts'
 import { type Overload, watchOverload } from './server/overload.ts'
@@ -365,12 +365,13 @@ class Runs {
 export async function main(): Promise<void> {
   const args = process.argv.slice(2)
   if (args.some((arg) => HELP.includes(arg))) return print(configHelp())
-  if (args.some((arg) => arg !== PRINT_CONFIG))
+  if (args.some((arg) => arg !== PRINT_CONFIG && arg !== HEALTH))
     return exitWith(2, [
-      `The broker accepts only the arguments ${PRINT_CONFIG} and ${HELP[0]}. Configure it with environment variables.`,
+      `The broker accepts only the arguments ${PRINT_CONFIG}, ${HEALTH} and ${HELP[0]}. Configure it with environment variables.`,
     ])
   const read = readConfig()
   if (!read.ok) return exitWith(2, read.errors)
+  if (args.includes(HEALTH)) return checkHealth(read.config)
   if (args.length > 0) return print(printConfig(read.config))
   const log = openLog(read.config.LOG_LEVEL)
   try {
@@ -384,7 +385,18 @@ export async function main(): Promise<void> {
 }
 
 const PRINT_CONFIG = '--print-config'
+const HEALTH = '--health'
+const HEALTH_WITHIN_MS = 4000
 const HELP = ['--help', '-h']
+
+/** Asks the running broker that has the same settings whether it is ready. */
+async function checkHealth({ ADMIN_HOST, ADMIN_PORT }: Config): Promise<void> {
+  const url = `http://${authorityWith(ADMIN_HOST, ADMIN_PORT)}/readyz`
+  const answer = await fetch(url, { signal: AbortSignal.timeout(HEALTH_WITHIN_MS) }).catch(() => null)
+  if (!answer) return exitWith(1, [`No broker responds at ${url}`])
+  if (!answer.ok) return exitWith(1, [`The broker at ${url} is not ready`])
+  print(await answer.text())
+}
 
 function print(text: string): void {
   process.stdout.write(`${text}\n`)

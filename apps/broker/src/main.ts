@@ -7,10 +7,10 @@ import { brokerCommand, RUNTIME_SETTINGS } from '@sealpost/broker-program'
  */
 function applyRuntimeSettings(): void {
   const { env } = process
-  if (!process.execve || Object.keys(RUNTIME_SETTINGS).every((name) => env[name] !== undefined)) return
-  const args = [...brokerCommand(process.execArgv), ...process.argv.slice(2)]
+  if (process.argv.length > 2 || !process.execve) return // it only prints something and exits
+  if (Object.keys(RUNTIME_SETTINGS).every((name) => env[name] !== undefined)) return
   const whole = { ...RUNTIME_SETTINGS, ...env } as Record<string, string>
-  if (process.platform !== 'win32') process.execve(process.execPath, args, whole)
+  if (process.platform !== 'win32') process.execve(process.execPath, [...brokerCommand(process.execArgv)], whole)
 }
 
 applyRuntimeSettings()

@@ -445,7 +445,7 @@ export function configHelp(): string {
 }
 
 const HELP_HEAD = [
-  'Usage: bun apps/broker/src/main.ts [--print-config | --help]',
+  'Usage: sealpost broker [--print-config | --health | --help]',
   '',
   'Set these environment variables to configure the broker:',
   '',
@@ -454,6 +454,7 @@ const HELP_FOOT = [
   '',
   'You can also set each variable except a path as NAME_FILE, the path of a file that contains the value.',
   '--print-config prints the effective values, with secrets hidden.',
+  '--health exits with code 0 if the running broker with the same settings is ready.',
 ]
 
 const HEAD = [
@@ -461,8 +462,7 @@ const HEAD = [
   '# Configuration',
   '',
   'The broker reads its configuration only from the environment. If values are invalid, it reports all of them, one sentence',
-  'each, and exits with code 2. `bun apps/broker/src/main.ts --print-config` prints the effective values, with secrets',
-  'hidden.',
+  'each, and exits with code 2. `sealpost broker --print-config` prints the effective values, with secrets hidden.',
   '',
   'You can also set each variable except a path as `NAME_FILE`, the path of a file that contains the value: use',
   '`DATABASE_URL_FILE` for a mounted secret. An empty variable counts as not set.',

@@ -298,6 +298,15 @@ test('--print-config shows the current settings and hides secrets', async () => 
   expect(stdout).not.toContain(new URL(database.url).password)
 })
 
+test('--health reports whether the broker with the same settings is ready', async () => {
+  const broker = await BrokerProcess.start(good)
+  const { host, port } = new URL(broker.adminUrl)
+  const health = () => runBroker({ ...good, ADMIN_PORT: port }, ['--health'])
+  expect(await health()).toMatchObject({ code: 0, stdout: expect.stringMatching(/^ok\n/), stderr: '' })
+  await broker.kill()
+  expect(await health()).toEqual({ code: 1, stdout: '', stderr: `No broker responds at http://${host}/readyz.\n` })
+})
+
 test.each(['--help', '-h'])('%s explains every setting without requiring any', async (word) => {
   const { code, stdout, stderr } = await runBroker({}, [word])
   expect([code, stderr]).toEqual([0, ''])
@@ -309,7 +318,7 @@ test('an unknown argument is reported', async () => {
   const { code, stderr } = await runBroker(good, ['--prot', '1'])
   expect([code, stderr]).toEqual([
     2,
-    'The broker accepts only the arguments --print-config and --help. Configure it with environment variables.\n',
+    'The broker accepts only the arguments --print-config, --health and --help. Configure it with environment variables.\n',
   ])
 })
 
