@@ -15,9 +15,12 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { AS_ALICE, failureOf, jsonOf, letIn, Machine, startUp, type Up } from '@sealpost/cli/testing'
+import { freePort } from '@sealpost/embedded-pg'
+import { scratchDatabase } from '@sealpost/schema/testing'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import manifest from '../package.json'
 import { buildBinary, ownPlatform } from './binary/build.ts'
+import { buildImage, IMAGE, IN_SANDBOX, openPodman, type Podman, succeeded } from './binary/podman.ts'
 import runtimes from './binary/runtimes/package.json'
 
 const BYTES_MAX = 150_000_000
@@ -199,5 +202,56 @@ describe('what does not start leaves nothing', () => {
     })
     const shown = await machine.run(['--print-config'], { env: { DATABASE_URL: 'postgres://a:b@localhost/c' } })
     expect(shown).toMatchObject({ code: 0, stdout: expect.stringMatching(/^PORT=7450$/m) })
+  })
+})
+
+describe('the image', () => {
+  const NAME = 'broker'
+  let podman: Podman
+  let reason: string | null
+  beforeAll(async () => {
+    podman = await openPodman()
+    reason = await buildImage(podman, binary)
+    if (reason) console.warn(`The image is not tested: ${reason}`)
+  })
+  afterAll(() => podman[Symbol.asyncDispose]())
+
+  const exec = async (...words: string[]) => await podman.run(['exec', NAME, 'sealpost', ...words])
+
+  test('runs a broker without privileges on a read-only root file system, and reports its health', async ({ skip }) => {
+    if (reason) return skip(reason)
+    const database = await scratchDatabase()
+    const [PORT, ADMIN_PORT] = [String(await freePort()), String(await freePort())]
+    const settings = {
+      DATABASE_URL: database.url,
+      HOST: '127.0.0.1',
+      PORT,
+      ADMIN_PORT,
+      PUBLIC_URL: `ws://127.0.0.1:${PORT}`,
+    }
+    const env = Object.entries(settings).map(([name, value]) => `--env=${name}=${value}`)
+    const limits = ['--read-only', '--cap-drop=ALL', '--security-opt=no-new-privileges', ...IN_SANDBOX]
+    const broker = podman.start(['run', '--rm', `--name=${NAME}`, ...limits, ...env, IMAGE])
+    await broker.until('it is ready', ({ stdout }) => stdout.includes('"broker.ready"'))
+
+    const pid = succeeded(await podman.run(['inspect', '--format={{.State.Pid}}', NAME]))
+    const status = readFileSync(`/proc/${pid}/status`, 'utf8')
+    expect(
+      [/^Uid:.*/m, /^CapEff:.*/m, /^NoNewPrivs:.*/m].map((line) => line.exec(status)![0].split('\t').at(-1)),
+    ).toEqual(['65532', '0000000000000000', '1'])
+    expect(failureOf(await exec('shard', 'keygen', '/usr/broker.json', '--json'))).toEqual([1, 'key_file_unwritable'])
+    expect((await podman.run(['healthcheck', 'run', NAME])).code).toBe(0)
+
+    await using machine = await machineOf()
+    const invite = succeeded(await exec('admin', 'mesh', 'create', 'home', '--quiet'))
+    succeeded(await machine.run(['join', invite, '--name', 'alice']))
+    await letIn(machine, 'bob')
+    succeeded(await machine.run(['send', 'bob', 'hello bob']))
+    const heard = await machine.run(['listen', '--count', '1', '--json', '--profile', 'bob'])
+    expect(jsonOf(heard)).toMatchObject({ name: 'alice', text: 'hello bob' })
+
+    succeeded(await podman.run(['stop', NAME]))
+    expect(await broker.ended()).toMatchObject({ code: 0, stdout: expect.stringContaining('"broker.stopped"') })
+    await database.drop()
   })
 })

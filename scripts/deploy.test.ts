@@ -1,9 +1,12 @@
 /** Checks the deployment files: their settings, names, ports and paths must exist. */
-import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { readConfig, settings } from '@sealpost/broker/config'
-import { DockerfileParser, type From, type Instruction } from 'dockerfile-ast'
+import { DockerfileParser, type Instruction } from 'dockerfile-ast'
 import { describe, expect, test } from 'vitest'
+import { platforms } from './binary/build.ts'
+import { CHART, renderChart } from './deploy/chart.ts'
+import { FORMULA, formulaOf } from './deploy/formula.ts'
 import { faultOfManifest, type Manifest } from './deploy/manifests.ts'
 import { manifest as packageManifest, ROOT, textOf, yamlOf } from './deploy/sources.ts'
 
@@ -26,38 +29,16 @@ describe('the image', () => {
   const named = (keyword: string) => instructions.filter((each) => each.getKeyword() === keyword)
   const words = (each: Instruction) => each.getArguments().map((word) => word.getValue())
   const env = Object.fromEntries(
-    [...textOf('Dockerfile').matchAll(/^(?:ENV|\s{3})\s?(\w+)=(\S+?)(?: \\)?$/gm)].map(([, name, value]) => [
-      name!,
-      value!,
-    ]),
+    named('ENV').flatMap((each) => words(each).map((word) => word.split('=') as [string, string])),
   )
 
-  test('copies only existing files, and every manifest before it installs', () => {
-    const copied = named('COPY').filter(
-      (each) => !each.getRange().toString().includes('--from') && !textAt(each).includes('--from='),
-    )
-    const sources = copied.flatMap((each) => words(each).slice(0, -1))
-    expect(sources.filter((path) => !existsSync(join(ROOT, path)) || isIgnored(path))).toEqual([])
-    const manifests = globSync('{apps,packages}/*/package.json', { cwd: ROOT })
-    expect(manifests.filter((path) => !sources.includes(path))).toEqual([])
-  })
-
-  test('leaves keys, tests and installed packages out', () => {
-    for (const path of ['.git/config', '.sealpost/broker.json', 'node_modules/x', 'apps/broker/.sealpost/broker.json'])
-      expect(isIgnored(path)).toBe(true)
-    expect(isIgnored('packages/core/src/shards/placement.test.ts')).toBe(true)
-    for (const path of ['packages/schema/migrations/meta/_journal.json', 'packages/demo/src/page/index.html'])
-      expect(isIgnored(path)).toBe(false)
-  })
-
-  test('has the Bun version that the repository requires, in each stage', () => {
-    expect(`bun@${words(named('ARG')[0]!)[0]!.split('=')[1]}`).toBe(packageManifest.packageManager)
-    const stages = named('FROM') as From[]
-    const images = stages
-      .map((from) => from.getImage())
-      .filter((image) => !stages.some((from) => from.getBuildStage() === image))
-    expect(images.length).toBeGreaterThan(0)
-    for (const image of images) expect(image).toBe(`oven/bun:\${BUN_VERSION}-slim`)
+  test('contains the binary and the licence, and nothing else can get into the build', () => {
+    expect(named('COPY').map((each) => words(each)[0])).toEqual(['LICENSE', `\${BINARY}`])
+    expect(named('ARG').map((each) => words(each)[0])).toContain(`BINARY=dist/sealpost-linux-x64`)
+    for (const path of ['LICENSE', 'dist/sealpost-linux-x64', 'dist/sealpost-linux-arm64'])
+      expect([path, isIgnored(path)]).toEqual([path, false])
+    const kept = ['.git/config', '.sealpost/broker.json', 'apps/broker/.sealpost/broker.json', 'dist/broker.json']
+    for (const path of kept) expect([path, isIgnored(path)]).toEqual([path, true])
   })
 
   test('sets only settings that the broker knows, and exposes its ports', () => {
@@ -67,14 +48,13 @@ describe('the image', () => {
     expect(words(named('EXPOSE')[0]!)).toEqual([env.PORT, env.ADMIN_PORT])
   })
 
-  test('starts the broker as an unprivileged user, and contains the command', () => {
-    expect(words(named('USER').at(-1)!)).toEqual(['bun'])
-    const paths = [...textOf('Dockerfile').matchAll(/\/app\/(apps\/[\w/.-]+\.ts)/g)].map(([, path]) => path!)
-    expect(paths).toEqual(['apps/cli/src/main.ts', 'apps/broker/src/main.ts'])
-    expect(paths.filter((path) => !existsSync(join(ROOT, path)))).toEqual([])
+  test('has the user that Kubernetes gives it, who owns the folder of the key', () => {
+    const keywords = instructions.map((each) => each.getKeyword())
+    expect(keywords.indexOf('USER')).toBeLessThan(keywords.indexOf('WORKDIR'))
+    const [{ spec }] = yamlOf('docs/deploy/kubernetes/brokers.yaml') as [any]
+    const { runAsUser, runAsGroup } = spec.template.spec.securityContext
+    expect(words(named('USER')[0]!)).toEqual([`${runAsUser}:${runAsGroup}`])
   })
-
-  const textAt = (each: Instruction) => textOf('Dockerfile').split('\n')[each.getRange().start.line]!
 })
 
 describe('compose.yaml', () => {
@@ -182,6 +162,56 @@ describe('Kubernetes', () => {
       for (const { targetPort } of service.spec.ports) expect(ports.has(targetPort)).toBe(true)
   })
 
+  test('has the version of this repository', () => {
+    const [{ images }] = yamlOf(`${folder}/kustomization.yaml`) as [{ images: { newTag: string }[] }]
+    const [chart] = yamlOf(`${CHART}/Chart.yaml`) as [Record<string, string>]
+    for (const version of [images[0]!.newTag, chart.version, chart.appVersion])
+      expect(version).toBe(packageManifest.version)
+  })
+
+  test('the chart renders the same objects', () => {
+    const plain = manifests.filter(({ kind }) => kind !== 'Namespace')
+    const { spec } = plain.find(({ kind }) => kind === 'StatefulSet') as any
+    Object.assign(spec.template.metadata.annotations, { 'checksum/settings': expect.any(String) })
+    Object.assign(spec.template.spec, { nodeSelector: {}, tolerations: [] })
+    Object.assign(spec.template.spec.containers[0], {
+      image: `sealpost:${packageManifest.version}`,
+      imagePullPolicy: 'IfNotPresent',
+    })
+    expect(renderChart()).toEqual(plain)
+  })
+
+  test('the chart renders other values, and its schema names every value', () => {
+    const [values] = yamlOf(`${CHART}/values.yaml`) as [Record<string, object>]
+    const off = { ingress: { enabled: false }, networkPolicy: { enabled: false } }
+    const tolerations = [{ key: 'dedicated', operator: 'Exists' }]
+    const rendered = renderChart({ ...off, tolerations, image: { ...values.image, repository: 'a/b', tag: '1' } })
+    const kinds = manifests.map(({ kind }) => kind)
+    expect(rendered.map(({ kind }) => kind)).toEqual(
+      kinds.filter((kind) => !['Namespace', 'Ingress', 'NetworkPolicy'].includes(kind)),
+    )
+    for (const each of rendered) expect(faultOfManifest(each)).toBe(null)
+    const { spec } = (rendered.find(({ kind }) => kind === 'StatefulSet') as any).spec.template
+    expect([spec.containers[0].image, spec.tolerations]).toEqual(['a/b:1', tolerations])
+    const { properties } = JSON.parse(textOf(`${CHART}/values.schema.json`))
+    expect(Object.keys(properties).filter((name) => name !== 'global')).toEqual(Object.keys(values))
+    for (const [name, { properties: known }] of Object.entries<any>(properties))
+      if (known) expect(Object.keys(known)).toEqual(Object.keys(values[name]!))
+  })
+
+  test.skipIf(!Bun.which('helm'))('Helm accepts the chart and renders the same objects', () => {
+    const helm = (...words: string[]) => {
+      const { stdout, stderr, exitCode } = Bun.spawnSync(['helm', ...words], { cwd: join(ROOT, CHART) })
+      expect([exitCode, exitCode === 0 ? '' : `${stdout}${stderr}`]).toEqual([0, ''])
+      return `${stdout}`
+    }
+    helm('lint', '--strict')
+    const documents = Bun.YAML.parse(helm('template', 'sealpost', '.', '--namespace', 'sealpost')) as Manifest[]
+    const ordered = (list: Manifest[]) => list.toSorted((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
+    const keyOf = ({ kind, metadata }: Manifest) => `${kind} ${metadata.name}`
+    expect(ordered(documents)).toEqual(ordered(renderChart()))
+  })
+
   test('mounts only existing volumes, and gives a broker time to shut down', () => {
     const volumes = brokers.template.spec.volumes.map(({ name }: { name: string }) => name)
     expect(container.volumeMounts.filter(({ name }: { name: string }) => !volumes.includes(name))).toEqual([])
@@ -190,14 +220,27 @@ describe('Kubernetes', () => {
   })
 })
 
+describe('the Homebrew formula', () => {
+  const formula = formulaOf('1.2.3', (name) => new Bun.CryptoHasher('sha256').update(name).digest('hex'))
+
+  test('has the version and the checksum of each binary that Homebrew can install', () => {
+    const installed = platforms.filter((name) => !name.startsWith('win32')).map((name) => `sealpost-${name}`)
+    const parts = [...formula.matchAll(/\/#\{version\}\/(\S+)"\n\s+sha256 "(\w+)"/g)]
+    expect(parts.map(([, name]) => name).toSorted()).toEqual(installed)
+    for (const [, name, sum] of parts) expect(sum).toBe(new Bun.CryptoHasher('sha256').update(name!).digest('hex'))
+    expect(formula).toContain('  version "1.2.3"\n')
+    expect(textOf(FORMULA)).toContain(`  version "${packageManifest.version}"\n`)
+  })
+
+  test.skipIf(!Bun.which('ruby'))('is Ruby', () => {
+    const { exitCode, stdout, stderr } = Bun.spawnSync(['ruby', '-wc'], { stdin: Buffer.from(formula), stderr: 'pipe' })
+    expect([exitCode, `${stdout}`, `${stderr}`]).toEqual([0, 'Syntax OK\n', ''])
+  })
+})
+
 describe('systemd', () => {
   const unit = textOf('docs/deploy/systemd/sealpost.service')
   const valuesOf = (key: string) => [...unit.matchAll(new RegExp(`^${key}=(.*)$`, 'gm'))].map(([, value]) => value!)
-
-  test('starts a file of the repository', () => {
-    const [start] = valuesOf('ExecStart')
-    expect(existsSync(join(ROOT, start!.split('/opt/sealpost/')[1]!))).toBe(true)
-  })
 
   test('gives the broker valid settings', () => {
     const lines = textOf('docs/deploy/systemd/broker.env')

@@ -11,4 +11,4 @@ export function yamlOf(path: string): unknown[] {
   return Array.isArray(parsed) ? parsed : [parsed]
 }
 
-export const manifest = JSON.parse(textOf('package.json')) as { packageManager: string }
+export const manifest = JSON.parse(textOf('package.json')) as { version: string }

@@ -1,0 +1,66 @@
+/** For tests: builds the image and runs it with podman, without a registry. Containers use this machine's glibc. */
+import { spawnSync } from 'node:child_process'
+import { copyFileSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { type Ended, Machine } from '@sealpost/cli/testing'
+
+const ROOT = join(import.meta.dirname, '../..')
+const BASE = 'localhost/base'
+export const IMAGE = 'localhost/sealpost'
+
+/** crun refuses the hybrid hierarchy of cgroups, so podman sees only its first half. */
+const WITH_CGROUPS =
+  'umount /sys/fs/cgroup/unified 2>/dev/null; exec podman --root "$HOME/root" --runroot "$HOME/run" "$@"'
+/** Some sandboxes forbid podman's default limits. */
+export const IN_SANDBOX = [
+  '--cgroups=disabled',
+  '--network=host',
+  '--ulimit=nofile=4096:4096',
+  '--ulimit=nproc=4096:4096',
+]
+
+export type Podman = Machine
+
+export function openPodman(): Promise<Podman> {
+  return Machine.make(['unshare', '--mount', 'sh', '-c', WITH_CGROUPS, 'podman'])
+}
+
+/** Builds the image from the binary. Returns the reason if containers can't run here, otherwise null. */
+export async function buildImage(podman: Podman, binary: string): Promise<string | null> {
+  if (process.getuid?.() !== 0) return 'podman needs more settings for an account other than root'
+  if (!Bun.which('podman')) return 'podman is not installed'
+  const loader = await buildBase(podman, binary)
+  const trial = await podman.run(['run', '--rm', ...IN_SANDBOX, BASE, loader, '--version'])
+  if (trial.code !== 0) return `podman can't run a container: ${trial.stderr.trim()}`
+  const context = mkdtempSync(join(podman.folder, 'image-'))
+  copyFileSync(join(ROOT, 'LICENSE'), join(context, 'LICENSE'))
+  copyFileSync(binary, join(context, 'sealpost'))
+  const file = [`--file=${join(ROOT, 'Dockerfile')}`, `--build-arg=BASE=${BASE}`, '--build-arg=BINARY=sealpost']
+  await build(podman, [...file, `--tag=${IMAGE}`, context])
+  return null
+}
+
+/** Returns the path of the dynamic loader. */
+async function buildBase(podman: Podman, binary: string): Promise<string> {
+  const context = mkdtempSync(join(podman.folder, 'base-'))
+  const libraries = String(spawnSync('ldd', [binary]).stdout).match(/\/lib\S+/g)!
+  for (const path of libraries) {
+    mkdirSync(dirname(join(context, path)), { recursive: true })
+    copyFileSync(path, join(context, path))
+  }
+  writeFileSync(join(podman.folder, 'Containerfile'), 'FROM scratch\nCOPY . /\n')
+  await build(podman, [`--file=${join(podman.folder, 'Containerfile')}`, `--tag=${BASE}`, context])
+  return libraries.find((path) => path.includes('/ld-'))!
+}
+
+/** Only the `docker` format has health checks. */
+async function build(podman: Podman, words: readonly string[]): Promise<void> {
+  const flags = ['--format=docker', '--network=none', '--pull=never', '--layers=false']
+  const { code, stdout, stderr } = await podman.run(['build', ...flags, ...words])
+  if (code !== 0) throw new Error(stdout + stderr)
+}
+
+export const succeeded = ({ code, stdout, stderr }: Ended): string => {
+  if (code !== 0) throw new Error(`${code}: ${stderr}`)
+  return stdout.trim()
+}
