@@ -205,8 +205,10 @@ describe('Kubernetes', () => {
       expect([exitCode, exitCode === 0 ? '' : `${stdout}${stderr}`]).toEqual([0, ''])
       return `${stdout}`
     }
-    helm('lint', '--strict')
-    const documents = Bun.YAML.parse(helm('template', 'sealpost', '.', '--namespace', 'sealpost')) as Manifest[]
+    const version = ['--kube-version', '1.30.0']
+    helm('lint', '--strict', ...version)
+    const text = helm('template', 'sealpost', '.', '--namespace', 'sealpost', ...version)
+    const documents = Bun.YAML.parse(text) as Manifest[]
     const ordered = (list: Manifest[]) => list.toSorted((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1))
     const keyOf = ({ kind, metadata }: Manifest) => `${kind} ${metadata.name}`
     expect(ordered(documents)).toEqual(ordered(renderChart()))

@@ -11,7 +11,7 @@ const FUNCTIONS: Readonly<Record<string, (value: unknown, argument: unknown) => 
   default: (value, argument) => value || argument,
   nindent: (value, argument) => `\n${String(value).replace(/^/gm, ' '.repeat(Number(argument)))}`,
   sha256sum: (value) => createHash('sha256').update(String(value)).digest('hex'),
-  toJson: (value) => JSON.stringify(value),
+  toJson: (value) => JSON.stringify(value, Object.keys(value as object).sort()), // Go sorts the keys
   toYaml: (value) => Bun.YAML.stringify(value, null, 2),
 }
 

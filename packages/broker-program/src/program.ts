@@ -35,6 +35,8 @@ export interface BrokerOptions {
   readonly environment: Readonly<Record<string, string | undefined>>
   /** Arguments for the runtime, such as `--cpu-prof`. */
   readonly runtimeArgs?: readonly string[]
+  /** The path of a compiled program that runs instead of this one. It takes no arguments for the runtime. */
+  readonly program?: string | undefined
   /** Receives each line of the broker's log and other output. */
   readonly onLine?: (line: string) => void
 }
@@ -125,9 +127,10 @@ export async function settingErrors(environment: BrokerOptions['environment']): 
   return code === 0 ? [] : text.trim().split('\n')
 }
 
-function spawnBroker({ environment, runtimeArgs }: BrokerOptions): ChildProcess {
-  const [program, ...words] = [...dieWithParentArgs(), ...brokerCommand(runtimeArgs)]
-  return spawn(program!, words, {
+function spawnBroker({ environment, runtimeArgs, program }: BrokerOptions): ChildProcess {
+  const command = program === undefined ? brokerCommand(runtimeArgs) : [program, BROKER_ARGUMENT]
+  const [first, ...words] = [...dieWithParentArgs(), ...command]
+  return spawn(first!, words, {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { ...RUNTIME_SETTINGS, ...environment }, // otherwise it re-executes itself; a profiler's signal then kills it
     detached: true,

@@ -66,6 +66,7 @@ Environment:
   BROKER_PID        its process id, to measure its CPU, memory and descriptors; separate several by commas
   BROKER_KEY        its key; default: the key at its /version
   LIMITS            on or off: the rate limits of a broker that this command starts; default off
+  BROKER_BINARY     the compiled sealpost that runs the brokers; default: the source
   REDIS_SERVER      the redis-server to compare with; default: the installed one
   NATS_SERVER       the nats-server to compare with; nats-sync needs version 2.10
   DRAIN_MS          how long each phase waits for outstanding messages after the last reply; default 60000

@@ -14,7 +14,7 @@ export interface OwnBrokerOptions {
   readonly onLine?: (line: string) => void
 }
 
-/** Starts a broker that ends with the teardown. @throws OperatingError with the codes of `startBroker` */
+/** Starts a broker that ends with the teardown: the program `BROKER_BINARY`, or the source. @throws OperatingError with the codes of `startBroker` */
 export async function startOwnBroker(
   { databaseUrl, env = {}, ...options }: OwnBrokerOptions,
   teardown: Teardown,
@@ -22,7 +22,8 @@ export async function startOwnBroker(
   const keyFile = env.BROKER_KEY_FILE ?? (await newBrokerKeyFile(teardown))
   const defaults = { HOST: '127.0.0.1', PORT: '0', ADMIN_PORT: '0', BROKER_KEY_FILE: keyFile }
   const environment = { ...process.env, ...defaults, ...env, DATABASE_URL: databaseUrl }
-  return teardown.startingProgram(startBroker({ environment, ...options }))
+  const program = process.env.BROKER_BINARY || undefined
+  return teardown.startingProgram(startBroker({ environment, program, ...options }))
 }
 
 /** Writes a new broker key. Brokers that share a database share their key. @returns the path of the file */
