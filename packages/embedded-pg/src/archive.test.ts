@@ -1,4 +1,15 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
@@ -80,6 +91,29 @@ test('the folder of a killed process is removed, that of a running one is not', 
   await unpackPrograms(archive, cache)
   expect(readdirSync(cache).sort()).toEqual([name, `${name}.new-running`])
 })
+
+test.skipIf(!Bun.which('ps'))(
+  'the folder of a version that is unused for a month is removed, unless its server runs',
+  async () => {
+    const name = basename(await unpackPrograms(archive, cache))
+    const versionOf = (digit: string) => `postgres-17-${digit.repeat(16)}`
+    const [unused, running, recent] = ['a', 'b', 'c'].map((digit) => join(cache, versionOf(digit)))
+    for (const path of [unused!, running!, recent!, join(cache, 'unknown')]) mkdirSync(path)
+    mkdirSync(join(running!, 'bin'))
+    copyFileSync(Bun.which('sleep')!, join(running!, 'bin/postgres'))
+    chmodSync(join(running!, 'bin/postgres'), 0o755)
+    const server = Bun.spawn([join(running!, 'bin/postgres'), '600'])
+    const longAgo = new Date(Date.now() - 31 * 86_400_000)
+    for (const path of [unused!, running!, join(cache, 'unknown'), join(cache, name)])
+      utimesSync(path, longAgo, longAgo)
+    await unpackPrograms(archive, cache)
+    expect(readdirSync(cache).sort()).toEqual([versionOf('b'), versionOf('c'), name, 'unknown'].sort())
+    server.kill()
+    await server.exited
+    await unpackPrograms(archive, cache)
+    expect(readdirSync(cache).sort()).toEqual([versionOf('c'), name, 'unknown'].sort())
+  },
+)
 
 test('a damaged archive is refused, and leaves nothing', async () => {
   const bytes = readFileSync(archive)

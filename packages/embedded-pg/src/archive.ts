@@ -4,9 +4,10 @@
  * absent, because the files are written to another folder, which is then renamed. The hash covers every name and byte
  * of the tree and is checked before each use, so that a truncated, changed or half-deleted folder is replaced.
  */
+import { spawnSync } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { arch, platform } from 'node:os'
 import { basename, dirname, join, relative } from 'node:path'
@@ -20,6 +21,9 @@ const PROGRAMS = 'bin'
 const LEFTOVER = /\.(new|old)-\w+$/
 /** A younger folder may belong to a process that is unpacking now. */
 const LEFTOVER_AFTER_MS = 600_000
+/** The folder of another version. Each start of its program touches it. */
+const UNPACKED = /^postgres-.+-[0-9a-f]{16}$/
+const UNUSED_AFTER_MS = 30 * 86_400_000
 /** Files of the package that only a compiler needs. */
 const isUnneeded = (name: string): boolean => /\.a$|\/(pgxs|pkgconfig)\//.test(name)
 
@@ -82,6 +86,7 @@ export async function unpackPrograms(archive: string, cacheDir: string): Promise
   const [, name, hash] = NAME.exec(basename(archive)) ?? []
   if (name === undefined || hash === undefined) throw damaged()
   const folder = join(cacheDir, `${name}-${hash.slice(0, 16)}`)
+  await utimes(folder, new Date(), new Date()).catch(() => undefined) // absent or read-only
   await removeLeftovers(cacheDir)
   if (isIntact(folder, hash)) return folder
   let fresh = ''
@@ -138,15 +143,22 @@ async function publish(fresh: string, folder: string, hash: string): Promise<voi
   }
 }
 
-/** Removes the folders of killed processes as far as possible; a later start tries again. */
+/** Removes the folders of killed processes and of unused versions as far as possible; a later start tries again. */
 async function removeLeftovers(cacheDir: string): Promise<void> {
   const names = await readdir(cacheDir).catch((): string[] => [])
-  for (const name of names.filter((name) => LEFTOVER.test(name))) {
+  for (const name of names) {
     const path = join(cacheDir, name)
     const facts = await stat(path).catch(() => undefined) // another process has finished with it
-    if (facts && Date.now() - facts.mtimeMs > LEFTOVER_AFTER_MS)
-      await rm(path, { recursive: true, force: true }).catch(() => undefined)
+    const ageMs = Date.now() - (facts?.mtimeMs ?? Infinity)
+    const isLeft = LEFTOVER.test(name) ? ageMs > LEFTOVER_AFTER_MS : UNPACKED.test(name) && ageMs > UNUSED_AFTER_MS
+    if (isLeft && !isRunning(name)) await rm(path, { recursive: true, force: true }).catch(() => undefined)
   }
+}
+
+/** Returns whether a process runs a program of this folder, or may run one because `ps` is missing. */
+function isRunning(name: string): boolean {
+  const { status, stdout } = spawnSync('ps', ['-A', '-ww', '-o', 'args='], { encoding: 'utf8' })
+  return status !== 0 || stdout.includes(`/${name}/${PROGRAMS}/`)
 }
 
 /** Returns whether the folder contains exactly the files of the archive. */
