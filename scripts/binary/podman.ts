@@ -29,36 +29,35 @@ export function openPodman(): Promise<Podman> {
 export async function buildImage(podman: Podman, binary: string): Promise<string | null> {
   if (process.getuid?.() !== 0) return 'podman needs more settings for an account other than root'
   if (!Bun.which('podman')) return 'podman is not installed'
-  const loader = await buildBase(podman, binary)
-  const trial = await podman.run(['run', '--rm', ...IN_SANDBOX, BASE, loader, '--version'])
+  const trial = await tryBase(podman, binary)
   if (trial.code !== 0) return `podman can't run a container: ${trial.stderr.trim()}`
   const context = mkdtempSync(join(podman.folder, 'image-'))
   copyFileSync(join(ROOT, 'LICENSE'), join(context, 'LICENSE'))
   copyFileSync(binary, join(context, 'sealpost'))
   const file = [`--file=${join(ROOT, 'Dockerfile')}`, `--build-arg=BASE=${BASE}`, '--build-arg=BINARY=sealpost']
-  await build(podman, [...file, `--tag=${IMAGE}`, context])
+  succeeded(await build(podman, [...file, `--tag=${IMAGE}`, context]))
   return null
 }
 
-/** Returns the path of the dynamic loader. */
-async function buildBase(podman: Podman, binary: string): Promise<string> {
+/** Makes a base from this machine's glibc, and runs its dynamic loader in a container. */
+async function tryBase(podman: Podman, binary: string): Promise<Ended> {
   const context = mkdtempSync(join(podman.folder, 'base-'))
   const libraries = String(spawnSync('ldd', [binary]).stdout).match(/\/lib\S+/g)!
   for (const path of libraries) {
     mkdirSync(dirname(join(context, path)), { recursive: true })
     copyFileSync(path, join(context, path))
   }
-  writeFileSync(join(podman.folder, 'Containerfile'), 'FROM scratch\nCOPY . /\n')
-  await build(podman, [`--file=${join(podman.folder, 'Containerfile')}`, `--tag=${BASE}`, context])
-  return libraries.find((path) => path.includes('/ld-'))!
+  const file = join(podman.folder, 'Containerfile')
+  writeFileSync(file, 'FROM scratch\nCOPY . /\n')
+  const built = await build(podman, [`--file=${file}`, `--tag=${BASE}`, context])
+  if (built.code !== 0) return built
+  const loader = libraries.find((path) => path.includes('/ld-'))!
+  return podman.run(['run', '--rm', ...IN_SANDBOX, BASE, loader, '--version'])
 }
 
 /** Only the `docker` format has health checks. */
-async function build(podman: Podman, words: readonly string[]): Promise<void> {
-  const flags = ['--format=docker', '--network=none', '--pull=never', '--layers=false']
-  const { code, stdout, stderr } = await podman.run(['build', ...flags, ...words])
-  if (code !== 0) throw new Error(stdout + stderr)
-}
+const build = (podman: Podman, words: readonly string[]): Promise<Ended> =>
+  podman.run(['build', '--format=docker', '--network=none', '--pull=never', '--layers=false', ...words])
 
 export const succeeded = ({ code, stdout, stderr }: Ended): string => {
   if (code !== 0) throw new Error(`${code}: ${stderr}`)

@@ -47,6 +47,7 @@ const COMMANDS: Readonly<Record<string, CommandTable>> = {
     admin: async () => (await import('./operator/admin.ts')).adminCommand,
     dead: async () => (await import('./operator/dead-letters.ts')).deadCommand,
     db: async () => (await import('./operator/db.ts')).dbCommand,
+    broker: async () => (await import('./broker/up.ts')).brokerProgramCommand,
     shard: async () => (await import('./operator/shard.ts')).shardCommand,
     mesh: async () => (await import('./operator/mesh-move.ts')).meshCommand,
   },

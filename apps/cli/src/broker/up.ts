@@ -2,7 +2,7 @@
 import { mkdir } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join, resolve } from 'node:path'
-import { logLine } from '@sealpost/broker-program'
+import { brokerCommand, logLine } from '@sealpost/broker-program'
 import { type EmbeddedPostgres, findPrograms, startEmbedded } from '@sealpost/embedded-pg'
 import {
   bindBoxKey,
@@ -130,6 +130,30 @@ ${examples(
 )}`,
     )
     .action(run(up))
+}
+
+/** The compiled program runs the broker without this command if `broker` is its first argument. */
+export function brokerProgramCommand(run: RunAction): Command {
+  return new Command('broker')
+    .description('Run a broker with your own database; environment variables configure it')
+    .option('--print-config', 'print the effective settings, with secrets hidden')
+    .option('--health', 'succeed if the running broker with the same settings is ready')
+    .addHelpText(
+      'after',
+      `
+docs/reference/config.md lists the settings.
+${examples('DATABASE_URL=postgres://… sealpost broker', 'DATABASE_URL=postgres://… sealpost broker --health')}`,
+    )
+    .action(
+      run(async (_, { printConfig, health }: { printConfig?: true; health?: true }) => {
+        const command = [
+          ...brokerCommand(),
+          ...(printConfig ? ['--print-config'] : []),
+          ...(health ? ['--health'] : []),
+        ]
+        process.execve!(command[0]!, command) // signals and the exit code then need no care
+      }),
+    )
 }
 
 /** The state of a data folder between two starts. */
