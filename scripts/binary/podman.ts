@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process'
 import { copyFileSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { type Ended, Machine } from '@sealpost/cli/testing'
+import { ownPlatform } from './build.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const BASE = 'localhost/base'
@@ -33,9 +34,11 @@ export async function buildImage(podman: Podman, binary: string): Promise<string
   if (trial.code !== 0) return `podman can't run a container: ${trial.stderr.trim()}`
   const context = mkdtempSync(join(podman.folder, 'image-'))
   copyFileSync(join(ROOT, 'LICENSE'), join(context, 'LICENSE'))
-  copyFileSync(binary, join(context, 'sealpost'))
-  const file = [`--file=${join(ROOT, 'Dockerfile')}`, `--build-arg=BASE=${BASE}`, '--build-arg=BINARY=sealpost']
-  succeeded(await build(podman, [...file, `--tag=${IMAGE}`, context]))
+  mkdirSync(join(context, 'dist'))
+  copyFileSync(binary, join(context, `dist/sealpost-${ownPlatform()}`))
+  const file = [`--file=${join(ROOT, 'Dockerfile')}`, `--build-arg=BASE=${BASE}`]
+  const platform = `--platform=linux/${process.arch === 'x64' ? 'amd64' : process.arch}` // podman 4 sets TARGETARCH only with it
+  succeeded(await build(podman, [...file, platform, `--tag=${IMAGE}`, context]))
   return null
 }
 
@@ -57,7 +60,7 @@ async function tryBase(podman: Podman, binary: string): Promise<Ended> {
 
 /** Only the `docker` format has health checks. */
 const build = (podman: Podman, words: readonly string[]): Promise<Ended> =>
-  podman.run(['build', '--format=docker', '--network=none', '--pull=never', '--layers=false', ...words])
+  podman.run(['build', '--format=docker', '--network=none', '--pull=never', ...words])
 
 export const succeeded = ({ code, stdout, stderr }: Ended): string => {
   if (code !== 0) throw new Error(`${code}: ${stderr}`)
