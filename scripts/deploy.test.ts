@@ -199,7 +199,8 @@ describe('Kubernetes', () => {
       if (known) expect(Object.keys(known)).toEqual(Object.keys(values[name]!))
   })
 
-  test.skipIf(!Bun.which('helm'))('Helm accepts the chart and renders the same objects', () => {
+  test('Helm accepts the chart and renders the same objects', ({ skip }) => {
+    if (!Bun.which('helm')) return skip('helm is not installed')
     const helm = (...words: string[]) => {
       const { stdout, stderr, exitCode } = Bun.spawnSync(['helm', ...words], { cwd: join(ROOT, CHART) })
       expect([exitCode, exitCode === 0 ? '' : `${stdout}${stderr}`]).toEqual([0, ''])
@@ -234,7 +235,8 @@ describe('the Homebrew formula', () => {
     expect(textOf(FORMULA)).toContain(`  version "${packageManifest.version}"\n`)
   })
 
-  test.skipIf(!Bun.which('ruby'))('is Ruby', () => {
+  test('is Ruby', ({ skip }) => {
+    if (!Bun.which('ruby')) return skip('ruby is not installed')
     const { exitCode, stdout, stderr } = Bun.spawnSync(['ruby', '-wc'], { stdin: Buffer.from(formula), stderr: 'pipe' })
     expect([exitCode, `${stdout}`, `${stderr}`]).toEqual([0, 'Syntax OK\n', ''])
   })
