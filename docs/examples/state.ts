@@ -1,4 +1,5 @@
 import { connect } from '@sealpost/sdk'
+import { groupsOf } from '@sealpost/sdk/groups'
 import { readKeyFile } from '@sealpost/sdk/key-file'
 import { openState, setSpace } from '@sealpost/sdk/state'
 
@@ -10,7 +11,7 @@ async function place(name: string) {
 
 const [alice, bob] = await Promise.all([place('alice'), place('bob')])
 const peer = await connect(alice)
-const crew = await peer.groups.create('crew', [bob.identity.signing.publicKey])
+const crew = await groupsOf(peer).create('crew', [bob.identity.signing.publicKey])
 await setSpace({ ...alice, group: crew.id }, { historyFor: 'all' }) // from now on, this group has state and history
 
 const hers = await openState({ ...alice, group: crew.id }) // the first member to open it creates the keys for both

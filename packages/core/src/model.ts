@@ -4,6 +4,7 @@
  */
 import {
   ALONE_AFTER_ATTEMPTS,
+  type Append,
   type Availability,
   type Consent,
   type Delivery,
@@ -479,3 +480,20 @@ export const deliveryRef = (
   pool === undefined
     ? { meshId, recipient: peer, priority, id }
     : { meshId, recipient: pool, priority, id, holder: peer }
+
+export type RecipientState = PeerState | PoolState
+
+/** An append that remembers its request and its sessions, so that its outcome needs no lookup. */
+export interface PendingAppend extends Append {
+  insertLeaseEpoch: number
+  remoteLeaseEpoch: number
+  /** Set when the commit begins, from the outcome of the previous commit. */
+  insertLeaseFloor: number
+  readonly from: LiveSession
+  readonly to: RecipientState
+  readonly request: SendRequest
+  /** The recipient's session whose credit counts this envelope. */
+  readonly toLive: LiveSession | null
+  readonly byteCount: number
+  readonly routedAtMs: Millis
+}

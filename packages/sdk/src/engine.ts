@@ -16,8 +16,9 @@ import { type KeyWaiter, PeerKeys } from './keys/peer-keys.ts'
 import type { GroupMessage, OutgoingMessage } from './outbox/lane.ts'
 import { Outbox } from './outbox/outbox.ts'
 import { type Orphan, PersistentOutbox } from './outbox/persistent-outbox.ts'
-import { PoolClient } from './pools/pools.ts'
 import {
+  type AddedPart,
+  type AddedPartPorts,
   type ConnectionTarget,
   type CryptoPort,
   type EnginePart,
@@ -36,10 +37,10 @@ import {
   type ReplyHandler,
 } from './requests/requests.ts'
 import { type OutboxRecord, type StoreChange, type StoreRecord, StoreWriter } from './stores/store.ts'
-import { UserClient } from './users/users.ts'
+import { UserStatements } from './users/user-statements.ts'
 
 export type { OpenVerdict } from './inbox/message.ts'
-export type { CryptoPort, GroupCrypto, PeerEffects, PoolCrypto } from './ports.ts'
+export type { CryptoPort, GroupCrypto, PeerEffects } from './ports.ts'
 
 export interface PeerEngineOptions extends ConnectionTarget {
   readonly nowMs: Millis
@@ -83,15 +84,16 @@ export class PeerEngine {
   private readonly receiver: Receiver
   readonly #keys: PeerKeys
   readonly #brokerRequests = new BrokerRequests()
-  readonly #peerRequests = new PeerRequests((peer) => this.users.statements.current(peer))
+  readonly #peerRequests = new PeerRequests((peer) => this.users.current(peer))
   readonly #presence: PresenceClient
   readonly #ephemeral: EphemeralClient
   readonly groups: GroupClient
-  readonly users: UserClient
-  readonly pools: PoolClient
+  readonly users: UserStatements
   readonly keyEpochs: KeyEpochs
   /** The parts, in the order in which their frames are sent. */
-  readonly #parts: readonly EnginePart[]
+  readonly #parts: EnginePart[]
+  readonly #added: AddedPart[] = []
+  readonly #addedPorts: AddedPartPorts
   readonly #writer: StoreWriter | null
   #storeError: SealpostError | null = null
   #isEnding = false
@@ -105,13 +107,7 @@ export class PeerEngine {
     const requestBroker: PeerEngine['requestBroker'] = (question, handler) => this.requestBroker(question, handler)
     this.#effects = effects
     this.#nowMs = options.nowMs
-    this.users = new UserClient({
-      crypto,
-      self: options.peerKey,
-      emit,
-      ask: requestBroker,
-      enqueue: (post) => this.enqueue(post),
-    })
+    this.users = new UserStatements({ crypto: crypto.users, emit })
     const { store } = options
     const writer = store ? new StoreWriter((changes) => store.write(changes)) : null
     this.#writer = writer
@@ -121,7 +117,7 @@ export class PeerEngine {
       epochs: this.keyEpochs,
       self: options.peerKey,
       ownKeyMissing: (error) => this.#fail(error),
-      current: (peer) => this.users.statements.current(peer),
+      current: (peer) => this.users.current(peer),
       emit,
       unlock: (peer) => this.#unlock(peer),
       refuse: (peer, error) => this.#refuse(peer, error),
@@ -144,26 +140,25 @@ export class PeerEngine {
       post: enqueue,
       unlock: (sender) => this.receiver.unlock(sender, this.#nowMs),
       bodies: keptPosts?.bodies ?? null,
-      current: (peer) => this.users.statements.current(peer),
+      current: (peer) => this.users.current(peer),
     })
-    this.pools = new PoolClient({
-      ...{ crypto, counters, random },
-      emit,
-      ask: requestBroker,
-      lookup: (peer, waiter) => this.#keys.lookupCurrent(peer, waiter, (key, other) => this.lookup(key, other)),
+    this.#addedPorts = {
+      ...{ crypto, counters, random, emit, ask: requestBroker },
+      lookup: (peer, waiter) => this.lookup(peer, waiter),
+      current: (peer) => this.users.current(peer),
       flushSoon: () => effects.flushSoon(),
-    })
+    }
     const { opening: groups } = this.groups
-    const { statements: users } = this.users
-    const worksForPools = () => this.pools.joins.isAny
+    const { users } = this
+    const worksForPools = () => this.#added.some(({ isPoolMember }) => isPoolMember)
     this.receiver = new Receiver(
       { opening, groups, users, effects, counters, isAnswer, worksForPools, maxAgeMs, post: enqueue, credit },
       keeping,
     )
     this.#ephemeral = new EphemeralClient({ crypto, keys: directory, opening, effects, counters })
     this.#presence = new PresenceClient((entry) => effects.emit({ type: 'presence', ...entry }))
-    const { receiver, outbox, pools } = this
-    this.#parts = [receiver, this.#presence, this.#ephemeral, outbox, pools, this.#keys, this.#brokerRequests]
+    const { receiver, outbox } = this
+    this.#parts = [receiver, this.#presence, this.#ephemeral, outbox, this.#keys, this.#brokerRequests]
     if (store) this.outbox.restore(store.records, (record, message) => this.#orphan(record, message))
     this.connection = this.#connectionOf(crypto, options)
   }
@@ -171,10 +166,7 @@ export class PeerEngine {
   #connectionOf(crypto: CryptoPort, options: PeerEngineOptions): BrokerConnection {
     const { random, credit = 512, store } = options
     const isOwed = () =>
-      this.outbox.owedCount > 0 ||
-      this.pools.sender.pendingCount > 0 ||
-      this.#brokerRequests.isOpen ||
-      this.#keys.isOpen
+      this.outbox.owedCount > 0 || this.#addedCount > 0 || this.#brokerRequests.isOpen || this.#keys.isOpen
     const ports = {
       ...{ effects: this.#effects, crypto, random, isOwed },
       live: (welcome: FrameOf<'welcome'>) => this.#live(welcome),
@@ -191,7 +183,20 @@ export class PeerEngine {
   }
   /** Messages that are neither acknowledged nor refused. */
   get pendingCount(): number {
-    return this.outbox.pendingCount + this.pools.sender.pendingCount
+    return this.outbox.pendingCount + this.#addedCount
+  }
+
+  get #addedCount(): number {
+    return this.#added.reduce((sum, { pendingCount }) => sum + pendingCount, 0)
+  }
+
+  /** Adds a part, which takes part in the current session at once. */
+  add<Part extends AddedPart>(create: (ports: AddedPartPorts) => Part): Part {
+    const part = create(this.#addedPorts)
+    this.#parts.push(part)
+    this.#added.push(part)
+    if (this.state.name === 'live') part.connected?.(this.#welcome!, this.#nowMs)
+    return part
   }
 
   /** Advances the engine's monotonic clock. Call it before the other methods. */
@@ -226,7 +231,7 @@ export class PeerEngine {
   tick(): void {
     this.connection.tick(this.#nowMs)
     this.outbox.expire(this.#nowMs)
-    this.pools.sender.expire(this.#nowMs)
+    for (const part of this.#added) part.tick(this.#nowMs)
     this.#peerRequests.expire(this.#nowMs)
     this.receiver.tick(this.#nowMs)
     this.flush()
@@ -287,7 +292,7 @@ export class PeerEngine {
   /** Accepts a message to send. Calls one of its two handlers, at once if it is refused. */
   enqueue(post: OutgoingMessage): void {
     if (this.#isEnding || this.state.name === 'closed') return post.refused(this.#endError())
-    const to = this.users.statements.current(post.to)
+    const to = this.users.current(post.to)
     this.outbox.post(to === post.to ? post : { ...post, to })
     this.#effects.flushSoon()
   }
@@ -302,7 +307,7 @@ export class PeerEngine {
    * SealpostError `body_too_large`
    */
   sendEphemeral(to: PeerKey, body: Uint8Array): EnvelopeId {
-    return this.#ephemeral.send(this.users.statements.current(to), body, this.#nowMs)
+    return this.#ephemeral.send(this.users.current(to), body, this.#nowMs)
   }
 
   /** Sends the status now and in each later session. */
@@ -359,12 +364,11 @@ export class PeerEngine {
     switch (frame.type) {
       case 'ack':
         this.outbox.acked(frame.items, this.#nowMs)
-        this.pools.received(frame, this.#nowMs)
-        if (this.outbox.isHeldUp || this.pools.sender.pendingCount > 0) this.#effects.flushSoon()
-        return
+        if (this.outbox.isHeldUp) this.#effects.flushSoon()
+        return this.#passToAdded(frame)
       case 'nack':
         this.outbox.nacked(frame.items, this.#nowMs)
-        this.pools.received(frame, this.#nowMs)
+        this.#passToAdded(frame)
         return this.#effects.flushSoon()
       case 'push':
         return this.receiver.pushed(frame.deliveries, this.#nowMs)
@@ -395,20 +399,22 @@ export class PeerEngine {
       case 'deviceRemoved':
       case 'succeeded':
         return this.#brokerRequests.replied(frame)
-      case 'poolJoined':
-        return this.pools.received(frame, this.#nowMs)
       case 'groupList':
         return frame.ref === 0 ? this.groups.told(frame) : this.#brokerRequests.replied(frame)
       case 'deviceList':
-        this.users.statements.devicesPushed(frame)
+        this.users.devicesPushed(frame)
         return frame.ref === 0 ? undefined : this.#brokerRequests.replied(frame)
       case 'successions':
-        return this.users.statements.rotationsPushed(frame)
+        return this.users.rotationsPushed(frame)
       case 'goaway':
         return this.outbox.leaving()
       default:
-        return
+        return this.#passToAdded(frame)
     }
+  }
+
+  #passToAdded(frame: ServerFrame): void {
+    for (const part of this.#added) part.received(frame, this.#nowMs)
   }
 
   #live(welcome: FrameOf<'welcome'>): void {
@@ -468,7 +474,7 @@ export class PeerEngine {
   }
 
   #refuse(peer: PeerKey, error: SealpostError): void {
-    if (error.code === 'unknown_recipient' && this.users.statements.current(peer) !== peer)
+    if (error.code === 'unknown_recipient' && this.users.current(peer) !== peer)
       this.outbox.follow(peer, (post) => this.enqueue(post))
     this.outbox.refuse(peer, error)
     this.receiver.refuse(peer, this.#nowMs)

@@ -7,8 +7,6 @@ export { certificateErrorCode, certificateUntrusted } from './connection/address
 export type { DeviceMembership, Membership } from './connection/join.ts'
 export { clockMs } from './driver.ts'
 export { type SdkCode, type SealpostCode, SealpostError } from './errors.ts'
-export type { MemberOutcome } from './groups/group-client.ts'
-export type { Group, GroupSendOptions, Groups, PendingGroupSend } from './groups/groups.ts'
 export type { MessageHandler } from './inbox/dispatcher.ts'
 export type { DeliveryReceipt } from './inbox/inbox.ts'
 export {
@@ -21,7 +19,6 @@ export type { KnownKey } from './keys/key-directory.ts'
 export type { KeyEpochs } from './keys/key-epochs.ts'
 export type { Receipt, SendOptions } from './outbox/lane.ts'
 export type { ConnectOptions, Enqueued, Peer, RequestOptions } from './peer.ts'
-export type { Pool, PoolSendOptions, Pools } from './pools/pools.ts'
 export type {
   EphemeralMessage,
   KeyRefusal,
@@ -44,4 +41,3 @@ export type {
   StoreChange,
   StoreRecord,
 } from './stores/store.ts'
-export type { Device, DeviceInviteOptions, PendingUserSend, Users } from './users/users.ts'

@@ -1,17 +1,16 @@
 /** Implements a peer as the application sees it. */
-import type { BoxKeys, Identity } from '@sealpost/identity'
+import type { BoxKeys, Identity, SigningKeys } from '@sealpost/identity'
 import type { Form } from '@sealpost/protocol'
 import { type EnvelopeId, type InviteId, type MeshId, type Millis, type PeerKey, withResolvers } from '@sealpost/std'
 import { certificateUntrusted } from './connection/addresses.ts'
-import { clockMs, type LoadedStore, PeerDriver } from './driver.ts'
+import { type LoadedStore, PeerDriver } from './driver.ts'
+import type { PeerEngine } from './engine.ts'
 import { SealpostError } from './errors.ts'
-import { Groups } from './groups/groups.ts'
 import { Dispatcher, type MessageHandler } from './inbox/dispatcher.ts'
 import { bytesOf, type Message } from './inbox/message.ts'
 import type { KnownKey } from './keys/key-directory.ts'
 import { type KeyEpochs, type OwnKeys, rotateBoxKey, rotateIdentity } from './keys/key-epochs.ts'
 import { postTermsOf, type Receipt, type SendOptions } from './outbox/lane.ts'
-import { Pools } from './pools/pools.ts'
 import type { CryptoPort, EphemeralMessage, PeerCounters, PeerEvent, PresenceEntry } from './ports.ts'
 import { platformWebSocket, type WebSocketConstructor } from './ports.ts'
 import { type Status, validateStatus } from './presence/presence-client.ts'
@@ -25,7 +24,6 @@ import {
   updateConsent,
 } from './requests/requests.ts'
 import type { PeerStore } from './stores/store.ts'
-import { Users } from './users/users.ts'
 
 /** Options of a peer. */
 export interface ConnectOptions {
@@ -95,16 +93,28 @@ export interface Enqueued {
   readonly receipt: Promise<Receipt>
 }
 
+/** What `groupsOf`, `poolsOf` and `usersOf` use of a peer. @internal */
+export interface PeerPorts {
+  readonly self: PeerKey
+  readonly meshId: MeshId
+  readonly brokerKey: PeerKey
+  readonly signing: SigningKeys
+  readonly crypto: CryptoPort
+  /** Advances the engine's clock and passes the engine. */
+  readonly tell: <T>(happened: (engine: PeerEngine) => T) => T
+  readonly ask: RequestBroker
+}
+
+/**
+ * A peer of a mesh. Functions of other entries add to it: `groupsOf` (`@sealpost/sdk/groups`), `poolsOf`
+ * (`@sealpost/sdk/pools`) and `usersOf` (`@sealpost/sdk/users`).
+ */
 export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   readonly key: PeerKey
   /** Resolves when this peer has ended for good: with the error that ended it, or null after `close`. */
   readonly closed: Promise<SealpostError | null>
-  /** Groups of peers that receive one message together. */
-  readonly groups: Groups
-  /** Users with several devices; this peer may be one. */
-  readonly users: Users
-  /** Pools of peers, one of which takes each message. */
-  readonly pools: Pools
+  /** @internal */
+  readonly ports: PeerPorts
   readonly #driver: PeerDriver
   readonly #ownKeys: OwnKeys
   readonly #incoming: Dispatcher
@@ -150,25 +160,9 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
       deliver: (message) => this.#incoming.deliver(message),
       emit: (event) => this.#emit(event),
     })
-    this.groups = new Groups({
-      self: this.key,
-      tell: (happened) => this.#driver.tell((engine) => happened(engine.groups)),
-      ask: this.#ask,
-    })
-    this.users = new Users({
-      self: this.key,
-      url: () => this.#driver.engine.connection.publicUrl,
-      brokerKey,
-      keys: crypto.user,
-      tell: (happened) => this.#driver.tell((engine) => happened(engine.users, clockMs())),
-      ask: this.#ask,
-      send: (to, body, sendOptions) => this.send(to, body, sendOptions),
-    })
-    this.pools = new Pools({
-      self: this.key,
-      tell: (happened) => this.#driver.tell((engine) => happened(engine.pools)),
-      ask: this.#ask,
-    })
+    const { signing } = identity
+    const tell: PeerPorts['tell'] = (happened) => this.#driver.tell(happened)
+    this.ports = { ...{ self: this.key, meshId, brokerKey, signing, crypto, tell }, ask: this.#ask }
   }
 
   /**

@@ -5,23 +5,18 @@
 import type {
   Correspondent,
   checkShardCertificate,
-  DeviceInviteTerms,
   DeviceRemoval,
   DeviceStatement,
   EnvelopeDraft,
-  GroupFields,
   GroupStatement,
-  Identity,
   IdentityRotation,
   KeyBindingVerdict,
-  PoolFields,
-  PoolStatement,
   SealedBody,
   SealedEnvelope,
   StreamId,
   Transcript,
 } from '@sealpost/identity'
-import type { Availability, ClientFrame, Death, FrameOf, KeyBindingEntry } from '@sealpost/protocol'
+import type { Availability, ClientFrame, Death, FrameOf, KeyBindingEntry, ServerFrame } from '@sealpost/protocol'
 import type { EnvelopeId, GroupId, MeshId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import type { KnownAddresses, ShardRefusal } from './connection/addresses.ts'
 import { type SealpostCode, SealpostError } from './errors.ts'
@@ -48,7 +43,6 @@ export interface CryptoPort {
   newStreamId(): StreamId
   readonly groups: GroupCrypto
   readonly users: UserCrypto
-  readonly pools: PoolCrypto
 }
 
 /** The engine's commands. Each dial has a number, and every reply names it, so that a late reply is recognized. */
@@ -101,12 +95,6 @@ export interface ConnectionTarget {
 
 /** Groups, for one identity in one mesh. */
 export interface GroupCrypto {
-  /** Creates this peer's group at its first epoch. */
-  create(draft: Pick<GroupFields, 'name' | 'members'>): GroupStatement
-  /** Signs the next epoch of this peer's group. */
-  change(group: GroupStatement, change: Partial<Pick<GroupFields, 'name' | 'members'>>): GroupStatement
-  /** Signs the statement that ends this peer's group. */
-  end(group: GroupStatement): GroupStatement
   /** Returns null unless the bytes are a group statement of this mesh, signed by the group's owner. */
   read(statement: Uint8Array): GroupStatement | null
   sealBody(body: Uint8Array): SealedBody
@@ -114,31 +102,11 @@ export interface GroupCrypto {
   openBody(bytes: Uint8Array, ticket: Uint8Array): Uint8Array | null
 }
 
-/** Pools, for one identity in one mesh. */
-export interface PoolCrypto {
-  /** Creates this peer's pool at its first epoch. */
-  create(draft: Pick<PoolFields, 'name' | 'members'>): PoolStatement
-  /** Signs the next epoch of this peer's pool. */
-  change(pool: PoolStatement, change: Partial<Pick<PoolFields, 'name' | 'members'>>): PoolStatement
-  /** Signs the statement that ends this peer's pool. */
-  end(pool: PoolStatement): PoolStatement
-  /** Returns null unless the bytes are a pool statement of this mesh, signed by the pool's owner. */
-  read(statement: Uint8Array): PoolStatement | null
-}
-
 /** Users, for one identity in one mesh. Each reader returns null for a missing signature or another mesh. */
 export interface UserCrypto {
   readDevice(bytes: Uint8Array): DeviceStatement | null
   readRemoval(bytes: Uint8Array): DeviceRemoval | null
   readIdentityRotation(bytes: Uint8Array): IdentityRotation | null
-}
-
-/** Operations that need the identity key. */
-export interface UserKeys {
-  /** Returns a one-line invite for a new device of this user. */
-  inviteDevice(terms: Omit<DeviceInviteTerms, 'meshId'>): string
-  removeDevice(device: PeerKey): Uint8Array
-  rotateIdentity(next: Identity): Uint8Array
 }
 
 /** A part of the engine that sends its own frames. */
@@ -153,6 +121,37 @@ export interface EnginePart {
   readonly wakeAtMs: Millis
   /** Refuses everything that waits for a reply. */
   close?(error: SealpostError): void
+}
+
+/** A part that an entry of its own adds to the engine, such as pools. */
+export interface AddedPart extends EnginePart {
+  /** The number of messages without a final reply. */
+  readonly pendingCount: number
+  /** Whether other members may open a message that this peer can't open. */
+  readonly isPoolMember: boolean
+  /** Receives every `ack` and `nack`, and the frames that no other part takes. */
+  received(frame: ServerFrame, nowMs: Millis): void
+  tick(nowMs: Millis): void
+}
+
+export interface KeyWaiter {
+  found(key: Correspondent): void
+  refused(error: SealpostError): void
+}
+
+export interface AddedPartPorts {
+  readonly crypto: CryptoPort
+  readonly counters: PeerCounters
+  readonly random: () => number
+  readonly emit: (event: PeerEvent) => void
+  readonly ask: (
+    question: { type: 'pools'; after: PoolId },
+    handler: { replied(reply: FrameOf<'groupList'>): void; refused(error: SealpostError): void },
+  ) => void
+  readonly lookup: (peer: PeerKey, waiter: KeyWaiter) => void
+  /** Returns the current identity key for a former one. */
+  readonly current: (peer: PeerKey) => PeerKey
+  readonly flushSoon: () => void
 }
 
 /** Shared, so a part without frames allocates nothing. */

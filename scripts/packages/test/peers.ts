@@ -3,6 +3,7 @@
  * broker. They are also type-checked like an application. This file imports only the package and, on servers, `node:`
  * modules.
  */
+
 import {
   type ConnectOptions,
   connect,
@@ -15,9 +16,11 @@ import {
   SealpostError,
 } from '@sealpost/sdk'
 import { Attachments, attachmentOf, attachmentText } from '@sealpost/sdk/attachments'
+import { groupsOf } from '@sealpost/sdk/groups'
 import { join } from '@sealpost/sdk/join'
 import { openKeyEpochs } from '@sealpost/sdk/key-epochs'
 import { MemoryStore } from '@sealpost/sdk/memory-store'
+import { poolsOf } from '@sealpost/sdk/pools'
 import { openReactions, openState, setSpace } from '@sealpost/sdk/state'
 
 export interface Surroundings {
@@ -73,10 +76,10 @@ const COMMON: Readonly<Record<string, Test>> = {
   'groups and pools deliver': async (given) => {
     const [ada, ben] = await peers(given)
     const heard = taken(ben, 2)
-    const crew = await ada.groups.create(`crew ${Math.random()}`, [ben.key])
+    const crew = await groupsOf(ada).create(`crew ${Math.random()}`, [ben.key])
     equal((await (await crew.send('to the group')).stored).length, 1)
-    const workers = await ada.pools.create(`workers ${Math.random()}`, [ben.key])
-    await (await ben.pools.find(workers.id)).join({ credit: 1 })
+    const workers = await poolsOf(ada).create(`workers ${Math.random()}`, [ben.key])
+    await (await poolsOf(ben).find(workers.id)).join({ credit: 1 })
     await workers.send('to the pool')
     equal((await heard).sort().join(), 'to the group,to the pool')
     await close(ada, ben)
@@ -137,7 +140,7 @@ const COMMON: Readonly<Record<string, Test>> = {
     const [mine, theirs] = [await member(given), await member(given)]
     const ada = await connect(mine)
     const epochs = await openKeyEpochs(new MemoryStore(), { meshId: mine.meshId, peerKey: ada.key })
-    const { id: group } = await ada.groups.create(`state ${Math.random()}`, [theirs.identity.signing.publicKey])
+    const { id: group } = await groupsOf(ada).create(`state ${Math.random()}`, [theirs.identity.signing.publicKey])
     await setSpace({ ...mine, group })
     const hers = await openState({ ...mine, group, keyEpochs: epochs })
     const his = await openState({ ...theirs, group })

@@ -2,6 +2,8 @@
 
 import type { MeshPage, Overview, Quota } from '@sealpost/operator'
 import { connect } from '@sealpost/sdk'
+import { groupsOf } from '@sealpost/sdk/groups'
+import { poolsOf } from '@sealpost/sdk/pools'
 import type { MeshId } from '@sealpost/std'
 import { addAdminToken, listAudit, type NewAdminToken, revokeAdminToken } from '@sealpost/store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -247,8 +249,8 @@ test('each quota of a mesh is shown with its limit, its use, and its largest use
   await send(recipient, ['1', '2', '3'])
   const other = await world.enrol()
   await using owner = await connect(other)
-  await owner.pools.create('work', [keyOf(recipient)])
-  await owner.groups.create('crew', [keyOf(recipient)])
+  await poolsOf(owner).create('work', [keyOf(recipient)])
+  await groupsOf(owner).create('crew', [keyOf(recipient)])
   await owner.send(keyOf(recipient), 'x'.repeat(20_000))
   await world.db.run(
     (sql) => sql`

@@ -1,4 +1,5 @@
 /** Tests two cells with a broker each: a mesh moves while its peers are connected. */
+
 import { rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { freePort } from '@sealpost/embedded-pg'
@@ -7,6 +8,7 @@ import { moveMesh } from '@sealpost/mesh-move'
 import { connect, type Peer } from '@sealpost/sdk'
 import { join as enter, joinAsDevice } from '@sealpost/sdk/join'
 import { MemoryStore } from '@sealpost/sdk/memory-store'
+import { usersOf } from '@sealpost/sdk/users'
 import { expect, test } from 'vitest'
 import { until } from '../test/process.ts'
 import { brokerKeyFile, temporaryFolder, World } from '../test/world.ts'
@@ -167,7 +169,7 @@ test('a device invite made after a move names the new cell', async () => {
   expect(await learned.promise).toEqual([south.broker.shardUrl])
   await north.broker.kill()
   const device = generateIdentity()
-  expect(await joinAsDevice({ invite: peer.users.inviteDevice('phone'), identity: device })).toMatchObject({
+  expect(await joinAsDevice({ invite: usersOf(peer).inviteDevice('phone'), identity: device })).toMatchObject({
     url: south.broker.shardUrl,
   })
 })

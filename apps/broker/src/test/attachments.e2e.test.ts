@@ -1,10 +1,12 @@
 /** Tests attachments through a real broker: access, refusals, and the cost of an interruption. */
+
 import { randomBytes } from 'node:crypto'
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { connect, type Message } from '@sealpost/sdk'
 import { FileUploadLog, fileSource, saveAttachment } from '@sealpost/sdk/attachment-files'
 import { type Attachment, Attachments, attachmentOf, attachmentText } from '@sealpost/sdk/attachments'
+import { groupsOf } from '@sealpost/sdk/groups'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { keyOf } from './member.ts'
 import { testingS3 } from './s3.ts'
@@ -73,7 +75,7 @@ test('a file travels with a message, and other peers learn nothing about it', as
 test('current members of the group can fetch the file, and former members cannot', async () => {
   const [ann, bob, eve] = await world.enrolMany(3)
   const owner = await connect(ann)
-  const group = await owner.groups.create('crew', [keyOf(bob)])
+  const group = await groupsOf(owner).create('crew', [keyOf(bob)])
   await using sender = new Attachments(ann)
   await using reader = new Attachments(bob)
   await using other = new Attachments(eve)

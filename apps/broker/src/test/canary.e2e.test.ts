@@ -2,9 +2,11 @@
  * Tests P10 and the logs: plants secrets in every input of a broker, then searches for them in every output, in the
  * database and, for secrets that the broker must never hold, in the memory of the process.
  */
+
 import { randomUUID } from 'node:crypto'
 import { createInvite, generateBoxKeys, generateIdentity, readInvite } from '@sealpost/identity'
 import { connect, type Peer } from '@sealpost/sdk'
+import { groupsOf } from '@sealpost/sdk/groups'
 import { join } from '@sealpost/sdk/join'
 import { fromHex } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -94,7 +96,7 @@ async function talk(alice: Peer, bob: Peer): Promise<void> {
   await alice.request(bob.key, secrets.body)
   await alice.send(bob.key, secrets.body, { priority: 'low', receipts: 'all', thread: 'ab'.repeat(16) })
   await alice.send(bob.key, secrets.body, { notBefore: Date.now() + 1 })
-  const group = await alice.groups.create(open.group, [bob.key])
+  const group = await groupsOf(alice).create(open.group, [bob.key])
   await (await group.send(secrets.groupBody)).stored
   alice.sendEphemeral(bob.key, secrets.ephemeral)
   await until('bob heard all of it', () => heard.length === 6)

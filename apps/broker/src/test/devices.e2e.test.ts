@@ -1,4 +1,5 @@
 /** Tests how several devices of one user join, which messages they receive, how they are removed, and what they may not do. */
+
 import {
   bindBoxKey,
   createDeviceInvite,
@@ -15,6 +16,7 @@ import {
 import { DEVICES_MAX, type FrameOf } from '@sealpost/protocol'
 import { connect, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
 import { joinAsDevice } from '@sealpost/sdk/join'
+import { usersOf } from '@sealpost/sdk/users'
 import { fromHex, type PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { keyOf } from './member.ts'
@@ -30,7 +32,7 @@ afterAll(() => world[Symbol.asyncDispose]())
 
 async function deviceOf(person: Peer, label: string): Promise<Place & { name: string }> {
   const identity = generateIdentity()
-  return { ...(await joinAsDevice({ invite: person.users.inviteDevice(label), identity })), identity }
+  return { ...(await joinAsDevice({ invite: usersOf(person).inviteDevice(label), identity })), identity }
 }
 
 function heardBy(peer: Peer): Message[] {
@@ -51,7 +53,7 @@ test("every device receives messages for the user, and its own messages are show
   await using phone = await connect(await deviceOf(alice, 'phone'))
   await using laptop = await connect(await deviceOf(alice, 'laptop'))
   const heard = [alice, phone, laptop].map(heardBy)
-  const posted = await bob.users.send(alice.key, 'to all of you', { receipts: 'end' })
+  const posted = await usersOf(bob).send(alice.key, 'to all of you', { receipts: 'end' })
   expect([...posted.devices.keys()].sort()).toEqual([alice.key, phone.key, laptop.key].sort())
   expect((await posted.stored).map(({ error }) => error)).toEqual([null, null, null])
   await until('all have it', () => heard.every((messages) => messages.length === 1))
@@ -72,7 +74,7 @@ test('the body of a message to all devices is stored once', async () => {
   const { alice, bob } = await people()
   const away = [await deviceOf(alice, 'phone'), await deviceOf(alice, 'laptop')]
   await alice.close()
-  const posted = await bob.users.send(alice.key, new Uint8Array(50_000))
+  const posted = await usersOf(bob).send(alice.key, new Uint8Array(50_000))
   await posted.stored
   const [row] = await world.db.run(
     (sql) => sql<{ bodies: number; deliveries: number }[]>`
@@ -89,13 +91,13 @@ test('the first free device takes a message; without one it waits for the user',
   const phone = await connect(await deviceOf(alice, 'phone'))
   await alice.close()
   const atPhone = heardBy(phone)
-  expect(await bob.users.sendToAvailable(alice.key, 'to a free device')).toBe(phone.key)
+  expect(await usersOf(bob).sendToAvailable(alice.key, 'to a free device')).toBe(phone.key)
   await until('the phone has it', () => atPhone.length === 1)
   await phone.close()
-  await expect(bob.users.sendToAvailable(alice.key, 'now', { ifOnline: true })).rejects.toMatchObject({
+  await expect(usersOf(bob).sendToAvailable(alice.key, 'now', { ifOnline: true })).rejects.toMatchObject({
     code: 'no_responder',
   })
-  expect(await bob.users.sendToAvailable(alice.key, 'later')).toBe(alice.key)
+  expect(await usersOf(bob).sendToAvailable(alice.key, 'later')).toBe(alice.key)
   await bob.close()
 })
 
@@ -106,17 +108,17 @@ test('a removed device is disconnected at once, and its frames are no longer acc
   const events: PeerEvent[] = []
   const watcher = await world.enrol()
   await using carol = await connect({ ...watcher, onEvent: (event) => events.push(event) })
-  expect(await carol.users.devices(alice.key)).toMatchObject([{ key: phone.key, label: 'phone' }])
-  await alice.users.removeDevice(phone.key)
+  expect(await usersOf(carol).devices(alice.key)).toMatchObject([{ key: phone.key, label: 'phone' }])
+  await usersOf(alice).removeDevice(phone.key)
   expect(await phone.closed).toMatchObject({ code: 'revoked' })
   await until('the news came', () => events.some((event) => event.type === 'device_changed' && !event.isVouched))
-  expect(await carol.users.devices(alice.key)).toEqual([])
+  expect(await usersOf(carol).devices(alice.key)).toEqual([])
   await expect(bob.send(phone.key, 'too late')).rejects.toMatchObject({ code: 'unknown_recipient' })
   await expect(connect(place)).rejects.toMatchObject({ code: 'revoked' })
-  await alice.users.removeDevice(phone.key)
+  await usersOf(alice).removeDevice(phone.key)
   // The label is available again; the old invite is not valid again.
   expect(await deviceOf(alice, 'phone')).toMatchObject({ name: expect.stringMatching(/\/phone$/) })
-  await expect(alice.users.removeDevice(bob.key)).rejects.toMatchObject({ code: 'unknown_device' })
+  await expect(usersOf(alice).removeDevice(bob.key)).rejects.toMatchObject({ code: 'unknown_device' })
   await Promise.all([alice.close(), bob.close()])
 })
 
@@ -236,7 +238,7 @@ test('an invite admits one of several concurrent devices, and the same device ma
 
 test('a member cannot become a device, a device cannot have devices, and a user has a limited number of them', async () => {
   const { alice, bob, places } = await people()
-  const invite = () => alice.users.inviteDevice('phone')
+  const invite = () => usersOf(alice).inviteDevice('phone')
   await expect(joinAsDevice({ invite: invite(), identity: places.bob.identity })).rejects.toMatchObject({
     code: 'already_member',
   })
@@ -245,7 +247,7 @@ test('a member cannot become a device, a device cannot have devices, and a user 
   await expect(deviceOf(alice, 'Phone')).rejects.toMatchObject({ code: 'name_taken' })
   for (let n = 1; n < DEVICES_MAX; n++) await deviceOf(alice, `device ${n}`)
   await expect(deviceOf(alice, 'one more')).rejects.toMatchObject({ code: 'too_many_devices' })
-  await alice.users.removeDevice((await alice.users.devices())[3]!.key)
+  await usersOf(alice).removeDevice((await usersOf(alice).devices())[3]!.key)
   await deviceOf(alice, 'one more')
   await Promise.all([alice.close(), bob.close()])
 })
@@ -303,7 +305,7 @@ test("a broker cannot add a device: the SDK accepts only the user's signature", 
   await until('carol has it', () => atCarol.length === 1)
   expect(atCarol[0]).toMatchObject({ sender: spy.key, user: spy.key, deviceLabel: null })
   expect(events).toContainEqual({ type: 'user_tamper', peer: null, reason: 'statement_forged' })
-  expect(await carol.users.devices(alice.key)).toEqual([])
+  expect(await usersOf(carol).devices(alice.key)).toEqual([])
   await Promise.all([alice.close(), bob.close(), spy.close()])
 })
 
@@ -312,16 +314,16 @@ test('a broker cannot restore a device whose removal a peer has seen', async () 
   const place = await deviceOf(alice, 'phone')
   const events: PeerEvent[] = []
   await using carol = await connect({ ...(await world.enrol()), onEvent: (event) => events.push(event) })
-  await carol.users.devices(alice.key)
+  await usersOf(carol).devices(alice.key)
   const [row] = await world.db.run(
     (sql) => sql<{ statement: Uint8Array }[]>`select d.statement from device d join member m
       on m.mesh_id = d.mesh_id and m.peer_no = d.peer_no where m.peer_key = ${`\\x${keyOf(place)}`}::bytea`,
   )
-  await alice.users.removeDevice(keyOf(place))
-  expect(await carol.users.devices(alice.key)).toEqual([])
+  await usersOf(alice).removeDevice(keyOf(place))
+  expect(await usersOf(carol).devices(alice.key)).toEqual([])
   await world.db.run((sql) => sql`update member set revoked_at = null where peer_key = ${`\\x${keyOf(place)}`}::bytea`)
   await handOut(keyOf(place), row!.statement)
-  expect(await carol.users.devices(alice.key)).toEqual([])
+  expect(await usersOf(carol).devices(alice.key)).toEqual([])
   expect(events).toContainEqual({ type: 'user_tamper', peer: keyOf(place), reason: 'device_removed' })
   await Promise.all([alice.close(), bob.close()])
 })

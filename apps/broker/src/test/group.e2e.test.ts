@@ -1,6 +1,8 @@
 /** Tests groups through a running broker: one body, an envelope for each member, and nothing for removed members. */
+
 import { changeGroup, createGroup, endGroup, type GroupStatement, readGroup } from '@sealpost/identity'
 import type { PendingGroupSend } from '@sealpost/sdk'
+import { groupsOf } from '@sealpost/sdk/groups'
 import { MemoryStore } from '@sealpost/sdk/memory-store'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
@@ -56,7 +58,7 @@ test('a 64 KiB broadcast to 100 members is stored once and reaches every member,
   await using world = await shared(BRISK)
   const [ownerPlace, ...places] = await world.enrolMany(101)
   const owner = await Member.enter(world, ownerPlace!)
-  const group = await owner.peer.groups.create('all hands', places.map(keyOf))
+  const group = await groupsOf(owner.peer).create('all hands', places.map(keyOf))
   const body = crypto.getRandomValues(new Uint8Array(64 * 1024))
   const posted = await group.send(body, { receipts: 'end' })
   expect(Object.values(await faresOf(posted))).toEqual(Array.from({ length: 100 }, () => 'stored'))
@@ -78,8 +80,8 @@ describe('a removed member', () => {
   test('receives no later messages, cannot decrypt them, and cannot send to the group', async () => {
     await using world = await shared(BRISK)
     const [ann, bob, cat] = await Member.enterMany(world, 3)
-    const group = await ann.peer.groups.create('crew', [bob.peer.key, cat.peer.key])
-    const atCat = await cat.peer.groups.find(group.id)
+    const group = await groupsOf(ann.peer).create('crew', [bob.peer.key, cat.peer.key])
+    const atCat = await groupsOf(cat.peer).find(group.id)
     await (await group.send('before')).stored
     await until('cat has it', () => cat.received.length === 1)
     await group.remove(cat.peer.key)
@@ -98,9 +100,9 @@ describe('a removed member', () => {
     const [ann, cat, dan] = await Member.enterMany(world, 3)
     const bobPlace = await world.enrol()
     const store = new MemoryStore()
-    const group = await ann.peer.groups.create('crew', [keyOf(bobPlace), cat.peer.key])
+    const group = await groupsOf(ann.peer).create('crew', [keyOf(bobPlace), cat.peer.key])
     const bob = await Member.enter(world, bobPlace, { store })
-    const atBob = await bob.peer.groups.find(group.id)
+    const atBob = await groupsOf(bob.peer).find(group.id)
     world.broker.signal('SIGKILL')
     await until('bob is alone', () => !bob.peer.isOnline)
     const posted = await atBob.send('to whom it may concern')
@@ -125,8 +127,8 @@ describe('a broker that colludes with a member', () => {
     await using world = await shared(BRISK)
     const [ann, bob] = [await Member.enter(world), await world.enrol()]
     const [one, two] = [
-      await ann.peer.groups.create('one', [keyOf(bob)]),
-      await ann.peer.groups.create('two', [keyOf(bob)]),
+      await groupsOf(ann.peer).create('one', [keyOf(bob)]),
+      await groupsOf(ann.peer).create('two', [keyOf(bob)]),
     ]
     await (await one.send('for one')).stored
     await (await two.send('for two')).stored
@@ -148,24 +150,24 @@ describe('a broker that colludes with a member', () => {
   test("cannot restore an earlier group statement or create a group in the owner's name", async () => {
     await using world = await shared(BRISK)
     const [ann, bob] = await Member.enterMany(world, 2)
-    const group = await ann.peer.groups.create('crew', [bob.peer.key])
+    const group = await groupsOf(ann.peer).create('crew', [bob.peer.key])
     const [former] = await world.db.run(
       (sql) => sql<{ statement: Uint8Array }[]>`select statement from peer_group where group_id = ${group.id}`,
     )
     await group.rename('other crew')
-    expect((await bob.peer.groups.list()).map(({ name }) => name)).toEqual(['other crew'])
+    expect((await groupsOf(bob.peer).list()).map(({ name }) => name)).toEqual(['other crew'])
     await world.db.run(
       (sql) =>
         sql`update peer_group set statement = ${former!.statement as unknown as string}, epoch = 1 where group_id = ${group.id}`,
     )
-    expect((await bob.peer.groups.list()).map(({ name }) => name)).toEqual(['other crew'])
+    expect((await groupsOf(bob.peer).list()).map(({ name }) => name)).toEqual(['other crew'])
     await until('it is told', () => bob.all('group_tamper').length > 0)
     expect(bob.all('group_tamper')[0]).toMatchObject({ group: group.id, reason: 'statement_rolled_back' })
     await world.db.run(
       (sql) =>
         sql`update peer_group set statement = overlay(statement placing '\\x00' from 90) where group_id = ${group.id}`,
     )
-    await bob.peer.groups.list()
+    await groupsOf(bob.peer).list()
     expect(bob.all('group_tamper').at(-1)).toMatchObject({ group: null, reason: 'statement_forged' })
   })
 })
@@ -173,7 +175,7 @@ describe('a broker that colludes with a member', () => {
 test("group messages and direct messages keep their sender's order", async () => {
   await using world = await shared(BRISK)
   const [ann, bob] = await Member.enterMany(world, 2)
-  const group = await ann.peer.groups.create('crew', [bob.peer.key])
+  const group = await groupsOf(ann.peer).create('crew', [bob.peer.key])
   const sends: Promise<unknown>[] = []
   for (let n = 0; n < 50; n++)
     sends.push(
@@ -190,7 +192,7 @@ test('a message stored while the broker is down is sent once after a restart', a
   const places = await world.enrolMany(4)
   const store = new MemoryStore()
   const first = await Member.enter(world, places[0]!, { store })
-  const group = await first.peer.groups.create('crew', places.slice(1).map(keyOf))
+  const group = await groupsOf(first.peer).create('crew', places.slice(1).map(keyOf))
   world.broker.signal('SIGKILL')
   await until('alone', () => !first.peer.isOnline)
   const posted = await group.send('on the train')
@@ -208,11 +210,11 @@ test('broadcasts in flight arrive complete and exactly once after the broker is 
   await using world = await shared(BRISK)
   const members = await Member.enterMany(world, 8)
   const [first, ...others] = members as [Member, ...Member[]]
-  const group = await first.peer.groups.create(
+  const group = await groupsOf(first.peer).create(
     'crew',
     others.map(({ peer }) => peer.key),
   )
-  const own = await Promise.all(members.map(({ peer }) => peer.groups.find(group.id)))
+  const own = await Promise.all(members.map(({ peer }) => groupsOf(peer).find(group.id)))
   const posted: PendingGroupSend[] = []
   for (let n = 0; n < 40; n++) for (const [i, at] of own.entries()) posted.push(await at.send(`${i} ${n}`))
   await until('some are through', () => members.some(({ peer }) => peer.counters.acked > 30))
@@ -233,11 +235,11 @@ test('a group of 100 stores concurrent messages from 50 senders and refuses none
   await using world = await shared()
   const members = await Member.enterMany(world, 100)
   const [first, ...others] = members as [Member, ...Member[]]
-  const group = await first.peer.groups.create(
+  const group = await groupsOf(first.peer).create(
     'all hands',
     others.map(({ peer }) => peer.key),
   )
-  const senders = await Promise.all(members.slice(0, 50).map(({ peer }) => peer.groups.find(group.id)))
+  const senders = await Promise.all(members.slice(0, 50).map(({ peer }) => groupsOf(peer).find(group.id)))
   const posted = await Promise.all(senders.flatMap((sender, i) => [0, 1].map((n) => sender.send(`${i} ${n}`))))
   const fares = await Promise.all(posted.map(faresOf))
   expect(fares.flatMap((fare) => Object.values(fare)).filter((fare) => fare !== 'stored')).toEqual([])
@@ -312,8 +314,8 @@ describe('deleting a group', () => {
     await using world = await shared()
     const [annPlace, bobPlace, catPlace] = await world.enrolMany(3)
     const [ann, bob] = [await Member.enter(world, annPlace), await Member.enter(world, bobPlace)]
-    const group = await ann.peer.groups.create('crew', [keyOf(bobPlace), keyOf(catPlace)])
-    const atBob = await bob.peer.groups.find(group.id)
+    const group = await groupsOf(ann.peer).create('crew', [keyOf(bobPlace), keyOf(catPlace)])
+    const atBob = await groupsOf(bob.peer).find(group.id)
     await (await group.send('before')).stored
     await expect(atBob.delete()).rejects.toMatchObject({ code: 'not_owner' })
     await group.delete()
@@ -323,8 +325,8 @@ describe('deleting a group', () => {
     expect([ann.events.at(-1), bob.events.at(-1)]).toEqual([deleted, deleted])
     expect([group.isDeleted, group.members, atBob.members]).toEqual([true, [], []])
     for (const { peer } of [ann, bob]) {
-      expect(await peer.groups.list()).toEqual([])
-      await expect(peer.groups.find(group.id)).rejects.toMatchObject({ code: 'unknown_group' })
+      expect(await groupsOf(peer).list()).toEqual([])
+      await expect(groupsOf(peer).find(group.id)).rejects.toMatchObject({ code: 'unknown_group' })
     }
     for (const one of [group, atBob]) await expect(one.send('after')).rejects.toMatchObject({ code: 'unknown_group' })
     await expect(group.add(keyOf(bobPlace))).rejects.toMatchObject({ code: 'unknown_group' })
@@ -337,7 +339,7 @@ describe('deleting a group', () => {
     await using world = await shared()
     const [annPlace, bobPlace] = await world.enrolMany(2)
     const ann = await Member.enter(world, annPlace)
-    const group = await ann.peer.groups.create('crew', [keyOf(bobPlace)])
+    const group = await groupsOf(ann.peer).create('crew', [keyOf(bobPlace)])
     const elsewhere = await world.wire(bobPlace)
     await group.delete()
     expect((await elsewhere.next('groupList')).statements).toHaveLength(1)
@@ -370,12 +372,12 @@ describe('deleting a group', () => {
     await using world = await shared({ GROUPS_PER_OWNER: '2' })
     const [annPlace, bobPlace] = await world.enrolMany(2)
     const [ann, bob] = [await Member.enter(world, annPlace), await Member.enter(world, bobPlace)]
-    const found = (name: string) => ann.peer.groups.create(name, [keyOf(bobPlace)])
+    const found = (name: string) => groupsOf(ann.peer).create(name, [keyOf(bobPlace)])
     const [one] = [await found('one'), await found('two')]
     await expect(found('three')).rejects.toMatchObject({ code: 'too_many_own_groups' })
-    await bob.peer.groups.create('of bob', [keyOf(annPlace)])
+    await groupsOf(bob.peer).create('of bob', [keyOf(annPlace)])
     await one.delete()
     await found('three')
-    expect((await ann.peer.groups.list()).map(({ name }) => name).sort()).toEqual(['of bob', 'three', 'two'])
+    expect((await groupsOf(ann.peer).list()).map(({ name }) => name).sort()).toEqual(['of bob', 'three', 'two'])
   })
 })

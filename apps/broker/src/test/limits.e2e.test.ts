@@ -1,8 +1,10 @@
 /** Tests limits per address, connection and machine, and the refusals of clients that exceed them. */
+
 import { generateIdentity } from '@sealpost/identity'
 import type { ClientFrame } from '@sealpost/protocol'
 import { connect } from '@sealpost/sdk'
 import { joinAsDevice } from '@sealpost/sdk/join'
+import { usersOf } from '@sealpost/sdk/users'
 import { describe, expect, test } from 'vitest'
 import { until } from './process.ts'
 import { sharedWorlds } from './shared-worlds.ts'
@@ -153,7 +155,7 @@ async function withDevices(world: World, count: number): Promise<Place[]> {
   await using peer = await connect(place)
   const devices = Array.from({ length: count }, async (_, i) => {
     const identity = generateIdentity()
-    return { ...(await joinAsDevice({ invite: peer.users.inviteDevice(`device ${i}`), identity })), identity }
+    return { ...(await joinAsDevice({ invite: usersOf(peer).inviteDevice(`device ${i}`), identity })), identity }
   })
   return [place, ...(await Promise.all(devices))]
 }

@@ -1,7 +1,9 @@
 /** Tests pools through a running broker: each message belongs to one member at a time, even when members die. */
+
 import { join } from 'node:path'
 import { generateBoxKeys, generateIdentity } from '@sealpost/identity'
 import { type ConnectOptions, connect, type Message, type Peer, type PeerEvent, type Pool } from '@sealpost/sdk'
+import { poolsOf } from '@sealpost/sdk/pools'
 import { type PeerKey, type PoolId, toHex } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
 import { codeOf, keyOf, Member } from './member.ts'
@@ -77,7 +79,7 @@ class Worker {
   }
 
   async join(poolId: PoolId, credit: number): Promise<void> {
-    this.pool = await this.peer.pools.find(poolId)
+    this.pool = await poolsOf(this.peer).find(poolId)
     await this.pool.join({ credit })
   }
 
@@ -143,7 +145,7 @@ test('four members share 200 messages, and the messages of a killed member go to
   const [owner, ...workers] = await Promise.all(
     places.slice(0, 4).map((place, i) => Worker.enter(`w${i}`, world, place, floor)),
   )
-  const pool = await owner!.peer.pools.create('crew', places.slice(1).map(keyOf))
+  const pool = await poolsOf(owner!.peer).create('crew', places.slice(1).map(keyOf))
   await using mortal = new Mortal(places[4]!, pool.id, 3)
   await until('the process has joined', () => mortal.lines.includes('joined'))
   for (const worker of workers) await worker.join(pool.id, 2)
@@ -174,7 +176,7 @@ test('a message goes to the least loaded free member, one at a time, with the te
   const gates = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   bob.gate = () => gates[0]!.promise
   cat.gate = () => gates[1]!.promise
-  const pool = await ann.peer.pools.create('reviewers', [bob.peer.key, cat.peer.key])
+  const pool = await poolsOf(ann.peer).create('reviewers', [bob.peer.key, cat.peer.key])
   await bob.join(pool.id, 1)
   await cat.join(pool.id, 1)
   for (const text of ['1', '2', '3']) await pool.send(text, { receipts: 'all', thread: 'ab'.repeat(16) })
@@ -198,13 +200,13 @@ test('a message goes to the least loaded free member, one at a time, with the te
 test('a removed member gets no more messages and loses the ones it holds; an added member gets those sent from then on', async () => {
   await using world = await shared(QUIET)
   const [ann, bob, cat] = await threeWorkers(world)
-  const pool = await ann.peer.pools.create('crew', [bob.peer.key, ann.peer.key])
+  const pool = await poolsOf(ann.peer).create('crew', [bob.peer.key, ann.peer.key])
   expect(await codeOf(cat.join(pool.id, 1))).toBe('not_in_pool')
-  expect(await codeOf(cat.peer.pools.find('ee'.repeat(32) as PoolId))).toBe('unknown_pool')
+  expect(await codeOf(poolsOf(cat.peer).find('ee'.repeat(32) as PoolId))).toBe('unknown_pool')
   expect(await codeOf(cat.peer.send(pool.id as string as PeerKey, 'not so'))).toBe('unknown_recipient')
   bob.gate = () => new Promise(() => undefined)
   await bob.join(pool.id, 1)
-  const outside = await cat.peer.pools.find(pool.id)
+  const outside = await poolsOf(cat.peer).find(pool.id)
   for (const text of ['held', 'waits']) await outside.send(text)
   await until('bob is at work', () => bob.texts.length === 1)
   await pool.add(cat.peer.key)
@@ -227,7 +229,7 @@ test('killing the broker loses no message of a pool, and its members continue wi
   await using world = await shared(QUIET)
   const floor = new Floor()
   const [ann, bob, cat] = await threeWorkers(world, floor)
-  const pool = await ann.peer.pools.create('crew', [bob.peer.key, cat.peer.key])
+  const pool = await poolsOf(ann.peer).create('crew', [bob.peer.key, cat.peer.key])
   await bob.join(pool.id, 2)
   await cat.join(pool.id, 2)
   for (const worker of [bob, cat]) worker.gate = () => new Promise((done) => setImmediate(done))
@@ -247,7 +249,7 @@ test('a member that rotates its identity key stays in the pool, with waiting and
   const [annAt, bobAt, catAt] = await world.enrolMany(3)
   const ann = await Worker.enter('ann', world, annAt, floor)
   await Worker.enter('bob', world, bobAt, floor)
-  const pool = await ann.peer.pools.create('crew', [keyOf(bobAt), keyOf(catAt)])
+  const pool = await poolsOf(ann.peer).create('crew', [keyOf(bobAt), keyOf(catAt)])
   const former = await connect({ ...catAt, credit: 0 })
   for (const text of ['1', '2']) await pool.send(text)
   const identity = { ...generateIdentity(), box: generateBoxKeys(catAt.identity.box.epoch + 1) }
@@ -271,8 +273,8 @@ describe('deleting a pool', () => {
     const { peer: ann } = await Member.open(world, annPlace)
     const { peer: bob, events } = await Member.open(world, bobPlace)
     const { peer: cat } = await Member.open(world, catPlace)
-    const pool = await ann.pools.create('crew', [keyOf(bobPlace)])
-    const [atBob, atCat] = [await bob.pools.find(pool.id), await cat.pools.find(pool.id)]
+    const pool = await poolsOf(ann).create('crew', [keyOf(bobPlace)])
+    const [atBob, atCat] = [await poolsOf(bob).find(pool.id), await poolsOf(cat).find(pool.id)]
     await atBob.join()
     await atCat.send('before')
     await expect(atBob.delete()).rejects.toMatchObject({ code: 'not_owner' })
@@ -283,8 +285,8 @@ describe('deleting a pool', () => {
     expect([pool.isDeleted, pool.members]).toEqual([true, []])
     await expect(pool.add(keyOf(catPlace))).rejects.toMatchObject({ code: 'unknown_pool' })
     for (const peer of [ann, bob, cat]) {
-      expect(await peer.pools.list()).toEqual([])
-      await expect(peer.pools.find(pool.id)).rejects.toMatchObject({ code: 'unknown_pool' })
+      expect(await poolsOf(peer).list()).toEqual([])
+      await expect(poolsOf(peer).find(pool.id)).rejects.toMatchObject({ code: 'unknown_pool' })
     }
   })
 
@@ -292,10 +294,10 @@ describe('deleting a pool', () => {
     await using world = await shared({ POOLS_PER_OWNER: '2' })
     const [annPlace, bobPlace] = await world.enrolMany(2)
     const [{ peer: ann }, { peer: bob }] = [await Member.open(world, annPlace), await Member.open(world, bobPlace)]
-    const found = (name: string) => ann.pools.create(name, [keyOf(bobPlace)])
+    const found = (name: string) => poolsOf(ann).create(name, [keyOf(bobPlace)])
     const [one] = [await found('one'), await found('two')]
     await expect(found('three')).rejects.toMatchObject({ code: 'too_many_own_pools' })
-    await bob.pools.create('of bob', [keyOf(annPlace)])
+    await poolsOf(bob).create('of bob', [keyOf(annPlace)])
     await one.delete()
     await expect(found('three')).rejects.toMatchObject({ code: 'too_many_own_pools' })
   })

@@ -1,8 +1,11 @@
 /** Tests that operators redrive dead letters, and recipients process them again. */
+
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { connect, type Message } from '@sealpost/sdk'
 import { openFileStore } from '@sealpost/sdk/file-store'
+import { groupsOf } from '@sealpost/sdk/groups'
+import { poolsOf } from '@sealpost/sdk/pools'
 import type { PeerKey } from '@sealpost/std'
 import { redriveDeadLetters } from '@sealpost/store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -144,11 +147,11 @@ test('a message that used up its attempts is delivered again when it is redriven
 test('a pool message that a member rejected is delivered to the same member again when it is redriven', async () => {
   const [alice, only] = await world.enrolMany(2)
   await using owner = await connect(alice)
-  const pool = await owner.pools.create('redriven', [keyOf(only)])
+  const pool = await poolsOf(owner).create('redriven', [keyOf(only)])
   await pool.send('a job')
   const application = new Application(only, [rejects], storePath())
   await using worker = await application.start()
-  await (await worker.pools.find(pool.id)).join({ credit: 1 })
+  await (await poolsOf(worker).find(pool.id)).join({ credit: 1 })
   expect(await redrive(pool.id as string as PeerKey)).toBe(1)
   await application.saw('a job', 'a job')
   await emptyOf(pool.id as string as PeerKey)
@@ -157,7 +160,7 @@ test('a pool message that a member rejected is delivered to the same member agai
 test('a group message that a member rejected is delivered with its body when it is redriven', async () => {
   const [alice, bob, carol] = await world.enrolMany(3)
   await using owner = await connect(alice)
-  const group = await owner.groups.create('crew', [keyOf(bob), keyOf(carol)])
+  const group = await groupsOf(owner).create('crew', [keyOf(bob), keyOf(carol)])
   const [rejecting, settling] = [new Application(bob, [rejects]), new Application(carol, [])]
   await using reader = await rejecting.start()
   await using other = await settling.start()

@@ -1,8 +1,10 @@
 /** Tests that a peer that rotates its identity key keeps everything it had, and that nobody else can rotate it (H45). */
+
 import { bindBoxKey, generateBoxKeys, generateIdentity, type Identity, signIdentityRotation } from '@sealpost/identity'
 import type { FrameOf } from '@sealpost/protocol'
 import { connect, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
 import { joinAsDevice } from '@sealpost/sdk/join'
+import { usersOf } from '@sealpost/sdk/users'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { keyOf } from './member.ts'
 import { until } from './process.ts'
@@ -105,7 +107,7 @@ test('devices stay with their user', async () => {
   const alice = await world.enrol()
   const peer = await connect({ ...alice, credit: 0 })
   const identity = generateIdentity()
-  const place = { ...(await joinAsDevice({ invite: peer.users.inviteDevice('phone'), identity })), identity }
+  const place = { ...(await joinAsDevice({ invite: usersOf(peer).inviteDevice('phone'), identity })), identity }
   await peer.close()
   const next = await turn(alice)
   await using now = await connect(next)
@@ -116,7 +118,7 @@ test('devices stay with their user', async () => {
   await until('bob has it', () => atBob.length === 1)
   expect(atBob[0]).toMatchObject({ user: now.key, deviceLabel: 'phone' })
   await expect(phone.rotateIdentity(nextOf(identity))).rejects.toMatchObject({ code: 'key_refused' })
-  await now.users.removeDevice(phone.key)
+  await usersOf(now).removeDevice(phone.key)
   expect(await phone.closed).toMatchObject({ code: 'revoked' })
 })
 

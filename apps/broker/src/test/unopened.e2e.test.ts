@@ -2,6 +2,7 @@
 
 import { generateBoxKeys } from '@sealpost/identity'
 import { connect, type PeerEvent } from '@sealpost/sdk'
+import { poolsOf } from '@sealpost/sdk/pools'
 import { redriveDeadLetters } from '@sealpost/store'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { keyOf } from './member.ts'
@@ -117,14 +118,14 @@ test('a message sealed to a discarded key becomes a dead letter, its sender is n
 test('a pool message that one member cannot open is processed by another', async () => {
   const [alice, first, second] = await world.enrolMany(3)
   await using owner = await connect(alice)
-  const pool = await owner.pools.create('opened', [keyOf(first), keyOf(second)])
+  const pool = await poolsOf(owner).create('opened', [keyOf(first), keyOf(second)])
   await pool.send('a job')
   const [lame, able] = [new Heard(), new Heard()]
   await using without = await lame.enter(await rotated(first)) // the message is sealed to a key that this member discarded
-  await (await without.pools.find(pool.id)).join({ credit: 1 })
+  await (await poolsOf(without).find(pool.id)).join({ credit: 1 })
   await until('it could not open it', () => lame.all('tamper').length === 1)
   await using other = await able.enter(second)
-  await (await other.pools.find(pool.id)).join({ credit: 1 })
+  await (await poolsOf(other).find(pool.id)).join({ credit: 1 })
   await until('the other one does it', () => able.texts.length === 1)
   expect([able.texts, lame.texts]).toEqual([['a job'], []])
   expect(await detailsOfPools()).toEqual([])
@@ -133,12 +134,12 @@ test('a pool message that one member cannot open is processed by another', async
 test('a pool message that a member cannot open becomes a dead letter after five attempts', async () => {
   const [alice, only] = await world.enrolMany(2)
   await using owner = await connect(alice)
-  const pool = await owner.pools.create('unopened', [keyOf(only)])
+  const pool = await poolsOf(owner).create('unopened', [keyOf(only)])
   await pool.send('a job')
   await world.db.run((sql) => sql`update message_queue set attempts = 4 where body_id is not null`)
   const heard = new Heard()
   await using worker = await heard.enter(await rotated(only))
-  await (await worker.pools.find(pool.id)).join({ credit: 1 })
+  await (await poolsOf(worker).find(pool.id)).join({ credit: 1 })
   await until('it is given up', async () => (await detailsOfPools()).length === 1)
   expect(await detailsOfPools()).toEqual(['does_not_open'])
   expect(heard.all('tamper')).toHaveLength(1)

@@ -1,6 +1,7 @@
 /** `sealpost device` adds, lists and removes a user's devices, each with its own keys. */
 import { fingerprint, readFingerprint } from '@sealpost/identity'
-import type { Device, PeerKey } from '@sealpost/sdk'
+import type { PeerKey } from '@sealpost/sdk'
+import type { Device } from '@sealpost/sdk/users'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { renderUnicodeCompact } from 'uqr'

@@ -1,6 +1,8 @@
 /** `sealpost listen` prints each message or runs a program for it, and settles it on success. */
+
 import { spawn } from 'node:child_process'
 import type { Message } from '@sealpost/sdk'
+import { poolsOf } from '@sealpost/sdk/pools'
 import { OperatingError } from '@sealpost/std'
 import { Command } from 'commander'
 import { SenderNames } from '../members/member-list.ts'
@@ -99,7 +101,7 @@ async function handleAll(
 
 async function joinPools({ peer }: PeerSession, words: readonly string[]): Promise<void> {
   if (words.length === 0) return
-  const pools = await peer.pools.list()
+  const pools = await poolsOf(peer).list()
   for (const word of words) await findPool(pools, word).join()
 }
 

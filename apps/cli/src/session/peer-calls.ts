@@ -2,7 +2,6 @@
 import type {
   ConsentState,
   ConsentUpdate,
-  Device,
   EnvelopeId,
   GroupId,
   InviteId,
@@ -16,7 +15,10 @@ import type {
   SealpostCode,
   Status,
 } from '@sealpost/sdk'
+import { groupsOf } from '@sealpost/sdk/groups'
+import { poolsOf } from '@sealpost/sdk/pools'
 import type { State } from '@sealpost/sdk/state'
+import { type Device, usersOf } from '@sealpost/sdk/users'
 import { OperatingError } from '@sealpost/std'
 import { type FileOutcome, finishMessage } from '../messages/files.ts'
 import { type FileForPrograms, fileForPrograms } from '../messages/incoming-message.ts'
@@ -181,20 +183,21 @@ interface DeviceCalls {
   sendToFreeDevice(params: SendParams): Promise<PeerKey>
 }
 
-function deviceCallsOf({ users: persons }: Peer): DeviceCalls {
+function deviceCallsOf(peer: Peer): DeviceCalls {
+  const users = usersOf(peer)
   return {
-    inviteDevice: async ({ label, joinByMs }) => persons.inviteDevice(label, { joinByMs }),
-    devices: (person) => persons.devices(person ?? undefined),
+    inviteDevice: async ({ label, joinByMs }) => users.inviteDevice(label, { joinByMs }),
+    devices: (person) => users.devices(person ?? undefined),
     removeDevice: async (device) => {
-      await persons.removeDevice(device)
+      await users.removeDevice(device)
       return null
     },
     sendToEveryDevice: async ({ to, bodyBase64, priority, ttlSeconds }) => {
-      const { stored } = await persons.send(to, Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds })
+      const { stored } = await users.send(to, Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds })
       return (await stored).map(({ peer, error }) => ({ peer, code: error?.code ?? null }))
     },
     sendToFreeDevice: ({ to, bodyBase64, priority, ttlSeconds }) =>
-      persons.sendToAvailable(to, Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds }),
+      users.sendToAvailable(to, Buffer.from(bodyBase64, 'base64'), { priority, ttlSeconds }),
   }
 }
 
@@ -229,7 +232,8 @@ interface GroupCalls {
 /** Opens the state of a group for the duration of a call. */
 type WithStateOf = <T>(group: GroupId, use: (state: State) => Promise<T>) => Promise<T>
 
-function groupCallsOf({ groups }: Peer, withStateOf: WithStateOf): GroupCalls {
+function groupCallsOf(peer: Peer, withStateOf: WithStateOf): GroupCalls {
+  const groups = groupsOf(peer)
   return {
     groups: async () => (await groups.list()).map(factsOf),
     createGroup: async ({ name, members }) => factsOf(await groups.create(name, members)),
@@ -284,7 +288,8 @@ interface PoolCalls {
   sendToPool(params: PoolSendParams): Promise<{ envelopeId: EnvelopeId; isDuplicate: boolean }>
 }
 
-function poolCallsOf({ pools }: Peer): PoolCalls {
+function poolCallsOf(peer: Peer): PoolCalls {
+  const pools = poolsOf(peer)
   return {
     pools: async () => (await pools.list()).map(factsOf),
     createPool: async ({ name, members }) => factsOf(await pools.create(name, members)),

@@ -1,9 +1,11 @@
 /** Tests that a message whose file was not saved stays in the queue, whichever command printed the message. */
+
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { openDatabase } from '@sealpost/pg'
 import { openPeer } from '@sealpost/sdk'
 import { Attachments, attachmentText } from '@sealpost/sdk/attachments'
+import { poolsOf } from '@sealpost/sdk/pools'
 import { connectAttaching } from '@sealpost/sdk/testing-attachments'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Profile } from '../profile/profile.ts'
@@ -150,10 +152,10 @@ test('a pool worker without --files returns a message with a file to the pool, a
   expect((await machine.run(['pool', 'create', pool, name])).code).toBe(0)
   await using sender = await alice()
   const file = await sender.files.upload(new Blob([PLAN]), { to: await sender.keyOf(name), name: 'plan.txt' })
-  const { id } = (await sender.peer.pools.list()).find((each) => each.name === pool)!
+  const { id } = (await poolsOf(sender.peer).list()).find((each) => each.name === pool)!
   await sender.peer.close() // a peer has one session
   await using attaching = await connectAttaching(sender.place, attachmentText(file))
-  await (await attaching.pools.find(id)).send('work')
+  await (await poolsOf(attaching).find(id)).send('work')
   const exec = ['listen', '--pool', pool, '--exec', 'cat; echo " $(basename "$SEALPOST_FILE")"', ...profile]
   const without = machine.start(exec)
   await without.until('it gives it back', ({ stderr }) => stderr.includes('released'))
@@ -171,7 +173,7 @@ test('a pool message whose file is gone is first retried, and rejected at its fi
   await sender.files.remove(file)
   await sender.peer.close() // a peer has one session
   await using attaching = await connectAttaching(sender.place, attachmentText(file))
-  await (await attaching.pools.find(id)).send('work')
+  await (await poolsOf(attaching).find(id)).send('work')
   const words = ['listen', '--pool', pool, '--exec', 'echo ran', '--files', folder, '--count', '1', ...profile]
   const first = machine.start(words)
   await first.until('it gives it back', ({ stderr }) => stderr.includes('released: its file was not saved'))

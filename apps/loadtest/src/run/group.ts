@@ -11,7 +11,8 @@ import { Latencies } from '@sealpost/harness/report/latencies'
 import { count, figure, orDash, tableText } from '@sealpost/harness/report/text'
 import { ready } from '@sealpost/identity'
 import type { Form } from '@sealpost/protocol'
-import { clockMs, connect, type Group, type Peer } from '@sealpost/sdk'
+import { clockMs, connect, type Peer } from '@sealpost/sdk'
+import { type Group, groupsOf } from '@sealpost/sdk/groups'
 import { OperatingError } from '@sealpost/std'
 import { createColors } from 'picocolors'
 import type { Environment } from '../environment/environment.ts'
@@ -170,9 +171,9 @@ export class GroupCrew {
     for (let i = 0; i < plan.peers; i++) this.#peers.push(await this.#connectOne(i))
     const [owner] = this.#peers as [Peer]
     const names = Array.from({ length: groups }, (_, i) => `load test ${i + 1}`)
-    const made = await Promise.all(names.map((name) => owner.groups.create(name, mesh.peerKeys)))
+    const made = await Promise.all(names.map((name) => groupsOf(owner).create(name, mesh.peerKeys)))
     const senders = this.#peers.slice(0, this.senderCount)
-    this.#groups = await Promise.all(senders.map((peer, i) => peer.groups.find(made[i % made.length]!.id)))
+    this.#groups = await Promise.all(senders.map((peer, i) => groupsOf(peer).find(made[i % made.length]!.id)))
     await this.turn((sender) => this.inGroup(sender))
   }
 

@@ -3,8 +3,7 @@ import type { NackCode } from '@sealpost/protocol'
 import type { GroupId, PeerKey, PoolId, SpaceId } from '@sealpost/std'
 import type { Context } from '../context.ts'
 import type { GroupDirectory } from '../directory/groups.ts'
-import type { LiveSession } from '../model.ts'
-import type { RecipientState } from './pending-append.ts'
+import type { LiveSession, RecipientState } from '../model.ts'
 import type { BroadcastRequest, PoolRequest, SendRequest, SentItem } from './send-request.ts'
 
 /** Recipients, groups and spaces that the router must look up. */

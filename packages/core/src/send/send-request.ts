@@ -1,6 +1,6 @@
 /**
  * Defines the request, which is an envelope between its sender's frame and the queue. Its kind selects its policy
- * (`policies.ts`). The request becomes an append (`pending-append.ts`).
+ * (`policies.ts`). The request becomes an append (`PendingAppend` in `model.ts`).
  */
 import type { FrameOf, SendTerms, SharedBody } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'

@@ -1,5 +1,7 @@
 /** For tests: a pool member in a separate process. Reads its task from stdin, prints its messages, and settles none. */
+
 import { connect, type MeshId, type PeerKey, type PoolId } from '@sealpost/sdk'
+import { poolsOf } from '@sealpost/sdk/pools'
 
 interface MemberTask {
   readonly url: string
@@ -25,7 +27,7 @@ if (import.meta.main) {
     process.stdout.write(`took ${message.text()}\n`)
     return new Promise(() => undefined)
   })
-  const pool = await peer.pools.find(poolId)
+  const pool = await poolsOf(peer).find(poolId)
   await pool.join({ credit })
   process.stdout.write('joined\n')
 }

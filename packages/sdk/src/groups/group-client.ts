@@ -8,7 +8,7 @@ import type { GroupMessage, GroupMessageTerms, OutgoingMessage, Receipt } from '
 import { keptForLater, type Orphan, type SharedBodyStore } from '../outbox/persistent-outbox.ts'
 import type { GroupCrypto, PeerEvent } from '../ports.ts'
 import type { BrokerRequestOf } from '../requests/requests.ts'
-import { GroupStatements } from './statement-cache.ts'
+import { GroupStatements } from './member-lists.ts'
 
 export interface GroupClientPorts {
   readonly crypto: GroupCrypto
@@ -44,65 +44,45 @@ const newsOf = (group: GroupStatement): PeerEvent =>
 
 export class GroupClient {
   readonly opening: GroupOpener
-  readonly crypto: GroupCrypto
+  readonly statements: GroupStatements
   readonly #ports: GroupClientPorts
-  readonly #statements: GroupStatements
   readonly #sends: GroupSender
 
   constructor(ports: GroupClientPorts) {
     const { crypto, emit, self, post, unlock, bodies } = ports
     this.#ports = ports
-    this.crypto = crypto
-    this.#statements = new GroupStatements({
+    this.statements = new GroupStatements({
       crypto,
       emit,
       ask: (after) => this.#ask(after),
       changed: (group) => emit(newsOf(group)),
     })
-    this.opening = new GroupOpener({ crypto, statements: this.#statements, unlock, current: ports.current })
+    this.opening = new GroupOpener({ crypto, statements: this.statements, unlock, current: ports.current })
     const endOf = (error: SealpostError) => (bodies ? keptForLater(error) : error)
     this.#sends = new GroupSender({
       crypto,
       self,
-      statements: this.#statements,
+      statements: this.statements,
       post,
       saveOwed: (message) => bodies?.keep(message),
       endOf,
     })
   }
 
-  /** Returns all known groups, including ended ones; `refresh` updates them. */
-  get all(): readonly GroupStatement[] {
-    return this.#statements.all
-  }
-
-  find(groupId: GroupId): GroupStatement | undefined {
-    return this.#statements.find(groupId)
-  }
-
-  refresh(done: (error: SealpostError | null) => void): void {
-    this.#statements.refresh(done)
-  }
-
   send(send: GroupSend): void {
     this.#sends.send(send)
   }
 
-  /** Adds a group that the broker has accepted. */
-  add(group: GroupStatement): void {
-    this.#statements.add(group)
-  }
-
   connected(): void {
-    this.#statements.connected()
+    this.statements.connected()
   }
 
   told({ statements }: FrameOf<'groupList'>): void {
-    this.#statements.pushed(statements)
+    this.statements.pushed(statements)
   }
 
   hasLeft({ groupId, epoch }: GroupMessage, peer: PeerKey): boolean {
-    const group = this.#statements.find(groupId)
+    const group = this.statements.find(groupId)
     return group !== undefined && group.epoch > epoch && !isGroupMember(group, peer)
   }
 
@@ -132,8 +112,8 @@ export class GroupClient {
     this.#ports.ask(
       { type: 'groups', after },
       {
-        replied: ({ statements, isLast }) => this.#statements.listed(statements, isLast),
-        refused: (error) => this.#statements.close(error),
+        replied: ({ statements, isLast }) => this.statements.listed(statements, isLast),
+        refused: (error) => this.statements.close(error),
       },
     )
   }

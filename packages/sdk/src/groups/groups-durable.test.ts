@@ -1,4 +1,5 @@
 /** Tests how a store keeps group messages across processes of a peer. */
+
 import { changeGroup, createGroup, type GroupStatement, generateIdentity, type Note, ready } from '@sealpost/identity'
 import type { ClientFrame, FrameOf } from '@sealpost/protocol'
 import { beforeAll, expect, test } from 'vitest'
@@ -9,6 +10,7 @@ import type { PeerEvent } from '../ports.ts'
 import { MemoryStore } from '../stores/memory-store.ts'
 import { TestingBroker } from '../test/broker.ts'
 import type { GroupSendOptions } from './groups.ts'
+import { groupsOf } from './groups.ts'
 
 beforeAll(() => ready())
 
@@ -60,7 +62,7 @@ async function until(isSo: () => boolean): Promise<void> {
 }
 
 async function sent(peer: Peer, group: GroupStatement, options: GroupSendOptions = {}): Promise<void> {
-  await (await peer.groups.find(group.groupId)).send('hello', options)
+  await (await groupsOf(peer).find(group.groupId)).send('hello', options)
 }
 
 test('a message is stored as one body and a ticket per member, and deleted when all have it', async () => {
@@ -117,7 +119,7 @@ test('the next process sends owed messages once, to the remaining members', asyn
   const { its, live, group, next, broadcasts, keys } = world()
   const store = new MemoryStore()
   const { peer } = await live(store)
-  await peer.groups.find(group.groupId)
+  await groupsOf(peer).find(group.groupId)
   its.known = null
   its.answer = 'stale'
   await sent(peer, group)

@@ -14,7 +14,7 @@ import type { EnvelopeOpener } from '../keys/peer-keys.ts'
 import { chunksOf, type OutgoingMessage } from '../outbox/lane.ts'
 import { type EnginePart, NO_FRAMES, type PeerCounters, type PeerEffects } from '../ports.ts'
 import type { StoreWriter } from '../stores/store.ts'
-import type { UserStatements } from '../users/users.ts'
+import type { UserStatements } from '../users/user-statements.ts'
 import { Deferrals } from './dispatcher.ts'
 import { Inbox, type InboxPersistence, Leases, Receipts, type Repeated, TOO_OLD } from './inbox.ts'
 import {

@@ -10,7 +10,6 @@
 import type { BoxKeys, Identity, KeyBinding } from '@sealpost/identity'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SealpostError } from '../errors.ts'
-import type { UserKeys } from '../ports.ts'
 import type { RequestBroker } from '../requests/requests.ts'
 import {
   type KeyEpochRecord,
@@ -124,7 +123,8 @@ export interface OwnKeys {
   activate(next: BoxKeys): void
   /** Returns a binding of another identity's box key, signed by that identity. */
   bindIdentity(next: Identity, notAfterMs: Millis): KeyBinding
-  readonly user: UserKeys
+  /** Returns the statement that `next` succeeds this identity. */
+  rotateIdentity(next: Identity): Uint8Array
 }
 
 /** Key bindings are not renewed automatically, and a peer with an expired binding gets no mail. @internal */
@@ -144,7 +144,7 @@ export async function rotateBoxKey(ask: RequestBroker, own: OwnKeys, next: BoxKe
 export async function rotateIdentity(ask: RequestBroker, keys: OwnKeys, next: Identity): Promise<void> {
   const { boxKey, boxEpoch, notAfterMs, signature } = keys.bindIdentity(next, Date.now() + BINDING_MS)
   const binding = { boxKey, boxEpoch, bindingNotAfterMs: notAfterMs, bindingSignature: signature }
-  const { outcome } = await ask({ type: 'succeed', statement: keys.user.rotateIdentity(next), ...binding })
+  const { outcome } = await ask({ type: 'succeed', statement: keys.rotateIdentity(next), ...binding })
   if (outcome === 'key_taken') throw new SealpostError('key_taken', 'The new key belongs or belonged to a member.')
   if (outcome !== 'done')
     throw new SealpostError('key_refused', `The broker does not accept this identity (${outcome}).`)

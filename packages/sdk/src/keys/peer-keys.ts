@@ -66,21 +66,6 @@ export class PeerKeys implements EnginePart {
     this.#ports.flushSoon()
   }
 
-  /** Looks up the current identity key of `peer`, even if a successor appears in the meantime. */
-  lookupCurrent(
-    peer: PeerKey,
-    { found, refused }: KeyWaiter,
-    lookup: (peer: PeerKey, waiter: KeyWaiter) => void,
-  ): void {
-    const { current } = this.#ports
-    const now = current(peer)
-    const missed = (error: SealpostError) => {
-      if (current(now) === now) refused(error)
-      else this.lookupCurrent(now, { found, refused }, lookup)
-    }
-    lookup(now, { found, refused: missed })
-  }
-
   /** Call when the broker reports newer keys for these peers than in its earlier replies. */
   rebound({ peers }: FrameOf<'rebound'>): void {
     this.directory.rebound(peers)

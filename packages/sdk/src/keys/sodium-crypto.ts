@@ -2,35 +2,25 @@
 import {
   type BoxKeys,
   bindBoxKey,
-  changeGroup,
-  changePool,
   checkKeyBinding,
   checkShardCertificate,
-  createDeviceInvite,
-  createGroup,
-  createPool,
-  endGroup,
-  endPool,
   type Identity,
   openBody,
   openEnvelope,
   readDevice,
   readGroup,
   readIdentityRotation,
-  readPool,
   readRemoval,
   Sealer,
-  type SigningKeys,
   type StreamId,
   sealBody,
   sealInStream,
   signAsClient,
   signIdentityRotation,
-  signRemoval,
   verifyBroker,
 } from '@sealpost/identity'
 import { isSameBytes, type MeshId, type PeerKey, toHex } from '@sealpost/std'
-import type { CryptoPort, GroupCrypto, PoolCrypto, UserCrypto, UserKeys } from '../ports.ts'
+import type { CryptoPort, GroupCrypto, UserCrypto } from '../ports.ts'
 import type { OwnKeys } from './key-epochs.ts'
 import { envelopeIds } from './peer-keys.ts'
 
@@ -81,10 +71,10 @@ export function sodiumCrypto(
     newNonce: () => randomBytes(32),
     newEnvelopeId,
     newStreamId: () => toHex(randomBytes(16)) as StreamId,
-    groups: sodiumGroups(signing, meshId),
+    rotateIdentity: (next) =>
+      signIdentityRotation({ former: signing, successor: next.signing }, { meshId, atMs: Date.now() }),
+    groups: sodiumGroups(meshId),
     users: sodiumUsers(meshId),
-    user: userKeys(signing, meshId),
-    pools: sodiumPools(signing, meshId),
   }
 }
 
@@ -92,11 +82,8 @@ export function sodiumCrypto(
 const newEnvelopeId = envelopeIds()
 const randomBytes = (length: number): Uint8Array => crypto.getRandomValues(new Uint8Array(length))
 
-function sodiumGroups(signing: SigningKeys, meshId: MeshId): GroupCrypto {
+function sodiumGroups(meshId: MeshId): GroupCrypto {
   return {
-    create: (draft) => createGroup(signing, { ...draft, meshId }),
-    change: (group, change) => changeGroup(signing, group, change),
-    end: (group) => endGroup(signing, group),
     read: (statement) => {
       const group = readGroup(statement)
       return group?.meshId === meshId ? group : null
@@ -106,32 +93,11 @@ function sodiumGroups(signing: SigningKeys, meshId: MeshId): GroupCrypto {
   }
 }
 
-function sodiumPools(signing: SigningKeys, meshId: MeshId): PoolCrypto {
-  return {
-    create: (draft) => createPool(signing, { ...draft, meshId }),
-    change: (pool, change) => changePool(signing, pool, change),
-    end: (pool) => endPool(signing, pool),
-    read: (statement) => {
-      const pool = readPool(statement)
-      return pool?.meshId === meshId ? pool : null
-    },
-  }
-}
-
 export function sodiumUsers(meshId: MeshId): UserCrypto {
   const ours = <T extends { meshId: MeshId }>(read: T | null): T | null => (read?.meshId === meshId ? read : null)
   return {
     readDevice: (bytes) => ours(readDevice(bytes)),
     readRemoval: (bytes) => ours(readRemoval(bytes)),
     readIdentityRotation: (bytes) => ours(readIdentityRotation(bytes)),
-  }
-}
-
-function userKeys(signing: SigningKeys, meshId: MeshId): UserKeys {
-  return {
-    inviteDevice: (terms) => createDeviceInvite(signing, { ...terms, meshId }),
-    removeDevice: (device) => signRemoval(signing, { meshId, user: signing.publicKey, device }),
-    rotateIdentity: (next) =>
-      signIdentityRotation({ former: signing, successor: next.signing }, { meshId, atMs: Date.now() }),
   }
 }

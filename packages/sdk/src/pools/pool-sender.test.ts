@@ -3,37 +3,35 @@ import type { PoolStatement } from '@sealpost/identity'
 import { readBoxes } from '@sealpost/protocol'
 import type { MeshId, PeerKey, PoolId } from '@sealpost/std'
 import { expect, test } from 'vitest'
-import { PoolStatements } from '../groups/statement-cache.ts'
 import type { PeerCounters } from '../ports.ts'
 import { fakeCrypto } from '../test/fake-crypto.ts'
-import { fakePoolStatement } from '../test/fake-pools.ts'
 import { PoolSender } from './pool-sender.ts'
+import { PoolStatements } from './pools.ts'
 
 const MESH = 'ab'.repeat(16) as MeshId
 const POOL = 'f0'.repeat(32) as PoolId
 const keyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
-const statement = (epoch: number, members: readonly number[]): PoolStatement =>
-  fakePoolStatement({
-    ...{ meshId: MESH, poolId: POOL, epoch, owner: keyOf(1), nonce: '00'.repeat(16), name: 'crew' },
-    members: members.map(keyOf),
-  })
+/** Returns a statement that is trusted without a signature. */
+function statement(epoch: number, members: readonly number[]): PoolStatement {
+  const facts = { meshId: MESH, poolId: POOL, epoch, owner: keyOf(1), nonce: '00'.repeat(16), name: 'crew' }
+  const pool = { ...facts, members: members.map(keyOf) }
+  return { ...pool, bytes: new TextEncoder().encode(JSON.stringify(pool)) }
+}
+const read = (bytes: Uint8Array): PoolStatement => ({ ...JSON.parse(new TextDecoder().decode(bytes)), bytes })
+const ignore = () => undefined
 
 test('a message prepared for former members names their epoch: the broker refuses it, and it is sealed again', () => {
   const random = () => 0.5
   const crypto = fakeCrypto({ peerKey: keyOf(1), meshId: MESH, boxKey: new Uint8Array(32), random })
-  const asked: PoolId[] = []
-  const statements = new PoolStatements({
-    crypto: crypto.pools,
-    emit: () => undefined,
-    ask: (after) => void asked.push(after),
-  })
+  const statements = new PoolStatements(read, ignore, ignore)
   const counters = { acked: 0, nacked: 0, resent: 0, sent: 0 } as PeerCounters
   const sends = new PoolSender({
-    ...{ crypto, statements, counters, random, flushSoon: () => undefined },
+    ...{ crypto, statements, counters, random, flushSoon: ignore },
+    current: (peer) => peer,
     lookup: (peerKey, { found }) => found({ peerKey, boxKey: new Uint8Array(32) } as never),
   })
   statements.add(statement(1, [2]))
-  const unused = { accepted: () => undefined, refused: () => undefined }
+  const unused = { accepted: ignore, refused: ignore }
   const terms = { priority: 'next', ttlSeconds: 0, terms: undefined, thread: undefined } as const
   sends.send({ poolId: POOL, body: new Uint8Array(1), ...terms, ...unused })
   // Nothing was sent yet, because there is no session.

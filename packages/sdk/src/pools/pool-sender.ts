@@ -16,10 +16,10 @@ import {
 } from '@sealpost/protocol'
 import type { EnvelopeId, Millis, PeerKey, PoolId } from '@sealpost/std'
 import { finalRefusal, maybeSent, refusedBy, SealpostError } from '../errors.ts'
-import type { PoolStatements } from '../groups/statement-cache.ts'
+import type { StatementCache } from '../groups/member-lists.ts'
 import type { Receipt } from '../outbox/lane.ts'
 import { type OutboxLimits, RESEND_FOR_MS_MAX } from '../outbox/outbox.ts'
-import type { CryptoPort, PeerCounters, PeerEvent } from '../ports.ts'
+import type { AddedPartPorts, CryptoPort, KeyWaiter, PeerEvent } from '../ports.ts'
 
 /** Either `accepted` or `refused` is called. */
 interface PoolSend {
@@ -33,16 +33,9 @@ interface PoolSend {
   readonly refused: (error: SealpostError) => void
 }
 
-export interface PoolSenderPorts {
+export interface PoolSenderPorts extends Omit<AddedPartPorts, 'emit' | 'ask' | 'crypto'> {
   readonly crypto: Pick<CryptoPort, 'seal' | 'newEnvelopeId' | 'groups'>
-  readonly statements: PoolStatements
-  readonly counters: PeerCounters
-  readonly random: () => number
-  readonly lookup: (
-    peer: PeerKey,
-    waiter: { found(key: Correspondent): void; refused(error: SealpostError): void },
-  ) => void
-  readonly flushSoon: () => void
+  readonly statements: Pick<StatementCache<PoolId, PoolStatement>, 'find' | 'refresh'>
 }
 
 interface Entry {
@@ -197,7 +190,7 @@ export class PoolSender {
       this.#ports.flushSoon()
     }
     for (const member of members)
-      this.#ports.lookup(member, {
+      this.#lookup(member, {
         found: (key) => {
           readers.push(key)
           answered()
@@ -207,6 +200,17 @@ export class PoolSender {
           answered()
         },
       })
+  }
+
+  /** Looks up the current identity key of `member`, even if a successor appears in the meantime. */
+  #lookup(member: PeerKey, { found, refused }: KeyWaiter): void {
+    const { current, lookup } = this.#ports
+    const now = current(member)
+    const missed = (error: SealpostError) => {
+      if (current(now) === now) refused(error)
+      else this.#lookup(now, { found, refused })
+    }
+    lookup(now, { found, refused: missed })
   }
 
   #seal(entry: Entry, nowMs: Millis): void {

@@ -1,38 +1,45 @@
 /**
  * Implements pools for applications. One of several peers takes each message. The owner's signature decides membership.
  */
-import { isMemberListName, isPoolEnded, type PoolStatement } from '@sealpost/identity'
+import { changePool, createPool, endPool, type PoolStatement, readPool } from '@sealpost/identity'
 import { type FrameOf, POOL_MEMBERS_MAX, type ServerFrame } from '@sealpost/protocol'
-import { isChosenName, type Millis, NAME_RULE, type PeerKey, type PoolId, tidyName } from '@sealpost/std'
-import { SealpostError } from '../errors.ts'
-import { MemberList, type MemberListEdit, type MemberListPorts } from '../groups/groups.ts'
-import { PoolStatements } from '../groups/statement-cache.ts'
+import type { MeshId, Millis, PeerKey, PoolId } from '@sealpost/std'
+import type { PeerEngine } from '../engine.ts'
+import type { SealpostError } from '../errors.ts'
+import { MemberList, MemberLists, StatementCache } from '../groups/member-lists.ts'
 import { bytesOf } from '../inbox/message.ts'
 import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import type { OutboxLimits } from '../outbox/outbox.ts'
-import { type CryptoPort, type EnginePart, NO_FRAMES, type PeerEvent } from '../ports.ts'
-import type { ReplyHandler, RequestBroker } from '../requests/requests.ts'
-import { PoolJoins, PoolSender, type PoolSenderPorts, unknownPool } from './pool-sender.ts'
+import type { Peer, PeerPorts } from '../peer.ts'
+import { type AddedPart, type AddedPartPorts, NO_FRAMES, type PeerEvent } from '../ports.ts'
+import { PoolJoins, PoolSender, unknownPool } from './pool-sender.ts'
 
-/** The engine's part for pools: the trusted statements, messages to pools, and joined pools. */
-interface PoolClientPorts extends Omit<PoolSenderPorts, 'statements'> {
-  readonly crypto: CryptoPort
-  readonly emit: (event: PeerEvent) => void
-  readonly ask: (question: { type: 'pools'; after: PoolId }, handler: ReplyHandler<'pools'>) => void
+/** Returns null unless the bytes are a pool statement of this mesh, signed by the pool's owner. */
+type ReadPool = (statement: Uint8Array) => PoolStatement | null
+
+/** The pools of the mesh, read on demand. @internal */
+export class PoolStatements extends StatementCache<PoolId, PoolStatement> {
+  constructor(read: ReadPool, emit: (event: PeerEvent) => void, ask: (after: PoolId) => void) {
+    super({
+      read,
+      idOf: ({ poolId }) => poolId,
+      beforeAll: '0'.repeat(64) as PoolId,
+      ask,
+      tampered: (pool, reason) => emit({ type: 'pool_tamper', pool, reason }),
+    })
+  }
 }
 
-export class PoolClient implements EnginePart {
-  readonly crypto: CryptoPort['pools']
+/** The engine's part for pools: the trusted statements, messages to pools, and joined pools. @internal */
+export class PoolClient implements AddedPart {
   readonly statements: PoolStatements
   readonly sender: PoolSender
   readonly joins: PoolJoins
-  readonly #ports: PoolClientPorts
+  readonly #ports: AddedPartPorts
 
-  constructor(ports: PoolClientPorts) {
-    const { crypto, emit } = ports
+  constructor(read: ReadPool, ports: AddedPartPorts) {
     this.#ports = ports
-    this.crypto = crypto.pools
-    this.statements = new PoolStatements({ crypto: crypto.pools, emit, ask: (after) => this.#ask(after) })
+    this.statements = new PoolStatements(read, ports.emit, (after) => this.#ask(after))
     this.sender = new PoolSender({ ...ports, statements: this.statements })
     this.joins = new PoolJoins(ports)
   }
@@ -51,11 +58,23 @@ export class PoolClient implements EnginePart {
     return [...this.joins.takeFrames(nowMs), ...this.sender.takeFrames(nowMs)]
   }
 
-  /** Ignores items of other messages. */
   received(frame: ServerFrame, nowMs: Millis): void {
     if (frame.type === 'ack') this.sender.acked(frame.items, nowMs)
     else if (frame.type === 'nack') this.sender.nacked(frame.items, nowMs)
     else if (frame.type === 'poolJoined') this.joins.answered(frame)
+    if (this.sender.pendingCount > 0) this.#ports.flushSoon()
+  }
+
+  tick(nowMs: Millis): void {
+    this.sender.expire(nowMs)
+  }
+
+  get pendingCount(): number {
+    return this.sender.pendingCount
+  }
+
+  get isPoolMember(): boolean {
+    return this.joins.isAny
   }
 
   /** Called within a session. */
@@ -85,146 +104,91 @@ export class PoolClient implements EnginePart {
  */
 export type PoolSendOptions = Omit<SendOptions, 'ifOnline' | 'attachment'>
 
-export interface PoolsPorts {
-  readonly self: PeerKey
-  /** Advances the engine's clock and passes its pool client. */
-  readonly tell: <T>(happened: (client: PoolClient) => T) => T
-  readonly ask: RequestBroker
+const CREDIT_MAX = 0xffff
+const clients = new WeakMap<PeerEngine, PoolClient>()
+
+/**
+ * Returns the pools of the mesh.
+ * @example const pool = await poolsOf(peer).create('reviewers', [ben])
+ */
+export function poolsOf({ ports }: Peer): Pools {
+  const client = ports.tell((engine) => {
+    const client = clients.get(engine) ?? engine.add((its) => new PoolClient(readerFor(ports.meshId), its))
+    clients.set(engine, client)
+    return client
+  })
+  return new Pools(ports, (happened) => ports.tell(() => happened(client)))
 }
 
-const CREDIT_MAX = 0xffff
+function readerFor(meshId: MeshId): ReadPool {
+  return (statement) => {
+    const pool = readPool(statement)
+    return pool?.meshId === meshId ? pool : null
+  }
+}
+
+/** Advances the engine's clock and passes its pool client. */
+type TellPools = <T>(happened: (client: PoolClient) => T) => T
 
 export class Pools {
-  readonly #ports: PoolsPorts
+  readonly #tell: TellPools
+  readonly #lists: MemberLists<PoolId, PoolStatement>
 
-  /** Use `peer.pools` instead. @internal */
-  constructor(ports: PoolsPorts) {
-    this.#ports = ports
+  /** Use `poolsOf` instead. @internal */
+  constructor(ports: PeerPorts, tell: TellPools) {
+    const { self, signing, meshId } = ports
+    this.#tell = tell
+    this.#lists = new MemberLists<PoolId, PoolStatement>({
+      ...{ noun: 'pool', membersMax: POOL_MEMBERS_MAX, unknown: unknownPool, self },
+      create: (draft) => createPool(signing, { ...draft, meshId }),
+      change: (pool, draft) => changePool(signing, pool, draft),
+      end: (pool) => endPool(signing, pool),
+      set: (statement) => ports.ask({ type: 'setPool', statement }),
+      tell: (happened) => tell(({ statements }) => happened(statements)),
+    })
   }
 
   /**
    * Creates a pool. This peer is a member only if it is named.
    * @throws SealpostError `pool_malformed`, `too_many_pools`, `too_many_own_pools`
-   * @example const pool = await peer.pools.create('reviewers', [ben])
+   * @example const pool = await poolsOf(peer).create('reviewers', [ben])
    */
   async create(name: string, members: readonly PeerKey[]): Promise<Pool> {
-    const draft = checked({ name: chosenName(name), members })
-    const pool = this.#ports.tell(({ crypto }) => crypto.create(draft))
-    await this.#set(pool)
-    return this.#poolOf(pool.poolId)
+    const { poolId } = await this.#lists.create(name, members)
+    return this.#poolOf(poolId)
   }
 
   /**
    * Lists all pools of the mesh, as read from the broker. Any member may send to them.
-   * @example const pools = await peer.pools.list()
+   * @example const pools = await poolsOf(peer).list()
    */
   async list(): Promise<Pool[]> {
-    await this.#refresh()
-    const all = this.#ports.tell(({ statements }) => statements.all.filter((pool) => !isPoolEnded(pool)))
-    return all.map(({ poolId }) => this.#poolOf(poolId))
+    return (await this.#lists.list()).map(({ poolId }) => this.#poolOf(poolId))
   }
 
   /**
    * Returns a pool of the mesh.
    * @throws SealpostError `unknown_pool`
-   * @example const pool = await peer.pools.find(poolId)
+   * @example const pool = await poolsOf(peer).find(poolId)
    */
   async find(poolId: PoolId): Promise<Pool> {
-    if (!this.#known(poolId)) await this.#refresh()
-    const pool = this.#known(poolId)
-    if (!pool || isPoolEnded(pool)) throw unknownPool()
+    await this.#lists.find(poolId)
     return this.#poolOf(poolId)
   }
 
   #poolOf(poolId: PoolId): Pool {
-    return new Pool({
-      self: this.#ports.self,
-      now: () => this.#known(poolId)!,
-      change: (change) => this.#change(poolId, change),
-      end: () => this.#end(poolId),
-      tell: this.#ports.tell,
-    })
+    return new Pool(this.#tell, this.#lists, poolId)
   }
-
-  /** Retries once if the pool was changed by another process in the meantime. */
-  async #change(poolId: PoolId, change: MemberListEdit): Promise<void> {
-    for (const isLast of [false, true]) {
-      const pool = this.#own(poolId)
-      if (isPoolEnded(pool)) throw unknownPool()
-      const { name, members = pool.members } = change(pool)
-      const draft = checked({ name: name === undefined ? pool.name : chosenName(name), members })
-      const next = this.#ports.tell(({ crypto }) => crypto.change(pool, draft))
-      if (await this.#set(next, isLast)) return
-      await this.#refresh()
-    }
-  }
-
-  /** Ends the pool. After a rename, two end statements differ, but either one suffices. */
-  async #end(poolId: PoolId): Promise<void> {
-    const pool = this.#own(poolId)
-    if (isPoolEnded(pool)) return
-    const end = this.#ports.tell(({ crypto }) => crypto.end(pool))
-    if (await this.#set(end, false)) return
-    await this.#refresh()
-    if (!isPoolEnded(this.#own(poolId))) throw refusedAs('stale')
-  }
-
-  #own(poolId: PoolId): PoolStatement {
-    const pool = this.#known(poolId)!
-    if (pool.owner !== this.#ports.self) throw notOwner()
-    return pool
-  }
-
-  /** Returns whether the broker accepted it; false if it is stale and not the last try. */
-  async #set(pool: PoolStatement, isLast = true): Promise<boolean> {
-    const { outcome } = await this.#ports.ask({ type: 'setPool', statement: pool.bytes })
-    if (outcome === 'done') this.#ports.tell(({ statements }) => statements.add(pool))
-    else if (isLast || outcome !== 'stale') throw refusedAs(outcome)
-    return outcome === 'done'
-  }
-
-  #refresh(): Promise<void> {
-    return new Promise((done, failed) =>
-      this.#ports.tell(({ statements }) => statements.refresh((error) => (error ? failed(error) : done()))),
-    )
-  }
-
-  #known(poolId: PoolId): PoolStatement | undefined {
-    return this.#ports.tell(({ statements }) => statements.find(poolId))
-  }
-}
-
-interface PoolPorts extends MemberListPorts<PoolStatement>, Pick<PoolsPorts, 'tell'> {
-  readonly end: () => Promise<void>
 }
 
 /** `list` and sends update these properties. */
-export class Pool extends MemberList<PoolStatement> {
-  /** @internal */
-  protected readonly ports: PoolPorts
+export class Pool extends MemberList<PoolId> {
+  readonly #tell: TellPools
 
   /** @internal */
-  constructor(ports: PoolPorts) {
-    super()
-    this.ports = ports
-  }
-
-  get id(): PoolId {
-    return this.now.poolId
-  }
-
-  /** Whether the owner has deleted the pool. It then has no members, and nobody can send to it. */
-  get isDeleted(): boolean {
-    return isPoolEnded(this.now)
-  }
-
-  /**
-   * Ends the pool for good. Later sends fail with `unknown_pool`, and messages that wait for a member expire.
-   * @throws SealpostError `not_owner`
-   * @example await pool.delete()
-   */
-  delete(): Promise<void> {
-    return this.ports.end()
+  constructor(tell: TellPools, lists: MemberLists<PoolId, PoolStatement>, poolId: PoolId) {
+    super(lists, poolId)
+    this.#tell = tell
   }
 
   /**
@@ -236,19 +200,10 @@ export class Pool extends MemberList<PoolStatement> {
    */
   send(body: Uint8Array | string, options: PoolSendOptions = {}): Promise<Receipt> {
     return new Promise((accepted, refused) => {
-      const { priority, ttlSeconds, terms } = postTermsOf(this.ports.self, options)
-      const poolId = this.id
-      const send = {
-        poolId,
-        body: bytesOf(body),
-        priority,
-        ttlSeconds,
-        terms,
-        thread: options.thread,
-        accepted,
-        refused,
-      }
-      this.ports.tell(({ sender: sends }) => sends.send(send))
+      const { priority, ttlSeconds, terms } = postTermsOf(this.owner, options)
+      const { thread } = options
+      const send = { poolId: this.id, body: bytesOf(body), priority, ttlSeconds, terms, thread, accepted, refused }
+      this.#tell(({ sender }) => sender.send(send))
     })
   }
 
@@ -262,9 +217,7 @@ export class Pool extends MemberList<PoolStatement> {
   join({ credit = 1 }: { readonly credit?: number } = {}): Promise<void> {
     if (!Number.isInteger(credit) || credit < 1 || credit > CREDIT_MAX)
       throw new RangeError(`credit must be a whole number from 1 to ${CREDIT_MAX}`)
-    return new Promise((joined, refused) =>
-      this.ports.tell(({ joins: seats }) => seats.join(this.id, credit, { joined, refused })),
-    )
+    return new Promise((joined, refused) => this.#tell(({ joins }) => joins.join(this.id, credit, { joined, refused })))
   }
 
   /**
@@ -272,45 +225,6 @@ export class Pool extends MemberList<PoolStatement> {
    * @example pool.leave()
    */
   leave(): void {
-    this.ports.tell(({ joins: seats }) => seats.leave(this.id))
+    this.#tell(({ joins }) => joins.leave(this.id))
   }
 }
-
-function checked(draft: { name: string; members: readonly PeerKey[] }): { name: string; members: PeerKey[] } {
-  const members = [...new Set(draft.members)]
-  if (isMemberListName(draft.name) && members.length > 0 && members.length <= POOL_MEMBERS_MAX)
-    return { ...draft, members }
-  throw malformed()
-}
-
-/** Checks a new name; existing pools keep theirs. */
-function chosenName(text: string): string {
-  const name = tidyName(text)
-  if (!isChosenName(name)) throw malformed()
-  return name
-}
-
-const malformed = () =>
-  new SealpostError('pool_malformed', `A pool needs 1 to ${POOL_MEMBERS_MAX} members and a name: ${NAME_RULE}.`)
-
-function refusedAs(outcome: Exclude<FrameOf<'groupSet'>['outcome'], 'done'>): SealpostError {
-  switch (outcome) {
-    case 'not_owner':
-      return notOwner()
-    case 'too_many':
-      return new SealpostError('too_many_pools', 'The mesh has reached its pool limit.')
-    case 'too_many_own':
-      return new SealpostError(
-        'too_many_own_pools',
-        'You have reached your pool limit. Delete a pool; it counts for one more day.',
-      )
-    case 'malformed':
-      return new SealpostError('pool_malformed', 'The broker does not accept this pool.')
-    case 'stale':
-      return new SealpostError('stale_epoch', 'The pool was changed by another request at the same time.', {
-        isRetryable: true,
-      })
-  }
-}
-
-const notOwner = () => new SealpostError('not_owner', 'Only the owner of the pool may change it.')

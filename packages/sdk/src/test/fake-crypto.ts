@@ -9,7 +9,6 @@ import { type EnvelopeId, fromHex, type MeshId, type Millis, type PeerKey, toHex
 import type { OpenVerdict } from '../inbox/message.ts'
 import type { CryptoPort } from '../ports.ts'
 import { fakeGroups } from './fake-groups.ts'
-import { fakePools } from './fake-pools.ts'
 
 export interface FakePeer {
   readonly peerKey: PeerKey
@@ -68,7 +67,6 @@ export function fakeCrypto(peer: FakePeer): CryptoPort {
       (bytes) => fnv(bytes, 32),
     ),
     users: NO_USERS,
-    pools: fakePools(peer, (length) => fakeBytes(length, peer.random)),
   }
 }
 

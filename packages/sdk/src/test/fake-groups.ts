@@ -8,12 +8,19 @@ const OVERHEAD_BYTES = 40
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 
+/** Signs the statements of one peer's groups. */
+interface FakeOwner {
+  create(draft: Pick<GroupStatement, 'name' | 'members'>): GroupStatement
+  change(group: GroupStatement, change: Partial<GroupStatement>): GroupStatement
+  end(group: GroupStatement): GroupStatement
+}
+
 /** `random` returns the requested number of bytes, and `hash` returns 32 bytes. */
 export function fakeGroups(
   { meshId, peerKey }: { meshId: MeshId; peerKey: PeerKey },
   random: (length: number) => Uint8Array,
   hash: (bytes: Uint8Array) => Uint8Array,
-): GroupCrypto {
+): GroupCrypto & FakeOwner {
   const written = ({ bytes: _, ...group }: GroupStatement): GroupStatement => {
     const whole = { ...group, members: [...new Set(group.members)].sort() }
     return { ...whole, bytes: encoder.encode(JSON.stringify(whole)) }

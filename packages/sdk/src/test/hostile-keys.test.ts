@@ -2,6 +2,7 @@
  * Tests the lies of a hostile broker about box keys and groups, with the exact events that the victim gets (security
  * model 3.5, 3.9). Each row is one test over a real WebSocket.
  */
+
 import {
   bindBoxKey,
   changeGroup,
@@ -18,7 +19,9 @@ import {
 import type { FrameOf, KeyBindingEntry } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, MeshId } from '@sealpost/std'
 import { beforeAll, describe, expect, test } from 'vitest'
+import { groupsOf } from '../groups/groups.ts'
 import type { PushedDelivery } from '../inbox/message.ts'
+import { poolsOf } from '../pools/pools.ts'
 import type { PeerEvent } from '../ports.ts'
 import { MemoryStore } from '../stores/memory-store.ts'
 import { alarmsOf, HostileScene, type Side } from './hostile.ts'
@@ -324,7 +327,7 @@ describe('in a group, a broker that', () => {
     const group = createGroup(dan.signing, { meshId: scene.broker.meshId, name: 'crew', members })
     const mail = async (text: string) => {
       const before = scene.caught.length
-      const sent = await (await alice.peer.groups.find(group.groupId)).send(text)
+      const sent = await (await groupsOf(alice.peer).find(group.groupId)).send(text)
       await sent.stored
       return scene.caught[before]!
     }
@@ -417,7 +420,7 @@ test('a peer detects a broker that goes back to former members of a pool or chan
     if (frame.type === 'pools') socket.say({ type: 'groupList', ref: frame.ref, statements: [says], isLast: true })
     return frame.type === 'pools'
   }
-  const members = async () => (await alice.peer.pools.list())[0]!.members
+  const members = async () => (await poolsOf(alice.peer).list())[0]!.members
   expect(await members()).toEqual([keyOf(scene.bob)])
   says = old.bytes
   expect(await members()).toEqual([keyOf(scene.bob)])

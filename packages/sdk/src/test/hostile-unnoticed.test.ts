@@ -2,6 +2,7 @@
  * Tests attacks of a broker that no peer detects; the lists in `docs/SECURITY.md` name these tests. A test fails once
  * the SDK detects its attack, and its row then moves to the other list. Each test also shows its attack's limit.
  */
+
 import {
   bindBoxKey,
   changeGroup,
@@ -16,7 +17,10 @@ import {
 import { type FrameOf, readBoxes } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId } from '@sealpost/std'
 import { describe, expect, test, vi } from 'vitest'
+import { groupsOf } from '../groups/groups.ts'
+import { poolsOf } from '../pools/pools.ts'
 import { MemoryStore } from '../stores/memory-store.ts'
+import { usersOf } from '../users/users.ts'
 import { alarmsOf, HostileScene } from './hostile.ts'
 
 const keyOf = ({ signing }: Identity) => signing.publicKey
@@ -123,7 +127,7 @@ describe('the peer does not detect a broker that', () => {
     }
     const alice = await scene.join(scene.alice)
     const workers = [await scene.join(scene.bob), await scene.join(eve)]
-    void (await alice.peer.pools.find(pool.poolId)).send('once').catch(() => undefined)
+    void (await poolsOf(alice.peer).find(pool.poolId)).send('once').catch(() => undefined)
     const { send, body } = await sent.promise
     for (const [i, worker] of workers.entries()) {
       const box = readBoxes(send.envelope)!.find(({ peer }) => peer === worker.peer.key)!.box
@@ -190,11 +194,11 @@ describe('the peer does not detect a broker that', () => {
       return frame.type === 'groups'
     }
     const before = await scene.join(scene.alice, { store })
-    expect((await before.peer.groups.find(old.groupId)).members).toEqual([keyOf(scene.alice)])
+    expect((await groupsOf(before.peer).find(old.groupId)).members).toEqual([keyOf(scene.alice)])
     await scene.leave(before)
     says = old
     const after = await scene.join(scene.alice, { store: new MemoryStore(store.records) })
-    expect((await after.peer.groups.find(old.groupId)).members).toHaveLength(2)
+    expect((await groupsOf(after.peer).find(old.groupId)).members).toHaveLength(2)
     expect(alarmsOf(after)).toEqual([])
   })
 
@@ -212,7 +216,7 @@ describe('the peer does not detect a broker that', () => {
       if (frame.type === 'groups') socket.say({ type: 'groupList', ref: frame.ref, statements: [bytes], isLast: true })
       return frame.type === 'groups'
     }
-    const sent = await (await mallory.peer.groups.find(old.groupId)).send('as one of you')
+    const sent = await (await groupsOf(mallory.peer).find(old.groupId)).send('as one of you')
     await sent.stored
     scene.push(bob, scene.caught[0]!)
     await scene.sentinel(bob)
@@ -237,11 +241,11 @@ describe('the peer does not detect a broker that', () => {
       return frame.type === 'devices'
     }
     const before = await scene.join(scene.alice)
-    expect(await before.peer.users.devices(person.publicKey)).toEqual([])
+    expect(await usersOf(before.peer).devices(person.publicKey)).toEqual([])
     await scene.leave(before)
     removals = []
     const after = await scene.join(scene.alice)
-    expect(await after.peer.users.devices(person.publicKey)).toMatchObject([{ key: phone.publicKey }])
+    expect(await usersOf(after.peer).devices(person.publicKey)).toMatchObject([{ key: phone.publicKey }])
     expect(alarmsOf(after).map(({ type }) => type)).toEqual(['device_changed'])
   })
 

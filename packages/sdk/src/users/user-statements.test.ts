@@ -11,7 +11,7 @@ import type { MeshId, PeerKey } from '@sealpost/std'
 import { beforeAll, expect, test } from 'vitest'
 import { sodiumUsers } from '../keys/sodium-crypto.ts'
 import type { PeerEvent } from '../ports.ts'
-import { UserStatements } from './users.ts'
+import { UserStatements } from './user-statements.ts'
 
 beforeAll(ready)
 

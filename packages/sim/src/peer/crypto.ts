@@ -4,10 +4,10 @@
  * mesh has one group and one pool of all its peers, without signatures; box keys rotate.
  */
 import type { GroupEntry } from '@sealpost/core'
-import type { Correspondent, EnvelopeDraft } from '@sealpost/identity'
+import type { Correspondent, EnvelopeDraft, PoolStatement } from '@sealpost/identity'
 import type { FrameOf, KeyBindingEntry } from '@sealpost/protocol'
 import type { MemoryDatabase } from '@sealpost/queue/memory'
-import type { CryptoPort, GroupCrypto, OpenVerdict, PoolCrypto } from '@sealpost/sdk/engine'
+import type { CryptoPort, GroupCrypto, OpenVerdict } from '@sealpost/sdk/engine'
 import {
   type EnvelopeId,
   fromHex,
@@ -23,7 +23,7 @@ import {
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()
 const unused = (): never => {
-  throw new Error('the peers of a world have no devices, and change no groups or pools')
+  throw new Error('the peers of a world have no devices')
 }
 const NO_USERS: CryptoPort['users'] = { readDevice: unused, readRemoval: unused, readIdentityRotation: unused }
 
@@ -79,7 +79,6 @@ export function vaultCrypto(vault: Vault, { meshId, peerKey, random, ring, nowMs
     newStreamId: () => randomHex(32) as ReturnType<CryptoPort['newStreamId']>,
     groups: vaultGroups(vault.bodies, meshId),
     users: NO_USERS,
-    pools: vaultPools(meshId),
   }
 }
 
@@ -116,9 +115,6 @@ export function groupOf(meshId: MeshId, members: readonly PeerKey[]): GroupEntry
 /** `bodies` contains all bodies that were sealed for groups in one world. */
 function vaultGroups(bodies: Uint8Array[], meshId: MeshId): GroupCrypto {
   return {
-    create: unused,
-    change: unused,
-    end: unused,
     read: (bytes) => {
       const group = JSON.parse(decoder.decode(bytes))
       return group.meshId === meshId ? { ...group, bytes } : null
@@ -156,17 +152,12 @@ export function poolStatementOf(meshId: MeshId, members: readonly PeerKey[]): Ui
   return encoder.encode(JSON.stringify(roster))
 }
 
-function vaultPools(meshId: MeshId): PoolCrypto {
-  return {
-    create: unused,
-    change: unused,
-    end: unused,
-    read: (bytes) => {
-      const pool = JSON.parse(decoder.decode(bytes))
-      return pool.meshId === meshId ? { ...pool, bytes } : null
-    },
+export const readPoolFor =
+  (meshId: MeshId) =>
+  (bytes: Uint8Array): PoolStatement | null => {
+    const pool = JSON.parse(decoder.decode(bytes))
+    return pool.meshId === meshId ? { ...pool, bytes } : null
   }
-}
 
 const TURNS_SALT = 0xb0cce
 const TURNS_MAX = 4

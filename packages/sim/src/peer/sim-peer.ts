@@ -2,12 +2,13 @@
 import { type ClientFrame, NO_THREAD, type Priority, type SendTerms } from '@sealpost/protocol'
 import type { Message, PeerEvent } from '@sealpost/sdk'
 import { type PeerEffects, PeerEngine } from '@sealpost/sdk/engine'
+import { PoolClient } from '@sealpost/sdk/pools'
 import type { MeshId, Millis, PeerKey } from '@sealpost/std'
 import { SimulatedLink } from '../network.ts'
 import type { SendDoubts } from '../oracle/oracle.ts'
 import { BROKER_KEY } from '../shard/shard-life.ts'
 import type { Surroundings } from '../surroundings.ts'
-import { bodyOf, boxKeyOf, GROUP_ID, KeyRing, POOL, sendOf, textOfSends, vaultCrypto } from './crypto.ts'
+import { bodyOf, boxKeyOf, GROUP_ID, KeyRing, POOL, readPoolFor, sendOf, textOfSends, vaultCrypto } from './crypto.ts'
 import type { SimulatedStore } from './simulated-store.ts'
 
 export class SimPeer implements PeerEffects {
@@ -15,6 +16,7 @@ export class SimPeer implements PeerEffects {
   readonly peerKey: PeerKey
   private readonly world: Surroundings
   private readonly engine: PeerEngine
+  private readonly pools: PoolClient
   private readonly ring = new KeyRing()
   private readonly store: SimulatedStore | null
   private link: SimulatedLink | null = null
@@ -62,16 +64,17 @@ export class SimPeer implements PeerEffects {
         ...(this.store && { store: this.store }),
       },
     )
+    this.pools = this.engine.add((ports) => new PoolClient(readPoolFor(meshId), ports))
   }
 
   start(): void {
     this.run(() => {
       this.engine.start()
-      this.engine.groups.refresh(() => undefined)
+      this.engine.groups.statements.refresh(() => undefined)
     })
     const waiter = { joined: () => this.world.oracle.mark('pool: joined'), refused: () => undefined }
     if (this.world.plan.poolSends > 0)
-      this.run(() => this.engine.pools.joins.join(POOL, 1 + this.world.random.below(3), waiter))
+      this.run(() => this.pools.joins.join(POOL, 1 + this.world.random.below(3), waiter))
   }
 
   postToPool(): void {
@@ -89,7 +92,7 @@ export class SimPeer implements PeerEffects {
     const send = { poolId: POOL, body: textOfSends([no]), priority: 'next' as const, ttlSeconds: 0, terms }
     const accepted = () => oracle.acked(no)
     const refused = ({ code }: { code: string }) => oracle.refused(no, code)
-    this.run(() => this.engine.pools.sender.send({ ...send, thread: undefined, accepted, refused }))
+    this.run(() => this.pools.sender.send({ ...send, thread: undefined, accepted, refused }))
   }
 
   private get others(): PeerKey[] {
@@ -97,7 +100,7 @@ export class SimPeer implements PeerEffects {
   }
 
   post(to: PeerKey, priority: Priority): void {
-    const isForAll = this.world.chance('broadcast') && this.engine.groups.find(GROUP_ID) !== undefined
+    const isForAll = this.world.chance('broadcast') && this.engine.groups.statements.find(GROUP_ID) !== undefined
     if (isForAll) this.postToAll(priority)
     else this.postTo(to, priority)
   }

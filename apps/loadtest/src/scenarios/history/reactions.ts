@@ -7,6 +7,7 @@ import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
 import { count, figure, sum } from '@sealpost/harness/report/text'
 import { clockMs, connect } from '@sealpost/sdk'
+import { groupsOf } from '@sealpost/sdk/groups'
 import { openReactions, openState, type Reactions, type State, setSpace } from '@sealpost/sdk/state'
 import type { PeerKey } from '@sealpost/std'
 import { planOf } from '../../generators/plan.ts'
@@ -128,7 +129,7 @@ class Conversation {
     const accounts = mesh.secrets.map((keys) => ({ ...address, identity: identityOf(keys) }))
     const owner = accounts[0]!
     const peer = await connect(owner)
-    const { id: group } = await peer.groups.create('conversation', mesh.peerKeys)
+    const { id: group } = await groupsOf(peer).create('conversation', mesh.peerKeys)
     await peer.close()
     await setSpace({ ...owner, group }, { historyFor: 'all' })
     const stateOf = (account: typeof owner) => openState({ ...account, group, onEvent, maintainKeysEveryMs: 0 })

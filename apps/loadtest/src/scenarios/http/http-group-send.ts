@@ -15,6 +15,7 @@ import { Latencies } from '@sealpost/harness/report/latencies'
 import { count, figure } from '@sealpost/harness/report/text'
 import { type KeyBinding, sealBody, sealEnvelope } from '@sealpost/identity'
 import { clockMs, connect } from '@sealpost/sdk'
+import { groupsOf } from '@sealpost/sdk/groups'
 import { type GroupId, OperatingError } from '@sealpost/std'
 import type { RunContext } from '../../run/run.ts'
 import {
@@ -82,7 +83,7 @@ async function createGroups(
   const groups: ListedGroup[] = []
   for (const [i, sender] of senders.entries()) {
     const members = [...mesh.peerKeys.slice(0, listeners.count), mesh.peerKeys[listeners.count + i]!]
-    const { id } = await owner.groups.create(`by HTTP ${i + 1}`, members)
+    const { id } = await groupsOf(owner).create(`by HTTP ${i + 1}`, members)
     groups.push(await listedGroup(sender, id as GroupId))
   }
   await owner.close()
