@@ -105,6 +105,11 @@ export interface PeerPorts {
   readonly ask: RequestBroker
 }
 
+const allPorts = new WeakMap<Peer, PeerPorts>()
+
+/** They contain the identity key, so no property of a peer holds them. @internal */
+export const portsOf = (peer: Peer): PeerPorts => allPorts.get(peer)!
+
 /**
  * A peer of a mesh. Functions of other entries add to it: `groupsOf` (`@sealpost/sdk/groups`), `poolsOf`
  * (`@sealpost/sdk/pools`) and `usersOf` (`@sealpost/sdk/users`).
@@ -113,8 +118,6 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
   readonly key: PeerKey
   /** Resolves when this peer has ended for good: with the error that ended it, or null after `close`. */
   readonly closed: Promise<SealpostError | null>
-  /** @internal */
-  readonly ports: PeerPorts
   readonly #driver: PeerDriver
   readonly #ownKeys: OwnKeys
   readonly #incoming: Dispatcher
@@ -162,7 +165,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
     })
     const { signing } = identity
     const tell: PeerPorts['tell'] = (happened) => this.#driver.tell(happened)
-    this.ports = { ...{ self: this.key, meshId, brokerKey, signing, crypto, tell }, ask: this.#ask }
+    allPorts.set(this, { ...{ self: this.key, meshId, brokerKey, signing, crypto, tell }, ask: this.#ask })
   }
 
   /**

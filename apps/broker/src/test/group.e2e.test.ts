@@ -1,8 +1,7 @@
 /** Tests groups through a running broker: one body, an envelope for each member, and nothing for removed members. */
 
 import { changeGroup, createGroup, endGroup, type GroupStatement, readGroup } from '@sealpost/identity'
-import type { PendingGroupSend } from '@sealpost/sdk'
-import { groupsOf } from '@sealpost/sdk/groups'
+import { groupsOf, type PendingGroupSend } from '@sealpost/sdk/groups'
 import { MemoryStore } from '@sealpost/sdk/memory-store'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'

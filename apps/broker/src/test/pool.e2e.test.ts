@@ -2,8 +2,8 @@
 
 import { join } from 'node:path'
 import { generateBoxKeys, generateIdentity } from '@sealpost/identity'
-import { type ConnectOptions, connect, type Message, type Peer, type PeerEvent, type Pool } from '@sealpost/sdk'
-import { poolsOf } from '@sealpost/sdk/pools'
+import { type ConnectOptions, connect, type Message, type Peer, type PeerEvent } from '@sealpost/sdk'
+import { type Pool, poolsOf } from '@sealpost/sdk/pools'
 import { type PeerKey, type PoolId, toHex } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
 import { codeOf, keyOf, Member } from './member.ts'

@@ -3,7 +3,7 @@ import { changeGroup, createGroup, endGroup, GROUP_MEMBERS_MAX, type GroupStatem
 import { type GroupId, type PeerKey, withResolvers } from '@sealpost/std'
 import { bytesOf } from '../inbox/message.ts'
 import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
-import type { Peer, PeerPorts } from '../peer.ts'
+import { type Peer, type PeerPorts, portsOf } from '../peer.ts'
 import { isGroupMember, type MemberOutcome, type MessageRecorder, unknownGroup } from './group-client.ts'
 import { MemberList, MemberLists } from './member-lists.ts'
 
@@ -33,7 +33,7 @@ export interface PendingGroupSend {
  * @example const group = await groupsOf(peer).create('crew', [ben])
  */
 export function groupsOf(peer: Peer): Groups {
-  return new Groups(peer.ports)
+  return new Groups(portsOf(peer))
 }
 
 export class Groups {

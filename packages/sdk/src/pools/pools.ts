@@ -10,7 +10,7 @@ import { MemberList, MemberLists, StatementCache } from '../groups/member-lists.
 import { bytesOf } from '../inbox/message.ts'
 import { postTermsOf, type Receipt, type SendOptions } from '../outbox/lane.ts'
 import type { OutboxLimits } from '../outbox/outbox.ts'
-import type { Peer, PeerPorts } from '../peer.ts'
+import { type Peer, type PeerPorts, portsOf } from '../peer.ts'
 import { type AddedPart, type AddedPartPorts, NO_FRAMES, type PeerEvent } from '../ports.ts'
 import { PoolJoins, PoolSender, unknownPool } from './pool-sender.ts'
 
@@ -111,7 +111,8 @@ const clients = new WeakMap<PeerEngine, PoolClient>()
  * Returns the pools of the mesh.
  * @example const pool = await poolsOf(peer).create('reviewers', [ben])
  */
-export function poolsOf({ ports }: Peer): Pools {
+export function poolsOf(peer: Peer): Pools {
+  const ports = portsOf(peer)
   const client = ports.tell((engine) => {
     const client = clients.get(engine) ?? engine.add((its) => new PoolClient(readerFor(ports.meshId), its))
     clients.set(engine, client)

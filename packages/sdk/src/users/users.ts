@@ -25,7 +25,7 @@ import {
   type Receipt,
   type SendOptions,
 } from '../outbox/lane.ts'
-import type { Peer } from '../peer.ts'
+import { type Peer, type PeerPorts, portsOf } from '../peer.ts'
 import type { Device } from './user-statements.ts'
 
 export type { Device } from './user-statements.ts'
@@ -58,10 +58,12 @@ export function usersOf(peer: Peer): Users {
 
 export class Users {
   readonly #peer: Peer
+  readonly #ports: PeerPorts
 
   /** Use `usersOf` instead. @internal */
   constructor(peer: Peer) {
     this.#peer = peer
+    this.#ports = portsOf(peer)
   }
 
   /**
@@ -77,7 +79,7 @@ export class Users {
         'label_malformed',
         `A label can have at most 32 characters and must follow the rule for names: ${NAME_RULE}.`,
       )
-    const { signing, meshId, brokerKey, tell } = this.#peer.ports
+    const { signing, meshId, brokerKey, tell } = this.#ports
     const url = tell(({ connection }) => connection.publicUrl)
     return createDeviceInvite(signing, { meshId, url, brokerKey, label, ...options })
   }
@@ -87,7 +89,7 @@ export class Users {
    * @example const devices = await usersOf(peer).devices(ben)
    */
   async devices(user: PeerKey = this.#peer.key): Promise<readonly Device[]> {
-    const { ask, tell, crypto } = this.#peer.ports
+    const { ask, tell, crypto } = this.#ports
     const peers = [tell(({ users }) => users.current(user))]
     const { statements } = await ask({ type: 'devices', peers })
     // A device that the broker no longer lists is gone; one that no statement confirms is not the user's.
@@ -102,7 +104,7 @@ export class Users {
    * @example await usersOf(peer).removeDevice(device)
    */
   async removeDevice(device: PeerKey): Promise<void> {
-    const { ask, signing, meshId, self: user } = this.#peer.ports
+    const { ask, signing, meshId, self: user } = this.#ports
     const { outcome } = await ask({ type: 'removeDevice', removal: signRemoval(signing, { meshId, user, device }) })
     if (outcome !== 'done') throw new SealpostError('unknown_device', 'This user has no such device.')
   }
@@ -125,7 +127,7 @@ export class Users {
       const { promise, resolve: accepted, reject: refused } = withResolvers<Receipt>()
       devices.set(device, promise)
       gathered.push(outcomeOf(device, promise))
-      this.#peer.ports.tell((engine) => engine.enqueue({ ...shared, to: device, accepted, refused }))
+      this.#ports.tell((engine) => engine.enqueue({ ...shared, to: device, accepted, refused }))
     }
     return { devices, stored: Promise.all(gathered) }
   }
@@ -150,7 +152,7 @@ export class Users {
     if (body.length > BODY_BYTES_MAX)
       throw new SealpostError('body_too_large', `A body can have at most ${BODY_BYTES_MAX} bytes.`)
     const facts = { groupId: NO_GROUP, epoch: 0, members, isSecond: true, owed: new Set<PeerKey>() }
-    return { ...this.#peer.ports.crypto.groups.sealBody(body), ...facts, terms }
+    return { ...this.#ports.crypto.groups.sealBody(body), ...facts, terms }
   }
 
   async #isTakenBy(device: PeerKey, body: Uint8Array | string, options: SendOptions): Promise<boolean> {
