@@ -3,9 +3,10 @@ import * as fc from 'fast-check'
 import { describe, expect, test, vi } from 'vitest'
 import { refusedSamples, samples } from '../vectors/samples.ts'
 import { wireOf } from '../vectors/vectors.ts'
-import { decodeClientFrame, decodeServerFrame, encode, encodeBinary, encodeJson } from './codec.ts'
+import { encodeBinary } from './codec.ts'
 import { Malformed, Reader } from './cursor.ts'
 import { clientFrames, type Frame, serverFrames } from './frames.ts'
+import { decodeClientFrame, decodeServerFrame, encode, encodeJson } from './json.ts'
 import {
   BATCH_MAX,
   ENVELOPE_BYTES_MAX,

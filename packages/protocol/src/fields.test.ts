@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { clientSamples } from '../vectors/samples.ts'
-import { decodeFields, encodeFields } from './codec.ts'
+import { decodeFields, encodeFields } from './json.ts'
 
 test('the fields of every frame survive a JSON round trip', () => {
   expect(clientSamples.length).toBeGreaterThan(5)

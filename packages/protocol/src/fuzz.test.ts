@@ -1,7 +1,8 @@
 import * as fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { decodeClientFrame, decodeServerFrame, encodeBinary } from './codec.ts'
+import { encodeBinary } from './codec.ts'
 import { clientFrames, serverFrames } from './frames.ts'
+import { decodeClientFrame, decodeServerFrame } from './json.ts'
 import { fuzz, REASON } from './test/fuzz.ts'
 
 const decoders = fc.constantFrom(decodeClientFrame, decodeServerFrame)

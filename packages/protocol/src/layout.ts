@@ -1,16 +1,14 @@
 /**
- * Defines the fields of frames. Each has its fixed binary layout, its JSON form and its accepted values, so that one
- * table (`frames.ts`) yields both codecs and the validation. Values are also checked when they are written, because a
- * bug of the caller must not reach the wire.
+ * Defines the fields of frames. Each has its fixed binary layout and its accepted values, so that one table
+ * (`frames.ts`) yields both codecs and the validation; `json.ts` derives the JSON form from the shapes. Values are also
+ * checked when they are written, because a bug of the caller must not reach the wire.
  */
-import { fromBase64url, isHex, toBase64url, toHex } from '@sealpost/std'
+import { isHex, toHex } from '@sealpost/std'
 import { KEY_BYTES, keyName, Malformed, type Reader, type Writer } from './cursor.ts'
 
 export interface Field<T> {
   read(reader: Reader): T
   write(writer: Writer, value: T): void
-  fromJson(json: unknown): T
-  toJson(value: T): unknown
   readonly shape: Shape
 }
 export type Value<F> = F extends Field<infer T> ? T : never
@@ -27,30 +25,25 @@ export type Shape =
   | { readonly kind: 'struct'; readonly fields: readonly (readonly [name: string, shape: Shape])[] }
 
 function integer(bytes: number, max: number, codec: Pick<Field<number>, 'read' | 'write'>): Field<number> {
-  const check = (value: unknown): number => {
-    if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0 || value > max || Object.is(value, -0))
-      throw new Malformed(`not an integer in 0..${max}`)
-    return value
-  }
   return {
     read: codec.read,
-    write: (writer, value) => codec.write(writer, check(value)),
-    fromJson: check,
-    toJson: check,
+    write: (writer, value) => codec.write(writer, checkInteger(value, max)),
     shape: { kind: 'integer', bytes, max },
   }
+}
+
+export function checkInteger(value: unknown, max: number): number {
+  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0 || value > max || Object.is(value, -0))
+    throw new Malformed(`not an integer in 0..${max}`)
+  return value
 }
 
 export const u16 = integer(2, 0xffff, { read: (r) => r.u16(), write: (w, v) => w.u16(v) })
 export const u32 = integer(4, 0xffffffff, { read: (r) => r.u32(), write: (w, v) => w.u32(v) })
 export const u53 = integer(8, Number.MAX_SAFE_INTEGER, { read: (r) => r.u53(), write: (w, v) => w.u53(v) })
 
-/** Returns a field of exactly `length` bytes, which are a lower-case hex string in memory and in JSON. */
+/** Returns a field of exactly `length` bytes, which are a lower-case hex string in memory. */
 export function hex<Id extends string>(length: number): Field<Id> {
-  const check = (value: unknown): Id => {
-    if (!isHex(value, length)) throw new Malformed(`not ${length} bytes of lower-case hex`)
-    return value as Id
-  }
   const scratch = new Uint8Array(length)
   return {
     read: (reader) => {
@@ -62,10 +55,13 @@ export function hex<Id extends string>(length: number): Field<Id> {
       const isWritten = typeof value === 'string' && value.length === length * 2 && writer.hex(value)
       if (!isWritten) throw new Malformed(`not ${length} bytes of lower-case hex`)
     },
-    fromJson: check,
-    toJson: check,
     shape: { kind: 'hex', length },
   }
+}
+
+export function checkHex(value: unknown, length: number): string {
+  if (!isHex(value, length)) throw new Malformed(`not ${length} bytes of lower-case hex`)
+  return value
 }
 
 /** Returns a field for a peer's key: 32 bytes, as hex from the cache in `cursor.ts`. */
@@ -73,21 +69,17 @@ export function key<Id extends string>(): Field<Id> {
   return { ...hex<Id>(KEY_BYTES), read: (reader) => keyName(reader.bytes, reader.take(KEY_BYTES)) as Id }
 }
 
-/** Returns a field of exactly `length` bytes; base64url in JSON. */
+/** Returns a field of exactly `length` bytes. */
 export function bytes(length: number): Field<Uint8Array> {
-  const check = sized(length, length)
   return {
     read: (reader) => reader.blob(length),
-    write: (writer, value) => writer.set(check(value)),
-    fromJson: (json) => check(decodeBase64url(json, length)),
-    toJson: (value) => toBase64url(check(value)),
+    write: (writer, value) => writer.set(checkBytes(value, length, length)),
     shape: { kind: 'bytes', length },
   }
 }
 
-/** Returns a field of `min` to `max` bytes after their length; base64url without padding in JSON. */
+/** Returns a field of `min` to `max` bytes after their length. */
 export function blob(min: number, max: number): Field<Uint8Array> {
-  const check = sized(min, max)
   return {
     read: (reader) => {
       const length = reader.u32()
@@ -95,58 +87,42 @@ export function blob(min: number, max: number): Field<Uint8Array> {
       return reader.blob(length)
     },
     write: (writer, value) => {
-      writer.u32(check(value).length)
+      writer.u32(checkBytes(value, min, max).length)
       writer.set(value)
     },
-    fromJson: (json) => check(decodeBase64url(json, max)),
-    toJson: (value) => toBase64url(check(value)),
     shape: { kind: 'blob', min, max },
   }
 }
 
-const sized = (min: number, max: number) => (value: Uint8Array) => {
+export function checkBytes(value: unknown, min: number, max: number): Uint8Array {
   if (!(value instanceof Uint8Array) || value.length < min || value.length > max)
     throw new Malformed(`not ${min}..${max} bytes`)
   return value
 }
 
-/** Decodes strictly: the text must equal the encoding of the decoded bytes. */
-function decodeBase64url(json: unknown, max: number): Uint8Array {
-  if (typeof json !== 'string' || json.length > Math.ceil((max * 4) / 3)) throw new Malformed('not base64url')
-  try {
-    return fromBase64url(json)
-  } catch {
-    throw new Malformed('not base64url')
-  }
-}
-
 /** Returns a field of `min` to `max` characters of printable ASCII. */
 export function token(max: number, min = 0): Field<string> {
-  const pattern = /^[\x20-\x7e]*$/
-  const check = (value: unknown): string => {
-    if (typeof value !== 'string' || value.length > max || value.length < min || !pattern.test(value))
-      throw new Malformed('not a token')
-    return value
-  }
   return {
-    read: (reader) => check(String.fromCharCode(...reader.blob(reader.u8()))),
+    read: (reader) => checkToken(String.fromCharCode(...reader.blob(reader.u8())), min, max),
     write: (writer, value) => {
-      writer.u8(check(value).length)
+      writer.u8(checkToken(value, min, max).length)
       for (let i = 0; i < value.length; i++) writer.u8(value.charCodeAt(i))
     },
-    fromJson: check,
-    toJson: check,
     shape: { kind: 'token', min, max },
   }
 }
 
-/** Returns a field for one of `names`, which is an index on the wire and the name in JSON. */
+const TOKEN = /^[\x20-\x7e]*$/
+
+export function checkToken(value: unknown, min: number, max: number): string {
+  if (typeof value !== 'string' || value.length > max || value.length < min || !TOKEN.test(value))
+    throw new Malformed('not a token')
+  return value
+}
+
+/** Returns a field for one of `names`, which is an index on the wire. */
 export function choice<const Name extends string>(names: readonly Name[]): Field<Name> {
   const numbers = new Map<unknown, number>(names.map((name, number) => [name, number]))
-  const check = (value: unknown): Name => {
-    if (!numbers.has(value)) throw new Malformed('unknown choice')
-    return value as Name
-  }
   return {
     read: (reader) => {
       const name = names[reader.u8()]
@@ -158,13 +134,11 @@ export function choice<const Name extends string>(names: readonly Name[]): Field
       if (number === undefined) throw new Malformed('unknown choice')
       writer.u8(number)
     },
-    fromJson: check,
-    toJson: check,
     shape: { kind: 'choice', names },
   }
 }
 
-function checkFlag(value: unknown): boolean {
+export function checkFlag(value: unknown): boolean {
   if (typeof value !== 'boolean') throw new Malformed('not a flag')
   return value
 }
@@ -176,44 +150,42 @@ export const flag: Field<boolean> = {
     return value === 1
   },
   write: (writer, value) => writer.u8(checkFlag(value) ? 1 : 0),
-  fromJson: checkFlag,
-  toJson: checkFlag,
   shape: { kind: 'flag' },
 }
 
 /** Returns a field of `min` to `max` values of one kind after their count. */
 export function list<T>(item: Field<T>, min: number, max: number): Field<T[]> {
-  const checkCount = (count: number) => {
-    if (count < min || count > max) throw new Malformed(`not ${min}..${max} items`)
-  }
-  const check = (value: unknown): readonly unknown[] => {
-    if (!Array.isArray(value)) throw new Malformed('not a list')
-    checkCount(value.length)
-    return value
-  }
   return {
     read: (reader) => {
       const count = reader.u16()
-      checkCount(count)
+      checkCount(count, min, max)
       const items: T[] = []
       for (let i = 0; i < count; i++) items.push(item.read(reader))
       return items
     },
     write: (writer, items) => {
-      check(items)
+      checkList(items, min, max)
       writer.u16(items.length)
       for (const value of items) item.write(writer, value)
     },
-    fromJson: (json) => check(json).map((value) => item.fromJson(value)),
-    toJson: (items) => check(items).map((value) => item.toJson(value as T)),
     shape: { kind: 'list', item: item.shape, min, max },
   }
+}
+
+export function checkList(value: unknown, min: number, max: number): readonly unknown[] {
+  if (!Array.isArray(value)) throw new Malformed('not a list')
+  checkCount(value.length, min, max)
+  return value
+}
+
+function checkCount(count: number, min: number, max: number): void {
+  if (count < min || count > max) throw new Malformed(`not ${min}..${max} items`)
 }
 
 type Fields = Record<string, Field<unknown>>
 export type StructOf<F extends Fields> = { [Name in keyof F]: Value<F[Name]> }
 
-/** Returns a field that combines `fields` in order; in JSON an object with exactly these keys. */
+/** Returns a field that combines `fields` in order. */
 export function struct<F extends Fields>(fields: F): Field<StructOf<F>> {
   type Struct = StructOf<F>
   const names = Object.keys(fields)
@@ -228,22 +200,6 @@ export function struct<F extends Fields>(fields: F): Field<StructOf<F>> {
       const from = checkObject(value)
       for (let i = 0; i < parts.length; i++) parts[i]!.write(writer, from[names[i]!])
     },
-    fromJson: (json) => {
-      const from = checkObject(json)
-      // Counts own keys only: an unknown key, including `__proto__`, refuses the frame.
-      if (Object.keys(from).length !== names.length) throw new Malformed('unknown or missing key')
-      const value: Record<string, unknown> = {}
-      for (let i = 0; i < parts.length; i++) {
-        const name = names[i]!
-        if (!Object.hasOwn(from, name)) throw new Malformed('missing key')
-        value[name] = parts[i]!.fromJson(from[name])
-      }
-      return value as Struct
-    },
-    toJson: (value) => {
-      const from = checkObject(value)
-      return Object.fromEntries(names.map((name, i) => [name, parts[i]!.toJson(from[name])]))
-    },
     shape: { kind: 'struct', fields: names.map((name, i) => [name, parts[i]!.shape] as const) },
   }
 }
@@ -257,7 +213,7 @@ export function laidOut<T>(byTable: Field<T>, byHand: Pick<Field<T>, 'read' | 'w
   return { ...byTable, ...byHand, byTable }
 }
 
-function checkObject(value: unknown): Record<string, unknown> {
+export function checkObject(value: unknown): Record<string, unknown> {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new Malformed('not an object')
   return value as Record<string, unknown>
 }

@@ -3,7 +3,7 @@
  * meanings. `asyncapi.ts` uses it for its payloads.
  */
 import { clientFrames, type FrameKind, refusalCodes, serverFrames } from '../src/index.ts'
-import { scalarSchema } from '../src/json-bounds.ts'
+import { scalarSchema } from '../src/json.ts'
 import type { Shape } from '../src/layout.ts'
 import { MEANINGS } from './meanings.ts'
 

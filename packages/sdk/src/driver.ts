@@ -2,7 +2,7 @@
  * The driver is the only part that waits. It carries out the engine's commands on a WebSocket, with the platform's
  * clock and one timer. Requests made within one turn of the event loop leave together.
  */
-import { type ClientFrame, decodeServerFrame, encodeToSend, type Form, SUBPROTOCOLS } from '@sealpost/protocol'
+import type { ClientForm, ClientFrame } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
 import { certificateErrorCode, socketUrl, TLS_FAILED } from './connection/addresses.ts'
 import { PeerEngine, type PeerEngineOptions } from './engine.ts'
@@ -11,7 +11,7 @@ import type { CryptoPort, PeerEffects, PeerEvent, WebSocketConstructor, WebSocke
 import type { PeerStore, StoreChange, StoreRecord } from './stores/store.ts'
 
 export interface PeerDriverOptions {
-  readonly form: Form
+  readonly form: ClientForm
   readonly webSocket: WebSocketConstructor
   readonly crypto: CryptoPort
   readonly engine: Omit<PeerEngineOptions, 'nowMs' | 'random' | 'store'>
@@ -121,8 +121,7 @@ export class PeerDriver implements PeerEffects {
 
   dial(dialNo: number, url: string): void {
     const { webSocket: WebSocket, form } = this.#options
-    const subprotocol = Object.entries(SUBPROTOCOLS).find(([, its]) => its === form)![0]
-    const socket = new WebSocket(socketUrl(url), [subprotocol])
+    const socket = new WebSocket(socketUrl(url), [form.subprotocol])
     this.socket = socket
     this.#certificateError = null
     socket.binaryType = 'arraybuffer'
@@ -150,7 +149,7 @@ export class PeerDriver implements PeerEffects {
   }
 
   transmit(frame: ClientFrame): void {
-    this.socket?.send(encodeToSend(this.#options.form, frame))
+    this.socket?.send(this.#options.form.encode(frame))
   }
 
   deliver(message: Message): void {
@@ -217,7 +216,7 @@ export class PeerDriver implements PeerEffects {
   #frameReceived(dialNo: number, wire: unknown): void {
     const bytes = wire instanceof ArrayBuffer ? new Uint8Array(wire) : wire
     const isWire = typeof bytes === 'string' || bytes instanceof Uint8Array
-    const decoded = isWire ? decodeServerFrame(this.#options.form, bytes) : null
+    const decoded = isWire ? this.#options.form.decode(bytes) : null
     if (decoded?.ok) this.engine.received(dialNo, decoded.frame)
     else this.engine.malformed(dialNo)
   }

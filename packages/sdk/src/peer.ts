@@ -1,6 +1,6 @@
 /** Implements a peer as the application sees it. */
 import type { BoxKeys, Identity, SigningKeys } from '@sealpost/identity'
-import type { Form } from '@sealpost/protocol'
+import { binaryForm, type ClientForm } from '@sealpost/protocol'
 import { type EnvelopeId, type InviteId, type MeshId, type Millis, type PeerKey, withResolvers } from '@sealpost/std'
 import { certificateUntrusted } from './connection/addresses.ts'
 import { type LoadedStore, PeerDriver } from './driver.ts'
@@ -50,8 +50,8 @@ export interface ConnectOptions {
    * may take minutes. A handler that never ends holds its message until the session ends. Default true.
    */
   readonly autoExtend?: boolean
-  /** Default `binary`; `json` is readable in debugging tools. */
-  readonly form?: Form
+  /** Default: the binary form. @internal */
+  readonly form?: ClientForm
   /** Default: the platform's implementation. */
   readonly webSocket?: WebSocketConstructor
   /**
@@ -146,7 +146,7 @@ export class Peer implements AsyncDisposable, AsyncIterable<Message> {
       hold: autoExtend ? (message) => this.#driver.engine.holdLease(message) : () => undefined,
     })
     this.#driver = new PeerDriver({
-      form: options.form ?? 'binary',
+      form: options.form ?? binaryForm,
       webSocket: options.webSocket ?? platformWebSocket(),
       crypto,
       engine: {

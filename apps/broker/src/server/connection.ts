@@ -7,13 +7,13 @@ import type { Connection, Driver } from '@sealpost/driver'
 import {
   type CloseCode,
   closeNumber,
-  decodeClientFrame,
-  encodeToSend,
   type Form,
   FRAME_BYTES_MAX,
   type FrameOf,
   PROTOCOL_VERSIONS,
+  type ServerForm,
   type ServerFrame,
+  serverForms,
 } from '@sealpost/protocol'
 import type { Millis, PeerKey } from '@sealpost/std'
 import type { ServerWebSocket, WebSocketHandler } from 'bun'
@@ -39,7 +39,7 @@ export interface SocketPorts {
 }
 
 export interface SocketState extends Evictable {
-  readonly form: Form
+  readonly form: ServerForm
   readonly authority: string
   readonly clientAddress: string
   socket: SocketId
@@ -59,7 +59,7 @@ const CONTROLS = { perSecond: 10, burst: 50 }
 export function socketState(form: Form, authority: string, clientAddress: string): SocketState {
   const nowMs = performance.now()
   const data: SocketState = {
-    ...{ form, authority, clientAddress },
+    ...{ form: serverForms[form], authority, clientAddress },
     socket: 0,
     connection: null,
     isProven: false,
@@ -100,7 +100,7 @@ export function socketHandlers(
     const owedMs = data.intake ? data.intake.bucket.charge(performance.now(), cost) : 0
     if (owedMs > 0) data.connection?.holdBack(owedMs)
     if (!data.isProven && !admits(socket, wire.length)) return driver.refuse(data.socket, 'rate_exceeded')
-    const decoded = decodeClientFrame(data.form, wire, data.isProven ? 'proven' : 'unproven')
+    const decoded = data.form.decode(wire, data.isProven ? 'proven' : 'unproven')
     if (decoded.ok) return driver.received(data.socket, decoded.frame)
     data.intake?.refuse(wire.length)
     driver.refuse(data.socket, decoded.code)
@@ -167,13 +167,13 @@ class BunConnection implements Connection {
     const { data } = this.socket
     if (!data.isProven && frames.some(({ type }) => type === 'welcome')) this.proven()
     if (frames.length === 1) {
-      const status = this.socket.send(encodeToSend(data.form, frames[0]!))
+      const status = this.socket.send(data.form.encode(frames[0]!))
       return status === 0 ? 'dropped' : status === -1 ? 'buffered' : 'sent'
     }
     let outcome: SendOutcome = 'sent'
     this.socket.cork(() => {
       for (const frame of frames) {
-        const status = this.socket.send(encodeToSend(data.form, frame))
+        const status = this.socket.send(data.form.encode(frame))
         if (status === 0) outcome = 'dropped'
         else if (status === -1 && outcome === 'sent') outcome = 'buffered'
       }
@@ -185,7 +185,7 @@ class BunConnection implements Connection {
     const refused = { type: 'refused', code, retryAfterMs: Math.ceil(retryAfterMs), reason: '' } as const
     const { isProven, startedAtMs, form } = this.socket.data
     if (!isProven) this.parts.handshake(performance.now() - startedAtMs, code)
-    this.socket.send(encodeToSend(form, refused))
+    this.socket.send(form.encode(refused))
     this.socket.close(closeNumber(code), code)
   }
 

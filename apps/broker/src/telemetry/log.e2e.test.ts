@@ -1,5 +1,7 @@
 /** Tests that the broker's log contains no secrets. */
+
 import { randomUUID } from 'node:crypto'
+import { clientForms } from '@sealpost/protocol'
 import { connect } from '@sealpost/sdk'
 import { toHex } from '@sealpost/std'
 import { expect, test } from 'vitest'
@@ -13,7 +15,7 @@ test('bodies, keys, envelopes and the database password appear in no line', asyn
   const scratch = await roleWithPassword(password)
   await using world = await World.open({ LOG_LEVEL: 'debug', INSERT_LEASE: 'off' }, scratch)
   const [alicePlace, bobPlace] = await world.enrolMany(2)
-  const [alice, bob] = [await connect(alicePlace), await connect({ ...bobPlace, form: 'json' })]
+  const [alice, bob] = [await connect(alicePlace), await connect({ ...bobPlace, form: clientForms.json })]
   const body = `canary body ${randomUUID()}`
   const arrived = Promise.withResolvers<void>()
   bob.onMessage((message) => {

@@ -5,6 +5,7 @@
 
 import { randomUUID } from 'node:crypto'
 import { createInvite, generateBoxKeys, generateIdentity, readInvite } from '@sealpost/identity'
+import { clientForms } from '@sealpost/protocol'
 import { connect, type Peer } from '@sealpost/sdk'
 import { groupsOf } from '@sealpost/sdk/groups'
 import { join } from '@sealpost/sdk/join'
@@ -52,7 +53,7 @@ beforeAll(async () => {
   world = await World.open(env, await roleWithPassword(secrets.password))
   places = [await world.enrolAdmin('admin'), await world.enrol(), await world.enrol()]
   const [alicePlace, bobPlace, absent] = places as [Place, Place, Place]
-  const [alice, bob] = [await connect(alicePlace), await connect({ ...bobPlace, form: 'json' })]
+  const [alice, bob] = [await connect(alicePlace), await connect({ ...bobPlace, form: clientForms.json })]
   await talk(alice, bob)
   await alice.send(absent.identity.signing.publicKey, secrets.body)
   const next = generateBoxKeys(2)

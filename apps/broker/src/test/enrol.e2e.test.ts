@@ -11,7 +11,7 @@ import {
   signEnrolment,
   type Transcript,
 } from '@sealpost/identity'
-import { type ClientFrame, type FrameOf, MEMBER_PAGE_MAX } from '@sealpost/protocol'
+import { type ClientFrame, clientForms, type FrameOf, MEMBER_PAGE_MAX } from '@sealpost/protocol'
 import { connect, type Peer } from '@sealpost/sdk'
 import { join } from '@sealpost/sdk/join'
 import type { MeshId, PeerKey } from '@sealpost/std'
@@ -129,11 +129,11 @@ const memberCount = async (): Promise<number> => {
 test.each(['binary', 'json'] as const)(
   'in the %s form a new member joins, connects, and exchanges messages with its inviter',
   async (form) => {
-    const options = { ...joinOptions(invite(), `alice ${form}`), form }
+    const options = { ...joinOptions(invite(), `alice ${form}`), form: clientForms[form] }
     const membership = await join(options)
     const { url, brokerKey, meshId } = admin
     expect(membership).toEqual({ url, brokerKey, meshId, name: `alice ${form}` })
-    await using alice = await connect({ ...membership, identity: options.identity, form })
+    await using alice = await connect({ ...membership, identity: options.identity, form: clientForms[form] })
     await using boss = await connect(admin)
     const [atBoss, atAlice] = [firstText(boss), firstText(alice)]
     await alice.send(boss.key, 'I am in')

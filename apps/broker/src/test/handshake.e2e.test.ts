@@ -1,6 +1,6 @@
 /** Tests which clients may open a session, and how little all others learn. */
 import { generateIdentity } from '@sealpost/identity'
-import type { Form } from '@sealpost/protocol'
+import { clientForms, type Form } from '@sealpost/protocol'
 import { connect } from '@sealpost/sdk'
 import type { PeerKey } from '@sealpost/std'
 import { revokeMember } from '@sealpost/store/testing'
@@ -34,8 +34,8 @@ const AUTH_FAILED = {
 describe.each(['binary', 'json'] as const)('in the %s form', (form) => {
   test('two SDK peers exchange messages', async () => {
     const [alice, bob] = await Promise.all([
-      connect({ ...(await world.enrol()), form }),
-      connect({ ...(await world.enrol()), form }),
+      connect({ ...(await world.enrol()), form: clientForms[form] }),
+      connect({ ...(await world.enrol()), form: clientForms[form] }),
     ])
     const arrived = Promise.withResolvers<string>()
     bob.onMessage((message) => arrived.resolve(`${message.sender} ${message.text()}`))

@@ -10,16 +10,15 @@ import { type KeyBinding, ready, signAsBroker, signingKeysFromSeed, verifyClient
 import {
   BATCH_MAX,
   type ClientFrame,
-  decodeClientFrame,
-  encodeToSend,
-  type Form,
   FRAME_BYTES_MAX,
   type FrameOf,
   type KeyBindingEntry,
   PROTOCOL_VERSIONS,
+  type ServerForm,
   type ServerFrame,
   SUBPROTOCOLS,
   type Subprotocol,
+  serverForms,
 } from '@sealpost/protocol'
 import { type DeliveryId, fromHex, type MeshId, type PeerKey } from '@sealpost/std'
 import type { ServerWebSocket } from 'bun'
@@ -49,7 +48,7 @@ const PUSH_BYTES_MAX = FRAME_BYTES_MAX - 1024
 
 interface Connection {
   readonly session: ProxySession
-  readonly form: Form
+  readonly form: ServerForm
 }
 
 type Socket = ServerWebSocket<Connection>
@@ -84,7 +83,7 @@ export class ProxyBroker {
       reusePort: false,
       fetch: (request, server) => {
         const name = request.headers.get('sec-websocket-protocol') as Subprotocol
-        const data = { session: new ProxySession(), form: SUBPROTOCOLS[name] }
+        const data = { session: new ProxySession(), form: serverForms[SUBPROTOCOLS[name]] }
         const isUpgraded = server.upgrade(request, { headers: { 'Sec-WebSocket-Protocol': name }, data })
         return isUpgraded ? undefined : new Response('a WebSocket is required', { status: 426 })
       },
@@ -145,7 +144,7 @@ export class ProxyBroker {
 
   #received(socket: Socket, wire: string | Uint8Array): void {
     const { session, form } = socket.data
-    const decoded = decodeClientFrame(form, wire)
+    const decoded = form.decode(wire)
     if (decoded.ok) this.#take(session, decoded.frame)
     else socket.close(4400, decoded.code)
   }
@@ -221,7 +220,7 @@ function sendWaiting(session: ProxySession): void {
 }
 
 function sendFrame({ socket }: ProxySession, frame: ServerFrame): void {
-  socket?.send(encodeToSend(socket.data.form, frame))
+  socket?.send(socket.data.form.encode(frame))
 }
 
 class Relay implements ProxyBackend {

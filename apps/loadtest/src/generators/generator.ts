@@ -8,7 +8,7 @@ import { identityOf } from '@sealpost/harness/members/mesh'
 import { serveParent } from '@sealpost/harness/programs/child'
 import { forever } from '@sealpost/harness/programs/teardown'
 import { ready } from '@sealpost/identity'
-import { clientFrames } from '@sealpost/protocol'
+import { clientForms, clientFrames } from '@sealpost/protocol'
 import {
   clockMs,
   connect,
@@ -178,7 +178,7 @@ class LoadGenerator {
       ...brokers[shardOf(plan, number)]!,
       meshId: meshIds[meshOf(plan, number)]!,
       identity: identityOf(keys),
-      form,
+      form: clientForms[form],
       webSocket: this.#countingWebSocket(),
       ...(window === null ? {} : { window }),
       onEvent: ({ type }) => {

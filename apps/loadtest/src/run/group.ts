@@ -10,7 +10,7 @@ import type { Teardown } from '@sealpost/harness/programs/teardown'
 import { Latencies } from '@sealpost/harness/report/latencies'
 import { count, figure, orDash, tableText } from '@sealpost/harness/report/text'
 import { ready } from '@sealpost/identity'
-import type { Form } from '@sealpost/protocol'
+import { clientForms, type Form } from '@sealpost/protocol'
 import { clockMs, connect, type Peer } from '@sealpost/sdk'
 import { type Group, groupsOf } from '@sealpost/sdk/groups'
 import { OperatingError } from '@sealpost/std'
@@ -214,7 +214,7 @@ export class GroupCrew {
     const { mesh, broker, form, sends } = this.#setup
     const identity = identityOf(mesh.secrets[i]!)
     const { url, brokerKey } = broker
-    const peer = await connect({ url, brokerKey, meshId: mesh.meshId, identity, form })
+    const peer = await connect({ url, brokerKey, meshId: mesh.meshId, identity, form: clientForms[form] })
     peer.onMessage(({ body, sender }) => {
       const number = this.#bodies.numberOf(body)
       const isIntact = this.#bodies.isIntact(body, number) && sender === mesh.peerKeys[Math.floor(number / sends)]

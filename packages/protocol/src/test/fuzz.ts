@@ -7,8 +7,9 @@
 import { type Random, seededRandom, toHex } from '@sealpost/std'
 import { bytesOf, faultyBytes, faultyJson, faultyText, pick } from '@sealpost/std/testing'
 import { samples } from '../../vectors/samples.ts'
-import { type Decoded, decodeClientFrame, decodeServerFrame, encode, encodeBinary, encodeJson } from '../codec.ts'
+import { type Decoded, encodeBinary } from '../codec.ts'
 import { clientFrames, type Frame, type FrameKind, serverFrames } from '../frames.ts'
+import { decodeClientFrame, decodeServerFrame, encode, encodeJson } from '../json.ts'
 import type { Shape } from '../layout.ts'
 import type { Form } from '../limits.ts'
 

@@ -9,7 +9,7 @@ import {
   signShardCertificate,
   type Transcript,
 } from '@sealpost/identity'
-import type { FrameOf } from '@sealpost/protocol'
+import { clientForms, type FrameOf } from '@sealpost/protocol'
 import { beforeAll, expect, test } from 'vitest'
 import { type BrokerSocket, TestingBroker } from '../test/broker.ts'
 import { join } from './join.ts'
@@ -62,7 +62,7 @@ test('a membership contains what `connect` needs, and its default name comes fro
   const place = { url, meshId, brokerKey: keys.publicKey }
   const plain = await join(options)
   expect(plain).toEqual({ ...place, name: `peer-${options.identity.signing.publicKey.slice(0, 8)}` })
-  expect(await join({ ...its.options(), name: 'alice', form: 'json' })).toEqual({ ...place, name: 'alice' })
+  expect(await join({ ...its.options(), name: 'alice', form: clientForms.json })).toEqual({ ...place, name: 'alice' })
   await expect.poll(() => its.broker.sockets.size).toBe(0)
 })
 

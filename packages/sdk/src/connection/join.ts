@@ -17,13 +17,12 @@ import {
   verifyBroker,
 } from '@sealpost/identity'
 import {
-  decodeServerFrame,
-  encode,
-  type Form,
+  binaryForm,
+  type ClientForm,
+  type ClientFrame,
   type FrameOf,
   PROTOCOL_VERSIONS,
   type ServerFrame,
-  SUBPROTOCOLS,
 } from '@sealpost/protocol'
 import {
   isChosenName,
@@ -48,8 +47,8 @@ export interface JoinOptions {
   /** Display name: 1 to 64 printable ASCII characters. Default: `peer-` and 8 digits of its key. */
   readonly name?: string
   readonly webSocket?: WebSocketConstructor
-  /** Default `binary`. */
-  readonly form?: Form
+  /** Default: the binary form. @internal */
+  readonly form?: ClientForm
 }
 
 /** Everything that `connect` needs besides the identity. */
@@ -73,7 +72,7 @@ const JOIN_WITHIN_MS = 20_000
  */
 export async function join(options: JoinOptions): Promise<Membership> {
   await ready()
-  const { identity, form = 'binary', webSocket = platformWebSocket() } = options
+  const { identity, form = binaryForm, webSocket = platformWebSocket() } = options
   const invite = parsed(options.invite, readInvite)
   const name = chosenName(options.name ?? `peer-${identity.signing.publicKey.slice(0, 8)}`)
   const enrolled = await enrolAt(invite, { identity, form, webSocket }, (transcript) =>
@@ -99,7 +98,7 @@ export interface DeviceMembership extends Membership {
  */
 export async function joinAsDevice(options: Omit<JoinOptions, 'name'>): Promise<DeviceMembership> {
   await ready()
-  const { identity, form = 'binary', webSocket = platformWebSocket() } = options
+  const { identity, form = binaryForm, webSocket = platformWebSocket() } = options
   const invite = parsed(options.invite, readDeviceInvite)
   const { url, brokerKey, voucher } = invite
   const { meshId, user, label } = voucher
@@ -221,7 +220,7 @@ function enrolment(signed: { invite: Uint8Array; name: string }, identity: Ident
 /** One connection for a short exchange of frames. Its first failure ends the connection. */
 interface DialOptions {
   readonly url: string
-  readonly form: Form
+  readonly form: ClientForm
   readonly webSocket: WebSocketConstructor
   /** The limit from the dial to the last reply. */
   readonly withinMs: Millis
@@ -229,18 +228,17 @@ interface DialOptions {
 
 class Dial {
   readonly #socket: WebSocketLike
-  readonly #form: Form
+  readonly #form: ClientForm
   readonly #timer: ReturnType<typeof setTimeout>
   readonly #frames: ServerFrame[] = []
   readonly #failure = withResolvers<never>()
   #news = withResolvers<void>()
 
   constructor({ url, form, webSocket: WebSocket, withinMs }: DialOptions) {
-    const subprotocol = Object.entries(SUBPROTOCOLS).find(([, its]) => its === form)![0]
     this.#form = form
     this.#failure.promise.catch(() => undefined) // rejects when no caller may be waiting
     this.#timer = setTimeout(() => this.#fail(lost()), withinMs)
-    this.#socket = new WebSocket(url, [subprotocol])
+    this.#socket = new WebSocket(url, [form.subprotocol])
     this.#socket.binaryType = 'arraybuffer'
     this.#socket.onmessage = ({ data: wire }) => this.#frameReceived(wire)
     this.#socket.onclose = ({ code }) => this.#closed(code)
@@ -250,8 +248,8 @@ class Dial {
     }
   }
 
-  send(frame: Parameters<typeof encode>[1]): void {
-    this.#socket.send(encode(this.#form, frame))
+  send(frame: ClientFrame): void {
+    this.#socket.send(this.#form.encode(frame))
   }
 
   /** @throws SealpostError with the broker's refusal, `frame_unexpected` for another frame, or `connection_lost` */
@@ -273,7 +271,7 @@ class Dial {
   #frameReceived(wire: unknown): void {
     const bytes = wire instanceof ArrayBuffer ? new Uint8Array(wire) : wire
     const isWire = typeof bytes === 'string' || bytes instanceof Uint8Array
-    const decoded = isWire ? decodeServerFrame(this.#form, bytes) : null
+    const decoded = isWire ? this.#form.decode(bytes) : null
     if (!decoded?.ok) return this.#fail(refusedBy('frame_malformed'))
     this.#frames.push(decoded.frame)
     this.#news.resolve()

@@ -1,8 +1,7 @@
 import { expect, test } from 'vitest'
 import { samples } from '../vectors/samples.ts'
-import { encodeJson } from './codec.ts'
 import { clientFrames, type Frame, serverFrames } from './frames.ts'
-import { isNestedDeeper, jsonLengthMax } from './json-bounds.ts'
+import { encodeJson, isNestedDeeper, jsonLengthMax } from './json.ts'
 
 test.each([
   ['{}', 1], ['[]', 1], ['1', 0], ['{"a":[{}]}', 3], ['[[],[],[]]', 2], ['{"a":{},"b":{}}', 2],
