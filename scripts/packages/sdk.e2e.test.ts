@@ -112,7 +112,7 @@ for (const { name, command, program = 'on-server.js' } of RUNS) {
     expect({ exitCode: await child.exited, errors }).toEqual({ exitCode: 0, errors: '' })
     const outcomes = JSON.parse(output) as Outcome[]
     expect(outcomes.filter(({ failure }) => failure !== null)).toEqual([])
-    expect(outcomes.length).toBe(12)
+    expect(outcomes.length).toBe(11)
   })
 }
 
@@ -132,7 +132,7 @@ test.skipIf(chromiumPath === null)('works in Chromium, without a bundler', async
   await tab.goto(app)
   const outcomes = await tab.evaluate(`import('/app/on-page.js').then(({ run }) => run(${JSON.stringify(invite)}))`)
   expect((outcomes as Outcome[]).filter(({ failure }) => failure !== null)).toEqual([])
-  expect((outcomes as Outcome[]).length).toBe(10)
+  expect((outcomes as Outcome[]).length).toBe(9)
 })
 
 /** Returns a page whose import map finds the packages of the project. */

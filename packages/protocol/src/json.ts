@@ -220,22 +220,24 @@ function listField({ item, min, max }: Extract<Shape, { kind: 'list' }>): JsonFi
 }
 
 function structField({ fields: shapes }: Extract<Shape, { kind: 'struct' }>): JsonField {
-  const parts = shapes.map(([name, shape]) => [name, jsonField(shape)] as const)
+  const names = shapes.map(([name]) => name)
+  const parts = shapes.map(([, shape]) => jsonField(shape))
   return {
     read: (json) => {
       const from = checkObject(json)
       // Counts own keys only: an unknown key, including `__proto__`, refuses the frame.
-      if (Object.keys(from).length !== parts.length) throw new Malformed('unknown or missing key')
+      if (Object.keys(from).length !== names.length) throw new Malformed('unknown or missing key')
       const value: Record<string, unknown> = {}
-      for (const [name, field] of parts) {
+      for (let i = 0; i < parts.length; i++) {
+        const name = names[i]!
         if (!Object.hasOwn(from, name)) throw new Malformed('missing key')
-        value[name] = field.read(from[name])
+        value[name] = parts[i]!.read(from[name])
       }
       return value
     },
     write: (value) => {
       const from = checkObject(value)
-      return Object.fromEntries(parts.map(([name, field]) => [name, field.write(from[name])]))
+      return Object.fromEntries(names.map((name, i) => [name, parts[i]!.write(from[name])]))
     },
   }
 }

@@ -1,5 +1,5 @@
 import { generateIdentity, ready } from '@sealpost/identity'
-import type { ClientFrame, FrameOf } from '@sealpost/protocol'
+import { type ClientFrame, clientForms, type FrameOf } from '@sealpost/protocol'
 import { toHex } from '@sealpost/std'
 import { beforeAll, describe, expect, test } from 'vitest'
 import type { Peer } from './peer.ts'
@@ -10,8 +10,9 @@ beforeAll(() => ready())
 
 describe.each(['binary', 'json'] as const)('%s', (form) => {
   test('the recipient reads what the sender sent, authenticated and in order', async () => {
+    const options = { form: clientForms[form] }
     const world = new World()
-    const [alice, bob] = [await world.peer({ form }), await world.peer({ form })]
+    const [alice, bob] = [await world.peer(options), await world.peer(options)]
     const arrived = take(bob, 100)
     const receipts = await Promise.all(Array.from({ length: 100 }, (_, i) => alice.send(bob.key, `hello ${i}`)))
     const messages = await arrived

@@ -100,14 +100,6 @@ const COMMON: Readonly<Record<string, Test>> = {
     await close(ada, ben)
   },
 
-  'the JSON form works': async (given) => {
-    const [ada, ben] = await peers(given, { form: 'json' })
-    const heard = taken(ben, 1)
-    await ada.send(ben.key, 'readable')
-    equal((await heard).join(), 'readable')
-    await close(ada, ben)
-  },
-
   'a store keeps what was not sent': async (given) => {
     const [mine, theirs] = [await member(given), await member(given)]
     const store = new MemoryStore()
