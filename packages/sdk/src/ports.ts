@@ -134,7 +134,7 @@ export interface AddedPart extends EnginePart {
   tick(nowMs: Millis): void
 }
 
-export interface KeyWaiter {
+export interface CorrespondentWaiter {
   found(key: Correspondent): void
   refused(error: SealpostError): void
 }
@@ -148,7 +148,7 @@ export interface AddedPartPorts {
     question: { type: 'pools'; after: PoolId },
     handler: { replied(reply: FrameOf<'groupList'>): void; refused(error: SealpostError): void },
   ) => void
-  readonly lookup: (peer: PeerKey, waiter: KeyWaiter) => void
+  readonly lookup: (peer: PeerKey, waiter: CorrespondentWaiter) => void
   /** Returns the current identity key for a former one. */
   readonly current: (peer: PeerKey) => PeerKey
   readonly flushSoon: () => void

@@ -19,7 +19,7 @@ import { finalRefusal, maybeSent, refusedBy, SealpostError } from '../errors.ts'
 import type { StatementCache } from '../groups/member-lists.ts'
 import type { Receipt } from '../outbox/lane.ts'
 import { type OutboxLimits, RESEND_FOR_MS_MAX } from '../outbox/outbox.ts'
-import type { AddedPartPorts, CryptoPort, KeyWaiter, PeerEvent } from '../ports.ts'
+import type { AddedPartPorts, CorrespondentWaiter, CryptoPort, PeerEvent } from '../ports.ts'
 
 /** Either `accepted` or `refused` is called. */
 interface PoolSend {
@@ -203,7 +203,7 @@ export class PoolSender {
   }
 
   /** Looks up the current identity key of `member`, even if a successor appears in the meantime. */
-  #lookup(member: PeerKey, { found, refused }: KeyWaiter): void {
+  #lookup(member: PeerKey, { found, refused }: CorrespondentWaiter): void {
     const { current, lookup } = this.#ports
     const now = current(member)
     const missed = (error: SealpostError) => {
