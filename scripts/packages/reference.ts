@@ -14,27 +14,33 @@ export function sdkReference(): string {
   const folder = mkdtempSync(join(tmpdir(), 'sealpost-reference-'))
   try {
     buildSdk(folder)
-    const types = join(folder, 'dist/types')
-    const blocks = new Map(
-      blocksIn(readFileSync(join(types, 'all.d.ts'), 'utf8')).map(({ name, text }) => [name, text]),
-    )
-    const seen = new Set<string>()
-    const sectionOf = (file: string) => {
-      const names = [...readFileSync(join(types, file), 'utf8').matchAll(/(?:type )?(\w+)(?=,| \})/g)].map(
-        ([, name]) => name!,
-      )
-      const own = names.filter((name) => blocks.has(name) && !seen.has(name))
-      for (const name of own) seen.add(name)
-      const parts = own.map((name) => `### ${name}\n\n\`\`\`ts\n${blocks.get(name)!.trim()}\n\`\`\``)
-      return [`## ${specifierOf(file)}`, ...parts].join('\n\n')
-    }
-    const files = readdirSync(types).filter((file) => file !== 'all.d.ts')
-    const first = (file: string) => Number(file !== 'index.d.ts')
-    const sections = files.sort((a, b) => first(a) - first(b) || (a < b ? -1 : 1)).map(sectionOf)
-    return `${[INTRODUCTION.trim(), ...sections].join('\n\n')}\n`
+    return referenceOf(join(folder, 'dist/types'))
   } finally {
     rmSync(folder, { recursive: true, force: true })
   }
 }
 
-const specifierOf = (file: string): string => `@sealpost/sdk/${file.replace(/\.d\.ts$/, '')}`.replace('/index', '')
+/** `types`: the folder with the package's declarations. */
+export function referenceOf(types: string): string {
+  const blocks = new Map(blocksIn(readFileSync(join(types, 'all.d.ts'), 'utf8')).map(({ name, text }) => [name, text]))
+  const seen = new Set<string>()
+  const sectionOf = (file: string) => {
+    const exported = [...readFileSync(join(types, file), 'utf8').matchAll(/(?:type )?(\w+)(?=,| \})/g)]
+    const names = exported.flatMap(([, name]) => [name!, BASE.exec(blocks.get(name!) ?? '')?.[1] ?? name!])
+    const own = [...new Set(names)].filter((name) => blocks.has(name) && !seen.has(name))
+    for (const name of own) seen.add(name)
+    const parts = own.map((name) => `### ${name}\n\n\`\`\`ts\n${blocks.get(name)!.trim()}\n\`\`\``)
+    return [`## ${specifierOf(file)}`, ...parts].join('\n\n')
+  }
+  const files = readdirSync(types).filter((file) => file !== 'all.d.ts')
+  const first = (file: string) => Number(file !== 'index.d.ts')
+  const sections = files.sort((a, b) => first(a) - first(b) || (a < b ? -1 : 1)).map(sectionOf)
+  return `${[INTRODUCTION.trim(), ...sections].join('\n\n')}\n`
+}
+
+/** The class that a class extends. An entry does not export it if applications only use its subclasses. */
+const BASE = /^export declare (?:abstract )?class \w+ extends (\w+)/m
+
+/** Returns the specifier of an entry from the name of its declarations. */
+export const specifierOf = (file: string): string =>
+  file === 'index.d.ts' ? '@sealpost/sdk' : `@sealpost/sdk/${file.replace(/\.d\.ts$/, '')}`

@@ -20,6 +20,7 @@ import { chromiumPath, openBrowser } from '@sealpost/ui/testing'
 import { publint } from 'publint'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { run } from '../run.ts'
+import { referenceOf, specifierOf } from './reference.ts'
 import { packSdk, ROOT } from './sdk.ts'
 import { documentedIn, programOf } from './test/examples.ts'
 import type { Outcome } from './test/peers.ts'
@@ -183,11 +184,24 @@ test('every public function has an example that compiles', () => {
   expect(documented.length).toBeGreaterThan(80)
   const entries = readdirSync(types).filter((name) => name !== 'all.d.ts')
   const texts = entries.map((name) => {
-    const entry = name === 'index.d.ts' ? '' : `/${name.slice(0, -'.d.ts'.length)}`
-    return [`@sealpost/sdk${entry}`, readFileSync(join(types, name), 'utf8')] as const
+    return [specifierOf(name), readFileSync(join(types, name), 'utf8')] as const
   })
   writeFileSync(join(folder, 'examples.ts'), programOf(documented, new Map(texts)))
   typeCheck({ module: 'nodenext', files: ['examples.ts'], lib: ['esnext', 'dom', 'dom.iterable'] })
+})
+
+test('the API reference has a section for each entry, and each exported class with its base class', () => {
+  const reference = referenceOf(join(folder, 'node_modules/@sealpost/sdk/dist/types'))
+  const { exports } = JSON.parse(readFileSync(join(folder, 'node_modules/@sealpost/sdk/package.json'), 'utf8'))
+  const headings = [...reference.matchAll(/^## (.+)/gm)].map(([, heading]) => heading)
+  expect(headings.toSorted()).toEqual(
+    Object.keys(exports)
+      .map((entry) => `@sealpost/sdk${entry.slice(1)}`)
+      .toSorted(),
+  )
+  for (const name of ['connect', 'Peer', 'poolsOf', 'Pool', 'MemberList'])
+    expect(reference).toContain(`\n### ${name}\n`)
+  expect(reference).not.toContain('Excluded')
 })
 
 test('its interface is the declared one', async () => {

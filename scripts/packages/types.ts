@@ -35,7 +35,7 @@ export function rollUp({ folder, entries, manifest }: Declarations): Interface {
   const out = join(folder, 'extracted')
   mkdirSync(out)
   extract({ folder, all, out, manifest })
-  const declarations = reachable(readFileSync(join(out, 'all.d.ts'), 'utf8'))
+  const declarations = reachable(readFileSync(join(out, 'all.d.ts'), 'utf8').replace(EXCLUDED, ''))
   const names = entries.map(([entry, file]) => [entry, namesOf(join(folder, file), declarations)] as const)
   const list = names.map(([entry, exported]) => `- \`@sealpost/sdk${entry.slice(1)}\`: ${exported.join(', ')}`)
   return {
@@ -93,6 +93,9 @@ const COMPILER = {
   strict: true,
   skipLibCheck: true,
 }
+
+/** API Extractor leaves such a comment in place of each internal member. */
+const EXCLUDED = /^ *\/\* Excluded from this release type: \w+ \*\/\n/gm
 
 /** A declaration with its comment. API Extractor starts each declaration on a new line, after an empty line. */
 const BLOCKS = /\n\n(?=\/\*\*|export |declare )/
