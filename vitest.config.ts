@@ -8,7 +8,7 @@ const ofKind = (suffix: string) => folders.map((folder) => `${folder}/**/*${suff
 const needsServices = [...ofKind('.pg'), ...ofKind('.e2e')]
 const simulated = ['packages/sim/**/*.test.ts']
 
-/** Files of more than half a minute, the longest first: one that began last would run alone at the end. */
+/** Test files that take more than half a minute, longest first: if one began last, it would run alone at the end. */
 const LONG = [
   'apps/torture/src/torture.e2e',
   'apps/loadtest/src/load-test.e2e',
@@ -23,12 +23,13 @@ const LONG = [
   'packages/sim/src/sim.test',
 ]
 
-/** Of the 24 GiB of shared memory that a test machine has, a run takes at most 3. */
+/** A test machine has 24 GiB of shared memory, and a run takes 3 at most. */
 const MEMORY_BYTES_MIN = 8 * 2 ** 30
 
 /**
- * Puts every temporary folder, so the databases too, into memory if there is plenty. A new database then costs 30 ms of
- * processor time rather than 140, and no commit waits for a disk; the servers still sync. Set TMPDIR to choose a disk.
+ * Puts every temporary folder, and so the databases too, into memory if there is enough. A new database then costs 30
+ * ms of processor time rather than 140, and no commit waits for a disk; the servers still sync. Set TMPDIR to choose a
+ * disk.
  */
 function useMemory(): void {
   if (process.env.TMPDIR) return
@@ -38,7 +39,7 @@ function useMemory(): void {
     const { bavail, bsize } = statfsSync(memory)
     if (bavail * bsize >= MEMORY_BYTES_MIN) process.env.TMPDIR = memory
   } catch {
-    // Not Linux, or no shared memory: the default folder serves.
+    // Not Linux, or no shared memory: use the default folder.
   }
 }
 useMemory()
@@ -54,16 +55,20 @@ class LongestFirst extends BaseSequencer {
   }
 }
 
-/** Groups of tests, by what they need: CONTRIBUTING.md has the table. A setup runs only when a test of its group does. */
+/**
+ * Groups the tests by what they need; see the table in CONTRIBUTING.md. A setup runs only when a test of its group
+ * does.
+ */
 export default defineConfig({
   test: {
     pool: 'threads', // the forks pool breaks under Bun
-    // A worker keeps its modules from file to file: a third of the processor time was spent on evaluating them again.
+    // A worker keeps its modules from file to file: otherwise, a third of the processor time went into evaluating them
+    // again.
     isolate: false,
-    // Most of a run is spent waiting for processes and timers, so two cores serve more workers than one each.
+    // Most of a run is spent waiting for processes and timers, so each core can serve several workers.
     maxWorkers: Math.max(6, availableParallelism()),
     sequence: { sequencer: LongestFirst },
-    // They only end what hangs: a test of 10 s has taken a minute on two cores that others used, too.
+    // The timeouts only end tests that hang: a test of 10 s has taken a minute on two cores that other work used too.
     testTimeout: 180_000,
     hookTimeout: 180_000,
     expect: { poll: { timeout: 60_000 } },

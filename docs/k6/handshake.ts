@@ -1,5 +1,6 @@
 /**
- * The handshake for k6, whose crypto has no Ed25519: this signs in JavaScript. docs/PROTOCOL.md describes the transcript.
+ * The handshake for k6, which has no built-in Ed25519, so this module signs in JavaScript. docs/PROTOCOL.md describes
+ * the transcript.
  */
 import { ed25519 } from '@noble/curves/ed25519.js'
 import { bytesOfHex } from './fresh-id.ts'

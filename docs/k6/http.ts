@@ -1,4 +1,4 @@
-/** k6: ramps up to ten workers on `POST /v1/send`, and as many that fetch and settle. See README.md. */
+/** A k6 script: ramps up to ten workers that `POST /v1/send`, and as many that fetch and settle. See README.md. */
 import { check } from 'k6'
 import { SharedArray } from 'k6/data'
 import exec from 'k6/execution'

@@ -11,7 +11,7 @@ import { generateMesh } from '@sealpost/harness/members/mesh'
 import { LoadDatabase } from '@sealpost/loadtest/environment/database'
 import type { PeerKey } from '@sealpost/std'
 
-/** The contents of the file. */
+/** The contents of the file that the script writes. */
 export interface Prepared {
   readonly authority: string
   readonly brokerKey: string
@@ -21,7 +21,7 @@ export interface Prepared {
 
 export interface PreparedPeer {
   readonly peerKey: string
-  /** The seed of its ed25519 key, as hex. */
+  /** The seed of the peer's ed25519 key, as hex. */
   readonly seed: string
   readonly token: string
   readonly recipient: string

@@ -1,4 +1,4 @@
-/** k6: connects peers that each send at a steady rate and settle what they receive. See README.md. */
+/** A k6 script: connects peers that each send at a steady rate and settle what they receive. See README.md. */
 import { SharedArray } from 'k6/data'
 import encoding from 'k6/encoding'
 import exec from 'k6/execution'
@@ -103,7 +103,7 @@ function begin(socket: WebSocket, { self, sentAtMs, send }: Session): void {
   }, seconds * 1000)
 }
 
-/** Measures from the commit, by the broker's clock: run k6 where the clocks agree. */
+/** Measures the latency from the commit, according to the broker's clock. Run k6 where the clocks agree. */
 function take({ deliveries }: Push, send: Session['send']): void {
   for (const { enqueuedAtMs } of deliveries) pushMs.add(Math.max(0, Date.now() - enqueuedAtMs))
   send({ type: 'settle', ids: deliveries.map(({ id }) => id) })

@@ -1,12 +1,12 @@
 /**
  * Exchanges messages between shards. Every message is a hint: it may be lost, duplicated, late or forged. A lost hint
- * costs only a delay, because each shard also polls the database for whatever a hint would announce.
+ * costs only a delay, because each shard also polls the database for everything that hints announce.
  */
 import { decodePacket, encodeHint, encodePacketHeader, type Hint } from '@sealpost/protocol/hints'
 import { blockOf, type MeshId, type Millis, OperatingError, type ShardId } from '@sealpost/std'
 
 export interface BusListener {
-  /** Receives hints from other shards about followed meshes, and hints that concern no mesh. */
+  /** Receives hints from other shards: hints about followed meshes, and hints that concern no mesh. */
   onHints(from: ShardId, hints: readonly Hint[]): void
   /**
    * Called when hints about these meshes begin to arrive; earlier hints may be lost. Runs after each `follow`, and for
@@ -15,7 +15,7 @@ export interface BusListener {
   onFollowing(meshes: readonly MeshId[]): void
 }
 
-/** Totals since the start. */
+/** Totals since the bus was opened. */
 interface BusCounters {
   /** Hints that were sent. A hint repeated within one batch counts once. */
   published: number
@@ -61,7 +61,7 @@ export interface BusTransportEvents {
   onDown(error: OperatingError): void
 }
 
-/** Carries packets between shards. Buses differ only in their transport. */
+/** Carries packets between shards. Different buses have different transports but are otherwise the same. */
 export interface BusTransport {
   readonly isUp: boolean
   readonly packetBytesMax: number
@@ -71,7 +71,7 @@ export interface BusTransport {
   topicOf(meshId: MeshId | null): Topic
   /** Resolves when the next batch may be sent. @throws OperatingError if the packets may not have been sent */
   send(packets: readonly TopicPacket[]): Promise<void>
-  /** Subscribes to these topics, and again after every reconnect. */
+  /** Subscribes to these topics now and after every reconnect. */
   follow(topics: readonly Topic[]): void
   unfollow(topic: Topic): void
   close(): Promise<void>
@@ -80,9 +80,9 @@ export interface BusTransport {
 /** Returns a transport that connects as soon as it can. */
 export type OpenBusTransport = (events: BusTransportEvents) => BusTransport
 
-/** The pause between two sends. Only one send runs at a time, so a slow transport gets larger batches. */
+/** The pause between two sends. Only one send runs at a time, so a slow transport sends larger batches. */
 const BATCH_MS: Millis = 2
-/** A wake hint has 21 bytes, so the waiting hints of a bus that is down take a few megabytes. */
+/** A wake hint has 21 bytes, so while the bus is down, the waiting hints take up a few megabytes. */
 const WAITING_MAX = 50_000
 
 interface BatchingBusOptions {
@@ -93,7 +93,7 @@ interface BatchingBusOptions {
 }
 
 /**
- * Runs a bus over any transport: it collects hints into batches without duplicates, packs them by topic, and drops
+ * Implements a bus over any transport: collects hints into batches without duplicates, packs them by topic, and drops
  * misdirected packets.
  */
 export class BatchingBus implements Bus {
@@ -199,7 +199,7 @@ export class BatchingBus implements Bus {
   }
 
   /**
-   * Adds the hints to the next batch, because another shard may have polled before this shard stored what the hints
+   * Adds unsent hints to the next batch: another shard may have polled before this shard stored what the hints
    * announce.
    */
   #requeue(unsent: ReadonlyMap<string, Hint>): void {
@@ -252,7 +252,7 @@ const survivesReconnect = ({ type }: Hint): boolean => type !== 'ephemeral' && t
 
 const meshOf = (hint: Hint): MeshId | null => ('meshId' in hint ? hint.meshId : null)
 
-/** Of two hints with one key, the later one replaces the earlier one. */
+/** Returns the key of a hint. A later hint with the same key replaces an earlier one. */
 function keyOf(hint: Hint): string {
   switch (hint.type) {
     case 'wake':
@@ -322,7 +322,7 @@ export class MemoryHub {
     return new BatchingBus({ shard, open: (events) => this.open(events) })
   }
 
-  /** Opens a transport without a shard, for tests. */
+  /** Opens a transport that belongs to no shard, for tests. */
   open(events: BusTransportEvents): BusTransport {
     const transport = new MemoryTransport(this, events)
     this.#transports.add(transport)

@@ -43,7 +43,7 @@ async function openBusConnection(options: NatsOptions, events: BusConnectionEven
   // The client is loaded only if NATS is configured, because loading takes 17 ms.
   const nats = await import('@nats-io/transport-node')
   const connection = await request(() => nats.connect(optionsOf(options, nats)))
-  void connection.closed().then(events.onClosed) // also settles after `close`, and is then ignored
+  void connection.closed().then(events.onClosed) // also settles after `close`, and `onClosed` then ignores it
   return new NatsBusConnection(connection, events)
 }
 
@@ -58,7 +58,7 @@ class NatsBusConnection implements BusConnection {
     this.#events = events
   }
 
-  /** Waits for the reply to a flush, which paces the batches. */
+  /** Resolves with the server's reply to a flush, which paces the batches. */
   send(packets: Parameters<BusConnection['send']>[0]): Promise<void> {
     return request(() => {
       for (const { topic, bytes } of packets) this.#connection.publish(topic, bytes)
@@ -85,14 +85,14 @@ class NatsBusConnection implements BusConnection {
   }
 
   probe(): Promise<void> {
-    return Promise.resolve() // the client sends pings by itself
+    return Promise.resolve() // the client sends its own pings
   }
 
   close(): Promise<void> {
     return request(() => this.#connection.close())
   }
 
-  /** Handles an error because the account may not subscribe. It arrives before the reply to the flush. */
+  /** The error means that the account may not subscribe. It arrives before the reply to the flush. */
   readonly #receive = (error: Error | null, { subject, data }: { subject: string; data: Uint8Array }): void => {
     if (error) this.#isDenied = true
     else this.#events.onPacket(subject, data)
@@ -123,7 +123,7 @@ function optionsOf({ urls, credentials, cluster }: NatsOptions, nats: Client): P
   }
 }
 
-/** Keeps only the name of the client's error, which may quote its options. */
+/** Keeps only the name of the client's error, because its message may quote connection options. */
 async function request<T>(call: () => Promise<T>): Promise<T> {
   try {
     return await call()

@@ -46,7 +46,7 @@ async function openBusConnection(
 
 /**
  * Uses the platform's codec, which encodes and decodes 600 bytes in 1.8 µs; the strict codec of `std` takes 100 µs. The
- * bus checks packets anyway.
+ * bus validates packets anyway.
  */
 const bytesOf = (payload: string): Uint8Array => Buffer.from(payload, 'base64url')
 const textOf = (bytes: Uint8Array): string =>

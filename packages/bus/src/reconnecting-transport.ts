@@ -1,11 +1,11 @@
 /**
- * Runs a transport that replaces lost connections, and follows all topics on each new connection. Buses differ in the
- * kind of connection.
+ * Runs a transport that replaces lost connections, and follows all topics on each new connection. Each kind of bus has
+ * its own kind of connection.
  */
 import { assert, type MeshId, type Millis, OperatingError } from '@sealpost/std'
 import type { BusTransport, BusTransportEvents, Topic, TopicPacket } from './bus.ts'
 
-/** One connection, which an error ends. The connection then calls `onClosed`. */
+/** One connection. An error ends it, and it then calls `onClosed`. */
 export interface BusConnection {
   send(packets: readonly TopicPacket[]): Promise<void>
   /** Subscribes to topics. Resolves once packets arrive. @throws OperatingError */
@@ -32,7 +32,7 @@ export interface ReconnectingTransportOptions {
 const RETRY_MS = 100
 const RETRY_MS_MAX = 3_000
 const PROBE_EVERY_MS = 5_000
-/** The reply time, which covers two batches, two sends and a busy shard. */
+/** The time for a reply: two batches, two sends and a busy shard. */
 const REPLY_MS = 100
 
 type State =
@@ -117,7 +117,7 @@ export class ReconnectingTransport implements BusTransport {
     this.#events.onUp()
   }
 
-  /** Topics followed meanwhile are requested after these. */
+  /** Topics that are followed during this call are requested after these. */
   async #listen(connection: BusConnection, topics: readonly Topic[]): Promise<void> {
     await connection.follow(topics)
     this.#events.onFollowing(topics)
@@ -138,7 +138,7 @@ export class ReconnectingTransport implements BusTransport {
         this.#connecting = this.#connect()
       },
       this.#retryMs * (0.5 + Math.random()),
-    ) // after a random pause, because all shards lose their server at the same time
+    ) // a random pause first, because all shards lose their server at the same time
     this.#retryMs = Math.min(RETRY_MS_MAX, this.#retryMs * 2)
   }
 }

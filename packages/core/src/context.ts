@@ -1,4 +1,6 @@
-/** Contains what the parts of one engine share: its effects, limits and clock, and the sessions with frames to send. */
+/**
+ * Defines the context that the parts of one engine share: effects, limits, the clock, and sessions with frames to send.
+ */
 import { type CloseCode, type Delivery, readMarking, type ServerFrame, type Settle } from '@sealpost/protocol'
 import { assert, type Millis, type PeerNo } from '@sealpost/std'
 import { MeshRegistry } from './directory/meshes.ts'
@@ -8,7 +10,7 @@ import { deliveryRef, type LiveSession } from './model.ts'
 import { Quotas } from './send/quotas.ts'
 import { Rates } from './send/rate.ts'
 
-/** Counted since the start; the broker shows them as metrics. */
+/** Counters since the start of the engine. The broker exposes them as metrics. */
 export interface Counters {
   accepted: number
   duplicates: number
@@ -36,15 +38,15 @@ interface ContextOptions {
 }
 
 /**
- * `ack`: from an accepted send to its ack. `push`: from the send to its push, if the commit leased it on insert.
- * `settle`: from a push to its settle, for the first delivery of a frame.
+ * `ack`: from an accepted send to its ack. `push`: from an accepted send to its push, if the commit leased the delivery
+ * on insert. `settle`: from a push to its settle, measured for the first delivery of each settle frame.
  */
 export type TimedStage = 'ack' | 'push' | 'settle'
 export type Timed = (stage: TimedStage, tookMs: Millis) => void
 
-/** Peers of a moving mesh come back after this time; by then the broker may know where to redirect them. */
+/** Peers of a moving mesh reconnect after this delay; by then the broker may know their new address. */
 const MOVING_RETRY_MS: Millis = 200
-/** The interval that spreads the peers of a large mesh: about the duration of a handshake. */
+/** Extra delay per session, which spreads the reconnects of a large mesh. A handshake takes about this long. */
 const MOVING_SPREAD_MS: Millis = 1
 
 export class Context {
@@ -79,7 +81,7 @@ export class Context {
   /** The rate limit of each thread; null if it is off. */
   readonly threads: Rates | null
   private logicalClock = 0
-  /** Ends a session, with the time after which its peer may reconnect. The engine sets it. */
+  /** Ends a session; its peer may reconnect after `retryAfterMs`. The engine sets this function. */
   end: (session: LiveSession, code: CloseCode, retryAfterMs?: Millis) => void = () =>
     assert(false, 'the engine sets `end`')
   private readonly touched = new Set<LiveSession>()
@@ -94,7 +96,7 @@ export class Context {
     this.nowMs = nowMs
   }
 
-  /** Ends all sessions of a mesh that moves or has moved. Its peers are redirected when they reconnect. */
+  /** Ends all sessions of a mesh that is moving or has moved. Its peers are redirected when they reconnect. */
   meshMoving({ mesh }: LiveSession): void {
     let retryAfterMs = MOVING_RETRY_MS
     for (const { live } of [...mesh.byNo.values()]) {
@@ -104,7 +106,7 @@ export class Context {
     }
   }
 
-  /** Call it about once a second. */
+  /** Call about once a second. */
   forgetOld(): void {
     this.meshes.forgetIdle(this.nowMs)
     this.threads?.forgetFull(this.nowMs)

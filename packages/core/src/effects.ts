@@ -1,6 +1,6 @@
 /**
- * Defines the commands of the engine, which never waits: a command with a reply names the engine method that the driver
- * calls later. `packages/driver` implements this interface.
+ * Defines the commands of the engine. The engine never waits: if a command has a reply, its comment names the engine
+ * method that the driver calls with it. `packages/driver` implements this interface.
  */
 import type {
   Append,
@@ -29,7 +29,7 @@ import type { LiveSession, SocketId } from './model.ts'
 
 export type { SocketId } from './model.ts'
 
-/** A session whose validity the database checks. */
+/** A session whose validity the driver checks in the database. */
 export interface SessionCheck {
   readonly session: SessionRef
   readonly live: LiveSession
@@ -41,7 +41,7 @@ export interface SessionCheck {
  */
 export type SendOutcome = 'sent' | 'buffered' | 'dropped'
 
-/** Recipients and spaces of a send that this shard does not know, or looked up too long ago. */
+/** Recipients and spaces of a send that this shard does not know, or has not looked up recently. */
 export interface Lookup {
   readonly peers: readonly PeerKey[]
   readonly groups: readonly GroupId[]
@@ -50,7 +50,7 @@ export interface Lookup {
   readonly spaces: readonly PeerSpace[]
 }
 
-/** A space, as one peer asks for it. */
+/** A space, and the peer that asks about it. */
 export interface PeerSpace {
   readonly peer: PeerNo
   readonly spaceId: SpaceId
@@ -63,17 +63,16 @@ export interface SessionRefusal {
 
 export type HandshakeFrame = FrameOf<'auth' | 'enrol' | 'enrolDevice'>
 
-/** A change of deliveries other than a settle. If a change is lost, the delivery is pushed again after its lease. */
+/** A change to deliveries other than a settle. If the change is lost, the delivery is pushed again after its lease. */
 export type DeliveryUpdate =
   /** Returns deliveries to the queue for another attempt. */
   | { readonly type: 'retry'; readonly retries: readonly Retry[] }
-  /** Moves deliveries to the dead letters. Reply for those with a receipt: `receiptsCommitted`. */
+  /** Moves deliveries to the dead letters. Reply for deliveries with a receipt: `receiptsCommitted`. */
   | { readonly type: 'reject'; readonly rejects: readonly Reject[]; readonly withReceipt: readonly Settle[] }
-  /** Extends leases. */
   | { readonly type: 'extend'; readonly extensions: readonly Extension[] }
-  /** Leaves deliveries of pools to other members. Reply: `released`. */
+  /** Releases deliveries of pools for other members. Reply: `released`. */
   | { readonly type: 'release'; readonly releases: readonly Release[] }
-  /** Counts a failed attempt, because the recipient left while it held the delivery. */
+  /** Counts a failed attempt because the recipient left while it held the delivery. */
   | { readonly type: 'failAttempt'; readonly delivery: DeliveryRef }
   /** Sends receipts to the senders of these pushed deliveries. Reply: `receiptsCommitted`. */
   | { readonly type: 'notifyPushed'; readonly deliveries: readonly Settle[] }
@@ -85,12 +84,12 @@ interface Claims {
   mailbox: { readonly want: Want; readonly claimed: Claimed }
   /** Deliveries that other shards leased to the session on insert. */
   remote: { readonly want: RemoteWant; readonly claimed: RemoteClaimed }
-  /** Deliveries of a pool that sessions here work for. */
+  /** Deliveries of a pool that sessions on this shard work for. */
   pool: { readonly want: PoolWant; readonly claimed: PoolClaimed }
 }
 export type ClaimKind = keyof Claims
 export type ClaimWantOf<Kind extends ClaimKind> = Claims[Kind]['want'] & { readonly kind: Kind }
-/** Wants of one kind share a statement. */
+/** Wants of one kind share a database statement. */
 export type ClaimWant = { [Kind in ClaimKind]: ClaimWantOf<Kind> }[ClaimKind]
 export interface ClaimResultOf<Kind extends ClaimKind> {
   readonly want: ClaimWantOf<Kind>
@@ -99,25 +98,27 @@ export interface ClaimResultOf<Kind extends ClaimKind> {
 export type ClaimResult = { [Kind in ClaimKind]: ClaimResultOf<Kind> }[ClaimKind]
 
 export interface Effects {
-  /** Sends frames in order, as one write where the socket allows it. */
+  /** Sends frames in order, in one write if the socket allows it. */
   send(socket: SocketId, frames: readonly ServerFrame[]): SendOutcome
   /** Ends the connection, and sends the refusal if there is one. The driver need not call `closed`. */
   close(socket: SocketId, refusal: SessionRefusal | null): void
   ping(socket: SocketId): void
-  /** Stops reading from a socket whose sender is ahead of the database. */
+  /** Stops reading from a socket whose sender is faster than the database. */
   pause(socket: SocketId): void
   /** Reads from a paused socket again. */
   resume(socket: SocketId): void
 
   /**
-   * Checks the peer's part of a handshake, in one of two forms. `auth`: looks the key up and checks the signature,
-   * against a dummy key when the key is unknown; reply: `authenticated`. Otherwise checks an invite, or a user's
-   * statement about a device, and makes the peer a member; reply: `enrolled`.
+   * Checks the peer's proof in a handshake. `auth`: looks up the key and checks the signature, against a dummy key if
+   * the key is unknown; reply: `authenticated`. Otherwise checks an invite, or a user's statement about a device, and
+   * makes the peer a member; reply: `enrolled`.
    */
   verify(socket: SocketId, hello: FrameOf<'hello'>, proof: HandshakeFrame): void
-  /** Opens the peer's session on this shard, unless its epoch has changed since it was read. Reply: `opened`. */
+  /** Opens the peer's session on this shard, unless the epoch has changed since it was read. Reply: `opened`. */
   open(socket: SocketId, session: SessionRef): void
-  /** Voids every lease of the session with a new epoch, after a reply was lost. Reply: `fenced`, however late. */
+  /**
+   * Assigns the session a new epoch after a reply was lost, which voids all its leases. Reply: `fenced`, however late.
+   */
   fence(socket: SocketId, session: SessionRef): void
 
   /**
@@ -145,9 +146,9 @@ export interface Effects {
   request(request: Request): void
   /** Publishes a hint to the other shards. It may be lost. */
   hint(hint: Hint): void
-  /** Subscribes to the hints about a mesh. Replies: `hints.received`, `hints.subscribed`. */
+  /** Subscribes to hints about a mesh. Replies: `hints.received`, `hints.subscribed`. */
   follow(meshId: MeshId): void
-  /** Waits until the other shards had time to report who is online in the mesh. Reply: `presence.repliesDue`. */
+  /** Waits until the other shards have had time to report who is online in the mesh. Reply: `presence.repliesDue`. */
   awaitPresence(meshId: MeshId): void
   unfollow(meshId: MeshId): void
 }

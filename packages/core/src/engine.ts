@@ -1,8 +1,8 @@
 /**
- * The engine makes every decision of a broker and never waits. Frames, database replies and the passage of time are
- * calls; commands leave through `Effects`. It is synchronous and reads no clock, so a simulator can drive it from a
- * seed. This file contains the lifecycle of a session; `router.ts` passes envelopes to the queue, and `deliveries.ts`
- * passes deliveries to their recipients.
+ * Implements the engine, which makes every decision of a broker and never waits. Frames, database replies and the
+ * passage of time arrive as method calls; commands leave through `Effects`. The engine is synchronous and reads no
+ * clock, so a simulator can drive it from a seed. This file contains the lifecycle of a session; `router.ts` passes
+ * envelopes to the queue, and `deliveries.ts` passes deliveries to their recipients.
  */
 import type {
   Append,
@@ -39,7 +39,7 @@ import { Rebalancing } from './shards/rebalancing.ts'
 export interface EngineOptions extends Welcome {
   readonly nowMs: Millis
   readonly timed?: Timed
-  /** The public addresses of the cell this broker belongs to. Default: none, because there is only one cell. */
+  /** The public addresses of the cell this broker belongs to. Default: none, for a cluster with only one cell. */
   readonly cellUrls?: readonly string[]
 }
 
@@ -123,7 +123,7 @@ export class Engine {
     this.router.isOverloaded = is
   }
 
-  /** Sets the homes of meshes. Before the first call, every mesh is at home here. */
+  /** Sets the homes of meshes. Before the first call, this shard is the home of every mesh. */
   placed(placement: Placement): void {
     this.placement.placed(placement, this.context.nowMs)
   }
@@ -134,8 +134,8 @@ export class Engine {
   }
 
   /**
-   * Call it about once a second: starts a scan of deadlines, heartbeats and the backstop poll, which `continueScan`
-   * completes.
+   * Starts a scan of deadlines, heartbeats and the backstop poll, which `continueScan` completes. Call about once a
+   * second.
    */
   tick(): void {
     this.scan.begin()
@@ -150,7 +150,7 @@ export class Engine {
     return this.scan.isUnderWay
   }
 
-  /** Scans the next part of the sessions, some 20 ms after the previous part. */
+  /** Scans the next part of the sessions. Call about 20 ms after the previous part. */
   continueScan(): void {
     this.scan.continueScan()
     this.context.flush()
@@ -161,7 +161,7 @@ export class Engine {
     this.context.effects.send(socket, [hello])
   }
 
-  /** Admits a peer that proved its key without a handshake, such as by an HTTP login. */
+  /** Admits a peer that proved its key without a handshake, for example through an HTTP login. */
   proven(socket: SocketId, member: Member, credit: number): void {
     const session = new Session(socket, { name: 'opening', member, credit, proof: NO_PROOF }, this.context.nowMs)
     this.sessions.set(socket, session)
@@ -169,7 +169,10 @@ export class Engine {
     this.context.effects.open(socket, { meshId: member.meshId, peer: member.peer, epoch: member.sessionEpoch })
   }
 
-  /** Admits a session that only sends: it takes no epoch, receives nothing, and ends no other session of its peer. */
+  /**
+   * Admits a session that only sends. It has no epoch, receives nothing, and does not end any other session of its
+   * peer.
+   */
   provenSender(socket: SocketId, member: Member): void {
     const { nowMs, limits, meshes } = this.context
     const place = { socket, epoch: 0, credit: 0, nowMs, tick: this.context.nextTick() }
@@ -195,18 +198,18 @@ export class Engine {
     this.context.flush()
   }
 
-  /** Returns the name under which all sessions of the session's user share limits; undefined unless the session is live. */
+  /** Returns the name under which the user's sessions share limits; undefined unless the session is live. */
   limitNameOf(socket: SocketId): string | undefined {
     return this.live(socket)?.name
   }
 
-  /** Call when a frame could not be decoded, or the connection broke a rule that the driver enforces. */
+  /** Call when a frame could not be decoded, or when the connection broke a rule that the driver enforces. */
   refused(socket: SocketId, code: CloseCode): void {
     const session = this.sessions.get(socket)
     if (session) this.refuse(session, code)
   }
 
-  /** Call when the client closed the connection, or the connection broke. */
+  /** Call when the client closed the connection or the connection broke. */
   closed(socket: SocketId): void {
     const session = this.sessions.get(socket)
     if (!session) return
@@ -229,7 +232,8 @@ export class Engine {
     if (session?.state.name !== 'proving') return
     if (found === null) return this.refuse(session, 'try_later')
     if (found.cell && found.isSignatureGood) return this.rebalancing.redirectToCell(session, found.cell, found.proof)
-    // There is one code for an unknown mesh, an unknown key and a bad signature: a client must not learn which.
+    // An unknown mesh, an unknown key and a bad signature have the same code: a client must not learn which one
+    // applied.
     if (!found.member || !found.isSignatureGood) return this.refuse(session, 'auth_failed')
     if (found.member.isRevoked) return this.refuse(session, 'revoked')
     if (this.rebalancing.redirectsHome(session, found.member.meshId, found.proof)) return
@@ -239,8 +243,9 @@ export class Engine {
   }
 
   /**
-   * Call when an opening is done. `epoch` is null if another opening was faster, the peer was revoked meanwhile, or the
-   * database did not reply. The three cases get the same code, because the next attempt shows the reason.
+   * Call once an attempt to open a session has ended. `epoch` is null if another attempt won the race, the peer was
+   * revoked in the meantime, or the database did not reply. The three cases have the same code, because the next
+   * attempt shows the reason.
    */
   opened(socket: SocketId, epoch: number | null): void {
     const session = this.sessions.get(socket)
@@ -250,7 +255,10 @@ export class Engine {
     this.context.flush()
   }
 
-  /** Call when an enrolment is done; null if too many wait or the database did not reply. The invite can be retried. */
+  /**
+   * Call once an enrolment has ended. `enrolment` is null if too many enrolments wait or the database did not reply;
+   * the invite can then be used again.
+   */
   enrolled(socket: SocketId, enrolment: Enrolment | null): void {
     const session = this.sessions.get(socket)
     if (session?.state.name !== 'enrolling') return
@@ -296,7 +304,7 @@ export class Engine {
     this.context.flush()
   }
 
-  /** Call when these settles and rejects, whose senders asked for receipts, are committed. */
+  /** Call once these settles and rejects are committed. Their senders asked for receipts. */
   receiptsCommitted(settles: readonly Settle[]): void {
     this.deliveries.receiptsCommitted(settles)
     this.context.flush()
@@ -309,8 +317,8 @@ export class Engine {
   }
 
   /**
-   * Call when a lookup is done. `asked`: the keys of its peers and pools. The other arguments are what was found;
-   * `successors` maps former keys to the keys that replaced them.
+   * Call once a lookup has completed. `asked`: the keys of the peers and pools that were looked up. `successors` maps
+   * former keys to the keys that replaced them. The other arguments contain what was found.
    */
   resolved(
     socket: SocketId,
@@ -331,7 +339,7 @@ export class Engine {
     this.context.flush()
   }
 
-  /** Call when a measurement is done. `found`: the backlog by sender, or null if the database did not reply. */
+  /** Call once a measurement has completed. `found`: the backlog by sender, or null if the database did not reply. */
   measured(meshId: MeshId, scope: PeerNo | 'mesh', found: readonly SenderBacklog[] | null): void {
     const mesh = this.context.meshes.find(meshId)
     const owner = scope === 'mesh' ? mesh?.whole : (mesh?.byNo.get(scope) ?? mesh?.pools.numbered(scope))
@@ -430,7 +438,7 @@ export class Engine {
     const { member, credit, proof } = opening
     const { nowMs, limits, meshes, effects } = this.context
     const rival = meshes.find(member.meshId)?.byKey.get(member.peerKey)?.live
-    // Replies to two openings may arrive in either order; the higher epoch is the newer session.
+    // Replies to two attempts may arrive in either order; the session with the higher epoch is newer.
     if (rival && rival.epoch > epoch) return this.refuse(session, 'superseded')
     if (rival) this.context.end(rival, 'superseded')
     const tick = this.context.nextTick()
@@ -445,7 +453,7 @@ export class Engine {
     )
     this.liveSessions += 1
     session.state = { name: 'live', live }
-    session.heardAtMs = nowMs // A peer need not send anything while its session is being opened.
+    session.heardAtMs = nowMs // A peer is not expected to send anything while its session is being opened.
     this.context.send(live, [welcomeOf(this.options, member, { epoch, proof })])
     if (proof !== NO_PROOF) this.sendAddresses(live, meshId)
     this.requests.ask(live, { type: 'findLost' })

@@ -1,14 +1,16 @@
-/** Defines the engine's limits. The broker's configuration sets them; `docs/reference` lists defaults and units. */
+/**
+ * Defines the engine's limits. They come from the broker's configuration; `docs/reference` lists defaults and units.
+ */
 import type { Millis } from '@sealpost/std'
 import type { MailboxLimits } from './send/quotas.ts'
 import type { Rate } from './send/rate.ts'
 
 export interface EngineLimits {
-  /** The time limit from connection to `auth`. */
+  /** The time limit for `auth`, from the start of the connection. */
   readonly authWithinMs: Millis
   /**
-   * A session that is silent for this long gets a ping; one without a complete message or a pong for three times as long
-   * ends.
+   * A session that is silent for this long is sent a ping. A session without a complete message or a pong for three
+   * times as long is ended.
    */
   readonly heartbeatMs: Millis
   /** Each session claims at least this often, even without a hint. */
@@ -18,36 +20,39 @@ export interface EngineLimits {
   readonly leaseMs: Millis
   /** A resend is detected for this long after its envelope was accepted. */
   readonly dedupeMs: Millis
-  /** The maximum number of unsettled deliveries of a session, whatever credit it requests. */
+  /** The maximum number of unsettled deliveries of a session, even if it requests more credit. */
   readonly creditMax: number
-  /** The maximum bytes of unsettled deliveries of a session, which bounds a socket that the client never reads. */
+  /**
+   * The maximum bytes of unsettled deliveries of a session. It limits the memory for a socket that the client never
+   * reads.
+   */
   readonly creditBytes: number
   readonly envelopeBytesMax: number
   readonly ttlSecondsDefault: number
   readonly ttlSecondsMax: number
   /** The maximum uncommitted envelopes of one session. Beyond it, the broker stops reading the socket. */
   readonly inFlightMax: number
-  /** The maximum bytes of these envelopes. They make a commit longer, which delays everybody's mail. */
+  /** The maximum bytes of these envelopes. More bytes make a commit longer, which delays everybody's mail. */
   readonly inFlightBytesMax: number
   /**
    * The maximum bytes in flight from one user, over all its devices. Beyond it, envelopes are refused as `busy`, since
-   * an HTTP request can't be left unread.
+   * the broker can't stop reading an HTTP request.
    */
   readonly inFlightBytesPerUserMax: number
   /** The maximum uncommitted envelopes of all sessions. Beyond it, envelopes are refused as `busy`. */
   readonly waitingMax: number
   readonly waitingBytesMax: number
-  /** Envelopes from a peer per second and per burst; `null` switches the limit off. */
+  /** Maximum rate of envelopes from a peer: per second, and in one burst. `null` switches the limit off. */
   readonly rate: Rate | null
-  /** The same limit in bytes. */
+  /** Maximum rate of bytes from a peer; `null` switches the limit off. */
   readonly byteRate: Rate | null
-  /** Envelopes of one thread per second and per burst, of all its peers together; `null` switches the limit off. */
+  /** Maximum rate of envelopes in one thread, from all its peers together; `null` switches the limit off. */
   readonly threadRate: { readonly perSecond: number; readonly burst: number } | null
-  /** The backlog of one recipient; `null` switches the limit off. */
+  /** Limits the backlog of one recipient; `null` switches the limit off. */
   readonly mailbox: MailboxLimits | null
-  /** The backlog of one mesh, including its dead letters; `null` switches the limit off. */
+  /** Limits the backlog of one mesh, including its dead letters; `null` switches the limit off. */
   readonly mesh: MailboxLimits | null
-  /** How often a thread may pass from peer to peer. */
+  /** The maximum number of times that a thread may pass from peer to peer. */
   readonly hopsMax: number
   readonly isInsertLeaseOn: boolean
 }

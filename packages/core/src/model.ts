@@ -1,6 +1,7 @@
 /**
- * Defines the state that the parts of an engine share: meshes, their peers and pools, and authenticated sessions. This
- * file keeps the state consistent; the parts in `send/`, `deliver/`, `pools/` and the other folders decide.
+ * Defines the state that the parts of an engine share: meshes, their peers and pools, and authenticated sessions. The
+ * classes here keep the state consistent; the modules in `send/`, `deliver/`, `pools/` and the other folders make the
+ * decisions.
  */
 import {
   ALONE_AFTER_ATTEMPTS,
@@ -27,21 +28,21 @@ import { type MailboxUsage, type Owner, unknownMailbox } from './send/quotas.ts'
 import { type Pace, TokenBucket } from './send/rate.ts'
 import type { SendRequest, SentItem } from './send/send-request.ts'
 
-/** One connection, numbered by its driver. A number is never used twice. */
+/** The number of a connection, which its driver assigns. Numbers are never reused. */
 export type SocketId = number
 
 /** Limits that the devices of a user share. */
 export interface UserShare {
-  /** Bytes of envelopes that wait for their commit. */
+  /** Bytes of envelopes that wait to be committed. */
   inFlightBytes: number
-  /** The rate limit in envelopes; null if it is off, and before the first session. */
+  /** The rate limit in envelopes; null if the limit is off or the user has had no session yet. */
   sends: TokenBucket | null
   sentBytes: TokenBucket | null
   /** Spreads the retries of deliveries; null until the first one. */
   retries: Pace | null
 }
 
-/** The session that a peer has on another shard, as that shard announced it. */
+/** A session of the peer on another shard, as announced by that shard. */
 export interface RemoteSession {
   readonly epoch: number
   readonly untilMs: Millis
@@ -56,9 +57,9 @@ export interface PeerState {
   remoteSession: RemoteSession | null
   epoch: number
   /**
-   * The queue may hold mail that the peer sent before this tick and that this shard does not know of, through another
-   * shard or in a commit whose outcome was lost. The tick is the start of its session, or its last commit with an
-   * unexpected outcome.
+   * The queue may hold mail that the peer sent before this tick and that this shard does not know of: mail sent through
+   * another shard, or in a commit whose outcome was lost. The tick is the start of the peer's session, or of its last
+   * commit with an unexpected outcome.
    */
   knownSinceTick: number
   /** Null if the peer accepts mail from everyone. */
@@ -70,14 +71,14 @@ export interface PeerState {
   readonly share: UserShare
   isStale: boolean
   /**
-   * The peer must be looked up again after this time, unless it is live here: other shards don't change a live peer.
+   * After this time, the peer must be looked up again unless it is live here: other shards don't change a live peer.
    */
   goodUntilMs: Millis
 }
 
-/** A change that another shard made to a consent, a group or a pool may stay unseen here for this long. */
+/** Maximum time until this shard notices a change that another shard made to a consent, a group or a pool. */
 const GOOD_FOR_MS = 15_000
-/** Stands for the whole mesh where a peer number is expected. */
+/** Represents the whole mesh where a peer number is expected. */
 const WHOLE_MESH = 0 as PeerNo
 
 export class Mesh {
@@ -100,7 +101,7 @@ export class Mesh {
     this.meshId = meshId
   }
 
-  /** Adds a member, or updates a known member. */
+  /** Adds a member or updates a known one. */
   add(member: Member, nowMs: Millis): PeerState {
     const peer = this.byKey.get(member.peerKey) ?? this.place(member)
     if (!member.consent) return peer
@@ -118,7 +119,7 @@ export class Mesh {
     for (const peer of this.byNo.values()) if (peer.user === user) peer.isStale = true
   }
 
-  /** Returns undefined if the peer must be looked up, possibly again. */
+  /** Returns undefined if the peer must be looked up, for the first time or again. */
   find(peerKey: PeerKey, nowMs: Millis): PeerState | undefined {
     const peer = this.byKey.get(peerKey)
     return peer && !peer.isStale && (peer.live || nowMs < peer.goodUntilMs) ? peer : undefined
@@ -151,7 +152,7 @@ export class Mesh {
     if (peer) this.byKey.set(former, peer)
   }
 
-  /** Forgets a peer that the database no longer knows as a recipient; the next send looks it up again. */
+  /** Forgets a peer that the database no longer lists as a recipient. The next send looks it up again. */
   forget(peer: PeerState): void {
     if (peer.live) return
     for (const [key, known] of this.byKey) if (known === peer) this.byKey.delete(key)
@@ -182,7 +183,7 @@ export class Mesh {
   }
 }
 
-/** Stores the newest consent, because database replies can overtake one another. */
+/** Stores the consent unless a newer one is known, because database replies can overtake one another. */
 function setConsent(peer: PeerState, consent: Consent): void {
   if (consent.version < peer.consentVersion) return
   peer.consentVersion = consent.version
@@ -193,7 +194,10 @@ export interface Seat {
   readonly live: LiveSession
   readonly pool: PoolState
   credit: number
-  /** Pushed and unsettled deliveries. Lapsed ones count too: a member that hangs on a delivery gets no other. */
+  /**
+   * Pushed and unsettled deliveries. Lapsed deliveries count too, so a member that hangs on a delivery receives no
+   * other.
+   */
   readonly held: Set<DeliveryId>
   /** Whether a delivery that the member can take may be waiting. */
   mayFind: boolean
@@ -211,13 +215,16 @@ export class PoolState {
   readonly fairQueue = new WeightedFairQueue()
   readonly mailbox = unknownMailbox()
   epoch = 0
-  /** Members by each key that they have or had. */
+  /** Members by each of their present and former keys. */
   members: ReadonlyMap<PeerKey, PeerNo> = new Map()
   goodUntilMs: Millis = 0
   isClaiming = false
-  /** Whether the last delivery may crash its holder (`ALONE_AFTER_ATTEMPTS`). Each member then gets one at a time. */
+  /**
+   * Whether the last delivery may crash the member that holds it (`ALONE_AFTER_ATTEMPTS`). Each member then receives
+   * one delivery at a time.
+   */
   isWary = false
-  /** Deliveries that arrived while a seat here was free, but got no seat. Other shards must be woken for them. */
+  /** Deliveries that arrived while a seat here was free but that no seat took. Other shards must be woken for them. */
   unserved = 0
 
   constructor({ poolId, pool }: PoolEntry) {
@@ -226,19 +233,19 @@ export class PoolState {
   }
 }
 
-/** The pools of a mesh that sessions here write to or work for. */
+/** Holds the pools of a mesh that sessions here write to or work for. */
 export class PoolTable {
   private readonly byId = new Map<PoolId, PoolState>()
   private readonly byNo = new Map<PeerNo, PoolState>()
 
-  /** Adds a pool or updates it to a newer statement, because database replies can overtake one another. */
+  /** Adds a pool, or updates it if the statement is newer, because database replies can overtake one another. */
   add(entry: PoolEntry, nowMs: Millis): PoolState {
     const pool = this.byId.get(entry.poolId) ?? new PoolState(entry)
     this.byId.set(pool.poolId, pool)
     this.byNo.set(pool.peer, pool)
     pool.goodUntilMs = nowMs + GOOD_FOR_MS
     if (entry.epoch < pool.epoch) return pool
-    // Within an epoch the members don't change; they can only get more keys.
+    // The members don't change within an epoch; they can only gain keys.
     const known = entry.epoch === pool.epoch ? pool.members : []
     pool.epoch = entry.epoch
     pool.members = new Map([...known, ...entry.members.map(({ peerKey, peer }) => [peerKey, peer] as const)])
@@ -279,16 +286,18 @@ const REQUESTS = { perSecond: 20, burst: 400 }
 const STRAYS = { perSecond: 500, burst: 20_000 }
 /** Each extension costs a row update. A client extends at most one window of deliveries, three times per lease. */
 const EXTENSIONS = { perSecond: 500, burst: 10_000 }
-/** The rate refusals that a session survives. A sender that honours `retryAfterMs` gets far fewer. */
+/**
+ * The rate refusals that a session may cause before it is ended. A sender that honours `retryAfterMs` causes far fewer.
+ */
 const BREACHES = { perSecond: 10, burst: 2_000 }
-/** Looked-up keys of a session, about 40 bytes each. */
+/** Maximum number of looked-up keys that a session remembers; each takes about 40 bytes. */
 const LOOKED_UP_MAX = 128
-/** The number of pools that a session may be joining at once; it requests others later. */
+/** The number of pools that a session may be joining at the same time. It requests more pools later. */
 const JOINING_MAX = 2 * POOL_SEATS_MAX
 
 /**
- * Returns a share of the poll interval, which spreads the polls of sessions that began together, as after a restart.
- * While vacuum can't remove dead rows, one poll costs milliseconds. Consecutive peer numbers are far apart.
+ * Returns a fraction of the poll interval. It spreads the polls of sessions that began together, as after a restart:
+ * while vacuum can't remove dead rows, one poll costs milliseconds. Consecutive peer numbers have distant phases.
  */
 const phaseOf = (peer: PeerNo): number => (peer * 0.618034) % 1
 
@@ -308,28 +317,31 @@ export class LiveSession {
   readonly mesh: Mesh
   readonly peer: PeerState
   readonly credit: Credit
-  /** Names the user in limits that all sessions of the user's devices share. */
+  /** The user's name in limits that all sessions of the user's devices share. */
   readonly name: string
   isOver = false
   epoch: number
-  /** The epoch of leases on pool deliveries; a fence does not change it. */
+  /** The epoch of leases on pool deliveries. A fence does not change it. */
   readonly openedEpoch: number
   readonly seats = new Map<PeerNo, Seat>()
-  /** Pools that the session asked to join, with the `ref` of its last request, until the reply. */
+  /**
+   * Pools that the session asked to join, with the `ref` of its last request. An entry is removed when the reply
+   * arrives.
+   */
   readonly joining = new Map<PoolId, number>()
   readonly spaces = new SpaceCache()
   polledAtMs: Millis
   checkedAtMs: Millis
-  /** The session gets no further presence snapshot before this time. */
+  /** The session receives no other presence snapshot before this time. */
   snapshotFromMs: Millis = 0
   announcement: { readonly epoch: number; readonly atMs: Millis } | null = null
   readonly breachBucket: TokenBucket
   readonly requestBucket: TokenBucket
-  /** Limits deliveries that the session names without holding them. */
+  /** Limits the settles of deliveries that the session doesn't hold. */
   readonly strayBucket: TokenBucket
   readonly extensionBucket: TokenBucket
 
-  /** Envelopes of this sender between `send` and `ack`. */
+  /** The number of envelopes of this sender between `send` and `ack`. */
   inFlight = 0
   inFlightBytes = 0
   isPaused = false
@@ -339,17 +351,20 @@ export class LiveSession {
   held: SendRequest[] = []
   isResolving = false
   private sends = 0
-  /** The number of a refused envelope in each lane. It bars later envelopes until the sender resends from it. */
+  /**
+   * The number of the first refused envelope in each barred lane. Later envelopes are refused until the sender resends
+   * from it.
+   */
   private readonly barred = new Map<string, number>()
 
   readonly outgoing = new Outgoing()
   availability: Availability = 'idle'
   summary = ''
-  /** Whether the peer declines receipts to its senders. */
+  /** Whether the peer doesn't want its senders to receive receipts. */
   declinesReceipts = false
-  /** Peers whose box keys the session requested; the oldest are forgotten. */
+  /** Peers whose box keys the session requested recently. */
   private readonly lookedUp = new Set<PeerKey>()
-  /** Deliveries leased to this session that must wait for older ones of the same sender. */
+  /** Deliveries leased to this session that must wait for older ones from the same sender. */
   parked: Delivery[] = []
 
   constructor({ socket, mesh, peer, epoch, credit, nowMs, tick }: SessionPlace, limits: EngineLimits) {
@@ -376,7 +391,7 @@ export class LiveSession {
     return this.availability !== 'dnd'
   }
 
-  /** Returns a number for the envelope. `isHead` reopens a barred lane: nothing earlier is outstanding. */
+  /** Returns a number for the envelope. `isHead` reopens a barred lane, since no earlier envelope is outstanding. */
   arrived(item: SentItem): number {
     this.sends += 1
     if (item.isHead && this.barred.size > 0) this.barred.delete(laneOf(item))
@@ -435,7 +450,7 @@ export class LiveSession {
     return parked
   }
 
-  /** Takes the parked deliveries from one sender, or only those with lower ids than `before`. */
+  /** Takes the parked deliveries from one sender, or only those with ids below `before`. */
   takeParkedOf(sender: PeerKey, before: DeliveryId | undefined): Delivery[] {
     const isTaken = (delivery: Delivery) => delivery.sender === sender && (before === undefined || delivery.id < before)
     const taken = this.parked.filter(isTaken).sort((a, b) => a.id - b.id)
@@ -452,8 +467,8 @@ export class LiveSession {
   }
 
   /**
-   * Returns the sender if it asked for a receipt. A parked delivery needs it too: the peer may settle an earlier push of
-   * it.
+   * Returns the sender if it asked for a receipt. A parked delivery needs it too: the peer may settle an earlier push
+   * of the delivery.
    */
   private receiptTo({ terms, sender }: Delivery): PeerKey | null {
     if (terms === null || this.declinesReceipts) return null
@@ -462,7 +477,7 @@ export class LiveSession {
   }
 }
 
-/** Returns the lane of an envelope: its recipient and priority. Mail from one sender in one lane stays in order. */
+/** Returns the lane of an envelope: its recipient and priority. One sender's mail in one lane stays in order. */
 const laneOf = (item: SentItem): string => item.recipient + item.priority
 
 export const refOf = (live: LiveSession): SessionRef => ({

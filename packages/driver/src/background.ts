@@ -1,10 +1,10 @@
-/** Handles timers and failures of work that no caller waits for. */
+/** Runs timers and background work, and reports failures for which no caller waits. */
 import { type Millis, OperatingError } from '@sealpost/std'
 import type { Cancel, Clock, DriverReport } from './ports.ts'
 
 const REPORT_EVERY_MS: Millis = 1000
 
-/** None of these timers fires after `stop`. */
+/** Timers that never fire after `stop`. */
 export class BackgroundTimers {
   readonly #clock: Pick<Clock, 'after'>
   readonly #cancels = new Set<Cancel>()

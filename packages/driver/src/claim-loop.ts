@@ -1,10 +1,10 @@
 /**
- * Gathers the wants of many sessions into one statement per tick. A commit or freed credit pulls the tick forward, so
- * an idle broker claims at once; under load the tick bounds the rate of statements, so that many recipients share one.
- * One statement is in flight at a time. Claims, pool claims and collects each have their own loop.
+ * Gathers the wants of many sessions into one statement per tick. A commit or freed credit makes the next tick earlier,
+ * so an idle broker claims immediately. Under load, the tick limits the rate of statements, so that many recipients
+ * share one. One statement is in flight at a time. Claims, pool claims and collects each have their own loop.
  *
- * While backlogs drain, a statement takes fewer wants. A statement for all recipients returns tens of thousands of
- * deliveries at once, and the database then waits for the recipients, and they for the database.
+ * While backlogs drain, a statement takes fewer wants. A statement for all recipients would return tens of thousands of
+ * deliveries in one go; the database would then wait for the recipients, and later the recipients for the database.
  */
 import type { Millis } from '@sealpost/std'
 import type { Failures } from './background.ts'
@@ -13,7 +13,7 @@ import type { Clock } from './ports.ts'
 export interface ClaimLoopOptions {
   readonly tickMs: Millis
   readonly wantsMax: number
-  /** A statement takes the wants that return about this number, if each returns as many as in the last statement. */
+  /** The number of deliveries that a statement should return, if each want returns as many as in the last statement. */
   readonly deliveriesAim: number
 }
 
@@ -47,7 +47,9 @@ export class ClaimLoop<Want, Result> {
     this.#waiting.push(want)
   }
 
-  /** Starts a statement if a tick has passed since the last one began, otherwise when it has. */
+  /**
+   * Starts a statement if a tick has passed since the last one began; otherwise, starts one when the tick has passed.
+   */
   pull(): void {
     if (this.#isAsking || this.#isScheduled || this.#waiting.length === 0) return
     const { clock, failures } = this.#ports

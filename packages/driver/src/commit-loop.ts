@@ -1,7 +1,7 @@
 /**
- * Implements a self-clocked group commit. When a commit has returned, everything that waits is the next batch. An idle
- * broker adds no delay and a busy one batches by itself. Under a steady load commits start at least 2 ms apart. The
- * loop pauses after commits that fill better with a pause, and backs off while commits fail.
+ * Implements a self-clocked group commit. When a commit returns, everything that is waiting becomes the next batch. An
+ * idle broker adds no delay and a busy one batches by itself. Under a steady load, commits start at least 2 ms apart.
+ * The loop pauses after a commit if the pause makes the next batch larger, and backs off while commits fail.
  */
 import type { Engine } from '@sealpost/core'
 import type { Append, Committed, SessionRef, Settle, SharedBody } from '@sealpost/protocol'
@@ -10,13 +10,13 @@ import type { Millis } from '@sealpost/std'
 import type { Failures } from './background.ts'
 import type { Clock, DriverReport } from './ports.ts'
 
-/** A crash repeats at most the settles of this period. */
+/** Limits how many settles a crash repeats: at most those of this period. */
 const SETTLE_WITHIN_MS: Millis = 20
-/** The pause between two commits while the database is unavailable; doubled after each failure. */
+/** The pause between two commits while the database is unavailable; it doubles after each failure. */
 const BACK_OFF_MIN_MS: Millis = 50
 const BACK_OFF_MAX_MS: Millis = 1000
 
-/** Commits of at least this number of appends may be followed by a pause. */
+/** A commit with at least this many appends may be followed by a pause. */
 const PACED_FROM = 64
 const PACED_BELOW = 1_000
 const PAUSE_MAX_MS: Millis = 15
@@ -25,7 +25,7 @@ export interface BatchLimits {
   readonly appendsMax: number
   readonly appendBytesMax: number
   readonly settlesMax: number
-  /** The number of waiting settles that are due without a call. */
+  /** The number of waiting settles from which they are due without `callSettles`. */
   readonly settlesDueAt: number
 }
 
@@ -43,7 +43,7 @@ export interface CommitPorts {
   readonly report: Pick<DriverReport, 'committed' | 'commitFailed' | 'fault'>
   readonly failures: Failures
   committed(batch: Batch, committed: Committed): void
-  /** Called when these appends, in order, have no outcome. */
+  /** Called with the appends that have no outcome, in order. */
   failed(appends: readonly Append[]): void
 }
 
@@ -95,7 +95,7 @@ export class CommitLoop {
     return this.#batches.hasSettlesOf(recipient)
   }
 
-  /** Items that arrive during this turn of the event loop join one commit. */
+  /** Commits soon: items that arrive in this turn of the event loop join one commit. */
   flushSoon(): void {
     if (this.#isFlushDue) return
     this.#isFlushDue = true
@@ -105,7 +105,7 @@ export class CommitLoop {
     })
   }
 
-  /** Ends the back-off, so that the loop commits at once after an outage. */
+  /** Ends the back-off, so that the loop commits immediately after an outage. */
   resume(): void {
     this.#backOffMs = 0
     this.#resumesAtMs = 0
@@ -168,17 +168,17 @@ export class CommitLoop {
   }
 }
 
-/** The rate of appends is an average that forgets with this time constant. */
+/** The time constant of the moving average of the append rate. */
 const RATE_WINDOW_MS: Millis = 250
 const FLOOR_FROM_PER_SECOND = 1_500
 const FLOOR_WHOLE_PER_SECOND = 2_500
 const FLOOR_MS: Millis = 2
 
 /**
- * The minimum time between the starts of two commits. A commit costs about 400 µs however few messages it carries, so
- * at a steady rate it is delayed to collect more messages. At 5,000 messages per second this saves a fifth of the CPU
- * of broker and Postgres, adds 1 ms to the median latency and does not change p99 (docs/benchmarks/notes/latency.md).
- * An idle broker, and one whose commits take longer, does not wait.
+ * The minimum time between the starts of two commits. A commit costs about 400 µs even if it carries few messages, so
+ * at a steady rate it is delayed to collect more of them. At 5,000 messages per second this saves a fifth of the CPU of
+ * broker and Postgres, adds 1 ms to the median latency and does not change p99 (docs/benchmarks/notes/latency.md). An
+ * idle broker does not wait, nor does one whose commits take longer than this.
  */
 export class CommitPace {
   #perSecond = 0
@@ -200,9 +200,8 @@ export class CommitPace {
 
 /**
  * Returns the pause after a commit. A commit with mail for another shard makes that shard collect, and costs a mark and
- * a ledger row for each sender and frames for each peer, however few messages it carries. After such a commit of many
- * messages, the pause is as long as the commit took, so that the next one is larger. Few or very many messages need no
- * pause.
+ * a ledger row per sender and frames per peer, even if it carries few messages. After such a commit of many messages,
+ * the pause is as long as the commit took, so that the next one is larger. Few or very many messages need no pause.
  */
 export function pauseAfterCommit({ appends }: Pick<Batch, 'appends'>, tookMs: Millis): Millis {
   if (appends.length < PACED_FROM || appends.length >= PACED_BELOW) return 0
@@ -211,10 +210,10 @@ export function pauseAfterCommit({ appends }: Pick<Batch, 'appends'>, tookMs: Mi
 
 /**
  * Appends and settles that wait for a commit, and the batch in flight. One commit is in flight at a time, so that ids
- * ascend in the order in which the engine accepted.
+ * ascend in the order in which the engine accepted the appends.
  *
- * No sender waits for a settle, so a few settles neither start nor join a commit, which is shorter without them. They
- * are committed when many wait or when `callSettles` makes them due.
+ * No sender waits for a settle, so a small number of settles neither starts nor joins a commit; the commit is faster
+ * without them. They are committed when many wait or when `callSettles` makes them due.
  */
 export class CommitBatches {
   readonly #limits: BatchLimits
@@ -222,7 +221,7 @@ export class CommitBatches {
   #settles: Settle[] = []
   #areSettlesDue = false
   #inFlight: Batch | null = null
-  /** Settles taken and committed so far; they are committed in the order in which they came. */
+  /** The settles taken so far, committed or not; they are committed in the order in which they arrived. */
   #settleCount = 0
   #settledCount = 0
   readonly #settleWaiters: { readonly count: number; readonly done: () => void }[] = []
@@ -235,7 +234,7 @@ export class CommitBatches {
     return this.#inFlight === null && this.#appends.length === 0 && this.#settles.length === 0
   }
 
-  /** Whether `take` has a batch once none is in flight. */
+  /** Whether a batch is due; `take` returns it once no other is in flight. */
   get isDue(): boolean {
     return this.#appends.length > 0 || (this.#areSettlesDue && this.#settles.length > 0)
   }
@@ -249,7 +248,7 @@ export class CommitBatches {
     this.#appends.push(append)
   }
 
-  /** Returns whether settles are due: many wait, or they were called due. */
+  /** Adds a settle. Returns whether settles are due: because many wait, or because `callSettles` was called. */
   settle(delivery: Settle): boolean {
     this.#settles.push(delivery)
     this.#settleCount += 1
@@ -257,12 +256,14 @@ export class CommitBatches {
     return this.#areSettlesDue
   }
 
-  /** Lets the waiting settles join the next batch. */
+  /** Makes the waiting settles join the next batch. */
   callSettles(): void {
     this.#areSettlesDue = true
   }
 
-  /** Calls back when every settle taken so far is committed, at once if it is. Makes them due. */
+  /**
+   * Calls back once every settle taken so far is committed; immediately if that is already the case. Makes them due.
+   */
   whenSettled(done: () => void): void {
     if (this.#settledCount === this.#settleCount) return done()
     this.#areSettlesDue = true
@@ -275,7 +276,10 @@ export class CommitBatches {
     return this.#settles.some(isOf) || this.#inFlight?.settles.some(isOf) === true
   }
 
-  /** Takes the next batch, which is in flight until `succeeded` or `failed`; null while one is, or if nothing is due. */
+  /**
+   * Takes the next batch, which is in flight until `succeeded` or `failed` is called. Returns null while another batch
+   * is in flight or if nothing is due.
+   */
   take(): Batch | null {
     if (this.#inFlight !== null) return null
     const settles = this.#areSettlesDue ? takeFirst(this.#settles, this.#limits.settlesMax) : []
@@ -293,8 +297,8 @@ export class CommitBatches {
   }
 
   /**
-   * Returns the appends that have no outcome: those of the failed batch and all later ones, since storing the later
-   * ones first would reverse the order. Settles wait for the next commit; committing one twice does no harm.
+   * Returns the appends without an outcome: those of the failed batch and all later ones, since storing the later ones
+   * first would reverse the order. Settles wait for the next commit; committing a settle twice does no harm.
    */
   failed(): Append[] {
     const failed = [...(this.#inFlight?.appends ?? []), ...this.#appends]
@@ -317,7 +321,8 @@ export class CommitBatches {
       body = append.body
       count += 1
     }
-    // A broadcast is not cut in two, because the body stored by the first half would put the second commit in doubt.
+    // A broadcast is not split, because the body that the first half stored would make the outcome of the second commit
+    // ambiguous.
     while (body !== null && this.#appends[count]?.body === body) count += 1
     if (count < this.#appends.length) return takeFirst(this.#appends, count)
     const all = this.#appends

@@ -129,7 +129,7 @@ test('a session opens when the statements of the previous session are done, or a
   expect(opened).toHaveLength(3)
 })
 
-/** Resolves when a ping of this peer gets its pong. */
+/** Resolves when a ping from this peer is answered. */
 function pongOf(peer: { readonly meshId: MeshId; readonly peer: PeerNo }): 'now' | 'later' {
   let when: 'now' | 'later' = 'later'
   const now = () => {

@@ -1,7 +1,7 @@
 /**
  * Ends deliveries for recipients: settles join the group commit; retries, rejects and extensions have their own batched
- * statements. A peer that settles, leaves and reconnects at once must not get the same mail again. Each peer waits for
- * its own statements only, because another peer's may fail or hang.
+ * statements. A peer that settles, leaves and reconnects immediately must not receive the same mail again. Each peer
+ * waits only for its own statements, because another peer's may fail or hang.
  */
 import type { DeliveryRef, Extension, Reject, Retry, SessionRef, Settle } from '@sealpost/protocol'
 import { Batcher, type Queue, type RecipientRef } from '@sealpost/queue'
@@ -11,17 +11,17 @@ import type { CommitLoop } from './commit-loop.ts'
 import type { Clock } from './ports.ts'
 
 /**
- * A new session and a pong wait at most this long for the peer's earlier settles; beyond it, the peer may get deliveries
- * again. A client that waits for a pong leaves its broker after 4.75 s.
+ * A new session and a pong wait at most this long for the peer's earlier settles; beyond it, the peer may receive
+ * deliveries again. A client that waits for a pong switches to another broker after 4.75 s.
  */
 const WAIT_MAX_MS: Millis = 2_000
 const RETRIES_MAX = 1000
 /**
- * With the largest envelopes this is 2 MiB. A dead letter is a second copy of its envelope, and every later commit
- * waits until it is synced in the write-ahead log.
+ * With envelopes of the maximum size, this is 2 MiB. A dead letter is a second copy of its envelope, and every later
+ * commit waits until it is synced in the write-ahead log.
  */
 const REJECTS_MAX = 16
-/** The poll finds a delivery whose pause is longer. */
+/** A delivery with a longer pause is found by the poll. */
 const RETRY_WAKE_MAX_MS: Millis = 60_000
 
 export interface EndPorts {
@@ -30,7 +30,7 @@ export interface EndPorts {
   readonly queue: Pick<Queue, 'retry' | 'reject' | 'extend'>
   readonly commits: Pick<CommitLoop, 'settled' | 'hasSettlesOf'>
   readonly failures: Failures
-  /** Called when these rejects, whose senders asked for receipts, are committed. */
+  /** Called once these rejects are committed. Their senders asked for receipts. */
   receiptsCommitted(receipts: readonly Settle[]): void
   /** Called when a delivery that this recipient retried is ready again. */
   retryDue(recipient: RecipientRef): void
@@ -41,7 +41,10 @@ export class DeliveryEnds {
   readonly #retries = new Batcher((retries: readonly Retry[]) => this.#flushRetries(retries), { max: RETRIES_MAX })
   readonly #rejects = new Batcher((rejects: readonly Reject[]) => this.#flushRejects(rejects), { max: REJECTS_MAX })
   readonly #extensions = new Batcher((them: readonly Extension[]) => this.#flushExtensions(them), { max: RETRIES_MAX })
-  /** Items in an unfinished statement, by the peer that holds them. Each resolves with whether it was done. */
+  /**
+   * Items in an unfinished statement, by the peer that holds them. Each promise resolves with whether the statement
+   * succeeded.
+   */
   readonly #underWay = new Map<string, Set<Promise<boolean>>>()
 
   constructor(ports: EndPorts) {
@@ -72,21 +75,20 @@ export class DeliveryEnds {
     for (const extension of extensions) this.#track(extension, this.#extensions.add(extension))
   }
 
-  /** Opens a session after the ends of its peer's former session are committed. */
+  /** Opens a session once the settles, retries and rejects of the peer's former session are committed. */
   async before<T>(session: SessionRef, open: () => Promise<T>): Promise<T> {
     await this.committed(session, WAIT_MAX_MS)
     return open()
   }
 
-  /** Calls `now` at once if nothing of this peer is pending, otherwise `later` when it is committed. */
+  /** Calls `now` immediately if nothing of this peer is pending, otherwise `later` once everything is committed. */
   whenCommitted(peer: RecipientRef, now: () => void, later: () => void): void {
     if (this.#isPending(peer)) this.#ports.failures.start(this.committed(peer, WAIT_MAX_MS).then(later))
     else now()
   }
 
   /**
-   * Resolves with whether everything that the peer ended so far is committed; with `false` after `withinMs` at the
-   * latest.
+   * Resolves with whether everything that the peer ended so far is committed; after `withinMs`, resolves with `false`.
    */
   async committed(peer: RecipientRef, withinMs: Millis): Promise<boolean> {
     if (!this.#isPending(peer)) return true
@@ -121,7 +123,10 @@ export class DeliveryEnds {
     })
   }
 
-  /** Wakes recipients only after the statement, because earlier they would find nothing. If it fails, leases lapse. */
+  /**
+   * Wakes recipients only after the statement, because they would find nothing before. If the statement fails, the
+   * leases lapse.
+   */
   async #flushRetries(retries: readonly Retry[]): Promise<undefined[]> {
     await this.#report('retry.failed', this.#ports.queue.retry(retries))
     for (const { delivery, afterMs } of retries) {
@@ -136,7 +141,7 @@ export class DeliveryEnds {
     return rejects.map(() => undefined)
   }
 
-  /** Resolves even after a failure: the lease then lapses, and no peer waits for it. */
+  /** Resolves even after a failure, because no peer waits for it; the lease then lapses. */
   async #flushExtensions(extensions: readonly Extension[]): Promise<undefined[]> {
     await this.#report('extend.failed', this.#ports.queue.extend(extensions)).catch(() => undefined)
     return extensions.map(() => undefined)
@@ -152,5 +157,5 @@ export class DeliveryEnds {
 
 const NOTHING: ReadonlySet<Promise<boolean>> = new Set()
 const nameOf = (meshId: MeshId, peer: PeerNo): string => `${meshId}/${peer}`
-/** Returns the name of the holder. A pool's delivery counts for the member that holds it. */
+/** Returns the holder's name, a key of `#underWay`. A pool's delivery counts for the member that holds it. */
 const nameOfHolder = ({ meshId, recipient, holder }: DeliveryRef): string => nameOf(meshId, holder ?? recipient)

@@ -1,6 +1,6 @@
 /**
- * The driver is the only part of a shard that waits. It turns each effect of the engine into a call of a port, and each
- * result into a call of the engine. It decides nothing.
+ * Implements the driver, the only part of a shard that waits. It turns each effect of the engine into a call of a port,
+ * and each result into a call of the engine. It makes no decisions.
  */
 import {
   type ClaimKind,
@@ -133,7 +133,7 @@ export class Driver implements Effects {
     return this.joined(connection, (socket) => this.engine.connected(socket, hello))
   }
 
-  /** Adds a connection without a handshake, such as one for HTTP; `enter` announces it to the engine. */
+  /** Adds a connection without a handshake, such as an HTTP request. `enter` announces it to the engine. */
   joined(connection: Connection, enter: (socket: SocketId) => void): SocketId {
     this.#lastSocket += 1
     const socket = this.#lastSocket
@@ -157,7 +157,7 @@ export class Driver implements Effects {
     this.step(() => this.engine.refused(socket, code))
   }
 
-  /** Advances the engine's clock, lets it decide, and starts what it requested. */
+  /** Advances the engine's clock, calls `decide`, and starts what the engine requested. */
   step(decide: () => void): void {
     this.engine.advance(this.#ports.clock.nowMs())
     decide()
@@ -171,13 +171,12 @@ export class Driver implements Effects {
     this.#claims.pool.pull()
   }
 
-  /** Sets the other live shards on the same database. */
   shardsAre(others: ReadonlySet<ShardId>): void {
     this.#sweeps.shardCount = others.size + 1
     this.step(() => this.engine.presence.setOtherShards(others))
   }
 
-  /** Resolves when this shard knows, as far as it can, which members of the mesh have a session on any shard. */
+  /** Resolves once this shard knows which members of the mesh have a session on any shard, as far as it can. */
   knowsPresence(meshId: MeshId): Promise<void> {
     return new Promise((resolve) => this.step(() => this.engine.presence.whenMeshKnown(meshId, resolve)))
   }
@@ -187,7 +186,7 @@ export class Driver implements Effects {
     this.#commits.resume()
   }
 
-  /** Ends all sessions at once; peers reconnect within a time that grows with their number. */
+  /** Ends all sessions immediately. Peers reconnect over a period that grows with their number. */
   dismiss(): void {
     const withinMs = this.engine.rebalancing.dismissMs
     this.#end('try_later', () => Math.ceil(this.#ports.random() * withinMs))
@@ -314,7 +313,7 @@ export class Driver implements Effects {
     this.step(() => this.engine.endShutdown(code, retryAfterMs))
   }
 
-  /** Spreads the peers of a stopping broker over time. */
+  /** Spreads the reconnects of a stopping broker's peers over time. */
   #jitterMs(): Millis {
     return JITTER_MIN_MS + Math.floor(this.#ports.random() * this.engine.rebalancing.spreadMs)
   }

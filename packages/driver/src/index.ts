@@ -1,4 +1,6 @@
-/** The driver performs all waiting of a shard, over ports for time, the queue, connections, hints, requests and reports. */
+/**
+ * The driver does all the waiting of a shard, over ports for time, the queue, connections, hints, requests and reports.
+ */
 export { type ClaimLoopOptions, defaultClaimLoopOptions } from './claim-loop.ts'
 export { type BatchLimits, CommitBatches, defaultBatchLimits } from './commit-loop.ts'
 export * from './driver.ts'

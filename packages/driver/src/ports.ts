@@ -30,7 +30,7 @@ export interface DriverPorts {
 export type Cancel = () => void
 
 export interface Clock {
-  /** Returns monotonic milliseconds, because a clock that is set must not move a deadline. */
+  /** Returns monotonic milliseconds: if the system clock is set, no deadline may move. */
   nowMs(): Millis
   wallMs(): Millis
   after(delayMs: Millis, run: () => void): Cancel
@@ -50,10 +50,10 @@ export interface Connection {
 
 export type HintBus = Pick<Bus, 'replyMs' | 'publish' | 'follow' | 'unfollow' | 'subscribe'>
 
-/** The client of a handshake. */
+/** The client that proves its identity in a handshake. */
 export interface Prover {
   readonly authority: string
-  /** Returns whether the connection still waits for the outcome. */
+  /** Returns whether the connection is still waiting for the outcome. */
   readonly isThere: () => boolean
 }
 
@@ -66,11 +66,11 @@ export interface Resolution {
   readonly spaces: readonly SpaceFacts[]
 }
 
-/** Checks and lookups of members. Each rejects with an `OperatingError` when the database is unavailable. */
+/** Checks and looks up members. Each method rejects with an `OperatingError` if the database is unavailable. */
 export interface RequestServices {
-  /** Resolves with null if too many wait. */
+  /** Resolves with null if too many handshakes are waiting. */
   authenticate(prover: Prover, hello: FrameOf<'hello'>, auth: FrameOf<'auth'>): Promise<Authentication | null>
-  /** Resolves with null if too many wait. */
+  /** Resolves with null if too many enrolments are waiting. */
   enrol(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol' | 'enrolDevice'>): Promise<Enrolment | null>
   resolve(meshId: MeshId, lookup: Lookup): Promise<Resolution>
   readonly table: RequestTable
@@ -78,13 +78,13 @@ export interface RequestServices {
 
 /** Events for logs and metrics. */
 export interface DriverReport {
-  /** Called when a statement failed, at most once a second for each event. */
+  /** Called after a statement failed, at most once a second per event. */
   failed(event: string, error: OperatingError): void
   /** Called with an unexpected error, after which the process must end. */
   fault(error: unknown): void
   committed(batch: Batch, tookMs: Millis): void
   commitFailed(batch: Batch, tookMs: Millis): void
-  /** Called when messages among these appends were recorded in the history of their spaces. */
+  /** Called once messages among these appends were recorded in the history of their spaces. */
   recorded(appends: readonly Append[]): void
   claimed(claimed: readonly Claimed[], tookMs: Millis): void
   swept(swept: Swept): void

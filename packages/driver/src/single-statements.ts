@@ -1,4 +1,7 @@
-/** Runs the statements outside the loops. Each is one call of the queue or the request services, and of the engine. */
+/**
+ * Runs the statements outside the loops. Each statement is one call of the queue or the request services, followed by
+ * one call of the engine.
+ */
 import { type Engine, type EngineLimits, type Lookup, type Request, replyFrom, type SocketId } from '@sealpost/core'
 import type { DeliveryRef, FrameOf, Release, SenderBacklog, SessionRef, Settle } from '@sealpost/protocol'
 import { Batcher, type Queue, type RecipientRef } from '@sealpost/queue'
@@ -20,7 +23,7 @@ export interface SingleStatementPorts {
   readonly failures: Failures
   step(decide: () => void): void
   isConnected(socket: SocketId): boolean
-  /** Opens a session after the statements of the former one are done. */
+  /** Opens a session once the statements of the peer's former session have completed. */
   before<T>(session: SessionRef, open: () => Promise<T>): Promise<T>
 }
 
@@ -66,7 +69,9 @@ export class SingleStatements {
     )
   }
 
-  /** Repeats the statement until it succeeds or the connection ends: without a fence the session gets no more mail. */
+  /**
+   * Repeats the statement until it succeeds or the connection ends: without a fence, the session receives no more mail.
+   */
   fence(socket: SocketId, session: SessionRef): void {
     const { engine, clock, queue, isConnected } = this.#ports
     const again = () => void clock.after(FENCE_RETRY_MS, () => isConnected(socket) && this.fence(socket, session))

@@ -22,7 +22,7 @@ beforeEach(() => {
   sweeps = new Sweeps({ queue: { sweep }, report, failures: new Failures(clock, report) })
 })
 
-/** Returns how many sweeps these ticks start. Each sweep ends with `found` before the next tick. */
+/** Returns how many sweeps these ticks start. Each sweep returns `found` before the next tick. */
 async function sweepsOf(ticks: number, found: Swept): Promise<number> {
   const before = begun.length
   for (let i = 0; i < ticks; i++) {

@@ -1,15 +1,15 @@
 /**
- * Writes entries in batches: while one commit runs, new writes collect for the next commit. Two changes of one key
- * never share a commit, because the first determines the result of the second.
+ * Writes entries in batches: while one commit runs, new writes are collected for the next. Two changes of one key never
+ * share a commit, because the first determines the result of the second.
  */
 import { DatabaseError, NEW_PARTITION, type Pipeline, type PipelineStep, type TextRow } from '@sealpost/pg'
 import { assert, type Micros, OperatingError, type PeerNo, type SpaceRef } from '@sealpost/std'
 
 import { LOCK_SPACES, WRITE_ENTRIES } from './sql-spaces.ts'
 
-/** An entry whose header was parsed and whose author is the writer. */
+/** An entry with a parsed header whose author is the writer. */
 export interface EntryWrite extends SpaceRef {
-  /** Hex, like `hash` and `formerHash`, of 32 bytes each. */
+  /** In hex, 32 bytes; likewise `hash` and `formerHash`. */
   readonly keyHash: string
   readonly revision: number
   readonly formerHash: string
@@ -55,9 +55,9 @@ export class EntryWriter {
   }
 
   /**
-   * Returns outcomes in the order of the writes. After an error it is unknown which entries were written; repeating a
-   * write that was stored returns `done`.
-   * @throws OperatingError; `state_busy`, retryable: too many writes are waiting, and none of these was written
+   * Returns outcomes in the order of the writes. After an error, it is unknown which entries were written; a repeated
+   * write returns `done` if it was already stored.
+   * @throws OperatingError; `state_busy`, retryable, if too many writes are waiting; none of these was then written
    */
   write(writes: readonly EntryWrite[]): Promise<EntryOutcome[]> {
     if (this.#waiting.length + writes.length > WAITING_MAX)
@@ -104,7 +104,7 @@ export class EntryWriter {
     const steps = writeSteps(writes, this.#limits)
     const write = () => this.#db.run((pipe) => pipe.run(steps))
     const [, rows] = await write().catch((error) => {
-      if (error instanceof DatabaseError && error.sqlstate === NEW_PARTITION) return write() // the partition now exists
+      if (error instanceof DatabaseError && error.sqlstate === NEW_PARTITION) return write() // the missing partition now exists
       throw error
     })
     assert(rows?.length === writes.length, 'one answer for each entry')
@@ -115,7 +115,7 @@ export class EntryWriter {
 const spaceKeyOf = ({ meshId, spaceId }: SpaceRef): string => `${meshId} ${spaceId}`
 const keyOf = (write: EntryWrite): string => `${spaceKeyOf(write)} ${write.keyHash}`
 
-/** Formats an array of numbers, ids or flags, which need no quotes. */
+/** Formats an array of numbers, ids or flags. They need no quotes. */
 const arrayOf = (items: readonly (string | number | boolean)[]): string => `{${items.join()}}`
 const bytesArray = (items: readonly string[]): string => `{${items.map((hex) => `"\\\\x${hex}"`).join()}}`
 

@@ -1,4 +1,4 @@
-/** Tests that rows written while a mover freezes the mesh are moved or refused, and none is left behind. */
+/** Tests that rows written while a mover freezes the mesh are either moved or refused, and that none is left behind. */
 import { moveMesh } from '@sealpost/mesh-move'
 import { type Database, openDatabase } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
@@ -87,7 +87,7 @@ describe.each<Table>(['space', 'attachment', 'attachment_chunk'])('a new row of 
   test('that begins during the freeze is refused', async () => {
     let copied: Promise<unknown> | undefined
     let asked: Promise<unknown> | undefined
-    // The freeze has changed the mesh, and is waiting for a session.
+    // Returns when the freeze has changed the mesh and is waiting for a session.
     const held = (db: Database) => db.run((sql) => sql`select from session where mesh_id = ${MESH}::uuid for update`)
     await around(held, async () => {
       copied = copy()

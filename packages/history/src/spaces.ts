@@ -16,7 +16,7 @@ import {
 export const HISTORY_FOR = ['none', 'joined', 'all'] as const
 type HistoryFor = (typeof HISTORY_FOR)[number]
 
-/** The terms that a space's owner has signed. */
+/** The terms of a space, which its owner has signed. */
 export interface SpaceDefinition extends SpaceRef {
   /** The epoch only increases. */
   readonly epoch: number
@@ -53,12 +53,11 @@ export interface SpaceMember {
 
 interface GrantNeeds {
   readonly memberCount: number
-  /** Peers that were granted the newest key and have since left the space. */
+  /** The number of peers that were granted the newest key and have since left the space. */
   readonly departed: number
   readonly lacking: readonly SpaceMember[]
 }
 
-/** Runs one statement with text parameters and returns its rows as objects. */
 type TextParameter = string | number | boolean
 type ResultRow = Record<string, unknown>
 
@@ -83,8 +82,8 @@ export class Spaces {
   }
 
   /**
-   * Replaces older terms. Repeating the current terms returns `done`.
-   * @returns `stale` if terms of this epoch or a later one are stored; `not_owner` also if there is no such group
+   * Replaces older terms. Putting the current terms again returns `done`.
+   * @returns `stale` if terms of this epoch or a later one are stored; `not_owner` also if the group does not exist
    * @throws OperatingError, `mesh_away` while the mesh is moving
    */
   async put({ peer }: MemberRef, terms: SpaceDefinition): Promise<PutSpaceOutcome> {
@@ -108,8 +107,8 @@ export class Spaces {
   }
 
   /**
-   * @returns null if another call stored terms concurrently, which this statement did not see; the next attempt sees
-   *   them
+   * @returns null if another call stored terms concurrently. This statement did not see those terms; the next attempt
+   * will.
    */
   async #tryPut(peer: number, terms: SpaceDefinition): Promise<PutOutcome> {
     const { meshId, spaceId, epoch, statement, historyFor, keepsMessages, keepSeconds, keepBytes } = terms
@@ -174,7 +173,7 @@ function spaceOf(meshId: Space['meshId'], row: SpaceRow): Space {
   }
 }
 
-/** A space key that one member sealed for another. It is stored until the recipient confirms it. */
+/** A space key that one member sealed for another. The broker stores it until the recipient confirms it. */
 interface StoredGrant {
   readonly keyEpoch: number
   readonly granter: PeerKey
@@ -183,7 +182,7 @@ interface StoredGrant {
 
 export interface GrantBatch {
   readonly expects: number
-  /** The epoch of the key in the boxes: the current one, or the next one. */
+  /** The epoch of the key in the box: the current epoch or the next one. */
   readonly keyEpoch: number
   readonly grants: readonly { readonly peer: PeerKey; readonly box: Uint8Array }[]
 }
@@ -200,7 +199,7 @@ export class Grants {
   }
 
   /**
-   * Stores all boxes, or nothing if the current epoch is not `expects`.
+   * Stores all boxes, or none if the current epoch is not `expects`.
    * @returns the current epoch before the call
    * @throws OperatingError, `mesh_away` while the mesh is moving
    */
@@ -230,7 +229,10 @@ export class Grants {
     return this.#end(asker, key, GRANT_FETCHED)
   }
 
-  /** Records that the peer can't open this grant, so that the next check reports it. @throws OperatingError */
+  /**
+   * Records that the peer can't open this grant. The next check then reports that the peer lacks the key. @throws
+   * OperatingError
+   */
   discard(asker: MemberRef, key: GrantKey): Promise<void> {
     return this.#end(asker, key, GRANT_USELESS)
   }

@@ -5,7 +5,7 @@ import { type RedriveRefusal, redriveRefusals } from './texts.ts'
 const ms = z.number().describe('milliseconds')
 const instantMs = z.number().describe('milliseconds since 1970')
 const perSecond = z.number().min(0)
-/** A percentile over the last interval; null without measurements. */
+/** A percentile over the last interval; null if there are no measurements. */
 const percentile = ms.nullable()
 
 /**
@@ -252,7 +252,7 @@ const AttachmentReport = z.object({
   unfinished: z.int().describe('the incomplete uploads among them'),
 })
 
-/** A mesh's storage besides messages. */
+/** A mesh's storage, apart from messages. */
 export const StorageReport = z.object({ spaces: z.array(SpaceReport), attachments: AttachmentReport })
 export type StorageReport = z.output<typeof StorageReport>
 
@@ -310,7 +310,7 @@ export type DeadLetters = z.output<typeof DeadLetters>
 
 const DEAD_LETTER_IDS_MAX = 1000
 
-/** Selects dead letters: the ones named by id, or all that match the other fields. */
+/** Selects dead letters: those with the given ids, or all that match the other fields. */
 const selection = {
   ids: z.array(z.int().min(0)).min(1).max(DEAD_LETTER_IDS_MAX).optional(),
   all: z.literal(true).optional(),

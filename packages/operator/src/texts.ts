@@ -1,6 +1,6 @@
 /**
- * Formats texts for pages and terminals. This file imports no schemas, because the console's policy forbids the code
- * that zod generates.
+ * Formats values for web pages and terminals. This file imports no schemas, because the console's policy forbids the
+ * code that zod generates.
  */
 
 /** The reasons why a dead letter was not redriven. */

@@ -1,9 +1,9 @@
 /**
  * Opens one connection to Postgres. postgres.js reuses a connection slot for many sockets, and under Bun such a slot
- * can hang forever: a write that was scheduled when the socket closed is cancelled but still counts as scheduled, so
- * the first message of the next socket is never sent. Besides, postgres.js never settles a query if the server falls
- * silent. So each driver instance gets exactly one socket, which this package can destroy. A failed connection is
- * replaced, never reused.
+ * can hang forever. A write that was scheduled when the socket closed is cancelled but still counts as scheduled, so
+ * the first message of the next socket is never sent. In addition, postgres.js never settles a query if the server
+ * stops responding. So each driver instance is given exactly one socket, which this package can destroy. A failed
+ * connection is replaced, never reused.
  */
 
 import { assert, toHex } from '@sealpost/std'
@@ -14,8 +14,8 @@ import { openAtHost } from './host-choice.ts'
 import { type BackendKey, cancelStatement, openServerSocket, type ServerSocket, type Transport } from './socket.ts'
 
 /**
- * Value encoding. Parameters and results travel as text. The driver's lookup of array types is off, since it costs a
- * query per connection; the array types that our statements use are listed here by OID.
+ * Encoding of values: parameters and results are sent as text. The driver's lookup of array types is off, since it
+ * costs a query per connection; the array types that our statements use are listed here by OID.
  */
 type ArrayElement = string | number | Uint8Array | null
 
@@ -93,13 +93,13 @@ export interface DatabaseConnection<Driver> {
   readonly transport: Transport
   /** The process id that the server announced when the session started; undefined before that. */
   readonly pid: number | undefined
-  /** The time when it was opened, by `performance.now`. */
+  /** When the connection was opened, as `performance.now()`. */
   readonly openedAt: number
   isClosed: boolean
   ping(): PromiseLike<unknown>
   /** Runs a statement without parameters and returns its only row, as text. */
   queryRow(text: string): Promise<readonly (string | null)[]>
-  /** Closes the socket at once, and asks the server to cancel the statement that runs on the connection. */
+  /** Closes the socket immediately and asks the server to cancel the statement that runs on the connection. */
   destroy(): void
   /** Ends the session in order. No statement may be running. */
   close(): Promise<void>
@@ -119,9 +119,9 @@ export interface DatabaseConnectionOptions<Driver> {
 }
 
 /**
- * A network that fails silently in the middle of a write leaves the server with an open transaction and its row locks.
- * The server doesn't consider the connection idle, and by default keeps it for 2 h 11 min; with these settings, it
- * keeps it for 25 s. The values are seconds, the last one milliseconds.
+ * If the network fails silently in the middle of a write, the server is left with an open transaction and its row
+ * locks. By default, it keeps that connection for 2 h 11 min; with these settings, for 25 s. The values are seconds,
+ * the last one milliseconds.
  */
 export const TCP_TIMEOUTS = {
   tcp_keepalives_idle: 10,
@@ -131,7 +131,7 @@ export const TCP_TIMEOUTS = {
 }
 
 /**
- * Connects and checks the session before any statement of the caller is sent, so an error here means that nothing was
+ * Connects, and checks the session before any of the caller's statements is sent. An error here means that nothing was
  * executed.
  * @throws DatabaseError with the codes of `openAtHost`
  */
@@ -200,7 +200,8 @@ interface PostgresJsOptions {
 }
 
 /**
- * Opens postgres.js with its own pool, at the host that serves now, as a baseline for measurements of `Database`.
+ * Opens postgres.js with its own pool, at the host that is currently available, as a baseline for measurements of
+ * `Database`.
  * @throws DatabaseError with the codes of `openAtHost`
  */
 export async function openPostgresJs(url: string, { connections, connection = {} }: PostgresJsOptions): Promise<Sql> {
@@ -219,7 +220,7 @@ export async function openPostgresJs(url: string, { connections, connection = {}
   } as unknown as DriverOptions) as Sql
 }
 
-/** `ssl` is false because the driver gets a socket that is already encrypted if required. */
+/** `ssl` is false because the driver is given a socket that is already encrypted if required. */
 const credentials = ({ user, password, database }: Credentials, { host, port }: Host) => ({
   ...{ host: [host], port: [port], database, user: user || undefined, pass: password || undefined, ssl: false },
 })

@@ -25,7 +25,10 @@ export class DatabaseError extends OperatingError {
   }
 }
 
-/** The SQLSTATE of a `db_not_executed` whose rows met a new partition; the same statement succeeds when repeated. */
+/**
+ * The SQLSTATE of a `db_not_executed` whose rows belong to a partition that did not exist when it was planned. The
+ * statement succeeds when repeated.
+ */
 export const NEW_PARTITION = '23514'
 
 /** The location of a database, without the password: safe to use in messages. */
@@ -52,11 +55,11 @@ interface DriverError {
 /** Returns whether the connection is still usable, which is true only if the server refused a single statement. */
 export function keepsConnection(error: unknown): boolean {
   const { name, severity, code } = error as DriverError
-  // 25006: this server became a standby, so the pool must find another server.
+  // 25006: this server has become a standby, so the pool must find another server.
   return name === 'PostgresError' && severity === 'ERROR' && code !== '25006'
 }
 
-/** Maps an error of a statement on an established connection. */
+/** Maps an error from a statement on an established connection. */
 export function statementError(error: unknown, address: DatabaseAddress): Error {
   // Returns a new error, because the driver has attached the statement and its parameters to the old one.
   if (error instanceof AssertionFailed) return new AssertionFailed(error.message)
@@ -64,7 +67,8 @@ export function statementError(error: unknown, address: DatabaseAddress): Error 
   const { name, code = name ?? 'unknown error' } = error as DriverError
   if (name !== 'PostgresError')
     return isConnectionError(code) ? unavailable(code, address) : refused(error as DriverError)
-  // FATAL and PANIC end the session, and may belong to an earlier statement: a later query can receive a killed backend's 57P01.
+  // FATAL and PANIC end the session and may concern an earlier statement: if a backend was killed, a later query can
+  // receive its 57P01.
   if (!keepsConnection(error) && code !== '25006') return unavailable(code, address, code)
   return isRolledBackAndRetryable(code) || hitNewPartition(error as DriverError)
     ? notExecuted(`${code}: rolled back by the server`, address, code)
@@ -136,7 +140,7 @@ export function serverName({ hosts }: DatabaseAddress): string {
   return `Postgres at ${hosts.map(hostText).join(' or ')}`
 }
 
-/** Formats the host as in a URL, with an IPv6 address in brackets. */
+/** Formats the host as in a URL; an IPv6 address is in brackets. */
 function hostText({ host, port }: Host): string {
   return `${host.includes(':') ? `[${host}]` : host}:${port}`
 }
@@ -151,7 +155,7 @@ function unavailable(reason: string, address: DatabaseAddress, sqlstate?: string
 
 function refused({ name, code, message, constraint_name: constraint }: DriverError): DatabaseError {
   const sqlstate = code && isSqlstate(code) ? code : undefined
-  // Messages of class 42 quote only the statement's text; other messages may quote a value.
+  // Messages of class 42 quote only the text of the statement; other messages may quote a value.
   const detail = detailOf(sqlstate, message, constraint)
   return new DatabaseError('db_refused', `Postgres refused a statement (${code ?? name ?? 'unknown error'})${detail}`, {
     ...(sqlstate ? { sqlstate } : {}),

@@ -1,6 +1,6 @@
 /**
- * Parses `DATABASE_URL` and similar URLs. Parameters have the names and meanings of libpq. No other file parses such a
- * URL; both drivers get the values that are parsed here.
+ * Parses `DATABASE_URL` and similar URLs. Parameters have the same names and meanings as in libpq. No other file parses
+ * such a URL; both drivers use the values parsed here.
  */
 import { type DatabaseAddress, DatabaseError, type Host } from './database-error.ts'
 
@@ -17,7 +17,7 @@ export interface TlsOptions {
   readonly rootCert: string | null
   readonly cert: string | null
   readonly key: string | null
-  /** Whether the client starts the TLS handshake without asking whether the server offers TLS. */
+  /** Whether the client starts the TLS handshake without first asking whether the server offers TLS. */
   readonly isDirect: boolean
 }
 
@@ -61,7 +61,7 @@ export function parseAddress(text: string): DatabaseAddress {
   return { hosts, user, database }
 }
 
-/** Returns the URL with another database name. @throws DatabaseError `db_url_invalid` */
+/** Returns the URL with the given database name. @throws DatabaseError `db_url_invalid` */
 export function withDatabaseName(text: string, name: string): string {
   parseDatabaseUrl(text)
   return text.trim().replace(/^(\w+:\/\/[^/?#]*)(?:\/[^?#]*)?/, `$1/${encodeURIComponent(name)}`)
@@ -98,7 +98,7 @@ function portOf(text: string | undefined): number {
   return port
 }
 
-/** With several hosts, the default is the host that accepts writes. A single host is checked only after connecting. */
+/** The kind of session to accept. If the URL has several hosts, the default is one that accepts writes. */
 function targetOf(text: string | undefined, hosts: readonly Host[]): TargetSessionAttrs {
   if (text === undefined) return hosts.length > 1 ? 'read-write' : 'any'
   return oneOf(TARGET_SESSION_ATTRS, 'target_session_attrs', text)
@@ -141,7 +141,7 @@ const IGNORED = [
   ...['connect_timeout', 'fallback_application_name', 'sslcompression', 'sslsni'],
   ...['keepalives', 'keepalives_idle', 'keepalives_interval', 'keepalives_count'],
 ]
-/** Parameters that are refused, because ignoring one would weaken the security that the URL asks for. */
+/** Parameters that are refused, because ignoring one would weaken the security that the URL requires. */
 const UNSUPPORTED = [
   ...['hostaddr', 'passfile', 'service', 'sslcrl', 'sslcrldir', 'sslpassword', 'sslcertmode', 'require_auth'],
   ...['requirepeer', 'ssl_min_protocol_version', 'ssl_max_protocol_version', 'load_balance_hosts'],

@@ -1,4 +1,4 @@
-/** Chooses one of the hosts in a database URL, and checks that a session of Postgres itself replies at this host. */
+/** Chooses one of the hosts in a database URL, and checks that Postgres itself answers there, not a pooler. */
 import { connectError, DatabaseError, type Host, notExecuted, poolerError } from './database-error.ts'
 import {
   type DatabaseUrl,
@@ -20,8 +20,9 @@ interface Opened {
 type Open<T extends Opened> = (url: DatabaseUrl, socket: ServerSocket) => Promise<T>
 
 /**
- * Tries one host after the other, beginning with the host that served last. So a host that is down costs time only
- * once, and after a failover the former primary is not tried while the new one replies. All hosts share one time limit.
+ * Tries one host after another, beginning with the host that was used last. So a host that is down costs time only
+ * once, and after a failover the former primary is not tried as long as the new one replies. All hosts share one time
+ * limit.
  * @param open - starts a driver on the socket
  * @throws DatabaseError `db_url_invalid`, `db_not_executed`, `db_refused`, `db_pooled`, `db_tls_…`
  */
@@ -118,7 +119,7 @@ function canHelp(fallback: SocketMode, error: unknown, wasEncrypted: boolean): b
   return code === 'db_tls_failed' || (sqlstate === NOT_ADMITTED && wasEncrypted)
 }
 
-/** The time in which the driver can report why a connection closed. A driver may also report nothing. */
+/** How long the driver is given to report why a connection closed. It may report nothing. */
 const DRIVER_ERROR_GRACE_MS = 100
 
 async function openIn<T extends Opened>(
@@ -157,8 +158,8 @@ const SESSION_FACTS =
   'select pg_backend_pid()::text, pg_is_in_recovery()::text, current_setting($$transaction_read_only$$)'
 
 /**
- * Checks that the session's process id is the one that the server announced. Every pooler announces its own ids
- * instead, to route cancel requests; a proxy that only forwards bytes does not.
+ * Checks that the session's process id is the one that the server announced. A pooler announces ids of its own, to
+ * route cancel requests; a proxy that only forwards bytes does not.
  */
 async function checkSession(connection: Opened['connection'], url: DatabaseUrl): Promise<void> {
   const [pid, isStandby, isReadOnly] = await connection.queryRow(SESSION_FACTS)

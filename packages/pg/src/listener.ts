@@ -1,10 +1,10 @@
-/** Opens a connection for `LISTEN` and `NOTIFY`. The connection does not reconnect; its owner opens another one. */
+/** Opens a connection for `LISTEN` and `NOTIFY`. The connection does not reconnect; its owner opens a new one. */
 import { TCP_TIMEOUTS } from './connection.ts'
 import { type DatabaseAddress, notExecuted, statementError, timedOut } from './database-error.ts'
 import { parseAddress } from './database-url.ts'
 import { openPipelineConnection, type PipelineConnection } from './pipeline/client.ts'
 
-/** The payload limit of the server is 7,999 bytes. */
+/** The server's limit for the payload, in bytes. */
 export const NOTIFICATION_LENGTH_MAX = 7_999
 
 export interface ListenerEvents {
@@ -20,15 +20,15 @@ export interface Notification {
 
 export interface Listener {
   /**
-   * Listens to channels, whose names consist of lower-case letters, digits and `_`. Resolves once the server delivers
-   * notifications.
+   * Listens to channels. Their names consist of lower-case letters, digits and `_`. Resolves once the server delivers
+   * their notifications.
    * @throws DatabaseError
    */
   listen(channels: readonly string[]): Promise<void>
   unlisten(channel: string): Promise<void>
   /** Sends all notifications in one transaction. @throws DatabaseError if it is unknown whether they were sent */
   notify(notifications: readonly Notification[]): Promise<void>
-  /** Pings the server; closes the connection if no reply comes. @throws DatabaseError */
+  /** Pings the server; closes the connection if no reply arrives. @throws DatabaseError */
   probe(): Promise<void>
   close(): Promise<void>
 }
@@ -57,7 +57,7 @@ export async function openListener(url: string, applicationName: string, events:
 class PipelineListener implements Listener {
   readonly #connection: PipelineConnection
   readonly #address: DatabaseAddress
-  /** Settles when the latest request settles, because requests run one after another. */
+  /** Settles together with the latest request. Requests run one after another. */
   #last: Promise<unknown> = Promise.resolve()
 
   constructor(connection: PipelineConnection, address: DatabaseAddress) {
@@ -86,7 +86,7 @@ class PipelineListener implements Listener {
     return this.#connection.close()
   }
 
-  /** Limits the wait for a reply, because a silent connection never rejects by itself. */
+  /** Limits the wait for a reply, because a request on a silent connection never rejects by itself. */
   async #run(request: () => PromiseLike<unknown>): Promise<void> {
     if (this.#connection.isClosed) throw notExecuted('the connection is closed', this.#address)
     const reply = this.#last.then(request)

@@ -26,7 +26,7 @@ async function withDatabase(options: DatabaseOptions, use: (db: Database) => Pro
   }
 }
 
-/** Uses all connections of the pool at once, because no statement ends before all of them are running. */
+/** Uses all connections of the pool at the same time: no statement ends before all of them are running. */
 async function meet(db: Database, connections: number): Promise<void> {
   const attend = `do $$ begin
     perform pg_advisory_lock_shared(7);
@@ -293,7 +293,7 @@ test('each connection failure is reported in one sentence, without the password'
 
 interface Proxy {
   url: string
-  /** From now on the existing connections forward nothing and stay open. */
+  /** Makes the existing connections forward nothing more, but keeps them open. */
   stall(): void
   close(): Promise<void>
 }

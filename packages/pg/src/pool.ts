@@ -1,6 +1,6 @@
 /**
- * Runs statements on a small pool of connections, one at a time on each. Limits the time of every statement, and throws
- * errors that show whether the caller may retry.
+ * Runs statements on a small pool of connections, one statement at a time on each. Limits the duration of every
+ * statement, and throws errors that show whether the caller may retry.
  */
 import {
   type DatabaseConnection,
@@ -28,13 +28,14 @@ export interface ConnectionPool<Driver> {
   readonly transport: Transport | null
   readonly waitingCount: number
   /**
-   * Runs one statement on a free connection, limited by the client's clock. A statement that timed out may still run
-   * later on the server, so fence writes by their parameters. Statements are prepared by default: `run((sql) =>
-   * sql.unsafe(text, values, { prepare: false }))`. Never use `sql.begin` here, because it is not atomic.
+   * Runs one statement on a free connection, with a time limit that the client's clock measures. A statement that timed
+   * out may still run later on the server, so a write needs parameters (such as an epoch) that make a late execution
+   * harmless. Statements are prepared by default: `run((sql) => sql.unsafe(text, values, { prepare: false }))`. Never
+   * use `sql.begin` here, because it is not atomic.
    * @throws DatabaseError `db_unavailable`, `db_not_executed`, `db_refused`, `db_closed`
    */
   run<T>(statement: (driver: Driver) => PromiseLike<T>, options?: { timeoutMs?: number }): Promise<T>
-  /** Destroys every connection at once. Running statements fail; waiting ones get new connections. */
+  /** Destroys every connection immediately. Running statements fail; waiting ones run on new connections. */
   reconnect(): void
   /** Waits up to two seconds for running statements, then closes every connection. */
   close(): Promise<void>
@@ -52,7 +53,7 @@ export function runPrepared<Row extends object>(
   return db.run((sql) => sql.unsafe<Row[]>(text, [...parameters], { prepare: true }))
 }
 
-/** Returns the reason why a new connection may not be used, or null. `queryRow` runs a statement on the connection. */
+/** Returns the reason why a new connection must not be used, or null. `queryRow` runs a statement on the connection. */
 export type ConnectionCheck = (
   queryRow: (text: string) => Promise<readonly (string | null)[]>,
 ) => Promise<string | null>
@@ -64,11 +65,13 @@ export interface DatabaseOptions {
   /** The time from the call to `run` until the reply, including the wait for a connection. */
   queryTimeoutMs?: number
   connectTimeoutMs?: number
-  /** The number of statements that may wait for a connection; further statements fail with `db_not_executed`. */
+  /** The maximum number of statements that wait for a connection. Beyond it, statements fail with `db_not_executed`. */
   waitingMax?: number
   /** How often an idle connection is pinged. */
   probeMs?: number
-  /** An older connection is replaced, so that the server's memory is freed and a moved host name takes effect. */
+  /**
+   * The age at which a connection is replaced, so that the server frees memory and a changed host name takes effect.
+   */
   lifetimeMs?: number
   applicationName?: string
   /** Session settings, which override the defaults. */
@@ -198,7 +201,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
     await Promise.all(closed)
   }
 
-  /** Takes the connection that was used last. The probe pings the other connections. */
+  /** Takes the connection that was used last. The probe keeps the others alive. */
   #takeIdle(): DatabaseConnection<Driver> | undefined {
     let last: DatabaseConnection<Driver> | undefined
     for (const connection of this.#idle.keys()) last = connection
@@ -235,7 +238,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
     })
   }
 
-  /** Rejects after `leftMs`; a later reply is dropped. */
+  /** Rejects after `leftMs`; a later reply is ignored. */
   #limit<T>(reply: PromiseLike<T>, leftMs: number, timeoutMs: number): Promise<T> {
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => reject(timedOut(this.address, timeoutMs)), leftMs)
@@ -294,7 +297,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
       lock_timeout: 1_000,
       idle_in_transaction_session_timeout: 10_000,
       ...TCP_TIMEOUTS,
-      // Generic plans made for empty tables cost a full queue three quarters of its throughput.
+      // With generic plans that were made for empty tables, a full queue loses three quarters of its throughput.
       plan_cache_mode: 'force_custom_plan',
       ...this.#options.settings,
     }
@@ -315,7 +318,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
   }
 
   #lost(connection: DatabaseConnection<Driver>): void {
-    const wasInPool = this.#idle.delete(connection) || this.#busy.has(connection) // false for a connection that failed to open
+    const wasInPool = this.#idle.delete(connection) || this.#busy.has(connection) // false if the connection failed to open
     if (wasInPool && !this.#isClosed) this.#options.onConnectionLost?.()
   }
 
@@ -331,7 +334,7 @@ class Pool<Driver> implements ConnectionPool<Driver> {
     try {
       await this.#limit(connection.ping(), timeoutMs, timeoutMs)
     } catch {
-      connection.destroy() // the connection did not reply, whatever the error is
+      connection.destroy() // whatever the error is, the connection did not reply
     } finally {
       this.#release(connection)
     }

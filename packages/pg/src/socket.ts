@@ -40,8 +40,8 @@ export interface ServerSocketOptions {
 }
 
 /**
- * Connects, and completes the TLS handshake if the mode requires one. At this point, only a certificate has identified
- * the server.
+ * Connects, and completes the TLS handshake if the mode requires one. At this point, nothing but its certificate has
+ * identified the server.
  * @throws DatabaseError `db_tls_off`, `db_tls_untrusted`, `db_tls_failed`, `db_tls_files`; and the socket's errors
  */
 export async function openServerSocket(
@@ -105,7 +105,8 @@ const YES = 'S'.charCodeAt(0)
 async function offersTls(socket: Socket, address: DatabaseAddress): Promise<boolean> {
   socket.write(untypedMessage(SSL_REQUEST))
   const reply = (await nextEvent(socket, 'data')) as Buffer
-  // Unauthenticated bytes after this reply would be taken for bytes from the server (CVE-2021-23222).
+  // Unauthenticated bytes after this reply would later be mistaken for encrypted bytes from the server
+  // (CVE-2021-23222).
   if (reply.length !== 1)
     throw new DatabaseError(
       'db_tls_failed',
@@ -130,10 +131,10 @@ const CANCEL_REQUEST = 80_877_102
 const CANCEL_TIMEOUT_MS = 5_000
 
 /**
- * Asks the server to cancel the statement on a destroyed connection, because a statement that waits for a lock would
+ * Asks the server to cancel the statement on a destroyed connection. A statement that waits for a lock would otherwise
  * continue and keep its own locks. The server's timeouts should end it, but they use the wall clock, and setting the
- * clock back delays them. Reports no result, because the statement may have ended or the server may be down. The server
- * accepts the request in plaintext even if it requires TLS for sessions.
+ * clock back delays them. Reports no result, because the statement may have ended and the server may be down. The
+ * server accepts the request in plaintext even if it requires TLS for sessions.
  */
 export function cancelStatement(host: Host, { pid, secret }: Partial<BackendKey>): void {
   if (!pid || secret === undefined) return // destroyed before the session started
@@ -207,7 +208,10 @@ function read(name: string, path: string): Buffer {
   }
 }
 
-/** Applies libpq's rule that no other account may read the key, except that root may let a group read it. */
+/**
+ * Reads the client's key. Like libpq, refuses a key that other accounts may read; root's key may be readable by a
+ * group.
+ */
 function readKey(path: string): Buffer {
   const key = read('sslkey', path)
   const { uid, mode }: Stats = statSync(path)
@@ -239,8 +243,8 @@ function connectTls(options: ConnectionOptions): Promise<TLSSocket> {
 const UNTRUSTED = /CERT|SELF_SIGNED|ISSUER|VERIFY/
 
 /**
- * Maps an error of the handshake, or an alert after it: in TLS 1.3 a server checks the client's certificate after the
- * client has completed the handshake.
+ * Maps an error from the handshake, or an alert after it: in TLS 1.3, a server checks the client's certificate after
+ * the client has completed the handshake.
  */
 export function tlsError(error: unknown, address: DatabaseAddress): unknown {
   const { code = '' } = error as { code?: string }

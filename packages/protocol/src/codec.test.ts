@@ -303,7 +303,7 @@ describe("an invalid value from a caller's bug is not encoded", () => {
     ['a reason of 121 characters', { ...good.refused, reason: 'x'.repeat(121) }],
   ])('%s', (_, frame) => {
     for (const form of forms) expect(() => encode(form, frame as Frame)).toThrow(Malformed)
-    // A partially encoded frame does not precede the next one.
+    // A frame whose encoding failed leaves nothing before the next frame.
     expect(toHex(encodeBinary({ type: 'ping', ref: 1 }))).toBe('1600000001')
   })
 })
@@ -352,7 +352,8 @@ function readsOf(bytes: Uint8Array): number {
 }
 
 /**
- * Compares only ratios of work of similar duration, so that other load affects both. Returns the best of many tries.
+ * Returns the best time of many tries. Only ratios between similar durations are compared, so that other load affects
+ * both sides.
  */
 function costOf(texts: readonly string[]): number {
   let best = Number.POSITIVE_INFINITY

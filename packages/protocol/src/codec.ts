@@ -1,6 +1,6 @@
 /**
- * Encodes and decodes frames in their binary form. Decoding never throws: it turns hostile input into a refusal that
- * repeats nothing of the input.
+ * Encodes and decodes frames. Decoding never throws: it turns hostile input into a refusal that quotes none of the
+ * input.
  */
 import { Malformed, Reader, Writer } from './cursor.ts'
 import { type ClientFrame, clientFrames, type Frame, type FrameKind, type ServerFrame, serverFrames } from './frames.ts'

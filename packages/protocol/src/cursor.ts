@@ -5,7 +5,7 @@ import { toHex } from '@sealpost/std'
  * its input.
  */
 
-/** Thrown only inside the codec; `codec.ts` turns it into a value. Its message never repeats input. */
+/** Thrown only inside the codec; `codec.ts` turns it into a value. Its message never quotes the input. */
 export class Malformed extends Error {}
 
 export class Reader {
@@ -37,7 +37,7 @@ export class Reader {
     const start = this.take(length)
     return this.bytes.subarray(start, start + length)
   }
-  /** Moves past `length` bytes and returns their offset. */
+  /** Advances by `length` bytes and returns the former offset. */
   take(length: number): number {
     const start = this.#at
     if (length > this.bytes.length - start) throw new Malformed('cut short')
@@ -57,7 +57,7 @@ export class Reader {
   }
 }
 
-/** Writes the bytes of a frame. The fields that write values also check them (`layout.ts`). */
+/** Writes the bytes of a frame. The fields in `layout.ts` write their values with it, and check them first. */
 export class Writer {
   private bytes = new Uint8Array(64 * 1024)
   #view = new DataView(this.bytes.buffer)
@@ -84,10 +84,10 @@ export class Writer {
     const start = this.#room(bytes.length)
     this.bytes.set(bytes, start)
   }
-  /** Writes lower-case hex as bytes; returns false if a character is not one of its digits. */
+  /** Writes lower-case hex as bytes; returns false if the string contains any other character. */
   hex(text: string): boolean {
     const start = this.#room(text.length >>> 1)
-    let seen = 0 // negative after the first character that is not a digit
+    let seen = 0 // becomes negative at the first character that is not a digit
     for (let i = 0; i < text.length; i += 2) {
       const byte = (NIBBLES[text.charCodeAt(i)]! << 4) | NIBBLES[text.charCodeAt(i + 1)]!
       seen |= byte
@@ -127,7 +127,7 @@ const NIBBLES = new Int16Array(0x10000).fill(-1)
 for (let digit = 0; digit < 16; digit++) NIBBLES[digit.toString(16).charCodeAt(0)] = digit
 
 /**
- * A cache of the hex names of recent keys. The same few peers appear in frame after frame: comparing 32 bytes with a
+ * Number of slots in a cache of recent keys in hex. The same few peers appear in many frames: comparing 32 bytes with a
  * cached key costs 0.03 µs, while building the string again and hashing it for map lookups costs 0.10 µs.
  */
 const PLACES = 1024
@@ -144,7 +144,7 @@ export function keyName(from: Uint8Array, at: number): string {
   const place = ((from[at + 30]! << 8) | from[at + 31]!) % PLACES
   const there = known[place]
   if (there && holds(from, at, there.bytes)) return there.name
-  const bytes = new Uint8Array(KEY_BYTES) // not `slice`: for a Buffer it is a view, whose bytes may change
+  const bytes = new Uint8Array(KEY_BYTES) // not `slice`, which returns a view for a Buffer, whose bytes may change
   for (let i = 0; i < KEY_BYTES; i++) bytes[i] = from[at + i]!
   const name = toHex(bytes)
   known[place] = { bytes, name }

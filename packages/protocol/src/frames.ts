@@ -1,6 +1,6 @@
 /**
- * Defines the table of frames, with their wire numbers, names, directions and fields. `docs/PROTOCOL.md` describes
- * each. A number never changes its meaning.
+ * Defines the table of frames, with their wire numbers, names, directions and fields. `docs/PROTOCOL.md` describes each
+ * frame. A number never changes its meaning.
  */
 import type { GroupId, InviteId, MeshId, PoolId } from '@sealpost/std'
 import {
@@ -77,7 +77,7 @@ export const keyBinding = struct({
 export const MEMBER_ROLES = ['member', 'admin'] as const
 export type MemberRole = (typeof MEMBER_ROLES)[number]
 
-/** The policies for the messages that a peer accepts: from all except blocked peers, or only from allowed peers. */
+/** From whom a peer accepts messages: `open` is everyone except blocked peers, `contacts` is only allowed peers. */
 export const CONSENT_POLICIES = ['open', 'contacts'] as const
 export type ConsentPolicy = (typeof CONSENT_POLICIES)[number]
 export const CONSENT_VERDICTS = ['allowed', 'blocked'] as const

@@ -1,4 +1,4 @@
-/** Numbers never change their meaning. Add a row here for each row added to a table. */
+/** Numbers never change their meaning. For each row that is added to a table, add a row here. */
 import { expect, test } from 'vitest'
 import {
   chooseSubprotocol,

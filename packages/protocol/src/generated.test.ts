@@ -1,8 +1,8 @@
 /**
- * Tests that the generated files are up to date: `vectors/frames.json`, and the tables in `docs/PROTOCOL.md` between
- * their markers. To update them:
+ * Tests that the generated files are up to date: `vectors/frames.json`, and the tables between markers in
+ * `docs/PROTOCOL.md`. To update them:
  *
- *     bun --bun vitest run packages/protocol/src/generated.test.ts -u
+ * bun --bun vitest run packages/protocol/src/generated.test.ts -u
  */
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'

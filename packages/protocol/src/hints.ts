@@ -1,6 +1,6 @@
 /**
- * Defines the hints between shards. They have a number, a name and fields, like frames. A hint may be lost, duplicated,
- * late or forged: it makes a shard query the database, which decides.
+ * Defines the hints between shards. Like frames, they have a number, a name and fields. A hint may be lost, duplicated,
+ * late or forged: it only makes a shard query the database, which decides.
  */
 import type { DeliveryId, GroupId, MeshId, PeerNo, PoolId, ShardId, SpaceId } from '@sealpost/std'
 import { Malformed, Reader, Writer } from './cursor.ts'
@@ -9,7 +9,7 @@ import { envelopeId, peerKey } from './items.ts'
 import { blob, choice, type Field, flag, hex, struct, token, u32, u53 } from './layout.ts'
 import { ENVELOPE_BYTES_MIN, SUMMARY_MAX } from './limits.ts'
 
-/** The maximum that fits a Postgres notification. */
+/** The maximum envelope that fits in a Postgres notification. */
 export const EPHEMERAL_HINT_BYTES_MAX = 4096
 
 const meshId = hex<MeshId>(16)
@@ -24,7 +24,7 @@ const kinds = {
   wake: { number: 1, body: struct({ ...inMesh, peer: peerNo }) },
   superseded: { number: 3, body: struct({ ...inMesh, peer: peerNo, epoch: u53 }) },
   revoked: { number: 4, body: struct({ ...inMesh, peer: peerNo }) },
-  /** Requests the presence of this mesh's peers and, for a while, every change. */
+  /** Requests reports about the presence of this mesh's peers: the current state and, for a while, every change. */
   whoIsThere: { number: 5, body: struct(inMesh) },
   /** The presence of one peer on this shard; the highest `moment` of an epoch applies. */
   presence: {
@@ -54,7 +54,7 @@ const kinds = {
       envelope: blob(ENVELOPE_BYTES_MIN, EPHEMERAL_HINT_BYTES_MAX),
     }),
   },
-  /** Reports that this shard has changed something that others may have cached. */
+  /** Reports that this shard has changed something that other shards may have cached. */
   staleConsent: { number: 8, body: struct({ ...inMesh, user: peerNo }) },
   staleGroup: { number: 9, body: struct({ ...inMesh, group: hex<GroupId>(16) }) },
   stalePool: { number: 10, body: struct({ ...inMesh, pool: hex<PoolId>(32) }) },
@@ -63,12 +63,13 @@ const kinds = {
   staleSpace: { number: 13, body: struct({ ...inMesh, space: hex<SpaceId>(16) }) },
   staleKey: { number: 11, body: struct({ ...inMesh, peer: peerKey }) },
   /**
-   * Reports that this shard serves this peer under this epoch, or no longer does if `isOn` is unset. Others may store
-   * remote leases for the peer.
+   * Reports that this shard serves this peer under this epoch, or no longer does if `isOn` is unset. While it does,
+   * other shards may lease mail for the peer on insert.
    */
   serves: { number: 14, body: struct({ ...inMesh, peer: peerNo, epoch: u53, isOn: flag }) },
   /**
-   * Deliveries for this peer were leased to its session of this epoch on insert; the id is the last one of its block.
+   * Deliveries for this peer were leased on insert to its session of this epoch. `id` is the last delivery in its
+   * block.
    */
   born: { number: 15, body: struct({ ...inMesh, peer: peerNo, epoch: u53, id: u53 as unknown as Field<DeliveryId> }) },
   shards: { number: 2, body: struct({}) },
@@ -84,7 +85,7 @@ export interface Packet {
   readonly hints: readonly Hint[]
 }
 
-/** The first byte of a packet; a shard drops packets of other versions. */
+/** The first byte of a packet. A shard drops packets with another version. */
 const PACKET_VERSION = 1
 
 const byNumber = new Map(Object.entries(kinds).map(([type, { number, body }]) => [number, { type, body }]))
@@ -98,8 +99,8 @@ export function encodePacketHeader(from: ShardId): Uint8Array {
 }
 
 /**
- * Encodes one hint; a packet is its header and its hints. @throws Malformed for an invalid hint, which is a bug of the
- * caller
+ * Encodes one hint. A packet consists of a header and hints. @throws Malformed if the hint is invalid, which is a bug
+ * in the caller
  */
 export function encodeHint(hint: Hint): Uint8Array {
   return written(() => {
@@ -109,7 +110,7 @@ export function encodeHint(hint: Hint): Uint8Array {
   })
 }
 
-/** Returns null unless the bytes are a complete, valid packet. */
+/** Decodes a packet. Returns null unless the bytes are a complete, valid packet. */
 export function decodePacket(bytes: Uint8Array): Packet | null {
   try {
     const reader = new Reader(bytes)

@@ -1,8 +1,8 @@
 /**
  * Defines the items of `send`, `push` and `ack`, and their fields, which every message uses. The structs define the
- * fields. The hand-written readers and writers do the same without a loop over names. In `layout.bench.ts` they cut the
- * time per item from 0.49 and 0.32 µs to 0.40 and 0.24 µs for `send`, and from 0.56 and 0.42 µs to 0.43 and 0.28 µs for
- * `push`. A test compares the two.
+ * fields. Hand-written readers and writers do the same without a loop over field names. In `layout.bench.ts` they cut
+ * the time per item from 0.49 and 0.32 µs to 0.40 and 0.24 µs for `send`, and from 0.56 and 0.42 µs to 0.43 and 0.28 µs
+ * for `push`. A test compares the two.
  */
 import { assert, type DeliveryId, type EnvelopeId, fromHex, type PeerKey, toHex } from '@sealpost/std'
 import { blob, choice, type Field, flag, hex, key, laidOut, struct, u16, u32, u53 } from './layout.ts'
@@ -102,9 +102,9 @@ export const ackItem = laidOut(struct({ envelopeId, isDuplicate: flag }), {
 })
 
 /**
- * The envelope of a message to a pool has a box, with the ticket of the body, for each member that can open it. The
- * broker gives a member only its own box. Each box is the member's key (32), the length of the box in two bytes, and
- * the box. The keys ascend.
+ * A box in the envelope of a pool message. The envelope has one box for each member that can open the message; the box
+ * contains the key to the body. The broker sends a member only its own box. The encoding of a box is the member's key
+ * (32 bytes), the length of the box (2 bytes) and the box. The boxes are sorted by key.
  */
 interface PoolBox {
   readonly peer: PeerKey
@@ -129,7 +129,7 @@ export function encodeBoxes(boxes: readonly PoolBox[]): Uint8Array {
   return bytes
 }
 
-/** Returns views of `bytes`, or null if `bytes` does not contain boxes. Never throws. */
+/** Returns the boxes as views of `bytes`, or null if `bytes` is not a valid list of boxes. Never throws. */
 export function readBoxes(bytes: Uint8Array): PoolBox[] | null {
   const boxes: PoolBox[] = []
   for (let at = 0; at < bytes.length; ) {

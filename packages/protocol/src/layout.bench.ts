@@ -1,4 +1,7 @@
-/** Measures the cost per item of frames in both forms. Run: `bun packages/protocol/src/layout.bench.ts` */
+/**
+ * Measures the cost per item of encoding and decoding frames in both forms. Run: `bun
+ * packages/protocol/src/layout.bench.ts`
+ */
 import type { DeliveryId, EnvelopeId, PeerKey } from '@sealpost/std'
 import { decodeClientFrame, decodeServerFrame, encode, type Form, type Frame, type FrameOf } from './index.ts'
 
@@ -52,7 +55,7 @@ function reportFrame(form: Form, frame: Frame, decode: (form: Form, wire: Uint8A
   console.log(`${form.padEnd(7)}${frame.type.padEnd(7)} encode, decode, both: ${columns.join(' ')} µs an item`)
 }
 
-/** Returns the microseconds per item of the best of seven runs; slower runs measure other load. */
+/** Returns the microseconds per item in the fastest of seven runs; the slower ones measure other load as well. */
 function best(step: () => unknown): number {
   const rounds = 400
   let bestMs = Number.POSITIVE_INFINITY

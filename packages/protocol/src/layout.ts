@@ -1,7 +1,7 @@
 /**
- * Defines the fields of frames. Each has its fixed binary layout and its accepted values, so that one table
- * (`frames.ts`) yields both codecs and the validation; `json.ts` derives the JSON form from the shapes. Values are also
- * checked when they are written, because a bug of the caller must not reach the wire.
+ * Defines the types of fields in frames. Each type has a fixed binary layout, a JSON form and accepted values, so that
+ * one table (`frames.ts`) yields both codecs and the validation. Values are also checked when they are written, because
+ * a bug in the caller must not reach the wire.
  */
 import { isHex, toHex } from '@sealpost/std'
 import { KEY_BYTES, keyName, Malformed, type Reader, type Writer } from './cursor.ts'
@@ -13,7 +13,7 @@ export interface Field<T> {
 }
 export type Value<F> = F extends Field<infer T> ? T : never
 
-/** Describes a field, to print the table or to generate values. */
+/** Describes a field type, for the tables in the documentation, JSON Schemas and generated values. */
 export type Shape =
   | { readonly kind: 'integer'; readonly bytes: number; readonly max: number }
   | { readonly kind: 'hex' | 'bytes'; readonly length: number }
@@ -42,7 +42,7 @@ export const u16 = integer(2, 0xffff, { read: (r) => r.u16(), write: (w, v) => w
 export const u32 = integer(4, 0xffffffff, { read: (r) => r.u32(), write: (w, v) => w.u32(v) })
 export const u53 = integer(8, Number.MAX_SAFE_INTEGER, { read: (r) => r.u53(), write: (w, v) => w.u53(v) })
 
-/** Returns a field of exactly `length` bytes, which are a lower-case hex string in memory. */
+/** Returns a field of exactly `length` bytes. In memory and in JSON, it is a lower-case hex string. */
 export function hex<Id extends string>(length: number): Field<Id> {
   const scratch = new Uint8Array(length)
   return {
@@ -69,7 +69,7 @@ export function key<Id extends string>(): Field<Id> {
   return { ...hex<Id>(KEY_BYTES), read: (reader) => keyName(reader.bytes, reader.take(KEY_BYTES)) as Id }
 }
 
-/** Returns a field of exactly `length` bytes. */
+/** Returns a field of exactly `length` bytes. In JSON, it is a base64url string. */
 export function bytes(length: number): Field<Uint8Array> {
   return {
     read: (reader) => reader.blob(length),
@@ -78,7 +78,7 @@ export function bytes(length: number): Field<Uint8Array> {
   }
 }
 
-/** Returns a field of `min` to `max` bytes after their length. */
+/** Returns a length-prefixed field of `min` to `max` bytes. In JSON, it is a base64url string without padding. */
 export function blob(min: number, max: number): Field<Uint8Array> {
   return {
     read: (reader) => {
@@ -153,7 +153,7 @@ export const flag: Field<boolean> = {
   shape: { kind: 'flag' },
 }
 
-/** Returns a field of `min` to `max` values of one kind after their count. */
+/** Returns a field for a list of `min` to `max` items, preceded by their number. */
 export function list<T>(item: Field<T>, min: number, max: number): Field<T[]> {
   return {
     read: (reader) => {
@@ -185,7 +185,7 @@ function checkCount(count: number, min: number, max: number): void {
 type Fields = Record<string, Field<unknown>>
 export type StructOf<F extends Fields> = { [Name in keyof F]: Value<F[Name]> }
 
-/** Returns a field that combines `fields` in order. */
+/** Returns a field that consists of `fields` in this order. In JSON, it is an object with exactly these keys. */
 export function struct<F extends Fields>(fields: F): Field<StructOf<F>> {
   type Struct = StructOf<F>
   const names = Object.keys(fields)
@@ -208,7 +208,7 @@ export interface LaidOut<T> extends Field<T> {
   readonly byTable: Field<T>
 }
 
-/** Returns a struct with a hand-written reader and writer, because every message uses it. */
+/** Returns a struct with a hand-written reader and writer, for fields that occur in every message. */
 export function laidOut<T>(byTable: Field<T>, byHand: Pick<Field<T>, 'read' | 'write'>): LaidOut<T> {
   return { ...byTable, ...byHand, byTable }
 }

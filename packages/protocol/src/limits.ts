@@ -1,59 +1,68 @@
-/** Defines the limits of the wire format. `welcome` contains the operator's smaller limits. */
+/** Defines the limits of the wire format. An operator may set smaller ones, which `welcome` contains. */
 
-/** The nonce (24 bytes) and the authenticator (16 bytes). */
+/** An empty payload: the nonce (24 bytes) and the authenticator (16 bytes). */
 export const ENVELOPE_BYTES_MIN = 40
 export const ENVELOPE_BYTES_MAX = 128 * 1024
-/** The largest body that an SDK seals. Header, box and frame fit around it. */
+/** The largest body that an SDK seals. It leaves room for header, box and frame. */
 export const BODY_BYTES_MAX = 64 * 1024
 export const BATCH_MAX = 1000
 export const LOOKUP_MAX = 256
-/** The number of members in a `roster`, and of keys and invites in a `revoke`. */
+/** The maximum number of members in a `roster`, and of keys and invites in a `revoke`. */
 export const MEMBER_PAGE_MAX = 256
 export const NAME_MAX = 64
-/** The number of peers that one peer can allow or block; then the number of changes in one `consent`. */
+/**
+ * The maximum number of peers that one peer can allow or block. Below it: the maximum number of changes in one
+ * `consent`.
+ */
 export const CONSENT_MAX = 1000
 export const CONSENT_CHANGES_MAX = 256
-/** The number of stored key bindings of one peer: the current one, and former ones. */
+/** The maximum number of stored key bindings of one peer, including the current one. */
 export const KEY_HISTORY_MAX = 17
 /** An invite contains an address, three keys and a signature. */
 export const INVITE_BYTES_MAX = 1024
 export const FRAME_BYTES_MAX = 256 * 1024
-/** The maximum bytes of a frame before a key is proven, and of a JSON frame whose `type` is not its first key. */
+/**
+ * The maximum bytes of a frame before the peer has proven its key, and of a JSON frame whose `type` is not its first
+ * key.
+ */
 export const UNPROVEN_FRAME_BYTES_MAX = 16 * 1024
-/** The maximum nesting of a JSON frame or body. The deepest frame of the table has 4 levels. */
+/** The maximum nesting of a JSON frame or body. The most deeply nested frame has 4 levels. */
 export const JSON_DEPTH_MAX = 8
 export const FANOUT_MAX = 256
 /** A group statement contains two ids, two keys, a name, 256 members and a signature. */
 export const GROUP_BYTES_MAX = 8448
 export const GROUP_PAGE_MAX = 16
-/** The header of a record; then its maximum size. */
+/** The size of a record's header. Below it: the maximum size of a record. */
 export const RECORD_BYTES_MIN = 113
 export const RECORD_BYTES_MAX = 2048
-/** The number of groups in one mesh, and of ended groups that the broker remembers. */
+/** The maximum number of groups in one mesh, and of ended groups that the broker remembers. */
 export const GROUPS_MAX = 1000
 export const POOL_MEMBERS_MAX = 64
 export const POOLS_MAX = 1000
-/** The number of pools that one session can join. */
+/** The maximum number of pools that one session can join. */
 export const POOL_SEATS_MAX = 64
 export const SUMMARY_MAX = 120
 export const REASON_MAX = 120
 /** A device statement contains a mesh id, three keys, a label and three signatures. */
 export const DEVICE_BYTES_MAX = 400
 export const DEVICE_REMOVAL_BYTES_MAX = 200
-/** The number of peers in one `devices`, so that each reply fits a frame. */
+/** The maximum number of peers in one `devices`, so that each reply fits in a frame. */
 export const USERS_MAX = 16
 export const DEVICES_MAX = 16
 export const URL_MAX = 255
 /** A certificate contains two keys, four authorities and a signature. */
 export const CERTIFICATE_BYTES_MAX = 1200
-/** The number of shards in one `shards` frame. */
+/** The maximum number of shards in one `shards` frame. */
 export const SHARDS_TOLD_MAX = 8
 /** A succession contains a mesh id, two keys and two signatures. */
 export const SUCCESSION_BYTES_MAX = 260
-/** The nonce and MAC of an empty body. */
+/** The nonce and the authenticator of an empty body. */
 export const BODY_SEALED_BYTES_MIN = 40
 
-/** The supported protocol versions, newest first, and the WebSocket subprotocols with their forms. */
+/**
+ * The supported protocol versions, newest first. Below them: the WebSocket subprotocols with the form that each one
+ * uses.
+ */
 export const PROTOCOL_VERSIONS: readonly number[] = [1]
 export const SUBPROTOCOLS = { 'sealpost.v1': 'binary', 'sealpost.v1.json': 'json' } as const
 export type Subprotocol = keyof typeof SUBPROTOCOLS

@@ -1,6 +1,6 @@
 /**
- * Defines the types that engine and queue share, since they never import one another. All times are the database's: no
- * broker's clock judges a lease, an expiry or an age.
+ * Defines the types that engine and queue share, since they never import each other. All times follow the database
+ * clock: no broker's clock decides about a lease, an expiry or an age.
  */
 import type { DeliveryId, EnvelopeId, MeshId, Millis, PeerKey, PeerNo, PoolId, SpaceId } from '@sealpost/std'
 import type { ConsentPolicy } from './frames.ts'
@@ -12,7 +12,9 @@ export interface DeliveryRef {
   /** The index in `PRIORITIES`. */
   readonly priority: number
   readonly id: DeliveryId
-  /** The member that holds a pool's delivery. A statement has no effect if another member holds it. */
+  /**
+   * For a delivery of a pool, the member that holds it. A statement has no effect if another member holds the delivery.
+   */
   readonly holder?: PeerNo
 }
 
@@ -43,7 +45,7 @@ export interface Retry {
   readonly afterMs: Millis
 }
 
-/** Releases a pool's delivery to the other members. `epoch`: see `PoolSlot`. */
+/** Releases a delivery of a pool to the other members. `epoch`: see `PoolSlot`. */
 export interface Release {
   readonly delivery: DeliveryRef
   readonly epoch: number
@@ -58,12 +60,12 @@ export interface SessionRef {
 
 /** Whether a session is still valid, according to the database. */
 export interface SessionStatus {
-  /** The member's current key; null if there is no such member. */
+  /** The member's current key; null if the member does not exist. */
   readonly peerKey: PeerKey | null
   readonly isRevoked: boolean
   /** Whether another shard has since opened a session of this peer. */
   readonly isElsewhere: boolean
-  /** Whether the mesh is moving to another cell, or has moved. */
+  /** Whether the mesh is moving to another cell or has moved there. */
   readonly isAway?: boolean
 }
 
@@ -76,33 +78,38 @@ export interface Append {
   readonly ttlSeconds: number
   readonly envelope: Uint8Array
   /**
-   * The epoch of the recipient's session on this shard, to lease the delivery on insert; 0 leaves it to a claim. To
+   * The epoch of the recipient's session on this shard, for a lease on insert. 0 leaves the delivery to a claim. To
    * preserve the order (P6), the queue refuses the lease, but not the envelope, if a delivery from this sender waits
    * unclaimed for this recipient.
    */
   readonly insertLeaseEpoch: number
   /**
-   * The id from which that check begins. Nothing from this sender waits unclaimed for this recipient under a lower
-   * delivery id. 0 checks everything. Without a floor, the check scans the dead rows that a long snapshot keeps.
+   * The id from which that check begins, because nothing from this sender waits unclaimed for this recipient under a
+   * lower id. 0 checks everything. Without this lower bound, the check scans the dead rows that a long snapshot
+   * retains.
    */
   readonly insertLeaseFloor: number
   /**
-   * The epoch of the recipient's session on another shard, as that shard announced it, to lease the delivery to it; 0
-   * leaves it to a claim. The epoch is not checked, because under a past epoch a delivery is free.
+   * The epoch of the recipient's session on another shard, as announced by that shard, for a lease to that session. 0
+   * leaves the delivery to a claim. The epoch is not checked, because a delivery leased under a past epoch is free to
+   * claim.
    */
   readonly remoteLeaseEpoch: number
   readonly terms: Uint8Array | null
-  /** The time until which it is held, by the database clock; 0 if it is not. While held, it gets no lease on insert. */
+  /**
+   * When the append becomes due, according to the database clock; 0 if it isn't delayed. A delayed append is not leased
+   * on insert.
+   */
   readonly notBeforeMs: Millis
   readonly body: SharedBody | null
 }
 
-/** The sealed body of a broadcast. Each envelope contains its key and its hash. */
+/** The sealed body of a broadcast. Each envelope contains the body's key and hash. */
 export interface SharedBody {
   readonly bodyId: string
   readonly bytes: Uint8Array
   readonly record?: MessageRecord
-  /** The members of a pool with a box in the envelope. No other member receives it. */
+  /** For a message to a pool: the members that have a box in the envelope. No other member receives it. */
   readonly readers?: readonly PeerNo[]
 }
 
@@ -113,8 +120,8 @@ export interface MessageRecord {
 
 export type AppendOutcome =
   /**
-   * `isExpected`: all deliveries from this sender since this shard last stored one, or opened the sender's session,
-   * came through this shard.
+   * `isExpected`: whether all deliveries from this sender since this shard last stored one, or opened the sender's
+   * session, have come through this shard.
    */
   | { readonly status: 'stored'; readonly id: DeliveryId; readonly isLeased: boolean; readonly isExpected: boolean }
   | { readonly status: 'duplicate' }
@@ -128,7 +135,7 @@ export interface Committed {
   readonly enqueuedAtMs: Millis
 }
 
-/** Requests up to `limit` more deliveries for a session, up to the one with which they reach `limitBytes`. */
+/** Requests up to `limit` more deliveries for a session. The delivery that reaches `limitBytes` is the last one. */
 export interface Want {
   readonly session: SessionRef
   readonly limit: number
@@ -137,13 +144,13 @@ export interface Want {
   readonly priorityMax: number
   /** The virtual time of each priority; the priority with the lowest time is served first. */
   readonly virtualTimes: VirtualTimes
-  /** The last collected id of each block. Other remote leases of this session are claimed. */
+  /** The last collected id of each block. Remote leases of this session outside these blocks are claimed. */
   readonly collected: readonly number[]
 }
 
 /**
  * Requests the deliveries that other shards leased to this session on insert. A collect only reads, and the queue does
- * not record it: `ids` must start after everything that was collected.
+ * not record it, so `ids` must start after the last collected delivery.
  */
 export interface RemoteWant {
   readonly session: SessionRef
@@ -152,14 +159,14 @@ export interface RemoteWant {
   readonly ids: IdRange
 }
 
-/** `hasMore`: a limit was reached, or the next delivery can only be taken by a claim. */
+/** `hasMore`: whether a limit was reached, or the next delivery can only be taken by a claim. */
 export type RemoteClaimed =
   | { readonly status: 'collected'; readonly deliveries: readonly Delivery[]; readonly hasMore: boolean }
   | { readonly status: 'stale' }
 
 /**
  * A delivery with this many unsettled attempts may crash its recipient. It is claimed and pushed alone: if the
- * connection breaks again, this delivery was the cause, and a failed attempt is counted for it only.
+ * connection breaks again, this delivery was the cause, and only it counts a failed attempt.
  */
 export const ALONE_AFTER_ATTEMPTS = 5
 
@@ -176,7 +183,7 @@ export interface IdRange {
 }
 export const ANY_ID: IdRange = { from: 0, to: Number.MAX_SAFE_INTEGER }
 
-/** Receipt ids are above all blocks: 2^36 blocks remain below, two years at a thousand per second. */
+/** Receipt ids are above all blocks. 2^36 blocks fit below: enough for two years at a thousand blocks per second. */
 export const RECEIPT_IDS_FROM = 2 ** 52
 
 export interface Delivery {
@@ -200,11 +207,12 @@ export interface Lost {
 }
 
 /**
- * The result of one want. `stale`: the session is served elsewhere or under a newer epoch. `locked`: another statement
- * held the session's row; repeat the want.
+ * The result of one want. `stale`: another shard has the session, or the session has a newer epoch. `locked`: another
+ * statement held the session's row; repeat the want.
  *
- * `hasMore`: a limit was reached, or another statement settled or changed a delivery that this claim had picked. The
- * number of deliveries does not show the second case: the claim returns less than its limit while more waits.
+ * `hasMore`: whether a limit was reached, or another statement settled or changed a delivery that this claim had
+ * picked. The number of deliveries does not show the second case: the claim returns less than its limit while more
+ * waits.
  */
 export type Claimed =
   | { readonly status: 'claimed'; readonly deliveries: readonly Delivery[]; readonly hasMore: boolean }
@@ -212,31 +220,31 @@ export type Claimed =
   | { readonly status: 'locked' }
   | { readonly status: 'away' }
 
-/** The waiting deliveries of one sender for one recipient, delayed ones included and receipts excluded. */
+/** How many deliveries of one sender wait for one recipient, including delayed ones but not receipts. */
 export interface SenderBacklog {
   readonly sender: PeerNo
   readonly count: number
   readonly bytes: number
 }
 
-/** A pool in the database, which is a recipient whose deliveries each go to one member. */
+/** A pool as the database stores it: a recipient whose deliveries each go to one member. */
 export interface PoolEntry {
   readonly meshId: MeshId
   readonly poolId: PoolId
   readonly pool: PeerNo
   readonly epoch: number
-  /** A member that rotated its key is listed with each of its keys. */
+  /** A member that has rotated its key is listed once with each key. */
   readonly members: readonly { readonly peer: PeerNo; readonly peerKey: PeerKey }[]
 }
 
 export interface PoolSlot {
   readonly member: PeerNo
-  /** The epoch with which its session opened; a fence does not change it. */
+  /** The epoch with which the member's session opened; a fence does not change it. */
   readonly epoch: number
   readonly priorityMax: number
 }
 
-/** The free members of one pool on one shard; the first is served first. */
+/** Requests deliveries for the free members of one pool on one shard, in the order in which they are served. */
 export interface PoolWant {
   readonly meshId: MeshId
   readonly pool: PeerNo
@@ -244,7 +252,7 @@ export interface PoolWant {
   readonly virtualTimes: VirtualTimes
 }
 
-/** The result of a pool want. `locked`: another statement is dealing in this pool; repeat the want. */
+/** The result of a pool want. `locked`: another statement is assigning deliveries of this pool; repeat the want. */
 export type PoolClaimed =
   | {
       readonly status: 'claimed'
@@ -252,12 +260,15 @@ export type PoolClaimed =
       readonly dealt: readonly { readonly slot: number; readonly delivery: Delivery }[]
       /** The slots of peers that are not members of the pool. */
       readonly strangers: readonly number[]
-      /** Another statement took a delivery picked for a slot, so more may wait for the slots that got nothing. */
+      /**
+       * Whether another statement took a delivery that was picked for a slot. More deliveries may then wait for the
+       * slots that received nothing.
+       */
       readonly hasMore: boolean
     }
   | { readonly status: 'locked' }
 
-/** A user's rule about which senders all its devices accept. */
+/** A user's rule for all its devices: from which senders they accept mail. */
 export interface Consent {
   readonly policy: ConsentPolicy
   readonly named: readonly PeerNo[]
@@ -272,15 +283,15 @@ export interface Member {
   readonly peerKey: PeerKey
   readonly user: PeerNo
   readonly isRevoked: boolean
-  /** The epoch of its session at the lookup; an opening names it. */
+  /** The epoch of the member's session at the time of the lookup. The statement that opens a session names it. */
   readonly sessionEpoch: number
   readonly consent: Consent | null
   readonly lineage?: Lineage
 }
 
 /**
- * The lineage of a mesh that moved here from another cell. Its peers keep receiving the incarnation that they had
- * there; otherwise each would resend its last messages. This ends when the cell's own incarnation changes.
+ * The lineage of a mesh that moved here from another cell. Its peers still see the incarnation of their former cell;
+ * otherwise each peer would resend its last messages. This ends when this cell's own incarnation changes.
  */
 export interface Lineage {
   readonly incarnation: string

@@ -5,7 +5,7 @@
  */
 interface RefusalRow {
   readonly code: string
-  /** Whether the same request may succeed later. This request may have taken effect. */
+  /** Whether the same request may succeed later. The refused request may have taken effect nevertheless. */
   readonly isRetryable: boolean
   readonly close?: number
   readonly meaning: string

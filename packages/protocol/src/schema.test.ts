@@ -1,4 +1,4 @@
-/** Tests that the JSON Schema agrees with the decoders, and the AsyncAPI document with its specification. */
+/** Tests that the JSON Schema agrees with the decoders, and that the AsyncAPI document is valid. */
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import asyncApi3 from '@asyncapi/specs/schemas/3.0.0.json' with { type: 'json' }
@@ -55,7 +55,7 @@ describe('the JSON Schema of the frames', () => {
         for (let n = 0; n < 30; n++) {
           const whole = encodeJson(made(random, kind))
           const text = random.chance(0.2) ? whole : faultyJson(random, whole)
-          if (text.includes('-0') || text.length > 200_000) continue // a schema can't express these
+          if (text.includes('-0') || text.length > 200_000) continue // a schema can't express these rules
           const { ok } = decode[from]('json', text)
           expect(isAccepted(from, text), text).toBe(ok)
           counts[ok ? 'taken' : 'refused'] += 1

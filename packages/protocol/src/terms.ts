@@ -1,10 +1,10 @@
 /**
- * Encodes the terms that the broker stores with a delivery, in one column of a few bytes that is empty for most
- * deliveries. The same column marks a delivery that is a receipt, which the queue itself creates.
+ * Encodes the terms that the broker stores with a delivery. They take one column of a few bytes, which is empty for
+ * most deliveries. The same column marks receipts, which the queue itself creates.
  */
 import { fromHex, isHex, type MeshId, type Millis, type PeerKey, type SpaceId, toHex } from '@sealpost/std'
 
-/** The requested receipts: none, the end, or also the push. */
+/** Which receipts a sender requests: none, one for the end of the delivery, or also one for the push. */
 export const RECEIPT_WISHES = ['none', 'end', 'all'] as const
 export type ReceiptWish = (typeof RECEIPT_WISHES)[number]
 export const RECEIPT_EVENTS = ['pushed', 'settled', 'expired', 'struck_out', 'rejected'] as const
@@ -21,7 +21,7 @@ export interface Terms {
 }
 export const NO_THREAD = '0'.repeat(32)
 
-/** All options of a sender; times are ms since 1970 by the database clock, or 0 for at once. */
+/** All options of a sender. Times are in ms since 1970 according to the database clock; 0 means immediately. */
 export interface SendTerms extends Terms {
   readonly notBeforeMs: Millis
   readonly ifOnline: boolean
@@ -35,7 +35,10 @@ const TERMS = 1
 const RECEIPT = 2
 const TERMS_BYTES = 21
 
-/** Returns 1, the index in `RECEIPT_WISHES`, 1 for `noAutoReply`, hops as u16, thread; null for neutral terms. */
+/**
+ * Encodes terms as: 1, the index in `RECEIPT_WISHES`, 1 for `noAutoReply`, the hops as u16, the thread. Returns null
+ * for neutral terms.
+ */
 export function encodeTerms({ receipts, thread, hops, noAutoReply }: Terms): Uint8Array | null {
   if (receipts === 'none' && thread === NO_THREAD && hops === 0 && !noAutoReply) return null
   const bytes = new Uint8Array(TERMS_BYTES)
@@ -46,7 +49,10 @@ export function encodeTerms({ receipts, thread, hops, noAutoReply }: Terms): Uin
 
 export const encodeReceipt = (event: ReceiptEvent): Uint8Array => Uint8Array.of(RECEIPT, RECEIPT_EVENTS.indexOf(event))
 
-/** Reads a stored marking; bytes that the two functions above do not write count as no terms. */
+/**
+ * Reads a stored marking. Returns null, which means neutral terms, for bytes that neither of the two functions above
+ * writes.
+ */
 export function readMarking(bytes: Uint8Array): Marking | null {
   if (bytes[0] === RECEIPT) return { kind: 'receipt', event: RECEIPT_EVENTS[bytes[1]!] ?? 'settled' }
   if (bytes[0] !== TERMS || bytes.length !== TERMS_BYTES) return null
@@ -55,7 +61,7 @@ export function readMarking(bytes: Uint8Array): Marking | null {
   return { kind: 'terms', terms: { receipts, thread: toHex(bytes.subarray(5)), hops, noAutoReply: bytes[2] === 1 } }
 }
 
-/** Reads the fixed header of a record, described in docs/PROTOCOL.md under State and history. */
+/** The fixed header of a record. See docs/PROTOCOL.md, State and history. */
 interface RecordPlace {
   readonly meshId: MeshId
   readonly spaceId: SpaceId
@@ -63,7 +69,10 @@ interface RecordPlace {
   readonly bodyId: string
 }
 
-/** Requires at least the header's bytes. Readers of the history verify the rest, including the signature. */
+/**
+ * Reads the header of a record. Throws if bytes are missing. Readers of the history verify the rest, including the
+ * signature.
+ */
 export function readRecordPlace(record: Uint8Array): RecordPlace {
   const at = (from: number, length: number) => toHex(record.subarray(from, from + length))
   return {

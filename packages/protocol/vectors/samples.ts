@@ -1,6 +1,6 @@
 /**
- * Defines the samples in `frames.json`: at least one of each frame, with the ends of its ranges, and inputs that must
- * be refused. Existing vectors don't change; new ones are added.
+ * Defines the samples in `frames.json`: at least one sample of each frame, the ends of its ranges, and inputs that must
+ * be refused. Never change an existing vector; add new ones.
  */
 import type { DeliveryId, EnvelopeId, GroupId, InviteId, MeshId, PeerKey } from '@sealpost/std'
 import type { ClientFrame, Form, Frame, ServerFrame } from '../src/index.ts'
@@ -414,7 +414,7 @@ const json = (name: string, text: string, from: 'client' | 'server' = 'client'):
   code: 'frame_malformed',
 })
 
-/** Wire order: id 16, recipient 32, priority 1, isHead 1, ttl 4, length 4, envelope. */
+/** The order on the wire: id 16, recipient 32, priority 1, isHead 1, ttl 4, length 4, envelope. */
 const sendItem = (priority: string, isHead: string, length: string, envelope: string) =>
   `${first}${bob}${priority}${isHead}00000000${length}${envelope}`
 const push = (envelope: string) =>

@@ -1,6 +1,6 @@
 /**
- * Generates the tables of `docs/PROTOCOL.md` between `<!-- name -->` and `<!-- end name -->`. Manual edits there are
- * overwritten.
+ * Generates the tables of `docs/PROTOCOL.md` between `<!-- name -->` and `<!-- end name -->`. Manual edits between the
+ * markers are overwritten.
  */
 import {
   BATCH_MAX,
@@ -30,7 +30,7 @@ import {
 import type { Shape } from '../src/layout.ts'
 import { MEANINGS } from './meanings.ts'
 
-/** Returns the page with current tables. @throws Error if a marker is missing */
+/** Returns the page with up-to-date tables. @throws Error if a marker is missing */
 export function withTables(page: string): string {
   const tables = { 'server frames': frames(serverFrames), 'client frames': frames(clientFrames), codes: codes() }
   let result = page

@@ -1,4 +1,4 @@
-/** Reads short responses: a page of events that is limited in rows and bytes, and single entries. */
+/** Reads short responses: single entries, and pages of events with limited rows and bytes. */
 import type { Database, Pipeline } from '@sealpost/pg'
 import type { Micros, SpaceRef } from '@sealpost/std'
 import { type ReplayRow, readCopyRow } from './rows.ts'
@@ -6,9 +6,9 @@ import { type Base, formatTimestamp, literal, microsOf, ofSpace } from './sql.ts
 
 export interface PageRequest {
   readonly space: SpaceRef
-  /** If `before` is null: returns the events after this seq, in ascending order. */
+  /** If `before` is null, the page contains the events after this seq, in ascending order. */
   readonly after: number
-  /** If set: returns the events before this seq, in descending order. */
+  /** If set, the page contains the events before this seq, in descending order. */
   readonly before: number | null
   readonly from: Micros | null
   readonly to: Micros | null
@@ -16,7 +16,7 @@ export interface PageRequest {
 }
 
 export interface EventPage {
-  /** The time of the read by the database clock, and the space's newest seq at that time. */
+  /** When the page was read, according to the database clock, and the space's newest seq at that time. */
   readonly at: Micros
   readonly lastSeq: number
   readonly rows: readonly PageRow[]
@@ -38,7 +38,7 @@ const RECENT_MS = 86_400_000
 /**
  * Reads a page. Most pages belong to the last day, so this function reads that day's partitions first. With 30 days,
  * planning a search in all partitions takes twice as long as reading the page.
- * @returns null if there is no such space
+ * @returns null if the space does not exist
  */
 export async function readPage(db: Pipeline, request: PageRequest): Promise<EventPage | null> {
   if (request.from !== null || request.to !== null) return read(db, request, null)
@@ -46,7 +46,7 @@ export async function readPage(db: Pipeline, request: PageRequest): Promise<Even
   return recent === null || isWhole(recent, request) ? recent : read(db, request, null)
 }
 
-/** Returns whether older events can't belong to the page, since later events have higher seqs without gaps. */
+/** Returns whether no older event can belong to the page: seqs have no gaps, and later events have higher ones. */
 function isWhole({ rows, hasMore, lastSeq }: EventPage, { after, before }: PageRequest): boolean {
   return rows[0]?.seq === after + 1 || (before === null ? lastSeq <= after : hasMore)
 }
@@ -58,7 +58,7 @@ async function read(db: Pipeline, request: PageRequest, since: Micros | null): P
   return reader.page
 }
 
-/** Reads binary rows and writes each as a line, because a page took twice as long with the text driver. */
+/** Reads binary rows and writes each row as a line. With the text driver, a page took twice as long. */
 class PageReader {
   readonly #request: PageRequest
   readonly #rows: PageRow[] = []
@@ -79,7 +79,7 @@ class PageReader {
     }
     this.#bytes += row.value.length + (row.body?.length ?? 0)
     const count = this.#rows.length
-    // The query also reads the event that exceeds the limit, which shows that more events follow.
+    // The query also returns the first event beyond the limit, which shows that more events follow.
     this.#hasMore = count === this.#request.limit || (count > 0 && this.#bytes > PAGE_BYTES_MAX)
     if (!this.#hasMore) this.#rows.push({ seq: row.seq, line: rowLine(row) })
   }
@@ -136,7 +136,7 @@ export interface HistoryBounds {
 
 type TimeRefusal = 'in_future' | 'before_horizon'
 
-/** A time longer than any write can take. */
+/** Longer than any write can take. */
 const SETTLED_MICROS: Micros = 60e6
 
 /** Returns the time before which nothing can be read, or `null` if the space keeps no history. */
@@ -175,7 +175,7 @@ async function hasFirstEvent(db: Database, space: SpaceRef): Promise<boolean> {
 
 /**
  * Resolves when all writes that the space has received so far are committed or rolled back, so that all readers of a
- * recent time get the same result.
+ * recent time see the same rows.
  */
 export async function awaitOpenWrites(
   db: Database,
@@ -187,7 +187,10 @@ export async function awaitOpenWrites(
   await db.run((sql) => sql.unsafe(`select from space where ${ofSpace(space)} for share`))
 }
 
-/** Writes rows as JSON lines. In Postgres, base64 and escaping would cost three times the rest of the query. */
+/**
+ * Writes a row as a JSON line. In Postgres, base64 and escaping would cost three times as much as the rest of the
+ * query.
+ */
 export function rowLine({ seq, at, kind, value, body }: ReplayRow): string {
   const front = `{"seq":${seq},"at":"${formatTimestamp(at)}","kind":${kind},"value":"${value.toString('base64')}"`
   return body === null ? `${front}}\n` : `${front},"body":"${body.toString('base64')}"}\n`

@@ -22,7 +22,7 @@ interface Written extends ReadRow {
   readonly key: string
 }
 
-/** Computes the expected values from a map. */
+/** Computes the expected values with a map. */
 function lastValues(written: readonly Written[], at: Micros): ReadRow[] {
   const last = new Map<string, Written>()
   for (const event of written) if (event.at <= at && event.kind !== 3) last.set(event.key, event)
@@ -76,7 +76,7 @@ describe('a state of the past', () => {
           expect(await space.stateAt(at, middle)).toEqual(expected.filter(({ seq }) => seq > middle))
           answered += 1
         }
-        await world.owner.run((sql) => sql.unsafe('update space set kept_since = null')) // else it keeps later days
+        await world.owner.run((sql) => sql.unsafe('update space set kept_since = null')) // otherwise it keeps later days
       }),
       { numRuns: 12, seed: 8 },
     )
@@ -222,7 +222,7 @@ describe('a space with some history', () => {
       sql.begin(async (begun) => {
         const [row] = await begun.unsafe(snapshotStep(batch))
         expect(row).toMatchObject({ rows: 3, isDone: true })
-        // Locks that block no writer or sender: only snapshot rows are written, and no table is locked.
+        // None of the locks blocks a writer or a sender: only snapshot rows are locked, and no table.
         const locks = await begun.unsafe(
           `select distinct c.relname as name, l.mode from pg_locks l join pg_class c on c.oid = l.relation
            where l.pid = pg_backend_pid() and c.relkind in ('r', 'p') and l.mode <> 'AccessShareLock' and c.relnamespace = 'public'::regnamespace`,

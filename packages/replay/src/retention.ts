@@ -1,7 +1,7 @@
 /**
  * Applies the retention of history in whole UTC days. Partitions are created before their day begins, and dropped when
- * no space needs them. A space gives up its oldest days when its history exceeds its limit in time or bytes. Its
- * readable history then begins after those days (`kept_since`), even if other spaces still need the partitions.
+ * no space needs them. A space gives up its oldest days when its history exceeds its time or byte limit. Its readable
+ * history then begins after those days (`kept_since`), even if other spaces still need the partitions.
  */
 
 import type { Database } from '@sealpost/pg'
@@ -45,7 +45,7 @@ interface Keeping {
   readonly oldest: Micros
   readonly historyBytes: number
   readonly keepBytes: number
-  /** The time of the first complete snapshot; no earlier history is needed. */
+  /** When the first complete snapshot was made; no earlier history is needed. */
   readonly baseAt: Micros | null
 }
 
@@ -96,7 +96,7 @@ async function bytesOfDays(db: Database, space: SpaceRef, before: Micros | null)
   ]
 }
 
-/** Returns the first of the newest days that together fit within the limit, or the newest day if none fits. */
+/** Returns the oldest day that fits within the limit together with all newer days, or the newest day if none fits. */
 function fittingDay(days: readonly DayBytes[], { keepBytes }: Keeping): Micros {
   let sum = 0
   for (const [i, { bytes }] of [...days.entries()].reverse()) {
@@ -106,7 +106,10 @@ function fittingDay(days: readonly DayBytes[], { keepBytes }: Keeping): Micros {
   return days[0]?.day ?? 0
 }
 
-/** Drops the days that no space needs. A space needs all rows since its newest snapshot at or before its horizon. */
+/**
+ * Drops the daily partitions that no space needs. A space needs all rows since its newest snapshot at or before its
+ * horizon.
+ */
 export async function dropDays(db: Database): Promise<number> {
   const [row] = await db.run(
     (sql) => sql<{ needed: Micros; days: string[] }[]>`
@@ -135,7 +138,7 @@ export async function dropDays(db: Database): Promise<number> {
 const daysOf = (days: readonly string[] | string): string[] =>
   typeof days === 'string' ? days.slice(1, -1).split(',').filter(Boolean) : [...days]
 
-/** Deletes the rows outside of daily partitions, and the snapshots whose rows were dropped. */
+/** Deletes the rows outside the daily partitions, and the snapshots whose rows were dropped. */
 async function clearWithout(db: Database, needed: Micros): Promise<void> {
   const before = literal.moment(needed)
   await db.run((sql) => sql.unsafe(`delete from snapshot where at < ${before}`))

@@ -11,7 +11,7 @@ import { formatTimestamp } from './sql.ts'
 export interface ReplayRow {
   readonly seq: number
   readonly at: Micros
-  /** 1: entry set, 2: entry deleted, 3: message. */
+  /** 1 if an entry was set, 2 if an entry was deleted, 3 for a message. */
   readonly kind: number
   readonly value: Buffer
   readonly body: Buffer | null
@@ -19,18 +19,20 @@ export interface ReplayRow {
 
 const FRONT_BYTES = 5
 const HEADER_BYTES = 19
-/** The value's offset, after the number of columns, three columns of known lengths, and the value's length. */
+/**
+ * The offset of the value, which follows the number of columns, three columns of known lengths, and the value's length.
+ */
 const VALUE_AT = 2 + (4 + 8) + (4 + 8) + (4 + 2) + 4
 const COLUMNS = 5
 const NONE = Buffer.alloc(0)
 
-/** Reads complete rows from messages that arrive cut at any byte. */
+/** Reads complete rows from messages that may be split at any byte. */
 export class CopyRowReader {
   #cut: Buffer = NONE
   #isPastHeader = false
   #isAtEnd = false
 
-  /** Calls `visit` with each complete row, whose value and body are views. */
+  /** Calls `visit` with each complete row. The row's value and body are views. */
   take(bytes: Buffer, visit: (row: ReplayRow) => void): void {
     let at = this.#finishCut(bytes, visit)
     while (bytes.length - at >= FRONT_BYTES) {
@@ -39,11 +41,11 @@ export class CopyRowReader {
       this.#message(bytes, at + FRONT_BYTES, end, visit)
       at = end
     }
-    // A copy, so that processed bytes are not retained.
+    // a copy, so that the processed bytes can be freed
     if (at < bytes.length) this.#cut = Buffer.concat([this.#cut, bytes.subarray(at)])
   }
 
-  /** Takes only the bytes that the incomplete message lacks. @returns the offset of the next message */
+  /** Completes the incomplete message and takes no more bytes than that. @returns the offset of the next message */
   #finishCut(bytes: Buffer, visit: (row: ReplayRow) => void): number {
     if (this.#cut.length === 0) return 0
     let at = 0
@@ -63,7 +65,7 @@ export class CopyRowReader {
     return at + lacking
   }
 
-  /** Whether the last row ended the stream. */
+  /** Whether the row that ends the stream was read. */
   get isAtEnd(): boolean {
     return this.#isAtEnd
   }
@@ -80,7 +82,7 @@ export class CopyRowReader {
   }
 }
 
-/** Returns the row in one `COPY` message, after the header if there is one, or null if the message contains no row. */
+/** Returns the row in one `COPY` message, which may begin with the header; null if the message contains no row. */
 export function readCopyRow(message: Buffer): ReplayRow | null {
   const first = message.readInt16BE(0)
   const start = first === COLUMNS || first === -1 ? 0 : HEADER_BYTES
@@ -103,7 +105,7 @@ function readRow(bytes: Buffer, start: number): ReplayRow {
 
 const readWhole = (bytes: Buffer, at: number): number => bytes.readInt32BE(at) * 2 ** 32 + bytes.readUInt32BE(at + 4)
 
-/** Removes the header from the first message, so that each forwarded message is a row. */
+/** Removes the header from the first message, so that each forwarded message consists of a row. */
 export class HeaderStrip {
   #begun: Buffer | null = NONE
 
@@ -121,7 +123,7 @@ export class HeaderStrip {
   }
 }
 
-/** An upper bound for a line's bytes besides its base64, such as braces, names and numbers. */
+/** An upper bound for the bytes of a line apart from its base64: braces, names, numbers. */
 const FRAME_BYTES = 128
 
 const ascii = (text: string): Uint8Array => Buffer.from(text, 'latin1')
@@ -129,7 +131,7 @@ const [SEQ, AT, KIND, VALUE, BODY, END] = ['{"seq":', ',"at":"', 'Z","kind":', '
 const [ZERO, COLON, POINT, PAD] = [0x30, 0x3a, 0x2e, 0x3d]
 
 /**
- * Writes rows as lines of JSON into one buffer, digit by digit: building each line as a string took ten times as long,
+ * Writes rows as lines of JSON into one buffer, digit by digit. Building each line as a string took ten times as long,
  * mostly because of allocation.
  */
 export class JsonLineWriter {
@@ -156,7 +158,7 @@ export class JsonLineWriter {
     this.#at = write(END, out, at)
   }
 
-  /** Returns the bytes since the last call, which are valid until the next row is written. */
+  /** Returns the bytes written since the last call. They are valid until the next row is written. */
   take(): Buffer {
     const written = this.#out.subarray(0, this.#at)
     this.#at = 0
@@ -173,7 +175,7 @@ export class JsonLineWriter {
 
 const DAY: Micros = 86_400e6
 
-/** Formats times like `formatTimestamp`, without the `Z`. Caches the day, because consecutive rows share it. */
+/** Formats times like `formatTimestamp` but without the `Z`. Caches the day, because consecutive rows share it. */
 class DayText {
   #day = Number.NaN
   #text = ascii('')
@@ -207,7 +209,7 @@ function write(bytes: Uint8Array, out: Buffer, start: number): number {
 function writeDigits(value: number, count: number, out: Buffer, start: number): number {
   let left = value
   for (let at = start + count - 1; at >= start; at--) {
-    const digit = left % 10 // a quotient near 2^53 would be rounded
+    const digit = left % 10 // not exact: a quotient near 2^53 would be rounded
     out[at] = ZERO + digit
     left = (left - digit) / 10
   }

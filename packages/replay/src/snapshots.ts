@@ -1,7 +1,7 @@
 /**
- * Makes snapshots. A snapshot contains all current values of a space at one time in separate rows, so that a replay at
- * an old time reads one snapshot and few events. Each snapshot is made from the previous one and the events since then,
- * one batch per statement, and is resumable. A batch locks only the snapshot's own row.
+ * Creates snapshots. A snapshot contains all current values of a space at one time in separate rows, so that a replay
+ * at an old time reads one snapshot and few events. Each snapshot is built from the previous one and the events since
+ * then, one batch per statement, and can be resumed. A batch locks only the snapshot's own row.
  */
 
 import type { Database } from '@sealpost/pg'
@@ -9,9 +9,9 @@ import type { Micros, SpaceRef } from '@sealpost/std'
 import { type Base, literal, microsOf, ofSpace, snapshotStep } from './sql.ts'
 
 export interface SnapshotOptions {
-  /** The share of the entries that the events since the last snapshot must exceed for a new one. */
+  /** A new snapshot is due once the events since the last one exceed this share of the entries. */
   readonly share: number
-  /** The minimum number of events since the last snapshot for a new one. */
+  /** The minimum number of events since the last snapshot before a new one is due. */
   readonly eventsMin: number
   readonly batchBytes: number
 }
@@ -30,7 +30,7 @@ interface SnapshotState {
   readonly keptSince: Micros
   readonly keepSeconds: number
   readonly now: Micros
-  /** The time of the next snapshot, which never lies before an event that may be uncommitted. */
+  /** The time of the next snapshot. It is earlier than any event that may be uncommitted. */
   readonly at: Micros
   readonly first: number | null
   readonly doneSeq: number | null
@@ -41,14 +41,14 @@ interface SnapshotState {
 }
 
 const ROWS_MAX = 100_000
-/** The number of snapshots of a quiet space per retention period, so that its days can be dropped in time. */
+/** The number of snapshots per retention period of a space without changes, so that its days can be dropped in time. */
 const SHARES_OF_KEEP = 8
 const DAY: Micros = 86_400e6
 
 export class Snapshots {
   readonly #db: Database
   readonly #options: SnapshotOptions
-  /** The timeout of one batch, longer than that of other statements. */
+  /** The timeout of one batch. It is longer than that of other statements. */
   readonly #timeoutMs: number
 
   constructor(db: Database, options: SnapshotOptions, timeoutMs: number) {
@@ -57,7 +57,7 @@ export class Snapshots {
     this.#timeoutMs = timeoutMs
   }
 
-  /** Creates a snapshot if one is due, or completes an interrupted one. @returns null if none is due. */
+  /** Creates a snapshot if one is due, or completes an interrupted one. @returns null if no snapshot is due */
   async refresh(space: SpaceRef): Promise<SnapshotReport | null> {
     const standing = await this.#standing(space)
     if (!standing) return null
@@ -73,7 +73,7 @@ export class Snapshots {
   #isDue({ lastSeq, entries, keptSince, keepSeconds, now, first, doneSeq, doneAt }: SnapshotState): boolean {
     const { share, eventsMin } = this.#options
     if (entries === 0) return false
-    if (doneSeq === null && first !== 1) return true // belongs to a time before the space kept a history
+    if (doneSeq === null && first !== 1) return true // the snapshot belongs to a time before the space kept a history
     if (lastSeq - (doneSeq ?? 0) >= Math.max(eventsMin, entries * share)) return true
     return now - (doneAt ?? keptSince) > Math.max(DAY, (keepSeconds * 1e6) / SHARES_OF_KEEP)
   }
@@ -87,7 +87,7 @@ export class Snapshots {
     for (;;) {
       const statement = snapshotStep({ space, from, to: open, progress, rowsMax })
       const [row] = await this.#run<{ rows: number; seq: number; isDone: boolean }>(statement)
-      if (!row) return this.#report(space, open) // another shard is creating it
+      if (!row) return this.#report(space, open) // another shard is creating the snapshot
       if (row.isDone) return this.#report(space, open)
       progress = row.seq
     }
@@ -101,7 +101,7 @@ export class Snapshots {
     return row ?? { rows: 0, bytes: 0 }
   }
 
-  /** Returns the newest complete snapshot before this one. That snapshot stays until this one is complete. */
+  /** Returns the newest complete snapshot before this one. It is kept until this one is complete. */
   async #formerOf(space: SpaceRef, { at }: Base): Promise<Base> {
     const [row] = await this.#run<Base>(
       `select seq, ${microsOf('at')} as at from snapshot
@@ -118,7 +118,7 @@ export class Snapshots {
     )
   }
 
-  /** Creates the first snapshot of a space that had entries before it kept history, from the current entries. */
+  /** Creates the first snapshot of a space that had entries before it kept a history. Copies the current entries. */
   async #fromEntries(space: SpaceRef, at: Micros): Promise<SnapshotReport | null> {
     const rows = ofSpace(space)
     const [row] = await this.#run<SnapshotReport>(

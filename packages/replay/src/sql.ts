@@ -1,13 +1,13 @@
 /**
- * Contains the statements of replay. All return rows in the order of `seq`, so that a reader can continue from the last
- * seq that it read.
+ * Contains the statements of replay. All of them return rows in the order of `seq`, so that a reader can continue from
+ * the last seq that it read.
  *
- * The values at a time are a snapshot's rows and then the events since the snapshot, without the rows and events that a
- * later event superseded. Each event names its predecessor. The predecessors form one hash of numbers, with at most
- * half as many numbers as there are entries. Everything else is read along an index in storage order and filtered by
- * that hash, so that the first row is available as soon as the hash is complete (nothing is sorted). `offset 0` keeps
- * one hash; otherwise each day's partition would build its own. The first valid snapshot row is found in the index,
- * with a hash of the same numbers.
+ * The values at a given time are a snapshot's rows followed by the events since the snapshot, without the rows and
+ * events that a later event superseded. Each event names its predecessor. The predecessors form one hash of numbers,
+ * with at most half as many numbers as there are entries. Everything else is read along an index in storage order and
+ * filtered by that hash, so nothing is sorted, and the first row is available as soon as the hash is complete. `offset
+ * 0` keeps one hash; otherwise each day's partition would build its own. The first valid snapshot row is found in the
+ * index, with a hash of the same numbers.
  */
 import { assert, type Micros, type SpaceRef } from '@sealpost/std'
 
@@ -17,17 +17,20 @@ export interface Base {
   readonly at: Micros
 }
 
-/** These sessions' settings allow only index scans and hashed subplans (docs/adr/0001-one-plan.md). */
+/** Settings of these sessions, which allow only index scans and hashed subplans (docs/adr/0001-one-plan.md). */
 export const REPLAY_SESSION = {
   jit: 'off',
-  max_parallel_workers_per_gather: '0', // as text, because postgres.js omits a setting of 0; parallel workers would lose the order
+  max_parallel_workers_per_gather: '0', // a string, because postgres.js omits a setting of 0; parallel workers would lose the order
   enable_seqscan: 'off',
   enable_bitmapscan: 'off',
   enable_sort: 'off',
   enable_hashjoin: 'off',
   enable_mergejoin: 'off',
   enable_nestloop: 'off',
-  /** A hash of 100,000 keys takes 10 MB. If Postgres expects more than the limit, it searches for each row. */
+  /**
+   * A hash of 100,000 keys takes 10 MB. If Postgres estimates more than this limit, it runs a search for each row
+   * instead.
+   */
   work_mem: '128MB',
 } as const
 
@@ -64,8 +67,8 @@ interface Wanted {
 }
 
 /**
- * Selects a snapshot's rows and then the values set since, without superseded ones. The oldest rows are superseded
- * first, so the rows before the first valid one are skipped in the index and not read.
+ * Selects a snapshot's rows, then the values set since the snapshot, without superseded ones. The oldest rows are
+ * superseded first, so the rows before the first valid one are skipped in the index without being read.
  */
 function entriesOf({ space, base, later, behind }: Wanted, ofSnapshot: string, ofEvents: string): string {
   const rest = `seq > ${literal.number(behind)}`
@@ -82,7 +85,8 @@ const overtaken = (later: string): string =>
 const STANDS = 'seq not in (select former_seq from overtaken)'
 
 /**
- * Excludes days without relevant events. The seq decides which events count; one extra day allows for clock changes.
+ * Excludes days without relevant events. The seq determines which events are relevant; one extra day allows for clock
+ * changes.
  */
 const laterDays = ({ seq, at }: Base): string => (seq === 0 ? '' : ` and at >= ${literal.moment(at - DAY)}`)
 
@@ -118,7 +122,7 @@ export interface SnapshotStep {
 /**
  * Writes the next rows of a snapshot, from the previous one and the events since, in one statement. Of two concurrent
  * calls, one does nothing. @returns a statement that returns one row (the number of rows written and the last seq), or
- * no row if another call was first
+ * no row if a concurrent call won the race
  */
 export function snapshotStep({ space, from, to, progress, rowsMax }: SnapshotStep): string {
   const rows = ofSpace(space)
@@ -148,13 +152,13 @@ const MOMENT = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?Z$/
 
 /**
  * Parses an RFC 3339 timestamp in UTC with up to six fractional digits. Clamps times after 2255. @returns null for any
- * other text
+ * other string
  */
 export function parseTimestamp(text: string): Micros | null {
   const [, seconds, digits = ''] = MOMENT.exec(text) ?? []
   if (seconds === undefined) return null
   const ms = Date.parse(`${seconds}Z`)
-  // February 31 would become a day of March.
+  // Otherwise, February 31 would become a day in March.
   if (Number.isNaN(ms) || !new Date(ms).toISOString().startsWith(seconds)) return null
   return Math.min(Number.MAX_SAFE_INTEGER, ms * 1000 + Number(digits.padEnd(6, '0')))
 }
@@ -177,7 +181,7 @@ export function formatTimestamp(at: Micros): string {
 
 const two = (value: number): string => (value < 10 ? `0${Math.floor(value)}` : String(Math.floor(value)))
 
-/** SQL literals for values in a statement's text, because `COPY` takes no parameters. */
+/** Formats SQL literals for a statement's text, because `COPY` takes no parameters. */
 export const literal = {
   uuid(id: string): string {
     assert(/^[0-9a-f]{32}$/.test(id), 'an id is 32 hex digits')
@@ -196,5 +200,5 @@ export const literal = {
 export const ofSpace = ({ meshId, spaceId }: SpaceRef): string =>
   `mesh_id = ${literal.uuid(meshId)} and space_id = ${literal.uuid(spaceId)}`
 
-/** `date_part` returns a double, exact to a quarter of a microsecond, at a fifth of the cost of `extract`. */
+/** `date_part` returns a double, which is exact to a quarter of a microsecond and costs a fifth of `extract`. */
 export const microsOf = (column: string): string => `round(date_part('epoch', ${column}) * 1000000)::bigint`

@@ -1,4 +1,4 @@
-/** The tables of a database, its roles, and the migrations that create them. */
+/** Contains the tables of a database, its roles, and the migrations that create them. */
 export { columnNames, execute } from './drizzle.ts'
 export * from './migrate.ts'
 export * from './roles.ts'

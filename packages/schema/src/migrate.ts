@@ -1,5 +1,5 @@
 /**
- * Migrates a database to the current schema under an advisory lock, so that several brokers may start at once.
+ * Migrates a database to the current schema under an advisory lock, so that several brokers may start at the same time.
  * `drizzle-kit migrate` uses the same files and records them in the same table.
  */
 import { join } from 'node:path'
@@ -11,8 +11,8 @@ const folder = join(import.meta.dirname, Bun.isStandaloneExecutable ? 'migration
 const ADVISORY_LOCK = 0x5ea1_9057
 
 /**
- * @throws DatabaseError `db_url_invalid`, `db_not_executed`, `db_refused`, `db_unavailable`, `db_migration_failed`,
- *   `db_outdated`, `db_version_unknown`
+ * Applies all missing migrations. @throws DatabaseError `db_url_invalid`, `db_not_executed`, `db_refused`,
+ * `db_unavailable`, `db_migration_failed`, `db_outdated`, `db_version_unknown`
  */
 export async function migrate(url: string): Promise<void> {
   // Uses exactly one socket, because a transaction whose backend died must not continue on another connection.
@@ -32,7 +32,7 @@ export async function migrate(url: string): Promise<void> {
   }
 }
 
-/** Loads the migrator only when there are migrations to apply, because loading takes 20 ms of each start. */
+/** Loads the migrator only when there are migrations to apply, because loading it adds 20 ms to each start. */
 async function applyMigrations(sql: Sql): Promise<void> {
   const { drizzle } = await import('drizzle-orm/postgres-js')
   const migrator = await import('drizzle-orm/postgres-js/migrator')

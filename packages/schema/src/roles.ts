@@ -4,17 +4,17 @@ import { OperatingError } from '@sealpost/std'
 import { migrate } from './migrate.ts'
 
 /**
- * The privileges of the database roles, which have no logins of their own: `_owner` runs migrations, `_broker` is for
- * brokers, `_admin` is for `sealpost dead` and for enrolling first members, `_monitor` may count rows, `_backup` may
- * read everything. A login becomes a member of one of them. So a compromised broker can't change a stored envelope or
- * its sender, read the envelopes of dead letters, drop, truncate or alter a table, or reset a sequence.
+ * Defines the privileges of the database roles, which have no logins of their own: `_owner` runs migrations, `_broker`
+ * is for brokers, `_admin` is for `sealpost dead` and for enrolling first members, `_monitor` may count rows, `_backup`
+ * may read everything. A login becomes a member of one of them. So a compromised broker can't change a stored envelope
+ * or its sender, read the envelopes of dead letters, drop, truncate or alter a table, or reset a sequence.
  *
- * An embedded server needs no roles: its user owns its files, and one of these files contains the password of its only
- * account.
+ * An embedded server needs no roles: the user who runs it owns its files anyway, and one of them contains the password
+ * of its only account.
  */
 
 const QUEUE_COLUMNS_CHANGED = 'lease_epoch, lease_holder, lease_until, attempts, strikes, first_strike_at'
-/** All columns except peers' texts and envelopes. */
+/** All columns except envelopes and the texts that peers wrote. */
 const DEAD_LETTER_COLUMNS_READ =
   'ctid, mesh_id, recipient, id, sender, envelope_id, priority, reason, died_at, told_at, body_id, bytes'
 
@@ -35,7 +35,7 @@ const BROKER: Grants = {
   sender_mark: 'select, insert, update (version, last_envelope_id)',
   message_queue: `select, insert, delete, update (${QUEUE_COLUMNS_CHANGED})`,
   shared_body: 'select, insert, delete, update (stored_at)',
-  delayed_delivery: 'select, insert, delete, update (due_at)', // locking a row requires the privilege to update it
+  delayed_delivery: 'select, insert, delete, update (due_at)', // locking a row requires the update privilege
   dedupe_ledger: 'select, insert, delete, update (keep_until)',
   dead_letter: `select (${DEAD_LETTER_COLUMNS_READ}), insert, delete, update (told_at)`,
   access_token: 'select, insert, delete, update (revoked_at)',
@@ -78,7 +78,7 @@ const ADMIN: Grants = {
   attachment: 'select (mesh_id, bytes, completed_at)',
 }
 
-/** Only numbers and times: no keys, envelopes or user texts. */
+/** Grants access to numbers and times only: no keys, envelopes or text from users. */
 const MONITOR: Grants = {
   mesh: 'select (mesh_id, name)',
   member: 'select (mesh_id, peer_no, role, is_pool, revoked_at)',
@@ -94,10 +94,10 @@ const MONITOR: Grants = {
   snapshot: 'select (mesh_id, space_id, seq, at, entries, bytes, done_at)',
 }
 
-/** Functions with which a broker creates and drops partitions of the history; it can drop only expired ones. */
+/** Functions that create and drop daily partitions of the history. A broker can drop only expired ones. */
 const HISTORY_JOBS = ['add_history_day(date)', 'drop_history_day(date)', 'clear_undated_history(timestamptz, integer)']
 
-/** Functions for the server and its incarnation. */
+/** Functions about the identity of the server and its incarnation. */
 const ORIGIN_JOBS = [
   'note_origin(boolean)',
   'database_origin()',
@@ -108,7 +108,7 @@ const ORIGIN_JOBS = [
 const ROLES = ['owner', 'broker', 'admin', 'monitor', 'backup'] as const
 
 /**
- * Returns the statements that create or update the roles. Run them as a superuser, in the database, after every
+ * Returns the statements that create or update the roles. Run them in the database as a superuser after every
  * migration. They make `_owner` the owner of all tables.
  */
 export function roleStatements(prefix = 'sealpost'): string[] {
@@ -138,7 +138,7 @@ export function roleStatements(prefix = 'sealpost'): string[] {
     `grant execute on function ${HISTORY_JOBS} to ${broker}`,
     `grant execute on function note_origin(boolean), database_origin(), attest_origin(uuid, uuid, boolean, double precision) to ${broker}, ${admin}`,
     `grant execute on function pg_control_system() to ${owner}`,
-    `grant pg_read_all_stats to ${broker}, ${admin}, ${monitor}`, // finds the session whose snapshot slows the queue
+    `grant pg_read_all_stats to ${broker}, ${admin}, ${monitor}`, // to find the session whose snapshot slows the queue
   ]
 }
 
@@ -171,13 +171,10 @@ const reading = (role: string) => [
 const granted = (grants: Grants, role: string) =>
   Object.entries(grants).map(([table, rights]) => `grant ${rights} on ${table} to ${role}`)
 
-/**
- * Prepares a database for brokers with minimal privileges: tables, roles, and a login for each account. Needs a
- * superuser. Idempotent, even when several calls run at once.
- */
+/** The login of a broker or another account. */
 export interface RoleLogin {
   readonly role: 'broker' | 'admin'
-  /** The user and password for the login. */
+  /** Contains the user and the password of the login. */
   readonly url: string
 }
 
@@ -185,7 +182,11 @@ const ADVISORY_LOCK = 0x5ea1_9058
 const SCRAM_ROUNDS = 4096
 const USER = /^[A-Za-z_][\w.-]{0,62}$/
 
-/** @throws DatabaseError with the codes of `migrate`; OperatingError `login_malformed` */
+/**
+ * Prepares a database for brokers with minimal privileges: creates the tables, the roles, and each login. Needs a
+ * superuser. Idempotent, even if several calls run at the same time. @throws DatabaseError with the codes of `migrate`;
+ * OperatingError `login_malformed`
+ */
 export async function prepareDatabase(ownerUrl: string, logins: readonly RoleLogin[]): Promise<void> {
   const owner = parseDatabaseUrl(ownerUrl)
   const granted = logins.flatMap((login) => loginStatements(login, owner.user))

@@ -13,7 +13,7 @@ const nibbleAt = (text: string, at: number): number => NIBBLES[text.charCodeAt(a
 /** Lower-case hex. */
 interface HexCodec {
   encode(bytes: Uint8Array): string
-  /** Returns null when `text` is not lower-case hex of whole bytes. */
+  /** Returns null if `text` is not lower-case hex of whole bytes. */
   decode(text: string): Uint8Array | null
 }
 
@@ -64,7 +64,7 @@ export function isHex(text: unknown, byteLength: number): text is string {
   return true
 }
 
-/** @throws SyntaxError when `text` is not lower-case hex of whole bytes. */
+/** @throws SyntaxError if `text` is not lower-case hex of whole bytes. */
 export function fromHex(text: string): Uint8Array {
   const bytes = hex.decode(text)
   if (!bytes) throw new SyntaxError('not lower-case hex')
@@ -80,7 +80,7 @@ export function isSameBytes(a: Uint8Array, b: Uint8Array): boolean {
 /** Base64url without padding. */
 interface Base64Codec {
   encode(bytes: Uint8Array): string
-  /** @throws Error on text that is not Base64 */
+  /** @throws Error if the text is not Base64 */
   decode(text: string): Uint8Array
 }
 
@@ -112,7 +112,7 @@ const base64 = 'fromBase64' in Uint8Array ? NATIVE_BASE64 : BASE64_BY_ATOB
 
 export const toBase64url = (bytes: Uint8Array): string => base64.encode(bytes)
 
-/** @throws SyntaxError when `text` is not what `toBase64url` returns for some bytes. */
+/** @throws SyntaxError if `text` is not an output of `toBase64url`. */
 export const fromBase64url = (text: string): Uint8Array => decodeStrictly(text, base64)
 
 /** Platforms accept padding, white space and stray bits; encoding the result again detects all of them. */
@@ -121,7 +121,7 @@ export function decodeStrictly(text: string, { encode, decode }: Base64Codec): U
   try {
     bytes = decode(text)
   } catch {
-    // Refused below, like text with a second spelling.
+    // Refused below, like text that is not the canonical spelling.
   }
   if (!bytes || encode(bytes) !== text) throw new SyntaxError('not base64url without padding')
   return bytes

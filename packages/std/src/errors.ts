@@ -1,6 +1,6 @@
 /**
- * Defines the two kinds of errors that are thrown. A broken assumption is a bug: it ends the connection or the process,
- * which never continues on it. An operating error comes from outside and has a plan.
+ * Defines the two kinds of errors that are thrown. A broken assumption is a bug: the connection or the process ends and
+ * never continues after it. An operating error comes from outside, and some caller has a plan for it.
  */
 export class AssertionFailed extends Error {
   override readonly name = 'AssertionFailed'
@@ -10,7 +10,7 @@ export function assert(fact: unknown, claim: string): asserts fact {
   if (!fact) throw new AssertionFailed(claim)
 }
 
-/** Closes a `switch` over a union: the compiler proves that no case is missing. */
+/** Ends a `switch` over a union, so that the compiler proves that no case is missing. */
 export function unreachable(never: never): never {
   throw new AssertionFailed(`unreachable: ${String(never)}`)
 }

@@ -1,6 +1,6 @@
 /**
- * Defines the ids that every package shares. Those of fixed length are lower-case hex strings in memory: they compare,
- * hash and print as they are, and Postgres accepts them as `uuid` and `bytea` text.
+ * Defines the ids that every package shares. Ids of fixed length are lower-case hex strings in memory: they need no
+ * conversion to be compared, hashed or printed, and Postgres accepts them as `uuid` and `bytea` text.
  */
 declare const brand: unique symbol
 type Branded<T, Name extends string> = T & { readonly [brand]: Name }
@@ -13,7 +13,7 @@ export type MeshId = Branded<string, 'MeshId'>
 export type InviteId = Branded<string, 'InviteId'>
 /** A group of peers: 32 hex digits. */
 export type GroupId = Branded<string, 'GroupId'>
-/** A space of state and history: the space of a mesh has the mesh's id, and the space of a group has the group's id. */
+/** A space of state and history. The space of a mesh has the mesh's id; the space of a group has the group's id. */
 export type SpaceId = MeshId | GroupId
 /** The epoch of the statement that ends a group: the largest `integer` in Postgres, so that no statement can follow. */
 export const GROUP_EPOCH_LAST = 2 ** 31 - 1
@@ -31,11 +31,11 @@ export type DeliveryId = Branded<number, 'DeliveryId'>
  */
 export const ID_BLOCK = 2 ** 16
 export const blockOf = (id: number): number => Math.floor(id / ID_BLOCK)
-/** A peer's number inside its mesh; it never leaves the server. */
+/** A peer's number within its mesh. It never leaves the server. */
 export type PeerNo = Branded<number, 'PeerNo'>
 /** One broker process: 32 hex digits. */
 export type ShardId = Branded<string, 'ShardId'>
-/** Milliseconds of a duration, or since 1970. */
+/** Milliseconds: a duration, or a time since 1970. */
 export type Millis = number
 /** Microseconds since 1970, which is the precision of Postgres. They stay below 2^53 until the year 2255. */
 export type Micros = number
@@ -51,7 +51,9 @@ export interface MemberRef {
   readonly peer: PeerNo
 }
 
-/** A seeded generator for runs that must be reproducible (mulberry32, in the public domain). Not for secrets. */
+/**
+ * A seeded generator for runs that must be reproducible (mulberry32, in the public domain). Do not use it for secrets.
+ */
 export interface Random {
   /** Returns a number in [0, 1). */
   next(): number
@@ -93,11 +95,11 @@ const KEY = /^[0-9a-f]{64}$/i
 const FINGERPRINT = /(?<![0-9a-z])[0-9a-z]{4}(?:[-_.: ][0-9a-z]{4}){7}(?![0-9a-z])|^[0-9a-z]{32}$/i
 /**
  * The beginning of a fingerprint: two or more groups of four, one of them with a digit before a letter. `team-2024` and
- * `east-web1` are valid, although one fingerprint in six begins like one of them.
+ * `east-web1` are valid names, although one fingerprint in six begins like one of them.
  */
 const BEGINNING = /^(?=.*\d[a-z])[0-9a-z]{4}(?:-[0-9a-z]{4})+$/i
 
-/** Returns whether people may choose this tidy name. */
+/** Returns whether a user may choose this tidy name. */
 export const isChosenName = (name: string): boolean =>
   name.length <= NAME_LENGTH_MAX &&
   /^[!-~][ -~]*$/.test(name) &&

@@ -10,16 +10,16 @@ export interface Asset {
 }
 
 export interface ServedPage {
-  /** Handles every request under the folder, and a request for the folder without its last slash. */
+  /** Replies to requests for paths below the folder, and for the folder without its last slash. */
   answer(request: Request): Response
 }
 
 export interface PageParts {
   /** The path of the folder, which begins and ends with a slash. */
   readonly folder: string
-  /** Additional script sources, and the trusted-types rules, as in the policy. */
+  /** Script sources and trusted-types rules to add to the policy. */
   readonly allows: { readonly scripts?: string; readonly trustedTypes: string }
-  /** The assets by name. `index.html` is the page of the folder. */
+  /** The assets by name. `index.html` is served at the folder's own path. */
   readonly assets: ReadonlyMap<string, Asset>
 }
 
@@ -65,8 +65,8 @@ interface Served {
 }
 
 /**
- * Returns the policy: only code served with the page loads or runs, requests go only to the page's origin, and no text
- * becomes markup.
+ * Returns the policy: only code served with the page loads or runs, requests go only to the page's origin, and strings
+ * can't become markup.
  */
 const policyOf = ({ scripts, trustedTypes }: PageParts['allows']): string =>
   [

@@ -17,7 +17,7 @@ export interface BusWorld {
 const shardOf = (n: number) => n.toString(16).padStart(32, '0') as ShardId
 const meshOf = (digits: string) => digits.repeat(16) as MeshId
 const MESH = meshOf('a0')
-/** A mesh that shares the topic of `MESH` on buses where meshes share topics. */
+/** A mesh that shares the topic of `MESH` on buses in which meshes share topics. */
 const NEIGHBOUR = `a0${'b1'.repeat(15)}` as MeshId
 const wake = (peer: number, meshId = MESH): Hint => ({ type: 'wake', meshId, peer: peer as PeerNo })
 
@@ -109,7 +109,7 @@ export function busConformance(name: string, makeWorld: () => Promise<BusWorld>)
       bus.publish(wake(9))
       await recorder.until(() => recorder.hints.some((hint) => hint.type === 'wake' && hint.peer === 9))
       expect(recorder.hints).toEqual([wake(1 + (997 % 3)), wake(1 + (998 % 3)), wake(1 + (999 % 3)), wake(9)])
-      await bus.close() // counts the last send
+      await bus.close() // also counts the last send
       expect(bus.counters.published).toBe(4)
     })
 
@@ -147,7 +147,7 @@ export function busConformance(name: string, makeWorld: () => Promise<BusWorld>)
     test('hints that were published before the close are sent, later ones are not', async () => {
       const { bus } = await shard()
       const { recorder } = await shard(MESH)
-      await world.send(world.topicOf(MESH), packetOf(1, MESH)) // the transport is connected
+      await world.send(world.topicOf(MESH), packetOf(1, MESH)) // proves that the transport is connected
       bus.publish(wake(2))
       await bus.close()
       bus.publish(wake(3))
@@ -169,7 +169,7 @@ export function busConformance(name: string, makeWorld: () => Promise<BusWorld>)
   })
 }
 
-/** Publishes the hint repeatedly until it arrives, because a bus that is not up yet loses it. */
+/** Publishes the hint repeatedly until it arrives, because a bus that is not connected yet loses it. */
 async function received(bus: Bus, recorder: Recorder): Promise<void> {
   const repeat = setInterval(() => bus.publish({ type: 'shards' }), 50)
   await recorder.until(() => recorder.hints.some(({ type }) => type === 'shards'))

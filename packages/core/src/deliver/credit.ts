@@ -1,13 +1,13 @@
 /**
- * Manages a session's credit, which decides the deliveries that it may get next. Four paths share one window, and each
- * sender's mail takes one of them at a time, to keep its order (P6):
+ * Manages a session's credit, which decides which deliveries may be pushed to it next. Four paths share one window, and
+ * each sender's mail takes one of them at a time, to keep its order (P6):
  *
  * - a *claim* takes deliveries from the queue; at most one is in flight, and the window reserves its limit;
- * - a *lease on insert* pushes an envelope right after its commit, while no other delivery of its sender is on its way
- *   to
- *   this recipient, waits in the queue, or may be in the claim in flight;
- * - a *collect* reads deliveries that another shard leased to the session on insert, within the same bounds as a claim;
- * - a *fence* voids all leases of the session, after a reply was lost.
+ * - a *lease on insert* pushes an envelope right after its commit, while no other delivery of its sender is on its
+ *   way to this recipient, waits in the queue, or may be in the claim in flight;
+ * - a *collect* reads deliveries that another shard leased to the session on insert, within the same bounds as a
+ *   claim;
+ * - a *fence* voids all leases of the session after a reply was lost.
  */
 
 import { ANY_ID, type IdRange, PRIORITY_MAX, type RemoteWant, type Want } from '@sealpost/protocol'
@@ -21,11 +21,14 @@ export interface Unsettled {
   readonly pushedAtMs: Millis
   readonly byteCount: number
   readonly receiptTo: PeerKey | null
-  /** The pool that the delivery belongs to. The delivery counts in the pool's credit, and its bytes count here. */
+  /**
+   * The pool that the delivery belongs to. The delivery counts against the pool's credit; its bytes count against this
+   * session's window.
+   */
   readonly pool?: PeerNo | undefined
-  /** Whether it has reserved room in the window and is pushed later. */
+  /** Whether the delivery has reserved room in the window but waits to be pushed. */
   readonly isParked: boolean
-  /** Replaces `pushedAtMs` for the lease, after an extension. */
+  /** When the last extension was made. The lease then counts from here instead of from `pushedAtMs`. */
   heldFromMs?: Millis
   /** Whether its lease has lapsed. It then takes no room in the window and may be pushed again or settled. */
   isLapsed: boolean
@@ -34,18 +37,20 @@ export interface Unsettled {
 /** The last scan of the whole queue that returned everything in it. */
 interface Scan {
   readonly tick: number
-  /** At the scan's end, all deliveries stored here under lower ids were leased to this session or gone. */
+  /** When the scan ended, every delivery that this shard stored under a lower id was leased to this session or gone. */
   readonly upTo: number
 }
 
 const NO_ID: IdRange = { from: Infinity, to: 0 }
 
-/** A claim requests a few more deliveries than are known, so one that returns fewer has emptied the queue. */
+/**
+ * A claim requests a few more deliveries than are known to wait, so a claim that returns fewer has emptied the queue.
+ */
 const CLAIM_SPARE = 8
 
 /**
- * The bounds on deliveries in flight to one recipient: their number, as it requested, and their bytes, as the broker's
- * memory allows.
+ * Limits the deliveries in flight to one recipient: their number, which the recipient requested, and their bytes, which
+ * the broker's memory allows.
  */
 export interface Window {
   readonly count: number
@@ -55,10 +60,10 @@ export interface Window {
 /** The size of a claim, and the delivery ids that it covers. */
 export interface ClaimRequest extends Window, Pick<Want, 'ids' | 'priorityMax' | 'virtualTimes' | 'collected'> {}
 
-/** One sender's deliveries on their way to the recipient, or waiting for it. */
+/** One sender's deliveries that are on their way to the recipient or wait for it. */
 interface SenderLane {
   insertLeases: number
-  /** Appends without a lease on insert, whose commit has no outcome yet. */
+  /** Appends without a lease on insert whose commit has no outcome yet. */
   plain: number
   /** `in the queue`: stored since the last claim began. `in a claim`: the claim in flight may return it. */
   waits: 'no' | 'in the queue' | 'in a claim'
@@ -83,7 +88,10 @@ export class Credit {
   /** Pushed and unsettled deliveries, oldest first. */
   readonly unsettled = new Map<DeliveryId, Unsettled>()
   isCongested = false
-  /** A delivery that may have crashed the recipient before (`ALONE_AFTER_ATTEMPTS`): nothing else is pushed beside it. */
+  /**
+   * A delivery that may have crashed the recipient before (`ALONE_AFTER_ATTEMPTS`): nothing else is pushed while the
+   * recipient holds it.
+   */
   suspect: DeliveryId | null = null
   priorityMax = PRIORITY_MAX
   readonly fairQueue = new WeightedFairQueue()
@@ -94,14 +102,14 @@ export class Credit {
   private insertLeases = 0
   private insertLeaseBytes = 0
   private asked: Window | null = null
-  /** The scan that the claim in flight completes, if it picks fewer than its limit and returns all of them. */
+  /** The scan that the claim in flight completes if it returns all deliveries that wait. */
   private scanning: Scan | null = null
   private scanned: Scan | null = null
-  /** Whether a fence is in flight, which voids earlier leases. */
+  /** Whether a fence, which voids earlier leases, is in flight. */
   isFenced = false
   /** Senders with deliveries on their way. */
   private readonly lanes = new Map<PeerNo, SenderLane>()
-  /** The number of deliveries known to wait. `mayWait`: others may wait, too; true at first. */
+  /** The number of deliveries known to wait. Others may wait too if `mayWait` is true, as it is at first. */
   private waiting = 0
   private waitingIds: IdRange = NO_ID
   private mayWait = true
@@ -138,7 +146,7 @@ export class Credit {
   /** Counts an envelope on its way to the queue. Returns whether the envelope may request a lease on insert. */
   admitAppend(sender: PeerNo, byteCount: number): boolean {
     const lane = this.laneOf(sender)
-    // While less urgent mail must wait, a lease on insert would require a check of the priority, so all mail takes
+    // While less urgent mail must wait, a lease on insert would require a priority check, so all mail goes through
     // claims.
     const isBorn = this.priorityMax === PRIORITY_MAX && this.mayLeaseOnInsert(lane)
     if (!isBorn) lane.plain += 1
@@ -178,8 +186,8 @@ export class Credit {
   }
 
   /**
-   * Records the outcome of an append. Without a lease, its delivery waits in the queue, and `waitsFrom` is its id; 0 if
-   * older mail from the sender may wait, too.
+   * Records the outcome of an append. A delivery without a lease waits in the queue. `waitsFrom` is its id, or 0 if
+   * older mail from the sender may wait too.
    */
   appendLanded({ sender, insertLeaseEpoch, byteCount, priority }: LandedAppend, waitsFrom: number | null): void {
     const lane = this.lanes.get(sender)!
@@ -212,7 +220,8 @@ export class Credit {
 
   /**
    * Returns an id below which no mail from the sender waits unclaimed (see `PeerState.knownSinceTick`); 0 if unknown.
-   * It is valid only while no lease has lapsed, so it is dropped well before the oldest pushed delivery's lease lapses.
+   * The id is valid only while no lease has lapsed, so it is forgotten well before the lease of the oldest pushed
+   * delivery lapses.
    */
   scannedUpTo(sender: { knownSinceTick: number }, nowMs: Millis): number {
     return this.scanned && sender.knownSinceTick < this.scanned.tick && this.areLeasesFresh(nowMs)
@@ -259,7 +268,7 @@ export class Credit {
     this.scanning =
       this.isAskedForAny && this.priorityMax === PRIORITY_MAX ? { tick: at.nextTick(), upTo: at.lastId } : null
     for (const lane of this.lanes.values()) if (lane.waits === 'in the queue') lane.waits = 'in a claim'
-    this.waiting = 0 // before the claim, so that deliveries that arrive meanwhile count again
+    this.waiting = 0 // reset before the claim, so that deliveries that arrive during the claim are counted
     this.waitingIds = NO_ID
     this.mayWait = false
     return asked
@@ -281,7 +290,8 @@ export class Credit {
 
   /**
    * Returns whether all waiting ids are in one block of this shard. Ids of other shards may lie between two of its
-   * blocks and be newer than unseen ones; claiming only the known range would reverse the order.
+   * blocks and be newer than mail that this shard has not seen; claiming only the known range would then reverse the
+   * order.
    */
   private areAllKnown(nowMs: Millis): boolean {
     const { from, to } = this.waitingIds
@@ -321,7 +331,7 @@ export class Credit {
 
   /**
    * Returns whether the session recently received the delivery and still holds it, although a fence or a database clock
-   * jump voided its lease and the session claimed it again. After half a lease, the session may have lost it.
+   * jump voided the lease and the session claimed the delivery again. After half a lease, the session may have lost it.
    */
   isInHand(id: DeliveryId, nowMs: Millis): boolean {
     const unsettled = this.unsettled.get(id)
@@ -340,7 +350,7 @@ export class Credit {
     this.heldBytes += unsettled.byteCount
   }
 
-  /** Returns the delivery whose lease was extended, or undefined when this session holds no such delivery. */
+  /** Returns the delivery whose lease was extended, or undefined if this session holds no such delivery. */
   extended(id: DeliveryId, untilMs: Millis): Unsettled | undefined {
     const unsettled = this.unsettled.get(id)
     if (!unsettled || unsettled.isLapsed) return undefined
@@ -348,7 +358,7 @@ export class Credit {
     return unsettled
   }
 
-  /** Returns the settled delivery, or undefined when this session holds no such delivery. */
+  /** Returns the settled delivery, or undefined if this session holds no such delivery. */
   settled(id: DeliveryId): Unsettled | undefined {
     const unsettled = this.unsettled.get(id)
     if (!unsettled) return undefined
@@ -359,8 +369,8 @@ export class Credit {
   }
 
   /**
-   * Clears a suspect that was pushed before `pushedBeforeMs`: it did not crash its recipient at once, so others may be
-   * pushed beside it.
+   * Clears a suspect that was pushed before `pushedBeforeMs`. It did not crash its recipient immediately, so other
+   * deliveries may be pushed again.
    */
   clearSuspect(pushedBeforeMs: Millis): void {
     const pushedAtMs = this.unsettledSuspect?.[1].pushedAtMs ?? -Infinity
@@ -373,8 +383,9 @@ export class Credit {
   }
 
   /**
-   * Frees the room of deliveries pushed before `pushedBeforeMs`, a lease ago. Otherwise a recipient with a full window
-   * that settles nothing would never get another push. Forgets very old deliveries.
+   * Frees the room of deliveries that were pushed before `pushedBeforeMs`, one lease ago. Otherwise a recipient with a
+   * full window that settles nothing would never receive another push. Also forgets deliveries pushed before
+   * `forgetBeforeMs`.
    */
   lapse(pushedBeforeMs: Millis, forgetBeforeMs: Millis): void {
     for (const [id, unsettled] of this.unsettled) {

@@ -1,4 +1,7 @@
-/** Tests that mail from one sender is pushed in the order of ids, in whichever order commits and claims complete. */
+/**
+ * Tests that mail from one sender is pushed in the order of ids, regardless of the order in which commits and claims
+ * complete.
+ */
 import { ALONE_AFTER_ATTEMPTS, ANY_ID, type Claimed, type Delivery } from '@sealpost/protocol'
 import type { DeliveryId, PeerNo } from '@sealpost/std'
 import { describe, expect, test } from 'vitest'
@@ -25,7 +28,7 @@ const storedAs = (n: number, isLeased: boolean) => ({
   enqueuedAtMs: 0,
 })
 
-/** Makes peer 2 enter; its first claim finds nothing. */
+/** Connects peer 2; its first claim finds nothing. */
 function enterCaughtUp({ engine, wants, enter }: ReturnType<typeof world>): void {
   wants.length = 0
   enter(2)
@@ -101,7 +104,7 @@ test('a delivery that is claimed again is pushed again only to a session that ma
   }
   send(sendOf(1, 2))
   engine.committed(appends.splice(0), storedAs(1, true))
-  claimAgainAt(1_000) // with the database's clock set
+  claimAgainAt(1_000) // after a jump of the database clock
   expect(pushed()).toEqual([1, 2])
   claimAgainAt(40_000)
   expect(pushed()).toEqual([1, 2, 1, 2])
@@ -190,7 +193,7 @@ test('retries beyond the rate are delayed one after the other, also in another s
 describe('a delivery that was often attempted', () => {
   const suspect = { ...deliveryOf(1), attempt: ALONE_AFTER_ATTEMPTS + 1 }
 
-  /** Makes peer 2 enter and receive the delivery alone. */
+  /** Connects peer 2 and pushes the delivery to it alone. */
   function pushedAlone() {
     const at = world()
     at.wants.length = 0

@@ -1,4 +1,4 @@
-/** Passes deliveries from the queue to their recipient: lease on insert or claim, push, settle, and fence. */
+/** Takes deliveries from the queue to their recipient: leases on insert or claims, pushes, settles and fences. */
 import {
   type AppendOutcome,
   byPlace,
@@ -20,14 +20,14 @@ import { Pace } from '../send/rate.ts'
 import { SessionLocations } from '../shards/homes.ts'
 import type { Unsettled } from './credit.ts'
 
-/** If a recipient leaves after it held its oldest delivery for longer than this, the delivery may have crashed it. */
+/** If a recipient leaves after it held its oldest delivery for longer than this, that delivery may have crashed it. */
 const FAILED_ATTEMPT_AFTER_MS = 10_000
-/** Keeps a recipient that retries what it can't handle from spinning. */
+/** Keeps a recipient from spinning when it retries a delivery that it can't handle. */
 const RETRY_AFTER_MIN_MS = 100
 /** Each retry costs an update of a row and another push, so beyond this rate retries are delayed further. */
 const RETRIES = { perSecond: 100, burst: 2_000 }
 const RETRY_AFTER_MAX_MS = 5 * 60_000
-/** A delivery that was neither settled nor claimed again for this long left the queue in another way. */
+/** A delivery that was neither settled nor claimed again for this long must have left the queue in another way. */
 const FORGET_AFTER_LEASES = 10
 
 /** A lease further ahead would look like one from before a database clock jump. */
@@ -35,7 +35,7 @@ const EXTEND_MAX_MS = 4 * 60_000
 
 const UNKNOWN_ID = 0
 
-/** A want that remembers its session, so that its result needs no lookup. */
+/** A want with a reference to its session, so that its result needs no lookup. */
 interface RoutedWant extends ClaimWantOf<'mailbox'> {
   readonly live: LiveSession
 }
@@ -59,7 +59,7 @@ export class Deliveries {
     this.locations.ended(live)
   }
 
-  /** Counts an envelope on its way to a session, and asks for a lease on insert if the session's credit allows one. */
+  /** Counts an envelope on its way to a session, and requests a lease on insert if the session's credit allows one. */
   admit(append: PendingAppend): void {
     const { to, toLive, notBeforeMs } = append
     if (toLive) {
@@ -110,8 +110,8 @@ export class Deliveries {
   }
 
   /**
-   * Starts a claim if the session has credit and none is in flight. `mayWait`: a delivery may wait that the session does
-   * not know of, such as after a hint.
+   * Starts a claim if the session has credit and none is in flight. `mayWait`: a delivery that the session does not
+   * know of may wait, such as after a hint.
    */
   scheduleClaim(live: LiveSession, { mayWait = false } = {}): void {
     if (mayWait) live.credit.noticeBacklog()
@@ -159,7 +159,7 @@ export class Deliveries {
     this.fence(live)
   }
 
-  /** Call when a fence is done. `epoch`: the session's new epoch; null if another shard has the session. */
+  /** Call once a fence has completed. `epoch`: the session's new epoch; null if another shard has the session. */
   fenced(live: LiveSession, epoch: number | null): void {
     if (live.isOver) return
     if (epoch === null) return this.context.end(live, 'superseded')
@@ -174,7 +174,7 @@ export class Deliveries {
       mesh: { meshId },
       peer: { peer: recipient },
     } = live
-    const first = live.credit.unsettled.get(ids[0]!) // once per frame, because reading the time costs 1.5 µs
+    const first = live.credit.unsettled.get(ids[0]!) // read once per frame, because reading the time costs 1.5 µs
     if (first) timed('settle', nowMs - first.pushedAtMs)
     let strays = 0
     for (const id of ids) {
@@ -237,14 +237,17 @@ export class Deliveries {
     if (extensions.length > 0) effects.updateDeliveries({ type: 'extend', extensions })
   }
 
-  /** Replies to a ping. A closing client waits for it, so that its next session doesn't get settled deliveries again. */
+  /**
+   * Replies to a ping. A closing client waits for it, so that its next session doesn't receive settled deliveries
+   * again.
+   */
   pinged(live: LiveSession, ref: number): void {
     this.context.effects.whenSettled(refOf(live), () => {
       if (live.peer.live === live) this.context.send(live, [{ type: 'pong', ref }])
     })
   }
 
-  /** Call when the ends of these deliveries are committed and receipts wait for their senders. */
+  /** Call once these settles are committed. Their senders are waiting for receipts. */
   receiptsCommitted(settles: readonly Settle[]): void {
     for (const { meshId, receiptTo } of settles) {
       const peer = receiptTo ? this.context.meshes.find(meshId)?.byKey.get(receiptTo) : undefined
@@ -275,14 +278,17 @@ export class Deliveries {
     this.scheduleClaim(live)
   }
 
-  /** Returns the pause. The limit is per user, so that a new session or another device brings no new burst. */
+  /**
+   * Returns the delay before the retry. The limit is per user, so that a new session or another device does not add
+   * another burst.
+   */
   private retryPauseMs({ peer }: LiveSession): Millis {
     if (!this.context.limits.rate) return 0
     peer.share.retries ??= new Pace(RETRIES)
     return Math.min(RETRY_AFTER_MAX_MS, peer.share.retries.take(this.context.nowMs))
   }
 
-  /** Charges the session for deliveries that it named without holding them. */
+  /** Charges the session for settles of deliveries that it doesn't hold. */
   private strayed(live: LiveSession, count: number): void {
     if (count === 0) return
     this.context.counters.settledForeign += count
@@ -291,9 +297,9 @@ export class Deliveries {
   }
 
   /**
-   * Call when the recipient's connection broke. Its suspect gets a failed attempt; without a suspect, the oldest
-   * delivery gets one if it was held for long. Other deliveries may never have arrived and get none: a network that
-   * swallows large frames would otherwise turn good mail into dead letters.
+   * Call when the recipient's connection broke. Adds a failed attempt to its suspect; without a suspect, to the oldest
+   * delivery if it was held for long. Other deliveries may never have arrived and count no failed attempt: otherwise, a
+   * network that drops large frames would turn valid mail into dead letters.
    */
   left(live: LiveSession, arrivedUntilMs: Millis): void {
     if (this.failSuspect(live)) return
@@ -307,8 +313,8 @@ export class Deliveries {
 
   /**
    * Call when the broker ends the session. A machine that crashes because of a message sends no close frame: its
-   * session falls silent, or the next one supersedes it. Without a failed attempt, the suspect would block all later
-   * deliveries forever.
+   * session falls silent, or the next one supersedes it. If that did not count as a failed attempt, the suspect would
+   * block all later deliveries forever.
    */
   ending(live: LiveSession, code: CloseCode): void {
     if (code === 'superseded' || code === 'heartbeat_missed') this.failSuspect(live)
@@ -324,7 +330,7 @@ export class Deliveries {
     this.context.effects.updateDeliveries({ type: 'failAttempt', delivery })
   }
 
-  /** Claims without a hint, as the backstop poll. Deliveries pushed before `arrivedUntilMs` have arrived. */
+  /** Claims without a hint, as a backstop. Deliveries pushed before `arrivedUntilMs` have arrived. */
   poll(live: LiveSession, arrivedUntilMs: Millis): void {
     const { nowMs, limits } = this.context
     live.credit.lapse(nowMs - limits.leaseMs, nowMs - FORGET_AFTER_LEASES * limits.leaseMs)
@@ -339,9 +345,9 @@ export class Deliveries {
   }
 
   /**
-   * Replies of claims and commits come in either order, and each may contain older mail from a sender than the other.
-   * So a delivery leased on insert waits for a claim that may return older mail, and a claimed one for inserts of the
-   * same sender. Ids order them.
+   * Replies to claims and commits arrive in either order, and each may contain older mail from a sender than the other.
+   * So a delivery that was leased on insert waits for a claim that may return older mail, and a claimed delivery waits
+   * for inserts of the same sender. Ids determine the order.
    */
   private pushInserted(live: LiveSession, append: PendingAppend, id: DeliveryId, enqueuedAtMs: Millis): void {
     const { nowMs, counters } = this.context
@@ -381,8 +387,8 @@ export class Deliveries {
   }
 
   /**
-   * Makes the recipient's session claim, on any shard. A session here that counted the append knows that it waits; if its
-   * lease on insert was refused, an older delivery waits that the session does not know of.
+   * Makes the recipient's session claim, on any shard. A session on this shard that counted the append knows that the
+   * delivery waits. If the lease on insert was refused, an older delivery waits that the session does not know of.
    */
   private wake(
     { meshId, recipient: peer, to, toLive, insertLeaseEpoch, remoteLeaseEpoch }: PendingAppend,
@@ -408,7 +414,7 @@ type Stored = Extract<AppendOutcome, { status: 'stored' }>
 
 function inOrder(claimed: readonly Delivery[], parked: readonly Delivery[]): readonly Delivery[] {
   if (parked.length === 0) return claimed
-  return [...parked, ...claimed].sort(byPlace) // the first attempt counts for a delivery that is in both
+  return [...parked, ...claimed].sort(byPlace) // a delivery in both lists is pushed with the attempt number of the parked one
 }
 
 /** Returns the epoch under which the session holds a delivery. */

@@ -24,7 +24,7 @@ type EphemeralItem = FrameOf<'pushEphemeral'>['items'][number]
 export type PresenceItem = FrameOf<'presence'>['peers'][number]
 
 const ATTEMPT_MAX = 0xffff
-/** A frame that carries envelopes is bounded in bytes too (base64 in the readable form makes them a third longer). */
+/** Also limits the bytes of a frame with envelopes; base64, in the JSON form, makes them a third longer. */
 const CARRIED_BYTES = FRAME_BYTES_MAX / 2
 const ITEM_BYTES = 192
 
@@ -32,7 +32,7 @@ export class Outgoing {
   private acks: FrameOf<'ack'>['items'] = []
   private nacks: FrameOf<'nack'>['items'] = []
   private deliveries: Pushed[] = []
-  /** Whether all waiting deliveries are plain, without terms and without a body. */
+  /** Whether all waiting deliveries have neither terms nor a shared body. */
   private arePlain = true
   private receipts: FrameOf<'receipts'>['items'] = []
   private ephemeral: EphemeralItem[] = []
@@ -82,7 +82,10 @@ export class Outgoing {
     this.rotatedKeys.add(peer)
   }
 
-  /** Returns and clears the waiting frames. A full socket gets only each peer's newest presence update, and later. */
+  /**
+   * Returns and clears the waiting frames. If the socket is full, presence updates wait, and only each peer's newest
+   * one is sent later.
+   */
   takeFrames({ withNews } = { withNews: true }): ServerFrame[] {
     const frames: ServerFrame[] = []
     if (this.acks.length > 0) {
@@ -199,7 +202,7 @@ function carried<T>(items: T[], bytesOf: (item: T) => number): T[][] {
 export class WeightedFairQueue {
   private times: [number, number, number] = [0, 0, 0]
 
-  /** The virtual time of each priority. The last served priority has at most 0. */
+  /** The virtual time of each priority. The priority that was served last has at most 0. */
   get now(): VirtualTimes {
     return this.times
   }

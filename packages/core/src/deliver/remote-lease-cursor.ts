@@ -15,18 +15,21 @@ interface Block {
   readonly atMs: Millis
 }
 
-/** The number of blocks tracked; each shard that leases to the peer has one. Further blocks are left to claims. */
+/**
+ * The number of blocks tracked; each shard that leases to the peer has one. Mail in more blocks than this is left to
+ * claims.
+ */
 const BLOCKS_MAX = 32
 
 export class RemoteLeaseCursor {
   private readonly collected = new Map<number, Block>()
-  /** Announced blocks that were not collected from yet. */
+  /** Announced blocks that nothing was collected from yet. */
   private readonly unverifiedBlocks = new Set<number>()
   /** The last seen id of each verified block. */
   private readonly scannedBlocks = new Map<number, number>()
   readonly readyBlocks = new Set<number>()
 
-  /** Call when a hint announced a delivery of the block. Returns false if a claim must find it. */
+  /** Call when a hint has announced a delivery of the block. Returns false if only a claim can find the delivery. */
   announced(id: DeliveryId): boolean {
     const block = blockOf(id)
     const known = this.collected.get(block)
@@ -46,7 +49,7 @@ export class RemoteLeaseCursor {
     return null
   }
 
-  /** Call when a claim for everything begins, which covers all announced blocks. */
+  /** Call when a claim for all mail begins, which covers every announced block. */
   scanBegins(): void {
     this.readyBlocks.clear()
   }
@@ -56,7 +59,7 @@ export class RemoteLeaseCursor {
     return this.collected.size === 0 ? NONE : [...this.collected.values()].map(({ upTo }) => upTo)
   }
 
-  /** Call when a claim returned these deliveries. `isComplete`: the claim left none. */
+  /** Call when a claim has returned these deliveries. `isComplete`: whether no delivery is left in the queue. */
   scanned(deliveries: readonly Delivery[], at: { isComplete: boolean; nowMs: Millis; staleMs: Millis }): void {
     for (const { id } of deliveries) {
       const block = blockOf(id)
@@ -74,7 +77,7 @@ export class RemoteLeaseCursor {
     this.collected.set(blockOf(from), { upTo, atMs: nowMs })
   }
 
-  /** Call when the session has a new epoch, which voids all its leases. */
+  /** Call when the session has received a new epoch, which voids all its leases. */
   reset(): void {
     this.collected.clear()
     this.unverifiedBlocks.clear()
@@ -83,7 +86,7 @@ export class RemoteLeaseCursor {
   }
 
   private begin(block: number, id: number, { nowMs, staleMs }: { nowMs: Millis; staleMs: Millis }): void {
-    // A block's cursor is needed as long as leases of the block are valid.
+    // A block's cursor is needed while leases in that block are valid.
     if (this.collected.size >= BLOCKS_MAX)
       for (const [old, { atMs }] of this.collected) if (nowMs - atMs > staleMs) this.collected.delete(old)
     this.unverifiedBlocks.delete(block)

@@ -17,7 +17,7 @@ const delivery = (n: number): Delivery => ({
   ...{ envelope: new Uint8Array(40), terms: null, body: null },
 })
 
-/** Returns a shard on which one peer has scanned its queue and the other one is a known member. */
+/** Returns a shard on which one peer has scanned its queue and the other peer is a known member. */
 function shard() {
   const its = world()
   const hints: Hint[] = []

@@ -1,6 +1,6 @@
 /**
- * Pushes mail that other shards leased on insert to sessions of this shard: a hint announces it, and a collect reads it
- * without a claim.
+ * Pushes mail that other shards leased on insert to sessions of this shard. A hint announces the mail, and a collect
+ * reads it without a claim.
  */
 import type { RemoteClaimed } from '@sealpost/protocol'
 import type { HintOf } from '@sealpost/protocol/hints'
@@ -31,7 +31,7 @@ export class RemoteLeases {
     this.take(want, collected)
   }
 
-  /** Needs no fence, because a collect leases nothing. */
+  /** No fence is needed, because a collect leases nothing. */
   claimFailed(want: ClaimWantOf<'remote'>): void {
     this.take(want, null)
   }

@@ -1,4 +1,4 @@
-/** Tests the engine's decisions about terms, receipts, presence and broadcasts. */
+/** Tests how the engine handles terms, receipts, presence and broadcasts. */
 import {
   ANY_ID,
   type ClientFrame,
@@ -24,7 +24,7 @@ const NO_TERMS: WithTerms['terms'] = {
 }
 const THREAD = 'ab'.repeat(16)
 
-/** Returns a world with peers 1 and 2, which know each other. The first claim of 2 has found nothing. */
+/** Returns a world with peers 1 and 2, which know each other. The first claim of peer 2 has found nothing. */
 function pair(limits: Partial<EngineLimits> = {}) {
   const at = world(limits)
   const { engine, enter, wants, sent } = at
@@ -74,7 +74,7 @@ describe('a recipient that accepts only urgent mail', () => {
     send(sendOf(1, 2))
     const stored = { status: 'stored', id: 1 as DeliveryId, isLeased: false, isExpected: true } as const
     engine.committed(appends.splice(0), { outcomes: [stored], enqueuedAtMs: 0 })
-    expect(wants).toEqual([]) // none of these is acceptable
+    expect(wants).toEqual([]) // 2 accepts none of these
     status(2, 'idle')
     expect(wants).toMatchObject([{ priorityMax: 2 }])
     wants.length = 0

@@ -1,6 +1,6 @@
 /**
- * Tracks the epochs of a mesh's groups, so that envelopes sealed for former members are refused. It sends every new
- * statement that it learns to the live sessions of the mesh.
+ * Tracks the epochs of a mesh's groups, so that envelopes sealed for former members are refused. Sends every new
+ * statement to the live sessions of the mesh.
  */
 import type { FrameOf, NackCode } from '@sealpost/protocol'
 import { GROUP_EPOCH_LAST, type GroupId, type MeshId } from '@sealpost/std'
@@ -9,7 +9,7 @@ import type { LiveSession, Mesh } from '../model.ts'
 import type { MembershipRef } from '../send/send-request.ts'
 import type { GroupEntry } from './request-types.ts'
 
-/** `null` stands for a group that does not exist. */
+/** `null` means that the group does not exist. */
 export type FoundGroups = ReadonlyMap<GroupId, GroupEntry | null>
 
 export class GroupDirectory {
@@ -20,8 +20,8 @@ export class GroupDirectory {
   }
 
   /**
-   * Returns whether the group was looked up recently. Statements accepted by other shards do not arrive by themselves,
-   * so a group that is written to is looked up periodically.
+   * Returns whether the group was looked up recently. Other shards do not forward the statements that they accept, so a
+   * group that receives messages is looked up periodically.
    */
   isKnown({ mesh }: LiveSession, membership: MembershipRef | null): boolean {
     return membership === null || mesh.isGroupKnown(membership.group, this.context.nowMs)
@@ -29,7 +29,8 @@ export class GroupDirectory {
 
   /**
    * Returns why a broadcast sealed for this membership is refused; the group must have been looked up. An unknown group
-   * is refused like a deleted one: a broker that has forgotten the deletion must not accept mail for the last members.
+   * is refused like a deleted one: a broker that has forgotten the deletion must not accept mail for the group's last
+   * members.
    */
   refusalOf({ mesh }: LiveSession, membership: MembershipRef | null): NackCode | null {
     if (membership === null) return null
@@ -50,7 +51,7 @@ export class GroupDirectory {
     for (const { groupId, epoch } of groups) mesh?.groupSeen(groupId, epoch, this.context.nowMs)
   }
 
-  /** Call when groups were looked up. A group that is new to this shard is not news for the sessions. */
+  /** Call once groups were looked up. A group that is new to this shard is not announced to the sessions. */
   found(mesh: Mesh, groups: FoundGroups): void {
     for (const [groupId, group] of groups) {
       const isFirst = mesh.groupEpoch(groupId) === 0

@@ -1,4 +1,7 @@
-/** Defines the permissions that the router checks per envelope: whose mail a peer accepts, which spaces record it. */
+/**
+ * Defines the permissions that the router checks for each envelope: whose mail a peer accepts, and which spaces record
+ * it.
+ */
 import type { Consent } from '@sealpost/protocol'
 import type { Millis, PeerNo, SpaceId } from '@sealpost/std'
 
@@ -12,7 +15,7 @@ export class ConsentRule {
     this.areNamedAdmitted = areNamedAdmitted
   }
 
-  /** `sender`: the user that the sender is or acts for. */
+  /** `sender`: the sender, or the user that it acts for. */
   admits(sender: PeerNo): boolean {
     return this.named.has(sender) === this.areNamedAdmitted
   }
@@ -28,13 +31,15 @@ export interface SpaceFacts {
   readonly spaceId: SpaceId
   /** Whether the space exists, this peer belongs to it, and it records messages. */
   readonly keepsMessages: boolean
-  /** Whether the space has no room for further messages. */
+  /** Whether the space has no room for more messages. */
   readonly isFull: boolean
 }
 
-/** A change by another shard may stay unseen here for this long. */
+/** Maximum time until this shard notices a change that another shard made. */
 const GOOD_FOR_MS: Millis = 15_000
-/** With more entries, most would be ids of no space. */
+/**
+ * Maximum number of cached entries; the cache is cleared when full. Most entries would then be ids of unknown spaces.
+ */
 const SPACES_MAX = 2000
 
 /** Caches, for one session, whether the spaces that it writes to record its messages. */

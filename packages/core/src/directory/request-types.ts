@@ -1,4 +1,4 @@
-/** Defines the types of members' requests and of the driver's replies. `requests.ts` contains the engine's side. */
+/** Defines the types of members' requests and of the driver's replies. The engine handles them in `requests.ts`. */
 import type { Consent, Frame, FrameOf, KeyBindingEntry, Lost, Member, PoolEntry } from '@sealpost/protocol'
 import type { GroupId, PeerKey } from '@sealpost/std'
 import type { SocketId } from '../model.ts'
@@ -22,12 +22,12 @@ export interface SignedUserRecords {
   readonly successions: readonly Uint8Array[]
 }
 
-/** `not_admin`: the requester is not an admin and names peers other than itself. */
+/** `not_admin`: the requester is not an admin and asked to revoke peers other than itself. */
 export type RevokeReply =
   | { readonly outcome: 'done'; readonly ended: readonly RevokedMember[] }
   | { readonly outcome: 'not_admin' }
 
-/** The consent after the change, with keys for its owner and with numbers for routing. */
+/** The consent after the change: with keys for its owner, and with peer numbers for routing. */
 export interface ConsentReply extends Pick<FrameOf<'consented'>, 'outcome' | 'peers' | 'unknown'> {
   readonly consent: Consent
 }
@@ -38,7 +38,7 @@ type Refused<Type extends 'groupSet' | 'deviceRemoved' | 'succeeded'> = {
 
 export type SetGroupReply = { readonly outcome: 'done'; readonly group: GroupEntry } | Refused<'groupSet'>
 
-/** `pool`: the pool as the database has it after the statement. */
+/** `pool`: the pool as stored once the statement was applied. */
 export type SetPoolReply = { readonly outcome: 'done'; readonly pool: PoolEntry | null } | Refused<'groupSet'>
 
 export type RemovalReply =
@@ -60,16 +60,16 @@ export interface Replies {
   setGroup: SetGroupReply
   pools: { readonly statements: readonly Uint8Array[]; readonly isLast: boolean }
   setPool: SetPoolReply
-  /** `pool`: null if there is no such pool. */
+  /** `pool`: null if the pool does not exist. */
   joinPool: { readonly pool: PoolEntry | null }
   devices: SignedUserRecords
   removeDevice: RemovalReply
   succeed: SuccessionReply
-  /** Lost deliveries that were not reported to the peer, oldest first. `isAll`: there are no more. */
+  /** Lost deliveries that were not reported to the peer yet, oldest first. `isAll`: whether there are no more. */
   findLost: { readonly lost: readonly Lost[]; readonly isAll: boolean }
 }
 
-/** Requests that the engine makes itself, when a session opens. */
+/** Requests that the engine itself makes when a session opens. */
 export interface OwnRequests {
   findLost: { readonly type: 'findLost' }
 }
@@ -87,12 +87,15 @@ export interface RequestOf<Type extends RequestType> {
 export type Request = { [Type in RequestType]: RequestOf<Type> }[RequestType]
 export type Reply = Replies[RequestType]
 
-/** The driver's table of replies. `null`: too many requests wait, or the requester is no longer a member. */
+/**
+ * The driver's functions that reply to requests. `null`: too many requests wait, or the requester is no longer a
+ * member.
+ */
 export type RequestTable = {
   readonly [Type in RequestType]: (requester: Requester, frame: FrameOfRequest<Type>) => Promise<Replies[Type] | null>
 }
 
-/** Calls the driver's table for the reply to a request. */
+/** Calls the driver's function for a request. */
 export function replyFrom(table: RequestTable, { requester, frame }: Request): Promise<Reply | null> {
   const reply = table[frame.type] as (requester: Requester, frame: Request['frame']) => Promise<Reply | null>
   return reply(requester, frame)

@@ -1,7 +1,7 @@
 /**
- * Defines the table of members' requests. Each request is one effect (`Effects.request`), one statement of the driver
- * (`RequestTable`) and one reply (`Engine.replied`). A row defines the limits of the request, the frames of its reply,
- * and what the reply changes in this engine.
+ * Defines the table of members' requests. Each request is one effect (`Effects.request`), one database statement in the
+ * driver (`RequestTable`) and one reply (`Engine.replied`). A row defines the request's limits, the frames of its
+ * reply, and how the reply changes this engine.
  */
 import type { ClientFrame, Consent, FrameOf, PoolEntry, ServerFrame } from '@sealpost/protocol'
 import type { Hint } from '@sealpost/protocol/hints'
@@ -53,9 +53,9 @@ export interface RequestParts {
 }
 
 interface Row<Type extends RequestType> {
-  /** Runs before the request goes to the driver. Returns the reply if no statement is needed. */
+  /** Runs before the request goes to the driver. Returns the reply if no database statement is needed. */
   readonly asked?: (live: LiveSession, frame: FrameOfRequest<Type>, parts: RequestParts) => ServerFrame | undefined
-  /** The frames for the requester, while its session lasts. */
+  /** The frames for the requester, if its session still exists. */
   readonly frames: (
     reply: Replies[Type],
     frame: FrameOfRequest<Type>,
@@ -173,7 +173,7 @@ type RequestFrame = FrameOf<Exclude<RequestType, keyof OwnRequests>>
 
 export const isRequest = (frame: ClientFrame): frame is RequestFrame => frame.type in ROWS
 
-/** Frames that cost as much as a request, because they cause a frame to every watcher, or a wait for a commit. */
+/** Frames that cost as much as a request, because they send a frame to every watcher or wait for a commit. */
 const COSTLY: ReadonlySet<ClientFrame['type']> = new Set(['status', 'watch', 'ping'])
 
 /** Whether the frame counts against the session's request limit. */
@@ -202,7 +202,10 @@ export class MemberRequests {
   }
 }
 
-/** A row of any type. `ROWS` and `RequestOf` ensure that it meets only requests and replies of its own type. */
+/**
+ * A row of any type. `ROWS` and `RequestOf` ensure that each row is used only with requests and replies of its own
+ * type.
+ */
 interface AnyRow {
   asked?(live: LiveSession, frame: Request['frame'], parts: RequestParts): ServerFrame | undefined
   frames(reply: Reply, frame: Request['frame'], live: LiveSession, parts: RequestParts): readonly ServerFrame[]

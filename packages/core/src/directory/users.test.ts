@@ -10,7 +10,7 @@ const remove: FrameOf<'removeDevice'> = { type: 'removeDevice', ref: 3, removal:
 const succeed = { type: 'succeed', ref: 4 } as FrameOf<'succeed'>
 const lookup = (...peers: number[]): FrameOf<'lookup'> => ({ type: 'lookup', ref: 8, peers: peers.map(keyOf) })
 
-/** Returns a world with live peers 1 to 4. Peer 2 is a device of 1, and 3 has asked for its key. */
+/** Returns a world with live peers 1 to 4. Peer 2 is a device of peer 1, and peer 3 has requested its key. */
 function people() {
   const place = world()
   for (const n of [2, 3, 4]) place.enter(n)
@@ -47,7 +47,7 @@ test('a new device is reported to its user and to sessions that asked for it, an
   sent.length = 0
   const device = { meshId: MESH, user: keyOf(1), statement: bytes(6) }
   engine.enrolled(5, { status: 'enrolled', name: 'a/b', proof: bytes(0), device })
-  // Sent to peers 1 and 4; then the reply to the new device.
+  // Sent to peers 1 and 4, followed by the reply to the new device.
   expect(sent.map(({ type }) => type)).toEqual(['deviceList', 'deviceList', 'enrolled'])
 })
 

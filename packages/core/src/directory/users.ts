@@ -1,6 +1,6 @@
 /**
- * Applies changes of a user's keys, devices and consent to this shard's state, and sends the signed record to sessions
- * that asked for one of the keys or watch the mesh.
+ * Applies changes to a user's keys, devices and consent to this shard's state. Sends the signed record to sessions that
+ * requested one of the keys or watch the mesh.
  */
 import type { Consent, FrameOf, ServerFrame } from '@sealpost/protocol'
 import type { MeshId, PeerKey } from '@sealpost/std'
@@ -26,7 +26,7 @@ export class UserDirectory {
     this.#context.meshes.find(meshId)?.consented(user, consent)
   }
 
-  /** Sends the removal, even if the requester has left meanwhile. */
+  /** Sends the removal, even if the requester has left. */
   deviceRemoved({ meshId, peerKey }: Requester, device: PeerKey, removal: Uint8Array): void {
     const news: FrameOf<'deviceList'> = { type: 'deviceList', ref: 0, statements: [], removals: [removal] }
     this.#send({ meshId, keys: [peerKey, device] }, news)
@@ -36,7 +36,10 @@ export class UserDirectory {
     this.#send({ meshId, keys: [user] }, { type: 'deviceList', ref: 0, statements: [statement], removals: [] })
   }
 
-  /** Ends the member's session and sends the succession: the member reconnects with the new key, which has its mail. */
+  /**
+   * Ends the member's session and sends the succession. The member reconnects with its new key, which receives the mail
+   * of the former key.
+   */
   succeeded({ meshId, peerKey, peer }: Requester, statement: Uint8Array): void {
     this.#send({ meshId, keys: [peerKey] }, { type: 'successions', statements: [statement] })
     const mesh = this.#context.meshes.find(meshId)
@@ -56,7 +59,7 @@ export class UserDirectory {
     }
   }
 
-  /** Sends the record to the user's own devices, too. */
+  /** Sends the record to the user's own devices as well. */
   #send({ meshId, keys }: { meshId: MeshId; keys: readonly PeerKey[] }, news: ServerFrame): void {
     for (const { live, peerKey } of this.#context.meshes.find(meshId)?.byNo.values() ?? [])
       if (live && (keys.includes(peerKey) || keys.some((key) => follows(live, key)))) this.#context.send(live, [news])

@@ -1,7 +1,7 @@
 /**
- * Dispatches the deliveries of pools to the members here. Each pool has one claim in flight, which names the free
- * members, the least loaded first, then the one served longest ago. The database assigns the deliveries, so that
- * members on several shards share one pool.
+ * Dispatches the deliveries of pools to the members on this shard. Each pool has one claim in flight. The claim names
+ * the free members: the least loaded first, and among those, the one that was served longest ago. The database assigns
+ * the deliveries, so that members on several shards share one pool.
  */
 import {
   ALONE_AFTER_ATTEMPTS,
@@ -19,11 +19,11 @@ import type { Context } from '../context.ts'
 import type { ClaimWantOf } from '../effects.ts'
 import { deliveryRef, type LiveSession, type PoolState, type Seat } from '../model.ts'
 
-/** Slots in one claim. A member is dealt few deliveries at a time, since each may have the maximum size. */
+/** The maximum number of slots in one claim. It is low because each delivery may have the maximum size. */
 const SLOTS_MAX = 64
 const SLOTS_OF_SEAT_MAX = 8
 
-/** A want that remembers the seats for its slots. */
+/** A want with the seats for its slots. */
 interface SeatedWant extends ClaimWantOf<'pool'> {
   readonly of: PoolState
   readonly seats: readonly Seat[]
@@ -38,7 +38,10 @@ export class PoolDispatcher {
     this.context = context
   }
 
-  /** Handles a join. Without credit, the session leaves and gets its reply; otherwise the pool is looked up. */
+  /**
+   * Handles a join. With a credit of 0, the session leaves the pool and receives the reply; otherwise the pool is
+   * looked up.
+   */
   asked(live: LiveSession, frame: FrameOf<'joinPool'>): FrameOf<'poolJoined'> | undefined {
     if (frame.credit > 0) {
       live.joins(frame)
@@ -50,7 +53,7 @@ export class PoolDispatcher {
     return { type: 'poolJoined', ref: frame.ref, pool: frame.pool, outcome: 'left' }
   }
 
-  /** Call when the pool was looked up. `entry` is null if there is no such pool. */
+  /** Call once the pool was looked up. `entry` is null if the pool does not exist. */
   joined(live: LiveSession, frame: FrameOf<'joinPool'>, entry: PoolEntry | null): FrameOf<'poolJoined'>['outcome'] {
     if (!live.joining.has(frame.pool)) return 'left'
     if (live.joining.get(frame.pool) === frame.ref) live.joining.delete(frame.pool)
@@ -66,7 +69,7 @@ export class PoolDispatcher {
     return 'joined'
   }
 
-  /** Call when the pool's owner has changed the pool on this shard. */
+  /** Call when the pool's owner has changed the pool through this shard. */
   wasSet(meshId: MeshId, entry: PoolEntry): void {
     this.context.effects.hint({ type: 'stalePool', meshId, pool: entry.poolId })
     const mesh = this.context.meshes.find(meshId)
@@ -96,7 +99,7 @@ export class PoolDispatcher {
     return [...pool.seats.values()].some((seat) => this.roomOf(seat) > 0)
   }
 
-  /** Call when the session may accept deliveries that it could not accept before. */
+  /** Call when the session may be able to accept more deliveries than before. */
   refresh(live: LiveSession): void {
     for (const seat of live.seats.values()) {
       seat.mayFind = true
@@ -104,13 +107,13 @@ export class PoolDispatcher {
     }
   }
 
-  /** Call when the session has ended a delivery of its own or of a pool, and so has room. */
+  /** Call when the session has ended a delivery, its own or a pool's, and so has room. */
   deliveryEnded(live: LiveSession, id: DeliveryId, poolNo: PeerNo | undefined): void {
     if (poolNo !== undefined) live.seats.get(poolNo)?.held.delete(id)
     for (const { pool } of live.seats.values()) this.look(live.mesh.meshId, pool)
   }
 
-  /** Releases the pool deliveries of a session that has ended to other members. */
+  /** Releases the pool deliveries of an ended session, so that other members can take them. */
   sessionEnded(live: LiveSession): void {
     for (const seat of [...live.seats.values()]) this.leave(seat)
   }
@@ -129,7 +132,7 @@ export class PoolDispatcher {
     if (claimed.status === 'locked') for (const seat of seats) seat.mayFind = true
     else {
       const served = new Set(claimed.dealt.map(({ slot }) => slot))
-      // More deliveries may wait for a slot that got one, and for a slot whose pick another statement took.
+      // More deliveries may wait for a slot that received one, or for a slot whose pick another statement took.
       for (const [slot, seat] of seats.entries()) if (claimed.hasMore || served.has(slot)) seat.mayFind = true
       pool.unserved = Math.max(0, pool.unserved - claimed.dealt.length)
       if (claimed.dealt.length > 0) pool.isWary = claimed.dealt.some(({ delivery }) => isSuspect(delivery))
@@ -141,7 +144,7 @@ export class PoolDispatcher {
     if (!pool.isClaiming && pool.unserved > 0) this.passOn(want.meshId, pool)
   }
 
-  /** Deliveries that the claim may have dealt become free when their leases lapse. */
+  /** Deliveries that the claim may have assigned become free when their leases lapse. */
   claimFailed(want: ClaimWantOf<'pool'>): void {
     const { of: pool, seats } = want as SeatedWant
     pool.isClaiming = false
@@ -149,7 +152,7 @@ export class PoolDispatcher {
     this.failed.add(pool)
   }
 
-  /** Call it about once a second. */
+  /** Call about once a second. */
   tick(): void {
     for (const pool of this.failed) {
       const [live] = pool.seats.keys()
@@ -158,7 +161,7 @@ export class PoolDispatcher {
     this.failed.clear()
   }
 
-  /** Wakes other shards: the members here have too little room, no box, or accept only urgent priorities. */
+  /** Wakes other shards, because the members here lack room, have no box, or accept only urgent priorities. */
   private passOn(meshId: MeshId, pool: PoolState): void {
     pool.unserved = 0
     this.context.effects.hint({ type: 'wake', meshId, peer: pool.peer })
@@ -203,7 +206,7 @@ export class PoolDispatcher {
   private roomOf({ live, pool, held, credit }: Seat): number {
     const { unsettled, isCongested, hasBytesFree, suspect } = live.credit
     if (isCongested || !hasBytesFree || suspect !== null) return 0
-    for (const id of held) if (!unsettled.has(id)) held.delete(id) // forgotten after a very long time
+    for (const id of held) if (!unsettled.has(id)) held.delete(id) // deliveries are forgotten after a very long time
     if (pool.isWary && held.size > 0) return 0
     return Math.max(0, credit - held.size)
   }
@@ -247,7 +250,7 @@ export class PoolDispatcher {
   }
 }
 
-/** Returns the member's box. The message may be sealed to a former key of the member. */
+/** Returns the body's box for the member. The message may be sealed to a former key of the member. */
 function boxFor(member: PeerNo, { members }: PoolState, { envelope }: Delivery): Uint8Array | null {
   return readBoxes(envelope)?.find(({ peer }) => members.get(peer) === member)?.box ?? null
 }

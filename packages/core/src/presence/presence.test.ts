@@ -13,7 +13,7 @@ const IF_ONLINE = {
   ...{ hops: 0, noAutoReply: false, ifOnline: true },
 }
 
-/** Returns two shards. Peer 1 is on both, and watches or sends on the first; tests add others. */
+/** Returns two shards. Peer 1 is on both, and watches or sends on the first. Tests connect more peers. */
 function twoShards() {
   const published: { from: ShardId; hint: Hint }[] = []
   const waiting: (() => void)[] = []
@@ -134,10 +134,10 @@ test('a send to online peers waits until other shards have reported theirs, and 
   expect(at.here.appends.map(({ envelopeId }) => envelopeId)).toEqual([idOf(1), idOf(3)])
   expect(at.here.nacks()).toMatchObject([{ envelopeId: idOf(2), code: 'no_responder' }])
   at.sendIfOnline(4, 3)
-  expect(at.here.nacks()).toHaveLength(2) // known by now
+  expect(at.here.nacks()).toHaveLength(2) // presence is known by now
 })
 
-/** Returns two shards on which peer 1 knows peers 2 and 3, which are not here. */
+/** Returns two shards. Peer 1 is on one of them and knows peers 2 and 3, which are not there. */
 function sending() {
   const at = twoShards()
   at.here.send(sendOf(100, 2), sendOf(101, 3))
@@ -154,15 +154,15 @@ test('an ephemeral message reaches a peer of another shard, if it would reach it
   there.enter(2)
   sendFrame(ephemeral(1, 2))
   sendFrame(ephemeral(2, 3))
-  meet() // the presence reports
-  meet() // the ephemeral message
+  meet() // delivers the presence reports
+  meet() // delivers the ephemeral message
   expect(arrived()).toMatchObject([{ sender: keyOf(1), envelopeId: idOf(1) }])
   expect(framesOf('ephemeralFailed').flatMap(({ items }) => items)).toEqual([
     { envelopeId: idOf(2), code: 'no_responder' },
   ])
   sendFrame(ephemeral(3, 2, 4097))
   there.engine.received(2, status('', 'dnd'))
-  sendFrame(ephemeral(4, 2)) // sent before it is known
+  sendFrame(ephemeral(4, 2)) // sent before presence is known
   meet()
   sendFrame(ephemeral(5, 2))
   meet()

@@ -1,7 +1,7 @@
 /**
  * Tracks the presence of peers: online, availability and summary. Presence is in memory only; no heartbeat is stored. A
  * shard asks the others about a mesh while one of its sessions watches the mesh, sends ephemeral messages in it, or
- * sends only to online peers. The others then report their peers and every change, until the requests stop.
+ * sends only to online peers. The others then report their peers and every change until the requests stop.
  */
 import { type Availability, type FrameOf, type NackCode, PRIORITY_MAX } from '@sealpost/protocol'
 import { EPHEMERAL_HINT_BYTES_MAX, type Hint, type HintOf } from '@sealpost/protocol/hints'
@@ -42,14 +42,14 @@ export class Presence {
     )
   }
 
-  /** Sets the other live shards. Before the first call there are none, and no request is published. */
+  /** Sets the other live shards. Before the first call, no other shard is known, and no request is published. */
   setOtherShards(others: ReadonlySet<ShardId>): void {
     this.others = others
     this.tick()
     this.context.flush()
   }
 
-  /** Subscribes the session to changes in its mesh, beginning with a snapshot. */
+  /** Subscribes the session to presence changes in its mesh, starting with a snapshot, or unsubscribes it. */
   watch(live: LiveSession, isOn: boolean): void {
     const { mesh } = live
     mesh.watchers.delete(live)
@@ -88,12 +88,12 @@ export class Presence {
     return mesh !== undefined && this.isOnline(mesh, peerKey)
   }
 
-  /** Returns whether this shard knows, as far as it can, which peers are online on other shards. */
+  /** Returns whether this shard knows which peers are online on other shards, as far as it can. */
   isKnown({ remotePresence }: Mesh): boolean {
     return this.others.size === 0 || remotePresence.isKnown(this.context.nowMs)
   }
 
-  /** Calls `act` when `isKnown` returns true, at once if it already does. */
+  /** Calls `act` when `isKnown` returns true, immediately if it already does. */
   whenKnown(mesh: Mesh, act: () => void): void {
     this.request(mesh)
     if (this.isKnown(mesh)) return act()
@@ -120,7 +120,7 @@ export class Presence {
       this.push(mesh, this.itemFor(mesh, hint.peer))
   }
 
-  /** Call it about once a second. */
+  /** Call about once a second. */
   tick(): void {
     for (const mesh of this.context.meshes.all()) {
       for (const peerKey of mesh.remotePresence.forgetOld(this.context.nowMs, this.others))
@@ -187,7 +187,9 @@ export class EphemeralMessages {
     }
   }
 
-  /** Handles an ephemeral message from a peer of another shard. The envelope proves the sender to the recipient. */
+  /**
+   * Handles an ephemeral message from a peer on another shard. The envelope itself proves to the recipient who sent it.
+   */
   received({ meshId, recipient, sender, user, envelopeId, envelope }: HintOf<'ephemeral'>): void {
     const to = this.context.meshes.find(meshId)?.byKey.get(recipient)?.live
     if (to && this.refusalBy(to, user) === null) this.push(to, { sender, envelopeId, envelope })
@@ -229,8 +231,8 @@ export class EphemeralMessages {
   }
 
   /**
-   * Returns why a message to another shard is undelivered; too large for the bus is one reason. If the recipient is
-   * offline, a stranger must not learn that it would be refused.
+   * Returns why a message to another shard can't be delivered, such as when it is too large for the bus. If the
+   * recipient is offline, a stranger must not learn that it would be refused.
    */
   private remoteRefusal({ mesh, peer }: LiveSession, { recipient, envelope }: EphemeralItem): NackCode | null {
     const to = mesh.remotePresence.find(recipient, this.context.nowMs)

@@ -1,4 +1,6 @@
-/** Tracks the peers of one mesh on other shards, as reported, and whether those shards want reports about ours. */
+/**
+ * Tracks the reported peers of one mesh on other shards, and whether those shards want reports about the peers here.
+ */
 import type { HintOf } from '@sealpost/protocol/hints'
 import type { Millis, PeerKey, ShardId } from '@sealpost/std'
 import type { PresenceItem } from '../deliver/outgoing.ts'
@@ -12,9 +14,9 @@ interface RemotePeer extends PresenceItem {
 
 /** Interval between two requests while a session here needs presence. */
 const ASK_EVERY_MS = 10_000
-/** A report or a request is valid for this long, so two requests may be lost. */
+/** How long a report or a request is valid. Two requests may be lost within this time. */
 const GOOD_FOR_MS = 30_000
-/** Beyond this number of waiters, further callers use the presence that is known. */
+/** Maximum number of waiting callers. Beyond it, callers use the presence that is known so far. */
 const WAITING_MAX = 1000
 
 export class RemotePresence {
@@ -50,12 +52,16 @@ export class RemotePresence {
     return true
   }
 
-  /** Returns whether the other shards had time to report their peers, and have reported every change since. */
+  /**
+   * Returns whether the other shards have had time to report their peers, and have reported every change since then.
+   */
   isKnown(nowMs: Millis): boolean {
     return this.isAnswered && this.isWatching(nowMs)
   }
 
-  /** Makes `act` wait, or calls it at once if too many wait. Returns whether it is the only waiter. */
+  /**
+   * Makes `act` wait, or calls it immediately if too many callers wait. Returns whether it is the only one that waits.
+   */
   wait(act: () => void): boolean {
     if (this.waiting.length >= WAITING_MAX) act()
     else this.waiting.push(act)
@@ -69,7 +75,9 @@ export class RemotePresence {
     for (const act of waiting) act()
   }
 
-  /** Returns whether the report changes anything. Reports about a former session, and older reports, are ignored. */
+  /**
+   * Applies a report. Returns whether it changed anything. Ignores reports about a former session and outdated reports.
+   */
   learn(
     shard: ShardId,
     { peer, epoch, moment, isOnline, availability, summary }: HintOf<'presence'>,

@@ -15,7 +15,7 @@ export interface Unknowns {
 }
 
 export interface SendPolicy<R extends SendRequest> {
-  /** Returns undefined if the recipient must be looked up. */
+  /** Returns the recipient; undefined if it must be looked up. */
   recipientOf(from: LiveSession, request: R): RecipientState | undefined
   /** Returns whether everything that `refusalOf` reads was looked up recently. */
   isKnown(from: LiveSession, request: R): boolean
@@ -24,7 +24,7 @@ export interface SendPolicy<R extends SendRequest> {
   refusalOf(from: LiveSession, request: R): NackCode | null
 }
 
-/** The policy for broadcasts to members. The group, and the space that records the broadcast, can refuse it. */
+/** The policy for broadcasts to members. The group may refuse the broadcast, and so may the space that records it. */
 export class BroadcastPolicy implements SendPolicy<BroadcastRequest> {
   readonly #context: Context
   readonly #groups: GroupDirectory
@@ -63,7 +63,7 @@ export class BroadcastPolicy implements SendPolicy<BroadcastRequest> {
   }
 }
 
-/** A message to a pool is refused if it was sealed for members that the pool no longer has. */
+/** The policy for messages to pools. Refuses a message that was sealed for members that the pool no longer has. */
 export class PoolPolicy implements SendPolicy<PoolRequest> {
   readonly #context: Context
 
@@ -90,5 +90,5 @@ export class PoolPolicy implements SendPolicy<PoolRequest> {
   }
 }
 
-/** Returns the pool of an item, which names a pool by its id as it names a peer by its key. */
+/** Returns the pool of an item. The item's `recipient` is the pool's id instead of a peer's key. */
 export const poolOf = ({ recipient }: SentItem): PoolId => recipient as string as PoolId

@@ -71,7 +71,7 @@ test('the next measurement comes after a quarter of a quota, while there is room
   addMany(to, 1)
   mailboxes.measured(to, [{ sender: ann, count: 1, bytes: 10 }])
   addMany(to, 2)
-  expect(asked).toBe(2) // with those in flight at the first measurement, a quarter of 12
+  expect(asked).toBe(2) // the limit is a quarter of 12, including those in flight at the first measurement
   mailboxes.measured(to, [])
   expect(isFull(to)).toBe(false)
 })

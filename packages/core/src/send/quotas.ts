@@ -3,20 +3,20 @@
  * letters. Each sender has a share of both; a user's devices have one share together.
  *
  * A measurement of the queue counts the backlog. Later sends through this shard are added; settles are not subtracted.
- * After sends of a quarter of a quota the next measurement is due, so that it arrives while there is room. A send costs
- * a few comparisons. Sends through other shards show at the next measurement, and the first send to an unmeasured
- * mailbox passes, so a quota can be exceeded by that much.
+ * The next measurement is due once the sends add up to a quarter of a quota, so that it completes while there is room.
+ * A send costs a few comparisons. Sends through other shards are counted only by the next measurement, and the first
+ * send to an unmeasured mailbox is accepted, so a quota can be exceeded by that much.
  */
 import type { SenderBacklog } from '@sealpost/protocol'
 import type { MeshId, Millis, PeerNo } from '@sealpost/std'
 
 export interface MailboxLimits {
-  /** The maximum number of deliveries that wait for one recipient. */
+  /** The maximum number of deliveries that may wait for one recipient. */
   readonly countMax: number
   readonly bytesMax: number
   /**
-   * The maximum that one sender, a user with all its devices, may have of them. Without a bound on bytes, one sender
-   * with large envelopes would fill the mailbox.
+   * The maximum number of deliveries that one sender may have among them; a user and its devices count as one sender.
+   * Without a limit on bytes, one sender with large envelopes would fill the mailbox.
    */
   readonly perSenderMax: number
   readonly bytesPerSenderMax: number
@@ -32,7 +32,7 @@ interface Amounts extends Amount {
 }
 
 export interface MailboxUsage {
-  /** The result of the last measurement plus sends since it began. */
+  /** The result of the last measurement, plus the sends since it began. */
   held: Amounts
   /** Sends that the current or last measurement may have missed. */
   fresh: Amounts
@@ -42,9 +42,9 @@ export interface MailboxUsage {
   startedAtMs: Millis
 }
 
-/** A measurement is due after sends of one quota divided by this. */
+/** A measurement is due when the sends reach the quota divided by this number. */
 const MEASURE_SHARE = 4
-/** Pause between two measurements of a mailbox that is full, or whose measurement failed. */
+/** Interval between two measurements of a mailbox that is full or could not be measured. */
 const MEASURE_EVERY_MS = 1000
 export const FULL_RETRY_MS = 5000
 
@@ -106,7 +106,7 @@ export class Mailboxes {
     if (measurement === 'none' ? this.mayMeasure(owner, nowMs) : isDue) this.startMeasurement(meshId, owner, nowMs)
   }
 
-  /** Call when the append's commit has an outcome or failed. */
+  /** Call once the append's commit has succeeded or failed. */
   landed({ mailbox }: Pick<Owner, 'mailbox'>, { sender, byteCount }: { sender: PeerNo; byteCount: number }): void {
     if (!this.limits) return
     const { inFlight } = mailbox
@@ -119,7 +119,8 @@ export class Mailboxes {
     if (mailbox.measurement !== 'running') return
     mailbox.measurement = found ? 'done' : 'none'
     if (!found) return
-    // Appends in flight when the measurement began may count twice until the next one: a refusal may be early, never late.
+    // Appends in flight when the measurement began may be counted twice until the next measurement. A refusal may
+    // therefore come too early, but never too late.
     const held = nothing()
     for (const { sender, count, bytes } of found) addTo(held, sender, count, bytes)
     for (const [sender, { count, bytes }] of mailbox.fresh.bySender) addTo(held, sender, count, bytes)
@@ -152,7 +153,7 @@ function addTo(amounts: Amounts, sender: PeerNo, count: number, bytes: number): 
   own.bytes += bytes
 }
 
-/** A measurement of a mesh reads a row for each sender, so at a full mesh it runs four times a minute. */
+/** A mesh measurement reads a row for each sender, so a full mesh is measured four times a minute. */
 const MEASURE_MESH_EVERY_MS = 15_000
 
 interface QuotaLimits {
@@ -166,7 +167,7 @@ interface MeshQuota {
   readonly whole: Owner
 }
 
-/** An append that waits in the queue until its recipient claims it. */
+/** A committed append that waits in the queue until its recipient claims it. */
 interface CountedAppend {
   readonly from: { readonly mesh: MeshQuota; readonly peer: { readonly user: PeerNo } }
   readonly to: Owner
@@ -195,14 +196,14 @@ export class Quotas {
     this.meshes.add(mesh.meshId, mesh.whole, sent, nowMs)
   }
 
-  /** Call when the append's commit has an outcome or failed. */
+  /** Call once the append's commit has succeeded or failed. */
   landed({ from: { mesh, peer }, to, byteCount }: CountedAppend): void {
     const sent = { sender: peer.user, byteCount }
     this.mailboxes.landed(to, sent)
     this.meshes.landed(mesh.whole, sent)
   }
 
-  /** `owner`: the recipient, or a mesh's `whole`. `found` is null if the database did not reply. */
+  /** `owner`: a recipient, or the whole mesh (`MeshQuota.whole`). `found` is null if the database did not reply. */
   measured(owner: Owner, found: readonly SenderBacklog[] | null): void {
     this.mailboxes.measured(owner, found)
   }

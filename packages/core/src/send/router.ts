@@ -1,8 +1,8 @@
 /**
  * Handles envelopes from `send` to `ack`: checks the sender's limits, finds the recipient, passes an append to the
- * queue and acks or nacks the envelope with its outcome.
+ * queue, and acks or nacks the envelope according to the outcome.
  *
- * The broker stamps the sender; no frame can name another one. Envelopes of one session go to the queue in the order in
+ * The broker sets the sender; a frame can't name another one. Envelopes of one session go to the queue in the order in
  * which they arrived. A refusal that the sender may retry bars the later envelopes of its lane, so that a resend keeps
  * the order.
  */
@@ -37,14 +37,14 @@ import { type Broadcast, type PoolBody, PRIORITY_NUMBERS, type SendRequest, type
 
 const BUSY_RETRY_MS = 200
 const UNAVAILABLE_RETRY_MS = 1000
-/** The peers of a mesh that moves are redirected soon. */
+/** The peers of a moving mesh are redirected soon. */
 const MOVING_RETRY_MS = 500
 
 export interface Resolved {
   readonly groups: FoundGroups
   readonly pools: readonly PoolEntry[]
   readonly spaces: readonly SpaceFacts[]
-  /** Rotated keys of the lookup, with their successors, which are among the members. */
+  /** Rotated keys in the lookup and their successors, which are among the members. */
   readonly successors: ReadonlyMap<PeerKey, PeerKey>
 }
 
@@ -114,7 +114,7 @@ export class Router {
     this.taken(from)
   }
 
-  /** Routes a broadcast: one body for many recipients, each with an envelope that holds the key to it. */
+  /** Routes a broadcast: one body for many recipients, each of whom receives an envelope with the key to the body. */
   broadcast(from: LiveSession, frame: FrameOf<'broadcast'> | FrameOf<'broadcastKept'>): void {
     const { bodyId, body: bytes, envelopes } = frame
     const record = 'record' in frame ? recordOf(from, frame) : undefined
@@ -127,7 +127,7 @@ export class Router {
     this.taken(from)
   }
 
-  /** Routes a message to a pool; it is stored once, for any member. */
+  /** Routes a message to a pool. The message is stored once, for any member. */
   sendPool(from: LiveSession, { rosterEpoch, bodyId, body: bytes, terms, send: item }: FrameOf<'sendPool'>): void {
     const readers = readBoxes(item.envelope)?.map(({ peer }) => peer)
     if (!readers) return this.context.end(from, 'frame_malformed')
@@ -163,7 +163,10 @@ export class Router {
     this.context.effects.pause(from.socket)
   }
 
-  /** Call when a lookup is done. `members`: null if the database did not reply. Other `asked` keys are unknown here. */
+  /**
+   * Call once a lookup has completed. `members`: null if the database did not reply. `asked` keys without a member are
+   * unknown.
+   */
   resolved(
     from: LiveSession,
     asked: readonly string[],
@@ -199,7 +202,7 @@ export class Router {
     for (const [i, append] of (appends as readonly PendingAppend[]).entries()) {
       const outcome = outcomes[i]!
       this.landed(append)
-      // Otherwise the queue contains mail from the sender that this shard does not know.
+      // If not expected, the queue contains mail from the sender that this shard does not know of.
       const isExpected = outcome.status === 'stored' ? outcome.isExpected : outcome.status !== 'duplicate'
       if (!isExpected) append.from.peer.knownSinceTick = this.context.nextTick()
       this.deliveries.stored(append, outcome, enqueuedAtMs)
@@ -216,7 +219,7 @@ export class Router {
     }
   }
 
-  /** Envelopes behind one whose recipient or group must be looked up wait with it, so that their order stays. */
+  /** Later envelopes wait behind an envelope whose recipient or group must be looked up, so that the order is kept. */
   private route(from: LiveSession, request: SendRequest): void {
     const { nowMs, quotas } = this.context
     const policy = request.kind === 'direct' ? null : this.policyOf(request)
@@ -304,7 +307,7 @@ export class Router {
     return code && { code, retryAfterMs: 0 }
   }
 
-  /** Returns a refusal by the message's terms, which stops two agents that endlessly reply to each other. */
+  /** Checks the message's terms. They stop two agents that reply to each other endlessly. */
   private refusalByTerms(
     from: LiveSession,
     { hops, thread }: SendTerms,
@@ -367,7 +370,7 @@ export class Router {
     this.context.effects.resume(from.socket)
   }
 
-  /** Looks up what held envelopes need, then who is online. A session has one lookup in flight. */
+  /** Looks up what the held envelopes need, then who is online. A session has one lookup in flight. */
   private resolveHeld(from: LiveSession): void {
     if (from.isResolving) return
     const unknown: Unknowns = { peers: new Set(), groups: new Set(), pools: new Set(), spaces: new Set() }
@@ -385,7 +388,7 @@ export class Router {
   }
 }
 
-/** Returns the body. A pool message is readable by the pool's members that it has boxes for. */
+/** Returns the stored body. Only members of the pool that the body has boxes for can read a pool message. */
 function bodyOf({ kind, body }: Exclude<SendRequest, { kind: 'direct' }>, to: RecipientState): SharedBody {
   if (kind !== 'pool') return body.shared
   const { members } = to as PoolState

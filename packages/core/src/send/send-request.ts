@@ -8,7 +8,7 @@ import type { GroupId, PeerKey } from '@sealpost/std'
 export type SentItem = FrameOf<'send'>['envelopes'][number]
 
 interface Request {
-  /** The number of the envelope in its session. */
+  /** The number of the envelope within its session. */
   readonly no: number
   readonly item: SentItem
   readonly terms: SendTerms | null
@@ -16,13 +16,13 @@ interface Request {
   inFlightBytes: number
 }
 
-/** An envelope that contains its whole message. No policy applies. */
+/** A request whose envelope contains the whole message. No policy applies. */
 export interface DirectRequest extends Request {
   readonly kind: 'direct'
   readonly body: null
 }
 
-/** One envelope of a broadcast, with the key to a body that all envelopes of the broadcast share. */
+/** One envelope of a broadcast. It contains the key to a body that all envelopes of the broadcast share. */
 export interface BroadcastRequest extends Request {
   readonly kind: 'broadcast'
   readonly body: Broadcast
@@ -38,9 +38,9 @@ export type SendRequest = DirectRequest | BroadcastRequest | PoolRequest
 
 interface Body {
   readonly shared: SharedBody
-  /** The envelope with which the bytes of the body count: the first one that was not refused. */
+  /** The request that the bytes of the body are counted for: the first one that was not refused. */
   countedBy: SendRequest | null
-  /** Whether the thread's rate limit was charged, which happens once for all envelopes of the body. */
+  /** Whether the thread's rate limit was charged. It is charged once for all envelopes of the body. */
   hasPaidThread: boolean
 }
 
@@ -59,7 +59,10 @@ export interface MembershipRef {
   readonly epoch: number
 }
 
-/** The members that a pool message has boxes for, and the epoch of the pool that named them; 0 allows any epoch. */
+/**
+ * The members that a pool message has boxes for, and the epoch of the pool's statement that named them; 0 allows any
+ * epoch.
+ */
 export interface PoolMembershipRef {
   readonly epoch: number
   readonly readers: readonly PeerKey[]

@@ -1,4 +1,4 @@
-/** Tests sessions that only send, next to the session that receives. */
+/** Tests sessions that only send, alongside a session that receives. */
 import type { PeerNo } from '@sealpost/std'
 import { expect, test } from 'vitest'
 import { idOf, keyOf, MESH, memberOf, sendOf, world } from '../test/testing-world.ts'
@@ -69,7 +69,10 @@ test("the bytes in flight of all sessions of a peer are bounded together, and th
   expect(appends.at(-1)!.envelopeId).toBe(idOf(5))
 })
 
-/** Admits 3 as a device of 1. Returns functions that send to 2 as the device, as the user and as another peer. */
+/**
+ * Makes peer 3 a device of peer 1. Returns functions that send to peer 2: as the device, as the user and as another
+ * peer.
+ */
 function withDevice(limits: Parameters<typeof world>[0]) {
   const made = world(limits)
   const { engine, connect } = made

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { sendOf, world } from '../test/testing-world.ts'
 
-/** More than one part of a scan, and fewer than three. */
+/** More than one part of a scan, but fewer than three. */
 const SESSIONS = 450
 
 function crowd() {

@@ -1,6 +1,6 @@
 /**
- * Scans every session once a second for deadlines, heartbeats and the backstop poll. It scans in parts: ten thousand
- * sessions at once would block the event loop, and load the database, for too long.
+ * Scans every session once a second for deadlines, heartbeats and the backstop poll. Scans in parts, because ten
+ * thousand sessions in one go would block the event loop and load the database for too long.
  */
 import type { CloseCode, SessionStatus } from '@sealpost/protocol'
 import type { Millis } from '@sealpost/std'
@@ -18,7 +18,7 @@ interface Ports {
 }
 
 const SCANNED_MIN = 200
-/** The number of parts of a round. With one part every 20 ms, a round ends well before the next one begins. */
+/** The number of parts in a scan. With one part every 20 ms, a scan ends well before the next one begins. */
 const PARTS_PER_SCAN = 25
 
 export class SessionScan {
@@ -26,7 +26,7 @@ export class SessionScan {
   private readonly ports: Ports
   private begunAtMs: Millis
   private resumedAtMs: Millis = 0
-  /** The sessions that this round has not scanned yet. A map's iterator skips sessions that ended meanwhile. */
+  /** The sessions that this scan has not reached yet. A map's iterator skips sessions that have ended since. */
   private remaining: Iterator<Session> | null = null
 
   constructor(context: Context, ports: Ports) {
@@ -39,10 +39,10 @@ export class SessionScan {
     return this.remaining !== null
   }
 
-  /** Call it about once a second. */
+  /** Call about once a second. */
   begin(): void {
     const { nowMs, limits } = this.context
-    // A pause of this process does not count as silence of its peers.
+    // If this process was paused, its peers must not count as silent.
     if (nowMs - this.begunAtMs > limits.heartbeatMs) this.resumedAtMs = nowMs
     this.begunAtMs = nowMs
     this.remaining ??= this.ports.sessions.values()
@@ -72,7 +72,7 @@ export class SessionScan {
       session.pinged(nowMs)
       effects.ping(session.socket)
     }
-    // The client's pings wait in a socket that the broker doesn't read. Without a pong, the client would leave for
+    // The client's pings wait in a socket that the broker doesn't read. Without a pong, the client would switch to
     // another broker.
     if (live.isPaused) this.context.send(live, [{ type: 'pong', ref: 0 }])
     this.ports.validity.checkIfOld(live)
@@ -96,7 +96,7 @@ export class SessionValidity {
     this.due.push(live)
   }
 
-  /** Call it about once a second. */
+  /** Call about once a second. */
   checkIfOld(live: LiveSession): void {
     if (this.context.nowMs - live.checkedAtMs >= this.context.limits.checkMs) this.check(live)
   }
@@ -108,7 +108,7 @@ export class SessionValidity {
     this.due = []
   }
 
-  /** `statuses` are in the order of the checks. */
+  /** `statuses` are in the same order as `checks`. */
   checked(checks: readonly SessionCheck[], statuses: readonly SessionStatus[]): void {
     for (const [i, { live }] of checks.entries()) if (!live.isOver) this.apply(live, statuses[i]!)
     this.context.flush()

@@ -6,7 +6,7 @@ import type { EngineLimits } from '../limits.ts'
 import type { LiveSession, SocketId } from '../model.ts'
 import type { RedirectTarget } from '../shards/homes.ts'
 
-/** The states in their order. Every state can become `over`, which is final; `enrolling` can become nothing else. */
+/** The states, in order. Every state can become `over`, which is final; `enrolling` can only become `over`. */
 export type SessionState =
   | { readonly name: 'greeted'; readonly hello: FrameOf<'hello'> }
   | { readonly name: 'enrolling' }
@@ -16,8 +16,8 @@ export type SessionState =
   | { readonly name: 'over' }
 
 /**
- * Whether the session may be redirected to another shard. An HTTP request can't be redirected, and a client that could
- * not reach a shard is not redirected to it again.
+ * Whether the session may be redirected to another shard. An HTTP request can't be redirected. A client that could not
+ * reach another shard is not redirected to it again.
  */
 export type Mobility =
   | { readonly name: 'fixed' }
@@ -34,9 +34,9 @@ export class Session {
   mobility: Mobility = { name: 'fixed' }
   heardAtMs: Millis
   pingedAtMs: Millis
-  /** Frames sent before this time have arrived, because the ping sent after them got a reply. */
+  /** Frames sent before this time have arrived, because a ping sent after them was answered. */
   arrivedUntilMs: Millis
-  /** The time when the first unanswered ping was sent. */
+  /** When the first unanswered ping was sent. */
   private unansweredAtMs: Millis | null = null
 
   constructor(socket: SocketId, state: SessionState, nowMs: Millis) {
@@ -48,7 +48,10 @@ export class Session {
     this.state = state
   }
 
-  /** Returns since when the peer is quiet. Any frame proves that it is alive, but only a pong that our data arrived. */
+  /**
+   * Returns the time since which the peer has been quiet. Any frame proves that the peer is alive, but only a pong
+   * proves that our data arrived.
+   */
   quietSince({ credit }: LiveSession): Millis {
     return credit.unsettled.size > 0 ? this.pingedAtMs : Math.max(this.pingedAtMs, this.heardAtMs)
   }
@@ -71,7 +74,7 @@ export interface Authentication {
   readonly isSignatureGood: boolean
   /** The broker's own signature over this handshake. */
   readonly proof: Uint8Array
-  /** The cell of the mesh, if it is another cell. `member` is then unknown here. */
+  /** Where to redirect the peer if its mesh is in another cell. `member` is then unknown here. */
   readonly cell?: RedirectTarget | null
 }
 

@@ -101,7 +101,7 @@ test('an opening is published to other shards unless this shard issued the last 
     engine.proven(socket, { ...memberOf(5), sessionEpoch }, 10)
     engine.opened(socket, epoch)
   }
-  open(5, 0, 1) // the peer's first session
+  open(5, 0, 1) // opens the peer's first session
   open(6, 1, 2) // supersedes the session here
   engine.closed(6)
   open(7, 2, 3)

@@ -1,5 +1,5 @@
 /**
- * Handles hints from other shards and from this shard's own timers and sweeps. A hint only makes a session look into the
+ * Handles hints from other shards and from this shard's own timers and sweeps. A hint only makes a session query the
  * database, which decides.
  */
 import type { Hint, HintOf } from '@sealpost/protocol/hints'
@@ -45,7 +45,7 @@ export class Hints {
     this.context.flush()
   }
 
-  /** Call when the subscription to these meshes has begun; earlier hints may have been lost. */
+  /** Call once the subscription to these meshes has begun; earlier hints may have been lost. */
   subscribed(meshes: readonly MeshId[]): void {
     for (const meshId of meshes) {
       const mesh = this.context.meshes.find(meshId)
@@ -120,7 +120,7 @@ export class Hints {
         return this.forget(this.context.meshes.find(hint.meshId), hint)
       case 'shards':
       case 'happened':
-        return // its subscriber handles it outside of the engine
+        return // its subscriber handles it outside the engine
       default:
         unreachable(hint)
     }

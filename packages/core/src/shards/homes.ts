@@ -1,6 +1,6 @@
 /**
- * The homes of meshes, as this shard knows them. Placement is only an optimisation: two shards that serve one mesh at
- * once are slower but never wrong, because every claim names the epoch of a session.
+ * Tracks the homes of meshes, as this shard knows them. Placement is only an optimisation: if two shards serve one mesh
+ * at the same time, they are slower but never wrong, because every claim names the epoch of a session.
  */
 
 import type { HintOf } from '@sealpost/protocol/hints'
@@ -12,7 +12,7 @@ export interface LiveShard {
   readonly name: string
   readonly shardId: ShardId
   readonly url: string
-  /** Certificate of the shard's own key; empty if it uses the cluster's key. */
+  /** Certificate of the shard's own key; empty if the shard uses the cluster's key. */
   readonly certificate: Uint8Array
 }
 
@@ -20,7 +20,7 @@ export type RedirectTarget = Pick<LiveShard, 'url' | 'certificate'>
 
 export interface Placement {
   readonly self: ShardId
-  /** Whether this shard serves every mesh, because its clients did not choose it by its address. */
+  /** Whether this shard serves every mesh, because clients can't choose it by its address. */
   readonly servesAll: boolean
   /** Whether sessions move when the home of their mesh changes. */
   readonly movesSessions: boolean
@@ -29,14 +29,14 @@ export interface Placement {
   readonly pins: ReadonlyMap<MeshId, string>
 }
 
-/** The number of alternative shards that a peer learns. Two shards are seldom unavailable at once. */
+/** The maximum number of alternative shards that a peer is sent. Two shards are seldom unavailable at the same time. */
 const ALTERNATIVES_MAX = 3
 
 export class MeshPlacement {
   private placement: Placement | null = null
   private readonly byName = new Map<string, LiveShard>()
   private readonly since = new Map<ShardId, Millis>()
-  /** Homes looked up since the last change, by mesh. */
+  /** Homes by mesh, computed since the last change. */
   private readonly known = new Map<MeshId, LiveShard | null>()
 
   placed(placement: Placement, nowMs: Millis): void {
@@ -55,7 +55,7 @@ export class MeshPlacement {
     return this.byName.size > Number(this.isListed)
   }
 
-  /** Whether the home of a mesh here may be another shard. */
+  /** Whether another shard may be the home of a mesh on this shard. */
   get redirectsHome(): boolean {
     return this.placement?.movesSessions === true && !this.placement.servesAll && this.hasOthers
   }
@@ -76,8 +76,8 @@ export class MeshPlacement {
   }
 
   /**
-   * Returns alternative addresses for the mesh: the shard that would be the home without this shard, then the one that
-   * would be the home without both.
+   * Returns alternative addresses for the mesh: first the shard that would be the home without this shard, then the one
+   * that would be the home without both.
    */
   alternativesFor(meshId: MeshId): string[] {
     const names = new Set(this.byName.keys())
@@ -104,10 +104,10 @@ export class MeshPlacement {
 const KNOWN_MAX = 10_000
 
 /**
- * Returns the name of a mesh's home: `pin` if that shard is alive, otherwise the name with the highest score (rendezvous
- * hashing: a shard that joins or leaves moves only the meshes that it gains or loses). The order of the names does not
- * matter; without names there is no home. The hash resists no attack, since placement only saves work: a tenant with many
- * meshes may choose ids that share a home, and a pin separates them.
+ * Returns the name of a mesh's home: `pin` if that shard is alive, otherwise the name with the highest score
+ * (rendezvous hashing: a shard that joins or leaves moves only the meshes that it gains or loses). The order of the
+ * names does not matter; without names there is no home. The hash need not resist attacks, since placement only saves
+ * work: a tenant with many meshes may choose ids that share a home, and a pin separates them.
  */
 export function homeOf(meshId: MeshId, shardNames: Iterable<string>, pin?: string): string | undefined {
   const meshHash = absorb(0, meshId)
@@ -123,7 +123,10 @@ export function homeOf(meshId: MeshId, shardNames: Iterable<string>, pin?: strin
   return home
 }
 
-/** Absorbs a text by MurmurHash3 (public domain), one block per UTF-16 unit. `Math.imul` is equal on every platform. */
+/**
+ * Mixes a string into a MurmurHash3 state (public domain), one block per UTF-16 unit. `Math.imul` has the same result
+ * on every platform.
+ */
 function absorb(seed: number, text: string): number {
   let hash = seed
   for (let at = 0; at < text.length; at++) {
@@ -133,7 +136,7 @@ function absorb(seed: number, text: string): number {
   return hash ^ text.length
 }
 
-/** Applies MurmurHash3's finalizer, so that each bit of the result depends on every bit of the hash. */
+/** Applies MurmurHash3's finalizer, so that each bit of the result depends on every bit of the state. */
 function mix(hash: number): number {
   let mixed = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b)
   mixed = Math.imul(mixed ^ (mixed >>> 13), 0xc2b2ae35)
@@ -144,17 +147,17 @@ function rotate(bits: number, by: number): number {
   return (bits << by) | (bits >>> (32 - by))
 }
 
-/** An announcement is valid for this long. */
+/** How long an announcement is valid. */
 const GOOD_FOR_MS = 30_000
-/** Renews an announcement that senders still use. */
+/** An announcement in use is renewed after this time. */
 const RENEW_AFTER_MS = 10_000
 /** Minimum time between two announcements to shards that don't know the session. */
 const REPEAT_AFTER_MS = 1_000
 
 /**
  * Tracks the sessions of other shards, as those shards announce them. Mail for such a session is leased to it on
- * insert, and its shard collects the mail without a claim. An announcement may be wrong or outdated; then the lease has
- * an earlier epoch, and the delivery is free.
+ * insert, and its shard collects the mail without a claim. If an announcement is wrong or outdated, the lease has a
+ * former epoch, and the delivery is free to claim.
  */
 export class SessionLocations {
   private readonly context: Context
@@ -163,7 +166,7 @@ export class SessionLocations {
     this.context = context
   }
 
-  /** Returns the epoch to lease under; 0 for no lease. */
+  /** Returns the epoch for a lease on insert; 0 for no lease. */
   epochOf({ live, remoteSession }: PeerState): number {
     return !live && remoteSession && this.context.nowMs < remoteSession.untilMs ? remoteSession.epoch : 0
   }
@@ -175,12 +178,12 @@ export class SessionLocations {
     else known.remoteSession = null
   }
 
-  /** Announces this session to a shard that stored mail without knowing of it. */
+  /** Announces this session to a shard that stored mail without knowing about the session. */
   announce(live: LiveSession): void {
     this.announceAfter(live, REPEAT_AFTER_MS)
   }
 
-  /** Renews the announcement of this session, which another shard uses, before it expires. */
+  /** Renews the announcement of this session before it expires, because another shard uses it. */
   renew(live: LiveSession): void {
     this.announceAfter(live, RENEW_AFTER_MS)
   }

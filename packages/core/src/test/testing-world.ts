@@ -91,7 +91,6 @@ function recordUpdate(its: ReturnType<typeof noUpdates>, update: DeliveryUpdate)
   }
 }
 
-/** Effects that only record the engine's commands. */
 function recording() {
   const its = {
     ...noUpdates(),
@@ -156,7 +155,7 @@ export function world(limits: Partial<EngineLimits> = {}) {
   const send = (...envelopes: Send[]) => engine.received(1, { type: 'send', envelopes })
   const nacks = () => its.sent.flatMap((frame) => (frame.type === 'nack' ? frame.items : []))
   const pushed = () => its.sent.flatMap((frame) => (frame.type === 'push' ? frame.deliveries.map(({ id }) => id) : []))
-  /** Replies to a request of peer `n`, made on the socket of the same number. */
+  /** Replies to a request that peer `n` made on the socket of the same number. */
   const reply = <Type extends RequestType>(n: number, frame: FrameOfRequest<Type>, replied: Replies[Type]) => {
     const { meshId, peer, peerKey, user } = memberOf(n)
     engine.replied({ socket: n, requester: { meshId, peer, peerKey, user }, frame } as Request, replied)

@@ -1,4 +1,4 @@
-/** For tests: creates a mesh with members in a separate database, accessed with a broker's privileges. */
+/** For tests: creates a mesh with members in a separate database, which it accesses with a broker's privileges. */
 import { createHash } from 'node:crypto'
 import { type Database, openDatabase, openPipeline, type Pipeline } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
@@ -13,7 +13,7 @@ export const MESH = '1a'.repeat(16) as MeshId
 export const GROUP = '2a'.repeat(16) as GroupId
 export const peerKeyOf = (n: number) => n.toString(16).padStart(64, '0') as PeerKey
 
-/** Returns a group statement in the form that the database checks: bytes that contain the members' keys. */
+/** Returns a group statement in the form that the database checks: as bytes that contain the members' keys. */
 const rosterOf = (...members: readonly number[]) =>
   new Uint8Array(Buffer.concat(members.map((n) => fromHex(peerKeyOf(n)))))
 
@@ -111,7 +111,7 @@ export class SpaceStage {
     return new EntryWriter(this.pipelines[shard], { ...ample, ...limits })
   }
 
-  /** Returns an entry from ann in the mesh's own space. */
+  /** Returns an entry from Ann in the mesh's own space. */
   entry(
     key: string,
     revision: number,

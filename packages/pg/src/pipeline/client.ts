@@ -1,6 +1,6 @@
 /**
- * Opens connections through the driver `pg`, because postgres.js can't send several prepared statements and the rows of
- * a binary `COPY` in one write, as one implicit transaction with one Sync. Measurements: docs/adr/0003-copy.md.
+ * Opens connections through the driver `pg`, because only `pg` can send several prepared statements and the rows of a
+ * binary `COPY` in one write, as one implicit transaction with one Sync. Measurements: docs/adr/0003-copy.md.
  */
 import { Client } from 'pg'
 import type { DatabaseConnection, DatabaseConnectionOptions } from '../connection.ts'
@@ -13,7 +13,7 @@ import { PgPreparedPipeline, type PreparedPipeline } from './prepared.ts'
 export type PipelineConnection = DatabaseConnection<PreparedPipeline>
 type Options = DatabaseConnectionOptions<PreparedPipeline>
 
-/** A connection and the driver's own client, for code that streams through the client. */
+/** A connection and the driver's own client, for code that streams through that client. */
 export interface PgClientConnection {
   readonly client: Client
   /** The connection; close or destroy this object, not the client. */
@@ -48,8 +48,8 @@ async function openWith(url: DatabaseUrl, socket: ServerSocket, options: Options
 }
 
 /**
- * `statement_timeout` limits each step of a run separately, so a run could continue long after its caller gave up.
- * Servers before version 17 have no `transaction_timeout`, so there only the steps are limited.
+ * Limits a whole run: `statement_timeout` limits only each step, so a run could continue long after its caller gave up.
+ * Servers before version 17 have no `transaction_timeout`; there, only the steps are limited.
  */
 async function limitTransactions(client: Client, ms: number): Promise<void> {
   await client.query("select set_config(name, $1, false) from pg_settings where name = 'transaction_timeout'", [
@@ -83,7 +83,7 @@ function newPipelineConnection(client: Client, socket: ServerSocket, options: Op
     options.onLost?.(connection)
   }
   client.on('end', lost)
-  client.on('error', lost) // emitted while nothing runs; a running query gets its own error
+  client.on('error', lost) // emitted while nothing runs; a running query receives the error itself
   client.on('notice', (notice) => options.onNotice?.(String(notice.message)))
   client.on('notification', ({ channel, payload = '' }) => options.onNotification?.(channel, payload))
   const pipeline = new PgPreparedPipeline(client)
@@ -105,7 +105,7 @@ function newPipelineConnection(client: Client, socket: ServerSocket, options: Op
     },
     close: async () => {
       connection.isClosed = true
-      await client.end().catch(() => undefined) // the connection ends in either case
+      await client.end().catch(() => undefined) // the connection ends even if this fails
       socket.destroy()
     },
   }

@@ -1,6 +1,6 @@
 /**
  * Reads a `COPY … TO STDOUT` by taking its row messages off the connection before the driver (`pg`) parses them. This
- * costs a third of what the driver's own stream costs, which separates every message and reads 8 KB at a time.
+ * costs a third of the driver's own stream, which separates every message and reads 8 KB at a time.
  */
 import type { Connection } from 'pg'
 import { TCP_TIMEOUTS } from '../connection.ts'
@@ -38,9 +38,9 @@ class CopyOutStream extends PgQuery {
 
   /**
    * Yields CopyData messages (the byte 100, an int32 length that includes itself, a row) in chunks of up to half a
-   * megabyte, which may begin and end inside a message. A chunk is valid until the next one is requested. Then the
-   * chunk's memory is freed at once, because garbage collection would cost more. The socket is read only while a chunk
-   * is awaited.
+   * megabyte, which may begin and end inside a message. A chunk is valid until the next one is requested. Its memory is
+   * then freed immediately, because garbage collection would cost more. The socket is read only while a chunk is
+   * awaited.
    * @throws whatever the driver throws
    */
   async *chunks(): AsyncGenerator<Buffer, void, undefined> {
@@ -90,7 +90,7 @@ class CopyOutStream extends PgQuery {
   }
 }
 
-/** Grants one waiting task per event loop turn, so that long reads leave room for other work in every turn. */
+/** Resumes one waiting task per turn of the event loop, so that long reads leave room for other work in every turn. */
 class EventLoopYield {
   readonly #waiting: (() => void)[] = []
   #isScheduled = false
@@ -116,7 +116,7 @@ class EventLoopYield {
   }
 }
 
-/** A separate pool of connections for long `COPY … TO STDOUT` reads, so that no mail waits behind a reader. */
+/** Options of a separate connection pool for long `COPY … TO STDOUT` reads, so that no mail waits behind a reader. */
 interface CopyOutOptions {
   readonly applicationName: string
   /** Session settings, which override the defaults. */
@@ -127,7 +127,7 @@ interface CopyOutOptions {
 }
 
 const CONNECT_TIMEOUT_MS = 5_000
-/** The read length from which the pressure pays off, because allocating it costs a collection. */
+/** The length of a read from which `GcPressure` pays off, because allocating it costs one collection. */
 const LONG_BYTES = 8 * 2 ** 20
 
 export class CopyOutPool {
@@ -149,8 +149,8 @@ export class CopyOutPool {
   }
 
   /**
-   * Yields the output of one `COPY … TO STDOUT` as `CopyOutStream.chunks` does: a chunk is valid until the next one is
-   * requested. Ending the iteration or aborting `signal` cancels the statement on the server at once.
+   * Yields the output of one `COPY … TO STDOUT` like `CopyOutStream.chunks`: a chunk is valid until the next one is
+   * requested. Ending the iteration or aborting `signal` cancels the statement on the server immediately.
    * @throws DatabaseError
    */
   async *read(statement: string, signal?: AbortSignal): AsyncGenerator<Buffer, void, undefined> {
@@ -227,9 +227,9 @@ const PRESSURE_BYTES = 256 * 2 ** 20
 
 /**
  * Makes garbage collection rarer during long reads. Bun collects whenever a quarter of the bytes that it counts are
- * new. A read's buffers reach this limit every 30 ms, and every other collection is a full one. This class allocates
- * bytes that count but take no memory, because they are never written, so that Bun collects a sixth as often. The
- * buffers don't need collection, because they are freed explicitly.
+ * new. A read's buffers reach this limit every 30 ms, and every second collection is a full one. This class allocates a
+ * large buffer that Bun counts but that takes no memory, because nothing is ever written to it. Bun then collects a
+ * sixth as often. The reads' own buffers don't depend on collection, because they are freed explicitly.
  */
 class GcPressure {
   #holders = 0
@@ -238,7 +238,8 @@ class GcPressure {
   /** Returns a function that releases the pressure; call it once. */
   hold(): () => void {
     this.#holders += 1
-    // A resizable buffer is newly mapped. Any other buffer may reuse memory, which would be overwritten with zeros.
+    // A resizable buffer is newly mapped. Any other buffer may reuse memory, which would first be overwritten with
+    // zeros.
     this.#bytes ??= new ArrayBuffer(PRESSURE_BYTES, { maxByteLength: PRESSURE_BYTES })
     return () => {
       this.#holders -= 1

@@ -1,4 +1,4 @@
-/** Tests undocumented behaviour of `pg` that any version may change. See ../../README.md. */
+/** Tests undocumented behaviour of `pg`, which any version may change. See ../../README.md. */
 import type { Connection } from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { emptyDatabase, type ScratchDatabase, unhurried } from '../test/database.ts'

@@ -15,15 +15,15 @@ export interface PgConnection {
 
 export const internalsOf = (connection: Connection): PgConnection => connection as unknown as PgConnection
 
-/** Empty until the server has sent its BackendKeyData. */
+/** Returns the key for cancel requests. Its fields are undefined until the server has sent BackendKeyData. */
 export function backendKeyOf(client: Client): Partial<BackendKey> {
   const { processID: pid, secretKey: secret } = client as unknown as { processID: number; secretKey: number }
   return { pid, secret }
 }
 
 /**
- * Returns the connected socket in a form that the driver can "connect" again, because the driver calls `connect` and
- * waits for the event.
+ * Returns the connected socket as one that the driver can "connect" again, because the driver calls `connect` and waits
+ * for the event.
  */
 export function adoptable(socket: Socket): Socket {
   const connect = () => {
@@ -44,7 +44,10 @@ export function toDriverError(error: unknown): unknown {
   return { code: code ?? (message.startsWith('SASL') ? 'SASL' : 'CONNECTION_CLOSED'), message }
 }
 
-/** The driver warns about a query that is sent between an error and the next ReadyForQuery. */
+/**
+ * Calls `then` after the next ReadyForQuery, because the driver warns about a query sent between an error and
+ * ReadyForQuery.
+ */
 function whenReady(connection: PgConnection, then: () => void): void {
   const ready = () => {
     for (const event of ENDS) connection.off(event, ready)
@@ -56,7 +59,7 @@ const ENDS = ['readyForQuery', 'end'] as const
 
 const nothing = () => undefined
 
-/** The callbacks of the driver for one query; subclasses override those they need. */
+/** The callbacks that the driver calls for one query. Subclasses override the ones they need. */
 export abstract class PgQuery implements Submittable {
   abstract submit(connection: Connection): void
   abstract handleReadyForQuery(): void

@@ -1,4 +1,7 @@
-/** Takes one query's row messages off a connection before the driver (`pg`) parses them. The driver gets all others. */
+/**
+ * Takes one query's row messages off a connection before the driver (`pg`) parses them. The driver receives all other
+ * messages.
+ */
 import type { Duplex } from 'node:stream'
 
 /** A message is a type byte, an int32 length that includes itself, and the content. */
@@ -6,7 +9,7 @@ const HEADER_BYTES = 5
 
 type Take = (bytes: Buffer) => void
 
-/** Separates the messages of one type from all others, however the stream is cut into chunks. */
+/** Separates the messages of one type from all others, even if chunks end inside a message. */
 export class MessageSplitter {
   readonly #type: number
   #left = 0
@@ -18,7 +21,7 @@ export class MessageSplitter {
     this.#type = type.charCodeAt(0)
   }
 
-  /** Passes on views in stream order; a view of rows may begin and end inside a message. */
+  /** Passes on views in stream order. A view of rows may begin and end inside a message. */
   take(chunk: Buffer, { rows, others }: { rows: Take; others: Take }): void {
     const bytes = this.#cutHeader.length === 0 ? chunk : Buffer.concat([this.#cutHeader, chunk])
     const give = (start: number, end: number) => {
@@ -40,7 +43,7 @@ export class MessageSplitter {
     this.#cutHeader = Buffer.from(bytes.subarray(at))
   }
 
-  /** The first bytes of a message whose header is incomplete. */
+  /** The bytes so far of a message whose header is incomplete. */
   get cutHeader(): Buffer {
     return this.#cutHeader
   }
@@ -53,7 +56,7 @@ export class MessageSplitter {
   }
 }
 
-/** Works from `attach` to the end of the chunk in which `detach` is called. */
+/** Intercepts row messages from `attach` to the end of the chunk in which `detach` is called. */
 export class RowInterceptor {
   readonly #messages: MessageSplitter
   readonly #rows: Take
@@ -80,7 +83,7 @@ export class RowInterceptor {
   }
 
   readonly #take = (chunk: Buffer): void => {
-    const others = (bytes: Buffer) => this.#driver(Buffer.from(bytes)) // a copy: the driver keeps incomplete messages
+    const others = (bytes: Buffer) => this.#driver(Buffer.from(bytes)) // a copy, because the driver keeps incomplete messages
     this.#messages.take(chunk, { rows: this.#rows, others })
     if (this.#isDetached) this.#restore(this.#stream!)
   }

@@ -5,17 +5,17 @@ import { internalsOf, type PgConnection, PgQuery, toDriverError } from './driver
 import { RowInterceptor } from './intercept.ts'
 import { type ParameterValue, RequestBuffer } from './wire.ts'
 
-/** A statement, prepared at its first use. Byte parameters are sent in binary, strings in text format. */
+/** A statement that is prepared when it is first used. Byte parameters are sent in binary, strings in text format. */
 export interface PipelineStep {
   readonly text: string
   readonly parameters?: readonly ParameterValue[]
-  /** Replaces `values`: the parameters, all in binary, each as an int32 length (-1 for null) and its bytes. */
+  /** Replaces `values`. Contains all parameters in binary: for each, an int32 length (-1 for null) and its bytes. */
   readonly packed?: { readonly count: number; readonly bytes: Uint8Array }
   /** The input of a `COPY … FROM STDIN (FORMAT binary)`, with header and trailer. */
   readonly copied?: Uint8Array
   /**
    * Receives the output of a `COPY … TO STDOUT`, which takes no parameters and does not stay prepared. The function
-   * gets one message for each row, as a view that is valid during the call. The first row's message begins with the
+   * receives one message for each row, as a view that is valid during the call. The first row's message begins with the
    * header; the trailer has a separate message.
    */
   readonly take?: (message: Buffer) => void
@@ -75,9 +75,9 @@ export interface PreparedPipeline {
   /** Runs all steps in one transaction; after an error the server skips the rest. Returns the rows of each step. */
   run(steps: readonly PipelineStep[]): Promise<TextRow[][]>
   /**
-   * Runs one statement. Returns its DataRow messages in one buffer, which the caller owns. Each message is the byte 68,
-   * an int32 length that includes itself, the number of columns as an int16, and for each column its length (int32, -1
-   * for null) and its bytes.
+   * Runs one statement. Returns its DataRow messages in one buffer, which the caller owns. A message consists of the
+   * byte 68, an int32 length that includes itself, the number of columns as an int16, and for each column its length
+   * (int32, -1 for null) and its bytes.
    */
   read(statement: Readonly<Pick<PipelineStep, 'text' | 'parameters'>>): Promise<Buffer>
 }
@@ -170,7 +170,7 @@ const ignore = () => undefined
 
 const DATA_ROW = 'D'
 
-/** Reads rows without the driver, which would create a string for each column. */
+/** Reads rows itself, because the driver would create a string for each column. */
 class BinaryRead extends PgQuery {
   readonly #statement: Pick<PipelineStep, 'text' | 'parameters'>
   readonly #state: ConnectionState
@@ -212,10 +212,7 @@ class BinaryRead extends PgQuery {
 
 interface Prepared {
   readonly name: string
-  /**
-   * The server skips a Parse that follows an error, so after a failed run this side doesn't know whether the statement
-   * exists.
-   */
+  /** `unknown` after a failed run: the server skips a Parse that follows an error, so the statement may not exist. */
   state: 'prepared' | 'unknown'
 }
 
@@ -224,7 +221,7 @@ class PreparedStatements {
   readonly #byText = new Map<string, Prepared>()
   #fresh: Prepared[] = []
 
-  /** Adds a Parse to the request where necessary. Returns the statement's name. */
+  /** Adds a Parse to the request if necessary. Returns the statement's name. */
   prepare(request: RequestBuffer, text: string): string {
     let statement = this.#byText.get(text)
     if (statement?.state === 'prepared') return statement.name

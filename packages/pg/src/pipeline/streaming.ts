@@ -16,7 +16,7 @@ export interface StreamingOptions {
   readonly session: Readonly<Record<string, string | number>>
 }
 
-/** `rowCount` is the server's count, which is set once the stream has ended. */
+/** `rowCount` is the server's count. It is set once the stream has ended. */
 export type CopyStream<Stream> = Stream & { readonly rowCount: number }
 
 export class StreamingConnection {
@@ -44,7 +44,7 @@ export class StreamingConnection {
     }
   }
 
-  /** Commits all statements that `body` runs, or none. @throws DatabaseError, and whatever `body` throws */
+  /** Commits all statements that `body` runs, or none. @throws DatabaseError, and anything that `body` throws */
   async transaction<T>(body: () => Promise<T>, mode = 'read committed'): Promise<T> {
     await this.run(`begin isolation level ${mode}`)
     try {
@@ -52,7 +52,7 @@ export class StreamingConnection {
       await this.run('commit')
       return result
     } catch (error) {
-      await this.run('rollback').catch(() => undefined) // report the first error; a lost connection rolls back
+      await this.run('rollback').catch(() => undefined) // report the first error; a lost connection rolls back anyway
       throw error
     }
   }
@@ -65,7 +65,7 @@ export class StreamingConnection {
     return this.#client.query(copyFrom(statement))
   }
 
-  /** Maps an error of a `copyOut` or `copyIn` stream. */
+  /** Maps an error from a `copyOut` or `copyIn` stream. */
   errorOf(error: unknown): Error {
     return statementError(toDriverError(error), this.#address)
   }

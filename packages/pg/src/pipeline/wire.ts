@@ -1,5 +1,5 @@
 /**
- * Builds the messages of a query one after another in a reused buffer, and sends them in one write. The driver would
+ * Builds the messages of a query in a reused buffer, one after another, and sends them in one write. The driver would
  * create up to three objects for each message and copy all rows again to join them.
  */
 import type { Duplex } from 'node:stream'
@@ -24,7 +24,7 @@ export class RequestBuffer {
     const start = this.#begin(PARSE)
     this.#cString(name)
     this.#cString(text)
-    this.#int16(0) // no parameter types
+    this.#int16(0) // number of parameter types
     this.#end(start)
   }
 
@@ -49,7 +49,7 @@ export class RequestBuffer {
     this.#end(start)
   }
 
-  /** Binds parameters that are all binary, for a result in text format. */
+  /** Binds parameters that are all binary. The result is in text format. */
   bindPacked(statement: string, { count, bytes }: { readonly count: number; readonly bytes: Uint8Array }): void {
     const start = this.#begin(BIND)
     this.#cString('') // the unnamed portal
@@ -58,7 +58,7 @@ export class RequestBuffer {
     this.#int16(1)
     this.#int16(count)
     this.#set(bytes)
-    this.#int16(0) // text columns
+    this.#int16(0) // result columns in text format
     this.#end(start)
   }
 
@@ -76,7 +76,7 @@ export class RequestBuffer {
     this.#end(this.#begin(COPY_DONE))
   }
 
-  /** Sends the messages added since the last call, and a Sync. The buffer is reusable once the server replies. */
+  /** Sends the messages added since the last call, and a Sync. The buffer can be reused once the server replies. */
   send(stream: Duplex): void {
     this.#end(this.#begin(SYNC))
     const request = this.#bytes.subarray(0, this.#at)

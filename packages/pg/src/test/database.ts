@@ -38,8 +38,8 @@ export function emptyDatabase(): Promise<ScratchDatabase> {
 }
 
 /**
- * Copies a database; nothing may be connected to the template. `rights` returns statements about the new database, whose
- * own privileges are not copied.
+ * Copies a database; nothing may be connected to the template. `rights` returns statements that grant privileges on the
+ * new database, because they are not copied.
  */
 export async function copyDatabase(template: string, rights?: (name: string) => string): Promise<ScratchDatabase> {
   const server = inject('sealpostTestServer')
@@ -58,7 +58,9 @@ async function onServer(url: string, statements: readonly string[]): Promise<voi
   }
 }
 
-/** Repeats a statement that the server rolled back: tests that change databases and roles at once can deadlock. */
+/**
+ * Repeats a statement that the server rolled back: tests that change databases and roles at the same time can deadlock.
+ */
 async function runAgain(db: Database, statement: string, attempts = 5): Promise<void> {
   try {
     await db.run((sql) => sql.unsafe(statement))

@@ -24,9 +24,9 @@ export const STARTUP_PARAMETERS = [
 
 export interface PgBouncerOptions {
   readonly mode: 'session' | 'transaction'
-  /** Startup parameters that PgBouncer drops silently; any other parameter ends the connection. */
+  /** Startup parameters that PgBouncer drops silently; any other unknown parameter ends the connection. */
   readonly ignored?: readonly string[]
-  /** The time for which a client waits for a server connection. */
+  /** How long a client waits for a server connection. */
   readonly waitSeconds?: number
 }
 

@@ -1,10 +1,15 @@
-/** Generates fast-check arbitraries of frames from the table: a new field in `frames.ts` is tested automatically. */
+/**
+ * Generates fast-check arbitraries of frames from the table, so that a new field in `frames.ts` is tested
+ * automatically.
+ */
 import { toHex } from '@sealpost/std'
 import * as fc from 'fast-check'
 import type { Frame, FrameKind } from '../frames.ts'
 import type { Shape } from '../layout.ts'
 
-/** Returns an arbitrary of this kind, which often generates the ends of ranges and rarely long blobs and lists. */
+/**
+ * Returns an arbitrary for frames of this kind. It often generates the ends of ranges, and rarely long blobs and lists.
+ */
 export function frameOf(kind: FrameKind): fc.Arbitrary<Frame> {
   return valueFor(kind.body.shape).map((body) => ({ ...(body as object), type: kind.type }) as Frame)
 }

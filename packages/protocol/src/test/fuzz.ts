@@ -1,6 +1,6 @@
 /**
  * Fuzzes the decoders from a seed. Each input is a generated or given frame with one or two faults: bits, cuts,
- * splices, false lengths and, in JSON, values of another kind, unknown keys and unusual numbers. One input in ten is
+ * splices, false lengths and, in JSON, values of another type, unknown keys and unusual numbers. One input in ten is
  * random. The fuzzer checks the rules for each input, so a longer run only needs a larger number of inputs.
  */
 
@@ -23,7 +23,9 @@ export interface FuzzReport {
   readonly reasons: Readonly<Record<string, number>>
 }
 
-/** @throws Error with the seed, the number of the input and the input itself, at the first violation */
+/**
+ * Runs the fuzzer. @throws Error at the first violation, with the seed, the number of the input and the input itself
+ */
 export function fuzz({ seed, inputs }: FuzzOptions): FuzzReport {
   const random = seededRandom(seed)
   const reasons: Record<string, number> = {}
@@ -46,7 +48,7 @@ export function fuzz({ seed, inputs }: FuzzOptions): FuzzReport {
   return { accepted, reasons }
 }
 
-/** Matches every reason of the decoders. They are fixed texts, so they can't repeat input. */
+/** Matches every reason that the decoders give. Reasons are fixed strings, so they can't quote the input. */
 export const REASON =
   /^(?:wrong form|frame too long|nested too deep|type not first|unknown frame|cut short|trailing bytes|not JSON|not an object|unknown or missing key|missing key|not a list|not a flag|not a token|not base64url|unknown choice|integer over 2\^53 - 1|not an integer in 0\.\.\d+|not \d+ bytes of lower-case hex|not \d+\.\.\d+ bytes|not \d+\.\.\d+ items)$/
 
@@ -58,8 +60,8 @@ function checkDecoded(form: Form, wire: Uint8Array | string, decoded: Decoded<Fr
   const { frame } = decoded
   const kind = kindsByType.get(frame.type)!
   checkKeys({ ...frame, type: undefined }, kind.body.shape, ['type'])
-  // A value has one binary encoding. JSON allows white space, key orders and number spellings, so the value is encoded
-  // again.
+  // A value has only one binary encoding. JSON allows white space, other key orders and other spellings of numbers, so
+  // there the value is encoded again.
   const bytes = encodeBinary(frame)
   if (form === 'binary' && toHex(bytes) !== toHex(wire as Uint8Array)) throw new Error('accepted, but not canonical')
   const decode = isClientFrame(frame) ? decodeClientFrame : decodeServerFrame
@@ -94,7 +96,7 @@ function hostileWire(random: Random, frame: Frame, form: Form): Uint8Array | str
   return text === wire || random.chance(0.2) ? faultyText(random, text) : text
 }
 
-/** Returns random bytes after a frame number, or random text of JSON characters. */
+/** Returns a frame number followed by random bytes, or a random string of JSON characters. */
 function rawWire(random: Random, form: Form): Uint8Array | string {
   const bytes = bytesOf(random, 1 + random.below(400))
   if (form === 'json') return Array.from(bytes, (byte) => LETTERS[byte % LETTERS.length]).join('')
@@ -103,7 +105,7 @@ function rawWire(random: Random, form: Form): Uint8Array | string {
 }
 const LETTERS = '{}[]",:0123456789eE+-.\\ \ntruefalsé\u0000'
 
-/** Values that occur in inputs more often than by chance. */
+/** Values that occur in inputs more often than random choice would produce them. */
 export interface Known {
   readonly integers: readonly number[]
   readonly hex: readonly string[]

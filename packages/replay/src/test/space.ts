@@ -1,4 +1,6 @@
-/** For tests: creates a space on a real Postgres with a settable clock, used with a broker's privileges. */
+/**
+ * For tests: creates a space on a real Postgres with a settable clock, and uses the space with a broker's privileges.
+ */
 import { randomBytes } from 'node:crypto'
 import { CopyOutPool, type Database, openDatabase, openPipeline, type Pipeline } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
@@ -140,7 +142,7 @@ export class SpaceWorld {
     return row!
   }
 
-  /** Returns the rows of a replay, or the reason why there are none. */
+  /** Returns the rows of a replay, or the reason why the replay was refused. */
   async stateAt(at: Micros, after = 0): Promise<ReadRow[] | string> {
     const { broker, copies } = this.#world
     const facts = (await findSpace(broker, this.ref))!

@@ -1,4 +1,7 @@
-/** The servers and their operators. Tables that don't belong to a mesh have no `mesh_id` in the primary key. */
+/**
+ * Defines the tables about servers and operators. They don't belong to a mesh, so most have no `mesh_id` in the primary
+ * key.
+ */
 import { sql } from 'drizzle-orm'
 import { bigint, check, index, integer, pgTable, smallint, text, uuid } from 'drizzle-orm/pg-core'
 import { bytea, instant } from '../drizzle.ts'
@@ -12,7 +15,7 @@ export const cluster = pgTable(
     incarnation: uuid('incarnation').notNull().default(sql`gen_random_uuid()`),
     /** The server and its WAL timeline, as the brokers last agreed. A change means a failover or a restored backup. */
     origin: text('origin'),
-    /** A server and timeline on which brokers are looking for all commits that they acknowledged. */
+    /** A server and timeline on which the brokers are checking that it has all the commits that they acknowledged. */
     candidate: text('candidate'),
     candidateSince: instant('candidate_since'),
     /** The shards that found all of their commits on this candidate. */
@@ -21,7 +24,7 @@ export const cluster = pgTable(
   (t) => [check('cluster_single_row', sql`${t.one} = 1`)],
 )
 
-/** The shards of this database, one row per name. A shard whose lease has expired is dead. */
+/** The shards of this database: one row per name. A shard with an expired lease is dead. */
 export const shard = pgTable(
   'shard',
   {
@@ -29,7 +32,7 @@ export const shard = pgTable(
     /** The id of the process that currently has this name. */
     shardId: uuid('shard_id').notNull(),
     epoch: bigint('epoch', { mode: 'number' }).notNull().default(1),
-    /** The address for peers; null for a shard that is never a home shard. */
+    /** The address for peers; null if the shard can never be a home shard. */
     url: text('url'),
     brokerKey: bytea('broker_key').notNull(),
     /** A certificate signed with the cluster's key, for a shard that has its own key. */
@@ -56,13 +59,13 @@ export const meshMove = pgTable('mesh_move', {
   cell: text('cell').notNull(),
   /** The number of copied rows in all tables. */
   rows: bigint('rows', { mode: 'number' }),
-  /** The time from the freeze until the mesh was usable in the destination. */
+  /** How long the mesh was unavailable: from the freeze until it was usable in the destination. */
   pauseMs: bigint('pause_ms', { mode: 'number' }),
 })
 
 /** Tokens of operators. Only the hashes of their secrets are stored, so that a copy of the table is useless. */
 export const adminToken = pgTable('admin_token', {
-  /** Part of the token, with which the row is found without the secret. */
+  /** The part of the token that finds the row without the secret. */
   tokenId: text('token_id').primaryKey(),
   /** SHA-256 of the secret. */
   hash: bytea('hash').notNull(),
@@ -76,17 +79,17 @@ export const adminToken = pgTable('admin_token', {
   lastUsedAt: instant('last_used_at'),
 })
 
-/** The operators' changes. Only the database owner may change or delete a row. */
+/** An audit log of the operators' changes. Only the database owner may change or delete a row. */
 export const adminAudit = pgTable(
   'admin_audit',
   {
     auditId: bigint('audit_id', { mode: 'number' }).primaryKey().generatedAlwaysAsIdentity(),
     at: instant('at').notNull().default(sql`clock_timestamp()`),
-    /** `token:NAME`, or `database:ACCOUNT` for changes without the broker. */
+    /** `token:NAME`, or `database:ACCOUNT` if the change was made without the broker. */
     actor: text('actor').notNull(),
     action: text('action').notNull(),
     meshId: uuid('mesh_id'),
-    /** The subject of the change; null where `count` is enough. */
+    /** The subject of the change; null if `count` is sufficient. */
     subject: text('subject'),
     count: integer('count').notNull().default(1),
   },

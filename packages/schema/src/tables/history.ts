@@ -1,6 +1,6 @@
 /**
- * State and history. A writer first locks the space's row and takes its sequence numbers from that row, so all changes
- * in a space have one order. Quotas use the counters in the space's row.
+ * Defines the tables of state and history. A writer first locks the space's row and takes its sequence numbers from
+ * that row, so all changes in a space are in one order. The counters in the space's row serve quotas.
  */
 import { sql } from 'drizzle-orm'
 import {
@@ -18,14 +18,14 @@ import {
 import { bytea, count, instant } from '../drizzle.ts'
 import { member } from './members.ts'
 
-/** Containers of entries and history: one for the mesh, with its id, and one per group, with the group's id. */
+/** Spaces: one for the mesh, with the mesh's id, and one per group, with the group's id. */
 export const space = pgTable(
   'space',
   {
     meshId: uuid('mesh_id').notNull(),
     spaceId: uuid('space_id').notNull(),
     owner: integer('owner').notNull(),
-    /** The epoch of the statement, which only increases. */
+    /** The epoch of the statement. It only increases. */
     epoch: integer('epoch').notNull(),
     /** The statement that the owner signed; the next four columns repeat its content. */
     statement: bytea('statement').notNull(),
@@ -33,14 +33,14 @@ export const space = pgTable(
     keepsMessages: boolean('keeps_messages').notNull(),
     keepSeconds: integer('keep_seconds').notNull(),
     keepBytes: count('keep_bytes').notNull(),
-    /** The time from which events are recorded; null if events are not recorded. */
+    /** When recording began; null if events are not recorded. */
     keptSince: instant('kept_since'),
     /** The epoch of the newest granted space key; 0 if there is none. */
     keyEpoch: integer('key_epoch').notNull().default(0),
-    /** The number of the newest event. It is negative while the mesh is frozen, as are the epochs of its sessions. */
+    /** The number of the newest event. Negative while the mesh is frozen, like the epochs of its sessions. */
     lastSeq: count('last_seq').notNull().default(0),
     lastAt: instant('last_at'),
-    /** The number of current entries, including deleted entries, and their total size. */
+    /** The number of entries, including deleted ones. Below it: their total size. */
     entries: integer('entries').notNull().default(0),
     entryBytes: count('entry_bytes').notNull().default(0),
     /** The total size of the records and bodies of all retained events. */
@@ -52,7 +52,7 @@ export const space = pgTable(
   ],
 )
 
-/** Space keys, each for one epoch and sealed to one member. */
+/** Space keys. Each row has the key of one epoch, sealed to one member. */
 export const spaceGrant = pgTable(
   'space_grant',
   {
@@ -90,12 +90,15 @@ export const stateEntry = pgTable(
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.spaceId, t.keyHash] }),
-    // Finds the changes since a sequence number in order, for a reader that catches up or resumes.
+    // Finds the changes after a sequence number, in order, for a reader that catches up or resumes.
     index('state_entry_seq').on(t.meshId, t.spaceId, t.seq),
   ],
 )
 
-/** Every change of an entry and every retained message, in one partition per day. Whole partitions are dropped. */
+/**
+ * Every change of an entry and every recorded message, in one partition per day. Rows are deleted only by dropping a
+ * whole partition.
+ */
 export const historyEvent = pgTable(
   'history_event',
   {
@@ -104,11 +107,13 @@ export const historyEvent = pgTable(
     /** Counts from 1 without gaps, in commit order, which is also the order of `at`. */
     seq: count('seq').notNull(),
     at: instant('at').notNull(),
-    /** 1: entry set, 2: entry deleted, 3: message. */
+    /** 1 if an entry was set, 2 if an entry was deleted, 3 for a message. */
     kind: smallint('kind').notNull(),
     /** Set only for an entry. */
     keyHash: bytea('key_hash'),
-    /** For an entry, the previous event of its key, which this event supersedes; null for the first one. */
+    /**
+     * For an entry: the previous event of its key, which this event supersedes. Null for the first event of the key.
+     */
     formerSeq: count('former_seq'),
     author: integer('author').notNull(),
     /** The entry, or the key that opens a message's body. */
@@ -118,8 +123,8 @@ export const historyEvent = pgTable(
     body: bytea('body'),
   },
   (t) => [
-    primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] }), // the migration also includes former_seq in this index
-    // A message that is resent in new envelopes is recorded once.
+    primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] }), // the migration also adds former_seq to this index
+    // A message that is resent in new envelopes is recorded once; this index finds the earlier record.
     index('history_event_body').on(t.meshId, t.spaceId, t.bodyId).where(sql`${t.bodyId} is not null`),
   ],
 )
@@ -142,7 +147,7 @@ export const snapshot = pgTable(
   (t) => [primaryKey({ columns: [t.meshId, t.spaceId, t.seq, t.at] })],
 )
 
-/** Rows are written in primary-key order, so that a replay reads the pages sequentially. */
+/** The entries of a snapshot. Rows are written in primary-key order, so that a replay reads the pages sequentially. */
 export const snapshotEntry = pgTable(
   'snapshot_entry',
   {
@@ -164,9 +169,12 @@ export const snapshotEntry = pgTable(
   ],
 )
 
-/** Attachments: sealed files next to the envelopes that refer to them. Chunks may be in an S3 store instead. */
+/**
+ * Defines the tables of attachments, which are sealed files that envelopes refer to. Their chunks may be in an S3 store
+ * instead.
+ */
 
-/** Sealed files. Their names, types and keys travel inside envelopes, so the broker doesn't know them. */
+/** Sealed files. Their names, types and keys are inside envelopes, so the broker doesn't know them. */
 export const attachment = pgTable(
   'attachment',
   {
@@ -177,17 +185,20 @@ export const attachment = pgTable(
     /** The peers that may download the file; null for a group, whose current members may download it. */
     recipients: integer('recipients').array(),
     groupId: uuid('group_id'),
-    /** The total size of all sealed chunks, and the size of each chunk except the last. */
+    /** The total size of all sealed chunks. Below it: the size of each chunk except the last. */
     bytes: bigint('bytes', { mode: 'number' }).notNull(),
     chunkBytes: integer('chunk_bytes').notNull(),
     store: text('store', { enum: ['postgres', 's3'] }).notNull(),
     /** The hash over the hashes of all chunks; null until the file is complete. */
     hash: bytea('hash'),
-    /** The retention time, counted from completion. */
+    /** How long the file is retained once it is complete. */
     keepSeconds: integer('keep_seconds').notNull(),
     createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
     completedAt: instant('completed_at'),
-    /** The time when the file becomes invisible; until completion, the upload's deadline. A sweep deletes it. */
+    /**
+     * When the file becomes invisible and a sweep deletes it. Until the file is complete, this is the deadline of the
+     * upload.
+     */
     expiresAt: instant('expires_at').notNull(),
   },
   (t) => [
@@ -211,7 +222,8 @@ export const attachmentChunk = pgTable(
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.attachmentId, t.chunkNo] }),
-    // The reference does not cascade, because a file is deleted in steps and no chunk may be added afterwards.
+    // The reference does not cascade: a file is deleted in steps, and the reference prevents that a chunk is added
+    // afterwards.
     foreignKey({
       name: 'attachment_chunk_of',
       columns: [t.meshId, t.attachmentId],

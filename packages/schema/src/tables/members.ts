@@ -1,9 +1,9 @@
 /**
- * Meshes, their members, and the statements that members have signed. Every primary key and index begins with
- * `mesh_id`: a mesh is the unit that can be moved, deleted and distributed over servers.
+ * Defines the tables of meshes, their members, and the statements that members have signed. Every primary key and index
+ * begins with `mesh_id`: a mesh is the unit that can be moved, deleted and placed on a server.
  *
  * Inside a mesh, `peer_no` identifies a peer. The hot tables repeat this number for every delivery, and its four bytes
- * make rows and index entries smaller than a 32-byte key would. The number never leaves the server.
+ * keep rows and index entries smaller than a 32-byte key would. The number never leaves the server.
  */
 import { sql } from 'drizzle-orm'
 import {
@@ -25,13 +25,16 @@ export const mesh = pgTable('mesh', {
   meshId: uuid('mesh_id').primaryKey(),
   name: text('name').notNull(),
   createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
-  /** The time from which this cell refuses changes, because the mesh is moving or lives in another cell. */
+  /** Since when this cell refuses changes, because the mesh is moving or lives in another cell. */
   frozenAt: instant('frozen_at'),
-  /** The other cell where the mesh is located. */
+  /** The other cell where the mesh lives; null while the mesh is moving. */
   movedTo: text('moved_to'),
-  /** The incarnation that the mesh brought from another cell. The mesh's peers still see this incarnation, */
+  /**
+   * The incarnation that the mesh brought from another cell. The mesh's peers still see this incarnation as long as the
+   * cell's own one is `lineageIn`.
+   */
   lineage: uuid('lineage'),
-  /** while this cell has the incarnation that it had when the mesh arrived. */
+  /** The incarnation that this cell had when the mesh arrived. */
   lineageIn: uuid('lineage_in'),
 })
 
@@ -50,29 +53,29 @@ export const member = pgTable(
     bindingSignature: bytea('binding_signature').notNull(),
     createdAt: instant('created_at').notNull().default(sql`clock_timestamp()`),
     revokedAt: instant('revoked_at'),
-    /** Null is possible for a member that an operator enrolled. */
+    /** Can be null if an operator enrolled the member. */
     name: text('name'),
     role: text('role', { enum: ['member', 'admin'] })
       .notNull()
       .default('member'),
     /** The invite that enrolled the member, so that a repeated enrolment is idempotent. */
     inviteId: uuid('invite_id'),
-    /** The policy about which peers the member accepts mail from; the table `consent` lists exceptions. */
+    /** Which peers the member accepts mail from; the table `consent` lists the exceptions. */
     consentPolicy: text('consent_policy', { enum: ['open', 'contacts'] })
       .notNull()
       .default('open'),
     /** Whether the row represents a pool (see `pool`). Its key is then the pool's id; box key and binding are zeros. */
     isPool: boolean('is_pool').notNull().default(false),
-    /** Increases with each change, so that readers recognize outdated data. */
+    /** Increases with each change of the consent, so that readers recognize outdated data. */
     consentVersion: integer('consent_version').notNull().default(0),
-    /** For a device, its user, and the time until which the user vouches for it (see the statement in `device`). */
+    /** For a device: its user. Below it: until when the user vouches for the device (see the statement in `device`). */
     person: integer('person'),
     vouchedUntil: instant('vouched_until'),
   },
   (t) => [
     primaryKey({ columns: [t.meshId, t.peerNo] }),
-    // The indexes are partial, so that a search by number never uses them. On an empty table, a full index would look
-    // as good to the planner as the primary key.
+    // The indexes are partial, so that a search by number never uses them. On an empty table, the planner would
+    // consider a full index as good as the primary key.
     uniqueIndex('member_peer_key').on(t.meshId, t.peerKey).where(sql`${t.peerKey} is not null`),
     // Names that differ only in case would be confused, so the index ignores case.
     uniqueIndex('member_name').on(t.meshId, sql`lower(${t.name})`).where(sql`${t.name} is not null`),
@@ -90,7 +93,7 @@ export const device = pgTable(
     meshId: uuid('mesh_id').notNull(),
     peerNo: integer('peer_no').notNull(),
     person: integer('person').notNull(),
-    /** The invite key, which enrols one device. */
+    /** The key of the invite that enrols the device. */
     inviteKey: bytea('invite_key').notNull(),
     statement: bytea('statement').notNull(),
     /** The user's signed removal; null while the device is enrolled. */
@@ -122,7 +125,7 @@ export const formerIdentity = pgTable(
   ],
 )
 
-/** Key bindings from before a rotation. They open messages that were sealed under them. */
+/** Key bindings from before a rotation. They are needed to open messages that were sealed under them. */
 export const formerBinding = pgTable(
   'former_binding',
   {
@@ -142,7 +145,7 @@ export const formerBinding = pgTable(
   ],
 )
 
-/** The peers that a peer allows or blocks, by number, so that entries survive a key rotation. */
+/** The peers that a peer allows or blocks, by peer number, so that the entries survive a key rotation. */
 export const consent = pgTable(
   'consent',
   {
@@ -158,7 +161,7 @@ export const consent = pgTable(
   ],
 )
 
-/** The newest signed statement of each group. The other columns repeat the parts that searches need. */
+/** The newest signed statement of each group. The other columns repeat the parts that queries need. */
 export const peerGroup = pgTable(
   'peer_group',
   {
@@ -177,7 +180,7 @@ export const peerGroup = pgTable(
   ],
 )
 
-/** The newest signed statement of each pool. A pool is a recipient; each of its deliveries goes to one member. */
+/** The newest signed statement of each pool. A pool is a recipient, and each of its deliveries goes to one member. */
 export const pool = pgTable(
   'pool',
   {
@@ -198,8 +201,8 @@ export const pool = pgTable(
 )
 
 /**
- * Invites that were used or revoked. Members create invites without the broker, which stores only a hash. The row of an
- * invite that was revoked before its first use has only the id.
+ * Invites that were used or revoked. Members create invites without the broker, which stores only a hash. If an invite
+ * was revoked before its first use, its row has only the id.
  */
 export const invite = pgTable(
   'invite',
@@ -210,7 +213,7 @@ export const invite = pgTable(
     inviteId: uuid('invite_id').notNull(),
     /** BLAKE2b-256 of the invite, so that no other invite can use the same id. */
     hash: bytea('hash'),
-    /** The admin that signed the invite; null for an operator's invite, and while only the revocation is known. */
+    /** The admin that signed the invite; null if an operator issued it, or if only its revocation is known. */
     issuer: integer('issuer'),
     uses: integer('uses').notNull().default(0),
     usesMax: integer('uses_max'),
@@ -224,8 +227,8 @@ export const invite = pgTable(
 )
 
 /**
- * Access tokens for HTTP, which make a handshake per request unnecessary. Only hashes are stored, so that a copy of the
- * table is useless.
+ * Access tokens for HTTP, so that a request needs no handshake. Only hashes are stored, so that a copy of the table is
+ * useless.
  */
 export const accessToken = pgTable(
   'access_token',

@@ -1,4 +1,4 @@
-/** Tables on the message path: sessions, deliveries, the ledger of accepted envelopes, dead letters. */
+/** Defines the tables on the message path: sessions, deliveries, the ledger of accepted envelopes, and dead letters. */
 import { sql } from 'drizzle-orm'
 import {
   bigint,
@@ -16,7 +16,7 @@ import { bytea, instant } from '../drizzle.ts'
 import { member } from './members.ts'
 
 /**
- * The shard that serves each member, one row per member. The epoch only increases. A claim locks this row, never single
+ * The session of each member, one row per member. The epoch only increases. A claim locks this row, never single
  * deliveries. A lease from an older epoch is void.
  */
 export const session = pgTable(
@@ -27,7 +27,10 @@ export const session = pgTable(
     shard: uuid('shard'),
     epoch: bigint('epoch', { mode: 'number' }).notNull().default(0),
     openedAt: instant('opened_at'),
-    /** The epoch with which the session opened. Leases of pool deliveries survive a fence of the session. */
+    /**
+     * The epoch with which the session opened. Leases of pool deliveries use it, so they survive a fence of the
+     * session.
+     */
     openedEpoch: bigint('opened_epoch', { mode: 'number' }).notNull().default(0),
   },
   (t) => [
@@ -37,8 +40,8 @@ export const session = pgTable(
 )
 
 /**
- * One row per delivery, until it is settled, expires or becomes a dead letter. The primary key is the order in which a
- * recipient's deliveries are claimed. No index contains a lease column, so a claim is a heap-only update.
+ * One row per delivery, until the delivery is settled, expires or becomes a dead letter. The primary key is the order
+ * in which a recipient's deliveries are claimed. No index contains a lease column, so a claim is a heap-only update.
  */
 export const messageQueue = pgTable(
   'message_queue',
@@ -46,7 +49,7 @@ export const messageQueue = pgTable(
     meshId: uuid('mesh_id').notNull(),
     recipient: integer('recipient').notNull(),
     priority: smallint('priority').notNull(),
-    /** Ascends with a sender's sends; a shard assigns ids from blocks of `delivery_block`. */
+    /** Ascends in the order in which a sender sends. A shard assigns ids from blocks of `delivery_block`. */
     id: bigint('id', { mode: 'number' }).notNull(),
     sender: integer('sender').notNull(),
     attempts: integer('attempts').notNull().default(0),
@@ -56,19 +59,19 @@ export const messageQueue = pgTable(
     /** The epoch of the session that leases the delivery; null while the delivery waits. */
     leaseEpoch: bigint('lease_epoch', { mode: 'number' }),
     leaseUntil: instant('lease_until'),
-    /** For a pool: the member that leases the delivery; `lease_epoch` is then the `opened_epoch` of its session. */
+    /** For a pool: the member that holds the lease; `lease_epoch` is then the `opened_epoch` of its session. */
     leaseHolder: integer('lease_holder'),
     firstStrikeAt: instant('first_strike_at'),
     strikes: smallint('strikes').notNull().default(0),
-    /** The sender's options, or the mark of a receipt; usually null. Decoded by `packages/protocol/src/terms.ts`. */
+    /** The sender's terms, or the mark of a receipt; usually null. Encoded by `packages/protocol/src/terms.ts`. */
     terms: bytea('terms'),
     /** For a broadcast, the id of its body in `shared_body` and the length of that body. */
     bodyId: bytea('body_id'),
     bodyBytes: integer('body_bytes'),
     envelope: bytea('envelope').notNull(),
   },
-  // The table has no check constraints, because Postgres prepares them for every statement, which takes 6 % of a small
-  // commit's time.
+  // The table has no check constraints, because Postgres prepares them for every statement. That takes 6 % of the time
+  // of a small commit.
   (t) => [
     primaryKey({ columns: [t.meshId, t.recipient, t.priority, t.id] }),
     index('message_queue_body').on(t.meshId, t.sender, t.bodyId).where(sql`${t.bodyId} is not null`),
@@ -76,15 +79,15 @@ export const messageQueue = pgTable(
 )
 
 /**
- * Sealed bodies of broadcasts, stored once for all recipients, and deleted when no delivery or dead letter refers to
- * them.
+ * Sealed bodies of broadcasts. A body is stored once for all recipients, and deleted when no delivery or dead letter
+ * refers to them.
  */
 export const sharedBody = pgTable(
   'shared_body',
   {
     meshId: uuid('mesh_id').notNull(),
     sender: integer('sender').notNull(),
-    /** Chosen by the sender; a colliding id affects only the sender's own mail. */
+    /** Chosen by the sender. A colliding id would affect only the sender's own mail. */
     bodyId: bytea('body_id').notNull(),
     storedAt: instant('stored_at').notNull().default(sql`now()`),
     /** For a pool, the members for whom the envelope has a box. */
@@ -120,9 +123,9 @@ export const delayedDelivery = pgTable(
 )
 
 /**
- * Blocks of 2^16 delivery ids. A shard takes a block whenever a session opens or a resend arrives, so that a sender's
- * messages through this shard get higher ids than all its earlier messages through other shards. The sequence has CACHE
- * 1, because a cached value would be too low.
+ * Blocks of 2^16 delivery ids. A shard takes a new block whenever a session opens or a resend arrives, so that a
+ * sender's messages through this shard get higher ids than all its earlier messages through other shards. The sequence
+ * has CACHE 1, because a cached value would be too low.
  */
 export const deliveryBlock = pgSequence('delivery_block', { cache: 1 })
 
@@ -131,7 +134,7 @@ export const receiptId = pgSequence('receipt_id', { cache: 1 })
 
 /**
  * The highest envelope id of each sender. Ids ascend with a sender's sends (UUID v7), so an id above the mark is new
- * without a lookup in the ledger. With the version, a statement that read the ledger detects a concurrent commit.
+ * without a lookup in the ledger. The version lets a statement that has read the ledger detect a concurrent commit.
  */
 export const senderMark = pgTable(
   'sender_mark',
@@ -160,7 +163,7 @@ export const dedupeLedger = pgTable(
   {
     meshId: uuid('mesh_id').notNull(),
     sender: integer('sender').notNull(),
-    /** The time bucket of the ids: their milliseconds since 1970, divided by 1,024. */
+    /** The time bucket of the ids: their time in milliseconds since 1970, divided by 1,024. */
     second: bigint('second', { mode: 'number' }).notNull(),
     /** The first of `ids`, which distinguishes rows with the same time bucket. */
     firstId: bigint('first_id', { mode: 'number' }).notNull(),
@@ -177,7 +180,7 @@ export const dedupeLedger = pgTable(
   ],
 )
 
-/** Deliveries that left the queue unsettled, with their reasons (P2). Expired envelopes are not kept. */
+/** Deliveries that left the queue unsettled, with their reasons (P2). Expired envelopes are deleted. */
 export const deadLetter = pgTable(
   'dead_letter',
   {
@@ -192,9 +195,9 @@ export const deadLetter = pgTable(
     enqueuedAt: instant('enqueued_at').notNull(),
     diedAt: instant('died_at').notNull().default(sql`clock_timestamp()`),
     reason: text('reason', { enum: ['expired', 'strikes', 'rejected'] }).notNull(),
-    /** The recipient's text, if it rejected the delivery. */
+    /** The reason in the recipient's own words, if it rejected the delivery. */
     detail: text('detail'),
-    /** The time when the recipient was notified. A recipient is not notified of its own rejection. */
+    /** When the recipient was notified. A recipient is not notified of its own rejections. */
     toldAt: instant('told_at'),
     terms: bytea('terms'),
     bodyId: bytea('body_id'),

@@ -1,4 +1,4 @@
-/** For tests: creates a database with the current schema in about 30 ms. */
+/** For tests: creates a database with the current schema, in about 30 ms. */
 import { type Database, type DatabaseOptions, openDatabase } from '@sealpost/pg'
 import { copyDatabase, type ScratchDatabase, unhurried } from '@sealpost/pg/testing'
 import { afterAll, inject } from 'vitest'
@@ -6,7 +6,7 @@ import { loginUrls } from './roles.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** The template with roles: the database name, and the prefix of the roles' names. */
+    /** The template with roles: the name of its database, and the prefix of the roles' names. */
     sealpostTestRoles: { template: string; prefix: string }
   }
 }
@@ -17,8 +17,8 @@ export function scratchDatabase(): Promise<ScratchDatabase> {
 }
 
 /**
- * Copies the template that contains the roles and their logins, which all databases of the run share. Creating and
- * dropping the roles costs four times as much as creating and dropping the database. A test about roles calls
+ * Copies the template that has privileges for the roles and their logins, which all databases of the run share.
+ * Creating and dropping roles costs four times as much as creating and dropping a database. A test about roles calls
  * `loginsOf` instead.
  */
 export async function scratchWithLogins(): Promise<ScratchDatabase & ReturnType<typeof loginUrls>> {
@@ -32,7 +32,7 @@ export async function scratchWithLogins(): Promise<ScratchDatabase & ReturnType<
   return { ...scratch, ...loginUrls(scratch.url, prefix) }
 }
 
-/** Opens one database for all tests of a file, and drops it afterwards. Call it at the top of the file. */
+/** Opens one database for all tests of a file, and drops it afterwards. Call at the top of the file. */
 export async function databaseOfFile(options: Pick<DatabaseOptions, 'connections'> = {}): Promise<Database> {
   const scratch = await scratchDatabase()
   const db = await openDatabase(scratch.url, { ...unhurried, ...options })

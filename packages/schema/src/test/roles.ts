@@ -1,4 +1,6 @@
-/** For tests: creates role logins for one database. Roles belong to the whole server, so names are random. */
+/**
+ * For tests: creates role logins for one database. Their names are random, because roles belong to the whole server.
+ */
 import { randomBytes } from 'node:crypto'
 import { openDatabase } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
@@ -12,7 +14,7 @@ export interface RoleLogins {
   readonly admin: string
   readonly monitor: string
   readonly backup: string
-  /** Drops the roles. Call it after all connections are closed and before the database is dropped. */
+  /** Drops the roles. Call once all connections are closed but before the database is dropped. */
   drop(): Promise<void>
 }
 
@@ -33,7 +35,7 @@ export async function loginsOf(url: string): Promise<RoleLogins> {
   return { prefix, ...loginUrls(url, prefix), drop }
 }
 
-/** Returns a database's URLs with the logins that `loginsOf` created with this prefix. */
+/** Returns the URLs of a database with the logins that `loginsOf` created under this prefix. */
 export function loginUrls(url: string, prefix: string) {
   const as = (name: string) => {
     const its = new URL(url)

@@ -1,6 +1,7 @@
 /**
- * Provides the Postgres server for a vitest run, as its `globalSetup`: an embedded server, or the one in DATABASE_URL.
- * Creates a migrated template database once. On an external server, drops all databases and roles that the run created.
+ * Provides the Postgres server of a vitest run, as its `globalSetup`: an embedded server, or the server in
+ * DATABASE_URL. Creates a migrated template database once. On an external server, drops all databases and roles that
+ * the run created.
  */
 import { randomUUID } from 'node:crypto'
 import { startEmbedded } from '@sealpost/embedded-pg'
@@ -11,7 +12,7 @@ import { loginsOf, type RoleLogins } from './roles.ts'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** The template with roles: the database name, and the prefix of the roles' names. */
+    /** The template with roles: the name of its database, and the prefix of the roles' names. */
     sealpostTestRoles: { template: string; prefix: string }
     /** The run's server, and the name prefix of all databases in the run, which is also the template's name. */
     sealpostTestServer: { url: string; prefix: string }
@@ -54,7 +55,7 @@ interface Made {
   readonly logins: RoleLogins
 }
 
-/** The roles can only be dropped when no other database has privileges for them. */
+/** A role can be dropped only once no database has privileges for it. */
 async function dropAll(url: string, { prefix, withRoles, logins }: Made): Promise<void> {
   const db = await openDatabase(url, { connections: 1, statementTimeoutMs: 60_000, queryTimeoutMs: 60_000 })
   const drop = (name: string) => db.run((sql) => sql.unsafe(`drop database if exists ${name} with (force)`))

@@ -1,7 +1,7 @@
-/** Creates faults for fuzzers, as networks and attackers cause them in bytes, text and JSON. */
+/** Creates faults for fuzzers, of the kinds that networks and attackers cause in bytes, text and JSON. */
 import type { Random } from '../ids.ts'
 
-/** Used rarely: each long input costs as much as a hundred others. */
+/** Used rarely, because each long input costs as much as a hundred others. */
 const LONG = 256 * 1024
 
 export const pick = <T>(random: Random, items: readonly T[]): T => items[random.below(items.length)]!
@@ -61,7 +61,7 @@ const STRANGE_VALUES = [
 const STRANGE_KEYS = ['__proto__', 'constructor', 'toString', 'type', 'ref', 'items', '', '\\u0000', 'id', 'ids']
 const STRANGE_LETTERS = ['=', ' ', 'A', 'z', '-', '\\n', '😀', '\\u0041']
 
-/** Returns JSON with a structural fault: replaces, removes, renames or duplicates a random value. */
+/** Returns JSON with a structural fault: a random value is replaced, removed, renamed or duplicated. */
 export function faultyJson(random: Random, text: string): string {
   const places = [...text.matchAll(/"[^"]*"\s*:|"[^"]*"|-?\d+|true|false|[[{]/g)]
   if (places.length === 0) return text
@@ -79,7 +79,9 @@ export function faultyJson(random: Random, text: string): string {
   return `${before}${pick(random, STRANGE_VALUES)}${after}`
 }
 
-/** Returns faulty text: cuts, appends, changes a character, nests deeply, or adds white space that JSON permits. */
+/**
+ * Returns faulty text: cut, extended, with a changed character, nested deeply, or with white space that JSON permits.
+ */
 export function faultyText(random: Random, text: string): string {
   const at = random.below(text.length)
   switch (random.below(5)) {

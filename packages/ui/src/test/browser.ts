@@ -68,7 +68,7 @@ export class Person {
     await field.press('Enter')
   }
 
-  /** Resolves when `count` sent lines have this fate. */
+  /** Resolves once `count` sent lines have this status. */
   async fate(fate: 'waiting' | 'stored', count: number): Promise<void> {
     await this.page
       .locator(`.fate[data-fate=${fate}]`)
