@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { Batcher } from './batcher.ts'
 
-/** Records the items of each statement, and completes it on command. */
+/** Records the items of each statement, and completes the statement on command. */
 function statements(max: number, keyOf?: (item: number) => string) {
   const asked: { items: readonly number[]; answer: () => void; fail: (error: Error) => void }[] = []
   const batcher = new Batcher<number, string>(

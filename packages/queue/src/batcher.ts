@@ -1,6 +1,7 @@
 /**
- * Batches items into statements: while one statement runs, new items wait and share the next one. Peers that reconnect
- * together then cost a few statements in total, not a few each, and no peer fills the connection pool.
+ * Options of a `Batcher`, which combines items into statements: while one statement runs, new items wait and share the
+ * next one. Peers that reconnect together then cost a few statements in total instead of a few each, and no single peer
+ * fills the connection pool.
  */
 export interface BatcherOptions<Item> {
   readonly max: number
@@ -15,7 +16,7 @@ export class Batcher<Item, Result> {
   readonly #waiting = new Map<string | symbol, Waiter<Item, Result>>()
   #isRunning = false
 
-  /** `run` returns a result for each item, in their order. */
+  /** `run` returns a result for each item, in the order of the items. */
   constructor(run: (items: readonly Item[]) => Promise<readonly Result[]>, { max, keyOf }: BatcherOptions<Item>) {
     this.#run = run
     this.#max = max

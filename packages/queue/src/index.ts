@@ -1,6 +1,6 @@
 /**
- * The durable queue: the port in `queue.ts`, its statements in `sql/`. `memory/` implements the port without a database,
- * for the simulator.
+ * Implements the durable queue: `queue.ts` contains the port, `sql/` the statements. `memory/` implements the port
+ * without a database, for the simulator.
  */
 export * from './batcher.ts'
 export * from './postgres/commit-batch.ts'

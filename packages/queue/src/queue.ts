@@ -1,10 +1,10 @@
 /**
- * The port between a broker and its durable queue. Each method is one atomic statement; only a commit with resends
- * takes a second statement. If a method rejects with a `retryable` error, its outcome is unknown. Every method can be
- * repeated. A statement that timed out and is applied late changes nothing, because the epochs and marks that it names
- * are outdated by then.
+ * Defines the port between a broker and its durable queue. Each method is one atomic statement; only a commit with
+ * resends takes a second statement. If a method rejects with a `retryable` error, its outcome is unknown. Every method
+ * can be repeated. A statement that timed out and is applied late changes nothing, because the epochs and marks that it
+ * names are outdated by then.
  *
- * Two implementations pass one conformance suite: one on Postgres, one in memory for the simulator.
+ * Two implementations pass the same conformance suite: one on Postgres, and one in memory for the simulator.
  */
 import type {
   Append,
@@ -35,23 +35,23 @@ export interface Queue {
   /** Stores the appends and deletes the settled deliveries in one commit. Ids ascend in the order of the appends. */
   commit(batch: Batch): Promise<Committed>
   /**
-   * For each want, claims up to `limit` deliveries without a valid lease, by priority and then oldest first. Each gets
-   * a lease of `leaseMs` and counts an attempt; a delivery that is not settled by then may be claimed again (P7).
+   * For each want, claims up to `limit` deliveries without a valid lease, by priority, then oldest first. Each delivery
+   * is leased for `leaseMs` and counts an attempt. A delivery that is not settled by then may be claimed again (P7).
    */
   claim(wants: readonly Want[]): Promise<Claimed[]>
   /**
-   * Reads the deliveries that other shards leased to each want's session on insert, in the order of ids. The call
-   * changes nothing, so a repeated call returns the same deliveries.
+   * Reads the deliveries that other shards leased on insert to each want's session, in the order of ids. Changes
+   * nothing, so a repeated call returns the same deliveries.
    */
   collect(wants: readonly RemoteWant[]): Promise<RemoteClaimed[]>
   /**
    * Opens the peer's session on this shard and returns its new epoch. `session` contains the epoch that `findMembers`
-   * returned. Without the epoch, an opening that timed out and is applied late would end a session that the peer has
-   * opened since. Returns `null` for a peer that is not a member or is revoked, and if the epoch is outdated because
-   * another session was opened or fenced meanwhile.
+   * returned. Without the epoch, a call that timed out and is applied late would end a session that the peer has opened
+   * since. Returns `null` if the peer is not a member or is revoked, or if the epoch is outdated because another
+   * session was opened or fenced in the meantime.
    */
   open(session: SessionRef): Promise<number | null>
-  /** Voids the leases of a session of this shard and returns its new epoch, or `null` if another shard has the session. */
+  /** Voids the leases of a session of this shard. Returns its new epoch, or `null` if another shard has the session. */
   fence(session: SessionRef): Promise<number | null>
   /** Checks whether sessions of this shard are still valid. */
   checkSessions(sessions: readonly SessionRef[]): Promise<SessionStatus[]>
@@ -64,14 +64,14 @@ export interface Queue {
   reject(rejects: readonly Reject[]): Promise<void>
   /** Extends leases that the session holds to `forMs` from now, at most 5 minutes. */
   extend(extensions: readonly Extension[]): Promise<void>
-  /** Deals pools' deliveries to free members, one delivery for each slot. */
+  /** Assigns pools' deliveries to free members, one delivery for each slot. */
   claimPools(wants: readonly PoolWant[]): Promise<PoolClaimed[]>
   /** Ends leases on pool deliveries, so that other members can take them. Counts no failed attempt. */
   release(releases: readonly Release[]): Promise<void>
   findPools(meshId: MeshId, pools: readonly PoolId[]): Promise<PoolEntry[]>
   /** Queues a `pushed` receipt for the sender of each delivery. */
   notifyPushed(deliveries: readonly DeliveryRef[]): Promise<void>
-  /** Counts a failed attempt of a delivery that may have crashed its recipient's process. */
+  /** Adds a failed attempt to a delivery that may have crashed its recipient's process. */
   countFailedAttempt(delivery: DeliveryRef): Promise<void>
   /** Moves delayed deliveries that are due into the queue. */
   releaseDue(): Promise<Released>
@@ -79,7 +79,7 @@ export interface Queue {
   findLost(meshId: MeshId, peer: PeerNo, max: number): Promise<Lost[]>
   /** Marks lost deliveries as reported to the peer. */
   lostReported(meshId: MeshId, peer: PeerNo, ids: readonly DeliveryId[]): Promise<void>
-  /** Counts the backlog of each recipient by sender, up to `max` deliveries of a recipient. */
+  /** For each recipient, counts the backlog by sender, up to `max` deliveries. */
   measure(recipients: readonly RecipientRef[], max: number): Promise<SenderBacklog[][]>
   /** Counts the backlog and the dead letters of a mesh by sender, up to `max` rows of each kind. */
   measureMesh(meshId: MeshId, max: number): Promise<SenderBacklog[]>
@@ -104,7 +104,7 @@ export interface Batch {
 
 export interface Released {
   readonly recipients: readonly RecipientRef[]
-  /** The time until the next delivery is due; null if no delivery is delayed. */
+  /** The time until the next delayed delivery is due; null if there is none. */
   readonly nextInMs: Millis | null
 }
 
@@ -112,13 +112,16 @@ export interface Swept {
   readonly expired: number
   readonly dead: number
   readonly forgotten: number
-  /** Whether the scan reached the end of the queue, so that the next scan starts at its beginning. */
+  /** Whether the scan reached the end of the queue. If so, the next scan starts at the beginning. */
   readonly isRound: boolean
 }
 
 export interface QueueOptions {
   readonly leaseMs: Millis
-  /** How long resends are detected after an envelope is accepted; always while its delivery is queued. */
+  /**
+   * How long resends are detected after an envelope was accepted. They are always detected while its delivery is
+   * queued.
+   */
   readonly dedupeMs: Millis
   /** A delivery with this many failed attempts, spread over at least `failedAttemptsSpanMs`, becomes a dead letter. */
   readonly failedAttemptsMax: number

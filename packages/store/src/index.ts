@@ -1,7 +1,7 @@
 /**
- * Exports the brokers' and operators' statements outside the queue: members, groups, meshes, dead letters, attachments,
- * shards. Every function that takes a `Database` throws `DatabaseError`; comments name only codes with a meaning of
- * their own.
+ * Exports the statements of brokers and operators outside the queue: members, groups, meshes, dead letters,
+ * attachments, shards. Every function that takes a `Database` throws `DatabaseError`; comments list only codes with a
+ * special meaning.
  */
 export * from './cluster/database-stats.ts'
 export * from './cluster/origin.ts'

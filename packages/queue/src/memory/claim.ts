@@ -247,7 +247,7 @@ export function wantsReceipt({ terms }: StoredDelivery): boolean {
   return marking?.kind === 'terms' && marking.terms.receipts !== 'none'
 }
 
-/** Sorts rows by virtual time, in which a claim picks them. They are pushed in another order (`byPlace`). */
+/** Sorts rows by virtual time, the order in which a claim picks them. They are pushed in another order (`byPlace`). */
 export function byVirtualTime(rows: readonly StoredDelivery[], turns: VirtualTimes): StoredDelivery[] {
   const counts = [0, 0, 0]
   return rows

@@ -1,5 +1,5 @@
 /**
- * Implements the queue without a database: each statement of `sql/` in plain code, for the simulator and for tests. The
+ * Implements the queue without a database: each statement of `sql/` is plain code, for the simulator and for tests. The
  * store and its shards are synchronous, so that the caller decides when a statement is applied, and whether and when
  * its reply arrives. `MemoryQueue` wraps them in promises.
  */
@@ -109,7 +109,7 @@ export class MemoryShard {
     return { outcomes: decided.outcomes.filter(isFinal), enqueuedAtMs: decided.enqueuedAtMs }
   }
 
-  /** Applies the settles and the appends that are certainly new. The other appends stay pending. */
+  /** Applies the settles and those appends that are certainly new. The other appends stay pending. */
   commitAtOnce({ appends, settles }: Batch): StatementOutcomes {
     const { nowMs } = this.store
     this.settle(settles)
@@ -127,7 +127,7 @@ export class MemoryShard {
     return this.ids.take(count)!
   }
 
-  /** Leaves appends in doubt pending; in a large commit, one append in doubt leaves all appends pending. */
+  /** Leaves uncertain appends pending. In a large commit, a single uncertain append leaves all appends pending. */
   private storeOptimistically(certain: CertainBatch, nowMs: Millis): StatementOutcome[] {
     const { appends } = certain
     if (appends.length === 0) return []
@@ -138,7 +138,7 @@ export class MemoryShard {
     const areAllSure =
       isSingly || (this.areBodiesNew(appends) && appends.every((append) => this.isSure(append, parties)))
     if (areAllSure) this.keepBodies(appends)
-    // Decided before any append is stored, because deliveries of the same commit don't count as older ones.
+    // Determined before any append is stored, because deliveries of the same commit don't count as older ones.
     const isStored = appends.map((append) => areAllSure && (!isSingly || this.isSure(append, parties)))
     return appends.map((append, i): StatementOutcome => {
       if (!isStored[i]!) return PENDING
@@ -150,7 +150,10 @@ export class MemoryShard {
     })
   }
 
-  /** Returns whether the mark is known, both parties are members, and no lease overtakes an older delivery. */
+  /**
+   * Returns whether the sender's mark is known, both parties are members, and the lease would not overtake an older
+   * delivery.
+   */
   private isSure(append: Append, parties: Parties): boolean {
     const recipient = parties.find(append.meshId, append.recipient)
     const isLeased = recipient.leasedFrom.includes(append.sender)
@@ -361,7 +364,7 @@ export class MemoryShard {
       const group = `${meshId} ${sender} ${secondOf(envelopeId)}`
       const row = rows.get(group) ?? { meshId, entries: [], fromMs: this.store.nowMs }
       row.fromMs = Math.max(row.fromMs, notBeforeMs)
-      rows.delete(group) // a row has the age of its last envelope
+      rows.delete(group) // a row is as old as its last envelope
       rows.set(group, row)
       const ref = { meshId, recipient, priority, id: outcome.id }
       row.entries.push({ key: ledgerKey(sender, envelopeId), ref, envelope })

@@ -39,7 +39,9 @@ export interface StoredDelivery extends DeliveryRef {
   attempts: number
   failedAttempts: number
   firstFailedAttemptAtMs: Millis | null
-  /** A lease without an epoch is the pause before the next attempt. A lease with a holder is on a pool's delivery. */
+  /**
+   * A lease without an epoch is the pause before the next attempt. Only a pool's delivery has a lease with a holder.
+   */
   lease: { readonly epoch: number | null; readonly untilMs: Millis; readonly holder?: PeerNo } | null
 }
 
@@ -83,7 +85,7 @@ export interface StoredMember {
   readonly session: StoredSession
   readonly deliveries: StoredDelivery[]
   lastEnvelopeId: EnvelopeId
-  /** The number of changes to the mark, which takes the place of its `ctid`. */
+  /** The number of changes to the sender's mark. It stands in for the `ctid`. */
   markMoves: number
   isRevoked: boolean
   isPool: boolean
@@ -117,7 +119,10 @@ interface StoredSpace {
 
 export const ledgerKey = (sender: PeerNo, envelopeId: EnvelopeId): string => `${sender} ${envelopeId}`
 
-/** The number of removed rows that are remembered. It is small, because a statement overlaps with few others. */
+/**
+ * The number of removed rows that are remembered. A small number is enough, because a statement overlaps with few
+ * others.
+ */
 const REMOVED_MAX = 256
 
 /** The database that several shards share. `clock` is the database clock. */
@@ -294,7 +299,7 @@ export class MemoryDatabase {
     this.bodies.set(key, { ...body, ...this.bodies.get(key), storedAtMs: body.storedAtMs })
   }
 
-  /** Returns the delivery as a claim does. */
+  /** Returns the delivery in the form that a claim returns. */
   deliveryOf(row: StoredDelivery): Delivery {
     return {
       id: row.id,
@@ -339,7 +344,7 @@ export class MemoryDatabase {
     if (this.removed.length > REMOVED_MAX) this.removed.shift()
   }
 
-  /** Returns removed rows that a statement with a snapshot of this version still sees but can't change. */
+  /** Returns removed rows that a statement with a snapshot of this version still sees but can no longer change. */
   removedSince(version: number, { meshId, peer }: StoredMember): StoredDelivery[] {
     const isOfPeer = ({ row }: { row: StoredDelivery }) => row.meshId === meshId && row.recipient === peer
     return this.removed.filter((one) => one.version > version && isOfPeer(one)).map(({ row }) => row)
@@ -413,7 +418,7 @@ export function outcomeOfResend({ ref, envelope }: LedgerRow['entries'][number],
   return { status: isSame ? 'duplicate' : 'id_reused' }
 }
 
-/** Gives a changed mark another `ctid`, as Postgres does. */
+/** Returns a value like the mark's `ctid`: it changes when the mark changes. */
 const placeOf = ({ markMoves }: StoredMember): string => String(markMoves)
 export const markOf = (member: StoredMember): SenderMark => ({
   envelopeId: member.lastEnvelopeId,

@@ -1,6 +1,6 @@
 /**
  * Writes a batch in Postgres' binary formats: the rows of a `COPY`, and the parameters of `ADMIT` and `STORE_ONE`. Each
- * method returns steps of a commit, whose bytes are valid until the method is called again.
+ * method returns steps of a commit. Their bytes are valid until the method is called again.
  */
 import type { PipelineStep } from '@sealpost/pg'
 import type { Append } from '@sealpost/protocol'
@@ -30,7 +30,7 @@ interface WriterParts {
 const ADMIT_PARAMETERS = 21
 const STORE_ONE_PARAMETERS = 22
 
-/** Writes one commit at a time: the next one begins when this one has its outcome or lost its connection. */
+/** Writes one commit at a time: the next one begins once this one has an outcome or its connection is lost. */
 export class BatchWriter {
   readonly #parts: WriterParts
   readonly #queue = new BinaryWriter()
@@ -42,7 +42,7 @@ export class BatchWriter {
     this.#parts = parts
   }
 
-  /** An existing body fails the commit; the checked commit then keeps the stored body. */
+  /** If the database already has a body, the optimistic commit fails; the checked commit then keeps the stored body. */
   bodyRows(appends: readonly Append[]): PipelineStep {
     const rows = this.#bodies
     rows.beginCopy()
@@ -128,7 +128,7 @@ export class BatchWriter {
     this.#parameters.float8(failedAttemptsSpanMs / 1000)
   }
 
-  /** Returns a step `STORE_ONE` for each sender's single append, in the order in which all shards lock. */
+  /** Returns a `STORE_ONE` step for each sender's only append, in the order in which all shards lock. */
   singles(batch: DecidedBatch): PipelineStep[] {
     this.#parameters.begin()
     return batch.senders.map((sender) => this.#single(batch, sender))
@@ -212,7 +212,7 @@ function writeLease(row: BinaryWriter, epoch: number, untilMs: Millis): void {
   row.instant(untilMs)
 }
 
-/** Ranges of a list, counted from 1. */
+/** Ranges of a list, with positions from 1. */
 interface Ranges {
   readonly firsts: readonly number[]
   readonly lasts: readonly number[]

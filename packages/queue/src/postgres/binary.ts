@@ -1,12 +1,12 @@
 /**
  * Encodes and decodes Postgres' binary formats: arrays, rows of a `COPY`, and rows of a result. Postgres parses binary
- * arrays three times as fast as text arrays, and they need no hex. Integers are big-endian.
+ * arrays three times as fast as text arrays, and bytes need no conversion to hex. Integers are big-endian.
  */
 import { arrayLiteral } from '@sealpost/pg'
 import type { Delivery, DeliveryRef } from '@sealpost/protocol'
 import type { DeliveryId, EnvelopeId, PeerKey } from '@sealpost/std'
 
-/** Oids of the element types. */
+/** OIDs of the element types. */
 const ELEMENT = { int2: 21, int4: 23, int8: 20, tid: 27, uuid: 2950 } as const
 
 export const int2s = (values: readonly number[]): Uint8Array => array('int2', 2, values, putInt2)
@@ -22,7 +22,7 @@ export class BinaryWriter {
   private at = 0
   private cutAt = 0
 
-  /** Returns the bytes since the last call. They are valid until the next write. */
+  /** Returns the bytes written since the last call. They are valid until the next write. */
   finish(): Uint8Array {
     const written = this.buffer.subarray(0, this.at)
     this.at = 0
@@ -34,7 +34,7 @@ export class BinaryWriter {
     this.at = 0
     this.cutAt = 0
   }
-  /** Returns the bytes since the last call or `begin`. They are valid until the next `begin`. */
+  /** Returns the bytes written since the last call of `cut` or `begin`. They are valid until the next `begin`. */
   cut(): Uint8Array {
     const from = this.cutAt
     this.cutAt = this.at
@@ -52,7 +52,7 @@ export class BinaryWriter {
     this.at += value.length
   }
 
-  /** Writes the columns of a row: for each its length, then its bytes. */
+  /** Like the methods below, writes one column of a row: its length, then its bytes. */
   int2(value: number): void {
     this.int32(2)
     this.int16(value)
@@ -106,10 +106,10 @@ export class BinaryWriter {
     const lengthAt = this.at
     this.int32(0)
     this.int32(1) // dimensions
-    this.int32(0) // no nulls
+    this.int32(0) // the array has no nulls
     this.int32(ELEMENT[type])
     this.int32(items.length)
-    this.int32(1) // the first index
+    this.int32(1) // the index of the first element
     for (const item of items) write(item)
     this.buffer.writeInt32BE(this.at - lengthAt - 4, lengthAt)
   }
@@ -140,11 +140,11 @@ type Put<T> = (into: Buffer, value: T, at: number) => void
 function array<T>(type: keyof typeof ELEMENT, size: number, values: readonly T[], put: Put<T>): Uint8Array {
   const into = Buffer.allocUnsafe(values.length === 0 ? 12 : 20 + values.length * (4 + size))
   into.writeInt32BE(values.length === 0 ? 0 : 1, 0) // dimensions
-  into.writeInt32BE(0, 4) // no nulls
+  into.writeInt32BE(0, 4) // the array has no nulls
   into.writeInt32BE(ELEMENT[type], 8)
   if (values.length === 0) return into
   into.writeInt32BE(values.length, 12)
-  into.writeInt32BE(1, 16) // the first index
+  into.writeInt32BE(1, 16) // the index of the first element
   let at = 20
   for (const value of values) {
     into.writeInt32BE(size, at)
@@ -169,7 +169,7 @@ function putUuid(into: Buffer, hex: string, at: number): void {
 }
 
 /**
- * Reads the messages of a binary result, and the columns of each row in order; skips unread columns. A message contains
+ * Reads the messages of a binary result, and the columns of each row in order. Skips unread columns. A message contains
  * a byte for its kind, an int32 length that includes itself, the number of columns as an int16, and for each column its
  * length (-1 for null) and its bytes.
  */
@@ -229,7 +229,7 @@ export class RowReader {
     return end < from ? null : this.rows.subarray(from, end)
   }
 
-  /** Skips a column. Returns the column's end, or one less than its start if it is null. */
+  /** Skips a column. Returns the column's end, or one less than the column's start if it is null. */
   private column(): number {
     const length = this.rows.readInt32BE(this.at)
     this.at += 4 + Math.max(length, 0)
@@ -252,10 +252,10 @@ export function readDelivery(row: RowReader, attempt: number): Delivery {
   }
 }
 
-/** Formats an array of numbers or hex ids as text, without quotes. */
+/** Formats an array of numbers or hex ids as text; the items need no quotes. */
 export const arrayOf = (items: readonly (string | number | bigint | boolean)[]): string => `{${items.join()}}`
 
-/** Returns the values of `DELIVERIES` as text. */
+/** Returns the deliveries as values for `DELIVERIES`, in text format. */
 export const keysOf = (deliveries: readonly DeliveryRef[]) => ({
   meshes: arrayOf(deliveries.map(({ meshId }) => meshId)),
   recipients: arrayOf(deliveries.map(({ recipient }) => recipient)),
@@ -263,7 +263,7 @@ export const keysOf = (deliveries: readonly DeliveryRef[]) => ({
   ids: arrayOf(deliveries.map(({ id }) => id)),
 })
 
-/** Returns the values of `HELD` as text. */
+/** Returns the deliveries as values for `HELD`, in text format. */
 export const heldBy = (all: readonly { delivery: DeliveryRef; epoch: number }[]) => ({
   ...keysOf(all.map(({ delivery }) => delivery)),
   epochs: arrayOf(all.map(({ epoch }) => epoch)),

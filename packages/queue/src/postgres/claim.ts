@@ -19,7 +19,7 @@ type ClaimOptions = Pick<QueueOptions, 'leaseMs' | 'failedAttemptsMax' | 'failed
   readonly shard: ShardId
 }
 
-/** The results are in the order of the wants. */
+/** Runs `CLAIM`. The results are in the order of the wants. */
 export async function claim(db: Pipeline, wants: readonly Want[], options: ClaimOptions): Promise<Claimed[]> {
   const statement = CLAIM.bind({
     ...shardAndLimits(options),
@@ -52,7 +52,7 @@ interface ClaimResult {
   readonly deliveries: Delivery[]
 }
 
-/** The results are in the order of the wants. */
+/** Runs `COLLECT`. The results are in the order of the wants. */
 export async function collect(
   db: Pipeline,
   wants: readonly RemoteWant[],
@@ -76,7 +76,7 @@ export async function collect(
   return wants.map((want, i) => collectedOf(want, results[i]))
 }
 
-/** The deliveries of a current session, up to the first one that only a claim may take. */
+/** The deliveries of a session that is still current, up to the first one that only a claim may take. */
 interface CollectResult {
   readonly deliveries: Delivery[]
   isBarred: boolean
@@ -89,7 +89,7 @@ function collectedOf({ limit, limitBytes }: RemoteWant, result: CollectResult | 
   return { status: 'collected', deliveries, hasMore: isBarred || deliveries.length >= limit || byteCount >= limitBytes }
 }
 
-/** The results are in the order of the wants. */
+/** Runs `CLAIM_POOLS`. The results are in the order of the wants. */
 export async function claimPools(
   db: Pipeline,
   wants: readonly PoolWant[],
@@ -163,7 +163,7 @@ interface ClaimPlan {
   readonly text: string
 }
 
-/** Returns the claim's plan on a broker's connection, without claiming anything. @throws DatabaseError */
+/** Returns the plan that the claim has on a broker's connection, without claiming anything. @throws DatabaseError */
 export async function claimPlanOf(databaseUrl: string): Promise<ClaimPlan> {
   const db = await openDatabase(databaseUrl, { connections: 1, applicationName: 'sealpost doctor', settings: SESSION })
   try {

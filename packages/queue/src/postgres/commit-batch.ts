@@ -1,6 +1,6 @@
 /**
  * Splits a batch by sender: appends that are certainly new go to the optimistic commit, all others to the checked
- * commit. All appends from one sender go to the same commit, to keep their order.
+ * commit. All appends from one sender go to the same one, to keep their order.
  */
 import type { Append, AppendOutcome, MessageRecord, SharedBody } from '@sealpost/protocol'
 import type { EnvelopeId, MeshId, Millis, PeerNo } from '@sealpost/std'
@@ -14,11 +14,11 @@ export interface Party {
   isCertainlyNew: boolean
   lastId: EnvelopeId
   /**
-   * As a recipient: the epoch of its leases on insert. `leasedFrom` and `plainFrom`: the senders of its appends with
-   * and without a lease, including repetitions.
+   * As a recipient: the epoch of its leases on insert. `leasedFrom` and `plainFrom` list the senders of the appends to
+   * this recipient, with and without a lease. A sender may be listed several times.
    */
   insertLeaseEpoch: number
-  /** The lowest floor among the appends to it that have a lease. */
+  /** The lowest floor among the leased appends to this recipient. */
   insertLeaseFloor: number
   leasedFrom: readonly PeerNo[]
   plainFrom: readonly PeerNo[]
@@ -26,7 +26,10 @@ export interface Party {
 
 const NONE: readonly never[] = []
 
-/** Appends to a list. All empty lists share one array, because most parties of a batch use only one of three lists. */
+/**
+ * Returns the list with one more item. All empty lists share one array, because most parties of a batch use only one of
+ * three lists.
+ */
 function added<T>(items: readonly T[], item: T): readonly T[] {
   if (items.length === 0) return [item]
   ;(items as T[]).push(item)
@@ -60,7 +63,7 @@ export class Parties {
     return party
   }
 
-  /** Adds the position of this append in the batch to its sender. */
+  /** Adds this append's position in the batch to its sender. */
   sent(meshId: MeshId, sender: PeerNo, place: number): Party {
     const party = this.find(meshId, sender)
     if (party.sent.length === 0) this.senders.push(party)
@@ -68,7 +71,10 @@ export class Parties {
     return party
   }
 
-  /** Returns the senders in an order that all shards share, so that two transactions that lock in it can't deadlock. */
+  /**
+   * Returns the senders in an order that all shards share, so that two transactions that lock in this order can't
+   * deadlock.
+   */
   sortedSenders(): readonly Party[] {
     return this.senders.length > 1 ? this.senders.sort(compareParties) : this.senders
   }
@@ -82,7 +88,7 @@ export class Parties {
   }
 }
 
-/** Sorts before every envelope id. */
+/** An id that sorts before every envelope id. */
 export const NO_ENVELOPE_ID = '0'.repeat(32) as EnvelopeId
 
 /** The high-water marks of senders: the last envelope id of each. */
@@ -125,14 +131,14 @@ export function certainOf(appends: readonly Append[], marks: Marks): CertainBatc
   return { appends: certain, parties: senders, hasBodies }
 }
 
-/** Up to this number of appends from different senders cost less as one statement each (docs/adr/0003-copy.md). */
+/** Up to this number of appends from different senders are cheaper as one statement each (docs/adr/0003-copy.md). */
 const SINGLY_MAX = 6
 
-/** Returns whether each append gets its own statement, so that one in doubt does not affect the others. */
+/** Returns whether each append has its own statement, so that an uncertain one does not affect the others. */
 export const isStoredSingly = ({ appends, parties, hasBodies }: CertainBatch): boolean =>
   appends.length <= SINGLY_MAX && !hasBodies && parties.sortedSenders().length === appends.length
 
-/** Detects different bodies under one id. The first body counts, and the checked commit knows its length. */
+/** Detects different bodies under the same id. The first body is stored; the checked commit knows its length. */
 class Alikes {
   private readonly lengths = new Map<string, number>()
   /** Envelopes of a broadcast are consecutive and share one body object. */
@@ -150,7 +156,10 @@ class Alikes {
   }
 }
 
-/** Admits the append's lease on insert, unless an earlier append from the same sender to the recipient has no lease. */
+/**
+ * Returns whether the append's lease on insert is admitted. It is not if an earlier append from the same sender to this
+ * recipient has no lease.
+ */
 export function admitInsertLease(recipient: Party, { insertLeaseEpoch, insertLeaseFloor, sender }: Append): boolean {
   if (recipient.insertLeaseEpoch === 0) recipient.insertLeaseEpoch = insertLeaseEpoch
   const isAdmitted =
@@ -202,12 +211,12 @@ export function recordedMessagesOf(appends: readonly Append[]): RecordedMessage[
 
 const bodyKeyOf = (meshId: MeshId, sender: PeerNo, { bodyId }: SharedBody): string => `${meshId} ${sender} ${bodyId}`
 
-/** Returns a UUID v7's 48-bit timestamp in steps of 1,024 ms. Reads the same bits of other ids. */
+/** Returns a UUID v7's 48-bit timestamp in steps of 1,024 ms. For other ids, reads the same bits. */
 export const secondOf = (id: EnvelopeId): number => Math.floor(Number.parseInt(id.slice(0, 12), 16) / 1024)
 
 /**
- * Distinguishes a resend from another envelope under the same id. The hash need not be cryptographic: a sender that
- * makes two envelopes collide loses only its own second envelope. Recipient and priority form the seed.
+ * Distinguishes a resend from another envelope under the same id. The hash need not be cryptographic: a sender whose
+ * two envelopes collide loses only its own second envelope. Recipient and priority are the seed.
  */
 export const fingerprintOf = ({ envelope, recipient, priority }: Append): bigint =>
   BigInt.asIntN(64, Bun.hash.xxHash3(envelope, BigInt(recipient * 4 + priority)))
@@ -218,9 +227,9 @@ export function compareParties(a: Party, b: Party): number {
 }
 
 /**
- * A commit takes up to two statements. The optimistic statement leaves possible resends pending; the checked statement
- * compares them with the ledger. An append that stays pending fails the whole commit: storing the envelopes after a
- * nacked one would change the order.
+ * Explains the outcomes of a commit, which takes up to two statements. The optimistic statement leaves possible resends
+ * pending; the checked statement compares them with the ledger. An append that stays pending fails the whole commit:
+ * storing the envelopes after a nacked one would change the order.
  */
 export type StatementOutcome = AppendOutcome | { readonly status: 'pending' }
 
@@ -234,7 +243,7 @@ export const PENDING: StatementOutcome = { status: 'pending' }
 
 /**
  * Returns the outcomes of the optimistic statement for the whole batch. `stored` contains the outcomes of the appends
- * that the statement stored, or is `null` if it changed nothing.
+ * that the statement stored; it is `null` if the statement changed nothing.
  */
 export function outcomesAfter(
   appends: readonly Append[],
@@ -246,7 +255,7 @@ export function outcomesAfter(
 }
 
 /**
- * Returns the appends for the checked statement: of several appends with one id only the first, whose outcome also
+ * Returns the appends for the checked statement: of several appends with the same id, only the first; its outcome also
  * applies to the others.
  */
 export function pendingOf(appends: readonly Append[], { outcomes }: StatementOutcomes): Append[] {

@@ -1,6 +1,6 @@
 /**
- * Commits a batch optimistically first. As far as this shard knows, all appends are new, so it chooses ids and leases
- * itself and sends the rows by `COPY` (or by `STORE_ONE` if there are few), and Postgres only checks them. An append
+ * Commits a batch, optimistically at first. As far as this shard knows, all appends are new, so it chooses ids and
+ * leases itself and sends the rows by `COPY` (or by `STORE_ONE` if there are few). Postgres only checks them. An append
  * that fails a check is not stored, and the checked statement decides its outcome.
  */
 import { arrayLiteral, byteaText, DatabaseError, type Pipeline, type PipelineStep, type TextRow } from '@sealpost/pg'
@@ -32,10 +32,10 @@ import {
 } from './commit-batch.ts'
 import type { CtidOf, ShardMemory } from './shard-memory.ts'
 
-/** The column of the mark's `ctid` in the row of `STORE_ONE`. */
+/** The column of `STORE_ONE`'s row that contains the `ctid` of the mark. */
 const SINGLE_MARK = 2
 const NO_TIMES: TextRow = ['0', '0']
-/** Few attempts suffice, because a peer sends through one session, so statements for one sender rarely race. */
+/** A few attempts are enough: a peer sends through one session, so statements for one sender rarely race. */
 const CHECKED_TRIES = 3
 
 export interface CommitParts {
@@ -70,8 +70,8 @@ export class Commits {
   }
 
   /**
-   * Runs the optimistic commit. Appends in doubt stay pending. Returns null and changes nothing if the batch is stored
-   * as one and an append is in doubt.
+   * Runs the optimistic commit. Uncertain appends stay pending. If all appends are stored together and one is
+   * uncertain, returns null and changes nothing.
    */
   private async commitOptimistically(
     certain: CertainBatch,
@@ -112,7 +112,7 @@ export class Commits {
     return { outcomes, enqueuedAtMs: Math.floor(Number(times[0])) }
   }
 
-  /** Returns null, with nothing changed, if any append is uncertain. */
+  /** Stores all appends together. If any append is uncertain, returns null and changes nothing. */
   private async storeTogether(
     batch: DecidedBatch,
     { parties, hasBodies }: CertainBatch,
@@ -122,7 +122,7 @@ export class Commits {
     const bodies = hasBodies ? [this.writer.bodyRows(appends)] : NO_STEPS
     const steps = [
       ...settling,
-      ...bodies, // before `ADMIT`, as in the checked commit, for one lock order
+      ...bodies, // before `ADMIT`, as in the checked commit, so that both lock in the same order
       this.writer.admission(batch, parties.all),
       this.writer.queueRows(batch),
       this.writer.ledgerRows(batch),
@@ -147,7 +147,10 @@ export class Commits {
     return firstId
   }
 
-  /** @throws OperatingError `commit_raced` when other statements for the same senders were faster at each attempt */
+  /**
+   * Runs the checked commit. @throws OperatingError `commit_raced` if other statements for the same senders won the
+   * race at each attempt
+   */
   private async commitRest(
     appends: readonly Append[],
     first: StatementOutcomes,
@@ -182,7 +185,7 @@ export class Commits {
     return { outcomes, enqueuedAtMs: Math.floor(Number(atMs)) }
   }
 
-  /** Writes the steps of appends whose ids were taken from the block. */
+  /** Runs the steps of a commit whose appends have ids from the block. */
   private async writeNew(steps: readonly PipelineStep[]): Promise<TextRow[][]> {
     try {
       return await this.write(steps)
@@ -234,7 +237,7 @@ interface Run {
   last: number
 }
 
-/** Returns one step each for plain settles, settles with a receipt, and settles in pools. */
+/** Returns up to three steps: for plain settles, for settles with a receipt, and for settles in pools. */
 function settleSteps(settles: readonly Settle[]): PipelineStep[] {
   const byKind = Map.groupBy(settles, ({ holder, receiptTo }) =>
     holder !== undefined ? 'pool' : receiptTo ? 'receipt' : 'plain',
@@ -278,7 +281,7 @@ function settleStep(statement: typeof statements.SETTLE, settles: readonly Deliv
 const isSameLane = (a: DeliveryRef, b: DeliveryRef): boolean =>
   a.recipient === b.recipient && a.priority === b.priority && a.meshId === b.meshId
 
-/** The step of `COMMIT_CHECKED`, and a function that reads the marks in its row. */
+/** The step of `COMMIT_CHECKED`, with a function that reads the marks from the returned row. */
 interface CheckedStep {
   readonly step: PipelineStep
   readMarks(text: string): CtidOf
@@ -343,7 +346,10 @@ function bodySteps(appends: readonly Append[]): PipelineStep[] {
   return [step]
 }
 
-/** Records messages in the history. These steps come last in a commit, so their locks follow all other locks. */
+/**
+ * Returns the steps that record messages in the history. They come last in a commit, so that their locks are taken
+ * after all others.
+ */
 function historySteps(appends: readonly Append[]): PipelineStep[] {
   const messages = recordedMessagesOf(appends)
   if (messages.length === 0) return []

@@ -87,7 +87,10 @@ export class SessionOpener {
       }))
   }
 
-  /** If another statement has locked the row, waits for it in a separate statement, so that no other opening waits. */
+  /**
+   * Opens a session. If another statement has locked the row, waits for it in a separate statement, so that no other
+   * session waits too.
+   */
   async open(session: SessionRef): Promise<number | null> {
     return (await this.openings.add(session)) ?? (await this.openAlone(session))
   }

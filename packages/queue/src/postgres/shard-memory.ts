@@ -1,4 +1,4 @@
-/** The state that a shard keeps between commits. Postgres checks every assumption that could do harm. */
+/** Keeps the state that a shard remembers between commits. Postgres verifies every assumption that could do harm. */
 import type { Append } from '@sealpost/protocol'
 import { type EnvelopeId, ID_BLOCK, type MeshId, type Millis, type PeerNo } from '@sealpost/std'
 import type { AckedEnvelope } from '@sealpost/store'
@@ -10,7 +10,7 @@ export class ShardMemory {
   readonly clock = new DatabaseClock()
   readonly lastAcknowledged = new LastAcknowledged()
 
-  /** Records that an optimistic commit stored these senders' appends. `ctids` belong to their new marks. */
+  /** Records that an optimistic commit stored these senders' appends. `ctids` are those of their new marks. */
   committed(batch: CommittedBatch, ctids: readonly string[], clockMs: Millis): void {
     const { appends, senders } = batch
     for (let i = 0; i < senders.length; i++) {
@@ -30,7 +30,7 @@ interface CommittedBatch {
 export type CtidOf = (meshId: MeshId, sender: PeerNo) => string | undefined
 
 const SENDERS_MAX = 20_000
-/** Outcomes after which the sender's mark is unreliable: a party is revoked, or the mesh has moved. */
+/** Outcomes after which the sender's mark is unknown: a party was revoked, or the mesh has moved. */
 const MARK_UNKNOWN: ReadonlySet<StatementOutcome['status']> = new Set(['unknown_recipient', 'away'])
 
 /** A sender's high-water mark: its last envelope id, and the `ctid` of its row. */
@@ -39,7 +39,7 @@ export interface SenderMark {
   readonly ctid: string
 }
 
-/** The marks of senders that opened a session here. The least recently used marks are dropped. */
+/** Remembers the marks of senders that opened a session here. Drops the least recently used ones. */
 export class SenderMarks {
   private readonly marks = new Map<string, SenderMark>()
 
@@ -54,13 +54,13 @@ export class SenderMarks {
     if (this.marks.size > SENDERS_MAX) this.marks.delete(this.marks.keys().next().value!)
   }
 
-  /** Takes over the marks from a checked statement. `ctidOf` returns the new `ctid` of each sender's mark. */
+  /** Remembers the marks that a checked statement returned. `ctidOf` returns the new `ctid` of each sender's mark. */
   learn(appends: readonly Append[], outcomes: readonly StatementOutcome[], ctidOf: CtidOf): void {
     appends.forEach(({ meshId, sender, envelopeId }, i) => {
       const mark = this.find(meshId, sender)
       const ctid = ctidOf(meshId, sender)
-      // With a mark, the sender's next append would put an optimistic commit in doubt, including other senders'
-      // appends.
+      // With a remembered mark, the sender's next append would make an optimistic commit uncertain, including other
+      // senders' appends.
       if (MARK_UNKNOWN.has(outcomes[i]!.status) || ctid === undefined) this.marks.delete(meshId + sender)
       else this.note(meshId, sender, { envelopeId: later(mark?.envelopeId, envelopeId), ctid })
     })
@@ -68,7 +68,7 @@ export class SenderMarks {
 }
 
 /**
- * Assigns this shard's delivery ids from a block in ascending order. Opening a session and a checked commit provide a
+ * Assigns this shard's delivery ids, in ascending order, from a block. Opening a session and a checked commit provide a
  * newer block, so that every delivery that a sender stored through another shard has a lower id (see `delivery_block`).
  */
 export class DeliveryIds {
@@ -87,14 +87,14 @@ export class DeliveryIds {
   }
 
   /**
-   * Abandons the block. A commit whose outcome was lost may still be applied. If later ids of the same block were used
-   * before that, its deliveries would seem to be collected already.
+   * Abandons the block. A commit whose outcome was lost may still be applied later. If higher ids of the same block
+   * were used before that, the deliveries of that commit would seem to be collected already.
    */
   abandon(): void {
     this.next = this.end
   }
 
-  /** Takes `count` consecutive ids. Returns the first, or null if the block has fewer left. */
+  /** Takes `count` consecutive ids. Returns the first one, or null if the block has fewer ids left. */
   take(count: number): number | null {
     if (this.next + count > this.end) return null
     this.next += count
@@ -104,7 +104,7 @@ export class DeliveryIds {
 
 /**
  * Estimates the database clock, which governs leases and expiry, from the database's last reply and the local clock.
- * The estimate lags by the latency of that reply; `ADMIT` refuses an estimate that is off by a second.
+ * The estimate is late by the latency of that reply; `ADMIT` refuses an estimate that is off by a second.
  */
 export class DatabaseClock {
   private aheadMs: Millis = 0
@@ -120,13 +120,16 @@ export class DatabaseClock {
 
 export const later = (a: EnvelopeId | undefined, b: EnvelopeId): EnvelopeId => (a !== undefined && a > b ? a : b)
 
-/** The number of consecutive duplicates remembered. With more, only a new stored envelope proves anything. */
+/**
+ * The number of consecutive duplicates that are remembered. If there are more, only a newly stored envelope proves
+ * anything.
+ */
 const RESENDS_MAX = 1_000
 
 type Envelope = Pick<Append, 'meshId' | 'sender' | 'envelopeId'>
 
 /**
- * The envelopes whose commits this shard acknowledged last. A server that contains them contains every earlier commit,
+ * Remembers the envelopes whose commits this shard acknowledged last. A server that has them has every earlier commit,
  * because a standby replays commits in order (docs/adr/0010-failover.md).
  */
 export class LastAcknowledged {
@@ -134,7 +137,7 @@ export class LastAcknowledged {
   #isTooMany = false
   #version = 0
 
-  /** The envelopes; null if there were more resends than are remembered. */
+  /** The envelopes; null if there were too many resends to remember. */
   get envelopes(): readonly AckedEnvelope[] | null {
     return this.#isTooMany ? null : this.#envelopes.map(acknowledgedOf)
   }
@@ -143,7 +146,7 @@ export class LastAcknowledged {
     return this.#version
   }
 
-  /** Records an envelope whose commit followed all commits recorded before. */
+  /** Records an envelope whose commit is later than all commits recorded before. */
   stored(envelope: Envelope): void {
     this.#envelopes = [envelope]
     this.#isTooMany = false
@@ -151,8 +154,8 @@ export class LastAcknowledged {
   }
 
   /**
-   * Records the outcomes of a checked statement. Envelopes that the statement stored follow the duplicates that it saw.
-   * If it stored none, another shard may have stored a duplicate after all envelopes recorded here.
+   * Records the outcomes of a checked statement. The envelopes that the statement stored are later than the duplicates
+   * that it saw. If it stored none, another shard may have stored a duplicate later than all envelopes recorded here.
    */
   decided(appends: readonly Append[], outcomes: readonly StatementOutcome[]): void {
     const stored = outcomes.findIndex(({ status }) => status === 'stored')
@@ -165,7 +168,7 @@ export class LastAcknowledged {
     this.#version += 1
   }
 
-  /** Drops the envelopes, which a later commit of another kind proves, unless one was recorded since `version`. */
+  /** Forgets the envelopes unless one was recorded since `version`: a later commit of another kind now proves them. */
   forget(version: number): void {
     if (version !== this.#version) return
     this.#envelopes = []

@@ -1,4 +1,7 @@
-/** Statements outside the message path: rejects, receipts, recorded messages, members, measurements, sweeps. */
+/**
+ * Contains the statements outside the message path: rejects, receipts, recorded messages, members, measurements,
+ * sweeps.
+ */
 import { sqlStatement } from '@sealpost/pg'
 import { isOfSpace } from '@sealpost/store'
 import {
@@ -34,8 +37,8 @@ with gone as (
 )
 
 /**
- * Extends leases to a time from now that is short enough not to look like a lease from before a clock jump. Walks:
- * message_queue's primary key.
+ * Extends leases. The new end is near enough not to look like a lease from before a clock jump. Walks: message_queue's
+ * primary key.
  */
 export const EXTEND = sqlStatement(
   `${HELD}, forSeconds float8[]`,
@@ -109,8 +112,8 @@ where mesh_id = :mesh and recipient = :peer and id = any (:ids)`,
 
 /**
  * Moves expired deliveries, and those with too many failed attempts, out of the next `max` rows after a key. The
- * statement walks the table, because an index on the expiry would make every message more expensive, and the walk only
- * reads each row now and then. Returns the last key, the number of rows seen, and the number of rows moved.
+ * statement walks the table: an index on the expiry would make every message more expensive, whereas the walk reads
+ * each row only from time to time. Returns the last key, the number of rows seen, and the number of rows moved.
  */
 export const SWEEP_QUEUE = sqlStatement(
   `mesh uuid, recipient int, priority smallint, id bigint, max int, ${LIMITS}`,
@@ -204,7 +207,7 @@ left join lateral (select * from session s where s.mesh_id = r.mesh_id and s.pee
 )
 
 /**
- * Deletes the shared bodies without references among the next `max` after a key. A young body stays, because its
+ * Deletes the shared bodies without references among the next `max` after a key. A recent body is kept, because its
  * deliveries may not be stored yet. Returns the last key and the number of bodies seen. Walks: shared_body's primary
  * key, message_queue_body, dead_letter_body, delayed_delivery_body.
  */
@@ -229,7 +232,7 @@ select (select count(*) from seen)::int as seen, last.* from (select 1) as one l
   order by seen.mesh_id desc, sender desc, body_id desc limit 1) as last on true`,
 )
 
-/** Selects the user of `s.sender`. The planner runs this subquery for each row, whatever the statistics are. */
+/** Selects the user of `s.sender`. The planner runs this subquery for each row, regardless of the statistics. */
 const personOf = (mesh: string) =>
   `coalesce((select m.person from member m where m.mesh_id = ${mesh} and m.peer_no = s.sender), s.sender)`
 
@@ -256,8 +259,9 @@ group by 1`,
 )
 
 /**
- * Counts the backlog of recipients, by user with all devices, up to `max` rows of each kind. Omits receipts, because a
- * recipient can't refuse them. Walks: message_queue's primary key, delayed_delivery_recipient, member's primary key.
+ * Counts the backlog of recipients by user, including the user's devices, up to `max` rows of each kind. Omits
+ * receipts, because a recipient can't refuse them. Walks: message_queue's primary key, delayed_delivery_recipient,
+ * member's primary key.
  */
 export const MEASURE = sqlStatement(
   'meshes uuid[], recipients int[], max int',
@@ -285,12 +289,12 @@ cross join lateral (select space_id from space s where s.mesh_id = k.mesh_id and
 )
 
 /**
- * Records messages at the end of a commit, as events of their spaces. A message names its space by position, from 1. An
- * earlier step locked the spaces, after the marks, so this statement sees the changes of the transactions that it
- * waited for.
+ * Records messages at the end of a commit, as events of their spaces. A message refers to its space by position, from
+ * 1. An earlier step locked the spaces after the marks, so this statement sees the changes of the transactions that the
+ * lock waited for.
  *
  * It skips a message without a stored delivery, one whose sender no longer belongs to the space, and one that was
- * recorded before. A message that is sent twice has new envelopes, maybe days later.
+ * recorded before. (A message may be sent again in new envelopes, even days later.)
  *
  * Walks: the primary keys of space, shared_body, member and peer_group, `message_queue_body` and `history_event_body`.
  */

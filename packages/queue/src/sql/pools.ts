@@ -1,5 +1,5 @@
 /**
- * Contains the statements for pools, which deal, release and settle deliveries and look up pools.
+ * Contains the statements for pools, which assign, release and settle deliveries, and look up pools.
  *
  * The lease of a pool's delivery names its holder, and the epoch with which the holder's session opened. The lease ends
  * when it lapses, when the holder opens a new session or releases the delivery, and when the owner removes the holder
@@ -26,7 +26,7 @@ import {
 const isHoldersSession = (row: string) => `coalesce((select h.opened_epoch = ${row}.lease_epoch from session h
       where h.mesh_id = ${row}.mesh_id and h.peer_no = ${row}.lease_holder), false)`
 
-/** `members` is the array of the pool's members. */
+/** SQL: the delivery is free. `members` is the array of the pool's members. */
 const isFreeInPool = (
   row: string,
   members: string,
@@ -48,14 +48,14 @@ const FIRST_OF_PRIORITY = `
         order by q.id limit 1`
 
 /**
- * Deals deliveries of pools to free members, one delivery for each slot, the most urgent and oldest first. A delivery
- * goes only to a current member that is a reader of the envelope. The statement locks the *pool's* session row, so one
- * shard deals at a time; another shard that would wait gets the status `locked`.
+ * Assigns deliveries of pools to free members, one delivery for each slot, the most urgent and oldest first. A delivery
+ * goes only to a current member that is a reader of the envelope. The statement locks the *pool's* session row, so only
+ * one shard assigns deliveries at a time; for another shard, the status is `locked` instead of a wait.
  *
- * A statement may take its snapshot before another statement deals, and lock the row afterwards. So the update compares
- * the attempts again, and a delivery that the other statement took meanwhile is picked but not dealt.
+ * A statement may take its snapshot before another statement assigns deliveries, and lock the row afterwards. So the
+ * update compares the attempts again, and a delivery that the other statement has taken is picked but not assigned.
  *
- * A delivery whose lease lapsed in a session that still exists gets a failed attempt.
+ * A delivery whose lease lapsed in a session that still exists counts a failed attempt.
  *
  * `turnsNow` to `turnsLow` are the virtual times of the pools. Slots come in the order in which they are served;
  * `slotPools` contains the position of each slot's pool, from 1. Returns, in binary and in no particular order, a row
@@ -130,7 +130,7 @@ from ${named()}
 where q.ctid = r.ctid and ${isHeld('q')}`,
 )
 
-/** Settles pool deliveries, except those that another member holds meanwhile. Walks: message_queue's primary key. */
+/** Settles pool deliveries, except those that another member holds by then. Walks: message_queue's primary key. */
 export const SETTLE_IN_POOL = sqlStatement(
   `${DELIVERIES}, holders int[]`,
   `
@@ -146,7 +146,7 @@ where q.ctid = r.ctid and q.lease_holder = r.holder
 )${sendReceipts('gone')}`,
 )
 
-/** The number of a member's former keys that are listed, since waiting mail may be sealed to any of them. */
+/** The maximum number of former keys listed per member. Waiting mail may be sealed to any of them. */
 const FORMER_KEYS_MAX = 16
 
 /**

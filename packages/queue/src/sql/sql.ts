@@ -7,7 +7,7 @@
  * scan and join except nested loops over indexes (`SESSION`). Rows are looked up in a `lateral (… offset 0)`, which the
  * planner can't turn into a walk over the whole index. A change first finds its rows and then names them by `ctid`.
  *
- * Many rows travel as a few arrays. All envelopes of a checked commit are one `bytea` that the statement cuts up,
+ * Many rows are sent as a few arrays. All envelopes of a checked commit are one `bytea`, which the statement splits,
  * because parsing 1,000 separate values costs twice as much.
  */
 import { sqlStatement } from '@sealpost/pg'
@@ -50,7 +50,7 @@ export const SESSION = {
 
 /**
  * A commit is a transaction of these steps, sent in one write: `SETTLE`, then for appends `ADMIT`, `COPY_QUEUE` and
- * `COPY_LEDGER`, or `STORE_ONE` for each of a few appends. The shard chooses the ids, the leases and the times.
+ * `COPY_LEDGER`, or `STORE_ONE` for each of a few appends. The shard chooses the ids, leases and times.
  */
 
 /** Settled deliveries, with one range of `ids` for each lane. Walks: message_queue's primary key. */
@@ -72,12 +72,12 @@ with gone as (${settled}
 )${sendReceipts('gone')}`,
 )
 
-/** The transaction's time and the statement's time, in ms. */
+/** SQL: the start of the transaction and the start of the statement, in ms. */
 const CLOCK = `date_part('epoch', now()) * 1000, date_part('epoch', clock_timestamp()) * 1000`
 
 /**
- * An older delivery from these senders is free to claim, or another shard leased it on insert. In both cases this shard
- * may not lease a newer delivery on insert (P6).
+ * SQL: an older delivery from these senders is free to claim, or another shard leased it on insert. In both cases this
+ * shard may not lease a newer delivery on insert (P6).
  */
 const hasOlder = (at: Record<'mesh' | 'recipient' | 'floor' | 'isOfSenders' | 'epoch', string>) => `(select true
       from message_queue q
@@ -87,32 +87,35 @@ const hasOlder = (at: Record<'mesh' | 'recipient' | 'floor' | 'isOfSenders' | 'e
           and not ${isReceipt('q')} else false end
       limit 1)`
 
-/** The shard's clock is off by less than 1 s. This is required because leases use the database clock. */
+/** SQL: the shard's clock is off by less than 1 s. This is required because leases use the database clock. */
 const IS_CLOCK_RIGHT = `clock_timestamp() between :at - interval '1 s' and :at + interval '1 s'`
 
-/** Compares keys in a form that no index supports, so the planner can find the mark only by its `ctid`. */
+/**
+ * SQL: the mark belongs to this sender. No index supports this comparison, so the planner can find the mark only by its
+ * `ctid`.
+ */
 const isMarkOf = (mesh: string, sender: string) =>
   `m.mesh_id is not distinct from ${mesh} and m.sender is not distinct from ${sender}`
 
 /**
  * Moves the senders' marks and checks what the shard assumed:
- * - Each mark is where this shard last saw it. So no other shard has stored an envelope from the sender, and ids beyond
- *   the mark are new (P5). The comparison and the change are one step, so of two transactions with the same envelope
- *   only one stores it.
+ * - Each mark is unchanged since this shard last saw it. So no other shard has stored an envelope from the sender,
+ *   and ids beyond the mark are new (P5). The comparison and the change are one step, so of two transactions with the
+ *   same envelope only one stores it.
  * - All parties are members and not revoked.
- * - Sessions that get leases on insert are current: `leasedEpochs` from `leasedFirsts` to `leasedLasts` contains the
- *   epochs of each mesh in the order of its peers. No older delivery from the same senders waits for these sessions at
- *   or above the id in `floors`; `firsts` and `lasts` give the range of their senders in `leasedSenders`.
+ * - Sessions that are given leases on insert are current: `leasedEpochs` from `leasedFirsts` to `leasedLasts`
+ *   contains the epochs of each mesh in the order of its peers. No older delivery from the same senders waits for these
+ *   sessions at or above the id in `floors`; `firsts` and `lasts` give the range of their senders in `leasedSenders`.
  * - The shard's clock is correct.
  *
  * If any check fails, the statement divides by zero (`CHECK_FAILED`) and the transaction changes nothing. Otherwise it
- * returns 1, the times, and the new `ctid` of each mark. Senders come in an order that all shards share, so that two
+ * returns 1, the times, and the new `ctid` of each mark. Senders are in an order that all shards share, so that two
  * transactions can't wait for each other.
  *
  * A mark is found by its `ctid`, because each commit changes the mark, and while a snapshot is held, a search by key
- * walks over all former versions. After a wait for another transaction, Postgres checks the conditions on `m` again, on
- * the version that the other transaction left. That mark differs unless the other transaction stored nothing from the
- * sender.
+ * walks over all former versions. After a wait for another transaction, Postgres checks the conditions on `m` again,
+ * now on the row that the other transaction wrote. That row's mark differs unless the other transaction stored nothing
+ * from the sender.
  *
  * Walks: the primary keys of member, session and message_queue.
  */
@@ -145,7 +148,7 @@ select 1 / ((select count(*) from moved) = cardinality(:senders)
 
 /**
  * Stores one envelope from a sender: one statement makes the checks of `ADMIT` and inserts the row and its ledger
- * entry. It returns the times and the new `ctid` of the mark. If anything is in doubt, it returns no row and changes
+ * entry. It returns the times and the new `ctid` of the mark. If anything is uncertain, it returns no row and changes
  * nothing, and the other steps of the transaction still take effect. `BatchWriter` writes its parameters in this order.
  * `attempts` is 1 for a lease on insert by this shard, otherwise 0.
  *
@@ -183,7 +186,7 @@ select ${CLOCK}, place::text from moved`,
 
 /**
  * The SQLSTATEs of an optimistic commit that changed nothing and must be repeated as a checked commit: `ADMIT` failed,
- * `COPY_BODIES` found an existing body, or a recorded message met a partition that was being created.
+ * `COPY_BODIES` found an existing body, or the partition for a recorded message was being created.
  */
 export const CHECK_FAILED: readonly string[] = ['22012', '23505', '23514']
 
@@ -194,8 +197,8 @@ copy message_queue (mesh_id, recipient, priority, id, sender, attempts, envelope
 export const COPY_BODIES = 'copy shared_body (mesh_id, sender, body_id, readers, bytes) from stdin (format binary)'
 
 /**
- * Stores the shared bodies of a checked commit, in an order that all shards share. An existing body stays and gets a
- * new timestamp, so that no sweep deletes it before this commit.
+ * Stores the shared bodies of a checked commit, in an order that all shards share. An existing body is kept and only
+ * its timestamp changes, so that no sweep deletes the body before this commit.
  */
 export const STORE_BODIES = sqlStatement(
   'meshes uuid[], senders int[], bodyIds bytea[], bytes bytea[], readers text[]',
@@ -218,9 +221,9 @@ const BODY_BYTES = `(select octet_length(b.bytes) from shared_body b
  * ledger shows which envelopes were stored. The version of the sender's mark shows whether another statement has added
  * to the ledger since this statement's snapshot.
  *
- * `partyMeshes` and `parties` are the distinct peers of the batch. Appends name senders and recipients by their
- * position in these arrays, from 1, and their envelopes by position and length in `envelopes`. `markedSenders` also
- * contains positions. `notBeforeMs` is 0, or the time until which the append is delayed. An earlier step stores the
+ * `partyMeshes` and `parties` are the distinct peers of the batch. Appends refer to senders and recipients by their
+ * position in these arrays, from 1, and to envelopes by position and length in `envelopes`. `markedSenders` also
+ * contains positions. `notBeforeMs` is the time at which a delayed append becomes due, or 0. An earlier step stores the
  * shared bodies.
  *
  * Returns one row: a letter for the status of each append (see `outcomeOf`), their delivery ids, the time of the
@@ -293,23 +296,23 @@ from judged`,
  * order within seconds. It skips a row that another statement has locked, and the want is repeated. The epochs are
  * those that the shard knows, so a stale or late claim matches nothing.
  *
- * The oldest delivery whose lease lapsed in this session gets a failed attempt; the other lapsed deliveries were only
- * queued behind it. A delivery that another shard leased on insert gets no failed attempt, because the session may not
- * have collected it. Under a later epoch, its next attempt counts as the second, because it may have been pushed.
+ * The oldest delivery whose lease lapsed in this session counts a failed attempt; the other lapsed deliveries were only
+ * queued behind it. A delivery that another shard leased on insert counts no failed attempt, because the session may
+ * not have collected it. Under a later epoch, its next attempt counts as the second, because it may have been pushed.
  *
- * A delivery with `ALONE_AFTER_ATTEMPTS` is claimed alone: it uses up the limit in bytes, and stays in the queue if
- * others come before it.
+ * A delivery with `ALONE_AFTER_ATTEMPTS` attempts is claimed alone: it uses up the byte limit, and stays in the queue
+ * if others come before it.
  *
  * Deliveries are changed in the order of their `ctid`, in which `SETTLE` also deletes them, because a late settle of a
  * lapsed lease may meet a claim. Two transactions that wait for each other stop until the server looks for a deadlock.
- * If the server's clock was set back meanwhile, it never does.
+ * If the server's clock was set back in the meantime, it never does.
  *
  * `fromIds` to `prioritiesMax` limit each want, `turnsNow` to `turnsLow` are the want's virtual times for each
  * priority, and `collected` is `Want.collected` as text. Returns, in binary and in no particular order, a row with the
  * status of each want, a row with the number of deliveries picked for each want, and a row for each delivery.
  *
  * The selection sees the statement's snapshot, and the update sees the current rows. A delivery that the peer's former
- * session settles in between was picked but is not returned, so a want can get fewer deliveries than its limit while
+ * session settles in between was picked but is not returned, so a want can return fewer deliveries than its limit while
  * more are waiting. Only the number of picked deliveries distinguishes this case from an empty queue (P6).
  *
  * Walks: session's and message_queue's primary keys.
@@ -381,9 +384,8 @@ from leased l`,
  * lease has passed. After that delivery, newer mail from its sender could follow.
  *
  * `fromIds` and `toIds` are in one block, whose ids were committed in order. Returns, in binary, for each delivery the
- * position of its want and whether only a claim may take it; a want without deliveries gets one row without a delivery,
- * and a session that is not current gets no row. Walks: the primary keys of session, message_queue, member and
- * shared_body.
+ * position of its want and whether only a claim may take it; for a want without deliveries, one row without a delivery;
+ * for a session that is not current, no row. Walks: the primary keys of session, message_queue, member and shared_body.
  */
 export const COLLECT = sqlStatement(
   `shard uuid, meshes uuid[], peers int[], epochs bigint[], limits int[], byteLimits int[], fromIds bigint[], toIds bigint[],
@@ -420,10 +422,10 @@ const OPENING = `s.epoch, replace(k.last_envelope_id::text, '-', '') as last_env
   (extract(epoch from clock_timestamp()) * 1000)::float8 as clock_ms`
 
 /**
- * Opens a session. Compares the epoch before setting it: of all openings that read the same epoch, only one succeeds,
- * and a late one matches nothing. An opening raises the epoch by two and a fence raises it by one, so a late fence of
- * the former session never matches this session's epoch. Returns the epoch, the peer's mark as a sender, a block of ids
- * and the database's time. Walks: session's and member's primary keys, and sender_mark_sender.
+ * Opens a session. Compares the epoch before setting it: of all calls that name the same epoch, only one succeeds, and
+ * a late call matches nothing. Opening raises the epoch by two and a fence raises it by one, so a late fence of the
+ * former session never matches this session's epoch. Returns the epoch, the peer's mark as a sender, a block of ids and
+ * the time of the database clock. Walks: session's and member's primary keys, and sender_mark_sender.
  */
 export const OPEN = sqlStatement(
   'shard uuid, mesh uuid, peer int, epoch bigint',
@@ -436,7 +438,7 @@ where s.mesh_id = :mesh and s.peer_no = :peer and s.epoch = :epoch and ${isOpen(
 returning ${OPENING}`,
 )
 
-/** Does the same as `OPEN` for many peers. Skips rows that another statement has locked, so that no peer waits. */
+/** Does what `OPEN` does for many peers. Skips rows that another statement has locked, so that no peer waits. */
 export const OPEN_MANY = sqlStatement(
   'shard uuid, meshes uuid[], peers int[], epochs bigint[]',
   `
@@ -474,9 +476,9 @@ returning epoch`,
 )
 
 /**
- * Sets a lease without an epoch, which is the pause before the next attempt. The end of the pause counts neither as a
- * lapse nor as a second failed attempt. The pause is too short to look like a lease from before a clock jump. Walks:
- * message_queue's primary key.
+ * Sets a lease without an epoch, which is the pause before the next attempt. When the pause ends, that counts neither
+ * as a lapse nor as a second failed attempt. The pause is too short to look like a lease from before a clock jump.
+ * Walks: message_queue's primary key.
  */
 export const RETRY = sqlStatement(
   `${HELD}, afterSeconds float8[]`,

@@ -1,4 +1,6 @@
-/** Conformance tests for deliveries that a shard leases on insert to another shard's session to collect. */
+/**
+ * Conformance tests for deliveries that one shard leases on insert to a session of another shard, which collects them.
+ */
 import {
   ANY_ID,
   type Append,
@@ -141,7 +143,7 @@ export function collectTests(stage: () => Stage): void {
   })
 }
 
-/** Ann sends these envelopes on this shard to bob, whose session is on the other shard. */
+/** Sends these envelopes from Ann on this shard to Bob, whose session is on the other shard. */
 async function fromElsewhere(stage: Stage, ...drafts: (string | Partial<Append>)[]) {
   await stage.openFor(peerKeyOf(1))
   const session = await stage.openFor(peerKeyOf(2), { queue: stage.there })

@@ -1,4 +1,4 @@
-/** Conformance tests for claims and their leases, sessions and their epochs, retries and failed attempts. */
+/** Conformance tests for claims and leases, sessions and epochs, retries and failed attempts. */
 
 import {
   ALONE_AFTER_ATTEMPTS,

@@ -1,4 +1,4 @@
-/** Conformance tests for pools: the single holder of a delivery, and how its lease ends. */
+/** Conformance tests for pools: each delivery has a single holder, whose lease ends in several ways. */
 import {
   type Append,
   type AppendOutcome,
@@ -29,7 +29,7 @@ const POOL = 'f0'.repeat(32) as PoolId
 const [ANN, BOB, CAT] = [1, 2, 3].map(peerKeyOf) as [PeerKey, PeerKey, PeerKey]
 const MINUTE = 60_000
 
-/** Creates a pool of bob and cat, both connected here, and its sender ann. */
+/** Creates a pool of Bob and Cat, who are both connected here, and its sender Ann. */
 export class Crew {
   readonly stage: Stage
   readonly pool: PeerNo
@@ -51,7 +51,7 @@ export class Crew {
     return new Crew(stage, found!.pool, [await stage.openFor(BOB), await stage.openFor(CAT)])
   }
 
-  /** `readers` are the members that have boxes, by default bob and cat. */
+  /** `readers` are the members that have boxes, by default Bob and Cat. */
   task(
     text: string,
     changes: Partial<Append> = {},

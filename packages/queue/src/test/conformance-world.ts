@@ -1,4 +1,4 @@
-/** The world of the conformance suite (a queue's database and clock), and `Stage`, the fixture of its tests. */
+/** Defines the world of the conformance suite (a queue's database and clock) and `Stage`, the fixture of its tests. */
 
 import {
   ANY_ID,
@@ -29,10 +29,10 @@ export interface QueueWorld {
   ): Promise<void>
   /** Creates or changes a space. A group's space has `members`. */
   setSpace(meshId: MeshId, spaceId: SpaceId, space: SpaceOfWorld): Promise<void>
-  /** Returns the space's recorded messages in order, with records and bodies as text. */
+  /** Returns the space's recorded messages in order, with records and bodies as strings. */
   keptMessages(meshId: MeshId, spaceId: SpaceId): Promise<{ seq: number; record: string; body: string }[]>
   revoke(meshId: MeshId, peerKey: PeerKey): Promise<void>
-  /** Moves the database's clock; a negative time is a jump back. */
+  /** Advances the database clock; a negative time sets it back. */
   advance(byMs: Millis): Promise<void>
   /** Runs `body` while another statement holds the session row. */
   whileLocked(meshId: MeshId, peer: PeerNo, body: () => Promise<void>): Promise<void>
@@ -113,7 +113,7 @@ export class Stage {
     return new Stage(world, members)
   }
 
-  /** Creates an append from ann to bob with priority 1 and a time to live of an hour, then applies `changes`. */
+  /** Creates an append from Ann to Bob with priority 1 and a time to live of an hour, then applies `changes`. */
   append(text: string, changes: Partial<Append> = {}): Append {
     this.lastEnvelope += 1
     return {
@@ -146,7 +146,7 @@ export class Stage {
     return this.store(...texts.map((text) => this.append(text)))
   }
 
-  /** Opens sessions for ann and bob, because only envelopes from a sender with a session are known to be new. */
+  /** Opens sessions for Ann and Bob, because only envelopes from a sender with a session are known to be new. */
   async openBob(queue: Queue = this.here): Promise<SessionRef> {
     await this.openFor(peerKeyOf(1), { queue })
     return this.openFor(peerKeyOf(2), { queue })

@@ -1,6 +1,6 @@
 /**
- * Tests that an update in each commit does not walk over former row versions, because vacuum removes no dead row while
- * a session holds a snapshot.
+ * Tests that the updates of a commit do not walk over former row versions. Vacuum removes no dead rows while a session
+ * holds a snapshot.
  */
 import { type Database, openDatabase } from '@sealpost/pg'
 import type { ScratchDatabase } from '@sealpost/pg/testing'

@@ -5,7 +5,7 @@ import { type QueueWorld, textOf } from './conformance-world.ts'
 
 export interface MemoryWorld extends QueueWorld {
   readonly store: MemoryDatabase
-  /** Gives this number to the member. */
+  /** Adds a member with this number. */
   addNumbered(meshId: MeshId, peerKey: PeerKey, peer: PeerNo): void
 }
 

@@ -34,7 +34,7 @@ import { type MemoryWorld, memoryWorld } from './memory-world.ts'
 import { type PostgresWorlds, postgresWorlds } from './postgres-world.ts'
 
 const RUNS = 40
-/** The tolerance within the five seconds between a time and a limit. */
+/** The tolerance for clock drift, well below the five seconds between a time and a limit. */
 const DRIFT_MAX_MS = 1_000
 const SEED = 20_261_121
 
@@ -72,7 +72,7 @@ const append = fc.record({
   priority: fc.nat(2),
   ttlSeconds: fc.constantFrom(45, 3605),
   birth: fc.constantFrom('none', 'current', 'current', 'elsewhere', 'elsewhere', 'stale'),
-  /** The scan begins this many deliveries before the last stored one; null: at the start. */
+  /** The scan begins this many deliveries before the last stored one; null means at the start. */
   begin: fc.option(fc.nat(4)),
   body: fc.constantFrom(null, null, null, '11', '22'),
   wish: fc.constantFrom(...RECEIPT_WISHES),
@@ -215,7 +215,7 @@ class Pair {
     switch (one.name) {
       case 'commit': {
         const appends = one.appends.map((draft) => this.appendOf(draft))
-        // If appends turn out to be in doubt, Postgres also draws the block for its receipts twice.
+        // If appends turn out to be uncertain, Postgres also draws the block for its receipts twice.
         const receiptTo = appends.length === 0 ? peerKeyOf(1) : null
         const settles = one.settles.flatMap(this.refAt).map((ref) => ({ ...ref, receiptTo }))
         return (await queue.commit({ appends, settles })).outcomes
@@ -323,7 +323,7 @@ class Pair {
     return (begin !== null && this.refAt(begin)[0]?.id) || 0
   }
 
-  /** Names the delivery with its current session. */
+  /** Returns the delivery with the epoch of its current session. */
   private heldAt(n: number): { delivery: DeliveryRef; epoch: number }[] {
     return this.refAt(n).map((delivery) => ({ delivery, epoch: this.epochs.get(delivery.recipient) ?? 0 }))
   }

@@ -60,7 +60,7 @@ const moveUpTo = (phase: string) =>
     }),
   ).rejects.toThrow('died')
 
-/** Returns the status of a send from ann. */
+/** Returns the status of a send from Ann. */
 async function sendBy(queue: Queue, text: string): Promise<string> {
   const { outcomes } = await queue.commit({ appends: [stage.append(text)], settles: [] })
   return outcomes[0]!.status
@@ -172,7 +172,7 @@ test('of the sends in flight at the freeze, exactly the stored ones arrive, in o
   expect(arrived.filter((text) => text.startsWith('c'))).toEqual(ofCat)
 })
 
-/** Sends envelopes one after another, without a pause. @returns the texts of the stored envelopes */
+/** Sends envelopes one after another, without a pause. @returns the contents of the stored envelopes */
 async function sendUntilAway(queue: Queue, prefix: string, changes: Parameters<Stage['append']>[1]): Promise<string[]> {
   const stored: string[] = []
   for (let n = 1; ; n++) {

@@ -1,4 +1,4 @@
-/** Provides the Postgres queue as conformance worlds in one scratch database, emptied for each world. */
+/** Provides the Postgres queue as conformance worlds. All use one scratch database, which is emptied for each world. */
 import { byteaText, type Database, openDatabase, openPipeline, type Pipeline } from '@sealpost/pg'
 import { unhurried } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
@@ -21,7 +21,7 @@ export interface PostgresWorlds {
   close(): Promise<void>
 }
 
-/** The queue's connections have only a broker's privileges. */
+/** Creates the worlds. The queue's connections have only a broker's privileges. */
 export async function postgresWorlds(): Promise<PostgresWorlds> {
   const scratch = await scratchDatabase()
   const logins = await loginsOf(scratch.url)
@@ -130,7 +130,7 @@ class PostgresWorld implements QueueWorld {
     assert(peer !== undefined, `${byteaText(peerKey)} is a member`)
   }
 
-  /** Cancels the advance of the server's clock by moving the stored times into the past. */
+  /** Advances the clock by moving all stored times into the past. */
   advance: QueueWorld['advance'] = async (byMs) => {
     const back = (column: string) => `${column} = ${column} - make_interval(secs => ${byMs / 1000})`
     const columns = ['enqueued_at', 'expires_at', 'lease_until', 'first_strike_at']

@@ -13,7 +13,10 @@ export interface DatabaseHealth {
    * Transactions of other accounts are visible only with the role `pg_read_all_stats`.
    */
   readonly snapshotSeconds: number
-  /** Dead rows of the queue, the sessions and the marks that vacuum has not removed, by the server's count. */
+  /**
+   * Dead rows of the queue, the sessions and the marks that vacuum has not removed, according to the server's
+   * statistics.
+   */
   readonly deadRows: number
 }
 
@@ -25,7 +28,6 @@ interface HealthRow {
   deadRows: number
 }
 
-/** Takes about a millisecond. */
 export async function readDatabaseHealth(db: Database): Promise<DatabaseHealth> {
   const [row] = await db.run(
     (sql) => sql<HealthRow[]>`
@@ -47,7 +49,7 @@ export interface TableStats {
   /** A partitioned table is one entry with the sums over its partitions. */
   readonly name: string
   readonly partitions: number
-  /** By the server's count, about a second old. */
+  /** From the server's statistics, about a second old. */
   readonly rows: number
   readonly deadRows: number
   readonly bytes: number
@@ -78,7 +80,7 @@ export interface DatabaseStats {
 
 type Scalars = Omit<DatabaseStats, 'snapshots' | 'tables'>
 
-/** Runs three queries on the server's statistics, which take a few milliseconds. */
+/** Runs three queries on the server's statistics. They take a few milliseconds. */
 export async function readDatabaseStats(db: Database): Promise<DatabaseStats> {
   const [[scalars], snapshots, tables] = await Promise.all([
     db.run(
@@ -115,7 +117,7 @@ export async function readDatabaseStats(db: Database): Promise<DatabaseStats> {
 
 export interface ServerState {
   readonly autovacuum: boolean
-  /** The difference between the server's clock and this machine's clock. */
+  /** How far the server's clock is ahead of this machine's clock. */
   readonly clockAheadMs: Millis
   /** Replication slots without a consumer, which retain WAL and dead rows forever. */
   readonly abandonedSlots: readonly string[]
@@ -158,18 +160,18 @@ export async function missingIndexes(db: Database): Promise<string[]> {
 const tables = (): PgTable[] => (Object.values(schema) as unknown[]).filter((each) => each instanceof PgTable)
 
 export interface StatementStats {
-  /** The statement's text, normalized by the server with `$1` for constants. */
+  /** The text of the statement, in which the server has replaced constants by `$1` and so on. */
   readonly text: string
   readonly calls: number
   readonly meanMs: number
   readonly deviationMs: number
-  /** Counted since the server's statistics began. */
+  /** The maximum since the server's statistics began. */
   readonly maxMs: number
 }
 
 /**
- * Cantelli's inequality: at least 95 % of all calls took less than the mean plus this many deviations, √(0.95 / 0.05),
- * whatever the distribution. `pg_stat_statements` has no percentiles.
+ * Cantelli's inequality: at least 95 % of all calls took less than the mean plus this many standard deviations, √(0.95
+ * / 0.05), regardless of the distribution. `pg_stat_statements` has no percentiles.
  */
 const DEVIATIONS_OF_P95 = Math.sqrt(0.95 / 0.05)
 
@@ -205,5 +207,5 @@ export async function readStatementStats(db: Database, limit: number): Promise<S
   }
 }
 
-/** SQLSTATEs: not preloaded, no privilege, version too old for `total_exec_time`. */
+/** SQLSTATEs for: extension not preloaded, no privilege, version too old for `total_exec_time`. */
 const NOT_FOR_US = ['55000', '42501', '42703']

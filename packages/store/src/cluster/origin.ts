@@ -9,7 +9,7 @@ import type { EnvelopeId, MeshId, Millis, PeerNo, ShardId } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
 import { auditColumns, auditValues } from '../operators/operators.ts'
 
-/** A server on which brokers have agreed. */
+/** The server that the brokers have agreed on. */
 export interface Origin {
   /** The system identifier and the WAL timeline. */
   readonly server: string
@@ -24,12 +24,12 @@ export interface AckedEnvelope {
   readonly envelopeId: EnvelopeId
 }
 
-/** The last commits of one broker. A database with these commits has all earlier ones, as WAL is ordered. */
+/** The last commits of one broker. A database with these commits has all earlier ones, because WAL is ordered. */
 export interface BrokerCheckpoint {
   readonly shard: ShardId
-  /** The value returned by the last renewal of the shard's lease; null before the first renewal. */
+  /** What the last renewal of the shard's lease returned; null before the first renewal. */
   readonly leaseUntil: string | null
-  /** Envelopes acknowledged since that renewal; null if there were too many to remember. */
+  /** The envelopes acknowledged since that renewal; null if there were too many to remember. */
   readonly acknowledged: readonly AckedEnvelope[] | null
 }
 
@@ -40,24 +40,24 @@ export type OriginVerdict =
 
 export interface Attestation {
   readonly checkpoint: BrokerCheckpoint
-  /** The incarnation that this broker served; null when the broker starts. */
+  /** The incarnation that this broker has served so far; null when the broker starts. */
   readonly former: string | null
   /** How long brokers wait for each other, counted from the first attestation. */
   readonly patienceMs: Millis
 }
 
 /**
- * Selects three texts: the server that a connection reaches (null on a standby), and the origin and incarnation that
+ * Selects three strings: the server that a connection reaches (null on a standby), and the origin and incarnation that
  * its database records.
  */
 export const SELECT_ORIGIN = `select database_origin(), origin, replace(incarnation::text, '-', '') from cluster`
 
-/** Parses the row of `SELECT_ORIGIN`. Returns null on a standby, and while brokers have not agreed on the server. */
+/** Parses the row of `SELECT_ORIGIN`. Returns null on a standby, and until the brokers have agreed on the server. */
 export function parseOrigin([server, noted, incarnation]: readonly (string | null)[]): Origin | null {
   return server != null && server === noted && incarnation ? { server, incarnation } : null
 }
 
-/** Attests whether this database has the last commits of this broker. Returns the verdict of all brokers. */
+/** Records whether this database has the last commits of this broker. Returns the verdict of all brokers. */
 export async function attestOrigin(
   db: Database,
   { checkpoint: acts, former, patienceMs }: Attestation,
@@ -72,7 +72,7 @@ export async function attestOrigin(
   return verdict === 'decided' ? { is: 'decided', server, incarnation } : { is: 'waiting' }
 }
 
-/** Waits for the verdict when a broker starts. Running brokers decide; if there are none, a new incarnation begins. */
+/** Waits for the verdict when a broker starts. Running brokers decide; if none is running, a new incarnation begins. */
 export async function awaitOrigin(db: Database, shard: ShardId, patienceMs: Millis): Promise<Origin> {
   const acts: BrokerCheckpoint = { shard, leaseUntil: null, acknowledged: [] }
   for (;;) {
@@ -84,7 +84,7 @@ export async function awaitOrigin(db: Database, shard: ShardId, patienceMs: Mill
 
 const ASK_AGAIN_MS: Millis = 100
 
-/** Returns null if the broker has committed nothing. */
+/** Returns whether the database has the broker's last commits; null if the broker has committed nothing. */
 async function findsActs(db: Database, { shard, leaseUntil, acknowledged }: BrokerCheckpoint): Promise<boolean | null> {
   if (acknowledged === null) return false
   if (leaseUntil === null && acknowledged.length === 0) return null
@@ -110,7 +110,7 @@ export async function currentIncarnation(db: Database): Promise<string> {
   return row!.incarnation.replaceAll('-', '')
 }
 
-/** Begins a new incarnation after a restore that copied files without a recovery. Running brokers adopt it. */
+/** Begins a new incarnation after a restore that copied files without running a recovery. Running brokers adopt it. */
 export async function beginIncarnation(db: Database): Promise<string> {
   const [row] = await execute<{ incarnation: string }>(
     db,

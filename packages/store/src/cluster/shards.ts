@@ -1,4 +1,6 @@
-/** Stores the live shards, whose leases use the database clock, and the meshes that operators pinned to shards. */
+/**
+ * Stores the live shards, whose leases follow the database clock, and the meshes that operators have pinned to shards.
+ */
 import { byteaText, type Database } from '@sealpost/pg'
 import { adminAudit, columnNames, execute, mesh, meshPin, shard } from '@sealpost/schema'
 import type { MeshId, Millis, PeerKey, ShardId } from '@sealpost/std'
@@ -8,7 +10,7 @@ import { auditColumns, auditValues } from '../operators/operators.ts'
 export interface ShardRegistration {
   readonly name: string
   readonly shardId: ShardId
-  /** The address for peers; null for a shard that is never a home shard. */
+  /** The address for peers; null if the shard can never be a home shard. */
   readonly url: string | null
   readonly brokerKey: PeerKey
   readonly certificate: Uint8Array | null
@@ -16,12 +18,12 @@ export interface ShardRegistration {
 
 export interface ListedShard extends ShardRegistration {
   readonly epoch: number
-  /** The time until the shard's lease expires; negative for a dead shard. */
+  /** How long the shard's lease is still valid; negative for a dead shard. */
   readonly leaseMs: Millis
 }
 
 export interface LiveShards {
-  /** The end of this shard's lease, in µs of the database clock; null if a newer process has its name. */
+  /** When this shard's lease ends, in µs of the database clock; null if a newer process has taken over its name. */
   readonly leaseUntil: string | null
   readonly shards: readonly ListedShard[]
   readonly pins: ReadonlyMap<MeshId, string>
@@ -76,7 +78,7 @@ export async function renewShardLease(
   return { leaseUntil, shards, pins: await listPins(db) }
 }
 
-/** Removes the shard, so that its meshes get another home shard at once. */
+/** Removes the shard, so that its meshes move to another home shard immediately. */
 export async function removeShard(
   db: Database,
   { name, shardId }: Pick<ShardRegistration, 'name' | 'shardId'>,
@@ -96,7 +98,7 @@ export async function listPins(db: Database): Promise<Map<MeshId, string>> {
   return new Map(rows.map(({ meshId, name }) => [meshId, name]))
 }
 
-/** Makes the shard the mesh's home shard whenever the shard is alive. @returns false if there is no such mesh */
+/** Makes the shard the mesh's home shard whenever the shard is alive. @returns false if the mesh does not exist */
 export async function pinMesh(db: Database, meshId: MeshId, name: string): Promise<boolean> {
   const rows = await execute(
     db,

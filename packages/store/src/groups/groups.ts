@@ -1,4 +1,7 @@
-/** Stores each group's newest signed statement, which defines its space's members. Callers verify signatures. */
+/**
+ * Stores each group's newest signed statement, which also determines who belongs to the group's space. Callers verify
+ * signatures.
+ */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import { columnNames, execute, member, peerGroup, pool, session } from '@sealpost/schema'
 import {
@@ -21,15 +24,15 @@ export interface GroupRow {
 type GroupOutcome = 'done' | 'stale' | 'not_owner' | 'too_many' | 'too_many_own'
 
 /**
- * The limit of active groups in a mesh, not counting groups of revoked owners. It is also the number of ended groups
- * that stay stored. Two concurrent foundings may exceed the limit by one.
+ * The limit of active groups in a mesh, not counting groups of revoked owners. It is also the maximum number of ended
+ * groups that are remembered. Two groups that are founded concurrently may exceed the limit by one.
  */
 export const GROUPS_MAX = 1000
 
 /**
- * Replaces an older statement of the group. Repeating the call has no effect. Stores the statement that ends a group
- * even if it arrives before the founding statement. A user and its devices together own at most `perOwnerMax` active
- * groups.
+ * Stores a statement about a group unless the stored one is newer. Repeating the call has no effect. A statement that
+ * ends a group is stored even if it arrives before the founding statement. A user and its devices together own at most
+ * `perOwnerMax` active groups.
  * @returns `stale` if the group has a statement of this epoch or a later one; `not_owner` even for a revoked member
  */
 export async function putGroup(
@@ -39,7 +42,7 @@ export async function putGroup(
   perOwnerMax = GROUPS_MAX,
 ): Promise<GroupOutcome> {
   const put = () => tryPutGroup(db, owner, group, perOwnerMax)
-  // Two concurrent foundings of one group don't see each other; the second attempt sees the other founding.
+  // Two concurrent calls that found the same group don't see each other; the second attempt sees the other's row.
   const outcome = (await put()) ?? (await put()) ?? 'stale'
   if (outcome === 'done' && group.epoch === GROUP_EPOCH_LAST) await deleteOldEnds(db, owner.meshId)
   return outcome
@@ -112,7 +115,7 @@ async function deleteOldEnds(db: Database, meshId: MeshId): Promise<void> {
 interface GroupRange {
   readonly after: GroupId
   readonly limit: number
-  /** Limits the list to active groups that this peer owns or belongs to. */
+  /** If set, only active groups that this peer owns or belongs to are listed. */
   readonly naming?: PeerKey
 }
 
@@ -165,7 +168,7 @@ export const isOwnerOfSpace = (m: string, space: string) => `${isThere(m)} and c
     else exists (select from peer_group g where g.mesh_id = ${m}.mesh_id and g.group_id = ${space} and g.owner = ${m}.peer_no
       and g.epoch < ${GROUP_EPOCH_LAST}) end`
 
-/** The newest signed statement of each pool. Callers have checked the signatures. */
+/** The newest signed statement of a pool. Callers have checked the signature. */
 export interface PoolRow {
   readonly poolId: PoolId
   readonly epoch: number
@@ -173,20 +176,21 @@ export interface PoolRow {
 }
 
 /**
- * The limit of active pools in a mesh, not counting pools of revoked owners. Two concurrent foundings may exceed it by
- * one.
+ * The limit of active pools in a mesh, not counting pools of revoked owners. Two pools that are founded concurrently
+ * may exceed it by one.
  */
 export const POOLS_MAX = 1000
 /** Rows of ended pools remain, so an ended pool still counts for this long. */
 const ENDED_COUNTS_FOR = sql`interval '1 day'`
-/** How long an ended pool stays in the list, where clients learn that it has ended. */
+/** How long an ended pool is still listed, so that clients learn that it has ended. */
 const ENDED_LISTED_FOR = sql`interval '7 days'`
 
 /**
- * Replaces an older statement of the pool. Repeating the call has no effect. Listed peers that are members of the mesh
- * now become members of the pool. The first statement makes the pool a recipient, the last one ends it. A user and its
- * devices together own at most `perOwnerMax` pools; an ended pool counts for another day.
- * @returns the outcomes of `putGroup`
+ * Stores a statement about a pool unless the stored one is newer. Repeating the call has no effect. Listed peers that
+ * are currently members of the mesh become members of the pool. The first statement makes the pool a recipient; the
+ * last one ends it. A user and its devices together own at most `perOwnerMax` pools; an ended pool still counts for one
+ * day.
+ * @returns an outcome like `putGroup`
  */
 export async function putPool(
   db: Database,
@@ -195,7 +199,7 @@ export async function putPool(
   perOwnerMax = POOLS_MAX,
 ): Promise<GroupOutcome> {
   const put = () => tryPutPool(db, owner, record, perOwnerMax)
-  // Two concurrent foundings of one pool don't see each other; the second attempt sees the other founding.
+  // Two concurrent calls that found the same pool don't see each other; the second attempt sees the other's row.
   return (await put()) ?? (await put()) ?? 'stale'
 }
 

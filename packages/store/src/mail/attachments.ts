@@ -1,4 +1,4 @@
-/** Stores attachments in the database: who may download them, their chunks, and their expiry. */
+/** Stores attachments in the database: their chunks, their expiry, and who may download them. */
 import { arrayLiteral, byteaText, type Database } from '@sealpost/pg'
 import {
   type AttachmentId,
@@ -22,7 +22,7 @@ export interface AttachmentSpec extends AttachmentRef {
   readonly bytes: number
   readonly chunkBytes: number
   readonly store: 'postgres' | 's3'
-  /** The retention time, counted from completion. */
+  /** How long the attachment is retained once it is complete. */
   readonly keepSeconds: number
   /** The time limit of the upload. */
   readonly finishSeconds: number
@@ -30,7 +30,7 @@ export interface AttachmentSpec extends AttachmentRef {
 
 /** Limits on existing attachments, including incomplete ones. */
 export interface AttachmentQuota {
-  /** A user and its devices count together. */
+  /** The limit per user, including the user's devices. */
   readonly perPeer: number
   readonly bytesPerPeer: number
   readonly perMesh: number
@@ -101,9 +101,9 @@ const NO_QUOTA: AttachmentQuota = { perPeer: MANY, bytesPerPeer: MANY, perMesh: 
 
 export interface AttachmentInfo {
   readonly isOwner: boolean
-  /** SQL: the recipients include the peer or its user. */
+  /** Whether the recipients include the peer or its user. */
   readonly isRecipient: boolean
-  /** SQL: the newest statement of the recipient group; null without a group, or if the group has ended. */
+  /** The newest statement of the recipient group; null if no group is the recipient, or if the group has ended. */
   readonly groupStatement: Uint8Array | null
   readonly bytes: number
   readonly chunkBytes: number
@@ -112,7 +112,7 @@ export interface AttachmentInfo {
   readonly expiresAtMs: Millis
 }
 
-/** Returns the attachment as this peer sees it; undefined if there is none or it has expired. */
+/** Returns the attachment as this peer sees it; undefined if it does not exist or has expired. */
 export async function findAttachment(
   db: Database,
   { meshId, id }: AttachmentRef,
@@ -173,7 +173,7 @@ export async function putChunk(
   return again!.isPut || again!.isSame ? 'done' : again!.isSame === false ? 'differs' : 'gone'
 }
 
-/** Uses the platform's hex encoder, because chunks are large. */
+/** Encodes as hex with the platform's encoder, because chunks are large. */
 const hexText = (bytes: Uint8Array): string =>
   `\\x${Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('hex')}`
 
@@ -240,7 +240,7 @@ export interface ExpiredAttachment extends AttachmentRef {
   readonly chunks: number
 }
 
-/** Lists up to `max` attachments per mesh that expired at least `sinceSeconds` ago, omitting meshes that are moving. */
+/** Lists attachments that expired at least `sinceSeconds` ago, up to `max` per mesh. Omits meshes that are moving. */
 export async function listExpiredAttachments(
   db: Database,
   { sinceSeconds, max }: { sinceSeconds: number; max: number },
@@ -257,7 +257,10 @@ export async function listExpiredAttachments(
   )
 }
 
-/** Deletes up to `max` chunks, and the attachment after its last chunk. @returns whether it was deleted */
+/**
+ * Deletes up to `max` chunks, and after the last chunk the attachment itself. @returns whether the attachment was
+ * deleted
+ */
 export async function deleteAttachment(db: Database, { meshId, id }: AttachmentRef, max: number): Promise<boolean> {
   const gone = await db.run(
     (sql) => sql`

@@ -40,11 +40,11 @@ export interface DeadLetter {
   readonly reason: string
   readonly attempts: number
   readonly strikes: number
-  /** The recipient's text, if it rejected the delivery. */
+  /** The reason in the recipient's own words, if it rejected the delivery. */
   readonly detail: string | null
   readonly enqueuedAtMs: Millis
   readonly diedAtMs: Millis
-  /** The size of the sealed envelope; null if the envelope was not kept because the delivery expired. */
+  /** The size of the sealed envelope; null if the delivery expired, because its envelope is then deleted. */
   readonly bytes: number | null
 }
 
@@ -86,7 +86,7 @@ export function listDeadLetters(db: Database, filter: DeadLetterFilter, limit: n
 
 export interface MeshDeadLetters {
   readonly meshId: MeshId
-  /** The number of dead letters, at most `DEAD_COUNTED_MAX`. */
+  /** The number of dead letters, counted up to `DEAD_COUNTED_MAX`. */
   readonly count: number
   /** The age of the newest dead letter. */
   readonly latestAgeMs: Millis
@@ -95,7 +95,7 @@ export interface MeshDeadLetters {
 export const DEAD_COUNTED_MAX = 1000
 const DEAD_MESHES_MAX = 500
 
-/** Counts dead letters per mesh, up to `DEAD_COUNTED_MAX` each. Skips through the index from mesh to mesh. */
+/** Counts dead letters per mesh, up to `DEAD_COUNTED_MAX` for each. Jumps through the index from mesh to mesh. */
 export async function countDeadLetters(db: Database): Promise<MeshDeadLetters[]> {
   return [
     ...(await db.run(
@@ -117,9 +117,12 @@ export async function countDeadLetters(db: Database): Promise<MeshDeadLetters[]>
 
 export interface RedriveResult {
   readonly redriven: number
-  /** Dead letters that still match the filter. */
+  /** The number of dead letters that still match the filter. */
   readonly left: number
-  /** Requested dead letters that were not redriven, by id. At most `REFUSED_MAX` if the filter names no ids. */
+  /**
+   * The requested dead letters that were not redriven, by id. If the filter contains no ids, at most `REFUSED_MAX` are
+   * listed.
+   */
   readonly refused: readonly RefusedRedrive[]
 }
 
@@ -141,9 +144,9 @@ export const REFUSED_MAX = 1_000
 
 /**
  * Returns dead letters to the end of their queues for `ttlSeconds`, without failed attempts and with one attempt. With
- * one attempt, the next push is marked as a repeated one, which distinguishes a redriven message from a resent one;
- * with more attempts, the queue would claim the delivery alone. The recipient's broker finds the delivery at its next
- * poll (`POLL_MS`). The sender's order is lost: messages sent since then come first.
+ * one attempt, the next push is marked as a repeated one, which distinguishes a redriven message from a resent one; if
+ * it kept its attempts, the queue would claim the delivery alone. The recipient's broker finds the delivery at its next
+ * poll (`POLL_MS`). The sender's order is lost: messages that the sender has sent since then come first.
  * @throws DatabaseError; dead letters redriven before the error stay redriven
  */
 export async function redriveDeadLetters(
@@ -218,8 +221,7 @@ const audited = (of: string, operator: Operator, action: 'dead_letters.purge' | 
   )`
 
 /**
- * Deletes up to `max` old dead letters per mesh, whether or not their recipients were notified. Scans
- * `dead_letter_died`.
+ * Deletes up to `max` old dead letters per mesh, even if their recipients were not notified. Scans `dead_letter_died`.
  * @returns how many
  */
 export async function deleteOldDeadLetters(
@@ -244,7 +246,7 @@ export async function deleteOldDeadLetters(
 }
 
 export interface DeadLetterLimits {
-  /** The limit per sender and mailbox. A user and its devices count together. */
+  /** The limit per sender and mailbox. A user and its devices count as one sender. */
   readonly countMax: number
   readonly bytesMax: number
   /** Limits are checked only in mailboxes with a dead letter younger than this. */
@@ -252,8 +254,8 @@ export interface DeadLetterLimits {
 }
 
 /**
- * Deletes the oldest dead letters of each sender that exceeds the limits of a mailbox. The newest dead letter stays,
- * whatever its size. Scans `dead_letter_died` and the primary keys of `dead_letter` and `member`.
+ * Deletes the oldest dead letters of each sender that exceeds the limits of a mailbox. The newest dead letter is kept
+ * regardless of its size. Scans `dead_letter_died` and the primary keys of `dead_letter` and `member`.
  * @returns how many
  */
 export async function trimDeadLetters(

@@ -1,5 +1,5 @@
 /**
- * Reports to operators how much members and meshes have stored: state, history, attachments, the largest use of each
+ * Reports to operators how much meshes and members have stored: state, history, attachments, the largest use of each
  * quota, and each recipient's waiting deliveries.
  */
 import type { Database } from '@sealpost/pg'
@@ -12,16 +12,16 @@ export interface SpaceView {
   readonly owner: PeerKey
   readonly ownerName: string | null
   readonly historyFor: 'none' | 'joined' | 'all'
-  /** The number of current entries, including deleted entries, and their total size. */
+  /** The number of entries, including deleted ones. Below it: their total size. */
   readonly entries: number
   readonly entryBytes: number
-  /** The total size of all retained events, and its limit. */
+  /** The total size of all retained events. Below it: the limit of that size. */
   readonly historyBytes: number
   readonly historyBytesMax: number
   readonly keepSeconds: number
   /** Null if the space keeps no history. */
   readonly keptSinceMs: Millis | null
-  /** The number of daily partitions that may contain its events. */
+  /** The number of daily partitions that may contain the space's events. */
   readonly days: number
   readonly changedAtMs: Millis | null
   readonly snapshot: SnapshotView | null
@@ -33,7 +33,7 @@ export interface SnapshotView {
   readonly bytes: number
 }
 
-/** The number of attachments, including expired ones that are not deleted yet. */
+/** Counts attachments, including expired ones that are not deleted yet. */
 export interface AttachmentStats {
   readonly files: number
   readonly bytes: number
@@ -94,7 +94,7 @@ export interface RetentionStats {
   readonly entries: number
   readonly entryBytes: number
   readonly historyBytes: number
-  /** The age of the newest snapshot in the space whose newest snapshot is oldest; 0 if no space has a snapshot. */
+  /** The age of the oldest snapshot among the newest ones of all spaces; 0 if no space has a snapshot. */
   readonly snapshotSeconds: number
   /** The number of daily partitions, including future ones. */
   readonly days: number
@@ -102,7 +102,7 @@ export interface RetentionStats {
   readonly fileBytes: number
 }
 
-/** Reads small tables, which have one row per space, snapshot or file. */
+/** Reads only small tables, which have one row per space, snapshot or file. */
 export async function readRetentionStats(db: Database): Promise<RetentionStats> {
   const [row] = await db.run(
     (sql) => sql<RetentionStats[]>`
@@ -127,12 +127,12 @@ export interface QuotaUse {
   readonly peerKey: PeerKey
 }
 
-/** The limit up to which dead letters are counted. */
+/** Counting of dead letters stops at this number. */
 const DEAD_LETTERS_MAX = 100_000
 
 /**
- * Returns the largest use of each quota that is used at all. Pools that ended within the last day count, as they do in
- * the quota.
+ * Returns the largest use of each quota, omitting unused quotas. Pools that ended within the last day count, as they do
+ * in the quota.
  */
 export function findLargestUses(db: Database, meshId: MeshId): Promise<QuotaUse[]> {
   return db.run(
@@ -158,7 +158,7 @@ export function findLargestUses(db: Database, meshId: MeshId): Promise<QuotaUse[
   )
 }
 
-/** One recipient's deliveries in one page; the next page may contain more of them. */
+/** The deliveries of one recipient in one page. The next page may contain more of them. */
 export interface RecipientBacklog {
   readonly meshId: MeshId
   readonly recipient: PeerNo
@@ -179,7 +179,7 @@ export interface CensusPage {
   readonly backlogs: readonly RecipientBacklog[]
   /** Where the next page begins; null at the end of the queue. */
   readonly next: CensusCursor | null
-  /** The time of the count by the database clock. */
+  /** When the deliveries were counted, according to the database clock. */
   readonly nowMs: Millis
 }
 

@@ -6,7 +6,7 @@ import { changeConsent, findConsent, NAMED_MAX } from './membership.ts'
 
 const db = await databaseOfFile({ connections: 4 })
 
-/** Creates a mesh whose first member owns the consent. */
+/** Creates a mesh. The tests change the consent of its first member. */
 async function mesh(count: number) {
   const keys = Array.from({ length: count }, newKey).sort()
   const { meshId, owner } = await newMeshOf(

@@ -1,5 +1,5 @@
 /**
- * Enrols, removes and looks up users' devices. Callers have checked the signatures. A user's consent covers its
+ * Enrols, removes and looks up users' devices. Callers have checked the signatures. A user's consent applies to all its
  * devices, so it is looked up by the user's number.
  */
 import { arrayLiteral, byteaText, type Database, DatabaseError } from '@sealpost/pg'
@@ -56,7 +56,7 @@ export async function enrolDevice(
   try {
     return await enrol(db, claim, candidate, limits)
   } catch (error) {
-    // A concurrent enrolment with this invite or name was first; the second attempt sees its rows.
+    // A concurrent enrolment with this invite or name won the race; the second attempt sees its rows.
     if (error instanceof DatabaseError && error.sqlstate === UNIQUE_VIOLATION)
       return enrol(db, claim, candidate, limits)
     throw error
@@ -176,7 +176,7 @@ export interface UserRecords {
 const REMOVALS_MAX = 16
 const SUCCESSIONS_MAX = 16
 
-/** A current or former key of a user, or the key of a device. */
+/** A user's current or former key, or the key of a device. */
 export interface UserLookup {
   readonly meshId: MeshId
   readonly peerKey: PeerKey

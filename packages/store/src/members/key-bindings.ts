@@ -1,13 +1,13 @@
 /**
  * Stores how members prove their identity. The current key binding is part of the member's row; former bindings have
- * their own rows. Access tokens for HTTP are stored as hashes, and expire by the database clock.
+ * their own rows. Access tokens for HTTP are stored as hashes and expire according to the database clock.
  */
 import { arrayLiteral, byteaText, type Database, DatabaseError } from '@sealpost/pg'
 import { accessToken, columnNames, execute, formerBinding, formerIdentity, member } from '@sealpost/schema'
 import { assert, type MemberRef, type MeshId, type Millis, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
 import { sql } from 'drizzle-orm'
 
-/** A new member: its ed25519 key and the box key that it signed. Keys and signature are bytes or hex. */
+/** A new member: its ed25519 key, and the box key that it has signed. Keys and signature are bytes or hex. */
 export interface MemberBinding {
   peerKey: PeerKey | Uint8Array
   boxKey: string | Uint8Array
@@ -27,9 +27,11 @@ export interface BindingRecord {
   readonly signature: Uint8Array
 }
 
-/** The largest `integer` in Postgres. */
 export const BOX_EPOCH_MAX = 2 ** 31 - 1
-/** How long former bindings stay: after this time, messages sealed under a former key are delivered or expired. */
+/**
+ * How long former bindings are stored. After this time, messages sealed under a former key have been delivered or have
+ * expired.
+ */
 const FORMER_DAYS = 60
 const FORMER_MAX = 16
 
@@ -86,7 +88,7 @@ interface SignedBinding extends BindingRecord {
   readonly peer: PeerKey
 }
 
-/** Returns the current binding, then former ones, newest first; none for a revoked or unknown member. */
+/** Returns the current binding, then the former ones, newest first. Returns none for a revoked or unknown member. */
 export function findKeyHistory(db: Database, meshId: MeshId, peerKey: PeerKey): Promise<SignedBinding[]> {
   return execute<SignedBinding>(
     db,
@@ -107,10 +109,11 @@ export function findKeyHistory(db: Database, meshId: MeshId, peerKey: PeerKey): 
 }
 
 /**
- * An identity key rotation. The member keeps its number, role, name, consent, devices and mail; its tokens are deleted.
+ * Rotations of identity keys. The member keeps its number, role, name, consent, devices and mail; its tokens are
+ * deleted.
  */
 
-/** The caller has checked both signatures and that of the binding. */
+/** A rotation whose two signatures the caller has checked, as well as the signature of the binding. */
 interface VerifiedIdentityRotation {
   readonly former: PeerKey
   readonly statement: Uint8Array
@@ -131,7 +134,7 @@ export async function rotateIdentity(
   try {
     return await rotate(db, owner, record)
   } catch (error) {
-    // A concurrent enrolment took the key.
+    // A concurrent enrolment has taken the key.
     if (error instanceof DatabaseError && error.sqlstate === UNIQUE_VIOLATION) return 'key_taken'
     throw error
   }
@@ -195,7 +198,7 @@ async function rotate(
 /** How long mail to a former key still reaches the member. */
 const FOLLOWED_DAYS = 60
 
-/** Returns the current key for each of these keys that was rotated. */
+/** For each of these keys that was rotated, returns the current key. */
 export async function findSuccessors(
   db: Database,
   meshId: MeshId,

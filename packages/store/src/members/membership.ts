@@ -1,6 +1,6 @@
 /**
- * Enrols members by invite, revokes members and invites for a mesh's own admins, and lists members. Each operation is
- * one idempotent statement, which also checks permission. Callers have checked the signatures.
+ * Enrols members by invite, lists members, and revokes members and invites on behalf of a mesh's admins. Each operation
+ * is one idempotent statement, which also checks permissions. Callers have checked the signatures.
  */
 import { arrayLiteral, byteaText, type Database, DatabaseError } from '@sealpost/pg'
 import {
@@ -35,17 +35,17 @@ export interface NewMember extends MemberBinding {
 }
 
 /**
- * `invite_refused` covers a mesh that does not exist, an issuer that is not an admin or was revoked, and an invite that
- * has expired, was revoked, is used up, or differs from the stored invite with the same id.
+ * `invite_refused`: the mesh does not exist; the issuer is not an admin or was revoked; or the invite has expired, was
+ * revoked, is used up, or differs from the stored invite with the same id.
  */
 export type EnrolOutcome =
   | { readonly status: 'enrolled'; readonly name: string }
   | { readonly status: 'invite_refused' | 'already_member' | 'name_taken' | 'revoked' | 'too_many_members' }
 
 /**
- * Uses the invite once and enrols the member, with its session and its sender mark, in one statement. Concurrent calls
- * enrol at most as many members as the invite has uses. A repeated call by a member of this invite returns `enrolled`
- * with its name. Two concurrent calls may exceed `membersMax`, which includes devices, by one.
+ * Uses the invite once, and enrols the member with its session and its sender mark, in one statement. Concurrent calls
+ * never enrol more members than the invite allows. If a member that the invite enrolled calls again, the outcome is
+ * `enrolled` with the member's name. Two concurrent calls may exceed `membersMax`, which includes devices, by one.
  */
 export async function enrolByInvite(
   db: Database,
@@ -56,7 +56,7 @@ export async function enrolByInvite(
   try {
     return await enrol(db, claim, candidate, membersMax)
   } catch (error) {
-    // A concurrent enrolment with the same key or name was first; the second attempt sees its rows.
+    // A concurrent enrolment with the same key or name won the race; the second attempt sees its rows.
     if (error instanceof DatabaseError && error.sqlstate === UNIQUE_VIOLATION)
       return enrol(db, claim, candidate, membersMax)
     throw error
@@ -64,7 +64,7 @@ export async function enrolByInvite(
 }
 
 const UNIQUE_VIOLATION = '23505'
-/** A value that means no limit. */
+/** A `membersMax` that means no limit. */
 export const MEMBERS_MAX = 2 ** 31 - 1
 
 /** SQL: the mesh has room for one more member. Reads at most `membersMax` rows. */
@@ -156,7 +156,7 @@ export interface ListedMember {
   readonly role: 'member' | 'admin'
 }
 
-/** Lists the members that are not revoked in key order, starting after `after`. */
+/** Lists members in key order, starting after `after`. Omits revoked members. */
 export function listMembers(
   db: Database,
   meshId: MeshId,
@@ -179,8 +179,8 @@ export interface RevokedPeer {
 }
 
 /**
- * Revokes members, with their devices, and invites, on behalf of an admin. A member may revoke itself in order to
- * leave. A revocation can't be undone. An unused invite gets a row that only records its revocation.
+ * On behalf of an admin, revokes members with their devices, and invites. A member may revoke itself in order to leave.
+ * A revocation can't be undone. If an invite was never used, a row is stored that only records its revocation.
  * @returns the keys that are or were members; null if the caller has no permission, in which case nothing changes
  */
 export async function revokeMembers(
@@ -220,7 +220,7 @@ export async function revokeMembers(
   return rows.flatMap(({ peer, peerKey }) => (peer === null ? [] : [{ peer, peerKey }]))
 }
 
-/** The consent of a peer: its policy, and the peers that it allows or blocks. */
+/** A change to a peer's consent: the policy, and the peers that it allows or blocks. */
 export interface ConsentChange {
   /** The new policy; null leaves the policy unchanged. */
   readonly policy: 'open' | 'contacts' | null
@@ -241,7 +241,7 @@ export const NAMED_MAX = 1000
 
 /**
  * Applies the whole change, or none of it if the change would exceed `NAMED_MAX`. Ignores an entry for the peer itself.
- * @returns the listed keys that were never members
+ * @returns whether the change was applied, and the listed keys that were never members
  */
 export async function changeConsent(
   db: Database,

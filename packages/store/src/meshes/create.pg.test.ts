@@ -1,4 +1,4 @@
-/** Tests how a mesh gets its first admin: the admin role stores the invite, and the broker's role uses it. */
+/** Tests how the first admin of a mesh is enrolled: the admin role stores the invite, and the broker's role uses it. */
 import { randomBytes } from 'node:crypto'
 import { type Database, openDatabase } from '@sealpost/pg'
 import { type ScratchDatabase, unhurried } from '@sealpost/pg/testing'

@@ -57,7 +57,7 @@ export interface PeerEntry {
   readonly consentPolicy: 'open' | 'contacts'
   readonly allowed: number
   readonly blocked: number
-  /** The shard that served the member last, and the time when the session opened there. */
+  /** The shard that served the member last. Below it: when the session opened there. */
   readonly shard: ShardId | null
   readonly openedAtMs: Millis | null
 }
@@ -68,7 +68,7 @@ export interface GroupView {
   readonly owner: PeerKey
   readonly ownerName: string | null
   readonly epoch: number
-  /** The members of a pool. A group lists its members in the signed statement. */
+  /** The number of members of a pool; null for a group, whose signed statement lists the members. */
   readonly members: number | null
   readonly overAtMs: Millis | null
 }
@@ -84,7 +84,7 @@ export interface InviteView {
   readonly revokedAtMs: Millis | null
 }
 
-/** The count at which counting stops, because a mesh may have millions of members. */
+/** Counting stops here, because a mesh may have millions of members. */
 export const MEMBERS_COUNTED_MAX = 10_000
 
 const ms = (instant: PgColumn): SQL => sql`floor(extract(epoch from ${instant}) * 1000)::float8`
@@ -123,7 +123,7 @@ export async function countMembers(db: Database, meshId: MeshId): Promise<number
   return row!.members
 }
 
-/** Lists members by key, starting after `after`, including revoked members and pools. */
+/** Lists members by key, starting after `after`. Includes revoked members and pools. */
 export function listPeers(
   db: Database,
   meshId: MeshId,
@@ -219,7 +219,7 @@ const inviteColumns = columnNames(invite.meshId, invite.inviteId, invite.hash, i
 const inviteValues = (meshId: MeshId, { inviteId, hash, usesMax, notAfterMs }: OperatorInvite) =>
   sql`${meshId}::uuid, ${inviteId}::uuid, ${byteaText(hash)}::bytea, ${usesMax}::int, to_timestamp(${notAfterMs}::float8 / 1000)`
 
-/** Creates a mesh and the invite for its first admin. @returns false if a mesh has this name */
+/** Creates a mesh and the invite for its first admin. @returns false if a mesh with this name exists */
 export async function createMeshWithInvite(
   db: Database,
   { meshId, name, invite: first }: { meshId: MeshId; name: string; invite: OperatorInvite },
@@ -240,7 +240,7 @@ export async function createMeshWithInvite(
   return rows.length > 0
 }
 
-/** Stores another invite from the operator. @returns false if there is no such mesh */
+/** Stores another invite from the operator. @returns false if the mesh does not exist */
 export async function addOperatorInvite(db: Database, meshId: MeshId, added: OperatorInvite): Promise<boolean> {
   const rows = await execute(
     db,
@@ -260,10 +260,10 @@ function checkName(name: string): void {
 }
 
 /**
- * Enrols members, each with its session and its sender mark, with one audit entry.
+ * Enrols members, each with a session and a sender mark. Writes one audit entry.
  * @returns the members' numbers in the order of `bindings`
- * @throws DatabaseError `db_refused`: 23505 a key is a member or a name is taken, 23503 no such mesh, 23514 a wrong
- *   length; OperatingError `name_malformed`
+ * @throws DatabaseError `db_refused`: 23505 if a key is already a member or a name is taken, 23503 if the mesh does not
+ * exist, 23514 if a length is invalid; OperatingError `name_malformed`
  */
 export async function addMembers(db: Database, meshId: MeshId, bindings: readonly MemberBinding[]): Promise<PeerNo[]> {
   for (const { name } of bindings) if (name !== undefined) checkName(name)
@@ -310,8 +310,9 @@ export async function addMembers(db: Database, meshId: MeshId, bindings: readonl
 }
 
 /**
- * Revokes a member and, for a user, its devices. The rows stay so that the keys can't be enrolled again. Ignores pools.
- * @returns the peers whose connections must end; empty if there is no such member
+ * Revokes a member and, if it is a user, its devices. The rows are kept, so that the keys can't be enrolled again.
+ * Ignores pools.
+ * @returns the peers whose connections must end; empty if the member does not exist
  */
 export function revokePeer(
   db: Database,
@@ -339,7 +340,9 @@ export function revokePeer(
   )
 }
 
-/** Revokes an invite, whether it was used or not. Members that used it stay. @returns whether the mesh exists */
+/**
+ * Revokes an invite, whether it was used or not. Members that used it remain members. @returns whether the mesh exists
+ */
 export async function revokeInvite(
   db: Database,
   operator: Operator,

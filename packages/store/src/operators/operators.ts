@@ -1,6 +1,6 @@
 /**
  * Records the audit of operators' changes. The statement that makes a change also writes its audit entry, so that
- * neither exists without the other.
+ * neither can exist without the other.
  */
 
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
@@ -42,12 +42,12 @@ interface AuditEntry {
   readonly count: number
 }
 
-/** The columns of an insert. `auditValues` returns the first two values. */
+/** The columns for an insert. `auditValues` returns the values of the first two. */
 export const auditColumns: SQL = columnNames(
   ...[adminAudit.actor, adminAudit.action, adminAudit.meshId, adminAudit.subject, adminAudit.count],
 )
 
-/** Returns the values for actor and action; append the mesh, the subject and the count. */
+/** Returns the values for actor and action. Append the mesh, the subject and the count. */
 export const auditValues = (operator: Operator, action: AuditAction): SQL =>
   sql`coalesce('token:' || ${operator}::text, 'database:' || session_user), ${action}::text`
 
@@ -70,8 +70,8 @@ export function listAudit(
 }
 
 /**
- * Manages operators' tokens, `spa_<id>_<secret>`. A token is found by its id and compared in constant time. Only a
- * database client creates tokens, never a broker, so that a compromised broker can't create any.
+ * Manages operators' tokens, `spa_<id>_<secret>`. A token is found by its id, and its secret is compared in constant
+ * time. Only a client of the database creates tokens, never a broker, so that a compromised broker can't create any.
  */
 
 /** `operate` includes `read`. */
@@ -89,7 +89,7 @@ export interface NewAdminToken {
 
 interface IssuedAdminToken {
   readonly id: string
-  /** The token itself, which is never returned again. */
+  /** The token itself. It is returned only once. */
   readonly token: string
   readonly expiresAtMs: Millis
 }
@@ -112,7 +112,7 @@ interface ListedAdminToken extends Omit<AdminTokenHolder, 'restMs'> {
 const ID_BYTES = 8
 const SECRET_BYTES = 32
 const TOKEN = /^spa_([0-9a-f]{16})_([A-Za-z0-9_-]{43})$/
-/** The last use is recorded at most once a minute, since each record is a commit. */
+/** The last use is recorded at most once a minute, since each recording is a commit. */
 const NOTED_EVERY_SECONDS = 60
 
 const sha256 = (secret: string): Buffer => createHash('sha256').update(secret).digest()

@@ -1,4 +1,4 @@
-/** For tests: members with random signatures, which the database does not check. */
+/** For tests: creates members with random signatures, because the database does not check signatures. */
 import { randomBytes } from 'node:crypto'
 import type { Database } from '@sealpost/pg'
 import { type MeshId, type PeerKey, type PeerNo, toHex } from '@sealpost/std'
