@@ -1,8 +1,8 @@
 /**
- * Runs the broker as a child process. The broker is ready when it logs `broker.ready`; if it can't start, its last output
- * becomes the error. Ctrl-C in a terminal does not reach the broker, so that its parent controls the shutdown order. If
- * `setpriv` (util-linux) is installed, the kernel ends the broker when the *thread* that started it ends, so that a
- * killed parent leaves no broker behind.
+ * Runs the broker as a child process. The broker is ready when it logs `broker.ready`; if it can't start, its last
+ * output becomes the error. Ctrl-C in a terminal does not reach the broker, so its parent controls the order of the
+ * shutdown. If `setpriv` (util-linux) is installed, the kernel ends the broker when the *thread* that started it ends,
+ * so a killed parent leaves no broker behind.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -14,7 +14,7 @@ export interface BrokerFacts {
   /** ws://host:port/v1/ws, or wss:// */
   readonly url: string
   readonly httpUrl: string
-  /** The private address, with metrics, health and the operator API. */
+  /** The private address for metrics, health and the operator API. */
   readonly adminUrl: string
   /** Present if `DEMO` is on. */
   readonly demoUrl?: string
@@ -23,7 +23,7 @@ export interface BrokerFacts {
 }
 
 export interface BrokerProgram extends BrokerFacts {
-  /** Resolves with the last output of the broker when it has ended for any reason. */
+  /** Resolves with the broker's last output once it has ended for any reason. */
   readonly exited: Promise<string>
   /** Stops the broker, and kills it after 15 seconds. Idempotent. */
   stop(): Promise<void>
@@ -48,11 +48,11 @@ export interface BrokerOptions {
  * With 200 MB instead of 100 MB, p99 at 5,000 messages per second falls from 20 to 13 ms, but memory use under this
  * load grows by 95 MB (docs/benchmarks/notes/latency.md).
  *
- * Generation ratio: by default every other collection is a full one. It runs concurrently for 35 ms and ends with a
+ * Generation ratio: by default, every second collection is a full one. It runs concurrently for 35 ms and ends with a
  * pause of 10 ms. At 1,000 messages per second this happened twice a second and caused most of the p99. A lower ratio
  * makes full collections rarer and uses no more memory.
  *
- * Timer: by default an idle runtime collects once a second. Every other collection covers the whole heap, which takes
+ * Timer: by default, an idle runtime collects once a second. Every second collection covers the whole heap, which takes
  * 0.1 s with 10,000 sessions. With a collection every minute, and rarer counts of an empty queue, 1,000 idle sessions
  * cost 0.9 to 1.3 % of a core, compared with 1.2 to 1.5 %.
  *
@@ -72,14 +72,17 @@ const MAIN = join(import.meta.dirname, '../../../apps/broker/src/main.ts')
 /** The first argument that makes the compiled program run as the broker. */
 export const BROKER_ARGUMENT = 'broker'
 
-/** Returns the command that runs the broker program. A compiled program takes no arguments for the runtime. */
+/** Returns the command that runs the broker program. A compiled program accepts no runtime arguments. */
 export const brokerCommand = (runtimeArgs: readonly string[] = []): readonly [string, ...string[]] =>
   Bun.isStandaloneExecutable ? [process.execPath, BROKER_ARGUMENT] : [process.execPath, ...runtimeArgs, MAIN]
 
 const READY_WITHIN_MS: Millis = 60_000
 const STOP_WITHIN_MS: Millis = 15_000
 
-/** @throws OperatingError `broker_not_started` (with the broker's last output), `port_taken`, codes of `readTls` */
+/**
+ * Starts a broker. @throws OperatingError `broker_not_started` (with the broker's last output), `port_taken`, and the
+ * codes of `readTls`
+ */
 export async function startBroker(options: BrokerOptions): Promise<BrokerProgram> {
   const child = spawnBroker(options)
   const ready = Promise.withResolvers<Omit<BrokerFacts, 'pid'>>()
@@ -97,7 +100,7 @@ export async function startBroker(options: BrokerOptions): Promise<BrokerProgram
   const { url, httpUrl, adminUrl, demoUrl, brokerKey } = await Promise.race([ready.promise, failed]).finally(() =>
     clearTimeout(timer),
   )
-  failed.catch(() => undefined) // a later exit is not a failed start
+  failed.catch(() => undefined) // an exit after the start is not a failed start
   return {
     ...{ url, httpUrl, adminUrl, ...(demoUrl === undefined ? {} : { demoUrl }), brokerKey, pid: child.pid!, exited },
     stop: () => stop(child, exited),
@@ -111,7 +114,7 @@ export function logLine(line: string): Record<string, unknown> | null {
   try {
     return JSON.parse(line) as Record<string, unknown>
   } catch {
-    return null // a line that only looks like a log line
+    return null // the line only looks like a log line
   }
 }
 
@@ -132,7 +135,7 @@ function spawnBroker({ environment, runtimeArgs, program }: BrokerOptions): Chil
   const [first, ...words] = [...dieWithParentArgs(), ...command]
   return spawn(first!, words, {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...RUNTIME_SETTINGS, ...environment }, // otherwise it re-executes itself; a profiler's signal then kills it
+    env: { ...RUNTIME_SETTINGS, ...environment }, // otherwise the broker re-executes itself, and a profiler's signal then kills it
     detached: true,
   })
 }

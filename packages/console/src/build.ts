@@ -1,5 +1,6 @@
 /**
- * Builds the page: `bun packages/console/src/build.ts [FOLDER PUBLIC_PATH]`, by default where a broker looks for it.
+ * Builds the page: `bun packages/console/src/build.ts [FOLDER PUBLIC_PATH]`, by default at the place where a broker
+ * looks for it.
  */
 import { mkdir, mkdtemp, readdir, rename, rm } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
@@ -20,7 +21,7 @@ await build({
   build: { outDir: fresh, emptyOutDir: true, assetsInlineLimit: 0, modulePreload: false, target: 'es2023' },
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
 })
-await rename(fresh, folder).catch(() => rm(fresh, { recursive: true })) // kept: another process was faster
+await rename(fresh, folder).catch(() => rm(fresh, { recursive: true })) // kept: another process won the race
 for (const name of await readdir(dirname(folder)))
   if (/^[0-9a-f]{16}$/.test(name) && join(dirname(folder), name) !== folder)
     await rm(join(dirname(folder), name), { recursive: true, force: true })

@@ -7,13 +7,13 @@ import { OperatingError } from '@sealpost/std'
 import { type Asset, filesBelow, readAssets, type ServedPage, servePage } from '@sealpost/ui/served-page'
 
 /**
- * The files of the page. They are built once per state of the sources, in a separate process, because Vite would stay
- * in the broker's memory. For a read-only file system, such as an image, `bun packages/console/src/build.ts` builds
- * them beforehand.
+ * The folder of the page's sources. The page is built once per state of the sources, in a separate process, because
+ * Vite would stay in the broker's memory. For a read-only file system, such as an image, `bun
+ * packages/console/src/build.ts` builds them beforehand.
  */
 const HERE = import.meta.dirname
 const DIST = join(HERE, '../dist')
-/** The built page in the compiled program. */
+/** The built page inside the compiled program. */
 const EMBEDDED = join(HERE, 'console')
 const BUILT_WITHIN_MS = 120_000
 
@@ -48,7 +48,7 @@ async function build(folder: string, publicPath: string): Promise<void> {
 }
 
 export interface Console {
-  /** Handles every request under `CONSOLE_PATH`. */
+  /** Replies to every request below `CONSOLE_PATH`. */
   answer(request: Request): Promise<Response>
 }
 
@@ -57,7 +57,10 @@ export const CONSOLE_FOLDER = `${CONSOLE_PATH}/`
 
 const ALLOWS = { trustedTypes: "'none'" }
 
-/** `failed` receives the error of a failed build. The request gets status 503 with the error's code. */
+/**
+ * Opens the console. `failed` receives the error of a failed build; the request is answered with status 503 and the
+ * error's code.
+ */
 export function openConsole(failed: (error: OperatingError) => void): Console {
   let page: Promise<ServedPage> | null = null
   const make = async () =>
@@ -68,7 +71,7 @@ export function openConsole(failed: (error: OperatingError) => void): Console {
       try {
         return (await page).answer(request)
       } catch (error) {
-        page = null // retried by the next request
+        page = null // the next request tries again
         if (!(error instanceof OperatingError)) throw error
         failed(error)
         return Response.json({ code: error.code }, { status: 503 })

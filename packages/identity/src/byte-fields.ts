@@ -1,6 +1,6 @@
 /**
- * Encodes the fields of signed texts: big-endian integers, and byte strings with their length, so that no two lists of
- * fields give the same bytes.
+ * Encodes the fields of signed statements: big-endian integers and length-prefixed byte strings, so the encoding is
+ * unambiguous.
  */
 import { assert } from '@sealpost/std'
 
@@ -29,7 +29,7 @@ export function lengthPrefixed(bytes: Uint8Array): Uint8Array {
   return field
 }
 
-/** Returns a context string for signatures: ASCII and one zero byte, so that none is a prefix of another. */
+/** Returns a context string for signatures: ASCII and a zero byte, so that no context is a prefix of another. */
 export function context(ascii: string): Uint8Array {
   return encoder.encode(`${ascii}\0`)
 }
@@ -65,7 +65,7 @@ export function writeU32(into: Uint8Array, at: number, value: number): void {
 
 /** Writes lower-case hex as bytes; returns false if a character is not a hex digit. */
 export function writeHex(into: Uint8Array, at: number, hex: string): boolean {
-  let seen = 0 // turns negative at the first character that is not a digit
+  let seen = 0 // becomes negative at the first character that is not a digit
   for (let i = 0; i < hex.length; i += 2) {
     const byte = hexByte(hex, i)
     seen |= byte
@@ -74,7 +74,7 @@ export function writeHex(into: Uint8Array, at: number, hex: string): boolean {
   return seen >= 0
 }
 
-/** Returns whether `bytes` holds the bytes of this hex at `at`. */
+/** Returns whether `bytes` contains the bytes of this hex string at `at`. */
 export function holdsHex(bytes: Uint8Array, at: number, hex: string): boolean {
   for (let i = 0; i < hex.length; i += 2) if (bytes[at + (i >>> 1)] !== hexByte(hex, i)) return false
   return true
@@ -145,7 +145,7 @@ export function copyBytes(from: Uint8Array, at: number, length: number): Uint8Ar
   return copy
 }
 
-/** Returns whether `bytes` holds `part` at `at`. Not for secrets: it stops at the first difference. */
+/** Returns whether `bytes` contains `part` at `at`. Stops at the first difference, so don't use it for secrets. */
 export function holdsBytes(bytes: Uint8Array, at: number, part: Uint8Array): boolean {
   for (let i = 0; i < part.length; i++) if (bytes[at + i] !== part[i]) return false
   return true
@@ -154,7 +154,7 @@ export function holdsBytes(bytes: Uint8Array, at: number, part: Uint8Array): boo
 const NIBBLES = new Int8Array(128).fill(-1)
 for (let digit = 0; digit < 16; digit++) NIBBLES[digit.toString(16).charCodeAt(0)] = digit
 
-/** Reads two digits at `at`; negative if one is not a hex digit. */
+/** Reads two hex digits at `at`. Returns a negative number if one of them is not a hex digit. */
 function hexByte(hex: string, at: number): number {
   return ((NIBBLES[hex.charCodeAt(at)] ?? -1) << 4) | (NIBBLES[hex.charCodeAt(at + 1)] ?? -1)
 }

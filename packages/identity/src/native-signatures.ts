@@ -1,16 +1,16 @@
 /**
  * Uses the platform's ed25519, for programs that check many signatures. The two signatures of a handshake take 107 µs,
- * compared with 523 µs by libsodium's WebAssembly. The signatures equal libsodium's byte for byte.
+ * compared with 523 µs by libsodium's WebAssembly. The signatures are identical to libsodium's.
  *
  * Two implementations may disagree on a crafted signature, so stored signatures are checked with libsodium alone
- * (`keys.ts`); a handshake is checked once, by this file. This file also refuses what libsodium refuses and the
- * platform accepts: keys of small order, under which anything verifies, and non-canonical encodings of a key.
+ * (`keys.ts`); a handshake is checked once, by this file. Like libsodium but unlike the platform, this module refuses:
+ * keys of small order, under which anything verifies, and non-canonical encodings of a key.
  */
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 'node:crypto'
 import { fromHex, isHex } from '@sealpost/std'
 import { SIGNATURE_BYTES, type Signatures, type SigningKeys } from './keys/keys.ts'
 
-/** The prefix of a 32-byte key (RFC 8410). */
+/** The prefix of an encoded 32-byte key (RFC 8410). */
 const SPKI = fromHex('302a300506032b6570032100')
 const PKCS8 = fromHex('302e020100300506032b657004220420')
 
@@ -27,7 +27,7 @@ export class NativeSignatures implements Signatures {
       const key = createPublicKey({ key: Buffer.concat([SPKI, fromHex(publicKey)]), format: 'der', type: 'spki' })
       return verify(null, message, key, signature)
     } catch {
-      return false // the bytes encode no point of the curve
+      return false // the bytes do not encode a point on the curve
     }
   }
 
@@ -49,7 +49,7 @@ const SMALL_ORDER: ReadonlySet<string> = new Set([
   '26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05',
   'c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a',
 ])
-/** Matches y values of p = 2^255 - 19 and above, which are second encodings of y - p. */
+/** Matches y values from p = 2^255 - 19 upwards, which are second encodings of y - p. */
 const NOT_REDUCED = /^(?:e[d-f]|f.)(?:ff){30}7f$/
 
 function isWeak(publicKey: string): boolean {

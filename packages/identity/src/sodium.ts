@@ -1,6 +1,6 @@
 /**
- * Contains the only import of libsodium, which is WebAssembly and loads asynchronously. After `ready()` every function
- * of this package is synchronous. Before it, calls fail.
+ * Contains the only import of libsodium, which is WebAssembly and loads asynchronously. Once `ready()` has resolved,
+ * every function of this package is synchronous. Before that, calls fail.
  *
  * Keys and signatures use its wrapper functions; envelopes, the path of every message, use its memory directly
  * (`envelope-memory.ts`). This build has no `crypto_hash_sha256`, so this package hashes with BLAKE2b.
@@ -29,7 +29,7 @@ export interface RawSodium {
 }
 
 /**
- * Resolves when the functions of this package may be called; repeated calls are cheap.
+ * Resolves once the functions of this package may be called. Repeated calls are cheap.
  * @example await ready()
  */
 export function ready(): Promise<void> {
@@ -38,12 +38,12 @@ export function ready(): Promise<void> {
 
 export { sodium }
 
-/** Returns the module that the wrappers call. They publish it once it is ready, but their types omit it. */
+/** Returns the module that the wrappers call. They expose it once it is ready, but their types omit it. */
 export function rawSodium(): RawSodium {
   return (sodium as unknown as { libsodium: RawSodium }).libsodium
 }
 
-/** Returns the BLAKE2b hash with 32 bytes of output and no key. */
+/** Returns the unkeyed BLAKE2b hash of 32 bytes. */
 export function hash256(bytes: Uint8Array): Uint8Array {
   return sodium.crypto_generichash(32, bytes, null)
 }

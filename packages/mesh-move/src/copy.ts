@@ -1,4 +1,4 @@
-/** Copies the rows of a mesh from one cell to another, one buffer at a time, and deletes them from a cell. */
+/** Copies the rows of a mesh from one cell to another, one buffer at a time. Also deletes them from a cell. */
 import { Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { type Database, DatabaseError, StreamingConnection } from '@sealpost/pg'
@@ -59,7 +59,7 @@ async function copyTable(
 
 interface Sequence {
   readonly name: string
-  /** The number of sequence values to skip. It exceeds the number of values that brokers may draw at the same time. */
+  /** The number of sequence values to skip; more than brokers may draw at the same time. */
   readonly margin: number
 }
 
@@ -69,7 +69,9 @@ const SEQUENCES: readonly Sequence[] = [
   { name: 'member_peer_no_seq', margin: 1000 },
 ]
 
-/** Moves the destination's sequences past every value that the source may have used; never backwards. */
+/**
+ * Advances the destination's sequences beyond every value that the source may have used. Never moves them backwards.
+ */
 async function advanceSequences(source: StreamingConnection, destination: StreamingConnection): Promise<void> {
   for (const { name, margin } of SEQUENCES) {
     const [row] = await source.run<{ last_value: string }>(`select last_value from ${name}`)
@@ -81,12 +83,12 @@ async function advanceSequences(source: StreamingConnection, destination: Stream
 }
 
 const DELETE_BATCH = 10_000
-/** Tables with large rows. */
+/** The batch sizes for tables with large rows. */
 const DELETE_BATCHES: Readonly<Record<string, number>> = { attachment_chunk: 100 }
 
 /**
  * Deletes the mesh's rows, one batch per transaction. Repeats until a pass deletes nothing, because a delivery that
- * ends meanwhile may create another row.
+ * ends during a pass may create another row.
  * @throws DatabaseError
  */
 export async function clearMesh(connection: StreamingConnection, meshId: MeshId): Promise<void> {
@@ -139,7 +141,7 @@ export const STAYS: ReadonlySet<string> = new Set([
   'mesh_move',
   'mesh_pin', // names a shard of this cell
   'admin_token', // lists who may operate this cell
-  'admin_audit', // lists what operators did in this cell
+  'admin_audit', // lists the changes that operators made in this cell
 ])
 
 /**
@@ -179,9 +181,9 @@ function inOrder(tables: readonly PgTable[]): PgTable[] {
 }
 
 /**
- * One side of a move: a connection to one cell's database. While the connection is open, it holds the lock of the mesh,
- * so that a mesh has one mover at a time. All statements of a move use it, so a mover that lost the lock can do nothing
- * more.
+ * Opens the connection to one cell's database for a move. While it is open, the connection holds the lock of the mesh,
+ * so that a mesh has only one mover at a time. All statements of a move use it, so a mover that has lost the lock can
+ * do nothing more.
  */
 
 /** @throws DatabaseError with the codes of `openDatabase` */
@@ -206,9 +208,9 @@ export async function openLocked(url: string, meshId: MeshId): Promise<Streaming
 }
 
 /**
- * Statements have no time limit, because a copy and the commit after it may take long. Lock waits have a limit, because
- * only brokers' short statements hold the locks. TCP closes the connection on both sides if the other side falls
- * silent.
+ * Statements have no time limit, because a copy and the commit after it may take a long time. Lock waits have a limit,
+ * because only short statements of brokers hold the locks. TCP closes the connection on both sides if the other side
+ * stops responding.
  */
 const SESSION = {
   statement_timeout: 0,
@@ -222,16 +224,22 @@ const SESSION = {
   client_connection_check_interval: 1_000,
 }
 
-/** Returns the first 64 bits of the mesh id. `readStalledMoves` computes the same key. */
+/**
+ * Returns the key of the mesh's advisory lock: the first 64 bits of the mesh id. `readStalledMoves` computes the same
+ * key.
+ */
 const lockKey = (meshId: MeshId): string =>
   BigInt(`0x${meshId.slice(0, 16)}`)
     .toString(2)
     .padStart(64, '0')
 
-/** Moves without a running mover whose mesh is active in neither cell. No peer can send until the move is run again. */
+/**
+ * Interrupted moves: no mover is running, and the mesh is active in neither cell. No peer can send until the move is
+ * resumed.
+ */
 export interface StalledMoves {
   readonly count: number
-  /** The time since the freeze of the oldest stalled move; 0 if there is none. */
+  /** How long ago the oldest stalled move froze its mesh; 0 if there is none. */
   readonly oldestMs: Millis
 }
 

@@ -1,17 +1,17 @@
 /**
  * Moves a mesh from one cell (a Postgres with its brokers) to another, including its queue. The mesh is never active in
- * both cells, and is never lost. Each cell's `mesh_move` row holds the phase. Each step is one transaction in one cell,
- * and an interrupted move resumes from its phase.
+ * both cells, and is never lost. The `mesh_move` row of each cell contains the phase. Each step is one transaction in
+ * one cell, and an interrupted move resumes from its phase.
  *
- * | source      | destination | next step                                                                           |
+ * | source | destination | next step |
  * |-------------|-------------|-----------------------------------------------------------------------------------|
- * | active      |             | freeze: every statement that would change the mesh refuses                          |
- * | `frozen`    |             | copy everything in one transaction                                                  |
- * | `copied`    | `copied`    | the last point at which the move can be undone                                      |
- * | `left`      | `copied`    | committed in the source, which this move can't make active again                    |
- * | `left`      | `arrived`   | active in the destination                                                           |
- * | `arrived`   | `arrived`   | delete the rows in the source                                                       |
- * | `done`      | `arrived`   | the source only knows where the mesh lives                                          |
+ * | active | | freeze: every statement that would change the mesh refuses |
+ * | `frozen` | | copy everything in one transaction |
+ * | `copied` | `copied` | the last point at which the move can be undone |
+ * | `left` | `copied` | committed: the source can't become active again |
+ * | `left` | `arrived` | active in the destination |
+ * | `arrived` | `arrived` | delete the rows in the source |
+ * | `done` | `arrived` | the source only knows where the mesh lives |
  */
 import { type Database, DatabaseError, type StreamingConnection } from '@sealpost/pg'
 import { type MeshId, type Millis, OperatingError } from '@sealpost/std'
@@ -53,7 +53,10 @@ export interface MoveReport {
   /** Whether this call finished a move that had begun before. */
   readonly isResumed: boolean
   readonly rows: number
-  /** The time from the freeze until the mesh was active in the destination, by the source's clock. */
+  /**
+   * How long the mesh was inactive, from the freeze until it was active in the destination, according to the source's
+   * clock.
+   */
   readonly pauseMs: Millis
 }
 
@@ -63,8 +66,8 @@ const FREEZE_TRIES = 5
 /**
  * Moves the mesh, or completes an interrupted move to the same cell.
  * @throws DatabaseError with the codes of `openDatabase`, and `move_in_use` (another mover), `mesh_unknown`,
- *   `mesh_elsewhere` (the mesh does not live in the source), `mesh_exists` (the destination has a mesh of this id),
- *   `move_other` (a move to another cell has begun), `cells_differ` (their schemas), `clocks_differ`
+ * `mesh_elsewhere` (the mesh does not live in the source), `mesh_exists` (the destination has a mesh with this id),
+ * `move_other` (a move to another cell has begun), `cells_differ` (the schemas differ), `clocks_differ`
  */
 export async function moveMesh(order: MoveOrder): Promise<MoveReport> {
   const source = await openLocked(order.from.databaseUrl, order.meshId)
@@ -89,7 +92,7 @@ interface UndoReport {
 }
 
 /**
- * Undoes a move that is not committed: makes the mesh active again in the source.
+ * Undoes a move that is not committed yet: makes the mesh active in the source again.
  * @throws DatabaseError with the codes of `moveMesh`, and `move_past_undo`
  */
 export async function undoMeshMove(order: MoveOrder): Promise<UndoReport> {
@@ -110,7 +113,9 @@ export async function undoMeshMove(order: MoveOrder): Promise<UndoReport> {
   }
 }
 
-/** Only the source decides, so a destination that is down does not block the undo. */
+/**
+ * Clears the destination if it replies. Only the source decides, so a destination that is down does not block the undo.
+ */
 async function clearDestination(order: MoveOrder, moveId: string): Promise<boolean> {
   let destination: StreamingConnection | undefined
   try {
@@ -174,7 +179,7 @@ class Move {
     }
   }
 
-  /** Clears the destination first, so that the freeze is short. */
+  /** Clears the destination before the freeze, so that the freeze is short. */
   async #freeze(ref: MoveRef): Promise<void> {
     await this.#makeRoom(ref)
     for (let tries = 1; ; tries++) {
@@ -224,7 +229,7 @@ class Move {
     if (!(await arrive(this.#destination, { ...ref, cell: this.#order.from.cell }))) {
       const there = await readLocation(this.#destination, ref.meshId)
       if (there?.move?.moveId !== ref.moveId || there.isFrozen)
-        // otherwise the mesh had arrived before the move was interrupted
+        // otherwise, the mesh had arrived before the move was interrupted
         throw new DatabaseError(
           'move_lost',
           `The copy in the cell "${this.#order.to.cell}" is gone; the source still has all rows`,
@@ -268,7 +273,7 @@ function requireMesh(location: MeshLocation | null, cell: string): MeshLocation 
   return location
 }
 
-/** Returns the move that froze the mesh; throws unless it is the requested one. */
+/** Returns the move that froze the mesh; throws unless it is the requested move. */
 function requireOwnMove({ move, movedTo }: MeshLocation, { to }: MoveOrder) {
   if (move?.side !== 'source' || move.phase === 'undone' || (move.phase === 'done' && movedTo !== to.cell))
     throw new DatabaseError(
@@ -281,12 +286,12 @@ function requireOwnMove({ move, movedTo }: MeshLocation, { to }: MoveOrder) {
 }
 
 /**
- * The cells of an operator: Postgres servers with their brokers. Each mesh lives in one cell. A file lists the cells.
- * All brokers may share this file; they don't need the database URLs in it.
+ * A cell of an operator: a Postgres server with its brokers. Each mesh lives in one cell. A file lists the cells. All
+ * brokers may share this file; they don't need the database URLs in it.
  */
 export interface Cell {
   readonly name: string
-  /** The address at which peers connect to the cell's brokers. */
+  /** The addresses at which peers connect to the cell's brokers. */
   readonly urls: readonly string[]
   /** The database URL, with the account that owns the tables; only a mover needs it. */
   readonly databaseUrl?: string | undefined
@@ -308,7 +313,10 @@ const EXPECTED =
   'Expected {"cells": [{"name": "north", "urls": ["wss://north.example"], "databaseUrl": "postgres://…"}]} ' +
   'with unique names; brokers need no `databaseUrl`'
 
-/** @throws OperatingError `cells_malformed`, whose message never quotes the text, which may contain passwords */
+/**
+ * Parses the file of cells. @throws OperatingError `cells_malformed`; its message never quotes the file, which may
+ * contain passwords
+ */
 export function parseCells(text: string): Cell[] {
   const parsed = cellsSchema.safeParse(jsonOf(text))
   if (parsed.success) return parsed.data.cells
@@ -330,7 +338,7 @@ const malformed = (sentence: string) => new OperatingError('cells_malformed', `$
 
 export interface CellLocation {
   readonly cell: string
-  /** Null if the cell has no such mesh; an error if the cell did not reply. */
+  /** Null if the mesh does not exist in the cell; an error if the cell did not reply. */
   readonly location: MeshLocation | null | DatabaseError
 }
 
@@ -355,7 +363,7 @@ async function locateIn({ name, databaseUrl }: Cell, meshId: MeshId): Promise<Ce
 }
 
 /**
- * Returns the source of a move to the cell `to`, or null if the mesh lives there already.
+ * Returns the source of a move to the cell `to`, or null if the mesh already lives there.
  * @throws DatabaseError `mesh_unknown`, `mesh_elsewhere`
  */
 export function moveSource(found: readonly CellLocation[], to: string): string | null {
@@ -379,7 +387,7 @@ export function moveSource(found: readonly CellLocation[], to: string): string |
 
 const isUnderWay = (phase: string): boolean => ['frozen', 'copied', 'left', 'arrived'].includes(phase)
 
-/** @throws OperatingError `cell_unknown` */
+/** Returns the cell as an endpoint of a move. @throws OperatingError `cell_unknown` */
 export function moveEndpoint(cells: readonly Cell[], name: string): MoveEndpoint {
   const cell = cells.find((one) => one.name === name)
   if (cell?.databaseUrl) return { cell: name, databaseUrl: cell.databaseUrl }
@@ -388,7 +396,7 @@ export function moveEndpoint(cells: readonly Cell[], name: string): MoveEndpoint
 }
 
 /**
- * Finds a mesh that is frozen here. `movedTo` is the cell where it lives, or null while it moves.
+ * Finds a mesh that is frozen here. `movedTo` is the cell where it lives, or null while the mesh is moving.
  * @throws DatabaseError
  */
 export async function findMovedMesh(db: Database, meshId: MeshId): Promise<{ movedTo: string | null } | undefined> {

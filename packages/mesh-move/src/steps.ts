@@ -34,7 +34,7 @@ export interface MoveRef {
   readonly cell: string
 }
 
-/** Returns null if this cell has no such mesh. */
+/** Returns null if the mesh does not exist in this cell. */
 export async function readLocation(connection: StreamingConnection, meshId: MeshId): Promise<MeshLocation | null> {
   const [row] = await connection.run<Omit<MeshLocation, 'move'> & Partial<MoveRow>>(
     `select m.name, m.frozen_at is not null as "isFrozen", m.moved_to as "movedTo",
@@ -69,7 +69,7 @@ export function freeze(source: StreamingConnection, { meshId, moveId, cell }: Mo
       [meshId, moveId, cell],
     )
     await audit(source, 'mesh.freeze', { meshId, cell })
-    // Lock first, so that the update sees the commits for which the lock waited.
+    // Lock first, so that the update sees the commits that the lock waited for.
     await source.run(locked('session', 'peer_no'), [meshId])
     await source.run(`update session set ${flipped('epoch')} where mesh_id = $1::uuid and epoch >= 0`, [meshId])
     await source.run(locked('sender_mark', 'sender'), [meshId])
@@ -133,7 +133,7 @@ export function leave(source: StreamingConnection, { meshId, moveId, cell }: Mov
   })
 }
 
-/** Makes the copy active. @returns false if there is no copy of this move */
+/** Makes the copy active. @returns false if there is no copy from this move */
 export function arrive(destination: StreamingConnection, { meshId, moveId, cell }: MoveRef): Promise<boolean> {
   return destination.transaction(async () => {
     const arrived = await destination.run(

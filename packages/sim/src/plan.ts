@@ -1,4 +1,4 @@
-/** Chooses a seed's faults. Each fault is absent in many seeds, so that no fault always hides another. */
+/** Chooses a seed's faults. Each fault is absent in many seeds, so that no fault always hides another one. */
 import type { QueueOptions } from '@sealpost/queue'
 import { type Millis, type Random, seededRandom } from '@sealpost/std'
 
@@ -31,19 +31,19 @@ export interface FaultPlan {
   /** A statement that is applied after the shard received a failure. */
   readonly appliedLate: number
   readonly locked: number
-  /** Per checked commit: other shards' statements for the same senders are faster at each attempt. */
+  /** Per checked commit: other shards' statements for the same senders win the race at each attempt. */
   readonly raced: number
   readonly sendBuffered: number
   readonly sendDropped: number
   readonly hintLost: number
   readonly hintDoubled: number
-  /** Per dial: the peer dials a different shard from last time. */
+  /** Per dial: the peer dials a different shard than last time. */
   readonly takeover: number
   readonly handlerThrows: number
   readonly handlerSlow: number
   readonly handlerRejects: number
   readonly handlerExtends: number
-  /** Per send: the message requests receipts, or is delayed. */
+  /** Per send: the message requests receipts; below it: the message is delayed. */
   readonly wantsReceipts: number
   readonly delayed: number
   readonly disturbed: number
@@ -101,12 +101,12 @@ export function drawPlan(random: Random): FaultPlan {
 const ENDS_SALT = 0x0d1e5
 
 /**
- * Ways in which deliveries end unsettled: some messages have a time to live of one to a few seconds, and in some worlds
+ * Chooses how deliveries end unsettled: some messages have a time to live of one to a few seconds, and in some worlds
  * two failed attempts make a dead letter. These draws use a separate random source, so that the worlds of older seeds
  * do not change.
  */
 export class Ends {
-  /** The limit of failed attempts, which is out of reach in worlds without dead letters from failed attempts. */
+  /** The limits of failed attempts. They are out of reach in worlds without dead letters from failed attempts. */
   readonly failedAttempts: Pick<QueueOptions, 'failedAttemptsMax' | 'failedAttemptsSpanMs'>
   readonly areFailedAttemptsCounted: boolean
   private readonly random: Random

@@ -47,7 +47,7 @@ const STATES = [
   'session: proving',
 ]
 
-/** Events that must happen in at least one seed, because otherwise the run does not test them. */
+/** Events that must happen in at least one seed; otherwise, the run does not test them. */
 const MARKS = [
   'ack: duplicate',
   'insert lease: given',

@@ -1,6 +1,6 @@
 /**
- * Defines the data types that the parts of a world share. The types have no behaviour, so that the parts need not
- * import each other.
+ * Defines the data types that the parts of a world share. The types have no behaviour. They exist so that the parts
+ * need not import each other.
  */
 import type { EngineLimits, GroupEntry } from '@sealpost/core'
 import type { Driver } from '@sealpost/driver'
@@ -41,11 +41,11 @@ export interface Surroundings {
   readonly shards: readonly (Door | null)[]
   readonly members: readonly PeerKey[]
   groupIn(meshId: MeshId): GroupEntry
-  /** Draws with one of the plan's probabilities. Returns false after the fault period. */
+  /** Returns true with one of the plan's probabilities. Always returns false after the fault period. */
   chance(fault: keyof Chances): boolean
   isDoubtful(way: { meshId: MeshId; from: PeerKey; to: PeerKey }): boolean
   hint(from: object, hint: Hint): void
-  /** Reports an error that has no caller, which ends the world. */
+  /** Reports an error that no caller can receive, and ends the world. */
   fail(error: unknown): void
 }
 

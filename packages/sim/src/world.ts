@@ -1,6 +1,6 @@
 /**
- * Simulates a seeded world: two meshes of peers and two shards on one database, with a period of faults and then a
- * period without. `run` returns the events, or the first broken promise.
+ * Simulates a seeded world: two meshes of peers and two shards on one database, with a period of faults followed by one
+ * without. `run` returns the events, or the first broken promise.
  */
 import { defaultLimits, type EngineLimits, type GroupEntry } from '@sealpost/core'
 import { ALONE_AFTER_ATTEMPTS } from '@sealpost/protocol'
@@ -43,8 +43,8 @@ const START_MS = 1_700_000_000_000
 const FAULTS_MS = 6_000
 /**
  * The sum of one lease, one poll, the longest pause between two dials, a heartbeat that detects a dead connection, and
- * a margin. The second term is the two minutes for which an SDK holds back messages that follow a message it can't open
- * yet.
+ * a margin. The second term is the two minutes for which an SDK holds back messages that follow a message that it can't
+ * open yet.
  */
 const DRAIN_MS = 60_000 + 120_000
 /** The number of messages that each peer sends, half of them in bursts. */
@@ -52,11 +52,11 @@ const SENDS = 14
 const PEERS = 3
 const CHECK_MS = 3_000
 const POLL_MS = 2_000
-/** The bound of P3 without the lease, which is a poll and five seconds. */
+/** The bound of P3 apart from the lease: a poll and five seconds. */
 const WAITS_MS_MAX = POLL_MS + 5_000
 /**
- * The time for a statement in flight and two more. In worlds with a fast database, a returned delivery need not wait
- * for a poll.
+ * In worlds with a fast database, the time for a statement in flight and two more. A returned delivery then need not
+ * wait for a poll.
  */
 const FAST_DATABASE_MS = 40
 const RETURNED_MS_MAX = 500
@@ -73,7 +73,7 @@ const limitsOfSim: EngineLimits = {
   inFlightMax: 6,
   rate: null,
   byteRate: null,
-  mailbox: null, // keeps the worlds of seeds that once failed
+  mailbox: null, // off, so that the worlds of seeds that once failed don't change
 }
 const queueOptionsOfSim: QueueOptions = { ...defaultQueueOptions, leaseMs: LEASE_MS }
 
@@ -157,7 +157,7 @@ class World implements Surroundings {
     return drainedInMs
   }
 
-  /** Checks that after the faults no delivery waits long while its recipient has credit and gets no other push. */
+  /** Checks that after the faults, no delivery waits long while its recipient has credit and receives no other push. */
   private watchWaiting(): void {
     const { clock, store, plan, oracle, path, overlaps } = this
     const isPunctual = plan.databaseMs <= FAST_DATABASE_MS && plan.clockJumps === 0
@@ -165,7 +165,7 @@ class World implements Surroundings {
       const isWoken = lease?.epoch === null && life.watch.hasReturned(id, connection.welcomedAtMs)
       const dueAtMs = lease?.untilMs ?? 0
       const isUndisturbed = isPunctual && dueAtMs > path.lostAtMs + LOST_MS_MAX
-      // A held commit keeps using the credit for its leases on insert.
+      // A commit that is held back still uses credit for its leases on insert.
       return isWoken && isUndisturbed && !overlaps.mayLackSince(dueAtMs) ? RETURNED_MS_MAX : WAITS_MS_MAX
     }
     const since = new Map<StoredDelivery, Millis>()
@@ -220,7 +220,7 @@ class World implements Surroundings {
     return isDone && this.shards.some((shard) => shard?.engine.presence.isServed(leaver.meshId, leaver.peerKey))
   }
 
-  /** Messages that are not delivered because of a revocation do not count. */
+  /** Counts the deliveries in the queue. Messages that are not delivered because of a revocation do not count. */
   private queued(): number {
     const isOut = ({ meshId, sender, recipient }: StoredDelivery) =>
       this.revocations.isOut(meshId, sender) || this.revocations.isOut(meshId, recipient)
@@ -230,7 +230,7 @@ class World implements Surroundings {
   private enrol(meshId: MeshId): void {
     this.store.addMesh(meshId)
     for (let n = 1; n <= PEERS; n++) {
-      // Both meshes have the same keys and numbers, so that code that does not check the mesh finds the wrong peer.
+      // Both meshes have the same keys and numbers: code that does not check the mesh would find the wrong peer.
       const peerKey = keyOf(n)
       const binding = {
         peer: peerKey,

@@ -8,11 +8,10 @@ export interface CertificateFiles {
 }
 
 const KEY = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes']
-/** Also signs expired certificates. */
 const NAMES = 'subjectAltName=DNS:localhost,IP:127.0.0.1'
 
 export class TestAuthority {
-  /** The authority's certificate, for clients' `NODE_EXTRA_CA_CERTS`. */
+  /** The authority's certificate, for `NODE_EXTRA_CA_CERTS` of clients. */
   readonly file: string
   readonly #folder: string
   #made = 0
@@ -29,7 +28,7 @@ export class TestAuthority {
     return authority
   }
 
-  /** Creates a certificate, by default for `localhost` and 127.0.0.1. With `days` -1, it has expired. */
+  /** Creates a certificate, by default for `localhost` and 127.0.0.1. If `days` is -1, it has expired. */
   async certify({ names = NAMES, days = 2 }: { names?: string; days?: number } = {}): Promise<CertificateFiles> {
     const path = (name: string) => join(this.#folder, `${this.#made}-${name}`)
     this.#made += 1

@@ -1,4 +1,4 @@
-/** Renders the console's page: signs in with a token, and shows the view that the address names. */
+/** Renders the console's page: signs in with a token, and shows the view for the address. */
 import type { Me } from '@sealpost/operator'
 import { render } from 'preact'
 import { useEffect, useMemo, useState } from 'preact/hooks'
@@ -108,7 +108,7 @@ function Waiting({ me, leave }: { me: Fetched<Me>; leave: () => void }) {
   )
 }
 
-/** Shows the view for a token that covers all meshes. */
+/** Shows the view for a token that is valid for all meshes. */
 function Whole({ api, me, leave }: SignedProps & { me: Me }) {
   const [page = '', rest] = useRoute()
   const live = useLive(api)
@@ -193,8 +193,8 @@ function useRoute(): string[] {
 }
 
 /**
- * Returns this tab's token. The token arrives in the fragment, which no server sees. The page removes the token from
- * the address bar at once, and forgets it when the tab closes.
+ * The key of this tab's token in the session storage. The token arrives in the fragment, which no server sees. The page
+ * immediately removes it from the address bar, and forgets it when the tab is closed.
  */
 const NAME = 'sealpost admin token'
 const IN_FRAGMENT = /^#(spa_[0-9a-f]{16}_[A-Za-z0-9_-]{43})$/

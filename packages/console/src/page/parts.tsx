@@ -1,4 +1,4 @@
-/** The API client and the components that every view is built from. */
+/** Contains the API client and the components that every view is built from. */
 import type { Flow, MeshState, Overview, Sample, SampleHistory } from '@sealpost/operator'
 import { binaryBytes, wholeUnits } from '@sealpost/operator/texts'
 import { EventSourceParserStream } from 'eventsource-parser/stream'
@@ -91,15 +91,15 @@ export const short = (key: string): string => `${key.slice(0, 8)}…`
 export const named = (name: string | null, key: string): string => name ?? short(key)
 export const plain = (code: string): string => code.replaceAll('_', ' ').replaceAll('.', ': ')
 
-/** Formats a count, which the broker stops at a thousand. */
+/** Formats a number of dead letters; the broker stops counting at a thousand. */
 export const deadCount = ({ deadLetters }: { deadLetters: number }): string =>
   deadLetters < 1000 ? count(deadLetters) : '1,000+'
 
-/** A value that a view loads. Every view shows all three states. */
+/** A value that a view loads. Every view renders all of its states. */
 export type Fetched<T> =
   | { readonly state: 'loading' }
   | { readonly state: 'failed'; readonly why: string }
-  /** `why` is the reason why the last refresh failed, which makes the value outdated. */
+  /** `why` is the reason why the last refresh failed and the value is outdated. */
   | { readonly state: 'ready'; readonly value: T; readonly why: string | null }
 
 export const whyOf = (error: unknown): string => {
@@ -107,7 +107,7 @@ export const whyOf = (error: unknown): string => {
   return error.message.replaceAll('`', '').replace(/^./, (letter) => letter.toUpperCase())
 }
 
-/** Loads a value at once, whenever `about` changes, every `everyMs`, and on request. */
+/** Loads a value immediately, whenever `about` changes, every `everyMs`, and on request. */
 export function useAsked<T>(about: string, ask: () => Promise<T>, everyMs = 5000): [Fetched<T>, () => void] {
   const [asked, setAsked] = useState<Fetched<T>>({ state: 'loading' })
   const current = useRef(about)
@@ -210,7 +210,7 @@ const FLOW_WORDS: Readonly<Record<Flow, string>> = {
   behind: 'Behind',
   unknown: 'Unknown',
 }
-/** The shapes beside the colours, for readers who can't distinguish red from green. */
+/** Shapes in addition to the colours, for readers who can't distinguish red from green. */
 const FLOW_SHAPES: Readonly<Record<Flow, string>> = {
   flowing: 'M4 10.5 8 14.5 16 6',
   waiting: 'M10 3a7 7 0 1 1 0 14 7 7 0 0 1 0-14m0 3.5V10l2.5 1.5',
@@ -227,7 +227,7 @@ function FlowBadge({ flow }: { flow: Flow }) {
   )
 }
 
-/** Dead letters don't count as flow, and still need an operator. */
+/** Dead letters have their own badge: they don't affect the flow but still need an operator. */
 export function MeshBadges({ mesh }: { mesh: MeshState }) {
   const isQuiet = mesh.flow === 'flowing' && mesh.deadLetters > 0
   return (
@@ -264,7 +264,7 @@ export function Tile({ label, value, hint }: { label: string; value: string; hin
   )
 }
 
-/** Shows a table that scrolls sideways, even by keyboard, so that the page itself does not scroll sideways. */
+/** Shows a table that scrolls sideways, even by keyboard, so that the page itself does not have to. */
 export function Table({
   label,
   head,
@@ -296,7 +296,7 @@ export function Table({
 
 export const Num = ({ children }: { children: ComponentChildren }) => <td class="number">{children}</td>
 
-/** Shows a shortened key; a click copies the whole key. */
+/** Shows a shortened key; a click copies the full key. */
 export function Key({ value }: { value: string }) {
   const [isCopied, setCopied] = useState(false)
   const copy = async () => {
@@ -318,7 +318,7 @@ interface Question {
   readonly act: () => Promise<unknown>
 }
 
-/** Asks for confirmation before an irreversible change. */
+/** Asks the user to confirm an irreversible change. */
 function Confirm({ question, close }: { question: Question | null; close: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null)
   const [why, setWhy] = useState<string | null>(null)
@@ -361,7 +361,7 @@ export function useConfirm() {
 }
 
 interface PagerProps {
-  /** The cursors of all pages except the first. */
+  /** The cursors of the second and later pages. */
   readonly pages: readonly string[]
   readonly turn: (pages: readonly string[]) => void
   /** The cursor of the next page; null on the last page. */

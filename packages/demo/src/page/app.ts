@@ -8,7 +8,7 @@ import { Mailbox } from './mailbox.ts'
 
 export type Screen =
   | { readonly name: 'opening' }
-  /** Another tab has the keys and the outbox. This tab continues when the other one is closed. */
+  /** Another tab has the keys and the outbox. This tab continues once the other one is closed. */
   | { readonly name: 'elsewhere' }
   | { readonly name: 'broken'; readonly reason: string }
   | { readonly name: 'uninvited'; readonly problem: string | null; readonly use: (link: string) => void }
@@ -29,7 +29,7 @@ const LOCK = 'sealpost demo'
 /** Shows the first screen and all later screens. */
 export async function start(show: Show): Promise<void> {
   const link = takeInvite()
-  addEventListener('hashchange', () => location.reload()) // another link was pasted into the address bar
+  addEventListener('hashchange', () => location.reload()) // a new link was pasted into the address bar
   show({ name: 'opening' })
   try {
     await soleTab(() => show({ name: 'elsewhere' }))
@@ -87,7 +87,7 @@ class App {
     })
     if (!membership) return
     await this.#archive.keepProfile({ identity: profile.identity, stage: { name: 'member', membership } })
-    void navigator.storage.persist() // otherwise a browser short of disk may drop the keys
+    void navigator.storage.persist() // otherwise a browser may delete the keys when disk space is low
     await this.#chat(profile.identity, membership)
   }
 
@@ -102,7 +102,7 @@ class App {
   }
 }
 
-/** Resolves when no other tab has the keys. From then on, this page holds the lock. */
+/** Resolves once no other tab has the keys. From then on, this tab holds the lock. */
 function soleTab(showElsewhere: () => void): Promise<void> {
   return new Promise((resolve, reject) => {
     const hold = () => new Promise<never>(() => resolve())
@@ -124,8 +124,8 @@ function readOrNull(text: string): Invite | null {
 }
 
 /**
- * An invite link is the page's address with the invite as its fragment. Browsers don't send fragments, so no server or
- * log on the way sees it.
+ * An invite link is the page's address with the invite as its fragment. Browsers don't send fragments, so the invite is
+ * not seen by any server or log.
  */
 
 /** Removes the invite from the address, so that the address bar, the history and shared links don't contain it. */
@@ -135,7 +135,10 @@ export function takeInvite(): string | null {
   return text || null
 }
 
-/** Returns the address for an invite to another broker or host name; null if the invite is for this page. */
+/**
+ * Returns the address of the page to which the invite belongs, if it is for another broker or host name; null if it is
+ * for this page.
+ */
 export function otherHome(invite: { readonly url: string }, text: string): string | null {
   const { protocol, host } = new URL(invite.url)
   const origin = `${protocol === 'wss:' ? 'https:' : 'http:'}//${host}`

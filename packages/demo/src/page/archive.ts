@@ -1,9 +1,12 @@
-/** Stores the data that this browser keeps beside the outbox: keys, membership, and the lines of every conversation. */
+/**
+ * Stores the data that this browser keeps in addition to the outbox: keys, membership, and the lines of every
+ * conversation.
+ */
 import type { Identity, Membership, PeerKey } from '@sealpost/sdk'
 import { type DBSchema, deleteDB, type IDBPDatabase, openDB } from 'idb'
 import type { ChatLine, Fate, LineFile, ReceivedLine, WrittenLine } from './chat.ts'
 
-/** Stored before the first attempt to join, because after a lost reply the same identity must retry. */
+/** Stored before the first attempt to join: if the reply is lost, the same identity must try again. */
 export interface StoredProfile {
   readonly identity: Identity
   readonly stage:
@@ -63,7 +66,7 @@ export class Archive {
     return { lines, peers }
   }
 
-  /** Stores a line. Returns null if it is already stored. Lines get their numbers in the order of the calls. */
+  /** Stores a line. Returns null if it is already stored. Lines are numbered in the order of the calls. */
   async received(line: Unnumbered<ReceivedLine>): Promise<ReceivedLine | null> {
     const { store, done } = this.#db.transaction('lines', 'readwrite', STRICT)
     const isKnown = (await store.index('envelopeId').getKey(line.envelopeId)) !== undefined
@@ -94,7 +97,7 @@ export class Archive {
     await Promise.all([...peers.map((peer) => store.put(peer)), done])
   }
 
-  /** Deletes everything, including the keys, so that nobody can act as this peer any more. */
+  /** Deletes everything, including the keys, so that nobody can act as this peer again. */
   async destroy(): Promise<void> {
     this.#db.close()
     await deleteDB(NAME)

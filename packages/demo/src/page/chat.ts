@@ -1,17 +1,17 @@
-/** Holds the chat as one immutable value. Functions return the next value, without a platform API. */
+/** Holds the chat as one immutable value. Functions return the next value and use no platform API. */
 import { type MemberEntry, type PeerKey, type SealpostCode, SealpostError } from '@sealpost/sdk'
 import type { EnvelopeId, Millis } from '@sealpost/std'
 
 export interface Chat {
   readonly me: { readonly key: PeerKey; readonly name: string }
   readonly link: LinkStatus
-  /** All other peers, sorted by name. A former member stays while the chat has lines with that peer. */
+  /** All other peers, sorted by name. A former member is listed as long as there are lines with that peer. */
   readonly peers: readonly ChatPartner[]
   readonly lines: ReadonlyMap<PeerKey, readonly ChatLine[]>
-  /** The number of the last seen line per peer. */
+  /** The number of the last line that was seen, by peer. */
   readonly readNos: ReadonlyMap<PeerKey, number>
   readonly open: PeerKey | null
-  /** A text for screen readers about lines that arrived while another conversation was open. */
+  /** What a screen reader announces about lines that arrived while another conversation was open. */
   readonly heard: string
   readonly notice: string | null
 }
@@ -23,7 +23,7 @@ export type LinkStatus =
 
 export interface ChatPartner {
   readonly peer: PeerKey
-  /** The name as the broker reports it; it does not prove an identity. */
+  /** The name that the broker reports. It does not prove an identity. */
   readonly name: string
   readonly isMember: boolean
 }
@@ -35,7 +35,7 @@ interface AnyLine {
   readonly no: number
   readonly peer: PeerKey
   readonly text: string
-  /** The time by the writer's clock. */
+  /** When the line was written, according to the writer's clock. */
   readonly atMs: Millis
 }
 export interface ReceivedLine extends AnyLine {
@@ -47,7 +47,7 @@ export interface ReceivedLine extends AnyLine {
 export interface LineFile {
   readonly name: string
   readonly bytes: number
-  /** `unreadable` means that a later version wrote the reference. */
+  /** `unreadable`: a later version wrote the reference. */
   readonly state: 'unsaved' | 'saving' | 'saved' | 'lost' | 'unreadable'
 }
 export interface WrittenLine extends AnyLine {
@@ -58,7 +58,7 @@ export interface WrittenLine extends AnyLine {
 export type Fate =
   /** Not yet in the outbox. */
   | { readonly name: 'keeping' }
-  /** In the outbox under this number until the broker has stored the message. */
+  /** In the outbox under this number; the broker has not stored the message yet. */
   | { readonly name: 'waiting'; readonly outboxNo: number }
   | { readonly name: 'stored' }
   /** The page was closed before the broker's reply arrived. */
@@ -74,7 +74,7 @@ export function withLine(chat: Chat, line: ChatLine): Chat {
   return { ...chat, lines, peers }
 }
 
-/** Adds a line as `withLine` does, and notifies a screen reader unless the line is read out in place. */
+/** Adds a line like `withLine`, and announces it to a screen reader unless it is read out where it appears. */
 export function withArrival(chat: Chat, line: ReceivedLine): Chat {
   const heard = chat.open === line.peer ? chat.heard : `New message from ${nameOf(chat, line.peer)}`
   return { ...withLine(chat, line), heard }
@@ -93,7 +93,7 @@ export function withMembers(chat: Chat, members: readonly MemberEntry[]): Chat {
   return { ...chat, peers: peers.sort(byName), open: isOpenThere ? chat.open : null }
 }
 
-/** Returns the line of a message that arrived earlier. */
+/** Returns the line of a message that has arrived before. */
 export function receivedLine(chat: Chat, peer: PeerKey, envelopeId: EnvelopeId): ReceivedLine | undefined {
   const isIt = (line: ChatLine): line is ReceivedLine => line.kind === 'received' && line.envelopeId === envelopeId
   return linesWith(chat, peer).find(isIt)
@@ -118,18 +118,20 @@ export function unreadInAll(chat: Chat): number {
   return chat.peers.reduce((sum, { peer }) => sum + unreadFrom(chat, peer), 0)
 }
 
-/** Returns a peer's name, or a part of its key if the name is missing. */
+/** Returns a peer's name, or part of its key if the name is missing. */
 export function nameOf(chat: Chat, peer: PeerKey): string {
   const known = peer === chat.me.key ? chat.me : chat.peers.find((each) => each.peer === peer)
   return known?.name || `peer-${peer.slice(0, 8)}`
 }
 
-/** Returns the line that waits under this number in the outbox. Numbers may start over after the outbox was empty. */
+/**
+ * Returns the line that waits under this number in the outbox. The numbers may start again once the outbox was empty.
+ */
 export function waitingLine(chat: Chat, outboxNo: number): WrittenLine | undefined {
   return writtenLines(chat).find(({ fate }) => fate.name === 'waiting' && fate.outboxNo === outboxNo)
 }
 
-/** Returns lines that will get no reply, because they have no entry in the outbox (`outboxNos`). */
+/** Returns the lines whose fate stays unknown, because they have no entry in the outbox (`outboxNos`). */
 export function orphanedLines(chat: Chat, outboxNos: ReadonlySet<number>): WrittenLine[] {
   const isOrphaned = ({ fate }: WrittenLine) =>
     fate.name === 'keeping' || (fate.name === 'waiting' && !outboxNos.has(fate.outboxNo))
@@ -143,7 +145,7 @@ function writtenLines(chat: Chat): WrittenLine[] {
 const byNo = (a: ChatLine, b: ChatLine): number => a.no - b.no
 const byName = (a: ChatPartner, b: ChatPartner): number => a.name.localeCompare(b.name) || (a.peer < b.peer ? -1 : 1)
 
-/** The user-visible texts of error codes. */
+/** What the user sees for each error code. */
 const WORDS: Readonly<Record<string, string>> = {
   invite_malformed: 'This is not an invite, or a part of it is missing. Copy the whole link.',
   invite_refused: 'This invite is used up, expired or revoked. Ask for a new one.',
@@ -166,7 +168,7 @@ export function wordsFor(error: unknown): string {
   return WORDS[error.code] ?? error.message
 }
 
-/** Follows the text "Not sent:". */
+/** Returns the words that follow "Not sent:". */
 export function failureWords(code: string): string {
   return WORDS[code] ?? code.replaceAll('_', ' ')
 }

@@ -14,7 +14,7 @@ interface Parts {
 
 export function Conversation({ chat, mailbox, peer }: Parts) {
   const heading = useRef<HTMLHeadingElement>(null)
-  useEffect(() => heading.current!.focus(), []) // the composer gets the focus if the screen is large
+  useEffect(() => heading.current!.focus(), []) // on a large screen, the composer has the focus
   const isMember = chat.peers.some((each) => each.peer === peer && each.isMember)
   return (
     <section class="conversation" aria-labelledby="with">
@@ -222,5 +222,5 @@ export function Composer({ peer, name, mailbox }: { peer: PeerKey; name: string;
   )
 }
 
-/** On smaller screens, the focus would open the keyboard over the messages. */
+/** On smaller screens, focusing the composer would open the keyboard over the messages. */
 const ROOMY = '(min-width: 48rem)'

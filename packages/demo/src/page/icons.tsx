@@ -1,4 +1,4 @@
-/** The icons are drawn here, so that the page loads no icon font. The text beside an icon gives its meaning. */
+/** Draws the icons, so that the page need not load an icon font. The text next to an icon gives its meaning. */
 const icon =
   (path: string, className = 'icon') =>
   () => (

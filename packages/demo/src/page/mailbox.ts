@@ -1,4 +1,7 @@
-/** Runs this browser's peer. Joins its connection, outbox and archive into one `Chat`, rendered on change. */
+/**
+ * Runs this browser's peer. Combines its connection, outbox and archive into one `Chat`, which is rendered whenever it
+ * changes.
+ */
 import {
   type Identity,
   type Membership,
@@ -59,7 +62,9 @@ export class Mailbox {
     this.#chat = chat
   }
 
-  /** Shows the archived lines, then connects. @throws SealpostError of the outbox: `store_in_use`, `store_failed`, … */
+  /**
+   * Shows the archived lines, then connects. @throws SealpostError from the outbox: `store_in_use`, `store_failed`, …
+   */
   static async open(options: MailboxOptions): Promise<Mailbox> {
     const { archive, identity, membership } = options
     const { url, brokerKey, meshId, name } = membership
@@ -80,7 +85,9 @@ export class Mailbox {
     this.#read()
   }
 
-  /** Sends a message. Its line is shown at once, and the message is in the outbox once the line's fate is `waiting`. */
+  /**
+   * Sends a message. Its line is shown immediately. Once the line's fate is `waiting`, the message is in the outbox.
+   */
   async say(to: PeerKey, text: string): Promise<void> {
     try {
       const draft = { kind: 'written', peer: to, text, atMs: Date.now(), fate: { name: 'keeping' } } as const
@@ -92,7 +99,7 @@ export class Mailbox {
     }
   }
 
-  /** Fetches a line's file and makes the browser save it. The message is settled only after that. */
+  /** Fetches the file of a line and makes the browser save it. Only then is the message settled. */
   async save(line: ReceivedLine): Promise<void> {
     const file = line.file!
     this.#change((chat) => withLine(chat, { ...line, file: { ...file, state: 'saving' } }))
@@ -145,7 +152,7 @@ export class Mailbox {
     if (isStranger) void this.#askMembers()
   }
 
-  /** A file that was unavailable may be available now, because its message was pushed again. */
+  /** A file that was unavailable may be available again, because its message was pushed again. */
   async #isUnsaved({ sender, envelopeId }: Message, file: LineFile): Promise<boolean> {
     const line = receivedLine(this.#chat, sender, envelopeId)
     if (line?.file?.state === 'lost') await this.#file(line, file)
@@ -217,7 +224,7 @@ export class Mailbox {
       this.#change((chat) => withMembers(chat, members))
       await this.#keepPeers()
     } catch (error) {
-      if (!(error instanceof SealpostError)) throw error // otherwise offline; the next session repeats the query
+      if (!(error instanceof SealpostError)) throw error // offline; the next session repeats the query
     }
   }
 
@@ -256,7 +263,7 @@ async function chatOf(archive: Archive, me: Chat['me']): Promise<Chat> {
   return { ...empty, lines: Map.groupBy(lines, ({ peer }) => peer) }
 }
 
-/** Returns the same store with a hook that reports the stored posts once they are loaded. */
+/** Wraps the store so that the stored posts are reported once they are loaded. */
 function watched(store: PeerStore): { store: PeerStore; outboxNos: ReadonlySet<number> } {
   const outboxNos = new Set<number>()
   const load = async () => {

@@ -16,7 +16,7 @@ interface TrustedTypes {
   createPolicy(name: string, rules: { createScriptURL: () => string }): { createScriptURL(url: string): string }
 }
 
-/** Without the worker, opening the page needs the broker. */
+/** Registers the service worker. Without it, the page opens only while the broker is available. */
 async function keepPage(): Promise<void> {
   const { trustedTypes } = globalThis as { trustedTypes?: TrustedTypes }
   const policy = trustedTypes?.createPolicy('sealpost', { createScriptURL: () => WORKER })

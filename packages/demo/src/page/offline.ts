@@ -1,6 +1,6 @@
 /**
- * Runs a service worker that caches the page and its assets. The page itself is requested from the broker first, so a
- * new version shows at once; assets have their hash in their name and never change.
+ * Runs a service worker that caches the page and its assets. The page itself is first requested from the broker, so a
+ * new version is shown immediately; assets have a hash in their name and never change.
  */
 
 interface WorkerEvent {
@@ -53,7 +53,7 @@ async function keep(page: Response): Promise<void> {
   for (const { url } of await cache.keys()) if (url !== PAGE && !parts.includes(url)) await cache.delete(url)
 }
 
-/** Returns every quoted address in the page's own folder. */
+/** Returns every quoted address below the page's own folder. */
 function partsOf(html: string): string[] {
   const { pathname, origin } = new URL(PAGE)
   const addresses = [...html.matchAll(/"([^"]+)"/g)].map(([, address]) => address!)

@@ -1,6 +1,6 @@
 /**
- * Keeps messages open whose files are not saved yet. Settling a message loses the key of its file, so each message
- * stays unsettled until its file is saved, and is pushed again when the page is reopened.
+ * Keeps messages open whose files are not saved yet. Once a message is settled, the key of its file is lost, so each
+ * message stays unsettled until its file is saved. If the page is reopened, the message is pushed again.
  */
 import type { Message, PeerKey } from '@sealpost/sdk'
 import { Attachments, attachmentOf } from '@sealpost/sdk/attachments'
@@ -16,14 +16,14 @@ interface Named {
   readonly envelopeId: EnvelopeId
 }
 
-/** With more open messages the broker would push nothing else to this page. */
+/** With more open messages, the broker would push nothing else to this page. */
 const OPEN_MAX = 64
 const OPEN_BYTES_MAX = 256 * 1024
 const ENVELOPE_BYTES = 1024
 const AGAIN_AFTER_MS = 300_000
 const COMES_WITHIN_MS = 10_000
 
-/** Error codes after which the file can no longer be saved. */
+/** Error codes that mean that the file can no longer be saved. */
 const LOST: readonly string[] = ['attachment_unknown', 'attachment_changed', 'attachment_truncated', 'chunk_missing']
 export const isLost = (code: string): boolean => LOST.includes(code)
 
@@ -47,7 +47,10 @@ export class OpenFiles {
     this.#attachments = new Attachments(place)
   }
 
-  /** Resolves when the message has ended. If too many are open, the message returns to the queue for a while. */
+  /**
+   * Resolves when the message was settled or returned. If too many are open, the message returns to the queue for a
+   * while.
+   */
   hold(message: Message): Promise<void> {
     const bytes = message.body.length + ENVELOPE_BYTES
     if (this.#open.size >= OPEN_MAX || this.#bytes + bytes > OPEN_BYTES_MAX) {
@@ -63,7 +66,7 @@ export class OpenFiles {
   }
 
   /**
-   * Returns the complete, verified file; null if its message is not pushed again. @throws SealpostError with the codes
+   * Returns the complete, verified file; null if its message was not pushed again. @throws SealpostError with the codes
    * of `Attachments.download`
    */
   async fetch(line: Named): Promise<Blob | null> {

@@ -11,7 +11,7 @@ const PASSWORD = 'pa55word'
 
 /**
  * The server's users with their rules in `pg_hba.conf`: `crypted` must use TLS, `open` must not use it, `carded` needs
- * a client certificate with its name, and `free` may use TLS or not.
+ * a client certificate for its name, and `free` may use TLS or not.
  */
 export type TlsUser = 'crypted' | 'open' | 'carded' | 'free'
 
@@ -48,7 +48,10 @@ export class TlsServer {
     return new TlsServer(postgres, folder)
   }
 
-  /** Creates `ca.crt` and `other.crt`, and `.crt` and `.key` files for `carded`, `other-user` and `stranger`. */
+  /**
+   * Returns the path of a file: `ca.crt`, `other.crt`, or the `.crt` or `.key` file of `carded`, `other-user` or
+   * `stranger`.
+   */
   file(name: string): string {
     return join(this.#folder, name)
   }

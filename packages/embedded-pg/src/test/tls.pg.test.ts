@@ -43,7 +43,7 @@ const CA = { sslrootcert: 'ca.crt' }
 const OTHER = { sslrootcert: 'other.crt' }
 const CARD = { sslcert: 'carded.crt', sslkey: 'carded.key' }
 
-/** File contents, by their names in the server's folder. */
+/** The parameters contain names of files in the server's folder. */
 function urlOf(user: TlsUser, host: 'localhost' | '127.0.0.1', parameters: Parameters): string {
   const isFile = (value: string) => /\.(crt|key)$/.test(value)
   const paths = Object.entries(parameters).map(([name, value]) => [name, isFile(value) ? server.file(value) : value])

@@ -1,4 +1,4 @@
-/** Creates spaces with a long history, inserted as if peers had written it. Each space has its own mesh. */
+/** Creates spaces with a long history, which it inserts as if peers had written it. Each space has its own mesh. */
 
 import { type Database, DatabaseError, openDatabase } from '@sealpost/pg'
 import { type Base, REPLAY_SESSION } from '@sealpost/replay'
@@ -16,18 +16,18 @@ export interface SpaceSize {
 export interface FilledSpace extends SpaceSize {
   readonly ref: SpaceRef
   readonly mesh: MeshMembers
-  /** Access tokens for the whole run, one for each member, because a peer may request only a few. */
+  /** Access tokens for the whole run, one for each member, because each peer may only request a few. */
   readonly readers: readonly HttpReader[]
   /** The time of the last event, in microseconds since 1970. */
   readonly at: number
-  /** The snapshot from which the state is read. It is as old as a snapshot can get before the next one is made. */
+  /** The snapshot from which the state is read. It is as old as a snapshot can be before the next one is due. */
   readonly base: Base
 }
 
 /** A step that is coprime to every number of entries used here, so that keys change in an irregular order. */
 const STRIDE = 7919
 const DAYS = 30
-/** SQLSTATEs: rows of that day are in another partition, lock timeout, deadlock, the partition exists. */
+/** SQLSTATEs for: rows of that day are in another partition, lock timeout, deadlock, the partition exists. */
 const TOLERATED = new Set(['23514', '55P03', '40P01', '42P07'])
 const TIMEOUT_MS = 1_800_000
 
@@ -49,7 +49,9 @@ export class HistoryFixture {
     return this.db.close()
   }
 
-  /** Creates the last 30 days' partitions. Skips a day if another session writes to or creates its partition. */
+  /**
+   * Creates the last 30 days' partitions. Skips a day if another session is writing to its partition or creating it.
+   */
   async createPartitions(): Promise<void> {
     const days = await this.#run<{ day: string }>(
       `select day::date::text as day from generate_series(current_date - ${DAYS + 1}, current_date + 1, interval '1 day') day`,
@@ -67,7 +69,7 @@ export class HistoryFixture {
     const mesh = await generateMesh(members)
     await enrolMesh(this.db, mesh, 'history')
     const { ref, base } = await this.fillSpaceOf(mesh, size)
-    await this.#run('vacuum (analyze) space, snapshot, history_event, snapshot_entry') // autovacuum would have run in 30 days
+    await this.#run('vacuum (analyze) space, snapshot, history_event, snapshot_entry') // autovacuum would have run within 30 days
     const [last] = await this.#run<{ at: number }>(
       `select ${micros('last_at')} as at from space where mesh_id = '${ref.meshId}'`,
     )
@@ -94,7 +96,7 @@ export class HistoryFixture {
     await this.#run(`delete from snapshot where ${place} and at = (select max(at) from snapshot where ${place})`)
   }
 
-  /** Lets the broker maintain the space, which would be wrong before all events are inserted. */
+  /** Lets the broker maintain the space. Must not be called before all events are inserted. */
   async #open({ meshId, spaceId }: SpaceRef): Promise<void> {
     const place = `mesh_id = '${meshId}' and space_id = '${spaceId}'`
     await this.#run(`update space set kept_since = now() - interval '${DAYS} days' where ${place}`)
@@ -138,7 +140,7 @@ export class HistoryFixture {
     return { seq, at: row!.at }
   }
 
-  /** Fills the history with messages, the newest with the current time. */
+  /** Fills the history with messages, the newest of which has the current time. */
   async fillMessages(
     { meshId }: MeshMembers,
     { messages, bytes }: { messages: number; bytes: number },

@@ -1,4 +1,4 @@
-/** Simulates peers over HTTP. One kind only seals and sends envelopes; the other kind only reads. */
+/** Simulates peers over HTTP. One kind of peer only seals and sends envelopes; the other only reads. */
 import {
   type Identity,
   type KeyBinding,
@@ -15,7 +15,7 @@ export interface MeshAddress extends BrokerAddress {
   readonly meshId: MeshId
 }
 
-/** An envelope in a request. Sending the envelope twice still sends only one message. */
+/** An envelope in a request. If the envelope is sent twice, that is still one message. */
 export interface SealedItem {
   readonly envelopeId: EnvelopeId
   readonly recipient: PeerKey
@@ -63,7 +63,7 @@ export class HttpSender {
     this.sealer = sealer
   }
 
-  /** Repeats requests after temporary refusals. @throws OperatingError `no_token` */
+  /** Requests a token. Repeats requests after temporary refusals. @throws OperatingError `no_token` */
   static async enter(address: MeshAddress, keys: SecretKeys, count: RetryCount = { retries: 0 }): Promise<HttpSender> {
     const url = new URL(address.url.replace(/^ws/, 'http')).origin
     const identity = identityOf(keys)
@@ -80,13 +80,13 @@ export class HttpSender {
     return { envelopeId, recipient: to.peerKey, envelope: base64url(envelope) }
   }
 
-  /** Never rejects; a broken connection has the outcome `connection_lost`. */
+  /** Sends an envelope. Never rejects; if the connection breaks, the outcome is `connection_lost`. */
   async post(item: SealedItem): Promise<HttpSendOutcome> {
     const { outcome } = await this.#post(item)
     return outcome
   }
 
-  /** Repeats the request as the broker asks. Never rejects. */
+  /** Sends an envelope, and repeats the request when the broker asks for it. Never rejects. */
   async postWithRetries(item: SealedItem, count: RetryCount): Promise<HttpSendOutcome> {
     const { outcome } = await withRetries(() => this.#post(item), count)
     return outcome
@@ -117,7 +117,7 @@ interface TokenReply extends HttpReply {
   readonly token?: string
 }
 
-/** Retries each request separately. If many clients started over each time, some would never get a token. */
+/** Retries each request separately. If many clients started over each time, some would never obtain a token. */
 async function requestToken({ url, address, identity, count }: TokenRequest): Promise<TokenReply> {
   const askChallenge = () => postJson(`${url}/v1/token/challenge`, {}) as Promise<Challenge & HttpReply>
   const challenge = await withRetries(askChallenge, count)
@@ -153,12 +153,15 @@ export async function postJson(url: string, body: object, headers: Record<string
 const RETRY_FOR_MS = 300_000
 const TEMPORARY: readonly unknown[] = ['rate_limited', 'too_many_requests', 'try_later', 'restarting']
 
-/** @returns the first reply that is not a temporary refusal, or the last one after five minutes */
+/**
+ * Repeats a request after temporary refusals. @returns the first reply of another kind, or the last reply after five
+ * minutes
+ */
 export async function withRetries<R extends HttpReply>(request: () => Promise<R>, count: RetryCount): Promise<R> {
   const untilMs = performance.now() + RETRY_FOR_MS
   for (let failures = 0; ; failures++) {
     const reply = await request()
-    // Clients at one address get the same `retryAfterMs`. Without the random part, they would all retry together.
+    // Clients at one address receive the same `retryAfterMs`. Without the random part, they would all retry together.
     const waitMs = (reply.retryAfterMs ?? 0) + backoffMs(failures, Math.random)
     if (!TEMPORARY.includes(reply.code) || performance.now() + waitMs > untilMs) return reply
     count.retries += 1
@@ -188,13 +191,13 @@ export class HttpReader {
     this.#token = token
   }
 
-  /** @throws OperatingError `no_token` */
+  /** Requests a token. @throws OperatingError `no_token` */
   static async enter(address: MeshAddress, keys: SecretKeys): Promise<HttpReader> {
     const { token } = await HttpSender.enter(address, keys)
     return new HttpReader(new URL(address.url.replace(/^ws/, 'http')).origin, token)
   }
 
-  /** Never rejects. A response that breaks off is reported as not whole. */
+  /** Reads a response and discards it. Never rejects; a response that breaks off is reported as not whole. */
   async read(path: string, accept = 'application/x-ndjson'): Promise<Reading> {
     const startMs = performance.now()
     let bytes = 0
@@ -211,7 +214,7 @@ export class HttpReader {
         last = chunk.length < 64 ? Buffer.concat([last.subarray(-64), chunk]) : chunk
       }
     } catch {
-      // the missing end mark shows that the response broke off
+      // `isWhole` is then false, because the end mark is missing
     }
     const end = Buffer.from(last).subarray(-64)
     const isWhole = end.includes(END) || (accept !== 'application/x-ndjson' && end.subarray(-2).equals(END_OF_RECORDS))

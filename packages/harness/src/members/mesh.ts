@@ -13,7 +13,7 @@ import { type Database, openDatabase } from '@sealpost/pg'
 import { fromHex, type MeshId, type PeerKey, toHex } from '@sealpost/std'
 import { addMembers, createMesh } from '@sealpost/store'
 
-/** An identity's keys as text. They are sent only through a private channel and never written to a disk. */
+/** An identity's keys as strings. They are sent only through a private channel and never written to a disk. */
 export interface SecretKeys {
   readonly signing: string
   readonly box: string
@@ -24,7 +24,7 @@ export interface BrokerAddress {
   readonly brokerKey: PeerKey
 }
 
-/** The members in parallel arrays, indexed by member number. */
+/** The members as parallel arrays, indexed by member number. */
 export interface MeshMembers {
   readonly meshId: MeshId
   readonly peerKeys: readonly PeerKey[]

@@ -1,4 +1,4 @@
-/** Runs programs of this repository as child processes, with a private channel or with JSON lines as output. */
+/** Runs programs of this repository as child processes, either with a private channel or with JSON lines as output. */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { OperatingError } from '@sealpost/std'
@@ -11,8 +11,8 @@ interface Failure {
 }
 
 /**
- * A program with a private channel for commands and replies. It exits when the channel closes. A child that fails, or
- * that exits without being asked to, is an error.
+ * A program with a private channel for commands and replies. It exits when the channel closes. If a child fails, or
+ * exits without being asked to, that is an error.
  */
 export class Child<Command extends object, Reply extends object> {
   /** The name of the child in errors. */
@@ -22,7 +22,7 @@ export class Child<Command extends object, Reply extends object> {
   readonly #process: ChildProcess
   #isEnding = false
 
-  /** @param bunArgs - arguments for Bun, before the file: such as `--cpu-prof` */
+  /** @param bunArgs - arguments for Bun, such as `--cpu-prof`, which precede the file */
   constructor(name: string, file: string, bunArgs: readonly string[] = []) {
     this.name = name
     this.#process = fork(file, {
@@ -32,8 +32,8 @@ export class Child<Command extends object, Reply extends object> {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
     })
     this.died = Promise.race([this.#failed(), this.#exited()])
-    this.died.catch(() => undefined) // callers that await the promise get the error
-    this.#process.on('error', () => undefined) // `exit` follows, or the channel closed during `send`
+    this.died.catch(() => undefined) // callers that await the promise receive the error
+    this.#process.on('error', () => undefined) // `exit` follows, or the channel was closed during `send`
   }
 
   get pid(): number {
@@ -94,7 +94,7 @@ export class Child<Command extends object, Reply extends object> {
   }
 }
 
-/** Sends each child its command and returns the replies of one kind, in the order of the children. */
+/** Sends each child its command and returns the replies of one kind in the order of the children. */
 export function commandAll<Command extends object, Reply extends object, Wanted extends Reply>(
   children: readonly Child<Command, Reply>[],
   commandOf: (index: number) => Command,
@@ -130,7 +130,7 @@ export function serveParent<Command extends object, Reply extends object>(
   process.on('uncaughtException', fail)
   process.on('unhandledRejection', fail)
   process.on('disconnect', () => void close().finally(() => process.exit(0)))
-  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // ended by the parent
+  for (const signal of ['SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined) // the parent ends this program
 }
 
 /** Errors with a code are expected, so they are reported without a stack. */
@@ -139,7 +139,10 @@ function failureText(error: unknown): string {
   return 'code' in error ? error.message : String(error.stack)
 }
 
-/** A program that writes one JSON object per line to standard output and may be killed between two lines. */
+/**
+ * Runs a program that writes one JSON object per line to standard output. It may be killed at any time between two
+ * lines.
+ */
 export class JsonLinesProgram<Line> {
   /** Resolves after the last line, when the program has exited. */
   readonly ended: Promise<void>

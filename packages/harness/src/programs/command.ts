@@ -16,17 +16,17 @@ export async function runCommand(command: (teardown: Teardown) => Promise<number
   try {
     exitCode = await command(teardown)
   } catch (error) {
-    if (teardown.isRunning) await forever() // an interrupted command fails because of the interrupt
+    if (teardown.isRunning) await forever() // a command that was interrupted may fail because of that
     process.stderr.write(`${error instanceof OperatingError ? error.message : String((error as Error).stack)}\n`)
   }
   await teardown.run()
   process.exit(exitCode)
 }
 
-/** The hint after an error; the complete help would push the error off the screen. */
+/** The hint after an error. The complete help would push the error off the screen. */
 export const HELP_HINT = '(add --help for the options and examples)'
 
-/** Parses the arguments. Exits with 0 after the help and with 2 after wrong usage. */
+/** Parses the arguments. Exits with 0 after the help, and with 2 if the arguments are invalid. */
 export function parseArgs<Options>(command: Command, args: readonly string[] = process.argv.slice(2)): Options {
   command.showHelpAfterError(HELP_HINT).allowExcessArguments(false).exitOverride()
   try {
@@ -57,7 +57,7 @@ export function share(text: string): number {
   throw new InvalidArgumentError('Use a share from 0 to 1, such as 0.5.')
 }
 
-/** Returns a parser for a repeatable option whose values must be among the names. */
+/** Returns a parser for a repeatable option whose values must be among these names. */
 export const oneOf =
   (names: readonly string[]) =>
   (name: string, before: readonly string[] = []): readonly string[] => {

@@ -78,7 +78,7 @@ async function mountOnce(): Promise<LazyFolder> {
 /** Drops all unsynced writes below this mount point. */
 export async function cutPower(path: string): Promise<void> {
   const folder = dirname(path)
-  const done = openSync(join(folder, 'done'), 'r+') // LazyFS drops its reply if no reader has opened the pipe
+  const done = openSync(join(folder, 'done'), 'r+') // LazyFS discards its reply if no reader has opened the pipe
   try {
     const reader = spawn('head', ['-n', '1'], { stdio: [done, 'ignore', 'ignore'] })
     const dropped = new Promise((resolve) => reader.once('close', resolve))

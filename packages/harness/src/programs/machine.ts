@@ -37,7 +37,7 @@ export interface WatchedPrograms {
   readonly postmasterPids: readonly number[]
 }
 
-/** Null if unknown. */
+/** The CPU and memory use of a program; a value is null if it is unknown. */
 export interface ProcessUsage {
   readonly cpuSeconds: number | null
   readonly rssMbPeak: number | null
@@ -45,17 +45,17 @@ export interface ProcessUsage {
 }
 
 export interface ResourceUsage {
-  /** One item for each broker, in the order of the target. */
+  /** One item for each broker, in the order of the target's brokers. */
   readonly brokers: readonly ProcessUsage[]
   /** The sum over all servers. */
   readonly postgres: ProcessUsage
-  /** The average number of busy cores, including other programs' use. */
+  /** The average number of busy cores on the machine, including those that other programs use. */
   readonly machineCoresBusy: number | null
-  /** Samples taken every two seconds. */
+  /** Samples, one every two seconds. */
   readonly series: readonly UsageSample[]
 }
 
-/** The highest value of any broker. */
+/** A sample of the use. Each value is the highest of any broker. */
 export interface UsageSample {
   readonly seconds: number
   readonly brokerFd: number | null
@@ -65,7 +65,7 @@ export interface UsageSample {
 const SAMPLE_MS = 250
 const RECORD_MS = 2_000
 
-/** Samples four times a second and records every two seconds. */
+/** Measures four times a second, and records a sample every two seconds. */
 export class ResourceMonitor {
   readonly #startMs = clockMs()
   readonly #brokers: readonly ProcessMonitor[]
@@ -175,17 +175,17 @@ const difference = (last: number | null, first: number | null): number | null =>
   last === null || first === null ? null : last - first
 
 /**
- * Measures CPU, memory and file descriptors of a running program: on Linux from /proc; elsewhere CPU and memory from
- * `ps`. A function returns null when there is no such program or another account owns it.
+ * The CPU, memory and file descriptors of a running program, read from /proc on Linux. Elsewhere, `ps` provides only
+ * CPU and memory. The functions below return null if the program does not run or another account owns it.
  */
 export interface ProcessFacts {
   readonly cpuSeconds: number
   readonly rssMb: number
-  /** Null when unknown. */
+  /** Null if unknown. */
   readonly descriptors: number | null
 }
 
-/** Ticks per second in /proc/…/stat: 100 on every Linux platform that Bun runs on. */
+/** Ticks per second in /proc/…/stat. It is 100 on every Linux platform that Bun runs on. */
 const TICKS = 100
 const isLinux = process.platform === 'linux'
 
@@ -205,7 +205,7 @@ export function peakRssMb(pid: number): number | null {
 
 /**
  * Measures a Postgres server as one program: its postmaster and all backends, including backends that have exited.
- * Shared memory, which each process reports, counts once.
+ * Shared memory, which each process reports, is counted once.
  */
 export function postgresFacts(postmaster: number): ProcessFacts | null {
   if (!isLinux) return factsFromPs(postmaster)
@@ -229,7 +229,7 @@ export function postmasterOf(backendPid: number): number | null {
   return parent && statOf(parent.parentPid)?.name.startsWith('postgres') ? parent.parentPid : null
 }
 
-/** Returns the seconds that all cores together were busy since the machine started. */
+/** Returns how many seconds all cores together have been busy since the machine started. */
 export function machineBusySeconds(): number | null {
   const [, ...ticks] = text('/proc/stat')?.split('\n', 1)[0]?.trim().split(/\s+/) ?? []
   if (ticks.length < 8) return null
@@ -282,7 +282,7 @@ function text(path: string): string | null {
   try {
     return readFileSync(path, 'utf8')
   } catch {
-    return null // the program exited, or this system has no such file
+    return null // the program has exited, or this system has no such file
   }
 }
 

@@ -1,4 +1,4 @@
-/** Starts a broker for a command, on loopback and a free port unless `env` sets other ones. */
+/** Starts a broker for a command, on loopback and a free port, unless `env` says otherwise. */
 import { join } from 'node:path'
 import { type BrokerProgram, startBroker } from '@sealpost/broker-program'
 import { generateSigningKeys, ready } from '@sealpost/identity'
@@ -7,14 +7,14 @@ import { type Teardown, temporaryFolder } from './teardown.ts'
 
 export interface OwnBrokerOptions {
   readonly databaseUrl: string
-  /** Settings that override this process's environment. Without `BROKER_KEY_FILE`, the broker gets a new key. */
+  /** Settings that override this process's environment. Without `BROKER_KEY_FILE`, the broker creates a new key. */
   readonly env?: Readonly<Record<string, string>>
   /** Arguments for Bun, such as `--cpu-prof`. */
   readonly runtimeArgs?: readonly string[]
   readonly onLine?: (line: string) => void
 }
 
-/** Starts a broker that ends with the teardown: the program `BROKER_BINARY`, or the source. @throws OperatingError with the codes of `startBroker` */
+/** Starts a broker that the teardown ends. @throws OperatingError with the codes of `startBroker` */
 export async function startOwnBroker(
   { databaseUrl, env = {}, ...options }: OwnBrokerOptions,
   teardown: Teardown,
@@ -26,7 +26,7 @@ export async function startOwnBroker(
   return teardown.startingProgram(startBroker({ environment, program, ...options }))
 }
 
-/** Writes a new broker key. Brokers that share a database share their key. @returns the path of the file */
+/** Writes a new broker key. Brokers that share a database must share their key. @returns the path of the file */
 export async function newBrokerKeyFile(teardown: Teardown): Promise<string> {
   await ready()
   const path = join(await temporaryFolder('broker-key', teardown), 'broker.json')

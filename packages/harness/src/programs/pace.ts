@@ -1,10 +1,10 @@
-/** Runs acts at a steady rate, and waits for conditions with a time limit. */
+/** Runs acts at a steady rate. Also waits for conditions, with a time limit. */
 import { setTimeout as delay } from 'node:timers/promises'
 import { clockMs } from '@sealpost/sdk'
 import { type Millis, OperatingError } from '@sealpost/std'
 
 export interface SteadyRate {
-  /** The time of the first act. Default: the current time. */
+  /** When the first act is due. Default: now. */
   readonly startMs?: number
   readonly perSecond: number
   /** The duration in seconds, or a function that ends the acts by returning true. */
@@ -13,7 +13,7 @@ export interface SteadyRate {
 
 /**
  * Acts at a steady rate without waiting for earlier acts. Runs late acts as soon as possible and skips none.
- * @param act - gets the number of earlier acts and the time at which this one was due
+ * @param act - receives the number of earlier acts and the time at which this one was due
  * @returns the number of acts, once all of them have ended. Rejects with the first error of an act
  */
 export async function atRate(
@@ -28,7 +28,7 @@ export async function atRate(
     const nowMs = clockMs()
     for (; turn < total && dueAt(turn) <= nowMs; turn++) {
       const ended = act(turn, dueAt(turn))
-      ended?.catch(() => undefined) // reported below
+      ended?.catch(() => undefined) // the error is reported below
       acts.push(ended)
     }
     if (turn < total) await Bun.sleep(Math.max(1, dueAt(turn) - clockMs()))

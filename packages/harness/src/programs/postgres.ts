@@ -1,6 +1,6 @@
 /**
- * Provides a command's Postgres: an embedded server that ends with the command, unless `DATABASE_URL` names another.
- * Also makes physical backups, starts a server or a standby from a backup, and holds a snapshot open.
+ * Provides the Postgres of a command: an embedded server that ends with the command, unless `DATABASE_URL` names
+ * another one. Also makes physical backups, starts a server or a standby from a backup, and holds a snapshot open.
  */
 import { execFile } from 'node:child_process'
 import { chown, rm, stat, writeFile } from 'node:fs/promises'
@@ -15,7 +15,7 @@ export function startOwnPostgres(teardown: Teardown, options: EmbeddedOptions = 
   return teardown.startingProgram(startEmbedded(options))
 }
 
-/** @returns the URL of a database with the current schema */
+/** Opens the command's database. @returns the URL of a database with the current schema */
 export async function openOwnDatabase(teardown: Teardown): Promise<string> {
   const url = process.env.DATABASE_URL || (await startOwnPostgres(teardown)).url
   await migrate(url)
@@ -23,7 +23,7 @@ export async function openOwnDatabase(teardown: Teardown): Promise<string> {
 }
 
 /**
- * Returns the URL of an embedded Postgres for a shell in this folder, in double quotes. The shell reads the password
+ * Returns the URL of an embedded Postgres in double quotes, for a shell in this folder. The shell reads the password
  * from its file, so that no terminal shows the password.
  */
 export function shellUrl({ url, dataDir }: Pick<EmbeddedPostgres, 'url' | 'dataDir'>): string {
@@ -51,9 +51,9 @@ export async function backUp(
   const db = await openDatabase(url, { connections: 1, queryTimeoutMs: 60_000, statementTimeoutMs: 60_000 })
   try {
     await db.run((sql) => sql`select pg_backup_start('drill', true)`)
-    await run('cp', ['-a', dataDir, folder]) // keeps the owner, because the server runs under the owner's account
+    await run('cp', ['-a', dataDir, folder]) // keeps the owner, because the server runs under that account
     const [stopped] = await db.run((sql) => sql<{ labelfile: string }[]>`select labelfile from pg_backup_stop(false)`)
-    await run('cp', ['-a', join(dataDir, 'cluster', 'pg_wal'), join(folder, 'cluster')]) // WAL written during the copy
+    await run('cp', ['-a', join(dataDir, 'cluster', 'pg_wal'), join(folder, 'cluster')]) // the WAL that was written during the copy
     for (const name of ['postmaster.pid', 'postmaster.opts']) await rm(join(folder, 'cluster', name), { force: true })
     await write(folder, 'backup_label', stopped!.labelfile)
     await write(folder, `${purpose}.signal`, '')
@@ -87,7 +87,7 @@ async function write(folder: string, name: string, text: string): Promise<void> 
 
 export const SNAPSHOT_HOLDER = 'sealpost held snapshot'
 
-/** A session that holds a snapshot, as a forgotten transaction does, so that vacuum removes no row. */
+/** A session that holds a snapshot, like a forgotten transaction, so that vacuum can't remove dead rows. */
 export interface HeldSnapshot {
   release(): Promise<void>
 }

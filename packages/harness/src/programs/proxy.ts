@@ -4,9 +4,9 @@ import { createServer, type Server, type Socket, connect as tcpConnect } from 'n
 
 export type Network =
   | { readonly is: 'up' }
-  /** New connections are reset at once. */
+  /** New connections are reset immediately. */
   | { readonly is: 'down' }
-  /** No byte passes and no connection closes, as with an unplugged cable. */
+  /** No bytes pass and no connection closes, as with an unplugged cable. */
   | { readonly is: 'silent' }
   /** Each chunk has its own delay; chunks keep their order. */
   | { readonly is: 'slow'; readonly delayMs: () => number }
@@ -29,7 +29,7 @@ export class TcpProxy {
     server.on('connection', (client: Socket) => this.#opened(client))
   }
 
-  /** Listens on a free port, which stays the same. */
+  /** Listens on a free port, which never changes. */
   static async open(targetPort: number): Promise<TcpProxy> {
     const server = createServer({ noDelay: true })
     const proxy = new TcpProxy(server, targetPort)
@@ -46,7 +46,10 @@ export class TcpProxy {
     return this.#links.size
   }
 
-  /** Applies to open and new connections. A connection that was silent stays silent, because it has lost bytes. */
+  /**
+   * Sets the state of the network, for open and new connections. A connection that was silent stays silent, because it
+   * has lost bytes.
+   */
   set(network: Network): void {
     this.#network = network
     for (const link of this.#links) link.set(network)
@@ -57,8 +60,8 @@ export class TcpProxy {
   }
 
   /**
-   * Silences the open connections permanently; new connections work. Resolves when all clients have given up the silent
-   * connections. The servers then see a reset, as keepalive probes would eventually cause.
+   * Silences the open connections permanently; new connections work. Resolves once all clients have given up the silent
+   * connections. The servers then see a reset, which keepalive probes would eventually cause too.
    */
   async forget(): Promise<void> {
     const forgotten = [...this.#links]
@@ -117,7 +120,7 @@ class Link {
   }
 
   set(network: Network): void {
-    if (this.#network.is === 'silent' && network.is !== 'silent') return // it has lost bytes
+    if (this.#network.is === 'silent' && network.is !== 'silent') return // the connection has lost bytes
     this.#network = network
     if (network.is === 'never reading') this.#server.pause()
     else this.#server.resume()
@@ -158,7 +161,7 @@ class Link {
       before = own
     })
     from.on('error', () => undefined) // `close` follows
-    // A silent network does not forward the end of a connection; each side must detect it.
+    // A silent network does not forward the end of a connection; the other side must detect it.
     from.on('end', () => void Promise.resolve(before).then(() => this.#network.is !== 'silent' && to.end()))
     from.on('close', (hadError) => hadError && this.#network.is !== 'silent' && to.destroy())
   }

@@ -1,19 +1,19 @@
 /**
  * Ends the resources that a command has started, in reverse order. A signal runs the teardown; a second signal kills
- * everything at once.
+ * everything immediately.
  */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
 
 export interface TeardownStep {
-  /** Ends the resource in order. */
+  /** Ends the resource gracefully. */
   readonly end: () => Promise<unknown>
-  /** Ends the resource at once, before the function returns. */
+  /** Kills the resource before the function returns. */
   readonly kill?: () => unknown
 }
 
-/** A program that can be stopped in order or killed. */
+/** A program that can be stopped gracefully or killed. */
 export interface Stoppable {
   stop(): Promise<unknown>
   kill(): unknown
@@ -43,15 +43,15 @@ export class Teardown {
   }
 
   /**
-   * Adds a resource that is still starting. A teardown that runs meanwhile ends the resource as soon as it has started.
-   * In this case the returned promise never settles, because the command is about to exit.
+   * Adds a resource that is still starting. If the teardown runs before the resource has started, it ends the resource
+   * as soon as it has. In this case, the returned promise never settles, because the command is about to exit.
    */
   async starting<T>(promise: Promise<T>, stepOf: (started: T) => TeardownStep): Promise<T> {
     let started: TeardownStep | undefined
     const end = () =>
       promise.then(
         (value) => stepOf(value).end(),
-        () => undefined, // the caller gets the error
+        () => undefined, // the caller receives the error
       )
     this.add({ end, kill: () => started?.kill?.() })
     const value = await promise
@@ -59,7 +59,7 @@ export class Teardown {
     return this.isRunning ? forever() : value
   }
 
-  /** Does the same as `starting` for a program. */
+  /** Does what `starting` does, for a program. */
   startingProgram<Program extends Stoppable>(promise: Promise<Program>): Promise<Program> {
     return this.starting(promise, (program) => ({ end: () => program.stop(), kill: () => program.kill() }))
   }

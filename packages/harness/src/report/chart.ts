@@ -1,6 +1,6 @@
 /**
  * Draws charts as SVG. Each chart has its own background, because an image can't know whether the page around it is
- * light or dark. The colors are Okabe and Ito's palette, which color-blind readers can tell apart.
+ * light or dark. The colors are Okabe and Ito's palette, which color-blind readers can distinguish.
  */
 import { BarChart, type BarSeriesOption, LineChart, type LineSeriesOption } from 'echarts/charts'
 import {
@@ -44,7 +44,10 @@ export interface Chart {
   readonly lines: readonly Line[]
 }
 
-/** Gives each additional nine of a percentile the same width, because the highest percentiles matter most. */
+/**
+ * Returns the position of a percentile on the axis. Each additional nine has the same width, because the highest
+ * percentiles matter most.
+ */
 const positionOf = (percent: number): number => -Math.log10(1 - percent / 100)
 
 const PERCENTILES = [50, 75, 90, 95, 99, 99.5, 99.9]
@@ -66,7 +69,7 @@ const INK = '#24292f'
 const FAINT = '#d8dade'
 const TINT = '#e9ecf1'
 const COLORS = ['#0072b2', '#d55e00', '#009e73', '#cc79a7']
-/** Removes quotes, because the library does not escape them in attributes. */
+/** A font without quotes in its name, because the library does not escape quotes in attributes. */
 const FONT = 'system-ui, sans-serif'
 
 export const drawChart = (chart: Chart): string => render(optionOf(chart))
@@ -107,7 +110,7 @@ export function drawBars({ title, x, y, bars }: Bars): string {
   } as ChartOption)
 }
 
-/** The wide gap makes up for the unknown width of the texts. */
+/** The wide gap makes up for the unknown width of the labels. */
 const LEGEND = {
   right: 20,
   top: 14,
@@ -119,7 +122,7 @@ const LEGEND = {
 
 /** Matches style rules for pointers, which an image does not need. */
 const POINTER_RULES = /<style[\s\S]*?<\/style>| class="[^"]*"/g
-/** Matches a counter in element names; if it stayed, equal charts would be different files. */
+/** Matches a counter in element names. If the counter remained, equal charts would be different files. */
 const COUNTER = /zr\d+-/g
 
 function optionOf({ title, x, y, lines }: Chart): ChartOption {

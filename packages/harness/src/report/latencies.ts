@@ -1,4 +1,4 @@
-/** Records latencies in a histogram, with three significant digits of the microseconds, up to an hour. */
+/** Records latencies in a histogram, in microseconds with three significant digits, up to an hour. */
 import { build, type Histogram } from 'hdr-histogram-js'
 
 export interface Percentiles {
@@ -16,7 +16,7 @@ export type Bin = readonly [upToMs: number, count: number]
 const MICROSECONDS_MAX = 3_600_000_000
 const SPECTRUM = [50, 60, 70, 75, 80, 85, 90, 92.5, 95, 96, 97, 98, 98.5, 99, 99.25, 99.5, 99.7, 99.8, 99.9]
 
-/** The bounds of the bins, six per power of ten. */
+/** The bounds of the bins: six per power of ten. */
 const STEPS = [1, 1.5, 2, 3, 5, 7]
 const boundOf = (bin: number): number => STEPS[bin % 6]! * 10 ** (Math.floor(bin / 6) - 2)
 
@@ -35,7 +35,7 @@ export class Latencies {
     this.#bins[bin] = (this.#bins[bin] ?? 0) + 1
   }
 
-  /** The bins from the first to the last one with samples. */
+  /** The bins, from the first to the last one that has samples. */
   get bins(): Bin[] {
     const first = this.#bins.findIndex((count) => count > 0)
     return first < 0 ? [] : Array.from(this.#bins, (count = 0, bin) => [boundOf(bin), count] as const).slice(first)
@@ -53,7 +53,10 @@ export class Latencies {
     return SPECTRUM.map((percent) => [percent, this.at(percent)])
   }
 
-  /** Returns a percentile in ms, or 0 without samples. It is a bucket's upper bound, so it may exceed all samples. */
+  /**
+   * Returns a percentile in ms, or 0 if there are no samples. It is the upper bound of a bin, so it may exceed all
+   * samples.
+   */
   at(percent: number): number {
     if (this.count === 0) return 0
     return Math.min(this.#counts.getValueAtPercentile(percent), this.#counts.maxValue) / 1000

@@ -23,7 +23,7 @@ export const plural = (value: number, noun: string, nouns = `${noun}s`): string 
 
 export const percent = (share: number): string => `${figure(share * 100)} %`
 
-/** Returns 0 without values. */
+/** Returns 0 if there are no values. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b)
   const [low, high] = [sorted[(sorted.length - 1) >> 1], sorted[sorted.length >> 1]]
@@ -56,12 +56,13 @@ export function plainTable(head: string[], { dim }: Pick<Colors, 'dim'>): Table.
   })
 }
 
-/** Returns the mark for a check that passed or failed. */
+/** Returns the mark of a check that has passed or failed. */
 export const checkMark = (isMet: boolean): string => (isMet ? '✔' : '✘')
 
 /**
- * Replaces the text between each pair of markers; null keeps the current text. Markers on one line stay on one line.
- * @throws Error when a marker is missing
+ * Replaces the contents between each pair of markers; null keeps the current contents. Markers on the same line stay on
+ * that line.
+ * @throws Error if a marker is missing
  */
 export function fillPage(page: string, texts: Readonly<Record<string, string | null>>): string {
   let filled = page
@@ -83,7 +84,7 @@ export function markdownTable(head: readonly string[], rows: readonly (readonly 
 }
 
 /**
- * Formats JSON with few lines: objects and arrays down to a depth take several lines, and everything below takes one.
+ * Formats JSON with few lines: objects and arrays down to `depth` take several lines, and everything below takes one.
  * @param depth - with 1, each key or item of the outermost value takes a line
  */
 export const foldedJson = (value: unknown, depth: number): string => `${fold(value, depth, '')}\n`
@@ -98,5 +99,5 @@ function fold(value: unknown, depth: number, indent: string): string {
   return lines.length === 0 ? begin + end : `${begin}\n${inner}${lines.join(`,\n${inner}`)}\n${indent}${end}`
 }
 
-/** `JSON.stringify` also omits these values. */
+/** Returns the entries of an object, without those that `JSON.stringify` omits. */
 const keysOf = (value: object) => Object.entries(value).filter(([, item]) => item !== undefined)

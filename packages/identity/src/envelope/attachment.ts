@@ -1,11 +1,11 @@
 /**
  * Seals a file in chunks under its own key, with libsodium's secretstream (XChaCha20-Poly1305), which binds each chunk
- * to its position and marks the last one. An envelope gives each reader the key, the header and the hash over the
- * hashes of all sealed chunks. Every reader has the key; the hash prevents one of them, together with a broker, from
- * substituting another file, and detects a bad chunk before any byte of it is used.
+ * to its position and marks the last one. An envelope contains the key, the header and the hash over the hashes of all
+ * sealed chunks. Since every reader has the key, the hash prevents a reader from substituting another file together
+ * with a broker. The hash also detects a bad chunk before any byte of it is used.
  *
- * A reference is, big-endian: version u8 (1), id 16, key 32, header 24, bytes u64, chunk bytes u32, hash 32, lp(name),
- * lp(type), in base64url. Vector: packages/protocol/vectors/attachment.json.
+ * A reference consists of these fields, big-endian, in base64url: version u8 (1), id 16, key 32, header 24, bytes u64,
+ * chunk bytes u32, hash 32, lp(name), lp(type). Vector: packages/protocol/vectors/attachment.json.
  */
 import { type AttachmentId, assert, fromBase64url, fromHex, toBase64url, toHex } from '@sealpost/std'
 import { concatBytes, context, FieldReader, isUnsigned, lengthPrefixed, u32, u64, utf8 } from '../byte-fields.ts'
@@ -40,7 +40,7 @@ const HASH_CONTEXT = context('sealpost-attachment/1')
 /** Bytes that sealing adds to a chunk. */
 export const CHUNK_SEAL_BYTES = 17
 export const CHUNK_BYTES_MIN = 4096
-/** As large as a frame, so that one limit applies to every body that a broker accepts. */
+/** As large as a frame, so that a single limit applies to every body that a broker accepts. */
 export const CHUNK_BYTES_MAX = 256 * 1024
 /** With the largest chunks, this is 16 GiB. */
 export const CHUNKS_MAX = 65_536
@@ -67,12 +67,12 @@ export interface OpenedChunk {
 
 /**
  * Seals or opens the chunks of one file in order. Two streams with the same key and header seal the same bytes to the
- * same chunks, so a later process can resume an upload; never seal and send other bytes under them.
+ * same chunks, so a later process can resume an upload. Never seal other bytes with the same key and header.
  */
 export class ChunkStream {
   readonly #state: ReturnType<typeof sodium.crypto_secretstream_xchacha20poly1305_init_pull>
 
-  /** The sealer draws the header too. Libsodium begins a sealing stream in the same way, with 24 random bytes. */
+  /** The sealer also chooses the header. Libsodium begins a sealing stream in the same way, with 24 random bytes. */
   constructor({ key, header }: Pick<Attachment, 'key' | 'header'>) {
     this.#state = sodium.crypto_secretstream_xchacha20poly1305_init_pull(header, key)
   }
@@ -114,7 +114,8 @@ export const isAttachmentName = (name: string): boolean =>
 export const isAttachmentType = (type: string): boolean => /^[ -~]{0,127}$/.test(type)
 
 /**
- * @throws AssertionError unless every field is as `Attachment` says
+ * Returns the reference to an attached file. @throws AssertionError unless every field is valid, as described in
+ * `Attachment`
  * @example await peer.send(ben, 'the plan', { attachment: attachmentText(sent) })
  */
 export function attachmentText(attachment: Attachment): string {
@@ -136,7 +137,7 @@ export function attachmentText(attachment: Attachment): string {
 }
 
 /**
- * Returns null unless `attachmentText` wrote it. Never throws.
+ * Reads a reference. Returns null unless `attachmentText` wrote it. Never throws.
  * @example const file = readAttachment(text)
  */
 export function readAttachment(text: string): Attachment | null {

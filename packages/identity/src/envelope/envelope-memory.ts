@@ -1,12 +1,12 @@
 /**
  * Writes, hashes, seals and opens one envelope at a time in libsodium's own memory, in place. A shared body has the
- * same form under a one-time key: `crypto_box` with a shared key is `crypto_secretbox`.
+ * same form, sealed under a one-time key: `crypto_box` with a shared key is `crypto_secretbox`.
  *
- *     0 nonce 24   24 authenticator 16   40 plaintext
+ * 0 nonce 24 24 authenticator 16 40 plaintext
  *
  * The wrappers allocate and copy each argument and each result. Without them, sealing a body of 200 bytes and hashing
- * its header takes 4.1 µs instead of 5.1 µs, and opening it takes 3.1 µs instead of 4.2 µs. The cryptography itself
- * takes 3.3 µs and 2.5 µs of that. The main gain is less garbage: a whole message costs both clients 10 µs instead of
+ * its header takes 4.1 µs instead of 5.1 µs, and opening it takes 3.1 µs instead of 4.2 µs. Of that, the cryptography
+ * itself takes 3.3 µs and 2.5 µs. The main gain is less garbage: a whole message costs both clients 10 µs instead of
  * 14.5 µs (`peer-engine.bench.ts`, including savings in the SDK and the codec).
  */
 import { assert, toHex } from '@sealpost/std'
@@ -53,7 +53,7 @@ export class EnvelopeMemory {
     return copyBytes(this.bytes, this.#hash, 16)
   }
 
-  /** Boxes a plaintext of this length. The caller owns the envelope. */
+  /** Seals a plaintext of this length. The caller owns the envelope. */
   seal(length: number, nonce: Uint8Array, sharedKey: Uint8Array): Uint8Array {
     const { bytes, plaintextAt } = this
     const envelope = this.#envelope
@@ -70,13 +70,13 @@ export class EnvelopeMemory {
     return this.openLoaded(sealed.length, sharedKey)
   }
 
-  /** Loads sealed bytes, to be hashed and opened in place. */
+  /** Loads sealed bytes into the memory, where they are hashed and opened. */
   load(sealed: Uint8Array): void {
     this.reserve(sealed.length)
     this.bytes.set(sealed, this.#envelope)
   }
 
-  /** Returns whether `expected` holds the BLAKE2b-256 of the loaded bytes at `at`. */
+  /** Returns whether `expected` contains the BLAKE2b-256 of the loaded bytes at `at`. */
   isHash(length: number, expected: Uint8Array, at: number): boolean {
     const { bytes } = this
     const hash = this.#hash
@@ -85,7 +85,7 @@ export class EnvelopeMemory {
     return true
   }
 
-  /** Uses the first 32 bytes of `sharedKey`. */
+  /** Opens the loaded bytes with the first 32 bytes of `sharedKey`. */
   openLoaded(length: number, sharedKey: Uint8Array): boolean {
     const { bytes, plaintextAt } = this
     const envelope = this.#envelope
@@ -105,9 +105,9 @@ export function envelopeMemory(): EnvelopeMemory {
 }
 
 /**
- * A body sealed once for several readers: `nonce (24) || crypto_secretbox(body)` under its own key. Each reader gets
- * the key and the hash of the sealed bytes in an envelope. Every reader has the key; the hash prevents one of them from
- * substituting another body.
+ * A body sealed once for several readers: `nonce (24) || crypto_secretbox(body)` under its own key. Each reader
+ * receives the key and the hash of the sealed bytes in an envelope. Since every reader has the key, the hash prevents a
+ * reader from substituting another body.
  */
 export interface SealedBody {
   /** 64 hex digits: the BLAKE2b-256 of `bytes`. */
@@ -126,7 +126,7 @@ export function sealBody(body: Uint8Array): SealedBody {
   return sealBodyWith(body, random.subarray(0, KEY_BYTES), random.subarray(KEY_BYTES))
 }
 
-/** Uses a given key and nonce, for test vectors. */
+/** Seals with a given key and nonce, for test vectors. */
 export function sealBodyWith(body: Uint8Array, key: Uint8Array, nonce: Uint8Array): SealedBody {
   const memory = envelopeMemory()
   memory.reserve(SEAL_BYTES + body.length)

@@ -1,7 +1,7 @@
 /**
  * Measures the cost of a sealed message with a cached shared key; sealing also hashes the header for the next envelope.
- * Then measures the same for a group member: an envelope with a note and a ticket, and opening the body sent with it.
- * Run: `bun packages/identity/src/envelope/envelope.bench.ts`
+ * Then measures the same for a group member: an envelope with a note and a ticket, and opening the shared body. Run:
+ * `bun packages/identity/src/envelope/envelope.bench.ts`
  */
 import type { EnvelopeId, GroupId, MeshId } from '@sealpost/std'
 import {
@@ -45,7 +45,7 @@ for (const bodyBytes of [200, 20_000]) {
   report(`open its ${bodyBytes} B`, () => openBody(bytes, ticket))
 }
 
-/** Returns the best of five runs; slower runs measure other load. */
+/** Prints the best of five runs; the slower ones measure other load as well. */
 function report(name: string, step: () => unknown): void {
   let bestMicros = Number.POSITIVE_INFINITY
   for (let run = 0; run < 5; run++) {

@@ -247,7 +247,7 @@ test.each(Object.keys(MALFORMED))('a genuine box with %s is malformed', (name) =
   expect(refusal(openEnvelope(opener, boxed(MALFORMED[name]!(plaintext)), expected))).toBe('malformed')
 })
 
-/** Writes the note's flag, its length and its text instead of the body. */
+/** Sets the note's flag, and inserts the note with its length before the body. */
 const withNote = (plaintext: Uint8Array, note: Uint8Array, length = note.length) =>
   Uint8Array.from([...patch(4, [3])(plaintext.slice(0, 157)), length >>> 8, length, ...note, ...BODY])
 

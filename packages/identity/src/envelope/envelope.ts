@@ -4,7 +4,7 @@
  * envelope if the two differ.
  *
  * The nonce is random for each envelope. A process restored from a snapshot would reuse a counter or a precomputed
- * nonce, and a reused nonce reveals both bodies; in Bun a draw costs 0.06 µs.
+ * nonce, and a reused nonce reveals both bodies. In Bun, a random nonce costs 0.06 µs.
  */
 import { assert, type EnvelopeId, fromHex, type MeshId, type Millis, OperatingError, type PeerKey } from '@sealpost/std'
 import { concatBytes, holdsBytes, holdsHex } from '../byte-fields.ts'
@@ -40,8 +40,8 @@ export interface EnvelopeDraft {
 
 /**
  * `does_not_open`: the envelope was changed in transit, or sealed with other keys than those in the directory.
- * `reflected`: the reader's own envelope came back as if the other had sent it. `malformed`: the envelope is too short,
- * or has a header or note that no version of the program writes.
+ * `reflected`: the reader's own envelope was returned as if the other peer had sent it. `malformed`: the envelope is
+ * too short, or its header or note has a form that no version of the program writes.
  */
 export type OpenRefusal =
   | 'does_not_open'
@@ -57,7 +57,7 @@ export type OpenResult =
   | {
       readonly ok: true
       readonly header: InnerHeader
-      /** The `prev` of the next envelope in the stream; null without a stream. */
+      /** The `prev` of the next envelope in the stream; null if there is no stream. */
       readonly headerHash: Uint8Array | null
       readonly note: Note | null
       readonly body: Uint8Array
@@ -71,7 +71,7 @@ export interface SealedEnvelope {
 }
 
 /**
- * Seals a body for one correspondent. Each call gives different bytes: seal once and resend those bytes.
+ * Seals a body for one correspondent. Each call returns different bytes, so seal once and resend those bytes.
  * @throws OperatingError `box_key_unusable`
  */
 export function sealEnvelope(sealer: Sealer, draft: EnvelopeDraft): Uint8Array {
@@ -79,7 +79,7 @@ export function sealEnvelope(sealer: Sealer, draft: EnvelopeDraft): Uint8Array {
 }
 
 /**
- * Like `sealEnvelope`, and returns the header hash for the next envelope of the stream. @throws OperatingError
+ * Like `sealEnvelope`, but also returns the header hash for the next envelope of the stream. @throws OperatingError
  * `box_key_unusable`
  */
 export function sealInStream(sealer: Sealer, draft: EnvelopeDraft): SealedEnvelope {
@@ -90,13 +90,13 @@ const NOTE_LENGTH_BYTES = 2
 /** The buffer is reused for each envelope; the envelope itself is a copy. */
 const freshNonce = new Uint8Array(NONCE_BYTES)
 
-/** Uses a given nonce; for test vectors only. */
+/** Seals with a given nonce, for test vectors only. */
 export function sealWithNonce(sealer: Sealer, draft: EnvelopeDraft, nonce: Uint8Array): SealedEnvelope {
   const line = sealer.cacheOf(draft.to)
   const sharedKey = sealer.sharedKey(line, 0)
   const memory = envelopeMemory()
   const length = writePlaintext(memory, sealer, line, draft)
-  const headerHash = memory.hashPlaintext(HEADER_BYTES) // this comes first: sealing leaves no plaintext behind
+  const headerHash = memory.hashPlaintext(HEADER_BYTES) // must come first, because sealing overwrites the plaintext
   return { envelope: memory.seal(length, nonce, sharedKey), headerHash }
 }
 
@@ -143,8 +143,8 @@ function headerOf(sealer: Sealer, line: CorrespondentCache, draft: EnvelopeDraft
 }
 
 /**
- * Opens an envelope that the broker attributes to `from` under this id, and compares the inner header with both and
- * with the sealer's own mesh and key. Never throws on input from the network.
+ * Opens an envelope that the broker attributes to `from` under this id, and compares the inner header with that sender
+ * and id, and with the sealer's own mesh and key. Never throws on input from the network.
  */
 export function openEnvelope(
   sealer: Sealer,
@@ -167,7 +167,7 @@ export function openEnvelope(
   return { ok: true, header, headerHash, note: null, body: bytes.slice(from, to) }
 }
 
-/** Opens the note, if any, between header and padding. */
+/** Opens the note, if there is one, between header and padding. */
 function openNote(
   bytes: Uint8Array,
   { from, to }: { from: number; to: number },
@@ -195,7 +195,7 @@ function isFor({ routeIn, formerRoutesIn: routesOnce }: CorrespondentCache, byte
   return holdsBytes(bytes, at, routeIn) || routesOnce.some((route) => holdsBytes(bytes, at, route))
 }
 
-/** Returns which part of the route differs. A reflected envelope opens, because both peers share the key. */
+/** Returns which part of the route differs. A reflected envelope does open, because both peers share the key. */
 function misroute(bytes: Uint8Array, at: number, line: CorrespondentCache): OpenRefusal {
   const holds = (from: number, to: number, route: Uint8Array) =>
     holdsBytes(bytes, at + from, route.subarray(from - ROUTE_AT, to - ROUTE_AT))
@@ -204,18 +204,18 @@ function misroute(bytes: Uint8Array, at: number, line: CorrespondentCache): Open
   return holds(SENDER_AT, RECIPIENT_AT, line.routeOut) ? 'reflected' : 'wrong_sender'
 }
 
-/** The other party of a conversation: a peer and its box key. A checked `KeyBinding` is one. */
+/** A peer and its box key. A verified `KeyBinding` is a `Correspondent`. */
 export interface Correspondent {
   readonly peerKey: PeerKey
   readonly boxKey: Uint8Array
   readonly boxEpoch: number
-  /** The sealer that used it last; saves a lookup. @internal */
+  /** The cache of the sealer that last used this correspondent; it saves a lookup. @internal */
   cache?: CorrespondentCache
 }
 
 /** The cache of one correspondent. Routes are mesh, sender and recipient as written in the inner header. */
 export interface CorrespondentCache {
-  /** Null once evicted together with its secrets. */
+  /** Null once it is evicted together with its secrets. */
   sealer: Sealer | null
   readonly boxKey: Uint8Array
   readonly routeOut: Uint8Array
@@ -224,7 +224,7 @@ export interface CorrespondentCache {
   readonly formerRoutesIn: readonly Uint8Array[]
   /** The stream of the last envelope. */
   readonly streamIn: StreamIdReader
-  /** The shared keys, one for each of the sealer's own box keys, current first; null until needed. */
+  /** The shared keys, one for each of the sealer's own box keys, the current one first. Null until needed. */
   readonly sharedKeys: (Uint8Array | null)[]
 }
 
@@ -235,13 +235,13 @@ export interface SealerOptions {
   readonly formerBoxKeys?: readonly BoxKeys[]
   /** Former identity keys of this identity. Mail sealed to them is opened too. */
   readonly formerKeys?: readonly PeerKey[]
-  /** Maximum number of cached correspondents, about 500 bytes each. */
+  /** Maximum number of cached correspondents. Each takes about 500 bytes. */
   readonly correspondentsMax?: number
-  /** Pads bodies so that body and padding are a multiple of this; 1 pads nothing. The mesh decides the value. */
+  /** Bodies are padded to a multiple of this length; 1 means no padding. The mesh decides the value. */
   readonly bucketBytes?: number
 }
 
-/** Maximum number of box keys cached per correspondent: the current one and former ones, as many as a broker keeps. */
+/** Maximum number of cached box keys per correspondent, including former ones. A broker stores as many. */
 const BOX_KEYS_MAX = 17
 
 export class Sealer {
@@ -296,7 +296,7 @@ export class Sealer {
   }
 
   /**
-   * Returns the key shared by a correspondent and the sealer's own box key number `own`; 0 is the current one.
+   * Returns the key shared with a correspondent. `own` is the number of the sealer's own box key; 0 is the current one.
    * @throws OperatingError `box_key_unusable` for a box key of small order, with which there is no secret
    */
   sharedKey(line: CorrespondentCache, own: number): Uint8Array {

@@ -1,15 +1,14 @@
 /**
- * Encodes the header inside the box, before the body. `crypto_box` proves only that one of two keys made a box: it
- * binds no mesh, direction, id or order, so this header contains all of them, where the broker can't change them. Fixed
- * layout, big-endian:
+ * Encodes the header inside the box, before the body. `crypto_box` proves only that the owner of one of two keys made
+ * the box; it does not authenticate mesh, direction, id or order. So this header contains all of them, where the broker
+ * can't change them. Fixed layout, big-endian:
  *
- *     0 magic "SPE1"     21 sender 32       101 stream id 16   141 box epoch u32 (of the recipient)
- *     4 flags u8         53 recipient 32    117 seq u64        145 sentAtMs u64
- *     5 mesh id 16       85 envelope id 16  125 prev 16        153 padding length u32
+ * 0 magic "SPE1" 21 sender 32 101 stream id 16 141 box epoch u32 (of the recipient) 4 flags u8 53 recipient 32 117 seq
+ * u64 145 sentAtMs u64 5 mesh id 16 85 envelope id 16 125 prev 16 153 padding length u32
  *
- * Flag 1: the envelope has a position in a stream. Without it the stream's fields are zero. Flag 2: a note follows the
- * header, preceded by its length in two bytes. No other flags exist yet.
- * The code reads and writes in place, at `at` of libsodium's memory, because every message takes this path.
+ * Flag 1: the envelope has a position in a stream. Without this flag, the stream's fields are zero. Flag 2: a note
+ * follows the header, after its length in two bytes. There are no other flags yet. The code reads and writes in place
+ * in libsodium's memory, because every message takes this path.
  */
 import {
   assert,
@@ -28,7 +27,8 @@ import { MAC_BYTES, NONCE_BYTES } from './envelope-memory.ts'
 export type StreamId = string & { readonly streamId: unique symbol }
 
 /**
- * The position of an envelope in its stream. `seq` counts from 1; `prev` hashes the previous header, or is `NO_PREV`.
+ * The position of an envelope in its stream. `seq` counts from 1. `prev` is the hash of the previous header, or
+ * `NO_PREV`.
  */
 export interface StreamPosition {
   readonly streamId: StreamId
@@ -67,7 +67,7 @@ export interface HeaderFields {
   readonly paddingBytes: number
 }
 
-/** Overwrites all `HEADER_BYTES` at `at`. */
+/** Writes all `HEADER_BYTES` at `at`. */
 export function writeHeader(into: Uint8Array, at: number, fields: HeaderFields): void {
   writeU32(into, at, MAGIC)
   into[at + FLAGS_AT] = (fields.stream ? FLAG_STREAM : 0) | (fields.hasNote ? FLAG_NOTE : 0)
@@ -96,7 +96,7 @@ export interface InnerHeader {
   readonly stream: StreamPosition | null
   /** The epoch of the recipient's box key that the sender used. */
   readonly boxEpoch: number
-  /** The time of sealing, by the sender's clock. */
+  /** When the envelope was sealed, according to the sender's clock. */
   readonly sentAtMs: Millis
   readonly hasNote: boolean
   readonly paddingBytes: number
@@ -159,7 +159,7 @@ function isZero(bytes: Uint8Array, from: number, to: number): boolean {
 export interface Note {
   /** 32 hex digits. */
   readonly thread?: string
-  /** The envelope to which this one replies. */
+  /** The envelope that this one replies to. */
   readonly inReplyTo?: EnvelopeId
   /** Whether the sender waits for a reply. */
   readonly isRequest?: boolean
@@ -169,7 +169,7 @@ export interface Note {
   readonly isEphemeral?: boolean
   /** The group that the message is for. The envelope's body is then the ticket to a shared body. */
   readonly group?: GroupId
-  /** The epoch of the group statement that the message was sealed by. */
+  /** The epoch of the group statement that determined the recipients. */
   readonly groupEpoch?: number
   /** The user whose devices all receive the message. The envelope's body is then the ticket to a shared body. */
   readonly user?: PeerKey
@@ -208,11 +208,11 @@ interface Said {
   readonly bytes: Uint8Array
 }
 
-/** All envelopes of a broadcast share one note, so the last encoded one is cached. */
+/** The last encoded note, because all envelopes of a broadcast share one. */
 let written: Said = { note: null, bytes: new Uint8Array(0) }
 let read = written
 
-/** Keys have a fixed order, so a note has one encoding. */
+/** Returns the encoding of a note. The keys have a fixed order, so that each note has only one encoding. */
 export function encodeNote(note: Note): Uint8Array {
   if (note === written.note) return written.bytes
   const bytes = encoder.encode(JSON.stringify(note, KEYS))
@@ -222,8 +222,8 @@ export function encodeNote(note: Note): Uint8Array {
 }
 
 /**
- * Returns null unless it is an object whose known keys have valid values. Unknown keys come from later versions and are
- * ignored.
+ * Reads a note. Returns null unless it is an object whose known keys have valid values. Unknown keys come from later
+ * versions and are ignored.
  */
 export function readNote(bytes: Uint8Array, from = 0, to = bytes.length): Note | null {
   if (to - from === read.bytes.length && holdsBytes(bytes, from, read.bytes)) return read.note

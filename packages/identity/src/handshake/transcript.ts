@@ -1,7 +1,8 @@
 /**
- * Builds the transcript that both sides of a handshake sign. Besides the nonces it names the authority the client
- * dialled, the broker's pinned key, the connection and the offered versions, so a signature is not valid on another
- * connection, to another broker, in another mesh, or after a downgrade. Every variable-length field carries its length.
+ * Builds the transcript that both sides of a handshake sign. In addition to the nonces, it contains the authority that
+ * the client dialled, the broker's pinned key, the connection and the offered versions. So a signature is not valid on
+ * another connection, to another broker, in another mesh, or after a downgrade. Every variable-length field is
+ * length-prefixed.
  *
  * The client signs T("client"); a new member signs T("enrol") and the enrolment fields (below). The broker signs
  * T("broker") followed by the BLAKE2b-256 of the client's signature, so its proof belongs to that one AUTH. Vector:
@@ -13,12 +14,12 @@ import { SIGNATURE_BYTES, type Signatures, type SigningKeys, sign, sodiumSignatu
 import { hash256, sodium } from '../sodium.ts'
 
 export interface Transcript {
-  /** The version chosen in AUTH, and the list in HELLO, in its order. */
+  /** The version chosen in AUTH. Below it: the list in HELLO, in its original order. */
   readonly version: number
   readonly versionsOffered: readonly number[]
   /** `host:port` as the client dialled it, in the form of `normalizeAuthority`. */
   readonly authority: string
-  /** The pinned key on the client, its own on the broker; never the one HELLO claims. */
+  /** On the client, the pinned key; on the broker, its own key. Never the key that HELLO claims. */
   readonly brokerKey: PeerKey
   readonly meshId: MeshId
   readonly peerKey: PeerKey
@@ -29,7 +30,7 @@ export interface Transcript {
   readonly connectionId: Uint8Array
   /** The broker's time in HELLO. */
   readonly issuedAtMs: Millis
-  /** In any order; they are signed in sorted order. Printable ASCII without commas. */
+  /** In any order, because they are sorted before signing. Printable ASCII without commas. */
   readonly capabilities: readonly string[]
 }
 
@@ -40,7 +41,7 @@ export function signAsClient(keys: SigningKeys, transcript: Transcript): Uint8Ar
   return sign(keys, transcriptBytes('client', transcript))
 }
 
-/** Returns whether the signature is valid. Never throws: a transcript without an encoding has no signature either. */
+/** Returns whether the signature is valid. Never throws: a transcript that can't be encoded has no valid signature. */
 export function verifyClient(
   transcript: Transcript,
   signature: Uint8Array,
@@ -60,13 +61,12 @@ export function signAsBroker(
   return by.sign(keys, brokerBytes(transcript, clientSignature))
 }
 
-/** Checks WELCOME against `transcript.brokerKey`, the pinned key. Never throws. */
+/** Checks the signature in WELCOME with `transcript.brokerKey`, the pinned key. Never throws. */
 export function verifyBroker(transcript: Transcript, clientSignature: Uint8Array, signature: Uint8Array): boolean {
   if (!isEncodable(transcript)) return false
   return verify(transcript.brokerKey, brokerBytes(transcript, clientSignature), signature)
 }
 
-/** Returns T(role), byte for byte. */
 export function transcriptBytes(role: TranscriptRole, transcript: Transcript): Uint8Array {
   assert(isEncodable(transcript), 'a transcript keeps its lengths and ranges')
   return concatBytes([
@@ -112,8 +112,8 @@ function isEncodable(transcript: Transcript): boolean {
 }
 
 /**
- * Gives a dialled address a single spelling: `host:port`, lower case, punycode, IPv6 in brackets, always with a port.
- * Both sides sign the address, so both must spell it alike. The platform's URL parser does the work.
+ * Normalizes dialled addresses to a single spelling: `host:port`, lower case, punycode, IPv6 in brackets, always with a
+ * port. Both sides sign the address, so both must spell it the same way. The platform's URL parser does the work.
  */
 const PORTS = new Map([
   ['wss:', '443'],
@@ -123,34 +123,34 @@ const PORTS = new Map([
 ])
 
 /**
- * Normalizes a URL (`wss://host/path`) or a bare `host` or `host:port`, which is read with `bareScheme`.
+ * Normalizes a URL (`wss://host/path`) or a bare `host` or `host:port`, to which `bareScheme` is applied.
  * @throws OperatingError `authority_malformed`
  */
 export function normalizeAuthority(address: string, bareScheme: 'wss' | 'ws' = 'wss'): string {
   const url = parse(/^[a-z][a-z0-9+.-]*:\/\//i.test(address) ? address : `${bareScheme}://${address}`)
   const defaultPort = url && PORTS.get(url.protocol)
-  // The text is not quoted, because it may contain a password.
+  // The address is not quoted, because it may contain a password.
   if (!url || !defaultPort) throw malformed('It must have the form wss://host:port.')
   if (url.username || url.password) throw malformed('It must not contain a user name or a password.')
   return `${url.hostname}:${url.port || defaultPort}`
 }
 
-/** Returns the port of an address, including its scheme's default. @throws whatever `normalizeAuthority` throws */
+/** Returns the port of an address, including its scheme's default. @throws the errors of `normalizeAuthority` */
 export function portOf(address: string): number {
   const authority = normalizeAuthority(address)
   return Number(authority.slice(authority.lastIndexOf(':') + 1))
 }
 
 /**
- * Returns whether a connection to this address leaves the machine unencrypted. @throws whatever `normalizeAuthority`
- * throws
+ * Returns whether a connection to this address leaves the machine unencrypted. @throws the errors of
+ * `normalizeAuthority`
  */
 export function isExposed(address: string): boolean {
   const authority = normalizeAuthority(address)
   return /^(ws|http):/i.test(address) && !isLoopback(authority.slice(0, authority.lastIndexOf(':')))
 }
 
-/** Accepts a host name or an address; IPv6 with or without brackets. */
+/** Returns whether this host is the local machine. Accepts a host name or an address; IPv6 with or without brackets. */
 export function isLoopback(host: string): boolean {
   const name = host.toLowerCase().replace(/^\[(.*)\]$/, '$1')
   return name === '::1' || name === 'localhost' || name.endsWith('.localhost') || /^127(\.\d{1,3}){3}$/.test(name)
@@ -166,8 +166,8 @@ function malformed(reason: string): OperatingError {
 
 /**
  * The statement that a new member signs to use an invite. It covers the transcript of this connection, the invite, the
- * requested name and its key binding. Someone who steals the frame can neither use it on another connection nor join
- * with another key or name.
+ * requested name and its key binding. A thief of the frame can neither use it on another connection nor join with
+ * another key or name.
  *
  * Signed: T("enrol"), lp(BLAKE2b-256(invite)), lp(name), lp(signature of the key binding).
  */
@@ -184,7 +184,7 @@ export function signEnrolment(keys: SigningKeys, transcript: Transcript, enrolme
   return sign(keys, enrolmentBytes(transcript, enrolment))
 }
 
-/** Returns whether the signature is valid. Never throws: a transcript without an encoding has no signature either. */
+/** Returns whether the signature is valid. Never throws: a transcript that can't be encoded has no valid signature. */
 export function verifyEnrolment(transcript: Transcript, enrolment: EnrolmentFields, signature: Uint8Array): boolean {
   return isEncodable(transcript) && verify(transcript.peerKey, enrolmentBytes(transcript, enrolment), signature)
 }
@@ -203,7 +203,7 @@ export function signTokenRequest(keys: SigningKeys, transcript: Transcript, ttlS
   return sign(keys, requestBytes(transcript, ttlSeconds))
 }
 
-/** Returns whether the signature is valid. Never throws: a transcript without an encoding has no signature either. */
+/** Returns whether the signature is valid. Never throws: a transcript that can't be encoded has no valid signature. */
 export function verifyTokenRequest(
   transcript: Transcript,
   ttlSeconds: number,
@@ -219,25 +219,25 @@ function requestBytes(transcript: Transcript, ttlSeconds: number): Uint8Array {
 }
 
 /**
- * A shard's certificate is the cluster key's signed statement that a key belongs to one of its shards, under some names
- * and until a time. With it the pinned key need not be on every machine, and a compromised shard is locked out when its
- * certificate expires.
+ * A shard's certificate is the cluster key's signed statement that a key belongs to one of its shards, under certain
+ * names, until a certain time. With certificates, the pinned key need not be on every machine, and a compromised shard
+ * is locked out when its certificate expires.
  *
- * Fields: lp(cluster key), lp(shard key), u64 notAfterMs, u16 count, lp(authority) each. Signed by the cluster's key:
- * the context `sealpost-shard/1`, then the fields. Vector: packages/protocol/vectors/shard.json.
+ * Fields: lp(cluster key), lp(shard key), u64 notAfterMs, u16 count, lp(authority) for each. Signed by the cluster's
+ * key: the context `sealpost-shard/1`, then the fields. Vector: packages/protocol/vectors/shard.json.
  */
 export interface ShardCertificateTerms {
   readonly shardKey: PeerKey
   /** Addresses of the shard in the form of `normalizeAuthority`: one to four. */
   readonly authorities: readonly string[]
-  /** Valid up to and including this time, by the reader's clock, ms since 1970. */
+  /** Valid up to and including this time according to the reader's clock, in ms since 1970. */
   readonly notAfterMs: Millis
 }
 
 export interface ShardCertificate extends ShardCertificateTerms {
-  /** The signing key, which peers have pinned. */
+  /** The cluster's key, which signs the certificate and which peers have pinned. */
   readonly clusterKey: PeerKey
-  /** The encoded certificate, as frames carry it. */
+  /** The encoded certificate, as frames contain it. */
   readonly bytes: Uint8Array
 }
 
@@ -248,7 +248,7 @@ const AUTHORITIES_MAX = 4
 const CERTIFIED_AUTHORITY = /^[!-~]{1,255}$/
 const CERTIFICATE_PREFIX = 'sealpost-shard1:'
 
-/** Returns the bytes that frames carry. */
+/** Returns the encoded certificate. */
 export function signShardCertificate(cluster: SigningKeys, terms: ShardCertificateTerms): Uint8Array {
   const claim = { ...terms, clusterKey: cluster.publicKey }
   assert(isCertificate(claim), 'a certificate has a key, one to four authorities and a time')
@@ -256,7 +256,7 @@ export function signShardCertificate(cluster: SigningKeys, terms: ShardCertifica
   return concatBytes([fields, sign(cluster, certificateText(fields))])
 }
 
-/** Returns null unless it is a certificate with a valid signature. Never throws. */
+/** Reads a certificate. Returns null unless it is valid and correctly signed. Never throws. */
 export function readShardCertificate(bytes: Uint8Array): ShardCertificate | null {
   if (bytes.length <= SIGNATURE_BYTES) return null
   const fields = bytes.subarray(0, bytes.length - SIGNATURE_BYTES)
@@ -278,12 +278,14 @@ export function checkShardCertificate(
   return expected.nowMs > notAfterMs ? 'certificate_expired' : 'ok'
 }
 
-/** Returns the certificate as one line, its form in files. */
+/** Returns the certificate as one line, for a file. */
 export function shardCertificateText(bytes: Uint8Array): string {
   return CERTIFICATE_PREFIX + sodium.to_base64(bytes, sodium.base64_variants.URLSAFE_NO_PADDING)
 }
 
-/** Returns null if the text is not a certificate. Surrounding white space is ignored. */
+/**
+ * Reads a certificate from one line. Returns null if the line is not a certificate. Surrounding white space is ignored.
+ */
 export function readShardCertificateText(text: string): ShardCertificate | null {
   const line = text.trim()
   if (!line.startsWith(CERTIFICATE_PREFIX)) return null

@@ -1,6 +1,7 @@
 /**
- * A key binding is a peer's signed statement that a box key is its own, in one mesh, until a time. The directory hands
- * out bindings; without the signature a broker could substitute its own box key and read the mail sealed to it.
+ * Signs and checks key bindings. A key binding is a peer's signed statement that a box key is its own, in one mesh,
+ * until a certain time. The directory hands out bindings; without the signature, a broker could substitute its own box
+ * key and read the mail that is sealed to it.
  *
  * Signed: context, lp(mesh id), lp(peer key), lp(box key), u32 epoch, u64 notAfterMs.
  */
@@ -29,7 +30,8 @@ export function bindBoxKey(identity: Identity, meshId: MeshId, notAfterMs: Milli
 }
 
 /**
- * Checks a directory's entry. It does not know earlier entries, so the caller refuses an epoch lower than a known one.
+ * Checks an entry of the directory. Earlier entries are not known here, so the caller must refuse an epoch lower than a
+ * known one.
  */
 export function checkKeyBinding(
   binding: KeyBinding,
@@ -65,8 +67,9 @@ function signedBinding(claim: Claim): Uint8Array {
 }
 
 /**
- * A statement, signed by both identity keys, that one replaces the other. The old signature prevents others from
- * redirecting its contacts; the new one prevents passing its mail to a key that belongs to someone else.
+ * A statement, signed by both identity keys, that one replaces the other. The old key's signature prevents others from
+ * redirecting the peer's contacts; the new key's signature prevents the peer from passing its mail to a key that
+ * belongs to someone else.
  *
  * Bytes: lp(mesh id), lp(old key), lp(new key), u64 atMs, then the signatures of the old and of the new key over the
  * context `sealpost-identity-rotation/1` and these fields. Vector: packages/protocol/vectors/device.json.
@@ -75,11 +78,11 @@ export interface IdentityRotation {
   readonly meshId: MeshId
   readonly former: PeerKey
   readonly successor: PeerKey
-  /** By the clock of the peer that rotated its key, ms since 1970. */
+  /** When the key was rotated, according to the clock of its peer, in ms since 1970. */
   readonly atMs: Millis
 }
 
-/** @throws AssertionError for a key that follows itself */
+/** @throws AssertionError if both keys are the same */
 export function signIdentityRotation(
   { former, successor }: { former: SigningKeys; successor: SigningKeys },
   { meshId, atMs }: Pick<IdentityRotation, 'meshId' | 'atMs'>,
@@ -91,7 +94,7 @@ export function signIdentityRotation(
   return concatBytes([fields, sign(former, text), sign(successor, text)])
 }
 
-/** Returns null unless both keys signed it. Never throws. */
+/** Reads a rotation. Returns null unless both keys signed it. Never throws. */
 export function readIdentityRotation(bytes: Uint8Array): IdentityRotation | null {
   const reader = new FieldReader(bytes)
   const succession: IdentityRotation = {

@@ -1,7 +1,7 @@
 /**
  * Stores keys on disk, for Node and Bun, as JSON with a format, a version and a kind. Only the owner can read the file,
- * and a passphrase can lock it. The file has the seed of the signing key beside the public key, so a damaged file is
- * detected. Error messages name the path and never any contents.
+ * and a passphrase can lock it. The file contains both the seed of the signing key and the public key, so that damage
+ * is detected. Error messages name the path but never quote the contents.
  */
 import { type FileHandle, open, rename, unlink } from 'node:fs/promises'
 import { platform } from 'node:os'
@@ -30,16 +30,16 @@ import {
 } from './keys.ts'
 
 /**
- * Locks a text with a passphrase: XChaCha20-Poly1305 under a key derived with Argon2id. Argon2id needs libsodium's
- * larger build, which is loaded only when a passphrase is used: 0.2 s of processor time to load, 0.3 s for the key at
- * the usual cost (a plain JavaScript version took 2.6 s).
+ * The cost of deriving a key from a passphrase with Argon2id. The key locks the file with XChaCha20-Poly1305. Argon2id
+ * needs libsodium's larger build, which is loaded only when a passphrase is used. Loading takes 0.2 s of processor
+ * time, and a key at the usual cost 0.3 s (in plain JavaScript, it took 2.6 s).
  */
 interface PassphraseCost {
   readonly memoryKib: number
   readonly passes: number
 }
 
-/** The form in files; `salt` of 16 bytes and `nonce` of 24 in hex. */
+/** The lock in a file, in hex: `salt` of 16 bytes and `nonce` of 24. */
 interface LockHeader extends PassphraseCost {
   readonly kdf: 'argon2id'
   readonly cipher: 'xchacha20poly1305'
@@ -55,13 +55,13 @@ export interface Locked {
 
 /** The second recommendation of RFC 9106, with one lane. An attacker pays this cost for each guess. */
 const USUAL_COST: PassphraseCost = { memoryKib: 65_536, passes: 3 }
-/** The highest cost that a file may demand from its reader. */
+/** The highest cost that a file may impose on its reader. */
 const COST_MAX: PassphraseCost = { memoryKib: 1_048_576, passes: 16 }
 const MEMORY_KIB_MIN = 8
 
 const decoder = new TextDecoder('utf-8', { fatal: true })
 
-/** Locks a text. `context` is authenticated but not encrypted. */
+/** Encrypts a string with a passphrase. `context` is authenticated but not encrypted. */
 async function lockText(
   text: string,
   passphrase: string,
@@ -86,7 +86,7 @@ async function lockText(
   return { lock, sealed: sodium.to_base64(sealed) }
 }
 
-/** Returns null for a wrong passphrase or changed contents. */
+/** Returns null if the passphrase is wrong or the contents were changed. */
 async function unlockText({ lock, sealed }: Locked, passphrase: string, context: string): Promise<string | null> {
   await ready()
   const key = await keyOf(passphrase, lock)
@@ -111,7 +111,9 @@ function isLockHeader(value: { readonly [name: string]: unknown }): boolean {
 const headerText = ({ kdf, memoryKib, passes, salt, cipher }: LockHeader): string =>
   [kdf, memoryKib, passes, salt, cipher].join(' ')
 
-/** Keyboards encode one letter in several ways, so the passphrase is normalized to composed form. */
+/**
+ * Derives the key. Keyboards may encode a letter in several ways, so the passphrase is normalized to its composed form.
+ */
 async function keyOf(passphrase: string, { salt, passes, memoryKib }: LockHeader): Promise<Uint8Array> {
   const { default: sumo } = await import('libsodium-wrappers-sumo')
   await sumo.ready
@@ -120,7 +122,7 @@ async function keyOf(passphrase: string, { salt, passes, memoryKib }: LockHeader
   return sumo.crypto_pwhash(32, secret, fromHex(salt), passes, bytes, sumo.crypto_pwhash_ALG_ARGON2ID13)
 }
 
-/** The text of a key file: JSON. With a passphrase, that JSON is locked inside another JSON object. */
+/** A key file contains JSON. With a passphrase, that JSON is encrypted inside another JSON object. */
 
 /** The mesh and broker where a peer is enrolled, from its invite. */
 interface KeyFileEnrolment {
@@ -130,14 +132,17 @@ interface KeyFileEnrolment {
 }
 
 interface FormerBoxKeys extends BoxKeys {
-  /** The time when another key replaced it; absent if unknown. */
+  /** When another key replaced this one; absent if unknown. */
   readonly retiredAtMs?: Millis
 }
 
 export interface PeerKeyFile {
   readonly kind: 'peer'
   readonly identity: Identity
-  /** Box keys from before a rotation, newest first; one with a higher epoch is about to be published. */
+  /**
+   * Box keys from before a rotation, newest first; a key with a higher epoch than the current one is about to be
+   * published.
+   */
   readonly formerBoxKeys: readonly FormerBoxKeys[]
   readonly enrolment: KeyFileEnrolment | null
   /** Former identity keys, newest first. Absent if there are none. */
@@ -172,7 +177,7 @@ async function lockedText(contents: KeyFile, passphrase: string, cost: Passphras
   return `${JSON.stringify({ format: FORMAT, version: LOCKED_VERSION, ...outside, ...locked }, null, 2)}\n`
 }
 
-/** Returns null unless it is a complete key file. */
+/** Reads the contents of a key file. Returns null unless they are complete. */
 export function readText(text: string): KeyFile | LockedKeyFile | null {
   const fields = fieldsOf(parseJson(text))
   if (fields?.format !== FORMAT) return null
@@ -180,7 +185,7 @@ export function readText(text: string): KeyFile | LockedKeyFile | null {
   return fields.version === VERSION ? fromJson(fields) : null
 }
 
-/** Returns null for a wrong passphrase or a changed file, which can't be distinguished. */
+/** Returns null if the passphrase is wrong or the file was changed; the two can't be distinguished. */
 export async function unlock(locked: LockedKeyFile, passphrase: string): Promise<KeyFile | null> {
   const text = await unlockText(locked, passphrase, contextOf(locked))
   const contents = text === null ? null : readText(text)
@@ -239,7 +244,7 @@ function parseJson(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
-    return null // the parser's error may quote the text
+    return null // the parser's error may quote the contents
   }
 }
 
@@ -284,7 +289,10 @@ function enrolmentFromJson(value: unknown): KeyFileEnrolment | null | 'malformed
   return { meshId: meshId as MeshId, authority, brokerKey: brokerKey as PeerKey }
 }
 
-/** `warning`: the file's mode gives others access. Mounted secrets often have such modes, so the caller decides. */
+/**
+ * `warning`: other accounts can access the file. This is often the case for mounted secrets, so the caller decides what
+ * to do.
+ */
 export interface KeyFileRead {
   readonly contents: KeyFile
   readonly isLocked: boolean
@@ -307,14 +315,14 @@ export async function writeKeyFile(path: string, contents: KeyFile, lock: KeyFil
 }
 
 /**
- * Replaces a key file atomically and syncs it. Call it from one program at a time.
+ * Replaces a key file atomically and syncs it. Only one program may call it at a time.
  * @throws OperatingError `key_file_unwritable`
  * @example await replaceKeyFile('ada.json', contents)
  */
 export async function replaceKeyFile(path: string, contents: KeyFile, lock: KeyFileLock | null = null): Promise<void> {
   const text = await textOf(contents, lock)
   const beside = `${path}.next`
-  await unlink(beside).catch(() => undefined) // left by a program that died here; nothing depends on it yet
+  await unlink(beside).catch(() => undefined) // left by a program that crashed here; nothing depends on it yet
   await create(beside, text)
   try {
     await rename(beside, path)
@@ -326,8 +334,8 @@ export async function replaceKeyFile(path: string, contents: KeyFile, lock: KeyF
 
 /**
  * Reads a key file. Calls `passphrase` if the file is locked.
- * @throws OperatingError `key_file_missing`, `key_file_unreadable`, `key_file_malformed`; `key_file_locked` without a
- *   passphrase, `passphrase_wrong`
+ * @throws OperatingError `key_file_missing`, `key_file_unreadable`, `key_file_malformed`; `key_file_locked` if it needs
+ * a passphrase, `passphrase_wrong`
  * @example const { contents } = await readKeyFile('ada.json', () => 'correct horse')
  */
 export async function readKeyFile(path: string, passphrase?: () => string | Promise<string>): Promise<KeyFileRead> {
@@ -367,7 +375,7 @@ async function create(path: string, text: string): Promise<void> {
     await file.writeFile(text)
     await file.sync()
   } catch (cause) {
-    await unlink(path) // half a key file would block the next attempt
+    await unlink(path) // an incomplete key file would block the next attempt
     throw new OperatingError('key_file_unwritable', `Can't write the key file ${path}.`, { cause })
   } finally {
     await file.close()
@@ -410,7 +418,7 @@ function codeOf(cause: unknown): unknown {
   return (cause as { code?: unknown } | null)?.code
 }
 
-/** Windows has no such modes. */
+/** Returns whether other accounts have access. Windows has no such modes. */
 function isExposed(mode: number): boolean {
   return platform() !== 'win32' && (mode & 0o077) !== 0
 }
@@ -423,16 +431,16 @@ function exposure(path: string) {
 }
 
 /**
- * Rotates the box key in a key file. The next key is stored before it is published, for opening only, so a crash
- * between the two loses nothing; the previous key is kept until mail sealed to it is gone.
+ * Rotates the box key in a key file. Before the next key is published, it is stored for opening only, so a crash in
+ * between loses nothing. The previous key is kept until no more mail sealed to it can arrive.
  */
 
-/** Longer than the longest time to live that a broker allows, plus the time for a sender to learn the new key. */
+/** More than the longest time to live that a broker allows plus the time that a sender takes to learn the new key. */
 const KEPT_MS = 60 * 24 * 3600_000
 
 /**
- * Returns the key to publish next, with an epoch above every epoch that the directory has seen: the key of an
- * interrupted attempt, or a new one. Write `file` before you publish it.
+ * Returns the key to publish next: the key of an interrupted attempt, or a new one. Its epoch is above every epoch that
+ * the directory has seen. Write `file` before you publish the key.
  * @example const { next, file } = beginBoxKeyRotation(keyFile, await peer.lookupKey(peer.key))
  */
 export function beginBoxKeyRotation(file: PeerKeyFile, published: { boxKey: Uint8Array; boxEpoch: number }) {
@@ -446,7 +454,7 @@ export function beginBoxKeyRotation(file: PeerKeyFile, published: { boxKey: Uint
 }
 
 /**
- * Returns the file for after the key was published.
+ * Returns the key file to write once the key is published.
  * @example const rotated = completeBoxKeyRotation(keyFile, next, Date.now())
  */
 export function completeBoxKeyRotation(file: PeerKeyFile, next: BoxKeys, nowMs: Millis): PeerKeyFile {
@@ -459,7 +467,8 @@ export function completeBoxKeyRotation(file: PeerKeyFile, next: BoxKeys, nowMs: 
 }
 
 /**
- * Returns the file of the next identity; write it beside this one before you publish. `boxEpoch`: the published one.
+ * Returns the key file of the next identity. Write it alongside the current one before you publish the rotation.
+ * `boxEpoch`: the epoch of the published box key.
  */
 export function beginIdentityRotation(file: PeerKeyFile, boxEpoch: number, nowMs: Millis): PeerKeyFile {
   const { identity, formerBoxKeys, formerKeys = [] } = file

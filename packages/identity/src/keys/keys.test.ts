@@ -16,7 +16,7 @@ beforeAll(ready)
 
 const message = new TextEncoder().encode('hello')
 
-/** Points of order 1, 2, 4 and 8, and non-canonical encodings of them. */
+/** Points of order 1, 2, 4 and 8, including non-canonical encodings. */
 const SMALL_ORDER = [
   `01${'00'.repeat(31)}`,
   `ec${'ff'.repeat(30)}7f`,
@@ -102,7 +102,7 @@ test('a typed fingerprint is parsed, and a similar text is refused', () => {
   for (const other of [...others, 'ab'.repeat(32)]) expect(readFingerprint(other)).toBeNull()
 })
 
-/** Returns the signature with S + L, which stands for the same scalar as S. */
+/** Returns the signature with S + L, which represents the same scalar as S. */
 function addGroupOrderToS(signature: Uint8Array): Uint8Array {
   const order = fromHex('edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010')
   const shifted = signature.slice()

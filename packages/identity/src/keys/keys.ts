@@ -1,22 +1,22 @@
 /**
  * Defines the identity of a peer: an ed25519 key that signs and names it, and an X25519 key for sealing its mail. They
- * are generated separately, as libsodium recommends, and tied together by a key binding (`key-binding.ts`).
+ * are generated separately, as libsodium recommends, and linked by a key binding (`key-binding.ts`).
  *
  * Stored signatures are verified with libsodium only: it refuses small-order keys and non-canonical signatures, which
  * other implementations accept (with the key `01 00…00`, R = identity and S = 0 verify any message). Handshake
- * signatures may be checked with `native-signatures.ts`, which refuses them too.
+ * signatures may be checked with `native-signatures.ts`, which refuses them as well.
  */
 import { assert, fromHex, isHex, type PeerKey, toHex } from '@sealpost/std'
 import { concatBytes, context } from '../byte-fields.ts'
 import { hash256, sodium } from '../sodium.ts'
 
-/** An ed25519 pair; `secretKey` is libsodium's 64 bytes, seed then public key. Brokers have one too. */
+/** An ed25519 key pair, which brokers have too. `secretKey` has libsodium's 64 bytes: the seed, then the public key. */
 export interface SigningKeys {
   readonly publicKey: PeerKey
   readonly secretKey: Uint8Array
 }
 
-/** An X25519 pair. `epoch` grows by one with each rotation and starts at 1. */
+/** An X25519 key pair. `epoch` starts at 1 and increases by one with each rotation. */
 export interface BoxKeys {
   readonly publicKey: Uint8Array
   readonly secretKey: Uint8Array
@@ -66,7 +66,10 @@ export function boxKeysFromSecret(secretKey: Uint8Array, epoch: number): BoxKeys
   return { publicKey: sodium.crypto_scalarmult_base(secretKey), secretKey, epoch }
 }
 
-/** Returns an ed25519 signature of 64 bytes. The message must begin with a context that no other use of the key has. */
+/**
+ * Returns an ed25519 signature of 64 bytes. The message must begin with a context that is unique to this use of the
+ * key.
+ */
 export function sign(keys: SigningKeys, message: Uint8Array): Uint8Array {
   return sodium.crypto_sign_detached(message, keys.secretKey)
 }
@@ -89,8 +92,8 @@ const FINGERPRINT_CONTEXT = 'sealpost-fingerprint/1'
 const CROCKFORD = '0123456789ABCDEFGHJKMNPQRSTVWXYZ'
 
 /**
- * Returns a form of a key that two people can compare aloud: the first 160 bits of BLAKE2b-256(context, key) in
- * Crockford's base32 (no I, L, O, U), eight groups of four joined by dashes.
+ * Returns the fingerprint of a key, which two people can compare aloud: the first 160 bits of BLAKE2b-256(context, key)
+ * in Crockford's base32 (no I, L, O, U), eight groups of four joined by dashes.
  * @example console.log(fingerprint(peer.key))
  */
 export function fingerprint(publicKey: PeerKey): string {

@@ -54,11 +54,11 @@ test('a statement with a changed, missing or additional byte is refused', () => 
 test('all three signatures are required', () => {
   const voucher = signVoucher(user(), voucherOf())
   expect(readDevice(signDevice(phone(), thief(), voucher))).toBe(null)
-  // Claims another device: the thief signs, but the statement names the phone's key.
+  // Claims another device: the thief signs, but the statement contains the phone's key.
   const stolen = signDevice(thief(), once(), voucher)
   stolen.set(fromHex(phone().publicKey), voucher.length + 2)
   expect(readDevice(stolen)).toBe(null)
-  // Claims a peer that never agreed: the user's invite key signs, the peer does not.
+  // Claims a peer that never agreed: the user's invite key signs, but the peer does not.
   const claimed = signDevice({ ...thief(), publicKey: phone().publicKey }, once(), voucher)
   expect(readDevice(claimed)).toBe(null)
   // Presents a voucher in another user's name.

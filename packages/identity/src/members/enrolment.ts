@@ -1,16 +1,17 @@
 /**
  * Creates and reads invites, and the statements of devices.
  *
- * A device of a user is a peer with its own keys, vouched for by the user's key. Three signatures make the statement,
- * so it can be verified anywhere:
+ * A device of a user is a peer with its own keys, vouched for by the user's key. The statement has three signatures, so
+ * it can be verified anywhere:
  *
- * - the user's, over the *voucher*: a label, a time, and an invite key whose secret goes to the new device in one line;
- * - the invite key's, over the device's key, which was unknown when the voucher was written;
- * - the device's own; without it a user could claim the messages of a peer that is not its device.
+ * - the user's, over the *voucher*: a label, a time, and an invite key, whose secret the new device receives in one
+ *   line;
+ * - the invite key's, over the device's key, which was unknown when the voucher was signed;
+ * - the device's own; without it, a user could claim the messages of a peer that is not its device.
  *
  * Bytes: voucher || lp(device key) || signature of the invite key || signature of the device, both over the context and
  * BLAKE2b-256(voucher) || device key. Voucher: lp(mesh id), lp(user), lp(invite key), lp(label), u64 joinByMs, u64
- * notAfterMs, signature of the user over the context `sealpost-device/1` and these. Vector:
+ * notAfterMs, signature of the user over the context `sealpost-device/1` and these fields. Vector:
  * packages/protocol/vectors/device.json.
  */
 import {
@@ -37,24 +38,27 @@ import {
 import { hash256, sodium } from '../sodium.ts'
 
 /**
- * An invite is one line that lets its holder become a member of a mesh. An admin makes it offline; the broker checks
- * the signature, and that the issuer is an admin, when it is used. It names the broker and its key, so a new member
- * pins the right one.
+ * An invite is one line that lets its holder become a member of a mesh. An admin creates it offline. When it is used,
+ * the broker checks the signature, and that the issuer is an admin. The invite contains the broker's address and key,
+ * so a new member pins the right key.
  *
- * Text: `sealpost1:` and the base64url of the fields below followed by the signature. Signed: the context
- * `sealpost-invite/1`, then lp(invite id), lp(mesh id), lp(url), lp(broker key), u64 notAfterMs, u16 usesMax, u16 role,
- * lp(issuer). Vector: packages/protocol/vectors/invite.json.
+ * The line consists of `sealpost1:` and the base64url of the fields below followed by the signature. Signed: the
+ * context `sealpost-invite/1`, then lp(invite id), lp(mesh id), lp(url), lp(broker key), u64 notAfterMs, u16 usesMax,
+ * u16 role, lp(issuer). Vector: packages/protocol/vectors/invite.json.
  */
 export interface InviteTerms {
   readonly meshId: MeshId
   /** The broker's address for a new member: `wss://host[:port]`, or `ws://` on the same machine. */
   readonly url: string
   readonly brokerKey: PeerKey
-  /** Valid until this time, ms since 1970, by the clock of the broker's database. Default: 24 hours from now. */
+  /**
+   * Valid until this time, in ms since 1970, according to the clock of the broker's database. Default: 24 hours from
+   * now.
+   */
   readonly notAfterMs?: Millis
-  /** The number of uses, 1 to 65,535. Default 1. */
+  /** The number of uses, 1 to 65,535. Default: 1. */
   readonly usesMax?: number
-  /** The role of the new members. Default `member`. */
+  /** The role of the new members. Default: `member`. */
   readonly role?: InviteRole
 }
 
@@ -65,7 +69,7 @@ export interface Invite extends Required<InviteTerms> {
   /** The admin who signed it. */
   readonly issuer: PeerKey
   readonly signature: Uint8Array
-  /** The encoded invite, as `enrol` carries it. */
+  /** The encoded invite, as an `enrol` frame contains it. */
   readonly bytes: Uint8Array
 }
 
@@ -76,15 +80,15 @@ const URL_MAX = 255
 const INVITE_NOT_AFTER_DEFAULT_MS = 24 * 3600_000
 
 /**
- * Creates the text of a new invite. Anyone who reads it can use it, so show it once, and save only its id, with which
- * you can revoke it.
+ * Creates a new invite. Anyone who reads it can use it, so show it only once. Save only its id, with which you can
+ * revoke it.
  * @throws OperatingError `authority_malformed` if the URL can't be dialled
  */
 export function createInvite(issuer: SigningKeys, terms: InviteTerms): string {
   return signInvite(issuer, terms, toHex(crypto.getRandomValues(new Uint8Array(16))) as InviteId)
 }
 
-/** Creates the same text for the same id, for test vectors. */
+/** Creates the same invite for the same id, for test vectors. */
 export function signInvite(issuer: SigningKeys, terms: InviteTerms, inviteId: InviteId): string {
   const { notAfterMs = Date.now() + INVITE_NOT_AFTER_DEFAULT_MS, usesMax = 1, role = 'member' } = terms
   const claim: InviteClaim = { ...terms, notAfterMs, usesMax, role, inviteId, issuer: issuer.publicKey }
@@ -95,9 +99,9 @@ export function signInvite(issuer: SigningKeys, terms: InviteTerms, inviteId: In
 }
 
 /**
- * Reads the text of an invite and checks its signature. Only the broker knows whether the issuer is an admin and
- * whether the invite is still usable. Surrounding white space is ignored.
- * @throws OperatingError `invite_malformed` if it is no invite or its signature is wrong
+ * Reads an invite and checks its signature. Only the broker knows whether the issuer is an admin and whether the invite
+ * is still usable. Surrounding white space is ignored.
+ * @throws OperatingError `invite_malformed` if it is not an invite or its signature is invalid
  */
 export function readInvite(text: string): Invite {
   const invite = readText(text.trim())
@@ -107,7 +111,7 @@ export function readInvite(text: string): Invite {
 }
 
 /**
- * Reads an invite from the bytes that `enrol` carries; returns null if its form or signature is wrong. Never throws.
+ * Reads an invite from the bytes in an `enrol` frame. Returns null if its form or signature is invalid. Never throws.
  */
 export function parseInvite(bytes: Uint8Array): Invite | null {
   if (bytes.length <= SIGNATURE_BYTES) return null
@@ -126,7 +130,7 @@ function readText(text: string): Invite | null {
     const bytes = sodium.from_base64(text.slice(INVITE_PREFIX.length), sodium.base64_variants.URLSAFE_NO_PADDING)
     return inviteText(bytes) === text ? parseInvite(bytes) : null // an invite has only one valid spelling
   } catch {
-    return null // not base64url; the library's message would quote part of it
+    return null // not base64url; the library's message would quote part of the invite
   }
 }
 
@@ -163,7 +167,7 @@ function isInvite({ inviteId, meshId, url, brokerKey, notAfterMs, usesMax, role,
   )
 }
 
-/** Excludes credentials and every part that proxies log. */
+/** Returns whether an invite may contain this URL. Credentials are not allowed, nor is any part that proxies log. */
 export function isDialable(url: string): boolean {
   if (url.length > URL_MAX || !/^wss?:\/\/[!-~]+$/.test(url) || !URL.canParse(url)) return false
   const { username, password, search, hash } = new URL(url)
@@ -194,7 +198,7 @@ export interface DeviceVoucher {
   readonly inviteKey: PeerKey
   /** 1 to 32 characters of printable ASCII, no `/`. */
   readonly label: string
-  /** A device can join until this time, ms since 1970, by the clock of the broker's database. */
+  /** A device can join until this time, in ms since 1970, according to the clock of the broker's database. */
   readonly joinByMs: Millis
   /** The voucher is valid up to and including this time. */
   readonly notAfterMs: Millis
@@ -210,7 +214,9 @@ const LABEL_MAX = 32
 export const isDeviceLabel = (label: string): boolean =>
   label.length <= LABEL_MAX && /^[ -~]+$/.test(label) && !label.includes('/')
 
-/** Returns the bytes of a voucher. @throws AssertionError unless its fields are as `DeviceVoucher` says */
+/**
+ * Returns the bytes of a voucher. @throws AssertionError unless its fields are valid, as described in `DeviceVoucher`
+ */
 export function signVoucher(user: SigningKeys, voucher: DeviceVoucher): Uint8Array {
   assert(isVoucher(voucher), 'a voucher has a mesh, two keys, a label and two times')
   assert(voucher.user === user.publicKey, 'a user vouches with its own key')
@@ -218,14 +224,14 @@ export function signVoucher(user: SigningKeys, voucher: DeviceVoucher): Uint8Arr
   return concatBytes([fields, sign(user, concatBytes([context(VOUCHER), fields]))])
 }
 
-/** Returns null unless it is exactly a voucher signed by the user it names. Never throws. */
+/** Returns null unless the bytes are exactly one voucher, signed by its user. Never throws. */
 function readVoucher(bytes: Uint8Array): DeviceVoucher | null {
   const reader = new FieldReader(bytes)
   const voucher = voucherOf(reader, bytes)
   return reader.isAtEnd ? voucher : null
 }
 
-/** Returns the statement of the new device; `invite` is the key that came with the voucher. */
+/** Returns the statement of the new device; `invite` is the invite key that was sent with the voucher. */
 export function signDevice(device: SigningKeys, invite: SigningKeys, voucher: Uint8Array): Uint8Array {
   const text = concatBytes([hash256(voucher), fromHex(device.publicKey)])
   return concatBytes([
@@ -236,7 +242,10 @@ export function signDevice(device: SigningKeys, invite: SigningKeys, voucher: Ui
   ])
 }
 
-/** Returns null unless all three signed it. The caller checks its time. Never throws. */
+/**
+ * Reads a device statement. Returns null unless all three signatures are valid. The caller checks its time. Never
+ * throws.
+ */
 export function readDevice(bytes: Uint8Array): DeviceStatement | null {
   const reader = new FieldReader(bytes)
   const voucher = voucherOf(reader, bytes)
@@ -265,7 +274,7 @@ export function signRemoval(user: SigningKeys, removal: DeviceRemoval): Uint8Arr
   return concatBytes([fields, sign(user, concatBytes([context(REMOVAL), fields]))])
 }
 
-/** Returns null unless the user it names signed it. Never throws. */
+/** Reads a removal. Returns null unless its user signed it. Never throws. */
 export function readRemoval(bytes: Uint8Array): DeviceRemoval | null {
   const reader = new FieldReader(bytes)
   const removal = {
@@ -327,9 +336,9 @@ function removalBytes({ meshId, user, device }: DeviceRemoval): Uint8Array {
 }
 
 /**
- * The line that a user gives to a new device. It contains the voucher, the secret of its invite key, and the broker's
- * address. Text: `sealpostdevice1:` and the base64url of lp(url), lp(broker key), lp(voucher), lp(seed of the invite
- * key).
+ * The terms of a device invite, a line that a user gives to a new device. It contains the voucher, the secret of its
+ * invite key, and the broker's address. The line consists of `sealpostdevice1:` and the base64url of lp(url), lp(broker
+ * key), lp(voucher), lp(seed of the invite key).
  */
 export interface DeviceInviteTerms {
   readonly meshId: MeshId
@@ -338,9 +347,9 @@ export interface DeviceInviteTerms {
   readonly brokerKey: PeerKey
   /** 1 to 32 characters of printable ASCII, no `/`. */
   readonly label: string
-  /** The time until which the invite is valid. Default: one hour from now. */
+  /** When the invite expires. Default: one hour from now. */
   readonly joinByMs?: Millis
-  /** The time until which the voucher is valid. Default: ten years from now. */
+  /** When the voucher expires. Default: ten years from now. */
   readonly notAfterMs?: Millis
 }
 
@@ -360,7 +369,7 @@ const DEVICE_NOT_AFTER_DEFAULT_MS = 10 * 365 * 24 * 3_600_000
 export const isDeviceInvite = (text: string): boolean => text.trim().startsWith(DEVICE_PREFIX)
 
 /**
- * Creates the text of a new invite for one device. Anyone who reads it before it is used can become that device.
+ * Creates a new invite for one device. Anyone who reads it before it is used can become that device.
  * @throws OperatingError `authority_malformed` if the URL can't be dialled
  */
 export function createDeviceInvite(user: SigningKeys, terms: DeviceInviteTerms): string {
@@ -379,8 +388,8 @@ export function createDeviceInvite(user: SigningKeys, terms: DeviceInviteTerms):
 }
 
 /**
- * Reads an invite. Surrounding white space is ignored. @throws OperatingError `invite_malformed` if it is no invite or
- * its signature is wrong
+ * Reads an invite. Surrounding white space is ignored. @throws OperatingError `invite_malformed` if it is not an invite
+ * or its signature is invalid
  */
 export function readDeviceInvite(text: string): DeviceInvite {
   const invite = readDeviceText(text.trim())
@@ -395,7 +404,7 @@ function readDeviceText(text: string): DeviceInvite | null {
     const bytes = sodium.from_base64(text.slice(DEVICE_PREFIX.length), sodium.base64_variants.URLSAFE_NO_PADDING)
     return deviceInviteText(bytes) === text ? deviceInviteOf(new FieldReader(bytes)) : null // an invite has only one valid spelling
   } catch {
-    return null // not base64url; the library's message would quote part of it
+    return null // not base64url; the library's message would quote part of the invite
   }
 }
 

@@ -1,7 +1,8 @@
 /**
- * A group is a name and a list of members, signed by its owner. Each change is a new statement with a higher epoch. The
- * id is derived from the owner's key, so nobody else's statement can replace it, whatever a broker hands out. The last
- * statement has no members and the highest possible epoch: it ends the group for good.
+ * Creates and reads the statements of groups and pools. A group is a name and a list of members, signed by its owner.
+ * Each change is a new statement with a higher epoch. The id is derived from the owner's key, so nobody else's
+ * statement can replace it, even if a broker hands one out. The last statement has no members and the highest possible
+ * epoch; it ends the group permanently.
  *
  * Bytes: as `signMemberList` writes them. Vector: packages/protocol/vectors/group.json.
  */
@@ -21,16 +22,16 @@ import { SIGNATURE_BYTES, type SigningKeys, sign, verify } from '../keys/keys.ts
 import { hash256 } from '../sodium.ts'
 
 /**
- * The common part of groups and pools: a name and a list of members, signed by their owner. They differ in the signed
- * and hashed contexts, the length of the id, and the maximum number of members.
+ * The fields that groups and pools have in common: a name and a list of members, signed by their owner. They differ in
+ * the signed and hashed contexts, the length of the id, and the maximum number of members.
  *
  * Bytes: the fields below, then the signature over the context and the fields: lp(mesh id), lp(id), u32 epoch,
- * lp(owner), lp(nonce), lp(name), u16 number of members, 32 bytes for each, ascending.
+ * lp(owner), lp(nonce), lp(name), u16 number of members, then 32 bytes for each member, ascending.
  */
 export interface MemberListFields {
   readonly meshId: MeshId
   readonly id: string
-  /** Counts from 1; a statement with a lower epoch than one seen before is outdated. */
+  /** Counts from 1. A statement is outdated if one with a higher epoch was seen. */
   readonly epoch: number
   readonly owner: PeerKey
   /** 32 hex digits. */
@@ -46,7 +47,7 @@ export interface MemberListKind {
   readonly idContext: string
   readonly idBytes: number
   readonly membersMax: number
-  /** The epoch of the statement that ends it; no other statement has this epoch. */
+  /** The epoch of the statement that ends the group or pool. No other statement has this epoch. */
   readonly lastEpoch: number
 }
 
@@ -63,7 +64,9 @@ export function memberListIdOf(kind: MemberListKind, meshId: MeshId, owner: Peer
   return toHex(hash256(text).subarray(0, kind.idBytes))
 }
 
-/** Signs members in their order, each once. @throws AssertionError unless it is well formed */
+/**
+ * Signs a member list. Sorts the members and removes duplicates. @throws AssertionError unless the list is well formed
+ */
 export function signMemberList<R extends MemberListFields>(
   kind: MemberListKind,
   owner: SigningKeys,
@@ -75,7 +78,7 @@ export function signMemberList<R extends MemberListFields>(
   return { ...whole, bytes: concatBytes([fields, sign(owner, signedBytes(kind, fields))]) }
 }
 
-/** Returns null unless every field is valid and the owner signed it. Never throws. */
+/** Reads a member list. Returns null unless every field is valid and the owner signed it. Never throws. */
 export function readMemberList(
   kind: MemberListKind,
   bytes: Uint8Array,
@@ -87,7 +90,7 @@ export function readMemberList(
   return { ...roster, bytes: bytes.slice() }
 }
 
-/** Returns null unless every field is valid; does not check the signature. Never throws. */
+/** Reads the fields without checking the signature. Returns null unless every field is valid. Never throws. */
 function memberListFields(kind: MemberListKind, bytes: Uint8Array): MemberListFields | null {
   return bytes.length > SIGNATURE_BYTES ? fieldsOf(kind, bytes.subarray(0, bytes.length - SIGNATURE_BYTES)) : null
 }
@@ -109,7 +112,7 @@ function fieldsOf(kind: MemberListKind, fields: Uint8Array): MemberListFields | 
 }
 
 function readMembers(reader: FieldReader, max: number): PeerKey[] {
-  // Reads a longer list up to one member too many, which is then refused.
+  // Of a list that is too long, reads one member too many, so that it is refused.
   const count = Math.min(reader.u16(), max + 1)
   return Array.from({ length: count }, () => toHex(reader.take(32)) as PeerKey)
 }
@@ -149,7 +152,7 @@ function fieldBytes({ meshId, id, epoch, owner, nonce, name, members }: MemberLi
   ])
 }
 
-/** 1 to 256 members; none only in the statement that ends it. */
+/** A group has 1 to 256 members; only the statement that ends it has none. */
 export interface GroupFields extends Omit<MemberListFields, 'id'> {
   readonly groupId: GroupId
 }
@@ -168,7 +171,10 @@ const GROUP: MemberListKind = {
   lastEpoch: GROUP_EPOCH_LAST,
 }
 
-/** Creates a group at its first epoch. @throws AssertionError unless name and members are as `GroupFields` says */
+/**
+ * Creates a group at its first epoch. @throws AssertionError unless name and members are valid, as described in
+ * `GroupFields`
+ */
 export function createGroup(
   owner: SigningKeys,
   draft: Pick<GroupFields, 'meshId' | 'name' | 'members'>,
@@ -178,7 +184,7 @@ export function createGroup(
   return signGroup(owner, { ...draft, groupId, owner: owner.publicKey, nonce, epoch: 1 })
 }
 
-/** Signs the next epoch of a group, with another name or other members. */
+/** Signs the next epoch of a group, with a new name or new members. */
 export function changeGroup(
   owner: SigningKeys,
   { bytes: _, ...group }: GroupStatement,
@@ -194,20 +200,18 @@ export function endGroup(owner: SigningKeys, { bytes: _, ...group }: GroupStatem
 
 export const isGroupEnded = ({ epoch }: Pick<GroupFields, 'epoch'>): boolean => epoch === GROUP_EPOCH_LAST
 
-/** Signs the members in their given order, for test vectors. */
+/** Signs the given statement, for test vectors. */
 export function signGroup(owner: SigningKeys, { groupId, ...group }: GroupFields): GroupStatement {
   return groupOf(signMemberList(GROUP, owner, { ...group, id: groupId }))
 }
 
-/** Returns null unless every field is as `GroupFields` says and its owner signed it. Never throws. */
+/** Reads a group statement. Returns null unless every field is valid and the owner signed it. Never throws. */
 export function readGroup(bytes: Uint8Array): GroupStatement | null {
   const roster = readMemberList(GROUP, bytes)
   return roster && groupOf(roster)
 }
 
-/**
- * Reads a statement whose signature was verified on arrival; returns null unless every field is as `GroupFields` says.
- */
+/** Reads a statement whose signature was verified on arrival. Returns null unless every field is valid. */
 export function groupFields(bytes: Uint8Array): GroupFields | null {
   const fields = memberListFields(GROUP, bytes)
   return fields && groupOf(fields)
@@ -219,9 +223,8 @@ export const groupIdOf = (meshId: MeshId, owner: PeerKey, nonce: string): GroupI
 const groupOf = <R extends MemberListFields>({ id, ...roster }: R) => ({ ...roster, groupId: id as GroupId })
 
 /**
- * A pool is a name and a list of members, one of whom takes each message. The owner signs the pool as a group is
- * signed. The id is as long as a peer's key, because it is addressed like one; since it is a hash, no peer has it as a
- * key.
+ * A pool is a name and a list of members, one of whom takes each message. It is signed like a group. The id is as long
+ * as a peer's key, because a pool is addressed like a peer; since the id is a hash, it is not the key of any peer.
  *
  * Bytes: as `signMemberList` writes them. Vector: packages/protocol/vectors/pool.json. A pool has 1 to 64 members; only
  * the statement that ends it has none.
@@ -243,14 +246,17 @@ const POOL: MemberListKind = {
   lastEpoch: GROUP_EPOCH_LAST,
 }
 
-/** Creates a pool at its first epoch. @throws AssertionError unless name and members are as `PoolFields` says */
+/**
+ * Creates a pool at its first epoch. @throws AssertionError unless name and members are valid, as described in
+ * `PoolFields`
+ */
 export function createPool(owner: SigningKeys, draft: Pick<PoolFields, 'meshId' | 'name' | 'members'>): PoolStatement {
   const nonce = newNonce()
   const poolId = poolIdOf(draft.meshId, owner.publicKey, nonce)
   return signPool(owner, { ...draft, poolId, owner: owner.publicKey, nonce, epoch: 1 })
 }
 
-/** Signs the next epoch of a pool, with another name or other members. */
+/** Signs the next epoch of a pool, with a new name or new members. */
 export function changePool(
   owner: SigningKeys,
   { bytes: _, ...pool }: PoolStatement,
@@ -266,12 +272,12 @@ export function endPool(owner: SigningKeys, { bytes: _, ...pool }: PoolStatement
 
 export const isPoolEnded = ({ epoch }: Pick<PoolFields, 'epoch'>): boolean => epoch === GROUP_EPOCH_LAST
 
-/** Signs the members in their given order, for test vectors. */
+/** Signs the given statement, for test vectors. */
 export function signPool(owner: SigningKeys, { poolId, ...pool }: PoolFields): PoolStatement {
   return poolStatementOf(signMemberList(POOL, owner, { ...pool, id: poolId }))
 }
 
-/** Returns null unless every field is as `PoolFields` says and its owner signed it. Never throws. */
+/** Reads a pool statement. Returns null unless every field is valid and the owner signed it. Never throws. */
 export function readPool(bytes: Uint8Array): PoolStatement | null {
   const roster = readMemberList(POOL, bytes)
   return roster && poolStatementOf(roster)

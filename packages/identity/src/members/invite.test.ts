@@ -64,7 +64,7 @@ test('arbitrary bytes are read or refused without an exception', () => {
   )
 })
 
-/** Invites that a hostile issuer might sign. Each is well formed except for one field. */
+/** Invites that a hostile issuer might sign. In each, all fields but one are valid. */
 const STRANGE: Record<
   string,
   Partial<Record<'inviteId' | 'meshId' | 'url' | 'brokerKey' | 'usesMax' | 'role', Uint8Array>>

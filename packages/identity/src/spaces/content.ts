@@ -1,16 +1,15 @@
 /**
  * Seals the contents of a space: entries of shared state, and records of messages in the history.
  *
- * An entry is the sealed value of a key, signed by its author. Its header is not sealed, so the broker can read it;
- * each entry names the hash of the previous one under the same key, so a reader detects a rollback. Fixed layout,
- * big-endian:
+ * An entry is the sealed value of a key, signed by its author. Its header is not sealed, so that the broker can read
+ * it. Each entry contains the hash of the previous one under the same key, so that a reader detects a rollback. Fixed
+ * layout, big-endian:
  *
- *     0 magic "SPS1"    21 space id 16     77 hash of the entry before 32   145 sentAtMs u64
- *     4 flags u8        37 key hash 32    109 key epoch u32                 153 nonce 24
- *     5 mesh id 16      69 revision u64   113 author 32                     177 crypto_secretbox, then signature 64
+ * 0 magic "SPS1" 21 space id 16 77 hash of the entry before 32 145 sentAtMs u64 4 flags u8 37 key hash 32 109 key epoch
+ * u32 153 nonce 24 5 mesh id 16 69 revision u64 113 author 32 177 crypto_secretbox, then signature 64
  *
  * Flag 1: the key was deleted; its value is empty. In the box: u16 length of the key, the key, u32 length of the value,
- * the value, zeros as padding. Signed: the context `sealpost-entry/1` and all before the signature. Vector:
+ * the value, zeros as padding. Signed: the context `sealpost-entry/1` and everything before the signature. Vector:
  * packages/protocol/vectors/entry.json.
  */
 import { assert, fromHex, isHex, type Millis, type PeerKey, toHex } from '@sealpost/std'
@@ -30,12 +29,12 @@ export interface EntryHeader extends KeyScope {
   /** BLAKE2b-256 of the previous entry's bytes; `NO_ENTRY` at revision 1. */
   readonly prevHash: Uint8Array
   readonly author: PeerKey
-  /** The time of sealing, by the author's clock. */
+  /** When the entry was sealed, according to the author's clock. */
   readonly sentAtMs: Millis
   readonly isDeleted: boolean
 }
 
-/** A header with a verified signature, the bytes and their hash. */
+/** A header whose signature was verified, with the bytes of the entry and their hash. */
 export interface SignedEntry extends EntryHeader {
   readonly bytes: Uint8Array
   readonly hash: Uint8Array
@@ -49,7 +48,7 @@ export interface EntryDraft extends KeyScope {
   readonly revision: number
   readonly prevHash: Uint8Array
   readonly sentAtMs: Millis
-  /** Pads key and value together to a multiple of this; 1 pads nothing. */
+  /** Key and value together are padded to a multiple of this; 1 means no padding. */
   readonly bucketBytes?: number
 }
 
@@ -62,7 +61,7 @@ export interface EntryKeys {
 export const NO_ENTRY = new Uint8Array(32)
 export const ENTRY_KEY_BYTES_MAX = 512
 export const ENTRY_VALUE_BYTES_MAX = 64 * 1024
-/** Includes header, box, signature and room for padding. */
+/** Leaves room for header, box, signature and padding. */
 export const ENTRY_BYTES_MAX = 68 * 1024
 
 const ENTRY_MAGIC = 0x53505331
@@ -78,7 +77,7 @@ export function sealEntry(author: SigningKeys, draft: EntryDraft, keys: EntryKey
   return sealEntryWith(author, draft, keys, crypto.getRandomValues(new Uint8Array(NONCE_BYTES)))
 }
 
-/** Uses a given nonce: for test vectors. */
+/** Seals with a given nonce, for test vectors. */
 export function sealEntryWith(author: SigningKeys, draft: EntryDraft, keys: EntryKeys, nonce: Uint8Array): SignedEntry {
   const { key, value, bucketBytes = 1, ...place } = draft
   const header: EntryHeader = {
@@ -124,7 +123,9 @@ export function readEntry(bytes: Uint8Array): SignedEntry | null {
   return { ...header, bytes, hash: hash256(bytes) }
 }
 
-/** Returns null unless the keys open it and the inner key matches the header's hash. Never throws. */
+/**
+ * Opens an entry. Returns null unless the keys open it and the key inside matches the hash in the header. Never throws.
+ */
 export function openEntry(entry: SignedEntry, keys: EntryKeys): { key: string; value: Uint8Array | null } | null {
   const { bytes, isDeleted } = entry
   const nonce = bytes.subarray(ENTRY_HEADER_BYTES, ENTRY_HEADER_BYTES + NONCE_BYTES)
@@ -144,7 +145,10 @@ function opened(box: Uint8Array, nonce: Uint8Array, key: Uint8Array): Uint8Array
   }
 }
 
-/** Returns whether an entry may have this key. A lone surrogate is refused: its UTF-8 would be that of another key. */
+/**
+ * Returns whether an entry may have this key. A key with a lone surrogate is refused, because its UTF-8 would equal
+ * that of another key.
+ */
 export function isEntryKey(key: string): boolean {
   const { length } = utf8(key)
   return length > 0 && length <= ENTRY_KEY_BYTES_MAX && key.isWellFormed()
@@ -206,27 +210,26 @@ function entrySignedBytes(fields: Uint8Array): Uint8Array {
 
 /**
  * A record of a group message in the history: the key to its sealed body, sealed under the key of the space and signed
- * by its author. Each record names the hash of the author's previous one in the same stream, so a reader detects an
- * omission. Fixed layout, big-endian:
+ * by its author. Each record contains the hash of the author's previous one in the same stream, so that a reader
+ * detects an omission. Fixed layout, big-endian:
  *
- *     0 magic "SPH1"    37 author 32      105 sentAtMs u64
- *     5 mesh id 16      69 body id 32     113 nonce 24
- *    21 space id 16    101 key epoch u32  137 crypto_secretbox, then signature 64
+ * 0 magic "SPH1" 37 author 32 105 sentAtMs u64 5 mesh id 16 69 body id 32 113 nonce 24 21 space id 16 101 key epoch u32
+ * 137 crypto_secretbox, then signature 64
  *
- * The byte at 4 is 0. In the box: stream id 16, u64 place in the stream from 1, hash of the previous record 32, content
- * key 32, then optionally the note as in an envelope. Signed: the context `sealpost-record/1` and all before the
- * signature. Vector: packages/protocol/vectors/record.json.
+ * The byte at 4 is 0. In the box: stream id 16, u64 position in the stream from 1, hash of the previous record 32,
+ * content key 32, then optionally the note as in an envelope. Signed: the context `sealpost-record/1` and everything
+ * before the signature. Vector: packages/protocol/vectors/record.json.
  */
 /** The unsealed header of a record. */
 export interface RecordHeader extends KeyScope {
   readonly author: PeerKey
   /** 64 hex digits: the BLAKE2b-256 of the sealed body. */
   readonly bodyId: string
-  /** The time of sealing, by the author's clock. */
+  /** When the record was sealed, according to the author's clock. */
   readonly sentAtMs: Millis
 }
 
-/** A header with a verified signature, the bytes and their hash. */
+/** A header whose signature was verified, with the bytes of the record and their hash. */
 export interface SignedRecord extends RecordHeader {
   readonly bytes: Uint8Array
   readonly hash: Uint8Array
@@ -243,14 +246,14 @@ export interface RecordPosition {
 }
 
 export interface RecordDraft extends KeyScope, RecordPosition {
-  /** Content key and hash of the sealed body, as in each member's envelope. */
+  /** The key and the hash of the sealed body, as in each member's envelope. */
   readonly ticket: Uint8Array
   readonly sentAtMs: Millis
   readonly note: Note | null
 }
 
 export interface OpenRecord extends RecordPosition {
-  /** Opens the sealed body. */
+  /** The key and the hash of the sealed body, with which it can be opened. */
   readonly ticket: Uint8Array
   readonly note: Note | null
 }
@@ -263,15 +266,15 @@ const PLACE_BYTES = 16 + 8 + 32
 const CONTENT_KEY_BYTES = 32
 const RECORD_BYTES_MIN = RECORD_HEADER_BYTES + NONCE_BYTES + 16 + PLACE_BYTES + CONTENT_KEY_BYTES + SIGNATURE_BYTES
 
-/** The length of the note as JSON. */
+/** The maximum length of the note as JSON. */
 export const RECORD_NOTE_BYTES_MAX = RECORD_BYTES_MAX - RECORD_BYTES_MIN
 
-/** @throws AssertionError if the draft is invalid */
+/** Seals a record. @throws AssertionError if the draft is invalid */
 export function sealRecord(author: SigningKeys, draft: RecordDraft, spaceKey: Uint8Array): SignedRecord {
   return sealRecordWith(author, draft, spaceKey, crypto.getRandomValues(new Uint8Array(NONCE_BYTES)))
 }
 
-/** Uses a given nonce: for test vectors. */
+/** Seals with a given nonce, for test vectors. */
 export function sealRecordWith(
   author: SigningKeys,
   draft: RecordDraft,
@@ -315,7 +318,7 @@ export function readRecord(bytes: Uint8Array): SignedRecord | null {
   return { ...header, bytes, hash: hash256(bytes) }
 }
 
-/** Returns null unless this key opens it and its contents are valid. Never throws. */
+/** Opens a record. Returns null unless this key opens it and its contents are valid. Never throws. */
 export function openRecord(record: SignedRecord, spaceKey: Uint8Array): OpenRecord | null {
   const { bytes, bodyId } = record
   const boxAt = RECORD_HEADER_BYTES + NONCE_BYTES

@@ -63,7 +63,7 @@ test('an entry with another author, key, epoch, space or mesh in its header does
   const other = new Uint8Array(32).fill(9)
   expect(openEntry(entry, { ...KEYS, spaceKey: other })).toBe(null)
   expect(openEntry(entry, { ...KEYS, nameKey: other })).toBe(null)
-  // A member signs the box of another key, epoch, space or mesh as if it belonged here.
+  // A member signs a box from another key, epoch, space or mesh as if it belonged here.
   const swaps = [
     sealed({ key: 'vote' }),
     sealed({ keyEpoch: 4 }),

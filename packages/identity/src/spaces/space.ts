@@ -1,6 +1,7 @@
 /**
- * A space stores the entries and history of a mesh or a group. Its terms say for how long. The owner signs the terms,
- * so no broker can store more than members agreed to, or show new members what was not meant for them.
+ * Signs and reads the terms of spaces. A space stores the entries and history of a mesh or a group. Its terms define
+ * for how long. The owner signs the terms, so no broker can store more than the members agreed to, or show new members
+ * what they must not see.
  *
  * Bytes: the fields below, then the signature over the context and the fields: lp(mesh id), lp(space id), u32 epoch,
  * lp(owner), u16 historyFor, u16 flags (1: messages are kept), u32 keepSeconds, u64 keepBytes. Vector:
@@ -22,8 +23,8 @@ import { type BoxKeys, SIGNATURE_BYTES, type SigningKeys, sign, verify } from '.
 import { sodium } from '../sodium.ts'
 
 /**
- * The members who may read the history from before they joined: `none` keeps no history, `joined` hides it from new
- * members, `all` shows it to every member.
+ * Which members may read history from before they joined. `none`: no history is kept; `joined`: new members can't read
+ * it; `all`: every member can.
  */
 export type HistoryAudience = (typeof HISTORY_FOR)[number]
 
@@ -31,13 +32,16 @@ export interface SpaceFields {
   readonly meshId: MeshId
   readonly spaceId: SpaceId
   readonly owner: PeerKey
-  /** Counts from 1; a statement with a lower epoch than one seen before is outdated. */
+  /** Counts from 1. A statement is outdated if one with a higher epoch was seen. */
   readonly epoch: number
   readonly historyFor: HistoryAudience
-  /** Limits of the history; the one that is reached first applies. Both are 0 if and only if `historyFor` is `none`. */
+  /**
+   * The limits of the history, in seconds and bytes. The one that is reached first applies. Both are 0 if and only if
+   * `historyFor` is `none`.
+   */
   readonly keepSeconds: number
   readonly keepBytes: number
-  /** Whether the history may also record messages to the group. Never with `none`. */
+  /** Whether the history also records messages to the group. Always false if `historyFor` is `none`. */
   readonly keepsMessages: boolean
 }
 
@@ -53,7 +57,7 @@ const INTEGER_MAX = 2 ** 31 - 1
 
 export const isHistoryAudience = (text: string): text is HistoryAudience => HISTORY_FOR.some((known) => known === text)
 
-/** @throws AssertionError unless every field is as `SpaceFields` says and the owner signs */
+/** Signs the terms of a space. @throws AssertionError unless every field is valid and `owner` is the space's owner */
 export function signSpace(owner: SigningKeys, space: SpaceFields): SpaceStatement {
   assert(owner.publicKey === space.owner, 'an owner signs with the key it names')
   assert(isSpace(space), 'a space has a mesh, an id, an owner, an epoch and bounds')
@@ -61,7 +65,7 @@ export function signSpace(owner: SigningKeys, space: SpaceFields): SpaceStatemen
   return { ...space, bytes: concatBytes([fields, sign(owner, spaceSignedBytes(fields))]) }
 }
 
-/** Returns null unless every field is as `SpaceFields` says and its owner signed it. Never throws. */
+/** Reads the terms of a space. Returns null unless every field is valid and the owner signed it. Never throws. */
 export function readSpace(bytes: Uint8Array): SpaceStatement | null {
   if (bytes.length <= SIGNATURE_BYTES) return null
   const fields = bytes.subarray(0, bytes.length - SIGNATURE_BYTES)
@@ -120,12 +124,13 @@ function spaceFields(space: SpaceFields): Uint8Array {
 }
 
 /**
- * The keys that members of a space share and its broker never has. The *name key* stays for the life of the space: the
- * broker files a key of the state under its hash by the name key. A *space key* is valid for one epoch and seals no
- * content directly: each entry and each record has a key derived from it.
+ * Manages the keys that the members of a space share and that its broker never has. The *name key* is the same for the
+ * life of the space: the broker stores each entry under a hash of its key, which is computed with the name key. A
+ * *space key* is valid for one epoch and does not seal content directly: each entry and each record is sealed under a
+ * key derived from it.
  */
 
-/** The space and epoch to which a key is bound; with the key of another one, nothing opens. */
+/** The space and epoch to which a key is bound. A key from another space or epoch opens nothing. */
 export interface KeyScope {
   readonly meshId: MeshId
   readonly spaceId: SpaceId
@@ -145,14 +150,16 @@ export function keyHashOf(nameKey: Uint8Array, key: string): string {
 }
 
 /**
- * Derives the key of one box from its whole header, so the box opens under no other header: without the space key
- * nobody can sign another member's value as a newer revision or as their own.
+ * Derives the key of one box from its whole header, so that the box does not open under any other header. Without the
+ * space key, nobody can sign another member's value as a newer revision or as their own.
  */
 export function boxKeyOf(spaceKey: Uint8Array, header: Uint8Array): Uint8Array {
   return keyed(spaceKey, concatBytes([context('sealpost-box-key/1'), header]))
 }
 
-/** Proves to a holder of both that one key followed the other, since it can't be computed without the former key. */
+/**
+ * Proves to a holder of both keys that one followed the other, since the link can't be computed without the former key.
+ */
 export function keyLink(formerKey: Uint8Array, key: Uint8Array, place: KeyScope): Uint8Array {
   return keyed(formerKey, concatBytes([context('sealpost-key-link/1'), placeBytes(place), key]))
 }
@@ -167,9 +174,9 @@ function keyed(key: Uint8Array, text: Uint8Array): Uint8Array {
 }
 
 /**
- * With a grant, one member gives another the keys of a space that the other may have. The granter signs it and seals it
- * to the member, so the broker can't read it. The granter is named inside, so verification needs no lookup of its box
- * key.
+ * A grant, with which one member gives another the keys of a space that the other may have. The granter signs it and
+ * seals it to the member, so that the broker can't read it. The granter's key is inside, so verification needs no
+ * lookup.
  *
  * Bytes: `crypto_box_seal` of the fields and the signature over the context `sealpost-grant/1` and the fields: lp(mesh
  * id), lp(space id), lp(granter), lp(member), u32 key epoch, u32 group epoch, link 32, name key 32, u16 number of keys,
@@ -180,18 +187,20 @@ export interface KeyGrant extends KeyScope {
   readonly granter: PeerKey
   readonly member: PeerKey
   /**
-   * The granter vouches that only the members named by the group's statement of this epoch have the newest key. 0 in
-   * the space of a mesh, which has no such statement.
+   * The granter vouches that only the members in the group's statement of this epoch have the newest key. 0 for the
+   * space of a mesh, which has no such statement.
    */
   readonly groupEpoch: number
-  /** `keyLink` of the newest key to the previous one, zeros at epoch 1; a holder of the former key verifies it. */
+  /**
+   * The `keyLink` from the previous key to the newest one; zeros at epoch 1. A holder of the previous key verifies it.
+   */
   readonly link: Uint8Array
   readonly nameKey: Uint8Array
   /** The keys for this member, ascending by epoch; the last one is that of `keyEpoch`. */
   readonly keys: readonly { readonly keyEpoch: number; readonly key: Uint8Array }[]
 }
 
-/** Older keys are omitted; this many rotations take years. */
+/** Older keys are omitted; it takes years to reach this number of rotations. */
 export const GRANT_KEYS_MAX = 1024
 /** Maximum size of one box. */
 export const GRANT_BYTES_MAX = 64 * 1024
@@ -212,7 +221,7 @@ export function sealGrant(granter: SigningKeys, grant: KeyGrant, boxKey: Uint8Ar
   }
 }
 
-/** Returns the contents of the box, for test vectors. */
+/** Returns the signed contents of the box, for test vectors. */
 export function signGrant(granter: SigningKeys, grant: KeyGrant): Uint8Array {
   assert(granter.publicKey === grant.granter && isGrant(grant), 'a grant has two peers, a name key and keys')
   const fields = grantFields(grant)
@@ -220,8 +229,8 @@ export function signGrant(granter: SigningKeys, grant: KeyGrant): Uint8Array {
 }
 
 /**
- * Returns null unless one of these box keys opens it, its granter signed it, and it is for this member. The caller
- * checks whether the granter belongs to the space. Never throws.
+ * Opens a grant. Returns null unless one of these box keys opens it, its granter signed it, and it is for this member.
+ * The caller checks whether the granter belongs to the space. Never throws.
  */
 export function openGrant(box: Uint8Array, member: PeerKey, boxKeys: readonly BoxKeys[]): KeyGrant | null {
   if (box.length > GRANT_BYTES_MAX) return null
@@ -236,7 +245,7 @@ function unsealed(box: Uint8Array, { publicKey, secretKey }: BoxKeys): Uint8Arra
   try {
     return sodium.crypto_box_seal_open(box, publicKey, secretKey)
   } catch {
-    return null // for another key, changed, or too short
+    return null // sealed to another key, changed, or too short
   }
 }
 
@@ -265,7 +274,7 @@ function grantOf(fields: Uint8Array): KeyGrant | null {
 }
 
 function readKeys(reader: FieldReader): KeyGrant['keys'] {
-  // Reads a longer list up to one key too many, which is then refused.
+  // Of a list that is too long, reads one key too many, so that it is refused.
   const count = Math.min(reader.u16(), GRANT_KEYS_MAX + 1)
   return Array.from({ length: count }, () => ({ keyEpoch: reader.u32(), key: reader.take(SPACE_KEY_BYTES).slice() }))
 }

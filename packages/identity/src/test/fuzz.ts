@@ -1,8 +1,8 @@
 /**
  * Fuzzes the inputs of this package from a seed: invites, statements of groups and spaces, entries, records, key
  * bindings, envelopes, notes, key files and addresses. Half of the inputs are valid ones with faults in their bytes.
- * The others have the fault inside the signed or sealed part, so that the signature is valid, as a hostile member could
- * make it.
+ * The others have the fault inside the signed or sealed part, so that the signature is valid; a hostile member could
+ * create them.
  */
 import { OperatingError, type Random, seededRandom, toHex } from '@sealpost/std'
 import { bytesOf, faultyBytes, faultyJson, faultyText, pick } from '@sealpost/std/testing'
@@ -25,17 +25,20 @@ export interface IdentityReport {
   readonly refused: number
 }
 
-/** Reads one hostile input and returns whether it was accepted. Throws if a rule is broken. */
+/** Reads one hostile input. Returns whether it was accepted. Throws if a rule is broken. */
 type Target = (random: Random) => boolean
-/** Network input never causes an exception. A user's mistake throws this code, and the error quotes no input. */
+/** The codes for a user's mistakes; their errors quote no input. Input from the network never causes an exception. */
 const CODES = ['invite_malformed', 'authority_malformed']
 
-/** Created once, when the library is ready. */
+/** Created once the library is ready. */
 let pair: readonly [Identity, Identity] | undefined
 const people = () => (pair ??= [peerNumber(1), peerNumber(2)])
 const URL_TEXT = 'wss://broker.example/v1/ws'
 
-/** Runs after `ready()`. @throws Error with the seed, target and number of the first input that breaks a rule */
+/**
+ * Runs the fuzzer. Await `ready()` first. @throws Error with the seed, target and number of the first input that breaks
+ * a rule
+ */
 export function fuzzIdentity(options: { seed: number; inputs: number }): Readonly<Record<string, IdentityReport>> {
   const random = seededRandom(options.seed)
   const reports: Record<string, IdentityReport> = {}
@@ -110,7 +113,7 @@ function spaceTargets(): Readonly<Record<string, Target>> {
   }
 }
 
-/** Reads `fields || signature`. An accepted value must have exactly the given bytes. */
+/** Returns a target that reads `fields || signature`. An accepted value must encode back to the same bytes. */
 function bytesTarget(
   samples: readonly Uint8Array[],
   signedAs: string,
@@ -177,7 +180,9 @@ function bindings(): Target {
   }
 }
 
-/** Returns a target for envelopes. Half of the boxes open, with a header, note or length that no version writes. */
+/**
+ * Returns a target for envelopes. Half of the boxes open but contain a header, note or length that no version writes.
+ */
 function envelopes(): Target {
   const [alice, bob] = people()
   const [sealer, reader] = people().map((identity) => new Sealer({ identity, meshId: MESH })) as [Sealer, Sealer]

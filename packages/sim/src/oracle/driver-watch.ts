@@ -1,5 +1,5 @@
 /**
- * Checks the driver's duties to its engine, and the engine's duties to recipients. Every request of the engine must
+ * Checks the driver's duties to its engine, and the engine's duties to recipients. Every request from the engine must
  * reach the queue completely, once and in time. Commits must back off while they fail, and nothing may be pushed under
  * a lease that a fence has voided.
  */
@@ -27,7 +27,7 @@ type Kind = 'append' | 'settle' | 'retry' | 'reject' | 'extension' | 'release'
 interface Owed {
   readonly kind: Kind
   readonly acceptedAtMs: Millis
-  /** The time by which the item's statement must begin, unless another one is in flight. */
+  /** When the item's statement must begin at the latest, unless another one is in flight. */
   readonly dueAtMs: Millis
 }
 
@@ -37,7 +37,7 @@ class Line {
   private readonly isOver: () => boolean
   private readonly waiting = new Map<Item, Owed>()
   private readonly inFlight = new Map<Item, Owed>()
-  /** The time before which the next statement must not begin. If items are waiting, it must begin exactly then. */
+  /** The next statement must not begin before this time. If items are waiting, it must begin exactly then. */
   private nextAtMs: Millis = -Infinity
 
   constructor(clock: VirtualClock, isOver: () => boolean) {
@@ -82,7 +82,7 @@ class Line {
     for (const [item, owed] of this.waiting) if (owed.kind === kind) this.waiting.delete(item)
   }
 
-  /** Records that the items' statement failed, and that the next statement repeats them. */
+  /** Records that the items' statement failed, and that the next statement will repeat them. */
   repeat(items: readonly Item[], pauseMs: Millis): void {
     for (const item of items) this.waiting.set(item, this.inFlight.get(item)!)
     this.end(items, pauseMs)
@@ -137,7 +137,7 @@ export class DriverWatch {
     this.lines[kind].accept(kind, items)
   }
 
-  /** Watches a queue statement other than a commit. */
+  /** Watches a statement of the queue that is not a commit. */
   async during<T>(kind: keyof DriverWatch['lines'], items: readonly Named[], statement: () => Promise<T>): Promise<T> {
     this.lines[kind].begin(items)
     for (const { delivery } of items) this.returnedAtMs.delete(delivery.id)
@@ -167,7 +167,7 @@ export class DriverWatch {
     }
   }
 
-  /** The waiting appends are refused with the batch, because storing them first would reverse the order. */
+  /** Waiting appends are refused together with the batch, because storing them first would reverse the order. */
   commitFailed({ appends, settles }: Batch): void {
     const pauseMs = Math.min(BACK_OFF_MAX_MS, BACK_OFF_MIN_MS * 2 ** this.failures)
     this.isCommitting = false
@@ -177,7 +177,7 @@ export class DriverWatch {
     this.commits.repeat(settles, pauseMs)
   }
 
-  /** Returns whether this shard committed a retry since then, and so wakes the recipient after the pause. */
+  /** Returns whether this shard committed a retry since then, so that it wakes the recipient after the pause. */
   hasReturned(id: DeliveryId, sinceMs: Millis): boolean {
     return (this.returnedAtMs.get(id) ?? -Infinity) >= sinceMs
   }
@@ -186,7 +186,9 @@ export class DriverWatch {
     this.openedAtMs.set(session, this.clock.nowMs)
   }
 
-  /** Checks that an opening began after the previous session's settles and retries, or that they took too long. */
+  /**
+   * Checks that a session is opened only after the previous session's settles and retries, unless they took too long.
+   */
   openBegins(session: SessionRef): void {
     const sinceMs = this.openedAtMs.get(session) ?? -Infinity
     this.openedAtMs.delete(session)

@@ -1,6 +1,6 @@
 /**
- * Records which states of the engine, the credit and the SDK occurred. Reads private members through brackets, which
- * TypeScript allows and checks, so that a rename causes a compile error.
+ * Records which states of the engine, the credit and the SDK occurred. Reads private members with bracket access.
+ * TypeScript allows and checks it, so a rename causes a compile error.
  */
 import type { Engine } from '@sealpost/core'
 import type { PeerEngine } from '@sealpost/sdk/engine'

@@ -1,6 +1,6 @@
 /**
  * Tracks members that block others for a while, and a member that is revoked: the state in the database, its changes,
- * and the changes that each shard has received. Both use separate random sources, like `Ends`.
+ * and which changes each shard has received. Both use separate random sources, like `Ends`.
  */
 import type { ConsentReply, RevokedMember } from '@sealpost/core'
 import { type Append, type Consent, type FrameOf, type Member, OPEN } from '@sealpost/protocol'
@@ -11,7 +11,9 @@ import type { Oracle } from './oracle.ts'
 const CONSENT_SALT = 0xc0a5e
 const CHANGES_MAX = 5
 
-/** At this fraction of the fault period, the first peer of a mesh changes its consent for the second. */
+/**
+ * A change that the first peer of a mesh makes to its consent for the second peer, at a fraction of the fault period.
+ */
 interface ConsentChange {
   readonly share: number
   readonly verdict: 'blocked' | 'forgotten'
@@ -78,7 +80,7 @@ interface Way {
   readonly to: PeerKey
 }
 
-/** In some worlds one peer of the first mesh revokes another one. */
+/** Revokes, in some worlds, a peer of the first mesh on behalf of another one. */
 export class Revocations {
   /** The fraction of the fault period after which the peer is revoked; null if this world has no revocation. */
   readonly share: number | null

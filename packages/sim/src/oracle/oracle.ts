@@ -1,6 +1,6 @@
 /**
  * Checks the promises that must hold under all faults (P1–P9 of the security model) as events happen. The oracle knows
- * the requests and the results, and nothing of the broker's internals.
+ * the requests and the results but nothing about the broker's internals.
  */
 import type { CloseCode, Death, Delivery, ReceiptEvent, ReceiptWish } from '@sealpost/protocol'
 import type { StoredDelivery } from '@sealpost/queue/memory'
@@ -16,7 +16,7 @@ interface SendFacts {
   readonly from: PeerKey
   readonly to: PeerKey
   readonly priority: string
-  /** The message's index in its lane, from 0; null for a delayed message, which has no order. */
+  /** The message's index in its lane, from 0; null for a delayed message, because those have no order. */
   readonly place: number | null
   readonly wish: ReceiptWish
   readonly mayDie: boolean
@@ -24,16 +24,19 @@ interface SendFacts {
   /** Whether the sender or recipient may be revoked, so that the message's fate is undefined. */
   readonly isOfLeaver: boolean
   isAcked: boolean
-  /** How often the application received the message, and how often it returned the message. */
+  /** How often the application received the message. Below it: how often it returned the message. */
   deliveries: number
   returned: number
   isSettled: boolean
   isRejected: boolean
-  /** Whether the message had expired until the clock was set back, and was then delivered after later messages. */
+  /**
+   * Whether the message had expired, became valid again when the clock was set back, and was delivered after later
+   * messages.
+   */
   wasPassedBy: boolean
   death: Death | null
   isRefused: boolean
-  /** Whether the receipt of the message's end arrived, or became a dead letter after its failed attempts. */
+  /** Whether the receipt for the message's end arrived, or became a dead letter after its failed attempts. */
   isEndReported: boolean
 }
 
@@ -49,10 +52,10 @@ export type SendDoubts = Pick<SendFacts, 'mayDie' | 'mayBeRefused' | 'isOfLeaver
 export class Oracle {
   readonly sends: SendFacts[] = []
   readonly marks = new Map<string, number>()
-  /** Records that the database clock went back, so that expired deliveries that were not swept are valid again. */
+  /** Whether the database clock went back, so that expired deliveries are valid again unless they were swept. */
   hasClockGoneBack = false
   private isLeaverGone = false
-  /** `unreported` contains the sends for which the sender still waits for a report of the end. */
+  /** `unreported` counts the sends for which the sender still waits for a report of their end. */
   private readonly open = { unacked: 0, unsettled: 0, unreported: 0 }
   private readonly lanes = new Map<string, { sends: SendFacts[]; next: number }>()
   private readonly gaps = new Map<string, number>()
@@ -158,7 +161,9 @@ export class Oracle {
     this.deliveredInTurn(send!, send!.place)
   }
 
-  /** Only a delivery that dies may be overtaken, and a dead delivery must not be delivered afterwards. */
+  /**
+   * Checks the order. Only a delivery that dies may be overtaken, and a dead delivery must not be delivered afterwards.
+   */
   private deliveredInTurn(send: SendFacts, place: number): void {
     const lane = this.laneOf(send)
     if (place < lane.next && send.mayDie && this.hasClockGoneBack) {
@@ -175,7 +180,9 @@ export class Oracle {
     lane.next = place + 1
   }
 
-  /** If the holder's session ended before the settle's commit, another member receives a settled delivery. */
+  /**
+   * If the holder's session ended before its settle was committed, another member receives the settled delivery again.
+   */
   deliveredOfPool(meshId: MeshId, sender: PeerKey, no: number): void {
     const send = this.sends[no]
     must(send && isOfPool(send), 'P4', () => `delivered a message of a pool that was not sent to it (${no})`)
@@ -194,7 +201,7 @@ export class Oracle {
     must(false, 'leavers', () => `delivery ${row.id} is still leased to a member that has left`)
   }
 
-  /** A message that died before it was delivered leaves a gap. */
+  /** Checks a gap: a message that died before it was delivered leaves one. */
   gap(meshId: MeshId, to: PeerKey, { sender, missing }: { sender: PeerKey; missing: number }): void {
     const line = `${meshId} ${sender} ${to}`
     const seen = (this.gaps.get(line) ?? 0) + missing
@@ -212,7 +219,9 @@ export class Oracle {
     must(isExcused, 'P6', () => `pushed to ${to.slice(-2)} before an earlier one of its stream`)
   }
 
-  /** Records a dead letter. `isDue`: the delivery had expired or had its maximum of failed attempts. */
+  /**
+   * Records a dead letter. `isDue`: whether the delivery had expired or reached the maximum number of failed attempts.
+   */
   died(letter: { meshId: MeshId; sender: PeerKey; envelopeId: EnvelopeId; reason: Death }, isDue: boolean): void {
     const send = this.sendOf.get(`${letter.meshId} ${letter.sender} ${letter.envelopeId}`)
     must(send?.mayDie && isDue, 'P2', () => `given up too early (${letter.reason}): ${send && textOf(send)}`)
@@ -226,7 +235,10 @@ export class Oracle {
     must(send?.death, 'P2', () => `left the queue without a dead letter: ${send && textOf(send)}`)
   }
 
-  /** Records that a receipt left the queue unsettled. `isDue`: it had its maximum of failed attempts. */
+  /**
+   * Records that a receipt left the queue unsettled. `isDue`: whether it had reached the maximum number of failed
+   * attempts.
+   */
   receiptDied(receipt: Receipt, isDue: boolean): void {
     const { meshId, to, envelopeId, event } = receipt
     const send = this.sendOf.get(`${meshId} ${to} ${envelopeId}`)
@@ -306,7 +318,7 @@ export class Oracle {
     this.mark(`closed: ${code}`)
   }
 
-  /** In a pool, two members may each have settled the delivery. */
+  /** Records a settle. In a pool, two members may each have settled the delivery. */
   settled(no: number): void {
     const send = this.sends[no]!
     if (!send.isSettled && send.death === null && !send.isRefused) this.count(send, 'unsettled', -1)
@@ -356,7 +368,10 @@ export class Oracle {
     must(queued === 0, 'P3', () => `${queued} deliveries are still queued ${sinceMs} ms after the last fault`)
   }
 
-  /** An SDK settles a message from a revoked peer if it can't open the message. */
+  /**
+   * Returns whether the message may be settled without a delivery: an SDK settles a message from a revoked peer if it
+   * can't open it.
+   */
   private isThrownAway(send: SendFacts | undefined): boolean {
     return send?.isOfLeaver === true && this.isLeaverGone
   }

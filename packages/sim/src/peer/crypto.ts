@@ -1,7 +1,7 @@
 /**
  * Simulates cryptography: an envelope contains the number of the sealed send, and opening looks up this number. The
- * results are the same as in real cryptography: whether the envelope opens with these two keys, and the header. Each
- * mesh has one group and one pool of all its peers, without signatures; box keys rotate.
+ * results are the same as in real cryptography: whether the envelope opens with the two keys, and its header. Each mesh
+ * has one group and one pool of all its peers, without signatures; box keys rotate.
  */
 import type { GroupEntry } from '@sealpost/core'
 import type { Correspondent, EnvelopeDraft, PoolStatement } from '@sealpost/identity'
@@ -98,10 +98,10 @@ function openFacts(
 
 const hashOf = (envelope: Uint8Array): Uint8Array => envelope.slice(0, 16)
 
-/** Returns a distinct box key for each peer and epoch, with which nothing is really sealed. */
+/** Returns a distinct box key for each peer and epoch. Nothing is really sealed with it. */
 export const boxKeyOf = (peerKey: PeerKey, epoch: number): Uint8Array => fromHex(peerKey).with(0, epoch)
 
-/** Each mesh has a group with the same id, so that code that does not check the mesh finds the wrong group. */
+/** Each mesh has a group with the same id: code that does not check the mesh would find the wrong group. */
 export const GROUP_ID = '9'.repeat(32) as GroupId
 
 const SEALED_BYTES = 48
@@ -173,7 +173,7 @@ export class BoxKeyTurns {
     this.shares = Array.from({ length: count }, random.next)
   }
 
-  /** Changes the binding: the newest one applies, and the same one may be repeated. */
+  /** Changes the binding. The newest one applies; the same one may be repeated. */
   bind(store: MemoryDatabase, { meshId, peer }: Owner, bind: FrameOf<'bind'>): FrameOf<'bound'>['outcome'] {
     const member = store.findByKey(meshId, peer)!
     const { boxKey, boxEpoch, notAfterMs, signature } = bind
@@ -185,7 +185,7 @@ export class BoxKeyTurns {
     return 'done'
   }
 
-  /** Returns the keys, newest first. */
+  /** Returns the former keys, newest first. */
   formersOf({ meshId, peer }: Owner): readonly KeyBindingEntry[] {
     return this.formers.get(meshId + peer) ?? []
   }
@@ -202,12 +202,12 @@ export class KeyRing {
   private readonly keys: { boxKey: Uint8Array; boxEpoch: number }[] = []
   private currentEpoch = 0
 
-  /** From now on, accepts envelopes sealed to this key. */
+  /** Accepts envelopes sealed to this key from now on. */
   add(boxKey: Uint8Array, boxEpoch: number): void {
     this.keys.push({ boxKey, boxEpoch })
   }
 
-  /** From now on, seals with this key. Ignores keys older than the current one. */
+  /** Seals with this key from now on. Ignores keys older than the current one. */
   turnTo(boxEpoch: number): void {
     this.currentEpoch = Math.max(this.currentEpoch, boxEpoch)
   }

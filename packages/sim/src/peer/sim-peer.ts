@@ -162,7 +162,9 @@ export class SimPeer implements PeerEffects {
     )
   }
 
-  /** Rotates like the SDK: accepts the new key at once, and seals with it once the broker has stored it. */
+  /**
+   * Rotates the box key like the SDK: accepts the new key immediately, and seals with it once the broker has stored it.
+   */
   turnBoxKey(): void {
     const boxEpoch = this.ring.newestEpoch + 1
     const boxKey = boxKeyOf(this.peerKey, boxEpoch)
@@ -200,7 +202,10 @@ export class SimPeer implements PeerEffects {
     )
   }
 
-  /** The directory does not list revoked peers, and without their keys their messages don't open. */
+  /**
+   * Records a refused message. The directory does not list revoked peers, and without their keys their messages don't
+   * open.
+   */
   private refusedOf(peer: PeerKey, reason: string): void {
     const { oracle, revocations } = this.world
     if (revocations.isLeaver({ meshId: this.meshId, peerKey: peer })) oracle.leaverEnded(reason)
@@ -326,7 +331,7 @@ export class SimPeer implements PeerEffects {
     message.settle()
   }
 
-  /** With a store, the application has settled a message once the message's mark is stored. */
+  /** If the peer has a store, the application has settled a message once the message's mark is stored. */
   private whenMarked(message: Message, settled: () => void): void {
     if (this.store) this.store.whenMarked(message, settled)
     else settled()
@@ -343,7 +348,7 @@ export class SimPeer implements PeerEffects {
     this.engine.advance(clock.nowMs)
     happened()
     this.world.inside.lookAtPeer(this.engine)
-    // The SDK restores the order, which would hide the error.
+    // The SDK restores the order itself, which would hide this error.
     if (this.engine.counters.reordered > 0) this.world.oracle.misordered(this.meshId, this.peerKey)
     const wakeAtMs = Math.max(this.engine.wakeAtMs, clock.nowMs + 1)
     if (wakeAtMs >= this.wakeAtMs) return

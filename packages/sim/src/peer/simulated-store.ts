@@ -8,8 +8,8 @@ const DISK_SALT = 0x5757
 const WRITE_MS_MAX: Millis = 400
 
 /**
- * In some worlds peers have a store on a slow disk: a batch is stored some time after it was written. The disks use a
- * separate random source, like `Ends`.
+ * Gives peers, in some worlds, a store on a slow disk, where a batch is stored some time after it was written. The
+ * disks use a separate random source, like `Ends`.
  */
 export class Disks {
   private readonly clock: VirtualClock
@@ -54,7 +54,7 @@ export class SimulatedStore implements EngineStore {
     })
   }
 
-  /** Calls back when a message's mark is stored, after which no later process of the peer gets the message again. */
+  /** Calls back when a message's mark is stored. No later process of the peer then receives the message again. */
   whenMarked(message: Message, marked: () => void): void {
     this.waiters.push({ message, marked })
   }

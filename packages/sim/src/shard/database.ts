@@ -1,7 +1,7 @@
 /**
  * Simulates the path to the database and back. A statement is applied atomically at one moment. Before that moment the
- * statement may be delayed or lost, and afterwards its reply may. The caller gives up after a while, without knowing
- * whether the statement was or still will be applied.
+ * statement may be delayed or lost, and afterwards its reply may. The caller gives up after a while and does not know
+ * whether the statement was or will still be applied.
  */
 import type { Settle, Want } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
@@ -75,7 +75,7 @@ const SENDS = 50
 const MOVES = 3
 const MOVE_AFTER_MS = 50
 const HELD_MS_MAX = 3_000
-/** The time within which settles that are held back are committed, in several parts. */
+/** The period over which held-back settles are committed, in several parts. */
 const WAITING_MS = 500
 
 interface Mover {
@@ -92,8 +92,8 @@ interface OverlapParts {
 }
 
 /**
- * Lets claims overlap with the settles of their peer's former session. Such a claim picks rows in its starting
- * snapshot, and does not return rows that are settled meanwhile. In some worlds, one peer writes steadily to another
+ * Lets claims overlap with the settles of their peer's former session. Such a claim picks rows in the snapshot from its
+ * start, and does not return rows that are settled in the meantime. In some worlds, one peer writes steadily to another
  * one that moves between the shards, and the settles of each session are held back until a claim of the next session
  * has begun. This class has its own random source, like `Ends`.
  */
@@ -124,7 +124,7 @@ export class Overlaps {
       })
   }
 
-  /** Resolves at once, or when a claim of the next session begins. */
+  /** Resolves immediately, or when a claim of the next session begins. */
   async mayCommit(shard: object, { settles }: Batch): Promise<void> {
     if (!this.isMoveDue || !settles.some((settle) => this.isToTalker(settle))) return
     const { clock } = this.world

@@ -1,6 +1,6 @@
 /**
- * Simulates one run of a broker process, from its start to its crash: the real driver and engine in virtual time, with
- * the simulated database path, connections and hints.
+ * Simulates one run of a broker process, from its start to its crash. Runs the real driver and engine in virtual time,
+ * over the simulated database path, connections and hints.
  */
 import type { DeliveryUpdate, Engine, SocketId } from '@sealpost/core'
 import {
@@ -74,12 +74,12 @@ export class ShardLife implements ShardRun {
     for (const connection of this.connections.values()) connection.link.breakServer()
   }
 
-  /** Shuts down as a broker does: refuses new work, finishes accepted work, and closes its connections. */
+  /** Shuts down like a broker: refuses new work, finishes accepted work, and closes its connections. */
   shutdown(ended: () => void): void {
     const { clock } = this.world
     const startedAtMs = clock.nowMs
     const over = () => {
-      if (this.isOver) return // the shard crashed meanwhile
+      if (this.isOver) return // the shard has crashed since then
       this.watch.shutDown(clock.nowMs - startedAtMs)
       this.isOver = true
       ended()

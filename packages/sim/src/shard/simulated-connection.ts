@@ -49,9 +49,9 @@ export class SimulatedConnection implements Connection {
   welcomedAtMs: Millis = Infinity
   isResting = false
   pushedAtMs: Millis = -Infinity
-  /** Pushed and unsettled deliveries with their push times, without pool deliveries. */
+  /** Pushed and unsettled deliveries with the times of their pushes. Pool deliveries are not included. */
   readonly #outstanding = new Map<DeliveryId, Millis>()
-  /** The times until which the leases of deliveries were extended. */
+  /** Until when the leases of deliveries were extended. */
   readonly #extended = new Map<DeliveryId, Millis>()
   readonly #shard: ShardRun
 
@@ -159,7 +159,7 @@ export class SimulatedConnection implements Connection {
     if (ids.length === 0) return
     this.pushedAtMs = clock.nowMs
     for (const id of ids) this.#outstanding.set(id, clock.nowMs)
-    // After a lease period, a delivery no longer takes credit.
+    // One lease after its push, a delivery no longer takes credit.
     const fromMs = clock.nowMs - LEASE_MS
     oracle.creditOf([...this.#outstanding.values()].filter((atMs) => atMs > fromMs).length, credit)
   }
@@ -171,7 +171,10 @@ function pushesOf(frame: ServerFrame): FrameOf<'push'>['deliveries'] {
   return hasMore ? frame.deliveries.map(({ push }) => push) : []
 }
 
-/** Simulated peers don't send the remaining requests, because groups and pools are seeded. */
+/**
+ * The statements for members' requests. Simulated peers don't send the other requests, because groups and pools are
+ * seeded.
+ */
 type RequestStatements = {
   readonly [Type in RequestType]?: (requester: Requester, frame: FrameOfRequest<Type>) => Replies[Type]
 }

@@ -1,7 +1,7 @@
 /**
  * Puts the memory queue behind the simulated database path, where the oracle observes the driver's requests. Promises
  * settle at virtual times. A promise rejects if its statement or the result was lost; it is then unknown whether the
- * statement was or still will be applied.
+ * statement was or will still be applied.
  */
 import type {
   Append,
@@ -47,7 +47,7 @@ export class SimulatedQueue implements Queue {
   private readonly shard: ShardRun
   private readonly statements: MemoryShard
   private readonly world: Surroundings
-  /** Openings and lookups share statements, as in `SessionOpener`. */
+  /** Requests to open sessions share statements, as do lookups, like in `SessionOpener`. */
   readonly #openings = new Batcher(
     (sessions: readonly SessionRef[]) => this.ask('open', () => sessions.map((each) => this.statements.open(each))),
     { max: BATCH_MAX },
@@ -180,7 +180,7 @@ export class SimulatedQueue implements Queue {
   }
 
   async #commitChecked(appends: readonly Append[]) {
-    // Other statements for these senders were faster at every attempt.
+    // Other statements for these senders won the race at every attempt.
     const isRaced = () => this.world.chance('raced')
     const found = await this.ask('checked commit', () => (isRaced() ? null : this.statements.commitChecked(appends)))
     if (found === null) throw new OperatingError('db_conflict', 'Other commits were faster.', RETRYABLE)

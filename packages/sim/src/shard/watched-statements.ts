@@ -212,13 +212,13 @@ const LEAVES_WITHIN_MS: Millis = 100
 interface EndedSession {
   readonly meshId: MeshId
   readonly peerKey: PeerKey
-  /** The epoch with which the session opened; deliveries of a newer session of the peer don't count. */
+  /** The epoch with which the session opened. Deliveries to a newer session of the peer don't count. */
   readonly epoch: number
 }
 
 /**
  * Checks that a member that leaves does not hold pool deliveries for long: its leases end with its session, not by
- * expiry. Call this when the session has ended and its shard has noticed. Nothing is checked if the shard crashes,
+ * expiry. Call once the session has ended and its shard has noticed it. Nothing is checked if the shard crashes,
  * because it may lose the result of a claim, or if the database lost a statement, because a lost retry or reject is not
  * repeated and its delivery stays leased.
  */

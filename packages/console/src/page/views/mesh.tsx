@@ -170,7 +170,7 @@ function PeerTable({
   )
 }
 
-/** Shows a peer without a session on this shard as unavailable, with its last shard from the database. */
+/** Shows a peer without a session on this shard as unavailable, with the last shard that the database has for it. */
 function LastSession({ of: { lastSeen } }: { of: PeerReport }) {
   if (!lastSeen) return <div class="quiet">never connected</div>
   return (

@@ -277,20 +277,20 @@ function optionsOf({ series, format, width }: Drawn): uPlot.Options {
         label,
         stroke: colour(`line-${name}`),
         width: 1.75,
-        spanGaps: false, // minutes without samples have no latency
+        spanGaps: false, // minutes without samples leave a gap in the line
         points: { show: true, filter: isolated, size: 6 },
       })),
     ],
   }
 }
 
-/** Returns the time span of the samples; without samples, the span ends now. */
+/** Returns the time span of the samples; if there are none, it ends now. */
 function spanOf({ data: [times] }: uPlot): [number, number] {
   const last = times.at(-1) ?? Date.now() / 1000
   return [Math.min(times[0] ?? last, last - SPAN_MIN_SECONDS), last]
 }
 
-/** Returns the indexes of samples without a neighbour, which a line would not show. */
+/** Returns the indexes of samples without neighbours, because a line would not show them. */
 function isolated({ data }: uPlot, series: number): number[] {
   const values = data[series]!
   const isGap = (at: number) => (values[at] ?? null) === null

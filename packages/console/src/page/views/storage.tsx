@@ -1,4 +1,4 @@
-/** Shows the broker's storage except waiting mail: dead letters, state, history, tables and the audit. */
+/** Shows the broker's storage except waiting mail: dead letters, state, history, tables and the audit log. */
 import type {
   Audit,
   DatabaseReport,
@@ -93,7 +93,7 @@ interface LettersProps {
   readonly api: Api
   readonly me: Me
   readonly letters: readonly DeadLetterReport[]
-  /** Called with the dead letters that were not redriven. */
+  /** Called after a change, with the dead letters that were not redriven. */
   readonly changed: (refused: Refused) => void
 }
 
@@ -200,7 +200,7 @@ function LetterCells({ letter }: { letter: DeadLetterReport }) {
   )
 }
 
-/** Shows a mesh's storage except mail: sizes and ages, never content. */
+/** The columns of a mesh's storage apart from mail: sizes and ages, never contents. */
 const HEAD = ['Space', 'Owner', '# Values', '# Size', '# History', 'Kept since', '# Days', '# Snapshot age', 'ID']
 
 export function KeptView({ api, meshId }: { api: Api; meshId: string }) {

@@ -1,4 +1,4 @@
-/** Planted bugs, each one edit of the real code. A simulator that misses them would also miss real bugs. */
+/** Lists planted bugs. Each is one edit of the real code. A simulator that misses them would also miss real bugs. */
 import { readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 
@@ -9,7 +9,10 @@ interface Edit {
   readonly to: string
   /** The violation that shows the bug. */
   readonly breaks: RegExp
-  /** The seed at which the search starts; close to a revealing seed if only few seeds reveal the bug. Default: 1. */
+  /**
+   * The seed at which the search starts. It is close to a revealing seed if only a few seeds reveal the bug. Default:
+   * 1.
+   */
   readonly firstSeed?: number
 }
 
@@ -253,7 +256,7 @@ const core: readonly Edit[] = [
   },
 ]
 
-/** The memory queue stands for the statements of Postgres. */
+/** Bugs in the memory queue, which represents the statements on Postgres. */
 const queue: readonly Edit[] = [
   {
     name: 'callers of a failed statement get no reply',
@@ -417,7 +420,7 @@ export const plantedBugs: readonly PlantedBug[] = Object.entries(PLANTED).flatMa
 
 const PACKAGES = resolve(import.meta.dirname, '../../../..')
 
-/** Returns the file that a bug edits, and the file's text. Throws unless the edited text occurs once. */
+/** Returns the file that a bug edits, and its contents. Throws unless the edited text occurs exactly once. */
 export function placeOf({ name, folder, from }: PlantedBug): { path: string; text: string } {
   const root = join(PACKAGES, folder, 'src')
   const sources = [...new Bun.Glob('**/*.ts').scanSync(root)].filter((file) => !/test\b|mutants\//.test(file))
