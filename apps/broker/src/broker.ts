@@ -1,4 +1,4 @@
-/** Composes the broker's parts, starts them in order, and stops them in reverse order. */
+/** Composes the parts of the broker, starts them in order, and stops them in reverse order. */
 
 import { openConsole } from '@sealpost/console'
 import type { Placement, Rate } from '@sealpost/core'
@@ -52,8 +52,8 @@ import { Metrics } from './telemetry/metrics.ts'
 import { Traces } from './telemetry/traces.ts'
 
 /**
- * `replaced` is called if the database lost acknowledged data or is a different database. This run must then end and
- * the next one begin.
+ * Starts the broker. `replaced` is called if the database lost acknowledged data or is a different database. This run
+ * must then end, and the next one must begin.
  * @throws OperatingError with one sentence for the operator
  */
 export async function startBroker(config: Config, log: Log, replaced: () => void): Promise<RunningBroker> {
@@ -267,7 +267,10 @@ const admissionLimits = (config: Config): AdmissionLimits => ({
   chunks: { perSecond: config.CHUNKS_PER_SECOND, burst: config.CHUNKS_BURST },
 })
 
-/** A frame is larger than its envelopes, and a member also sends settles, requests and state entries. */
+/**
+ * The parse limit relative to the rate of envelope bytes. A frame is larger than its envelopes, and a member also sends
+ * settles, requests and state entries.
+ */
 const INTAKE_FACTOR = { perSecond: 8, burst: 4 }
 
 const intakeRate = (config: Config): Rate => ({
@@ -275,7 +278,10 @@ const intakeRate = (config: Config): Rate => ({
   burst: INTAKE_FACTOR.burst * config.RATE_BYTES_BURST,
 })
 
-/** Buffer space for a session's deliveries in the larger encoding, plus its acks. */
+/**
+ * The socket buffer relative to a session's credit in bytes. The buffer must have room for the deliveries in the larger
+ * encoding, and for acks.
+ */
 const BACKPRESSURE_FACTOR = 4
 
 function buildFacts() {
@@ -290,7 +296,7 @@ function buildFacts() {
 /** Defined by the build of the compiled program. */
 declare const BUILD_GIT_SHA: string
 
-/** A released build runs outside a repository, and a container has no git. */
+/** Returns the commit, if it is known: a released build runs outside a repository, and a container has no git. */
 const gitSha = (): string => {
   if (typeof BUILD_GIT_SHA === 'string') return BUILD_GIT_SHA
   if (!Bun.which('git')) return 'unknown'
@@ -302,7 +308,7 @@ interface RunningBroker {
   readonly url: string
   readonly adminUrl: string
   stop(): Promise<void>
-  /** Ends at once, after asking each peer to reconnect with a different delay. */
+  /** Ends immediately, after asking each peer to reconnect with a different delay. */
   leave(): Promise<void>
 }
 
@@ -311,8 +317,9 @@ type StartRun = (config: Config, replaced: () => void) => Promise<RunningBroker>
 const AGAIN_AFTER_MS: Millis = 500
 
 /**
- * Runs the broker repeatedly within one process. If another database replaces the current one and lacks data, the current run
- * ends and discards everything it knew about the database. The next run starts under the new incarnation, on the same ports.
+ * Runs the broker repeatedly within one process. If another database that lacks data replaces the current one, the
+ * current run ends and discards everything that it knew about the database. The next run starts under the new
+ * incarnation, on the same ports.
  */
 class Runs {
   readonly #config: Config
@@ -376,7 +383,7 @@ export async function main(): Promise<void> {
   const log = openLog(read.config.LOG_LEVEL)
   try {
     const runs = new Runs(read.config, log, (config, replaced) => startBroker(config, log, replaced))
-    endWhenDue(runs, log) // installed before the broker is ready, since a supervisor may stop it at once
+    endWhenDue(runs, log) // installed before the broker is ready, since a supervisor may stop it immediately
     await runs.ready()
   } catch (error) {
     if (!(error instanceof OperatingError)) throw error
@@ -411,7 +418,7 @@ function endWhenDue(runs: Runs, log: Log): void {
   const stop = () => runs.stop()
   let isEnding = false
   const end = (signal: string) => {
-    if (isEnding) process.exit(1) // a second signal ends at once
+    if (isEnding) process.exit(1) // a second signal ends the process immediately
     isEnding = true
     log.info('broker.stopping', { signal })
     const stopped = () => {

@@ -1,4 +1,4 @@
-/** Composes this process's driver: the real clock, the queue in Postgres, the bus and the directory. */
+/** Composes the driver of this process from the real clock, the queue in Postgres, the bus and the directory. */
 import type { Bus } from '@sealpost/bus'
 import {
   type Clock,

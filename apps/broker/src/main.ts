@@ -1,9 +1,10 @@
-/** Gives the Bun runtime its settings, then runs the broker. */
+/** Applies the settings of the Bun runtime, then runs the broker. */
 import { brokerCommand, RUNTIME_SETTINGS } from '@sealpost/broker-program'
 
 /**
- * Restarts this program in the same process with the settings that its environment lacks; values that an operator has
- * set stay unchanged. Where a process can't replace its program (Windows), the broker runs without them.
+ * Restarts this program in the same process with the settings that its environment lacks. Values that an operator has
+ * set stay unchanged. On a platform where a process can't replace its program (Windows), the broker runs without the
+ * settings.
  */
 function applyRuntimeSettings(): void {
   const { env } = process

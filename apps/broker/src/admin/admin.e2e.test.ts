@@ -1,4 +1,4 @@
-/** Tests the admin API of a running broker: scopes, views of the mail flow, and the audit. */
+/** Tests the admin API of a running broker: scopes, views of the mail flow, and the audit log. */
 
 import type { MeshPage, Overview, Quota } from '@sealpost/operator'
 import { connect } from '@sealpost/sdk'
@@ -214,7 +214,7 @@ test('the mesh list starts with meshes that need attention, and contains every m
   await age(5)
   const page = async (query: string) => (await get(`/meshes?${query}`)).body as MeshPage
   const idsOf = ({ meshes }: MeshPage) => meshes.map(({ meshId }) => meshId)
-  // Waits until the census has counted everything, dead letters included.
+  // Waits until the census has counted everything, including dead letters.
   await expect
     .poll(async () => (await page('limit=2')).meshes, { timeout: 60_000 })
     .toMatchObject([

@@ -42,7 +42,7 @@ interface AdminStart {
   readonly metrics: Metrics
   readonly watch: DatabaseWatch
   readonly overload: Overload
-  /** `operating` has its own connections, so that operators' queries and peers' queries don't delay each other. */
+  /** `operating` has its own connections, so that operators' queries and peers' requests don't delay each other. */
   readonly databases: { readonly operating: Database; readonly asking: Database }
   readonly facts: VersionFacts
   readonly config: Config
@@ -94,17 +94,20 @@ export function openAdmin({ databases, driver, metrics, watch, overload, facts, 
 
 interface Needed {
   readonly scope: AdminScope
-  /** The requested mesh, or the token's mesh for `own`; null for no mesh or for all meshes. */
+  /** The requested mesh. `own` means the token's mesh; null means no mesh or all meshes. */
   readonly meshId: MeshId | 'own' | null
 }
 
-/** How long a token is cached. Within this time a revocation may not apply yet, and reads work without the database. */
+/**
+ * How long a token is cached. Within this time, a revocation may not take effect yet, and requests that only read work
+ * without the database.
+ */
 const BELIEVED_MS = 3000
 const BELIEVED_WHILE_AWAY_MS = 5 * 60_000
 const BELIEVED_MAX = 1000
 /**
- * Each check takes a database connection, so the number of concurrent checks is limited: invalid tokens must not use up
- * all connections.
+ * Each check takes a database connection, so the number of concurrent checks is limited. Otherwise, invalid tokens
+ * could use up all connections.
  */
 const QUESTIONS_MAX = 16
 
@@ -124,7 +127,7 @@ export class AdminAuth {
     this.db = db
   }
 
-  /** @throws OperatingError if the database does not respond */
+  /** Admits a request or returns its refusal. @throws OperatingError if the database does not respond */
   async admit(header: string | undefined, needed: Needed): Promise<AdminTokenHolder | AdminCode> {
     const token = /^Bearer (spa_[A-Za-z0-9_-]{1,100})$/.exec(header ?? '')?.[1]
     if (!token) return 'token_invalid'
@@ -208,7 +211,7 @@ export function adminApi(parts: AdminParts): Api {
   addViews(app, parts)
   addMeshes(app, parts)
   addDeadLetters(app, parts)
-  let document: ReturnType<typeof adminDocument> | undefined // built on the first request because it takes 25 ms
+  let document: ReturnType<typeof adminDocument> | undefined // built on the first request, because that takes 25 ms
   app.get(ADMIN_DOCUMENT_PATH, (c) => {
     document ??= adminDocument()
     return c.json(document)
@@ -322,7 +325,7 @@ function meshFor({ meshId: own }: AdminTokenHolder, asked: string | undefined): 
 const meshOf = ({ meshId }: { meshId: string }): MeshId => meshId as MeshId
 const honoPath = (path: string): string => path.replaceAll(/\{(\w+)\}/g, ':$1')
 
-/** Routes that restrict a single-mesh token to its own mesh. */
+/** Routes on which a token for one mesh sees only that mesh. */
 const OF_OWN_MESH = /^\/(?:dead-letters|audit|me)(?:\/|$)/
 
 function admit({ auth }: AdminParts, scope: 'read' | 'operate'): MiddlewareHandler<Env> {
@@ -337,7 +340,10 @@ function admit({ auth }: AdminParts, scope: 'read' | 'operate'): MiddlewareHandl
   }
 }
 
-/** Refuses cross-origin requests. A page of another origin has no token anyway, and its browser would withhold the response. */
+/**
+ * Refuses cross-origin requests. A page from another origin has no token anyway, and the browser would withhold the
+ * response.
+ */
 const ownOrigin: MiddlewareHandler<Env> = async (c, next) => {
   const origin = c.req.header('origin')
   if (origin === undefined) return next()
@@ -373,7 +379,10 @@ function refuse(c: Context, code: AdminCode) {
   return c.json({ code, meaning }, status as Exclude<typeof status, 405>)
 }
 
-/** Disconnects a client that stops reading. Its next overview contains what it missed. */
+/**
+ * Maximum number of waiting overviews. A client that stops reading is disconnected; its next overview contains what it
+ * missed.
+ */
 const WAITING_MAX = 3
 const ENDS_AFTER_MS = 5 * 60_000
 

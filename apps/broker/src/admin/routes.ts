@@ -36,7 +36,7 @@ const number = (max: number) =>
     .pipe(z.int().min(0).max(max))
 const limit = (usual: number, max: number) => number(max).pipe(z.int().min(1)).default(usual).openapi({ type: 'integer', minimum: 1, maximum: max, default: usual }) // biome-ignore format: one thing
 
-// Uses `meta`, because a schema created before `@hono/zod-openapi` was loaded has no method `openapi`.
+// Uses `meta`, because a schema that was created before `@hono/zod-openapi` was loaded has no method `openapi`.
 const named = <T extends z.ZodType>(name: string, schema: T): T => schema.meta({ id: name })
 const Refusal = z
   .object({ code: z.enum(Object.keys(adminRefusals) as AdminCode[]), meaning: z.string() })
@@ -203,7 +203,7 @@ interface Reading {
   readonly timings: Metrics['distributions']
 }
 
-/** Takes a sample every two seconds and keeps those of the last half hour. They are lost when the broker exits. */
+/** Takes a sample every two seconds, and keeps the samples of the last half hour in memory. */
 export class BrokerSamples {
   readonly samples: Sample[] = []
   private readonly parts: Parts
@@ -287,8 +287,9 @@ const NOTHING_YET: Between = {
 const round = (value: number): number => Math.round(value * 100) / 100
 
 /**
- * Returns the percentile in the unit of the bounds, interpolated linearly within a bucket like Prometheus. In the
- * unbounded last bucket it returns the bucket's lower bound; without counts, null.
+ * Returns the percentile `share` of the values counted between `before` and `after`, in the unit of the bounds.
+ * Interpolates linearly within a bucket, like Prometheus. Returns the lower bound of the last bucket, which is
+ * unbounded; null if nothing was counted.
  */
 export function quantile(before: Distribution | null, after: Distribution, share: number): number | null {
   const counts = after.counts.map((count, i) => count - (before?.counts[i] ?? 0))

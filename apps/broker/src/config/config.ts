@@ -1,6 +1,6 @@
 /**
- * Defines the configuration as one table. Each row names, parses, defaults and describes one environment variable.
- * `docs/reference/config.md` is generated from the table.
+ * Defines the configuration as one table. Each row contains the name, parser, default and description of one
+ * environment variable. `docs/reference/config.md` is generated from the table.
  */
 import { readFileSync } from 'node:fs'
 import { defaultLimits, type EngineLimits } from '@sealpost/core'
@@ -31,9 +31,12 @@ import {
   words,
 } from './sections.ts'
 
-/** The queue treats a lease that ends later than this as one from before the database clock jumped back. */
+/** The queue assumes that a lease that ends later than this dates from before a jump of the database clock. */
 const LEASE_MS_MAX = 300_000
-/** The engine scans once a second and treats a gap between two scans above the heartbeat as a pause of its process. */
+/**
+ * The engine scans once a second, and treats a gap between two scans that exceeds the heartbeat as a pause of its
+ * process.
+ */
 const HEARTBEAT_MS_MIN = 2000
 /** Four times this value must fit in the 32-bit integer that holds a socket's buffered byte count. */
 const CREDIT_BYTES_MAX = 256 * 1024 * 1024
@@ -299,7 +302,7 @@ export const settings = {
     unit: 's',
     meaning: 'the longest time to live that a sender can request',
   }),
-  // Clients resend for half of this period, which must outlast a short outage.
+  // Clients resend for half of this period, so it must outlast a short outage.
   DEDUPE_MS: setting(count('milliseconds', COUNT_MAX, 60_000), {
     fallback: defaultQueueOptions.dedupeMs,
     unit: 'ms',
@@ -364,7 +367,7 @@ export type Config = Omit<Parsed, 'ADMIN_PORT'> & { readonly ADMIN_PORT: number 
 
 type ConfigResult = { ok: true; config: Config } | { ok: false; errors: string[] }
 
-/** Reads each variable, or the file that `NAME_FILE` names. Reports all errors together, one sentence each. */
+/** Reads each variable `NAME`, or the file in `NAME_FILE`. Reports all errors together, one sentence each. */
 export function readConfig(env: Record<string, string | undefined> = process.env): ConfigResult {
   const errors: string[] = []
   const values: Record<string, unknown> = {}

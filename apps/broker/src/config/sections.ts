@@ -3,13 +3,13 @@
 import { CHUNK_BYTES_MAX } from '@sealpost/identity'
 import { z } from 'zod'
 
-/** A schema, and the end of the error sentence "NAME must be …". */
+/** A schema, and what follows "NAME must be" in its error. */
 export interface SettingKind<T> {
   readonly parse: z.ZodType<T>
   readonly expects: string
 }
 
-/** Timers above this value fire at once, and most of these numbers are encoded in four bytes. */
+/** Timers above this value fire immediately, and most of these numbers are encoded in four bytes. */
 export const COUNT_MAX = 2 ** 31 - 1
 const wholeNumber = (min: number, max: number) =>
   z
@@ -41,7 +41,7 @@ export const ms = (max?: number) => count('milliseconds', max)
 
 export interface Setting<T> extends SettingKind<T> {
   readonly unit: string
-  /** The default as text, as it would be in the environment; `null` if the setting is required. */
+  /** The default as it would be written in the environment; `null` if the setting is required. */
   readonly fallback: string | null
   readonly meaning: string
   readonly isSecret?: boolean
@@ -71,7 +71,7 @@ const share: SettingKind<number> = {
   expects: 'a share from 0 to 1',
 }
 
-/** These settings have OpenTelemetry's names. */
+/** The settings of traces. Their names are OpenTelemetry's. */
 export const traceSettings = {
   OTEL_EXPORTER_OTLP_ENDPOINT: setting(receiver, {
     fallback: '',
@@ -137,7 +137,7 @@ export function tlsErrors({ TLS_CERT = '', TLS_KEY = '', PUBLIC_URL = '' }: TlsV
 }
 
 const address = words('an address or a host name')
-/** A default that differs for each broker on a machine, because `PORT` does. */
+/** A default that differs for each broker on a machine, like `PORT`. */
 const BESIDE_PORT = 'PORT + 1'
 
 export const portSettings = {
@@ -166,7 +166,7 @@ export const portSettings = {
   ),
 }
 
-/** Replaces the text `PORT + 1` with the number. @returns an error sentence if the result is not a valid port */
+/** Replaces the string `PORT + 1` with the number. @returns an error sentence if the result is not a valid port */
 export function resolvePorts(values: Record<string, unknown>): string[] {
   const { PORT, ADMIN_PORT } = values
   if (ADMIN_PORT !== BESIDE_PORT || typeof PORT !== 'number') return []

@@ -1,7 +1,7 @@
 /**
- * Determines which server the database is on, and whether it still has everything acknowledged. A connection to a
- * server without a verdict runs no statement, so nothing is acknowledged there before the verdict. The first
- * acknowledgement follows right after the verdict. docs/adr/0010-failover.md states and proves the rule.
+ * Determines which server the database is on, and whether that server still has everything that was acknowledged. A
+ * connection to a server without a verdict runs no statement, so nothing is acknowledged there before the verdict.
+ * docs/adr/0010-failover.md states and proves the rule.
  */
 import type { ConnectionCheck, Database, DatabaseOptions } from '@sealpost/pg'
 import type { LastAcknowledged } from '@sealpost/queue/postgres'
@@ -21,16 +21,16 @@ export interface OriginPorts {
   readonly open: () => Promise<Database>
   readonly shard: ShardId
   readonly log: Log
-  /** The database differs from the one that this run of the broker knows. */
+  /** Called if the database is not the one that this run of the broker knows. */
   readonly replaced: () => void
 }
 
 export type Acknowledgements = Pick<LastAcknowledged, 'envelopes' | 'version' | 'forget'>
 
-/** How long a broker waits for the others, starting with the first attestation. */
+/** How long a broker waits for the others, counted from the first attestation. */
 export const ORIGIN_PATIENCE_MS: Millis = 5_000
 const ASK_EVERY_MS: Millis = 100
-/** The retry interval while no server responds. */
+/** The maximum retry interval while no server responds. */
 const ASK_EVERY_MS_MAX: Millis = 500
 
 type State =
@@ -78,9 +78,9 @@ export class DatabaseOrigin {
   }
 
   /**
-   * Call it before this shard renews its lease. Call the returned function afterwards, with null if the shard was not
-   * listed and so not renewed. The renewal is committed after everything acknowledged before it, which proves that all
-   * of that is stored.
+   * Call before this shard renews its lease. Call the returned function afterwards, with null if the lease was not
+   * renewed because the shard was not listed. The renewal is committed after everything that was acknowledged before
+   * it, so the renewal proves that all of it is stored.
    */
   renewing(): (leaseUntil: string | null) => void {
     const version = this.#acknowledged?.version ?? 0
@@ -103,13 +103,16 @@ export class DatabaseOrigin {
     return this.#isKnown(await row(SELECT_ORIGIN)) ? null : 'the database has a different origin'
   }
 
-  /** `sealpost db restored` can end an incarnation without failing any connection. */
+  /**
+   * Compares the origin with the known one: `sealpost db restored` can end an incarnation without failing any
+   * connection.
+   */
   check(found: Origin | null): void {
     const state = this.#state
     if (state.name === 'known' && !isSame(found, state.origin)) void this.judge()
   }
 
-  /** Checks at once which server the next connection reaches, even if no other query is due. */
+  /** Checks immediately which server the next connection reaches, even if no other query is due. */
   #connectionLost(): void {
     if (!this.#isLooking && this.#state.name === 'known') void this.#look()
   }
@@ -129,8 +132,8 @@ export class DatabaseOrigin {
     const { log, replaced } = this.#ports
     const startedAtMs = performance.now()
     log.warn('database.moved', { incarnation: former.incarnation })
-    for (const pool of this.#pools) pool.reconnect() // the former server acknowledges nothing more
-    await new Promise((resolve) => setImmediate(resolve)) // received replies count as acknowledged
+    for (const pool of this.#pools) pool.reconnect() // so that the former server acknowledges nothing more
+    await new Promise((resolve) => setImmediate(resolve)) // replies that have been received count as acknowledged
     const verdict = await this.#verdict(former)
     if (!verdict) return
     const { server, incarnation } = verdict

@@ -22,9 +22,12 @@ type Alarm = 'snapshot_held' | 'dead_rows' | 'move_stalled'
 const LOOK_EVERY_MS = 10_000
 const FORGET_EVERY_MS = 60_000
 const TRIM_EVERY_MS = 10_000
-/** The first trim covers dead letters up to this age, because other brokers, or none, trimmed before this one started. */
+/**
+ * The first trim covers dead letters up to this age, because this broker does not know whether others have trimmed them
+ * before it started.
+ */
 const FIRST_TRIM_SECONDS = 3600
-/** The number of rows per statement. After a full statement, the next one follows at once. */
+/** The maximum number of rows per statement. If a statement reaches it, the next one follows immediately. */
 const FORGET_MAX = 1000
 
 export class DatabaseWatch {
@@ -133,7 +136,7 @@ export class DatabaseWatch {
     this.parts.log.warn('dead_letters.trimmed', { trimmed })
   }
 
-  /** Runs never overlap, so a slow database gets fewer queries. */
+  /** Runs `act` regularly. Runs never overlap, so a slow database receives fewer queries. */
   private every(event: string, ms: Millis, act: () => Promise<void>): ReturnType<typeof setInterval> {
     const once = async () => {
       if (this.busy.has(event)) return
@@ -175,7 +178,7 @@ export async function openDatabases(config: Config, origin: DatabaseOrigin) {
   return databases
 }
 
-/** Warns once per host: unencrypted statements can be read and changed on the network. */
+/** Warns once per host that statements are sent unencrypted and can be read and changed on the network. */
 function warnOfPlainText(databases: readonly Pick<Database, 'transport'>[], log: Log): void {
   const open = databases.flatMap(({ transport }) =>
     transport && transport.protocol === null && !transport.isLocal ? [transport.host.host] : [],

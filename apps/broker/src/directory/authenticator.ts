@@ -1,10 +1,10 @@
 /**
  * Verifies that a peer holds its key: looks the peer up and checks its signature over the transcript of this handshake.
- * An unknown peer costs as much and gets the same reply as a known peer with an invalid signature.
+ * An unknown peer costs as much, and receives the same reply, as a known peer with an invalid signature.
  *
- * A check and its reply take 0.1 ms, so checks run one after the other with pauses for the event loop. Above a limit,
- * new connections get `try_later`. The queue skips peers that disconnected or waited too long. Without that rule, 2,000
- * peers that returned to a busy machine were checked for minutes after they had given up.
+ * A check and its reply take 0.1 ms, so checks run one after another and give way to the event loop. Above a limit, new
+ * connections are refused with `try_later`. The queue skips peers that have disconnected or waited too long. Without
+ * this rule, a busy machine went on checking 2,000 returning peers for minutes after they had given up.
  */
 
 import { existsSync, mkdirSync, readFileSync } from 'node:fs'
@@ -41,7 +41,10 @@ import type { Log } from '../telemetry/log.ts'
 
 const WAITING_MAX = 500
 const BREATH_EVERY = 8
-/** Half of the time that a connection has to prove its key; the other half is for opening the session. */
+/**
+ * How long a check may wait: half of the time that a connection has to prove its key. The other half is for opening the
+ * session.
+ */
 const PATIENCE_MS: Millis = 5_000
 
 export class Authenticator {
@@ -90,7 +93,7 @@ export class Authenticator {
     if (!mayBeAway) return found
     const cell = await this.cells.find(auth.meshId)
     if (cell) return { ...found, cell }
-    const [member] = await this.queue.findMembers(auth.meshId, [auth.peerKey]) // a move of the mesh may have completed meanwhile
+    const [member] = await this.queue.findMembers(auth.meshId, [auth.peerKey]) // a move of the mesh may have completed since the lookup
     return { ...found, member: member ?? null }
   }
 
@@ -116,7 +119,7 @@ export class Authenticator {
     }
   }
 
-  /** Checks other signatures in the same queue. Returns `null` if too many checks wait. */
+  /** Checks another signature in the same queue. Returns `null` if too many checks wait. */
   async inTurn<T>(check: () => T): Promise<T | null> {
     if (this.waiting >= WAITING_MAX) return null
     this.waiting += 1
@@ -163,7 +166,7 @@ export function transcriptOf(
 
 const DEFAULT_KEY_FILE = '.sealpost/broker.json'
 
-/** The broker's own key, read from its file or created at the first start, and the cluster key's certificate for it. */
+/** The broker's own key and, if there is one, the certificate that the cluster's key has signed for it. */
 export interface BrokerKeys extends SigningKeys {
   /** The key that peers pin: the broker's own key, or the key that signed its certificate. */
   readonly clusterKey: PeerKey
@@ -173,7 +176,8 @@ export interface BrokerKeys extends SigningKeys {
 type Settings = Pick<Config, 'BROKER_KEY_FILE' | 'BROKER_CERTIFICATE_FILE' | 'PUBLIC_URL'>
 
 /**
- * A configured key file must exist. Without the setting, the broker creates a default key file if there is none.
+ * Reads the broker's keys. A configured key file must exist. Without the setting, the default key file is created if it
+ * does not exist.
  * @throws OperatingError `key_file_missing`, `key_file_unreadable`, `key_file_malformed`, `key_file_wrong_kind`,
  * `key_file_unwritable`, `certificate_unreadable`, `certificate_malformed`, `certificate_foreign`,
  * `certificate_expired`
@@ -196,7 +200,7 @@ async function readSigningKeys(path: string, log: Log): Promise<SigningKeys> {
   return contents.signing
 }
 
-/** Refuses, at startup, a certificate that no peer would accept. */
+/** Reads the certificate. Refuses one that no peer would accept, so that the broker does not start with it. */
 function readCertificate(settings: Settings, shardKey: PeerKey): ShardCertificate | null {
   const { BROKER_CERTIFICATE_FILE: path, PUBLIC_URL } = settings
   if (path === '') return null
@@ -233,8 +237,8 @@ async function makeKeyFile(path: string): Promise<void> {
 }
 
 /**
- * Lets the admins of a mesh manage its membership: enrolment by invite, the list of members, and revocation. This class
- * checks signatures, in the same queue as handshake signatures. One SQL statement checks the invite and the admin
+ * Manages the membership of a mesh: enrolment by invite, the list of members, and revocation by admins. Checks
+ * signatures in the same queue as handshake signatures. One SQL statement checks the invite and the admin
  * (`packages/store/src/members/membership.ts`).
  */
 interface Checked {
@@ -269,7 +273,7 @@ export class EnrolmentService {
   async enrol(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): Promise<Enrolment | null> {
     const checked = await this.authenticator.inTurn(() => this.check(authority, hello, enrol))
     if (checked === null) return null
-    // Gives the same reply as for an invite that is used up or revoked: the reply must not reveal which case applies.
+    // The reply is the same as for an invite that is used up or revoked: it must not reveal which case applies.
     if (checked === 'invite_refused') return { status: checked }
     const { claim, binding, proof } = checked
     const name = tidyName(enrol.name)
@@ -293,8 +297,8 @@ export class EnrolmentService {
 
   private check(authority: string, hello: FrameOf<'hello'>, enrol: FrameOf<'enrol'>): Checked | 'invite_refused' {
     const invite = parseInvite(enrol.invite)
-    // The address in the invite is for the new member and may be outdated, since a mesh can move. The transcript
-    // contains the dialled address.
+    // The address in the invite is not checked: it may be outdated, since a mesh can move. The transcript contains the
+    // dialled address.
     if (!invite || invite.brokerKey !== this.keys.clusterKey) return 'invite_refused'
     const { meshId } = invite
     const transcript = transcriptOf(authority, hello, { ...enrol, meshId, capabilities: [] })

@@ -65,7 +65,10 @@ export function requestsOf(services: DirectoryServices): RequestServices {
   }
 }
 
-/** Checks that the mesh is in this cell, before a service reports that something does not exist. */
+/**
+ * Looks up members, groups, pools and spaces. Checks that the mesh is in this cell before it reports that something
+ * does not exist.
+ */
 async function resolve(
   { queue, users, groups: groupService, cells, spaces: lookup }: DirectoryServices,
   meshId: MeshId,
@@ -211,8 +214,8 @@ export class MemberSettings {
 }
 
 /**
- * The groups of a mesh. This class checks a statement's signature, in the same queue as handshake signatures; one SQL
- * statement decides which group statement is current (`packages/store/src/groups/groups.ts`).
+ * Manages the groups of a mesh. Checks signatures in the same queue as handshake signatures; one SQL statement decides
+ * which group statement is current (`packages/store/src/groups/groups.ts`).
  */
 export class GroupService {
   private readonly db: Database
@@ -235,7 +238,10 @@ export class GroupService {
     return outcome === 'done' ? { outcome, group } : { outcome }
   }
 
-  /** Returns whether the group already has this name. A group with a name from before the current rule can still be changed. */
+  /**
+   * Returns whether the group already has this name. A group whose name dates from before the current rule can still be
+   * changed.
+   */
   private async isNamedSo({ meshId }: Requester, { groupId, name }: GroupStatement): Promise<boolean> {
     const [former] = await findGroups(this.db, meshId, [groupId])
     return former !== undefined && groupFields(former.statement)?.name === name

@@ -1,6 +1,7 @@
 /**
- * Handles users' devices and the rotation of identity keys. This class checks signatures, in the same queue as handshake
- * signatures; one SQL statement per request decides the result (`packages/store/src/members/devices.ts`, `successions.ts`).
+ * Handles users' devices and the rotation of identity keys. Checks signatures in the same queue as handshake
+ * signatures; one SQL statement per request decides the result (`packages/store/src/members/devices.ts`,
+ * `successions.ts`).
  */
 import type { Enrolment, RemovalReply, Requester, SignedUserRecords, SuccessionReply } from '@sealpost/core'
 import {
@@ -145,7 +146,7 @@ export class UserService {
   }
 }
 
-/** Refuses to rotate the identity key of a device. Its user enrols another device instead. */
+/** Refuses to rotate the identity key of a device. The user enrols another device instead. */
 function checkSuccession(
   { meshId, peerKey, peer, user }: Requester,
   frame: FrameOf<'succeed'>,

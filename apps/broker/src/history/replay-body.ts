@@ -2,11 +2,11 @@
 import type { Millis } from '@sealpost/std'
 import type { TransferPace } from '../server/connection.ts'
 
-/** In order of preference. Excludes `br`, which takes too much CPU. */
+/** In order of preference. `br` is missing because it takes too much CPU. */
 const ENCODINGS = ['zstd', 'gzip'] as const
 export type Encoding = (typeof ENCODINGS)[number]
 
-/** Returns the encoding for an `Accept-Encoding`, or null for none. A weight of 0 excludes an encoding. */
+/** Returns the encoding for an `Accept-Encoding` header, or null for none. A weight of 0 excludes an encoding. */
 export function encodingFor(header: string | undefined): Encoding | null {
   const wanted = new Set(
     (header ?? '')
@@ -22,29 +22,30 @@ export function encodingFor(header: string | undefined): Encoding | null {
 export interface BodyOptions {
   /** Aborted when the reader disconnects; aborting it ends the body. */
   readonly end: AbortController
-  /** A slower reader is treated as disconnected, and its response is cut. */
+  /** The minimum rate. A slower reader is treated as disconnected, and its response is cut off. */
   readonly pace: TransferPace
   readonly encoding: Encoding | null
-  /** Called on failure. The reader has received part of the response, and detects the missing end. */
+  /** Called after a failure. The reader has received part of the response and detects that the end is missing. */
   readonly broken: (error: unknown) => void
 }
 
 /**
- * Always ends `parts`, which must have begun or be empty. Each part is valid until the next is requested: by then the
- * server has sent or copied it. A compressor may still be reading it, and therefore gets its own copy.
+ * Returns a response body. Always ends `parts`, which must have begun or be empty. Each part is valid until the next
+ * one is requested; by then, the server has sent or copied it. A compressor may still be reading it and therefore
+ * receives a copy.
  */
 export function bodyOf(parts: AsyncGenerator<Uint8Array>, options: BodyOptions): ReadableStream<Uint8Array> {
   const { end, pace, encoding, broken } = options
   const reader = new ReaderPace(pace)
   const over = () => {
     reader.stop()
-    void parts.return(undefined).catch(() => undefined) // the reader has already been informed of a failure there
+    void parts.return(undefined).catch(() => undefined) // a failure was already reported to the reader
   }
   end.signal.addEventListener('abort', over, { once: true })
   if (end.signal.aborted) over()
   const cutFrom = (controller: ReadableStreamDefaultController<Uint8Array>) => () => {
     end.abort()
-    controller.close() // if the call returns, the compressor needs no waiting
+    controller.close()
   }
   const body = new ReadableStream<Uint8Array>(
     {
@@ -105,9 +106,9 @@ class ReaderPace {
 }
 
 /**
- * Waits for the first part, so that a failure before it gets its own response. The result is not a generator, because a
+ * Waits for the first part, so that an earlier failure has its own response. The result is not a generator, because a
  * generator that is never read does not run its `finally`, and `parts` would continue.
- * @throws whatever `parts` throws
+ * @throws the errors of `parts`
  */
 export async function begun(parts: AsyncGenerator<Uint8Array>): Promise<AsyncGenerator<Uint8Array>> {
   let first: IteratorResult<Uint8Array> | null = await parts.next()

@@ -1,4 +1,4 @@
-/** Decides which state and history a member may read, and from which rows. */
+/** Determines which state and history a member may read, and from which rows. */
 import type { Spaces } from '@sealpost/history'
 import type { CopyOutPool, Database, Pipeline } from '@sealpost/pg'
 import { Batcher } from '@sealpost/queue'
@@ -29,7 +29,10 @@ import type { Metrics } from '../telemetry/metrics.ts'
 import type { Followers } from './followers.ts'
 import { begun } from './replay-body.ts'
 
-/** Limits for long responses: few at a time, and one per member. Other requests queue, and members take turns. */
+/**
+ * Limits for long responses: only a few run at the same time, and one per member. Other requests queue, and members
+ * take turns.
+ */
 interface ReplaySlotLimits {
   readonly atATime: number
   readonly waitingMax: number
@@ -45,7 +48,7 @@ interface Waiter {
 
 export class ReplaySlots {
   readonly #limits: ReplaySlotLimits
-  /** The queue of each member, in the order in which the members get a slot. */
+  /** The queue of each member, in the order in which the members receive a slot. */
   readonly #waiting = new Map<string, Set<Waiter>>()
   #waitingCount = 0
   readonly #running = new Set<string>()
@@ -61,7 +64,7 @@ export class ReplaySlots {
     return this.#waitingCount
   }
 
-  /** Waits for a slot, and returns a function that releases it. @throws the reason of `signal` if it aborts first */
+  /** Waits for a slot, and returns a function that releases it. @throws the reason in `signal` if it aborts first */
   async begin(who: string, signal: AbortSignal): Promise<(() => void) | HttpRefusal> {
     signal.throwIfAborted()
     const { atATime, waitingMax, waitingEachMax } = this.#limits
@@ -260,7 +263,10 @@ async function* endingWith(parts: Parts, done: () => void): Parts {
   }
 }
 
-/** This is not a generator, because a generator that is never read does not run its `finally`. */
+/**
+ * Calls `ended` when the parts have ended. Not a generator, because a generator that is never read does not run its
+ * `finally`.
+ */
 function watchEnd(parts: Parts, ended: () => void): Parts {
   let isOver = false
   const report = () => {
@@ -322,7 +328,7 @@ async function* asLines({ copies, query, start, cursor, signal }: ReplayStream):
   yield Buffer.from(text + jsonLine({ end: true, seq }), 'latin1')
 }
 
-/** Forwards rows unread: after the header of the first row, the messages of a binary `COPY` are the records and their end. */
+/** Forwards the rows without reading them: after the header, each message of a binary `COPY` is a record or the end. */
 async function* asRecords({ copies, query, signal }: ReplayStream): AsyncGenerator<Uint8Array> {
   const strip = new HeaderStrip()
   for await (const bytes of copies.read(copied(query), signal)) {
@@ -344,7 +350,7 @@ export class HistoryPages {
     this.#db = db
   }
 
-  /** Returns the page as of the request or later, or null if there is no such space. @throws DatabaseError */
+  /** Returns the page as of the request or later; null if the space does not exist. @throws DatabaseError */
   async find(request: PageRequest): Promise<Buffer | null> {
     const key = JSON.stringify(request)
     const reads = this.#reads.get(key) ?? new Batcher(() => this.#read(request), { max: 1, keyOf: () => key })

@@ -21,7 +21,10 @@ interface Parts {
   readonly authenticator: Authenticator
 }
 
-/** A slower reader is cut, and can resume from its cursor. While it reads, vacuum can't remove dead rows of the queue. */
+/**
+ * The maximum duration of a response. A slower reader is cut off and can resume from its cursor. While it reads, vacuum
+ * can't remove dead rows of the queue.
+ */
 const LONGEST_MS = 120_000
 const WAITING_MAX = 256
 const WAITING_EACH_MAX = 12

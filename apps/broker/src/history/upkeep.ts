@@ -1,4 +1,7 @@
-/** Runs the background work of history: upcoming days, due snapshots, expired days, and counts of stored values. */
+/**
+ * Runs the background work of history: creates upcoming days and due snapshots, drops expired days, and counts stored
+ * values.
+ */
 import type { Database } from '@sealpost/pg'
 import { defaultSnapshotOptions, dropDays, findKept, giveUpDays, makeDays, Snapshots } from '@sealpost/replay'
 import { type Millis, OperatingError } from '@sealpost/std'
@@ -48,7 +51,7 @@ export class HistoryUpkeep {
     })
   }
 
-  /** Work in progress may end with its connection; the next run resumes it. */
+  /** Stops the upkeep. If the connection closes, work in progress is interrupted; the next start resumes it. */
   stop(): void {
     this.#isStopped = true
     clearInterval(this.#timer)
@@ -88,7 +91,10 @@ export class HistoryUpkeep {
 const COUNT_EVERY_MS = 30_000
 const NOTHING: RetentionStats = { spaces: 0, entries: 0, entryBytes: 0, historyBytes: 0, snapshotSeconds: 0, days: 0, files: 0, fileBytes: 0 } // biome-ignore format: one thing
 
-/** Counts stored values, history, snapshots and attachments of all meshes regularly. Returns a function that stops it. */
+/**
+ * Regularly counts the stored values, history, snapshots and attachments of all meshes. Returns a function that stops
+ * the counting.
+ */
 export function watchRetention({ db, log, metrics }: Omit<Parts, 'everyMs'>): () => void {
   let seen = NOTHING
   let isLooking = false

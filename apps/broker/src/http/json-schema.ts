@@ -77,13 +77,13 @@ export const body = <T extends z.ZodType>(schema: T) => ({
 })
 
 type Table = Readonly<Record<string, { readonly status: number; readonly meaning: string }>>
-/** Typed as if every request could get every refusal, because a handler returns whatever refusal a component returns. */
+/** The type has every refusal on every request, because a handler returns any refusal that a component returns. */
 type Refusals<T extends Table, S extends z.ZodType> = Record<
   Exclude<T[keyof T]['status'], 405>,
   ReturnType<typeof json<S>>
 >
 
-/** Returns a response for each HTTP status of these codes, with the meanings of the codes. */
+/** For each HTTP status of these codes, returns the schema of its response, with the meanings of the codes. */
 export function refusalsFrom<T extends Table, S extends z.ZodType>(
   table: T,
   schema: S,

@@ -8,7 +8,7 @@ import { hex, type JsonSchema, type ObjectSchema, refusalsFrom, schemaOfItem } f
 import { ENVELOPE_DEFAULTS } from './mailbox/send.ts'
 import { type HttpCode, type HttpRefusal, httpRefusals, type TokenHolder } from './tokens.ts'
 
-/** Returns a schema for a value that the frame codec validates, from the schema of its table. */
+/** Returns a schema for a value that the frame codec validates. `schema` is only shown in the documentation. */
 export const wire = (schema: JsonSchema) => z.unknown().openapi(schema)
 export const listOf = (schema: JsonSchema) =>
   z
@@ -63,9 +63,12 @@ export function refusals(...codes: HttpCode[]) {
 export interface Caller {
   readonly ip: string
   readonly authority: string
-  /** Charges an unproven client's address for bytes before they are parsed. Returns 0, or when to retry. */
+  /**
+   * Charges the address of an unproven client for bytes before they are parsed. Returns 0, or the milliseconds until a
+   * retry.
+   */
   readonly chargeUnproven: (bytes: number) => Millis
-  /** Charges bytes that were read, even if the budget is used up. */
+  /** Charges bytes that were read even though the budget may be used up. */
   readonly oweUnproven: (bytes: number) => void
   staysSilent(seconds: number): void
 }
@@ -74,19 +77,19 @@ export type Env = { Bindings: Caller; Variables: { holder: TokenHolder } }
 export type HttpApi = OpenAPIHono<Env>
 export type HttpContext = Context<Env>
 
-/** The bounds of a request body, which are checked before the body is parsed. */
+/** The limits of a request body. They are checked before the body is parsed. */
 interface BodyBounds {
   readonly bytesMax: number
-  /** Charges the bytes and returns 0, or returns when to retry. */
+  /** Charges the bytes and returns 0, or returns the milliseconds until a retry. */
   readonly charge: (bytes: number) => Millis
-  /** Charges bytes that were read, even if the budget is used up. */
+  /** Charges bytes that were read even though the budget may be used up. */
   readonly owe: (bytes: number) => void
 }
 
 /**
- * Reads the body, if there is one. Returns its length in bytes, or why it must not be parsed. A body of known length is
- * charged or refused before it is read. A body of unknown length is read only if nothing is owed, and is always charged
- * afterwards. The server itself cuts a body that is longer than a frame.
+ * Reads the body, if there is one. Returns its length in bytes, or a refusal if it must not be parsed. A body of known
+ * length is charged or refused before it is read. A body of unknown length is read only if nothing is owed, and is
+ * always charged afterwards. The server itself cuts off a body that is longer than a frame.
  */
 export async function boundBody(c: HttpContext, { bytesMax, charge, owe }: BodyBounds): Promise<number | HttpRefusal> {
   const { headers } = c.req.raw
@@ -120,7 +123,8 @@ export class RequestLimits {
   }
 
   /**
-   * Counts a request of `who` as running until `done` is called, or refuses it. `share`: the name whose rate it counts against.
+   * Counts a request from `who` as running until `done` is called, or refuses it. `share`: the name whose rate limit
+   * applies.
    */
   begin(who: string, share = who): HttpRefusal | null {
     const retryAfterMs = this.rates?.take(share, performance.now()) ?? 0

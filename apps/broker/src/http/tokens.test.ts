@@ -1,4 +1,4 @@
-/** Tests the parsing of tokens, before a database lookup. */
+/** Tests how tokens are parsed before they are looked up in the database. */
 import { ready } from '@sealpost/identity'
 import * as fc from 'fast-check'
 import { beforeAll, expect, test } from 'vitest'

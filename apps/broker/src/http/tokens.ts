@@ -17,7 +17,10 @@ import {
 import type { Context } from 'hono'
 import type { Authenticator } from '../directory/authenticator.ts'
 
-/** Lists the refusals of whole requests: codes with their HTTP status. Single envelopes have the codes of a `nack`. */
+/**
+ * Defines the refusals of whole requests: codes with their HTTP status. Single envelopes are refused with the codes of
+ * a `nack`.
+ */
 export const httpRefusals = {
   body_malformed: { status: 400, meaning: 'the body does not match the schema of this request' },
   query_malformed: { status: 400, meaning: 'the query does not match the schema of this request' },
@@ -67,13 +70,13 @@ export type HttpCode = keyof typeof httpRefusals
 
 export interface HttpRefusal {
   readonly code: HttpCode
-  /** Set for some codes: the minimum wait before a retry. */
+  /** The minimum wait before a retry. Only some codes have it. */
   readonly retryAfterMs?: Millis
 }
 
 export const isRefused = (answer: object): answer is HttpRefusal => 'code' in answer
 
-/** Returns the refusal of a request whose session ended with `code`. */
+/** Returns the refusal for a request whose session ended with `code`. */
 export function refusedBy(code: CloseCode, retryAfterMs: Millis): HttpRefusal {
   return code in httpRefusals ? { code: code as HttpCode, retryAfterMs } : { code: 'internal' }
 }
@@ -94,7 +97,9 @@ export interface TokenHolder {
 }
 
 export const nameOf = ({ meshId, peer }: TokenHolder): string => `${meshId}/${peer}`
-/** Returns the name under which a user's limits are counted. All its devices share them, over sockets and HTTP. */
+/**
+ * Returns the name under which a user's limits are counted. All devices of the user share them, over sockets and HTTP.
+ */
 export const shareNameOf = ({ meshId, user }: TokenHolder): string => `${meshId}/${user}`
 
 export interface TokenRequest {
@@ -117,7 +122,10 @@ const PER_PEER_MAX = 32
 /** How long a token is cached. A revocation takes effect within this time. */
 const BELIEVED_MS = 3000
 const BELIEVED_MAX = 10_000
-/** Each lookup takes a database connection, so their number is limited: invalid tokens must not use up all connections. */
+/**
+ * Each lookup takes a database connection, so the number of concurrent lookups is limited. Otherwise, invalid tokens
+ * could use up all connections.
+ */
 const QUESTIONS_MAX = 200
 
 export class Tokens {
@@ -152,7 +160,10 @@ export class Tokens {
     return { token: PREFIX + Buffer.from(bytes).toString('base64url'), expiresAtMs, proof: found.proof }
   }
 
-  /** Returns the peer of a request by its `Authorization`. @throws OperatingError if the database does not respond */
+  /**
+   * Returns the peer that a request's `Authorization` header identifies, or a refusal. @throws OperatingError if the
+   * database does not respond
+   */
   async holderOf(header: string | undefined): Promise<TokenHolder | HttpRefusal> {
     const token = readTokenHeader(header)
     if (!token) return { code: 'token_invalid' }
@@ -193,7 +204,7 @@ export class Tokens {
 
 const HEADER = /^Bearer spt_([A-Za-z0-9_-]{64})$/
 
-/** Returns the token of an `Authorization` header that contains exactly one. Never throws. */
+/** Returns the token in an `Authorization` header; null unless the header is exactly one token. Never throws. */
 export function readTokenHeader(header: string | undefined): AccessTokenRef | undefined {
   const text = HEADER.exec(header ?? '')?.[1]
   if (!text) return undefined
@@ -203,10 +214,10 @@ export function readTokenHeader(header: string | undefined): AccessTokenRef | un
 
 type Greeting = FrameOf<'hello'>
 
-/** When the table is full, the oldest challenge is dropped. One takes about 400 bytes. */
+/** Maximum number of open challenges; beyond it, the oldest one is dropped. A challenge takes about 400 bytes. */
 const WAITING_MAX = 10_000
 
-/** The open challenges for token requests. Each can be signed once, until it expires. */
+/** Holds the open challenges for token requests. Each can be used once, until it expires. */
 export class Challenges {
   private readonly greet: () => Greeting
   private readonly waiting = new Map<string, { greeting: Greeting; untilMs: number }>()

@@ -1,4 +1,6 @@
-/** Tests the limits on bytes read from an unproven client, and the charges for bytes that a member makes the broker parse. */
+/**
+ * Tests the limits on bytes from an unproven client, and the charges for bytes that a member makes the broker parse.
+ */
 import { encode, FRAME_BYTES_MAX, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { ask, HttpPeer, post } from '../test/http.ts'

@@ -12,11 +12,11 @@ export interface AdmissionLimits {
   readonly socketsPerIp: number
   readonly unprovenPerIp: number
   readonly unprovenMax: number
-  /** The rate of new connections from one address. */
+  /** The maximum rate of new connections from one address. */
   readonly upgrades: Rate
-  /** The rate of HTTP requests from one address. */
+  /** The maximum rate of HTTP requests from one address. */
   readonly requests: Rate
-  /** The rate of attachment chunks from one address, counted apart from other requests. */
+  /** The maximum rate of attachment chunks from one address. They are counted separately from other requests. */
   readonly chunks: Rate
 }
 
@@ -24,7 +24,7 @@ export interface AdmissionOptions {
   readonly host: string
   readonly authorities: readonly string[]
   readonly origins: readonly string[]
-  /** Pages of the broker's own origins may also connect. */
+  /** Whether the demo is on. If so, pages from the broker's own origins may connect. */
   readonly isDemoOn: boolean
   readonly proxies: Proxies
   /** `null` disables the limits. */
@@ -33,7 +33,7 @@ export interface AdmissionOptions {
 
 interface AdmissionParts {
   readonly isOverloaded: () => boolean
-  /** Whether too few descriptors are free for new connections; HTTP requests are still served. */
+  /** Returns whether too few descriptors are free for new connections. HTTP requests are still served. */
   readonly hasNoRoom: () => boolean
   readonly refused: (code: string) => void
 }
@@ -50,7 +50,10 @@ interface AddressCounts {
 }
 
 const FORGET_EVERY_MS = 10_000
-/** The bytes that an address may have parsed before it proves a key. An `auth` has about 300 bytes, an `enrol` 2,000. */
+/**
+ * The bytes that the broker parses for an address that has not proven a key. An `auth` has about 300 bytes, an `enrol`
+ * 2,000.
+ */
 const UNPROVEN_BYTE_RATE: Rate = { perSecond: 64 * 1024, burst: 1024 * 1024 }
 const CHUNK_PATH = /^\/v1\/meshes\/[^/]+\/attachments\/[^/]+\/chunks\/[^/]+$/
 
@@ -84,14 +87,14 @@ export class AdmissionControl {
     this.authorities = new Set([...own, authorityWith(this.options.host, port), ...this.options.authorities])
   }
 
-  /** Returns the client address that every limit counts: an IPv4 address, or the /64 of an IPv6 one. */
+  /** Returns the client address to which the limits apply: an IPv4 address, or the /64 of an IPv6 address. */
   clientAddressOf(request: Request, connection: string): string {
     return this.addresses.clientOf(request.headers, connection)
   }
 
   /**
-   * Returns the host and port under which the client reached the broker, or undefined if the name is not the broker's,
-   * as in a DNS rebinding attack.
+   * Returns the host and port that the client used to reach the broker; undefined if the name is not the broker's, as
+   * in a DNS rebinding attack.
    */
   authorityOf(request: Request): string | undefined {
     const host = request.headers.get('host')?.toLowerCase() ?? ''
@@ -102,7 +105,7 @@ export class AdmissionControl {
     return this.malformed(request) ?? this.crowded(clientAddress)
   }
 
-  /** Checks any HTTP request. */
+  /** Returns the refusal of an HTTP request, if there is one. */
   requestRefusal(clientAddress: string, pathname: string): Response | null {
     return this.tooFast(CHUNK_PATH.test(pathname) ? this.chunks : this.requests, clientAddress)
   }
@@ -115,7 +118,10 @@ export class AdmissionControl {
     return null
   }
 
-  /** Charges bytes that a client wants parsed before its key is proven, and returns 0, or when to retry. */
+  /**
+   * Charges bytes that are to be parsed before the client has proven its key. Returns 0, or the milliseconds until a
+   * retry.
+   */
   chargeUnproven(clientAddress: string, bytes: number): Millis {
     return this.unprovenBytes?.take(clientAddress, performance.now(), bytes) ?? 0
   }
@@ -125,7 +131,9 @@ export class AdmissionControl {
     this.unprovenBytes?.charge(clientAddress, performance.now(), bytes)
   }
 
-  /** Counts the connection. Above the limit of connections without a proven key, closes the one that must make room. */
+  /**
+   * Counts the connection. If there are too many connections without a proven key, closes the one that must make room.
+   */
   entered(clientAddress: string, connection: Evictable): void {
     const counts = this.addressCounts.get(clientAddress) ?? { sockets: 0, unproven: 0 }
     counts.sockets += 1

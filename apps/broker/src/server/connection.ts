@@ -1,6 +1,6 @@
 /**
- * Handles WebSocket connections: reads frames, passes them to the driver, and writes its frames. Every callback is
- * guarded, because an error thrown in one of Bun's handlers ends the process.
+ * Handles WebSocket connections: reads frames, passes them to the driver, and writes the driver's frames. Every
+ * callback is guarded, because an error thrown in one of Bun's handlers ends the process.
  */
 import { type SendOutcome, type SocketId, TokenBucket } from '@sealpost/core'
 import type { Connection, Driver } from '@sealpost/driver'
@@ -27,14 +27,14 @@ export interface SocketOptions {
   readonly certificate: Uint8Array | null
   readonly authWithinMs: Millis
   readonly backpressureBytes: number
-  /** Limits the bytes that each member may have parsed; null for no limit. */
+  /** Limits the bytes that the broker parses for each member; null for no limit. */
   readonly intakes: Intakes | null
 }
 
 export interface SocketPorts {
   readonly driver: Driver
   readonly log: Log
-  /** Called with the time since `hello` when a session opens or is refused with a code. */
+  /** Called when a session opens or is refused with a code. `tookMs`: the time since `hello`. */
   readonly handshake: (tookMs: Millis, refused: CloseCode | null) => void
 }
 
@@ -45,7 +45,7 @@ export interface SocketState extends Evictable {
   socket: SocketId
   connection: BunConnection | null
   isProven: boolean
-  /** Set once the key is proven, unless limits are off. */
+  /** Null until the key is proven, or if limits are off. */
   intake: Intake | null
   readonly startedAtMs: Millis
   /** Limits the pings and pongs that the client sends. */
@@ -53,7 +53,7 @@ export interface SocketState extends Evictable {
 }
 export type Socket = ServerWebSocket<SocketState>
 
-/** Up to ten per second are allowed; a higher rate for 5 seconds counts as a flood. */
+/** Ten per second are allowed on average. More than the burst counts as a flood. */
 const CONTROLS = { perSecond: 10, burst: 50 }
 
 export function socketState(form: Form, authority: string, clientAddress: string): SocketState {
@@ -139,7 +139,7 @@ export function socketHandlers(
   } satisfies WebSocketHandler<SocketState>
 }
 
-/** Counts pings, because Bun replies to each one without notifying the engine. */
+/** Counts pings and pongs, because Bun replies to each ping without notifying the engine. */
 function countControl({ data }: Socket, driver: Driver): void {
   if (data.controls.take(performance.now()) > 0) driver.refuse(data.socket, 'rate_exceeded')
 }
@@ -152,7 +152,7 @@ class BunConnection implements Connection {
   readonly authority: string
   private readonly socket: Socket
   private readonly parts: ConnectionParts
-  /** The name under which the member's limits are counted, once the key is proven. */
+  /** The name under which the member's limits are counted; undefined until the key is proven. */
   private member: string | undefined
   private isPaused = false
   private heldBack: ReturnType<typeof setTimeout> | undefined
@@ -210,7 +210,7 @@ class BunConnection implements Connection {
     this.parts.driver.refuse(this.socket.data.socket, 'try_later')
   }
 
-  /** Cleans up after the socket has closed. */
+  /** Cleans up once the socket has closed. */
   over(): void {
     clearTimeout(this.heldBack)
     if (this.member !== undefined) this.parts.intakes?.leave(this.member)
@@ -229,7 +229,7 @@ class BunConnection implements Connection {
     if (owedMs > 0) this.holdBack(owedMs)
   }
 
-  /** Stops reading because the member exceeds its rate of parsed bytes. */
+  /** Stops reading for a while, because the member exceeds its rate of parsed bytes. */
   holdBack(ms: Millis): void {
     if (this.heldBack) return
     this.socket.pause()
@@ -256,7 +256,9 @@ export function helloOf(options: Pick<SocketOptions, 'brokerKey' | 'authWithinMs
 
 const IDLE_SECONDS = 120 // a fallback for the engine's own heartbeat
 
-/** Returns the settings of Bun's server. `backpressureBytes`: how much may be buffered for a socket that is never read. */
+/**
+ * Returns the settings of Bun's server. `backpressureBytes`: how much may be buffered for a client that doesn't read.
+ */
 export const endpointSettings = (backpressureBytes: number) => ({
   perMessageDeflate: false, // envelopes are ciphertext, which doesn't compress, and decompression would allow zip bombs
   maxPayloadLength: FRAME_BYTES_MAX,
@@ -278,7 +280,7 @@ export class PaceWatch {
   readonly #pace: TransferPace
   readonly #tooSlow: () => void
   #timer: ReturnType<typeof setTimeout> | undefined
-  /** The transfer is fast enough until this time. */
+  /** When the transfer becomes too slow unless more bytes pass. */
   #untilMs: Millis
 
   constructor(pace: TransferPace, tooSlow: () => void) {
@@ -288,7 +290,7 @@ export class PaceWatch {
     this.#wait()
   }
 
-  /** Adds `bytes`. Besides the time for its own bytes, a burst earns no more slack than `startMs`. */
+  /** Adds `bytes`. A burst earns the time for its own bytes, but never more slack than `startMs`. */
   passed(bytes: number): void {
     const nowMs = performance.now()
     const { bytesPerSecond, startMs } = this.#pace
@@ -309,7 +311,8 @@ export class PaceWatch {
 }
 
 /**
- * Returns the whole body, or null if it arrived too slowly; the rest is then not read. @throws whatever reading the body throws
+ * Returns the whole body; null if it arrives too slowly, in which case the rest is not read. @throws any error of
+ * reading the body
  */
 export async function readAtPace(body: Request, pace: TransferPace): Promise<Uint8Array | null> {
   if (!body.body) return new Uint8Array()

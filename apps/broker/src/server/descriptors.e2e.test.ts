@@ -1,4 +1,6 @@
-/** Tests that a broker keeps running and serves its sessions when silent connections exceed its descriptor limit. */
+/**
+ * Tests that a broker keeps running and serves its sessions when silent connections exceed its limit of descriptors.
+ */
 import { readdirSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { expect, test } from 'vitest'
@@ -7,7 +9,7 @@ import { envelopeTo, sendFrame, WireClient } from '../test/wire.ts'
 import { World } from '../test/world.ts'
 
 const PRLIMIT = Bun.which('prlimit')
-/** The number of connections besides those open when the attack begins. */
+/** The number of connections that the limit allows in addition to those open when the attack begins. */
 const ROOM = 200
 const ATTACKERS = 600
 /** Below `DESCRIPTORS_FREE_MIN`. */
@@ -52,8 +54,8 @@ test.skipIf(!PRLIMIT)(
     expect(world.broker.log.map(({ event }) => event)).not.toContain('broker.fault')
 
     async function exchange() {
-      // A commit whose connection was just terminated is refused as `unavailable`. A client resends such an envelope as
-      // the head of its lane.
+      // If the connection of a commit has just been terminated, the envelope is refused as `unavailable`. A client
+      // resends such an envelope as the head of its lane.
       const item = envelopeTo(to, { isHead: true })
       for (;;) {
         sender.send(sendFrame(item))

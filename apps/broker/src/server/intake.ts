@@ -1,13 +1,13 @@
 /**
- * Limits how many bytes each member may have parsed, over all its connections and requests. A socket over the rate is
- * not read for a while; a request over it is refused before its body is parsed.
+ * Limits the bytes that the broker parses for each member, over all its connections and requests. A socket that exceeds
+ * the rate is not read for a while; a request that exceeds it is refused before its body is parsed.
  */
 import { type Rate, TokenBucket } from '@sealpost/core'
 import type { Millis } from '@sealpost/std'
 
 /** The minimum charge for a frame or body: handling a small one takes longer than parsing it. */
 export const PARSE_COST_MIN = 1024
-/** A refused frame is charged more than an accepted one, because it is useless. */
+/** How much more a refused frame is charged than an accepted one, because it is useless. */
 const REFUSED_FACTOR = 64
 const FORGET_EVERY_MS = 10_000
 
@@ -20,7 +20,7 @@ export class Intakes {
     setInterval(() => this.#forget(), FORGET_EVERY_MS).unref()
   }
 
-  /** Returns the member's intake, which is kept until `leave`. */
+  /** Returns the member's intake, which is kept until `leave` is called. */
   enter(member: string): Intake {
     const intake = this.#of(member)
     intake.users += 1
@@ -45,7 +45,7 @@ export class Intakes {
     return intake
   }
 
-  /** Keeps a member that left until its bucket is full, so that a reconnect gives it no new burst. */
+  /** Forgets a member that left only once its bucket is full, so that a reconnect does not allow a new burst. */
   #forget(): void {
     for (const [member, intake] of this.#members)
       if (intake.users === 0 && intake.bucket.isFull(performance.now())) this.#members.delete(member)
@@ -54,7 +54,7 @@ export class Intakes {
 
 export class Intake {
   users = 0
-  /** Charge at least `PARSE_COST_MIN` for a frame that is about to be parsed. */
+  /** The member's budget of bytes to parse. */
   readonly bucket: TokenBucket
 
   constructor(rate: Rate) {
@@ -73,7 +73,7 @@ export class Intake {
   owed(): Millis {
     return this.bucket.charge(performance.now(), 0)
   }
-  /** Charges bytes of a body and returns 0, or returns the ms after which to retry. */
+  /** Charges the bytes of a body and returns 0, or returns the milliseconds until a retry. */
   ask(bytes: number): Millis {
     return this.bucket.take(performance.now(), Math.max(PARSE_COST_MIN, bytes))
   }

@@ -1,6 +1,6 @@
 /**
- * Detects overload. An overloaded broker refuses new sessions and new messages with retryable codes, and still replies
- * to everything it has accepted.
+ * Detects overload. An overloaded broker refuses new sessions and new messages with retryable codes but still replies
+ * to everything that it has accepted.
  */
 
 import { closeSync, openSync } from 'node:fs'
@@ -24,7 +24,7 @@ export interface OverloadLimits {
 export interface Readings {
   readonly nowMs: () => Millis
   readonly memoryBytes: () => number
-  /** Collects garbage. Memory use includes garbage, so the broker collects it before it refuses anyone. */
+  /** Collects garbage. Memory use includes garbage, so the broker collects it before it refuses anything. */
   readonly collect: () => void
   readonly statementsWaiting: () => number
 }
@@ -32,11 +32,14 @@ export interface Readings {
 export type OverloadReason = 'event_loop' | 'memory' | 'statements'
 
 export const LOOK_EVERY_MS = 250
-/** A single late measurement is a pause of the whole process, caused by the machine, the garbage collector or a signal. */
+/**
+ * The number of late measurements in a row that count as an overload. A single one may be a pause of the whole process,
+ * caused by the machine, the garbage collector or a signal.
+ */
 const LATE_LOOKS_MIN = 4
 /** The number of good measurements in a row that end an overload, so that the state does not flicker. */
 const CALM_LOOKS_MIN = 4
-/** A full collection stops the process for about 100 ms per GB. */
+/** The minimum time between two collections, since a full collection stops the process for about 100 ms per GB. */
 const COLLECT_EVERY_MS = 5000
 
 export class Overload {
@@ -56,7 +59,7 @@ export class Overload {
     this.lookedAtMs = readings.nowMs()
   }
 
-  /** Call it every `LOOK_EVERY_MS`. Returns whether the state changed. */
+  /** Measures. Call it every `LOOK_EVERY_MS`. Returns whether the state changed. */
   look(): boolean {
     const before = this.reason
     const found = this.find()
@@ -98,7 +101,7 @@ export interface OverloadWatch {
   stop(): void
 }
 
-/** With limits off, the detector still measures but never reports an overload. */
+/** Watches for overload. With limits off, it still measures but never reports an overload. */
 export function watchOverload(config: Config, { driver, log, metrics, asking }: Parts): OverloadWatch {
   const overload = new Overload(
     config.LIMITS === 'off'
@@ -138,13 +141,16 @@ export function watchOverload(config: Config, { driver, log, metrics, asking }: 
 }
 
 const DESCRIPTORS_LOOK_EVERY_MS = 250
-/** The descriptors for Postgres connections, DNS lookups and files while the port is closed. */
+/** The reserve of descriptors for Postgres connections, DNS lookups and files. */
 export const DESCRIPTORS_RESERVED = 64
-/** With fewer free descriptors besides the reserve, the broker admits no new session. Opening all of them takes 190 µs. */
+/**
+ * If fewer descriptors are free apart from the reserve, the broker admits no new session. Opening all of them takes 190
+ * µs.
+ */
 export const DESCRIPTORS_FREE_MIN = 32
 
 export interface Port {
-  /** Stops listening and keeps open connections. */
+  /** Stops listening but keeps connections open. */
   pause(): void
   /** Listens again. */
   resume(): void
@@ -152,7 +158,7 @@ export interface Port {
   closeIdle(): void
 }
 
-/** Opens a descriptor that does nothing. @throws if none is free */
+/** Opens descriptors that do nothing. Throws if none is free. */
 export interface Opener {
   open(): number
   close(descriptor: number): void
@@ -161,10 +167,10 @@ export interface Opener {
 const nothing: Opener = { open: () => openSync(devNull, 'r'), close: closeSync }
 
 /**
- * Watches how many descriptors this process may still open. A connection occupies a descriptor as soon as the kernel accepts
- * it, before any per-address limit can count it. When no descriptor is left, the port is closed until some are free again.
- * Otherwise the event loop would spin on connections that it can't accept, and Postgres and files would get no descriptors. A
- * reserve is kept for those.
+ * Watches how many descriptors this process can still open. A connection occupies a descriptor as soon as the kernel
+ * accepts it, before any per-address limit can count it. When no descriptor is left, the port is closed until some are
+ * free again. Otherwise the event loop would spin on connections that it can't accept, and no descriptors would be left
+ * for Postgres and files. A reserve is kept for those.
  */
 export class Descriptors {
   state: 'free' | 'few' | 'none' = 'free'
@@ -223,7 +229,7 @@ export class Descriptors {
     this.#log.info('descriptors.free')
   }
 
-  /** Opens up to `count` descriptors; fewer if they run out. */
+  /** Opens `count` descriptors, or fewer if they run out. */
   #take(count: number): number[] {
     const taken: number[] = []
     try {

@@ -1,4 +1,4 @@
-/** Opens the ports. Refuses requests and upgrades that a browser or an unknown client must not make. */
+/** Opens the ports. Refuses requests and upgrades that browsers or unknown clients are not allowed to make. */
 
 import { CONSOLE_PATH, type Console } from '@sealpost/console'
 import { DEMO_PATH, type Demo } from '@sealpost/demo'
@@ -14,7 +14,7 @@ import type { Tls } from './tls-files.ts'
 
 export interface ServerOptions extends AdmissionOptions, SocketOptions {
   readonly port: number
-  /** Null to serve plain text. */
+  /** Null to serve without TLS. */
   readonly tls: Tls | null
 }
 
@@ -22,7 +22,7 @@ export interface RunningServer {
   /** The host and port, as `host:port`. */
   readonly authority: string
   readonly port: number
-  /** Serves another certificate to new connections; open ones stay. @throws whatever `serve` throws */
+  /** Uses a new certificate for new connections; open connections stay. @throws the errors of `serve` */
   renew(tls: Tls): void
   /** Returns whether the port is closed because descriptors have run out. */
   isPortClosed(): boolean
@@ -33,7 +33,7 @@ export interface RunningServer {
 
 export interface ServerParts extends SocketPorts {
   readonly isOverloaded: () => boolean
-  /** Counts a request or upgrade that was refused with this code before any other work. */
+  /** Counts a request or upgrade that was refused with this code before any other work was done. */
   readonly refused: (code: string) => void
   readonly fetch: (request: Request, caller: Caller) => Response | Promise<Response>
 }
@@ -51,10 +51,10 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
   const listener = new Listener<SocketState>({
     hostname: options.host,
     port: options.port,
-    maxRequestBodySize: FRAME_BYTES_MAX, // HTTP carries the same envelopes as frames
+    maxRequestBodySize: FRAME_BYTES_MAX, // HTTP requests contain the same envelopes as frames
     idleTimeout: 30,
     fetch: (request, server) => {
-      // Bun accepts any `Host`, and without a usable one `request.url` is a bare path.
+      // Bun accepts any `Host`. If it is unusable, `request.url` is a bare path.
       if (!URL.canParse(request.url)) return admission.refuse(400, 'bad_host')
       const { pathname } = new URL(request.url)
       const clientAddress = admission.clientAddressOf(request, server.requestIP(request)?.address ?? '')
@@ -89,7 +89,7 @@ export function serve(parts: ServerParts, options: ServerOptions): RunningServer
   }
 }
 
-/** A method that is missing from Bun's types. */
+/** A server with a method that Bun's types lack. */
 interface Idling {
   closeIdleConnections(): number
 }
@@ -97,16 +97,16 @@ interface Idling {
 type Serving<T> = Bun.Serve.Options<T> & { readonly port: number }
 
 /**
- * Bun keeps a server's certificate for as long as the server listens. To change the certificate, a second server takes over the
- * port. The first one stops listening, and keeps its sockets and requests until they end by themselves. For half a millisecond
- * in between, no server listens.
+ * A port whose certificate can change. A Bun server uses one certificate as long as it listens, so a second server
+ * takes over the port. The first one stops listening but keeps its sockets and requests until they end. For half a
+ * millisecond in between, no server listens.
  */
 class Listener<T> implements Port {
   readonly #options: Serving<T>
   #server: Server<T> | null = null
   #tls: Tls | null = null
   #isPaused = false
-  /** Stored here, because a stopped server no longer knows its port. */
+  /** The port of a paused server, because a stopped server no longer knows it. */
   #pausedPort = 0
   readonly #former = new Set<Server<T>>()
 
@@ -139,7 +139,7 @@ class Listener<T> implements Port {
     this.#retire(this.#server!)
   }
 
-  /** @throws whatever `open` throws */
+  /** Listens again. @throws the errors of `open` */
   resume(): void {
     this.#server = this.#listen(this.#pausedPort, this.#tls)
     this.#isPaused = false
@@ -164,7 +164,7 @@ class Listener<T> implements Port {
   }
 }
 
-/** Opens the private server for operators, which never has TLS. */
+/** Opens the private server for operators, which never uses TLS. */
 export function serveAdmin(options: {
   host: string
   port: number
@@ -189,7 +189,7 @@ interface Arrival {
 function upgrade({ request, server, admission, clientAddress }: Arrival): Response | undefined {
   const subprotocol = chooseSubprotocol(offeredBy(request))!
   const data = socketState(SUBPROTOCOLS[subprotocol], admission.authorityOf(request)!, clientAddress)
-  // Always names the subprotocol: by default Bun picks the first one offered, ours or not.
+  // Always sets the subprotocol, because by default Bun picks the first one offered, even if it is not ours.
   const isUpgraded = server.upgrade(request, { headers: { 'Sec-WebSocket-Protocol': subprotocol }, data })
   if (!isUpgraded) return admission.refuse(400, 'bad_upgrade')
   admission.entered(clientAddress, data)
@@ -207,8 +207,8 @@ function callerOf({ request, server, admission, clientAddress }: Arrival): Calle
 }
 
 /**
- * Sets `reusePort: false` explicitly: with `development: false` alone Bun sets SO_REUSEPORT, and the kernel would
- * distribute new connections between two brokers on one port.
+ * Listens. Sets `reusePort: false` explicitly: with only `development: false`, Bun sets SO_REUSEPORT, and the kernel
+ * would distribute new connections between two brokers on one port.
  * @throws OperatingError `port_taken`, `address_unusable`
  */
 function listen<T>(setting: 'PORT' | 'ADMIN_PORT', options: Bun.Serve.Options<T>): Server<T> {
@@ -252,10 +252,13 @@ export function publicRoutes(parts: HttpParts): Hono {
   return routes(parts, () => 'ok')
 }
 
-/** Returns the plain HTTP routes. `/livez` never queries Postgres, `/readyz` does. Only the private port serves metrics. */
+/**
+ * Returns the plain HTTP routes. `/livez` never queries Postgres; `/readyz` does. Only the private port serves metrics.
+ */
 function routes(parts: HttpParts, ready: () => string): Hono {
   const app = new Hono()
-  // Hides the commit and the Postgres version: they would reveal known vulnerabilities to clients that prove no key.
+  // Hides the commit and the Postgres version, because they would reveal known vulnerabilities to clients without a
+  // proven key.
   const { gitSha: _, postgres: __, ...publicFacts } = parts.facts
   app.get('/livez', (c) => c.text('ok'))
   app.get('/readyz', async (c) => {
@@ -263,7 +266,7 @@ function routes(parts: HttpParts, ready: () => string): Hono {
       await parts.isReady()
       return c.text(ready())
     } catch {
-      return c.text('not ready', 503) // the reason is in the log; unknown clients need not see it
+      return c.text('not ready', 503) // the reason is in the log and not for unknown clients
     }
   })
   app.get('/version', (c) => c.json(publicFacts))
@@ -274,7 +277,10 @@ function routes(parts: HttpParts, ready: () => string): Hono {
   return app
 }
 
-/** Returns the route that handles a path, or `other`, so that metrics and traces contain no text from a client. */
+/**
+ * Returns a function that maps a path to its route, or to `other`, so that metrics and traces contain nothing that a
+ * client wrote.
+ */
 export function routesOf({
   routes,
 }: {

@@ -1,4 +1,7 @@
-/** Tests which certificates the public port refuses, with which code, and which changes it adopts while the broker runs. */
+/**
+ * Tests which certificates the public port refuses, with which codes, and which changes it adopts while the broker
+ * runs.
+ */
 import { copyFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type CertificateFiles, replaceFile, TestAuthority, tlsSettingsOf } from '@sealpost/broker-program/testing'

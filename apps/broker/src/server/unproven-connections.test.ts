@@ -57,7 +57,7 @@ test('clients that all reconnect at once do not displace each other', () => {
   const connections = connectionsOf('192.0.2.1', '198.51.100.1')
   connections.heard('1 192.0.2.1')
   expect(connections.victimFor(FAR, SILENT_MS_MAX - 1)).toBeUndefined()
-  expect(connections.victimFor(FAR, SILENT_MS_MAX)).toBeUndefined() // its first frame has arrived
+  expect(connections.victimFor(FAR, SILENT_MS_MAX)).toBeUndefined() // the first frame of B has arrived
   connections.delete('1 192.0.2.1')
   expect(connections.victimFor('198.51.100.1', SILENT_MS_MAX - 1)).toBeUndefined()
   expect(connections.victimFor('198.51.100.1', SILENT_MS_MAX)).toBe('2 198.51.100.1')

@@ -4,17 +4,20 @@
  *
  * An attacker with many addresses usually has them in few networks: a /48 or /56 of IPv6, or a /24 of IPv4. A new
  * client replaces the oldest connection of the fullest network if its own network has fewer connections. So an attacker
- * displaces itself, and clients that all reconnect at once do not displace each other. A connection that has been
- * silent for too long is replaced by any client.
+ * displaces itself, and clients that reconnect all at the same time do not displace each other. A connection that has
+ * been silent for too long is replaced by any client.
  */
 
 import { BlockList, isIP } from 'node:net'
 import type { Millis } from '@sealpost/std'
 
-/** The time from `hello` to a client's `auth`: a few round trips, plus the wake-up of a phone. */
+/** The maximum time from `hello` to the client's `auth`: a few round trips, and time for a phone to wake up. */
 export const SILENT_MS_MAX: Millis = 2_000
 
-/** Returns the prefixes from the widest network to the address itself; an IPv6 address is given as its /64. */
+/**
+ * Returns the prefixes of an address, from the widest network to the address itself. An IPv6 address is represented by
+ * its /64.
+ */
 export function prefixesOf(clientAddress: string): readonly string[] {
   const groups = clientAddress.split(':')
   if (groups.length === 1) return [clientAddress.slice(0, clientAddress.lastIndexOf('.')), clientAddress]
@@ -26,7 +29,7 @@ export function prefixesOf(clientAddress: string): readonly string[] {
 interface Entry {
   readonly prefixes: readonly string[]
   readonly sinceMs: Millis
-  /** Nothing has arrived on the connection yet. */
+  /** Whether nothing has arrived on the connection yet. */
   isSilent: boolean
 }
 
@@ -44,7 +47,7 @@ export class UnprovenConnections<Connection> {
     this.#all.add(connection, prefixes)
   }
 
-  /** Records the first frame: from now on the client waits for the broker. */
+  /** Records the first frame: from now on, the client waits for the broker. */
   heard(connection: Connection): void {
     const entry = this.#entries.get(connection)
     if (entry) entry.isSilent = false
@@ -66,7 +69,7 @@ export class UnprovenConnections<Connection> {
   }
 }
 
-/** The connections of a prefix, oldest first, and a nested network for each narrower prefix. */
+/** The connections under one prefix, oldest first, with a nested network for each narrower prefix. */
 class Network<Connection> {
   readonly #connections = new Set<Connection>()
   readonly #parts = new Map<string, Network<Connection>>()
@@ -87,7 +90,10 @@ class Network<Connection> {
     if (part.#connections.size === 0) this.#parts.delete(prefix!)
   }
 
-  /** `isFairer`: replacing the victim by a client with these prefixes makes the two networks' counts less unequal. */
+  /**
+   * Returns the oldest connection of the fullest network. `isFairer`: whether replacing it by a client with these
+   * prefixes makes the counts of the two networks less unequal.
+   */
   oldestOfFullest(newPrefixes: readonly string[]): { victim: Connection | undefined; isFairer: boolean } {
     const [prefix, ...narrower] = newPrefixes
     let fullest: [prefix: string, part: Network<Connection>] | undefined
@@ -109,7 +115,7 @@ class Network<Connection> {
 export interface Proxies {
   /** The trusted addresses and networks (`10.0.0.0/8`). */
   readonly trusted: readonly string[]
-  /** The only header that the proxies write. A client could forge the other header. */
+  /** The header that the proxies write. The other header is ignored, because a client could forge it. */
   readonly header: 'x-forwarded-for' | 'forwarded'
 }
 
@@ -128,8 +134,9 @@ export class Addresses {
   }
 
   /**
-   * Returns the nearest address that is not a trusted proxy's; for IPv6 its /64, which usually belongs to one client. Each proxy
-   * appends its client's address, so the list is read from its end; entries before the first untrusted address may be forged.
+   * Returns the nearest address that is not a trusted proxy's; for IPv6, its /64, which usually belongs to one client.
+   * Each proxy appends its client's address, so the list is read from its end; entries before the first untrusted
+   * address may be forged.
    */
   clientOf(headers: Headers, connection: string): string {
     let client = plain(connection) ?? ''
@@ -137,7 +144,7 @@ export class Addresses {
     const said = this.saidBy(headers)
     while (this.isTrusted(client) && said.length > 0) {
       const before = plain(said.pop()!)
-      if (before === undefined) break // a name or nothing: the proxy itself counts as the client
+      if (before === undefined) break // not an address: the proxy itself counts as the client
       client = before
     }
     return prefixOf(client)
@@ -154,7 +161,7 @@ export class Addresses {
   }
 }
 
-/** Returns whether the text is a valid entry of `TRUSTED_PROXIES`. */
+/** Returns whether the string is a valid entry of `TRUSTED_PROXIES`. */
 export function isNetwork(text: string): boolean {
   const [address = '', bits, ...more] = text.split('/')
   const family = isIP(address)

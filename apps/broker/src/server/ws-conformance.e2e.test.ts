@@ -1,4 +1,7 @@
-/** Tests the broker's connections below the protocol frames: RFC 6455, with a case for each group of the Autobahn testsuite. */
+/**
+ * Tests the broker's connections below the protocol frames: RFC 6455, with cases for each group of the Autobahn
+ * testsuite.
+ */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { Arena } from '../test/hostile.ts'
 import type { WireClient } from '../test/wire.ts'

@@ -15,7 +15,10 @@ interface Parts {
   readonly metrics: Metrics
 }
 
-/** Connects in the background, and the broker serves without the bus. Deliveries from other shards then wait for polls. */
+/**
+ * Opens the bus, which connects in the background. Until it is connected, the broker serves without it, and deliveries
+ * from other shards wait for polls.
+ */
 export function openBus(config: Config, parts: Parts): Bus {
   const kind = config.BUS === 'auto' ? (config.NATS_URL.length > 0 ? 'nats' : 'postgres') : config.BUS
   const bus = kind === 'memory' ? new MemoryHub().join(parts.shard) : onWire(wireOf(kind, config, parts), parts)
@@ -34,7 +37,8 @@ export function openBus(config: Config, parts: Parts): Bus {
 }
 
 /**
- * Clusters on shared NATS servers are distinguished by their databases. @throws OperatingError `credentials_unreadable`
+ * Returns the transport. Clusters on shared NATS servers are distinguished by their databases. @throws OperatingError
+ * `credentials_unreadable`
  */
 function wireOf(kind: 'postgres' | 'nats', config: Config, { incarnation }: Parts): OpenBusTransport {
   if (kind === 'postgres') return postgresTransport(config.DATABASE_URL)

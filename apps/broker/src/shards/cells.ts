@@ -7,7 +7,7 @@ import type { Database } from '@sealpost/pg'
 import { SHARDS_TOLD_MAX } from '@sealpost/protocol'
 import { type MeshId, type Millis, OperatingError } from '@sealpost/std'
 
-/** Cells share one key. */
+/** No certificate is needed, because cells share one key. */
 const NO_CERTIFICATE = new Uint8Array()
 
 /**
@@ -16,7 +16,7 @@ const NO_CERTIFICATE = new Uint8Array()
  */
 const WAIT_MS: Millis = 6_000
 const LOOK_EVERY_MS: Millis = 100
-/** Limits the waiters, because each is an unproven connection and others need slots, too. */
+/** The maximum number of waiters. Each is an unproven connection, and other clients need slots too. */
 const WAITERS_MAX = 300
 
 type Away = { readonly movedTo: string | null } | undefined
@@ -35,7 +35,7 @@ export class Cells {
   }
 
   /**
-   * `path`: the file of cells, or empty. `own`: the broker's cell in it, or empty.
+   * Reads the cells. `path`: the file of cells, or empty. `own`: the name of the broker's cell in it, or empty.
    * @throws OperatingError `cells_malformed`, `file_missing`, `cell_unknown`
    */
   static async read(db: Database, { path, own }: { path: string; own: string }): Promise<Cells> {
@@ -48,8 +48,9 @@ export class Cells {
   }
 
   /**
-   * Returns the cell to which a mesh was moved, once the move is complete, or `null` if this cell knows none.
-   * @throws OperatingError `mesh_away` (retryable) if the move takes long, or its cell is not in the file of cells
+   * Returns the cell to which a mesh was moved, once the move is complete, or `null` if this cell knows of none.
+   * @throws OperatingError `mesh_away` (retryable) if the move takes a long time, or its destination is not in the file
+   * of cells
    */
   async find(meshId: MeshId): Promise<RedirectTarget | null> {
     const away = await this.settled(meshId)
@@ -61,13 +62,13 @@ export class Cells {
     throw new OperatingError('mesh_away', `A mesh ${where}.`, { retryable: true })
   }
 
-  /** Redirects a new member whose invite belongs to a moved mesh. @throws whatever `find` throws */
+  /** Redirects a new member whose invite belongs to a moved mesh. @throws the errors of `find` */
   async sendOn(meshId: MeshId, proof: Uint8Array): Promise<Enrolment> {
     const cell = await this.find(meshId)
     return cell ? { status: 'moved', cell, proof } : { status: 'invite_refused' }
   }
 
-  /** Call it before reporting that an object of the mesh does not exist. @throws OperatingError `mesh_away` (retryable) */
+  /** Call before reporting that an object of the mesh does not exist. @throws OperatingError `mesh_away` (retryable) */
   async assertHere(meshId: MeshId): Promise<void> {
     if (!(await findMovedMesh(this.db, meshId))) return
     throw new OperatingError('mesh_away', 'A mesh is moving to another cell, or has moved there.', { retryable: true })

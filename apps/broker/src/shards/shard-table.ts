@@ -1,6 +1,6 @@
 /**
  * Maintains this shard's row in the table of shards, and passes the live shards to the engine. All shards read the same
- * table by the database clock. A shard with an outdated list only causes extra redirects.
+ * table and judge leases by the database clock. A shard with an outdated list only causes additional redirects.
  */
 import { hostname } from 'node:os'
 import type { Bus } from '@sealpost/bus'
@@ -16,7 +16,7 @@ import type { Metrics } from '../telemetry/metrics.ts'
 
 const LEASE_MS: Millis = 6000
 const RENEW_EVERY_MS: Millis = 2000
-/** A stopping shard does not wait for an unavailable database: its lease expires. */
+/** How long a stopping shard waits for an unavailable database; its lease then expires. */
 const LEAVE_WITHIN_MS: Millis = 1000
 
 interface Parts {
@@ -78,7 +78,10 @@ export class ShardTable {
     this.timer.unref()
   }
 
-  /** Also runs when another shard announces that it joins or leaves. Runs never overlap. */
+  /**
+   * Renews the lease and reads the live shards. Also runs when another shard announces that it joins or leaves. Runs
+   * never overlap.
+   */
   look(): Promise<void> {
     this.looking ??= this.lookOnce().finally(() => {
       this.looking = null
@@ -106,7 +109,7 @@ export class ShardTable {
       this.parts.others(new Set(table.shards.map(({ shardId }) => shardId).filter((id) => id !== this.self.shardId)))
       this.parts.placed({ self: this.self.shardId, ...this.rules, ...liveOf(table) })
     } catch (error) {
-      this.complain(error) // the last known list is still the best available
+      this.complain(error) // the last known list remains the best one available
     }
   }
 

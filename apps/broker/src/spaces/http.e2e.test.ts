@@ -1,4 +1,6 @@
-/** Tests spaces over HTTP: created by their owners, opened by their members, written by compare-and-set on any shard. */
+/**
+ * Tests spaces over HTTP: owners create them, members open them, and members write with compare-and-set on any shard.
+ */
 import {
   createGroup,
   type EntryDraft,
@@ -20,7 +22,7 @@ import { type Place, World } from '../test/world.ts'
 
 const shared = sharedWorlds()
 
-/** Each test has its own broker and mostly waits for it. */
+/** Tests run concurrently, because each has its own broker and mostly waits for it. */
 const test = base.concurrent
 
 const KEYS: EntryKeys = { nameKey: new Uint8Array(32).fill(1), spaceKey: new Uint8Array(32).fill(2) }

@@ -1,4 +1,4 @@
-/** Serves spaces over HTTP: routes and handlers. */
+/** Serves spaces over HTTP. */
 
 import { createRoute, z } from '@hono/zod-openapi'
 import type { Space } from '@sealpost/history'
@@ -8,7 +8,7 @@ import { type HttpApi, refusals } from '../http/route-parts.ts'
 import { type HttpRefusal, isRefused, refuse, type TokenHolder } from '../http/tokens.ts'
 import type { SpaceRequests, WriteOutcome } from './space-requests.ts'
 
-/** The number of boxes in one request. For a larger mesh, a member sends several requests. */
+/** The maximum number of boxes in one request. For a larger mesh, a member sends several requests. */
 const GRANTS_MAX = 256
 const ENTRIES_MAX = 256
 export const MEMBERS_MAX = 256

@@ -1,6 +1,6 @@
 /**
- * Handles members' requests about spaces. This class parses bytes and checks signatures, in the same queue as handshake
- * signatures; the SQL statements of `packages/history` decide the result.
+ * Handles members' requests about spaces. Parses bytes and checks signatures, in the same queue as handshake
+ * signatures. The SQL statements of `packages/history` decide the result.
  */
 import type { Bus } from '@sealpost/bus'
 import { type PeerSpace, type Rate, Rates, type SpaceFacts } from '@sealpost/core'
@@ -26,7 +26,10 @@ import type { Authenticator } from '../directory/authenticator.ts'
 import { type HttpRefusal, shareNameOf, type TokenHolder } from '../http/tokens.ts'
 import type { Metrics } from '../telemetry/metrics.ts'
 
-/** Notifies followers of a space on this shard of new events on any shard. A notification may be lost or superfluous. */
+/**
+ * The part of the bus that notifies followers on this shard of new events on any shard. A notification may be lost or
+ * superfluous.
+ */
 type Topics = Pick<Bus, 'publish' | 'subscribe' | 'follow' | 'unfollow'>
 
 export class SpaceHints {
@@ -64,19 +67,22 @@ export class SpaceHints {
     this.bus.publish({ type: 'happened', meshId, space: spaceId })
   }
 
-  /** Call it when a commit has stored these messages, and some of them were recorded. */
+  /** Call once a commit has stored these messages and recorded some of them. */
   recorded(appends: readonly Append[]): void {
     for (const { meshId, spaceId } of recordedMessagesOf(appends)) this.happened(meshId, spaceId)
   }
 
-  /** Call it when the owner changed the terms or a member rotated the key: cached values are then outdated on all shards. */
+  /**
+   * Call when the owner has changed the terms or a member has rotated the key: all shards must then drop their cached
+   * values.
+   */
   changed(meshId: MeshId, spaceId: SpaceId): void {
     const hint = { type: 'staleSpace', meshId, space: spaceId } as const
     for (const listener of this.listeners) listener(hint)
     this.bus.publish(hint)
   }
 
-  /** Calls `listener` for changes on this shard; the bus reports those of other shards. */
+  /** Calls `listener` after changes on this shard. The bus reports changes on other shards. */
   onChange(listener: (space: HintOf<'staleSpace'>) => void): void {
     this.listeners.push(listener)
   }
@@ -94,7 +100,7 @@ interface Follower {
 export interface SpaceLimits {
   readonly entries: EntryLimits
   readonly entryBytesMax: number
-  /** The entry rate of one user; null for no limit. */
+  /** The maximum rate at which one user may write entries; null for no limit. */
   readonly writes: Rate | null
 }
 
@@ -157,15 +163,15 @@ export class SpaceRequests {
     return space ?? { code: 'space_unknown' }
   }
 
-  /** `isLast`: no more members follow. @throws OperatingError */
+  /** Returns a page of members. `isLast`: whether no more members follow. @throws OperatingError */
   async members(space: Space, after: PeerKey, max: number): Promise<{ members: SpaceMember[]; isLast: boolean }> {
     const found = await this.spaces.members(space, after, max + 1)
     return { members: found.slice(0, max), isLast: found.length <= max }
   }
 
   /**
-   * Returns the epoch from before the call. The requester learns from it whether the expected epoch matched. @throws
-   * OperatingError
+   * Stores key grants. Returns the epoch before the call, which shows the requester whether the expected epoch matched.
+   * @throws OperatingError
    */
   async grant(holder: TokenHolder, space: Space, order: GrantBatch): Promise<number> {
     const stood = await this.grants.put(holder, space, order)
@@ -219,7 +225,7 @@ export class SpaceLookup {
   private readonly spaces: Spaces
   private readonly meshBytesMax: number
 
-  /** `meshBytesMax`: the limit on all entries and all history of a mesh. */
+  /** `meshBytesMax`: the limit on the entries and history of a mesh. */
   constructor(db: Database, meshBytesMax: number) {
     this.spaces = new Spaces(db)
     this.meshBytesMax = meshBytesMax

@@ -1,6 +1,6 @@
 /**
- * Writes one line of JSON per event, with the event's name first. A line consists only of the fields below: no foreign
- * object is logged, so a driver's error with its parameters, a frame or a key can't leak.
+ * Writes one line of JSON per event, with the event's name first. A line consists only of the fields below. No foreign
+ * object is logged, so that no driver error with its parameters, no frame and no key can leak.
  */
 import { OperatingError } from '@sealpost/std'
 import pino from 'pino'
@@ -59,7 +59,7 @@ export function openLog(level: string): Log {
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths: ['*.token', '*.secret', '*.password'], censor: '(hidden)' },
     },
-    // By default pino uses Bun's `process.stdout`, whose writes reject unnoticed once the log's reader is gone.
+    // By default, pino uses Bun's `process.stdout`, whose writes fail unnoticed once the reader of the log is gone.
     pino.destination({ dest: 1, sync: true }),
   )
   const line =
@@ -69,12 +69,12 @@ export function openLog(level: string): Log {
   return { debug: line('debug'), info: line('info'), warn: line('warn'), error: line('error') }
 }
 
-/** Returns the safe fields of an error, without its cause, its parameters and foreign fields. */
+/** Returns the safe fields of an error, without its cause, parameters or unknown fields. */
 export function errorFields(error: unknown): Fields {
   if (error instanceof OperatingError) return { code: error.code, message: error.message }
   if (!(error instanceof Error)) return { code: 'unknown' }
   return { code: error.name, stack: ownFrames(error.stack) }
 }
 
-/** Keeps the stack lines that name code. Drops the first line, whose message may quote input. */
+/** Keeps only the lines of a stack that refer to code. The first line contains the message, which may quote input. */
 const ownFrames = (stack = ''): string => stack.split('\n').filter((line) => /^\s+at /.test(line)).join('\n') // biome-ignore format: one thing

@@ -7,9 +7,9 @@ import { Counter, Gauge, Registry } from 'prom-client'
 import type { Traces } from './traces.ts'
 
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5]
-/** A send may wait for a slow commit and the commits before it. */
+/** A send may have to wait for a slow commit and the commits before it. */
 const SEND_SECONDS = [...SECONDS, 5, 10, 30]
-/** A replay may have millions of entries, and is cut after two minutes. */
+/** A replay may have millions of entries. It is cut off after two minutes. */
 const REPLAY_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120]
 const ROWS = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000]
 
@@ -103,12 +103,12 @@ export class Metrics {
   movedCount = 0
   private readonly traces: Traces | null
 
-  /** @param traces - also receives each commit and claim */
+  /** @param traces - also records each commit and claim */
   constructor(traces: Traces | null = null) {
     this.traces = traces
   }
 
-  /** Exposes values that are read at each scrape. */
+  /** Exposes values that each scrape reads. */
   observe(read: {
     counters: Readonly<Counters>
     gauges: Readonly<Record<string, readonly [string, () => number]>>
@@ -142,7 +142,8 @@ export class Metrics {
   }
 
   /**
-   * Wraps a handler and measures it. @param routeOf - returns the route of a path; the path itself may contain anything
+   * Wraps a handler and measures it. @param routeOf - returns the route of a path; the path itself must not become a
+   * label
    */
   serving<Caller>(
     answer: (request: Request, caller: Caller) => Response | Promise<Response>,
@@ -164,7 +165,7 @@ export class Metrics {
     this.lagSeconds.observe(lagMs / 1000)
   }
 
-  /** Returns the cumulative counts since the start, by bucket in seconds. The last bucket is unbounded. */
+  /** Returns the cumulative counts since the start, by bucket. Bounds are in seconds; the last bucket is unbounded. */
   get distributions(): Readonly<Record<Timing, Distribution>> {
     const { ackSeconds: ack, pushSeconds: push, commitSeconds: commit } = this
     return { ack: ack.distribution, push: push.distribution, commit: commit.distribution }
@@ -182,7 +183,7 @@ export class Metrics {
     this.closes.inc({ code })
   }
 
-  /** `code` is a code of the refusal tables, never client input. */
+  /** Counts a refusal. `code` is a code from the refusal tables, never input from a client. */
   turnedAway(code: string): void {
     this.away.inc({ code })
   }
@@ -218,13 +219,13 @@ export interface Distribution {
 export interface HistogramOptions {
   readonly name: string
   readonly help: string
-  /** The bounds in ascending order. Values above the last bound also count. */
+  /** The bounds in ascending order. Values above the last bound are counted too. */
   readonly bounds: readonly number[]
 }
 
 /**
- * A histogram for values that every message produces. Adding a value takes a search and two additions. prom-client's
- * histogram allocates objects for every value and takes 1.5 µs, which was an eighth of the broker's time in a burst.
+ * A histogram for values that every message produces. Adding a value takes a search and two additions. With
+ * prom-client's histogram, every value allocated objects and took 1.5 µs, an eighth of the broker's time in a burst.
  */
 export class FastHistogram {
   readonly type = 'histogram'
@@ -281,7 +282,9 @@ export class FastHistogram {
   }
 }
 
-/** Creates one histogram for each value of a label when the value first occurs. The label must have a fixed set of values. */
+/**
+ * Creates one histogram for each value of a label when the value first occurs. The number of values must be bounded.
+ */
 export class FastHistograms {
   readonly type = 'histogram'
   readonly aggregator = 'sum'
@@ -318,7 +321,7 @@ export class FastHistograms {
 
 type Registered = Parameters<Registry['registerMetric']>[0]
 
-/** A registry uses only these members of a metric, but its types require the library's classes. */
+/** Registers a metric. A registry uses only these members of it, although its types require the library's classes. */
 export function register<Fast extends FastHistogram | FastHistograms>(registry: Registry, fast: Fast): Fast {
   registry.registerMetric(fast as unknown as Registered)
   return fast

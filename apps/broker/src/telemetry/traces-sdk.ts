@@ -1,4 +1,6 @@
-/** Exports spans with the OpenTelemetry SDK, as OTLP over HTTP with JSON. Loaded only if tracing is on. */
+/**
+ * Exports spans with the OpenTelemetry SDK, as OTLP over HTTP with JSON. This module is loaded only if tracing is on.
+ */
 import { type Context, ROOT_CONTEXT, type Span, SpanKind, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api'
 import { W3CTraceContextPropagator } from '@opentelemetry/core'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http'
@@ -24,17 +26,17 @@ export interface Work {
   /** Called only if the span is sampled. */
   readonly attributes: () => Attributes
   readonly isFailed?: boolean
-  /** The headers of a request, which name the parent span. */
+  /** The headers of a request, which may contain the parent span. */
   readonly headers?: Headers
 }
 
 export interface Spans {
-  /** `inner` becomes a child span with the same duration. */
+  /** Records a span. `inner` becomes a child span with the same duration. */
   record(work: Work, inner?: Work): void
   stop(): Promise<void>
 }
 
-/** An unavailable receiver must not delay the exit; by default the exporter retries for ten seconds. */
+/** An unavailable receiver must not delay the exit; by default, the exporter retries for ten seconds. */
 const STOP_WITHIN_MS = 1_000
 
 type Settings = Pick<
@@ -57,7 +59,7 @@ export function openSpans(config: Settings): Spans {
       const span = startOne(tracer, work, { endMs, parent })
       const isKept = span.isRecording()
       span.end(endMs)
-      // A trace is sampled or dropped as a whole; a dropped span still costs 3 µs.
+      // A trace is sampled or dropped as a whole; a dropped span would still cost 3 µs.
       if (inner && isKept) startOne(tracer, inner, { endMs, parent: trace.setSpan(parent, span) }).end(endMs)
     },
     stop: () => Promise.race([provider.shutdown().catch(() => undefined), Bun.sleep(STOP_WITHIN_MS)]),

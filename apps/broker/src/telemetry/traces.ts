@@ -2,7 +2,7 @@
  * Records spans for OpenTelemetry. They contain counts, times, the route of a request and the code of a refusal. They
  * never contain a key, the id or content of a message, a mesh id or an address.
  *
- * Without an endpoint the library is not even loaded.
+ * Without an endpoint, the library is not even loaded.
  */
 import type { Claimed } from '@sealpost/protocol'
 import type { Batch } from '@sealpost/queue'
@@ -45,7 +45,8 @@ export class Traces {
   }
 
   /**
-   * Wraps a handler and records each request. @param routeOf - returns the route of a path, which may contain anything
+   * Wraps a handler and records each request. @param routeOf - returns the route of a path; the path itself must not be
+   * recorded
    */
   serving<Caller>(
     answer: (request: Request, caller: Caller) => Response | Promise<Response>,
@@ -75,7 +76,10 @@ export class Traces {
     return this.#spans.stop()
   }
 
-  /** Records settles within their commit of envelopes, or as a separate span if the commit has no envelopes. */
+  /**
+   * Records a commit. Settles are part of the span of a commit with envelopes; without envelopes, they have their own
+   * span.
+   */
   #commit({ appends, settles }: Batch, { tookMs, isFailed = false }: { tookMs: Millis; isFailed?: boolean }): void {
     const settle = { name: 'settle', tookMs, isFailed, attributes: () => ({ 'sealpost.rows': settles.length }) }
     if (appends.length === 0) return this.#spans.record(settle)

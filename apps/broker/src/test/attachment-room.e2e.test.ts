@@ -1,4 +1,4 @@
-/** Tests the memory for chunks in transit: which transfers get it, and which lose it. */
+/** Tests the memory for chunks in transit: which transfers receive it, and which lose it. */
 import { connect } from 'node:net'
 import { hash256 } from '@sealpost/identity'
 import { expect, test } from 'vitest'

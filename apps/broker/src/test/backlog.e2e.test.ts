@@ -1,4 +1,6 @@
-/** Tests that a recipient that was absent for long receives all waiting messages, in the order of each sender. */
+/**
+ * Tests that a recipient that was absent for a long time receives all waiting messages, in the order of each sender.
+ */
 import { connect, type Peer } from '@sealpost/sdk'
 import { expect, test } from 'vitest'
 import { until } from './process.ts'

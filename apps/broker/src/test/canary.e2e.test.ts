@@ -1,6 +1,6 @@
 /**
- * Tests P10 and the logs: plants secrets in every input of a broker, then searches for them in every output, in the
- * database and, for secrets that the broker must never hold, in the memory of the process.
+ * Tests P10 and the logs. Plants secrets in every input of a broker, then searches for them in every output and in the
+ * database. Secrets that the broker must never hold are also searched for in the memory of the process.
  */
 
 import { randomUUID } from 'node:crypto'
@@ -35,15 +35,15 @@ const secrets = {
   password: mark('password').replaceAll('-', ''),
   garbage: mark('garbage'),
 }
-/** Texts that the broker gets in the clear and stores: they show that the searches work. */
+/** Strings that the broker receives unencrypted and stores. They show that the searches work. */
 const open = { summary: mark('summary'), group: mark('group') }
 
 let world: World
 let receiver: SpanReceiver
 let places: Place[]
-/** Secrets that must never be held in any form: sealed contents and sealing keys. */
+/** Secrets that the broker must never hold in any form: sealed contents and sealing keys. */
 const sealed: Canary[] = []
-/** Secrets that are necessarily held for a while, and never written to a log or table. */
+/** Secrets that the broker must hold for a while but never writes to a log or table. */
 const passing: Canary[] = []
 let answers = ''
 
@@ -83,7 +83,7 @@ afterAll(async () => {
   await receiver[Symbol.asyncDispose]()
 })
 
-/** Sends one of each sealed value. One body makes its recipient throw an error that quotes it. */
+/** Sends one sealed value of each kind. One body makes its recipient throw an error that quotes it. */
 async function talk(alice: Peer, bob: Peer): Promise<void> {
   const heard: string[] = []
   bob.onEphemeral(({ body }) => void heard.push(Buffer.from(body).toString()))
@@ -143,7 +143,10 @@ async function provoke(place: Place, { token }: HttpPeer): Promise<void> {
   await endConnections()
 }
 
-/** A driver's error contains the statement, its parameters and the server's address. */
+/**
+ * Terminates the database connections, because a driver's error contains the statement, its parameters and the server's
+ * address.
+ */
 async function endConnections(): Promise<void> {
   await world.db.run(
     (sql) => sql`select pg_terminate_backend(pid) from pg_stat_activity

@@ -6,13 +6,13 @@ import { type Database, openDatabase } from '@sealpost/pg'
 import type { ScratchDatabase } from '@sealpost/pg/testing'
 import { scratchDatabase } from '@sealpost/schema/testing'
 
-/** One secret in all the encodings in which it could be written. */
+/** A secret in all the encodings in which it could be written. */
 export interface Canary {
   readonly name: string
   readonly forms: readonly Buffer[]
 }
 
-/** In memory a character takes one or two bytes. */
+/** In memory, a character takes one or two bytes. */
 export const textCanary = (name: string, text: string): Canary => ({
   name,
   forms: [Buffer.from(text), Buffer.from(text, 'utf16le')],
@@ -44,7 +44,7 @@ export async function databaseText(db: Database): Promise<{ text: string; tables
   return { text, tables: tables.map(({ name }) => name) }
 }
 
-/** Byte columns that contain text are also searched as text. */
+/** Returns the row with byte columns decoded, because text in them must be found too. */
 const unescaped = (row: string): string =>
   [...row.matchAll(/\\x([0-9a-f]+)/g)].map(([, hex]) => Buffer.from(hex!, 'hex').toString('latin1')).join('\n')
 
@@ -52,14 +52,14 @@ export const CAN_READ_MEMORY = existsSync('/proc/self/mem')
 
 const PAGE_BYTES = 4_096
 const CHUNK_PAGES = 4_096
-/** Bits 63 and 62 of a pagemap entry: the page is in memory, or swapped out. */
+/** Bits 63 and 62 in the last byte of a pagemap entry: the page is in memory, or swapped out. */
 const HELD = 0xc0
 const READABLE = /^([0-9a-f]+)-([0-9a-f]+) r\S+ \S+ \S+ \S+\s*(.*)$/
 const OF_THE_KERNEL = /^\[v|^\/dev/
 
 /**
- * Returns the names of the secrets found in the memory of a process. Reads every page that it holds: heap, stacks,
- * kernel buffers, and freed memory that is not yet overwritten.
+ * Returns the names of the secrets found in the memory of a process. Reads every page that the process holds: heap,
+ * stacks, kernel buffers, and freed memory that is not overwritten yet.
  */
 export async function foundInMemory(
   pid: number,
@@ -85,7 +85,10 @@ interface PageRun {
   readonly count: number
 }
 
-/** Groups neighbouring pages that are present. A heap reserves far more than it uses, too much to read. */
+/**
+ * Groups neighbouring pages that are present. A heap reserves far more than it uses, and that would be too much to
+ * read.
+ */
 async function heldRuns(pid: number, pages: FileHandle): Promise<PageRun[]> {
   const runs: PageRun[] = []
   for (const line of (await readFile(`/proc/${pid}/maps`, 'utf8')).split('\n')) {
@@ -111,7 +114,7 @@ async function heldOf(pages: FileHandle, from: number, to: number): Promise<Page
   return runs
 }
 
-/** Reads a range. Returns nothing if the range was unmapped meanwhile. */
+/** Reads a range. Returns nothing if the range has been unmapped since then. */
 async function readRun(memory: FileHandle, { from, count }: PageRun): Promise<Buffer> {
   const chunk = Buffer.alloc(count * PAGE_BYTES)
   const read = await memory.read(chunk, 0, chunk.length, from * PAGE_BYTES).catch(() => ({ bytesRead: 0 }))

@@ -31,7 +31,7 @@ async function clusterKey(folder: string): Promise<{ path: string; signing: Sign
   return { path, signing }
 }
 
-/** The certificate names the port, so the port must be known before the start. */
+/** Starts a shard with a certificate. The certificate contains the port, so the port must be known before the start. */
 async function certifiedShard(world: World, cluster: SigningKeys, folder: string): Promise<BrokerProcess> {
   const keyed = { ...DIALABLE, BROKER_KEY_FILE: await brokerKeyFile(folder) }
   const before = await world.secondShard(keyed)
@@ -65,7 +65,7 @@ test('peers follow a redirect to it and dial it directly, and it admits new memb
   const seen: string[] = []
   await using followed = await connect({ ...admin, onEvent: ({ type }) => void seen.push(type) })
   expect(seen[0]).toBe('moved')
-  expect(['connected', 'moved']).toContain(seen[1]) // The shard may not have read the pin yet, and redirect back.
+  expect(['connected', 'moved']).toContain(seen[1]) // The shard may not have read the pin yet and may redirect back.
   const { brokerKey, meshId, identity } = placeAt(shard, admin)
   const invite = createInvite(identity.signing, { url: shard.shardUrl, brokerKey, meshId })
   const newMember = generateIdentity()

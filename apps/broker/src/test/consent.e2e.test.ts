@@ -48,7 +48,7 @@ test('an unknown sender is refused under `contacts`, and accepted once it is all
   expect(await waysOf(stranger, owner)).toEqual(['stored', 'no_responder', 'stored'])
   await update(owner, { policy: 'contacts', allow: [keyOf(friend)] })
   expect(await waysOf(friend, owner)).toEqual(['stored', 'no_responder', 'stored'])
-  // No recipient was online for the ephemeral message, but an unknown sender does not learn that.
+  // No recipient was online for the ephemeral message, but the reply must not reveal that to an unknown sender.
   expect(await waysOf(stranger, owner)).toEqual(['not_allowed', 'no_responder', 'not_allowed'])
   await update(owner, { allow: [keyOf(stranger)] })
   expect(await waysOf(stranger, owner)).toEqual(['stored', 'no_responder', 'stored'])

@@ -84,7 +84,7 @@ async function linkFor(scope: 'read' | 'operate'): Promise<string> {
 
 interface Window {
   readonly page: Page
-  /** What a page must never log: errors, warnings, and violations of the content security policy. */
+  /** Errors, warnings and violations of the content security policy, none of which a page may log. */
   readonly complaints: string[]
 }
 
@@ -110,7 +110,7 @@ const goTo = async (page: Page, view: string) => {
   await page.getByRole('heading', { level: 1, name: view }).waitFor()
 }
 
-/** Returns the serious violations of the axe rules. */
+/** Returns the serious accessibility violations that axe finds. */
 async function seriousFaults(page: Page): Promise<string[]> {
   await page.evaluate(axe.source)
   const { violations } = (await page.evaluate('axe.run()')) as axe.AxeResults
@@ -180,7 +180,7 @@ test('a chart draws no line across minutes without samples', async () => {
   await context.close()
 })
 
-/** A browser expression for whether the middle tenth of the latency chart contains any colour besides greys. */
+/** A browser expression for whether the middle tenth of the latency chart contains any colour other than grey. */
 const COLOURED_AT_MIDDLE = `(() => {
   const canvas = document.querySelectorAll('.plot canvas')[1]
   const { data } = canvas.getContext('2d').getImageData(canvas.width * 0.5, 0, canvas.width * 0.1, canvas.height)
@@ -191,7 +191,7 @@ const COLOURED_AT_MIDDLE = `(() => {
   return false
 })()`
 
-/** A browser expression for whether each chart contains any colour besides greys. */
+/** A browser expression for whether each chart contains any colour other than grey. */
 const COLOURED = `[...document.querySelectorAll('.plot canvas')].map((canvas) => {
   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
   for (let i = 0; i < data.length; i += 4) {

@@ -1,4 +1,4 @@
-/** Tests delivery to a recipient that is absent, slow or unresponsive, or that reports a failure. */
+/** Tests delivery to recipients that are absent, slow or unresponsive, or that report a failure. */
 import { connect, type Message, type Peer } from '@sealpost/sdk'
 import { test as base, describe, expect } from 'vitest'
 import { until } from './process.ts'
@@ -13,7 +13,7 @@ const test = base.concurrent
 
 const numbers = (count: number, from = 0) => Array.from({ length: count }, (_, i) => String(from + i))
 
-/** Collects what a peer handles. */
+/** Returns a list of the bodies that a peer handles. */
 function collect(peer: Peer): string[] {
   const texts: string[] = []
   peer.onMessage((message) => void texts.push(message.text()))
@@ -114,7 +114,8 @@ test('H92: a push that a full socket refuses ends the session and is delivered i
   // Each reply is about 36 KB. The socket buffers of both kernels hold 10 MB or more, and the broker's buffer another 4
   // MB.
   const ended = () => world.broker.metric('sealpost_sessions_closed_total{code="slow_consumer"}')
-  // Stays below the session's request rate; exceeding it would end the session before the replies fill its socket.
+  // Stays below the session's maximum request rate; otherwise, the session would end before the replies fill its
+  // socket.
   const fromMs = performance.now()
   const allowed = () => 380 + ((performance.now() - fromMs) / 1000) * 15
   const during: string[] = []
@@ -137,8 +138,8 @@ test('each envelope from a sender that reads no acks is stored once, however oft
   deaf.pause()
   const items = Array.from({ length: 500 }, () => envelopeTo(to))
   for (let i = 0; i < 20; i++) deaf.send(sendFrame(...items))
-  // A resend during the commit of the first copy is undecided. The broker asks for it again, and for everything after
-  // it.
+  // If an envelope is resent during the commit of its first copy, the outcome is open. The broker asks for that
+  // envelope again, and for everything after it.
   const answers = ['accepted', 'duplicate', 'refused'] as const
   const count = async () => {
     const counts = answers.map((name) => world.broker.metric(`sealpost_envelopes_${name}_total`))
@@ -269,7 +270,7 @@ test('H93: after the maximum number of failed attempts a delivery becomes a dead
   for (const attempt of [1, 2]) {
     const [delivery] = await recipient.deliveries(1)
     expect(delivery!.attempt).toBe(attempt)
-    // The sweep finds it during the second pause.
+    // The sweep finds the delivery during the second pause.
     recipient.send({ type: 'retry', items: [{ id: delivery!.id, afterMs: attempt === 1 ? 0 : 600_000 }] })
   }
   await until('it is a dead letter', async () => (await world.count('dead_letter')) === 1)
@@ -283,7 +284,7 @@ test('H93: after the maximum number of failed attempts a delivery becomes a dead
   const [next] = await store(sender, place, 1)
   expect((await recipient.deliveries(1))[0]!.envelopeId).toBe(next)
   const moved = () => world.broker.metric('sealpost_deliveries_moved_total{reason="strikes"}')
-  // The broker increments the counter when the sweep returns, after the row is visible.
+  // The broker increments the counter when the sweep returns, which is after the row becomes visible.
   await until('the broker has counted it', async () => (await moved()) === 1)
 })
 
@@ -352,7 +353,7 @@ test('deliveries that a client settles before closing are not pushed again, even
     await next(life)
     await life.close()
     const later = await connect(place)
-    await sender.send(later.key, 'second') // a delivery that was settled but still queued would come first
+    await sender.send(later.key, 'second') // a delivery that was settled but is still queued would arrive first
     await next(later)
     await later.close()
   }

@@ -1,4 +1,4 @@
-/** Tests the demo in Chromium windows, on a broker that is killed now and then. */
+/** Tests the demo in Chromium windows, on a broker that is killed from time to time. */
 import { readFile } from 'node:fs/promises'
 import { createInvite } from '@sealpost/identity'
 import { connect } from '@sealpost/sdk'
@@ -49,12 +49,12 @@ async function newPerson(name: string, options = {}): Promise<Person> {
   return person
 }
 
-/** Opens the windows of two users, each with the conversation with the other user. */
+/** Opens the windows of two users, each showing the conversation with the other user. */
 async function pair(): Promise<{ bea: Person; cem: Person }> {
   const bea = await newPerson('bea')
   const cem = await newPerson('cem')
   await cem.select('bea')
-  await bea.page.reload() // otherwise the page requests the list every ten seconds
+  await bea.page.reload() // otherwise, the page requests the list only every ten seconds
   await bea.select('cem')
   return { bea, cem }
 }
@@ -248,7 +248,7 @@ test('the page informs a revoked user, who can delete all local data; other user
   await cem.page.getByRole('button', { name: 'Delete all data in this browser' }).click()
   await cem.page.getByRole('heading', { name: 'You need an invite' }).waitFor()
   const databases = 'indexedDB.databases().then((all) => all.map(({ name }) => name))'
-  expect(await cem.page.evaluate(databases)).toEqual(['sealpost demo']) // the profile is recreated, and empty
+  expect(await cem.page.evaluate(databases)).toEqual(['sealpost demo']) // the profile exists again, but it is empty
   await bea.page.reload()
   await bea.select('cem')
   await bea.page.getByText('This member has left the mesh.').waitFor()

@@ -48,7 +48,9 @@ function firstText(peer: Peer): Promise<string> {
   return new Promise((resolve) => peer.onMessage((message) => resolve(message.text())))
 }
 
-/** Returns an `enrol` that is valid for this greeting, except for changes to the sent or the signed fields. */
+/**
+ * Returns an `enrol` that is valid for this greeting, except for the given changes to the sent or the signed fields.
+ */
 function enrolFrame(
   text: string,
   hello: FrameOf<'hello'>,

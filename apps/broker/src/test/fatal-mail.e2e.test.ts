@@ -10,10 +10,10 @@ const PROGRAM = join(import.meta.dirname, '../../../../packages/sdk/src/test/fra
 const FATAL = 'fatal'
 const BEFORE = ['1', '2', '3']
 const AFTER = ['4', '5', '6']
-/** Five attempts with other messages, two alone, and the same number for each earlier message. */
+/** The fatal message needs five runs with other messages and two alone. Each earlier message may need as many. */
 const RUNS_MAX = 30
 
-/** Runs the program until it ends or has received the last message. Returns the messages it received. */
+/** Runs the program until it ends or has received the last message. Returns the messages that it received. */
 async function run({ identity: { signing, box }, ...place }: Place): Promise<string[]> {
   const secrets = { signing: toHex(signing.secretKey.subarray(0, 32)), box: toHex(box.secretKey) }
   const words = [process.execPath, PROGRAM, JSON.stringify({ ...place, ...secrets }), FATAL]

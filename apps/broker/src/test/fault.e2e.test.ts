@@ -23,6 +23,6 @@ test('H33, H76: a broker bug ends the connection that triggers it, and no other'
   expect(await bystander.deliveries(1)).toHaveLength(1)
   const faults = world.broker.log.filter((line) => line.level === 'error')
   expect(faults.map(({ event }) => event)).toEqual(['socket.fault', 'http.fault'])
-  expect(world.broker.output).not.toContain('a bug') // the text of an error may quote the input
+  expect(world.broker.output).not.toContain('a bug') // an error's message may quote the input
   bystander.destroy()
 })

@@ -1,4 +1,7 @@
-/** For tests: preloaded into a broker, it plants a bug that an envelope with a certain time to live triggers. */
+/**
+ * For tests: plants a bug in the broker into which this module is preloaded. An envelope with a certain time to live
+ * triggers the bug.
+ */
 import { Engine } from '@sealpost/core'
 import type { ClientFrame } from '@sealpost/protocol'
 

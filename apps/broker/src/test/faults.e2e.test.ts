@@ -14,10 +14,10 @@ import { until } from './process.ts'
 import { authFrame, envelopeTo, sendFrame, WireClient } from './wire.ts'
 import { temporaryFolder, World } from './world.ts'
 
-/** Messages in flight per peer. There are enough of them that the traffic never stops, on any machine and broker. */
+/** Messages in flight per peer; enough to keep the traffic flowing on every machine and broker. */
 const IN_FLIGHT = 300
 
-/** Peers that send to each other continuously until `expectWhole`, and a record of the arrivals. */
+/** Peers that send to each other continuously until `expectWhole` is called, with a record of the arrivals. */
 class Traffic {
   acked = 0
   private isOver = false
@@ -49,7 +49,7 @@ class Traffic {
     return this.peers.reduce((sum, peer) => sum + peer.counters.resent, 0)
   }
 
-  /** Expects that all messages were accepted, and each was handled once, in the order of its pair. */
+  /** Expects that all messages were accepted, and that each was handled once, in the order of its pair of peers. */
   async expectWhole(): Promise<void> {
     this.isOver = true
     await Promise.all(this.sending)
@@ -128,7 +128,7 @@ async function terminateBackends(world: World): Promise<number> {
   return rows.length
 }
 
-/** Checks that every pool has working connections again, by writing, claiming and lookups. */
+/** Checks that every pool has working connections again, by writing, claiming and looking up. */
 async function expectAlive(world: World): Promise<void> {
   const [from, place] = [await WireClient.enter(await world.enrol()), await world.enrol()]
   for (let i = 0; i < 6; i++) {
@@ -159,7 +159,7 @@ test.concurrent('Postgres is killed and restarted: the broker waits and then con
   await traffic.close()
 })
 
-/** Checks that a new client during the outage is asked to retry, and does not get the refusal of a wrong key. */
+/** Checks that a new client during the outage is asked to retry, and is not refused as if its key were wrong. */
 async function expectTryLater(world: World): Promise<void> {
   const client = await WireClient.open(world.broker.url)
   client.send(authFrame(world.place(generateIdentity()), await client.next('hello')))
@@ -231,7 +231,7 @@ test.concurrent('a second signal ends the broker at once', async () => {
   await release()
 })
 
-/** Holds a settlement that can't be committed before `release`, so that the shutdown takes that long. */
+/** Creates a settle that can't be committed before `release` is called, so that the shutdown takes that long. */
 async function holdSettlement(world: World) {
   const [place, to] = await world.enrolMany(2)
   const [sender, recipient] = [await WireClient.enter(place), await WireClient.enter(to)]

@@ -1,4 +1,4 @@
-/** Tests invalid requests of members: each gets its code, loses nothing, and affects no other client. */
+/** Tests invalid requests from members: each is refused with its code, loses nothing, and affects no other client. */
 import type { ClientFrame, FrameOf, NackCode } from '@sealpost/protocol'
 import type { DeliveryId, PeerKey } from '@sealpost/std'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'

@@ -35,7 +35,7 @@ async function bytesStored({ db, meshId }: World) {
   return row!
 }
 
-/** Sends one member a broadcast that names this roster. */
+/** Sends one member a broadcast that was sealed for this roster. */
 function say(client: WireClient, { groupId: group, epoch: rosterEpoch }: Roster, to: Place): void {
   const terms = { receipts: 'none', thread: '00'.repeat(16), hops: 0, noAutoReply: false } as const
   const envelopes = [envelopeTo(to, { isHead: true })]
@@ -105,7 +105,8 @@ describe('a removed member', () => {
     world.broker.signal('SIGKILL')
     await until('bob is alone', () => !bob.peer.isOnline)
     const posted = await atBob.send('to whom it may concern')
-    // Close bob before the broker returns: bob would reconnect first and send with the roster that is still current.
+    // Bob is closed before the broker returns; otherwise, he might reconnect first and send with the roster that is
+    // still current.
     await bob.peer.close()
     await posted.stored
     await world.restart()

@@ -1,4 +1,4 @@
-/** H97 to H99: invalid reservations, wrong chunks, and files of another peer, for attachments over HTTP. */
+/** H97 to H99: attachments over HTTP with invalid reservations, wrong chunks, and files of other peers. */
 import { hash256 } from '@sealpost/identity'
 import { type Act, type Arena, hostileRows, MARK } from './hostile.ts'
 import { type Answer, ask, HttpPeer } from './http.ts'
@@ -13,12 +13,12 @@ interface Scene {
   readonly place: Place
   readonly peer: HttpPeer
   readonly arena: Arena
-  /** Requests a path below the attachments of the mesh. */
+  /** The URL of the mesh's attachments. */
   readonly url: string
   readonly id: string
 }
 
-/** Returns a peer with an attachment of two chunks that only it may access. */
+/** Runs `act` with a peer that has an attachment of two chunks which only that peer may access. */
 const withRoom = (act: (scene: Scene) => Promise<Answer>): Act => async (arena) => {
   const place = await arena.world.enrol()
   const peer = await HttpPeer.enter(place)
@@ -33,7 +33,6 @@ const create = ({ peer, place, id }: Scene, changed: Record<string, unknown>): P
   return peer.post(`/v1/meshes/${place.meshId}/attachments`, { ...room, ...changed })
 }
 
-/** Creates another attachment. */
 const room = (changed: Record<string, unknown>): Act =>
   withRoom((scene) => create({ ...scene, id: randomHex(16) }, changed))
 

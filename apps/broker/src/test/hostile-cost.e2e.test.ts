@@ -19,7 +19,7 @@ beforeAll(async () => {
 })
 afterAll(() => arena[Symbol.asyncDispose]())
 
-/** Sends an input of this size in a JSON session and waits for its reply. */
+/** Sends an input of this size in a JSON session, and waits for the reply. */
 type Say = (client: WireClient, size: number) => Promise<unknown>
 
 const ended =

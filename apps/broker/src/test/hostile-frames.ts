@@ -1,4 +1,4 @@
-/** H19 to H32: member input that is not a valid WebSocket frame, message or protocol frame. */
+/** H19 to H32: input from members that is not a valid WebSocket frame, message or protocol frame. */
 import { encode, FRAME_BYTES_MAX, UNPROVEN_FRAME_BYTES_MAX } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
 import { type Arena, below, belowText, closing, early, hostileRows, inBinary, inJson, MARK } from './hostile.ts'

@@ -6,7 +6,7 @@ import { revokeMember } from '@sealpost/store/testing'
 import { type Arena, auth, authAnswer, authText, closing, hostileRows } from './hostile.ts'
 import { authFrame, randomMesh, WireClient } from './wire.ts'
 
-/** Points of the orders 1, 2, 4 and 8: under such a key one signature is valid for at least every eighth message. */
+/** Points of order 1, 2, 4 and 8. Under such a key, one signature is valid for at least every eighth message. */
 const SMALL_ORDER = [
   `01${'00'.repeat(31)}`,
   `ec${'ff'.repeat(30)}7f`,
@@ -108,7 +108,7 @@ async function indistinguishable({ world }: Arena): Promise<string> {
   return others.length === 0 ? first! : answers.join(', ')
 }
 
-/** Returns the frame and the close as one text. */
+/** Returns the frame and the close as one string. */
 async function whole(...[place, changed]: Parameters<typeof authAnswer>): Promise<string> {
   const client = await WireClient.open(place.url)
   client.send(authFrame(place, await client.next('hello'), changed))

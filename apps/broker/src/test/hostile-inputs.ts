@@ -1,4 +1,4 @@
-/** Combines the parts of the table of hostile inputs, and lists the files whose tests cover inputs outside the table. */
+/** Combines the parts of the table of hostile inputs. Also lists the files whose tests cover the other inputs. */
 import { attachmentRows } from './hostile-attachments.ts'
 import { frameRows } from './hostile-frames.ts'
 import { httpRows } from './hostile-http.ts'
@@ -17,10 +17,10 @@ export const hostileInputs = [
   ...valueRows,
 ]
 
-/** The number of inputs in the project's list. */
+/** The number of hostile inputs in the project's list. */
 export const INPUTS = 99
 
-/** Inputs outside the table, each with the file that has a test whose title begins with the number. */
+/** Inputs outside the table, each with a file that has a test whose title begins with the input's number. */
 export const elsewhere: Readonly<Record<string, string>> = {
   H18: 'apps/broker/src/test/limits.e2e.test.ts',
   H33: 'apps/broker/src/test/fault.e2e.test.ts',

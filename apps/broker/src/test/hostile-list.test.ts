@@ -1,4 +1,4 @@
-/** Ensures that the list of hostile inputs and its tests match. */
+/** Checks that the list of hostile inputs and their tests match. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
@@ -9,7 +9,7 @@ const ROOT = join(import.meta.dirname, '../../../..')
 const numbers = Array.from({ length: INPUTS }, (_, i) => `H${String(i + 1).padStart(2, '0')}`)
 const rows = [...hostileInputs, ...slowRows]
 
-/** Numbers at the beginning of a title: `test('H50, H63: a settle …`, or of a row, `['H89: what …`. */
+/** Returns the numbers at the beginning of test titles (`test('H50, H63: a settle …`) and of rows (`['H89: what …`). */
 function named(file: string): string[] {
   const titles = readFileSync(join(ROOT, file), 'utf8').matchAll(/['"`]((?:H\d\d(?:, )?)+):/g)
   return [...titles].flatMap(([, ids]) => ids!.split(', '))

@@ -1,4 +1,4 @@
-/** H41 and H46 to H64: messages under other names, resent messages, and messages of other peers and meshes. */
+/** H41 and H46 to H64: messages under foreign names, resent messages, and messages of other peers and meshes. */
 import { createGroup } from '@sealpost/identity'
 import { encode, FANOUT_MAX } from '@sealpost/protocol'
 import type { DeliveryId, GroupId, PeerKey } from '@sealpost/std'
@@ -19,7 +19,7 @@ const toAnotherMesh = sending(async (_, { world }) => {
   const elsewhere = await world.enrol(await world.mesh())
   return [envelopeTo(elsewhere), envelopeTo(randomHex(32) as PeerKey)]
 })
-/** Returns a `settle` frame with this many ids of 1. */
+/** Returns a `settle` frame that contains the id 1 this many times. */
 const settles = (count: number): Uint8Array => {
   const bytes = new Uint8Array(3 + 8 * count)
   new DataView(bytes.buffer).setUint16(1, Math.min(count, 0xffff))
@@ -99,7 +99,7 @@ async function afterSettlement(arena: Arena): Promise<string> {
   return `${first}, ${second}`
 }
 
-/** Settles `count` deliveries that don't exist, which has no effect. */
+/** Settles deliveries that don't exist. This has no effect. */
 function ignored(again: number): Act {
   return async (arena) => {
     const client = await arena.session()

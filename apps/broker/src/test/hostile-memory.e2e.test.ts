@@ -8,10 +8,10 @@ import { until } from './process.ts'
 const ROUNDS = 20
 /** Rows mostly wait for commits, so they run concurrently. */
 const AT_A_TIME = 16
-/** About as many members as one round enrols. */
+/** About as many members as one round needs. */
 const ENROLLED_AHEAD = 160
 const GROWTH_MAX_MB = 64
-/** The permanent growth during the first rounds, from compiled code, full caches, and the rows' members. */
+/** Memory grows permanently during the first rounds: through compiled code, full caches, and the rows' members. */
 const WARM_UP_ROUNDS = 2
 
 test.skipIf(process.platform !== 'linux')(

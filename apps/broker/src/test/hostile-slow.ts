@@ -1,11 +1,11 @@
-/** H14 to H16, H26, H27, H71, H90, H91: slow clients. Each waits until the broker's timeout; all run concurrently. */
+/** H14 to H16, H26, H27, H71, H90, H91: slow clients. Each waits for a timeout of the broker; all run concurrently. */
 import { connect } from 'node:net'
 import type { Millis } from '@sealpost/std'
 import { type Act, type Arena, closing, hostileRows, MARK } from './hostile.ts'
 import { HttpPeer } from './http.ts'
 import { envelopeTo, maskedFrame, sendFrame, WireClient } from './wire.ts'
 
-/** Timeouts short enough for a test, and long enough for a slow machine. */
+/** Timeouts that are short enough for a test but long enough for a slow machine. */
 export const HASTY = { AUTH_WITHIN_MS: '10000', HEARTBEAT_MS: '5000' }
 /** The broker closes a request without progress after 30 s, and checks every few seconds. */
 const HTTP_PATIENCE_MS: Millis = 150_000
@@ -74,7 +74,7 @@ async function vanished(arena: Arena): Promise<string> {
   return closing(client)
 }
 
-/** Pushes to a client don't prove that the client is alive. */
+/** The broker must not regard pushes to a client as proof that the client is alive. */
 async function vanishedUnderMail(arena: Arena): Promise<string> {
   const place = await arena.world.enrol()
   const [gone, sender] = [await WireClient.enter(place), await arena.session()]

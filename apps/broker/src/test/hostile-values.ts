@@ -61,7 +61,7 @@ export const valueRows = hostileRows([
   ['H94', 'ids from a clock that is ten years off', sending((to) => [years(to, -10), years(to, 10)]), 'stored, stored', 2],
 ]) // biome-ignore format: a table
 
-/** Sets a status and returns it as a watcher receives it. */
+/** Sets a status, and returns it in the form that a watcher receives. */
 function saidToWatchers(summary: string): Act {
   return async (arena) => {
     const place = await arena.world.enrol()
@@ -109,7 +109,7 @@ async function compressedBomb(arena: Arena): Promise<string> {
   return below(bomb)(arena)
 }
 
-/** Returns an envelope whose id, a UUID of version 7, begins with a time that is this many years ahead. */
+/** Returns an envelope whose id, a UUID v7, has a time that is this many years ahead. */
 function years(to: Place, ahead: number) {
   const item = envelopeTo(to)
   const atMs = Date.now() + ahead * 365 * 86_400_000

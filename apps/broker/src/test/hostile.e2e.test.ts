@@ -1,5 +1,5 @@
 /**
- * Tests hostile inputs, one test per row. The input gets its reply, the process stays alive, other peers are
+ * Tests hostile inputs, one test per row. The input receives its reply, the process stays alive, other peers are
  * undisturbed, only what the row declares is stored, and no part of the input is logged.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'

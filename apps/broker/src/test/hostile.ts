@@ -1,6 +1,6 @@
 /**
  * For tests: the rows of hostile inputs, the arena that runs them, and the functions that send them. Each such function
- * returns the reply as a short text, so that a table can show input and reply side by side.
+ * returns the reply as a short string, so that a table can show input and reply side by side.
  */
 import { encode, type Form, type FrameOf } from '@sealpost/protocol'
 import { authFrame, envelopeTo, type HttpAnswer, rawHttp, sendFrame, upgradeRequest, WireClient } from './wire.ts'
@@ -13,7 +13,7 @@ export interface HostileRow {
   /** Sends the input and returns the reply. */
   readonly act: Act
   readonly answer: string
-  /** The number of envelopes that the input validly leaves in the queue. */
+  /** The number of valid envelopes that the input leaves in the queue. */
   readonly stores: number
 }
 
@@ -24,7 +24,7 @@ type RowTuple = readonly [id: string, input: string, act: Act, answer: string, s
 export const hostileRows = (tuples: readonly RowTuple[]): HostileRow[] =>
   tuples.map(([id, input, act, answer, stores = 0]) => ({ id, input, act, answer, stores }))
 
-/** A text planted in every input that has room for it. No line of the log may contain it. */
+/** A string that is planted in every input that has room for it. No line of the log may contain it. */
 export const MARK = 'canary7f3a'
 export const ORIGIN = 'https://console.example'
 
@@ -57,7 +57,7 @@ export class Arena implements AsyncDisposable {
     return WireClient.enter(place, { form })
   }
 
-  /** Opens a connection that has not sent its `auth`. */
+  /** Opens a connection that does not send its `auth`. */
   async stranger(form: Form = 'binary'): Promise<WireClient> {
     const client = await WireClient.open(this.world.broker.url, form)
     await client.next('hello')
@@ -122,7 +122,7 @@ export const upgradeWithout =
     return statusOf(await rawHttp(world.broker.port, changed.join('\r\n')))
   }
 
-/** Sends a raw request, with `HOST` replaced by the broker's name. */
+/** Sends a raw request in which `HOST` is replaced with the broker's name. */
 export const http =
   (...lines: string[]): Act =>
   async ({ world }) =>
@@ -155,10 +155,10 @@ export const inSession =
     return closing(client)
   }
 
-/** Sends text or bytes as one message, in the named form. */
+/** Sends a string or bytes as one message, in a JSON session. */
 export const inJson = (wire: string | Uint8Array): Act => inSession((client) => client.sendWire(wire), 'json')
 export const inBinary = (wire: string | Uint8Array): Act => inSession((client) => client.sendWire(wire))
-/** Sends bytes on the socket, below the messages. */
+/** Sends raw bytes on the socket, not as messages. */
 export const below = (...bytes: (string | Uint8Array)[]): Act => inSession(onSocket(bytes))
 export const belowText = (...bytes: (string | Uint8Array)[]): Act => inSession(onSocket(bytes), 'json')
 
@@ -168,7 +168,7 @@ const onSocket =
     for (const part of parts) client.sendBytes(typeof part === 'string' ? Buffer.from(part, 'hex') : part)
   }
 
-/** Runs before the key is proven. */
+/** Runs `say` before the key is proven. */
 export const early =
   (say: Saying, form: Form = 'binary'): Act =>
   async (arena) => {
@@ -177,7 +177,7 @@ export const early =
     return closing(client)
   }
 
-/** Sends an `auth` that is valid except for the given changes to its fields or to what it signs. */
+/** Sends an `auth` that is valid except for the given changes to its fields or to its signed fields. */
 export const auth =
   (changedFor: (arena: Arena) => Parameters<typeof authFrame>[2] | Promise<Parameters<typeof authFrame>[2]>): Act =>
   async (arena) =>
@@ -189,7 +189,7 @@ export async function authAnswer(place: Place, changed: Parameters<typeof authFr
   return closing(client)
 }
 
-/** Sends the same `auth` as JSON, with text that no encoder produces. */
+/** Sends such an `auth` as a JSON string that no encoder would produce. */
 export const authText =
   (change: (text: string) => string): Act =>
   async (arena) => {

@@ -1,4 +1,7 @@
-/** Tests HTTP during a database outage: clients can distinguish it from a refusal, and nothing is stored twice afterwards. */
+/**
+ * Tests HTTP during a database outage: clients can distinguish the outage from a refusal, and nothing is stored twice
+ * afterwards.
+ */
 import { rm } from 'node:fs/promises'
 import { startEmbedded } from '@sealpost/embedded-pg'
 import { expect, test } from 'vitest'

@@ -1,4 +1,7 @@
-/** Tests groups over HTTP: one body for all members, the rosters to seal it for, and the limits and codes of a socket. */
+/**
+ * Tests groups over HTTP: one body for all members, the rosters to seal it for, and the same limits and codes as on a
+ * socket.
+ */
 import {
   createGroup,
   endGroup,
@@ -26,7 +29,7 @@ const test = base.concurrent
 
 const base64url = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64url')
 
-/** Sends statements of a peer over its socket, then closes the socket. */
+/** Sends statements from a peer over its socket, then closes the socket. */
 async function say(place: Place, ...statements: readonly GroupStatement[]): Promise<void> {
   const client = await WireClient.enter(place)
   for (const { bytes: statement } of statements) {

@@ -1,4 +1,4 @@
-/** Tests valid and malformed requests, request limits, and that responses repeat nothing from the request. */
+/** Tests valid and malformed requests, the limits of requests, and that responses quote nothing from a request. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { openApiDocument } from '../http/discovery.ts'
 import { ask, envelopeJson, HttpPeer, post } from './http.ts'

@@ -31,7 +31,7 @@ export async function ask(url: string, init: RequestInit = {}): Promise<Answer> 
 export const post = (url: string, body: unknown, headers: Record<string, string> = {}): Promise<Answer> =>
   ask(url, { method: 'POST', headers: { 'Content-Type': 'application/json', ...headers }, body: JSON.stringify(body) })
 
-/** Returns a valid token request. `signed` changes what is signed. */
+/** Returns a valid token request. `signed` changes the signed fields. */
 export async function tokenRequest(
   { identity, meshId, url, brokerKey }: Place,
   { ttlSeconds = 3600, signed = {} }: { ttlSeconds?: number; signed?: Partial<Transcript> } = {},

@@ -1,11 +1,11 @@
-/** Tests a broker that is suspended while it works: its port accepts connections, and it sends nothing. */
+/** Tests a broker that is suspended while it works: its port accepts connections, but it sends nothing. */
 import { connect, type PeerEvent } from '@sealpost/sdk'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { Cluster, placeAt } from './cluster.ts'
 import { until } from './process.ts'
 import type { World } from './world.ts'
 
-/** More than the 8 s that a send may take on a busy machine, and less than the 45 s of three heartbeats. */
+/** More than the 8 s that a send may take on a busy machine, but less than the 45 s of three heartbeats. */
 const BUSY_MACHINE_MS = 20_000
 
 let cluster: Cluster

@@ -101,7 +101,7 @@ test("no message is recorded above the mesh's limit or with a duplicate recipien
   expect(await keptBodies(world)).toBe(1)
 })
 
-/** Replaces the record at the end of the frame, because `encode` refuses invalid records. The record's length precedes it. */
+/** Replaces the record at the end of the frame, including its length, because `encode` refuses invalid records. */
 function inBinary(said: Message, record: Uint8Array): Uint8Array {
   const front = (encode('binary', said) as Uint8Array).slice(0, -said.record.length)
   new DataView(front.buffer).setUint32(front.length - 4, record.length)

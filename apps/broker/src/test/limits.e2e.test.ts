@@ -21,7 +21,7 @@ const getAt = (world: World, path: string, headers: readonly string[] = []) =>
     [`GET ${path} HTTP/1.1`, `Host: ${world.broker.authority}`, ...headers, '\r\n'].join('\r\n'),
   )
 
-/** Returns the first refusal. On a slow machine the limit refills meanwhile and admits further messages. */
+/** Returns the first refusal. On a slow machine, the limit refills in the meantime and admits more messages. */
 const refusedOf = (ask: () => Promise<HttpAnswer>): Promise<HttpAnswer> =>
   until('one is refused', async () => (await Promise.all(Array.from({ length: 8 }, ask))).find(isRefused))
 const isRefused = ({ status }: HttpAnswer) => status === 429
@@ -113,7 +113,7 @@ test('H54: the quota of a mesh covers all recipients', async () => {
   const answers: string[] = []
   while (answers.at(-1) !== 'mailbox_full') answers.push(await sendTo(recipients[answers.length % 3]!, client))
   for (const to of recipients) expect(await sendTo(to, client)).toBe('mailbox_full')
-  // A scan may count deliveries in flight twice, at most a quarter of the quota, so a refusal may be early.
+  // A scan may count deliveries in flight twice, up to a quarter of the quota, so a refusal may come early.
   const stored = await world.count('message_queue')
   expect(stored).toBeGreaterThanOrEqual(9)
   expect(stored).toBeLessThanOrEqual(12)
@@ -135,7 +135,8 @@ describe('a mailbox', () => {
     await using world = await World.open({ LIMITS: 'on', MAILBOX_PER_SENDER_MAX: '20', MAILBOX_MAX: '30' })
     const absent = await world.enrol()
     const [one, two] = [await world.wire(), await world.wire()]
-    // A scan counts a commit in flight twice until the next scan a second later, so the limit is never late.
+    // Sends until refused. A scan counts a commit in flight twice until the next scan a second later, so a refusal
+    // never comes late.
     const fill = async (client: WireClient, upTo: number) => {
       await expect.poll(() => sendTo(absent, client).then(() => world.count('message_queue'))).toBe(upTo)
       for (let i = 0; i < 5; i++) expect(await sendTo(absent, client)).toBe('mailbox_full')
@@ -149,7 +150,7 @@ describe('a mailbox', () => {
   })
 })
 
-/** Returns a member, and as many devices that it enrolled. */
+/** Returns a member, and `count` devices that it enrolled. */
 async function withDevices(world: World, count: number): Promise<Place[]> {
   const place = await world.enrol()
   await using peer = await connect(place)
@@ -180,8 +181,8 @@ test.each([
     await fill()
     // A count may include an append in flight twice, so a refusal may come early.
     expect([2, 3, 4]).toContain(await world.count('message_queue'))
-    // Before its first scan a restarted broker does not know how much is waiting, so some messages pass, but not a
-    // share per device.
+    // Before its first scan, a restarted broker does not know how much is waiting, so it accepts some messages, but not
+    // a full share per device.
     await world.broker.kill()
     await world.restart()
     await fill()

@@ -7,7 +7,7 @@ type EventOf<Type extends PeerEvent['type']> = Extract<PeerEvent, { type: Type }
 
 export const keyOf = ({ identity }: Pick<Place, 'identity'>): PeerKey => identity.signing.publicKey
 
-/** Returns the code of its rejection, or `done`. */
+/** Returns the code with which the promise rejects, or `done`. */
 export const codeOf = (promise: Promise<unknown>): Promise<string> =>
   promise.then(
     () => 'done',
@@ -23,7 +23,7 @@ export function heardBy(peer: Peer): Message[] {
 
 export const textsOf = (messages: readonly Message[]): string[] => messages.map((message) => message.text())
 
-/** A peer that records its events. The end of its world closes it. */
+/** A peer that records its events. It is closed when its world ends. */
 export class Member {
   readonly place: Place
   readonly events: PeerEvent[] = []

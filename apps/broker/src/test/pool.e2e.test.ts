@@ -17,7 +17,7 @@ const MEMBER = join(import.meta.dirname, '../../../../packages/harness/src/test/
 /** Polls and lease expiry take longer than a test: every effect must result from a notification. */
 const QUIET = { SWEEP_MS: '50', POLL_MS: '600000', LEASE_MS: '300000' }
 
-/** Returns which live member holds which message at this moment. */
+/** Tracks which live member holds which message. */
 class Floor {
   readonly holders = new Map<string, Set<string>>()
   readonly doneBy = new Map<string, string[]>()
@@ -54,7 +54,7 @@ class Worker {
   readonly taken: Message[] = []
   peer!: Peer
   pool!: Pool
-  /** What the handler awaits before it finishes a message. */
+  /** The handler awaits this before it finishes a message. */
   gate: (message: Message) => Promise<void> = async () => undefined
 
   constructor(name: string) {
@@ -157,7 +157,7 @@ test('four members share 200 messages, and the messages of a killed member go to
   await until('the others are through with the rest', () => floor.doneBy.size === 197)
   await until('nothing else is left', async () => (await world.count('message_queue')) === 3)
   const killed = mortal.kill()
-  floor.forget('mortal') // the broker may reassign the messages before this process sees the exit
+  floor.forget('mortal') // the broker may reassign the messages before this process notices the exit
   await killed
   await until('all of it is done', () => floor.doneBy.size === 200)
   expect([...floor.doneBy.keys()].sort()).toEqual(texts.sort())
@@ -190,7 +190,7 @@ test('a message goes to the least loaded free member, one at a time, with the te
   await until('who was first takes the next', () => cat.texts.length === 2)
   gates[0]!.resolve()
   const receipts = (event: string) => ann.events.filter((one) => one.type === 'receipt' && one.event === event)
-  // The third is settled at once, perhaps before its push is reported; then no `pushed` follows.
+  // The third message is settled immediately, perhaps before its push is reported; then no `pushed` receipt follows.
   await until('the receipts', () => receipts('settled').length === 3 && receipts('pushed').length >= 2)
   expect(receipts('settled').length + receipts('pushed').length).toBeLessThanOrEqual(6)
   for (const receipt of [...receipts('settled'), ...receipts('pushed')])
@@ -214,7 +214,7 @@ test('a removed member gets no more messages and loses the ones it holds; an add
   await pool.remove(bob.peer.key)
   await until('bob hears of it', () => bob.events.some((event) => event.type === 'pool_left'))
   expect(await codeOf(bob.join(pool.id, 1))).toBe('not_in_pool')
-  // Sealed for the members that its sender knows; the broker replies that the roster has changed.
+  // First sealed for the members that the sender knows; the broker replies that the roster has changed.
   await outside.send('for the new ones')
   await until('cat has what she may open', () => cat.texts.length === 1)
   expect(cat.texts).toEqual(['for the new ones'])

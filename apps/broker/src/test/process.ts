@@ -15,11 +15,11 @@ export interface Ended {
 
 const MAIN = join(import.meta.dirname, '../main.ts')
 const READY_WITHIN_MS = 60_000
-/** With `setpriv`, the kernel ends the processes that a timed-out test left behind. */
+/** With `setpriv`, the kernel ends processes that a timed-out test left behind. */
 const SETPRIV = Bun.which('setpriv')
 const DIE_WITH_PARENT = SETPRIV ? [SETPRIV, '--pdeathsig', 'KILL'] : []
 
-/** Polls until the condition holds. Meant for conditions without a notification. @throws after `withinMs` */
+/** Polls until the condition holds; for conditions without a notification. @throws after `withinMs` */
 export async function until<T>(
   claim: string,
   condition: () => T | Promise<T>,
@@ -112,12 +112,12 @@ export class BrokerProcess {
     await this.exited
   }
 
-  /** Stops reading the output, as a dead log collector does. */
+  /** Closes the pipe of the output, as if the log collector had died. */
   async closeOutput(): Promise<void> {
     await this.spawned.close()
   }
 
-  /** Reads a value from `/metrics`, or NaN if it is missing. */
+  /** Reads a value from `/metrics`. Returns NaN if it is missing. */
   async metric(name: string): Promise<number> {
     const text = await (await fetch(`${this.adminUrl}/metrics`)).text()
     return Number(new RegExp(`^${RegExp.escape(name)} (\\S+)$`, 'm').exec(text)?.[1] ?? Number.NaN)

@@ -1,4 +1,4 @@
-/** For tests: a receiver of spans as OTLP over HTTP, with JSON. */
+/** For tests: receives spans as OTLP over HTTP, in JSON. */
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 

@@ -34,7 +34,7 @@ type End = (message: Message) => void
 const settles: End = (message) => message.settle()
 const rejects: End = (message) => message.reject('not now')
 
-/** An application that ends its first messages in the given ways, in order, and settles all others. */
+/** An application that ends its first messages in the given ways, in this order, and settles all others. */
 class Application {
   readonly seen: { text: string; attempt: number }[] = []
   readonly #place: Place
@@ -84,7 +84,7 @@ const deadOf = (recipient: PeerKey) =>
 const emptyOf = (recipient: PeerKey) =>
   until('nothing waits', async () => (await countOf('message_queue', recipient)) === 0)
 
-/** @returns how many dead letters were redriven */
+/** Redrives the recipient's dead letters. @returns how many */
 async function redrive(recipient: PeerKey): Promise<number> {
   await deadOf(recipient)
   return (await redriveDeadLetters(world.db, { recipient }, REDRIVEN)).redriven

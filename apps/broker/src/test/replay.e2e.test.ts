@@ -24,7 +24,7 @@ afterAll(() => world[Symbol.asyncDispose]())
 
 const run = <Row>(statement: string) => world.db.run((sql) => sql.unsafe<Row[]>(statement))
 
-/** Sets keys 1 to MANY once each, one per second; then sets the first again and deletes the second. */
+/** Sets each key from 1 to MANY once, one per second. Then sets the first key again and deletes the second. */
 async function fill(meshId: MeshId): Promise<void> {
   await run(
     `insert into space (mesh_id, space_id, owner, epoch, statement, history_for, keeps_messages, keep_seconds, keep_bytes, kept_since, entries, last_seq, last_at)
@@ -173,7 +173,7 @@ describe('a response', () => {
 })
 
 describe('a reader that', () => {
-  /** Skips the header that Postgres sends before the records. */
+  /** The message with which Postgres sends the header before the records. */
   const HEADER = Uint8Array.of(100, 0, 0, 0, 23, ...new Array(19).fill(0))
   const WRITTEN = Array.from({ length: MANY }, (_, i) => `value ${i + 1}.`.padEnd(VALUE_BYTES, 'x'))
   const records = (encoding = 'identity') =>
@@ -212,7 +212,7 @@ describe('a reader that', () => {
     for (let i = 0; i < 40; i++) {
       const socket = connect(Number(new URL(url).port), '127.0.0.1')
       await new Promise<void>((written) => socket.write(stateRequest(), () => written()))
-      if (i % 2 === 1) await figure('sealpost_replays_waiting') // it may have reached its slot already
+      if (i % 2 === 1) await figure('sealpost_replays_waiting') // this one may already have a slot
       socket.destroy()
     }
     await expect.poll(() => figure('sealpost_replays_running')).toBe(0)
@@ -222,7 +222,7 @@ describe('a reader that', () => {
   test('resumes late gets every byte', async () => {
     const reader = (await records()).body!.getReader()
     const chunks = [HEADER, (await reader.read()).value!.slice()]
-    // Large socket buffers can take the rest of the response; then the statement ends.
+    // Large socket buffers may hold the rest of the response; the statement then ends.
     await expect.poll(async () => (await stalled()) === 1 || (await running()) === 0).toBe(true)
     for (let next = await reader.read(); !next.done; next = await reader.read()) chunks.push(next.value.slice())
     expect(valuesIn(chunks)).toEqual(WRITTEN)
@@ -256,7 +256,7 @@ describe('a reader that', () => {
     await expect.poll(() => figure('sealpost_followers')).toBe(0)
   })
 
-  /** Yields one line after the other. */
+  /** Returns a function that returns the next line of the response. */
   function reading(answer: Response): () => Promise<Line> {
     const chunks = (answer.body as unknown as AsyncIterable<Uint8Array>)[Symbol.asyncIterator]()
     let rest = ''

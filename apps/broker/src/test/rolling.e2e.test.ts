@@ -1,6 +1,6 @@
 /**
  * Tests that no acknowledged message is lost, duplicated or reordered while three brokers under load are replaced one
- * after the other, and then one is killed.
+ * after another, and one is then killed.
  */
 import { connect, type Peer } from '@sealpost/sdk'
 import { expect, test } from 'vitest'
@@ -12,7 +12,7 @@ const TIMEOUT_MS = 240_000
 /** The pause of each sender between two sends. */
 const PAUSE_MS = 20
 
-/** A sender that sends ascending numbers to a recipient until it is stopped. */
+/** A sender and a recipient. The sender sends ascending numbers until it is stopped. */
 class Pair {
   readonly heard: number[] = []
   said = 0

@@ -1,4 +1,4 @@
-/** Tests two shards on one database, where one stores messages for peers of the other. */
+/** Tests two shards on one database. Each stores messages for peers of the other. */
 import { hasNats, NatsServer } from '@sealpost/bus/testing'
 import { connect, type Peer } from '@sealpost/sdk'
 import { test as base, expect } from 'vitest'
@@ -9,7 +9,7 @@ import { type Place, World } from './world.ts'
 
 const test = base.concurrent
 
-/** Polls take longer than a test, so every message in it arrives by a hint. */
+/** The intervals are longer than a test, so every message arrives because of a hint. */
 const NEVER_LOOKS = { POLL_MS: '3600000', CHECK_MS: '3600000' }
 
 const at = (shard: BrokerProcess, place: Place): Place => ({ ...place, url: shard.url })
@@ -25,7 +25,7 @@ interface Cable extends AsyncDisposable {
   cut(world: World): Promise<void>
 }
 
-/** The transport of the hints, and how to interrupt it. */
+/** The transports of hints, and how to interrupt them. */
 const cables: Record<string, () => Promise<Cable>> = {
   postgres: async () => ({
     env: {},

@@ -5,7 +5,7 @@ import { World } from './world.ts'
 
 /**
  * Returns a function that opens a world with its own mesh, on one broker and database per environment. A test that
- * looks beyond its mesh, reads the broker's counters or ends the broker opens its own world instead.
+ * looks beyond its mesh, reads the broker's counters or stops the broker must open its own world instead.
  */
 export function sharedWorlds(): (env?: Environment) => Promise<World> {
   const hosts = new Map<string, Promise<World>>()

@@ -1,4 +1,6 @@
-/** Tests that a start that can't succeed ends with one clear sentence on stderr, an exit code, and no stack trace. */
+/**
+ * Tests that a broker that can't start prints one clear sentence on stderr and no stack trace, and exits with a code.
+ */
 import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer, connect as dial, type Server } from 'node:net'
 import { networkInterfaces } from 'node:os'
@@ -17,7 +19,7 @@ import { settings } from '../config/config.ts'
 import { BrokerProcess, type Environment, runBroker } from './process.ts'
 import { brokerKeyFile, temporaryFolder } from './world.ts'
 
-/** Each test starts its own process and mostly waits for it. */
+/** Tests run concurrently, because each starts its own process and mostly waits for it. */
 const test = base.concurrent
 
 let folder: string
@@ -44,7 +46,7 @@ async function expectEnd(env: Environment, code: number, ...sentences: (string |
   expect(ended.stdout.split('\n').filter((line) => !IN_PASSING.test(line))).toEqual([''])
 }
 
-/** Warnings that a broker may print before it opens its ports. */
+/** Matches lines that a broker may print before it opens its ports. */
 const IN_PASSING = /"event":"bus\.up"/
 
 /** Returns the database's URL with one part changed. */
@@ -248,7 +250,7 @@ describe('a port in use', () => {
     const port = new URL(name === 'PORT' ? first.httpUrl : first.adminUrl).port
     await expectEnd({ [name]: port }, 1, `Another program listens on 127.0.0.1:${port}. Set ${name} to another port.`)
     await first.kill()
-    const second = await BrokerProcess.start({ ...good, [name]: port }) // whether or not the port has connections in TIME_WAIT
+    const second = await BrokerProcess.start({ ...good, [name]: port }) // even if the port has connections in TIME_WAIT
     await second.kill()
   })
 

@@ -16,7 +16,7 @@ const numbers = (from: number, to: number) => Array.from({ length: to - from }, 
 /** More messages than a process sends before it is killed. */
 const MANY = 20_000
 
-/** A line of a process's output. One field names the kind of event and contains its text or number. */
+/** A line of a process's output. Each field's name is the kind of an event; its value is the event's text or number. */
 type Told = Readonly<Record<string, string | number>>
 
 class Life implements AsyncDisposable {
@@ -54,7 +54,7 @@ class Life implements AsyncDisposable {
   }
 }
 
-/** A peer that runs as a series of processes, with its key file and store path. */
+/** A peer that runs as a series of processes on one key file and one store. */
 interface WrittenPeer extends AsyncDisposable {
   readonly key: PeerKey
   readonly files: [string, string]
@@ -86,7 +86,7 @@ test('messages stored while the broker was down are sent once and in order, even
   {
     await using life = new Life('post', ...sender.files, to, ...numbers(0, MANY))
     await until('a hundred are kept', () => life.told('kept').length >= 100)
-    await life[Symbol.asyncDispose]() // kills the sender in the middle of sending
+    await life[Symbol.asyncDispose]() // kills the sender while it is sending
     kept.push(...life.told('kept'))
   }
   expect(kept.length).toBeLessThan(MANY)

@@ -25,7 +25,7 @@ function heardBy(peer: Peer): Message[] {
 
 const nextOf = ({ box }: Identity): Identity => ({ ...generateIdentity(), box: generateBoxKeys(box.epoch + 1) })
 
-/** Rotates, and returns the place from which this peer's next process starts. */
+/** Rotates the key. Returns the place with which the peer's next process starts. */
 async function turn(place: Place) {
   const identity = nextOf(place.identity)
   const peer = await connect({ ...place, credit: 0 })
@@ -48,7 +48,7 @@ test('waiting messages in both directions, consent and role move to the new key'
   await until('what waited is there', () => heard.length === 1)
   expect(heard[0]).toMatchObject({ sender: keyOf(bob) })
   expect(heard[0]!.text()).toBe('to the former key')
-  // Bob allowed the former key.
+  // Bob has allowed the former key.
   await now.send(keyOf(bob), 'under the new key')
   const events: PeerEvent[] = []
   await using stranger = await connect({ ...carol, onEvent: (event) => events.push(event) })

@@ -1,4 +1,4 @@
-/** Tests the terms that a sender and a recipient can set for a delivery, from SDK to SDK through a running broker. */
+/** Tests the terms that senders and recipients can set for a delivery, from SDK to SDK through a running broker. */
 import type { Message, Peer } from '@sealpost/sdk'
 import { test as base, describe, expect } from 'vitest'
 import { keyOf, Member } from './member.ts'
@@ -12,7 +12,7 @@ const test = base.concurrent
 
 const THREAD = 'c0'.repeat(16)
 const BRISK = { SWEEP_MS: '50', POLL_MS: '100' }
-/** Long compared with the time in which a loaded machine extends the lease. */
+/** Much longer than a loaded machine takes to extend the lease. */
 const LEASE_MS = '8000'
 
 /** Returns the next message and settles it. */
@@ -51,7 +51,7 @@ test('the lease of a message is extended while its handler runs', async () => {
   for (const { peer } of [busy, idle]) peer.onMessage(() => finish.promise)
   await sender.peer.send(busy.peer.key, 'x')
   await sender.peer.send(idle.peer.key, 'x')
-  // The message that nobody extends shows that the lease has expired.
+  // The message that nobody extends shows when a lease has expired.
   await until('a lease passed', () => idle.peer.counters.duplicates >= 1)
   expect(busy.peer.counters).toMatchObject({ received: 1, duplicates: 0 })
   finish.resolve()

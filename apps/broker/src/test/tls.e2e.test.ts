@@ -51,7 +51,7 @@ async function usedBy(place: Place, env: Record<string, string>): Promise<Record
 
 const at = (place: Place, host: string): Place => ({ ...place, url: `wss://${host}:${world.broker.port}` })
 
-/** Trusts the authority in this process. */
+/** A WebSocket that trusts the test's authority. */
 class Trusting extends WebSocket {
   constructor(url: string, protocols: string[]) {
     super(url, { protocols, tls: { ca } })

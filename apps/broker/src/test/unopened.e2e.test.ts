@@ -17,7 +17,7 @@ afterAll(() => world[Symbol.asyncDispose]())
 
 const numbers = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => String(from + i))
 
-/** Records what one peer's application received and which events it saw. */
+/** What one peer's application received, and which events it saw. */
 class Heard {
   readonly texts: string[] = []
   readonly events: PeerEvent[] = []
@@ -33,7 +33,7 @@ class Heard {
   }
 }
 
-/** Rotates, which publishes a new key, and returns the resulting place. Receives no messages. */
+/** Rotates the key, which publishes a new one. Returns the resulting place. Receives no messages. */
 async function rotated(place: Place): Promise<Place> {
   const box = generateBoxKeys(place.identity.box.epoch + 1)
   await using peer = await connect({ ...place, credit: 0 })

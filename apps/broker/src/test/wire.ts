@@ -1,6 +1,6 @@
 /**
  * For tests: a client on a bare TCP socket that does nothing unless it is called. It can send what no honest client
- * sends, stop reading, and read the response to its upgrade.
+ * would send, stop reading, and read the response to its upgrade.
  */
 import { connect as dial, type Socket } from 'node:net'
 import { type Identity, signAsClient, type Transcript } from '@sealpost/identity'
@@ -17,7 +17,7 @@ import { type EnvelopeId, type MeshId, type PeerKey, toHex } from '@sealpost/std
 
 const PATIENCE_MS = 60_000
 
-/** The values that a peer needs to connect, accepted by the SDK's `connect` and by the wire client. */
+/** What a peer needs to connect, with the SDK's `connect` or with the wire client. */
 export interface Place {
   readonly url: string
   readonly brokerKey: PeerKey
@@ -122,7 +122,7 @@ export class WireClient {
     this.sendWire(encode(this.form, frame))
   }
 
-  /** Sends in one write, so that no reply comes between the frames. */
+  /** Sends the frames in one write, so that no reply arrives between them. */
   sendTogether(...frames: ClientFrame[]): void {
     const wires = frames.map((frame) => encode(this.form, frame))
     const messages = wires.map((wire) => maskedFrame(typeof wire === 'string' ? 1 : 2, Buffer.from(wire as Uint8Array)))
@@ -157,7 +157,7 @@ export class WireClient {
     return found
   }
 
-  /** Sends a ping and waits for its pong, which proves that the session is alive. */
+  /** Sends a ping and waits for the pong, which proves that the session is alive. */
   async echo(): Promise<void> {
     const ref = Math.floor(Math.random() * 0xffffffff)
     this.send({ type: 'ping', ref })
@@ -214,7 +214,7 @@ export class WireClient {
   }
 }
 
-/** Returns what a valid `auth` signs. */
+/** Returns the transcript that a valid `auth` signs. */
 export function transcriptOf({ identity, meshId, url, brokerKey }: Place, hello: FrameOf<'hello'>): Transcript {
   return {
     version: 1,
@@ -254,7 +254,7 @@ export function authFrame(
 
 type SendItem = FrameOf<'send'>['envelopes'][number]
 
-/** Returns an envelope of random bytes: the broker can't distinguish it from a sealed one. */
+/** Returns an envelope of random bytes, which the broker can't distinguish from a sealed one. */
 export function envelopeTo(to: { identity: Identity } | PeerKey, changed: Partial<SendItem> = {}): SendItem {
   return {
     envelopeId: randomHex(16) as EnvelopeId,
@@ -272,7 +272,7 @@ export const sendFrame = (...envelopes: SendItem[]): FrameOf<'send'> => ({ type:
 export const randomHex = (bytes: number): string => toHex(crypto.getRandomValues(new Uint8Array(bytes)))
 export const randomMesh = (): MeshId => randomHex(16) as MeshId
 
-/** Returns a whole message in one client frame. Its mask is zero, which is valid and cheap. */
+/** Returns a whole message in one client frame. The mask is zero, which is valid and cheap. */
 export function maskedFrame(opcode: number, payload: Uint8Array): Buffer {
   const { length } = payload
   const head = Buffer.alloc(length < 126 ? 2 : length < 65_536 ? 4 : 10)
@@ -283,7 +283,7 @@ export function maskedFrame(opcode: number, payload: Uint8Array): Buffer {
   return Buffer.concat([head, new Uint8Array(4), payload])
 }
 
-/** Returns the offset of the payload in a server's frame, or undefined while its head is incomplete. */
+/** Returns the offset of the payload in a server's frame; undefined while the frame's head is incomplete. */
 function startOfPayload(bytes: Buffer): number | undefined {
   if (bytes.length < 2) return undefined
   const length = bytes[1]! & 0x7f
@@ -329,7 +329,7 @@ class Arrived {
     socket.on('error', over)
   }
 
-  /** `end` returns the number of bytes to consume, or undefined if too few have arrived. */
+  /** Takes bytes from the front. `end` returns how many, or undefined if too few have arrived. */
   async take(what: string, end: (bytes: Buffer) => number | undefined, withinMs = PATIENCE_MS): Promise<Buffer> {
     const late = Promise.withResolvers<never>()
     const timer =

@@ -16,10 +16,10 @@ export type { Place }
 
 const FAR_MS = 4_000_000_000_000
 
-/** Returns a tuple if a test names each of a few items. */
+/** A tuple for small numbers, so that a test can name each item. */
 export type Several<T, N extends number> = N extends 2 ? [T, T] : N extends 3 ? [T, T, T] : N extends 4 ? [T, T, T, T] : T[] // biome-ignore format: one thing
 
-/** A broker on a database. Worlds that share a broker see the same process after a restart. */
+/** A broker on a database. Worlds that share a host see the same process after a restart. */
 interface Host {
   readonly db: Database
   readonly databaseUrl: string
@@ -32,9 +32,9 @@ export class World implements AsyncDisposable {
   private readonly host: Host
   private readonly closers: (() => Promise<unknown>)[]
   private readonly peers: Closable[] = []
-  /** The meshes that `count` covers; null for all. */
+  /** The meshes that `count` counts; null for all. */
   private readonly counted: MeshId[] | null
-  /** Prepared members of the mesh, which `enrol` has not returned yet. */
+  /** Prepared members of the mesh that `enrol` has not returned yet. */
   private readonly ahead: Identity[] = []
 
   private constructor(
@@ -58,7 +58,10 @@ export class World implements AsyncDisposable {
     return this.host.databaseUrl
   }
 
-  /** `database`: an existing database, whose URL has the rights of a broker. The world drops the database at its end. */
+  /**
+   * `database`: an existing database, whose URL has the privileges of a broker. The world drops the database when it
+   * ends.
+   */
   static async open(env: Environment = {}, database?: ScratchDatabase): Promise<World> {
     await ready()
     const closers: World['closers'] = []
@@ -86,7 +89,10 @@ export class World implements AsyncDisposable {
     }
   }
 
-  /** Returns a world with a new mesh on the same broker. Closing that world closes only what was opened through it. */
+  /**
+   * Returns a world with a new mesh on the same broker. When that world is closed, only what was opened through it is
+   * closed.
+   */
   async inNewMesh(): Promise<World> {
     if (!this.broker.isAlive) await this.restart()
     const meshId = await newMesh(this.db)
@@ -121,14 +127,16 @@ export class World implements AsyncDisposable {
     return this.place(identity, meshId)
   }
 
-  /** Connects a peer on a bare socket until this world ends. Without a place, the peer is a new member. */
+  /**
+   * Connects a peer on a bare socket, which is closed when this world ends. Without a place, the peer is a new member.
+   */
   async wire(place?: Place, options?: Parameters<typeof WireClient.enter>[1]): Promise<WireClient> {
     const client = await WireClient.enter(place ?? (await this.enrol()), options)
     this.closers.push(async () => client.destroy())
     return client
   }
 
-  /** Closes the peer when this world ends, concurrently with other peers: each may take two seconds. */
+  /** Closes the peer when this world ends, concurrently with other peers, since each may take two seconds. */
   closing<P extends Closable>(peer: P): P {
     this.peers.push(peer)
     return peer
@@ -151,7 +159,7 @@ export class World implements AsyncDisposable {
     return places as Several<Place, N>
   }
 
-  /** Enrols an admin, who may invite and revoke members. */
+  /** Enrols an admin, which may invite and revoke members. */
   async enrolAdmin(name: string): Promise<Place> {
     const identity = generateIdentity()
     await addMembers(this.db, this.meshId, [{ ...bindBoxKey(identity, this.meshId, FAR_MS), name, role: 'admin' }])
@@ -208,7 +216,7 @@ async function closeAll(closers: (() => Promise<unknown>)[]): Promise<void> {
   if (failures.length > 0) throw failures[0]
 }
 
-/** Returns null while an outgoing connection of another program has the port. */
+/** Starts a broker on the port. Returns null while an outgoing connection of another program uses it. */
 async function startOnPort(env: Environment, port: number): Promise<BrokerProcess | null> {
   try {
     return await BrokerProcess.start({ ...env, PORT: String(port) })

@@ -1,18 +1,19 @@
 /**
  * For tests: cases of RFC 6455 modelled on the groups of the Autobahn testsuite, run against the broker's own
- * connections. Omits group 9, which measures speed, and groups 12 and 13, which test compression that the broker never
- * negotiates. Groups 8 and 11 don't exist. `scripts/autobahn.ts` runs the original suite.
+ * connections. There are no cases for group 9, which measures speed, or groups 12 and 13, which test compression that
+ * the broker never negotiates. Groups 8 and 11 don't exist. `scripts/autobahn.ts` runs the original suite.
  *
- * The broker does not echo. Its replies show that a message arrived complete: a protocol `ping` gets a pong, padded
- * with as much whitespace as a case needs (JSON), and a `send` with an excessive lifetime gets a `nack` (binary). A
- * valid message that is not a protocol frame gets 4400, which shows that the message itself was read.
+ * The broker does not echo. Its replies show that a message arrived complete: a protocol `ping`, padded with as much
+ * whitespace as a case needs (JSON), is answered with a pong, and a `send` with an excessive lifetime (binary) with a
+ * `nack`. A valid message that is not a protocol frame is answered with 4400, which shows that the message itself was
+ * read.
  */
 import { encode, type Form } from '@sealpost/protocol'
 import type { PeerKey } from '@sealpost/std'
 import { envelopeTo, maskedFrame, sendFrame } from './wire.ts'
 
 export interface ConformanceCase {
-  /** The Autobahn case, if the suite has the same one. */
+  /** The number of the Autobahn case, if the suite has the same case. */
   readonly id: string
   readonly says: string
   readonly form: Form
@@ -43,10 +44,13 @@ const close = (code?: number, reason: string | Uint8Array = '') => {
   return raw(FIN | CLOSE, Buffer.concat([Uint8Array.from(head), Buffer.from(reason as Uint8Array)]))
 }
 
-/** Only some frame types may be this large: an empty `send` is read completely and refused as malformed. */
+/** Only some types of frames may be this large. An empty `send` is read completely and then refused as malformed. */
 const largeText = (size: number): string => '{"type":"send","items":[]}'.padEnd(size)
 const padded = (bytes = 0) => '{"type":"ping","ref":7}'.padEnd(bytes)
-/** Returns a `send` of this length; 61 bytes are outside the envelope. Its lifetime is refused before any recipient lookup. */
+/**
+ * Returns a `send` of this length; 61 bytes are outside the envelope. Its lifetime is refused before the recipient is
+ * looked up.
+ */
 function sendOf(bytes: number): Uint8Array {
   const item = envelopeTo('ab'.repeat(32) as PeerKey, { ttlSeconds: 0xffffffff, envelope: new Uint8Array(bytes - 61) })
   return encode('binary', sendFrame(item)) as Uint8Array
@@ -139,7 +143,7 @@ const fragmentation = [
   ]),
 ] // biome-ignore format: a table
 
-/** Frames contain only ASCII, so other valid UTF-8 is a message but not a frame. */
+/** Frames contain only ASCII, so any other valid UTF-8 is a message but not a frame. */
 const GOOD_UTF8 = ['κόσμε', '\u{10ffff}', '\ufeff', '\ufffd', '\uffff', 'é\u0301']
 const BAD_UTF8 = {
   'a lone continuation byte': [0x80],

@@ -7,9 +7,9 @@ import type { MeshId, Millis, PeerNo } from '@sealpost/std'
 import { countDeadLetters, findPeers, type MeshDeadLetters, type MeshEntry, type PeerEntry } from '@sealpost/store'
 import { Cached, type Census, type MeshWaiting, type WaitingCount } from './quotas.ts'
 
-/** Decides whether messages flow, and if not, why. The console, the CLI and tests share it. */
+/** Determines whether messages flow, and if not, why. The console, the CLI and tests share this code. */
 
-/** The default lease. A delivery that a peer is processing is not late before this time has passed. */
+/** The default lease. A delivery that a peer is processing is not late until this time has passed. */
 const BEHIND_AFTER_MS = 30_000
 
 interface WaitingFor {
@@ -49,7 +49,10 @@ export function compareWaiting(a: WaitingPeer, b: WaitingPeer): number {
 
 export type Ranked = Pick<MeshState, 'flow' | 'deadLetters' | 'oldestAgeMs' | 'depth'>
 
-/** Orders meshes by need: deliveries that are behind, dead letters, the longest wait, the most deliveries. */
+/**
+ * Orders meshes by their need for attention: deliveries that are behind, dead letters, the longest wait, the most
+ * deliveries.
+ */
 export function compareMeshes(a: Ranked, b: Ranked): number {
   return (
     Number(b.flow === 'behind') - Number(a.flow === 'behind') ||
@@ -66,7 +69,7 @@ interface SentenceContext {
   readonly dead: { readonly count: number; readonly latestAgeMs: Millis } | undefined
 }
 
-/** Returns one or two sentences about the peer with the worst delay and about dead letters. */
+/** Returns one or two sentences about the peer with the worst delay, and about dead letters. */
 export function sentenceOf(flow: Flow, worst: WaitingPeer | undefined, { others, dead }: SentenceContext): string {
   const waits = waitingSentence(flow, worst, others)
   return dead ? `${waits} ${deadSentence(dead)}` : waits
@@ -107,7 +110,7 @@ interface Parts {
 
 type LiveByNo = ReadonlyMap<PeerNo, LivePeer>
 
-/** How many connected and how many disconnected peers are shown per mesh; the list is not complete. */
+/** The maximum number of connected peers, and of disconnected peers, that are shown per mesh. */
 const CANDIDATES_MAX = 20
 const WORST_MAX = 5
 
@@ -122,7 +125,10 @@ export class MeshStates {
     this.dead = new Cached(async () => new Map((await countDeadLetters(parts.db)).map((one) => [one.meshId, one])))
   }
 
-  /** Returns the meshes with waiting deliveries or dead letters, the worst first. @throws DatabaseError */
+  /**
+   * Returns the meshes with waiting deliveries or dead letters, those with the greatest need first. @throws
+   * DatabaseError
+   */
   async worst(limit: number): Promise<MeshId[]> {
     const { census } = this.parts
     const dead = await this.dead.read()

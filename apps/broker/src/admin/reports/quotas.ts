@@ -1,4 +1,7 @@
-/** Reports the use of each quota of a mesh, and its largest user. Reads as many rows as the quotas allow, so poll it rarely. */
+/**
+ * Reports the use of each quota of a mesh, and who uses most of it. Reads as many rows as the quotas allow, so call it
+ * rarely.
+ */
 import type { Quota, QuotaList } from '@sealpost/operator'
 import type { Database } from '@sealpost/pg'
 import type { SenderBacklog } from '@sealpost/protocol'
@@ -21,14 +24,14 @@ import {
 import { type Config, limitsOf } from '../../config/config.ts'
 
 /**
- * Counts the waiting deliveries by mesh and recipient with a continuous scan of the queue, a few thousand rows at a
- * time. On a long queue the scan pauses after each read for fifty times the read's duration, up to five seconds,
- * because slower counts are better than slower messages.
+ * The waiting deliveries of one recipient. A continuous scan of the queue counts them, a few thousand rows at a time.
+ * If the queue is long, the scan pauses after each read for fifty times the read's duration, up to five seconds,
+ * because slow counts are better than slow messages.
  */
 export interface WaitingCount {
   readonly depth: number
   readonly held: number
-  /** The time by the database clock. */
+  /** When the oldest delivery was enqueued, according to the database clock. */
   readonly oldestAtMs: Millis
 }
 
@@ -42,10 +45,10 @@ export interface MeshWaiting {
 export interface Counted {
   readonly depth: number
   readonly recipientCount: number
-  /** Infinity if no delivery waits. */
+  /** When the oldest delivery was enqueued; Infinity if none waits. */
   readonly oldestAtMs: Millis
   readonly meshes: ReadonlyMap<MeshId, MeshWaiting>
-  /** When the last complete scan ended, by the monotonic clock; null before that. */
+  /** When the last complete scan ended, according to the monotonic clock; null before the first one. */
   readonly countedAtMs: Millis | null
 }
 
@@ -71,7 +74,7 @@ export class Census {
   private databaseAheadMs: Millis = 0
   private acceptedThen = 0
 
-  /** `accepted`: the number of envelopes that this broker has accepted. `failed`: called once per outage. */
+  /** `accepted` returns the number of envelopes that this broker has accepted. `failed` is called once per outage. */
   constructor(db: Database, accepted: () => number, failed: (error: unknown) => void) {
     this.db = db
     this.accepted = accepted
@@ -114,7 +117,8 @@ export class Census {
   }
 
   /**
-   * An empty queue is scanned rarely while this broker accepts nothing. Deliveries stored by other shards are then counted later.
+   * Returns whether the queue is empty and this broker accepts nothing. The queue is then scanned rarely, so deliveries
+   * that other shards store are counted later.
    */
   private isQuiet(nowMs: Millis): boolean {
     if (this.isFailing || this.place !== CENSUS_START || this.counted.depth > 0) return false
@@ -162,7 +166,7 @@ export interface QuotaParts {
   readonly config: Config
 }
 
-/** The limit to show if a quota is off. */
+/** Counting stops at this number of rows if a quota is off. */
 const ROWS_MAX = 100_000
 
 type Use = readonly [name: Quota['name'], used: number, setting: keyof Config & string, peer: PeerNo | PeerKey | null]

@@ -52,7 +52,7 @@ export interface ViewParts {
   readonly states: MeshStates
   readonly figures: Cached<KnownFigures>
   readonly connections: () => number
-  /** Each line has a code, a colon and a sentence. */
+  /** Each warning is a line with a code, a colon and a sentence. */
   readonly warnings: () => readonly string[]
   readonly health: () => { readonly snapshotSeconds: number; readonly deadRows: number }
   readonly statementsWaiting: () => number
@@ -74,7 +74,7 @@ export class Views {
     this.parts = parts
   }
 
-  /** Works without the database, but then lacks the database's data. */
+  /** Returns the overview. If the database is unavailable, the overview lacks its data. */
   async overview(): Promise<Overview> {
     const { facts, census, history, connections, health, statementsWaiting } = this.parts
     const { counted } = census
@@ -113,7 +113,7 @@ export class Views {
     return { meshes, next: found.length > limit ? meshes.at(-1)!.meshId : null }
   }
 
-  /** The first page lists the meshes that need attention first, then others; later pages continue by id. */
+  /** Lists meshes. The first page begins with the meshes that need attention; later pages continue by id. */
   async meshesByNeed({ after, limit }: Page<MeshId>): Promise<MeshPage> {
     const { db, states } = this.parts
     const needy = await states.worst(limit)

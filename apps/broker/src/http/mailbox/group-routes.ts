@@ -9,7 +9,9 @@ import { refusals, Sent, sendSchema, wire } from '../route-parts.ts'
 import type { TokenHolder } from '../tokens.ts'
 import { BROADCAST_DEFAULTS } from './send.ts'
 
-/** Returns the schema of a broadcast. `terms` and its fields have defaults; its envelopes have no separate terms. */
+/**
+ * Returns the schema of a broadcast. `terms` and its fields have defaults. The envelopes have no terms of their own.
+ */
 function broadcastSchema(): ObjectSchema {
   const whole = schemaOfFrame('broadcast', { optional: Object.keys(BROADCAST_DEFAULTS) })
   const { required: _, ...terms } = whole.properties.terms!

@@ -1,7 +1,8 @@
 /**
- * Delivers messages over HTTP. All polls of a peer form one session, which ends some time after the last request. The
- * session grants credit only while a poll waits, so no lease expires in a buffer of this class. Deliveries that were
- * returned but not settled are redelivered when the lease expires or the session ends.
+ * Delivers messages over HTTP. All polls of a peer belong to one session, which ends some time after the last request.
+ * The session grants credit only while a poll waits, so that no delivery is buffered here until its lease expires.
+ * Deliveries that a poll returned but the peer did not settle are redelivered when the lease expires or the session
+ * ends.
  */
 import type { SendOutcome, SocketId } from '@sealpost/core'
 import type { Connection, Driver } from '@sealpost/driver'
@@ -25,7 +26,7 @@ interface Poll {
   readonly signal: AbortSignal
 }
 
-/** A claim takes time; even a poll with no wait allows this much. */
+/** How long a poll waits at least, since even a poll without a wait must allow time for a claim. */
 const LOOK_MS = 500
 
 interface Waiting {
@@ -37,7 +38,7 @@ const nothing = () => undefined
 
 class PolledConnection implements Connection {
   readonly authority = ''
-  // This connection handles no enrolment and never needs to be paused.
+  // This connection never enrols anybody and never has to be paused.
   readonly hangUp = nothing
   readonly pause = nothing
   readonly resume = nothing
@@ -47,7 +48,7 @@ class PolledConnection implements Connection {
   private readonly ended: () => void
   private readonly socket: SocketId
   private waiting: Waiting | null = null
-  /** Deliveries that were pushed after their poll had returned, each with the time of the push. */
+  /** Deliveries that the next poll returns, each with the time of its push. */
   private readonly arrived = new Map<DeliveryId, { mail: PolledDelivery | ReceiptItem; atMs: Millis }>()
   private lost: LostItem[] = []
   private leaseMs: Millis = 0
@@ -57,7 +58,10 @@ class PolledConnection implements Connection {
   private creditSaid: number
   private idle: ReturnType<typeof setTimeout> | undefined
 
-  /** Opens the session with credit for the first poll. The session ends `idleMs` after its last request, and calls `ended`. */
+  /**
+   * Opens the session with the credit of the first poll. The session ends `idleMs` after its last request; `ended` is
+   * then called.
+   */
   constructor(driver: Driver, member: Member, credit: number, options: { idleMs: Millis; ended: () => void }) {
     this.driver = driver
     this.member = member
@@ -68,7 +72,9 @@ class PolledConnection implements Connection {
     this.socket = driver.joined(this, (socket) => driver.engine.proven(socket, member, credit))
   }
 
-  /** Lets only one poll wait at a time: a newer one replaces the older one, whose client may be gone. */
+  /**
+   * Waits for deliveries. Only one poll waits at a time: a newer one replaces an older one, whose client may be gone.
+   */
   poll({ max, waitMs, signal }: Poll): Promise<PollResult | HttpRefusal> {
     if (this.refused) return Promise.resolve(this.refused)
     this.answer(EMPTY_RESULT)
@@ -152,7 +158,10 @@ class PolledConnection implements Connection {
     this.arrived.set(id, { mail, atMs: performance.now() })
   }
 
-  /** Leaves out a delivery that waited here longer than its lease, because it is redelivered. */
+  /**
+   * Takes up to `max` deliveries. Omits those that have waited here longer than their lease, because they will be
+   * redelivered.
+   */
   private take(max: number): PollResult {
     const since = performance.now() - this.leaseMs
     const deliveries: PolledDelivery[] = []
@@ -176,7 +185,7 @@ class PolledConnection implements Connection {
     this.name(0)
   }
 
-  /** Sets the credit in a later microtask, since the engine may be pushing to this session right now. */
+  /** Sets the credit, in a later microtask, since the engine may be pushing to this session at the moment. */
   private name(credit: number): void {
     this.credit = credit
     queueMicrotask(() => this.sayCredit())
@@ -209,7 +218,7 @@ class PolledConnection implements Connection {
 type PushItem = FrameOf<'push'>['deliveries'][number]
 type Terms = FrameOf<'pushWith'>['deliveries'][number]['terms']
 
-/** A delivery. Has `terms` if its sender set any, and `body` for a broadcast, which always has terms. */
+/** A delivery. `terms` is set if the sender set any terms. `body` is set for a broadcast, which always has terms. */
 interface PolledDelivery {
   readonly push: PushItem
   readonly terms: Terms | null
@@ -221,7 +230,7 @@ type LostItem = FrameOf<'recovered'>['lost'][number]
 interface PollResult {
   readonly deliveries: readonly PolledDelivery[]
   readonly receipts: readonly ReceiptItem[]
-  /** The deliveries that left the queue unsettled while the peer was absent. They are reported once. */
+  /** The deliveries that left the queue unsettled while the peer was absent. They are reported only once. */
   readonly lost: readonly LostItem[]
 }
 
@@ -250,7 +259,7 @@ function handedJson({ push, terms, body }: PolledDelivery): Record<string, unkno
 
 const SETTLE_WITHIN_MS = 10_000
 
-/** Manages the peers that poll. Each has at most one polling session, and no socket besides it. */
+/** Manages the peers that poll. Each has at most one polling session, and no socket at the same time. */
 export class Inboxes {
   private readonly driver: Driver
   private readonly queue: Queue
@@ -264,7 +273,8 @@ export class Inboxes {
   }
 
   /**
-   * Waits for deliveries and returns an empty result on timeout. `takesOver`: whether to replace a socket of the same key.
+   * Waits for deliveries. Returns an empty result after a timeout. `takesOver`: whether to replace a socket of the same
+   * key.
    * @throws OperatingError if the database does not respond
    */
   async poll(holder: TokenHolder, poll: Poll & { readonly takesOver: boolean }): Promise<PollResult | HttpRefusal> {

@@ -22,14 +22,16 @@ export const WAIT_SECONDS_MAX = 30
 export const POLL_MAX = 256
 const POLL_USUAL = 32
 
-/** Returns a schema with the fields of a push, the terms if its sender set any, and the body of a broadcast. */
+/**
+ * Returns the schema of a delivery: the fields of a push, the terms if the sender set any, and the body of a broadcast.
+ */
 function deliverySchema(): JsonSchema {
   const { terms, body } = schemaOfItem('pushBody', 'deliveries').properties
   const push = schemaOfItem('push', 'deliveries')
   return { ...push, properties: { ...push.properties, terms, body } }
 }
 
-/** Returns a schema with the fields of a send, and the terms, each with a default. */
+/** Returns the schema of an envelope: the fields of a send, and the terms, each with a default. */
 function envelopeSchema(): JsonSchema {
   const { required: _, ...terms } = schemaOfItem('sendWith', 'envelopes').properties.terms!
   const send = sendSchema()

@@ -19,7 +19,7 @@ export type EnvelopeOutcome =
   | { envelopeId: EnvelopeId; status: 'stored' | 'duplicate' }
   | { envelopeId: EnvelopeId; status: 'refused'; code: RefusalCode; retryAfterMs: Millis }
 
-/** The content of one request. The ids of its envelopes are distinct. */
+/** The contents of one request. The ids of its envelopes are distinct. */
 export type Sending = FrameOf<'sendWith'> | FrameOf<'broadcast'>
 type SendItem = FrameOf<'send'>['envelopes'][number]
 type Fields = Readonly<Record<string, unknown>>
@@ -54,7 +54,9 @@ export function readEnvelopes(items: readonly unknown[]): Sending | null {
   return heads && { ...frame, envelopes: frame.envelopes.map(({ terms }, i) => ({ send: heads[i]!, terms })) }
 }
 
-/** Reads the fields of a `broadcast`, with envelopes as in a send. Returns `null` as above. */
+/**
+ * Reads the fields of a `broadcast`, with envelopes as in a send. Returns `null` for malformed input or a duplicate id.
+ */
 export function readBroadcast(fields: unknown): Sending | null {
   if (!isObject(fields) || !areTermsPlain(fields) || !Array.isArray(fields.envelopes)) return null
   if (!fields.envelopes.every(isEnvelope)) return null
@@ -83,11 +85,11 @@ const isEnvelope = (item: unknown): item is Fields => isObject(item) && !Object.
 const areTermsPlain = ({ terms }: Fields): boolean => terms === undefined || isObject(terms)
 const withDefaults = (send: Fields): Fields => ({ ...ENVELOPE_DEFAULTS, ...send, isHead: false })
 
-/** Shorter than the timeouts of clients and proxies, longer than a healthy database takes. */
+/** Shorter than the timeouts of clients and proxies, but longer than a healthy database takes. */
 const ANSWER_WITHIN_MS = 20_000
 const UNAVAILABLE_RETRY_MS = 1000
 
-/** @returns an outcome for each envelope, in their order */
+/** Sends the envelopes. @returns the outcomes, in the order of the envelopes */
 export async function sendOnce(driver: Driver, from: Member, sending: Sending): Promise<EnvelopeOutcome[]> {
   const ids = idsOf(sending)
   const request = new SendRequest(ids.length)
@@ -113,7 +115,7 @@ const nothing = () => undefined
 
 class SendRequest implements Connection {
   readonly authority = ''
-  // A request is too short for heartbeats, and is read completely before it is sent.
+  // A request is too short for heartbeats and is read completely before anything is sent.
   readonly ping = nothing
   readonly pause = nothing
   readonly resume = nothing
@@ -145,7 +147,7 @@ class SendRequest implements Connection {
     this.end()
   }
 
-  /** Returns the outcome of an envelope. Without a reply the envelope may still have been stored. */
+  /** Returns the outcome of an envelope. If there was no reply, the envelope may still have been stored. */
   outcomeOf(envelopeId: EnvelopeId): EnvelopeOutcome {
     const unknown = { envelopeId, status: 'refused', code: 'unavailable', retryAfterMs: UNAVAILABLE_RETRY_MS } as const
     return this.outcomes.get(envelopeId) ?? unknown
